@@ -1,0 +1,166 @@
+#include "core/base/file.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace reshard {
+namespace {
+
+constexpr std::size_t largest_request = std::size_t{1} << 30;
+
+ErrorKind kind_of_errno(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE: return ErrorKind::resources;
+    default: return ErrorKind::io;
+  }
+}
+
+[[noreturn]] void fail_errno(std::filesystem::path const& path, std::string_view doing, int error_number) {
+  auto const kind = kind_of_errno(error_number);
+  char const* next = kind == ErrorKind::resources ? "Free space or raise the limit, then run again." : "Check the file system, then run again.";
+  fail(kind, "{}: {} failed: {}. {}", path.string(), doing, system_reason(error_number), next);
+}
+
+}  // namespace
+
+std::string system_reason(int error_number) { return std::strerror(error_number); }
+
+File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  if (this != &other) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = std::exchange(other.descriptor_, -1);
+    path_ = std::move(other.path_);
+  }
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+File File::open_for_reading(std::filesystem::path const& path, ErrorKind missing) {
+  // O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files.
+  int const descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG || errno == EACCES)
+      fail(missing, "{}: cannot be opened: {}. Check the path and its permissions.", path.string(), system_reason(errno));
+    fail_errno(path, "open", errno);
+  }
+  File file(descriptor, path);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) fail_errno(path, "stat", errno);
+  if (!S_ISREG(status.st_mode)) fail(missing, "{}: is not a regular file. Name a file.", path.string());
+  return file;
+}
+
+File File::create(std::filesystem::path const& path) {
+  int const descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail_errno(path, "create", errno);
+  return {descriptor, path};
+}
+
+File File::open_for_writing(std::filesystem::path const& path) {
+  int const descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) fail_errno(path, "open for writing", errno);
+  return {descriptor, path};
+}
+
+std::uint64_t File::size_bytes() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) fail_errno(path_, "stat", errno);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::size_t File::read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
+  std::size_t done = 0;
+  while (done < into.size()) {
+    std::size_t const want = std::min(into.size() - done, largest_request);
+    ssize_t const got = ::pread(descriptor_, into.data() + done, want, static_cast<off_t>(offset_bytes + done));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      fail_errno(path_, fmt::format("read of {} bytes at offset {}", want, offset_bytes + done), errno);
+    }
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+void File::read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
+  std::size_t const got = read_some_at(offset_bytes, into);
+  if (got != into.size())
+    fail(ErrorKind::source, "{}: {} bytes wanted at offset {}, the file ends after {}. It is cut short: compare its size with the original.",
+         path_.string(), into.size(), offset_bytes, got);
+}
+
+void File::write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    std::size_t const want = std::min(bytes.size() - done, largest_request);
+    ssize_t const put = ::pwrite(descriptor_, bytes.data() + done, want, static_cast<off_t>(offset_bytes + done));
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      fail_errno(path_, fmt::format("write of {} bytes at offset {}", want, offset_bytes + done), errno);
+    }
+    done += static_cast<std::size_t>(put);
+  }
+}
+
+void File::resize(std::uint64_t size_bytes) const {
+  if (::ftruncate(descriptor_, static_cast<off_t>(size_bytes)) != 0) fail_errno(path_, fmt::format("resize to {} bytes", size_bytes), errno);
+}
+
+void File::sync() const {
+  if (::fsync(descriptor_) != 0) fail_errno(path_, "fsync", errno);
+}
+
+std::string read_text_file(std::filesystem::path const& path, std::uint64_t limit_bytes) {
+  File const file = File::open_for_reading(path);
+  std::uint64_t const size = file.size_bytes();
+  if (size > limit_bytes)
+    fail(ErrorKind::source, "{}: {} bytes, at most {} are read from such a file. It is not what its name says.", path.string(), size, limit_bytes);
+  std::string text(size, '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write_text_file(std::filesystem::path const& path, std::string_view text) {
+  File const file = File::create(path);
+  file.write_at(0, std::as_bytes(std::span(text)));
+  file.sync();
+}
+
+void sync_directory(std::filesystem::path const& path) {
+  int const descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_errno(path, "open directory", errno);
+  int const result = ::fsync(descriptor);
+  int const reason = errno;
+  ::close(descriptor);
+  if (result != 0 && reason != EINVAL) fail_errno(path, "fsync of directory", reason);
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr char const* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  int unit = -1;
+  do {
+    value /= 1024;
+    ++unit;
+  } while (value >= 1024 && unit < 5);
+  return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+}  // namespace reshard

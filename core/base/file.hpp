@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+
+/// An open regular file with positioned, complete transfers: EINTR is retried, short transfers are finished, requests are split below 1 GiB.
+/// Every failure is an Error of kind io (resources for a full disk or quota) with the path, the offset and the system's reason.
+/// Transfers at disjoint places may run in several threads.
+class File {
+ public:
+  /// Opens an existing regular file for reading. A missing or special file is an Error of kind `missing`.
+  static File open_for_reading(std::filesystem::path const& path, ErrorKind missing = ErrorKind::source);
+  /// Creates (or empties) a file for reading and writing.
+  static File create(std::filesystem::path const& path);
+  /// Opens an existing file for reading and writing.
+  static File open_for_writing(std::filesystem::path const& path);
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(File const&) = delete;
+  File& operator=(File const&) = delete;
+  ~File();
+
+  std::filesystem::path const& path() const { return path_; }
+  int descriptor() const { return descriptor_; }
+  std::uint64_t size_bytes() const;
+
+  /// Fills `into` from `offset_bytes`; the end of the file inside the range is an Error (kind source: the file is cut short).
+  void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+  /// As many bytes as there are from `offset_bytes` on, at most `into.size()`.
+  std::size_t read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+  void write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const;
+  /// Sets the size; new bytes read as zero.
+  void resize(std::uint64_t size_bytes) const;
+  /// Data and size reach the device before this returns.
+  void sync() const;
+
+ private:
+  File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  int descriptor_ = -1;
+  std::filesystem::path path_;
+};
+
+/// The whole file; larger than `limit_bytes` is an Error of kind source.
+std::string read_text_file(std::filesystem::path const& path, std::uint64_t limit_bytes);
+/// Creates the file with exactly these bytes and syncs it.
+void write_text_file(std::filesystem::path const& path, std::string_view text);
+/// Makes the names inside a directory durable.
+void sync_directory(std::filesystem::path const& path);
+
+/// "12.0 MiB", "3 B".
+std::string human_bytes(std::uint64_t bytes);
+/// The system's text for an errno value.
+std::string system_reason(int error_number);
+
+}  // namespace reshard

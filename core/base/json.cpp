@@ -1,0 +1,146 @@
+#include "core/base/json.hpp"
+
+#include <cmath>
+#include <unordered_set>
+
+#include <simdjson.h>
+
+namespace reshard {
+namespace {
+
+constexpr int deepest = 64;
+
+Json from_element(simdjson::dom::element element, std::string_view place, int depth) {
+  if (depth > deepest) fail(ErrorKind::source, "{}: JSON nested deeper than {} levels. The file is damaged or hostile.", place, deepest);
+  using Type = simdjson::dom::element_type;
+  switch (element.type()) {
+    case Type::NULL_VALUE: return {};
+    case Type::BOOL: return Json(element.get_bool().value_unsafe());
+    case Type::INT64: return Json(element.get_int64().value_unsafe());
+    case Type::UINT64: return Json(static_cast<double>(element.get_uint64().value_unsafe()));
+    case Type::DOUBLE: return Json(element.get_double().value_unsafe());
+    case Type::STRING: return Json(std::string_view(element.get_string().value_unsafe()));
+    case Type::ARRAY: {
+      Json::Array items;
+      for (auto item : element.get_array().value_unsafe()) items.push_back(from_element(item, place, depth + 1));
+      return Json(std::move(items));
+    }
+    case Type::OBJECT: {
+      Json::Object members;
+      std::unordered_set<std::string_view> seen;
+      for (auto member : element.get_object().value_unsafe()) {
+        if (!seen.insert(member.key).second)
+          fail(ErrorKind::source, "{}: the key {} stands twice in one JSON object. Keep one of them.", place, json_quoted(member.key));
+        members.emplace_back(std::string(member.key), from_element(member.value, place, depth + 1));
+      }
+      return Json(std::move(members));
+    }
+  }
+  return {};
+}
+
+void newline(std::string& out, int indent, int level) {
+  if (indent == 0) return;
+  out += '\n';
+  out.append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(level), ' ');
+}
+
+void write(std::string& out, Json const& value, int indent, int level) {
+  if (value.is_null()) {
+    out += "null";
+  } else if (auto const* boolean = value.boolean()) {
+    out += *boolean ? "true" : "false";
+  } else if (auto const* integer = value.integer()) {
+    out += fmt::format("{}", *integer);
+  } else if (auto const* real = value.real()) {
+    out += std::isfinite(*real) ? fmt::format("{}", *real) : "null";
+    if (std::isfinite(*real) && *real == std::floor(*real) && std::fabs(*real) < 1e15) out += ".0";
+  } else if (auto const* text = value.text()) {
+    out += json_quoted(*text);
+  } else if (auto const* items = value.items()) {
+    out += '[';
+    for (std::size_t i = 0; i < items->size(); ++i) {
+      if (i != 0) out += indent == 0 ? ", " : ",";
+      newline(out, indent, level + 1);
+      write(out, (*items)[i], indent, level + 1);
+    }
+    if (!items->empty()) newline(out, indent, level);
+    out += ']';
+  } else if (auto const* members = value.members()) {
+    out += '{';
+    for (std::size_t i = 0; i < members->size(); ++i) {
+      if (i != 0) out += indent == 0 ? ", " : ",";
+      newline(out, indent, level + 1);
+      out += json_quoted((*members)[i].first);
+      out += ": ";
+      write(out, (*members)[i].second, indent, level + 1);
+    }
+    if (!members->empty()) newline(out, indent, level);
+    out += '}';
+  }
+}
+
+}  // namespace
+
+Json const* Json::find(std::string_view key) const {
+  auto const* object = members();
+  if (object == nullptr) return nullptr;
+  for (auto const& [name, value] : *object)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+Json& Json::set(std::string_view key, Json value) {
+  if (is_null()) value_ = Object{};
+  auto& object = std::get<Object>(value_);
+  for (auto& [name, old] : object) {
+    if (name != key) continue;
+    old = std::move(value);
+    return *this;
+  }
+  object.emplace_back(std::string(key), std::move(value));
+  return *this;
+}
+
+Json& Json::push(Json value) {
+  if (is_null()) value_ = Array{};
+  std::get<Array>(value_).push_back(std::move(value));
+  return *this;
+}
+
+std::string Json::dump(int indent) const {
+  std::string out;
+  write(out, *this, indent, 0);
+  return out;
+}
+
+Json parse_json(std::string_view text, std::string_view place) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element element;
+  auto const error = parser.parse(text.data(), text.size()).get(element);
+  if (error != simdjson::SUCCESS)
+    fail(ErrorKind::source, "{}: is not valid JSON: {}. The file is damaged: compare it with the original.", place, simdjson::error_message(error));
+  return from_element(element, place, 0);
+}
+
+std::string json_quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char const c : text) {
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+          out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+        else
+          out += c;
+    }
+  }
+  out += '"';
+  return out;
+}
+
+}  // namespace reshard

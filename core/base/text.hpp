@@ -1,0 +1,19 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reshard {
+
+/// The candidate nearest to `word` by edit distance, or "" when none is near enough to suggest.
+std::string nearest(std::string_view word, std::span<std::string const> candidates);
+
+/// "a, b, c", with "…" after `most` items.
+std::string listed(std::span<std::string const> items, std::size_t most = 12);
+
+/// '*' matches any run of characters, '?' one; everything else itself.
+bool matches_glob(std::string_view pattern, std::string_view text);
+
+}  // namespace reshard

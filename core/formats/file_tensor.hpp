@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.hpp"
+#include "core/base/integers.hpp"
+
+namespace reshard {
+
+/// A tensor as one file holds it. Element (i0, i1, …) is at offset_bytes + (sum i_d * strides[d]) * element size.
+struct FileTensor {
+  std::string name;
+  DType dtype = DType::u8;
+  std::vector<Index> shape;
+  std::vector<Index> strides;      ///< in elements; empty: row-major
+  std::uint64_t offset_bytes = 0;  ///< from the start of the file
+  std::uint64_t size_bytes = 0;    ///< bytes of the elements (not of the storage)
+};
+
+/// A tensor to be written: its place is the writer's choice.
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::u8;
+  std::vector<Index> shape;
+};
+
+}  // namespace reshard

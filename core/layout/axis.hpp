@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/integers.hpp"
+
+namespace reshard {
+
+/// The number of an axis in its AxisTable.
+using AxisId = std::uint16_t;
+
+/// A named dimension of the model and its size: `group` 4, `expert` 128. An axis is a role: what is cut differently is another axis.
+struct Axis {
+  std::string name;
+  Index size = 0;
+};
+
+/// The axes of one model, each with one size.
+class AxisTable {
+ public:
+  /// Adds an axis; a name given twice is an internal Error.
+  AxisId add(std::string name, Index size);
+  /// Nothing to find is -1.
+  int find(std::string_view name) const;
+  Axis const& operator[](AxisId id) const { return axes_[id]; }
+  std::size_t size() const { return axes_.size(); }
+  std::vector<std::string> names() const;
+
+ private:
+  std::vector<Axis> axes_;
+  std::unordered_map<std::string, AxisId> ids_;
+};
+
+/// Half-open run of indices of an axis, or `end - begin` elements of no tensor (padding) when `fill`.
+struct Run {
+  Index begin = 0;
+  Index end = 0;
+  bool fill = false;
+  friend bool operator==(Run const&, Run const&) = default;
+};
+
+/// What one place of a checkpoint holds of an axis: an ordered list of runs. The stored index counts through them from 0.
+///
+///   vocab 10 padded to 16, rank 1 of 2: {[8, 10), fill 6}.   experts 5 and 2, in this order: {[5, 6), [2, 3)}.
+using Share = std::vector<Run>;
+
+/// The number of stored indices of a share.
+Index extent(Share const& share);
+
+/// Which share of each axis is held; an axis without entry is held whole.
+class Shares {
+ public:
+  void set(AxisId axis, Share share);
+  /// nullptr: the whole axis.
+  Share const* find(AxisId axis) const;
+
+ private:
+  std::vector<std::pair<AxisId, Share>> shares_;
+};
+
+}  // namespace reshard

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/layout/axis.hpp"
+#include "core/layout/layout_expr.hpp"
+
+namespace reshard {
+
+/// One digit of an affine piece: the values first, first + 1, … first + count - 1 of (index mod `mod`) div `div` of an axis, `stride`
+/// elements of the blob apart. `mod` is never 0: a whole axis has mod = its size (rounded up to a multiple of div) and div = 1.
+struct PieceDigit {
+  AxisId axis = 0;
+  Index mod = 0;
+  Index div = 1;
+  Index first = 0;
+  Index count = 1;
+  Index stride = 0;
+  friend bool operator==(PieceDigit const&, PieceDigit const&) = default;
+};
+
+/// A repeat of the values of a piece: `count` times, `stride` elements apart ('*axis').
+struct PieceCopy {
+  Index count = 1;
+  Index stride = 0;
+  friend bool operator==(PieceCopy const&, PieceCopy const&) = default;
+};
+
+/// An affine part of a stored blob: the element of `tensor` with digit values first+i is at offset + sum(i * stride), in elements.
+struct Piece {
+  int tensor = 0;  ///< the caller's number of the logical tensor
+  std::vector<PieceDigit> digits;
+  std::vector<PieceCopy> copies;
+  Index offset = 0;
+  friend bool operator==(Piece const&, Piece const&) = default;
+};
+
+/// Elements of a blob that belong to no tensor: a strided block, in elements.
+struct FillBlock {
+  Index offset = 0;
+  std::vector<PieceCopy> dims;  ///< (count, stride), outermost first
+  friend bool operator==(FillBlock const&, FillBlock const&) = default;
+};
+
+/// What an expression means under given shares.
+struct Layout {
+  std::vector<Index> shape;  ///< extents of the stored dimensions
+  std::vector<Piece> pieces;
+  std::vector<FillBlock> fills;
+};
+
+/// What evaluation needs to know about the model.
+struct LayoutScope {
+  AxisTable const* axes = nullptr;
+  /// The number of a logical tensor by its dotted name; a negative number refuses it.
+  std::function<int(std::string_view)> tensor;
+  /// A size by its name (for `axis%n`); nothing when unknown.
+  std::function<std::optional<Index>(std::string_view)> size;
+};
+
+/// The shape of the stored tensor and its pieces, strides row-major of the shape, or `strides` (in elements, one per dimension) when given.
+/// A whole tensor gives one piece per alternative and combination of runs. An illegal share (a cut inside a digit's block), an unknown axis or
+/// size is an Error of kind usage with the expression in it.
+Layout evaluate(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, std::span<Index const> strides = {});
+
+/// The same for a box of the stored tensor: rows [begin[d], end[d]) of every dimension; strides row-major of the box, offset 0 its first
+/// element. Boxes may cut inside products and alternatives.
+Layout evaluate_box(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, std::span<Index const> begin, std::span<Index const> end,
+                    std::span<Index const> strides = {});
+
+/// The same for the flat element range [begin, end) of the row-major tensor; offset 0 is element `begin`.
+Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, Index begin, Index end);
+
+}  // namespace reshard

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace reshard {
+
+/// Bytes [offset_bytes, +bytes) of a file, and where they stand in the round's staging memory. `file` counts in the job's list of source files
+/// (reads) or target files (writes).
+struct Extent {
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t at = 0;
+  friend bool operator==(Extent const&, Extent const&) = default;
+};
+
+/// One level of a strided copy, in bytes.
+struct ByteDim {
+  std::uint64_t count = 1;
+  std::int64_t from_stride = 0;
+  std::int64_t to_stride = 0;
+  friend bool operator==(ByteDim const&, ByteDim const&) = default;
+};
+
+/// Copies runs of `run_bytes` from staging place `from` to staging place `to`, once for every index tuple of `dims` (outermost first).
+struct StridedCopy {
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;
+  std::uint64_t run_bytes = 0;
+  std::vector<ByteDim> dims;
+};
+
+/// Zero bytes in staging: padding of the target.
+struct ZeroFill {
+  std::uint64_t at = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// One flat message with another rank: `bytes` bytes of staging from `at` on.
+/// A send is packed by `copies` (from what was read to the message) before it leaves; a receive is unpacked by `copies` after it arrived.
+struct Message {
+  int peer = 0;
+  std::uint64_t at = 0;
+  std::uint64_t bytes = 0;
+  std::vector<StridedCopy> copies;
+};
+
+/// What one rank does in one round, all in one staging block of `staging_bytes`:
+/// reads, then fills, local copies and packing, then the exchange, then unpacking, then writes.
+/// Several writes may take the same staging bytes (a replicated tensor). Rounds with messages are numbered alike on every rank.
+struct RoundWork {
+  std::uint64_t staging_bytes = 0;
+  std::vector<Extent> reads;
+  std::vector<ZeroFill> fills;
+  std::vector<StridedCopy> copies;
+  std::vector<Message> sends;
+  std::vector<Message> receives;
+  std::vector<Extent> writes;
+};
+
+}  // namespace reshard

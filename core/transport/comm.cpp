@@ -1,0 +1,122 @@
+#include "core/transport/comm.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "core/base/integers.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr std::size_t largest_message = std::size_t{1} << 30;
+
+std::int64_t reduce(MPI_Comm comm, std::int64_t value, MPI_Op operation) {
+  std::int64_t result = 0;
+  check_mpi(MPI_Allreduce(&value, &result, 1, MPI_INT64_T, operation, comm), "MPI_Allreduce");
+  return result;
+}
+
+}  // namespace
+
+void check_mpi(int code, char const* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail(ErrorKind::internal, "{} failed: {}. Check the MPI installation and the network.", call, text);
+}
+
+MpiSession::MpiSession(int* argc, char*** argv) {
+  int provided = 0;
+  check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_SERIALIZED)
+    fail(ErrorKind::resources, "this MPI gives thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI built with threads.", provided,
+         MPI_THREAD_SERIALIZED);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+MpiSession::~MpiSession() { MPI_Finalize(); }
+
+Comm Comm::world() {
+  int rank = 0;
+  int size = 0;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  return {MPI_COMM_WORLD, rank, size};
+}
+
+void Comm::barrier() const { check_mpi(MPI_Barrier(comm_), "MPI_Barrier"); }
+std::int64_t Comm::min(std::int64_t value) const { return reduce(comm_, value, MPI_MIN); }
+std::int64_t Comm::max(std::int64_t value) const { return reduce(comm_, value, MPI_MAX); }
+std::int64_t Comm::sum(std::int64_t value) const { return reduce(comm_, value, MPI_SUM); }
+
+void Comm::xor_all(std::span<std::uint32_t> values) const {
+  if (values.empty()) return;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT32_T, MPI_BXOR, comm_), "MPI_Allreduce");
+}
+
+std::string Comm::broadcast(std::string bytes, int root) const {
+  std::uint64_t size = bytes.size();
+  check_mpi(MPI_Bcast(&size, 1, MPI_UINT64_T, root, comm_), "MPI_Bcast");
+  bytes.resize(size);
+  for (std::size_t done = 0; done < size; done += largest_message)
+    check_mpi(MPI_Bcast(bytes.data() + done, narrow<int>(std::min(largest_message, size - done)), MPI_BYTE, root, comm_), "MPI_Bcast");
+  return bytes;
+}
+
+std::vector<std::string> Comm::all_gather(std::string const& bytes) const {
+  auto const ranks = static_cast<std::size_t>(size_);
+  std::vector<std::uint64_t> sizes(ranks);
+  std::uint64_t const mine = bytes.size();
+  check_mpi(MPI_Allgather(&mine, 1, MPI_UINT64_T, sizes.data(), 1, MPI_UINT64_T, comm_), "MPI_Allgather");
+  std::uint64_t total = 0;
+  for (std::uint64_t const size : sizes) total += size;
+  std::vector<std::string> result(ranks);
+  if (total < largest_message) {
+    std::string all(total, '\0');
+    std::vector<int> counts(ranks);
+    std::vector<int> places(ranks);
+    for (std::size_t r = 0, at = 0; r < ranks; at += sizes[r], ++r) {
+      counts[r] = narrow<int>(sizes[r]);
+      places[r] = narrow<int>(at);
+    }
+    check_mpi(MPI_Allgatherv(bytes.data(), narrow<int>(mine), MPI_BYTE, all.data(), counts.data(), places.data(), MPI_BYTE, comm_),
+              "MPI_Allgatherv");
+    for (std::size_t r = 0; r < ranks; ++r) result[r].assign(all, static_cast<std::size_t>(places[r]), sizes[r]);
+    return result;
+  }
+  for (std::size_t r = 0; r < ranks; ++r) result[r] = broadcast(static_cast<int>(r) == rank_ ? bytes : std::string(), static_cast<int>(r));
+  return result;
+}
+
+void Comm::abort(int code) const {
+  MPI_Abort(comm_, code);
+  std::abort();
+}
+
+std::optional<Error> capture(std::function<void()> const& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (Error const& error) {
+    return error;
+  } catch (std::bad_alloc const&) {
+    return Error(ErrorKind::resources, "out of memory. Lower run.memory or start fewer ranks on this host.");
+  } catch (std::exception const& error) {
+    return Error(ErrorKind::internal, fmt::format("internal error: {}. This is a bug of reshard: please report it with the job file.", error.what()));
+  }
+}
+
+void together(Comm const& comm, std::function<void()> const& work) {
+  std::optional<Error> const mine = capture(work);
+  auto const first = static_cast<int>(comm.min(mine ? comm.rank() : comm.size()));
+  if (first == comm.size()) return;
+  std::string packed;
+  if (comm.rank() == first) packed = fmt::format("{} {}", static_cast<int>(mine->kind()), mine->sentence());
+  packed = comm.broadcast(std::move(packed), first);
+  auto const space = packed.find(' ');
+  auto const kind = static_cast<ErrorKind>(std::stoi(packed.substr(0, space)));
+  throw Error(kind, packed.substr(space + 1));
+}
+
+}  // namespace reshard

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <mpi.h>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+
+/// MPI for the life of the program: initialised here (MPI_THREAD_MULTIPLE), finalised at the end of main.
+class MpiSession {
+ public:
+  MpiSession(int* argc, char*** argv);
+  ~MpiSession();
+  MpiSession(MpiSession const&) = delete;
+  MpiSession& operator=(MpiSession const&) = delete;
+};
+
+/// The ranks of the job. Every call but rank() and size() is collective unless it says otherwise.
+class Comm {
+ public:
+  static Comm world();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  MPI_Comm handle() const { return comm_; }
+
+  void barrier() const;
+  std::int64_t min(std::int64_t value) const;
+  std::int64_t max(std::int64_t value) const;
+  std::int64_t sum(std::int64_t value) const;
+  /// Replaces each element by its xor over the ranks.
+  void xor_all(std::span<std::uint32_t> values) const;
+  /// The bytes of `root` on every rank.
+  std::string broadcast(std::string bytes, int root) const;
+  /// The bytes of every rank, in rank order, on every rank. Any size: messages are split below 1 GiB.
+  std::vector<std::string> all_gather(std::string const& bytes) const;
+
+  /// Ends the job on every rank with this exit code, without agreement; for failures inside a collective.
+  [[noreturn]] void abort(int code) const;
+
+ private:
+  Comm(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
+  MPI_Comm comm_;
+  int rank_;
+  int size_;
+};
+
+/// Throws an internal Error with MPI's own text when `code` is not MPI_SUCCESS.
+void check_mpi(int code, char const* call);
+
+/// What `work` threw, as an Error (foreign exceptions become internal ones); nothing when it returned.
+std::optional<Error> capture(std::function<void()> const& work);
+
+/// Runs `work` on every rank (it makes no collective call). When it failed on some rank, every rank throws the error of the lowest one.
+void together(Comm const& comm, std::function<void()> const& work);
+
+}  // namespace reshard
