@@ -1,4 +1,4 @@
-# Two functions carry the build. Their USES lines are the architecture diagram; tests/layers_test.py reads the #includes and agrees.
+# Two functions carry the build. Their USES lines are the architecture diagram; tests/layers_test.cpp reads the #includes and agrees.
 
 add_library(reshard_warnings INTERFACE)
 target_compile_options(reshard_warnings INTERFACE -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow)

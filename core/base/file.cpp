@@ -12,6 +12,10 @@ namespace reshard {
 namespace {
 
 constexpr std::size_t largest_request = std::size_t{1} << 30;
+constexpr std::size_t most_parts = 1024;  // IOV_MAX of Linux
+
+// Since Linux 6.14 (include/uapi/linux/fs.h); older headers do not name it, older kernels answer EOPNOTSUPP.
+constexpr int rwf_dontcache = 0x80;
 
 ErrorKind kind_of_errno(int error_number) {
   switch (error_number) {
@@ -30,6 +34,29 @@ ErrorKind kind_of_errno(int error_number) {
   char const* next = kind == ErrorKind::resources ? "Free space or raise the limit, then run again." : "Check the file system, then run again.";
   fail(kind, "{}: {} failed: {}. {}", path.string(), doing, system_reason(error_number), next);
 }
+
+/// The parts of a vectored transfer that are still to come.
+class PartsLeft {
+ public:
+  explicit PartsLeft(std::span<iovec const> parts) : parts_(parts.begin(), parts.end()) { skip(0); }
+  bool empty() const { return first_ == parts_.size(); }
+  iovec const* data() const { return parts_.data() + first_; }
+  int count() const { return static_cast<int>(std::min(parts_.size() - first_, most_parts)); }
+  std::uint64_t bytes_done() const { return done_; }
+
+  void skip(std::size_t bytes) {
+    done_ += bytes;
+    while (first_ < parts_.size() && bytes >= parts_[first_].iov_len) bytes -= parts_[first_++].iov_len;
+    if (first_ == parts_.size()) return;
+    parts_[first_].iov_base = static_cast<std::byte*>(parts_[first_].iov_base) + bytes;
+    parts_[first_].iov_len -= bytes;
+  }
+
+ private:
+  std::vector<iovec> parts_;
+  std::size_t first_ = 0;
+  std::uint64_t done_ = 0;
+};
 
 }  // namespace
 
@@ -117,6 +144,52 @@ void File::write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes
     done += static_cast<std::size_t>(put);
   }
 }
+
+void File::read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const {
+  PartsLeft left(parts);
+  while (!left.empty()) {
+    ssize_t const got = ::preadv(descriptor_, left.data(), left.count(), static_cast<off_t>(offset_bytes + left.bytes_done()));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_errno(path_, fmt::format("read at offset {}", offset_bytes + left.bytes_done()), errno);
+    if (got == 0)
+      fail(ErrorKind::source, "{}: more bytes wanted at offset {}, where the file ends. It is cut short: compare its size with the original.",
+           path_.string(), offset_bytes + left.bytes_done());
+    left.skip(static_cast<std::size_t>(got));
+  }
+}
+
+bool File::write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts, Cache cache) const {
+  int const flags = cache == Cache::drop ? rwf_dontcache : 0;
+  PartsLeft left(parts);
+  while (!left.empty()) {
+    off_t const at = static_cast<off_t>(offset_bytes + left.bytes_done());
+    ssize_t const put = ::pwritev2(descriptor_, left.data(), left.count(), at, flags);
+    if (put < 0 && errno == EINTR) continue;
+    bool const unknown = put < 0 && flags != 0 && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS);
+    if (unknown && left.bytes_done() == 0) return false;
+    if (put <= 0) fail_errno(path_, fmt::format("write at offset {}", at), put < 0 ? errno : EIO);
+    left.skip(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+bool File::begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
+  auto const offset = static_cast<off_t>(offset_bytes);
+  if (::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS || errno == ESPIPE || errno == EOPNOTSUPP) return false;
+  fail_errno(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
+}
+
+void File::finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
+  auto const offset = static_cast<off_t>(offset_bytes);
+  // A failed write-back is told once per descriptor: it must not be dropped here, a later fsync would not repeat it.
+  unsigned const all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), all) != 0)
+    fail_errno(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
+  ::posix_fadvise(descriptor_, offset, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+}
+
+void File::expect_sequential_reads() const { ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL); }
 
 void File::resize(std::uint64_t size_bytes) const {
   if (::ftruncate(descriptor_, static_cast<off_t>(size_bytes)) != 0) fail_errno(path_, fmt::format("resize to {} bytes", size_bytes), errno);

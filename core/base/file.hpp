@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/uio.h>
+
 #include "core/base/error.hpp"
 
 namespace reshard {
@@ -38,6 +40,19 @@ class File {
   /// As many bytes as there are from `offset_bytes` on, at most `into.size()`.
   std::size_t read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
   void write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const;
+  /// As read_at, into several places in turn.
+  void read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const;
+
+  enum class Cache { keep, drop };
+  /// As write_at, from several places in turn. Cache::drop writes to the device soon and frees the page cache by itself (RWF_DONTCACHE);
+  /// where the system cannot do that, the answer is false and nothing was written.
+  [[nodiscard]] bool write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts, Cache cache) const;
+  /// Begins to write the range to the device. False where the file system knows no such request.
+  [[nodiscard]] bool begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const;
+  /// Waits until the range is on the device and drops it from the page cache. Says nothing about the size and other metadata: sync() does.
+  void finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const;
+  /// A hint: this file is read mostly from front to back.
+  void expect_sequential_reads() const;
   /// Sets the size; new bytes read as zero.
   void resize(std::uint64_t size_bytes) const;
   /// Data and size reach the device before this returns.

@@ -15,20 +15,22 @@ Json from_element(simdjson::dom::element element, std::string_view place, int de
   using Type = simdjson::dom::element_type;
   switch (element.type()) {
     case Type::NULL_VALUE: return {};
-    case Type::BOOL: return Json(element.get_bool().value_unsafe());
-    case Type::INT64: return Json(element.get_int64().value_unsafe());
-    case Type::UINT64: return Json(static_cast<double>(element.get_uint64().value_unsafe()));
-    case Type::DOUBLE: return Json(element.get_double().value_unsafe());
-    case Type::STRING: return Json(std::string_view(element.get_string().value_unsafe()));
+    case Type::BOOL: return Json(bool{element});
+    case Type::INT64: return Json(std::int64_t{element});
+    case Type::UINT64: return Json(static_cast<double>(std::uint64_t{element}));
+    case Type::DOUBLE: return Json(double{element});
+    case Type::STRING: return Json(std::string_view{element});
     case Type::ARRAY: {
       Json::Array items;
-      for (auto item : element.get_array().value_unsafe()) items.push_back(from_element(item, place, depth + 1));
+      simdjson::dom::array const array = element;
+      for (auto item : array) items.push_back(from_element(item, place, depth + 1));
       return Json(std::move(items));
     }
     case Type::OBJECT: {
       Json::Object members;
       std::unordered_set<std::string_view> seen;
-      for (auto member : element.get_object().value_unsafe()) {
+      simdjson::dom::object const object = element;
+      for (auto member : object) {
         if (!seen.insert(member.key).second)
           fail(ErrorKind::source, "{}: the key {} stands twice in one JSON object. Keep one of them.", place, json_quoted(member.key));
         members.emplace_back(std::string(member.key), from_element(member.value, place, depth + 1));

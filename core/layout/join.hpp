@@ -59,8 +59,8 @@ struct DomainAxis {
 /// Why pieces do not tile a domain: the first bad interval per axis, as text ("layer 3:48, expert 64:128"), and how many pieces hold it.
 struct TilingFault {
   std::string where;
-  int holders = 0;                  ///< 0: nothing holds it; else two or more do
-  std::uint32_t a = 0, b = 0;       ///< two of the holders (indices of pieces) when holders >= 2
+  int holders = 0;                  ///< 0: nothing holds it; 1: one piece holds it, but it lies outside of the domain; else two or more do
+  std::uint32_t a = 0, b = 0;       ///< two of the holders (indices of pieces) when holders >= 2; a alone when 1
 };
 
 /// Whether the pieces hold every element of the domain exactly once. Nothing: they do.

@@ -42,7 +42,7 @@ struct PipelineSpec {
   int last_stage_layers = -1;
   bool account_for_embedding = false;
   bool account_for_loss = false;
-  std::string layout;  ///< "Ettt|(tt|)*29,m|L"; "" for none
+  std::string layout{};  ///< "Ettt|(tt|)*29,m|L"; "" for none
 };
 
 /// The chunks in model order s = v * pp + p. Sizes that do not divide, a layout whose stage or layer count disagrees, are Errors of kind usage

@@ -76,4 +76,10 @@ Layout evaluate_box(LayoutExpr const& expr, LayoutScope const& scope, Shares con
 /// The same for the flat element range [begin, end) of the row-major tensor; offset 0 is element `begin`.
 Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, Index begin, Index end);
 
+/// Where the elements of a share lie in the WHOLE stored tensor (global formats): per stored dimension, the runs of rows in the order of the
+/// share, neighbours merged. The share is the cross product of the dimensions' rows; padding (`fill` runs) has no rows there.
+///
+///   (gate: inter | up: inter) hidden, inter 8, share [4, 8): rows [4, 8) and [12, 16) of dimension 0, all of dimension 1.
+std::vector<std::vector<Run>> share_rows(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares);
+
 }  // namespace reshard

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/byte_dim.hpp"
+
 namespace reshard {
 
 /// Bytes [offset_bytes, +bytes) of a file, and where they stand in the round's staging memory. `file` counts in the job's list of source files
@@ -13,14 +15,6 @@ struct Extent {
   std::uint64_t bytes = 0;
   std::uint64_t at = 0;
   friend bool operator==(Extent const&, Extent const&) = default;
-};
-
-/// One level of a strided copy, in bytes.
-struct ByteDim {
-  std::uint64_t count = 1;
-  std::int64_t from_stride = 0;
-  std::int64_t to_stride = 0;
-  friend bool operator==(ByteDim const&, ByteDim const&) = default;
 };
 
 /// Copies runs of `run_bytes` from staging place `from` to staging place `to`, once for every index tuple of `dims` (outermost first).

@@ -28,19 +28,20 @@ enum class Kind : std::uint8_t {
 
 /// A torch storage named by a persistent id.
 struct StorageRef {
-  std::string key;       ///< record name below "data/"
+  std::string key{};       ///< record name below "data/"
   DType dtype = DType::u8;  ///< of the storage class; u8 for UntypedStorage
   std::uint64_t count = 0;  ///< elements of that class
-  std::string location;  ///< "cpu", "cuda:0"
+  std::string location{};  ///< "cpu", "cuda:0"
+  bool untyped = false;  ///< the class is UntypedStorage: count is bytes
 };
 
 /// A tensor: a strided view of a storage. offset and strides are in elements of `dtype`.
 struct TensorRef {
-  StorageRef storage;
+  StorageRef storage{};
   DType dtype = DType::u8;
   Index offset = 0;
-  std::vector<Index> shape;
-  std::vector<Index> strides;
+  std::vector<Index> shape{};
+  std::vector<Index> strides{};
   bool requires_grad = false;
   bool parameter = false;  ///< was a torch.nn.Parameter
 };
@@ -51,12 +52,12 @@ struct Node {
   bool boolean = false;
   std::int64_t integer = 0;
   double real = 0;
-  std::string text;              ///< string (UTF-8), bytes, big_integer (little-endian two's complement); global: "module\nname"
-  std::vector<NodeId> items;     ///< tuple, list, set, frozen_set; dict: key, value, key, value, …; reduce: list items
+  std::string text{};              ///< string (UTF-8), bytes, big_integer (little-endian two's complement); global: "module\nname"
+  std::vector<NodeId> items{};     ///< tuple, list, set, frozen_set; dict: key, value, key, value, …; reduce: list items
   NodeId callable = no_node;     ///< reduce
   NodeId arguments = no_node;    ///< reduce: a tuple
-  NodeId state = no_node;        ///< reduce: BUILD's argument
-  std::vector<NodeId> pairs;     ///< reduce: dict items set on the object (OrderedDict): key, value, …
+  NodeId state = no_node;        ///< reduce: BUILD's argument; tensor: the attributes set on it
+  std::vector<NodeId> pairs{};     ///< reduce: dict items set on the object (OrderedDict): key, value, …
   bool new_object = false;       ///< reduce: NEWOBJ (cls.__new__) rather than REDUCE
   std::uint32_t index = 0;       ///< storage, tensor: place in Document::storages / Document::tensors
 };

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/file.hpp"
+
+namespace reshard {
+
+/// The files of one job, by number: opened on first use, at most `open_limit` kept open, the least recently used closed first.
+/// Every call may come from any thread. A file in somebody's hands stays open after it has left the set.
+class FileSet {
+ public:
+  enum class Access { read, write };
+
+  static constexpr std::size_t default_open_limit = 256;
+
+  /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size.
+  FileSet(std::vector<std::filesystem::path> paths, Access access, std::size_t open_limit = default_open_limit);
+
+  /// The open file; a number that is not in the set is an internal Error, a file that cannot be opened throws what File throws.
+  std::shared_ptr<File const> open(std::uint32_t file);
+
+  std::filesystem::path const& path(std::uint32_t file) const;
+  std::size_t size() const { return paths_.size(); }
+  /// How many files the set keeps open now.
+  std::size_t open_count() const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<File const> file;
+    std::list<std::uint32_t>::iterator place;
+  };
+  std::shared_ptr<File const> open_on_disk(std::uint32_t file) const;
+  void drop_oldest();
+
+  std::vector<std::filesystem::path> paths_;
+  Access access_;
+  std::size_t open_limit_;
+  mutable std::mutex mutex_;
+  std::list<std::uint32_t> recent_;  // most recently used first
+  std::unordered_map<std::uint32_t, Entry> entries_;
+};
+
+}  // namespace reshard

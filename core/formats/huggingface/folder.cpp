@@ -1,0 +1,203 @@
+#include "core/formats/huggingface/folder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+#include <system_error>
+
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/members.hpp"
+
+namespace reshard::huggingface {
+namespace {
+
+namespace fs = std::filesystem;
+using safetensors::shown;
+
+/// Weights of other formats, and names that we write ourselves: never sidecars.
+constexpr std::array not_sidecars = {"*.safetensors", "*.index.json", "*.bin",  "*.pt",  "*.pth",       "*.ckpt",       "*.gguf",
+                                     "*.h5",          "*.msgpack",    "*.onnx", "*.npz", "config.json", "manifest.json"};
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+bool may_be_sidecar(std::string const& name) {
+  if (name.starts_with('.')) return false;
+  std::string const folded = lower(name);
+  return std::ranges::none_of(not_sidecars, [&](char const* pattern) { return matches_glob(pattern, folded); });
+}
+
+/// Mistral repositories hold the same weights a second time under this name.
+bool is_single_candidate(std::string const& name) { return shard_name_problem(name).empty() && !matches_glob("consolidated*", name); }
+
+std::vector<std::string> matching(std::vector<std::string> const& names, bool (*wanted)(std::string const&)) {
+  std::vector<std::string> found;
+  std::ranges::copy_if(names, std::back_inserter(found), wanted);
+  return found;
+}
+
+bool is_pickled(std::string const& name) { return matches_glob("pytorch_model*.bin", name); }
+
+void add_weight_map(Folder& folder, Json const& map, std::string const& place) {
+  auto const* members = map.members();
+  if (members == nullptr || members->empty())
+    fail(ErrorKind::source, "{}: \"weight_map\" names no tensor, expected an object of tensor names and files. Download the index again.", place);
+  std::set<std::string> files;
+  for (auto const& [tensor, value] : *members) {
+    std::string const* const file = value.text();
+    if (file == nullptr)
+      fail(ErrorKind::source, "{}, tensor '{}': the file is not a string. The index is damaged: download it again.", place, shown(tensor));
+    std::string const problem = shard_name_problem(*file);
+    if (!problem.empty())
+      fail(ErrorKind::source, "{}, tensor '{}': the file name '{}' {}, expected the name of a *.safetensors file in this folder. {}", place,
+           shown(tensor), shown(*file), problem, "Do not use this checkpoint unless you know why.");
+    files.insert(*file);
+    folder.weight_map.emplace_back(tensor, *file);
+  }
+  folder.files.assign(files.begin(), files.end());
+}
+
+void read_index(Folder& folder) {
+  fs::path const path = readable_member(folder.path, index_name);
+  std::string const place = path.string();
+  Json const index = parse_json(read_text_file(path, largest_index_bytes), place);
+  Json const* const map = index.find("weight_map");
+  if (map == nullptr) fail(ErrorKind::source, "{}: has no \"weight_map\". The index is damaged: download it again.", place);
+  Json const* const metadata = index.find("metadata");
+  if (metadata != nullptr && !metadata->is_null()) {
+    if (metadata->members() == nullptr) fail(ErrorKind::source, "{}: \"metadata\" is not an object. The index is damaged: download it again.", place);
+    folder.index_metadata = *metadata;
+  }
+  add_weight_map(folder, *map, place);
+}
+
+/// All missing files in one message: they are downloaded together.
+void check_files(Folder const& folder) {
+  std::vector<std::string> missing;
+  for (fs::path const& file : folder.files)
+    if (member_kind(folder.path, file.string()) == MemberKind::missing) missing.push_back(shown(file.string()));
+  if (!missing.empty())
+    fail(ErrorKind::source, "{}: {} of the {} files that the index names are missing: {}. Download them again.", folder.path.string(), missing.size(),
+         folder.files.size(), listed(missing));
+  for (fs::path const& file : folder.files) readable_member(folder.path, file.string());
+}
+
+void find_single_file(Folder& folder, std::vector<std::string> const& names) {
+  std::vector<std::string> const found = matching(names, is_single_candidate);
+  if (std::ranges::find(found, single_file_name) != found.end()) {
+    folder.files = {single_file_name};
+  } else if (found.size() == 1) {
+    folder.files = {found.front()};
+  } else if (found.size() > 1) {
+    fail(ErrorKind::source, "{}: {} *.safetensors files ({}) and no {}, which says where each tensor is. Download the index too.",
+         folder.path.string(), found.size(), listed(found, 4), index_name);
+  } else if (auto const pickled = matching(names, is_pickled); !pickled.empty()) {
+    fail(ErrorKind::source, "{}: the weights are pickled ({}), expected *.safetensors. Save the model once with save_pretrained, then run again.",
+         folder.path.string(), listed(pickled, 4));
+  } else {
+    fail(ErrorKind::source, "{}: holds neither {} nor a *.safetensors file. Name the folder with the weights.", folder.path.string(), index_name);
+  }
+}
+
+void read_config(Folder& folder, std::vector<std::string> const& names) {
+  if (!std::ranges::binary_search(names, config_name)) return;
+  fs::path const path = readable_member(folder.path, config_name);
+  folder.config_text = read_text_file(path, largest_config_bytes);
+  folder.config = parse_config(folder.config_text, path.string());
+}
+
+/// A link out of the folder is left out, not refused: no weight depends on it, but its target must not reach the output.
+void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
+  for (std::string const& name : names) {
+    if (!may_be_sidecar(name)) continue;
+    MemberKind const kind = member_kind(folder.path, name);
+    std::error_code reason;
+    if (kind == MemberKind::outside) folder.warnings.push_back(fmt::format("{}: a link that leaves the folder, not copied", shown(name)));
+    if (kind != MemberKind::file) continue;
+    std::uintmax_t const bytes = fs::file_size(folder.path / name, reason);
+    if (!reason && bytes <= largest_sidecar_bytes)
+      folder.sidecars.push_back(name);
+    else
+      folder.warnings.push_back(fmt::format("{}: {}, not copied", shown(name), reason ? reason.message() : human_bytes(bytes)));
+  }
+}
+
+/// Stale shards of an earlier download: said, never loaded.
+void warn_of_unindexed_files(Folder& folder, std::vector<std::string> const& names) {
+  for (std::string const& name : matching(names, is_single_candidate))
+    if (!std::ranges::binary_search(folder.files, fs::path(name)))
+      folder.warnings.push_back(
+          fmt::format("{}: weights that {} does not name, not read", shown(name), folder.weight_map.empty() ? single_file_name : index_name));
+}
+
+}  // namespace
+
+std::string shard_name_problem(std::string_view name) {
+  constexpr std::string_view suffix = ".safetensors";
+  if (name.empty()) return "is empty";
+  if (name.size() > 255) return fmt::format("has {} bytes, more than 255", name.size());
+  for (char const forbidden : {'/', '\\'})
+    if (name.find(forbidden) != std::string_view::npos) return fmt::format("has a '{}'", forbidden);
+  if (std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; })) return "has a control character";
+  if (name.starts_with('.')) return "begins with a dot";
+  if (!name.ends_with(suffix)) return "does not end in .safetensors";
+  return {};
+}
+
+bool looks_like_folder(fs::path const& path) {
+  std::error_code reason;
+  if (!fs::is_directory(path, reason)) return false;
+  auto const names = member_names(path);
+  return std::ranges::any_of(names,
+                             [](std::string const& name) { return name == index_name || shard_name_problem(name).empty() || is_pickled(name); });
+}
+
+Folder open_folder(fs::path const& path) {
+  Folder folder;
+  folder.path = path;
+  std::vector<std::string> const names = member_names(path);
+  if (std::ranges::binary_search(names, index_name)) {
+    read_index(folder);
+  } else {
+    find_single_file(folder, names);
+  }
+  check_files(folder);
+  read_config(folder, names);
+  find_sidecars(folder, names);
+  warn_of_unindexed_files(folder, names);
+  return folder;
+}
+
+Folder open_reference(fs::path const& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) fail(ErrorKind::usage, "{}: is not a directory. Name a folder with a config.json as target.reference.", path.string());
+  Folder folder;
+  folder.path = path;
+  std::vector<std::string> const names = member_names(path);
+  if (std::ranges::binary_search(names, index_name)) read_index(folder);
+  read_config(folder, names);
+  if (folder.config.is_null()) fail(ErrorKind::usage, "{}: has no config.json. Name a folder of this model as target.reference.", path.string());
+  find_sidecars(folder, names);
+  return folder;
+}
+
+void copy_sidecar(Folder const& folder, std::string const& name, fs::path const& target_folder) {
+  constexpr std::size_t block_bytes = std::size_t{4} << 20;
+  File const from = File::open_for_reading(readable_member(folder.path, name));
+  File const to = File::create(target_folder / name);
+  std::vector<std::byte> block(std::min<std::size_t>(block_bytes, from.size_bytes()));
+  for (std::uint64_t at = 0; !block.empty();) {
+    std::size_t const got = from.read_some_at(at, block);
+    to.write_at(at, std::span(block).first(got));
+    at += got;
+    if (got < block.size()) break;
+  }
+  to.sync();
+}
+
+}  // namespace reshard::huggingface

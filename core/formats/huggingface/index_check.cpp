@@ -1,0 +1,59 @@
+#include <algorithm>
+#include <unordered_set>
+
+#include "core/base/text.hpp"
+#include "core/formats/huggingface/folder.hpp"
+
+namespace reshard::huggingface {
+
+using safetensors::shown;
+
+IndexCheck::IndexCheck(Folder const& folder) : folder_(folder), tensors_in_(folder.files.size()) {
+  file_of_.reserve(folder.weight_map.size());
+  for (auto const& [tensor, name] : folder.weight_map) {
+    auto const at = std::ranges::lower_bound(folder.files, std::filesystem::path(name));
+    auto const file = static_cast<std::size_t>(at - folder.files.begin());
+    RESHARD_EXPECT(at != folder.files.end() && *at == name);
+    file_of_.emplace(tensor, file);
+    ++tensors_in_[file];
+  }
+}
+
+FileCheck IndexCheck::check(std::size_t file, safetensors::Header const& header) const {
+  FileCheck result;
+  std::vector<std::string> strays;
+  for (std::size_t i = 0; i < header.tensors.size(); ++i) {
+    std::string const& tensor = header.tensors[i].name;
+    auto const found = file_of_.find(tensor);
+    if (folder_.weight_map.empty() || (found != file_of_.end() && found->second == file)) {
+      result.indexed.push_back(i);
+    } else if (found == file_of_.end()) {
+      strays.push_back(shown(tensor));
+    } else {
+      fail(ErrorKind::source, "{}, tensor '{}': the index places it in {}, but this file holds one of that name too. {}",
+           (folder_.path / folder_.files[file]).string(), shown(tensor), shown(folder_.files[found->second].string()),
+           "Files of two checkpoints are mixed: download the folder again.");
+    }
+  }
+  if (!folder_.weight_map.empty() && result.indexed.size() != tensors_in_[file]) fail_missing(file, header);
+  if (!strays.empty())
+    result.warnings.push_back(fmt::format("{}: {} tensors that the index does not name are left out: {}", shown(folder_.files[file].string()),
+                                          strays.size(), listed(strays)));
+  return result;
+}
+
+void IndexCheck::fail_missing(std::size_t file, safetensors::Header const& header) const {
+  std::unordered_set<std::string_view> present;
+  for (FileTensor const& tensor : header.tensors) present.insert(tensor.name);
+  std::vector<std::string> missing;
+  for (auto const& [tensor, name] : folder_.weight_map)
+    if (folder_.files[file] == name && !present.contains(tensor)) missing.push_back(shown(tensor));
+  fail(ErrorKind::source, "{}: {} of the {} tensors that the index places here are missing: {}. Download the file and the index again.",
+       (folder_.path / folder_.files[file]).string(), missing.size(), tensors_in_[file], listed(missing));
+}
+
+FileCheck check_against_index(Folder const& folder, std::size_t file, safetensors::Header const& header) {
+  return IndexCheck(folder).check(file, header);
+}
+
+}  // namespace reshard::huggingface

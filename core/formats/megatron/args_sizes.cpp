@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.hpp"
+#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/shard_name.hpp"
+
+namespace reshard::megatron {
+namespace {
+
+bool is_true(Json const& args, std::string_view key) {
+  Json const* value = args.find(key);
+  return value != nullptr && value->boolean() != nullptr && *value->boolean();
+}
+
+/// The integer under a key; nothing when it is missing, None or of another kind.
+std::optional<std::int64_t> integer(Json const& args, std::string_view key) {
+  Json const* value = args.find(key);
+  if (value == nullptr || value->integer() == nullptr) return std::nullopt;
+  return *value->integer();
+}
+
+std::optional<int> size(Json const& args, std::string_view key, std::string_view place) {
+  Json const* value = args.find(key);
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  auto const* number = value->integer();
+  if (number == nullptr || *number < 1 || *number > largest_shard_number)
+    fail(ErrorKind::source, "{}: args.{} is {}, expected an integer from 1 to {}. The file is damaged, or args were changed by hand.", place, key,
+         value->dump(), largest_shard_number);
+  return static_cast<int>(*number);
+}
+
+/// Rows that a weight-sharded tensor lacks are in the file of no rank: the names of shards have no number for that axis.
+void refuse_weight_sharding(Json const& args, std::string_view place) {
+  for (std::string_view const key : {"gtp_weight_remat_size", "expert_gtp_weight_remat_size", "tensor_parallel_num_weight_shards"})
+    if (auto const value = integer(args, key).value_or(1); value > 1)
+      fail(ErrorKind::source,
+           "{}: args.{} is {}: weights sharded over a further axis (GTP), of which mp_rank_* files hold one slice only. "
+           "Save the checkpoint with this size 1, or as torch_dist.",
+           place, key, value);
+}
+
+std::optional<Index> moe_fc1_rows(Json const& args) {
+  auto rows = integer(args, "moe_ffn_hidden_size");
+  if (!rows) rows = integer(args, "ffn_hidden_size");
+  if (!rows || *rows < 1 || *rows > (std::int64_t{1} << 40)) return std::nullopt;
+  bool const gated = is_true(args, "swiglu") || is_true(args, "geglu") || is_true(args, "quick_geglu") || is_true(args, "gated_linear_unit");
+  return gated ? 2 * *rows : *rows;
+}
+
+}  // namespace
+
+ArgsSizes args_sizes(Json const& args, std::string_view place) {
+  refuse_weight_sharding(args, place);
+  ArgsSizes sizes;
+  sizes.tp = size(args, "tensor_model_parallel_size", place);
+  sizes.pp = size(args, "pipeline_model_parallel_size", place);
+  sizes.vpp = size(args, "virtual_pipeline_model_parallel_size", place);
+  if (!sizes.vpp && args.find("virtual_pipeline_model_parallel_size") != nullptr) sizes.vpp = 1;
+  sizes.ep = size(args, "expert_model_parallel_size", place);
+  sizes.etp = size(args, "expert_tensor_parallel_size", place);
+  if (args.members() == nullptr || args.members()->empty()) return sizes;
+  auto const experts = integer(args, "num_experts");
+  sizes.experts = static_cast<int>(std::clamp<std::int64_t>(experts.value_or(0), 0, largest_shard_number));
+  if (!sizes.ep && sizes.experts == 0 && sizes.tp) sizes.ep = 1;  // written before expert parallelism had a size
+  if (sizes.experts > 0) sizes.moe_fc1_rows = moe_fc1_rows(args);
+  return sizes;
+}
+
+PipelineSpec pipeline_spec(Json const& args, MeshSizes const& sizes) {
+  auto const layers = [&](std::string_view key, int absent) {
+    auto const value = integer(args, key).value_or(absent);
+    return value < 0 || value > largest_shard_number ? absent : static_cast<int>(value);
+  };
+  Json const* layout = args.find("pipeline_model_parallel_layout");
+  return {.pp = sizes.pp,
+          .vpp = sizes.vpp,
+          .decoder_layers = layers("num_layers", 0),
+          .mtp_layers = layers("mtp_num_layers", 0),
+          .first_stage_layers = layers("decoder_first_pipeline_num_layers", -1),
+          .last_stage_layers = layers("decoder_last_pipeline_num_layers", -1),
+          .account_for_embedding = is_true(args, "account_for_embedding_in_pipeline_split"),
+          .account_for_loss = is_true(args, "account_for_loss_in_pipeline_split"),
+          .layout = layout != nullptr && layout->text() != nullptr ? *layout->text() : std::string()};
+}
+
+namespace {
+
+/// Layers of each chunk, where Megatron states them as one number.
+Json layers_per_chunk(PipelineSpec const& spec) {
+  bool const even = spec.layout.empty() && spec.first_stage_layers < 0 && spec.last_stage_layers < 0 && !spec.account_for_embedding &&
+                    !spec.account_for_loss && spec.decoder_layers % (spec.pp * spec.vpp) == 0;
+  if (spec.vpp == 1 || !even || spec.decoder_layers == 0) return {};
+  return Json(spec.decoder_layers / (spec.pp * spec.vpp));
+}
+
+Json count_or_none(int value) { return value < 0 ? Json() : Json(value); }
+
+/// Attributes that some versions and forks have and that would contradict the new sizes; set only where they are.
+ArgValues inherited_args(TargetArgs const& target, Json const& source_args, bool chunk_size_stated) {
+  ArgValues const values = {
+      {"transformer_pipeline_model_parallel_size", Json(target.sizes.pp)},
+      {"num_virtual_stages_per_pipeline_rank", target.sizes.vpp > 1 && !chunk_size_stated ? Json(target.sizes.vpp) : Json()},
+      {"standalone_embedding_stage", Json(false)},
+      {"custom_pipeline_layers", Json()},
+      {"use_dist_ckpt", Json(false)},
+  };
+  ArgValues present;
+  for (auto const& value : values)
+    if (source_args.find(value.first) != nullptr) present.push_back(value);
+  return present;
+}
+
+}  // namespace
+
+ArgValues target_args(TargetArgs const& target, Json const& source_args) {
+  auto const& [tp, pp, vpp, ep, etp_or_tp] = target.sizes;
+  int const etp = etp_or_tp == 0 ? tp : etp_or_tp;
+  auto const& pipeline = target.pipeline;
+  auto const context = std::clamp<std::int64_t>(integer(source_args, "context_parallel_size").value_or(1), 1, largest_shard_number);
+  // The smallest world whose pipeline blocks hold whole groups of dense (tp x cp) and of expert (etp x ep) ranks.
+  std::int64_t const block = std::lcm(std::int64_t{tp} * context, std::int64_t{etp} * ep);
+  Json const chunk_layers = layers_per_chunk(pipeline);
+  ArgValues values = {
+      {"tensor_model_parallel_size", Json(tp)},
+      {"pipeline_model_parallel_size", Json(pp)},
+      {"virtual_pipeline_model_parallel_size", vpp > 1 ? Json(vpp) : Json()},
+      {"num_layers_per_virtual_pipeline_stage", chunk_layers},
+      {"expert_model_parallel_size", Json(ep)},
+      {"expert_tensor_parallel_size", Json(etp)},
+      {"decoder_first_pipeline_num_layers", count_or_none(pipeline.first_stage_layers)},
+      {"decoder_last_pipeline_num_layers", count_or_none(pipeline.last_stage_layers)},
+      {"account_for_embedding_in_pipeline_split", Json(pipeline.account_for_embedding)},
+      {"account_for_loss_in_pipeline_split", Json(pipeline.account_for_loss)},
+      {"pipeline_model_parallel_layout", pipeline.layout.empty() ? Json() : Json(pipeline.layout)},
+      {"world_size", Json(block * pp)},
+      {"data_parallel_size", Json(block / (tp * context))},
+      {"ckpt_format", Json("torch")},
+  };
+  if (target.padded_vocab > 0) values.emplace_back("padded_vocab_size", Json(target.padded_vocab));
+  for (auto& value : inherited_args(target, source_args, !chunk_layers.is_null())) values.push_back(std::move(value));
+  return values;
+}
+
+}  // namespace reshard::megatron

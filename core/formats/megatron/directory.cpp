@@ -1,0 +1,267 @@
+#include "core/formats/megatron/directory.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/json.hpp"
+#include "core/base/text.hpp"
+
+namespace reshard::megatron {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t largest_tracker_bytes = 4096;
+constexpr std::string_view iteration_prefix = "iter_";
+
+struct Entry {
+  std::string name;
+  bool directory = false;
+};
+
+/// The names in a directory, sorted as text, so that every rank sees the same order.
+std::vector<Entry> entries_of(fs::path const& path) {
+  std::error_code error;
+  std::vector<Entry> result;
+  fs::directory_iterator it(path, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    std::error_code unknown;  // a dangling link is an entry that is no directory
+    result.push_back({it->path().filename().string(), it->is_directory(unknown)});
+  }
+  if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", path.string(), error.message());
+  std::sort(result.begin(), result.end(), [](Entry const& a, Entry const& b) { return a.name < b.name; });
+  return result;
+}
+
+std::string first_names(std::vector<Entry> const& entries) {
+  std::vector<std::string> names;
+  for (auto const& entry : entries) names.push_back(entry.name);
+  return names.empty() ? "nothing" : listed(names, 6);
+}
+
+bool has_shards(std::vector<Entry> const& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](Entry const& e) { return e.directory && parse_shard_name(e.name).has_value(); });
+}
+
+bool has(std::vector<Entry> const& entries, std::string_view name) {
+  return std::any_of(entries.begin(), entries.end(), [&](Entry const& e) { return e.name == name; });
+}
+
+std::optional<std::int64_t> parse_decimal(std::string_view digits) {
+  if (digits.empty() || digits.front() < '0' || digits.front() > '9') return std::nullopt;
+  std::int64_t value = 0;
+  auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+/// What a directory's name says: an iteration (any width), or a release.
+struct Step {
+  bool release = false;
+  std::int64_t iteration = 0;
+  friend bool operator==(Step const&, Step const&) = default;
+};
+
+std::optional<Step> parse_step(std::string_view name) {
+  if (name == release_name) return Step{.release = true};
+  if (!name.starts_with(iteration_prefix)) return std::nullopt;
+  auto const iteration = parse_decimal(name.substr(iteration_prefix.size()));
+  if (!iteration) return std::nullopt;
+  return Step{.iteration = *iteration};
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view blank = " \t\r\n\v\f";
+  auto const begin = text.find_first_not_of(blank);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(blank) - begin + 1);
+}
+
+Step read_tracker(fs::path const& root) {
+  auto const path = root / tracker_name;
+  auto const text = read_text_file(path, largest_tracker_bytes);
+  auto const word = trimmed(text);
+  if (word == release_name) return {.release = true};
+  if (auto const iteration = parse_decimal(word)) return {.iteration = *iteration};
+  fail(ErrorKind::source, "{}: expected an iteration number or the word \"release\", found {}. Correct it, or give the iter_* directory itself.",
+       path.string(), json_quoted(word.substr(0, 60)));
+}
+
+/// The directories of a root that are iterations (or a release).
+std::vector<std::string> step_names(std::vector<Entry> const& entries, std::optional<Step> wanted = {}) {
+  std::vector<std::string> names;
+  for (auto const& entry : entries) {
+    auto const step = parse_step(entry.name);
+    if (entry.directory && step && (!wanted || *step == *wanted)) names.push_back(entry.name);
+  }
+  return names;
+}
+
+[[noreturn]] void refuse_torch_dist(fs::path const& path, std::string_view sign) {
+  fail(ErrorKind::source,
+       "{}: holds {}, so this is a torch_dist checkpoint (Megatron's --ckpt-format torch_dist), not a legacy mp_rank_* one. "
+       "State the source format \"torch_dist\".",
+       path.string(), sign);
+}
+
+bool deepspeed_file(std::string_view name) {
+  return matches_glob("mp_rank_*_model_states.pt", name) || matches_glob("layer_*-model_*states.pt", name) ||
+         matches_glob("layer_*_expert_*_mp_rank_*_model_states.pt", name) || matches_glob("*zero_pp_rank_*_states.pt", name);
+}
+
+/// Says what the directory is when it is no legacy checkpoint but one we know; returns otherwise.
+void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entries) {
+  for (std::string_view const sign : {".metadata", "metadata.json", "common.pt"})
+    if (has(entries, sign)) refuse_torch_dist(path, sign);
+  for (auto const& entry : entries)
+    if (!entry.directory && deepspeed_file(entry.name))
+      fail(ErrorKind::source,
+           "{}: {} is a file of a DeepSpeed checkpoint; a Megatron shard is a directory mp_rank_TT[_PPP][_EEE]. "
+           "DeepSpeed checkpoints are not read.",
+           path.string(), entry.name);
+}
+
+Shard make_shard(fs::path const& parent, std::string const& name) {
+  Shard shard{.name = name, .path = parent / name, .numbers = *parse_shard_name(name), .files = {}, .model_file = {}};
+  for (auto const& entry : entries_of(shard.path))
+    if (!entry.directory) shard.files.push_back(entry.name);
+  for (std::string_view const file : {model_file_name, std::string_view("model_rng.pt")})
+    if (shard.model_file.empty() && std::binary_search(shard.files.begin(), shard.files.end(), file)) shard.model_file = file;
+  return shard;
+}
+
+bool only_optimizer(Shard const& shard) {
+  if (!shard.model_file.empty()) return false;
+  return std::any_of(shard.files.begin(), shard.files.end(), [](std::string const& f) { return f == "optim.pt" || f == "distrib_optim.pt"; });
+}
+
+/// The number of fields that shards with weights have most often; 0 when none has weights.
+std::size_t usual_fields(std::vector<Shard> const& shards) {
+  std::map<std::size_t, std::size_t> counts;
+  for (auto const& shard : shards)
+    if (!shard.model_file.empty()) ++counts[shard.numbers.numbers.size()];
+  auto const most = std::max_element(counts.begin(), counts.end(), [](auto const& a, auto const& b) { return a.second < b.second; });
+  return most == counts.end() ? 0 : most->first;
+}
+
+/// A directory with one number more than the shards and only an optimizer file belongs to a data-parallel rank: its last number (or the one
+/// before ep) is no coordinate of the weights.
+void set_optimizer_directories_apart(Directory& found) {
+  auto const fields = usual_fields(found.shards);
+  std::vector<Shard> kept;
+  for (auto& shard : found.shards) {
+    if (only_optimizer(shard) && shard.numbers.numbers.size() != fields)
+      found.optimizer_only.push_back(shard.name);
+    else
+      kept.push_back(std::move(shard));
+  }
+  found.shards = std::move(kept);
+  if (found.shards.empty())
+    fail(ErrorKind::source,
+         "{}: {} hold an optimizer file (optim.pt, distrib_optim.pt) and no {}: their last number is a data-parallel rank, and "
+         "there are no weights here. Give the directory that holds the weights.",
+         found.iteration_dir.string(), listed(found.optimizer_only, 4), model_file_name);
+  if (!found.optimizer_only.empty())
+    found.notes.push_back(fmt::format("{} directories of data-parallel ranks hold only optimizer files and are not read: {}",
+                                      found.optimizer_only.size(), listed(found.optimizer_only, 4)));
+}
+
+Directory read_iteration(fs::path const& root, fs::path const& iteration_dir, Step step) {
+  Directory found{.root = root,
+                  .iteration_dir = iteration_dir,
+                  .release = step.release,
+                  .iteration = step.iteration,
+                  .shards = {},
+                  .optimizer_only = {},
+                  .foreign = {},
+                  .notes = {}};
+  auto const entries = entries_of(iteration_dir);
+  refuse_other_formats(iteration_dir, entries);
+  for (auto const& entry : entries) {
+    if (entry.directory && parse_shard_name(entry.name))
+      found.shards.push_back(make_shard(iteration_dir, entry.name));
+    else
+      found.foreign.push_back(entry.name);
+  }
+  if (found.shards.empty())
+    fail(ErrorKind::source, "{}: expected directories mp_rank_TT[_PPP][_EEE], found {}. The save may have been cut short: choose another iteration.",
+         iteration_dir.string(), first_names(entries));
+  // As text mp_rank_100 comes before mp_rank_99; a name breaks the tie of equal numbers with different widths.
+  std::stable_sort(found.shards.begin(), found.shards.end(), [](Shard const& a, Shard const& b) { return a.numbers.numbers < b.numbers.numbers; });
+  set_optimizer_directories_apart(found);
+  return found;
+}
+
+Directory open_tracked(fs::path const& root, std::vector<Entry> const& entries) {
+  Step const step = read_tracker(root);
+  auto const names = step_names(entries, step);
+  auto const wanted = step.release ? std::string(release_name) : iteration_directory_name(step.iteration);
+  if (names.empty()) {
+    auto const there = step_names(entries);
+    fail(ErrorKind::source, "{}: {} names {}, but the iterations here are: {}. Give one of them by its path, or restore the missing one.",
+         root.string(), tracker_name, wanted, there.empty() ? "none" : listed(there, 6));
+  }
+  auto const exact = std::find(names.begin(), names.end(), wanted);
+  if (exact == names.end() && names.size() > 1)
+    fail(ErrorKind::source, "{}: {} names iteration {}, and {} all have this number. Give one of them by its path.", root.string(), tracker_name,
+         step.iteration, listed(names));
+  return read_iteration(root, root / (exact == names.end() ? names.front() : *exact), step);
+}
+
+Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries) {
+  auto const names = step_names(entries);
+  if (names.size() != 1) {
+    refuse_other_formats(root, entries);
+    fail(ErrorKind::source, "{}: expected {}, one iter_* or release directory, or mp_rank_* directories; found {}. Give {}.", root.string(),
+         tracker_name, first_names(entries), names.empty() ? "the directory of a Megatron checkpoint" : "one of the iterations by its path");
+  }
+  auto found = read_iteration(root, root / names.front(), *parse_step(names.front()));
+  found.notes.push_back(fmt::format("{} is missing; {} was taken because it is the only iteration. Its save may not have been completed.",
+                                    tracker_name, names.front()));
+  return found;
+}
+
+}  // namespace
+
+Directory open_directory(fs::path const& given) {
+  fs::path path = given.lexically_normal();
+  if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();  // "dir/" is "dir"
+  std::error_code error;
+  if (!fs::is_directory(path, error))
+    fail(ErrorKind::source, "{}: expected the directory of a Megatron checkpoint, found {}. Check the path.", path.string(),
+         fs::exists(path, error) ? "a file" : "nothing");
+  auto const entries = entries_of(path);
+  if (has(entries, tracker_name)) return open_tracked(path, entries);
+  auto const step = parse_step(path.filename().string());
+  if (step) return read_iteration(path.has_parent_path() ? path.parent_path() : fs::path("."), path, *step);
+  if (has_shards(entries)) return read_iteration(path, path, {});
+  return open_untracked(path, entries);
+}
+
+bool looks_like_megatron(fs::path const& path) {
+  try {
+    auto const entries = entries_of(path);
+    if (has_shards(entries)) return true;
+    if (has(entries, tracker_name)) {
+      auto const names = step_names(entries, read_tracker(path));
+      return std::any_of(names.begin(), names.end(), [&](std::string const& name) { return has_shards(entries_of(path / name)); });
+    }
+    auto const names = step_names(entries);
+    return names.size() == 1 && has_shards(entries_of(path / names.front()));
+  } catch (std::exception const&) {
+    return false;
+  }
+}
+
+std::string iteration_directory_name(std::int64_t iteration) { return fmt::format("iter_{:07}", iteration); }
+
+std::string tracker_text(std::int64_t iteration) { return fmt::format("{}", iteration); }
+
+}  // namespace reshard::megatron

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/file.hpp"
+#include "core/base/json.hpp"
+#include "core/formats/file_tensor.hpp"
+#include "core/formats/torch_zip/torch_file.hpp"
+
+namespace reshard::megatron {
+
+/// What stands under a "…_extra_state" key.
+enum class ExtraKind : std::uint8_t {
+  none,          ///< None: Megatron's own linears
+  bytes_io,      ///< io.BytesIO: Transformer Engine 1
+  uint8_tensor,  ///< a uint8 tensor, often empty: Transformer Engine 2
+  other,
+};
+
+/// Opaque state of a module.
+struct ExtraEntry {
+  std::string key;
+  ExtraKind kind = ExtraKind::none;
+  std::uint32_t tensors_before = 0;  ///< its place in the chunk: after this many of ChunkTable::tensors
+  FileTensor tensor;                 ///< where the bytes are, for uint8_tensor
+  std::uint64_t size_bytes = 0;      ///< payload of uint8_tensor and bytes_io; 0 says nothing is recorded
+};
+
+/// The entries of one model chunk ('model', or one of 'model0', 'model1', …), in file order.
+struct ChunkTable {
+  std::vector<FileTensor> tensors;
+  std::vector<ExtraEntry> extras;
+};
+
+/// What model_optim_rng.pt says about itself; no payload was read.
+struct ShardHeader {
+  Json args;  ///< args_as_json; null when the file has none
+  double checkpoint_version = 0;
+  std::int64_t iteration = 0;
+  std::vector<ChunkTable> chunks;  ///< one, or one per virtual pipeline stage
+  bool has_optimizer = false;
+  bool has_rng = false;
+  std::vector<std::string> other_keys;  ///< remaining top-level keys
+  std::vector<std::string> unplaced;    ///< model keys with None, a number or text where a tensor belongs
+  std::uint64_t file_bytes = 0;
+  std::uint64_t mtime_ns = 0;
+};
+
+/// Reads the header of a shard file. Errors of kind source, with the path: damage, a checkpoint_version below 3.0 (other QKV row order), the nested
+/// model of the time before Megatron Core, model keys whose value is an object, chunk numbers with gaps.
+ShardHeader read_shard_header(File const& file);
+/// The same from a file already parsed (its pickle is needed again when a target is built from it).
+ShardHeader shard_header(File const& file, TorchFile const& torch);
+
+/// A header as bytes, for one message between ranks.
+std::string pack(ShardHeader const& header);
+/// The inverse; anything that pack does not produce is an internal Error.
+ShardHeader unpack(std::string_view bytes);
+
+}  // namespace reshard::megatron

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace reshard {
+
+/// What a file that is no torch file looks like from its beginning, as the end of a sentence: "a tar archive, …".
+std::string file_kind(std::span<std::byte const> beginning);
+
+}  // namespace reshard

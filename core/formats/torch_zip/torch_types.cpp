@@ -1,0 +1,65 @@
+#include "core/formats/torch_zip/torch_types.hpp"
+
+#include <array>
+#include <string>
+
+namespace reshard::pickle {
+namespace {
+
+constexpr std::array types = {
+    TorchType{DType::boolean, "bool", "BoolStorage"},
+    TorchType{DType::u8, "uint8", "ByteStorage"},
+    TorchType{DType::i8, "int8", "CharStorage"},
+    TorchType{DType::i16, "int16", "ShortStorage"},
+    TorchType{DType::i32, "int32", "IntStorage"},
+    TorchType{DType::i64, "int64", "LongStorage"},
+    TorchType{DType::f16, "float16", "HalfStorage"},
+    TorchType{DType::bf16, "bfloat16", "BFloat16Storage"},
+    TorchType{DType::f32, "float32", "FloatStorage"},
+    TorchType{DType::f64, "float64", "DoubleStorage"},
+    TorchType{DType::c64, "complex64", "ComplexFloatStorage"},
+    TorchType{DType::c128, "complex128", "ComplexDoubleStorage"},
+    TorchType{DType::u16, "uint16", ""},
+    TorchType{DType::u32, "uint32", ""},
+    TorchType{DType::u64, "uint64", ""},
+    TorchType{DType::f8_e4m3, "float8_e4m3fn", ""},
+    TorchType{DType::f8_e5m2, "float8_e5m2", ""},
+    TorchType{DType::f8_e4m3fnuz, "float8_e4m3fnuz", ""},
+    TorchType{DType::f8_e5m2fnuz, "float8_e5m2fnuz", ""},
+    TorchType{DType::f8_e8m0, "float8_e8m0fnu", ""},
+};
+
+}  // namespace
+
+TorchType const* torch_type(DType dtype) {
+  for (TorchType const& type : types)
+    if (type.dtype == dtype) return &type;
+  return nullptr;
+}
+
+std::optional<DType> dtype_from_torch_name(std::string_view name) {
+  for (TorchType const& type : types)
+    if (type.name == name) return type.dtype;
+  return std::nullopt;
+}
+
+std::optional<DType> dtype_from_storage_class(std::string_view name) {
+  for (TorchType const& type : types)
+    if (!type.storage_class.empty() && type.storage_class == name) return type.dtype;
+  return std::nullopt;
+}
+
+StorageRef own_storage(DType dtype, Index elements, std::size_t number) {
+  TorchType const* const type = torch_type(dtype);
+  RESHARD_EXPECT(type != nullptr && elements >= 0);
+  bool const untyped = type->storage_class.empty();
+  auto const count = static_cast<std::uint64_t>(elements);
+  auto const unit = untyped ? static_cast<std::uint64_t>(bits(dtype)) / 8 : 1;
+  return {.key = std::to_string(number),
+          .dtype = untyped ? DType::u8 : dtype,
+          .count = checked_mul(count, unit, ErrorKind::source, "storage size"),
+          .location = "cpu",
+          .untyped = untyped};
+}
+
+}  // namespace reshard::pickle

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/file.hpp"
+
+namespace reshard::zip {
+
+/// One record of a zip archive, stored as it is.
+struct Entry {
+  std::string name;
+  std::uint64_t header_offset_bytes = 0;
+  std::uint64_t payload_offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+
+/// Where the central directory lies, from the end records.
+struct DirectoryPlace {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t entries = 0;
+};
+
+/// Reads the end records: exactly one, at the very end, directly behind the directory.
+DirectoryPlace find_directory(File const& file);
+
+/// All records, in the order of their place in the file. No payload is read.
+///
+/// What two readers could understand differently is an Error of kind source: a local header that contradicts the directory, overlaps, gaps, two
+/// records of one name, two end records. So are compression, encryption, archives of several parts, and names that leave the archive's folder.
+std::vector<Entry> read_directory(File const& file);
+
+}  // namespace reshard::zip

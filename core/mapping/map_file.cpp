@@ -1,0 +1,276 @@
+#include "core/mapping/map_file.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <toml++/toml.h>
+
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr std::uint64_t largest_map_bytes = 4U << 20;
+
+/// The members of a table in the order in which they were written (toml++ sorts them by key).
+std::vector<std::pair<std::string, toml::node const*>> written_order(toml::table const& table) {
+  std::vector<std::pair<std::string, toml::node const*>> members;
+  for (auto const& [key, node] : table) members.emplace_back(std::string(key.str()), &node);
+  std::stable_sort(members.begin(), members.end(), [](auto const& a, auto const& b) {
+    auto const x = a.second->source().begin;
+    auto const y = b.second->source().begin;
+    return x.line != y.line ? x.line < y.line : x.column < y.column;
+  });
+  return members;
+}
+
+class Loader {
+ public:
+  explicit Loader(std::string_view file_name) { map_.name = file_name; }
+
+  MapFile load(std::string_view text) {
+    toml::table root;
+    try {
+      root = toml::parse(text, std::string_view(map_.name));
+    } catch (toml::parse_error const& error) {
+      fail(ErrorKind::usage, "{}:{}:{}: {}. Mend the TOML, then run again.", map_.name, error.source().begin.line, error.source().begin.column,
+           error.description());
+    }
+    for (auto const& [key, node] : written_order(root)) section(key, *node);
+    return std::move(map_);
+  }
+
+ private:
+  std::string place(toml::node const& node) const { return fmt::format("{}:{}", map_.name, node.source().begin.line); }
+
+  [[noreturn]] void mistake(toml::node const& node, std::string const& sentence) const { fail(ErrorKind::usage, "{}: {}", place(node), sentence); }
+
+  std::string text(toml::node const& node, std::string_view what) const {
+    if (auto const* value = node.as_string()) return value->get();
+    mistake(node, fmt::format("{} must be a string. Put it in quotes.", what));
+  }
+
+  toml::table const& table(toml::node const& node, std::string_view what) const {
+    if (auto const* value = node.as_table()) return *value;
+    mistake(node, fmt::format("{} must be a table.", what));
+  }
+
+  std::vector<std::string> texts(toml::node const& node, std::string_view what) const {
+    std::vector<std::string> result;
+    if (auto const* array = node.as_array()) {
+      for (auto const& item : *array) result.push_back(text(item, what));
+    } else {
+      result.push_back(text(node, what));
+    }
+    return result;
+  }
+
+  /// A string is an expression; an integer or a boolean stands for itself.
+  Expression expression(toml::node const& node) const {
+    if (auto const* number = node.as_integer()) return Expression::parse(fmt::format("{}", number->get()), place(node));
+    if (auto const* flag = node.as_boolean()) return Expression::parse(flag->get() ? "true" : "false", place(node));
+    return Expression::parse(text(node, "an expression"), place(node));
+  }
+
+  /// Leaves of nested tables: groups have no meaning.
+  void flatten(toml::node const& node, std::vector<NamedExpression>& into) const {
+    for (auto const& [key, member] : written_order(table(node, "this section"))) {
+      if (member->is_table())
+        flatten(*member, into);
+      else
+        into.push_back({key, expression(*member)});
+    }
+  }
+
+  void named(toml::node const& node, std::vector<NamedExpression>& into) const {
+    for (auto const& [key, member] : written_order(table(node, "this section"))) into.push_back({key, expression(*member)});
+  }
+
+  void section(std::string const& key, toml::node const& node) {
+    if (key == "match") return match(node);
+    if (key == "options") return options(node);
+    if (key == "places") return named(node, map_.places);
+    if (key == "let") return flatten(node, map_.let);
+    if (key == "axes") return flatten(node, map_.axes);
+    if (key == "sets") return sets(node);
+    if (key == "present") return named(node, map_.present);
+    if (key == "rules") return rules(node);
+    if (key == "tensors") return tensors(node);
+    if (key == "names") return macros(node);
+    if (key == "stored") return stored("", table(node, "[stored]"));
+    if (key == "drop") return append(map_.drop, texts(node, "drop"));
+    if (key == "args") return named(node, map_.args);
+    if (key == "config") return named(node, map_.config);
+    static std::array<std::string, 14> const known = {"match", "options", "places", "let",    "axes",   "sets", "present",
+                                                      "rules", "tensors", "names",  "stored", "drop", "args", "config"};
+    std::string const near = nearest(key, known);
+    mistake(node, fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 20)));
+  }
+
+  static void append(std::vector<std::string>& to, std::vector<std::string> from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  }
+
+  void match(toml::node const& node) {
+    for (auto const& [key, member] : written_order(table(node, "match"))) {
+      if (key == "model_type")
+        map_.model_types = texts(*member, "model_type");
+      else if (key == "args")
+        map_.match_args = expression(*member);
+      else
+        mistake(*member, fmt::format("'{}' is no key of match. Known: model_type, args.", key));
+    }
+  }
+
+  /// An option's text is a value, not an expression.
+  void options(toml::node const& node) {
+    for (auto const& [key, member] : written_order(table(node, "options"))) {
+      std::string const value = member->is_string() ? "'" + text(*member, "an option") + "'" : std::string();
+      map_.options.push_back({key, value.empty() ? expression(*member) : Expression::parse(value, place(*member))});
+    }
+  }
+
+  void sets(toml::node const& node) {
+    for (auto const& [axis, members] : written_order(table(node, "sets")))
+      for (auto const& [key, member] : written_order(table(*members, "the sets of an axis"))) map_.sets.push_back({axis + "." + key, expression(*member)});
+  }
+
+  void rules(toml::node const& node) {
+    for (auto const& [mesh, list] : written_order(table(node, "rules"))) {
+      auto const* array = list->as_array();
+      if (array == nullptr) mistake(*list, "a rule is a list of axes");
+      for (auto const& item : *array) map_.rules.push_back(rule(mesh, item));
+    }
+  }
+
+  AxisRule rule(std::string const& mesh, toml::node const& node) const {
+    AxisRule rule;
+    rule.mesh = mesh;
+    rule.place = place(node);
+    if (node.is_string()) {
+      rule.axis = text(node, "an axis");
+      return rule;
+    }
+    for (auto const& [key, member] : written_order(table(node, "a rule"))) {
+      if (key == "axis")
+        rule.axis = text(*member, "axis");
+      else if (key == "uneven" && text(*member, "uneven") == "cut")
+        rule.cut_rows = true;
+      else if (key == "pad")
+        rule.pad = expression(*member);
+      else
+        mistake(*member, fmt::format("'{}' is no key of a rule here. Known: axis, uneven = \"cut\", pad.", key));
+    }
+    return rule;
+  }
+
+  void tensors(toml::node const& node) {
+    for (auto const& [front, list] : written_order(table(node, "tensors")))
+      for (std::string const& line : texts(*list, "a tensor")) {
+        auto const colon = line.find(':');
+        if (colon == std::string::npos) mistake(*list, fmt::format("'{}': a tensor is written 'name: axes'", line));
+        map_.tensors.push_back({line.substr(0, colon), front + " " + line.substr(colon + 1), place(*list)});
+      }
+  }
+
+  void macros(toml::node const& node) {
+    for (auto const& [key, member] : written_order(table(node, "names"))) {
+      MapMacro macro{key, {}, place(*member)};
+      if (auto const* array = member->as_array()) {
+        for (auto const& item : *array) macro.choices.push_back(choice(item));
+      } else {
+        macro.choices.push_back(choice(*member));
+      }
+      map_.macros.push_back(std::move(macro));
+    }
+  }
+
+  MacroChoice choice(toml::node const& node) const {
+    MacroChoice choice;
+    if (node.is_string()) {
+      choice.text = text(node, "text");
+      return choice;
+    }
+    for (auto const& [key, member] : written_order(table(node, "a name"))) {
+      if (key == "in")
+        choice.in = text(*member, "in");
+      else if (key == "when")
+        choice.when = expression(*member);
+      else if (key == "text")
+        choice.text = text(*member, "text");
+      else
+        mistake(*member, fmt::format("'{}' is no key of a name. Known: in, when, text.", key));
+    }
+    return choice;
+  }
+
+  void stored(std::string const& prefix, toml::table const& entries) {
+    for (auto const& [key, member] : written_order(entries)) {
+      std::string const name = prefix + key;
+      auto const* members = member->as_table();
+      if (members != nullptr && !members->contains("is")) {
+        stored(name, *members);
+        continue;
+      }
+      MapName item{name, {}, place(*member)};
+      if (auto const* array = member->as_array()) {
+        for (auto const& one : *array) item.entries.push_back(entry(one));
+      } else {
+        item.entries.push_back(entry(*member));
+      }
+      map_.stored.push_back(std::move(item));
+    }
+  }
+
+  MapEntry entry(toml::node const& node) const {
+    MapEntry entry;
+    entry.place = place(node);
+    if (node.is_string()) {
+      entry.is = text(node, "an entry");
+      return entry;
+    }
+    for (auto const& [key, member] : written_order(table(node, "an entry"))) entry_key(entry, key, *member);
+    if (entry.is.empty()) mistake(node, "an entry needs 'is'");
+    return entry;
+  }
+
+  void entry_key(MapEntry& entry, std::string const& key, toml::node const& node) const {
+    if (key == "is") entry.is = text(node, key);
+    else if (key == "or") entry.or_names = texts(node, key);
+    else if (key == "when") entry.when = expression(node);
+    else if (key == "in") entry.in = text(node, key);
+    else if (key == "at") entry.at = texts(node, key);
+    else if (key == "copy") entry.copy = expression(node);
+    else if (key == "whole") entry.whole = texts(node, key);
+    else if (key == "optional") entry.optional = node.value_or(false);
+    else if (key == "view") entry.view = text(node, key);
+    else if (key == "cast") entry.cast = text(node, key);
+    else if (key == "apart") apart(entry, node);
+    else
+      mistake(node, fmt::format("'{}' is no key of an entry. Known: is, or, when, in, at, copy, whole, optional, view, cast, apart.", key));
+  }
+
+  void apart(MapEntry& entry, toml::node const& node) const {
+    for (auto const& [key, member] : written_order(table(node, "apart"))) {
+      if (key == "when")
+        entry.apart_when = expression(*member);
+      else if (key == "as")
+        entry.apart_as = texts(*member, "as");
+      else
+        mistake(*member, fmt::format("'{}' is no key of apart. Known: when, as.", key));
+    }
+  }
+
+  MapFile map_;
+};
+
+}  // namespace
+
+MapFile parse_map_file(std::string_view text, std::string_view file_name) { return Loader(file_name).load(text); }
+
+MapFile load_map_file(std::filesystem::path const& path) {
+  return parse_map_file(read_text_file(path, largest_map_bytes), path.filename().string());
+}
+
+}  // namespace reshard

@@ -1,0 +1,209 @@
+#include "core/mapping/model.hpp"
+
+#include <charconv>
+#include <set>
+
+#include "core/base/text.hpp"
+
+namespace reshard {
+
+Json fact(Json const& facts, std::string_view key) {
+  if (Json const* found = facts.find(key)) return *found;
+  auto const dot = key.find('.');
+  if (dot == std::string_view::npos) return {};
+  Json const* inner = facts.find(key.substr(0, dot));
+  return inner == nullptr ? Json() : fact(*inner, key.substr(dot + 1));
+}
+
+/// Evaluates the definitions of a map on demand; a cycle is an Error.
+class ModelBuilder {
+ public:
+  ModelBuilder(Model& model, MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts)
+      : model_(model), definitions_(definitions), facts_(facts) {
+    model_.facts_ = facts.facts;
+    model_.origin_ = facts.origin;
+    for (NamedExpression const& let : definitions.let) model_.lets_[let.name] = named(let.name);
+    for (NamedExpression const& axis : definitions.axes) add_axis(axis);
+    for (NamedExpression const& set : definitions.sets) add_set(set.name);
+    for (MapTensor const& tensor : tensors.tensors) add_tensor(tensor);
+    if (&definitions != &tensors)
+      for (MapTensor const& tensor : definitions.tensors) add_tensor(tensor);
+  }
+
+ private:
+  Json named(std::string const& name) {
+    if (auto const known = values_.find(name); known != values_.end()) return known->second;
+    NamedExpression const* definition = find(name);
+    if (definition == nullptr) return fact(facts_.facts, name);
+    if (!open_.insert(name).second)
+      fail(ErrorKind::usage, "{}: '{}' is defined by itself. Break the cycle.", definitions_.name, name);
+    ExpressionScope scope;
+    scope.key = [&](std::string_view key) { return std::optional<Json>(key == name ? fact(facts_.facts, key) : named(std::string(key))); };
+    scope.exact_division = true;
+    scope.absent_spreads = true;
+    Json value = definition->expression.evaluate(scope);
+    if (name == "vocab" && facts_.true_vocab_size > 0) value = facts_.true_vocab_size;
+    open_.erase(name);
+    return values_[name] = std::move(value);
+  }
+
+  NamedExpression const* find(std::string_view name) const {
+    for (auto const* list : {&definitions_.let, &definitions_.axes})
+      for (NamedExpression const& item : *list)
+        if (item.name == name) return &item;
+    return nullptr;
+  }
+
+  void add_axis(NamedExpression const& axis) {
+    Json const value = named(axis.name);
+    if (value.is_null()) return;
+    auto const* size = value.integer();
+    if (size == nullptr || *size < 0)
+      fail(ErrorKind::usage, "{}: axis '{}' = '{}' is {}, a size is needed. Check {}.", definitions_.name, axis.name, axis.expression.text(),
+           value.dump(), facts_.origin);
+    if (*size == 0) return;
+    model_.axes_.add(axis.name, *size);
+  }
+
+  void add_set(std::string const& name) {
+    if (model_.sets_.contains(name)) return;
+    auto const axis = name.substr(0, name.find('.'));
+    int const id = model_.axes_.find(axis);
+    if (id < 0) return;
+    NamedExpression const* definition = nullptr;
+    for (NamedExpression const& set : definitions_.sets)
+      if (set.name == name) definition = &set;
+    if (definition == nullptr) return;
+    if (!open_.insert(name).second) fail(ErrorKind::usage, "{}: set '{}' is defined by itself. Break the cycle.", definitions_.name, name);
+    auto const size = static_cast<std::size_t>(model_.axes_[static_cast<AxisId>(id)].size);
+    std::vector<bool> members(size);
+    for (std::size_t i = 0; i < size; ++i) members[i] = definition->expression.holds(set_scope(axis, static_cast<Index>(i)));
+    open_.erase(name);
+    model_.sets_[name] = std::move(members);
+  }
+
+  ExpressionScope set_scope(std::string const& axis, Index i) {
+    ExpressionScope scope;
+    scope.absent_spreads = true;
+    scope.key = [this, axis, i](std::string_view key) -> std::optional<Json> {
+      if (key == axis) return Json(i);
+      if (key.starts_with(axis + ".")) {
+        add_set(std::string(key));
+        return Json(model_.in_set(key, i));
+      }
+      return named(std::string(key));
+    };
+    return scope;
+  }
+
+  void add_tensor(MapTensor const& tensor) {
+    LogicalTensor logical{tensor.name, {}};
+    for (std::size_t at = 0; at < tensor.axes.size();) {
+      std::size_t const begin = tensor.axes.find_first_not_of(' ', at);
+      if (begin == std::string::npos) break;
+      at = std::min(tensor.axes.find(' ', begin), tensor.axes.size());
+      auto const axis = parse_axis(tensor, std::string_view(tensor.axes).substr(begin, at - begin));
+      if (!axis) return;  // the model lacks this axis, so it lacks the tensor
+      logical.axes.push_back(*axis);
+    }
+    if (model_.volume(logical) == 0) return;
+    auto const number = static_cast<int>(model_.tensors_.size());
+    if (!model_.tensor_ids_.emplace(logical.name, number).second)
+      fail(ErrorKind::usage, "{}: the tensor '{}' is declared twice. Keep one declaration.", tensor.place, logical.name);
+    model_.tensors_.push_back(std::move(logical));
+    model_.exists_.push_back(true);
+  }
+
+  std::optional<LogicalAxis> parse_axis(MapTensor const& tensor, std::string_view word) const {
+    LogicalAxis result;
+    if (auto const slash = word.find('/'); slash != std::string_view::npos) {
+      auto const digits = word.substr(slash + 1);
+      auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result.div);
+      if (error != std::errc() || end != digits.data() + digits.size() || result.div <= 0)
+        fail(ErrorKind::usage, "{}: '{}': the block size '{}' must be a number above zero.", tensor.place, tensor.name, digits);
+      word = word.substr(0, slash);
+    }
+    std::string_view const axis = word.substr(0, word.find('.'));
+    if (axis != word) {
+      result.set = word;
+      if (!model_.sets_.contains(result.set)) return std::nullopt;
+    }
+    int const id = model_.axes_.find(axis);
+    if (id < 0) return std::nullopt;
+    result.axis = static_cast<AxisId>(id);
+    return result;
+  }
+
+  Model& model_;
+  MapFile const& definitions_;
+  ModelFacts const& facts_;
+  std::map<std::string, Json> values_;
+  std::set<std::string> open_;
+};
+
+Model::Model(MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts) { ModelBuilder(*this, definitions, tensors, facts); }
+
+int Model::find_tensor(std::string_view name) const {
+  auto const found = tensor_ids_.find(name);
+  return found == tensor_ids_.end() ? -1 : found->second;
+}
+
+bool Model::in_set(std::string_view set, Index i) const {
+  if (set.empty()) return true;
+  auto const found = sets_.find(set);
+  return found != sets_.end() && i >= 0 && static_cast<std::size_t>(i) < found->second.size() && found->second[static_cast<std::size_t>(i)];
+}
+
+std::vector<DomainAxis> Model::domain(LogicalTensor const& tensor) const {
+  std::vector<DomainAxis> result;
+  for (LogicalAxis const& axis : tensor.axes) {
+    Index const size = axes_[axis.axis].size;
+    DomainAxis domain{axis.axis, axis.div, {}};
+    if (axis.set.empty()) {
+      domain.runs.push_back({0, (size + axis.div - 1) / axis.div, false});
+    } else {
+      for (Index i = 0; i < size; ++i) {
+        if (!in_set(axis.set, i)) continue;
+        if (!domain.runs.empty() && domain.runs.back().end == i)
+          ++domain.runs.back().end;
+        else
+          domain.runs.push_back({i, i + 1, false});
+      }
+    }
+    result.push_back(std::move(domain));
+  }
+  return result;
+}
+
+Index Model::volume(LogicalTensor const& tensor) const {
+  Index volume = 1;
+  for (DomainAxis const& axis : domain(tensor)) {
+    Index count = 0;
+    for (Run const& run : axis.runs) count += run.end - run.begin;
+    volume = checked_mul(volume, count, ErrorKind::usage, "the size of tensor '" + tensor.name + "'");
+  }
+  return volume;
+}
+
+Json Model::value(std::string_view key) const {
+  if (auto const let = lets_.find(key); let != lets_.end()) return let->second;
+  if (int const axis = axes_.find(key); axis >= 0) return axes_[static_cast<AxisId>(axis)].size;
+  return fact(facts_, key);
+}
+
+std::vector<std::pair<std::string, Json>> Model::evaluate(std::vector<NamedExpression> const& table) const {
+  ExpressionScope scope;
+  scope.absent_spreads = true;
+  scope.key = [this](std::string_view key) -> std::optional<Json> {
+    auto const set = sets_.find(key);
+    if (set == sets_.end()) return value(key);
+    Json::Array members;
+    for (bool const member : set->second) members.emplace_back(member ? 1 : 0);
+    return Json(std::move(members));
+  };
+  std::vector<std::pair<std::string, Json>> result;
+  for (NamedExpression const& item : table) result.emplace_back(item.name, item.expression.evaluate(scope));
+  return result;
+}
+
+}  // namespace reshard

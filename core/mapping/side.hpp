@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.hpp"
+#include "core/layout/layout_expr.hpp"
+#include "core/layout/mesh.hpp"
+#include "core/layout/piece.hpp"
+#include "core/mapping/model.hpp"
+#include "core/mapping/name_template.hpp"
+
+namespace reshard {
+
+/// How one side of a job stores the model.
+struct SideOptions {
+  bool local = false;                          ///< files hold a rank's share and number from 0 (Megatron); else whole tensors (Hugging Face)
+  MeshSizes mesh;                              ///< local sides
+  std::map<std::string, Json> options;         ///< values for the map's [options], e.g. form = "sequential"
+  std::map<std::string, Index> padded_sizes;   ///< axis: its padded size, where the files say it (source); else the rule's `pad`
+  std::function<bool(std::string_view)> has;   ///< has('stored name'); absent: whether the model has that entry's tensors
+  std::string place;                           ///< for messages: "job.toml, [target] layout"
+};
+
+/// One place of a local side: what one file of a pipeline chunk holds. A global side has one place, all zero, with no chunk.
+struct SidePlace {
+  int tp_rank = 0;
+  int ep_rank = 0;
+  int etp_rank = 0;
+  PipelineChunk const* chunk = nullptr;
+};
+
+/// A stored tensor's name in one place, and what it stands for. Equal for all (tp, ep) files of a chunk: numbers are positions in a share.
+struct StoredName {
+  std::string name;
+  std::vector<std::string> aliases;  ///< other names that a reader accepts
+  std::uint32_t entry = 0;           ///< index into the side's entries
+  std::vector<Index> positions;      ///< one per name axis of the entry: index of the axis, or position in its share when the mesh cuts it
+  bool copy = false;                 ///< holds what another stored tensor holds too: a reader does not need it
+};
+
+/// What the bytes under a name mean in one place.
+struct EntryLayout {
+  Layout layout;                    ///< pieces without the digits of the name
+  std::vector<Index> file_shape;    ///< as the file has it (a `view` may differ from layout.shape)
+};
+
+/// The map of one side, evaluated for one model: names, shapes and pieces of every stored tensor.
+class Side {
+ public:
+  /// `model` and `map` must outlive the side. Mistakes of the map, sizes that the mesh does not divide, are Errors of kind usage.
+  Side(Model const& model, MapFile const& map, SideOptions options);
+  ~Side();
+  Side(Side&&) noexcept;
+
+  /// Every stored name of a place, in the map's order, layers outermost... A name made twice is an Error of kind usage.
+  /// Depends on the chunk alone; and on which tensors the model has.
+  std::vector<StoredName> names(PipelineChunk const* chunk) const;
+  /// Layout of an entry in a place; the reference stays valid as long as the side.
+  EntryLayout const& layout(std::uint32_t entry, SidePlace const& place) const;
+  /// The pieces of a stored tensor: those of the layout with the digits of the name.
+  std::vector<Piece> pieces(StoredName const& name, SidePlace const& place) const;
+  /// The logical tensors under an entry.
+  std::vector<int> const& tensors(std::uint32_t entry) const;
+  /// The dtype an entry insists on, or nothing.
+  std::optional<DType> cast(std::uint32_t entry) const;
+  /// "mcore.toml:47", for messages.
+  std::string const& entry_place(std::uint32_t entry) const;
+  /// Logical tensors of entries that the model may lack / must have, in the map's order.
+  std::vector<int> optional_tensors() const;
+  std::vector<int> required_tensors() const;
+  bool dropped(std::string_view stored_name) const;
+  /// The size of an axis after padding on this side.
+  Index padded_size(std::string_view axis) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// `present` of a map: marks the tensors that facts exclude as not existing. For models without a family file.
+void apply_present(Model& model, MapFile const& map);
+/// Marks exactly the tensors that a family side's entries require (and may have) as existing.
+void apply_family(Model& model, Side const& family);
+
+}  // namespace reshard

@@ -1,0 +1,170 @@
+#include "core/mapping/side_entry.hpp"
+
+#include <algorithm>
+
+namespace reshard {
+namespace {
+
+void collect_axes(LayoutExpr::Factor const& factor, std::vector<std::string>& axes) {
+  if (factor.kind == LayoutExpr::Factor::Kind::digit) {
+    if (std::find(axes.begin(), axes.end(), factor.digit.axis) == axes.end()) axes.push_back(factor.digit.axis);
+    return;
+  }
+  for (auto const& product : factor.alternatives)
+    for (auto const& inner : product.factors) collect_axes(inner, axes);
+}
+
+/// Every key that a name's fields use, those of macros included.
+void collect_keys(NameTemplate const& name, std::vector<CompiledMacro> const& macros, int depth, std::vector<std::string>& direct,
+                  std::vector<std::string>& all) {
+  for (auto const& segment : name.segments()) {
+    if (segment.macro >= 0 && depth < 8)
+      for (NameTemplate const& text : macros[static_cast<std::size_t>(segment.macro)].texts) collect_keys(text, macros, depth + 1, all, all);
+    if (segment.expression.empty()) continue;
+    for (std::string const& key : segment.expression.keys()) {
+      std::string const axis = key.substr(0, key.find('.'));
+      direct.push_back(axis);
+      if (&direct != &all) all.push_back(axis);
+    }
+  }
+}
+
+bool contains(std::vector<std::string> const& items, std::string_view item) { return std::find(items.begin(), items.end(), item) != items.end(); }
+
+class Compiler {
+ public:
+  Compiler(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros) : map_(map), model_(model), macros_(macros) {}
+
+  void add(std::size_t group, MapEntry const& written, std::string const& name, LayoutExpr expr, std::string const& ending) {
+    SideEntry entry;
+    entry.written = &written;
+    entry.group = group;
+    entry.expr = std::move(expr);
+    for (std::string const& tensor : entry.expr.tensors()) {
+      int const number = model_.find_tensor(tensor);
+      if (number < 0) return;
+      entry.tensors.push_back(number);
+    }
+    entry.name = NameTemplate::parse(name + ending, map_.macros, written.place);
+    for (std::string const& alias : written.or_names) entry.aliases.push_back(NameTemplate::parse(alias + ending, map_.macros, written.place));
+    if (!written.view.empty()) entry.view = parse_layout(written.view);
+    cast(entry);
+    if (axes(entry)) entries_.push_back(std::move(entry));
+  }
+
+  std::vector<SideEntry> take() { return std::move(entries_); }
+
+ private:
+  void cast(SideEntry& entry) const {
+    if (entry.written->cast.empty()) return;
+    entry.cast = dtype_from_name(entry.written->cast);
+    if (!entry.cast) fail(ErrorKind::usage, "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …", entry.written->place, entry.written->cast);
+  }
+
+  /// Finds the axes of shape and name; false when the model lacks one (then it lacks the stored tensor).
+  bool axes(SideEntry& entry) const {
+    std::vector<std::string> in_shape;
+    for (auto const& dim : entry.expr.dims) collect_axes(dim, in_shape);
+    for (std::string const& axis : in_shape) {
+      int const id = model_.axes().find(axis);
+      if (id >= 0) entry.shape_axes.push_back(static_cast<AxisId>(id));
+    }
+    std::vector<std::string> direct;
+    std::vector<std::string> all;
+    collect_keys(entry.name, macros_, 0, direct, all);
+    std::copy(direct.begin(), direct.end(), std::back_inserter(all));
+    for (int const tensor : entry.tensors) name_axes_of(entry, tensor, all);
+    for (std::string const& key : direct) {
+      int const id = model_.axes().find(key);
+      if (id < 0) {
+        if (std::any_of(map_.axes.begin(), map_.axes.end(), [&](auto const& a) { return a.name == key; })) return false;
+        continue;
+      }
+      add_name_axis(entry, {static_cast<AxisId>(id), false});
+    }
+    return true;
+  }
+
+  void name_axes_of(SideEntry& entry, int tensor, std::vector<std::string> const& named) const {
+    LogicalTensor const& logical = model_.tensors()[static_cast<std::size_t>(tensor)];
+    for (LogicalAxis const& axis : logical.axes) {
+      if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) != entry.shape_axes.end()) continue;
+      std::string const& name = model_.axes()[axis.axis].name;
+      if (!contains(named, name))
+        fail(ErrorKind::usage, "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
+             entry.written->place, entry.expr.text, name, logical.name, name, name);
+      add_name_axis(entry, {axis.axis, true});
+    }
+  }
+
+  static void add_name_axis(SideEntry& entry, NameAxis axis) {
+    for (NameAxis const& known : entry.name_axes)
+      if (known.axis == axis.axis) return;
+    if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) != entry.shape_axes.end()) return;
+    entry.name_axes.push_back(axis);
+  }
+
+  MapFile const& map_;
+  Model const& model_;
+  std::vector<CompiledMacro> const& macros_;
+  std::vector<SideEntry> entries_;
+};
+
+/// The expression with only alternative k of its outermost alternatives left; how many there are when k is out of range.
+std::vector<LayoutExpr> split_apart(LayoutExpr const& expr) {
+  for (std::size_t d = 0; d < expr.dims.size(); ++d) {
+    if (expr.dims[d].kind != LayoutExpr::Factor::Kind::alternatives || expr.dims[d].alternatives.size() < 2) continue;
+    std::vector<LayoutExpr> parts;
+    for (auto const& alternative : expr.dims[d].alternatives) {
+      parts.push_back(expr);
+      parts.back().dims[d].alternatives = {alternative};
+    }
+    return parts;
+  }
+  return {expr};
+}
+
+}  // namespace
+
+std::vector<CompiledMacro> compile_macros(MapFile const& map) {
+  std::vector<CompiledMacro> result;
+  for (MapMacro const& macro : map.macros) {
+    CompiledMacro compiled;
+    for (MacroChoice const& choice : macro.choices) compiled.texts.push_back(NameTemplate::parse(choice.text, map.macros, macro.place));
+    result.push_back(std::move(compiled));
+  }
+  return result;
+}
+
+std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros,
+                                       ExpressionScope const& conditions) {
+  Compiler compiler(map, model, macros);
+  for (std::size_t group = 0; group < map.stored.size(); ++group) {
+    MapName const& name = map.stored[group];
+    for (MapEntry const& written : name.entries) {
+      LayoutExpr expr;
+      try {
+        expr = parse_layout(written.is);
+      } catch (Error const& error) {
+        throw error.in(written.place);
+      }
+      if (written.apart_when.empty() || !written.apart_when.holds(conditions)) {
+        compiler.add(group, written, name.name, std::move(expr), "");
+        continue;
+      }
+      std::vector<LayoutExpr> parts = split_apart(expr);
+      if (parts.size() != written.apart_as.size())
+        fail(ErrorKind::usage, "{}: apart: {} endings for {} alternatives. Give one ending for each.", written.place, written.apart_as.size(), parts.size());
+      for (std::size_t k = 0; k < parts.size(); ++k) compiler.add(group, written, name.name, std::move(parts[k]), written.apart_as[k]);
+    }
+  }
+  return compiler.take();
+}
+
+bool holds_axis(LayoutExpr::Factor const& factor, std::string_view axis) {
+  std::vector<std::string> axes;
+  collect_axes(factor, axes);
+  return contains(axes, axis);
+}
+
+}  // namespace reshard

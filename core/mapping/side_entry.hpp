@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/mapping/side.hpp"
+
+namespace reshard {
+
+/// An axis that a stored name counts.
+struct NameAxis {
+  AxisId axis = 0;
+  bool of_tensor = true;  ///< false: only the name counts it (a further copy)
+};
+
+/// A map entry, compiled for a model.
+struct SideEntry {
+  MapEntry const* written = nullptr;
+  NameTemplate name;
+  std::vector<NameTemplate> aliases;
+  LayoutExpr expr;
+  std::optional<LayoutExpr> view;
+  std::vector<int> tensors;
+  std::vector<NameAxis> name_axes;   ///< tensor axes not in the shape, outermost first, then further axes of the name
+  std::vector<AxisId> shape_axes;    ///< axes whose digits stand in the shape
+  std::optional<DType> cast;
+  std::size_t group = 0;             ///< index of the MapName: entries of a group are choices
+};
+
+/// The macros of a map with their choices' texts parsed.
+struct CompiledMacro {
+  std::vector<NameTemplate> texts;  ///< one per choice
+};
+
+std::vector<CompiledMacro> compile_macros(MapFile const& map);
+
+/// Every entry whose tensors the model can have. Mistakes of expressions are Errors of kind usage with the map's place.
+std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros,
+                                       ExpressionScope const& conditions);
+
+/// Whether a digit of this axis stands in the factor.
+bool holds_axis(LayoutExpr::Factor const& factor, std::string_view axis);
+
+}  // namespace reshard

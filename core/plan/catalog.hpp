@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.hpp"
+#include "core/layout/piece.hpp"
+
+namespace reshard {
+
+/// A stored tensor's bytes: where its first element lies. `name` is for messages and listings.
+struct Blob {
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  DType dtype = DType::u8;
+  std::string name;
+};
+
+/// Pieces of one logical tensor on one side: piece i lies in blob blobs[i]. Strides and offsets of pieces are in elements of the blob.
+struct TensorPieces {
+  std::vector<Piece> pieces;
+  std::vector<std::uint32_t> blobs;
+  std::vector<bool> copy;  ///< holds what another piece holds by declaration (tied embeddings): never read, always written
+};
+
+/// All pieces of a checkpoint: which part of which logical tensor lies where.
+struct Catalog {
+  std::vector<std::string> files;       ///< paths, for messages
+  std::vector<Blob> blobs;
+  std::vector<TensorPieces> tensors;    ///< by number of the logical tensor
+};
+
+}  // namespace reshard

@@ -1,0 +1,259 @@
+#include "core/plan/plan.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/layout/join.hpp"
+#include "core/plan/compile.hpp"
+#include "core/plan/replicas.hpp"
+
+namespace reshard {
+namespace {
+
+/// A region with the number of its cell inside the tensor.
+struct KeyedRegion {
+  std::uint64_t cell = 0;
+  Region region;
+};
+
+/// How the index space of a tensor is cut into cells: indices of digits before `digit` one by one, that digit in blocks.
+struct CellCut {
+  std::size_t digit = 0;
+  Index block = 1;
+  std::vector<Index> sizes;  ///< of every digit
+};
+
+class TensorPlanner {
+ public:
+  TensorPlanner(Plan& plan, Model const& model, int tensor, Catalog const& source, Catalog const& target, PlanLimits const& limits)
+      : plan_(plan), model_(model), logical_(model.tensors()[static_cast<std::size_t>(tensor)]), source_(source), target_(target), limits_(limits) {
+    wanted_ = &target.tensors[static_cast<std::size_t>(tensor)];
+    distinct_ = distinct_pieces(source.tensors[static_cast<std::size_t>(tensor)], source);
+  }
+
+  void run() {
+    prove();
+    check_dtypes();
+    std::vector<AxisId> order;
+    for (LogicalAxis const& axis : logical_.axes) order.push_back(axis.axis);
+    join_ = join(distinct_.pieces, wanted_->pieces, order, model_.axes());
+    plan_.replicas_dropped += distinct_.dropped;
+    plan_.joined_regions += join_.overlaps.size();
+    ++plan_.logical_tensors;
+    for (std::uint64_t aim = limits_.cell_bytes;; aim /= 2)
+      if (add_cells(aim)) return;
+  }
+
+ private:
+  void prove() const {
+    auto const domain = model_.domain(logical_);
+    auto const fault = tile(distinct_.pieces, domain, model_.axes());
+    if (!fault) return;
+    if (fault->holders == 0)
+      fail(ErrorKind::source, "source: '{}': nothing holds {}. A file is missing from the checkpoint, or {} describes another model.", logical_.name,
+           fault->where, model_.origin());
+    Blob const& a = source_.blobs[distinct_.blobs[fault->a]];
+    Blob const& b = source_.blobs[distinct_.blobs[fault->b]];
+    fail(ErrorKind::source, "source: '{}': {} stored places hold {}: '{}' in {} and '{}' in {}. Remove one of them, or check the parallel sizes in {}.",
+         logical_.name, fault->holders, fault->where, a.name, source_.files[a.file], b.name, source_.files[b.file], model_.origin());
+  }
+
+  void check_dtypes() {
+    Blob const& first = source_.blobs[distinct_.blobs.front()];
+    for (std::uint32_t const number : distinct_.blobs) {
+      Blob const& blob = source_.blobs[number];
+      if (blob.dtype == first.dtype) continue;
+      fail(ErrorKind::source, "source: '{}' is {} in '{}' ({}) and {} in '{}' ({}). Save the whole checkpoint with one dtype per tensor.", logical_.name,
+           name(first.dtype), first.name, source_.files[first.file], name(blob.dtype), blob.name, source_.files[blob.file]);
+    }
+    for (std::uint32_t const number : wanted_->blobs) RESHARD_EXPECT(target_.blobs[number].dtype == first.dtype);
+    if (bits(first.dtype) % 8 != 0)
+      fail(ErrorKind::source, "{}: '{}' is {}, elements smaller than a byte cannot be resharded by this version.", source_.files[first.file], first.name,
+           name(first.dtype));
+    element_ = static_cast<std::uint64_t>(bits(first.dtype) / 8);
+  }
+
+  CellCut cut_for(std::uint64_t aim) const {
+    std::size_t const n = join_.digits.size();
+    CellCut cut;
+    cut.sizes.assign(n, 1);
+    std::vector<bool> single(n, true);
+    for (std::size_t o = 0; o < join_.overlaps.size(); ++o) {
+      auto const span = join_.span_of(o);
+      for (std::size_t d = 0; d < n; ++d) {
+        cut.sizes[d] = std::max(cut.sizes[d], span[d].first + span[d].count);
+        single[d] = single[d] && span[d].count == 1;
+      }
+    }
+    std::uint64_t inner = element_;
+    cut.digit = n;
+    for (std::size_t d = n; d-- > 0;) {
+      if (single[d] || inner > aim) break;  // numbers of names stay apart: their bytes lie in different stored tensors
+      cut.digit = d;
+      cut.block = std::max<Index>(1, static_cast<Index>(aim / inner));
+      inner *= static_cast<std::uint64_t>(cut.sizes[d]);
+    }
+    return cut;
+  }
+
+  /// False: a cell came out too large for the staging memory, and smaller ones are possible.
+  bool add_cells(std::uint64_t aim) {
+    CellCut const cut = cut_for(aim);
+    keyed_.clear();
+    dims_.clear();
+    for (std::size_t o = 0; o < join_.overlaps.size(); ++o) add_overlap(o, cut);
+    std::stable_sort(keyed_.begin(), keyed_.end(), [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
+    std::vector<Cell> cells;
+    std::vector<Region> regions;
+    regions.reserve(keyed_.size());
+    for (KeyedRegion const& keyed : keyed_) regions.push_back(keyed.region);
+    for (std::size_t begin = 0; begin < keyed_.size();) {
+      std::size_t end = begin;
+      while (end < keyed_.size() && keyed_[end].cell == keyed_[begin].cell) ++end;
+      std::span<Region const> const members(regions.data() + begin, end - begin);
+      Cell cell = measured(members);
+      if (cell.staging_bytes > limits_.staging_bytes) {
+        if (aim > element_) return false;
+        fail(ErrorKind::resources, "tensor '{}': one step needs {} of memory, {} are there. Raise run.memory.", logical_.name,
+             human_bytes(cell.staging_bytes), human_bytes(limits_.staging_bytes));
+      }
+      cell.first_region = narrow<std::uint32_t>(plan_.regions.size() + begin);
+      cell.region_count = narrow<std::uint32_t>(end - begin);
+      cells.push_back(cell);
+      begin = end;
+    }
+    commit(regions, cells);
+    return true;
+  }
+
+  static std::string human_bytes(std::uint64_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
+
+  Cell measured(std::span<Region const> members) const {
+    Cell cell;
+    cell.staging_bytes = staging_bound(members, dims_);
+    if (cell.staging_bytes > limits_.staging_bytes) cell.staging_bytes = compile_round(members, dims_).staging_bytes;
+    std::tuple<std::uint32_t, std::uint64_t> last_source{0xffffffffU, 0};
+    for (Region const& region : members) {
+      std::uint64_t bytes = region.run_bytes;
+      for (ByteDim const& dim : dims_of(region)) bytes *= dim.count;
+      cell.target_bytes += bytes;
+      std::tuple<std::uint32_t, std::uint64_t> const source{region.src_file, region.src_offset_bytes};
+      if (source != last_source) cell.source_bytes += bytes;
+      last_source = source;
+    }
+    cell.source_bytes = std::min(cell.source_bytes, cell.target_bytes);
+    return cell;
+  }
+
+  std::span<ByteDim const> dims_of(Region const& region) const { return {dims_.data() + region.first_dim, region.dim_count}; }
+
+  void commit(std::vector<Region>& regions, std::vector<Cell> const& cells) {
+    auto const shift = narrow<std::uint32_t>(plan_.dims.size());
+    for (Region& region : regions) region.first_dim += shift;
+    plan_.dims.insert(plan_.dims.end(), dims_.begin(), dims_.end());
+    plan_.regions.insert(plan_.regions.end(), regions.begin(), regions.end());
+    plan_.cells.insert(plan_.cells.end(), cells.begin(), cells.end());
+    for (Cell const& cell : cells) plan_.target_bytes += cell.target_bytes;
+    plan_.source_bytes += static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
+  }
+
+  /// Cuts an overlap at the borders of cells: outer digits index by index, the cut digit block by block.
+  void add_overlap(std::size_t o, CellCut const& cut) {
+    auto const whole = join_.span_of(o);
+    part_.assign(whole.begin(), whole.end());
+    split(o, cut, 0, 0, join_.overlaps[o].src_offset, join_.overlaps[o].dst_offset);
+  }
+
+  void split(std::size_t o, CellCut const& cut, std::size_t d, std::uint64_t cell, Index src, Index dst) {
+    if (d == join_.digits.size() || d > cut.digit) return add_region(o, cell, src, dst);
+    OverlapDigit const whole = join_.span_of(o)[d];
+    Index const block = d == cut.digit ? cut.block : 1;
+    auto const blocks = static_cast<std::uint64_t>((cut.sizes[d] + block - 1) / block);
+    for (Index first = whole.first; first < whole.first + whole.count;) {
+      Index const end = std::min((first / block + 1) * block, whole.first + whole.count);
+      part_[d] = {first, end - first, whole.src_stride, whole.dst_stride};
+      split(o, cut, d + 1, cell * blocks + static_cast<std::uint64_t>(first / block), src + (first - whole.first) * whole.src_stride,
+            dst + (first - whole.first) * whole.dst_stride);
+      first = end;
+    }
+    part_[d] = whole;
+  }
+
+  void add_region(std::size_t o, std::uint64_t cell, Index src, Index dst) {
+    Overlap const& overlap = join_.overlaps[o];
+    Blob const& from = source_.blobs[distinct_.blobs[overlap.src]];
+    Blob const& to = target_.blobs[wanted_->blobs[overlap.dst]];
+    auto dims = merged(part_);
+    Region region;
+    region.src_file = from.file;
+    region.dst_file = to.file;
+    region.src_offset_bytes = from.offset_bytes + static_cast<std::uint64_t>(src) * element_;
+    region.dst_offset_bytes = to.offset_bytes + static_cast<std::uint64_t>(dst) * element_;
+    region.run_bytes = element_;
+    if (!dims.empty() && dims.back().src_stride == 1 && dims.back().dst_stride == 1) {
+      region.run_bytes *= static_cast<std::uint64_t>(dims.back().count);
+      dims.pop_back();
+    }
+    region.first_dim = narrow<std::uint32_t>(dims_.size());
+    region.dim_count = narrow<std::uint32_t>(dims.size());
+    auto const bytes = static_cast<std::int64_t>(element_);
+    for (CopyDim const& dim : dims) dims_.push_back({static_cast<std::uint64_t>(dim.count), dim.src_stride * bytes, dim.dst_stride * bytes});
+    keyed_.push_back({cell, region});
+  }
+
+  Plan& plan_;
+  Model const& model_;
+  LogicalTensor const& logical_;
+  Catalog const& source_;
+  Catalog const& target_;
+  PlanLimits const& limits_;
+  TensorPieces const* wanted_ = nullptr;
+  Distinct distinct_;
+  Join join_;
+  std::uint64_t element_ = 1;
+  std::vector<KeyedRegion> keyed_;
+  std::vector<ByteDim> dims_;
+  std::vector<OverlapDigit> part_;
+};
+
+void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque) {
+  for (OpaqueCopy const& copy : opaque) {
+    if (copy.bytes == 0) continue;
+    Cell cell{narrow<std::uint32_t>(plan.regions.size()), 1, 0, copy.bytes, copy.bytes};
+    plan.regions.push_back({copy.src_file, copy.dst_file, copy.src_offset_bytes, copy.dst_offset_bytes, copy.bytes, 0, 0});
+    cell.staging_bytes = staging_bound(std::span(plan.regions).last(1), {});
+    plan.cells.push_back(cell);
+    plan.source_bytes += copy.bytes;
+    plan.target_bytes += copy.bytes;
+  }
+}
+
+/// Target order: by the first target byte of each cell.
+void sort_cells(Plan& plan) {
+  auto const first_target = [&plan](Cell const& cell) {
+    std::tuple<std::uint32_t, std::uint64_t> first{0xffffffffU, 0};
+    for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
+      first = std::min(first, {plan.regions[r].dst_file, plan.regions[r].dst_offset_bytes});
+    return first;
+  };
+  std::vector<std::pair<std::tuple<std::uint32_t, std::uint64_t>, Cell>> keyed;
+  keyed.reserve(plan.cells.size());
+  for (Cell const& cell : plan.cells) keyed.emplace_back(first_target(cell), cell);
+  std::stable_sort(keyed.begin(), keyed.end(), [](auto const& a, auto const& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < keyed.size(); ++i) plan.cells[i] = keyed[i].second;
+}
+
+}  // namespace
+
+Plan make_plan(Model const& model, Catalog const& source, Catalog const& target, PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
+  Plan plan;
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    if (!model.exists(static_cast<int>(t))) continue;
+    TensorPlanner(plan, model, static_cast<int>(t), source, target, limits).run();
+  }
+  add_opaque(plan, opaque);
+  sort_cells(plan);
+  return plan;
+}
+
+}  // namespace reshard

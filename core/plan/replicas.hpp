@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "core/plan/catalog.hpp"
+
+namespace reshard {
+
+/// The pieces of a logical tensor of which no other holds exactly the same elements: of each set of equal pieces (replicated over tp or ep)
+/// one is chosen, spread evenly over the files. Declared copies are left out. `dropped` counts the others.
+struct Distinct {
+  std::vector<Piece> pieces;
+  std::vector<std::uint32_t> blobs;
+  std::uint64_t dropped = 0;
+};
+Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog);
+
+}  // namespace reshard

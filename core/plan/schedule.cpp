@@ -1,0 +1,74 @@
+#include "core/plan/schedule.hpp"
+
+#include <algorithm>
+
+#include "core/plan/compile.hpp"
+
+namespace reshard {
+namespace {
+
+std::uint64_t weight(Cell const& cell) { return cell.target_bytes + cell.source_bytes; }
+
+std::span<Region const> regions_of(Plan const& plan, Cell const& cell) { return {plan.regions.data() + cell.first_region, cell.region_count}; }
+
+std::uint64_t bytes_of(Plan const& plan, Region const& region) {
+  std::uint64_t bytes = region.run_bytes;
+  for (ByteDim const& dim : plan.dims_of(region)) bytes *= dim.count;
+  return bytes;
+}
+
+}  // namespace
+
+CellRange cells_of_rank(Plan const& plan, int rank, int ranks) {
+  std::uint64_t total = 0;
+  for (Cell const& cell : plan.cells) total += weight(cell);
+  // A cell belongs to the rank in whose part of the total its first byte falls.
+  auto const part = [&](int r) { return static_cast<std::uint64_t>(static_cast<double>(total) * r / ranks); };
+  CellRange range{plan.cells.size(), plan.cells.size()};
+  std::uint64_t before = 0;
+  for (std::size_t i = 0; i < plan.cells.size(); ++i) {
+    if (range.begin == plan.cells.size() && before >= part(rank)) range.begin = i;
+    if (rank + 1 < ranks && before >= part(rank + 1)) {
+      range.end = i;
+      break;
+    }
+    before += weight(plan.cells[i]);
+  }
+  range.begin = std::min(range.begin, range.end);
+  return range;
+}
+
+std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells, std::uint64_t staging_bytes) {
+  return [&plan, cells, staging_bytes, at = cells.begin]() mutable -> std::optional<RoundWork> {
+    if (at == cells.end) return std::nullopt;
+    std::vector<Region> regions;
+    std::uint64_t staging = 0;
+    for (; at < cells.end; ++at) {
+      Cell const& cell = plan.cells[at];
+      if (staging != 0 && staging + cell.staging_bytes > staging_bytes) break;
+      staging += cell.staging_bytes;
+      auto const members = regions_of(plan, cell);
+      regions.insert(regions.end(), members.begin(), members.end());
+    }
+    return compile_round(regions, plan.dims);
+  };
+}
+
+std::vector<int> balanced_readers(Plan const& plan, std::size_t files, int ranks) {
+  std::vector<std::uint64_t> bytes(files, 0);
+  std::uint64_t total = 0;
+  for (Region const& region : plan.regions) {
+    std::uint64_t const n = bytes_of(plan, region);
+    bytes[region.src_file] += n;
+    total += n;
+  }
+  std::vector<int> readers(files, 0);
+  std::uint64_t before = 0;
+  for (std::size_t f = 0; f < files; ++f) {
+    readers[f] = total == 0 ? 0 : std::min(ranks - 1, static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * ranks));
+    before += bytes[f];
+  }
+  return readers;
+}
+
+}  // namespace reshard

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/plan/plan.hpp"
+
+namespace reshard {
+
+/// Which cells a rank does: a contiguous part of the plan's order, balanced by bytes. The parts of all ranks cover the plan.
+struct CellRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+CellRange cells_of_rank(Plan const& plan, int rank, int ranks);
+
+/// Rounds of one rank that reads and writes its cells itself, each at most `staging_bytes` (one cell may be that large, never larger).
+/// Call until it gives nothing.
+std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells, std::uint64_t staging_bytes);
+
+/// Rounds in which every source file is read by one rank and its bytes travel by message: for sources that not every rank sees, and on demand.
+/// The number of rounds is the same on every rank, and so is who sends what to whom. `reader_of_file` gives the reading rank of each source file.
+class ExchangeRounds {
+ public:
+  ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank, int ranks, std::uint64_t staging_bytes);
+  std::optional<RoundWork> next();
+
+ private:
+  /// A cell of the round and the rank that writes it.
+  struct Share {
+    int writer = 0;
+    std::size_t cell = 0;
+  };
+  /// The cells of the next round: every rank makes the same choice, and no writer or reader needs more than its staging.
+  std::vector<Share> choose();
+
+  Plan const& plan_;
+  std::vector<int> reader_of_file_;
+  int rank_;
+  std::uint64_t staging_bytes_;
+  std::vector<CellRange> left_;  ///< cells not yet done, per writing rank
+};
+
+/// The readers of source files: files in order, balanced by their bytes in the plan.
+std::vector<int> balanced_readers(Plan const& plan, std::size_t files, int ranks);
+
+}  // namespace reshard

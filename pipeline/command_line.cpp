@@ -1,0 +1,101 @@
+#include "pipeline/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "pipeline/job_spec.hpp"
+#include "pipeline/version.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr char const* footer = R"(Examples:
+  mpirun -n 8 reshard run job.toml --set run.memory="2 GiB"
+  reshard inspect /data/model/iter_0001000
+
+The job file: reshard --print-defaults shows every key. Under Slurm: srun --mpi=pmix reshard run job.toml
+Exit codes: 0 done · 2 usage or job file · 3 source · 4 target exists or is locked · 5 input/output · 6 disk or memory
+            7 self-check · 8 a rank stalled · 70 a bug · 75 interrupted, run again)";
+
+/// What the options write into.
+struct Parsed {
+  RunCommand run;
+  RunCommand plan;
+  InspectCommand inspect;
+  ListCommand list;
+  bool logical = false;
+  bool version = false;
+  bool json = false;
+  bool defaults = false;
+};
+
+/// Reads an optional positive size.
+void add_size(CLI::App& app, std::string const& name, std::optional<int>& into, std::string const& text) {
+  app.add_option_function<int>(name, [&into](int value) { into = value; }, text)->check(CLI::Range(1, 999999))->type_name("N");
+}
+
+void add_run(CLI::App& app, char const* name, char const* text, RunCommand& command, bool may_dry_run) {
+  CLI::App* sub = app.add_subcommand(name, text);
+  sub->add_option("JOB.toml", command.job_file, "the job file")->required()->type_name("");
+  sub->add_option("--set", command.overrides, "override a key of the job file: --set target.layout.tp=4")->type_name("KEY=VALUE")->allow_extra_args(false);
+  if (may_dry_run) sub->add_flag("--dry-run", command.dry_run, "plan only, as `reshard plan` does");
+  sub->add_flag("--json", command.json, "one JSON document on stdout");
+}
+
+void add_looks(CLI::App& app, Parsed& parsed) {
+  CLI::App* inspect = app.add_subcommand("inspect", "what a checkpoint is: format and layout, with the reason for each conclusion");
+  inspect->add_option("PATH", parsed.inspect.path, "a checkpoint folder")->required()->type_name("");
+  add_size(*inspect, "--expert-parallel-size", parsed.inspect.sizes.ep, "what the loader would be told; 1 asks for the non-EP reader");
+  add_size(*inspect, "--tensor-parallel-size", parsed.inspect.sizes.tp, "the same for tensor parallelism");
+  add_size(*inspect, "--pipeline-parallel-size", parsed.inspect.sizes.pp, "the same for pipeline parallelism");
+  add_size(*inspect, "--expert-tensor-parallel-size", parsed.inspect.sizes.etp, "the same for expert tensor parallelism");
+  inspect->add_flag("--json", parsed.inspect.json, "one JSON document on stdout");
+  CLI::App* list = app.add_subcommand("ls", "every tensor with dtype, shape and place; reads headers only");
+  list->add_option("PATH", parsed.list.path, "a checkpoint folder")->required()->type_name("");
+  list->add_flag("--logical", parsed.logical, "the model's logical tensors instead of the stored ones");
+  list->add_option("--map", parsed.list.map, "model map for --logical (default: auto)")->type_name("MAP");
+  list->add_flag("--json", parsed.list.json, "one JSON document on stdout");
+}
+
+Command chosen(CLI::App const& app, Parsed& parsed) {
+  if (parsed.version) return PrintCommand{parsed.json ? version_json().dump(2) + "\n" : version_text(), 0};
+  if (parsed.defaults) return PrintCommand{default_job_text(), 0};
+  if (app.got_subcommand("run")) return parsed.run;
+  if (app.got_subcommand("plan")) {
+    parsed.plan.dry_run = true;
+    return parsed.plan;
+  }
+  if (app.got_subcommand("inspect")) return parsed.inspect;
+  if (app.got_subcommand("ls")) {
+    parsed.list.listing = parsed.logical ? Listing::logical : Listing::stored;
+    return parsed.list;
+  }
+  return PrintCommand{"error: what to do? Name a command: run, plan, inspect or ls. `reshard --help` describes them.\n", 2};
+}
+
+}  // namespace
+
+Command parse_command_line(int argc, char const* const* argv) {
+  Parsed parsed;
+  CLI::App app("Rewrites a large-model checkpoint from any TP x PP x EP layout into any other.", "reshard");
+  app.footer(footer);
+  app.set_help_flag("-h,--help", "this text, or a command's with `reshard COMMAND --help`");
+  app.add_flag("--version", parsed.version, "version and libraries; with --json as JSON");
+  app.add_flag("--json", parsed.json, "with --version");
+  app.add_flag("--print-defaults", parsed.defaults, "a complete, commented job file");
+  app.require_subcommand(0, 1);
+  add_run(app, "run", "carry out a job: read, plan, redistribute, write (start it with mpirun or srun)", parsed.run, true);
+  add_run(app, "plan", "what the job would do: tensors, bytes, files, rounds, memory, disk; touches no data", parsed.plan, false);
+  add_looks(app, parsed);
+  try {
+    app.parse(argc, argv);
+  } catch (CLI::CallForHelp const&) {
+    CLI::App const* asked = &app;
+    for (CLI::App const* sub : app.get_subcommands()) asked = sub;
+    return PrintCommand{asked->help(), 0};
+  } catch (CLI::ParseError const& error) {
+    return PrintCommand{fmt::format("error: command line: {}. `reshard --help` shows the commands and options.\n", error.what()), 2};
+  }
+  return chosen(app, parsed);
+}
+
+}  // namespace reshard

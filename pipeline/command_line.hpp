@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/formats/megatron/classify.hpp"
+#include "pipeline/look.hpp"
+
+namespace reshard {
+
+struct RunCommand {
+  std::string job_file;
+  std::vector<std::string> overrides;
+  bool dry_run = false;  ///< `plan`, or `run --dry-run`
+  bool json = false;
+};
+struct InspectCommand {
+  std::string path;
+  megatron::UserSizes sizes;
+  bool json = false;
+};
+struct ListCommand {
+  std::string path;
+  Listing listing = Listing::stored;
+  std::string map = "auto";
+  bool json = false;
+};
+/// Something to print at once, with the exit code that goes with it.
+struct PrintCommand {
+  std::string text;
+  int code = 0;
+};
+using Command = std::variant<RunCommand, InspectCommand, ListCommand, PrintCommand>;
+
+/// Understands the command line. A mistake gives a PrintCommand with code 2 (to stderr), --help and the like one with code 0.
+Command parse_command_line(int argc, char const* const* argv);
+
+}  // namespace reshard

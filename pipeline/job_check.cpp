@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "core/base/error.hpp"
+#include "core/base/json.hpp"
+#include "core/layout/pipeline_layout.hpp"
+#include "pipeline/job_field.hpp"
+
+namespace reshard::job {
+namespace {
+
+/// Absolute, links resolved as far as the path exists, without a slash at the end.
+std::filesystem::path resolved(std::string const& path) {
+  std::error_code problem;
+  std::filesystem::path const absolute = std::filesystem::absolute(path, problem);
+  std::filesystem::path const canonical = std::filesystem::weakly_canonical(absolute, problem);
+  std::filesystem::path const normal = (problem ? absolute : canonical).lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+bool holds(std::filesystem::path const& folder, std::filesystem::path const& path) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+}
+
+/// The checks of one job: each member function looks at one group of keys.
+class Checker {
+ public:
+  Checker(JobSpec const& spec, std::span<Given const> given) : spec_(spec), given_(given) {}
+
+  std::vector<std::string> run() {
+    check_scopes();
+    check_paths();
+    if (spec_.target.format == CheckpointFormat::megatron) {
+      check_expert_tensor_size();
+      check_pipeline();
+    }
+    return std::move(found_);
+  }
+
+ private:
+  Given const* find(std::string_view key) const {
+    for (Given const& given : given_)
+      if (given.field->key() == key) return &given;
+    return nullptr;
+  }
+
+  void add(Given const& given, std::string const& sentence) { found_.push_back(label(given) + ": " + sentence); }
+
+  void check_scopes() {
+    if (find("target.format") == nullptr) return;  // missing or refused: already reported
+    bool const megatron = spec_.target.format == CheckpointFormat::megatron;
+    auto const foreign = megatron ? FieldScope::huggingface_target : FieldScope::megatron_target;
+    for (Given const& given : given_)
+      if (given.field->scope == foreign)
+        add(given, fmt::format("the key has no meaning for target.format = \"{}\". Remove it, or set target.format = \"{}\"",
+                               name(spec_.target.format), megatron ? "huggingface" : "megatron"));
+  }
+
+  void check_paths() {
+    for (std::string_view const key : {"source.path", "target.path", "model.map"})
+      if (Given const* given = find(key); given != nullptr && std::get<std::string>(given->value).empty()) add(*given, "the text is empty");
+    Given const* const target = find("target.path");
+    if (target == nullptr || spec_.source.path.empty() || spec_.target.path.empty()) return;
+    auto const from = resolved(spec_.source.path);
+    auto const to = resolved(spec_.target.path);
+    std::string const source = json_quoted(spec_.source.path);
+    if (from == to)
+      add(*target, "is also source.path. The source is never changed: choose another folder");
+    else if (holds(to, from))
+      add(*target, fmt::format("the source {} lies inside it. Choose a folder that does not hold the source", source));
+    else if (holds(from, to))
+      add(*target, fmt::format("lies inside the source {}, which is never changed. Choose a folder outside it", source));
+  }
+
+  void check_expert_tensor_size() {
+    Given const* const etp = find("target.layout.etp");
+    auto const& layout = spec_.target.layout;
+    if (etp != nullptr && layout.tp % layout.expert_tensor_size() != 0)
+      add(*etp, fmt::format("mp_rank_* folders can hold this only when etp divides tp = {}. Choose a divisor of {}, or 0 for tp itself", layout.tp,
+                            layout.tp));
+  }
+
+  void check_pipeline() {
+    Given const* const given = find("target.layout.pipeline");
+    if (given == nullptr || spec_.target.layout.pipeline.empty()) return;
+    auto const& layout = spec_.target.layout;
+    if (layout.first_stage_layers >= 0 || layout.last_stage_layers >= 0)
+      add(*given, "says every stage; first_stage_layers and last_stage_layers say some of them again. Keep one way");
+    try {
+      check_stages(*given, pipeline_stages(layout.pipeline));
+    } catch (Error const& problem) {
+      add(*given, problem.sentence());
+    }
+  }
+
+  void check_stages(Given const& given, std::int64_t stages) {
+    auto const& layout = spec_.target.layout;
+    if (stages % layout.pp != 0) return add(given, fmt::format("has {} stages, which pp = {} does not divide", stages, layout.pp));
+    if (find("target.layout.vpp") != nullptr && stages != std::int64_t{layout.pp} * layout.vpp)
+      add(given, fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}", stages, layout.pp, layout.vpp,
+                             stages / layout.pp));
+  }
+
+  JobSpec const& spec_;
+  std::span<Given const> given_;
+  std::vector<std::string> found_;
+};
+
+}  // namespace
+
+std::int64_t pipeline_stages(std::string_view layout) { return static_cast<std::int64_t>(parse_pipeline_layout(layout).size()); }
+
+std::vector<std::string> contradictions(JobSpec const& spec, std::span<Given const> given) { return Checker(spec, given).run(); }
+
+}  // namespace reshard::job

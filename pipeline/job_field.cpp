@@ -1,0 +1,301 @@
+#include "pipeline/job_field.hpp"
+
+#include <array>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include "core/base/json.hpp"
+#include "core/base/text.hpp"
+
+namespace reshard::job {
+namespace {
+
+// Far above any cluster, far below where a product of two sizes leaves the range of an int.
+constexpr std::int64_t most_ranks = 32768;
+
+struct Unit {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+// Largest first, and binary before decimal: printing takes the first that divides.
+constexpr std::array<Unit, 9> units = {{{"TiB", 1ULL << 40U},
+                                        {"TB", 1'000'000'000'000ULL},
+                                        {"GiB", 1ULL << 30U},
+                                        {"GB", 1'000'000'000ULL},
+                                        {"MiB", 1ULL << 20U},
+                                        {"MB", 1'000'000ULL},
+                                        {"KiB", 1ULL << 10U},
+                                        {"KB", 1'000ULL},
+                                        {"B", 1ULL}}};
+
+std::string shortened(std::string_view text) {
+  constexpr std::size_t most = 80;
+  if (text.size() <= most) return std::string(text);
+  std::size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;  // not inside a UTF-8 character
+  return std::string(text.substr(0, end)) + "...";
+}
+
+std::optional<std::string> expected(std::string_view what, Value const& value) {
+  return fmt::format("expected {}, found {}", what, shown(value));
+}
+
+/// A member of the spec as one function for reading and writing.
+template <class T>
+using At = T& (*)(JobSpec&);
+
+/// The member's value; printing has a const spec, and the one accessor takes a mutable one.
+template <class T>
+T read(At<T> at, JobSpec const& spec) {
+  JobSpec copy = spec;
+  return at(copy);
+}
+
+template <class E>
+Field choice(std::string_view table, std::string_view name, At<E> at, std::vector<std::string> words, std::string_view comment) {
+  Field field{.table = table, .name = name, .kind = FieldKind::choice, .comment = comment, .choices = words};
+  field.show = [at, words](JobSpec const& spec) { return json_quoted(words[static_cast<std::size_t>(read(at, spec))]); };
+  field.set = [at, words = std::move(words)](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+    auto const* text = std::get_if<std::string>(&value);
+    for (std::size_t i = 0; text != nullptr && i < words.size(); ++i)
+      if (words[i] == *text) {
+        at(spec) = static_cast<E>(i);
+        return std::nullopt;
+      }
+    return expected("one of " + listed(words), value);
+  };
+  return field;
+}
+
+Field text(std::string_view table, std::string_view name, At<std::string> at, std::string_view comment) {
+  Field field{.table = table, .name = name, .kind = FieldKind::text, .comment = comment};
+  field.show = [at](JobSpec const& spec) { return json_quoted(read(at, spec)); };
+  field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+    auto const* word = std::get_if<std::string>(&value);
+    if (word == nullptr) return expected("a text in double quotes", value);
+    for (char const c : *word)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "a control character has no place here";
+    at(spec) = *word;
+    return std::nullopt;
+  };
+  return field;
+}
+
+template <class T>
+Field number(std::string_view table, std::string_view name, At<T> at, std::int64_t least, std::int64_t most, std::string_view comment) {
+  Field field{.table = table, .name = name, .kind = FieldKind::number, .comment = comment};
+  field.show = [at](JobSpec const& spec) { return std::to_string(read(at, spec)); };
+  field.set = [=](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+    auto const* count = std::get_if<std::int64_t>(&value);
+    if (count == nullptr) return expected("a whole number", value);
+    if (*count < least || *count > most) return fmt::format("expected a number from {} to {}", least, most);
+    at(spec) = static_cast<T>(*count);
+    return std::nullopt;
+  };
+  return field;
+}
+
+Field flag(std::string_view table, std::string_view name, At<bool> at, std::string_view comment) {
+  Field field{.table = table, .name = name, .kind = FieldKind::flag, .comment = comment};
+  field.show = [at](JobSpec const& spec) { return read(at, spec) ? "true" : "false"; };
+  field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+    auto const* on = std::get_if<bool>(&value);
+    if (on == nullptr) return expected("true or false", value);
+    at(spec) = *on;
+    return std::nullopt;
+  };
+  return field;
+}
+
+Field size(std::string_view table, std::string_view name, At<std::uint64_t> at, std::string_view comment) {
+  Field field{.table = table, .name = name, .kind = FieldKind::size, .comment = comment};
+  field.show = [at](JobSpec const& spec) { return json_quoted(text_from_bytes(read(at, spec))); };
+  field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+    std::optional<std::uint64_t> bytes;
+    if (auto const* word = std::get_if<std::string>(&value)) bytes = bytes_from_text(*word);
+    if (auto const* count = std::get_if<std::int64_t>(&value); count != nullptr && *count > 0) bytes = static_cast<std::uint64_t>(*count);
+    if (!bytes || *bytes == 0) return expected("a size above zero such as \"512 MiB\", \"5 GB\" or a plain number of bytes", value);
+    at(spec) = *bytes;
+    return std::nullopt;
+  };
+  return field;
+}
+
+Field with_example(Field field, std::string_view example) {
+  field.example = example;
+  return field;
+}
+
+Field with_scope(FieldScope scope, Field field) {
+  field.scope = scope;
+  return field;
+}
+
+/// A format of the target is given as a word; index 0 of the enum, "auto", is for sources alone.
+Field target_format(Field field) {
+  auto const set_any = field.set;
+  field.choices.erase(field.choices.begin());
+  field.set = [set_any, choices = field.choices](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+    auto const* word = std::get_if<std::string>(&value);
+    if (word != nullptr && *word != "auto" && !set_any(spec, value)) return std::nullopt;
+    return expected("one of " + listed(choices), value);
+  };
+  return field;
+}
+
+/// Formats that the program knows by name and does not yet read or write.
+Field refusing_later_formats(Field field) {
+  std::vector<std::string> const later = {"torch_dist", "dcp", "fsdp_dtensor", "hdf5"};
+  auto const set_known = field.set;
+  field.set = [set_known, later, choices = field.choices](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+    auto const* word = std::get_if<std::string>(&value);
+    for (std::string const& known : later)
+      if (word != nullptr && *word == known) return "not supported by this version, supported: " + listed(choices);
+    return set_known(spec, value);
+  };
+  return field;
+}
+
+void add_source(std::vector<Field>& out) {
+  std::vector<std::string> const policies = {"refuse", "drop"};
+  out.push_back(with_example(text("source", "path", [](JobSpec& job) -> std::string& { return job.source.path; },
+                                  "The checkpoint to read: a Megatron root or iteration folder, or a Hugging Face folder. It is never changed.\n"
+                                  "Relative paths count from the current directory, not from this file."),
+                             "\"/path/to/source\""));
+  out.push_back(refusing_later_formats(choice<CheckpointFormat>(
+      "source", "format", [](JobSpec& job) -> CheckpointFormat& { return job.source.format; }, {"auto", "megatron", "huggingface"},
+      "\"auto\" looks at the folder; or \"megatron\", \"huggingface\".")));
+  out.push_back(choice<StatePolicy>("source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; }, policies,
+                                    "Optimizer state in the source: \"refuse\" stops the job, \"drop\" leaves the state out."));
+  out.push_back(choice<StatePolicy>("source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies,
+                                    "Random-number state in the source: \"refuse\" stops the job, \"drop\" leaves the state out."));
+}
+
+void add_target(std::vector<Field>& out) {
+  out.push_back(with_example(text("target", "path", [](JobSpec& job) -> std::string& { return job.target.path; },
+                                  "The checkpoint to make. It appears under this name only when it is complete."),
+                             "\"/path/to/target\""));
+  out.push_back(with_example(refusing_later_formats(target_format(choice<CheckpointFormat>(
+                                 "target", "format", [](JobSpec& job) -> CheckpointFormat& { return job.target.format; },
+                                 {"auto", "megatron", "huggingface"}, "\"megatron\" (mp_rank_* folders) or \"huggingface\" (safetensors)."))),
+                             "\"megatron\""));
+  out.push_back(flag("target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
+                     "An existing target is refused; true replaces it in one step at the end."));
+}
+
+void add_huggingface(std::vector<Field>& out) {
+  auto const scope = FieldScope::huggingface_target;
+  out.push_back(with_scope(scope, text("target", "reference", [](JobSpec& job) -> std::string& { return job.target.reference; },
+                                       "Hugging Face only: a folder of the same model; its config and tokenizer files go into the target.")));
+  out.push_back(with_scope(scope, size("target", "shard_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
+                                       "Hugging Face only: the largest safetensors file. One larger tensor gets a file of its own.")));
+}
+
+void add_megatron(std::vector<Field>& out) {
+  auto const scope = FieldScope::megatron_target;
+  out.push_back(with_scope(scope, choice<TransformerImpl>(
+      "target", "transformer_impl", [](JobSpec& job) -> TransformerImpl& { return job.target.transformer_impl; },
+      {"auto", "transformer_engine", "local"},
+      "Megatron only: whose weight names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
+  out.push_back(with_scope(scope, choice<ExpertStorage>(
+      "target", "experts", [](JobSpec& job) -> ExpertStorage& { return job.target.experts; }, {"auto", "grouped", "sequential"},
+      "Megatron only: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps the source's form.")));
+  out.push_back(with_scope(scope, choice<MpRankStyle>(
+      "target", "mp_rank_style", [](JobSpec& job) -> MpRankStyle& { return job.target.mp_rank_style; }, {"megatron", "full3d"},
+      "Megatron only: \"megatron\" leaves out the number of an unused axis, \"full3d\" writes mp_rank_TT_PPP_EEE always.")));
+}
+
+void add_layout(std::vector<Field>& out) {
+  auto const add = [&out](std::string_view name, At<int> at, std::int64_t least, std::string_view comment) {
+    out.push_back(with_scope(FieldScope::megatron_target, number("target", name, at, least, most_ranks, comment)));
+  };
+  add("layout.tp", [](JobSpec& job) -> int& { return job.target.layout.tp; }, 1, "Tensor parallel size.");
+  add("layout.pp", [](JobSpec& job) -> int& { return job.target.layout.pp; }, 1, "Pipeline parallel size.");
+  add("layout.vpp", [](JobSpec& job) -> int& { return job.target.layout.vpp; }, 1, "Model chunks per pipeline rank.");
+  add("layout.ep", [](JobSpec& job) -> int& { return job.target.layout.ep; }, 1, "Expert parallel size.");
+  add("layout.etp", [](JobSpec& job) -> int& { return job.target.layout.etp; }, 0, "Expert tensor parallel size; 0 stands for: equal to tp.");
+  add("layout.first_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1,
+      "Decoder layers of the first pipeline rank; -1 stands for: an equal share.");
+  add("layout.last_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1,
+      "Decoder layers of the last pipeline rank; -1 stands for: an equal share.");
+  out.push_back(with_scope(FieldScope::megatron_target,
+                           text("target", "layout.pipeline", [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
+                                "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
+}
+
+void add_model_and_run(std::vector<Field>& out) {
+  out.push_back(text("model", "map", [](JobSpec& job) -> std::string& { return job.model.map; },
+                     "The model map: a name of configs/models, the path of a map file, or \"auto\"."));
+  out.push_back(number<std::int64_t>("model", "true_vocab_size", [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
+                                     std::numeric_limits<std::int64_t>::max(),
+                                     "Vocabulary rows without padding; 0 stands for: as the source says."));
+  out.push_back(size("run", "memory", [](JobSpec& job) -> std::uint64_t& { return job.run.memory_bytes; },
+                     "Staging memory of one rank. A smaller size makes more rounds and changes no byte of the result."));
+  out.push_back(choice<TransportChoice>("run", "transport", [](JobSpec& job) -> TransportChoice& { return job.run.transport; },
+                                        {"auto", "mpi", "nccl"},
+                                        "How ranks exchange bytes: \"mpi\", \"nccl\"; \"auto\" lets every rank read what it writes."));
+  out.push_back(choice<DeviceChoice>("run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; }, {"auto", "host", "cuda"},
+                                     "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where there is one."));
+}
+
+std::vector<Field> all_fields() {
+  std::vector<Field> out;
+  add_source(out);
+  add_target(out);
+  add_huggingface(out);
+  add_megatron(out);
+  add_layout(out);
+  add_model_and_run(out);
+  return out;
+}
+
+}  // namespace
+
+std::vector<Field> const& fields() {
+  static std::vector<Field> const all = all_fields();
+  return all;
+}
+
+std::string shown(Value const& value) {
+  if (auto const* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
+  if (auto const* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (auto const* word = std::get_if<std::string>(&value)) return json_quoted(shortened(*word));
+  return std::get<Foreign>(value).what;
+}
+
+std::string label(Given const& given) {
+  return fmt::format("{}: [{}] {} = {}", given.place, given.field->table, given.field->name, shown(given.value));
+}
+
+Value value_from_word(Field const& field, std::string_view word) {
+  if (word.size() >= 2 && word.front() == '"' && word.back() == '"') return std::string(word.substr(1, word.size() - 2));
+  if (field.kind == FieldKind::flag && (word == "true" || word == "false")) return word == "true";
+  std::int64_t count = 0;
+  char const* const end = word.data() + word.size();
+  bool const takes_numbers = field.kind == FieldKind::number || field.kind == FieldKind::size;
+  auto const [rest, problem] = std::from_chars(word.data(), end, count);
+  if (takes_numbers && problem == std::errc{} && rest == end) return count;
+  return std::string(word);
+}
+
+std::optional<std::uint64_t> bytes_from_text(std::string_view text) {
+  std::uint64_t count = 0;
+  auto const [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (problem != std::errc{}) return std::nullopt;
+  std::string_view unit = text.substr(static_cast<std::size_t>(rest - text.data()));
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  std::uint64_t bytes = 0;
+  for (Unit const& known : units)
+    if (unit == known.name && !__builtin_mul_overflow(count, known.bytes, &bytes) && bytes <= INT64_MAX) return bytes;
+  if (unit.empty() && !text.ends_with(' ') && count <= INT64_MAX) return count;
+  return std::nullopt;
+}
+
+std::string text_from_bytes(std::uint64_t bytes) {
+  for (Unit const& unit : units)
+    if (bytes != 0 && bytes % unit.bytes == 0) return fmt::format("{} {}", bytes / unit.bytes, unit.name);
+  return "0 B";
+}
+
+}  // namespace reshard::job

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace reshard {
+
+/// How a checkpoint is stored. In a job file: "auto" (sources only: found by looking), "megatron", "huggingface".
+enum class CheckpointFormat { automatic, megatron, huggingface };
+/// What to do with state that this version cannot carry over: stop with a sentence, or leave it out.
+enum class StatePolicy { refuse, drop };
+/// Whose names the layer norms of a Megatron checkpoint have; automatic takes those of the source, Transformer Engine's for a Hugging Face source.
+enum class TransformerImpl { automatic, transformer_engine, local };
+/// How a Megatron checkpoint stores experts: one grouped module or one module per expert; automatic takes the source's form.
+enum class ExpertStorage { automatic, grouped, sequential };
+/// Folder names: as Megatron writes them (mp_rank_TT[_PPP][_EEE]), or always with all three numbers.
+enum class MpRankStyle { megatron, full3d };
+enum class TransportChoice { automatic, mpi, nccl };
+enum class DeviceChoice { automatic, host, cuda };
+
+/// The word that a job file uses for a format.
+std::string_view name(CheckpointFormat format);
+
+/// What a job is to do: the TOML job file with its defaults filled in. docs: `reshard run --print-defaults`.
+///
+/// Paths are as the user wrote them; relative ones count from the current directory, wherever the job file lies.
+struct JobSpec {
+  struct Source {
+    std::string path;
+    CheckpointFormat format = CheckpointFormat::automatic;
+    StatePolicy optimizer = StatePolicy::refuse;
+    StatePolicy rng = StatePolicy::refuse;
+    friend bool operator==(Source const&, Source const&) = default;
+  };
+
+  /// Sizes of the parallel axes of a Megatron target; each is at least 1.
+  struct Layout {
+    int tp = 1;
+    int pp = 1;
+    int vpp = 1;  ///< model chunks per pipeline rank; follows from `pipeline` when that is given
+    int ep = 1;
+    int etp = 0;                  ///< 0: equal to tp, which is Megatron's own default
+    int first_stage_layers = -1;  ///< -1: not set
+    int last_stage_layers = -1;   ///< -1: not set
+    std::string pipeline;         ///< "Ettt|(tt|)*29,m|L"; "" for none
+    friend bool operator==(Layout const&, Layout const&) = default;
+
+    /// The size of the expert-tensor axis, its default resolved.
+    int expert_tensor_size() const { return etp == 0 ? tp : etp; }
+  };
+
+  struct Target {
+    std::string path;
+    CheckpointFormat format = CheckpointFormat::megatron;  ///< never automatic
+    bool replace = false;                                  ///< an existing target is refused unless this is set
+    Layout layout;                                                  ///< Megatron only
+    TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
+    ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
+    MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
+    std::string reference;                      ///< Hugging Face only: folder whose config and tokenizer files are taken; "" for none
+    std::uint64_t shard_bytes = 5'000'000'000;  ///< Hugging Face only: the largest file, but for one larger tensor
+    friend bool operator==(Target const&, Target const&) = default;
+  };
+
+  struct Model {
+    std::string map = "auto";          ///< a map's name, the path of a map file, or "auto": found by the model's own description
+    std::int64_t true_vocab_size = 0;  ///< 0: as the source says
+    friend bool operator==(Model const&, Model const&) = default;
+  };
+
+  struct Run {
+    std::uint64_t memory_bytes = 512ULL << 20U;  ///< staging memory of one rank
+    TransportChoice transport = TransportChoice::automatic;
+    DeviceChoice device = DeviceChoice::automatic;
+    friend bool operator==(Run const&, Run const&) = default;
+  };
+
+  Source source;
+  Target target;
+  Model model;
+  Run run;
+  friend bool operator==(JobSpec const&, JobSpec const&) = default;
+};
+
+/// Reads a job file's text. Overrides are "key=value" with the key's full name ("run.memory=1 GiB"); they win over the file, later ones over earlier.
+///
+/// Every mistake is reported at once in one Error of kind usage, a line each, with its place:
+///   job.toml:12:9: [target] layout.tp = -1: …
+/// A mistake of TOML itself ends the reading, so it is reported alone.
+JobSpec parse_job_spec(std::string_view text, std::string_view file_name, std::span<std::string const> overrides);
+
+/// The complete spec as a job file: keys without a meaning for this target are left out. Parsing it again gives an equal spec.
+std::string print_spec(JobSpec const& spec);
+
+/// A complete job file that names every key, with its default and a sentence each.
+std::string default_job_text();
+
+}  // namespace reshard

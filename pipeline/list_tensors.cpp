@@ -1,0 +1,105 @@
+#include "core/base/file.hpp"
+#include "pipeline/look.hpp"
+#include "stages/plan/job_plan.hpp"
+#include "stages/read/open_source.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+Json shape_json(std::vector<Index> const& shape) {
+  Json::Array extents;
+  for (Index const extent : shape) extents.emplace_back(extent);
+  return Json(std::move(extents));
+}
+
+/// Names come from files: control characters must not reach a terminal.
+std::string shown(std::string const& name) {
+  std::string const text = json_quoted(name);
+  return text.size() == name.size() + 2 ? name : text;
+}
+
+class Lister {
+ public:
+  void add(std::string const& place, FileTensor const& tensor, std::string const& file, Json extra) {
+    Json item;
+    item.set("name", tensor.name).set("dtype", name(tensor.dtype)).set("shape", shape_json(tensor.shape)).set("file", file);
+    item.set("offset", tensor.offset_bytes).set("bytes", tensor.size_bytes);
+    if (auto const* members = extra.members())
+      for (auto const& [key, value] : *members) item.set(key, value);
+    items_.push_back(std::move(item));
+    text_ += fmt::format("{:<9}{:<24}{:>12}  {}  {}\n", name(tensor.dtype), shape_json(tensor.shape).dump(), human_bytes(tensor.size_bytes), place, shown(tensor.name));
+  }
+
+  void add_logical(Model const& model, Catalog const& catalog, std::size_t t) {
+    LogicalTensor const& tensor = model.tensors()[t];
+    TensorPieces const& pieces = catalog.tensors[t];
+    std::string axes;
+    std::vector<Index> shape;
+    Json::Array names;
+    for (DomainAxis const& axis : model.domain(tensor)) {
+      Index count = 0;
+      for (Run const& run : axis.runs) count += run.end - run.begin;
+      shape.push_back(count);
+      std::string const& axis_name = model.axes()[axis.axis].name;
+      names.emplace_back(axis_name);
+      axes += fmt::format("{}{} {}", axes.empty() ? "" : " · ", axis_name, count);
+    }
+    DType const dtype = catalog.blobs[pieces.blobs.front()].dtype;
+    auto const bytes = static_cast<std::uint64_t>(model.volume(tensor)) * static_cast<std::uint64_t>(bits(dtype)) / 8;
+    Json item;
+    item.set("name", tensor.name).set("dtype", name(dtype)).set("shape", shape_json(shape)).set("axes", Json(std::move(names))).set("bytes", bytes);
+    item.set("pieces", static_cast<std::int64_t>(pieces.pieces.size()));
+    items_.push_back(std::move(item));
+    text_ += fmt::format("{:<9}{:>12}  {:>7} pieces  {:<20} {}\n", name(dtype), human_bytes(bytes), pieces.pieces.size(), tensor.name, axes);
+  }
+
+  TensorList take(fs::path const& path, std::string_view format, std::string_view kind) {
+    TensorList result;
+    result.json.set("path", path.string()).set("format", format).set("kind", kind).set("tensors", Json(std::move(items_)));
+    result.text = std::move(text_);
+    return result;
+  }
+
+ private:
+  Json::Array items_;
+  std::string text_;
+};
+
+void list_stored(Lister& lister, SourceCheckpoint const& source) {
+  if (source.huggingface) {
+    for (std::size_t f = 0; f < source.files.size(); ++f)
+      for (std::size_t const i : source.huggingface->indexed[f])
+        lister.add(source.huggingface->folder.files[f].string(), source.huggingface->headers[f].tensors[i], source.huggingface->folder.files[f].string(), {});
+    return;
+  }
+  MegatronCheckpoint const& megatron = *source.megatron;
+  for (std::size_t f = 0; f < megatron.headers.size(); ++f) {
+    auto const& place = megatron.classification.places[f];
+    for (std::size_t v = 0; v < megatron.headers[f].chunks.size(); ++v) {
+      std::string const where = megatron.directory.shards[f].name + (megatron.headers[f].chunks.size() > 1 ? fmt::format(":model{}", v) : "");
+      for (FileTensor const& tensor : megatron.headers[f].chunks[v].tensors)
+        lister.add(where, tensor, megatron.directory.shards[f].name + "/" + megatron.directory.shards[f].model_file,
+                   Json().set("tp", place.tp).set("pp", place.pp).set("ep", place.ep).set("chunk", static_cast<std::int64_t>(v)));
+    }
+  }
+}
+
+}  // namespace
+
+TensorList list_tensors(fs::path const& path, Listing listing, std::string const& map, std::vector<fs::path> const& map_folders, Comm const& comm) {
+  SourceCheckpoint const source = open_source(path, SourceFormat::found, {}, comm);
+  std::string_view const format = source.huggingface ? "huggingface" : "megatron";
+  Lister lister;
+  if (listing == Listing::stored) {
+    list_stored(lister, source);
+    return lister.take(path, format, "stored");
+  }
+  JobPlan const plan = catalogue(source, map, map_folders);
+  for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
+    if (plan.model->exists(static_cast<int>(t))) lister.add_logical(*plan.model, plan.source, t);
+  return lister.take(path, format, "logical");
+}
+
+}  // namespace reshard

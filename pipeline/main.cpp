@@ -1,0 +1,113 @@
+#include <array>
+#include <atomic>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "core/base/file.hpp"
+#include "pipeline/command_line.hpp"
+#include "pipeline/run.hpp"
+
+namespace {
+
+using namespace reshard;
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t largest_job_bytes = 4U << 20;
+
+std::atomic<bool> stop_requested = false;
+
+extern "C" void request_stop(int) { stop_requested = true; }
+
+/// Where maps lie: RESHARD_MAPS, then beside the installed program, then in the source tree it was built from.
+std::vector<fs::path> map_folders() {
+  std::vector<fs::path> folders;
+  if (char const* own = std::getenv("RESHARD_MAPS"); own != nullptr && *own != '\0') folders.emplace_back(own);
+  std::array<char, PATH_MAX> program{};
+  ssize_t const length = ::readlink("/proc/self/exe", program.data(), program.size() - 1);
+  if (length > 0) folders.push_back(fs::path(program.data()).parent_path().parent_path() / "share" / "reshard" / "models");
+  folders.emplace_back(RESHARD_SOURCE_MAPS);
+  return folders;
+}
+
+void print(std::FILE* stream, std::string const& text) { std::fwrite(text.data(), 1, text.size(), stream); }
+
+void warn(std::vector<std::string> const& warnings) {
+  for (std::string const& warning : warnings) print(stderr, "warning: " + warning + "\n");
+}
+
+JobSpec read_job(RunCommand const& command, Comm const& comm) {
+  JobSpec job;
+  std::string text;
+  together(comm, [&] {
+    if (comm.rank() != 0) return;
+    try {
+      text = read_text_file(command.job_file, largest_job_bytes);
+    } catch (Error const& error) {
+      throw Error(ErrorKind::usage, error.sentence());
+    }
+  });
+  text = comm.broadcast(std::move(text), 0);  // one reading: no rank can see another job
+  together(comm, [&] { job = parse_job_spec(text, command.job_file, command.overrides); });
+  return job;
+}
+
+void carry_out(RunCommand const& command, Comm const& comm) {
+  std::signal(SIGUSR1, request_stop);
+  std::signal(SIGTERM, request_stop);
+  JobSpec const job = read_job(command, comm);
+  RunContext const context{map_folders(), &stop_requested};
+  RunReport const report = command.dry_run ? plan_only(job, context, comm) : run(job, context, comm);
+  if (comm.rank() != 0) return;
+  warn(report.warnings);
+  print(stdout, command.json ? report_json(report).dump(2) + "\n" : report_text(report));
+}
+
+int carry_out(InspectCommand const& command, Comm const& comm) {
+  if (comm.rank() != 0) return 0;
+  Inspection const found = inspect(command.path, command.sizes);
+  print(stdout, command.json ? found.json.dump(2) + "\n" : found.text);
+  return found.sound ? 0 : exit_code(ErrorKind::source);
+}
+
+void carry_out(ListCommand const& command, Comm const& comm) {
+  TensorList const list = list_tensors(command.path, command.listing, command.map, map_folders(), comm);
+  if (comm.rank() == 0) print(stdout, command.json ? list.json.dump(2) + "\n" : list.text);
+}
+
+int execute(Command const& command, Comm const& comm) {
+  if (auto const* job = std::get_if<RunCommand>(&command)) carry_out(*job, comm);
+  if (auto const* list = std::get_if<ListCommand>(&command)) carry_out(*list, comm);
+  if (auto const* look = std::get_if<InspectCommand>(&command)) return carry_out(*look, comm);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit shall be an error of write, not the end
+  Command const command = parse_command_line(argc, argv);
+  if (auto const* text = std::get_if<PrintCommand>(&command)) {
+    print(text->code == 0 ? stdout : stderr, text->text);
+    return text->code;
+  }
+  int code = 0;
+  int rank = 0;
+  auto const error = capture([&] {
+    MpiSession const session(&argc, &argv);
+    Comm const comm = Comm::world();
+    rank = comm.rank();
+    auto const failed = capture([&] { code = execute(command, comm); });
+    if (!failed) return;
+    // Every rank has this error: the lowest one speaks.
+    code = exit_code(failed->kind());
+    if (rank == 0) print(stderr, "error: " + failed->sentence() + "\n");
+  });
+  if (!error) return code;
+  print(stderr, "error: " + error->sentence() + "\n");
+  return exit_code(error->kind());
+}

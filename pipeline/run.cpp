@@ -1,0 +1,288 @@
+#include "pipeline/run.hpp"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "core/base/file_set.hpp"
+#include "core/base/text.hpp"
+#include "core/plan/schedule.hpp"
+#include "pipeline/stream.hpp"
+#include "stages/plan/job_plan.hpp"
+#include "stages/read/open_source.hpp"
+#include "stages/write/publish.hpp"
+#include "stages/write/target_files.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// The usual round: large enough for the disk, small enough that several are in flight.
+constexpr std::uint64_t usual_round_bytes = 48U << 20;
+/// Below this a rank cannot keep a reader, a copier and a writer busy.
+constexpr std::uint64_t least_memory_bytes = 4U << 20;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Source files as they were when their headers were read: a file that changes under us must not end in a wrong target.
+struct FileStamp {
+  std::int64_t bytes = 0;
+  std::int64_t mtime_ns = 0;
+  std::uint64_t inode = 0;
+  friend bool operator==(FileStamp const&, FileStamp const&) = default;
+};
+
+FileStamp stamp_of(fs::path const& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run.", path.string(), system_reason(errno));
+  return {status.st_size, status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec, status.st_ino};
+}
+
+std::uint64_t free_bytes_at(fs::path path) {
+  std::error_code ignored;
+  path = fs::absolute(path);
+  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.parent_path()) path = path.parent_path();
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0) return 0;
+  return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
+}
+
+TargetRequest target_request(JobSpec const& job, RunContext const& context) {
+  TargetRequest request;
+  auto const& layout = job.target.layout;
+  request.format = job.target.format == CheckpointFormat::huggingface ? TargetRequest::Format::huggingface : TargetRequest::Format::megatron;
+  request.mesh = {layout.tp, layout.pp, layout.vpp, layout.ep, layout.expert_tensor_size()};
+  request.pipeline.pp = layout.pp;
+  request.pipeline.vpp = layout.vpp;
+  request.pipeline.first_stage_layers = layout.first_stage_layers;
+  request.pipeline.last_stage_layers = layout.last_stage_layers;
+  request.pipeline.layout = layout.pipeline;
+  if (job.target.transformer_impl != TransformerImpl::automatic) request.spec = job.target.transformer_impl == TransformerImpl::local ? "local" : "te";
+  if (job.target.experts != ExpertStorage::automatic) request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
+  request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d : megatron::NameStyle::megatron;
+  request.reference = job.target.reference;
+  request.shard_bytes = job.target.shard_bytes;
+  request.map = job.model.map;
+  request.true_vocab_size = job.model.true_vocab_size;
+  request.drop_optimizer = job.source.optimizer == StatePolicy::drop;
+  request.drop_rng = job.source.rng == StatePolicy::drop;
+  request.map_folders = context.map_folders;
+  return request;
+}
+
+std::string layout_text(SourceCheckpoint const& source) {
+  if (source.huggingface) return fmt::format("{} safetensors files", source.files.size());
+  MeshSizes const& s = source.megatron->classification.sizes;
+  return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep, s.etp, source.files.size());
+}
+
+class Job {
+ public:
+  Job(JobSpec const& spec, RunContext const& context, Comm const& comm) : spec_(spec), context_(context), comm_(comm), begin_(Clock::now()) {
+    report_.job = spec;
+    report_.ranks = comm.size();
+  }
+
+  RunReport plan() {
+    prepare();
+    report_.planned_only = true;
+    return std::move(report_);
+  }
+
+  RunReport execute() {
+    prepare();
+    std::optional<Publication> publication;
+    begin_target(publication);
+    move_bytes();
+    commit(publication);
+    finish_report();
+    return std::move(report_);
+  }
+
+ private:
+  bool exchanging() const { return spec_.run.transport == TransportChoice::mpi && comm_.size() > 1; }
+
+  void check_choices() const {
+    if (spec_.run.device == DeviceChoice::cuda)
+      fail(ErrorKind::usage, "[run] device = \"cuda\": this version moves bytes through host memory only. Set device to auto or host.");
+    if (spec_.run.transport == TransportChoice::nccl)
+      fail(ErrorKind::usage, "[run] transport = \"nccl\": this version exchanges through MPI only. Set transport to auto or mpi.");
+    if (spec_.run.memory_bytes < least_memory_bytes)
+      fail(ErrorKind::usage, "[run] memory = {}: at least {} are needed.", human_bytes(spec_.run.memory_bytes), human_bytes(least_memory_bytes));
+  }
+
+  void prepare() {
+    together(comm_, [&] { check_choices(); });
+    Clock::time_point const start = Clock::now();
+    SourceFormat format = SourceFormat::found;
+    if (spec_.source.format == CheckpointFormat::megatron) format = SourceFormat::megatron;
+    if (spec_.source.format == CheckpointFormat::huggingface) format = SourceFormat::huggingface;
+    source_ = open_source(spec_.source.path, format, {}, comm_);
+    report_.header_seconds = seconds_since(start);
+    Clock::time_point const planning = Clock::now();
+    std::uint64_t const parts = exchanging() ? 10 : 4;
+    limits_.staging_bytes = spec_.run.memory_bytes / parts;
+    limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, spec_.run.memory_bytes / 32);
+    together(comm_, [&] {
+      for (fs::path const& file : source_.files) stamps_.push_back(stamp_of(file));
+      plan_ = make_job_plan(source_, target_request(spec_, context_), limits_);
+      describe();
+    });
+    report_.plan_seconds = seconds_since(planning);
+  }
+
+  void describe() {
+    report_.source_format = source_.huggingface ? "huggingface" : "megatron";
+    report_.source_layout = layout_text(source_);
+    report_.map = plan_.map_name;
+    report_.transport = exchanging() ? "mpi" : "direct";
+    report_.warnings = plan_.warnings;
+    report_.logical_tensors = plan_.plan.logical_tensors;
+    report_.source_files = source_.files.size();
+    report_.source_tensors = plan_.source.blobs.size();
+    report_.replicas_not_read = plan_.plan.replicas_dropped;
+    report_.target_files = plan_.files.size();
+    report_.target_tensors = plan_.target.blobs.size();
+    report_.regions = plan_.plan.joined_regions;
+    report_.payload_read = plan_.plan.source_bytes;
+    report_.payload_written = plan_.plan.target_bytes;
+    for (TargetFile const& file : plan_.files) report_.target_bytes += file.size_bytes;
+    report_.free_bytes = free_bytes_at(spec_.target.path);
+    report_.staging_bytes = spec_.run.memory_bytes;
+    report_.rounds = count_rounds();
+  }
+
+  std::uint64_t round_bytes() const { return std::min(usual_round_bytes, limits_.staging_bytes); }
+
+  /// Rounds of all ranks when nothing is exchanged; with exchange they are counted while they run.
+  std::uint64_t count_rounds() const {
+    std::uint64_t rounds = 0;
+    if (exchanging()) return rounds;
+    for (int r = 0; r < comm_.size(); ++r) {
+      CellRange const cells = cells_of_rank(plan_.plan, r, comm_.size());
+      std::uint64_t staging = 0;
+      for (std::size_t i = cells.begin; i < cells.end; ++i) {
+        std::uint64_t const more = plan_.plan.cells[i].staging_bytes;
+        if (staging == 0 || staging + more > round_bytes()) {
+          ++rounds;
+          staging = 0;
+        }
+        staging += more;
+      }
+    }
+    return rounds;
+  }
+
+  void begin_target(std::optional<Publication>& publication) {
+    together(comm_, [&] {
+      if (comm_.rank() != 0) return;
+      if (report_.free_bytes < report_.target_bytes)
+        fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", spec_.target.path,
+             human_bytes(report_.free_bytes), human_bytes(report_.target_bytes), human_bytes(report_.target_bytes - report_.free_bytes));
+      publication.emplace(spec_.target.path, spec_.target.replace ? ExistingTarget::replace : ExistingTarget::refuse);
+    });
+    fs::path const staging = staging_of(spec_.target.path);
+    for (TargetFile const& file : plan_.files) layouts_.push_back({staging / file.path, file.size_bytes, file.torch, file.header});
+    together(comm_, [&] { for_my_files([&](std::uint32_t f) { create_target_file(layouts_[f]); }); });
+  }
+
+  void for_my_files(std::function<void(std::uint32_t)> const& work) const {
+    for (std::size_t f = static_cast<std::size_t>(comm_.rank()); f < layouts_.size(); f += static_cast<std::size_t>(comm_.size()))
+      work(static_cast<std::uint32_t>(f));
+  }
+
+  RoundSource rounds() {
+    if (!exchanging()) return direct_rounds(plan_.plan, cells_of_rank(plan_.plan, comm_.rank(), comm_.size()), round_bytes());
+    auto exchange = std::make_shared<ExchangeRounds>(plan_.plan, balanced_readers(plan_.plan, source_.files.size(), comm_.size()), comm_.rank(),
+                                                     comm_.size(), spec_.run.memory_bytes / 4);
+    return [exchange] { return exchange->next(); };
+  }
+
+  void move_bytes() {
+    Clock::time_point const start = Clock::now();
+    checksums_.emplace(layouts_);
+    std::vector<fs::path> targets;
+    for (TargetLayout const& layout : layouts_) targets.push_back(layout.path);
+    FileSet source_set(source_.files, FileSet::Access::read);
+    FileSet target_set(std::move(targets), FileSet::Access::write);
+    StreamOptions options;
+    options.memory_bytes = spec_.run.memory_bytes;
+    options.exchanging = exchanging();
+    options.stop = context_.stop;
+    WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) { checksums_->add(file, offset, bytes); };
+    together(comm_, [&] { stats_ = stream(comm_, options, source_set, target_set, rounds(), observer); });
+    report_.stream_seconds = seconds_since(start);
+  }
+
+  void commit(std::optional<Publication>& publication) {
+    Clock::time_point const start = Clock::now();
+    comm_.xor_all(checksums_->shares());
+    together(comm_, [&] {
+      for_my_files([&](std::uint32_t f) { finish_target_file(layouts_[f], checksums_->of_file(f)); });
+      check_source_unchanged();
+    });
+    together(comm_, [&] {
+      if (comm_.rank() != 0) return;
+      write_small_files(publication->staging());
+      publication->publish();
+    });
+    report_.commit_seconds = seconds_since(start);
+  }
+
+  void check_source_unchanged() const {
+    for (std::size_t f = static_cast<std::size_t>(comm_.rank()); f < source_.files.size(); f += static_cast<std::size_t>(comm_.size()))
+      if (stamp_of(source_.files[f]) != stamps_[f])
+        fail(ErrorKind::io, "{}: changed while it was read. Nothing was published: run again when nobody writes the source.", source_.files[f].string());
+  }
+
+  /// Sidecars and texts; what makes the checkpoint count comes last.
+  void write_small_files(fs::path const& staging) const {
+    for (SidecarFile const& sidecar : plan_.sidecars) write_text_file(staging / sidecar.path, read_text_file(sidecar.from, huggingface::largest_sidecar_bytes));
+    for (bool const mark : {false, true})
+      for (TextFile const& text : plan_.texts)
+        if (text.mark == mark) write_text_file(staging / text.path, text.text);
+  }
+
+  void finish_report() {
+    auto const total = [&](std::uint64_t mine) { return static_cast<std::uint64_t>(comm_.sum(static_cast<std::int64_t>(mine))); };
+    report_.bytes_read = total(stats_.bytes_read);
+    report_.bytes_written = total(stats_.bytes_written);
+    report_.bytes_exchanged = total(stats_.bytes_sent);
+    report_.bytes_copied = total(stats_.bytes_copied);
+    report_.read_calls = total(stats_.read_calls);
+    report_.write_calls = total(stats_.write_calls);
+    if (exchanging()) report_.rounds = stats_.rounds;
+    report_.write_mode = name_of(stats_.write_mode);
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    report_.peak_memory_bytes = static_cast<std::uint64_t>(comm_.max(usage.ru_maxrss)) * 1024;
+    report_.total_seconds = seconds_since(begin_);
+  }
+
+  JobSpec const& spec_;
+  RunContext const& context_;
+  Comm const& comm_;
+  Clock::time_point begin_;
+  PlanLimits limits_;
+  SourceCheckpoint source_;
+  std::vector<FileStamp> stamps_;
+  JobPlan plan_;
+  std::vector<TargetLayout> layouts_;
+  std::optional<RecordChecksums> checksums_;
+  StreamStats stats_;
+  RunReport report_;
+};
+
+}  // namespace
+
+RunReport run(JobSpec const& job, RunContext const& context, Comm const& comm) { return Job(job, context, comm).execute(); }
+
+RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& comm) { return Job(job, context, comm).plan(); }
+
+}  // namespace reshard

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <vector>
+
+#include "core/transport/comm.hpp"
+#include "pipeline/job_spec.hpp"
+#include "pipeline/run_report.hpp"
+
+namespace reshard {
+
+/// What the program brings to every job.
+struct RunContext {
+  std::vector<std::filesystem::path> map_folders;
+  std::atomic<bool> const* stop = nullptr;  ///< set by a signal: the run ends with `interrupted` at the next round
+};
+
+/// Reads the headers, plans, moves the bytes and publishes the target. Collective; every rank gets the same report or the same Error.
+RunReport run(JobSpec const& job, RunContext const& context, Comm const& comm);
+
+/// The same without touching data: what would be read, moved and written.
+RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& comm);
+
+}  // namespace reshard

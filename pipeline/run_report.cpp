@@ -1,0 +1,70 @@
+#include "pipeline/run_report.hpp"
+
+#include "core/base/file.hpp"
+
+namespace reshard {
+namespace {
+
+std::string rate(std::uint64_t bytes, double seconds) {
+  if (seconds <= 0) return "-";
+  return fmt::format("{:.2f} GiB/s", static_cast<double>(bytes) / (1U << 30U) / seconds);
+}
+
+Json figures(RunReport const& r) {
+  Json plan;
+  plan.set("logical_tensors", r.logical_tensors).set("source_files", r.source_files).set("source_tensors", r.source_tensors);
+  plan.set("replicas_not_read", r.replicas_not_read).set("target_files", r.target_files).set("target_tensors", r.target_tensors);
+  plan.set("regions", r.regions).set("rounds", r.rounds).set("payload_read_bytes", r.payload_read).set("payload_written_bytes", r.payload_written);
+  plan.set("target_bytes", r.target_bytes).set("free_bytes", r.free_bytes).set("staging_bytes_per_rank", r.staging_bytes);
+  plan.set("transport", r.transport);
+  return plan;
+}
+
+Json measured(RunReport const& r) {
+  Json did;
+  did.set("bytes_read", r.bytes_read).set("bytes_written", r.bytes_written).set("bytes_exchanged", r.bytes_exchanged).set("bytes_copied", r.bytes_copied);
+  did.set("read_calls", r.read_calls).set("write_calls", r.write_calls).set("peak_memory_bytes", r.peak_memory_bytes).set("write_mode", r.write_mode);
+  Json seconds;
+  seconds.set("headers", r.header_seconds).set("plan", r.plan_seconds).set("stream", r.stream_seconds).set("commit", r.commit_seconds);
+  seconds.set("total", r.total_seconds);
+  did.set("seconds", std::move(seconds));
+  return did;
+}
+
+}  // namespace
+
+Json report_json(RunReport const& r) {
+  Json out;
+  out.set("type", r.planned_only ? "plan" : "result").set("source", Json().set("path", r.job.source.path).set("format", r.source_format).set("layout", r.source_layout));
+  out.set("target", Json().set("path", r.job.target.path).set("format", name(r.job.target.format))).set("map", r.map).set("ranks", r.ranks);
+  out.set("plan", figures(r));
+  if (!r.planned_only) out.set("run", measured(r));
+  Json::Array warnings;
+  for (std::string const& warning : r.warnings) warnings.emplace_back(warning);
+  out.set("warnings", Json(std::move(warnings))).set("job", print_spec(r.job));
+  return out;
+}
+
+std::string report_text(RunReport const& r) {
+  std::string out;
+  auto const line = [&out](std::string_view key, std::string const& value) { out += fmt::format("{:<12}{}\n", key, value); };
+  line("source", fmt::format("{}: {}, {}", r.job.source.path, r.source_format, r.source_layout));
+  line("target", fmt::format("{}: {}, {} in {} files", r.job.target.path, name(r.job.target.format), human_bytes(r.target_bytes), r.target_files));
+  if (!r.map.empty()) line("map", r.map);
+  line("tensors", fmt::format("{} logical; {} stored in {} files -> {} stored; {} replicas not read", r.logical_tensors, r.source_tensors, r.source_files,
+                              r.target_tensors, r.replicas_not_read));
+  line("plan", fmt::format("{} regions, {} rounds on {} ranks, {}; reads {}, writes {}", r.regions, r.rounds, r.ranks, r.transport,
+                           human_bytes(r.payload_read), human_bytes(r.payload_written)));
+  line("memory", fmt::format("{} of staging per rank at most", human_bytes(r.staging_bytes)));
+  line("disk", fmt::format("{} needed, {} free", human_bytes(r.target_bytes), human_bytes(r.free_bytes)));
+  if (r.planned_only) return out;
+  line("read", fmt::format("{} in {} calls", human_bytes(r.bytes_read), r.read_calls));
+  line("exchanged", human_bytes(r.bytes_exchanged));
+  line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls, r.write_mode));
+  line("peak", fmt::format("{} resident in the largest rank", human_bytes(r.peak_memory_bytes)));
+  line("time", fmt::format("headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), commit {:.2f} s, total {:.2f} s", r.header_seconds, r.plan_seconds,
+                           r.stream_seconds, rate(r.bytes_written, r.stream_seconds), r.commit_seconds, r.total_seconds));
+  return out;
+}
+
+}  // namespace reshard

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "pipeline/job_spec.hpp"
+
+namespace reshard {
+
+/// What a job did, or would do. Bytes and counts are sums over the ranks.
+struct RunReport {
+  JobSpec job;
+  bool planned_only = false;
+  int ranks = 1;
+  std::string source_format;
+  std::string source_layout;  ///< "tp 2 · pp 2 · …" or "safetensors, 3 files"
+  std::string map;            ///< the family's map, "" for none
+  std::string transport;      ///< "direct" or "mpi"
+  std::string write_mode;
+  std::vector<std::string> warnings;
+
+  std::uint64_t logical_tensors = 0;
+  std::uint64_t source_files = 0;
+  std::uint64_t source_tensors = 0;
+  std::uint64_t replicas_not_read = 0;
+  std::uint64_t target_files = 0;
+  std::uint64_t target_tensors = 0;
+  std::uint64_t regions = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t payload_read = 0;     ///< bytes of the model, each counted once
+  std::uint64_t payload_written = 0;  ///< with replicas
+  std::uint64_t target_bytes = 0;     ///< sizes of the target's files
+  std::uint64_t free_bytes = 0;       ///< where the target goes
+  std::uint64_t staging_bytes = 0;    ///< per rank, at most
+
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_exchanged = 0;
+  std::uint64_t bytes_copied = 0;
+  std::uint64_t read_calls = 0;
+  std::uint64_t write_calls = 0;
+  std::uint64_t peak_memory_bytes = 0;  ///< resident, of the largest rank
+  double header_seconds = 0;
+  double plan_seconds = 0;
+  double stream_seconds = 0;
+  double commit_seconds = 0;
+  double total_seconds = 0;
+};
+
+/// One JSON document, keys in a fixed order.
+Json report_json(RunReport const& report);
+/// A few lines for people; ends with a newline.
+std::string report_text(RunReport const& report);
+
+}  // namespace reshard

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "core/base/file_set.hpp"
+#include "core/plan/round.hpp"
+#include "core/transport/comm.hpp"
+#include "stages/write/extent_writer.hpp"
+
+namespace reshard {
+
+/// Yields the rounds of this rank in order, then nothing. Called from one thread, not the caller's.
+using RoundSource = std::function<std::optional<RoundWork>()>;
+
+struct StreamOptions {
+  /// The staging arena, allocated once. Rounds overlap as far as their staging fits: give at least three times the usual round.
+  std::uint64_t memory_bytes = std::uint64_t{256} << 20;
+  /// Some round of some rank has messages. A failure then ends the whole job by Comm::abort, because other ranks may be waiting for us.
+  bool exchanging = false;
+  /// A rank that neither exchanges, reads nor writes a byte for so long while it waits ends the job with exit code 8.
+  double stall_timeout_seconds = 600;
+  WriteMode write_mode = WriteMode::automatic;
+  /// Looked at between rounds; once true, no further round begins and stream() throws `interrupted`. May be null. Outlives the call.
+  std::atomic<bool> const* stop = nullptr;
+};
+
+/// What one stage did with its time. Stall is waiting for the stage before it, for memory, or for another rank.
+struct StageTime {
+  double busy_seconds = 0;
+  double stall_seconds = 0;
+};
+
+/// Of this rank only.
+struct StreamStats {
+  std::uint64_t rounds = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_copied = 0;    ///< by local copies, packing and unpacking
+  std::uint64_t bytes_sent = 0;      ///< to other ranks
+  std::uint64_t bytes_received = 0;  ///< from other ranks
+  std::uint64_t bytes_written = 0;
+  std::uint64_t read_calls = 0;
+  std::uint64_t write_calls = 0;
+  StageTime read;
+  StageTime exchange;
+  StageTime write;
+  std::uint64_t staging_high_water_bytes = 0;  ///< in whole pages; never above StreamOptions::memory_bytes
+  double wall_seconds = 0;
+  WriteMode write_mode = WriteMode::automatic;  ///< the mode the writer ended up with
+};
+
+/// Carries out all rounds of this rank: while round k is exchanged on the calling thread, one thread reads the rounds after it and one writes those
+/// before it. Returns when the last byte was handed to the system; nothing is synced. Not collective by itself: ranks meet only in messages, so
+/// every rank of an exchanging job calls it.
+///
+///   read k+1 | copy and exchange k | write k-1        staging is a ring: a round's block is free again once it is written
+///
+/// A round that needs more than memory_bytes is an internal Error. The first failure of any thread stops the others and is thrown here once they
+/// have ended; the caller makes the ranks agree (together()). With options.exchanging there is nothing to agree on: the sentence goes to stderr and
+/// the job ends with the exit code of the error on every rank, 75 after a stop.
+StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, FileSet& targets, RoundSource const& next_round,
+                   WriteObserver const& observer);
+
+}  // namespace reshard

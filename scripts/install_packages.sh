@@ -1,0 +1,44 @@
+#!/bin/bash
+# Installs the Debian packages that are missing, and nothing when none is.
+#   scripts/install_packages.sh build   what the program needs (the default)
+#   scripts/install_packages.sh test    also what its tests need
+set -euo pipefail
+
+packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libtomlplusplus-dev libspdlog-dev libfmt-dev libcli11-dev
+  libsimdjson-dev libxxhash-dev libisal-dev zlib1g-dev)
+case "${1:-build}" in
+  build) ;;
+  test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libhdf5-openmpi-dev ccache strace git
+    python3 python3-venv ca-certificates) ;;
+  *)
+    echo "install_packages.sh: '$1' is not a set of packages: choose build or test" >&2
+    exit 2
+    ;;
+esac
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "install_packages.sh: this is not a Debian system. Provide what these packages hold by other means: ${packages[*]}" >&2
+  exit 0 # CMake names what it does not find
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null) || status=
+  [[ $status == ii* ]] || missing+=("$package")
+done
+if [[ ${#missing[@]} -eq 0 ]]; then
+  echo "packages: all ${#packages[@]} are installed"
+  exit 0
+fi
+
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  if ! command -v sudo >/dev/null; then
+    echo "install_packages.sh: missing packages and neither root nor sudo. Ask for: ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "packages: installing ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Installs what is missing, builds everything with warnings as errors, and runs every test.
+#   RESHARD_PEERS=off scripts/test.sh   leaves out the comparisons with the Python libraries (for machines without a network)
+# Ends in the summary of ctest, with its exit code.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/mpi_environment.sh
+source scripts/mpi_environment.sh
+
+scripts/install_packages.sh test
+
+case "${RESHARD_PEERS:-on}" in
+  on)
+    peers=ON
+    scripts/install_peers.sh
+    ;;
+  off)
+    peers=OFF
+    echo "************************************************************************" >&2
+    echo "** RESHARD_PEERS=off: nothing is compared with PyTorch and the other  **" >&2
+    echo "** libraries that read and write these formats. Not a full test.      **" >&2
+    echo "************************************************************************" >&2
+    ;;
+  *)
+    echo "test.sh: RESHARD_PEERS='$RESHARD_PEERS': choose on or off" >&2
+    exit 2
+    ;;
+esac
+
+scripts/build.sh dev "-DRESHARD_PEERS=$peers"
+exec ctest --preset dev --output-on-failure --parallel 2 --no-tests=error

@@ -1,0 +1,173 @@
+#include "stages/plan/extra_state.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+namespace reshard {
+namespace {
+
+constexpr std::string_view ending = "_extra_state";
+
+Index position_in(std::vector<Run> const& runs, Index number) {
+  Index before = 0;
+  for (Run const& run : runs) {
+    if (number >= run.begin && number < run.end) return before + number - run.begin;
+    before += run.end - run.begin;
+  }
+  return -1;
+}
+
+Index number_at(std::vector<Run> const& runs, Index position) {
+  for (Run const& run : runs) {
+    if (position < run.end - run.begin) return run.begin + position;
+    position -= run.end - run.begin;
+  }
+  return -1;
+}
+
+/// Replaces the number that follows `prefix` in a key; false when the key has no such number or the new one is negative.
+template <class Change>
+bool renumber(std::string& key, std::string_view prefix, Change const& change) {
+  std::size_t const at = key.find(prefix);
+  if (at == std::string::npos) return true;
+  std::size_t const begin = at + prefix.size();
+  std::size_t end = begin;
+  while (end < key.size() && key[end] >= '0' && key[end] <= '9') ++end;
+  Index number = 0;
+  auto const [stop, error] = std::from_chars(key.data() + begin, key.data() + end, number);
+  if (error != std::errc() || stop != key.data() + end) return true;
+  Index const changed = change(number);
+  if (changed < 0) return false;
+  key.replace(begin, end - begin, fmt::format("{}", changed));
+  return true;
+}
+
+bool is_grouped_expert(std::string_view key) { return key.find(".mlp.experts.linear_fc") != std::string_view::npos; }
+
+/// Numbers of the target place in a global key; false when the key belongs elsewhere.
+bool to_local(std::string& key, PipelineChunk const& chunk, int ep_rank, Index per_rank) {
+  if (key.starts_with("output_layer.") && !chunk.head) return false;
+  if (key.starts_with("decoder.final_") && !chunk.head) return false;
+  if (key.starts_with("embedding.") && !chunk.embedding) return false;
+  return renumber(key, "decoder.layers.", [&](Index layer) { return position_in(chunk.decoder, layer); }) &&
+         renumber(key, "mtp.layers.", [&](Index depth) { return position_in(chunk.mtp, depth); }) &&
+         renumber(key, ".local_experts.", [&](Index expert) { return expert / std::max<Index>(per_rank, 1) == ep_rank ? expert % per_rank : -1; });
+}
+
+}  // namespace
+
+std::string ExtraStates::global_key(std::string const& local, PipelineChunk const& chunk, int ep_rank, Index experts_per_rank) const {
+  std::string key = local;
+  renumber(key, "decoder.layers.", [&](Index layer) { return number_at(chunk.decoder, layer); });
+  renumber(key, "mtp.layers.", [&](Index depth) { return number_at(chunk.mtp, depth); });
+  renumber(key, ".local_experts.", [&](Index expert) { return ep_rank * experts_per_rank + expert; });
+  return key;
+}
+
+void ExtraStates::take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts) {
+  source_ = &source;
+  auto const& sizes = source.classification.sizes;
+  Index const per_rank = experts / std::max(sizes.ep, 1);
+  for (std::uint32_t f = 0; f < source.headers.size(); ++f) {
+    auto const& place = source.classification.places[f];
+    for (std::uint32_t v = 0; v < source.headers[f].chunks.size(); ++v) {
+      PipelineChunk const& chunk = chunks[v * static_cast<std::size_t>(sizes.pp) + static_cast<std::size_t>(place.pp)];
+      for (megatron::ExtraEntry const& extra : source.headers[f].chunks[v].extras) {
+        std::string const key = global_key(extra.key, chunk, place.ep, per_rank);
+        // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
+        known_.emplace(key, Known{extra.kind, f, v, extra.key, extra.tensor, extra.size_bytes, sizes.ep});
+      }
+    }
+  }
+}
+
+std::vector<std::string> ExtraStates::made_keys(std::vector<StoredName> const& names) const {
+  std::vector<std::string> keys;
+  std::set<std::string> seen;
+  auto const add = [&](std::string key) {
+    if (seen.insert(key).second) keys.push_back(std::move(key));
+  };
+  bool const te = spec_ == "te";
+  for (StoredName const& stored : names) {
+    std::string_view const name = stored.name;
+    std::size_t const dot = name.rfind('.');
+    std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
+    bool const linear = module.find("linear_") != std::string::npos || module.find("eh_proj") != std::string::npos;
+    bool const norm = module.find("norm") != std::string::npos;
+    if (linear || module == "output_layer." || (te && norm)) add(module + std::string(ending));
+    if (te && name.ends_with("self_attention.linear_qkv.weight"))
+      add(std::string(name.substr(0, name.size() - std::string_view("linear_qkv.weight").size())) + "core_attention." + std::string(ending));
+    if (name.ends_with("decoder.final_layernorm.weight") || name.ends_with("decoder.final_norm.weight")) add("output_layer." + std::string(ending));
+  }
+  return keys;
+}
+
+std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, int ep_rank, int ep, Index experts, std::vector<StoredName> const& names) {
+  Index const per_rank = experts / std::max(ep, 1);
+  std::vector<Placed> result;
+  if (from_source_) {
+    for (auto const& [key, known] : known_) {
+      std::string local = key;
+      if (to_local(local, chunk, ep_rank, per_rank)) result.push_back(from_known(local, known, ep));
+    }
+    return result;
+  }
+  for (std::string const& local : made_keys(names)) {
+    auto const known = known_.find(global_key(local, chunk, ep_rank, per_rank));
+    bool const has_bytes = known != known_.end() && known->second.size_bytes > 0 && known->second.kind != megatron::ExtraKind::none;
+    if (has_bytes && spec_ == "te") {
+      result.push_back(from_known(local, known->second, ep));
+      continue;
+    }
+    bool const te_module = spec_ == "te" && !local.starts_with("output_layer.");
+    Placed placed;
+    placed.entry.name = local;
+    placed.entry.kind = te_module ? megatron::ChunkEntry::Kind::empty_uint8 : megatron::ChunkEntry::Kind::none;
+    result.push_back(std::move(placed));
+  }
+  return result;
+}
+
+ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known const& known, int ep) {
+  using Kind = megatron::ChunkEntry::Kind;
+  Placed placed;
+  placed.entry.name = local;
+  if (is_grouped_expert(local) && known.size_bytes > 0 && known.source_ep != ep)
+    fail(ErrorKind::source, "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be regrouped from ep = {} to ep = {}. "
+         "Save the checkpoint without FP8 state, or keep ep.", source_->directory.shards[known.file].model_path().string(), known.key, known.size_bytes,
+         known.source_ep, ep);
+  switch (known.kind) {
+    case megatron::ExtraKind::none: placed.entry.kind = Kind::none; return placed;
+    case megatron::ExtraKind::uint8_tensor:
+      if (known.size_bytes == 0) {
+        placed.entry.kind = Kind::empty_uint8;
+        return placed;
+      }
+      placed.entry.kind = Kind::tensor;
+      placed.entry.dtype = DType::u8;
+      placed.entry.shape = {static_cast<Index>(known.size_bytes)};
+      placed.opaque = true;
+      placed.source_file = known.file;
+      placed.source_offset_bytes = known.tensor.offset_bytes;
+      return placed;
+    case megatron::ExtraKind::bytes_io:
+    case megatron::ExtraKind::other:
+      placed.entry.kind = Kind::copy;
+      placed.entry.node = node_of(known, &placed.entry.from);
+      return placed;
+  }
+  return placed;
+}
+
+pickle::NodeId ExtraStates::node_of(Known const& known, pickle::Document const** document) {
+  auto& file = documents_[known.file];
+  if (!file) file = std::make_unique<TorchFile>(read_torch_file(File::open_for_reading(source_->directory.shards[known.file].model_path())));
+  *document = &file->document;
+  std::string const model = source_->headers[known.file].chunks.size() == 1 ? "model" : fmt::format("model{}", known.chunk);
+  pickle::NodeId node = file->document.find(file->document.root, model);
+  if (node == pickle::no_node) node = file->document.find(file->document.root, fmt::format("model{}", known.chunk));
+  return file->document.find(node, known.key);
+}
+
+}  // namespace reshard

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/megatron/writer.hpp"
+#include "core/formats/torch_zip/torch_file.hpp"
+#include "core/mapping/side.hpp"
+#include "core/plan/plan.hpp"
+
+namespace reshard {
+
+/// `…_extra_state` entries of a Megatron checkpoint: opaque state of modules (FP8 history) under keys that strict loading may ask for.
+/// They are no tensors of the model: they move with their layer or expert, as bytes.
+///
+/// From a source with the same norms and expert form the key set is the source's; else it is made from the target's modules: None for
+/// Megatron's own linears, an empty uint8 tensor for Transformer Engine's.
+class ExtraStates {
+ public:
+  /// No source: every key is made.
+  ExtraStates(std::string spec, std::string form) : spec_(std::move(spec)), form_(std::move(form)) {}
+
+  /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where ranks hold one each.
+  void take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts);
+
+  /// One entry of a target chunk.
+  struct Placed {
+    megatron::ChunkEntry entry;
+    bool opaque = false;  ///< bytes come from source_file at source_offset_bytes
+    std::uint32_t source_file = 0;
+    std::uint64_t source_offset_bytes = 0;
+  };
+
+  /// The entries that belong into one file of the target, beside the stored tensors `names`. Expert state that a change of ep would mix up is
+  /// an Error of kind source when it is not empty.
+  std::vector<Placed> place(PipelineChunk const& chunk, int ep_rank, int ep, Index experts, std::vector<StoredName> const& names);
+
+ private:
+  struct Known {
+    megatron::ExtraKind kind = megatron::ExtraKind::none;
+    std::uint32_t file = 0;
+    std::uint32_t chunk = 0;
+    std::string key;  ///< in that file
+    FileTensor tensor;
+    std::uint64_t size_bytes = 0;
+    int source_ep = 1;
+  };
+
+  std::vector<std::string> made_keys(std::vector<StoredName> const& names) const;
+  std::string global_key(std::string const& local, PipelineChunk const& chunk, int ep_rank, Index experts_per_rank) const;
+  Placed from_known(std::string const& local, Known const& known, int ep);
+  pickle::NodeId node_of(Known const& known, pickle::Document const** document);
+
+  std::string spec_;
+  std::string form_;
+  bool from_source_ = false;  ///< the source's key set is used
+  std::map<std::string, Known> known_;  ///< by key with global numbers
+  MegatronCheckpoint const* source_ = nullptr;
+  std::map<std::uint32_t, std::unique_ptr<TorchFile>> documents_;
+
+ public:
+  /// The source's key set fits the target: same norms, same expert form.
+  void use_source_keys(bool same) { from_source_ = same; }
+};
+
+}  // namespace reshard

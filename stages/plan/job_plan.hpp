@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/megatron/shard_name.hpp"
+#include "core/formats/torch_zip/torch_file.hpp"
+#include "core/mapping/side.hpp"
+#include "core/plan/plan.hpp"
+
+namespace reshard {
+
+/// What the target shall be, independent of how a job file says it.
+struct TargetRequest {
+  enum class Format { megatron, huggingface };
+  Format format = Format::megatron;
+  PipelineSpec pipeline;                ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
+  MeshSizes mesh;                       ///< etp resolved
+  std::string spec;                     ///< "te", "local", or "" for as the source, else te
+  std::string form;                     ///< "grouped", "sequential", or "" for as the source, else grouped
+  megatron::NameStyle style = megatron::NameStyle::megatron;
+  std::filesystem::path reference;      ///< Hugging Face folder; empty for none
+  std::uint64_t shard_bytes = 0;
+  std::string map = "auto";             ///< model.map
+  Index true_vocab_size = 0;
+  bool drop_optimizer = false;
+  bool drop_rng = false;
+  std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for
+};
+
+/// A file of the target with tensors: its byte layout is complete before any byte moves.
+struct TargetFile {
+  std::filesystem::path path;  ///< relative to the target
+  std::uint64_t size_bytes = 0;
+  std::shared_ptr<TorchFilePlan const> torch;  ///< a .pt file: what finish_torch_file needs
+  std::string header;                          ///< a safetensors file: its first bytes
+};
+
+/// A small file whose bytes are known now. `mark`: written last, it makes the checkpoint count.
+struct TextFile {
+  std::filesystem::path path;
+  std::string text;
+  bool mark = false;
+};
+
+/// A file that is copied as it is.
+struct SidecarFile {
+  std::filesystem::path from;
+  std::filesystem::path path;  ///< relative to the target
+};
+
+/// Everything that is decided before data moves: the same on every rank.
+struct JobPlan {
+  std::unique_ptr<Model> model;
+  std::string map_name;  ///< the family's map, "" for none
+  Catalog source;
+  Catalog target;
+  Plan plan;
+  std::vector<TargetFile> files;
+  std::vector<TextFile> texts;
+  std::vector<SidecarFile> sidecars;
+  std::vector<std::string> warnings;
+};
+
+/// Finds the maps, builds both catalogues, joins them. Pure but for reading maps, the reference folder and one source file's pickle.
+/// Errors: usage (sizes that do not fit, unknown map), source (unexplained or missing tensors), resources.
+JobPlan make_job_plan(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits);
+
+/// The source's side alone: model, map and source catalogue, for listings. Optimizer and random-generator state are no obstacle.
+JobPlan catalogue(SourceCheckpoint const& source, std::string const& map, std::vector<std::filesystem::path> const& map_folders);
+
+}  // namespace reshard

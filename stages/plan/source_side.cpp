@@ -1,0 +1,253 @@
+#include "stages/plan/source_side.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "core/base/text.hpp"
+
+namespace reshard {
+namespace {
+
+using NameTable = std::unordered_map<std::string_view, std::size_t>;
+
+std::string shape_text(std::vector<Index> const& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+/// Collects blobs and pieces of one side; explains every stored tensor.
+class Collector {
+ public:
+  Collector(Model const& model, Side const& side, std::string const& map_names) : model_(model), side_(side), map_names_(map_names) {
+    catalog_.tensors.resize(model.tensors().size());
+  }
+
+  void add_file(std::string const& path) { catalog_.files.push_back(path); }
+
+  /// The stored tensors of one place of one file against the names that the map makes for it.
+  void add_place(std::uint32_t file, SidePlace const& place, std::vector<StoredName> const& names, std::span<FileTensor const> tensors) {
+    NameTable table;
+    for (std::size_t i = 0; i < tensors.size(); ++i) table.emplace(tensors[i].name, i);
+    std::vector<bool> explained(tensors.size(), false);
+    for (StoredName const& name : names) {
+      std::size_t const found = find(file, name, table);
+      if (found == no_tensor) continue;
+      explained[found] = true;
+      add_tensor(file, place, name, tensors[found]);
+    }
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (!explained[i] && !side_.dropped(tensors[i].name)) unexplained(file, tensors[i].name, names);
+  }
+
+  void add_tensor(std::uint32_t file, SidePlace const& place, StoredName const& name, FileTensor const& tensor) {
+    check_shape(file, place, name, tensor);
+    auto const blob = static_cast<std::uint32_t>(catalog_.blobs.size());
+    catalog_.blobs.push_back({file, tensor.offset_bytes, tensor.dtype, tensor.name});
+    std::vector<Piece> pieces = side_.pieces(name, place);
+    if (!tensor.strides.empty()) restride(pieces, tensor.shape, tensor.strides);
+    for (Piece& piece : pieces) {
+      TensorPieces& all = catalog_.tensors[static_cast<std::size_t>(piece.tensor)];
+      all.pieces.push_back(std::move(piece));
+      all.blobs.push_back(blob);
+      all.copy.push_back(name.copy);
+    }
+  }
+
+  [[noreturn]] void unexplained(std::uint32_t file, std::string const& tensor, std::vector<StoredName> const& names) const {
+    std::vector<std::string> known;
+    for (StoredName const& name : names) known.push_back(name.name);
+    std::string const near = nearest(tensor, known);
+    fail(ErrorKind::source, "{}: '{}' matches no entry of {}{}. Name another map with model.map, or add the name to `drop` in a copy of the map to leave it out.",
+         catalog_.files[file], tensor, map_names_, near.empty() ? "" : "; the nearest name is '" + near + "'");
+  }
+
+  Catalog take() { return std::move(catalog_); }
+
+ private:
+  static constexpr std::size_t no_tensor = static_cast<std::size_t>(-1);
+
+  std::size_t find(std::uint32_t file, StoredName const& name, NameTable const& table) const {
+    std::vector<std::string const*> hits;
+    std::size_t result = no_tensor;
+    auto const look = [&](std::string const& candidate) {
+      auto const found = table.find(candidate);
+      if (found == table.end() || found->second == result) return;
+      hits.push_back(&candidate);
+      result = found->second;
+    };
+    look(name.name);
+    for (std::string const& alias : name.aliases) look(alias);
+    if (hits.size() > 1)
+      fail(ErrorKind::source, "{}: '{}' and '{}' are two names of one tensor. Remove one of them.", catalog_.files[file], *hits[0], *hits[1]);
+    if (result == no_tensor && !name.copy)
+      fail(ErrorKind::source, "{}: lacks '{}', which {} expects here. The save was cut short, or the parallel sizes or the map are another checkpoint's.",
+           catalog_.files[file], name.name, side_.entry_place(name.entry));
+    return result;
+  }
+
+  void check_shape(std::uint32_t file, SidePlace const& place, StoredName const& name, FileTensor const& tensor) const {
+    std::vector<Index> const& expected = side_.layout(name.entry, place).file_shape;
+    if (tensor.shape != expected)
+      fail(ErrorKind::source, "{}: '{}' is {}, {} says {} with the sizes of {}. The configuration or the parallel sizes are another checkpoint's.",
+           catalog_.files[file], tensor.name, shape_text(tensor.shape), side_.entry_place(name.entry), shape_text(expected), model_.origin());
+    auto const cast = side_.cast(name.entry);
+    if (cast && *cast != tensor.dtype)
+      fail(ErrorKind::source, "{}: '{}' is {}, {} wants {}. Save it with that dtype: this version does not cast.", catalog_.files[file], tensor.name,
+           reshard::name(tensor.dtype), side_.entry_place(name.entry), reshard::name(*cast));
+  }
+
+  Model const& model_;
+  Side const& side_;
+  std::string map_names_;
+  Catalog catalog_;
+};
+
+/// Tensors that the model may lack and of which the source holds no stored tensor are no part of the model.
+void drop_absent(Model& model, Side const& side, std::vector<StoredName> const& names, std::unordered_map<std::string_view, std::size_t> const& stored,
+                 std::vector<bool>& found) {
+  found.resize(model.tensors().size(), false);
+  for (StoredName const& name : names) {
+    bool const there = stored.contains(name.name) ||
+                       std::any_of(name.aliases.begin(), name.aliases.end(), [&](std::string const& alias) { return stored.contains(alias); });
+    if (there && !name.copy)
+      for (int const tensor : side.tensors(name.entry)) found[static_cast<std::size_t>(tensor)] = true;
+  }
+}
+
+void settle_optional(Model& model, Side const& side, std::vector<bool> const& found) {
+  for (int const tensor : side.optional_tensors())
+    if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)]) model.set_exists(tensor, false);
+}
+
+bool ends_with(std::string_view text, std::string_view end) { return text.ends_with(end); }
+
+}  // namespace
+
+void restride(std::vector<Piece>& pieces, std::vector<Index> const& shape, std::vector<Index> const& strides) {
+  std::vector<Index> packed(shape.size(), 1);
+  for (std::size_t d = shape.size(); d-- > 1;) packed[d - 1] = packed[d] * shape[d];
+  auto const moved = [&](Index stride) {
+    for (std::size_t d = shape.size(); d-- > 0;)
+      if (shape[d] > 1 && stride % packed[d] == 0 && stride < packed[d] * shape[d]) return stride / packed[d] * strides[d];
+    return stride;
+  };
+  for (Piece& piece : pieces) {
+    for (PieceDigit& digit : piece.digits)
+      if (digit.count > 1) digit.stride = moved(digit.stride);
+    for (PieceCopy& copy : piece.copies) copy.stride = moved(copy.stride);
+    Index offset = 0;
+    Index left = piece.offset;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      offset += left / packed[d] * strides[d];
+      left %= packed[d];
+    }
+    piece.offset = offset;
+  }
+}
+
+MegatronTraits megatron_traits(MegatronCheckpoint const& checkpoint) {
+  MegatronTraits traits{"", "", "mtp_model_layer", 0};
+  bool te_extra = false;
+  for (megatron::ShardHeader const& header : checkpoint.headers) {
+    for (megatron::ChunkTable const& chunk : header.chunks) {
+      for (FileTensor const& tensor : chunk.tensors) {
+        std::string_view const name = tensor.name;
+        if (ends_with(name, "layer_norm_weight")) traits.spec = "te";
+        if (traits.spec.empty() && ends_with(name, ".input_layernorm.weight") && name.find("linear") == std::string_view::npos) traits.spec = "local?";
+        if (name.find(".experts.local_experts.") != std::string_view::npos) traits.form = "sequential";
+        if (ends_with(name, ".experts.weight1")) traits.form = "flat";
+        if (ends_with(name, ".experts.linear_fc1.weight0")) traits.form = "grouped";
+        if (name.starts_with("mtp.") && name.find(".transformer_layer.") != std::string_view::npos) traits.mtp_block = "transformer_layer";
+        if (name == "embedding.word_embeddings.weight" && !tensor.shape.empty()) traits.padded_vocab = tensor.shape[0] * checkpoint.classification.sizes.tp;
+      }
+      for (megatron::ExtraEntry const& extra : chunk.extras) te_extra = te_extra || extra.kind == megatron::ExtraKind::uint8_tensor || extra.kind == megatron::ExtraKind::bytes_io;
+    }
+  }
+  if (traits.spec != "te") traits.spec = te_extra ? "te" : "local";  // MLA layers keep their norm apart under both
+  if (traits.form.empty()) traits.form = traits.spec == "te" ? "grouped" : "sequential";
+  return traits;
+}
+
+std::vector<PipelineChunk> source_chunks(MegatronCheckpoint const& checkpoint, Index decoder_layers, Index mtp_layers) {
+  PipelineSpec spec = megatron::pipeline_spec(checkpoint.headers.front().args, checkpoint.classification.sizes);
+  spec.decoder_layers = static_cast<int>(decoder_layers);
+  spec.mtp_layers = static_cast<int>(mtp_layers);
+  try {
+    return pipeline_chunks(spec);
+  } catch (Error const& error) {
+    throw Error(ErrorKind::source, error.sentence()).in(checkpoint.directory.iteration_dir.string() + ", args");
+  }
+}
+
+Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint const& checkpoint, std::vector<PipelineChunk> const& chunks,
+                         std::string const& map_names) {
+  auto const& sizes = checkpoint.classification.sizes;
+  auto const vpp = static_cast<std::size_t>(sizes.vpp);
+  auto const chunk_of = [&](std::size_t file, std::size_t v) -> PipelineChunk const& {
+    return chunks[v * static_cast<std::size_t>(sizes.pp) + static_cast<std::size_t>(checkpoint.classification.places[file].pp)];
+  };
+  auto const check_chunks = [&](std::size_t file) {
+    if (checkpoint.headers[file].chunks.size() != vpp)
+      fail(ErrorKind::source, "{}: holds {} model chunks, the args say {} per pipeline rank. The file belongs to another run.",
+           checkpoint.directory.shards[file].model_path().string(), checkpoint.headers[file].chunks.size(), vpp);
+  };
+  std::vector<bool> found;
+  std::vector<std::vector<StoredName>> names;
+  for (PipelineChunk const& chunk : chunks) names.push_back(side.names(&chunk));
+  for (std::size_t f = 0; f < checkpoint.headers.size(); ++f) {
+    check_chunks(f);
+    for (std::size_t v = 0; v < vpp; ++v) {
+      NameTable stored;
+      for (FileTensor const& tensor : checkpoint.headers[f].chunks[v].tensors) stored.emplace(tensor.name, 0);
+      drop_absent(model, side, names[static_cast<std::size_t>(&chunk_of(f, v) - chunks.data())], stored, found);
+    }
+  }
+  settle_optional(model, side, found);
+  names.clear();
+  for (PipelineChunk const& chunk : chunks) names.push_back(side.names(&chunk));
+  Collector collector(model, side, map_names);
+  for (std::size_t f = 0; f < checkpoint.headers.size(); ++f) {
+    collector.add_file(checkpoint.directory.shards[f].model_path().string());
+    auto const& at = checkpoint.classification.places[f];
+    for (std::size_t v = 0; v < vpp; ++v) {
+      PipelineChunk const& chunk = chunk_of(f, v);
+      SidePlace const place{at.tp, at.ep, at.tp % sizes.etp, &chunk};
+      collector.add_place(static_cast<std::uint32_t>(f), place, names[static_cast<std::size_t>(&chunk - chunks.data())], checkpoint.headers[f].chunks[v].tensors);
+    }
+  }
+  return collector.take();
+}
+
+Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoint const& checkpoint, std::string const& map_names) {
+  struct Place {
+    std::uint32_t file;
+    FileTensor const* tensor;
+  };
+  std::unordered_map<std::string_view, std::size_t> stored;
+  std::vector<Place> places;
+  for (std::size_t f = 0; f < checkpoint.headers.size(); ++f)
+    for (std::size_t const i : checkpoint.indexed[f]) {
+      FileTensor const& tensor = checkpoint.headers[f].tensors[i];
+      stored.emplace(tensor.name, places.size());
+      places.push_back({static_cast<std::uint32_t>(f), &tensor});
+    }
+  std::vector<bool> found;
+  drop_absent(model, side, side.names(nullptr), stored, found);
+  settle_optional(model, side, found);
+  std::vector<StoredName> const names = side.names(nullptr);
+  Collector collector(model, side, map_names);
+  for (auto const& file : checkpoint.folder.files) collector.add_file((checkpoint.folder.path / file).string());
+  std::vector<bool> explained(places.size(), false);
+  for (StoredName const& name : names) {
+    auto const at = stored.find(name.name);
+    if (at == stored.end()) {
+      if (name.copy) continue;
+      fail(ErrorKind::source, "{}: lacks '{}', which {} expects. The download is incomplete, or config.json belongs to another model.",
+           checkpoint.folder.path.string(), name.name, side.entry_place(name.entry));
+    }
+    explained[at->second] = true;
+    collector.add_tensor(places[at->second].file, {}, name, *places[at->second].tensor);
+  }
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (!explained[i] && !side.dropped(places[i].tensor->name)) collector.unexplained(places[i].file, places[i].tensor->name, names);
+  return collector.take();
+}
+
+}  // namespace reshard

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <filesystem>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+/// Which format a source must have; `found` takes what is there.
+enum class SourceFormat { found, megatron, huggingface };
+
+/// Reads every header of a checkpoint: each rank its share of the files, exchanged in one collective; every rank returns the same.
+/// Collective. Errors are of kind source (damage, unknown format), the same on every rank.
+SourceCheckpoint open_source(std::filesystem::path const& path, SourceFormat format, megatron::UserSizes const& user, Comm const& comm);
+
+}  // namespace reshard

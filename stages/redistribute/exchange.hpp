@@ -1,0 +1,68 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/plan/round.hpp"
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+struct ExchangeStats {
+  std::uint64_t bytes_copied = 0;    ///< by local copies, packing and unpacking
+  std::uint64_t bytes_sent = 0;      ///< to other ranks
+  std::uint64_t bytes_received = 0;  ///< from other ranks
+  double waiting_seconds = 0;        ///< for messages
+};
+
+/// Fills, copies, packs, exchanges and unpacks rounds. Messages between two ranks are matched by their order, so both must carry out their common
+/// rounds, and list their messages within a round, in the same order. Used by one thread.
+class Exchange {
+ public:
+  /// `while_waiting` is called again and again while messages are awaited; it may throw to give up. It may be empty.
+  /// A round in which nothing arrives or leaves for `stall_timeout_seconds` names the ranks it waits for on stderr and ends the job with code 8.
+  Exchange(Comm const& comm, double stall_timeout_seconds, std::function<void()> while_waiting);
+
+  /// After it threw, messages may still be on their way from and to `staging`: the job cannot go on, see Comm::abort.
+  /// Pre: no message has this rank as its peer.
+  void run(RoundWork const& work, std::byte* staging);
+
+  ExchangeStats const& stats() const { return stats_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// A part of a message that is on its way; `message` counts the receives first, then the sends.
+  struct Flight {
+    std::size_t message = 0;
+    int bytes = 0;
+  };
+
+  void post_receives(std::vector<Message> const& receives, std::byte* staging);
+  void pack_and_send(std::vector<Message> const& sends, std::byte* staging);
+  void copy(std::vector<StridedCopy> const& copies, std::byte* staging);
+  void unpack_as_they_arrive(RoundWork const& work, std::byte* staging);
+  std::size_t look_for_arrivals();
+  void land(std::size_t flight, MPI_Status const& status, RoundWork const& work, std::byte* staging);
+  void wait_a_little(RoundWork const& work);
+  [[noreturn]] void give_up(RoundWork const& work) const;
+  std::vector<std::size_t> from_next_peer_on(std::vector<Message> const& messages, int direction) const;
+
+  Comm const& comm_;
+  double stall_timeout_seconds_;
+  std::function<void()> while_waiting_;
+  ExchangeStats stats_;
+
+  // Of the round under way; kept to reuse their memory.
+  std::vector<MPI_Request> requests_;
+  std::vector<Flight> flights_;
+  std::vector<std::size_t> parts_left_;  // per message
+  std::vector<int> done_;
+  std::vector<MPI_Status> statuses_;
+  Clock::time_point last_progress_;
+};
+
+}  // namespace reshard

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include <sys/uio.h>
+
+#include "core/base/file_set.hpp"
+#include "core/plan/extent_batch.hpp"
+
+namespace reshard {
+
+/// Sees the bytes of every extent before they are written, in ascending order of (file, offset) within a round. Called from one thread.
+using WriteObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes)>;
+
+/// How the page cache is kept out of large writes.
+enum class WriteMode {
+  automatic,  ///< the first of the ones below that the file system takes
+  dontcache,  ///< pwritev2 with RWF_DONTCACHE (Linux 6.14): pages leave the cache when they are on the device
+  window,     ///< buffered; what lies further back than a window is written out and dropped
+  buffered,   ///< buffered, all is left to the kernel
+};
+
+std::string_view name_of(WriteMode mode);
+
+struct WriteStats {
+  std::uint64_t bytes = 0;
+  std::uint64_t calls = 0;
+};
+
+/// Writes the extents of rounds from staging memory into files that exist at full size. Neighbours are joined into large vectored writes.
+/// Nothing is synced: the caller syncs the files when all is written. Used by one thread.
+class ExtentWriter {
+ public:
+  /// `files` and `observer` outlive the writer; an empty observer is allowed.
+  ExtentWriter(FileSet& files, WriteObserver const& observer, WriteMode mode = WriteMode::automatic)
+      : files_(files), observer_(observer), mode_(mode) {}
+
+  /// Writes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in the files.
+  void write(std::span<Extent const> extents, std::byte* staging);
+
+  WriteStats const& stats() const { return stats_; }
+  /// The mode in use; `automatic` until the first large write has tried.
+  WriteMode mode() const { return mode_; }
+
+ private:
+  struct Written {
+    std::shared_ptr<File const> file;
+    std::uint64_t offset_bytes = 0;
+    std::uint64_t bytes = 0;
+  };
+  void write_batch(ExtentBatch const& batch, std::byte* staging);
+  bool write_uncached(ExtentBatch const& batch, File const& file, std::span<iovec const> parts);
+  void slide_window(Written written);
+
+  FileSet& files_;
+  WriteObserver const& observer_;
+  WriteMode mode_;
+  WriteStats stats_;
+  std::deque<Written> window_;
+  std::uint64_t window_bytes_ = 0;
+};
+
+}  // namespace reshard

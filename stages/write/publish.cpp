@@ -1,0 +1,124 @@
+#include "stages/write/publish.hpp"
+
+#include <cerrno>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/file.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path hidden(fs::path const& target, std::string_view ending) { return target.parent_path() / fmt::format(".{}.{}", target.filename().string(), ending); }
+
+fs::path absolute_target(fs::path const& target) {
+  fs::path path = fs::absolute(target).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();  // a trailing slash
+  if (path.filename().empty()) fail(ErrorKind::target, "{}: cannot be a target. Name a folder below it.", target.string());
+  return path;
+}
+
+void sync_tree(fs::path const& root) {
+  for (auto const& entry : fs::recursive_directory_iterator(root))
+    if (entry.is_directory()) sync_directory(entry.path());
+  sync_directory(root);
+}
+
+bool is_there(fs::path const& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
+}  // namespace
+
+fs::path staging_of(fs::path const& target) { return hidden(absolute_target(target), "part"); }
+
+Publication::Publication(fs::path const& target, ExistingTarget existing)
+    : target_(absolute_target(target)), staging_(hidden(target_, "part")), lock_(hidden(target_, "lock")), existing_(existing) {
+  std::error_code error;
+  fs::create_directories(target_.parent_path(), error);
+  if (error) fail(ErrorKind::target, "{}: cannot be made: {}. Check target.path.", target_.parent_path().string(), error.message());
+  check_target();
+  take_lock();
+  fs::remove_all(staging_, error);
+  if (error) fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", staging_.string(), error.message());
+  fs::create_directory(staging_, error);
+  if (error) fail(ErrorKind::target, "{}: cannot be made: {}. Check the permissions of its parent.", staging_.string(), error.message());
+}
+
+Publication::~Publication() {
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+  if (lock_descriptor_ < 0) return;
+  fs::remove(lock_, ignored);
+  ::close(lock_descriptor_);
+}
+
+void Publication::check_target() const {
+  if (!is_there(target_)) return;
+  if (existing_ == ExistingTarget::refuse)
+    fail(ErrorKind::target, "{}: exists already. Choose another target.path, or set target.replace = true to replace it.", target_.string());
+  std::error_code ignored;
+  if (!fs::is_directory(fs::symlink_status(target_, ignored)))
+    fail(ErrorKind::target, "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.", target_.string());
+}
+
+void Publication::take_lock() {
+  for (int attempt = 0; attempt < 16; ++attempt) {
+    int const descriptor = ::open(lock_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor < 0) fail(ErrorKind::target, "{}: cannot be made: {}. Check the permissions of its folder.", lock_.string(), system_reason(errno));
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+      int const reason = errno;
+      ::close(descriptor);
+      if (reason == EWOULDBLOCK)
+        fail(ErrorKind::target, "{}: another job is writing this target ({} is locked). Wait for it, or choose another target.path.", target_.string(),
+             lock_.string());
+      if (reason != ENOLCK && reason != ENOSYS && reason != EOPNOTSUPP)
+        fail(ErrorKind::io, "{}: cannot be locked: {}. Check the file system.", lock_.string(), system_reason(reason));
+      return;  // a file system without locks: the staging folder's name alone keeps jobs apart
+    }
+    struct stat held {};
+    struct stat named {};
+    if (::fstat(descriptor, &held) == 0 && ::stat(lock_.c_str(), &named) == 0 && held.st_ino == named.st_ino) {
+      lock_descriptor_ = descriptor;
+      return;
+    }
+    ::close(descriptor);  // its holder removed it between our open and our lock
+  }
+  fail(ErrorKind::target, "{}: the lock changes hands all the time. Another job is writing this target.", lock_.string());
+}
+
+void Publication::publish() {
+  sync_tree(staging_);
+  move_into_place();
+  sync_directory(target_.parent_path());
+}
+
+void Publication::move_into_place() {
+  check_target();
+  if (!is_there(target_)) {
+    if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0) return;
+    if (errno == EEXIST) return check_target();
+    if (errno != EINVAL && errno != ENOSYS)
+      fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published.", staging_.string(), target_.string(), system_reason(errno));
+    if (::rename(staging_.c_str(), target_.c_str()) == 0) return;
+    fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published.", staging_.string(), target_.string(), system_reason(errno));
+  }
+  // The old checkpoint takes the staging folder's name and is removed with it.
+  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS)
+    fail(ErrorKind::target, "{}: cannot take the place of {}: {}. Nothing was published.", staging_.string(), target_.string(), system_reason(errno));
+  fs::path const old = hidden(target_, "old");
+  std::error_code error;
+  fs::remove_all(old, error);
+  if (::rename(target_.c_str(), old.c_str()) != 0 || ::rename(staging_.c_str(), target_.c_str()) != 0)
+    fail(ErrorKind::target, "{}: cannot be replaced: {}. The old checkpoint is there or in {}.", target_.string(), system_reason(errno), old.string());
+  fs::remove_all(old, error);
+}
+
+}  // namespace reshard

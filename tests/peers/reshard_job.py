@@ -1,0 +1,59 @@
+"""Writes a job file, runs the program on some ranks and gives back what it said."""
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+BINARY = os.environ.get("RESHARD_BIN")
+TIMEOUT_SECONDS = float(os.environ.get("RESHARD_TEST_TIMEOUT", "120"))
+
+
+def job_text(source, target, target_format, source_options, target_options, model, memory):
+    lines = ["[source]", f'path = "{source}"', *settings(source_options)]
+    lines += ["[target]", f'path = "{target}"', f'format = "{target_format}"', *settings(target_options)]
+    lines += ["[model]", *settings(model), "[run]", f'memory = "{memory}"']
+    return "\n".join(lines) + "\n"
+
+
+def settings(options):
+    return [f"{name} = {value if isinstance(value, (int, bool)) or name == 'layout' else quoted(value)}" for name, value in options.items()]
+
+
+def quoted(value):
+    return f'"{value}"'
+
+
+class Program:
+    """The program under test, working below one scratch folder."""
+
+    def __init__(self, scratch):
+        self.scratch = Path(scratch)
+        self.count = 0
+
+    def attempt(self, source, target, target_format, ranks=2, source_options=None, target_options=None, model=None, memory="64 MiB"):
+        self.count += 1
+        job = self.scratch / f"job{self.count}.toml"
+        job.write_text(job_text(source, target, target_format, source_options or {}, target_options or {}, model or {}, memory))
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), BINARY, "run", str(job)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=self.scratch, env=environment)
+
+    def run(self, source, target, target_format, **options):
+        outcome = self.attempt(source, target, target_format, **options)
+        assert outcome.returncode == 0, f"exit {outcome.returncode}\n{outcome.stdout[-3000:]}\n{outcome.stderr[-3000:]}"
+        return Path(target)
+
+    def to_megatron(self, source, target, layout, form, **options):
+        wanted = {"layout": layout.toml(), "transformer_impl": "transformer_engine" if form.impl == "te" else "local", "experts": form.experts}
+        target_options = wanted | options.pop("target_options", {})
+        return self.run(source, target, "megatron", target_options=target_options, **options)
+
+    def to_hf(self, source, target, **options):
+        return self.run(source, target, "huggingface", **options)
+
+
+def tree_hashes(root):
+    """Relative path -> hash of every file below a folder; the target of a job must not depend on the number of ranks."""
+    root = Path(root)
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(root.rglob("*")) if path.is_file()}

@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "stages/read/extent_reader.hpp"
+#include "stages/write/extent_writer.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace reshard {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes random_bytes(std::size_t size, std::mt19937_64& random) {
+  Bytes bytes(size);
+  for (std::size_t i = 0; i + 8 <= size; i += 8) {
+    std::uint64_t const word = random();
+    std::memcpy(&bytes[i], &word, 8);
+  }
+  for (std::size_t i = size / 8 * 8; i < size; ++i) bytes[i] = static_cast<std::byte>(random());
+  return bytes;
+}
+
+/// Cuts files of these sizes into extents of at most `most` bytes and gives each a place in staging, in random order and with some gaps.
+std::vector<Extent> random_partition(std::vector<std::uint64_t> const& sizes, std::uint64_t most, std::mt19937_64& random) {
+  std::vector<Extent> extents;
+  for (std::uint32_t file = 0; file < sizes.size(); ++file)
+    for (std::uint64_t offset = 0; offset < sizes[file];) {
+      std::uint64_t const bytes = std::min(sizes[file] - offset, random() % (most + 1));
+      extents.push_back({file, offset, bytes, 0});
+      offset += bytes;
+    }
+  // Half of the time neighbours in the file stay neighbours in staging.
+  if (random() % 2 == 0) std::shuffle(extents.begin(), extents.end(), random);
+  std::uint64_t at = 0;
+  for (Extent& extent : extents) {
+    extent.at = at;
+    at += extent.bytes + (random() % 4 == 0 ? random() % 9 : 0);
+  }
+  std::shuffle(extents.begin(), extents.end(), random);
+  return extents;
+}
+
+std::uint64_t staging_bytes(std::vector<Extent> const& extents) {
+  std::uint64_t end = 1;
+  for (Extent const& extent : extents) end = std::max(end, extent.at + extent.bytes);
+  return end;
+}
+
+std::vector<std::uint64_t> random_sizes(std::mt19937_64& random, std::uint64_t most) {
+  std::vector<std::uint64_t> sizes(1 + random() % 4);
+  for (std::uint64_t& size : sizes) size = random() % most;
+  return sizes;
+}
+
+TEST(ExtentReader, PutsEveryExtentWhereItBelongs) {
+  ScratchFolder const folder("reader");
+  for (std::uint64_t seed = 1; seed <= 60 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    std::uint64_t const most = seed % 10 == 0 ? 20'000'000 : 20'000;
+    std::vector<std::uint64_t> const sizes = random_sizes(random, most);
+    std::vector<Bytes> contents;
+    std::vector<std::filesystem::path> paths;
+    for (std::size_t f = 0; f < sizes.size(); ++f) {
+      contents.push_back(random_bytes(sizes[f], random));
+      paths.push_back(folder.file(fmt::format("source{}", f), contents.back()));
+    }
+    std::vector<Extent> const extents = random_partition(sizes, seed % 3 == 0 && seed % 10 != 0 ? 5 : most / 3, random);
+    FileSet files(paths, FileSet::Access::read, 2);
+    ExtentReader reader(files);
+    Bytes staging(staging_bytes(extents));
+    reader.read(extents, staging.data());
+    for (Extent const& extent : extents)
+      EXPECT_TRUE(std::equal(contents[extent.file].begin() + static_cast<std::ptrdiff_t>(extent.offset_bytes),
+                             contents[extent.file].begin() + static_cast<std::ptrdiff_t>(extent.offset_bytes + extent.bytes),
+                             staging.begin() + static_cast<std::ptrdiff_t>(extent.at)))
+          << "file " << extent.file << " offset " << extent.offset_bytes;
+    EXPECT_EQ(reader.stats().bytes, std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}));
+    EXPECT_LE(files.open_count(), 2U);
+  }
+}
+
+TEST(ExtentReader, JoinsNeighboursIntoOneCall) {
+  ScratchFolder const folder("reader_joins");
+  FileSet files({folder.file("a", Bytes(3000))}, FileSet::Access::read);
+  ExtentReader reader(files);
+  Bytes staging(9000);
+  std::vector<Extent> const extents{{0, 1000, 1000, 5000}, {0, 0, 1000, 0}, {0, 2000, 1000, 1000}};
+  reader.read(extents, staging.data());
+  EXPECT_EQ(reader.stats().calls, 1U);
+}
+
+TEST(ExtentReader, ACutSourceIsAnErrorWithItsName) {
+  ScratchFolder const folder("reader_cut");
+  std::filesystem::path const path = folder.file("shard", Bytes(100'000));
+  FileSet files({path}, FileSet::Access::read);
+  ExtentReader reader(files);
+  Bytes staging(100'000);
+  std::vector<Extent> const extents{{0, 0, 100'000, 0}};
+  reader.read(extents, staging.data());
+  std::filesystem::resize_file(path, 50'000);
+  try {
+    reader.read(extents, staging.data());
+    FAIL() << "no error";
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    EXPECT_NE(error.sentence().find("shard"), std::string::npos) << error.sentence();
+    EXPECT_NE(error.sentence().find("50000"), std::string::npos) << error.sentence();
+  }
+}
+
+/// Writes random files piece by piece, in several rounds, and reads them back; the observer must have seen every byte once.
+void write_and_compare(std::filesystem::path const& parent, WriteMode mode, std::uint64_t seed) {
+  ScratchFolder const folder("writer", parent);
+  std::mt19937_64 random(seed);
+  std::uint64_t const most = seed % 10 == 0 ? 30'000'000 : seed % 3 == 0 ? 5'000 : 400'000;
+  std::vector<std::uint64_t> const sizes = random_sizes(random, most);
+  std::vector<Extent> const extents = random_partition(sizes, most < 10'000 ? 7 : most / 3, random);
+  Bytes staging = random_bytes(staging_bytes(extents), random);
+  std::vector<std::filesystem::path> paths;
+  std::vector<Bytes> expected;
+  std::vector<Bytes> seen;
+  for (std::size_t f = 0; f < sizes.size(); ++f) {
+    paths.push_back(folder.empty_file(fmt::format("target{}", f), sizes[f]));
+    expected.emplace_back(sizes[f]);
+    seen.emplace_back(sizes[f]);
+  }
+  std::uint64_t seen_bytes = 0;
+  WriteObserver const observer = [&](std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+    seen_bytes += bytes.size();
+    std::copy(bytes.begin(), bytes.end(), seen[file].begin() + static_cast<std::ptrdiff_t>(offset_bytes));
+  };
+  FileSet files(paths, FileSet::Access::write);
+  ExtentWriter writer(files, observer, mode);
+  std::size_t const half = extents.size() / 2;
+  writer.write(std::span(extents).first(half), staging.data());
+  writer.write(std::span(extents).subspan(half), staging.data());
+  for (Extent const& extent : extents)
+    std::copy_n(staging.begin() + static_cast<std::ptrdiff_t>(extent.at), extent.bytes,
+                expected[extent.file].begin() + static_cast<std::ptrdiff_t>(extent.offset_bytes));
+  for (std::size_t f = 0; f < sizes.size(); ++f) EXPECT_EQ(bytes_of(paths[f]), expected[f]) << "file " << f;
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(seen_bytes, writer.stats().bytes);
+}
+
+TEST(ExtentWriter, WritesWhatWasStagedInEveryMode) {
+  for (WriteMode const mode : {WriteMode::automatic, WriteMode::dontcache, WriteMode::window, WriteMode::buffered})
+    for (std::uint64_t seed = 1; seed <= 20 && !testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(testing::Message() << "mode " << name_of(mode) << " seed " << seed);
+      write_and_compare(std::filesystem::temp_directory_path(), mode, seed);
+    }
+}
+
+TEST(ExtentWriter, WritesToMemoryFileSystemsToo) {
+  if (!std::filesystem::exists("/dev/shm")) GTEST_SKIP() << "no /dev/shm";
+  for (std::uint64_t seed = 1; seed <= 20 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    write_and_compare("/dev/shm", WriteMode::automatic, seed);
+  }
+}
+
+TEST(ExtentWriter, JoinsNeighboursIntoOneCall) {
+  ScratchFolder const folder("writer_joins");
+  FileSet files({folder.empty_file("a", 3 * 4096)}, FileSet::Access::write);
+  WriteObserver const nobody;
+  ExtentWriter writer(files, nobody);
+  Bytes staging(9 * 4096);
+  std::vector<Extent> const extents{{0, 8192, 4096, 20'000}, {0, 0, 4096, 0}, {0, 4096, 4096, 9000}};
+  writer.write(extents, staging.data());
+  EXPECT_EQ(writer.stats().calls, 1U);
+}
+
+TEST(ExtentWriter, AFileLimitIsAnErrorOfResources) {
+  ScratchFolder const folder("writer_limit");
+  FileSet files({folder.empty_file("target", 4 << 20)}, FileSet::Access::write);
+  WriteObserver const nobody;
+  ExtentWriter writer(files, nobody);
+  Bytes staging(4 << 20);
+  std::vector<Extent> const extents{{0, 0, 4 << 20, 0}};
+  auto const before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ::getrlimit(RLIMIT_FSIZE, &old);
+  rlimit const low{1 << 20, old.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &low);
+  std::optional<ErrorKind> kind;
+  try {
+    writer.write(extents, staging.data());
+  } catch (Error const& error) {
+    kind = error.kind();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, before);
+  EXPECT_EQ(kind, ErrorKind::resources);
+}
+
+TEST(FileSet, ClosesTheLeastRecentlyUsed) {
+  ScratchFolder const folder("file_set");
+  FileSet files({folder.file("a", Bytes(1)), folder.file("b", Bytes(2)), folder.file("c", Bytes(3))}, FileSet::Access::read, 2);
+  auto const first = files.open(0);
+  auto const second = files.open(1);
+  EXPECT_EQ(files.open(0), first);
+  files.open(2);
+  EXPECT_EQ(files.open_count(), 2U);
+  EXPECT_EQ(files.open(0), first) << "it was used more recently than file 1";
+  EXPECT_NE(files.open(1), second) << "file 1 was closed and is opened anew";
+  EXPECT_EQ(second->size_bytes(), 2U) << "a file in use stays open";
+}
+
+TEST(FileSet, AMissingSourceIsAnErrorWithItsName) {
+  FileSet files({"/nowhere/shard"}, FileSet::Access::read);
+  EXPECT_THROW(files.open(0), Error);
+  EXPECT_EQ(files.open_count(), 0U);
+}
+
+TEST(ExtentBatch, CutsOnPagesAndLeavesTheTailPageApart) {
+  std::vector<Extent> const extents{{0, 100, 20'000, 0}};
+  auto const batches = batches_of(extents, {.most_bytes = 8192, .tail = TailPage::apart});
+  std::vector<std::array<std::uint64_t, 2>> places;
+  for (ExtentBatch const& batch : batches) places.push_back({batch.offset_bytes, batch.bytes});
+  EXPECT_EQ(places, (std::vector<std::array<std::uint64_t, 2>>{{100, 8092}, {8192, 8192}, {16384, 3716}}));
+  EXPECT_EQ(batches_of(extents, {.most_bytes = 1 << 20, .tail = TailPage::apart}).size(), 2U);
+  EXPECT_EQ(batches_of(extents, {.most_bytes = 1 << 20, .tail = TailPage::joined}).size(), 1U);
+}
+
+}  // namespace
+}  // namespace reshard
