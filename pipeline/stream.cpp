@@ -86,6 +86,7 @@ class Stream {
   void record(Error error);
   void check_others();
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
+  Error stalled() const;
   StreamStats collected() const;
 
   Clock::time_point begin_ = Clock::now();
@@ -197,6 +198,12 @@ std::optional<StagedRound> Stream::take(Handover& handover, Wait wait, double& s
   return round;
 }
 
+Error Stream::stalled() const {
+  return {ErrorKind::stall,
+          fmt::format("no round was read or written for {} s, {} are done. Look at the file systems of source and target, then run again.",
+                      options_.stall_timeout_seconds, rounds_.load())};
+}
+
 /// Waits like a condition variable, and meanwhile watches the stop flag and that the other threads move. A thread that hangs in a system call
 /// cannot be joined: the job is ended.
 void Stream::wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool()> const& ready) {
@@ -208,10 +215,7 @@ void Stream::wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool
       seen = now;
       since = Clock::now();
     }
-    if (seconds_since(since) > options_.stall_timeout_seconds)
-      end_job(comm_, Error(ErrorKind::stall, fmt::format("no round was read or written for {} s, {} are done. Look at the file systems of source and target, "
-                                                  "then run again.",
-                                                  options_.stall_timeout_seconds, rounds_.load())));
+    if (seconds_since(since) > options_.stall_timeout_seconds) end_job(comm_, stalled());
   }
   if (failed_) throw GiveUp{};
 }

@@ -16,7 +16,7 @@ constexpr std::size_t tile_line_bytes = 128;
 // Runs of at most this many bytes are copied with fixed-size moves; a call of memcpy for each would cost as much as the bytes.
 constexpr std::uint64_t small_run_bytes = 128;
 
-// Below this the order of the loops matters more than the order in which they came.
+// Runs of at most this many bytes are copied in the order that walks memory in the smallest steps; longer ones keep the order of the dimensions.
 constexpr std::uint64_t reordered_run_bytes = 256;
 
 /// The same copy with as few dimensions as possible: those of one index are gone, those that continue each other are joined.

@@ -57,7 +57,8 @@ void DigitBoxes::check_complete(Piece const& piece) const {
   for (std::size_t k = 0; k < width_; ++k)
     if (has_digit_[k] == 0 && digits_->extent(k) > 1) {
       JoinDigit const& digit = digits_->list()[k];
-      fail(ErrorKind::usage, "axis '{}' (tensor number {}): a stored tensor leaves out (index mod {}) div {}, which others have. "
+      fail(ErrorKind::usage,
+           "axis '{}' (tensor number {}): a stored tensor leaves out (index mod {}) div {}, which others have. "
            "The parts of an axis in name and shape must make up the whole axis.",
            digits_->axis_at(digits_->place_of(digit.axis)).name, piece.tensor, digit.mod, digit.div);
     }

@@ -57,10 +57,10 @@ class DigitBoxes {
   std::vector<BoxDigit> rows_;
   std::vector<Index> offsets_;
   std::vector<std::uint32_t> pieces_;
-  std::vector<BoxDigit> row_;      ///< of the piece being added
-  std::vector<char> has_digit_;    ///< per elementary digit, of the piece being added
-  std::vector<char> has_axis_;     ///< per axis, of the piece being added
-  std::vector<Split> splits_;      ///< of the piece being added
+  std::vector<BoxDigit> row_;    ///< of the piece being added
+  std::vector<char> has_digit_;  ///< per elementary digit, of the piece being added
+  std::vector<char> has_axis_;   ///< per axis, of the piece being added
+  std::vector<Split> splits_;    ///< of the piece being added
 };
 
 }  // namespace reshard

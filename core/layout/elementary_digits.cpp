@@ -84,7 +84,8 @@ void ElementaryDigits::close() {
     std::ranges::sort(slot.radices);
     for (std::size_t i = 1; i < slot.radices.size(); ++i)
       if (slot.radices[i] % slot.radices[i - 1] != 0)
-        fail(ErrorKind::usage, "axis '{}' (size {}) is counted in blocks of {} in one stored tensor and of {} in another, and {} does not divide {}. "
+        fail(ErrorKind::usage,
+             "axis '{}' (size {}) is counted in blocks of {} in one stored tensor and of {} in another, and {} does not divide {}. "
              "Blocks of one axis must nest: choose counts that divide each other.",
              (*axes_)[slot.axis].name, slot.size, slot.radices[i - 1], slot.radices[i], slot.radices[i - 1], slot.radices[i]);
     append_digits(slot);

@@ -91,8 +91,9 @@ Layout box_of(LayoutExpr const& expr, LayoutScope const& scope, LayoutNode const
   std::vector<Index> shape(tree.children.size());
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (begin[d] < 0 || end[d] < begin[d] || end[d] > tree.children[d].extent)
-      fail(ErrorKind::source, "'{}': a box takes [{}, {}) of dimension {}, which has {} elements. The checkpoint's metadata disagrees with the model.",
-           expr.text, begin[d], end[d], d, tree.children[d].extent);
+      fail(ErrorKind::source,
+           "'{}': a box takes [{}, {}) of dimension {}, which has {} elements. The checkpoint's metadata disagrees with the model.", expr.text,
+           begin[d], end[d], d, tree.children[d].extent);
     shape[d] = end[d] - begin[d];
   }
   RESHARD_EXPECT(strides.empty() || strides.size() == shape.size());
@@ -130,8 +131,8 @@ Layout evaluate_box(LayoutExpr const& expr, LayoutScope const& scope, Shares con
 Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, Index begin, Index end) {
   LayoutNode const tree = layout_tree(expr, scope, shares);
   if (begin < 0 || end < begin || end > tree.extent)
-    fail(ErrorKind::source, "'{}': the flat range [{}, {}) does not lie in its {} elements. The checkpoint's metadata disagrees with the model.", expr.text,
-         begin, end, tree.extent);
+    fail(ErrorKind::source, "'{}': the flat range [{}, {}) does not lie in its {} elements. The checkpoint's metadata disagrees with the model.",
+         expr.text, begin, end, tree.extent);
   std::vector<LayoutPart> all = parts(tree, begin, end);
   for (LayoutPart& part : all) part.offset -= begin;
   return emitted(expr, scope, {end - begin}, std::move(all));

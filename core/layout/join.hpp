@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,7 +63,8 @@ struct TilingFault {
   std::uint32_t a = 0, b = 0;       ///< two of the holders (indices of pieces) when holders >= 2; a alone when 1
 };
 
-/// Whether the pieces hold every element of the domain exactly once. Nothing: they do.
+/// Whether the pieces hold every element of the domain exactly once. Nothing: they do. A piece that has a part of an axis twice or not at
+/// all, or an axis that the domain lacks, is an Error of kind usage.
 std::optional<TilingFault> tile(std::span<Piece const> pieces, std::span<DomainAxis const> domain, AxisTable const& axes);
 
 /// A strided copy between two blobs, dims outermost first, in elements.

@@ -43,7 +43,8 @@ std::vector<Path> paths_of(std::string const& tag, std::vector<Factor> const& fa
   std::vector<Path> all{Path{tag, {}, false}};
   for (Factor const& factor : factors) {
     std::vector<Path> const inner = paths_of(factor);
-    if (all.size() * inner.size() > most_paths) fail(ErrorKind::usage, "a layout expression holds more than {} tensors. Split its entry.", most_paths);
+    if (all.size() * inner.size() > most_paths)
+      fail(ErrorKind::usage, "a layout expression holds more than {} tensors. Split its entry.", most_paths);
     std::vector<Path> crossed;
     for (Path const& left : all)
       for (Path const& right : inner) {

@@ -47,7 +47,8 @@ struct LayoutExpr {
 
   /// Every logical tensor that the expression holds, in order, without repeats: "attn.q", "attn.k", "attn.v".
   std::vector<std::string> tensors() const;
-  /// The axes whose digits belong to this logical tensor (those outside of all alternatives included), in order, without repeats.
+  /// The axes whose digits belong to this logical tensor (those outside of all alternatives included), in order, each part of an axis once.
+  /// An axis that its values only repeat along ('*axis') is not among them.
   std::vector<Digit> digits_of(std::string_view tensor) const;
 };
 

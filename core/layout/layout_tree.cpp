@@ -132,8 +132,8 @@ class TreeBuilder {
     if (share == nullptr) return {{0, axis.size, false}};
     for (Run const& run : *share)
       if (run.begin < 0 || run.end < run.begin || (!run.fill && run.end > axis.size))
-        fail(ErrorKind::usage, "'{}': the share [{}, {}) of axis '{}' does not lie in its {} indices. Choose a split that fits this model.", expr_.text,
-             run.begin, run.end, axis.name, axis.size);
+        fail(ErrorKind::usage, "'{}': the share [{}, {}) of axis '{}' does not lie in its {} indices. Choose a split that fits this model.",
+             expr_.text, run.begin, run.end, axis.name, axis.size);
     return *share;
   }
 
@@ -158,8 +158,9 @@ class TreeBuilder {
            node.div);
     for (Run const& run : runs(node.axis))
       if ((run.fill ? 0 : run.begin) % node.mod != 0 || (run.fill ? run.end - run.begin : run.end) % node.mod != 0)
-        fail(ErrorKind::usage, "'{}': {} needs whole blocks of {}, but axis '{}' (size {}) is held as [{}, {}) here. Choose a split at multiples of {}.",
-             expr_.text, written(digit), node.mod, digit.axis, (*scope_.axes)[node.axis].size, run.begin, run.end, node.mod);
+        fail(ErrorKind::usage,
+             "'{}': {} needs whole blocks of {}, but axis '{}' (size {}) is held as [{}, {}) here. Choose a split at multiples of {}.", expr_.text,
+             written(digit), node.mod, digit.axis, (*scope_.axes)[node.axis].size, run.begin, run.end, node.mod);
   }
 
   LayoutExpr const& expr_;

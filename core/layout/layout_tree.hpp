@@ -23,9 +23,9 @@ struct LayoutNode {
 
   Kind kind = Kind::one;
   Index extent = 1;
-  Index inner = 1;        ///< in a product: the extent of all factors after this one, its stride within the product
-  std::string_view tag;   ///< kind product
-  AxisId axis = 0;        ///< kind digit, as the four below
+  Index inner = 1;       ///< in a product: the extent of all factors after this one, its stride within the product
+  std::string_view tag;  ///< kind product
+  AxisId axis = 0;       ///< kind digit, as the four below
   Index mod = 1;
   Index div = 1;
   bool repeat = false;

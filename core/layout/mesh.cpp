@@ -15,7 +15,8 @@ constexpr int most_layers = 1 << 24;
 
 int quotient(int layers, int parts, std::string_view layers_are, std::string_view parts_are) {
   if (parts < 1 || layers < 0 || layers % parts != 0)
-    fail(ErrorKind::usage, "pipeline: {} {} cannot be spread evenly over {} {}. Choose pp and vpp so that they divide, set the layers of the first and last stage, "
+    fail(ErrorKind::usage,
+         "pipeline: {} {} cannot be spread evenly over {} {}. Choose pp and vpp so that they divide, set the layers of the first and last stage, "
          "or give a pipeline layout.",
          layers, layers_are, parts, parts_are);
   return layers / parts;
@@ -35,7 +36,8 @@ void check(PipelineSpec const& spec) {
   bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
   bool const counted = spec.account_for_embedding || spec.account_for_loss;
   if ((uneven ? 1 : 0) + (counted ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
-    fail(ErrorKind::usage, "pipeline: of first/last stage layers ({}/{}), counting embedding or loss as layers ({}/{}) and a layout ('{}') only one may be "
+    fail(ErrorKind::usage,
+         "pipeline: of first/last stage layers ({}/{}), counting embedding or loss as layers ({}/{}) and a layout ('{}') only one may be "
          "set. Remove the others.",
          spec.first_stage_layers, spec.last_stage_layers, spec.account_for_embedding, spec.account_for_loss, spec.layout);
 }
@@ -52,12 +54,14 @@ StageSizes uneven_sizes(PipelineSpec const& spec) {
   int const last = std::max(spec.last_stage_layers, 0);
   int const fixed_stages = (is_set(spec.first_stage_layers) ? 1 : 0) + (is_set(spec.last_stage_layers) ? 1 : 0);
   if (fixed_stages > spec.pp)
-    fail(ErrorKind::usage, "pipeline: pp = {} has one stage, which cannot hold both {} first and {} last layers. Set one of them.", spec.pp, first, last);
+    fail(ErrorKind::usage, "pipeline: pp = {} has one stage, which cannot hold both {} first and {} last layers. Set one of them.", spec.pp, first,
+         last);
   Index const rest = Index{spec.decoder_layers} - first - last;
   int const middle_stages = spec.pp - fixed_stages;
   if (rest < 0 || (middle_stages == 0 && rest != 0))
-    fail(ErrorKind::usage, "pipeline: the first stage takes {} and the last {} layers, which does not fit {} decoder layers over pp = {}. Choose other sizes.",
-         first, last, spec.decoder_layers, spec.pp);
+    fail(ErrorKind::usage,
+         "pipeline: the first stage takes {} and the last {} layers, which does not fit {} decoder layers over pp = {}. Choose other sizes.", first,
+         last, spec.decoder_layers, spec.pp);
   StageSizes sizes;
   if (middle_stages > 0)
     sizes.middle = quotient(narrow<int>(rest), middle_stages * spec.vpp, "decoder layers outside of the first and last stage", "chunks");
@@ -102,8 +106,8 @@ std::vector<PipelineStage> even_stages(PipelineSpec const& spec) {
 std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
   std::vector<PipelineStage> stages = parse_pipeline_layout(spec.layout);
   if (std::ssize(stages) != Index{spec.pp} * spec.vpp)
-    fail(ErrorKind::usage, "pipeline layout '{}': it has {} stages, but pp {} x vpp {} is {}. Change the layout, pp or vpp.", spec.layout, stages.size(),
-         spec.pp, spec.vpp, Index{spec.pp} * spec.vpp);
+    fail(ErrorKind::usage, "pipeline layout '{}': it has {} stages, but pp {} x vpp {} is {}. Change the layout, pp or vpp.", spec.layout,
+         stages.size(), spec.pp, spec.vpp, Index{spec.pp} * spec.vpp);
   int decoder = 0;
   int mtp = 0;
   for (PipelineStage const& stage : stages) {
@@ -111,8 +115,9 @@ std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
     mtp += stage.mtp_layers;
   }
   if (decoder != spec.decoder_layers || mtp != spec.mtp_layers)
-    fail(ErrorKind::usage, "pipeline layout '{}': it has {} t and {} m, but the model has {} decoder layers and {} prediction depths. Change the layout.",
-         spec.layout, decoder, mtp, spec.decoder_layers, spec.mtp_layers);
+    fail(ErrorKind::usage,
+         "pipeline layout '{}': it has {} t and {} m, but the model has {} decoder layers and {} prediction depths. Change the layout.", spec.layout,
+         decoder, mtp, spec.decoder_layers, spec.mtp_layers);
   return stages;
 }
 
@@ -130,7 +135,8 @@ std::vector<std::pair<int, int>> reachable_tp_ep(int tp, int ep, int etp) {
   if (tp < 1 || ep < 1 || etp < 1) fail(ErrorKind::usage, "mesh: tp = {}, ep = {} and etp = {} must all be at least 1.", tp, ep, etp);
   Index const experts = Index{ep} * etp;
   Index const ranks = experts / std::gcd(Index{tp}, experts);
-  if (ranks > most_ranks / tp) fail(ErrorKind::usage, "mesh: tp = {}, ep = {} and etp = {} need more than {} ranks. Choose smaller sizes.", tp, ep, etp, most_ranks);
+  if (ranks > most_ranks / tp)
+    fail(ErrorKind::usage, "mesh: tp = {}, ep = {} and etp = {} need more than {} ranks. Choose smaller sizes.", tp, ep, etp, most_ranks);
   std::vector<std::pair<int, int>> pairs;
   for (Index rank = 0; rank < ranks * tp; ++rank) pairs.emplace_back(narrow<int>(rank % tp), narrow<int>(rank / etp % ep));
   std::ranges::sort(pairs);

@@ -152,7 +152,8 @@ void Exchange::give_up(RoundWork const& work) const {
   };
   list(work.receives, 0, "from");
   list(work.sends, work.receives.size(), "to");
-  fmt::print(stderr, "error: rank {}: no message came or left for {} s. Still waiting for messages{}. Look at those ranks and their hosts, then run again.\n",
+  fmt::print(stderr,
+             "error: rank {}: no message came or left for {} s. Still waiting for messages{}. Look at those ranks and their hosts, then run again.\n",
              comm_.rank(), stall_timeout_seconds_, waiting_for);
   std::fflush(stderr);
   comm_.abort(exit_code(ErrorKind::stall));

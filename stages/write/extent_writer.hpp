@@ -18,7 +18,7 @@ namespace reshard {
 /// Sees the bytes of every extent before they are written, in ascending order of (file, offset) within a round. Called from one thread.
 using WriteObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes)>;
 
-/// How the page cache is kept out of large writes.
+/// How the page cache is kept out of large writes; in the order of their measured speed on ext4. Preallocated blocks made no difference to any.
 enum class WriteMode {
   automatic,  ///< the first of the ones below that the file system takes
   dontcache,  ///< pwritev2 with RWF_DONTCACHE (Linux 6.14): pages leave the cache when they are on the device

@@ -1,6 +1,7 @@
 """What every written Megatron tree must satisfy, whatever the case."""
 
 import argparse
+import io
 import signal
 import zipfile
 
@@ -9,7 +10,7 @@ import torch
 from numpy_megatron import SHARD_FILE, TRACKER, iteration_folder, load_shards, read_tree, tree_args
 from tensor_patterns import assert_same_tensors, same_bits
 
-SAFE_TYPES = [argparse.Namespace, signal.Signals]
+SAFE_TYPES = [argparse.Namespace, signal.Signals, io.BytesIO]
 
 
 def check_tree(root, config, layout, form, expected):

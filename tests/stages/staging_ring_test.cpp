@@ -1,5 +1,6 @@
 #include "pipeline/staging_ring.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <random>
 

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using safetensors::shown;
 
-/// Weights of other formats, and names that we write ourselves: never sidecars.
+/// Weights of other formats, and names that we write ourselves: never sidecars (docs/formats/huggingface.md, rule 17).
 constexpr std::array not_sidecars = {"*.safetensors", "*.index.json", "*.bin",  "*.pt",  "*.pth",       "*.ckpt",       "*.gguf",
                                      "*.h5",          "*.msgpack",    "*.onnx", "*.npz", "config.json", "manifest.json"};
 
@@ -32,7 +32,7 @@ bool may_be_sidecar(std::string const& name) {
   return std::ranges::none_of(not_sidecars, [&](char const* pattern) { return matches_glob(pattern, folded); });
 }
 
-/// Mistral repositories hold the same weights a second time under this name.
+/// Mistral repositories hold the same weights a second time under the other name (rule 3).
 bool is_single_candidate(std::string const& name) { return shard_name_problem(name).empty() && !matches_glob("consolidated*", name); }
 
 std::vector<std::string> matching(std::vector<std::string> const& names, bool (*wanted)(std::string const&)) {
@@ -43,6 +43,7 @@ std::vector<std::string> matching(std::vector<std::string> const& names, bool (*
 
 bool is_pickled(std::string const& name) { return matches_glob("pytorch_model*.bin", name); }
 
+/// Rules 6 and 7.
 void add_weight_map(Folder& folder, Json const& map, std::string const& place) {
   auto const* members = map.members();
   if (members == nullptr || members->empty())
@@ -76,7 +77,7 @@ void read_index(Folder& folder) {
   add_weight_map(folder, *map, place);
 }
 
-/// All missing files in one message: they are downloaded together.
+/// Rules 8 and 9. All missing files in one message: they are downloaded together.
 void check_files(Folder const& folder) {
   std::vector<std::string> missing;
   for (fs::path const& file : folder.files)
@@ -87,6 +88,7 @@ void check_files(Folder const& folder) {
   for (fs::path const& file : folder.files) readable_member(folder.path, file.string());
 }
 
+/// Rules 2 to 4.
 void find_single_file(Folder& folder, std::vector<std::string> const& names) {
   std::vector<std::string> const found = matching(names, is_single_candidate);
   if (std::ranges::find(found, single_file_name) != found.end()) {
@@ -111,7 +113,7 @@ void read_config(Folder& folder, std::vector<std::string> const& names) {
   folder.config = parse_config(folder.config_text, path.string());
 }
 
-/// A link out of the folder is left out, not refused: no weight depends on it, but its target must not reach the output.
+/// Rules 16 to 18. A link out of the folder is left out, not refused: no weight depends on it, but its target must not reach the output.
 void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
   for (std::string const& name : names) {
     if (!may_be_sidecar(name)) continue;
@@ -127,7 +129,7 @@ void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
   }
 }
 
-/// Stale shards of an earlier download: said, never loaded.
+/// Rule 5. Stale shards of an earlier download: said, never loaded.
 void warn_of_unindexed_files(Folder& folder, std::vector<std::string> const& names) {
   for (std::string const& name : matching(names, is_single_candidate))
     if (!std::ranges::binary_search(folder.files, fs::path(name)))
@@ -175,7 +177,8 @@ Folder open_folder(fs::path const& path) {
 
 Folder open_reference(fs::path const& path) {
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) fail(ErrorKind::usage, "{}: is not a directory. Name a folder with a config.json as target.reference.", path.string());
+  if (!fs::is_directory(path, ignored))
+    fail(ErrorKind::usage, "{}: is not a directory. Name a folder with a config.json as target.reference.", path.string());
   Folder folder;
   folder.path = path;
   std::vector<std::string> const names = member_names(path);

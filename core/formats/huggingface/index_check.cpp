@@ -19,6 +19,7 @@ IndexCheck::IndexCheck(Folder const& folder) : folder_(folder), tensors_in_(fold
   }
 }
 
+// docs/formats/huggingface.md, rules 10 to 12.
 FileCheck IndexCheck::check(std::size_t file, safetensors::Header const& header) const {
   FileCheck result;
   std::vector<std::string> strays;

@@ -20,7 +20,7 @@ enum class MemberKind {
 /// The names at the top of the folder, sorted. A folder that cannot be listed is an Error of kind source.
 std::vector<std::string> member_names(std::filesystem::path const& folder);
 
-/// Follows links, opens nothing. `name` is one component.
+/// Follows links, opens nothing (docs/formats/huggingface.md, rule 9). `name` is one component.
 MemberKind member_kind(std::filesystem::path const& folder, std::string_view name);
 
 /// folder/name when it is a file that may be read; else an Error of kind source.

@@ -12,7 +12,8 @@ namespace {
 using safetensors::shown;
 using Positions = std::vector<std::size_t>;
 
-/// huggingface_hub's rule: an oversized tensor is a file of its own, placed before the one under construction, which stays open.
+/// huggingface_hub's split (docs/formats/huggingface.md, rule 20): an oversized tensor is a file of its own, placed before the one under
+/// construction, which stays open.
 std::vector<Positions> split_greedily(Positions const& chosen, std::span<TensorSpec const> tensors, std::uint64_t largest_shard_bytes) {
   std::vector<Positions> groups;
   Positions current;
@@ -61,6 +62,7 @@ std::string free_stem(std::map<std::string, Positions> const& files) {
   }
 }
 
+/// Rule 22.
 std::vector<ShardFile> shards_like(std::span<std::pair<std::string, std::string> const> reference, std::span<TensorSpec const> tensors,
                                    std::uint64_t largest_shard_bytes) {
   std::unordered_map<std::string_view, std::string_view> file_of;
@@ -96,6 +98,7 @@ Json sorted(Json value) {
   return value;
 }
 
+/// Rule 24.
 Json index_metadata(std::span<TensorSpec const> tensors, Json const& reference) {
   std::uint64_t bytes = 0;
   std::uint64_t elements = 0;

@@ -24,7 +24,7 @@ void check_names(std::span<TensorSpec const> tensors) {
            shown(tensor.name));
 }
 
-/// Widest first: each tensor then begins at a multiple of its element size without a gap, which the format forbids.
+/// Rule 22, widest first: each tensor then begins at a multiple of its element size without a gap, which the format forbids.
 std::vector<std::size_t> file_order(std::span<TensorSpec const> tensors) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -51,6 +51,7 @@ void append_tensor(std::string& json, TensorSpec const& tensor, std::uint64_t be
   fmt::format_to(std::back_inserter(json), R"(],"data_offsets":[{},{}]}})", begin, end);
 }
 
+/// Rules 23 and 24.
 std::string with_length_and_padding(std::string_view json) {
   std::uint64_t const used = length_bytes + json.size();
   std::uint64_t const start = (used + data_alignment - 1) / data_alignment * data_alignment;
@@ -68,6 +69,7 @@ std::string with_length_and_padding(std::string_view json) {
 
 }  // namespace
 
+// docs/formats/safetensors.md, rules 19 to 21.
 std::uint64_t tensor_bytes(TensorSpec const& tensor) {
   auto const refuse = [&](std::string_view why, std::string_view next) {
     fail(ErrorKind::usage, "tensor '{}': {}, which a safetensors file cannot hold. {}", shown(tensor.name), why, next);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "core/base/json.hpp"
 #include "core/formats/torch_zip/little_endian.hpp"
@@ -12,14 +11,14 @@
 namespace reshard::legacy {
 namespace {
 
-/// PROTO 2, LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c, then STOP.
-constexpr std::array<unsigned char, 15> magic = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, 0x2e};
+/// 0x1950a86a20f9469cfc6c, as an integer of a pickle has it.
+constexpr std::string_view magic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr std::int64_t protocol = 1001;
 constexpr std::size_t first_window_bytes = 1 << 20;
 
 class LegacyReader {
  public:
-  explicit LegacyReader(File const& file) : file_(file), size_bytes_(file.size_bytes()), at_(magic.size()) {}
+  LegacyReader(File const& file, std::size_t magic_bytes) : file_(file), size_bytes_(file.size_bytes()), at_(magic_bytes) {}
 
   TorchFile read() {
     check_protocol(next_pickle("protocol number"));
@@ -114,10 +113,20 @@ class LegacyReader {
 
 }  // namespace
 
-bool is_legacy(std::span<std::byte const> beginning) {
-  return beginning.size() >= magic.size() && std::memcmp(beginning.data(), magic.data(), magic.size()) == 0;
+std::size_t magic_bytes(std::span<std::byte const> beginning) {
+  if (beginning.size() < magic.size()) return 0;
+  try {
+    std::size_t consumed = 0;
+    pickle::Document const number = pickle::parse_prefix(beginning, "", &consumed, {.largest_nodes = 1});
+    pickle::Node const& node = number.at(number.root);
+    return node.kind == pickle::Kind::big_integer && node.text == magic ? consumed : 0;
+  } catch (pickle::EndOfBytes const&) {
+    return 0;
+  } catch (Error const&) {
+    return 0;  // no pickle, or another one
+  }
 }
 
-TorchFile read(File const& file) { return LegacyReader(file).read(); }
+TorchFile read(File const& file, std::size_t magic_bytes) { return LegacyReader(file, magic_bytes).read(); }
 
 }  // namespace reshard::legacy

@@ -7,10 +7,11 @@
 
 namespace reshard::legacy {
 
-/// Whether a file that starts with these bytes is one of torch before 1.6 (or written with _use_new_zipfile_serialization=False).
-bool is_legacy(std::span<std::byte const> beginning);
+/// The size of the first pickle when a file that starts with these bytes is one of torch before 1.6 (or written with
+/// _use_new_zipfile_serialization=False); else 0.
+std::size_t magic_bytes(std::span<std::byte const> beginning);
 
-/// Reads its five pickles and finds the storages behind them by addition; payloads are not read.
-TorchFile read(File const& file);
+/// Reads the pickles behind the first and finds the storages behind those by addition; payloads are not read.
+TorchFile read(File const& file, std::size_t magic_bytes);
 
 }  // namespace reshard::legacy

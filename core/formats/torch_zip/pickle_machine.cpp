@@ -67,6 +67,19 @@ std::vector<NodeId> Machine::pop_to_mark() {
   return items;
 }
 
+void Machine::pop_value_or_mark() {
+  if (!marks_.empty() && stack_.size() == marks_.back()) return marks_.pop_back();
+  NodeId const id = pop();
+  if (id == fresh_call_ && builder_.document.at(id).kind == Kind::reduce) dropped_call_ = id;
+}
+
+bool Machine::fetched_instead_of(NodeId dropped, Op op) const {
+  if ((op != Op::get && op != Op::binget && op != Op::long_binget) || stack_.empty()) return false;
+  Node const& old = builder_.document.at(dropped);
+  Node const& fetched = builder_.document.at(stack_.back());
+  return fetched.kind == Kind::reduce && fetched.callable == old.callable && fetched.arguments == old.arguments;
+}
+
 void Machine::push_string(std::string_view text, Kind kind) {
   if (kind == Kind::string && !is_utf8(text)) builder_.refuse("a string of {} bytes is not UTF-8. The file is damaged.", text.size());
   push_new({.kind = kind, .text = std::string(text)});

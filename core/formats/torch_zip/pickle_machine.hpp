@@ -47,6 +47,10 @@ class Machine {
   NodeId pop();
   NodeId top() const;
   std::vector<NodeId> pop_to_mark();
+  void pop_value_or_mark();
+  /// A call whose result is thrown away could do something, which an inert reading would lose. Only this is harmless: an object that its own
+  /// arguments lead back to is made twice by Python's pickler, which drops the second and fetches the first.
+  bool fetched_instead_of(NodeId dropped, Op op) const;
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
   // Opcodes with a body.
@@ -80,6 +84,7 @@ class Machine {
   std::vector<std::size_t> marks_;  ///< heights of the stack; nothing below the last one can be popped
   std::unordered_map<std::uint64_t, NodeId> memo_;
   NodeId fresh_call_ = no_node;  ///< what the previous opcode called, if it was a call
+  NodeId dropped_call_ = no_node;  ///< such a call, popped by the previous opcode
 };
 
 }  // namespace reshard::pickle

@@ -112,14 +112,7 @@ bool Machine::run_tuple(Op op) {
 bool Machine::run_stack(Op op) {
   switch (op) {
     case Op::mark: marks_.push_back(stack_.size()); return true;
-    case Op::pop:
-      // The effect of a call whose result is thrown away could not be kept; Python's pickler writes that for exotic state setters only.
-      if (!stack_.empty() && stack_.back() == fresh_call_) builder_.refuse("the result of a call is thrown away. The file is hostile or of an unknown kind.");
-      if (!marks_.empty() && stack_.size() == marks_.back())
-        marks_.pop_back();
-      else
-        pop();
-      return true;
+    case Op::pop: pop_value_or_mark(); return true;
     case Op::pop_mark: pop_to_mark(); return true;
     case Op::dup: push(top()); return true;
     default: return false;
@@ -193,12 +186,17 @@ Document Machine::run() {
   while (true) {
     builder_.offset = at_;
     Op const op = static_cast<Op>(number(1));
-    if (op == Op::stop) return finish();
     NodeId const called_before = fresh_call_;
+    NodeId const dropped_before = dropped_call_;
+    if (op == Op::stop && dropped_before == no_node) return finish();
     bool const known = run_memo(op) || run_scalar(op) || run_text(op) || run_tuple(op) || run_container(op) || run_stack(op) || run_call(op) ||
                        run_framing(op);
-    if (!known) refuse_opcode(op);
+    if (!known && op != Op::stop) refuse_opcode(op);
     if (fresh_call_ == called_before) fresh_call_ = no_node;
+    if (dropped_before != no_node) {
+      if (!fetched_instead_of(dropped_before, op)) builder_.refuse("the result of a call is thrown away. The file is hostile or of an unknown kind.");
+      dropped_call_ = no_node;
+    }
   }
 }
 

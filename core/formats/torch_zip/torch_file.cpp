@@ -184,8 +184,8 @@ TorchFile read_torch_file(File const& file) {
   TorchFile result;
   if (text.starts_with("PK"))
     result = ZipTorchReader(file).read();
-  else if (legacy::is_legacy(beginning))
-    result = legacy::read(file);
+  else if (std::size_t const magic_bytes = legacy::magic_bytes(beginning); magic_bytes != 0)
+    result = legacy::read(file, magic_bytes);
   else
     fail(ErrorKind::source, "{}: is no file of torch.save but {}.", file.path().string(), file_kind(beginning));
   StorageCheck(file, result).run();

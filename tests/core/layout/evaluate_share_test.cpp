@@ -27,7 +27,8 @@ TEST(EvaluateShare, NamedBlockCountOfOneIsAlwaysLegal) {
   Model model{{"inter", 8}, {"hidden", 2}};
   model.named_sizes["glu"] = 1;
   Layout const layout = model.layout("ffn: (inter/glu (gate: inter%glu | up: inter%glu)) hidden", shares(model, {{"inter", {{3, 6}}}}));
-  EXPECT_EQ(shown(model, layout), (Lines{"ffn.gate @0 inter 3+3*4, inter%1 0+1*2, hidden 0+2*1", "ffn.up @2 inter 3+3*4, inter%1 0+1*2, hidden 0+2*1"}));
+  EXPECT_EQ(shown(model, layout),
+            (Lines{"ffn.gate @0 inter 3+3*4, inter%1 0+1*2, hidden 0+2*1", "ffn.up @2 inter 3+3*4, inter%1 0+1*2, hidden 0+2*1"}));
 }
 
 TEST(EvaluateShare, PaddedVocabulary) {
@@ -102,7 +103,9 @@ TEST(EvaluateShare, RefusalsNamePlaceAndNumbers) {
     char const* part;
   };
   Case const cases[] = {
-      {"(group (q: head dm))", {}, "'(group (q: head dm))': 'dm' at column 17 is not an axis. Did you mean 'dim'? This model's axes: dim, group, head, inter"},
+      {"(group (q: head dm))",
+       {},
+       "'(group (q: head dm))': 'dm' at column 17 is not an axis. Did you mean 'dim'? This model's axes: dim, group, head, inter"},
       {"x: inter/128", shares(model, {{"inter", {{576, 1152}}}}), "a cut of axis 'inter' at 576 falls inside a block of 128"},
       {"x: inter/128", shares(model, {{"inter", {{0, 576}}}}), "at 576 falls inside"},
       {"x: inter%128", shares(model, {{"inter", {{0, 64}}}}), "needs whole blocks of 128"},

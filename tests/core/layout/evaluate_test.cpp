@@ -17,16 +17,16 @@ TEST(Evaluate, WholeFusedAttentionIsThreePieces) {
   Model model = small_attention();
   Layout const layout = model.layout(fused);
   EXPECT_EQ(layout.shape, (Shape{24, 5}));
-  EXPECT_EQ(shown(model, layout), (Lines{"attn.q @0 group 0+2*60, head 0+2*15, dim 0+3*5, hidden 0+5*1", "attn.k @30 group 0+2*60, dim 0+3*5, hidden 0+5*1",
-                                         "attn.v @45 group 0+2*60, dim 0+3*5, hidden 0+5*1"}));
+  EXPECT_EQ(shown(model, layout), (Lines{"attn.q @0 group 0+2*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
+                                         "attn.k @30 group 0+2*60, dim 0+3*5, hidden 0+5*1", "attn.v @45 group 0+2*60, dim 0+3*5, hidden 0+5*1"}));
 }
 
 TEST(Evaluate, ShareOfGroupsShrinksShapeAndStrides) {
   Model model = small_attention();
   Layout const layout = model.layout(fused, shares(model, {{"group", {{1, 2}}}}));
   EXPECT_EQ(layout.shape, (Shape{12, 5}));
-  EXPECT_EQ(shown(model, layout), (Lines{"attn.q @0 group 1+1*60, head 0+2*15, dim 0+3*5, hidden 0+5*1", "attn.k @30 group 1+1*60, dim 0+3*5, hidden 0+5*1",
-                                         "attn.v @45 group 1+1*60, dim 0+3*5, hidden 0+5*1"}));
+  EXPECT_EQ(shown(model, layout), (Lines{"attn.q @0 group 1+1*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
+                                         "attn.k @30 group 1+1*60, dim 0+3*5, hidden 0+5*1", "attn.v @45 group 1+1*60, dim 0+3*5, hidden 0+5*1"}));
 }
 
 TEST(Evaluate, OneElementIsAScalar) {
@@ -81,14 +81,15 @@ TEST(Evaluate, GatedDeltaNetIsFourPieces) {
   Model model{{"kh", 2}, {"rho", 2}, {"dk", 3}, {"dv", 2}, {"hidden", 4}};
   Layout const layout = model.layout("gdn: (kh (q: dk | k: dk | v: rho dv | z: rho dv)) hidden");
   EXPECT_EQ(layout.shape, (Shape{28, 4}));
-  EXPECT_EQ(shown(model, layout), (Lines{"gdn.q @0 kh 0+2*56, dk 0+3*4, hidden 0+4*1", "gdn.k @12 kh 0+2*56, dk 0+3*4, hidden 0+4*1",
-                                         "gdn.v @24 kh 0+2*56, rho 0+2*8, dv 0+2*4, hidden 0+4*1",
-                                         "gdn.z @40 kh 0+2*56, rho 0+2*8, dv 0+2*4, hidden 0+4*1"}));
+  EXPECT_EQ(shown(model, layout),
+            (Lines{"gdn.q @0 kh 0+2*56, dk 0+3*4, hidden 0+4*1", "gdn.k @12 kh 0+2*56, dk 0+3*4, hidden 0+4*1",
+                   "gdn.v @24 kh 0+2*56, rho 0+2*8, dv 0+2*4, hidden 0+4*1", "gdn.z @40 kh 0+2*56, rho 0+2*8, dv 0+2*4, hidden 0+4*1"}));
 }
 
 TEST(Evaluate, AlternativesInTheLastDimension) {
   Model model{{"eh", 4}, {"hidden", 4}};
-  EXPECT_EQ(shown(model, model.layout("mtp: eh (h: hidden | e: hidden)")), (Lines{"mtp.h @0 eh 0+4*8, hidden 0+4*1", "mtp.e @4 eh 0+4*8, hidden 0+4*1"}));
+  EXPECT_EQ(shown(model, model.layout("mtp: eh (h: hidden | e: hidden)")),
+            (Lines{"mtp.h @0 eh 0+4*8, hidden 0+4*1", "mtp.e @4 eh 0+4*8, hidden 0+4*1"}));
   Layout const scalars = model.layout("hc: (pre: 1 | post: 1 | res: 1)");
   EXPECT_EQ(scalars.shape, Shape{3});
   EXPECT_EQ(shown(model, scalars), (Lines{"hc.pre @0", "hc.post @1", "hc.res @2"}));
@@ -112,7 +113,12 @@ TEST(Evaluate, StridesThatDoNotFitAreRefused) {
   Model model{{"a", 2}, {"b", 3}};
   Index const huge = std::numeric_limits<Index>::max() / 2;
   EXPECT_NE(sentence_of([&] { model.layout("x: a b", {}, {huge, huge}); }, ErrorKind::source).find("does not fit"), std::string::npos);
-  EXPECT_NE(sentence_of([&] { model.layout("x: a b", {}, {std::numeric_limits<Index>::min(), 1}); }, ErrorKind::source).find("does not fit"),
+  EXPECT_NE(sentence_of(
+                [&] {
+                  model.layout("x: a b", {}, {std::numeric_limits<Index>::min(), 1});
+                },
+                ErrorKind::source)
+                .find("does not fit"),
             std::string::npos);
 }
 
@@ -130,10 +136,10 @@ TEST(EvaluateBox, AcrossGroupsGivesHeadsAndTails) {
   Index const begin[] = {4, 0};
   Index const end[] = {20, 5};
   Layout const layout = evaluate_box(parse_layout(fused), model.scope(), {}, begin, end);
-  EXPECT_EQ(shown(model, layout), (Lines{"attn.q @0 group 0+1*60, head 1+1*15, dim 1+2*5, hidden 0+5*1", "attn.k @10 group 0+1*60, dim 0+3*5, hidden 0+5*1",
-                                         "attn.v @25 group 0+1*60, dim 0+3*5, hidden 0+5*1",
-                                         "attn.q @40 group 1+1*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
-                                         "attn.k @70 group 1+1*60, dim 0+2*5, hidden 0+5*1"}));
+  EXPECT_EQ(shown(model, layout),
+            (Lines{"attn.q @0 group 0+1*60, head 1+1*15, dim 1+2*5, hidden 0+5*1", "attn.k @10 group 0+1*60, dim 0+3*5, hidden 0+5*1",
+                   "attn.v @25 group 0+1*60, dim 0+3*5, hidden 0+5*1", "attn.q @40 group 1+1*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
+                   "attn.k @70 group 1+1*60, dim 0+2*5, hidden 0+5*1"}));
 }
 
 TEST(EvaluateBox, CeilPartsOfRowsLeaveTheLastEmpty) {

@@ -26,7 +26,8 @@ Moves counted(RandomTensor const& tensor, std::vector<Piece> const& src, std::ve
     for (auto it = begin; it != end; ++it) {
       auto const& copies = dst[static_cast<std::size_t>(it->second.first)].copies;
       Index const count = copies.empty() ? 1 : copies[0].count;
-      for (Index i = 0; i < count; ++i) moves.insert({from.first, from.second, it->second.first, it->second.second + (copies.empty() ? 0 : i * copies[0].stride)});
+      for (Index i = 0; i < count; ++i)
+        moves.insert({from.first, from.second, it->second.first, it->second.second + (copies.empty() ? 0 : i * copies[0].stride)});
     }
   }
   return moves;

@@ -30,8 +30,9 @@ Model small_attention() { return {{"group", 2}, {"head", 2}, {"dim", 3}, {"hidde
 
 TEST(Join, SeparateAttentionIntoFused) {
   Model model = small_attention();
-  EXPECT_EQ(copies(model, model.pieces("attn.q: (group head dim) hidden", "attn.q"), model.pieces(fused, "attn.q"), {"group", "head", "dim", "hidden"}),
-            Lines{"0->0: 0->0 (2,30,60)(30,1,1)"});
+  EXPECT_EQ(
+      copies(model, model.pieces("attn.q: (group head dim) hidden", "attn.q"), model.pieces(fused, "attn.q"), {"group", "head", "dim", "hidden"}),
+      Lines{"0->0: 0->0 (2,30,60)(30,1,1)"});
   EXPECT_EQ(copies(model, model.pieces("attn.k: (group dim) hidden", "attn.k"), model.pieces(fused, "attn.k"), {"group", "dim", "hidden"}),
             Lines{"0->0: 0->30 (2,15,60)(15,1,1)"});
   EXPECT_EQ(copies(model, model.pieces("attn.v: (group dim) hidden", "attn.v"), model.pieces(fused, "attn.v"), {"group", "dim", "hidden"}),
@@ -58,7 +59,8 @@ TEST(Join, HalvesIntoInterleavedBlocks) {
   Lines found;
   for (reshard::Run const run : {reshard::Run{0, 4}, reshard::Run{4, 8}})
     for (char const* name : {"ffn.gate", "ffn.up"})
-      for (std::string const& line : copies(model, model.pieces(halves, name, shares(model, {{"inter", {run}}})), model.pieces(blocks, name), {"inter", "hidden"}))
+      for (std::string const& line :
+           copies(model, model.pieces(halves, name, shares(model, {{"inter", {run}}})), model.pieces(blocks, name), {"inter", "hidden"}))
         found.push_back(line);
   EXPECT_EQ(found, (Lines{"0->0: 0->0 (2,4,8)(4,1,1)", "0->0: 8->4 (2,4,8)(4,1,1)", "0->0: 0->16 (2,4,8)(4,1,1)", "0->0: 8->20 (2,4,8)(4,1,1)"}));
 }
@@ -117,7 +119,9 @@ TEST(Join, ScalarsMeet) {
 TEST(Join, NothingMeetsNothing) {
   Model model{{"a", 4}};
   EXPECT_TRUE(copies(model, {}, model.pieces("x: a", "x"), {"a"}).empty());
-  EXPECT_TRUE(copies(model, model.pieces("x: a", "x", shares(model, {{"a", {{0, 2}}}})), model.pieces("x: a", "x", shares(model, {{"a", {{2, 4}}}})), {"a"}).empty());
+  EXPECT_TRUE(
+      copies(model, model.pieces("x: a", "x", shares(model, {{"a", {{0, 2}}}})), model.pieces("x: a", "x", shares(model, {{"a", {{2, 4}}}})), {"a"})
+          .empty());
 }
 
 TEST(Join, DigitsAreInCanonicalOrderWhateverThePieces) {
@@ -148,7 +152,8 @@ TEST(Join, AnAxisTheTensorLacksOrHasTwiceOrInPartIsRefused) {
   twice[0].digits.push_back({model.axis("a"), 4, 1, 1, 1, 0});
   EXPECT_NE(sentence_of([&] { join(twice, twice, only_a, model.axes); }).find("stands twice"), std::string::npos);
   std::vector<Piece> const half = model.pieces("x: a/2", "x");
-  EXPECT_NE(sentence_of([&] { join(model.pieces("x: a", "x"), half, only_a, model.axes); }).find("leaves out (index mod 2) div 1"), std::string::npos);
+  EXPECT_NE(sentence_of([&] { join(model.pieces("x: a", "x"), half, only_a, model.axes); }).find("leaves out (index mod 2) div 1"),
+            std::string::npos);
 }
 
 TEST(Merged, DropsOnesAndJoinsRuns) {

@@ -62,11 +62,12 @@ TEST(ParseLayout, RefusesWithTextAndColumn) {
     char const* text;
     char const* part;
   };
-  for (Case const& c : {Case{"x: (a b", "column 8 has the end where ')' must follow"}, Case{"x: a)", "')' at column 5"}, Case{"x: a | b", "'|' at column 6"},
-                        Case{"x: 2", "'2' at column 4"}, Case{"x: a y: b", "the tag at column 6 must stand first"}, Case{"x: a%", "is missing at column 6"},
-                        Case{"x: a/ b c d/", "is missing at column 13"}, Case{"x: *3", "the number at column 5"}, Case{"x: a-b", "column 5 has a character"},
-                        Case{"x: fill(", "is missing at column 9"}, Case{"x: fill(3", "column 10 has the end"}, Case{"x.y z", "no ':' follows"},
-                        Case{"x: a%2%3", "column 7 has a character"}, Case{"x: *(a)", "an axis is missing at column 5"}}) {
+  for (Case const& c :
+       {Case{"x: (a b", "column 8 has the end where ')' must follow"}, Case{"x: a)", "')' at column 5"}, Case{"x: a | b", "'|' at column 6"},
+        Case{"x: 2", "'2' at column 4"}, Case{"x: a y: b", "the tag at column 6 must stand first"}, Case{"x: a%", "is missing at column 6"},
+        Case{"x: a/ b c d/", "is missing at column 13"}, Case{"x: *3", "the number at column 5"}, Case{"x: a-b", "column 5 has a character"},
+        Case{"x: fill(", "is missing at column 9"}, Case{"x: fill(3", "column 10 has the end"}, Case{"x.y z", "no ':' follows"},
+        Case{"x: a%2%3", "column 7 has a character"}, Case{"x: *(a)", "an axis is missing at column 5"}}) {
     std::string const sentence = refusal(c.text);
     EXPECT_NE(sentence.find(c.part), std::string::npos) << c.text << " gave: " << sentence;
     EXPECT_NE(sentence.find(fmt::format("'{}'", c.text)), std::string::npos) << sentence;

@@ -30,7 +30,8 @@ TEST(PipelineChunks, EvenWithVirtualStages) {
 }
 
 TEST(PipelineChunks, EmbeddingAndLossCountAsLayers) {
-  EXPECT_EQ(decoder_sizes({.pp = 4, .decoder_layers = 14, .account_for_embedding = true, .account_for_loss = true}), (std::vector<Index>{3, 4, 4, 3}));
+  EXPECT_EQ(decoder_sizes({.pp = 4, .decoder_layers = 14, .account_for_embedding = true, .account_for_loss = true}),
+            (std::vector<Index>{3, 4, 4, 3}));
   EXPECT_EQ(decoder_sizes({.pp = 2, .decoder_layers = 1, .account_for_embedding = true}), (std::vector<Index>{0, 1}));
 }
 
@@ -72,7 +73,8 @@ TEST(PipelineChunks, RefusalsNameBothNumbers) {
       {{.pp = 3, .decoder_layers = 8}, "8 decoder layers cannot be spread evenly over 3 chunks"},
       {{.pp = 0, .decoder_layers = 8}, "pp = 0"},
       {{.pp = 2, .vpp = 2, .decoder_layers = 7, .first_stage_layers = 3}, "3 layers of the first stage cannot be spread evenly over 2"},
-      {{.pp = 2, .decoder_layers = 6, .first_stage_layers = 5, .last_stage_layers = 2}, "first stage takes 5 and the last 2 layers, which does not fit 6"},
+      {{.pp = 2, .decoder_layers = 6, .first_stage_layers = 5, .last_stage_layers = 2},
+       "first stage takes 5 and the last 2 layers, which does not fit 6"},
       {{.pp = 2, .decoder_layers = 8, .first_stage_layers = 5, .last_stage_layers = 2}, "does not fit 8"},
       {{.pp = 1, .decoder_layers = 6, .first_stage_layers = 3, .last_stage_layers = 3}, "cannot hold both"},
       {{.pp = 4, .decoder_layers = 12, .first_stage_layers = 3, .account_for_loss = true}, "only one may be set"},
@@ -92,9 +94,10 @@ TEST(PipelineChunks, LayoutTextIsRefusedWithItsColumn) {
     char const* part;
   };
   for (Case const& c :
-       {Case{"Et|xL", "column 4"}, Case{"E(tt|L", "'(' at column 2 is never closed"}, Case{"E(tt)L", "group at column 2 needs a count"}, Case{"Et*L", "the '*' at column 3"},
-        Case{"Et*2*2L", "column 5"}, Case{"E((t)*2)*2L", "column 3"}, Case{"ttL", "it has 0 E and 1 L"}, Case{"EtL|L", "1 E and 2 L"}, Case{"E)L", "column 2"},
-        Case{"E(t*99999)*99999L", "more than 100000"}, Case{"Et*999999999999999999999L", "more than 100000"}, Case{"E(t|)*60000L", "more than 100000"}}) {
+       {Case{"Et|xL", "column 4"}, Case{"E(tt|L", "'(' at column 2 is never closed"}, Case{"E(tt)L", "group at column 2 needs a count"},
+        Case{"Et*L", "the '*' at column 3"}, Case{"Et*2*2L", "column 5"}, Case{"E((t)*2)*2L", "column 3"}, Case{"ttL", "it has 0 E and 1 L"},
+        Case{"EtL|L", "1 E and 2 L"}, Case{"E)L", "column 2"}, Case{"E(t*99999)*99999L", "more than 100000"},
+        Case{"Et*999999999999999999999L", "more than 100000"}, Case{"E(t|)*60000L", "more than 100000"}}) {
     std::string const sentence = refusal({.pp = 1, .decoder_layers = 1, .layout = c.layout});
     EXPECT_NE(sentence.find(c.part), std::string::npos) << c.layout << " gave: " << sentence;
   }

@@ -45,7 +45,8 @@ class Generator {
       default: break;
     }
     Index const unit = fine * middle;
-    return {name, {fmt::format("{}/{}", name, unit), fmt::format("{}%{}/{}", name, unit, fine), fmt::format("{}%{}", name, fine)}, unit * blocks, unit};
+    return {
+        name, {fmt::format("{}/{}", name, unit), fmt::format("{}%{}/{}", name, unit, fine), fmt::format("{}%{}", name, fine)}, unit * blocks, unit};
   }
 
   Share share(AxisUse const& use, bool& has_fill) {

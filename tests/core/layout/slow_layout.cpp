@@ -63,7 +63,8 @@ void SlowLayout::explain(Factor const& factor, Index index, Meaning& meaning) co
     Index const div = count(factor.digit.div);
     Index const mod = factor.digit.mod.empty() ? size : count(factor.digit.mod);
     if (value < 0) meaning.fill = true;
-    if (!factor.digit.repeat) meaning.digits.push_back(digit_text({model_.axis(factor.digit.axis), (mod + div - 1) / div * div, div, 0, 1, 0}, value));
+    if (!factor.digit.repeat)
+      meaning.digits.push_back(digit_text({model_.axis(factor.digit.axis), (mod + div - 1) / div * div, div, 0, 1, 0}, value));
   }
   for (LayoutExpr::Product const& product : factor.alternatives) {
     Index const size = extent(product.factors);

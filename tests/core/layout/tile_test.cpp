@@ -86,7 +86,8 @@ TEST(Tile, DigitsTogetherMakeAnAxis) {
   some[0].digits[0].count = 1;
   some.push_back(interval(0, 96, 32, 96));
   EXPECT_EQ(fault_of(model, some, {domain}), "0 hold inter 30:32");
-  EXPECT_NE(sentence_of([&] { fault_of(model, model.pieces("x: inter/32", "x"), {domain}); }).find("leaves out (index mod 32) div 1"), std::string::npos);
+  EXPECT_NE(sentence_of([&] { fault_of(model, model.pieces("x: inter/32", "x"), {domain}); }).find("leaves out (index mod 32) div 1"),
+            std::string::npos);
 }
 
 TEST(Tile, RaggedTopDigit) {

@@ -160,6 +160,20 @@ TEST_F(HuggingFaceFolder, AHugeSidecarIsLeftAndSaid) {
   EXPECT_NE(folder.warnings[0].find("core.dump: 488.3 MiB, not copied"), std::string::npos) << folder.warnings[0];
 }
 
+TEST_F(HuggingFaceFolder, AReferenceNeedsItsConfigButNoWeights) {
+  text("model.safetensors.index.json", index_text({{"x", "a.safetensors"}}));
+  EXPECT_THROW(open_reference(root_), Error);
+  text("config.json", "{}");
+  text("tokenizer.json", "{}");
+  Folder const reference = open_reference(root_);
+  EXPECT_EQ(reference.weight_map.size(), 1U);
+  EXPECT_EQ(reference.sidecars, (std::vector<std::string>{"tokenizer.json"}));
+  EXPECT_EQ(reference.config_text, "{}");
+  EXPECT_THROW(open_reference(root_ / "none"), Error);
+  text("model.safetensors.index.json", index_text({{"x", "../a.safetensors"}}));
+  EXPECT_THROW(open_reference(root_), Error);
+}
+
 TEST_F(HuggingFaceFolder, SidecarsAreCopiedByteForByte) {
   weights("model.safetensors", {"x"});
   std::vector<std::byte> large(5'000'001);

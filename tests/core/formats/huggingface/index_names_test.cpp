@@ -1,4 +1,4 @@
-// File names that an index must not reach: none is opened, each is refused with the tensor and the reason.
+// docs/formats/huggingface.md, rule 7. File names that an index must not reach: none is opened, each is refused with the tensor and the reason.
 
 #include <gtest/gtest.h>
 

@@ -184,8 +184,8 @@ TEST(SafetensorsDamage, LengthsBeyondTheFileOrTheFormatAreRefused) {  // rules 2
 }
 
 std::string small_file() {
-  std::string const json =
-      R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"e":{"dtype":"BF16","shape":[0],"data_offsets":[8,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}}   )";
+  std::string const json = R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                           R"("e":{"dtype":"BF16","shape":[0],"data_offsets":[8,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}}   )";
   return file_text(json, 11);
 }
 

@@ -194,8 +194,8 @@ TEST(SafetensorsOracle, RandomValidHeadersReadAsTheSlowParserReadsThem) {
 }
 
 TEST(SafetensorsOracle, EveryByteFlipIsRefusedOrReadAsTheSlowParserReadsIt) {
-  std::string const json =
-      R"({"__metadata__":{"k":"v"},"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"x":{"dtype":"BF16","shape":[0],"data_offsets":[8,8]},"y":{"dtype":"U8","shape":[10],"data_offsets":[8,18]}} )";
+  std::string const json = R"({"__metadata__":{"k":"v"},"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+                           R"("x":{"dtype":"BF16","shape":[0],"data_offsets":[8,8]},"y":{"dtype":"U8","shape":[10],"data_offsets":[8,18]}} )";
   std::string const whole = file_text(json, 18);
   for (std::size_t at = 0; at < 8 + json.size(); ++at)
     for (int pattern = 1; pattern < 256; ++pattern) {

@@ -1,0 +1,434 @@
+"""Our reader and writer of torch files against torch, pickle and zipfile.
+
+RESHARD_TORCH_FILE_TOOL is the path of torch_file_tool (tests/support/torch_file_tool.cpp).
+"""
+
+import argparse
+import collections
+import datetime
+import decimal
+import fractions
+import functools
+import io
+import json
+import math
+import operator
+import os
+import pathlib
+import pickle
+import random
+import signal
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
+
+sys.path.insert(0, str(Path(__file__).parent))
+import unknown_classes as unknown  # noqa: E402
+
+TOOL = os.environ.get("RESHARD_TORCH_FILE_TOOL")
+pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_TORCH_FILE_TOOL is not set")
+
+DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "C64": torch.complex64,
+    "C128": torch.complex128,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+    "F8_E8M0": torch.float8_e8m0fnu,
+}
+NEW = [True, False]
+CONTAINER = {True: "zip", False: "legacy"}
+
+
+def run(*words):
+    return subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, timeout=300)
+
+
+def tool(*words):
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(*words):
+    done = run(*words)
+    assert done.returncode == 3, (done.returncode, done.stderr)
+    return done.stderr
+
+
+def bits_of(tensor):
+    return tensor.detach().contiguous().flatten().view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
+
+
+def same(a, b, seen=None):
+    """Equality with types, tensors bit for bit, NaN equal to itself, and cycles walked once."""
+    seen = set() if seen is None else seen
+    if (id(a), id(b)) in seen:
+        return True
+    seen.add((id(a), id(b)))
+    if type(a) is not type(b):
+        return False
+    attributes = same(vars(a), vars(b), seen) if isinstance(a, (dict, list, tuple)) and hasattr(a, "__dict__") else True
+    if isinstance(a, torch.Tensor):
+        described = [(t.dtype, t.shape, t.requires_grad, getattr(t, "__dict__", None)) for t in (a, b)]
+        return described[0] == described[1] and (a.device.type == "meta" or torch.equal(bits_of(a), bits_of(b)))
+    if isinstance(a, dict):
+        return attributes and list(a.keys()) == list(b.keys()) and all(same(a[k], b[k], seen) for k in a)
+    if isinstance(a, (list, tuple)):
+        return attributes and len(a) == len(b) and all(same(x, y, seen) for x, y in zip(a, b))
+    if isinstance(a, argparse.Namespace):
+        return same(vars(a), vars(b), seen)
+    if isinstance(a, (functools.partial, operator.itemgetter)):
+        return same(a.__reduce__()[1:], b.__reduce__()[1:], seen)
+    if isinstance(a, io.BytesIO):
+        return (a.getvalue(), a.tell()) == (b.getvalue(), b.tell())
+    if isinstance(a, numpy.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, float):
+        return struct.pack("d", a) == struct.pack("d", b)
+    return a == b
+
+
+def check_zip(path):
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        for entry in archive.infolist():
+            assert entry.compress_type == zipfile.ZIP_STORED
+            assert entry.date_time == (1980, 1, 1, 0, 0, 0)
+            assert entry.flag_bits == 0x800
+            with open(path, "rb") as file:
+                file.seek(entry.header_offset + 26)
+                name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
+            assert (entry.header_offset + 30 + name_bytes + extra_bytes) % 64 == 0
+
+
+def copied(folder, value, new=True, weights_only=False, **options):
+    """What torch loads from our copy of the file torch saved. weights_only: both must load that way too, not only if the original does."""
+    original, copy = folder / "original.pt", folder / "copy.pt"
+    torch.save(value, original, _use_new_zipfile_serialization=new, **options)
+    tool("list", original)
+    tool("copy", original, copy)
+    check_zip(copy)
+    tool("copy", copy, folder / "again.pt")
+    assert pickle_bytes(copy) == pickle_bytes(folder / "again.pt")
+    try:
+        expected = torch.load(original, weights_only=True)
+    except (pickle.UnpicklingError, UnicodeDecodeError):  # the second for lone surrogates
+        assert not weights_only
+    except AttributeError as error:
+        # torch writes untyped storages into the old container, but its reader of that container does not know them.
+        assert not new and "UntypedStorage" in str(error)
+        assert not weights_only or same(torch.load(copy, weights_only=True), value)
+    else:
+        assert same(torch.load(copy, weights_only=True), expected)
+    return torch.load(copy, weights_only=False)
+
+
+def pickle_bytes(path):
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(path.stem + "/data.pkl")
+
+
+@pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_dtype(tmp_path, name, new):
+    raw = torch.arange(48 * 16, dtype=torch.int64).to(torch.uint8)
+    if name == "BOOL":
+        raw = raw % 2
+    tensor = raw.view(DTYPES[name])
+    value = {"flat": tensor, "matrix": tensor.reshape(6, -1), "scalar": tensor[5].clone(), "empty": tensor[:0].clone()}
+    assert same(copied(tmp_path, value, new, weights_only=True), value)
+    listed = json.loads(tool("list", tmp_path / "copy.pt"))["tensors"]
+    assert {entry["dtype"] for entry in listed} == {name}
+    assert [tuple(entry["shape"]) for entry in listed] == [tuple(t.shape) for t in value.values()]
+    assert all(entry["strides"] == [] for entry in listed)
+
+
+@pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
+def test_views_come_out_contiguous(tmp_path, new):
+    base = torch.arange(120, dtype=torch.float32)
+    grid = base.reshape(10, 12)
+    value = {
+        "base": base,
+        "transposed": grid.t(),
+        "slice": grid[2:7, 3:9],
+        "steps": grid[::3, ::5],
+        "column": grid[:, 4],
+        "expanded": grid[1].expand(4, 12),
+        "element": grid[3, 3],
+        "permuted": base.reshape(2, 3, 4, 5).permute(3, 1, 0, 2),
+        "empty": grid[:, 4:4],
+        "odd offset": base[7:],
+        "fp8 view": torch.arange(40, dtype=torch.uint8).view(torch.float8_e4m3fn).reshape(5, 8).t(),
+    }
+    result = copied(tmp_path, value, new, weights_only=True)
+    assert same(result, value)
+    assert all(tensor.is_contiguous() for tensor in result.values())
+    storages = {tensor.untyped_storage().data_ptr() for tensor in result.values() if tensor.numel()}
+    assert len(storages) == len(value) - 1
+
+
+@pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
+def test_parameters_and_attributes(tmp_path, new):
+    parameter = torch.nn.Parameter(torch.randn(3, 4))
+    frozen = torch.nn.Parameter(torch.ones(2, dtype=torch.int32), requires_grad=False)
+    marked = torch.nn.Parameter(torch.randn(2))
+    marked.tensor_model_parallel = True
+    marked.partition = {"dim": 0, "also": [1, 2]}
+    tagged = torch.zeros(3)
+    tagged.note = "attribute"
+    tagged8 = torch.zeros(3, dtype=torch.float8_e5m2)
+    tagged8.note = "attribute"
+    leaf = torch.zeros(2, requires_grad=True)
+    value = [parameter, frozen, marked, tagged, tagged8, leaf, parameter]
+    result = copied(tmp_path, value, new)
+    assert same(result, value)
+    assert result[0] is result[6]
+
+
+def test_state_dict_of_a_module(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).bfloat16()
+    value = module.state_dict()
+    result = copied(tmp_path, value, weights_only=True)
+    assert same(result, value)
+    assert result._metadata == value._metadata
+    optimizer = torch.optim.AdamW(module.parameters())
+    module(torch.randn(5, 4).bfloat16()).sum().backward()
+    optimizer.step()
+    assert same(copied(tmp_path, optimizer.state_dict(), weights_only=True), optimizer.state_dict())
+
+
+def strange_values():
+    shared = [1, 2]
+    cyclic = [shared]
+    cyclic.append(cyclic)
+    holder = unknown.Plain(name="holder")
+    with_class = unknown.ListWithName([1, 2])
+    with_class.name = "list"
+    dict_with_class = unknown.DictWithName(a=1)
+    dict_with_class.name = "dict"
+    inner = unknown.Outer.Inner()
+    inner.value = 3
+    reduced = unknown.Reduced(1, "two")
+    reduced.state = {"deep": [holder]}
+    return {
+        "none": None,
+        "bools": [True, False],
+        "ints": [0, 1, 255, 256, 65535, 65536, 2**31 - 1, 2**31, -1, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 10**300, -(10**300)],
+        "floats": [0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, 5e-324],
+        "strings": ["", "ascii", "ünïcödé", "漢字", "😀", "nul\0inside", "new\nline", "\ud800 lone", "x" * 70000],
+        "bytes": [b"", b"ascii", bytes(range(256)), b"\xff" * 3000],
+        "bytearray": [bytearray(), bytearray(b"\x00\xff")],
+        "containers": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], {}, set(), {1, 2}, frozenset(), frozenset({3})],
+        "long list": list(range(2001)),
+        "long dict": {str(i): i for i in range(1001)},
+        "keys": {1: "int", (1, 2): "tuple", None: "none", torch.float32: "dtype", frozenset({1}): "frozenset", 1.5: "float"},
+        "nested": [[[[[["deep"]]]]], {"a": {"b": {"c": ()}}}],
+        "shared": [shared, shared, {"again": shared}],
+        "ordered": collections.OrderedDict([("b", 1), ("a", 2)]),
+        "default": collections.defaultdict(list, {"k": [1]}),
+        "counter": collections.Counter("hello"),
+        "deque": collections.deque([1, 2], maxlen=5),
+        "namespace": argparse.Namespace(
+            mode=unknown.Colour.RED, dtype=torch.bfloat16, path=pathlib.Path("/a/b/c"), nothing=None, sizes=[[1, 2], [3, (4, None)]], signal=signal.SIGTERM
+        ),
+        "enums": [unknown.Colour.GREEN, unknown.Mode.READ | unknown.Mode.WRITE, unknown.Colour.RED],
+        "unknown": [holder, holder, unknown.Slotted(1, [2]), unknown.WithKeywords(1, b=2), reduced, with_class, dict_with_class, inner, unknown.Frozen(1, "x")],
+        "named tuple": unknown.Point(1, 2),
+        "torch": [torch.Size([2, 3]), torch.device("cuda", 1), torch.float8_e4m3fn, torch.strided, torch.contiguous_format],
+        "functions": [len, math.sqrt, os.path.join, functools.partial(int, base=2), operator.itemgetter(1), unknown.Plain, unknown.Outer.Inner],
+        "library": [datetime.datetime(2024, 1, 2, 3, 4, 5), decimal.Decimal("1.25"), fractions.Fraction(1, 3), complex(1, -2), range(3, 9, 2), slice(1, 2), ...],
+        "paths": [pathlib.PurePosixPath("a"), pathlib.Path(".")],
+        "streams": [io.BytesIO(b"extra \x00\xff state"), io.BytesIO()],
+        "numpy": [numpy.arange(6, dtype=numpy.float32).reshape(2, 3), numpy.float64(2.5), numpy.zeros((0, 3)), numpy.array(["a", "bc"]), numpy.dtype("int16")],
+        "numpy random": numpy.random.RandomState(3).get_state(),
+        "python random": random.Random(5).getstate(),
+    }
+
+
+def test_the_cyclic_list(tmp_path):
+    cyclic = [1]
+    cyclic.append(cyclic)
+    result = copied(tmp_path, cyclic, weights_only=False)
+    assert result[0] == 1 and result[1] is result
+    holder = unknown.Plain()
+    holder.me = (holder, [holder])
+    result = copied(tmp_path, holder, weights_only=False)
+    assert result.me[0] is result and result.me[1][0] is result
+    tuple_in_itself = ([],)
+    tuple_in_itself[0].append(tuple_in_itself)
+    result = copied(tmp_path, tuple_in_itself, weights_only=False)
+    assert result[0][0] is result
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
+@pytest.mark.parametrize("name", strange_values())
+def test_values_that_are_no_tensors(tmp_path, name, new, protocol):
+    value = strange_values()[name]
+    assert same(copied(tmp_path, value, new, pickle_protocol=protocol), value)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("pickler", [pickle.Pickler, pickle._Pickler], ids=["c", "python"])
+def test_plain_pickles_of_every_protocol(tmp_path, protocol, pickler):
+    for name, value in strange_values().items():
+        if protocol < 2 and name in ("unknown", "functions"):
+            continue  # Python itself cannot write slots and nested classes that early
+        stream = io.BytesIO()
+        pickler(stream, protocol).dump(value)
+        (tmp_path / "in.pkl").write_bytes(stream.getvalue())
+        tool("pickle", tmp_path / "in.pkl", tmp_path / "out.pkl")
+        result = (tmp_path / "out.pkl").read_bytes()
+        assert result[:2] == b"\x80\x02", name
+        assert same(pickle.loads(result), value), (name, protocol)
+
+
+def test_sharing_is_kept(tmp_path):
+    shared = {"x": [1]}
+    text = "".join(["not ", "interned"])
+    tensor = torch.ones(3)
+    result = copied(tmp_path, {"a": shared, "b": (shared, shared["x"]), "t": [tensor, tensor], "s": [text, text]})
+    assert result["a"] is result["b"][0]
+    assert result["a"]["x"] is result["b"][1]
+    assert result["t"][0] is result["t"][1]
+
+
+def test_our_pickle_is_torchs_own_for_a_checkpoint(tmp_path):
+    """Byte for byte, when torch's file has compact storages and no two equal strings at different places."""
+    value = {
+        "args": argparse.Namespace(hidden_size=64, lr=0.1, params_dtype=torch.bfloat16, names=["q", "k"], nothing=None),
+        "iteration": 100000,
+        "checkpoint_version": 3.0,
+        "model": collections.OrderedDict(
+            [("w1", torch.randn(3, 4).bfloat16()), ("w2", torch.zeros(0)), ("w3", torch.zeros(4, dtype=torch.float8_e4m3fn)), ("state", io.BytesIO(b"\x80"))]
+        ),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "sizes": (1, (2, 3), torch.Size([4, 5])),
+        "seen": {1, 2, 3},
+        "big": 1 << 100,
+        "list": list(range(1500)),
+    }
+    copied(tmp_path, value)
+    assert pickle_bytes(tmp_path / "copy.pt") == pickle_bytes(tmp_path / "original.pt")
+
+
+def test_tensor_subclasses_and_bare_storages_are_refused(tmp_path):
+    class_of = type("Tagged", (torch.Tensor,), {"__module__": "unknown_classes"})
+    unknown.Tagged = class_of
+    values = [torch.zeros(3).as_subclass(class_of), torch.zeros(3).untyped_storage(), torch.complex(torch.ones(2), torch.ones(2)).conj()]
+    for value in values:
+        torch.save([value], tmp_path / "in.pt")
+        tool("list", tmp_path / "in.pt")
+        assert "outside a plain tensor" in refused("copy", tmp_path / "in.pt", tmp_path / "out.pt")
+
+
+def test_quantised_and_sparse_tensors(tmp_path):
+    torch.save(torch.zeros(3, device="meta"), tmp_path / "meta.pt")
+    tool("copy", tmp_path / "meta.pt", tmp_path / "out.pt")
+    assert torch.load(tmp_path / "out.pt", weights_only=True).device.type == "meta"
+    sparse = torch.eye(3).to_sparse()
+    torch.save(sparse, tmp_path / "sparse.pt")
+    tool("copy", tmp_path / "sparse.pt", tmp_path / "out.pt")
+    assert torch.equal(torch.load(tmp_path / "out.pt", weights_only=True).to_dense(), sparse.to_dense())
+
+
+def test_a_state_setter_is_refused(tmp_path):
+    value = unknown.BySetter()
+    value.x = 1
+    torch.save(value, tmp_path / "in.pt")
+    assert "thrown away" in refused("copy", tmp_path / "in.pt", tmp_path / "out.pt")
+
+
+def test_files_without_crcs_are_read(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        assert same(copied(tmp_path, [torch.ones(5)]), [torch.ones(5)])
+    finally:
+        torch.serialization.set_crc32_options(True)
+
+
+def test_torchscript_is_refused(tmp_path):
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "in.pt")
+    assert "TorchScript" in refused("list", tmp_path / "in.pt")
+
+
+def test_a_stream_and_other_alignments(tmp_path):
+    stream = io.BytesIO()
+    torch.save({"w": torch.arange(5)}, stream)
+    (tmp_path / "in.pt").write_bytes(stream.getvalue())
+    assert json.loads(tool("list", tmp_path / "in.pt"))["tensors"][0]["shape"] == [5]
+    tool("copy", tmp_path / "in.pt", tmp_path / "out.pt")
+    assert torch.equal(torch.load(tmp_path / "out.pt", weights_only=True)["w"], torch.arange(5))
+
+
+def test_zip_files_packed_again_by_python(tmp_path):
+    torch.save({"w": torch.arange(5)}, tmp_path / "in.pt")
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "in.pt") as source, zipfile.ZipFile(tmp_path / "packed.pt", "w", method) as target:
+            for name in source.namelist():
+                target.writestr(name, source.read(name))
+        if method == zipfile.ZIP_STORED:
+            tool("copy", tmp_path / "packed.pt", tmp_path / "out.pt")
+            assert torch.equal(torch.load(tmp_path / "out.pt", weights_only=True)["w"], torch.arange(5))
+        else:
+            assert "compressed (method 8)" in refused("list", tmp_path / "packed.pt")
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_mapped_loading(tmp_path, mmap):
+    value = {str(i): torch.full((i,), i, dtype=torch.float32) for i in range(30)}
+    torch.save(value, tmp_path / "in.pt")
+    tool("copy", tmp_path / "in.pt", tmp_path / "out.pt")
+    assert same(torch.load(tmp_path / "out.pt", weights_only=True, mmap=mmap), value)
+    with torch.serialization.skip_data():
+        pass
+    options = torch.utils.serialization.config.load
+    before = options.calculate_storage_offsets
+    options.calculate_storage_offsets = True
+    try:
+        assert same(torch.load(tmp_path / "out.pt", weights_only=True, mmap=mmap), value)
+    finally:
+        options.calculate_storage_offsets = before
+
+
+def test_files_above_four_gibibytes(tmp_path):
+    path = tmp_path / "sparse.pt"
+    tool("sparse", path, 2)
+    five_gibibytes = 5 << 30
+    assert path.stat().st_size > 2 * five_gibibytes
+    with zipfile.ZipFile(path) as archive:
+        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+        assert sizes["sparse/data/1"] == five_gibibytes
+        assert archive.read("sparse/version") == b"3\n"
+    tensors = torch.load(path, weights_only=True, mmap=True)
+    assert [tensor.numel() for tensor in tensors] == [five_gibibytes] * 2
+    assert tensors[1][-1] == 0
+    listed = json.loads(tool("list", path))["tensors"]
+    assert [entry["size_bytes"] for entry in listed] == [five_gibibytes] * 2
+
+
+def test_more_records_than_sixteen_bits_count(tmp_path):
+    value = [torch.full((1,), i, dtype=torch.int32) for i in range(66000)]
+    assert same(copied(tmp_path, value, weights_only=False), value)
