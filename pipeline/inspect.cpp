@@ -29,7 +29,8 @@ Inspection inspect_megatron(fs::path const& path, megatron::UserSizes const& use
   Json const report = megatron::inspect_json(directory, classification, pointers);
   for (auto const& [key, value] : *report.members()) result.json.set(key, value);
   result.text = fmt::format("path              {}\nformat            megatron\n{}", path.string(), megatron::inspect_text(report));
-  result.sound = classification.mismatches.empty();
+  Json const* mismatches = report.find("mismatches");
+  result.sound = mismatches != nullptr && mismatches->items() != nullptr && mismatches->items()->empty();
   return result;
 }
 

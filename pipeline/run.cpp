@@ -25,8 +25,8 @@ using Clock = std::chrono::steady_clock;
 
 /// The usual round: large enough for the disk, small enough that several are in flight.
 constexpr std::uint64_t usual_round_bytes = 48U << 20;
-/// Below this a rank cannot keep a reader, a copier and a writer busy.
-constexpr std::uint64_t least_memory_bytes = 4U << 20;
+/// Below this not even small tensors fit beside each other.
+constexpr std::uint64_t least_memory_bytes = 64U << 10;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -154,27 +154,28 @@ class Job {
     report_.payload_written = plan_.plan.target_bytes;
     for (TargetFile const& file : plan_.files) report_.target_bytes += file.size_bytes;
     report_.free_bytes = free_bytes_at(spec_.target.path);
-    report_.staging_bytes = spec_.run.memory_bytes;
+    report_.staging_bytes = static_cast<std::uint64_t>(arena_bytes());
     report_.rounds = count_rounds();
   }
 
   std::uint64_t round_bytes() const { return std::min(usual_round_bytes, limits_.staging_bytes); }
+
+  /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
+  std::uint64_t arena_bytes() const {
+    if (exchanging()) return spec_.run.memory_bytes;
+    CellRange const cells = cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
+    std::uint64_t needed = least_memory_bytes;
+    for (std::size_t i = cells.begin; i < cells.end && needed < spec_.run.memory_bytes; ++i) needed += plan_.plan.cells[i].staging_bytes + (64U << 10);
+    return std::min(needed, spec_.run.memory_bytes);
+  }
 
   /// Rounds of all ranks when nothing is exchanged; with exchange they are counted while they run.
   std::uint64_t count_rounds() const {
     std::uint64_t rounds = 0;
     if (exchanging()) return rounds;
     for (int r = 0; r < comm_.size(); ++r) {
-      CellRange const cells = cells_of_rank(plan_.plan, r, comm_.size());
-      std::uint64_t staging = 0;
-      for (std::size_t i = cells.begin; i < cells.end; ++i) {
-        std::uint64_t const more = plan_.plan.cells[i].staging_bytes;
-        if (staging == 0 || staging + more > round_bytes()) {
-          ++rounds;
-          staging = 0;
-        }
-        staging += more;
-      }
+      CellRange cells = cells_of_rank(plan_.plan, r, comm_.size());
+      for (; cells.begin < cells.end; ++rounds) cells.begin = round_end(plan_.plan, cells, round_bytes());
     }
     return rounds;
   }
@@ -212,7 +213,7 @@ class Job {
     FileSet source_set(source_.files, FileSet::Access::read);
     FileSet target_set(std::move(targets), FileSet::Access::write);
     StreamOptions options;
-    options.memory_bytes = spec_.run.memory_bytes;
+    options.memory_bytes = arena_bytes();
     options.exchanging = exchanging();
     options.stop = context_.stop;
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) { checksums_->add(file, offset, bytes); };

@@ -1,6 +1,7 @@
 #include "core/mapping/side.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -224,6 +225,25 @@ struct Side::Impl {
     return make_name(entry.name, probe, chunk, entry.written->place).has_value();
   }
 
+  /// Layer by layer, as loaders go: what the map lists before the first entry with layers, the layers, the rest.
+  void sort_by_layer(std::vector<StoredName>& names) const {
+    int const layer = model.axes().find("layer");
+    auto const layer_of = [&](StoredName const& name) -> Index {
+      auto const& axes = entries[name.entry].name_axes;
+      for (std::size_t i = 0; i < axes.size(); ++i)
+        if (axes[i].axis == layer && axes[i].of_tensor) return name.positions[i];
+      return -1;
+    };
+    std::uint32_t first_layered = static_cast<std::uint32_t>(entries.size());
+    for (StoredName const& name : names)
+      if (layer_of(name) >= 0) first_layered = std::min(first_layered, name.entry);
+    auto const place = [&](StoredName const& name) {
+      Index const of_layer = layer_of(name);
+      return of_layer >= 0 ? of_layer + 1 : name.entry < first_layered ? 0 : std::numeric_limits<Index>::max();
+    };
+    std::stable_sort(names.begin(), names.end(), [&](StoredName const& a, StoredName const& b) { return place(a) < place(b); });
+  }
+
   // ---- shares ------------------------------------------------------------------------------------------------------------------
 
   AxisRule const* rule_of(SideEntry const& entry, AxisId axis) const {
@@ -357,6 +377,7 @@ std::vector<StoredName> Side::names(PipelineChunk const* chunk) const {
       if (is_new) result.push_back(std::move(name));
     }
   }
+  impl_->sort_by_layer(result);
   return result;
 }
 

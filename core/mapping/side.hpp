@@ -59,7 +59,7 @@ class Side {
   ~Side();
   Side(Side&&) noexcept;
 
-  /// Every stored name of a place, in the map's order, layers outermost... A name made twice is an Error of kind usage.
+  /// Every stored name of a place, layer by layer, in the map's order inside a layer. A name made twice is an Error of kind usage.
   /// Depends on the chunk alone; and on which tensors the model has.
   std::vector<StoredName> names(PipelineChunk const* chunk) const;
   /// Layout of an entry in a place; the reference stays valid as long as the side.

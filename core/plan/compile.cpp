@@ -10,7 +10,7 @@
 namespace reshard {
 namespace {
 
-constexpr std::uint64_t staging_alignment = 4096;
+constexpr std::uint64_t staging_alignment = 64;
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + staging_alignment - 1) / staging_alignment * staging_alignment; }
 
@@ -278,7 +278,7 @@ std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim c
     spans.clear();
     append_spans(region, own, RegionEnd::target, sieve_gap_bytes, spans);
     if (!is_straight(region)) append_spans(region, own, RegionEnd::source, sieve_gap_bytes, spans);
-    for (FileSpan const& span : spans) bound += aligned(span.end - span.begin) + (is_straight(region) ? 0 : sieve_gap_bytes);
+    for (FileSpan const& span : spans) bound += aligned(span.end - span.begin);
   }
   return bound;
 }

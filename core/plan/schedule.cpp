@@ -38,19 +38,34 @@ CellRange cells_of_rank(Plan const& plan, int rank, int ranks) {
   return range;
 }
 
+std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_bytes) {
+  std::uint64_t staging = 0;
+  std::size_t at = cells.begin;
+  for (; at < cells.end; ++at) {
+    if (at != cells.begin && staging + plan.cells[at].staging_bytes > staging_bytes) break;
+    staging += plan.cells[at].staging_bytes;
+  }
+  return at;
+}
+
 std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells, std::uint64_t staging_bytes) {
-  return [&plan, cells, staging_bytes, at = cells.begin]() mutable -> std::optional<RoundWork> {
-    if (at == cells.end) return std::nullopt;
-    std::vector<Region> regions;
-    std::uint64_t staging = 0;
-    for (; at < cells.end; ++at) {
-      Cell const& cell = plan.cells[at];
-      if (staging != 0 && staging + cell.staging_bytes > staging_bytes) break;
-      staging += cell.staging_bytes;
-      auto const members = regions_of(plan, cell);
-      regions.insert(regions.end(), members.begin(), members.end());
+  return [&plan, cells, staging_bytes]() mutable -> std::optional<RoundWork> {
+    if (cells.begin == cells.end) return std::nullopt;
+    std::size_t end = round_end(plan, cells, staging_bytes);
+    for (;;) {
+      std::vector<Region> regions;
+      for (std::size_t i = cells.begin; i < end; ++i) {
+        auto const members = regions_of(plan, plan.cells[i]);
+        regions.insert(regions.end(), members.begin(), members.end());
+      }
+      RoundWork round = compile_round(regions, plan.dims);
+      // Gaps that are read along can make a round larger than its cells: then it takes fewer of them.
+      if (round.staging_bytes <= 2 * staging_bytes || end - cells.begin == 1) {
+        cells.begin = end;
+        return round;
+      }
+      end = cells.begin + (end - cells.begin) / 2;
     }
-    return compile_round(regions, plan.dims);
   };
 }
 

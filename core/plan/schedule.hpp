@@ -17,8 +17,10 @@ struct CellRange {
 };
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks);
 
-/// Rounds of one rank that reads and writes its cells itself, each at most `staging_bytes` (one cell may be that large, never larger).
-/// Call until it gives nothing.
+/// One past the last cell of the round that begins with the first cell of `cells`: as many as fit, at least one.
+std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_bytes);
+
+/// Rounds of one rank that reads and writes its cells itself, each about `staging_bytes` and never more than twice that. Call until it gives nothing.
 std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells, std::uint64_t staging_bytes);
 
 /// Rounds in which every source file is read by one rank and its bytes travel by message: for sources that not every rank sees, and on demand.

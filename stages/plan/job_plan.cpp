@@ -223,7 +223,7 @@ class JobPlanner {
     Index const experts = count("expert");
     if (source_.megatron) {
       extras.take(*source_.megatron, source_chunks_, experts);
-      extras.use_source_keys(request.spec == traits_.spec && request.form == traits_.form);
+      extras.use_source_keys(request.spec == traits_.spec && (experts == 0 || request.form == traits_.form));
     }
     MegatronTarget target{pipeline_chunks(request.pipeline), source_.megatron ? &*source_.megatron : nullptr, target_args(request), &extras};
     return plan_megatron_target(job_, {job_.model.get(), &side, dtypes(), &request}, target);

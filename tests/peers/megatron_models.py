@@ -107,7 +107,6 @@ def transformer_config(config, layout, form):
 
 def block_spec(config, core_config, form, vpp_stage):
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
-    from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
     from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 
@@ -115,12 +114,12 @@ def block_spec(config, core_config, form, vpp_stage):
         return get_gpt_decoder_block_spec(core_config, use_transformer_engine=False, normalization="RMSNorm", vp_stage=vpp_stage)
     if form.impl == "local":
         return get_gpt_layer_local_spec(qk_layernorm=config.qk_norm, normalization="RMSNorm")
-    from te_stand_ins import layer_spec
+    from te_stand_ins import layer_spec, norm_module
 
     first = get_transformer_layer_offset(core_config, vpp_stage)
     layers = range(first, first + get_num_layers_to_build(core_config, vpp_stage))
-    specs = [layer_spec(core_config, config.is_moe(layer), form.experts == "grouped") for layer in layers]
-    return TransformerBlockSubmodules(layer_specs=specs, layer_norm=WrappedTorchNorm)
+    specs = [layer_spec(core_config, config.is_moe(layer), form) for layer in layers]
+    return TransformerBlockSubmodules(layer_specs=specs, layer_norm=norm_module(form))
 
 
 def build_chunks(config, layout, form, parallel_state):

@@ -5,7 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
-BINARY = os.environ.get("RESHARD_BIN")
+BINARY = os.path.abspath(os.environ["RESHARD_BIN"]) if os.environ.get("RESHARD_BIN") else None
 TIMEOUT_SECONDS = float(os.environ.get("RESHARD_TEST_TIMEOUT", "120"))
 
 

@@ -62,6 +62,13 @@ class Attention(DemandsExtraState, DotProductAttention):
     pass
 
 
+class Norm(DemandsExtraState, torch.nn.RMSNorm):
+    """The norm of recent Transformer Engine versions, which also demands its extra state; older ones have none."""
+
+    def __init__(self, config, hidden_size, eps=1e-5, **_):
+        super().__init__(hidden_size, eps=eps)
+
+
 class GroupedLinear(DemandsExtraState, torch.nn.Module):
     """Linears of all local experts as `weight0`, `weight1`..; sharded over the expert tensor group."""
 
@@ -93,7 +100,11 @@ class GroupedRowLinear(GroupedLinear):
     cuts_rows = False
 
 
-def layer_spec(config, is_moe, grouped):
+def norm_module(form):
+    return Norm if form.norm_extra_state else WrappedTorchNorm
+
+
+def layer_spec(config, is_moe, form):
     """The Transformer Engine layer: norms fused into linears except before a mixture of experts."""
     spec = get_gpt_layer_local_spec(
         num_experts=config.num_moe_experts if is_moe else None, qk_layernorm=config.qk_layernorm, normalization="RMSNorm")
@@ -102,9 +113,11 @@ def layer_spec(config, is_moe, grouped):
     layer.input_layernorm = IdentityOp
     attention = layer.self_attention.submodules
     attention.linear_qkv, attention.linear_proj, attention.core_attention = NormColumnLinear, RowLinear, Attention
+    if config.qk_layernorm:
+        attention.q_layernorm = attention.k_layernorm = norm_module(form)
     if is_moe:
-        layer.pre_mlp_layernorm = WrappedTorchNorm
-        layer.mlp.submodules.experts = expert_spec(grouped)
+        layer.pre_mlp_layernorm = norm_module(form)
+        layer.mlp.submodules.experts = expert_spec(form.experts == "grouped")
     else:
         layer.pre_mlp_layernorm = IdentityOp
         layer.mlp.submodules.linear_fc1, layer.mlp.submodules.linear_fc2 = NormColumnLinear, RowLinear

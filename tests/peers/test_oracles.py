@@ -16,7 +16,7 @@ TOKENS = (torch.arange(24).reshape(2, 12) * 7) % 32  # below the smallest vocabu
 
 DENSE_LAYOUTS = [Layout(tp=2, pp=2), Layout(tp=4), Layout(pp=2, vpp=2), Layout(pp=3, first_stage_layers=4), Layout(pp=2, vpp=2, pipeline="Et|t*3|tt|ttL")]
 MOE_LAYOUTS = [Layout(ep=4), Layout(tp=2, ep=2, etp=2), Layout(tp=2, ep=4), Layout(tp=4, ep=2, etp=2), Layout(tp=2, pp=2, ep=2), Layout(pp=2, vpp=2, ep=2)]
-FORMS = {"dense": (LOCAL, TE_SEQUENTIAL), "moe": (LOCAL, TE_SEQUENTIAL, TE_GROUPED)}
+FORMS = {"dense": (LOCAL, TE_SEQUENTIAL), "moe": (LOCAL, TE_SEQUENTIAL, TE_GROUPED, cases.TE_NORMS)}
 
 
 def close(found, expected):

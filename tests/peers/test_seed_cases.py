@@ -9,7 +9,7 @@ import hf_models
 from numpy_megatron import write_tree
 from peer_types import TE_GROUPED, Layout, ModelConfig
 from tensor_patterns import assert_same_tensors, make_globals
-from tree_checks import check_tree, with_written_divisor
+from tree_checks import check_tree, with_written_divisor, with_written_norms
 
 MANY_EXPERTS = ModelConfig(
     family="qwen3_moe", layers=9, hidden=16, heads=2, groups=1, head_dim=8, vocab=64, vocab_divisor=16, experts=512, expert_ffn=4, qk_norm=True)
@@ -35,7 +35,7 @@ def test_512_experts_of_8_ep_by_9_pp_ranks_each_arrive_once(ranks, program, scra
     if ranks == 7:
         hf_models.load_hf(there)
         back = program.to_megatron(there, scratch / "back", MANY_RANKS, TE_GROUPED, ranks=ranks)
-        check_tree(back, with_written_divisor(MANY_EXPERTS, back), MANY_RANKS, TE_GROUPED, tensors)
+        check_tree(back, with_written_divisor(MANY_EXPERTS, back), MANY_RANKS, with_written_norms(TE_GROUPED, back), tensors)
 
 
 def assert_every_expert_once(state):

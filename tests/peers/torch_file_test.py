@@ -62,7 +62,7 @@ CONTAINER = {True: "zip", False: "legacy"}
 
 
 def run(*words):
-    return subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, timeout=300)
+    return subprocess.run([TOOL, *map(str, words)], capture_output=True, encoding="utf-8", errors="surrogatepass", timeout=300)
 
 
 def tool(*words):
@@ -152,21 +152,21 @@ def pickle_bytes(path):
 
 @pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
 @pytest.mark.parametrize("name", DTYPES)
-def test_every_dtype(tmp_path, name, new):
+def test_every_dtype(scratch, name, new):
     raw = torch.arange(48 * 16, dtype=torch.int64).to(torch.uint8)
     if name == "BOOL":
         raw = raw % 2
     tensor = raw.view(DTYPES[name])
     value = {"flat": tensor, "matrix": tensor.reshape(6, -1), "scalar": tensor[5].clone(), "empty": tensor[:0].clone()}
-    assert same(copied(tmp_path, value, new, weights_only=True), value)
-    listed = json.loads(tool("list", tmp_path / "copy.pt"))["tensors"]
+    assert same(copied(scratch, value, new, weights_only=True), value)
+    listed = json.loads(tool("list", scratch / "copy.pt"))["tensors"]
     assert {entry["dtype"] for entry in listed} == {name}
     assert [tuple(entry["shape"]) for entry in listed] == [tuple(t.shape) for t in value.values()]
     assert all(entry["strides"] == [] for entry in listed)
 
 
 @pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
-def test_views_come_out_contiguous(tmp_path, new):
+def test_views_come_out_contiguous(scratch, new):
     base = torch.arange(120, dtype=torch.float32)
     grid = base.reshape(10, 12)
     value = {
@@ -182,7 +182,7 @@ def test_views_come_out_contiguous(tmp_path, new):
         "odd offset": base[7:],
         "fp8 view": torch.arange(40, dtype=torch.uint8).view(torch.float8_e4m3fn).reshape(5, 8).t(),
     }
-    result = copied(tmp_path, value, new, weights_only=True)
+    result = copied(scratch, value, new, weights_only=True)
     assert same(result, value)
     assert all(tensor.is_contiguous() for tensor in result.values())
     storages = {tensor.untyped_storage().data_ptr() for tensor in result.values() if tensor.numel()}
@@ -190,7 +190,7 @@ def test_views_come_out_contiguous(tmp_path, new):
 
 
 @pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
-def test_parameters_and_attributes(tmp_path, new):
+def test_parameters_and_attributes(scratch, new):
     parameter = torch.nn.Parameter(torch.randn(3, 4))
     frozen = torch.nn.Parameter(torch.ones(2, dtype=torch.int32), requires_grad=False)
     marked = torch.nn.Parameter(torch.randn(2))
@@ -202,27 +202,25 @@ def test_parameters_and_attributes(tmp_path, new):
     tagged8.note = "attribute"
     leaf = torch.zeros(2, requires_grad=True)
     value = [parameter, frozen, marked, tagged, tagged8, leaf, parameter]
-    result = copied(tmp_path, value, new)
+    result = copied(scratch, value, new)
     assert same(result, value)
     assert result[0] is result[6]
 
 
-def test_state_dict_of_a_module(tmp_path):
+def test_state_dict_of_a_module(scratch):
     module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).bfloat16()
     value = module.state_dict()
-    result = copied(tmp_path, value, weights_only=True)
+    result = copied(scratch, value, weights_only=True)
     assert same(result, value)
     assert result._metadata == value._metadata
     optimizer = torch.optim.AdamW(module.parameters())
     module(torch.randn(5, 4).bfloat16()).sum().backward()
     optimizer.step()
-    assert same(copied(tmp_path, optimizer.state_dict(), weights_only=True), optimizer.state_dict())
+    assert same(copied(scratch, optimizer.state_dict(), weights_only=True), optimizer.state_dict())
 
 
 def strange_values():
     shared = [1, 2]
-    cyclic = [shared]
-    cyclic.append(cyclic)
     holder = unknown.Plain(name="holder")
     with_class = unknown.ListWithName([1, 2])
     with_class.name = "list"
@@ -256,7 +254,7 @@ def strange_values():
         "enums": [unknown.Colour.GREEN, unknown.Mode.READ | unknown.Mode.WRITE, unknown.Colour.RED],
         "unknown": [holder, holder, unknown.Slotted(1, [2]), unknown.WithKeywords(1, b=2), reduced, with_class, dict_with_class, inner, unknown.Frozen(1, "x")],
         "named tuple": unknown.Point(1, 2),
-        "torch": [torch.Size([2, 3]), torch.device("cuda", 1), torch.float8_e4m3fn, torch.strided, torch.contiguous_format],
+        "torch": [torch.Size([2, 3]), torch.device("cuda", 1), torch.float8_e4m3fn],
         "functions": [len, math.sqrt, os.path.join, functools.partial(int, base=2), operator.itemgetter(1), unknown.Plain, unknown.Outer.Inner],
         "library": [datetime.datetime(2024, 1, 2, 3, 4, 5), decimal.Decimal("1.25"), fractions.Fraction(1, 3), complex(1, -2), range(3, 9, 2), slice(1, 2), ...],
         "paths": [pathlib.PurePosixPath("a"), pathlib.Path(".")],
@@ -267,55 +265,55 @@ def strange_values():
     }
 
 
-def test_the_cyclic_list(tmp_path):
+def test_cycles(scratch):
     cyclic = [1]
     cyclic.append(cyclic)
-    result = copied(tmp_path, cyclic, weights_only=False)
+    result = copied(scratch, cyclic, weights_only=False)
     assert result[0] == 1 and result[1] is result
     holder = unknown.Plain()
     holder.me = (holder, [holder])
-    result = copied(tmp_path, holder, weights_only=False)
+    result = copied(scratch, holder, weights_only=False)
     assert result.me[0] is result and result.me[1][0] is result
     tuple_in_itself = ([],)
     tuple_in_itself[0].append(tuple_in_itself)
-    result = copied(tmp_path, tuple_in_itself, weights_only=False)
+    result = copied(scratch, tuple_in_itself, weights_only=False)
     assert result[0][0] is result
 
 
 @pytest.mark.parametrize("protocol", range(2, 6))
 @pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
 @pytest.mark.parametrize("name", strange_values())
-def test_values_that_are_no_tensors(tmp_path, name, new, protocol):
+def test_values_that_are_no_tensors(scratch, name, new, protocol):
     value = strange_values()[name]
-    assert same(copied(tmp_path, value, new, pickle_protocol=protocol), value)
+    assert same(copied(scratch, value, new, pickle_protocol=protocol), value)
 
 
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("pickler", [pickle.Pickler, pickle._Pickler], ids=["c", "python"])
-def test_plain_pickles_of_every_protocol(tmp_path, protocol, pickler):
+def test_plain_pickles_of_every_protocol(scratch, protocol, pickler):
     for name, value in strange_values().items():
-        if protocol < 2 and name in ("unknown", "functions"):
-            continue  # Python itself cannot write slots and nested classes that early
+        if protocol < 2 and name in ("unknown", "functions", "streams"):
+            continue  # Python itself cannot write slots, nested classes and streams that early
         stream = io.BytesIO()
         pickler(stream, protocol).dump(value)
-        (tmp_path / "in.pkl").write_bytes(stream.getvalue())
-        tool("pickle", tmp_path / "in.pkl", tmp_path / "out.pkl")
-        result = (tmp_path / "out.pkl").read_bytes()
+        (scratch / "in.pkl").write_bytes(stream.getvalue())
+        tool("pickle", scratch / "in.pkl", scratch / "out.pkl")
+        result = (scratch / "out.pkl").read_bytes()
         assert result[:2] == b"\x80\x02", name
         assert same(pickle.loads(result), value), (name, protocol)
 
 
-def test_sharing_is_kept(tmp_path):
+def test_sharing_is_kept(scratch):
     shared = {"x": [1]}
     text = "".join(["not ", "interned"])
     tensor = torch.ones(3)
-    result = copied(tmp_path, {"a": shared, "b": (shared, shared["x"]), "t": [tensor, tensor], "s": [text, text]})
+    result = copied(scratch, {"a": shared, "b": (shared, shared["x"]), "t": [tensor, tensor], "s": [text, text]})
     assert result["a"] is result["b"][0]
     assert result["a"]["x"] is result["b"][1]
     assert result["t"][0] is result["t"][1]
 
 
-def test_our_pickle_is_torchs_own_for_a_checkpoint(tmp_path):
+def test_our_pickle_is_torchs_own_for_a_checkpoint(scratch):
     """Byte for byte, when torch's file has compact storages and no two equal strings at different places."""
     value = {
         "args": argparse.Namespace(hidden_size=64, lr=0.1, params_dtype=torch.bfloat16, names=["q", "k"], nothing=None),
@@ -330,91 +328,89 @@ def test_our_pickle_is_torchs_own_for_a_checkpoint(tmp_path):
         "big": 1 << 100,
         "list": list(range(1500)),
     }
-    copied(tmp_path, value)
-    assert pickle_bytes(tmp_path / "copy.pt") == pickle_bytes(tmp_path / "original.pt")
+    copied(scratch, value)
+    assert pickle_bytes(scratch / "copy.pt") == pickle_bytes(scratch / "original.pt")
 
 
-def test_tensor_subclasses_and_bare_storages_are_refused(tmp_path):
+def test_tensor_subclasses_and_bare_storages_are_refused(scratch):
     class_of = type("Tagged", (torch.Tensor,), {"__module__": "unknown_classes"})
     unknown.Tagged = class_of
     values = [torch.zeros(3).as_subclass(class_of), torch.zeros(3).untyped_storage(), torch.complex(torch.ones(2), torch.ones(2)).conj()]
     for value in values:
-        torch.save([value], tmp_path / "in.pt")
-        tool("list", tmp_path / "in.pt")
-        assert "outside a plain tensor" in refused("copy", tmp_path / "in.pt", tmp_path / "out.pt")
+        torch.save([value], scratch / "in.pt")
+        tool("list", scratch / "in.pt")
+        assert "outside a plain tensor" in refused("copy", scratch / "in.pt", scratch / "out.pt")
 
 
-def test_quantised_and_sparse_tensors(tmp_path):
-    torch.save(torch.zeros(3, device="meta"), tmp_path / "meta.pt")
-    tool("copy", tmp_path / "meta.pt", tmp_path / "out.pt")
-    assert torch.load(tmp_path / "out.pt", weights_only=True).device.type == "meta"
+def test_quantised_and_sparse_tensors(scratch):
+    torch.save(torch.zeros(3, device="meta"), scratch / "meta.pt")
+    tool("copy", scratch / "meta.pt", scratch / "out.pt")
+    assert torch.load(scratch / "out.pt", weights_only=True).device.type == "meta"
     sparse = torch.eye(3).to_sparse()
-    torch.save(sparse, tmp_path / "sparse.pt")
-    tool("copy", tmp_path / "sparse.pt", tmp_path / "out.pt")
-    assert torch.equal(torch.load(tmp_path / "out.pt", weights_only=True).to_dense(), sparse.to_dense())
+    torch.save(sparse, scratch / "sparse.pt")
+    tool("copy", scratch / "sparse.pt", scratch / "out.pt")
+    assert torch.equal(torch.load(scratch / "out.pt", weights_only=True).to_dense(), sparse.to_dense())
 
 
-def test_a_state_setter_is_refused(tmp_path):
+def test_a_state_setter_is_refused(scratch):
     value = unknown.BySetter()
     value.x = 1
-    torch.save(value, tmp_path / "in.pt")
-    assert "thrown away" in refused("copy", tmp_path / "in.pt", tmp_path / "out.pt")
+    torch.save(value, scratch / "in.pt")
+    assert "thrown away" in refused("copy", scratch / "in.pt", scratch / "out.pt")
 
 
-def test_files_without_crcs_are_read(tmp_path):
+def test_files_without_crcs_are_read(scratch):
     torch.serialization.set_crc32_options(False)
     try:
-        assert same(copied(tmp_path, [torch.ones(5)]), [torch.ones(5)])
+        assert same(copied(scratch, [torch.ones(5)]), [torch.ones(5)])
     finally:
         torch.serialization.set_crc32_options(True)
 
 
-def test_torchscript_is_refused(tmp_path):
-    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "in.pt")
-    assert "TorchScript" in refused("list", tmp_path / "in.pt")
+def test_torchscript_is_refused(scratch):
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), scratch / "in.pt")
+    assert "TorchScript" in refused("list", scratch / "in.pt")
 
 
-def test_a_stream_and_other_alignments(tmp_path):
+def test_a_stream_and_other_alignments(scratch):
     stream = io.BytesIO()
     torch.save({"w": torch.arange(5)}, stream)
-    (tmp_path / "in.pt").write_bytes(stream.getvalue())
-    assert json.loads(tool("list", tmp_path / "in.pt"))["tensors"][0]["shape"] == [5]
-    tool("copy", tmp_path / "in.pt", tmp_path / "out.pt")
-    assert torch.equal(torch.load(tmp_path / "out.pt", weights_only=True)["w"], torch.arange(5))
+    (scratch / "in.pt").write_bytes(stream.getvalue())
+    assert json.loads(tool("list", scratch / "in.pt"))["tensors"][0]["shape"] == [5]
+    tool("copy", scratch / "in.pt", scratch / "out.pt")
+    assert torch.equal(torch.load(scratch / "out.pt", weights_only=True)["w"], torch.arange(5))
 
 
-def test_zip_files_packed_again_by_python(tmp_path):
-    torch.save({"w": torch.arange(5)}, tmp_path / "in.pt")
+def test_zip_files_packed_again_by_python(scratch):
+    torch.save({"w": torch.arange(5)}, scratch / "in.pt")
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        with zipfile.ZipFile(tmp_path / "in.pt") as source, zipfile.ZipFile(tmp_path / "packed.pt", "w", method) as target:
+        with zipfile.ZipFile(scratch / "in.pt") as source, zipfile.ZipFile(scratch / "packed.pt", "w", method) as target:
             for name in source.namelist():
                 target.writestr(name, source.read(name))
         if method == zipfile.ZIP_STORED:
-            tool("copy", tmp_path / "packed.pt", tmp_path / "out.pt")
-            assert torch.equal(torch.load(tmp_path / "out.pt", weights_only=True)["w"], torch.arange(5))
+            tool("copy", scratch / "packed.pt", scratch / "out.pt")
+            assert torch.equal(torch.load(scratch / "out.pt", weights_only=True)["w"], torch.arange(5))
         else:
-            assert "compressed (method 8)" in refused("list", tmp_path / "packed.pt")
+            assert "compressed (method 8)" in refused("list", scratch / "packed.pt")
 
 
 @pytest.mark.parametrize("mmap", [False, True])
-def test_mapped_loading(tmp_path, mmap):
+def test_mapped_loading(scratch, mmap):
     value = {str(i): torch.full((i,), i, dtype=torch.float32) for i in range(30)}
-    torch.save(value, tmp_path / "in.pt")
-    tool("copy", tmp_path / "in.pt", tmp_path / "out.pt")
-    assert same(torch.load(tmp_path / "out.pt", weights_only=True, mmap=mmap), value)
-    with torch.serialization.skip_data():
-        pass
+    torch.save(value, scratch / "in.pt")
+    tool("copy", scratch / "in.pt", scratch / "out.pt")
+    assert same(torch.load(scratch / "out.pt", weights_only=True, mmap=mmap), value)
     options = torch.utils.serialization.config.load
     before = options.calculate_storage_offsets
     options.calculate_storage_offsets = True
     try:
-        assert same(torch.load(tmp_path / "out.pt", weights_only=True, mmap=mmap), value)
+        assert same(torch.load(scratch / "out.pt", weights_only=True, mmap=mmap), value)
     finally:
         options.calculate_storage_offsets = before
 
 
-def test_files_above_four_gibibytes(tmp_path):
-    path = tmp_path / "sparse.pt"
+def test_files_above_four_gibibytes(scratch):
+    path = scratch / "sparse.pt"
     tool("sparse", path, 2)
     five_gibibytes = 5 << 30
     assert path.stat().st_size > 2 * five_gibibytes
@@ -429,6 +425,6 @@ def test_files_above_four_gibibytes(tmp_path):
     assert [entry["size_bytes"] for entry in listed] == [five_gibibytes] * 2
 
 
-def test_more_records_than_sixteen_bits_count(tmp_path):
+def test_more_records_than_sixteen_bits_count(scratch):
     value = [torch.full((1,), i, dtype=torch.int32) for i in range(66000)]
-    assert same(copied(tmp_path, value, weights_only=False), value)
+    assert same(copied(scratch, value, weights_only=False), value)

@@ -7,8 +7,8 @@ namespace {
 
 /// A value for the element with these coordinates: different for neighbours in every direction.
 std::uint32_t element_value(int tensor, std::vector<std::pair<AxisId, Index>> const& coordinates) {
-  std::uint64_t hash = 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(tensor + 1);
-  for (auto const& [axis, index] : coordinates) hash ^= (hash << 6U) + (hash >> 2U) + static_cast<std::uint64_t>(axis) * 1000003U + static_cast<std::uint64_t>(index) * 7919U;
+  auto hash = static_cast<std::uint64_t>(tensor + 1) * 11400714819323198485U;
+  for (auto const& [axis, index] : coordinates) hash ^= (hash << 6U) + (hash >> 2U) + std::uint64_t{axis} * 1000003U + static_cast<std::uint64_t>(index) * 7919U;
   return static_cast<std::uint32_t>(hash ^ (hash >> 29U));
 }
 
@@ -33,7 +33,6 @@ class Filler {
     auto const blob = static_cast<std::uint32_t>(world_.catalog.blobs.size());
     world_.catalog.blobs.push_back({static_cast<std::uint32_t>(world_.files.size() - 1), offset, dtype_, name.name});
     for (Piece& piece : side_.pieces(name, place)) {
-      written_.emplace_back();
       fill(piece, offset);
       TensorPieces& all = world_.catalog.tensors[static_cast<std::size_t>(piece.tensor)];
       all.pieces.push_back(std::move(piece));
@@ -77,7 +76,6 @@ class Filler {
   std::size_t element_;
   World world_;
   std::vector<std::pair<std::size_t, std::size_t>> touched_;
-  std::vector<int> written_;
 };
 
 }  // namespace
@@ -120,6 +118,8 @@ void copy_level(StridedCopy const& copy, std::size_t level, std::uint64_t from, 
     copy_level(copy, level + 1, from + i * static_cast<std::uint64_t>(dim.from_stride), to + i * static_cast<std::uint64_t>(dim.to_stride), staging);
 }
 }  // namespace
+
+void copy_strided_bytes(StridedCopy const& copy, std::vector<std::byte>& staging) { copy_level(copy, 0, copy.from, copy.to, staging.data()); }
 
 void carry_out(RoundWork const& round, std::vector<std::byte>& staging, Files const& source, Files& target) {
   staging.assign(round.staging_bytes, std::byte{0xdd});

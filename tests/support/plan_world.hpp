@@ -28,4 +28,7 @@ World make_global_world(Model const& model, Side const& side, DType dtype);
 /// Carries out one round: reads from `source`, writes to `target`. Messages are not looked at.
 void carry_out(RoundWork const& round, std::vector<std::byte>& staging, Files const& source, Files& target);
 
+/// One strided copy inside a staging block.
+void copy_strided_bytes(StridedCopy const& copy, std::vector<std::byte>& staging);
+
 }  // namespace reshard::test

@@ -86,7 +86,9 @@ struct PickledTensor {
   std::vector<std::int64_t> shape = {2, 2};
   std::vector<std::int64_t> strides = {2, 1};
   std::string function = "torch._utils\n_rebuild_tensor_v2";
-  std::string last_arguments = "\x89" "ccollections\nOrderedDict\n)R";
+  std::string last_arguments =
+      "\x89"
+      "ccollections\nOrderedDict\n)R";
 };
 
 inline std::string pickled_storage(PickledTensor const& tensor) {
@@ -128,8 +130,8 @@ struct RawEntry {
 
 struct RawZip {
   std::vector<RawEntry> entries;
-  std::string before{};     ///< in front of everything; offsets do not count it
-  std::string end64{};      ///< between directory and end record
+  std::string before{};  ///< in front of everything; offsets do not count it
+  std::string end64{};   ///< between directory and end record
   std::optional<std::uint16_t> count{};
   std::optional<std::uint16_t> count_here{};
   std::optional<std::uint32_t> directory_offset{};
@@ -169,8 +171,8 @@ inline std::string bytes_of(RawZip const& zip) {
     bytes += local_header(entry) + entry.payload + entry.descriptor + entry.gap;
   }
   auto const count = static_cast<std::uint16_t>(zip.entries.size());
-  std::string const end = "PK\5\6" + little_endian(zip.disk) + little_endian(zip.disk) + little_endian(zip.count_here.value_or(zip.count.value_or(count))) +
-                          little_endian(zip.count.value_or(count)) +
+  std::string const end = "PK\5\6" + little_endian(zip.disk) + little_endian(zip.disk) +
+                          little_endian(zip.count_here.value_or(zip.count.value_or(count))) + little_endian(zip.count.value_or(count)) +
                           little_endian(zip.directory_size.value_or(static_cast<std::uint32_t>(directory.size()))) +
                           little_endian(zip.directory_offset.value_or(static_cast<std::uint32_t>(bytes.size()))) +
                           little_endian(zip.comment_size.value_or(static_cast<std::uint16_t>(zip.comment.size()))) + zip.comment;

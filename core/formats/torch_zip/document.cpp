@@ -29,9 +29,7 @@ std::vector<NodeId>* entries_of(Document& document, NodeId id) {
   return const_cast<std::vector<NodeId>*>(entries_of(static_cast<Document const&>(document), id));
 }
 
-bool is_key(Document const& document, NodeId id, std::string_view key) {
-  return document.at(id).kind == Kind::string && document.at(id).text == key;
-}
+bool is_key(Document const& document, NodeId id, std::string_view key) { return document.at(id).kind == Kind::string && document.at(id).text == key; }
 
 /// The position of the key in key, value, key, value, …. The last one counts when a key stands twice, as it would for Python.
 std::optional<std::size_t> position_of(Document const& document, std::vector<NodeId> const& entries, std::string_view key) {
@@ -130,8 +128,8 @@ void Document::set(NodeId dict, std::string_view key, NodeId value) {
   if (entries == nullptr) {
     // An object without attributes has no state yet.
     if (at(dict).kind != Kind::reduce || at(dict).state != no_node)
-      fail(ErrorKind::source, "'{}' cannot be set on a value of class '{}': it keeps no attributes in a dict. Save it as a plain object or dict.", key,
-           class_of(dict).second);
+      fail(ErrorKind::source, "'{}' cannot be set on a value of class '{}': it keeps no attributes in a dict. Save it as a plain object or dict.",
+           key, class_of(dict).second);
     NodeId const state = add_dict();
     at(dict).state = state;
     entries = &at(state).items;
@@ -184,7 +182,8 @@ std::pair<std::string_view, std::string_view> Document::class_of(NodeId id) cons
     Node const& callable = at(node->callable);
     Node const* const arguments = node->arguments != no_node ? &at(node->arguments) : nullptr;
     // Protocols 0 and 1 make objects by copyreg._reconstructor(class, base, state).
-    bool const reconstructed = callable.kind == Kind::global && (callable.text == "copy_reg\n_reconstructor" || callable.text == "copyreg\n_reconstructor");
+    bool const reconstructed =
+        callable.kind == Kind::global && (callable.text == "copy_reg\n_reconstructor" || callable.text == "copyreg\n_reconstructor");
     node = reconstructed && arguments != nullptr && !arguments->items.empty() ? &at(arguments->items[0]) : &callable;
   }
   if (node->kind != Kind::global) return {};

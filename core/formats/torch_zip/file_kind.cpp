@@ -24,7 +24,9 @@ constexpr std::array beginnings = {
     Beginning{"GGUF"sv, "a GGUF file, which is not read. Use the checkpoint it was made from"sv},
     Beginning{"\x1f\x8b"sv, "a gzip file. Unpack it"sv},
     Beginning{"\x28\xb5\x2f\xfd"sv, "a zstd file. Unpack it"sv},
-    Beginning{"\xfd" "7zXZ"sv, "an xz file. Unpack it"sv},
+    Beginning{"\xfd"
+              "7zXZ"sv,
+              "an xz file. Unpack it"sv},
     Beginning{"BZh"sv, "a bzip2 file. Unpack it"sv},
     Beginning{"#!"sv, "a script. Name the checkpoint"sv},
     Beginning{"\x80\x02"sv, "a plain pickle, not written by torch.save. Save it with torch.save"sv},
@@ -48,7 +50,8 @@ std::string file_kind(std::span<std::byte const> beginning) {
   if (text.empty()) return "an empty file. Fetch it again from where it was made";
   for (Beginning const& known : beginnings)
     if (text.starts_with(known.bytes)) return std::string(known.kind);
-  if (text.size() > 262 && text.substr(257, 5) == "ustar") return "a tar archive (torch before 0.1.10, or a packed directory). Unpack it, or save it with a newer torch";
+  if (text.size() > 262 && text.substr(257, 5) == "ustar")
+    return "a tar archive (torch before 0.1.10, or a packed directory). Unpack it, or save it with a newer torch";
   if (looks_like_html(text)) return "a web page, probably a failed download. Fetch the file itself";
   if (text.size() > 9 && load_little_endian<std::uint64_t>(beginning) < (1U << 27) && text[8] == '{')
     return "a safetensors file. Name it as the safetensors source";

@@ -31,7 +31,8 @@ class LegacyReader {
     for (pickle::NodeId const id : keys.at(keys.root).items) {
       if (keys.at(id).kind != pickle::Kind::string) damaged("a storage key is a {}, expected a str.", pickle::kind_name(keys.at(id).kind));
       auto const found = known.find(keys.at(id).text);
-      if (found == known.end()) damaged("the storage {} is listed, but nothing refers to it, so its element size is unknown.", json_quoted(keys.at(id).text));
+      if (found == known.end())
+        damaged("the storage {} is listed, but nothing refers to it, so its element size is unknown.", json_quoted(keys.at(id).text));
       add_storage(result, *found->second);
     }
     if (at_ != size_bytes_) damaged("its last storage ends at {}, the file has {} bytes.", at_, size_bytes_);

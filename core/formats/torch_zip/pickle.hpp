@@ -18,8 +18,18 @@ using NodeId = std::uint32_t;
 inline constexpr NodeId no_node = 0xffffffffU;
 
 enum class Kind : std::uint8_t {
-  none, boolean, integer, big_integer, real, string, bytes,
-  tuple, list, dict, set, frozen_set,
+  none,
+  boolean,
+  integer,
+  big_integer,
+  real,
+  string,
+  bytes,
+  tuple,
+  list,
+  dict,
+  set,
+  frozen_set,
   global,   ///< a class or function by name; never called
   reduce,   ///< callable(*args), state, list items, dict items: an object that is described, not made
   storage,  ///< a persistent id: ('storage', type, key, location, count)
@@ -28,11 +38,11 @@ enum class Kind : std::uint8_t {
 
 /// A torch storage named by a persistent id.
 struct StorageRef {
-  std::string key{};       ///< record name below "data/"
+  std::string key{};        ///< record name below "data/"
   DType dtype = DType::u8;  ///< of the storage class; u8 for UntypedStorage
   std::uint64_t count = 0;  ///< elements of that class
-  std::string location{};  ///< "cpu", "cuda:0"
-  bool untyped = false;  ///< the class is UntypedStorage: count is bytes
+  std::string location{};   ///< "cpu", "cuda:0"
+  bool untyped = false;     ///< the class is UntypedStorage: count is bytes
 };
 
 /// A tensor: a strided view of a storage. offset and strides are in elements of `dtype`.
@@ -52,14 +62,14 @@ struct Node {
   bool boolean = false;
   std::int64_t integer = 0;
   double real = 0;
-  std::string text{};              ///< string (UTF-8), bytes, big_integer (little-endian two's complement); global: "module\nname"
-  std::vector<NodeId> items{};     ///< tuple, list, set, frozen_set; dict: key, value, key, value, …; reduce: list items
-  NodeId callable = no_node;     ///< reduce
-  NodeId arguments = no_node;    ///< reduce: a tuple
-  NodeId state = no_node;        ///< reduce: BUILD's argument; tensor: the attributes set on it
-  std::vector<NodeId> pairs{};     ///< reduce: dict items set on the object (OrderedDict): key, value, …
-  bool new_object = false;       ///< reduce: NEWOBJ (cls.__new__) rather than REDUCE
-  std::uint32_t index = 0;       ///< storage, tensor: place in Document::storages / Document::tensors
+  std::string text{};           ///< string (UTF-8), bytes, big_integer (little-endian two's complement); global: "module\nname"
+  std::vector<NodeId> items{};  ///< tuple, list, set, frozen_set; dict: key, value, key, value, …; reduce: list items
+  NodeId callable = no_node;    ///< reduce
+  NodeId arguments = no_node;   ///< reduce: a tuple
+  NodeId state = no_node;       ///< reduce: BUILD's argument; tensor: the attributes set on it
+  std::vector<NodeId> pairs{};  ///< reduce: dict items set on the object (OrderedDict): key, value, …
+  bool new_object = false;      ///< reduce: NEWOBJ (cls.__new__) rather than REDUCE
+  std::uint32_t index = 0;      ///< storage, tensor: place in Document::storages / Document::tensors
 };
 
 /// A whole pickle as inert data: a graph of nodes. Shared nodes are shared (identity is kept); nothing was called or imported.

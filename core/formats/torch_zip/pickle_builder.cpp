@@ -22,8 +22,8 @@ void Builder::charge(std::size_t bytes) {
 }
 
 std::string_view kind_name(Kind kind) {
-  constexpr std::array<std::string_view, 16> names = {"None",  "bool", "int",  "int",        "float",  "str",  "bytes",   "tuple",
-                                                      "list",  "dict", "set",  "frozenset",  "global", "object", "storage", "tensor"};
+  constexpr std::array<std::string_view, 16> names = {"None", "bool", "int", "int",       "float",  "str",    "bytes",   "tuple",
+                                                      "list", "dict", "set", "frozenset", "global", "object", "storage", "tensor"};
   static_assert(names.size() == static_cast<std::size_t>(Kind::tensor) + 1);
   return names[static_cast<std::size_t>(kind)];
 }

@@ -46,7 +46,8 @@ class TensorArguments {
     std::vector<Index> values;
     for (NodeId const item : node->items) {
       if (builder_.document.at(item).kind != Kind::integer)
-        builder_.refuse("the {} of {} holds a {}, expected an int. The file is damaged.", what, function_, kind_name(builder_.document.at(item).kind));
+        builder_.refuse("the {} of {} holds a {}, expected an int. The file is damaged.", what, function_,
+                        kind_name(builder_.document.at(item).kind));
       values.push_back(builder_.document.at(item).integer);
     }
     return values;

@@ -106,7 +106,8 @@ void Machine::push_bytearray(std::string_view bytes) {
 }
 
 void Machine::push_integer_bytes(std::uint64_t count) {
-  if (count > largest_integer_bytes) builder_.refuse("an integer of {} bytes, at most {} are read. The file is hostile.", count, largest_integer_bytes);
+  if (count > largest_integer_bytes)
+    builder_.refuse("an integer of {} bytes, at most {} are read. The file is hostile.", count, largest_integer_bytes);
   push_new(integer_from_little_endian(take(count)));
 }
 
@@ -115,7 +116,9 @@ void Machine::push_int_line(bool with_suffix) {
   if (!with_suffix && (digits == "00" || digits == "01")) return push_new({.kind = Kind::boolean, .boolean = digits == "01"});
   if (with_suffix && digits.ends_with('L')) digits.remove_suffix(1);
   auto node = integer_from_decimal(digits);
-  if (!node) builder_.refuse("{} is not a decimal integer of at most {} bytes. The file is damaged.", json_quoted(digits.substr(0, 40)), largest_integer_bytes);
+  if (!node)
+    builder_.refuse("{} is not a decimal integer of at most {} bytes. The file is damaged.", json_quoted(digits.substr(0, 40)),
+                    largest_integer_bytes);
   push_new(std::move(*node));
 }
 
@@ -167,7 +170,8 @@ void Machine::add_members(std::span<NodeId const> items) {
 void Machine::push_global(std::string_view module, std::string_view name) {
   if (module.empty() || name.empty() || module.size() + name.size() > longest_global_bytes || !is_utf8(module) || !is_utf8(name) ||
       module.find('\n') != std::string_view::npos || name.find('\n') != std::string_view::npos)
-    builder_.refuse("the class name {}.{} is no name. The file is damaged or hostile.", json_quoted(module.substr(0, 40)), json_quoted(name.substr(0, 40)));
+    builder_.refuse("the class name {}.{} is no name. The file is damaged or hostile.", json_quoted(module.substr(0, 40)),
+                    json_quoted(name.substr(0, 40)));
   push_new({.kind = Kind::global, .text = fmt::format("{}\n{}", module, name)});
 }
 

@@ -15,8 +15,7 @@ namespace reshard::pickle {
 /// The pickle machine: a stack, marks on it and a memo, over a Builder. It knows values only as nodes, so no opcode can run anything.
 class Machine {
  public:
-  Machine(std::span<std::byte const> bytes, std::string_view place, Limits const& limits)
-      : bytes_(bytes), builder_(place, limits), limits_(limits) {}
+  Machine(std::span<std::byte const> bytes, std::string_view place, Limits const& limits) : bytes_(bytes), builder_(place, limits), limits_(limits) {}
 
   /// Runs to STOP. Running out of bytes throws EndOfBytes.
   Document run();
@@ -83,7 +82,7 @@ class Machine {
   std::vector<NodeId> stack_;
   std::vector<std::size_t> marks_;  ///< heights of the stack; nothing below the last one can be popped
   std::unordered_map<std::uint64_t, NodeId> memo_;
-  NodeId fresh_call_ = no_node;  ///< what the previous opcode called, if it was a call
+  NodeId fresh_call_ = no_node;    ///< what the previous opcode called, if it was a call
   NodeId dropped_call_ = no_node;  ///< such a call, popped by the previous opcode
 };
 

@@ -157,7 +157,8 @@ bool Machine::run_call(Op op) {
 bool Machine::run_framing(Op op) {
   if (op == Op::proto) {
     std::uint64_t const protocol = number(1);
-    if (protocol > newest_protocol) builder_.refuse("pickle protocol {}, at most {} is known. Save the file with an older protocol.", protocol, newest_protocol);
+    if (protocol > newest_protocol)
+      builder_.refuse("pickle protocol {}, at most {} is known. Save the file with an older protocol.", protocol, newest_protocol);
     return true;
   }
   if (op != Op::frame) return false;
@@ -174,7 +175,8 @@ void Machine::refuse_opcode(Op op) const {
     case Op::obj: builder_.refuse("opcode 0x{:02x} makes objects in a way torch never does. The file is hostile or not from torch.", code);
     case Op::ext1:
     case Op::ext2:
-    case Op::ext4: builder_.refuse("opcode 0x{:02x} names a class by a number only the writer's machine knows. The file is hostile or not from torch.", code);
+    case Op::ext4:
+      builder_.refuse("opcode 0x{:02x} names a class by a number only the writer's machine knows. The file is hostile or not from torch.", code);
     case Op::persid: builder_.refuse("a persistent id as text. The file is hostile or not from torch.");
     case Op::next_buffer:
     case Op::readonly_buffer: builder_.refuse("opcode 0x{:02x} wants bytes from outside the file. Save it without out-of-band buffers.", code);
@@ -189,8 +191,8 @@ Document Machine::run() {
     NodeId const called_before = fresh_call_;
     NodeId const dropped_before = dropped_call_;
     if (op == Op::stop && dropped_before == no_node) return finish();
-    bool const known = run_memo(op) || run_scalar(op) || run_text(op) || run_tuple(op) || run_container(op) || run_stack(op) || run_call(op) ||
-                       run_framing(op);
+    bool const known =
+        run_memo(op) || run_scalar(op) || run_text(op) || run_tuple(op) || run_container(op) || run_stack(op) || run_call(op) || run_framing(op);
     if (!known && op != Op::stop) refuse_opcode(op);
     if (fresh_call_ == called_before) fresh_call_ = no_node;
     if (dropped_before != no_node) {

@@ -9,7 +9,8 @@
 namespace reshard::pickle {
 namespace {
 
-constexpr std::size_t batch_size = 1000;  ///< items a SETITEMS or APPENDS, as Python's pickler has it
+constexpr std::size_t batch_size = 1000;              ///< items a SETITEMS or APPENDS, as Python's pickler has it
+constexpr std::size_t longest_repeated_integer = 64;  ///< bytes
 /// How often a value may be begun before it is done once. More than once happens only in cycles that lead through a tuple or a call.
 constexpr std::uint8_t most_beginnings = 16;
 
@@ -93,10 +94,17 @@ class Writer {
       case Kind::string: return emit_.string(node.text);
       case Kind::global: return global(id);
       case Kind::storage: return storage(document_.storages[node.index]);
-      case Kind::big_integer: emit_.long_integer(node.text); return stored(id);  // shared ones may be a kilobyte each
+      case Kind::big_integer: return big_integer(id);
       case Kind::bytes: return bytes(id);
       default: return begin(id);
     }
+  }
+
+  /// Python stores no integers in the memo. A long one that is shared a million times must not be written as often.
+  void big_integer(NodeId id) {
+    std::string const& bytes = document_.at(id).text;
+    emit_.long_integer(bytes);
+    if (bytes.size() > longest_repeated_integer) stored(id);
   }
 
   void stored(NodeId id) { number_of_[id] = emit_.store(); }
@@ -124,7 +132,8 @@ class Writer {
   void begin(NodeId id) {
     Node const& node = document_.at(id);
     if (node.kind == Kind::tuple && node.items.empty()) return emit_.close_tuple(0);
-    if (++beginnings_[id] > most_beginnings) fail(ErrorKind::source, "a value contains itself through tuples or calls in a way no pickle can express.");
+    if (++beginnings_[id] > most_beginnings)
+      fail(ErrorKind::source, "a value contains itself through tuples or calls in a way no pickle can express.");
     switch (node.kind) {
       case Kind::list: return begin_container(id, Op::empty_list, Task::items);
       case Kind::dict: return begin_container(id, Op::empty_dict, Task::pairs);
@@ -293,7 +302,7 @@ class Writer {
   Document const& document_;
   Emitter emit_;
   std::vector<Pending> tasks_;
-  std::vector<std::uint32_t> number_of_;   ///< in the memo
+  std::vector<std::uint32_t> number_of_;  ///< in the memo
   std::vector<std::uint8_t> beginnings_;
 };
 

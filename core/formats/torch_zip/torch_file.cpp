@@ -59,8 +59,8 @@ class ZipTorchReader {
 
   std::string payload(zip::Entry const& entry, std::uint64_t limit) const {
     if (entry.size_bytes > limit)
-      fail(ErrorKind::source, "{}: record {} has {}, at most {} are read. The file is damaged or hostile.", file_.path().string(), json_quoted(entry.name),
-           human_bytes(entry.size_bytes), human_bytes(limit));
+      fail(ErrorKind::source, "{}: record {} has {}, at most {} are read. The file is damaged or hostile.", file_.path().string(),
+           json_quoted(entry.name), human_bytes(entry.size_bytes), human_bytes(limit));
     std::string bytes(entry.size_bytes, '\0');
     file_.read_at(entry.payload_offset_bytes, std::as_writable_bytes(std::span(bytes)));
     std::uint32_t const crc = crc32(std::as_bytes(std::span(bytes)));
@@ -77,8 +77,8 @@ class ZipTorchReader {
     std::string const text = payload(*entry, largest_small_record_bytes);
     std::string_view digits = text;
     while (digits.ends_with('\n')) digits.remove_suffix(1);
-    if (digits.empty() || digits.size() > 2 || digits.find_first_not_of("0123456789") != std::string_view::npos || std::stoi(std::string(digits)) > 10 ||
-        std::stoi(std::string(digits)) < 1)
+    if (digits.empty() || digits.size() > 2 || digits.find_first_not_of("0123456789") != std::string_view::npos ||
+        std::stoi(std::string(digits)) > 10 || std::stoi(std::string(digits)) < 1)
       unsuitable(fmt::format("its version is {}, expected 1 to 10. Save it with a known version of torch", json_quoted(text)));
   }
 
@@ -87,7 +87,8 @@ class ZipTorchReader {
     if (entry == nullptr) return;  // older than the record; those machines were little-endian
     std::string const order = payload(*entry, largest_small_record_bytes);
     if (order != "little")
-      unsuitable(fmt::format("its byte order is {}, expected \"little\". Load and save it with torch on a little-endian machine", json_quoted(order)));
+      unsuitable(
+          fmt::format("its byte order is {}, expected \"little\". Load and save it with torch on a little-endian machine", json_quoted(order)));
   }
 
   pickle::Document read_pickle(zip::Entry const& entry) const {
@@ -96,7 +97,8 @@ class ZipTorchReader {
     std::size_t consumed = 0;
     pickle::Document document = pickle::parse(std::as_bytes(std::span(bytes)), place, &consumed);
     if (consumed != bytes.size())
-      fail(ErrorKind::source, "{}: {} bytes follow the end of the pickle at {}. The file is damaged or hostile.", place, bytes.size() - consumed, consumed);
+      fail(ErrorKind::source, "{}: {} bytes follow the end of the pickle at {}. The file is damaged or hostile.", place, bytes.size() - consumed,
+           consumed);
     return document;
   }
 
@@ -139,7 +141,8 @@ class StorageCheck {
   void check(pickle::TensorRef const& tensor) const {
     std::string const& key = tensor.storage.key;
     StorageRecord const& record = record_of(key);
-    Index const volume = checked_volume(tensor.shape, ErrorKind::source, fmt::format("{}: tensor in storage {}", file_.path().string(), json_quoted(key)));
+    Index const volume =
+        checked_volume(tensor.shape, ErrorKind::source, fmt::format("{}: tensor in storage {}", file_.path().string(), json_quoted(key)));
     if (tensor.offset < 0) damaged(key, "a tensor begins at element {}, below zero.", tensor.offset);
     for (Index const stride : tensor.strides)
       if (stride < 0) damaged(key, "a tensor has the stride {}, below zero.", stride);

@@ -38,7 +38,7 @@ FileTensor file_tensor(TorchFile const& file, pickle::TensorRef const& tensor, s
 
 /// A record of a zip file to be written: where its payload goes.
 struct ZipRecord {
-  std::string name;                     ///< in the archive, folder included
+  std::string name;  ///< in the archive, folder included
   std::uint64_t header_offset_bytes = 0;
   std::uint64_t payload_offset_bytes = 0;
   std::uint64_t size_bytes = 0;
@@ -46,11 +46,11 @@ struct ZipRecord {
 
 /// The complete byte layout of a torch zip file, known before any payload: so any rank may write any range of any storage.
 struct TorchFilePlan {
-  std::string archive;                    ///< folder name in the archive: the file's stem, as torch.save(path) does
-  std::string pickle_bytes;               ///< data.pkl
-  std::vector<ZipRecord> storages;        ///< one per tensor of the document, in order of Document::tensors
-  std::vector<ZipRecord> small_records;   ///< data.pkl, version, byteorder, …: written by finish
-  std::uint64_t size_bytes = 0;           ///< of the whole file
+  std::string archive;                   ///< folder name in the archive: the file's stem, as torch.save(path) does
+  std::string pickle_bytes;              ///< data.pkl
+  std::vector<ZipRecord> storages;       ///< one per tensor of the document, in order of Document::tensors
+  std::vector<ZipRecord> small_records;  ///< data.pkl, version, byteorder, …: written by finish
+  std::uint64_t size_bytes = 0;          ///< of the whole file
 };
 
 /// Lays out a file for `document`, whose tensors were made by add_tensor (each its own contiguous storage). Payloads start at multiples of 64.

@@ -88,8 +88,12 @@ class DirectoryReader {
     std::string const name = json_quoted(record.entry.name);
     if ((record.flags & flag_encrypted) != 0)
       fail(ErrorKind::source, "{}: record {} is encrypted. Save the file without encryption.", file_.path().string(), name);
+    if (u16(bytes, 10) != 0 && record.entry.name.find("/code/") != std::string::npos)
+      fail(ErrorKind::source, "{}: is a TorchScript archive: it holds code ({}). Save the module's state_dict() with torch.save.",
+           file_.path().string(), name);
     if (u16(bytes, 10) != 0)
-      fail(ErrorKind::source, "{}: record {} is compressed (method {}), expected stored. Unpack it and pack it again with 'zip -0', or save it with torch.",
+      fail(ErrorKind::source,
+           "{}: record {} is compressed (method {}), expected stored. Unpack it and pack it again with 'zip -0', or save it with torch.",
            file_.path().string(), name, u16(bytes, 10));
     if (u16(bytes, 34) != 0) damaged("record {} is on part {} of the archive, expected one part.", name, u16(bytes, 34));
     Sizes const sizes = central_sizes(bytes, name_bytes, extra_bytes, name);
@@ -138,7 +142,8 @@ class DirectoryReader {
   }
 
   void expect_good_name(std::string_view name) const {
-    bool const good_text = !name.empty() && pickle::is_utf8(name) && name.find('\\') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+    bool const good_text =
+        !name.empty() && pickle::is_utf8(name) && name.find('\\') == std::string_view::npos && name.find('\0') == std::string_view::npos;
     bool good_parts = !name.starts_with('/');
     for (std::size_t begin = 0; begin <= name.size() && good_parts;) {
       std::size_t const end = std::min(name.find('/', begin), name.size());
@@ -160,8 +165,8 @@ class DirectoryReader {
     std::uint64_t const start = record.entry.header_offset_bytes;
     if (previous_ != nullptr && start >= previous_end) previous_end += descriptor_bytes(*previous_, start);
     if (start != previous_end)
-      damaged("record {} begins at {}, expected {}: it overlaps another or bytes between them belong to nothing.", json_quoted(record.entry.name), start,
-              previous_end);
+      damaged("record {} begins at {}, expected {}: it overlaps another or bytes between them belong to nothing.", json_quoted(record.entry.name),
+              start, previous_end);
     previous_ = &record;
   }
 
@@ -214,10 +219,12 @@ class DirectoryReader {
       *value = u64(*zip64, 0);
       zip64 = zip64->subspan(8);
     }
-    auto const agrees = [&](std::uint64_t local, std::uint64_t central) { return local == central || (follows && (local == 0 || local == in_zip64)); };
+    auto const agrees = [&](std::uint64_t local, std::uint64_t central) {
+      return local == central || (follows && (local == 0 || local == in_zip64));
+    };
     if (!agrees(stored, record.entry.size_bytes) || !agrees(plain, record.entry.size_bytes) || !agrees(crc, record.entry.crc32))
-      damaged("record {} has {} bytes with CRC 0x{:08x} in its own header, {} with 0x{:08x} in the directory.", name, plain, crc, record.entry.size_bytes,
-              record.entry.crc32);
+      damaged("record {} has {} bytes with CRC 0x{:08x} in its own header, {} with 0x{:08x} in the directory.", name, plain, crc,
+              record.entry.size_bytes, record.entry.crc32);
   }
 
   /// The size of the data descriptor between a payload and `next`; 0 when the record has none or what stands there is no descriptor of it.

@@ -66,7 +66,9 @@ bool read_zip64_end(File const& file, std::uint64_t end, DirectoryPlace& place, 
 
 /// The two end records must say the same wherever the short one does not refer to the long one.
 void expect_same(File const& file, DirectoryPlace const& end, DirectoryPlace const& end64) {
-  auto const differ = [](std::uint64_t narrow_value, std::uint64_t wide, std::uint64_t refers) { return narrow_value != refers && narrow_value != wide; };
+  auto const differ = [](std::uint64_t narrow_value, std::uint64_t wide, std::uint64_t refers) {
+    return narrow_value != refers && narrow_value != wide;
+  };
   if (differ(end.entries, end64.entries, count_in_zip64))
     damaged(file, "the end record counts {} entries, the ZIP64 one {}.", end.entries, end64.entries);
   if (differ(end.size_bytes, end64.size_bytes, in_zip64) || differ(end.offset_bytes, end64.offset_bytes, in_zip64))

@@ -160,7 +160,8 @@ void expect_no_loose_storages(pickle::Document const& document) {
   for (pickle::NodeId id = 0; id < used.size(); ++id)
     if (used[id] && document.at(id).kind == pickle::Kind::storage)
       fail(ErrorKind::source,
-           "a value holds a storage of {} bytes outside a plain tensor (a tensor subclass, a quantised or conjugated tensor, or a bare storage), which "
+           "a value holds a storage of {} bytes outside a plain tensor (a tensor subclass, a quantised or conjugated tensor, or a bare storage), "
+           "which "
            "cannot be rewritten. Save it as plain tensors.",
            document.storages[document.at(id).index].count);
 }
@@ -187,7 +188,8 @@ std::string_view small_content(TorchFilePlan const& plan, ZipRecord const& recor
 }
 
 void expect_archive_name(std::string_view archive) {
-  if (archive.empty() || archive == "." || archive == ".." || archive.size() > 4096 || archive.find_first_of(std::string_view("/\\\n\0", 4)) != archive.npos)
+  if (archive.empty() || archive == "." || archive == ".." || archive.size() > 4096 ||
+      archive.find_first_of(std::string_view("/\\\n\0", 4)) != archive.npos)
     fail(ErrorKind::usage, "'{}' cannot be the folder of a torch file: name it without slashes.", archive);
 }
 

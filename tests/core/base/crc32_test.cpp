@@ -72,8 +72,7 @@ TEST(Crc32Share, PiecesInAnyOrderMakeTheWhole) {
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::shuffle(order, random);
     std::uint32_t crc = crc32_of_zeros(whole.size());
-    for (std::size_t const i : order)
-      crc ^= crc32_share(std::span(whole).subspan(cuts[i], cuts[i + 1] - cuts[i]), whole.size() - cuts[i + 1]);
+    for (std::size_t const i : order) crc ^= crc32_share(std::span(whole).subspan(cuts[i], cuts[i + 1] - cuts[i]), whole.size() - cuts[i + 1]);
     ASSERT_EQ(crc, crc32(whole)) << "round " << round;
   }
 }

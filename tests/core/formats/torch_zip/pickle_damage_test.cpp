@@ -120,10 +120,13 @@ TEST(PickleDamage, RefusesBadTensors) {
   std::string const good = pickled_tensor({});
   std::string const parameter = "ctorch._utils\n_rebuild_parameter\n";
   expect_refused({
-      {"PersistentIdOfAString", "X\1\0\0\0" "0Q."s, "a persistent id is not"},
-      {"PersistentIdTooShort", "(" + pickled_string("storage") + "tQ.", "a persistent id is not"},
-      {"PersistentIdOfAnotherKind", "(" + pickled_string("module") + "ctorch\nFloatStorage\n" + pickled_string("0") + pickled_string("cpu") + "K\1tQ.",
+      {"PersistentIdOfAString",
+       "X\1\0\0\0"
+       "0Q."s,
        "a persistent id is not"},
+      {"PersistentIdTooShort", "(" + pickled_string("storage") + "tQ.", "a persistent id is not"},
+      {"PersistentIdOfAnotherKind",
+       "(" + pickled_string("module") + "ctorch\nFloatStorage\n" + pickled_string("0") + pickled_string("cpu") + "K\1tQ.", "a persistent id is not"},
       {"OldStorageView", "(" + pickled_string("storage") + "ctorch\nFloatStorage\n" + pickled_string("0") + pickled_string("cpu") + "K\1)tQ.",
        "a view of another"},
       {"UnknownStorageClass", pickle_of(pickled_tensor({.storage_class = "torch\nQInt8Storage"})), "the storage class 'torch.QInt8Storage'"},
@@ -139,7 +142,8 @@ TEST(PickleDamage, RefusesBadTensors) {
       {"UntypedWithoutDtype", pickle_of(pickled_tensor({.storage_class = "torch.storage\nUntypedStorage"})), "gives no element type"},
       {"BigOffset", pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(" + pickled_storage({}) + "\x8a\x09\0\0\0\0\0\0\0\0\1))\x89"s + hooks + "tR"),
        "expected a int"},
-      {"SizeHoldsAString", pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(" + pickled_storage({}) + "K\0"s + pickled_string("x") + "\x85)\x89"s + hooks + "tR"),
+      {"SizeHoldsAString",
+       pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(" + pickled_storage({}) + "K\0"s + pickled_string("x") + "\x85)\x89"s + hooks + "tR"),
        "holds a str"},
       {"ParameterOfAnInt", pickle_of(parameter + "K\1\x88" + hooks + "\x87R"), "expected a tensor"},
       {"EncodeOfTheEuroSign", pickle_of("c_codecs\nencode\n" + pickled_string("€") + pickled_string("latin1") + "\x86R"), "above 255"},
@@ -192,8 +196,17 @@ TEST(LegacyDamage, RefusesContradictions) {
       {"NoByteOrder", [](RawLegacy& file) { file.machine = pickle_of("}"); }, "little-endian"},
       {"KeysNoList", [](RawLegacy& file) { file.keys = pickle_of("}"); }, "expected a list"},
       {"KeyNoString", [](RawLegacy& file) { file.keys = pickle_of("]K\1a"); }, "expected a str"},
-      {"KeyMissing", [](RawLegacy& file) { file.keys = pickle_of("]"); file.storages.clear(); }, "no such storage"},
-      {"KeyTwice", [](RawLegacy& file) { file.keys = pickle_of("](" + pickled_string("0") + pickled_string("0") + "e"); file.storages += file.storages; },
+      {"KeyMissing",
+       [](RawLegacy& file) {
+         file.keys = pickle_of("]");
+         file.storages.clear();
+       },
+       "no such storage"},
+      {"KeyTwice",
+       [](RawLegacy& file) {
+         file.keys = pickle_of("](" + pickled_string("0") + pickled_string("0") + "e");
+         file.storages += file.storages;
+       },
        "listed twice"},
       {"KeyUnknown", [](RawLegacy& file) { file.keys = pickle_of("](" + pickled_string("1") + "e"); }, "nothing refers to it"},
       {"CountDiffers", [](RawLegacy& file) { file.storages[0] = 5; }, "has 5 elements, but"},
@@ -203,7 +216,8 @@ TEST(LegacyDamage, RefusesContradictions) {
       {"TwoClassesForOneKey",
        [](RawLegacy& file) { file.object = pickle_of(pickled_tensor({}) + pickled_tensor({.storage_class = "torch\nIntStorage"}) + "\x86"); },
        "is said to hold"},
-      {"TwoCountsForOneKey", [](RawLegacy& file) { file.object = pickle_of(pickled_tensor({}) + pickled_tensor({.count = 3}) + "\x86"); }, "is said to hold"},
+      {"TwoCountsForOneKey", [](RawLegacy& file) { file.object = pickle_of(pickled_tensor({}) + pickled_tensor({.count = 3}) + "\x86"); },
+       "is said to hold"},
   };
   MemoryFile const memory;
   for (auto const& damage : damages) {
@@ -243,11 +257,22 @@ TEST(PickleBombs, SharingTwoToTheFortyTimesCostsNothing) {
 
 TEST(PickleBombs, CopiesOutOfSharedValuesDoNotMultiply) {
   // A string of 1 MiB, turned into bytes 2000 times; a list of 10^5, turned into a set 2000 times: 2 GiB if each were a copy.
-  std::string const text = pickled_string(std::string(1 << 20, 'a')) + "q\0" "0"s + pickled_string("latin1") + "q\1" "0"s;
+  std::string const text = pickled_string(std::string(1 << 20, 'a')) +
+                           "q\0"
+                           "0"s +
+                           pickled_string("latin1") +
+                           "q\1"
+                           "0"s;
   EXPECT_FALSE(error_of_pickle(text + "](" + repeated("c_codecs\nencode\nh\0h\1\x86R"s, 2000) + "e."));
-  std::string const list = "](" + std::string(100000, 'N') + "eq\0" "0"s;
+  std::string const list = "](" + std::string(100000, 'N') +
+                           "eq\0"
+                           "0"s;
   EXPECT_FALSE(error_of_pickle(list + "](" + repeated("c__builtin__\nset\nh\0\x85R"s, 2000) + "e."));
-  std::string const keywords = "(" + std::string(1000, 'N') + "tq\0" "0cm\nC\nq\1" "0}NNsq\2" "0"s;
+  std::string const keywords = "(" + std::string(1000, 'N') +
+                               "tq\0"
+                               "0cm\nC\nq\1"
+                               "0}NNsq\2"
+                               "0"s;
   expect_refused({{"KeywordCalls", keywords + "](" + repeated("h\1h\0h\2\x92"s, 1000) + "e.", "objects share 1000 arguments"}});
 }
 

@@ -125,14 +125,20 @@ TEST(PickleParse, ReadsEveryContainerOpcode) {
   EXPECT_EQ(round_trip("NK\x01\x86."), "(None 1)");
   EXPECT_EQ(round_trip("K\x01K\x02K\x03\x87."), "(1 2 3)");
   EXPECT_EQ(round_trip("(K\x01K\x02K\x03K\x04t."), "(1 2 3 4)");
-  EXPECT_EQ(round_trip("](K\x01K\x02" "eNa."), "[1 2 None]");
+  EXPECT_EQ(round_trip("](K\x01K\x02"
+                       "eNa."),
+            "[1 2 None]");
   EXPECT_EQ(round_trip("(K\x01K\x02l."), "[1 2]");
   EXPECT_EQ(round_trip("}K\x01K\x02s."), "{1 2}");
-  EXPECT_EQ(round_trip("(K\x01K\x02" "d."), "{1 2}");
+  EXPECT_EQ(round_trip("(K\x01K\x02"
+                       "d."),
+            "{1 2}");
   EXPECT_EQ(round_trip("}(K\x01K\x02K\x03K\x04u."), "{1 2 3 4}");
   EXPECT_EQ(round_trip("\x8f(K\x01K\x02\x90."), "set(1 2)");
   EXPECT_EQ(round_trip("(K\x01\x91."), "frozen(1)");
-  EXPECT_EQ(round_trip("c__builtin__\nset\n](K\x01K\x02" "e\x85R."), "set(1 2)");
+  EXPECT_EQ(round_trip("c__builtin__\nset\n](K\x01K\x02"
+                       "e\x85R."),
+            "set(1 2)");
   EXPECT_EQ(round_trip("cbuiltins\nfrozenset\n]\x85R."), "frozen()");
   EXPECT_EQ(round_trip("c__builtin__\ndict\n)R(K\x01K\x02u."), "{1 2}");
   EXPECT_EQ(round_trip("c__builtin__\nbytes\n)R."), "b''");
@@ -154,7 +160,9 @@ TEST(PickleParse, KeepsCallsAsInertObjects) {
   EXPECT_EQ(round_trip("\x8c\x02os\x8c\x06system\x93N\x85R."), "os.system(None)");
   EXPECT_EQ(round_trip("cargparse\nNamespace\n)\x81}X\x01\0\0\0xK\x01sb."s), "argparse.Namespace!()<-{'x' 1}");
   EXPECT_EQ(round_trip("ccollections\nOrderedDict\n)R(K\x01K\x02K\x03K\x04u}K\x05K\x06sb."), "collections.OrderedDict(){1 2 3 4}<-{5 6}");
-  EXPECT_EQ(round_trip("cm\nC\n)\x81(K\x01K\x02" "e."), "m.C!()[1 2]");
+  EXPECT_EQ(round_trip("cm\nC\n)\x81(K\x01K\x02"
+                       "e."),
+            "m.C!()[1 2]");
   EXPECT_EQ(round_trip("cm\nf\n)R)R."), "m.f()()");
   EXPECT_EQ(round_trip("cm\nC\n)}\x92."), "m.C!()");
   EXPECT_EQ(round_trip("ctorch\nSize\nK\x01K\x02\x86\x85R."), "torch.Size((1 2))");
@@ -188,8 +196,9 @@ TEST(PickleParse, RecognisesTensors) {
 }
 
 TEST(PickleParse, AParameterIsOneTensorNotTwo) {
-  Document const document =
-      parse(pickle_of("ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) + "\x89" "ccollections\nOrderedDict\n)R\x87R"));
+  Document const document = parse(pickle_of("ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) +
+                                            "\x89"
+                                            "ccollections\nOrderedDict\n)R\x87R"));
   ASSERT_EQ(document.tensors.size(), 1U);
   EXPECT_TRUE(document.tensors[0].parameter);
   EXPECT_FALSE(document.tensors[0].requires_grad);
@@ -270,7 +279,8 @@ TEST(PickleDump, AMemoBombCostsNothing) {
 TEST(Document, FindsSetsAndErasesKeysOfDictsOrderedDictsAndObjects) {
   Document document;
   NodeId const dict = document.add_dict();
-  NodeId const ordered = document.add({.kind = Kind::reduce, .callable = document.add_global("collections", "OrderedDict"), .arguments = document.add_tuple()});
+  NodeId const ordered =
+      document.add({.kind = Kind::reduce, .callable = document.add_global("collections", "OrderedDict"), .arguments = document.add_tuple()});
   NodeId const object = document.add_object("argparse", "Namespace", document.add_dict());
   NodeId const bare = document.add_object("argparse", "Namespace", pickle::no_node);
   for (NodeId const node : {dict, ordered, object, bare}) {
@@ -325,7 +335,8 @@ TEST(Document, CopiesKeepSharingCyclesAndStorageKeys) {
 
 TEST(Document, AddsTensorsOverTheirOwnStorage) {
   Document document;
-  document.root = document.add_list({document.add_tensor(DType::bf16, {2, 0, 3}), document.add_tensor(DType::f8_e4m3, {}), document.add_tensor(DType::u16, {5})});
+  document.root =
+      document.add_list({document.add_tensor(DType::bf16, {2, 0, 3}), document.add_tensor(DType::f8_e4m3, {}), document.add_tensor(DType::u16, {5})});
   EXPECT_EQ(round_trip(dump(document)), "[BF16:0+0[2,0,3/3,3,1] F8_E4M3:1+0[/] U16:2+0[5/1]]");
   EXPECT_EQ(document.tensors[0].storage.count, 0U);
   EXPECT_EQ(document.tensors[1].storage.count, 1U);

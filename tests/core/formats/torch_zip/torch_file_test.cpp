@@ -101,7 +101,8 @@ TEST(TorchFile, TheOrderOfWritesDoesNotShow) {
 
 TEST(TorchFile, PlanningMakesViewsCompact) {
   // Two views of one storage: a transposed one and a slice.
-  RawZip zip = torch_zip(pickle_of(pickled_tensor({.shape = {2, 2}, .strides = {1, 2}}) + pickled_tensor({.offset = 1, .shape = {3}, .strides = {1}}) + "\x86"));
+  RawZip zip = torch_zip(
+      pickle_of(pickled_tensor({.shape = {2, 2}, .strides = {1, 2}}) + pickled_tensor({.offset = 1, .shape = {3}, .strides = {1}}) + "\x86"));
   MemoryFile const memory;
   TorchFile torch = read_torch_file(memory.holding(bytes_of(zip)));
   FileTensor const transposed = file_tensor(torch, torch.document.tensors[0], "t");
@@ -120,13 +121,15 @@ TEST(TorchFile, PlanningMakesViewsCompact) {
 
 TEST(TorchFile, DimensionsOfSizeOneDoNotMakeATensorStrided) {
   MemoryFile const memory;
-  TorchFile const torch = read_torch_file(memory.holding(bytes_of(torch_zip(pickle_of(pickled_tensor({.shape = {1, 2, 1}, .strides = {99, 1, 7}}))))));
+  TorchFile const torch =
+      read_torch_file(memory.holding(bytes_of(torch_zip(pickle_of(pickled_tensor({.shape = {1, 2, 1}, .strides = {99, 1, 7}}))))));
   EXPECT_TRUE(file_tensor(torch, torch.document.tensors[0], "t").strides.empty());
 }
 
 TEST(TorchFile, AnEmptyTensorMayNameAnyPlace) {
   MemoryFile const memory;
-  TorchFile const torch = read_torch_file(memory.holding(bytes_of(torch_zip(pickle_of(pickled_tensor({.offset = 100, .shape = {0, 5}, .strides = {5, 1}}))))));
+  TorchFile const torch =
+      read_torch_file(memory.holding(bytes_of(torch_zip(pickle_of(pickled_tensor({.offset = 100, .shape = {0, 5}, .strides = {5, 1}}))))));
   FileTensor const tensor = file_tensor(torch, torch.document.tensors[0], "t");
   EXPECT_EQ(tensor.size_bytes, 0U);
   EXPECT_EQ(tensor.offset_bytes, torch.storages.at("0").offset_bytes);
@@ -193,8 +196,8 @@ TEST(Zip64, RecordsAboveFourGibibytesAndOffsetsBehindThem) {
   constexpr Index four_gibibytes = Index{1} << 32;
   for (Index const size : {four_gibibytes - 2, four_gibibytes - 1, four_gibibytes, Index{3} << 40}) {
     Document document;
-    document.root = document.add_list({document.add_tensor(DType::u8, {7}), document.add_tensor(DType::u8, {size}), document.add_tensor(DType::u8, {size}),
-                                       document.add_tensor(DType::f64, {1})});
+    document.root = document.add_list({document.add_tensor(DType::u8, {7}), document.add_tensor(DType::u8, {size}),
+                                       document.add_tensor(DType::u8, {size}), document.add_tensor(DType::f64, {1})});
     expect_sparse_file_is_read(document, 8);
   }
 }

@@ -42,13 +42,28 @@ DirectoryNumbers directory_of(RawZip const& zip) {
 
 std::vector<ZipDamage> end_record_damages() {
   return {
-      {"TwoEndRecords", [](RawZip& zip) { zip.after = bytes_of(RawZip{.entries = {}, .directory_offset = 0}); zip.comment_size = 22; }, "2 end records"},
+      {"TwoEndRecords",
+       [](RawZip& zip) {
+         zip.after = bytes_of(RawZip{.entries = {}, .directory_offset = 0});
+         zip.comment_size = 22;
+       },
+       "2 end records"},
       {"ASecondArchiveBehind", [](RawZip& zip) { zip.after = bytes_of(torch_zip()); }, "the directory is said"},
       {"TrailingBytes", [](RawZip& zip) { zip.after = "x"; }, "no end record"},
       {"CommentShorterThanSaid", [](RawZip& zip) { zip.comment_size = 5; }, "no end record"},
-      {"CommentLongerThanSaid", [](RawZip& zip) { zip.comment = "abc"; zip.comment_size = 1; }, "no end record"},
+      {"CommentLongerThanSaid",
+       [](RawZip& zip) {
+         zip.comment = "abc";
+         zip.comment_size = 1;
+       },
+       "no end record"},
       {"BytesInFront", [](RawZip& zip) { zip.before = "PK"; }, "the directory is said"},
-      {"CountTooHigh", [](RawZip& zip) { zip.count = 5; zip.entries.back().comment = std::string(60, 'c'); }, "entry 4 of 5 has no header"},
+      {"CountTooHigh",
+       [](RawZip& zip) {
+         zip.count = 5;
+         zip.entries.back().comment = std::string(60, 'c');
+       },
+       "entry 4 of 5 has no header"},
       {"CountTooLow", [](RawZip& zip) { zip.count = 3; }, "bytes follow its 3 entries"},
       {"CountZero", [](RawZip& zip) { zip.count = 0; }, "bytes follow its 0 entries"},
       {"CountHuge", [](RawZip& zip) { zip.count = 65535; }, "holds at most"},
@@ -58,7 +73,12 @@ std::vector<ZipDamage> end_record_damages() {
       {"DirectoryOffsetTooLarge", [](RawZip& zip) { zip.directory_offset = 0xfffffff0U; }, "the directory is said"},
       {"DirectorySizeTooSmall", [](RawZip& zip) { zip.directory_size = 1; }, "the directory is said"},
       {"DirectorySizeHuge", [](RawZip& zip) { zip.directory_size = 0xfffffffeU; }, "the directory is said"},
-      {"EmptyArchive", [](RawZip& zip) { zip.entries.clear(); zip.before = ""; }, "empty"},
+      {"EmptyArchive",
+       [](RawZip& zip) {
+         zip.entries.clear();
+         zip.before = "";
+       },
+       "empty"},
   };
 }
 
@@ -107,8 +127,8 @@ std::vector<ZipDamage> entry_damages() {
       {"LocalCrcDiffers", [](RawZip& zip) { data(zip).local_crc = 1; }, "in its own header"},
       {"LocalSizeDiffers", [](RawZip& zip) { data(zip).local_size = 15; }, "in its own header"},
       {"SizeLargerThanTheRecord", [](RawZip& zip) { data(zip).size = data(zip).stored_size = 17; }, "in its own header"},
-      {"BothSizesLarger",
-       [](RawZip& zip) { data(zip).size = data(zip).stored_size = data(zip).local_size = 1000000; }, "but the directory begins at"},
+      {"BothSizesLarger", [](RawZip& zip) { data(zip).size = data(zip).stored_size = data(zip).local_size = 1000000; },
+       "but the directory begins at"},
       {"BothSizesSmaller", [](RawZip& zip) { data(zip).size = data(zip).stored_size = data(zip).local_size = 8; }, "begins at"},
       {"StoredSizeDiffers", [](RawZip& zip) { data(zip).stored_size = 15; }, "is stored in 15 bytes but has 16"},
       {"TwoRecordsOfOneName", [](RawZip& zip) { zip.entries.push_back(data(zip)); }, "two records are named"},
@@ -145,8 +165,7 @@ std::vector<ZipDamage> extra_and_name_damages() {
          data(zip).central_extra = extra_field(1, "1234");
        },
        "too short"},
-      {"TwoZip64Fields",
-       [](RawZip& zip) { data(zip).central_extra = extra_field(1, "12345678") + extra_field(1, "12345678"); }, "two ZIP64 fields"},
+      {"TwoZip64Fields", [](RawZip& zip) { data(zip).central_extra = extra_field(1, "12345678") + extra_field(1, "12345678"); }, "two ZIP64 fields"},
       {"Zip64SizeOfTwoToTheSixtyFour",
        [](RawZip& zip) {
          data(zip).size = data(zip).stored_size = data(zip).local_size = 0xffffffffU;
@@ -172,7 +191,11 @@ std::vector<ZipDamage> extra_and_name_damages() {
 std::vector<ZipDamage> content_damages() {
   return {
       {"NoPickle", [](RawZip& zip) { zip.entries.erase(zip.entries.begin()); }, "without a record"},
-      {"NoFolder", [](RawZip& zip) { for (RawEntry& entry : zip.entries) entry.name = entry.name.substr(2); }, "without a record"},
+      {"NoFolder",
+       [](RawZip& zip) {
+         for (RawEntry& entry : zip.entries) entry.name = entry.name.substr(2);
+       },
+       "without a record"},
       {"NoVersion", [](RawZip& zip) { zip.entries.pop_back(); }, "no record 'version'"},
       {"VersionIsNoNumber", [](RawZip& zip) { zip.entries[3].payload = "three"; }, "its version is"},
       {"VersionFromTheFuture", [](RawZip& zip) { zip.entries[3].payload = "11\n"; }, "its version is"},

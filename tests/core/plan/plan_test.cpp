@@ -1,0 +1,206 @@
+#include "core/plan/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "core/plan/schedule.hpp"
+#include "tests/support/plan_world.hpp"
+
+namespace reshard {
+namespace {
+
+using test::SampleMesh;
+using test::SampleModel;
+using test::World;
+
+/// A model with both of its sides' maps.
+struct Fixture {
+  MapFile core = test::map_file("mcore");
+  MapFile family;
+  Model model;
+  Fixture(SampleModel const& sample) : family(test::map_file(sample.family)), model(family, core, {sample.config, "config.json", 0}) {
+    apply_family(model, Side(model, family, {}));
+  }
+  Side local(SampleMesh const& at, char const* form = "grouped", char const* spec = "te") const {
+    return Side(model, core, {true, at.mesh, {{"form", form}, {"spec", spec}}, {}, {}, "[target] layout"});
+  }
+  Side global() const { return Side(model, family, {}); }
+};
+
+void expect_same_files(test::Files const& got, test::Files const& expected, Catalog const& catalog) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t f = 0; f < got.size(); ++f) {
+    if (got[f] == expected[f]) continue;
+    for (Blob const& blob : catalog.blobs)
+      if (blob.file == f) {
+        auto const first = static_cast<std::size_t>(std::mismatch(got[f].begin(), got[f].end(), expected[f].begin()).first - got[f].begin());
+        if (blob.offset_bytes <= first) ADD_FAILURE() << "file " << f << " byte " << first << ", at or after " << blob.name << " at " << blob.offset_bytes;
+      }
+    return;
+  }
+}
+
+/// Source to target by direct rounds of `ranks` ranks with little memory.
+void reshard_direct(Fixture const& fixture, World const& source, World const& target, int ranks, PlanLimits const& limits) {
+  Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, limits);
+  test::Files result = target.blank;
+  std::vector<std::byte> staging;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto next = direct_rounds(plan, cells_of_rank(plan, rank, ranks), limits.staging_bytes);
+    while (auto const round = next()) test::carry_out(*round, staging, source.files, result);
+  }
+  expect_same_files(result, target.files, target.catalog);
+}
+
+/// The messages of one round of every rank, handed over in memory.
+void exchange_round(std::vector<RoundWork> const& rounds, test::Files const& source, test::Files& result) {
+  std::vector<std::vector<std::byte>> staging(rounds.size());
+  for (std::size_t r = 0; r < rounds.size(); ++r) {
+    RoundWork packing = rounds[r];
+    packing.writes.clear();
+    for (Message const& send : rounds[r].sends) packing.copies.insert(packing.copies.end(), send.copies.begin(), send.copies.end());
+    test::carry_out(packing, staging[r], source, result);
+  }
+  for (std::size_t r = 0; r < rounds.size(); ++r) {
+    for (Message const& receive : rounds[r].receives) {
+      bool found = false;
+      for (Message const& send : rounds[static_cast<std::size_t>(receive.peer)].sends) {
+        if (send.peer != static_cast<int>(r)) continue;
+        ASSERT_EQ(send.bytes, receive.bytes);
+        std::memcpy(staging[r].data() + receive.at, staging[static_cast<std::size_t>(receive.peer)].data() + send.at, send.bytes);
+        found = true;
+      }
+      ASSERT_TRUE(found) << "rank " << r << " waits for rank " << receive.peer;
+      for (StridedCopy const& copy : receive.copies) test::copy_strided_bytes(copy, staging[r]);
+    }
+    for (Extent const& write : rounds[r].writes)
+      std::memcpy(result.at(write.file).data() + write.offset_bytes, staging[r].data() + write.at, write.bytes);
+  }
+}
+
+void reshard_by_exchange(Fixture const& fixture, World const& source, World const& target, int ranks, PlanLimits const& limits) {
+  Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, limits);
+  auto const readers = balanced_readers(plan, source.files.size(), ranks);
+  test::Files result = target.blank;
+  std::vector<ExchangeRounds> each;
+  for (int rank = 0; rank < ranks; ++rank) each.emplace_back(plan, readers, rank, ranks, 4 * limits.staging_bytes);
+  for (;;) {
+    std::vector<RoundWork> rounds;
+    for (auto& rank : each)
+      if (auto round = rank.next()) rounds.push_back(std::move(*round));
+    ASSERT_TRUE(rounds.empty() || rounds.size() == each.size()) << "ranks disagree on the number of rounds";
+    if (rounds.empty()) break;
+    exchange_round(rounds, source.files, result);
+  }
+  expect_same_files(result, target.files, target.catalog);
+}
+
+TEST(Plan, EveryLayoutBecomesEveryOther) {
+  for (SampleModel const& sample : test::sample_models()) {
+    Fixture const fixture(sample);
+    auto const meshes = test::sample_meshes(fixture.model.axes().find("expert") >= 0);
+    for (std::size_t i = 0; i < meshes.size(); ++i) {
+      SampleMesh const& from = meshes[i];
+      SampleMesh const& to = meshes[(i * 5 + 3) % meshes.size()];
+      SCOPED_TRACE(fmt::format("{} from {} to {}", sample.family, i, (i * 5 + 3) % meshes.size()));
+      World const source = test::make_world(fixture.model, fixture.local(from), from, DType::bf16);
+      World const target = test::make_world(fixture.model, fixture.local(to, "sequential", "local"), to, DType::bf16);
+      reshard_direct(fixture, source, target, static_cast<int>(1 + i % 3), {2048, 32768});
+      reshard_by_exchange(fixture, source, target, static_cast<int>(2 + i % 4), {2048, 32768});
+    }
+  }
+}
+
+TEST(Plan, WholeTensorsBecomeSharesAndBack) {
+  for (SampleModel const& sample : test::sample_models()) {
+    Fixture const fixture(sample);
+    World const whole = test::make_global_world(fixture.model, fixture.global(), DType::f32);
+    for (SampleMesh const& mesh : test::sample_meshes(fixture.model.axes().find("expert") >= 0)) {
+      World const parts = test::make_world(fixture.model, fixture.local(mesh), mesh, DType::f32);
+      reshard_direct(fixture, whole, parts, 2, {1000, 65536});
+      reshard_direct(fixture, parts, whole, 3, {1U << 20, 4U << 20});
+      reshard_by_exchange(fixture, parts, whole, 3, {1000, 65536});
+    }
+  }
+}
+
+TEST(Plan, ReadsEverySourceByteOnceHoweverManyTargetsTakeIt) {
+  Fixture const fixture(test::sample_models()[4]);
+  SampleMesh const from{{1, 1, 1, 1, 1}};
+  SampleMesh const to{{1, 1, 1, 8, 1}};
+  World const source = test::make_world(fixture.model, fixture.local(from), from, DType::bf16);
+  World const target = test::make_world(fixture.model, fixture.local(to), to, DType::bf16);
+  Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, {1U << 20, 8U << 20});
+  std::uint64_t read = 0;
+  std::uint64_t written = 0;
+  auto next = direct_rounds(plan, cells_of_rank(plan, 0, 1), 8U << 20);
+  while (auto const round = next()) {
+    for (Extent const& extent : round->reads) read += extent.bytes;
+    for (Extent const& extent : round->writes) written += extent.bytes;
+  }
+  EXPECT_LE(read, source.files[0].size());
+  EXPECT_EQ(written, plan.target_bytes);
+  EXPECT_GT(written, 2 * plan.source_bytes);
+}
+
+TEST(Plan, AMissingShareIsNamed) {
+  Fixture const fixture(test::sample_models()[4]);
+  SampleMesh const from{{2, 1, 1, 4, 1}};
+  World source = test::make_world(fixture.model, fixture.local(from), from, DType::bf16);
+  World const target = test::make_world(fixture.model, fixture.local({{1, 1, 1, 1, 1}}), {{1, 1, 1, 1, 1}}, DType::bf16);
+  auto const gate = static_cast<std::size_t>(fixture.model.find_tensor("experts.gate"));
+  auto& pieces = source.catalog.tensors[gate];
+  for (std::size_t i = pieces.pieces.size(); i-- > 0;)
+    if (source.catalog.blobs[pieces.blobs[i]].file == 1) {
+      pieces.pieces.erase(pieces.pieces.begin() + static_cast<std::ptrdiff_t>(i));
+      pieces.blobs.erase(pieces.blobs.begin() + static_cast<std::ptrdiff_t>(i));
+      pieces.copy.erase(pieces.copy.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  try {
+    make_plan(fixture.model, source.catalog, target.catalog, {});
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    EXPECT_NE(error.sentence().find("'experts.gate': nothing holds"), std::string::npos) << error.sentence();
+    EXPECT_NE(error.sentence().find("expert 2:4"), std::string::npos) << error.sentence();
+  }
+}
+
+TEST(Plan, ATensorInTwoDtypesIsRefused) {
+  Fixture const fixture(test::sample_models()[0]);
+  SampleMesh const at{{2, 1, 1, 1, 2}};
+  World source = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
+  source.catalog.blobs[source.catalog.tensors[0].blobs[0]].dtype = DType::f16;
+  EXPECT_THROW(make_plan(fixture.model, source.catalog, source.catalog, {}), Error);
+}
+
+TEST(Plan, TooLittleMemoryIsSaidBeforeAnythingMoves) {
+  Fixture const fixture(test::sample_models()[0]);
+  SampleMesh const at{{1, 1, 1, 1, 1}};
+  World const source = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
+  try {
+    make_plan(fixture.model, source.catalog, source.catalog, {1, 16});
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resources);
+  }
+}
+
+TEST(Schedule, PartsOfRanksCoverThePlanAndAreBalanced) {
+  Plan plan;
+  for (std::uint32_t i = 0; i < 100; ++i) plan.cells.push_back({i, 1, 10, 100 + i % 7, 100});
+  for (int ranks : {1, 2, 3, 4, 7, 100, 130}) {
+    std::size_t next = 0;
+    for (int r = 0; r < ranks; ++r) {
+      CellRange const range = cells_of_rank(plan, r, ranks);
+      EXPECT_EQ(range.begin, std::min(next, plan.cells.size())) << ranks << " ranks, rank " << r;
+      EXPECT_LE(range.end - range.begin, 100 / static_cast<std::size_t>(ranks) + 2);
+      next = range.end;
+    }
+    EXPECT_EQ(next, plan.cells.size());
+  }
+}
+
+}  // namespace
+}  // namespace reshard
