@@ -89,13 +89,16 @@ std::vector<std::string> ExtraStates::made_keys(std::vector<StoredName> const& n
     if (seen.insert(key).second) keys.push_back(std::move(key));
   };
   bool const te = spec_ == "te";
+  // Norms of Transformer Engine 2 hold a state, those of version 1 refuse one: a Transformer Engine source says which, else 2 is assumed.
+  bool const source_te = std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.second.kind != megatron::ExtraKind::none; });
+  bool const norms = te && (!source_te || std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.first.find("norm.") != std::string::npos; }));
   for (StoredName const& stored : names) {
     std::string_view const name = stored.name;
     std::size_t const dot = name.rfind('.');
     std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
     bool const linear = module.find("linear_") != std::string::npos || module.find("eh_proj") != std::string::npos;
     bool const norm = module.find("norm") != std::string::npos;
-    if (linear || module == "output_layer." || (te && norm)) add(module + std::string(ending));
+    if (linear || module == "output_layer." || (norms && norm)) add(module + std::string(ending));
     if (te && name.ends_with("self_attention.linear_qkv.weight"))
       add(std::string(name.substr(0, name.size() - std::string_view("linear_qkv.weight").size())) + "core_attention." + std::string(ending));
     if (name.ends_with("decoder.final_layernorm.weight") || name.ends_with("decoder.final_norm.weight")) add("output_layer." + std::string(ending));

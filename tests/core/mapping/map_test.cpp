@@ -125,7 +125,6 @@ struct BadMap {
 TEST(Maps, MistakesNameFileAndLine) {
   for (auto const& [text, fragment] : std::vector<BadMap>{
            {"[stroed]\na = 1", "Did you mean 'stored'"},
-           {"[stored]\n\"a\" = { was = \"x: hidden\" }", "m.toml:2"},
            {"[stored]\n\"a\" = { is = \"x: hidden\", wen = \"1\" }", "'wen'"},
            {"[axes]\nhidden = \"4 +\"", "m.toml:2"},
            {"[axes\n", "m.toml:1"},
