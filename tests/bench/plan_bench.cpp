@@ -15,7 +15,8 @@ Json args() {
   std::string freq = "[0, 0, 0";
   for (int layer = 3; layer < 61; ++layer) freq += ", 1";
   return parse_json(
-      R"({"num_layers": 61, "hidden_size": 7168, "num_attention_heads": 128, "group_query_attention": true, "num_query_groups": 128, "kv_channels": 128,
+      R"({"num_layers": 61, "hidden_size": 7168, "num_attention_heads": 128, "multi_latent_attention": true, "q_lora_rank": 1536,
+          "kv_lora_rank": 512, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128,
           "ffn_hidden_size": 18432, "num_experts": 256, "moe_ffn_hidden_size": 2048, "moe_shared_expert_intermediate_size": 2048,
           "vocab_size": 129280, "make_vocab_size_divisible_by": 1280, "swiglu": true, "untie_embeddings_and_output_weights": true,
           "normalization": "RMSNorm", "moe_layer_freq": )" + freq + "]}", "args");

@@ -1,0 +1,144 @@
+"""Runs jobs that must not succeed: their exit code, their sentence, and what they leave behind."""
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from reshard_job import BINARY, job_text
+
+USAGE, SOURCE, TARGET, IO, RESOURCES, INTERRUPTED = 2, 3, 4, 5, 6, 75
+TIMEOUT_SECONDS = 30
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    error: str  # what the program itself says after "error: "; the launcher's own words are cut off
+    seconds: float
+
+
+class Running:
+    """A job that was started and not yet waited for."""
+
+    def __init__(self, command, folder):
+        self.begin = time.monotonic()
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+
+    def wait(self):
+        try:
+            out, err = self.process.communicate(timeout=TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.process.communicate()
+            raise AssertionError(f"the job still ran after {TIMEOUT_SECONDS} s") from None
+        return Outcome(self.process.returncode, out, own_words(err), time.monotonic() - self.begin)
+
+    def ranks(self):
+        """The processes of the program itself; under a launcher they are its children."""
+        return [pid for pid in family(self.process.pid) if program_of(pid) == BINARY]
+
+    def kill(self):
+        for pid in reversed(family(self.process.pid)):
+            send(pid, signal.SIGKILL)
+
+
+def family(root):
+    """A process and all that descend from it, parents first."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                pass  # it ended while we looked
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def program_of(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def own_words(text):
+    """From "error: " up to the launcher's report, which begins with a line of dashes."""
+    _, found, said = text.partition("error: ")
+    return said.split("-" * 40)[0].strip() if found else f"(no error sentence) {text}"
+
+
+def command_of(arguments, ranks=1, prefix=()):
+    launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
+    return [*prefix, *launcher, BINARY, *map(str, arguments)]
+
+
+class BadJobs:
+    """Jobs below one folder: job.toml, the source and, in a folder of its own so that leftovers show, the target."""
+
+    def __init__(self, scratch):
+        self.scratch = Path(scratch)
+        self.parent = self.scratch / "results"
+        self.parent.mkdir()
+        self.target = self.parent / "target"
+        self.count = 0
+
+    def start(self, text, ranks=1, prefix=(), settings=()):
+        self.count += 1
+        job = self.scratch / f"job{self.count}.toml"
+        job.write_text(text)
+        sets = [word for setting in settings for word in ("--set", setting)]
+        return Running(command_of(["run", job, *sets], ranks, prefix), self.scratch)
+
+    def run(self, text, **options):
+        return self.start(text, **options).wait()
+
+    def text(self, source, target_format="megatron", source_options=None, target_options=None, model=None, memory="1 MiB", target=None):
+        if target_format == "megatron":
+            target_options = {"layout": "{ tp = 1 }"} | (target_options or {})
+        return job_text(source, target or self.target, target_format, source_options or {}, target_options or {}, model or {}, memory)
+
+    def refused(self, code, says, text, **options):
+        """Runs a job that must end with this code and a sentence with all these parts, leaving nothing beside or at the target."""
+        before = listing(self.parent)
+        outcome = self.run(text, **options)
+        expect(outcome, code, says)
+        assert listing(self.parent) == before, f"left behind: {sorted(set(listing(self.parent)) - set(before))}"
+        return outcome
+
+
+def listing(folder):
+    """Relative path -> bytes of every file below a folder; folders and links count too."""
+    folder = Path(folder)
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
+def expect(outcome, code, says):
+    assert outcome.code == code, f"exit {outcome.code}, not {code}: {outcome.error}"
+    missing = [part for part in says if part not in outcome.error]
+    assert not missing, f"{missing} not said: {outcome.error}"
+    assert len(outcome.error) < 4000, "a sentence nobody reads"
+    if os.environ.get("RESHARD_TEST_SHOW"):
+        print(f"{outcome.code} {outcome.seconds:.2f} s: {outcome.error}")
+
+
+def wait_until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not come"
+        time.sleep(0.001)
