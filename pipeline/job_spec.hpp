@@ -23,7 +23,7 @@ enum class DeviceChoice { automatic, host, cuda };
 /// The word that a job file uses for a format.
 std::string_view name(CheckpointFormat format);
 
-/// What a job is to do: the TOML job file with its defaults filled in. docs: `reshard run --print-defaults`.
+/// What a job is to do: the TOML job file with its defaults filled in. docs: `reshard --print-defaults`.
 ///
 /// Paths are as the user wrote them; relative ones count from the current directory, wherever the job file lies.
 struct JobSpec {

@@ -123,7 +123,7 @@ void Stream::record(Error error) {
 /// Throws when another thread has failed or a stop is wanted.
 void Stream::check_others() {
   if (failed_) throw GiveUp{};
-  if (stopped()) fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. The same command carries on.", rounds_.load());
+  if (stopped()) fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. Nothing was published: run the same command again.", rounds_.load());
 }
 
 void Stream::guarded(void (Stream::*loop)()) {
@@ -210,7 +210,7 @@ void Stream::wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool
   std::uint64_t seen = steps_;
   auto since = Clock::now();
   while (!changed_.wait_for(lock, look_interval, [&] { return failed_ || ready(); })) {
-    if (stopped()) fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. The same command carries on.", rounds_.load());
+    if (stopped()) fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. Nothing was published: run the same command again.", rounds_.load());
     if (std::uint64_t const now = steps_; now != seen) {
       seen = now;
       since = Clock::now();

@@ -19,7 +19,7 @@ enum class ErrorKind {
   self_check,   ///< 7: our own output did not verify; nothing was published
   stall,        ///< 8: a rank stalled or was lost
   internal,     ///< 70: a bug of this program
-  interrupted,  ///< 75: stopped by a signal; the same command carries on
+  interrupted,  ///< 75: stopped by a signal; nothing was published
 };
 
 /// The process exit code of a kind (the numbers above).

@@ -29,12 +29,6 @@ ErrorKind kind_of_errno(int error_number) {
   }
 }
 
-[[noreturn]] void fail_errno(std::filesystem::path const& path, std::string_view doing, int error_number) {
-  auto const kind = kind_of_errno(error_number);
-  char const* next = kind == ErrorKind::resources ? "Free space or raise the limit, then run again." : "Check the file system, then run again.";
-  fail(kind, "{}: {} failed: {}. {}", path.string(), doing, system_reason(error_number), next);
-}
-
 /// The parts of a vectored transfer that are still to come.
 class PartsLeft {
  public:
@@ -61,6 +55,12 @@ class PartsLeft {
 }  // namespace
 
 std::string system_reason(int error_number) { return std::strerror(error_number); }
+
+void fail_errno(std::filesystem::path const& path, std::string_view doing, int error_number) {
+  auto const kind = kind_of_errno(error_number);
+  char const* next = kind == ErrorKind::resources ? "Free space or raise the limit, then run again." : "Check the file system, then run again.";
+  fail(kind, "{}: {} failed: {}. {}", path.string(), doing, system_reason(error_number), next);
+}
 
 File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
 

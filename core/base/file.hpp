@@ -73,6 +73,8 @@ void sync_directory(std::filesystem::path const& path);
 
 /// "12.0 MiB", "3 B".
 std::string human_bytes(std::uint64_t bytes);
+/// An Error about what the system refused to do: kind resources for a full disk, quota or limit, else io.
+[[noreturn]] void fail_errno(std::filesystem::path const& path, std::string_view doing, int error_number);
 /// The system's text for an errno value.
 std::string system_reason(int error_number);
 

@@ -159,8 +159,10 @@ class Loader {
         rule.cut_rows = true;
       else if (key == "pad")
         rule.pad = expression(*member);
+      else if (key == "divides")
+        rule.divides = expression(*member);
       else
-        mistake(*member, fmt::format("'{}' is no key of a rule here. Known: axis, uneven = \"cut\", pad.", key));
+        mistake(*member, fmt::format("'{}' is no key of a rule here. Known: axis, uneven = \"cut\", divides, pad.", key));
     }
     return rule;
   }
@@ -243,12 +245,17 @@ class Loader {
     else if (key == "at") entry.at = texts(node, key);
     else if (key == "copy") entry.copy = expression(node);
     else if (key == "whole") entry.whole = texts(node, key);
-    else if (key == "optional") entry.optional = node.value_or(false);
+    else if (key == "optional") entry.optional = flag(node, key);
     else if (key == "view") entry.view = text(node, key);
     else if (key == "cast") entry.cast = text(node, key);
     else if (key == "apart") apart(entry, node);
     else
       mistake(node, fmt::format("'{}' is no key of an entry. Known: is, or, when, in, at, copy, whole, optional, view, cast, apart.", key));
+  }
+
+  bool flag(toml::node const& node, std::string_view what) const {
+    if (auto const* value = node.as_boolean()) return value->get();
+    mistake(node, fmt::format("{} must be true or false.", what));
   }
 
   void apart(MapEntry& entry, toml::node const& node) const {

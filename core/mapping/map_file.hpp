@@ -59,6 +59,7 @@ struct AxisRule {
   std::string axis;
   bool cut_rows = false;  ///< uneven = "cut": with more ranks than indices, the stored rows are cut instead
   Expression pad;         ///< the size is rounded up to a multiple of this first
+  Expression divides;     ///< with cut_rows: the mesh must divide this number all the same (attention heads)
   std::string place;
 };
 

@@ -8,16 +8,15 @@
 
 #include "core/base/text.hpp"
 #include "core/mapping/side_entry.hpp"
+#include "core/mapping/side_scope.hpp"
+#include "core/mapping/side_shares.hpp"
 
 namespace reshard {
 namespace {
 
 constexpr int deepest_macro = 8;
 
-struct Variable {
-  AxisId axis = 0;
-  Index value = 0;
-};
+using Variable = SideVariable;
 
 /// The position of a place number in a chunk's share, or -1.
 Index position_in(std::vector<Run> const& runs, Index number) {
@@ -29,24 +28,19 @@ Index position_in(std::vector<Run> const& runs, Index number) {
   return -1;
 }
 
-std::string divisors(Index n) {
-  std::vector<std::string> found;
-  for (Index d = 1; d <= std::min<Index>(n, 4096); ++d)
-    if (n % d == 0) found.push_back(fmt::format("{}", d));
-  return listed(found, 16);
-}
-
 }  // namespace
 
 struct Side::Impl {
   Model const& model;
   MapFile const& map;
   SideOptions options;
+  SideScope words;
+  SideShares shares;
   std::vector<CompiledMacro> macros;
   std::vector<SideEntry> entries;
   std::map<std::tuple<std::uint32_t, int, int, int>, std::unique_ptr<EntryLayout>> layouts;
 
-  Impl(Model const& m, MapFile const& f, SideOptions o) : model(m), map(f), options(std::move(o)) {
+  Impl(Model const& m, MapFile const& f, SideOptions o) : model(m), map(f), options(std::move(o)), words(m, f, options), shares(m, f, options, words) {
     macros = compile_macros(map);
     entries = compile_entries(map, model, macros, scope(nullptr));
     for (AxisRule const& rule : map.rules)
@@ -54,44 +48,7 @@ struct Side::Impl {
         fail(ErrorKind::usage, "{}: '{}' is no mesh axis. Known: tp, etp, ep, pp.", rule.place, rule.mesh);
   }
 
-  // ---- expressions -------------------------------------------------------------------------------------------------------------
-
-  Json key(std::string_view name, std::vector<Variable> const* variables) const {
-    if (variables != nullptr) {
-      std::string_view const axis = name.substr(0, name.find('.'));
-      for (Variable const& variable : *variables) {
-        if (model.axes()[variable.axis].name != axis) continue;
-        return axis.size() == name.size() ? Json(variable.value) : Json(model.in_set(name, variable.value));
-      }
-    }
-    if (name == "tp") return options.mesh.tp;
-    if (name == "pp") return options.mesh.pp;
-    if (name == "vpp") return options.mesh.vpp;
-    if (name == "ep") return options.mesh.ep;
-    if (name == "etp") return options.mesh.etp;
-    if (name == "local") return options.local;
-    if (auto const found = options.options.find(std::string(name)); found != options.options.end()) return found->second;
-    for (NamedExpression const& option : map.options)
-      if (option.name == name) return option.expression.evaluate({[](std::string_view) { return std::optional<Json>(); }, {}, false, false});
-    return model.value(name);
-  }
-
-  ExpressionScope scope(std::vector<Variable> const* variables) const {
-    ExpressionScope result;
-    result.key = [this, variables](std::string_view name) { return std::optional<Json>(key(name, variables)); };
-    result.call = [this](std::string_view name, std::span<Json const> arguments) -> std::optional<Json> {
-      if (arguments.size() != 1 || arguments[0].text() == nullptr) return std::nullopt;
-      if (name == "exists") {
-        int const tensor = model.find_tensor(*arguments[0].text());
-        return Json(tensor >= 0 && model.exists(tensor));
-      }
-      if (name == "has") return Json(options.has && options.has(*arguments[0].text()));
-      return std::nullopt;
-    };
-    return result;
-  }
-
-  // ---- names -------------------------------------------------------------------------------------------------------------------
+  ExpressionScope scope(std::vector<Variable> const* variables) const { return words.with(variables); }
 
   bool usable(SideEntry const& entry) const {
     for (int const tensor : entry.tensors)
@@ -207,7 +164,7 @@ struct Side::Impl {
       return;
     }
     AxisId const axis = entry.name_axes[level].axis;
-    Index const count = positions(entry, axis);
+    Index const count = shares.positions(entry, axis);
     bool const whole = count == model.axes()[axis].size;
     for (Index i = 0; i < count; ++i) {
       if (whole && !in_domain(entry, axis, i)) continue;
@@ -243,113 +200,6 @@ struct Side::Impl {
     };
     std::stable_sort(names.begin(), names.end(), [&](StoredName const& a, StoredName const& b) { return place(a) < place(b); });
   }
-
-  // ---- shares ------------------------------------------------------------------------------------------------------------------
-
-  AxisRule const* rule_of(SideEntry const& entry, AxisId axis) const {
-    if (!options.local) return nullptr;
-    std::string const& name = model.axes()[axis].name;
-    if (std::find(entry.written->whole.begin(), entry.written->whole.end(), name) != entry.written->whole.end()) return nullptr;
-    for (AxisRule const& rule : map.rules)
-      if (rule.axis == name && rule.mesh != "pp") return &rule;
-    return nullptr;
-  }
-
-  int mesh_size(std::string_view mesh) const { return mesh == "tp" ? options.mesh.tp : mesh == "ep" ? options.mesh.ep : options.mesh.etp; }
-  static int mesh_rank(std::string_view mesh, SidePlace const& place) {
-    return mesh == "tp" ? place.tp_rank : mesh == "ep" ? place.ep_rank : place.etp_rank;
-  }
-
-  Index padded(AxisRule const& rule, Index size) const {
-    if (auto const known = options.padded_sizes.find(rule.axis); known != options.padded_sizes.end()) return known->second;
-    if (rule.pad.empty()) return size;
-    Index const multiple = rule.pad.integer(scope(nullptr));
-    if (multiple <= 0) fail(ErrorKind::usage, "{}: axis '{}' is padded to a multiple of {}; it must be above zero.", rule.place, rule.axis, multiple);
-    return (size + multiple - 1) / multiple * multiple;
-  }
-
-  /// Whether the stored rows are cut instead of the axis: more ranks than indices.
-  bool cuts_rows(AxisRule const& rule, Index size) const {
-    int const ranks = mesh_size(rule.mesh);
-    return rule.cut_rows && size % ranks != 0 && ranks > size;
-  }
-
-  void check_divisible(AxisRule const& rule, Index size) const {
-    int const ranks = mesh_size(rule.mesh);
-    if (size % ranks == 0 || cuts_rows(rule, size)) return;
-    fail(ErrorKind::usage, "{} {} = {}: axis '{}' has {} indices, which {} does not divide. Choose a divisor of {}: {}.", options.place, rule.mesh, ranks,
-         rule.axis, size, ranks, size, divisors(size));
-  }
-
-  /// How many positions a share of the axis has: the same on every rank.
-  Index positions(SideEntry const& entry, AxisId axis) const {
-    Index const size = model.axes()[axis].size;
-    AxisRule const* rule = rule_of(entry, axis);
-    if (rule == nullptr) return size;
-    check_divisible(*rule, size);
-    return size / mesh_size(rule->mesh);
-  }
-
-  Share share(AxisRule const& rule, Index size, SidePlace const& place) const {
-    Index const whole = padded(rule, size);
-    check_divisible(rule, whole);
-    Index const part = whole / mesh_size(rule.mesh);
-    Index const begin = part * mesh_rank(rule.mesh, place);
-    Index const end = begin + part;
-    Share result;
-    if (begin < size) result.push_back({begin, std::min(end, size), false});
-    if (end > size) result.push_back({0, end - std::max(begin, size), true});
-    return result;
-  }
-
-  EntryLayout evaluate_entry(SideEntry const& entry, SidePlace const& place) const {
-    LayoutScope const context{&model.axes(), [this](std::string_view name) { return model.find_tensor(name); },
-                              [this](std::string_view name) -> std::optional<Index> {
-                                Json const value = key(name, nullptr);
-                                return value.integer() == nullptr ? std::nullopt : std::optional<Index>(*value.integer());
-                              }};
-    Shares shares;
-    AxisRule const* row_rule = nullptr;
-    for (AxisId const axis : entry.shape_axes) {
-      AxisRule const* rule = rule_of(entry, axis);
-      if (rule == nullptr) continue;
-      Index const size = model.axes()[axis].size;
-      if (cuts_rows(*rule, size))
-        row_rule = rule;
-      else
-        shares.set(axis, share(*rule, size, place));
-    }
-    EntryLayout result;
-    result.layout = row_rule == nullptr ? evaluate(entry.expr, context, shares) : evaluate_rows(entry, *row_rule, context, shares, place);
-    result.file_shape = entry.view ? evaluate(*entry.view, context, shares).shape : result.layout.shape;
-    return result;
-  }
-
-  /// The rows of this rank in the dimension where the rule's axis stands.
-  Layout evaluate_rows(SideEntry const& entry, AxisRule const& rule, LayoutScope const& context, Shares const& shares, SidePlace const& place) const {
-    std::vector<Index> begin;
-    std::vector<Index> end = evaluate(entry.expr, context, shares).shape;
-    begin.resize(end.size(), 0);
-    for (std::size_t d = 0; d < end.size(); ++d) {
-      if (!holds_axis(entry.expr.dims[d], rule.axis)) continue;
-      int const ranks = mesh_size(rule.mesh);
-      if (end[d] % ranks != 0)
-        fail(ErrorKind::usage, "{} {} = {}: '{}' has {} rows in dimension {}, which {} does not divide. Choose a divisor of {}.", options.place, rule.mesh,
-             ranks, entry.expr.text, end[d], d, ranks, end[d]);
-      Index const part = end[d] / ranks;
-      begin[d] = part * mesh_rank(rule.mesh, place);
-      end[d] = begin[d] + part;
-      break;
-    }
-    return evaluate_box(entry.expr, context, shares, begin, end);
-  }
-
-  bool depends_on(SideEntry const& entry, std::string_view mesh) const {
-    return std::any_of(entry.shape_axes.begin(), entry.shape_axes.end(), [&](AxisId axis) {
-      AxisRule const* rule = rule_of(entry, axis);
-      return rule != nullptr && rule->mesh == mesh;
-    });
-  }
 };
 
 Side::Side(Model const& model, MapFile const& map, SideOptions options) : impl_(std::make_unique<Impl>(model, map, std::move(options))) {}
@@ -384,11 +234,11 @@ std::vector<StoredName> Side::names(PipelineChunk const* chunk) const {
 EntryLayout const& Side::layout(std::uint32_t number, SidePlace const& place) const {
   SideEntry const& entry = impl_->entries[number];
   SidePlace reduced;
-  reduced.tp_rank = impl_->depends_on(entry, "tp") ? place.tp_rank : 0;
-  reduced.ep_rank = impl_->depends_on(entry, "ep") ? place.ep_rank : 0;
-  reduced.etp_rank = impl_->depends_on(entry, "etp") ? place.etp_rank : 0;
+  reduced.tp_rank = impl_->shares.depends_on(entry, "tp") ? place.tp_rank : 0;
+  reduced.ep_rank = impl_->shares.depends_on(entry, "ep") ? place.ep_rank : 0;
+  reduced.etp_rank = impl_->shares.depends_on(entry, "etp") ? place.etp_rank : 0;
   auto& slot = impl_->layouts[{number, reduced.tp_rank, reduced.ep_rank, reduced.etp_rank}];
-  if (!slot) slot = std::make_unique<EntryLayout>(impl_->evaluate_entry(entry, reduced));
+  if (!slot) slot = std::make_unique<EntryLayout>(impl_->shares.evaluate_entry(entry, reduced));
   return *slot;
 }
 
@@ -398,9 +248,9 @@ std::vector<Piece> Side::pieces(StoredName const& name, SidePlace const& place) 
   for (std::size_t i = 0; i < entry.name_axes.size(); ++i) {
     if (!entry.name_axes[i].of_tensor) continue;
     AxisId const axis = entry.name_axes[i].axis;
-    AxisRule const* rule = impl_->rule_of(entry, axis);
+    AxisRule const* rule = impl_->shares.rule_of(entry, axis);
     Index first = name.positions[i];
-    if (rule != nullptr) first += impl_->positions(entry, axis) * Impl::mesh_rank(rule->mesh, place);
+    if (rule != nullptr) first += impl_->shares.positions(entry, axis) * SideShares::mesh_rank(rule->mesh, place);
     for (Piece& piece : result) piece.digits.push_back({axis, impl_->model.axes()[axis].size, 1, first, 1, 0});
   }
   return result;
@@ -443,7 +293,7 @@ Index Side::padded_size(std::string_view axis) const {
   if (id < 0) return 0;
   Index const size = impl_->model.axes()[static_cast<AxisId>(id)].size;
   for (AxisRule const& rule : impl_->map.rules)
-    if (impl_->options.local && rule.axis == axis && rule.mesh != "pp") return impl_->padded(rule, size);
+    if (impl_->options.local && rule.axis == axis && rule.mesh != "pp") return impl_->shares.padded(rule, size);
   return size;
 }
 

@@ -33,6 +33,7 @@ class TensorPlanner {
 
   void run() {
     prove();
+    prove_target();
     check_dtypes();
     std::vector<AxisId> order;
     for (LogicalAxis const& axis : logical_.axes) order.push_back(axis.axis);
@@ -45,6 +46,17 @@ class TensorPlanner {
   }
 
  private:
+  /// Nothing may vanish: the target's stored tensors, replicas and copies aside, hold every element once, too.
+  void prove_target() const {
+    auto const fault = tile(distinct_pieces(*wanted_, target_).pieces, model_.domain(logical_), model_.axes());
+    if (!fault) return;
+    if (fault->holders == 0)
+      fail(ErrorKind::usage, "target: '{}' is in the source, but no stored tensor of the target holds {}. Choose a target form whose map has a place for it, "
+           "or add its stored name to `drop` in a copy of the source's map to leave it out.", logical_.name, fault->where);
+    fail(ErrorKind::usage, "target: {} stored tensors hold {} of '{}'. Limit one of the map's entries with `in` or `when`.", fault->holders, fault->where,
+         logical_.name);
+  }
+
   void prove() const {
     auto const domain = model_.domain(logical_);
     auto const fault = tile(distinct_.pieces, domain, model_.axes());

@@ -153,7 +153,9 @@ class JobPlanner {
     if (traits_.padded_vocab > 0) options.padded_sizes["vocab"] = traits_.padded_vocab;
     source_chunks_ = source_chunks(*source_.megatron, count("L"), count("M"));
     Side const side(model, maps_.core, std::move(options));
-    job_.source = megatron_catalog(model, side, *source_.megatron, source_chunks_, joined_names(maps_));
+    // What a family requires must be there, even where Megatron models in general may lack it.
+    std::vector<int> const may_lack = family_side_ ? family_side_->optional_tensors() : side.optional_tensors();
+    job_.source = megatron_catalog(model, side, *source_.megatron, source_chunks_, may_lack, joined_names(maps_));
   }
 
   bool source_has(std::string_view name) const {
@@ -221,6 +223,8 @@ class JobPlanner {
   std::vector<OpaqueCopy> plan_megatron(TargetRequest const& request, Side const& side) {
     ExtraStates extras(request.spec, request.form);
     Index const experts = count("expert");
+    if (experts == 0 && request.mesh.ep > 1)
+      fail(ErrorKind::usage, "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.", request.mesh.ep);
     if (source_.megatron) {
       extras.take(*source_.megatron, source_chunks_, experts);
       extras.use_source_keys(request.spec == traits_.spec && (experts == 0 || request.form == traits_.form));

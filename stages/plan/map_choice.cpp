@@ -34,7 +34,11 @@ std::vector<std::string> names_of(std::vector<fs::path> const& files) {
 MapFile find_named(std::string const& name, std::vector<fs::path> const& files) {
   for (fs::path const& file : files)
     if (file.stem() == name) return load_map_file(file);
-  if (name.find('/') != std::string::npos || name.ends_with(".toml")) return load_map_file(name);
+  if (name.find('/') != std::string::npos || name.ends_with(".toml")) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(name, ignored)) fail(ErrorKind::usage, "[model] map = \"{}\": there is no such file. Check the path.", name);
+    return load_map_file(name);
+  }
   std::vector<std::string> const known = names_of(files);
   std::string const near = nearest(name, known);
   fail(ErrorKind::usage, "[model] map = \"{}\": there is no such map.{} Known: {}. A path of your own file works too.", name,

@@ -12,6 +12,11 @@ using NameTable = std::unordered_map<std::string_view, std::size_t>;
 
 std::string shape_text(std::vector<Index> const& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
+std::string without_digits(std::string text) {
+  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  return text;
+}
+
 /// Collects blobs and pieces of one side; explains every stored tensor.
 class Collector {
  public:
@@ -51,6 +56,10 @@ class Collector {
   }
 
   [[noreturn]] void unexplained(std::uint32_t file, std::string const& tensor, std::vector<StoredName> const& names) const {
+    auto const alike = [&](StoredName const& name) { return without_digits(name.name) == without_digits(tensor); };
+    if (auto const last = std::find_if(names.rbegin(), names.rend(), alike); last != names.rend())
+      fail(ErrorKind::source, "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's.",
+           catalog_.files[file], tensor, model_.origin(), last->name);
     std::vector<std::string> known;
     for (StoredName const& name : names) known.push_back(name.name);
     std::string const near = nearest(tensor, known);
@@ -99,8 +108,8 @@ class Collector {
   Catalog catalog_;
 };
 
-/// Tensors that the model may lack and of which the source holds no stored tensor are no part of the model.
-void drop_absent(Model& model, Side const& side, std::vector<StoredName> const& names, std::unordered_map<std::string_view, std::size_t> const& stored,
+/// Marks the tensors of which the source holds a stored tensor.
+void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names, std::unordered_map<std::string_view, std::size_t> const& stored,
                  std::vector<bool>& found) {
   found.resize(model.tensors().size(), false);
   for (StoredName const& name : names) {
@@ -111,8 +120,9 @@ void drop_absent(Model& model, Side const& side, std::vector<StoredName> const& 
   }
 }
 
-void settle_optional(Model& model, Side const& side, std::vector<bool> const& found) {
-  for (int const tensor : side.optional_tensors())
+/// Tensors that the model may lack and of which the source holds no stored tensor are no part of the model.
+void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector<bool> const& found) {
+  for (int const tensor : may_lack)
     if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)]) model.set_exists(tensor, false);
 }
 
@@ -177,7 +187,7 @@ std::vector<PipelineChunk> source_chunks(MegatronCheckpoint const& checkpoint, I
 }
 
 Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint const& checkpoint, std::vector<PipelineChunk> const& chunks,
-                         std::string const& map_names) {
+                         std::vector<int> const& may_lack, std::string const& map_names) {
   auto const& sizes = checkpoint.classification.sizes;
   auto const vpp = static_cast<std::size_t>(sizes.vpp);
   auto const chunk_of = [&](std::size_t file, std::size_t v) -> PipelineChunk const& {
@@ -196,10 +206,10 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
     for (std::size_t v = 0; v < vpp; ++v) {
       NameTable stored;
       for (FileTensor const& tensor : checkpoint.headers[f].chunks[v].tensors) stored.emplace(tensor.name, 0);
-      drop_absent(model, side, names[static_cast<std::size_t>(&chunk_of(f, v) - chunks.data())], stored, found);
+      note_found(model, side, names[static_cast<std::size_t>(&chunk_of(f, v) - chunks.data())], stored, found);
     }
   }
-  settle_optional(model, side, found);
+  settle_optional(model, may_lack, found);
   names.clear();
   for (PipelineChunk const& chunk : chunks) names.push_back(side.names(&chunk));
   Collector collector(model, side, map_names);
@@ -229,14 +239,15 @@ Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoin
       places.push_back({static_cast<std::uint32_t>(f), &tensor});
     }
   std::vector<bool> found;
-  drop_absent(model, side, side.names(nullptr), stored, found);
-  settle_optional(model, side, found);
+  note_found(model, side, side.names(nullptr), stored, found);
+  settle_optional(model, side.optional_tensors(), found);
   std::vector<StoredName> const names = side.names(nullptr);
   Collector collector(model, side, map_names);
   for (auto const& file : checkpoint.folder.files) collector.add_file((checkpoint.folder.path / file).string());
   std::vector<bool> explained(places.size(), false);
   for (StoredName const& name : names) {
-    auto const at = stored.find(name.name);
+    auto at = stored.find(name.name);
+    for (std::size_t i = 0; at == stored.end() && i < name.aliases.size(); ++i) at = stored.find(name.aliases[i]);
     if (at == stored.end()) {
       if (name.copy) continue;
       fail(ErrorKind::source, "{}: lacks '{}', which {} expects. The download is incomplete, or config.json belongs to another model.",

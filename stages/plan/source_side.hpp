@@ -22,10 +22,10 @@ MegatronTraits megatron_traits(MegatronCheckpoint const& checkpoint);
 /// The chunks of a Megatron source, in model order, for a model of so many layers.
 std::vector<PipelineChunk> source_chunks(MegatronCheckpoint const& checkpoint, Index decoder_layers, Index mtp_layers);
 
-/// Marks optional tensors that the source lacks as not existing, then gives every piece of every stored tensor of the source.
+/// Marks those of `may_lack` that the source lacks as not existing, then gives every piece of every stored tensor of the source.
 /// Errors of kind source: a stored tensor that no entry explains, a required one that is missing, a shape that differs from the map's.
 Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint const& checkpoint, std::vector<PipelineChunk> const& chunks,
-                         std::string const& map_names);
+                         std::vector<int> const& may_lack, std::string const& map_names);
 Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoint const& checkpoint, std::string const& map_names);
 
 /// Pieces over row-major strides of `shape`, moved to the strides that a file's tensor has (a non-contiguous view).

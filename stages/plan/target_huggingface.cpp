@@ -7,13 +7,6 @@
 namespace reshard {
 namespace {
 
-DType dtype_of(TargetParts const& parts, StoredName const& name) {
-  int const tensor = parts.side->tensors(name.entry).front();
-  std::optional<DType> const dtype = parts.dtypes[static_cast<std::size_t>(tensor)];
-  RESHARD_EXPECT(dtype.has_value());
-  return *dtype;
-}
-
 void add_pieces(JobPlan& job, TargetParts const& parts, StoredName const& name, Blob blob) {
   auto const number = static_cast<std::uint32_t>(job.target.blobs.size());
   job.target.blobs.push_back(std::move(blob));
@@ -39,7 +32,7 @@ void add_sidecars(JobPlan& job, HuggingFaceTarget const& target) {
 void plan_huggingface_target(JobPlan& job, TargetParts const& parts, HuggingFaceTarget const& target) {
   std::vector<StoredName> const names = parts.side->names(nullptr);
   std::vector<TensorSpec> specs;
-  for (StoredName const& name : names) specs.push_back({name.name, dtype_of(parts, name), parts.side->layout(name.entry, {}).file_shape});
+  for (StoredName const& name : names) specs.push_back({name.name, stored_dtype(parts, name), parts.side->layout(name.entry, {}).file_shape});
   std::span<std::pair<std::string, std::string> const> reference_map;
   if (target.reference) reference_map = target.reference->weight_map;
   auto const shards = huggingface::plan_shards(specs, parts.request->shard_bytes, reference_map);

@@ -83,12 +83,9 @@ class MegatronPlanner {
   std::vector<megatron::ChunkEntry> chunk_entries(SidePlace const& place, std::vector<StoredName> const& names, std::vector<EntryOrigin>& origins) {
     std::vector<megatron::ChunkEntry> entries;
     for (StoredName const& name : names) {
-      int const tensor = parts_.side->tensors(name.entry).front();
-      std::optional<DType> const dtype = parts_.dtypes[static_cast<std::size_t>(tensor)];
-      RESHARD_EXPECT(dtype.has_value());
       megatron::ChunkEntry entry;
       entry.name = name.name;
-      entry.dtype = *dtype;
+      entry.dtype = stored_dtype(parts_, name);
       entry.shape = parts_.side->layout(name.entry, place).file_shape;
       entries.push_back(std::move(entry));
       origins.push_back({&name, {}});

@@ -17,6 +17,10 @@ struct TargetParts {
   TargetRequest const* request = nullptr;
 };
 
+/// The dtype under a stored name of the target: that of its logical tensors, which must agree and be in the source
+/// (Errors of kind source).
+DType stored_dtype(TargetParts const& parts, StoredName const& name);
+
 /// What makes the shards of a Megatron target beyond its tensors.
 struct MegatronTarget {
   std::vector<PipelineChunk> chunks;

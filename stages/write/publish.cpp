@@ -29,6 +29,12 @@ void sync_tree(fs::path const& root) {
   sync_directory(root);
 }
 
+/// A full disk is a matter of resources, anything else one of the target.
+[[noreturn]] void refuse_making(fs::path const& path, int error_number, std::string_view next) {
+  if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "create", error_number);
+  fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number), next);
+}
+
 bool is_there(fs::path const& path) {
   std::error_code ignored;
   return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
@@ -42,13 +48,13 @@ Publication::Publication(fs::path const& target, ExistingTarget existing)
     : target_(absolute_target(target)), staging_(hidden(target_, "part")), lock_(hidden(target_, "lock")), existing_(existing) {
   std::error_code error;
   fs::create_directories(target_.parent_path(), error);
-  if (error) fail(ErrorKind::target, "{}: cannot be made: {}. Check target.path.", target_.parent_path().string(), error.message());
+  if (error) refuse_making(target_.parent_path(), error.value(), "Check target.path.");
   check_target();
   take_lock();
   fs::remove_all(staging_, error);
   if (error) fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", staging_.string(), error.message());
   fs::create_directory(staging_, error);
-  if (error) fail(ErrorKind::target, "{}: cannot be made: {}. Check the permissions of its parent.", staging_.string(), error.message());
+  if (error) refuse_making(staging_, error.value(), "Check the permissions of its parent.");
 }
 
 Publication::~Publication() {
@@ -71,7 +77,7 @@ void Publication::check_target() const {
 void Publication::take_lock() {
   for (int attempt = 0; attempt < 16; ++attempt) {
     int const descriptor = ::open(lock_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (descriptor < 0) fail(ErrorKind::target, "{}: cannot be made: {}. Check the permissions of its folder.", lock_.string(), system_reason(errno));
+    if (descriptor < 0) refuse_making(lock_, errno, "Check the permissions of its folder.");
     if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
       int const reason = errno;
       ::close(descriptor);

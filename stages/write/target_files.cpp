@@ -42,7 +42,7 @@ std::vector<std::uint32_t> RecordChecksums::of_file(std::uint32_t file) const {
 void create_target_file(TargetLayout const& layout) {
   std::error_code error;
   std::filesystem::create_directories(layout.path.parent_path(), error);
-  if (error) fail(ErrorKind::io, "{}: cannot be made: {}. Check the file system.", layout.path.parent_path().string(), error.message());
+  if (error) fail_errno(layout.path.parent_path(), "create", error.value());
   File const file = File::create(layout.path);
   file.resize(layout.size_bytes);
   if (!layout.header.empty()) file.write_at(0, std::as_bytes(std::span(layout.header)));

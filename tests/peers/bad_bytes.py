@@ -18,11 +18,11 @@ def system_call(command):
 
 def memo_bomb(depth=60):
     """A list of two references to a list of two references to ...: a few hundred bytes, 2^60 leaves when followed."""
-    parts = [b"]q\x00"]
+    levels = [b"]q\x00"]
     for level in range(1, depth):
-        again = b"h" + bytes([level - 1])
-        parts.append(b"](" + again + again + b"eq" + bytes([level]))
-    return b"".join(parts)
+        below = b"h" + bytes([level - 1])
+        levels.append(b"](" + below + below + b"eq" + bytes([level]))
+    return b"0".join(levels)
 
 
 def namespace(attribute, value):
@@ -173,11 +173,11 @@ def twice(header):
 
 
 def no_json(header):
-    return b"{" + b" " * 20
+    return b"{no}"
 
 
 def nested(header):
-    return b'{"a":' + b"[" * 100_000
+    return b'{"a":' + b"[" * 100_000 + b"}"
 
 
 def length_beyond_the_file(path):

@@ -1,16 +1,23 @@
 """Runs jobs that must not succeed: their exit code, their sentence, and what they leave behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Callable
 
+import pytest
+
+import bad_sources
 from reshard_job import BINARY, job_text
 
 USAGE, SOURCE, TARGET, IO, RESOURCES, INTERRUPTED = 2, 3, 4, 5, 6, 75
 TIMEOUT_SECONDS = 30
+# Of Open MPI: no look for fast networks at the start, no second of grace at the end when a rank has exited with a code.
+ENVIRONMENT = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_odls_base_sigkill_timeout": "0"} | os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass
@@ -28,7 +35,7 @@ class Running:
         self.begin = time.monotonic()
         self.process = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+            env=ENVIRONMENT, start_new_session=True)
 
     def wait(self):
         try:
@@ -84,8 +91,9 @@ def own_words(text):
 
 
 def command_of(arguments, ranks=1, prefix=()):
-    launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
-    return [*prefix, *launcher, BINARY, *map(str, arguments)]
+    """`prefix` starts each rank, so the launcher stays outside its limits."""
+    launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 or prefix else []
+    return [*launcher, *prefix, BINARY, *map(str, arguments)]
 
 
 class BadJobs:
@@ -108,6 +116,12 @@ class BadJobs:
     def run(self, text, **options):
         return self.start(text, **options).wait()
 
+    signal = staticmethod(send)
+
+    def clear(self):
+        shutil.rmtree(self.parent)
+        self.parent.mkdir()
+
     def text(self, source, target_format="megatron", source_options=None, target_options=None, model=None, memory="1 MiB", target=None):
         if target_format == "megatron":
             target_options = {"layout": "{ tp = 1 }"} | (target_options or {})
@@ -117,6 +131,7 @@ class BadJobs:
         """Runs a job that must end with this code and a sentence with all these parts, leaving nothing beside or at the target."""
         before = listing(self.parent)
         outcome = self.run(text, **options)
+        outcome.error = outcome.error.replace(str(self.scratch), "")  # its random digits would be found where numbers are expected
         expect(outcome, code, says)
         assert listing(self.parent) == before, f"left behind: {sorted(set(listing(self.parent)) - set(before))}"
         return outcome
@@ -129,12 +144,12 @@ def listing(folder):
 
 
 def expect(outcome, code, says):
+    if os.environ.get("RESHARD_TEST_SHOW"):
+        print(f"{outcome.code} {outcome.seconds:.2f} s: {outcome.error}")
     assert outcome.code == code, f"exit {outcome.code}, not {code}: {outcome.error}"
     missing = [part for part in says if part not in outcome.error]
     assert not missing, f"{missing} not said: {outcome.error}"
     assert len(outcome.error) < 4000, "a sentence nobody reads"
-    if os.environ.get("RESHARD_TEST_SHOW"):
-        print(f"{outcome.code} {outcome.seconds:.2f} s: {outcome.error}")
 
 
 def wait_until(condition, seconds=10):
@@ -142,3 +157,28 @@ def wait_until(condition, seconds=10):
     while not condition():
         assert time.monotonic() < end, "what was waited for did not come"
         time.sleep(0.001)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job that is refused: from which source, damaged how, with which options of BadJobs.text, and what is said."""
+
+    name: str
+    kind: str  # a source of bad_sources
+    says: tuple
+    damage: Callable = None
+    code: int = SOURCE
+    options: dict = field(default_factory=dict)
+
+    def check(self, jobs, ranks):
+        source = bad_sources.original(self.kind)
+        if self.damage:
+            source = bad_sources.copy_of(self.kind, jobs.scratch / "source")
+            self.damage(source)
+        return jobs.refused(self.code, self.says, jobs.text(source, **self.options), ranks=ranks)
+
+
+def with_ranks(cases, step=4):
+    """Every case on one rank, some on three as well: no rank may be left waiting for the others."""
+    rows = [(case, 1) for case in cases] + [(case, 3) for case in cases[::step]]
+    return pytest.mark.parametrize("case, ranks", rows, ids=[f"{case.name}-{ranks}" for case, ranks in rows])

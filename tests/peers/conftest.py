@@ -33,3 +33,12 @@ def program(scratch):
     if not BINARY:
         pytest.skip("RESHARD_BIN is not set: there is no program to run")
     return Program(scratch)
+
+
+@pytest.fixture
+def bad_jobs(scratch):
+    from bad_job import BINARY, BadJobs
+
+    if not BINARY:
+        pytest.skip("RESHARD_BIN is not set: there is no program to run")
+    return BadJobs(scratch)

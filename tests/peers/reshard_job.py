@@ -17,7 +17,11 @@ def job_text(source, target, target_format, source_options, target_options, mode
 
 
 def settings(options):
-    return [f"{name} = {value if isinstance(value, (int, bool)) or name == 'layout' else quoted(value)}" for name, value in options.items()]
+    return [f"{name} = {value if name == 'layout' else shown(value)}" for name, value in options.items()]
+
+
+def shown(value):
+    return str(value).lower() if isinstance(value, (int, bool)) else quoted(value)
 
 
 def quoted(value):

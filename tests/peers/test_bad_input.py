@@ -1,29 +1,14 @@
 """Sources that are damaged, incomplete or contradict themselves, and jobs that cannot be: each is refused with a sentence that helps."""
 
-from dataclasses import dataclass, field
-from typing import Callable
-
-import pytest
 import torch
 
 import bad_sources as bad
-from bad_job import SOURCE, USAGE, BadJobs
+from bad_job import SOURCE, USAGE, Case, with_ranks
 from bad_sources import cut, damage_args, damage_model, shard, without_directories, without_file
-from reshard_job import BINARY
 
 QKV = "decoder.layers.0.self_attention.linear_qkv.weight"
 NORM = "decoder.final_layernorm.weight"
 FC1 = "decoder.layers.0.mlp.experts.linear_fc1.weight1"
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    kind: str  # a source of bad_sources
-    says: tuple
-    damage: Callable = None
-    code: int = SOURCE
-    options: dict = field(default_factory=dict)  # of BadJobs.text
 
 
 def to(layout, **options):
@@ -31,8 +16,10 @@ def to(layout, **options):
 
 
 TREE_CASES = [
-    *[Case(f"cut to {length}", "dense", ("mp_rank_01_001/model_optim_rng.pt", "bytes"), cut("mp_rank_01_001", length))
-      for length in (0, 1, 30, 0.1, 0.5, 0.9, -1)],
+    Case("cut to 0", "dense", ("mp_rank_01_001/model_optim_rng.pt", "empty file", "Fetch"), cut("mp_rank_01_001", 0)),
+    Case("cut to 1", "dense", ("mp_rank_01_001/model_optim_rng.pt", "unknown kind", "Fetch"), cut("mp_rank_01_001", 1)),
+    *[Case(f"cut to {length}", "dense", ("mp_rank_01_001/model_optim_rng.pt", "no end record", "bytes", "cut short", "compare its size"),
+           cut("mp_rank_01_001", length)) for length in (30, 0.1, 0.5, 0.9, -1)],
     Case("no tensor rank 1", "flat", ("mp_rank_01",), without_directories("mp_rank_01")),
     Case("no tensor rank 1 in stage 1", "dense", ("mp_rank_01_001",), without_directories("mp_rank_01_001")),
     Case("no stage 1", "dense", ("mp_rank_00_001",), without_directories("mp_rank_00_001", "mp_rank_01_001")),
@@ -41,18 +28,18 @@ TREE_CASES = [
     Case("no expert rank 1 in stage 1", "moe-pp", ("mp_rank_00_001_001",), without_directories("mp_rank_00_001_001")),
     Case("no experts of tp 0 ep 1", "moe", ("mp_rank_00_001",), without_directories("mp_rank_00_001")),
     Case("no model file", "dense", ("mp_rank_01_000", "model_optim_rng.pt", "restore"), without_file("mp_rank_01_000")),
-    Case("experts collide, args EP 1", "ep", ("expert",), damage_args(expert_model_parallel_size=1)),
-    Case("experts collide, 4 of 4 in both", "ep", ("expert", "4"), bad.all_experts_in_every_directory),
-    Case("expert numbers with a gap", "ep", ("mp_rank_00_001", "weight"), bad.renumbered),
-    Case("num_experts is 8", "ep", ("8",), damage_args(num_experts=8)),
-    Case("args TP 4", "flat", ("4", "2"), damage_args(tensor_model_parallel_size=4)),
-    Case("args TP 1", "flat", ("1", "mp_rank"), damage_args(tensor_model_parallel_size=1)),
-    Case("args PP 4", "dense", ("4", "2"), damage_args(pipeline_model_parallel_size=4)),
+    Case("experts collide, args EP 1", "ep", ("mp_rank_00_001", "pipeline rank by args", "expert rank by keys", "expert size 1", "Correct"), damage_args(expert_model_parallel_size=1)),
+    Case("experts collide, 4 of 4 in both", "ep", ("mp_rank_00_000", "linear_fc1.weight2", "beyond", "linear_fc1.weight1"), bad.all_experts_in_every_directory),
+    Case("expert numbers with a gap", "ep", ("mp_rank_00_001", "lacks", "linear_fc1.weight1"), bad.renumbered),
+    Case("num_experts is 8", "ep", ("mp_rank_00_000", "router.weight", "[4, 32]", "[8, 32]", "args"), damage_args(num_experts=8)),
+    Case("args TP 4", "flat", ("tensor 4 (from args)", "mp_rank_02", "mp_rank_03", "Restore"), damage_args(tensor_model_parallel_size=4)),
+    Case("args TP 1", "flat", ("tensor 1 (from args)", "mp_rank_01", "Remove"), damage_args(tensor_model_parallel_size=1)),
+    Case("args PP 4", "dense", ("pipeline 4 (args)", "mp_rank_00_003", "Restore"), damage_args(pipeline_model_parallel_size=4)),
     Case("args of shards differ", "flat", ("tensor_model_parallel_size", "2", "4"), damage_args(["mp_rank_01"], tensor_model_parallel_size=4)),
-    Case("num_layers 3", "flat", ("3", "layers"), damage_args(num_layers=3)),
-    Case("num_layers 6", "flat", ("6", "layers"), damage_args(num_layers=6)),
-    Case("hidden_size 64", "flat", ("mp_rank_00/model_optim_rng.pt", "weight", "32", "64"), damage_args(hidden_size=64)),
-    Case("heads 8", "flat", ("linear_qkv.weight",), damage_args(num_attention_heads=8)),
+    Case("num_layers 3", "flat", ("mp_rank_00", "layers.3.", "beyond", "layers.2.", "args"), damage_args(num_layers=3)),
+    Case("num_layers 6", "flat", ("mp_rank_00", "lacks", "layers.4.", "sizes"), damage_args(num_layers=6)),
+    Case("hidden_size 64", "flat", ("mp_rank_00/model_optim_rng.pt", "weight", "[48, 32]", "[48, 64]", "args"), damage_args(hidden_size=64)),
+    Case("heads 8", "flat", ("linear_qkv.weight", "[32, 32]", "[48, 32]"), damage_args(num_attention_heads=8)),
     Case("unknown tensor", "flat", ("decoder.layers.1.mystery.weight", "mp_rank_01"),
          damage_model(lambda model: model.update({"decoder.layers.1.mystery.weight": torch.ones(3)}), ["mp_rank_01"])),
     Case("tensor missing everywhere", "flat", ("linear_qkv", "layers.0"), damage_model(lambda model: model.pop(QKV))),
@@ -76,46 +63,29 @@ TREE_CASES = [
 ]
 
 LAYOUT_CASES = [
-    Case("tp 3", "dense", ("3",), code=USAGE, options=to("{ tp = 3 }")),
-    Case("tp 64", "dense", ("64",), code=USAGE, options=to("{ tp = 64 }")),
-    Case("ep 3 of 4 experts", "moe", ("3", "4"), code=USAGE, options=to("{ ep = 3 }")),
-    Case("ep without experts", "dense", ("ep", "expert"), code=USAGE, options=to("{ ep = 2 }")),
+    Case("tp 3", "dense", ("tp = 3", "64", "divisor"), code=USAGE, options=to("{ tp = 3 }")),
+    Case("tp 64", "dense", ("tp = 64", "32", "divisor"), code=USAGE, options=to("{ tp = 64 }")),
+    Case("ep 3 of 4 experts", "moe", ("ep = 3", "4", "1, 2, 4"), code=USAGE, options=to("{ ep = 3 }")),
+    Case("ep without experts", "dense", ("layout.ep = 2", "0 experts", "ep = 1"), code=USAGE, options=to("{ ep = 2 }")),
     Case("etp 3", "moe", ("etp = 3", "tp = 2", "divisor"), code=USAGE, options=to("{ tp = 2, etp = 3 }")),
     Case("etp 4 over tp 2", "moe", ("etp = 4", "tp = 2", "divisor"), code=USAGE, options=to("{ tp = 2, etp = 4 }")),
-    Case("pp 3 of 4 layers", "dense", ("3", "4", "layers"), code=USAGE, options=to("{ pp = 3 }")),
-    Case("pp 8 of 4 layers", "dense", ("8", "4", "layers"), code=USAGE, options=to("{ pp = 8 }")),
-    Case("vpp 3 of 4 layers", "dense", ("3", "4", "layers"), code=USAGE, options=to("{ pp = 2, vpp = 3 }")),
-    Case("vpp without pp", "dense", ("vpp",), code=USAGE, options=to("{ pp = 1, vpp = 3 }")),
-    Case("first stage of 5", "dense", ("5", "4"), code=USAGE, options=to("{ pp = 2, first_stage_layers = 5 }")),
-    Case("pipeline of 3 layers", "dense", ("3", "4", "layers"), code=USAGE, options=to('{ pp = 2, pipeline = "Ett|tL" }')),
+    Case("pp 3 of 4 layers", "dense", ("4 decoder layers", "3 chunks", "Choose"), code=USAGE, options=to("{ pp = 3 }")),
+    Case("pp 8 of 4 layers", "dense", ("4 decoder layers", "8 chunks", "Choose"), code=USAGE, options=to("{ pp = 8 }")),
+    Case("vpp 3 of 4 layers", "dense", ("4 decoder layers", "6 chunks", "Choose"), code=USAGE, options=to("{ pp = 2, vpp = 3 }")),
+    Case("vpp without pp", "dense", ("4 decoder layers", "3 chunks", "pp and vpp"), code=USAGE, options=to("{ pp = 1, vpp = 3 }")),
+    Case("first stage of 5", "dense", ("first stage", "5", "4 decoder layers", "pp = 2"), code=USAGE, options=to("{ pp = 2, first_stage_layers = 5 }")),
+    Case("pipeline of 3 layers", "dense", ("Ett|tL", "3 t", "4 decoder layers", "Change"), code=USAGE, options=to('{ pp = 2, pipeline = "Ett|tL" }')),
     Case("pipeline of 3 stages on pp 2", "dense", ("3 stages", "pp = 2"), code=USAGE, options=to('{ pp = 2, pipeline = "Et|tt|tL" }')),
-    Case("pipeline with an unknown letter", "dense", ("x",), code=USAGE, options=to('{ pp = 2, pipeline = "Ett|txL" }')),
+    Case("pipeline with an unknown letter", "dense", ("Ett|txL", "column 6"), code=USAGE, options=to('{ pp = 2, pipeline = "Ett|txL" }')),
     Case("unknown map", "dense", ("lama", "llama", "Known"), code=USAGE, options={"target_format": "huggingface", "model": {"map": "lama"}}),
-    Case("map file that is not there", "dense", ("./none.toml",), code=USAGE, options={"model": {"map": "./none.toml"}}),
+    Case("map file that is not there", "dense", ("./none.toml", "no such file", "Check"), code=USAGE, options={"model": {"map": "./none.toml"}}),
     Case("memory too small", "dense", ("memory", "1.0 KiB", "64.0 KiB"), code=USAGE, options={"memory": "1 KiB"}),
     Case("source format of another kind", "dense", ("safetensors",), options={"source_options": {"format": "huggingface"}}),
-    Case("reference that is not there", "dense", ("/none",), code=SOURCE,
+    Case("reference that is not there", "dense", ("/none", "target.reference"), code=USAGE,
          options={"target_format": "huggingface", "model": {"map": "llama"}, "target_options": {"reference": "/none"}}),
 ]
 
 
-def with_ranks(cases):
-    """Every case on one rank, every third on three as well: no rank may be left waiting for the others."""
-    rows = [(case, 1) for case in cases] + [(case, 3) for case in cases[::3]]
-    return pytest.mark.parametrize("case, ranks", rows, ids=[f"{case.name}-{ranks}" for case, ranks in rows])
-
-
-@pytest.fixture
-def jobs(scratch):
-    if not BINARY:
-        pytest.skip("RESHARD_BIN is not set: there is no program to run")
-    return BadJobs(scratch)
-
-
 @with_ranks(TREE_CASES + LAYOUT_CASES)
-def test_a_refused_job(case, ranks, jobs, scratch):
-    source = bad.original(case.kind)
-    if case.damage:
-        source = bad.copy_of(case.kind, scratch / "source")
-        case.damage(source)
-    jobs.refused(case.code, case.says, jobs.text(source, **case.options), ranks=ranks)
+def test_a_refused_job(case, ranks, bad_jobs):
+    case.check(bad_jobs, ranks)

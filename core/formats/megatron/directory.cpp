@@ -107,7 +107,7 @@ std::vector<std::string> step_names(std::vector<Entry> const& entries, std::opti
 [[noreturn]] void refuse_torch_dist(fs::path const& path, std::string_view sign) {
   fail(ErrorKind::source,
        "{}: holds {}, so this is a torch_dist checkpoint (Megatron's --ckpt-format torch_dist), not a legacy mp_rank_* one. "
-       "State the source format \"torch_dist\".",
+       "This version does not read it: save it once with --ckpt-format torch.",
        path.string(), sign);
 }
 

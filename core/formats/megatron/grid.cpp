@@ -56,8 +56,7 @@ class Grid {
     }
     if (!outside.empty())
       add_against_sizes(
-          fmt::format("{} lie outside the sizes tensor {}, pipeline {}, expert {}. State the sizes, or remove directories of another save.",
-                      listed(outside, 6), sizes_.tp, sizes_.pp, sizes_.ep));
+          fmt::format("{} lie outside the sizes {}. Remove directories of another save, or correct the sizes.", listed(outside, 6), sizes_text()));
     else if (!result_.extra.empty())
       result_.notes.push_back(fmt::format("{} belong to no rank of this grid and are not needed", listed(result_.extra, 6)));
   }
@@ -80,7 +79,8 @@ class Grid {
       }
     if (lost.empty()) return;
     add_against_sizes(
-        fmt::format("{} are in no file{}.{} Restore the missing directories, or state other sizes.", listed(lost, 6), absent(), cause(lost_ranks)));
+        fmt::format("{} are in no file{}, with the sizes {}.{} Restore the missing directories, or correct the sizes.", listed(lost, 6), absent(),
+                    sizes_text(), cause(lost_ranks)));
   }
 
   void check_experts() {
@@ -93,7 +93,8 @@ class Grid {
           if (!slices.contains(Key(etp, pp, ep))) lost.push_back(fmt::format("ep {} (etp {}) of pp {}", ep, etp, pp));
     if (lost.empty()) return;
     add_against_sizes(
-        fmt::format("experts of {} are in no file{}. Restore the missing directories, or state other sizes.", listed(lost, 6), absent()));
+        fmt::format("experts of {} are in no file{}, with the sizes {}. Restore the missing directories, or correct the sizes.", listed(lost, 6),
+                    absent(), sizes_text()));
   }
 
   /// Megatron up to 0.17 and from 0.18 writes fewer files than its loader asks for; as long as every slice is somewhere, all is well.
@@ -113,6 +114,10 @@ class Grid {
   }
   std::string name_of(Key const& key) const {
     return format_shard_name({.tp = std::get<0>(key), .pp = std::get<1>(key), .ep = std::get<2>(key)}, sizes_, style_);
+  }
+  std::string sizes_text() const {
+    auto const& from = result_.sources;
+    return fmt::format("tensor {} (from {}), pipeline {} ({}), expert {} ({})", sizes_.tp, text(from.tp), sizes_.pp, text(from.pp), sizes_.ep, text(from.ep));
   }
   std::string absent() const { return result_.missing.empty() ? std::string() : fmt::format(" (not there: {})", listed(result_.missing, 6)); }
 

@@ -32,7 +32,7 @@ std::uint64_t find_end_record(File const& file, std::uint64_t size) {
     found = size - tail_bytes + at;
     ++count;
   }
-  if (count == 0) damaged(file, "no end record stands there.");
+  if (count == 0) damaged(file, "no end record stands in the last {} of the {} bytes.", tail_bytes, size);
   if (count > 1) damaged(file, "{} end records stand there, expected one.", count);
   return found;
 }

@@ -167,6 +167,21 @@ TEST(Plan, AMissingShareIsNamed) {
   }
 }
 
+TEST(Plan, ATensorWithoutAPlaceInTheTargetIsRefused) {
+  Fixture const fixture(test::sample_models()[4]);
+  SampleMesh const at{{1, 1, 1, 1, 1}};
+  World const source = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
+  Catalog target = source.catalog;
+  target.tensors[static_cast<std::size_t>(fixture.model.find_tensor("router.weight"))] = {};
+  try {
+    make_plan(fixture.model, source.catalog, target, {});
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(error.sentence().find("'router.weight' is in the source"), std::string::npos) << error.sentence();
+  }
+}
+
 TEST(Plan, ATensorInTwoDtypesIsRefused) {
   Fixture const fixture(test::sample_models()[0]);
   SampleMesh const at{{2, 1, 1, 1, 2}};

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "core/mapping/side.hpp"
+
+namespace reshard {
+
+/// The value of an axis while a name is made.
+struct SideVariable {
+  AxisId axis = 0;
+  Index value = 0;
+};
+
+/// What words mean in the expressions of one side: variables, mesh sizes, options, then the model's lets, axes and facts; the functions
+/// exists('tensor') and has('stored name').
+class SideScope {
+ public:
+  /// All three outlive the scope.
+  SideScope(Model const& model, MapFile const& map, SideOptions const& options) : model_(model), map_(map), options_(options) {}
+
+  /// `variables` may be null; they outlive the result.
+  ExpressionScope with(std::vector<SideVariable> const* variables) const;
+  Json value(std::string_view name, std::vector<SideVariable> const* variables) const;
+
+ private:
+  Model const& model_;
+  MapFile const& map_;
+  SideOptions const& options_;
+};
+
+}  // namespace reshard

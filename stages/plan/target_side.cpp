@@ -1,0 +1,24 @@
+#include "stages/plan/target_side.hpp"
+
+namespace reshard {
+
+DType stored_dtype(TargetParts const& parts, StoredName const& name) {
+  std::vector<int> const& tensors = parts.side->tensors(name.entry);
+  auto const dtype_of = [&](int tensor) {
+    std::optional<DType> const dtype = parts.dtypes[static_cast<std::size_t>(tensor)];
+    if (!dtype)
+      fail(ErrorKind::source, "source: no stored tensor holds '{}', which '{}' of the target needs ({}). Name the model's own map with model.map.",
+           parts.model->tensors()[static_cast<std::size_t>(tensor)].name, name.name, parts.side->entry_place(name.entry));
+    return *dtype;
+  };
+  for (int const tensor : tensors) {
+    if (dtype_of(tensor) == dtype_of(tensors.front())) continue;
+    auto const& all = parts.model->tensors();
+    fail(ErrorKind::source, "source: '{}' is {} and '{}' is {}, but '{}' of the target holds both. Save them with one dtype.",
+         all[static_cast<std::size_t>(tensors.front())].name, reshard::name(dtype_of(tensors.front())), all[static_cast<std::size_t>(tensor)].name,
+         reshard::name(dtype_of(tensor)), name.name);
+  }
+  return dtype_of(tensors.front());
+}
+
+}  // namespace reshard

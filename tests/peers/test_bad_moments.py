@@ -1,0 +1,154 @@
+"""Jobs that are stopped, killed, or meet another job: the target is absent or complete, and the next run succeeds."""
+
+import functools
+import random
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import bad_sources
+from bad_job import INTERRUPTED, TARGET, expect, listing, wait_until
+from numpy_megatron import write_tree
+from peer_types import LOCAL, Layout
+from reshard_job import tree_hashes
+from tensor_patterns import global_shapes
+
+KILLS = 10
+LARGE = bad_sources.DENSE.with_(layers=4, hidden=1024, heads=16, groups=16, head_dim=64, ffn=2816, vocab=1024, dtype="float32")  # 200 MB
+SMALL = LARGE.with_(hidden=256, heads=4, groups=4, ffn=704)  # 14 MB
+
+
+@functools.cache
+def folder():
+    return tempfile.TemporaryDirectory(prefix="reshard-bad-")
+
+
+@functools.cache
+def tree(config):
+    tensors = {name: torch.ones(shape) for name, shape in global_shapes(config).items()}
+    return write_tree(Path(folder().name) / str(config.hidden), config, Layout(tp=2, pp=2), LOCAL, tensors)
+
+
+@pytest.fixture
+def large():
+    return tree(LARGE)
+
+
+def part(jobs):
+    return jobs.parent / ".target.part"
+
+
+def started(jobs, source, ranks, memory="64 KiB", **options):
+    """A job that has begun to write: with so little memory the rest takes a while."""
+    job = jobs.start(jobs.text(source, memory=memory, **options), ranks)
+    wait_until(lambda: part(jobs).exists() or job.process.poll() is not None)
+    assert job.process.poll() is None, job.wait()
+    return job
+
+
+# --- signals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks, transport", [(1, "auto"), (3, "auto"), (3, "mpi")])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_ends_the_job_and_leaves_nothing(number, ranks, transport, bad_jobs, large):
+    text = bad_jobs.text(large, memory="64 KiB" if transport == "auto" else "1 MiB").replace("[run]", f'[run]\ntransport = "{transport}"')
+    job = bad_jobs.start(text, ranks)
+    wait_until(lambda: part(bad_jobs).exists() or job.process.poll() is not None)
+    for pid in job.ranks()[:1]:  # one rank alone: the others must learn of it
+        bad_jobs.signal(pid, number)
+    outcome = job.wait()
+    expect(outcome, INTERRUPTED, ("Nothing was published", "again"))
+    assert not listing(bad_jobs.parent), sorted(listing(bad_jobs.parent))
+    assert outcome.seconds < 10
+
+
+def test_a_signal_leaves_the_target_that_was_to_be_replaced(bad_jobs, large):
+    bad_jobs.target.mkdir()
+    (bad_jobs.target / "old").write_text("precious")
+    job = started(bad_jobs, large, 1, target_options={"replace": True})
+    bad_jobs.signal(job.process.pid, signal.SIGTERM)
+    expect(job.wait(), INTERRUPTED, ("Nothing was published",))
+    assert listing(bad_jobs.parent) == {"target": None, "target/old": b"precious"}
+
+
+def test_the_launchers_signal_reaches_all_ranks(bad_jobs, large):
+    job = started(bad_jobs, large, 3)
+    bad_jobs.signal(job.process.pid, signal.SIGUSR1)  # mpirun passes it on
+    expect(job.wait(), INTERRUPTED, ("Nothing was published",))
+    assert not listing(bad_jobs.parent)
+
+
+# --- kills --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_kill_at_any_moment_leaves_the_target_absent_or_complete(bad_jobs):
+    source, choice = tree(SMALL), random.Random(1)
+    text = bad_jobs.text(source, memory="256 KiB", target_options={"layout": "{ tp = 4 }"})
+    whole = bad_jobs.run(text, ranks=3)
+    assert whole.code == 0, whole.error
+    expected = tree_hashes(bad_jobs.target)
+    for number in range(KILLS):
+        bad_jobs.clear()
+        job = bad_jobs.start(text, 3)
+        time.sleep(choice.uniform(0.0, 1.0) * whole.seconds)
+        job.kill()
+        job.wait()
+        complete = bad_jobs.target.exists()
+        assert not complete or tree_hashes(bad_jobs.target) == expected, f"kill {number}: an incomplete target"
+        again = bad_jobs.run(text, ranks=3)
+        assert again.code == (TARGET if complete else 0), f"kill {number}: {again.error}"
+        assert tree_hashes(bad_jobs.target) == expected
+        if not complete:
+            assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"], f"kill {number}: the rerun left what the kill had left"
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_the_loss_of_one_rank_ends_the_job(which, bad_jobs, large):
+    job = started(bad_jobs, large, 3)
+    bad_jobs.signal(job.ranks()[which], signal.SIGKILL)
+    outcome = job.wait()
+    assert outcome.code != 0 and outcome.seconds < 15
+    assert not bad_jobs.target.exists()
+
+
+# --- two jobs for one target --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_second_job_for_the_same_target_is_refused_while_the_first_runs(ranks, bad_jobs, large):
+    first = started(bad_jobs, large, 1, memory="1 MiB")
+    bad_jobs.signal(first.process.pid, signal.SIGSTOP)  # so that it does run
+    second = bad_jobs.start(bad_jobs.text(bad_sources.original("dense"), target_options={"replace": True}), ranks)
+    expect(second.wait(), TARGET, ("target", "another job", "Wait"))
+    bad_jobs.signal(first.process.pid, signal.SIGCONT)
+    outcome = first.wait()
+    assert outcome.code == 0, outcome.error
+    assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
+
+
+def test_of_jobs_started_together_one_wins(bad_jobs):
+    sources = [bad_sources.original("dense"), bad_sources.original("flat"), tree(SMALL)]
+    outcomes = [job.wait() for job in [bad_jobs.start(bad_jobs.text(source)) for source in sources]]
+    assert sorted(outcome.code for outcome in outcomes) == [0, TARGET, TARGET], [outcome.error for outcome in outcomes]
+    assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
+
+
+# --- a source that changes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_source_that_changes_during_the_run_is_not_published(ranks, bad_jobs, scratch):
+    source = write_tree(scratch / "source", SMALL, Layout(tp=2), LOCAL, {name: torch.ones(shape) for name, shape in global_shapes(SMALL).items()})
+    job = started(bad_jobs, source, ranks)
+    shard = bad_sources.shard(source, "mp_rank_01")
+    with shard.open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"changed")
+    outcome = job.wait()
+    expect(outcome, 5, ("mp_rank_01", "changed", "Nothing was published", "again"))
+    assert not listing(bad_jobs.parent)

@@ -1,0 +1,235 @@
+"""Targets that cannot be written, sources that are none, and job files with mistakes."""
+
+import subprocess
+
+import pytest
+
+import bad_sources
+from bad_job import RESOURCES, SOURCE, TARGET, USAGE, expect, listing
+from reshard_job import job_text, tree_hashes
+
+DENSE_BYTES = 80_000  # about what the dense source takes again as a target
+
+
+@pytest.fixture
+def dense():
+    return bad_sources.original("dense")
+
+
+# --- the target ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, dense):
+    bad_jobs.target.mkdir()
+    (bad_jobs.target / "old").write_text("precious")
+    bad_jobs.refused(TARGET, (str(bad_jobs.target.relative_to(bad_jobs.scratch)), "exists already", "replace = true"), bad_jobs.text(dense), ranks=ranks)
+    assert (bad_jobs.target / "old").read_text() == "precious"
+    outcome = bad_jobs.run(bad_jobs.text(dense), ranks=ranks, settings=["target.replace=true"])
+    assert outcome.code == 0, outcome.error
+    assert not (bad_jobs.target / "old").exists()
+    assert (bad_jobs.target / "latest_checkpointed_iteration.txt").read_text() == "1000"
+    assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
+
+
+def test_a_refused_source_leaves_the_target_that_was_to_be_replaced(bad_jobs, scratch):
+    source = bad_sources.copy_of("dense", scratch / "source")
+    bad_sources.cut("mp_rank_01_001", 0.5)(source)
+    bad_jobs.target.mkdir()
+    (bad_jobs.target / "old").write_text("precious")
+    bad_jobs.refused(SOURCE, ("mp_rank_01_001",), bad_jobs.text(source, target_options={"replace": True}))
+
+
+def test_a_file_as_target(bad_jobs, dense):
+    bad_jobs.target.write_text("precious")
+    bad_jobs.refused(TARGET, ("target", "exists already"), bad_jobs.text(dense))
+    bad_jobs.refused(TARGET, ("target", "no directory", "Remove it"), bad_jobs.text(dense, target_options={"replace": True}))
+
+
+def test_a_dangling_link_as_target(bad_jobs, dense):
+    bad_jobs.target.symlink_to(bad_jobs.scratch / "nowhere")
+    bad_jobs.refused(TARGET, ("target", "exists already"), bad_jobs.text(dense))
+
+
+@pytest.mark.parametrize("place, says", [
+    (".", ("also source.path", "another folder")), ("inside", ("inside the source", "outside")), ("iter_0001000/mp_rank_00_000/x", ("inside the source",)),
+    ("..", ("lies inside it",))])
+def test_a_target_inside_or_around_the_source(place, says, bad_jobs, scratch):
+    source = bad_sources.copy_of("dense", scratch / "source")
+    before = listing(source)
+    bad_jobs.refused(USAGE, ("target", "path", *says), bad_jobs.text(source, target=source / place))
+    assert listing(source) == before
+
+
+def test_a_target_that_reaches_the_source_by_a_link(bad_jobs, scratch):
+    source = bad_sources.copy_of("dense", scratch / "source")
+    (scratch / "link").symlink_to(source)
+    bad_jobs.refused(USAGE, ("inside the source",), bad_jobs.text(source, target=scratch / "link" / "inside"))
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_file_in_the_place_of_the_targets_parent(ranks, bad_jobs, dense):
+    (bad_jobs.parent / "file").write_text("precious")
+    bad_jobs.refused(TARGET, ("results/file", "target.path"), bad_jobs.text(dense, target=bad_jobs.parent / "file" / "target"), ranks=ranks)
+
+
+def test_the_root_as_target(bad_jobs, dense):
+    bad_jobs.refused(USAGE, ("target", "source"), bad_jobs.text(dense, target="/"))
+
+
+# --- file systems -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mounted(scratch):
+    """mounted(options) gives a folder with a fresh tmpfs on it."""
+    places = []
+
+    def mount(options):
+        place = scratch / f"mount{len(places)}"
+        place.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(place)], capture_output=True).returncode != 0:
+            pytest.skip("this process may not mount a file system")
+        places.append(place)
+        return place
+
+    yield mount
+    for place in places:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_read_only_parent(ranks, mounted, bad_jobs, dense):
+    place = mounted("size=1m,ro")
+    bad_jobs.refused(TARGET, (place.name, "Read-only file system"), bad_jobs.text(dense, target=place / "target"), ranks=ranks)
+    assert not list(place.iterdir())
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(ranks, mounted, bad_jobs, dense):
+    place = mounted("size=64k")
+    bad_jobs.refused(RESOURCES, (place.name, "64.0 KiB free", "writes 84", "Free"), bad_jobs.text(dense, target=place / "target"), ranks=ranks)
+    assert not list(place.iterdir())
+
+
+@pytest.mark.parametrize("names", [1, 2, 3, 4, 6])
+def test_a_disk_without_room_for_more_names(names, mounted, bad_jobs, dense):
+    place = mounted(f"size=1m,nr_inodes={names}")
+    outcome = bad_jobs.run(bad_jobs.text(dense, target=place / "target", target_options={"layout": "{ tp = 2, pp = 2 }"}))
+    expect(outcome, RESOURCES, ("target", "No space left"))
+    assert not list(place.iterdir())
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_limit_of_file_sizes_is_met_during_the_run(ranks, bad_jobs, dense):
+    prefix = ["prlimit", f"--fsize={DENSE_BYTES // 2}"]
+    bad_jobs.refused(RESOURCES, ("model_optim_rng.pt", "File too large"), bad_jobs.text(dense), ranks=ranks, prefix=prefix)
+
+
+@pytest.mark.parametrize("memory", ["64 TiB", "9223372036854775807"])
+def test_memory_that_is_not_there(memory, bad_jobs, dense):
+    """With an exchange the staging memory is what the job says: an error of resources, not a crash."""
+    bad_jobs.refused(RESOURCES, ("memory",), bad_jobs.text(dense, memory=memory), ranks=3, settings=["run.transport=mpi"])
+
+
+# --- what is no source --------------------------------------------------------------------------------------------------
+
+
+def empty(path):
+    path.mkdir()
+
+
+def a_file(path):
+    path.write_text("text")
+
+
+def other_files(path):
+    path.mkdir()
+    (path / "notes.txt").write_text("text")
+
+
+def torch_dist(path):
+    path.mkdir()
+    (path / ".metadata").write_bytes(b"")
+    (path / "common.pt").write_bytes(b"")
+
+
+def both_kinds(path):
+    bad_sources.copy_of("flat", path)
+    for file in bad_sources.original("hf").iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+
+
+def loop(path):
+    path.symlink_to(path)
+
+
+NO_SOURCES = [
+    (lambda path: None, ("source", "does not exist", "source.path")), (a_file, ("source", "not a directory")), (empty, ("source",)),
+    (other_files, ("source",)), (torch_dist, ("source", "torch_dist")), (both_kinds, ("source", "side by side", "source.format")), (loop, ("source",))]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("make, says", NO_SOURCES, ids=["absent", "file", "empty", "other files", "torch_dist", "both kinds", "loop"])
+def test_what_is_no_source(make, says, ranks, bad_jobs, scratch):
+    make(scratch / "source")
+    bad_jobs.refused(SOURCE, says, bad_jobs.text(scratch / "source"), ranks=ranks)
+
+
+# --- job files ----------------------------------------------------------------------------------------------------------
+
+
+JOB_LINES = {  # line after [source] path and [target] path and format -> fragments
+    "layuot.tp = 2": ("job1.toml:6", "layuot", "did you mean layout?"),
+    "layout.tq = 2": ("job1.toml:6", "tq", "did you mean tp?"),
+    'layout.tp = "two"': ("job1.toml:6", "tp", "two", "whole number"),
+    "layout.tp = 2.5": ("job1.toml:6", "tp", "whole number"),
+    "layout.tp = 0": ("job1.toml:6", "tp = 0"),
+    "layout.tp = -1": ("job1.toml:6", "tp = -1"),
+    'replace = "yes"': ("job1.toml:6", "replace", "true or false"),
+    "layout.tp = 1\nlayout.etp = 2": ("etp = 2", "tp = 1", "divisor"),
+    'reference = "x"': ("reference", "huggingface"),
+    '[run]\ntransport = "nccl"': ("transport", "nccl", "mpi"),
+    '[run]\ndevice = "cuda"': ("device", "cuda", "host"),
+    '[run]\nmemory = "1 XiB"': ("memory", "1 XiB"),
+    '[run]\nmemory = "1 KiB"': ("memory", "1.0 KiB", "64.0 KiB"),
+    '[run]\nthreads = 4': ("threads", "known here"),
+    "[run\n": ("job1.toml:6", "not TOML"),
+    "[source]": ("job1.toml:6", "not TOML"),
+}
+
+
+@pytest.mark.parametrize("line", JOB_LINES)
+def test_a_mistake_in_the_job_file(line, bad_jobs, dense):
+    text = job_text(dense, bad_jobs.target, "megatron", {}, {}, {}, "1 MiB").split("[model]")[0]
+    bad_jobs.refused(USAGE, JOB_LINES[line], text + line + "\n")
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_all_mistakes_are_said_at_once(ranks, bad_jobs, dense):
+    text = f'[source]\npath = 3\nfromat = "megatron"\n[target]\nformat = "gguf"\nlayout.tp = "x"\n[run]\nmemory = true\n'
+    says = ("job1.toml:2", "job1.toml:3", "did you mean format?", "gguf", "job1.toml:6", "job1.toml:8", "[target] path is missing")
+    bad_jobs.refused(USAGE, says, text, ranks=ranks)
+
+
+def test_an_unknown_source_format(bad_jobs, dense):
+    bad_jobs.refused(USAGE, ("format", "gguf", "huggingface"), bad_jobs.text(dense, source_options={"format": "gguf"}))
+
+
+@pytest.mark.parametrize("setting, says", [
+    ("target.layout.tp", ("key=value",)), ("target.layuot.tp=2", ("layuot",)), ("tp=2", ("target.layout.tp",)), ("run.memory=lots", ("memory", "lots"))])
+def test_a_mistake_on_the_command_line(setting, says, bad_jobs, dense):
+    bad_jobs.refused(USAGE, ("--set", *says), bad_jobs.text(dense), settings=[setting])
+
+
+def test_a_job_file_that_is_not_there(bad_jobs):
+    from bad_job import Running, command_of
+
+    for ranks in (1, 3):
+        expect(Running(command_of(["run", "none.toml"], ranks), bad_jobs.scratch).wait(), USAGE, ("none.toml",))
+
+
+def test_a_source_is_never_changed(bad_jobs, dense):
+    before = tree_hashes(dense)
+    assert bad_jobs.run(bad_jobs.text(dense), ranks=3).code == 0
+    assert tree_hashes(dense) == before
