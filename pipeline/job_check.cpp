@@ -84,6 +84,8 @@ class Checker {
   }
 
   void check_pipeline() {
+    if (Given const* const chunks = find("target.layout.vpp"); chunks != nullptr && spec_.target.layout.vpp > 1 && spec_.target.layout.pp == 1)
+      add(*chunks, "Megatron has several model chunks per rank only with layout.pp above 1, and layout.pp = 1. Set vpp to 1 or raise pp");
     Given const* const given = find("target.layout.pipeline");
     if (given == nullptr || spec_.target.layout.pipeline.empty()) return;
     auto const& layout = spec_.target.layout;

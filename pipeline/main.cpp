@@ -57,8 +57,6 @@ JobSpec read_job(RunCommand const& command, Comm const& comm) {
 }
 
 void carry_out(RunCommand const& command, Comm const& comm) {
-  std::signal(SIGUSR1, request_stop);
-  std::signal(SIGTERM, request_stop);
   JobSpec const job = read_job(command, comm);
   RunContext const context{map_folders(), &stop_requested};
   RunReport const report = command.dry_run ? plan_only(job, context, comm) : run(job, context, comm);
@@ -95,6 +93,8 @@ int main(int argc, char** argv) {
     print(text->code == 0 ? stdout : stderr, text->text);
     return text->code;
   }
+  if (std::holds_alternative<RunCommand>(command))
+    for (int const signal : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) std::signal(signal, request_stop);
   int code = 0;
   int rank = 0;
   auto const error = capture([&] {

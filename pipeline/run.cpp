@@ -1,11 +1,11 @@
 #include "pipeline/run.hpp"
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <optional>
 
 #include "core/base/file_set.hpp"
@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 /// The usual round: large enough for the disk, small enough that several are in flight.
 constexpr std::uint64_t usual_round_bytes = 48U << 20;
 /// Below this not even small tensors fit beside each other.
-constexpr std::uint64_t least_memory_bytes = 64U << 10;
+constexpr std::uint64_t least_memory_bytes = 1U << 20;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -51,6 +51,22 @@ std::uint64_t free_bytes_at(fs::path path) {
   struct statvfs status {};
   if (::statvfs(path.c_str(), &status) != 0) return 0;
   return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
+}
+
+/// Resident memory at its highest, of this program alone (getrusage would count what the launcher held before it).
+std::uint64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "VmHWM:") continue;
+    std::uint64_t kib = 0;
+    status >> kib;
+    return kib * 1024;
+  }
+  return 0;
+}
+
+bool holds(fs::path const& folder, fs::path const& path) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
 }
 
 TargetRequest target_request(JobSpec const& job, RunContext const& context) {
@@ -162,10 +178,13 @@ class Job {
 
   /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
   std::uint64_t arena_bytes() const {
-    if (exchanging()) return spec_.run.memory_bytes;
-    CellRange const cells = cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
+    // An exchanging rank may read for every other: the whole plan counts, messages too.
+    CellRange cells = cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
+    if (exchanging()) cells = {0, plan_.plan.cells.size()};
+    std::uint64_t const factor = exchanging() ? 3 : 1;
     std::uint64_t needed = least_memory_bytes;
-    for (std::size_t i = cells.begin; i < cells.end && needed < spec_.run.memory_bytes; ++i) needed += plan_.plan.cells[i].staging_bytes + (64U << 10);
+    for (std::size_t i = cells.begin; i < cells.end && needed < spec_.run.memory_bytes; ++i)
+      needed += factor * (plan_.plan.cells[i].staging_bytes + (64U << 10));
     return std::min(needed, spec_.run.memory_bytes);
   }
 
@@ -180,9 +199,34 @@ class Job {
     return rounds;
   }
 
+  /// Links can lead from the source into the target: replacing the target would then destroy what is read.
+  void check_source_apart() const {
+    std::error_code ignored;
+    fs::path const target = fs::weakly_canonical(fs::absolute(spec_.target.path), ignored);
+    for (fs::path const& file : source_.files) {
+      fs::path const real = fs::weakly_canonical(fs::absolute(file), ignored);
+      bool const beside_target = holds(real.parent_path(), target);
+      if (holds(target, real) || beside_target)
+        fail(ErrorKind::usage, "[target] path: {} {} the source's {} (really {}). Choose a target outside of the source.", target.string(),
+             beside_target ? "lies in the folder of" : "holds", file.string(), real.string());
+    }
+  }
+
+  /// replace = true is no leave to remove what is no checkpoint.
+  void check_replaceable() const {
+    std::error_code ignored;
+    fs::path const target = spec_.target.path;
+    if (!spec_.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
+    if (megatron::looks_like_megatron(target) || huggingface::looks_like_folder(target)) return;
+    fail(ErrorKind::target, "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
+         target.string());
+  }
+
   void begin_target(std::optional<Publication>& publication) {
     together(comm_, [&] {
       if (comm_.rank() != 0) return;
+      check_source_apart();
+      check_replaceable();
       if (report_.free_bytes < report_.target_bytes)
         fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", spec_.target.path,
              human_bytes(report_.free_bytes), human_bytes(report_.target_bytes), human_bytes(report_.target_bytes - report_.free_bytes));
@@ -260,9 +304,7 @@ class Job {
     report_.write_calls = total(stats_.write_calls);
     if (exchanging()) report_.rounds = stats_.rounds;
     report_.write_mode = name_of(stats_.write_mode);
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    report_.peak_memory_bytes = static_cast<std::uint64_t>(comm_.max(usage.ru_maxrss)) * 1024;
+    report_.peak_memory_bytes = static_cast<std::uint64_t>(comm_.max(static_cast<std::int64_t>(peak_resident_bytes())));
     report_.total_seconds = seconds_since(begin_);
   }
 

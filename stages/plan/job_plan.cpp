@@ -88,6 +88,36 @@ class JobPlanner {
     if (reference_ && config_.is_null()) config_ = reference_->config;
   }
 
+  /// What `args` say of the rows that mean something, when it agrees with the rows that are there; else nothing.
+  std::optional<Index> recorded_vocab() const {
+    Json const stated = fact(args_, "vocab_size");
+    if (stated.integer() == nullptr || traits_.padded_vocab == 0) return std::nullopt;
+    // Megatron counts vocab_size before the end-of-document token, which its own null tokenizer then appends.
+    Json const tokenizer = fact(args_, "tokenizer_type");
+    Index const vocab = *stated.integer() + (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
+    return padded(vocab, source_.megatron->classification.sizes.tp) == traits_.padded_vocab ? std::optional<Index>(vocab) : std::nullopt;
+  }
+
+  Index padded(Index vocab, int tp) const {
+    Json const divisor = fact(args_, "make_vocab_size_divisible_by");
+    Index const multiple = (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) * tp;
+    return (vocab + multiple - 1) / multiple * multiple;
+  }
+
+  /// The rows that a job between Megatron layouts carries: those that are there, as far as the target has room for them. Rows past the true
+  /// size are padding that nobody can tell from weights, so they are dropped only where the target's padding is shorter.
+  Index carried_vocab() const {
+    if (request_.true_vocab_size > 0) {
+      Json const stated = fact(args_, "vocab_size");
+      if (stated.integer() != nullptr && request_.true_vocab_size < *stated.integer())
+        fail(ErrorKind::usage, "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
+             request_.true_vocab_size, *stated.integer());
+      return request_.true_vocab_size;
+    }
+    std::optional<Index> const recorded = recorded_vocab();
+    return recorded ? std::min(traits_.padded_vocab, padded(*recorded, request_.mesh.tp)) : traits_.padded_vocab;
+  }
+
   void make_model() {
     bool const named = request_.map != "auto" && request_.map != "mcore";
     maps_ = choose_maps(request_.map, request_.map_folders, config_, args_, to_huggingface() || source_.huggingface.has_value());
@@ -104,7 +134,7 @@ class JobPlanner {
       job_.model = std::make_unique<Model>(*maps_.family, maps_.core, ModelFacts{config_, "config.json", request_.true_vocab_size});
       if (source_.megatron && (named || to_huggingface())) compare_facts();
     } else {
-      job_.model = std::make_unique<Model>(maps_.core, maps_.core, ModelFacts{args_, "args", request_.true_vocab_size});
+      job_.model = std::make_unique<Model>(maps_.core, maps_.core, ModelFacts{args_, "args", carried_vocab()});
     }
     job_.map_name = maps_.family ? maps_.family->name : "";
   }
@@ -169,7 +199,7 @@ class JobPlanner {
   void check_vocab() const {
     Json const vocab = job_.model->value("vocab");
     if (traits_.padded_vocab == 0 || vocab.integer() == nullptr || *vocab.integer() <= traits_.padded_vocab) return;
-    fail(ErrorKind::source, "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
+    fail(request_.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source, "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
          source_.megatron->directory.iteration_dir.string(), traits_.padded_vocab, *vocab.integer());
   }
 
@@ -209,14 +239,11 @@ class JobPlanner {
 
   void make_plan_of_bytes(std::vector<OpaqueCopy> const& opaque) { job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, opaque); }
 
-  /// Without a true vocabulary size the padded rows are data: they are kept as they are where the new tp divides them.
+  /// Without a recorded vocabulary size all rows are data: they are kept as they are where the new tp divides them.
   void keep_unknown_padding(SideOptions& options, int tp) {
-    Json const vocab = job_.model->value("vocab");
-    if (traits_.padded_vocab == 0 || vocab.integer() == nullptr || *vocab.integer() != traits_.padded_vocab) return;
-    Json const* stated = args_.find("vocab_size");
-    if (maps_.family || request_.true_vocab_size > 0 || (stated != nullptr && !stated->is_null())) return;
+    if (maps_.family || traits_.padded_vocab == 0 || request_.true_vocab_size > 0 || recorded_vocab()) return;
     if (traits_.padded_vocab % tp == 0) options.padded_sizes["vocab"] = traits_.padded_vocab;
-    job_.warnings.push_back(fmt::format("the true vocabulary size is not recorded: all {} rows of the embedding are kept. Set model.true_vocab_size to repad.",
+    job_.warnings.push_back(fmt::format("args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.",
                                         traits_.padded_vocab));
   }
 

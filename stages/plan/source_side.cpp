@@ -17,6 +17,19 @@ std::string without_digits(std::string text) {
   return text;
 }
 
+/// The last of the names that differ from this one only in a number, as late in the name as any does; nullptr when there is none.
+StoredName const* last_alike(std::string const& text, std::vector<StoredName> const& names) {
+  StoredName const* best = nullptr;
+  std::ptrdiff_t longest = 0;
+  for (StoredName const& name : names) {
+    auto const shared = std::mismatch(text.begin(), text.end(), name.name.begin(), name.name.end()).first - text.begin();
+    if (shared < longest || without_digits(name.name) != without_digits(text)) continue;
+    longest = shared;
+    best = &name;
+  }
+  return best;
+}
+
 /// Collects blobs and pieces of one side; explains every stored tensor.
 class Collector {
  public:
@@ -56,8 +69,7 @@ class Collector {
   }
 
   [[noreturn]] void unexplained(std::uint32_t file, std::string const& tensor, std::vector<StoredName> const& names) const {
-    auto const alike = [&](StoredName const& name) { return without_digits(name.name) == without_digits(tensor); };
-    if (auto const last = std::find_if(names.rbegin(), names.rend(), alike); last != names.rend())
+    if (StoredName const* last = last_alike(tensor, names); last != nullptr)
       fail(ErrorKind::source, "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's.",
            catalog_.files[file], tensor, model_.origin(), last->name);
     std::vector<std::string> known;

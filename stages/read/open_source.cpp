@@ -93,7 +93,8 @@ SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& 
   checkpoint.classification = megatron::classify(megatron::shard_facts(checkpoint.directory, headers), user);
   megatron::require_readable(checkpoint.classification, checkpoint.directory.iteration_dir.string());
   source.warnings = checkpoint.directory.notes;
-  source.warnings.insert(source.warnings.end(), checkpoint.classification.notes.begin(), checkpoint.classification.notes.end());
+  for (std::string const& note : checkpoint.classification.notes)
+    if (!note.starts_with("expert_parallel_size was not given")) source.warnings.push_back(note);  // a job has no such key to give
   source.megatron = std::move(checkpoint);
   return source;
 }

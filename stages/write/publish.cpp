@@ -44,13 +44,17 @@ bool is_there(fs::path const& path) {
 
 fs::path staging_of(fs::path const& target) { return hidden(absolute_target(target), "part"); }
 
-Publication::Publication(fs::path const& target, ExistingTarget existing)
-    : target_(absolute_target(target)), staging_(hidden(target_, "part")), lock_(hidden(target_, "lock")), existing_(existing) {
+Publication::Publication(fs::path const& target)
+    : target_(absolute_target(target)), staging_(hidden(target_, "part")), lock_(hidden(target_, "lock")) {}
+
+Publication::Publication(fs::path const& target, ExistingTarget existing) : Publication(target) {
+  existing_ = existing;
   std::error_code error;
   fs::create_directories(target_.parent_path(), error);
   if (error) refuse_making(target_.parent_path(), error.value(), "Check target.path.");
   check_target();
   take_lock();
+  ours_ = true;
   fs::remove_all(staging_, error);
   if (error) fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", staging_.string(), error.message());
   fs::create_directory(staging_, error);
@@ -59,7 +63,7 @@ Publication::Publication(fs::path const& target, ExistingTarget existing)
 
 Publication::~Publication() {
   std::error_code ignored;
-  fs::remove_all(staging_, ignored);
+  if (ours_) fs::remove_all(staging_, ignored);
   if (lock_descriptor_ < 0) return;
   fs::remove(lock_, ignored);
   ::close(lock_descriptor_);

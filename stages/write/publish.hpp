@@ -28,6 +28,8 @@ class Publication {
   void publish();
 
  private:
+  /// Names only; once it is done, the destructor cleans up after a failure of the rest.
+  explicit Publication(std::filesystem::path const& target);
   void take_lock();
   void check_target() const;
   void move_into_place();
@@ -35,7 +37,8 @@ class Publication {
   std::filesystem::path target_;
   std::filesystem::path staging_;
   std::filesystem::path lock_;
-  ExistingTarget existing_;
+  ExistingTarget existing_ = ExistingTarget::refuse;
+  bool ours_ = false;  // the staging folder: no other job is writing this target
   int lock_descriptor_ = -1;
 };
 

@@ -133,6 +133,7 @@ class BadJobs:
         outcome = self.run(text, **options)
         outcome.error = outcome.error.replace(str(self.scratch), "")  # its random digits would be found where numbers are expected
         expect(outcome, code, says)
+        assert outcome.seconds < 10, f"{outcome.seconds:.1f} s for a refusal"
         assert listing(self.parent) == before, f"left behind: {sorted(set(listing(self.parent)) - set(before))}"
         return outcome
 

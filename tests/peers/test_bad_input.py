@@ -89,3 +89,18 @@ LAYOUT_CASES = [
 @with_ranks(TREE_CASES + LAYOUT_CASES)
 def test_a_refused_job(case, ranks, bad_jobs):
     case.check(bad_jobs, ranks)
+
+
+def other_values(model):
+    model[NORM] = model[NORM] + 1
+
+
+def test_copies_that_are_not_read_do_not_count(bad_jobs, scratch):
+    """Of a tensor that all tensor ranks hold, one copy is read; the choice does not depend on the values."""
+    source = bad.copy_of("flat", scratch / "source")
+    damage_model(other_values, ["mp_rank_01"])(source)
+    outcome = bad_jobs.run(bad_jobs.text(source), ranks=3)
+    assert outcome.code == 0, outcome.error
+    written = torch.load(shard(bad_jobs.target, "mp_rank_00"), weights_only=False)["model"][NORM]
+    copies = [torch.load(shard(source, name), weights_only=False)["model"][NORM] for name in ("mp_rank_00", "mp_rank_01")]
+    assert any(torch.equal(written, copy) for copy in copies)

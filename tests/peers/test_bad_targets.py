@@ -129,7 +129,9 @@ def test_a_limit_of_file_sizes_is_met_during_the_run(ranks, bad_jobs, dense):
 @pytest.mark.parametrize("memory", ["64 TiB", "9223372036854775807"])
 def test_memory_that_is_not_there(memory, bad_jobs, dense):
     """With an exchange the staging memory is what the job says: an error of resources, not a crash."""
-    bad_jobs.refused(RESOURCES, ("memory",), bad_jobs.text(dense, memory=memory), ranks=3, settings=["run.transport=mpi"])
+    outcome = bad_jobs.run(bad_jobs.text(dense, memory=memory), ranks=3, settings=["run.transport=mpi"])
+    expect(outcome, RESOURCES, ("staging memory", "EiB" if len(memory) > 10 else "TiB", "run.memory"))
+    assert not bad_jobs.target.exists()
 
 
 # --- what is no source --------------------------------------------------------------------------------------------------

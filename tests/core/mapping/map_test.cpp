@@ -117,6 +117,24 @@ TEST(Maps, ConfigMadeFromArgsGivesTheSameModel) {
   }
 }
 
+TEST(Maps, MoreRanksThanHeadsAreRefusedMoreThanGroupsAreNot) {
+  MapFile const core = test::map_file("mcore");
+  Model const model(core, core, {test::sample_models()[0].args, "args", 0});
+  auto const first_rank = [&](int tp) {
+    Side const side(model, core, {true, {tp, 1, 1, 1, tp}, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
+    PipelineChunk const chunk{0, 0, {{0, 6, false}}, {}, true, true};
+    for (StoredName const& name : side.names(&chunk))
+      if (name.name.ends_with("linear_qkv.weight")) side.layout(name.entry, {0, 0, 0, &chunk});
+  };
+  EXPECT_NO_THROW(first_rank(8));
+  try {
+    first_rank(16);
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_NE(error.sentence().find("'group * head' is 8, which 16 does not divide"), std::string::npos) << error.sentence();
+  }
+}
+
 struct BadMap {
   char const* text;
   char const* fragment;

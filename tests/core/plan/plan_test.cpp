@@ -125,6 +125,18 @@ TEST(Plan, WholeTensorsBecomeSharesAndBack) {
   }
 }
 
+TEST(Plan, LegacyGroupedExpertsBecomeWeightsPerExpert) {
+  for (std::size_t const sample : {4U, 6U}) {
+    Fixture const fixture(test::sample_models()[sample]);
+    SampleMesh const from{{2, 1, 1, 4, 2}};
+    SampleMesh const to{{4, 2, 1, 2, 1}};
+    World const source = test::make_world(fixture.model, fixture.local(from, "flat"), from, DType::bf16);
+    World const target = test::make_world(fixture.model, fixture.local(to, "grouped"), to, DType::bf16);
+    reshard_direct(fixture, source, target, 2, {4096, 65536});
+    reshard_by_exchange(fixture, source, target, 3, {4096, 65536});
+  }
+}
+
 TEST(Plan, ReadsEverySourceByteOnceHoweverManyTargetsTakeIt) {
   Fixture const fixture(test::sample_models()[4]);
   SampleMesh const from{{1, 1, 1, 1, 1}};
