@@ -4,6 +4,8 @@
 #include <charconv>
 #include <set>
 
+#include "core/formats/torch_zip/carried_calls.hpp"
+
 namespace reshard {
 namespace {
 
@@ -158,6 +160,9 @@ ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known cons
     case megatron::ExtraKind::other:
       placed.entry.kind = Kind::copy;
       placed.entry.node = node_of(known, &placed.entry.from);
+      if (std::string const call = pickle::call_not_to_carry(*placed.entry.from, placed.entry.node); !call.empty())
+        fail(ErrorKind::source, "{}: '{}' holds a call of {}, expected opaque bytes; loading the target would carry it out. The file is hostile: do not use it.",
+             source_->directory.shards[known.file].model_path().string(), known.key, call);
       return placed;
   }
   return placed;

@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/torch_zip/carried_calls.hpp"
 #include "stages/plan/target_side.hpp"
 
 namespace reshard {
@@ -23,7 +24,9 @@ class MegatronPlanner {
     if (target.source == nullptr) return;
     first_source_ = std::make_unique<TorchFile>(read_torch_file(File::open_for_reading(target.source->directory.shards.front().model_path())));
     content_.source = &first_source_->document;
+    check_carried(megatron::find_args(first_source_->document), "args");
     content_.carried = megatron::carried_values(first_source_->document);
+    for (megatron::Carried const& carried : content_.carried) check_carried(carried.node, carried.key);
     content_.iteration = target.source->headers.front().iteration;
   }
 
@@ -43,6 +46,15 @@ class MegatronPlanner {
   }
 
  private:
+  /// What we copy as inert data runs when somebody loads it: nothing but classes and harmless constructors may pass.
+  void check_carried(pickle::NodeId node, std::string_view key) const {
+    if (node == pickle::no_node) return;
+    std::string const call = pickle::call_not_to_carry(first_source_->document, node);
+    if (!call.empty())
+      fail(ErrorKind::source, "{}: '{}' holds a call of {}, expected settings; loading the target would carry it out. The file is hostile, or the value has "
+           "no place in a checkpoint: remove it.", target_.source->directory.shards.front().model_path().string(), key, call);
+  }
+
   bool release() const { return target_.source == nullptr || target_.source->directory.release; }
   fs::path folder() const {
     return release() ? fs::path(megatron::release_name) : fs::path(megatron::iteration_directory_name(target_.source->directory.iteration));

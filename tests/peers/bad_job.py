@@ -118,6 +118,12 @@ class BadJobs:
 
     signal = staticmethod(send)
 
+    def old_target(self):
+        """A checkpoint where the target is to be, and a file in it that shows whether it is still there."""
+        bad_sources.copy_of("flat", self.target)
+        (self.target / "old").write_text("precious")
+        return listing(self.parent)
+
     def clear(self):
         shutil.rmtree(self.parent)
         self.parent.mkdir()

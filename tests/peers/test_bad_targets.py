@@ -21,8 +21,7 @@ def dense():
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, dense):
-    bad_jobs.target.mkdir()
-    (bad_jobs.target / "old").write_text("precious")
+    bad_jobs.old_target()
     bad_jobs.refused(TARGET, (str(bad_jobs.target.relative_to(bad_jobs.scratch)), "exists already", "replace = true"), bad_jobs.text(dense), ranks=ranks)
     assert (bad_jobs.target / "old").read_text() == "precious"
     outcome = bad_jobs.run(bad_jobs.text(dense), ranks=ranks, settings=["target.replace=true"])
@@ -35,8 +34,7 @@ def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, d
 def test_a_refused_source_leaves_the_target_that_was_to_be_replaced(bad_jobs, scratch):
     source = bad_sources.copy_of("dense", scratch / "source")
     bad_sources.cut("mp_rank_01_001", 0.5)(source)
-    bad_jobs.target.mkdir()
-    (bad_jobs.target / "old").write_text("precious")
+    bad_jobs.old_target()
     bad_jobs.refused(SOURCE, ("mp_rank_01_001",), bad_jobs.text(source, target_options={"replace": True}))
 
 
