@@ -48,7 +48,8 @@ class TensorPlanner {
  private:
   /// Nothing may vanish: the target's stored tensors, replicas and copies aside, hold every element once, too.
   void prove_target() const {
-    auto const fault = tile(distinct_pieces(*wanted_, target_).pieces, model_.domain(logical_), model_.axes());
+    Distinct const distinct = distinct_pieces(*wanted_, target_);
+    auto const fault = tile(distinct.pieces, model_.domain(logical_), model_.axes());
     if (!fault) return;
     if (fault->holders == 0)
       fail(ErrorKind::usage, "target: '{}' is in the source, but no stored tensor of the target holds {}. Choose a target form whose map has a place for it, "

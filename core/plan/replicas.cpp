@@ -29,7 +29,7 @@ Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog) {
   std::unordered_map<std::uint64_t, std::uint32_t> groups;  // box -> place in `chosen`
   groups.reserve(all.pieces.size());
   std::vector<std::uint32_t> chosen;                        // a piece of each box
-  std::unordered_map<std::uint32_t, std::uint32_t> load;    // file -> pieces chosen from it
+  std::vector<std::uint32_t> load(catalog.files.size());    // file -> pieces chosen from it
   Distinct result;
   auto const file_of = [&](std::uint32_t piece) { return catalog.blobs[all.blobs[piece]].file; };
   for (std::uint32_t i = 0; i < all.pieces.size(); ++i) {
@@ -47,11 +47,18 @@ Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog) {
     ++load[file_of(i)];
     taken = i;
   }
-  result.pieces.reserve(chosen.size());
-  for (std::uint32_t const i : chosen) {
-    result.pieces.push_back(all.pieces[i]);
-    result.blobs.push_back(all.blobs[i]);
+  if (chosen.size() == all.pieces.size()) {
+    result.pieces = all.pieces;
+    result.blobs = all.blobs;
+    return result;
   }
+  result.own_pieces.reserve(chosen.size());
+  for (std::uint32_t const i : chosen) {
+    result.own_pieces.push_back(all.pieces[i]);
+    result.own_blobs.push_back(all.blobs[i]);
+  }
+  result.pieces = result.own_pieces;
+  result.blobs = result.own_blobs;
   return result;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/plan/catalog.hpp"
@@ -9,9 +11,11 @@ namespace reshard {
 /// The pieces of a logical tensor of which no other holds exactly the same elements: of each set of equal pieces (replicated over tp or ep)
 /// one is chosen, spread evenly over the files. Declared copies are left out. `dropped` counts the others.
 struct Distinct {
-  std::vector<Piece> pieces;
-  std::vector<std::uint32_t> blobs;
+  std::span<Piece const> pieces;        ///< those of `all` itself when none was left out: `all` must outlive this
+  std::span<std::uint32_t const> blobs;
   std::uint64_t dropped = 0;
+  std::vector<Piece> own_pieces;
+  std::vector<std::uint32_t> own_blobs;
 };
 Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog);
 

@@ -2,6 +2,7 @@
 
 import functools
 import random
+import shutil
 import signal
 import tempfile
 import time
@@ -42,7 +43,7 @@ def part(jobs):
     return jobs.parent / ".target.part"
 
 
-def started(jobs, source, ranks, memory="64 KiB", **options):
+def started(jobs, source, ranks, memory="1 MiB", **options):
     """A job that has begun to write: with so little memory the rest takes a while."""
     job = jobs.start(jobs.text(source, memory=memory, **options), ranks)
     wait_until(lambda: part(jobs).exists() or job.process.poll() is not None)
@@ -95,7 +96,7 @@ def test_the_launchers_signal_reaches_all_ranks(bad_jobs, large):
 
 def test_a_kill_at_any_moment_leaves_the_target_absent_or_complete(bad_jobs):
     source, choice = tree(SMALL), random.Random(1)
-    text = bad_jobs.text(source, memory="256 KiB", target_options={"layout": "{ tp = 4 }"})
+    text = bad_jobs.text(source, memory="1 MiB", target_options={"layout": "{ tp = 4 }"})
     whole = bad_jobs.run(text, ranks=3)
     assert whole.code == 0, whole.error
     expected = tree_hashes(bad_jobs.target)
@@ -150,12 +151,16 @@ def test_of_jobs_started_together_one_wins(bad_jobs):
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_source_that_changes_during_the_run_is_not_published(ranks, bad_jobs, scratch):
-    source = write_tree(scratch / "source", SMALL, Layout(tp=2), LOCAL, {name: torch.ones(shape) for name, shape in global_shapes(SMALL).items()})
+    source = shutil.copytree(tree(LARGE), scratch / "source")
     job = started(bad_jobs, source, ranks)
-    shard = bad_sources.shard(source, "mp_rank_01")
+    for pid in job.ranks():
+        bad_jobs.signal(pid, signal.SIGSTOP)
+    shard = bad_sources.shard(source, "mp_rank_01_001")
     with shard.open("r+b") as file:
         file.seek(1 << 20)
         file.write(b"changed")
+    for pid in job.ranks():
+        bad_jobs.signal(pid, signal.SIGCONT)
     outcome = job.wait()
     expect(outcome, 5, ("mp_rank_01", "changed", "Nothing was published", "again"))
     assert not listing(bad_jobs.parent)
