@@ -30,13 +30,18 @@ struct Parsed {
 
 /// Reads an optional positive size.
 void add_size(CLI::App& app, std::string const& name, std::optional<int>& into, std::string const& text) {
-  app.add_option_function<int>(name, [&into](int value) { into = value; }, text)->check(CLI::Range(1, 999999))->type_name("N");
+  app.add_option_function<int>(
+         name, [&into](int value) { into = value; }, text)
+      ->check(CLI::Range(1, 999999))
+      ->type_name("N");
 }
 
 void add_run(CLI::App& app, char const* name, char const* text, RunCommand& command, bool may_dry_run) {
   CLI::App* sub = app.add_subcommand(name, text);
   sub->add_option("JOB.toml", command.job_file, "the job file")->required()->type_name("");
-  sub->add_option("--set", command.overrides, "override a key of the job file: --set target.layout.tp=4")->type_name("KEY=VALUE")->allow_extra_args(false);
+  sub->add_option("--set", command.overrides, "override a key of the job file: --set target.layout.tp=4")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   if (may_dry_run) sub->add_flag("--dry-run", command.dry_run, "plan only, as `reshard plan` does");
   sub->add_flag("--json", command.json, "one JSON document on stdout");
 }

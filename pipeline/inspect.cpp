@@ -4,6 +4,7 @@
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/report.hpp"
 #include "pipeline/look.hpp"
+#include "stages/read/open_source.hpp"
 
 namespace reshard {
 namespace {
@@ -74,11 +75,16 @@ Inspection inspect_huggingface(fs::path const& path) {
     return Json(std::move(list));
   };
   Inspection result;
-  result.json.set("path", path.string()).set("format", "huggingface").set("model_type", model_type).set("files", static_cast<std::int64_t>(folder.files.size()));
+  result.json.set("path", path.string())
+      .set("format", "huggingface")
+      .set("model_type", model_type)
+      .set("files", static_cast<std::int64_t>(folder.files.size()));
   result.json.set("index", !folder.weight_map.empty()).set("tensors", tensors).set("dtypes", kinds).set("sidecars", array(folder.sidecars));
   result.json.set("mismatches", array(mismatches)).set("notes", array(notes));
-  result.text = fmt::format("path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\ndtypes            {}\n",
-                            path.string(), model_type, folder.files.size(), folder.weight_map.empty() ? "" : " with an index", tensors, kinds_text);
+  result.text = fmt::format(
+      "path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\ndtypes            "
+      "{}\n",
+      path.string(), model_type, folder.files.size(), folder.weight_map.empty() ? "" : " with an index", tensors, kinds_text);
   for (std::string const& sentence : mismatches) result.text += "mismatch          " + sentence + "\n";
   for (std::string const& note : notes) result.text += "note              " + note + "\n";
   result.sound = mismatches.empty();
@@ -88,9 +94,7 @@ Inspection inspect_huggingface(fs::path const& path) {
 }  // namespace
 
 Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) fail(ErrorKind::source, "{}: does not exist. Check the path.", path.string());
-  if (!fs::is_directory(path, ignored)) fail(ErrorKind::source, "{}: is not a directory. Name the checkpoint's folder.", path.string());
+  check_checkpoint_folder(path);
   if (huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path)) return inspect_huggingface(path);
   return inspect_megatron(path, user);
 }

@@ -102,8 +102,8 @@ class Checker {
     auto const& layout = spec_.target.layout;
     if (stages % layout.pp != 0) return add(given, fmt::format("has {} stages, which pp = {} does not divide", stages, layout.pp));
     if (find("target.layout.vpp") != nullptr && stages != std::int64_t{layout.pp} * layout.vpp)
-      add(given, fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}", stages, layout.pp, layout.vpp,
-                             stages / layout.pp));
+      add(given,
+          fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}", stages, layout.pp, layout.vpp, stages / layout.pp));
   }
 
   JobSpec const& spec_;

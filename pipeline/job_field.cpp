@@ -37,9 +37,7 @@ std::string shortened(std::string_view text) {
   return std::string(text.substr(0, end)) + "...";
 }
 
-std::optional<std::string> expected(std::string_view what, Value const& value) {
-  return fmt::format("expected {}, found {}", what, shown(value));
-}
+std::optional<std::string> expected(std::string_view what, Value const& value) { return fmt::format("expected {}, found {}", what, shown(value)); }
 
 /// A member of the spec as one function for reading and writing.
 template <class T>
@@ -159,84 +157,104 @@ Field refusing_later_formats(Field field) {
 
 void add_source(std::vector<Field>& out) {
   std::vector<std::string> const policies = {"refuse", "drop"};
-  out.push_back(with_example(text("source", "path", [](JobSpec& job) -> std::string& { return job.source.path; },
-                                  "The checkpoint to read: a Megatron root or iteration folder, or a Hugging Face folder. It is never changed.\n"
-                                  "Relative paths count from the current directory, not from this file."),
+  out.push_back(with_example(text(
+                                 "source", "path", [](JobSpec& job) -> std::string& { return job.source.path; },
+                                 "The checkpoint to read: a Megatron root or iteration folder, or a Hugging Face folder. It is never changed.\n"
+                                 "Relative paths count from the current directory, not from this file."),
                              "\"/path/to/source\""));
   out.push_back(refusing_later_formats(choice<CheckpointFormat>(
       "source", "format", [](JobSpec& job) -> CheckpointFormat& { return job.source.format; }, {"auto", "megatron", "huggingface"},
       "\"auto\" looks at the folder; or \"megatron\", \"huggingface\".")));
-  out.push_back(choice<StatePolicy>("source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; }, policies,
-                                    "Optimizer state in the source: \"refuse\" stops the job, \"drop\" leaves the state out."));
-  out.push_back(choice<StatePolicy>("source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies,
-                                    "Random-number state in the source: \"refuse\" stops the job, \"drop\" leaves the state out."));
+  out.push_back(choice<StatePolicy>(
+      "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; }, policies,
+      "Optimizer state in the source: \"refuse\" stops the job, \"drop\" leaves the state out."));
+  out.push_back(choice<StatePolicy>(
+      "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies,
+      "Random-number state in the source: \"refuse\" stops the job, \"drop\" leaves the state out."));
 }
 
 void add_target(std::vector<Field>& out) {
-  out.push_back(with_example(text("target", "path", [](JobSpec& job) -> std::string& { return job.target.path; },
-                                  "The checkpoint to make. It appears under this name only when it is complete."),
+  out.push_back(with_example(text(
+                                 "target", "path", [](JobSpec& job) -> std::string& { return job.target.path; },
+                                 "The checkpoint to make. It appears under this name only when it is complete."),
                              "\"/path/to/target\""));
   out.push_back(with_example(refusing_later_formats(target_format(choice<CheckpointFormat>(
                                  "target", "format", [](JobSpec& job) -> CheckpointFormat& { return job.target.format; },
                                  {"auto", "megatron", "huggingface"}, "\"megatron\" (mp_rank_* folders) or \"huggingface\" (safetensors)."))),
                              "\"megatron\""));
-  out.push_back(flag("target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
-                     "An existing target is refused; true replaces it in one step at the end."));
+  out.push_back(flag(
+      "target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
+      "An existing target is refused; true replaces it in one step at the end."));
 }
 
 void add_huggingface(std::vector<Field>& out) {
   auto const scope = FieldScope::huggingface_target;
-  out.push_back(with_scope(scope, text("target", "reference", [](JobSpec& job) -> std::string& { return job.target.reference; },
-                                       "Hugging Face only: a folder of the same model; its config and tokenizer files go into the target.")));
-  out.push_back(with_scope(scope, size("target", "shard_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
-                                       "Hugging Face only: the largest safetensors file. One larger tensor gets a file of its own.")));
+  out.push_back(with_scope(scope, text(
+                                      "target", "reference", [](JobSpec& job) -> std::string& { return job.target.reference; },
+                                      "Hugging Face only: a folder of the same model; its config and tokenizer files go into the target.")));
+  out.push_back(with_scope(scope, size(
+                                      "target", "shard_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
+                                      "Hugging Face only: the largest safetensors file. One larger tensor gets a file of its own.")));
 }
 
 void add_megatron(std::vector<Field>& out) {
   auto const scope = FieldScope::megatron_target;
   out.push_back(with_scope(scope, choice<TransformerImpl>(
-      "target", "transformer_impl", [](JobSpec& job) -> TransformerImpl& { return job.target.transformer_impl; },
-      {"auto", "transformer_engine", "local"},
-      "Megatron only: whose weight names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
-  out.push_back(with_scope(scope, choice<ExpertStorage>(
-      "target", "experts", [](JobSpec& job) -> ExpertStorage& { return job.target.experts; }, {"auto", "grouped", "sequential"},
-      "Megatron only: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps the source's form.")));
-  out.push_back(with_scope(scope, choice<MpRankStyle>(
-      "target", "mp_rank_style", [](JobSpec& job) -> MpRankStyle& { return job.target.mp_rank_style; }, {"megatron", "full3d"},
-      "Megatron only: \"megatron\" leaves out the number of an unused axis, \"full3d\" writes mp_rank_TT_PPP_EEE always.")));
+                                      "target", "transformer_impl", [](JobSpec& job) -> TransformerImpl& { return job.target.transformer_impl; },
+                                      {"auto", "transformer_engine", "local"},
+                                      "Megatron only: whose weight names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
+  out.push_back(
+      with_scope(scope, choice<ExpertStorage>(
+                            "target", "experts", [](JobSpec& job) -> ExpertStorage& { return job.target.experts; }, {"auto", "grouped", "sequential"},
+                            "Megatron only: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps the source's form.")));
+  out.push_back(
+      with_scope(scope, choice<MpRankStyle>(
+                            "target", "mp_rank_style", [](JobSpec& job) -> MpRankStyle& { return job.target.mp_rank_style; }, {"megatron", "full3d"},
+                            "Megatron only: \"megatron\" leaves out the number of an unused axis, \"full3d\" writes mp_rank_TT_PPP_EEE always.")));
 }
 
 void add_layout(std::vector<Field>& out) {
   auto const add = [&out](std::string_view name, At<int> at, std::int64_t least, std::string_view comment) {
     out.push_back(with_scope(FieldScope::megatron_target, number("target", name, at, least, most_ranks, comment)));
   };
-  add("layout.tp", [](JobSpec& job) -> int& { return job.target.layout.tp; }, 1, "Tensor parallel size.");
-  add("layout.pp", [](JobSpec& job) -> int& { return job.target.layout.pp; }, 1, "Pipeline parallel size.");
-  add("layout.vpp", [](JobSpec& job) -> int& { return job.target.layout.vpp; }, 1, "Model chunks per pipeline rank.");
-  add("layout.ep", [](JobSpec& job) -> int& { return job.target.layout.ep; }, 1, "Expert parallel size.");
-  add("layout.etp", [](JobSpec& job) -> int& { return job.target.layout.etp; }, 0, "Expert tensor parallel size; 0 stands for: equal to tp.");
-  add("layout.first_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1,
+  add(
+      "layout.tp", [](JobSpec& job) -> int& { return job.target.layout.tp; }, 1, "Tensor parallel size.");
+  add(
+      "layout.pp", [](JobSpec& job) -> int& { return job.target.layout.pp; }, 1, "Pipeline parallel size.");
+  add(
+      "layout.vpp", [](JobSpec& job) -> int& { return job.target.layout.vpp; }, 1, "Model chunks per pipeline rank.");
+  add(
+      "layout.ep", [](JobSpec& job) -> int& { return job.target.layout.ep; }, 1, "Expert parallel size.");
+  add(
+      "layout.etp", [](JobSpec& job) -> int& { return job.target.layout.etp; }, 0, "Expert tensor parallel size; 0 stands for: equal to tp.");
+  add(
+      "layout.first_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1,
       "Decoder layers of the first pipeline rank; -1 stands for: an equal share.");
-  add("layout.last_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1,
+  add(
+      "layout.last_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1,
       "Decoder layers of the last pipeline rank; -1 stands for: an equal share.");
   out.push_back(with_scope(FieldScope::megatron_target,
-                           text("target", "layout.pipeline", [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
-                                "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
+                           text(
+                               "target", "layout.pipeline", [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
+                               "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
 }
 
 void add_model_and_run(std::vector<Field>& out) {
-  out.push_back(text("model", "map", [](JobSpec& job) -> std::string& { return job.model.map; },
-                     "The model map: a name of configs/models, the path of a map file, or \"auto\"."));
-  out.push_back(number<std::int64_t>("model", "true_vocab_size", [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
-                                     std::numeric_limits<std::int64_t>::max(),
-                                     "Vocabulary rows without padding; 0 stands for: as the source says."));
-  out.push_back(size("run", "memory", [](JobSpec& job) -> std::uint64_t& { return job.run.memory_bytes; },
-                     "Staging memory of one rank. A smaller size makes more rounds and changes no byte of the result."));
-  out.push_back(choice<TransportChoice>("run", "transport", [](JobSpec& job) -> TransportChoice& { return job.run.transport; },
-                                        {"auto", "mpi", "nccl"},
-                                        "How ranks exchange bytes: \"mpi\", \"nccl\"; \"auto\" lets every rank read what it writes."));
-  out.push_back(choice<DeviceChoice>("run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; }, {"auto", "host", "cuda"},
-                                     "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where there is one."));
+  out.push_back(text(
+      "model", "map", [](JobSpec& job) -> std::string& { return job.model.map; },
+      "The model map: a name of configs/models, the path of a map file, or \"auto\"."));
+  out.push_back(number<std::int64_t>(
+      "model", "true_vocab_size", [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
+      std::numeric_limits<std::int64_t>::max(), "Vocabulary rows without padding; 0 stands for: as the source says."));
+  out.push_back(size(
+      "run", "memory", [](JobSpec& job) -> std::uint64_t& { return job.run.memory_bytes; },
+      "Staging memory of one rank. A smaller size makes more rounds and changes no byte of the result."));
+  out.push_back(choice<TransportChoice>(
+      "run", "transport", [](JobSpec& job) -> TransportChoice& { return job.run.transport; }, {"auto", "mpi", "nccl"},
+      "How ranks exchange bytes: \"mpi\", \"nccl\"; \"auto\" lets every rank read what it writes."));
+  out.push_back(choice<DeviceChoice>(
+      "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; }, {"auto", "host", "cuda"},
+      "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where there is one."));
 }
 
 std::vector<Field> all_fields() {

@@ -30,9 +30,9 @@ struct Field {
   std::string_view name;   ///< "layout.tp"
   FieldKind kind = FieldKind::text;
   FieldScope scope = FieldScope::every_target;
-  std::string_view comment = {};           ///< for the default job file
-  std::vector<std::string> choices = {};   ///< the words of a choice, in the order of its enum
-  std::string_view example = {};           ///< a required key's value in the default job file
+  std::string_view comment = {};          ///< for the default job file
+  std::vector<std::string> choices = {};  ///< the words of a choice, in the order of its enum
+  std::string_view example = {};          ///< a required key's value in the default job file
 
   /// Takes a value that fits the kind, or says what is wrong with it.
   std::function<std::optional<std::string>(JobSpec&, Value const&)> set = {};

@@ -68,6 +68,9 @@ std::vector<std::string> members_of(std::string_view table) {
 std::string advice(std::string_view table, std::string_view member) {
   std::vector<std::string> const known = members_of(table);
   for (Field const& field : job::fields())
+    if (std::string const key = field.key(); key.find(fmt::format(".{}.", member)) != std::string::npos)
+      return "it is a table; set its keys one by one, such as " + key;
+  for (Field const& field : job::fields())
     if (std::string const key = field.key(); key.ends_with(fmt::format(".{}", member))) return "did you mean " + key + "?";
   std::string const near = member.size() < 64 ? nearest(member, known) : "";
   if (!near.empty()) return "did you mean " + near + "?";

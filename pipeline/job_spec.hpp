@@ -53,8 +53,8 @@ struct JobSpec {
 
   struct Target {
     std::string path;
-    CheckpointFormat format = CheckpointFormat::megatron;  ///< never automatic
-    bool replace = false;                                  ///< an existing target is refused unless this is set
+    CheckpointFormat format = CheckpointFormat::megatron;           ///< never automatic
+    bool replace = false;                                           ///< an existing target is refused unless this is set
     Layout layout;                                                  ///< Megatron only
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only

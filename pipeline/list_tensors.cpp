@@ -29,7 +29,8 @@ class Lister {
     if (auto const* members = extra.members())
       for (auto const& [key, value] : *members) item.set(key, value);
     items_.push_back(std::move(item));
-    text_ += fmt::format("{:<9}{:<24}{:>12}  {}  {}\n", name(tensor.dtype), shape_json(tensor.shape).dump(), human_bytes(tensor.size_bytes), place, shown(tensor.name));
+    text_ += fmt::format("{:<9}{:<24}{:>12}  {}  {}\n", name(tensor.dtype), shape_json(tensor.shape).dump(), human_bytes(tensor.size_bytes), place,
+                         shown(tensor.name));
   }
 
   void add_logical(Model const& model, Catalog const& catalog, std::size_t t) {
@@ -71,7 +72,8 @@ void list_stored(Lister& lister, SourceCheckpoint const& source) {
   if (source.huggingface) {
     for (std::size_t f = 0; f < source.files.size(); ++f)
       for (std::size_t const i : source.huggingface->indexed[f])
-        lister.add(source.huggingface->folder.files[f].string(), source.huggingface->headers[f].tensors[i], source.huggingface->folder.files[f].string(), {});
+        lister.add(source.huggingface->folder.files[f].string(), source.huggingface->headers[f].tensors[i],
+                   source.huggingface->folder.files[f].string(), {});
     return;
   }
   MegatronCheckpoint const& megatron = *source.megatron;

@@ -40,7 +40,8 @@ struct FileStamp {
 
 FileStamp stamp_of(fs::path const& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run.", path.string(), system_reason(errno));
+  if (::stat(path.c_str(), &status) != 0)
+    fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run.", path.string(), system_reason(errno));
   return {status.st_size, status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec, status.st_ino};
 }
 
@@ -79,7 +80,8 @@ TargetRequest target_request(JobSpec const& job, RunContext const& context) {
   request.pipeline.first_stage_layers = layout.first_stage_layers;
   request.pipeline.last_stage_layers = layout.last_stage_layers;
   request.pipeline.layout = layout.pipeline;
-  if (job.target.transformer_impl != TransformerImpl::automatic) request.spec = job.target.transformer_impl == TransformerImpl::local ? "local" : "te";
+  if (job.target.transformer_impl != TransformerImpl::automatic)
+    request.spec = job.target.transformer_impl == TransformerImpl::local ? "local" : "te";
   if (job.target.experts != ExpertStorage::automatic) request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
   request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d : megatron::NameStyle::megatron;
   request.reference = job.target.reference;
@@ -218,7 +220,8 @@ class Job {
     fs::path const target = spec_.target.path;
     if (!spec_.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
     if (megatron::looks_like_megatron(target) || huggingface::looks_like_folder(target)) return;
-    fail(ErrorKind::target, "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
+    fail(ErrorKind::target,
+         "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
          target.string());
   }
 
@@ -260,7 +263,9 @@ class Job {
     options.memory_bytes = arena_bytes();
     options.exchanging = exchanging();
     options.stop = context_.stop;
-    WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) { checksums_->add(file, offset, bytes); };
+    WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
+      checksums_->add(file, offset, bytes);
+    };
     together(comm_, [&] { stats_ = stream(comm_, options, source_set, target_set, rounds(), observer); });
     report_.stream_seconds = seconds_since(start);
   }
@@ -283,12 +288,14 @@ class Job {
   void check_source_unchanged() const {
     for (std::size_t f = static_cast<std::size_t>(comm_.rank()); f < source_.files.size(); f += static_cast<std::size_t>(comm_.size()))
       if (stamp_of(source_.files[f]) != stamps_[f])
-        fail(ErrorKind::io, "{}: changed while it was read. Nothing was published: run again when nobody writes the source.", source_.files[f].string());
+        fail(ErrorKind::io, "{}: changed while it was read. Nothing was published: run again when nobody writes the source.",
+             source_.files[f].string());
   }
 
   /// Sidecars and texts; what makes the checkpoint count comes last.
   void write_small_files(fs::path const& staging) const {
-    for (SidecarFile const& sidecar : plan_.sidecars) write_text_file(staging / sidecar.path, read_text_file(sidecar.from, huggingface::largest_sidecar_bytes));
+    for (SidecarFile const& sidecar : plan_.sidecars)
+      write_text_file(staging / sidecar.path, read_text_file(sidecar.from, huggingface::largest_sidecar_bytes));
     for (bool const mark : {false, true})
       for (TextFile const& text : plan_.texts)
         if (text.mark == mark) write_text_file(staging / text.path, text.text);

@@ -22,7 +22,10 @@ Json figures(RunReport const& r) {
 
 Json measured(RunReport const& r) {
   Json did;
-  did.set("bytes_read", r.bytes_read).set("bytes_written", r.bytes_written).set("bytes_exchanged", r.bytes_exchanged).set("bytes_copied", r.bytes_copied);
+  did.set("bytes_read", r.bytes_read)
+      .set("bytes_written", r.bytes_written)
+      .set("bytes_exchanged", r.bytes_exchanged)
+      .set("bytes_copied", r.bytes_copied);
   did.set("read_calls", r.read_calls).set("write_calls", r.write_calls).set("peak_memory_bytes", r.peak_memory_bytes).set("write_mode", r.write_mode);
   Json seconds;
   seconds.set("headers", r.header_seconds).set("plan", r.plan_seconds).set("stream", r.stream_seconds).set("commit", r.commit_seconds);
@@ -35,7 +38,8 @@ Json measured(RunReport const& r) {
 
 Json report_json(RunReport const& r) {
   Json out;
-  out.set("type", r.planned_only ? "plan" : "result").set("source", Json().set("path", r.job.source.path).set("format", r.source_format).set("layout", r.source_layout));
+  out.set("type", r.planned_only ? "plan" : "result")
+      .set("source", Json().set("path", r.job.source.path).set("format", r.source_format).set("layout", r.source_layout));
   out.set("target", Json().set("path", r.job.target.path).set("format", name(r.job.target.format))).set("map", r.map).set("ranks", r.ranks);
   out.set("plan", figures(r));
   if (!r.planned_only) out.set("run", measured(r));
@@ -51,8 +55,8 @@ std::string report_text(RunReport const& r) {
   line("source", fmt::format("{}: {}, {}", r.job.source.path, r.source_format, r.source_layout));
   line("target", fmt::format("{}: {}, {} in {} files", r.job.target.path, name(r.job.target.format), human_bytes(r.target_bytes), r.target_files));
   if (!r.map.empty()) line("map", r.map);
-  line("tensors", fmt::format("{} logical; {} stored in {} files -> {} stored; {} replicas not read", r.logical_tensors, r.source_tensors, r.source_files,
-                              r.target_tensors, r.replicas_not_read));
+  line("tensors", fmt::format("{} logical; {} stored in {} files -> {} stored; {} replicas not read", r.logical_tensors, r.source_tensors,
+                              r.source_files, r.target_tensors, r.replicas_not_read));
   line("plan", fmt::format("{} regions, {} rounds on {} ranks, {}; reads {}, writes {}", r.regions, r.rounds, r.ranks, r.transport,
                            human_bytes(r.payload_read), human_bytes(r.payload_written)));
   line("memory", fmt::format("{} of staging per rank at most", human_bytes(r.staging_bytes)));
@@ -62,8 +66,8 @@ std::string report_text(RunReport const& r) {
   line("exchanged", human_bytes(r.bytes_exchanged));
   line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls, r.write_mode));
   line("peak", fmt::format("{} resident in the largest rank", human_bytes(r.peak_memory_bytes)));
-  line("time", fmt::format("headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), commit {:.2f} s, total {:.2f} s", r.header_seconds, r.plan_seconds,
-                           r.stream_seconds, rate(r.bytes_written, r.stream_seconds), r.commit_seconds, r.total_seconds));
+  line("time", fmt::format("headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), commit {:.2f} s, total {:.2f} s", r.header_seconds,
+                           r.plan_seconds, r.stream_seconds, rate(r.bytes_written, r.stream_seconds), r.commit_seconds, r.total_seconds));
   return out;
 }
 

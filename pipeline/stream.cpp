@@ -66,8 +66,13 @@ class Stream {
  public:
   Stream(Comm const& comm, StreamOptions const& options, FileSet& sources, FileSet& targets, RoundSource const& next_round,
          WriteObserver const& observer)
-      : comm_(comm), options_(options), next_round_(next_round), ring_(options.memory_bytes), reader_(sources),
-        exchange_(comm, options.stall_timeout_seconds, [this] { check_others(); }), writer_(targets, observer, options.write_mode) {}
+      : comm_(comm),
+        options_(options),
+        next_round_(next_round),
+        ring_(options.memory_bytes),
+        reader_(sources),
+        exchange_(comm, options.stall_timeout_seconds, [this] { check_others(); }),
+        writer_(targets, observer, options.write_mode) {}
 
   StreamStats run();
 
@@ -123,7 +128,8 @@ void Stream::record(Error error) {
 /// Throws when another thread has failed or a stop is wanted.
 void Stream::check_others() {
   if (failed_) throw GiveUp{};
-  if (stopped()) fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. Nothing was published: run the same command again.", rounds_.load());
+  if (stopped())
+    fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. Nothing was published: run the same command again.", rounds_.load());
 }
 
 void Stream::guarded(void (Stream::*loop)()) {
@@ -210,7 +216,8 @@ void Stream::wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool
   std::uint64_t seen = steps_;
   auto since = Clock::now();
   while (!changed_.wait_for(lock, look_interval, [&] { return failed_ || ready(); })) {
-    if (stopped()) fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. Nothing was published: run the same command again.", rounds_.load());
+    if (stopped())
+      fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. Nothing was published: run the same command again.", rounds_.load());
     if (std::uint64_t const now = steps_; now != seen) {
       seen = now;
       since = Clock::now();

@@ -51,8 +51,8 @@ template <class... Args>
 /// A broken invariant of this program (never of its input).
 [[noreturn]] void broken(std::string_view what, char const* file, int line);
 
-#define RESHARD_EXPECT(condition) \
-  do {                            \
+#define RESHARD_EXPECT(condition)                                        \
+  do {                                                                   \
     if (!(condition)) ::reshard::broken(#condition, __FILE__, __LINE__); \
   } while (false)
 

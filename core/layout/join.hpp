@@ -35,12 +35,10 @@ struct Overlap {
 };
 
 struct Join {
-  std::vector<JoinDigit> digits;      ///< canonical order: the tensor's axes as given, each from its coarsest digit to its finest
+  std::vector<JoinDigit> digits;  ///< canonical order: the tensor's axes as given, each from its coarsest digit to its finest
   std::vector<Overlap> overlaps;
-  std::vector<OverlapDigit> spans;    ///< overlaps.size() x digits.size(), row by row
-  std::span<OverlapDigit const> span_of(std::size_t overlap) const {
-    return {spans.data() + overlap * digits.size(), digits.size()};
-  }
+  std::vector<OverlapDigit> spans;  ///< overlaps.size() x digits.size(), row by row
+  std::span<OverlapDigit const> span_of(std::size_t overlap) const { return {spans.data() + overlap * digits.size(), digits.size()}; }
 };
 
 /// All overlaps of source and target pieces of one logical tensor whose canonical axis order is `order`. No search over all pairs:
@@ -59,8 +57,8 @@ struct DomainAxis {
 /// Why pieces do not tile a domain: the first bad interval per axis, as text ("layer 3:48, expert 64:128"), and how many pieces hold it.
 struct TilingFault {
   std::string where;
-  int holders = 0;                  ///< 0: nothing holds it; 1: one piece holds it, but it lies outside of the domain; else two or more do
-  std::uint32_t a = 0, b = 0;       ///< two of the holders (indices of pieces) when holders >= 2; a alone when 1
+  int holders = 0;             ///< 0: nothing holds it; 1: one piece holds it, but it lies outside of the domain; else two or more do
+  std::uint32_t a = 0, b = 0;  ///< two of the holders (indices of pieces) when holders >= 2; a alone when 1
 };
 
 /// Whether the pieces hold every element of the domain exactly once. Nothing: they do. A piece that has a part of an axis twice or not at

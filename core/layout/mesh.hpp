@@ -29,7 +29,7 @@ struct PipelineChunk {
   std::vector<Run> decoder;  ///< global decoder positions, in stored order; may be empty
   std::vector<Run> mtp;      ///< multi-token-prediction depths
   bool embedding = false;
-  bool head = false;         ///< output layer (and final norm)
+  bool head = false;  ///< output layer (and final norm)
 };
 
 /// How decoder layers are spread over pipeline chunks; exactly one mode is used.

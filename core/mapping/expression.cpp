@@ -143,8 +143,8 @@ class Evaluation {
     if (auto found = built_in(node.word, arguments)) return std::move(*found);
     if (scope_.call)
       if (auto found = scope_.call(node.word, arguments)) return std::move(*found);
-    mistake("there is no function {} of {} arguments here. Known: min, max, len, ceil_div, count, contains, freq, list, indices, if, exists, has.", node.word,
-            arguments.size());
+    mistake("there is no function {} of {} arguments here. Known: min, max, len, ceil_div, count, contains, freq, list, indices, if, exists, has.",
+            node.word, arguments.size());
   }
 
   std::optional<Json> built_in(std::string const& name, std::vector<Json> const& a) const {

@@ -24,8 +24,8 @@ class Parser {
  private:
   [[noreturn]] void mistake(std::string_view expected) const {
     std::string const found = at_ < text_.size() ? fmt::format("'{}'", text_.substr(at_, 12)) : "the end";
-    fail(ErrorKind::usage, "{}: '{}': {} expected at column {}, found {}. See docs/model-maps.md for the expression language.", place_, text_, expected,
-         at_ + 1, found);
+    fail(ErrorKind::usage, "{}: '{}': {} expected at column {}, found {}. See docs/model-maps.md for the expression language.", place_, text_,
+         expected, at_ + 1, found);
   }
 
   void skip_space() {

@@ -102,10 +102,11 @@ class Loader {
     if (key == "drop") return append(map_.drop, texts(node, "drop"));
     if (key == "args") return named(node, map_.args);
     if (key == "config") return named(node, map_.config);
-    static std::array<std::string, 14> const known = {"match", "options", "places", "let",    "axes",   "sets", "present",
+    static std::array<std::string, 14> const known = {"match", "options", "places", "let",    "axes", "sets", "present",
                                                       "rules", "tensors", "names",  "stored", "drop", "args", "config"};
     std::string const near = nearest(key, known);
-    mistake(node, fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 20)));
+    mistake(node,
+            fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 20)));
   }
 
   static void append(std::vector<std::string>& to, std::vector<std::string> from) {
@@ -133,7 +134,8 @@ class Loader {
 
   void sets(toml::node const& node) {
     for (auto const& [axis, members] : written_order(table(node, "sets")))
-      for (auto const& [key, member] : written_order(table(*members, "the sets of an axis"))) map_.sets.push_back({axis + "." + key, expression(*member)});
+      for (auto const& [key, member] : written_order(table(*members, "the sets of an axis")))
+        map_.sets.push_back({axis + "." + key, expression(*member)});
   }
 
   void rules(toml::node const& node) {
@@ -238,17 +240,28 @@ class Loader {
   }
 
   void entry_key(MapEntry& entry, std::string const& key, toml::node const& node) const {
-    if (key == "is") entry.is = text(node, key);
-    else if (key == "or") entry.or_names = texts(node, key);
-    else if (key == "when") entry.when = expression(node);
-    else if (key == "in") entry.in = text(node, key);
-    else if (key == "at") entry.at = texts(node, key);
-    else if (key == "copy") entry.copy = expression(node);
-    else if (key == "whole") entry.whole = texts(node, key);
-    else if (key == "optional") entry.optional = flag(node, key);
-    else if (key == "view") entry.view = text(node, key);
-    else if (key == "cast") entry.cast = text(node, key);
-    else if (key == "apart") apart(entry, node);
+    if (key == "is")
+      entry.is = text(node, key);
+    else if (key == "or")
+      entry.or_names = texts(node, key);
+    else if (key == "when")
+      entry.when = expression(node);
+    else if (key == "in")
+      entry.in = text(node, key);
+    else if (key == "at")
+      entry.at = texts(node, key);
+    else if (key == "copy")
+      entry.copy = expression(node);
+    else if (key == "whole")
+      entry.whole = texts(node, key);
+    else if (key == "optional")
+      entry.optional = flag(node, key);
+    else if (key == "view")
+      entry.view = text(node, key);
+    else if (key == "cast")
+      entry.cast = text(node, key);
+    else if (key == "apart")
+      apart(entry, node);
     else
       mistake(node, fmt::format("'{}' is no key of an entry. Known: is, or, when, in, at, copy, whole, optional, view, cast, apart.", key));
   }
@@ -276,8 +289,6 @@ class Loader {
 
 MapFile parse_map_file(std::string_view text, std::string_view file_name) { return Loader(file_name).load(text); }
 
-MapFile load_map_file(std::filesystem::path const& path) {
-  return parse_map_file(read_text_file(path, largest_map_bytes), path.filename().string());
-}
+MapFile load_map_file(std::filesystem::path const& path) { return parse_map_file(read_text_file(path, largest_map_bytes), path.filename().string()); }
 
 }  // namespace reshard

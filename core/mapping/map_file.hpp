@@ -19,19 +19,19 @@ struct NamedExpression {
 
 /// One way to store logical tensors under a name (docs/model-maps.md). Texts are as written; empty expressions and lists are absent.
 struct MapEntry {
-  std::string is;                    ///< layout expression
-  std::vector<std::string> or_names; ///< other names that a reader accepts
+  std::string is;                     ///< layout expression
+  std::vector<std::string> or_names;  ///< other names that a reader accepts
   Expression when;
-  std::string in;                    ///< set of the layer axis: "layer.moe"
-  std::vector<std::string> at;       ///< places of a tensor without layer number: "E", "L", "m", "decoder=L-1"
-  Expression copy;                   ///< a further copy, written when this holds
-  std::vector<std::string> whole;    ///< axes that the rules do not cut here
-  bool optional = false;             ///< the model may lack it
-  std::string view;                  ///< layout expression of the shape it has in the file
-  std::string cast;                  ///< dtype it has in this format
-  Expression apart_when;             ///< alternatives are stored tensors of their own with these endings
+  std::string in;                  ///< set of the layer axis: "layer.moe"
+  std::vector<std::string> at;     ///< places of a tensor without layer number: "E", "L", "m", "decoder=L-1"
+  Expression copy;                 ///< a further copy, written when this holds
+  std::vector<std::string> whole;  ///< axes that the rules do not cut here
+  bool optional = false;           ///< the model may lack it
+  std::string view;                ///< layout expression of the shape it has in the file
+  std::string cast;                ///< dtype it has in this format
+  Expression apart_when;           ///< alternatives are stored tensors of their own with these endings
   std::vector<std::string> apart_as;
-  std::string place;                 ///< file:line
+  std::string place;  ///< file:line
 };
 
 /// A stored name and the entries that may be meant by it, first choice first.
@@ -72,7 +72,7 @@ struct MapTensor {
 
 /// A map file as written, parsed but not yet evaluated for a model.
 struct MapFile {
-  std::string name;  ///< file name, for messages
+  std::string name;                      ///< file name, for messages
   std::vector<std::string> model_types;  ///< [match] model_type
   Expression match_args;                 ///< [match] args: holds for the `args` of a Megatron checkpoint of this family
   std::vector<NamedExpression> options;

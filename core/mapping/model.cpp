@@ -35,8 +35,7 @@ class ModelBuilder {
     if (auto const known = values_.find(name); known != values_.end()) return known->second;
     NamedExpression const* definition = find(name);
     if (definition == nullptr) return fact(facts_.facts, name);
-    if (!open_.insert(name).second)
-      fail(ErrorKind::usage, "{}: '{}' is defined by itself. Break the cycle.", definitions_.name, name);
+    if (!open_.insert(name).second) fail(ErrorKind::usage, "{}: '{}' is defined by itself. Break the cycle.", definitions_.name, name);
     ExpressionScope scope;
     scope.key = [&](std::string_view key) { return std::optional<Json>(key == name ? fact(facts_.facts, key) : named(std::string(key))); };
     scope.exact_division = true;

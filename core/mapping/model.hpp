@@ -28,9 +28,9 @@ struct LogicalTensor {
 
 /// What a map's expressions are evaluated with.
 struct ModelFacts {
-  Json facts;                  ///< config.json, or the `args` of a Megatron checkpoint
-  std::string origin;          ///< "config.json", "args": for messages
-  Index true_vocab_size = 0;   ///< 0: from the facts
+  Json facts;                 ///< config.json, or the `args` of a Megatron checkpoint
+  std::string origin;         ///< "config.json", "args": for messages
+  Index true_vocab_size = 0;  ///< 0: from the facts
 };
 
 /// One model: the sizes of its axes, its sets and its logical tensors. Pure data, from map files and facts.

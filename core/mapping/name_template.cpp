@@ -29,7 +29,8 @@ NameTemplate NameTemplate::parse(std::string_view text, std::vector<MapMacro> co
       break;
     }
     std::size_t const close = text.find('}', open);
-    if (close == std::string_view::npos) fail(ErrorKind::usage, "{}: '{}': the field that opens at column {} is not closed with '}}'.", place, text, open + 1);
+    if (close == std::string_view::npos)
+      fail(ErrorKind::usage, "{}: '{}': the field that opens at column {} is not closed with '}}'.", place, text, open + 1);
     std::string_view field = text.substr(open + 1, close - open - 1);
     segment.macro = find_macro(macros, field);
     if (segment.macro < 0) {

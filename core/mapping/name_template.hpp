@@ -14,10 +14,10 @@ namespace reshard {
 class NameTemplate {
  public:
   struct Segment {
-    std::string literal;       ///< text before the field
-    std::string place;         ///< "decoder" in {decoder=layer}; "" for none
-    Expression expression;     ///< of the field; empty when the field is a macro or there is none
-    int macro = -1;            ///< index into the map's macros
+    std::string literal;    ///< text before the field
+    std::string place;      ///< "decoder" in {decoder=layer}; "" for none
+    Expression expression;  ///< of the field; empty when the field is a macro or there is none
+    int macro = -1;         ///< index into the map's macros
   };
 
   /// `place` is the map's file and line.

@@ -40,7 +40,8 @@ struct Side::Impl {
   std::vector<SideEntry> entries;
   std::map<std::tuple<std::uint32_t, int, int, int>, std::unique_ptr<EntryLayout>> layouts;
 
-  Impl(Model const& m, MapFile const& f, SideOptions o) : model(m), map(f), options(std::move(o)), words(m, f, options), shares(m, f, options, words) {
+  Impl(Model const& m, MapFile const& f, SideOptions o)
+      : model(m), map(f), options(std::move(o)), words(m, f, options), shares(m, f, options, words) {
     macros = compile_macros(map);
     entries = compile_entries(map, model, macros, scope(nullptr));
     for (AxisRule const& rule : map.rules)
@@ -113,7 +114,8 @@ struct Side::Impl {
       return true;
     }
     auto const* number = value.integer();
-    if (number == nullptr) fail(ErrorKind::usage, "{}: the field '{}' of a name is {}, a number or a text is needed.", where, segment.expression.text(), value.dump());
+    if (number == nullptr)
+      fail(ErrorKind::usage, "{}: the field '{}' of a name is {}, a number or a text is needed.", where, segment.expression.text(), value.dump());
     Index shown = *number;
     if (!segment.place.empty() && chunk != nullptr) {
       shown = position_in(place_runs(segment.place, *chunk, where), *number);
@@ -123,8 +125,8 @@ struct Side::Impl {
     return true;
   }
 
-  std::optional<std::string> make_macro(std::size_t macro, std::vector<Variable> const& variables, PipelineChunk const* chunk, std::string const& where,
-                                        int depth) const {
+  std::optional<std::string> make_macro(std::size_t macro, std::vector<Variable> const& variables, PipelineChunk const* chunk,
+                                        std::string const& where, int depth) const {
     auto const& choices = map.macros[macro].choices;
     for (std::size_t i = 0; i < choices.size(); ++i) {
       if (!choices[i].in.empty() && !member(choices[i].in, variables)) continue;
@@ -222,8 +224,8 @@ std::vector<StoredName> Side::names(PipelineChunk const* chunk) const {
     for (StoredName& name : names) {
       auto const [known, is_new] = made.emplace(name.name, entry.group);
       if (!is_new && known->second != entry.group)
-        fail(ErrorKind::usage, "'{}' is made by {} and by {}. Limit one of them with `in` or `when`.", name.name, impl_->map.stored[known->second].place,
-             entry.written->place);
+        fail(ErrorKind::usage, "'{}' is made by {} and by {}. Limit one of them with `in` or `when`.", name.name,
+             impl_->map.stored[known->second].place, entry.written->place);
       if (is_new) result.push_back(std::move(name));
     }
   }

@@ -20,12 +20,12 @@ namespace reshard {
 
 /// How one side of a job stores the model.
 struct SideOptions {
-  bool local = false;                          ///< files hold a rank's share and number from 0 (Megatron); else whole tensors (Hugging Face)
-  MeshSizes mesh;                              ///< local sides
-  std::map<std::string, Json> options;         ///< values for the map's [options], e.g. form = "sequential"
-  std::map<std::string, Index> padded_sizes;   ///< axis: its padded size, where the files say it (source); else the rule's `pad`
-  std::function<bool(std::string_view)> has;   ///< has('stored name'); absent: whether the model has that entry's tensors
-  std::string place;                           ///< for messages: "job.toml, [target] layout"
+  bool local = false;                         ///< files hold a rank's share and number from 0 (Megatron); else whole tensors (Hugging Face)
+  MeshSizes mesh;                             ///< local sides
+  std::map<std::string, Json> options;        ///< values for the map's [options], e.g. form = "sequential"
+  std::map<std::string, Index> padded_sizes;  ///< axis: its padded size, where the files say it (source); else the rule's `pad`
+  std::function<bool(std::string_view)> has;  ///< has('stored name'); absent: whether the model has that entry's tensors
+  std::string place;                          ///< for messages: "job.toml, [target] layout"
 };
 
 /// One place of a local side: what one file of a pipeline chunk holds. A global side has one place, all zero, with no chunk.
@@ -47,8 +47,8 @@ struct StoredName {
 
 /// What the bytes under a name mean in one place.
 struct EntryLayout {
-  Layout layout;                    ///< pieces without the digits of the name
-  std::vector<Index> file_shape;    ///< as the file has it (a `view` may differ from layout.shape)
+  Layout layout;                  ///< pieces without the digits of the name
+  std::vector<Index> file_shape;  ///< as the file has it (a `view` may differ from layout.shape)
 };
 
 /// The map of one side, evaluated for one model: names, shapes and pieces of every stored tensor.

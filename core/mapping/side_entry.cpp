@@ -58,7 +58,8 @@ class Compiler {
   void cast(SideEntry& entry) const {
     if (entry.written->cast.empty()) return;
     entry.cast = dtype_from_name(entry.written->cast);
-    if (!entry.cast) fail(ErrorKind::usage, "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …", entry.written->place, entry.written->cast);
+    if (!entry.cast)
+      fail(ErrorKind::usage, "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …", entry.written->place, entry.written->cast);
   }
 
   /// Finds the axes of shape and name; false when the model lacks one (then it lacks the stored tensor).
@@ -91,7 +92,8 @@ class Compiler {
       if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) != entry.shape_axes.end()) continue;
       std::string const& name = model_.axes()[axis.axis].name;
       if (!contains(named, name))
-        fail(ErrorKind::usage, "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
+        fail(ErrorKind::usage,
+             "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
              entry.written->place, entry.expr.text, name, logical.name, name, name);
       add_name_axis(entry, {axis.axis, true});
     }
@@ -154,7 +156,8 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, s
       }
       std::vector<LayoutExpr> parts = split_apart(expr);
       if (parts.size() != written.apart_as.size())
-        fail(ErrorKind::usage, "{}: apart: {} endings for {} alternatives. Give one ending for each.", written.place, written.apart_as.size(), parts.size());
+        fail(ErrorKind::usage, "{}: apart: {} endings for {} alternatives. Give one ending for each.", written.place, written.apart_as.size(),
+             parts.size());
       for (std::size_t k = 0; k < parts.size(); ++k) compiler.add(group, written, name.name, std::move(parts[k]), written.apart_as[k]);
     }
   }

@@ -21,10 +21,10 @@ struct SideEntry {
   LayoutExpr expr;
   std::optional<LayoutExpr> view;
   std::vector<int> tensors;
-  std::vector<NameAxis> name_axes;   ///< tensor axes not in the shape, outermost first, then further axes of the name
-  std::vector<AxisId> shape_axes;    ///< axes whose digits stand in the shape
+  std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape, outermost first, then further axes of the name
+  std::vector<AxisId> shape_axes;   ///< axes whose digits stand in the shape
   std::optional<DType> cast;
-  std::size_t group = 0;             ///< index of the MapName: entries of a group are choices
+  std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
 };
 
 /// The macros of a map with their choices' texts parsed.

@@ -25,7 +25,9 @@ AxisRule const* SideShares::rule_of(SideEntry const& entry, AxisId axis) const {
   return nullptr;
 }
 
-int SideShares::mesh_size(std::string_view mesh) const { return mesh == "tp" ? options_.mesh.tp : mesh == "ep" ? options_.mesh.ep : options_.mesh.etp; }
+int SideShares::mesh_size(std::string_view mesh) const {
+  return mesh == "tp" ? options_.mesh.tp : mesh == "ep" ? options_.mesh.ep : options_.mesh.etp;
+}
 int SideShares::mesh_rank(std::string_view mesh, SidePlace const& place) {
   return mesh == "tp" ? place.tp_rank : mesh == "ep" ? place.ep_rank : place.etp_rank;
 }
@@ -49,12 +51,12 @@ void SideShares::check_divisible(AxisRule const& rule, Index size) const {
   if (cuts_rows(rule, size)) {
     Index const whole = rule.divides.empty() ? ranks : rule.divides.integer(scope_.with(nullptr));
     if (whole % ranks == 0) return;
-    fail(ErrorKind::usage, "{} {} = {}: '{}' is {}, which {} does not divide. Choose a divisor of {}: {}.", options_.place, rule.mesh, ranks,
+    fail(ErrorKind::usage, "{}{} = {}: '{}' is {}, which {} does not divide. Choose a divisor of {}: {}.", options_.place, rule.mesh, ranks,
          rule.divides.text(), whole, ranks, whole, divisors(whole));
   }
   if (size % ranks == 0) return;
-  fail(ErrorKind::usage, "{} {} = {}: axis '{}' has {} indices, which {} does not divide. Choose a divisor of {}: {}.", options_.place, rule.mesh, ranks,
-       rule.axis, size, ranks, size, divisors(size));
+  fail(ErrorKind::usage, "{}{} = {}: axis '{}' has {} indices, which {} does not divide. Choose a divisor of {}: {}.", options_.place, rule.mesh,
+       ranks, rule.axis, size, ranks, size, divisors(size));
 }
 
 /// How many positions a share of the axis has: the same on every rank.
@@ -96,10 +98,12 @@ EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& 
     AxisRule const* rule = rule_of(entry, axis);
     if (rule == nullptr) continue;
     Index const size = model_.axes()[axis].size;
-    if (cuts_rows(*rule, size))
+    if (cuts_rows(*rule, size)) {
+      check_divisible(*rule, size);
       row_rule = rule;
-    else
+    } else {
       shares.set(axis, share(*rule, size, place));
+    }
   }
   EntryLayout result;
   result.layout = row_rule == nullptr ? evaluate(entry.expr, context, shares) : evaluate_rows(entry, *row_rule, context, shares, place);
@@ -108,7 +112,8 @@ EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& 
 }
 
 /// The rows of this rank in the dimension where the rule's axis stands.
-Layout SideShares::evaluate_rows(SideEntry const& entry, AxisRule const& rule, LayoutScope const& context, Shares const& shares, SidePlace const& place) const {
+Layout SideShares::evaluate_rows(SideEntry const& entry, AxisRule const& rule, LayoutScope const& context, Shares const& shares,
+                                 SidePlace const& place) const {
   std::vector<Index> begin;
   std::vector<Index> end = evaluate(entry.expr, context, shares).shape;
   begin.resize(end.size(), 0);
@@ -116,8 +121,8 @@ Layout SideShares::evaluate_rows(SideEntry const& entry, AxisRule const& rule, L
     if (!holds_axis(entry.expr.dims[d], rule.axis)) continue;
     int const ranks = mesh_size(rule.mesh);
     if (end[d] % ranks != 0)
-      fail(ErrorKind::usage, "{} {} = {}: '{}' has {} rows in dimension {}, which {} does not divide. Choose a divisor of {}.", options_.place, rule.mesh,
-           ranks, entry.expr.text, end[d], d, ranks, end[d]);
+      fail(ErrorKind::usage, "{}{} = {}: '{}' has {} rows in dimension {}, which {} does not divide. Choose a divisor of {}.", options_.place,
+           rule.mesh, ranks, entry.expr.text, end[d], d, ranks, end[d]);
     Index const part = end[d] / ranks;
     begin[d] = part * mesh_rank(rule.mesh, place);
     end[d] = begin[d] + part;

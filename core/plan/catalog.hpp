@@ -26,9 +26,9 @@ struct TensorPieces {
 
 /// All pieces of a checkpoint: which part of which logical tensor lies where.
 struct Catalog {
-  std::vector<std::string> files;       ///< paths, for messages
+  std::vector<std::string> files;  ///< paths, for messages
   std::vector<Blob> blobs;
-  std::vector<TensorPieces> tensors;    ///< by number of the logical tensor
+  std::vector<TensorPieces> tensors;  ///< by number of the logical tensor
 };
 
 }  // namespace reshard

@@ -54,7 +54,7 @@ struct Area {
   FileSpan span;
   std::vector<std::uint32_t> regions;
   std::uint64_t covered = 0;
-  std::uint64_t at = 0;      ///< staging place; that of another area when both are the same bytes
+  std::uint64_t at = 0;  ///< staging place; that of another area when both are the same bytes
   bool alias = false;
 };
 
@@ -161,9 +161,8 @@ class Compiler {
   }
 
   std::uint64_t staged_at(std::uint32_t file, std::uint64_t offset) const {
-    auto const after = std::upper_bound(sources_.begin(), sources_.end(), offset, [file](std::uint64_t o, FileSpan const& s) {
-      return file != s.file ? file < s.file : o < s.begin;
-    });
+    auto const after = std::upper_bound(sources_.begin(), sources_.end(), offset,
+                                        [file](std::uint64_t o, FileSpan const& s) { return file != s.file ? file < s.file : o < s.begin; });
     auto const i = static_cast<std::size_t>(after - sources_.begin()) - 1;
     return source_at_[i] + offset - sources_[i].begin;
   }
@@ -179,9 +178,8 @@ class Compiler {
           add_strided(region);
       }
     }
-    std::stable_sort(round_.reads.begin(), round_.reads.end(), [](Extent const& a, Extent const& b) {
-      return a.file != b.file ? a.file < b.file : a.offset_bytes < b.offset_bytes;
-    });
+    std::stable_sort(round_.reads.begin(), round_.reads.end(),
+                     [](Extent const& a, Extent const& b) { return a.file != b.file ? a.file < b.file : a.offset_bytes < b.offset_bytes; });
   }
 
   /// Dimensions that are no part of a contiguous block at one of the ends are walked here; the rest is one strided copy.

@@ -52,10 +52,12 @@ class TensorPlanner {
     auto const fault = tile(distinct.pieces, model_.domain(logical_), model_.axes());
     if (!fault) return;
     if (fault->holders == 0)
-      fail(ErrorKind::usage, "target: '{}' is in the source, but no stored tensor of the target holds {}. Choose a target form whose map has a place for it, "
-           "or add its stored name to `drop` in a copy of the source's map to leave it out.", logical_.name, fault->where);
-    fail(ErrorKind::usage, "target: {} stored tensors hold {} of '{}'. Limit one of the map's entries with `in` or `when`.", fault->holders, fault->where,
-         logical_.name);
+      fail(ErrorKind::usage,
+           "target: '{}' is in the source, but no stored tensor of the target holds {}. Choose a target form whose map has a place for it, "
+           "or add its stored name to `drop` in a copy of the source's map to leave it out.",
+           logical_.name, fault->where);
+    fail(ErrorKind::usage, "target: {} stored tensors hold {} of '{}'. Limit one of the map's entries with `in` or `when`.", fault->holders,
+         fault->where, logical_.name);
   }
 
   void prove() const {
@@ -67,8 +69,9 @@ class TensorPlanner {
            fault->where, model_.origin());
     Blob const& a = source_.blobs[distinct_.blobs[fault->a]];
     Blob const& b = source_.blobs[distinct_.blobs[fault->b]];
-    fail(ErrorKind::source, "source: '{}': {} stored places hold {}: '{}' in {} and '{}' in {}. Remove one of them, or check the parallel sizes in {}.",
-         logical_.name, fault->holders, fault->where, a.name, source_.files[a.file], b.name, source_.files[b.file], model_.origin());
+    fail(ErrorKind::source,
+         "source: '{}': {} stored places hold {}: '{}' in {} and '{}' in {}. Remove one of them, or check the parallel sizes in {}.", logical_.name,
+         fault->holders, fault->where, a.name, source_.files[a.file], b.name, source_.files[b.file], model_.origin());
   }
 
   void check_dtypes() {
@@ -76,13 +79,13 @@ class TensorPlanner {
     for (std::uint32_t const number : distinct_.blobs) {
       Blob const& blob = source_.blobs[number];
       if (blob.dtype == first.dtype) continue;
-      fail(ErrorKind::source, "source: '{}' is {} in '{}' ({}) and {} in '{}' ({}). Save the whole checkpoint with one dtype per tensor.", logical_.name,
-           name(first.dtype), first.name, source_.files[first.file], name(blob.dtype), blob.name, source_.files[blob.file]);
+      fail(ErrorKind::source, "source: '{}' is {} in '{}' ({}) and {} in '{}' ({}). Save the whole checkpoint with one dtype per tensor.",
+           logical_.name, name(first.dtype), first.name, source_.files[first.file], name(blob.dtype), blob.name, source_.files[blob.file]);
     }
     for (std::uint32_t const number : wanted_->blobs) RESHARD_EXPECT(target_.blobs[number].dtype == first.dtype);
     if (bits(first.dtype) % 8 != 0)
-      fail(ErrorKind::source, "{}: '{}' is {}, elements smaller than a byte cannot be resharded by this version.", source_.files[first.file], first.name,
-           name(first.dtype));
+      fail(ErrorKind::source, "{}: '{}' is {}, elements smaller than a byte cannot be resharded by this version.", source_.files[first.file],
+           first.name, name(first.dtype));
     element_ = static_cast<std::uint64_t>(bits(first.dtype) / 8);
   }
 

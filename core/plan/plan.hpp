@@ -37,19 +37,19 @@ struct Plan {
   std::vector<Region> regions;
   std::vector<ByteDim> dims;
   std::vector<Cell> cells;
-  std::uint64_t source_bytes = 0;     ///< distinct bytes read
-  std::uint64_t target_bytes = 0;     ///< payload bytes written, copies included
-  std::uint64_t replicas_dropped = 0; ///< source pieces not read because another holds the same
+  std::uint64_t source_bytes = 0;      ///< distinct bytes read
+  std::uint64_t target_bytes = 0;      ///< payload bytes written, copies included
+  std::uint64_t replicas_dropped = 0;  ///< source pieces not read because another holds the same
   std::uint64_t logical_tensors = 0;
-  std::uint64_t joined_regions = 0;   ///< overlaps of source and target pieces, before they are cut into cells
+  std::uint64_t joined_regions = 0;  ///< overlaps of source and target pieces, before they are cut into cells
 
   std::span<ByteDim const> dims_of(Region const& region) const { return {dims.data() + region.first_dim, region.dim_count}; }
 };
 
 /// Bounds of a plan's cells.
 struct PlanLimits {
-  std::uint64_t cell_bytes = 16U << 20;    ///< source bytes of a cell, aimed at
-  std::uint64_t staging_bytes = 64U << 20; ///< what a cell may need in memory at most
+  std::uint64_t cell_bytes = 16U << 20;     ///< source bytes of a cell, aimed at
+  std::uint64_t staging_bytes = 64U << 20;  ///< what a cell may need in memory at most
 };
 
 /// Bytes that are carried as they are, outside all logical tensors (opaque module state).
@@ -63,7 +63,6 @@ struct OpaqueCopy {
 
 /// Joins source and target on the logical tensors that exist. Proves that the source holds every element exactly once (replicas aside) and that
 /// both sides agree on dtypes. Errors: source (missing or doubly held elements, dtypes), resources (a row too large for the limits).
-Plan make_plan(Model const& model, Catalog const& source, Catalog const& target, PlanLimits const& limits,
-               std::span<OpaqueCopy const> opaque = {});
+Plan make_plan(Model const& model, Catalog const& source, Catalog const& target, PlanLimits const& limits, std::span<OpaqueCopy const> opaque = {});
 
 }  // namespace reshard

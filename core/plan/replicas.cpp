@@ -17,7 +17,8 @@ std::uint64_t box_hash(Piece const& piece) {
   std::uint64_t hash = 0;
   for (PieceDigit const& digit : piece.digits) {
     std::uint64_t part = mixed(digit.axis + 1U);
-    for (Index const value : {digit.mod, digit.div, digit.first, digit.count}) part = mixed(part + 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value));
+    for (Index const value : {digit.mod, digit.div, digit.first, digit.count})
+      part = mixed(part + 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value));
     hash += part;
   }
   return hash;
@@ -28,8 +29,8 @@ std::uint64_t box_hash(Piece const& piece) {
 Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog) {
   std::unordered_map<std::uint64_t, std::uint32_t> groups;  // box -> place in `chosen`
   groups.reserve(all.pieces.size());
-  std::vector<std::uint32_t> chosen;                        // a piece of each box
-  std::vector<std::uint32_t> load(catalog.files.size());    // file -> pieces chosen from it
+  std::vector<std::uint32_t> chosen;                      // a piece of each box
+  std::vector<std::uint32_t> load(catalog.files.size());  // file -> pieces chosen from it
   Distinct result;
   auto const file_of = [&](std::uint32_t piece) { return catalog.blobs[all.blobs[piece]].file; };
   for (std::uint32_t i = 0; i < all.pieces.size(); ++i) {

@@ -11,7 +11,7 @@ namespace reshard {
 /// The pieces of a logical tensor of which no other holds exactly the same elements: of each set of equal pieces (replicated over tp or ep)
 /// one is chosen, spread evenly over the files. Declared copies are left out. `dropped` counts the others.
 struct Distinct {
-  std::span<Piece const> pieces;        ///< those of `all` itself when none was left out: `all` must outlive this
+  std::span<Piece const> pieces;  ///< those of `all` itself when none was left out: `all` must outlive this
   std::span<std::uint32_t const> blobs;
   std::uint64_t dropped = 0;
   std::vector<Piece> own_pieces;

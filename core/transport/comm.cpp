@@ -80,8 +80,7 @@ std::vector<std::string> Comm::all_gather(std::string const& bytes) const {
       counts[r] = narrow<int>(sizes[r]);
       places[r] = narrow<int>(at);
     }
-    check_mpi(MPI_Allgatherv(bytes.data(), narrow<int>(mine), MPI_BYTE, all.data(), counts.data(), places.data(), MPI_BYTE, comm_),
-              "MPI_Allgatherv");
+    check_mpi(MPI_Allgatherv(bytes.data(), narrow<int>(mine), MPI_BYTE, all.data(), counts.data(), places.data(), MPI_BYTE, comm_), "MPI_Allgatherv");
     for (std::size_t r = 0; r < ranks; ++r) result[r].assign(all, static_cast<std::size_t>(places[r]), sizes[r]);
     return result;
   }

@@ -93,7 +93,8 @@ std::vector<std::string> ExtraStates::made_keys(std::vector<StoredName> const& n
   bool const te = spec_ == "te";
   // Norms of Transformer Engine 2 hold a state, those of version 1 refuse one: a Transformer Engine source says which, else 2 is assumed.
   bool const source_te = std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.second.kind != megatron::ExtraKind::none; });
-  bool const norms = te && (!source_te || std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.first.find("norm.") != std::string::npos; }));
+  bool const norms = te && (!source_te || std::any_of(known_.begin(), known_.end(),
+                                                      [](auto const& known) { return known.first.find("norm.") != std::string::npos; }));
   for (StoredName const& stored : names) {
     std::string_view const name = stored.name;
     std::size_t const dot = name.rfind('.');
@@ -108,7 +109,8 @@ std::vector<std::string> ExtraStates::made_keys(std::vector<StoredName> const& n
   return keys;
 }
 
-std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, int ep_rank, int ep, Index experts, std::vector<StoredName> const& names) {
+std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, int ep_rank, int ep, Index experts,
+                                                    std::vector<StoredName> const& names) {
   Index const per_rank = experts / std::max(ep, 1);
   std::vector<Placed> result;
   if (from_source_) {
@@ -139,9 +141,10 @@ ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known cons
   Placed placed;
   placed.entry.name = local;
   if (is_grouped_expert(local) && known.size_bytes > 0 && known.source_ep != ep)
-    fail(ErrorKind::source, "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be regrouped from ep = {} to ep = {}. "
-         "Save the checkpoint without FP8 state, or keep ep.", source_->directory.shards[known.file].model_path().string(), known.key, known.size_bytes,
-         known.source_ep, ep);
+    fail(ErrorKind::source,
+         "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be regrouped from ep = {} to ep = {}. "
+         "Save the checkpoint without FP8 state, or keep ep.",
+         source_->directory.shards[known.file].model_path().string(), known.key, known.size_bytes, known.source_ep, ep);
   switch (known.kind) {
     case megatron::ExtraKind::none: placed.entry.kind = Kind::none; return placed;
     case megatron::ExtraKind::uint8_tensor:
@@ -161,7 +164,8 @@ ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known cons
       placed.entry.kind = Kind::copy;
       placed.entry.node = node_of(known, &placed.entry.from);
       if (std::string const call = pickle::call_not_to_carry(*placed.entry.from, placed.entry.node); !call.empty())
-        fail(ErrorKind::source, "{}: '{}' holds a call of {}, expected opaque bytes; loading the target would carry it out. The file is hostile: do not use it.",
+        fail(ErrorKind::source,
+             "{}: '{}' holds a call of {}, expected opaque bytes; loading the target would carry it out. The file is hostile: do not use it.",
              source_->directory.shards[known.file].model_path().string(), known.key, call);
       return placed;
   }

@@ -56,7 +56,7 @@ class ExtraStates {
 
   std::string spec_;
   std::string form_;
-  bool from_source_ = false;  ///< the source's key set is used
+  bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
   MegatronCheckpoint const* source_ = nullptr;
   std::map<std::uint32_t, std::unique_ptr<TorchFile>> documents_;

@@ -23,18 +23,23 @@ void check_dropped_state(MegatronCheckpoint const& checkpoint, TargetRequest con
     megatron::ShardHeader const& header = checkpoint.headers[f];
     optimizer = optimizer || header.has_optimizer;
     rng = rng || header.has_rng;
-    for (std::string const& file : checkpoint.directory.shards[f].files) optimizer = optimizer || file.find("optim.pt") != std::string::npos || file.starts_with("layer_wise_optimizer");
+    for (std::string const& file : checkpoint.directory.shards[f].files)
+      optimizer = optimizer || file.find("optim.pt") != std::string::npos || file.starts_with("layer_wise_optimizer");
     for (std::string const& key : header.other_keys)
-      if (std::find(kept.begin(), kept.end(), key) == kept.end() && std::find(others.begin(), others.end(), key) == others.end()) others.push_back(key);
+      if (std::find(kept.begin(), kept.end(), key) == kept.end() && std::find(others.begin(), others.end(), key) == others.end())
+        others.push_back(key);
     if (!header.unplaced.empty())
       fail(ErrorKind::source, "{}: '{}' holds no tensor, where the model needs one. Save the checkpoint again.",
            checkpoint.directory.shards[f].model_path().string(), header.unplaced.front());
   }
   if (optimizer && !request.drop_optimizer)
-    fail(ErrorKind::source, "{}: holds optimizer state, which this version cannot reshard. Set source.optimizer = \"drop\" to go on without it.", place);
+    fail(ErrorKind::source, "{}: holds optimizer state, which this version cannot reshard. Set source.optimizer = \"drop\" to go on without it.",
+         place);
   if (rng && !request.drop_rng)
-    fail(ErrorKind::source, "{}: holds random-generator state, which belongs to the old layout. Set source.rng = \"drop\" to go on without it "
-         "(start training with --no-load-rng).", place);
+    fail(ErrorKind::source,
+         "{}: holds random-generator state, which belongs to the old layout. Set source.rng = \"drop\" to go on without it "
+         "(start training with --no-load-rng).",
+         place);
   if (optimizer) warnings.push_back("optimizer state is dropped (source.optimizer = \"drop\"): start training with --no-load-optim");
   if (rng) warnings.push_back("random-generator state is dropped (source.rng = \"drop\"): start training with --no-load-rng");
   if (!others.empty()) warnings.push_back("dropped, because it belongs to one run or layout: " + listed(others));
@@ -110,7 +115,8 @@ class JobPlanner {
     if (request_.true_vocab_size > 0) {
       Json const stated = fact(args_, "vocab_size");
       if (stated.integer() != nullptr && request_.true_vocab_size < *stated.integer())
-        fail(ErrorKind::usage, "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
+        fail(ErrorKind::usage,
+             "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
              request_.true_vocab_size, *stated.integer());
       return request_.true_vocab_size;
     }
@@ -149,8 +155,8 @@ class JobPlanner {
       Index const by_config = job_.model->axes()[static_cast<AxisId>(job_.model->axes().find(axis))].size;
       bool const unknown_vocab = axis == "vocab" && (args_.find("vocab_size") == nullptr || args_.find("vocab_size")->is_null());
       if (by_args == by_config || (unknown_vocab && by_args >= by_config)) continue;
-      fail(ErrorKind::source, "facts: {} is {} in config.json and {} in args. They describe two different models: check target.reference.", axis, by_config,
-           by_args);
+      fail(ErrorKind::source, "facts: {} is {} in config.json and {} in args. They describe two different models: check target.reference.", axis,
+           by_config, by_args);
     }
   }
 
@@ -178,8 +184,8 @@ class JobPlanner {
     }
     auto const& sizes = source_.megatron->classification.sizes;
     check_vocab();
-    SideOptions options{true, sizes, {{"form", traits_.form}, {"spec", traits_.spec}, {"mtp_block", traits_.mtp_block}}, {}, {},
-                        source_.megatron->directory.iteration_dir.string() + ","};
+    SideOptions options{true, sizes, {{"form", traits_.form}, {"spec", traits_.spec}, {"mtp_block", traits_.mtp_block}},
+                        {},   {},    source_.megatron->directory.iteration_dir.string() + ", "};
     if (traits_.padded_vocab > 0) options.padded_sizes["vocab"] = traits_.padded_vocab;
     source_chunks_ = source_chunks(*source_.megatron, count("L"), count("M"));
     Side const side(model, maps_.core, std::move(options));
@@ -199,7 +205,8 @@ class JobPlanner {
   void check_vocab() const {
     Json const vocab = job_.model->value("vocab");
     if (traits_.padded_vocab == 0 || vocab.integer() == nullptr || *vocab.integer() <= traits_.padded_vocab) return;
-    fail(request_.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source, "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
+    fail(request_.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
+         "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
          source_.megatron->directory.iteration_dir.string(), traits_.padded_vocab, *vocab.integer());
   }
 
@@ -230,7 +237,8 @@ class JobPlanner {
       make_plan_of_bytes(opaque);
       return;
     }
-    SideOptions options{true, request.mesh, {{"form", request.form}, {"spec", request.spec}, {"mtp_block", traits_.mtp_block}}, {}, {}, "[target] layout"};
+    SideOptions options{true, request.mesh, {{"form", request.form}, {"spec", request.spec}, {"mtp_block", traits_.mtp_block}},
+                        {},   {},           "[target] layout."};
     keep_unknown_padding(options, request.mesh.tp);
     Side const side(*job_.model, maps_.core, std::move(options));
     opaque = plan_megatron(request, side);
@@ -243,15 +251,17 @@ class JobPlanner {
   void keep_unknown_padding(SideOptions& options, int tp) {
     if (maps_.family || traits_.padded_vocab == 0 || request_.true_vocab_size > 0 || recorded_vocab()) return;
     if (traits_.padded_vocab % tp == 0) options.padded_sizes["vocab"] = traits_.padded_vocab;
-    job_.warnings.push_back(fmt::format("args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.",
-                                        traits_.padded_vocab));
+    job_.warnings.push_back(
+        fmt::format("args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.",
+                    traits_.padded_vocab));
   }
 
   std::vector<OpaqueCopy> plan_megatron(TargetRequest const& request, Side const& side) {
     ExtraStates extras(request.spec, request.form);
     Index const experts = count("expert");
     if (experts == 0 && request.mesh.ep > 1)
-      fail(ErrorKind::usage, "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.", request.mesh.ep);
+      fail(ErrorKind::usage, "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
+           request.mesh.ep);
     if (source_.megatron) {
       extras.take(*source_.megatron, source_chunks_, experts);
       extras.use_source_keys(request.spec == traits_.spec && (experts == 0 || request.form == traits_.form));
@@ -277,7 +287,8 @@ class JobPlanner {
     }
     if (source_.huggingface || request.spec != traits_.spec)
       args.emplace_back("transformer_impl", request.spec == "te" ? "transformer_engine" : "local");
-    if (count("expert") > 0 && (source_.huggingface || request.form != traits_.form)) args.emplace_back("moe_grouped_gemm", request.form == "grouped");
+    if (count("expert") > 0 && (source_.huggingface || request.form != traits_.form))
+      args.emplace_back("moe_grouped_gemm", request.form == "grouped");
     return args;
   }
 

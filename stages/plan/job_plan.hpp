@@ -19,14 +19,14 @@ namespace reshard {
 struct TargetRequest {
   enum class Format { megatron, huggingface };
   Format format = Format::megatron;
-  PipelineSpec pipeline;                ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
-  MeshSizes mesh;                       ///< etp resolved
-  std::string spec;                     ///< "te", "local", or "" for as the source, else te
-  std::string form;                     ///< "grouped", "sequential", or "" for as the source, else grouped
+  PipelineSpec pipeline;  ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
+  MeshSizes mesh;         ///< etp resolved
+  std::string spec;       ///< "te", "local", or "" for as the source, else te
+  std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
   megatron::NameStyle style = megatron::NameStyle::megatron;
-  std::filesystem::path reference;      ///< Hugging Face folder; empty for none
+  std::filesystem::path reference;  ///< Hugging Face folder; empty for none
   std::uint64_t shard_bytes = 0;
-  std::string map = "auto";             ///< model.map
+  std::string map = "auto";  ///< model.map
   Index true_vocab_size = 0;
   bool drop_optimizer = false;
   bool drop_rng = false;

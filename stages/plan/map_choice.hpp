@@ -17,6 +17,7 @@ struct MapChoice {
 
 /// Reads Megatron-Core's map and the family's: the one named, or with "auto" the one whose model_type is the config's, or else whose [match] args
 /// holds. `need_family`: a Hugging Face side cannot do without. No family, or several, is an Error of kind usage that lists the choices.
-MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders, Json const& config, Json const& args, bool need_family);
+MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders, Json const& config, Json const& args,
+                      bool need_family);
 
 }  // namespace reshard

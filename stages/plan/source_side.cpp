@@ -70,12 +70,14 @@ class Collector {
 
   [[noreturn]] void unexplained(std::uint32_t file, std::string const& tensor, std::vector<StoredName> const& names) const {
     if (StoredName const* last = last_alike(tensor, names); last != nullptr)
-      fail(ErrorKind::source, "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's.",
+      fail(ErrorKind::source,
+           "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's.",
            catalog_.files[file], tensor, model_.origin(), last->name);
     std::vector<std::string> known;
     for (StoredName const& name : names) known.push_back(name.name);
     std::string const near = nearest(tensor, known);
-    fail(ErrorKind::source, "{}: '{}' matches no entry of {}{}. Name another map with model.map, or add the name to `drop` in a copy of the map to leave it out.",
+    fail(ErrorKind::source,
+         "{}: '{}' matches no entry of {}{}. Name another map with model.map, or add the name to `drop` in a copy of the map to leave it out.",
          catalog_.files[file], tensor, map_names_, near.empty() ? "" : "; the nearest name is '" + near + "'");
   }
 
@@ -98,7 +100,8 @@ class Collector {
     if (hits.size() > 1)
       fail(ErrorKind::source, "{}: '{}' and '{}' are two names of one tensor. Remove one of them.", catalog_.files[file], *hits[0], *hits[1]);
     if (result == no_tensor && !name.copy)
-      fail(ErrorKind::source, "{}: lacks '{}', which {} expects here. The save was cut short, or the parallel sizes or the map are another checkpoint's.",
+      fail(ErrorKind::source,
+           "{}: lacks '{}', which {} expects here. The save was cut short, or the parallel sizes or the map are another checkpoint's.",
            catalog_.files[file], name.name, side_.entry_place(name.entry));
     return result;
   }
@@ -121,8 +124,8 @@ class Collector {
 };
 
 /// Marks the tensors of which the source holds a stored tensor.
-void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names, std::unordered_map<std::string_view, std::size_t> const& stored,
-                 std::vector<bool>& found) {
+void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names,
+                std::unordered_map<std::string_view, std::size_t> const& stored, std::vector<bool>& found) {
   found.resize(model.tensors().size(), false);
   for (StoredName const& name : names) {
     bool const there = stored.contains(name.name) ||
@@ -172,14 +175,17 @@ MegatronTraits megatron_traits(MegatronCheckpoint const& checkpoint) {
       for (FileTensor const& tensor : chunk.tensors) {
         std::string_view const name = tensor.name;
         if (ends_with(name, "layer_norm_weight")) traits.spec = "te";
-        if (traits.spec.empty() && ends_with(name, ".input_layernorm.weight") && name.find("linear") == std::string_view::npos) traits.spec = "local?";
+        if (traits.spec.empty() && ends_with(name, ".input_layernorm.weight") && name.find("linear") == std::string_view::npos)
+          traits.spec = "local?";
         if (name.find(".experts.local_experts.") != std::string_view::npos) traits.form = "sequential";
         if (ends_with(name, ".experts.weight1")) traits.form = "flat";
         if (ends_with(name, ".experts.linear_fc1.weight0")) traits.form = "grouped";
         if (name.starts_with("mtp.") && name.find(".transformer_layer.") != std::string_view::npos) traits.mtp_block = "transformer_layer";
-        if (name == "embedding.word_embeddings.weight" && !tensor.shape.empty()) traits.padded_vocab = tensor.shape[0] * checkpoint.classification.sizes.tp;
+        if (name == "embedding.word_embeddings.weight" && !tensor.shape.empty())
+          traits.padded_vocab = tensor.shape[0] * checkpoint.classification.sizes.tp;
       }
-      for (megatron::ExtraEntry const& extra : chunk.extras) te_extra = te_extra || extra.kind == megatron::ExtraKind::uint8_tensor || extra.kind == megatron::ExtraKind::bytes_io;
+      for (megatron::ExtraEntry const& extra : chunk.extras)
+        te_extra = te_extra || extra.kind == megatron::ExtraKind::uint8_tensor || extra.kind == megatron::ExtraKind::bytes_io;
     }
   }
   if (traits.spec != "te") traits.spec = te_extra ? "te" : "local";  // MLA layers keep their norm apart under both
@@ -231,7 +237,8 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
     for (std::size_t v = 0; v < vpp; ++v) {
       PipelineChunk const& chunk = chunk_of(f, v);
       SidePlace const place{at.tp, at.ep, at.tp % sizes.etp, &chunk};
-      collector.add_place(static_cast<std::uint32_t>(f), place, names[static_cast<std::size_t>(&chunk - chunks.data())], checkpoint.headers[f].chunks[v].tensors);
+      collector.add_place(static_cast<std::uint32_t>(f), place, names[static_cast<std::size_t>(&chunk - chunks.data())],
+                          checkpoint.headers[f].chunks[v].tensors);
     }
   }
   return collector.take();

@@ -12,10 +12,10 @@ namespace reshard {
 
 /// What the names of a Megatron checkpoint say about how it was built.
 struct MegatronTraits {
-  std::string spec;       ///< "te" or "local": where norms are
-  std::string form;       ///< "grouped", "sequential", "flat"
-  std::string mtp_block;  ///< name of the inner layer of multi-token prediction
-  Index padded_vocab = 0; ///< rows of the embedding over all tp ranks; 0: no embedding
+  std::string spec;        ///< "te" or "local": where norms are
+  std::string form;        ///< "grouped", "sequential", "flat"
+  std::string mtp_block;   ///< name of the inner layer of multi-token prediction
+  Index padded_vocab = 0;  ///< rows of the embedding over all tp ranks; 0: no embedding
 };
 MegatronTraits megatron_traits(MegatronCheckpoint const& checkpoint);
 

@@ -51,15 +51,19 @@ class MegatronPlanner {
     if (node == pickle::no_node) return;
     std::string const call = pickle::call_not_to_carry(first_source_->document, node);
     if (!call.empty())
-      fail(ErrorKind::source, "{}: '{}' holds a call of {}, expected settings; loading the target would carry it out. The file is hostile, or the value has "
-           "no place in a checkpoint: remove it.", target_.source->directory.shards.front().model_path().string(), key, call);
+      fail(ErrorKind::source,
+           "{}: '{}' holds a call of {}, expected settings; loading the target would carry it out. The file is hostile, or the value has "
+           "no place in a checkpoint: remove it.",
+           target_.source->directory.shards.front().model_path().string(), key, call);
   }
 
   bool release() const { return target_.source == nullptr || target_.source->directory.release; }
   fs::path folder() const {
     return release() ? fs::path(megatron::release_name) : fs::path(megatron::iteration_directory_name(target_.source->directory.iteration));
   }
-  std::string tracker() const { return release() ? std::string(megatron::release_name) : megatron::tracker_text(target_.source->directory.iteration); }
+  std::string tracker() const {
+    return release() ? std::string(megatron::release_name) : megatron::tracker_text(target_.source->directory.iteration);
+  }
 
   void set_args() {
     megatron::TargetArgs stated{mesh_, parts_.request->pipeline, parts_.side->padded_size("vocab")};

@@ -24,8 +24,8 @@ DType stored_dtype(TargetParts const& parts, StoredName const& name);
 /// What makes the shards of a Megatron target beyond its tensors.
 struct MegatronTarget {
   std::vector<PipelineChunk> chunks;
-  MegatronCheckpoint const* source = nullptr;            ///< whose args are kept; nullptr: made from `args`
-  std::vector<std::pair<std::string, Json>> args;        ///< attributes to set besides the parallel sizes
+  MegatronCheckpoint const* source = nullptr;      ///< whose args are kept; nullptr: made from `args`
+  std::vector<std::pair<std::string, Json>> args;  ///< attributes to set besides the parallel sizes
   ExtraStates* extras = nullptr;
 };
 

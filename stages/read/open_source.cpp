@@ -101,12 +101,19 @@ SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& 
 
 }  // namespace
 
+void check_checkpoint_folder(fs::path const& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
+  if (!fs::is_directory(path, ignored)) fail(ErrorKind::source, "{}: is not a directory. Name the checkpoint's folder.", path.string());
+  if (fs::exists(path / huggingface::config_name, ignored) && !huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path))
+    fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
+         path.string(), huggingface::config_name, huggingface::index_name);
+}
+
 SourceCheckpoint open_source(fs::path const& path, SourceFormat format, megatron::UserSizes const& user, Comm const& comm) {
   std::int64_t kind = 0;  // 1 Megatron, 2 Hugging Face
   together(comm, [&] {
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) fail(ErrorKind::source, "{}: does not exist. Check source.path.", path.string());
-    if (!fs::is_directory(path, ignored)) fail(ErrorKind::source, "{}: is not a directory. Name the checkpoint's folder.", path.string());
+    check_checkpoint_folder(path);
     if (format == SourceFormat::found) {
       kind = huggingface::looks_like_folder(path) ? 2 : 1;
       if (kind == 2 && megatron::looks_like_megatron(path))

@@ -10,6 +10,9 @@ namespace reshard {
 /// Which format a source must have; `found` takes what is there.
 enum class SourceFormat { found, megatron, huggingface };
 
+/// An Error of kind source when `path` cannot be a checkpoint: not there, no directory, a Hugging Face folder without weights.
+void check_checkpoint_folder(std::filesystem::path const& path);
+
 /// Reads every header of a checkpoint: each rank its share of the files, exchanged in one collective; every rank returns the same.
 /// Collective. Errors are of kind source (damage, unknown format), the same on every rank.
 SourceCheckpoint open_source(std::filesystem::path const& path, SourceFormat format, megatron::UserSizes const& user, Comm const& comm);

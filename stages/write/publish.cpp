@@ -14,7 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path hidden(fs::path const& target, std::string_view ending) { return target.parent_path() / fmt::format(".{}.{}", target.filename().string(), ending); }
+fs::path hidden(fs::path const& target, std::string_view ending) {
+  return target.parent_path() / fmt::format(".{}.{}", target.filename().string(), ending);
+}
 
 fs::path absolute_target(fs::path const& target) {
   fs::path path = fs::absolute(target).lexically_normal();
@@ -56,7 +58,8 @@ Publication::Publication(fs::path const& target, ExistingTarget existing) : Publ
   take_lock();
   ours_ = true;
   fs::remove_all(staging_, error);
-  if (error) fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", staging_.string(), error.message());
+  if (error)
+    fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", staging_.string(), error.message());
   fs::create_directory(staging_, error);
   if (error) refuse_making(staging_, error.value(), "Check the permissions of its parent.");
 }
@@ -75,7 +78,8 @@ void Publication::check_target() const {
     fail(ErrorKind::target, "{}: exists already. Choose another target.path, or set target.replace = true to replace it.", target_.string());
   std::error_code ignored;
   if (!fs::is_directory(fs::symlink_status(target_, ignored)))
-    fail(ErrorKind::target, "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.", target_.string());
+    fail(ErrorKind::target, "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.",
+         target_.string());
 }
 
 void Publication::take_lock() {
@@ -86,8 +90,8 @@ void Publication::take_lock() {
       int const reason = errno;
       ::close(descriptor);
       if (reason == EWOULDBLOCK)
-        fail(ErrorKind::target, "{}: another job is writing this target ({} is locked). Wait for it, or choose another target.path.", target_.string(),
-             lock_.string());
+        fail(ErrorKind::target, "{}: another job is writing this target ({} is locked). Wait for it, or choose another target.path.",
+             target_.string(), lock_.string());
       if (reason != ENOLCK && reason != ENOSYS && reason != EOPNOTSUPP)
         fail(ErrorKind::io, "{}: cannot be locked: {}. Check the file system.", lock_.string(), system_reason(reason));
       return;  // a file system without locks: the staging folder's name alone keeps jobs apart
@@ -127,7 +131,8 @@ void Publication::move_into_place() {
   std::error_code error;
   fs::remove_all(old, error);
   if (::rename(target_.c_str(), old.c_str()) != 0 || ::rename(staging_.c_str(), target_.c_str()) != 0)
-    fail(ErrorKind::target, "{}: cannot be replaced: {}. The old checkpoint is there or in {}.", target_.string(), system_reason(errno), old.string());
+    fail(ErrorKind::target, "{}: cannot be replaced: {}. The old checkpoint is there or in {}.", target_.string(), system_reason(errno),
+         old.string());
   fs::remove_all(old, error);
 }
 

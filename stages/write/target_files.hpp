@@ -13,7 +13,7 @@ namespace reshard {
 
 /// A target file that has zip records or a header around its tensors.
 struct TargetLayout {
-  std::filesystem::path path;                  ///< in the staging folder
+  std::filesystem::path path;  ///< in the staging folder
   std::uint64_t size_bytes = 0;
   std::shared_ptr<TorchFilePlan const> torch;  ///< zip; else nullptr
   std::string header;                          ///< safetensors: the first bytes

@@ -19,7 +19,9 @@ Json args() {
           "kv_lora_rank": 512, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128,
           "ffn_hidden_size": 18432, "num_experts": 256, "moe_ffn_hidden_size": 2048, "moe_shared_expert_intermediate_size": 2048,
           "vocab_size": 129280, "make_vocab_size_divisible_by": 1280, "swiglu": true, "untie_embeddings_and_output_weights": true,
-          "normalization": "RMSNorm", "moe_layer_freq": )" + freq + "]}", "args");
+          "normalization": "RMSNorm", "moe_layer_freq": )" +
+          freq + "]}",
+      "args");
 }
 
 struct Layout {

@@ -31,6 +31,24 @@ def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, d
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
 
+def test_a_folder_that_is_no_checkpoint_is_not_replaced(bad_jobs, dense):
+    bad_jobs.target.mkdir()
+    (bad_jobs.target / "thesis.tex").write_text("precious")
+    bad_jobs.refused(TARGET, ("target", "no checkpoint", "Choose another"), bad_jobs.text(dense, target_options={"replace": True}))
+    assert (bad_jobs.target / "thesis.tex").read_text() == "precious"
+
+
+def test_links_from_the_source_into_the_target_are_seen(bad_jobs, scratch):
+    source = bad_sources.copy_of("dense", scratch / "real")
+    linked = scratch / "linked"
+    linked.mkdir()
+    (linked / "iter_0001000").symlink_to(source / "iter_0001000")
+    (linked / "latest_checkpointed_iteration.txt").write_text("1000")
+    before = listing(source)
+    bad_jobs.refused(USAGE, ("target", "holds the source's", "outside"), bad_jobs.text(linked, target=source, target_options={"replace": True}))
+    assert listing(source) == before
+
+
 def test_a_refused_source_leaves_the_target_that_was_to_be_replaced(bad_jobs, scratch):
     source = bad_sources.copy_of("dense", scratch / "source")
     bad_sources.cut("mp_rank_01_001", 0.5)(source)

@@ -117,9 +117,8 @@ TEST(JobSpec, AcceptsTransportsAndDevicesThatOnlySomeBuildsHave) {
 }
 
 TEST(JobSpec, OverridesWinAndTheLastOneCounts) {
-  JobSpec const job = parse(with(small_megatron, "layout.tp = 8\n"),
-                            {"target.layout.tp=2", "target.layout.tp = 4", "run.memory=1 GiB", "target.replace=true", "source.path=a=b",
-                             "model.map=\"x\""});
+  JobSpec const job = parse(with(small_megatron, "layout.tp = 8\n"), {"target.layout.tp=2", "target.layout.tp = 4", "run.memory=1 GiB",
+                                                                      "target.replace=true", "source.path=a=b", "model.map=\"x\""});
   EXPECT_EQ(job.target.layout.tp, 4);
   EXPECT_EQ(job.run.memory_bytes, 1ULL << 30U);
   EXPECT_TRUE(job.target.replace);
@@ -244,8 +243,8 @@ TEST(Sizes, AreWholeNumbersWithAUnit) {
   EXPECT_EQ(job::bytes_from_text("512 MiB"), 512ULL << 20U);
   EXPECT_EQ(job::bytes_from_text("1GiB"), 1ULL << 30U);
   EXPECT_EQ(job::bytes_from_text("5 GB"), 5'000'000'000U);
-  for (std::string_view const bad : {"", " ", "MiB", "1 gib", "-1 MiB", "1.5 GiB", "1  GiB", "1 ", "9223372036854775808", "99999999999 TiB",
-                                     "1 GiB "})
+  for (std::string_view const bad :
+       {"", " ", "MiB", "1 gib", "-1 MiB", "1.5 GiB", "1  GiB", "1 ", "9223372036854775808", "99999999999 TiB", "1 GiB "})
     EXPECT_EQ(job::bytes_from_text(bad), std::nullopt) << bad;
   for (std::uint64_t const bytes : {1ULL, 1000ULL, 1024ULL, 5'000'000'000ULL, 512ULL << 20U, 123'457ULL})
     EXPECT_EQ(job::bytes_from_text(job::text_from_bytes(bytes)), bytes);
@@ -254,10 +253,10 @@ TEST(Sizes, AreWholeNumbersWithAUnit) {
 }
 
 TEST(PrintSpec, ParsesBackToTheSameSpec) {
-  for (JobSpec const& job : {parse(small_megatron, {"target.layout.etp=1", "target.layout.tp=2", "run.memory=77777",
-                                                    "model.map=a \"quoted\" \\ name"}),
-                             parse(small_megatron, {"target.layout.pp=2", "target.layout.pipeline=Et|t|t|tL"}),
-                             parse(small_huggingface, {"target.reference=ref", "source.optimizer=drop"})})
+  for (JobSpec const& job :
+       {parse(small_megatron, {"target.layout.etp=1", "target.layout.tp=2", "run.memory=77777", "model.map=a \"quoted\" \\ name"}),
+        parse(small_megatron, {"target.layout.pp=2", "target.layout.pipeline=Et|t|t|tL"}),
+        parse(small_huggingface, {"target.reference=ref", "source.optimizer=drop"})})
     EXPECT_EQ(parse(print_spec(job)), job) << print_spec(job);
 }
 

@@ -8,13 +8,15 @@ namespace {
 /// A value for the element with these coordinates: different for neighbours in every direction.
 std::uint32_t element_value(int tensor, std::vector<std::pair<AxisId, Index>> const& coordinates) {
   auto hash = static_cast<std::uint64_t>(tensor + 1) * 11400714819323198485U;
-  for (auto const& [axis, index] : coordinates) hash ^= (hash << 6U) + (hash >> 2U) + std::uint64_t{axis} * 1000003U + static_cast<std::uint64_t>(index) * 7919U;
+  for (auto const& [axis, index] : coordinates)
+    hash ^= (hash << 6U) + (hash >> 2U) + std::uint64_t{axis} * 1000003U + static_cast<std::uint64_t>(index) * 7919U;
   return static_cast<std::uint32_t>(hash ^ (hash >> 29U));
 }
 
 class Filler {
  public:
-  Filler(Model const& model, Side const& side, DType dtype) : model_(model), side_(side), dtype_(dtype), element_(static_cast<std::size_t>(bits(dtype) / 8)) {
+  Filler(Model const& model, Side const& side, DType dtype)
+      : model_(model), side_(side), dtype_(dtype), element_(static_cast<std::size_t>(bits(dtype) / 8)) {
     world_.catalog.tensors.resize(model.tensors().size());
   }
 

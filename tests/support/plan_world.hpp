@@ -16,8 +16,8 @@ using Files = std::vector<std::vector<std::byte>>;
 /// One side of a job in memory: a catalogue and files whose every element is what it should be.
 struct World {
   Catalog catalog;
-  Files files;     ///< right bytes
-  Files blank;     ///< the same sizes, padding right, everything else 0xee
+  Files files;  ///< right bytes
+  Files blank;  ///< the same sizes, padding right, everything else 0xee
 };
 
 /// Every stored tensor of a side in one file per place, with gaps between tensors. An element's value tells which logical element it is.

@@ -78,9 +78,8 @@ class Grid {
         lost_ranks.insert(tp);
       }
     if (lost.empty()) return;
-    add_against_sizes(
-        fmt::format("{} are in no file{}, with the sizes {}.{} Restore the missing directories, or correct the sizes.", listed(lost, 6), absent(),
-                    sizes_text(), cause(lost_ranks)));
+    add_against_sizes(fmt::format("{} are in no file{}, with the sizes {}.{} Restore the missing directories, or correct the sizes.", listed(lost, 6),
+                                  absent(), sizes_text(), cause(lost_ranks)));
   }
 
   void check_experts() {
@@ -92,9 +91,8 @@ class Grid {
         for (int etp = 0; etp < sizes_.etp; ++etp)
           if (!slices.contains(Key(etp, pp, ep))) lost.push_back(fmt::format("ep {} (etp {}) of pp {}", ep, etp, pp));
     if (lost.empty()) return;
-    add_against_sizes(
-        fmt::format("experts of {} are in no file{}, with the sizes {}. Restore the missing directories, or correct the sizes.", listed(lost, 6),
-                    absent(), sizes_text()));
+    add_against_sizes(fmt::format("experts of {} are in no file{}, with the sizes {}. Restore the missing directories, or correct the sizes.",
+                                  listed(lost, 6), absent(), sizes_text()));
   }
 
   /// Megatron up to 0.17 and from 0.18 writes fewer files than its loader asks for; as long as every slice is somewhere, all is well.
@@ -117,7 +115,8 @@ class Grid {
   }
   std::string sizes_text() const {
     auto const& from = result_.sources;
-    return fmt::format("tensor {} (from {}), pipeline {} ({}), expert {} ({})", sizes_.tp, text(from.tp), sizes_.pp, text(from.pp), sizes_.ep, text(from.ep));
+    return fmt::format("tensor {} (from {}), pipeline {} ({}), expert {} ({})", sizes_.tp, text(from.tp), sizes_.pp, text(from.pp), sizes_.ep,
+                       text(from.ep));
   }
   std::string absent() const { return result_.missing.empty() ? std::string() : fmt::format(" (not there: {})", listed(result_.missing, 6)); }
 

@@ -17,7 +17,8 @@ ExpressionScope scope_of(Json facts, bool absent_spreads = false, bool exact = f
 }
 
 Json facts() {
-  return parse_json(R"({"heads": 32, "groups": 8, "none": null, "freq": [0, 1, 1], "every": 2, "pattern": "M*E-", "tied": true, "theta": 1e6})", "facts");
+  return parse_json(R"({"heads": 32, "groups": 8, "none": null, "freq": [0, 1, 1], "every": 2, "pattern": "M*E-", "tied": true, "theta": 1e6})",
+                    "facts");
 }
 
 struct Case {
@@ -63,9 +64,7 @@ TEST(Expression, AbsentValuesSpreadWhereAModelMayLackAnAxis) {
   EXPECT_FALSE(Expression::parse("none > 1", "map:1").holds(scope));
 }
 
-TEST(Expression, SizesMustDivideExactly) {
-  EXPECT_THROW(Expression::parse("heads / 5", "map:1").evaluate(scope_of(facts(), false, true)), Error);
-}
+TEST(Expression, SizesMustDivideExactly) { EXPECT_THROW(Expression::parse("heads / 5", "map:1").evaluate(scope_of(facts(), false, true)), Error); }
 
 struct BadCase {
   char const* text;

@@ -62,7 +62,8 @@ TEST(Maps, EveryFamilyCoversEachTensorOnceOnBothSidesInEveryLayout) {
     for (SampleMesh const& at : test::sample_meshes(model.axes().find("expert") >= 0))
       for (char const* form : {"grouped", "sequential"})
         for (char const* spec : {"te", "local"}) {
-          SCOPED_TRACE(fmt::format("tp {} pp {} vpp {} ep {} etp {} {} {}", at.mesh.tp, at.mesh.pp, at.mesh.vpp, at.mesh.ep, at.mesh.etp, form, spec));
+          SCOPED_TRACE(
+              fmt::format("tp {} pp {} vpp {} ep {} etp {} {} {}", at.mesh.tp, at.mesh.pp, at.mesh.vpp, at.mesh.ep, at.mesh.etp, form, spec));
           Side const local(model, core, {true, at.mesh, {{"form", form}, {"spec", spec}}, {}, {}, "test"});
           expect_tiled(model, pieces_of_mesh(model, local, at));
         }
@@ -180,7 +181,8 @@ TEST(Maps, NamesAndAxesThatDoNotFitAreRefused) {
   };
   EXPECT_EQ(names("tensors = { \"\" = [ \"a: hidden\" ] }\nstored = { a = \"a: hidden\" }"), 1U);
   refused("tensors = { layer = [ \"a: hidden\" ] }\nstored = { a = \"a: hidden\" }", "stands neither in the name nor in the shape");
-  refused("tensors = { \"\" = [ \"a: hidden\", \"b: hidden\" ] }\nnames = { n = \"w\" }\nstored = { \"{n}\" = \"a: hidden\", w = \"b: hidden\" }", "is made by");
+  refused("tensors = { \"\" = [ \"a: hidden\", \"b: hidden\" ] }\nnames = { n = \"w\" }\nstored = { \"{n}\" = \"a: hidden\", w = \"b: hidden\" }",
+          "is made by");
   refused("tensors = { \"\" = [ \"a: hidden\" ] }\nstored = { a = \"a: hiden\" }", "hiden");
   refused("rules = { tp = [\"group\"] }\ntensors = { \"\" = [ \"a: group\" ] }\nstored = { a = \"a: group\" }", "which 2 does not divide");
 }

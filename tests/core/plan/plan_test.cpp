@@ -35,7 +35,8 @@ void expect_same_files(test::Files const& got, test::Files const& expected, Cata
     for (Blob const& blob : catalog.blobs)
       if (blob.file == f) {
         auto const first = static_cast<std::size_t>(std::mismatch(got[f].begin(), got[f].end(), expected[f].begin()).first - got[f].begin());
-        if (blob.offset_bytes <= first) ADD_FAILURE() << "file " << f << " byte " << first << ", at or after " << blob.name << " at " << blob.offset_bytes;
+        if (blob.offset_bytes <= first)
+          ADD_FAILURE() << "file " << f << " byte " << first << ", at or after " << blob.name << " at " << blob.offset_bytes;
       }
     return;
   }
