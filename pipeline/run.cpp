@@ -294,8 +294,8 @@ class Job {
 
   /// Sidecars and texts; what makes the checkpoint count comes last.
   void write_small_files(fs::path const& staging) const {
-    for (SidecarFile const& sidecar : plan_.sidecars)
-      write_text_file(staging / sidecar.path, read_text_file(sidecar.from, huggingface::largest_sidecar_bytes));
+    if (plan_.reference)
+      for (std::string const& name : plan_.reference->sidecars) huggingface::copy_sidecar(*plan_.reference, name, staging);
     for (bool const mark : {false, true})
       for (TextFile const& text : plan_.texts)
         if (text.mark == mark) write_text_file(staging / text.path, text.text);

@@ -44,4 +44,21 @@ Share const* Shares::find(AxisId axis) const {
   return found == shares_.end() ? nullptr : &found->second;
 }
 
+Index position_of(Share const& share, Index index) {
+  Index before = 0;
+  for (Run const& run : share) {
+    if (!run.fill && index >= run.begin && index < run.end) return before + index - run.begin;
+    before += run.end - run.begin;
+  }
+  return -1;
+}
+
+Index index_at(Share const& share, Index position) {
+  for (Run const& run : share) {
+    if (position < run.end - run.begin) return run.fill ? -1 : run.begin + position;
+    position -= run.end - run.begin;
+  }
+  return -1;
+}
+
 }  // namespace reshard

@@ -51,6 +51,11 @@ using Share = std::vector<Run>;
 /// The number of stored indices of a share.
 Index extent(Share const& share);
 
+/// The stored index of an index of the axis, or -1 when the share does not hold it.
+Index position_of(Share const& share, Index index);
+/// The index of the axis at a stored index, or -1 past the end and in padding.
+Index index_at(Share const& share, Index position);
+
 /// Which share of each axis is held; an axis without entry is held whole.
 class Shares {
  public:

@@ -18,16 +18,6 @@ constexpr int deepest_macro = 8;
 
 using Variable = SideVariable;
 
-/// The position of a place number in a chunk's share, or -1.
-Index position_in(std::vector<Run> const& runs, Index number) {
-  Index before = 0;
-  for (Run const& run : runs) {
-    if (number >= run.begin && number < run.end) return before + number - run.begin;
-    before += run.end - run.begin;
-  }
-  return -1;
-}
-
 }  // namespace
 
 struct Side::Impl {
@@ -76,7 +66,7 @@ struct Side::Impl {
     if (equals == std::string::npos)
       fail(ErrorKind::usage, "{}: at = \"{}\" is no place. Known: E, L, m, or decoder=NUMBER.", entry.written->place, place);
     Index const number = Expression::parse(place.substr(equals + 1), entry.written->place).integer(scope(nullptr));
-    return position_in(place_runs(place.substr(0, equals), chunk, entry.written->place), number) >= 0;
+    return position_of(place_runs(place.substr(0, equals), chunk, entry.written->place), number) >= 0;
   }
 
   static std::vector<Run> const& place_runs(std::string_view place, PipelineChunk const& chunk, std::string const& where) {
@@ -118,7 +108,7 @@ struct Side::Impl {
       fail(ErrorKind::usage, "{}: the field '{}' of a name is {}, a number or a text is needed.", where, segment.expression.text(), value.dump());
     Index shown = *number;
     if (!segment.place.empty() && chunk != nullptr) {
-      shown = position_in(place_runs(segment.place, *chunk, where), *number);
+      shown = position_of(place_runs(segment.place, *chunk, where), *number);
       if (shown < 0) return false;
     }
     fmt::format_to(std::back_inserter(result), "{}", shown);

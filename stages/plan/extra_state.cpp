@@ -11,23 +11,6 @@ namespace {
 
 constexpr std::string_view ending = "_extra_state";
 
-Index position_in(std::vector<Run> const& runs, Index number) {
-  Index before = 0;
-  for (Run const& run : runs) {
-    if (number >= run.begin && number < run.end) return before + number - run.begin;
-    before += run.end - run.begin;
-  }
-  return -1;
-}
-
-Index number_at(std::vector<Run> const& runs, Index position) {
-  for (Run const& run : runs) {
-    if (position < run.end - run.begin) return run.begin + position;
-    position -= run.end - run.begin;
-  }
-  return -1;
-}
-
 /// Replaces the number that follows `prefix` in a key; false when the key has no such number or the new one is negative.
 template <class Change>
 bool renumber(std::string& key, std::string_view prefix, Change const& change) {
@@ -52,8 +35,8 @@ bool to_local(std::string& key, PipelineChunk const& chunk, int ep_rank, Index p
   if (key.starts_with("output_layer.") && !chunk.head) return false;
   if (key.starts_with("decoder.final_") && !chunk.head) return false;
   if (key.starts_with("embedding.") && !chunk.embedding) return false;
-  return renumber(key, "decoder.layers.", [&](Index layer) { return position_in(chunk.decoder, layer); }) &&
-         renumber(key, "mtp.layers.", [&](Index depth) { return position_in(chunk.mtp, depth); }) &&
+  return renumber(key, "decoder.layers.", [&](Index layer) { return position_of(chunk.decoder, layer); }) &&
+         renumber(key, "mtp.layers.", [&](Index depth) { return position_of(chunk.mtp, depth); }) &&
          renumber(key, ".local_experts.", [&](Index expert) { return expert / std::max<Index>(per_rank, 1) == ep_rank ? expert % per_rank : -1; });
 }
 
@@ -61,8 +44,8 @@ bool to_local(std::string& key, PipelineChunk const& chunk, int ep_rank, Index p
 
 std::string ExtraStates::global_key(std::string const& local, PipelineChunk const& chunk, int ep_rank, Index experts_per_rank) const {
   std::string key = local;
-  renumber(key, "decoder.layers.", [&](Index layer) { return number_at(chunk.decoder, layer); });
-  renumber(key, "mtp.layers.", [&](Index depth) { return number_at(chunk.mtp, depth); });
+  renumber(key, "decoder.layers.", [&](Index layer) { return index_at(chunk.decoder, layer); });
+  renumber(key, "mtp.layers.", [&](Index depth) { return index_at(chunk.mtp, depth); });
   renumber(key, ".local_experts.", [&](Index expert) { return ep_rank * experts_per_rank + expert; });
   return key;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,12 +49,6 @@ struct TextFile {
   bool mark = false;
 };
 
-/// A file that is copied as it is.
-struct SidecarFile {
-  std::filesystem::path from;
-  std::filesystem::path path;  ///< relative to the target
-};
-
 /// Everything that is decided before data moves: the same on every rank.
 struct JobPlan {
   std::unique_ptr<Model> model;
@@ -63,7 +58,7 @@ struct JobPlan {
   Plan plan;
   std::vector<TargetFile> files;
   std::vector<TextFile> texts;
-  std::vector<SidecarFile> sidecars;
+  std::optional<huggingface::Folder> reference;  ///< a Hugging Face target: whose sidecars are copied
   std::vector<std::string> warnings;
 };
 

@@ -24,7 +24,7 @@ void add_sidecars(JobPlan& job, HuggingFaceTarget const& target) {
     return;
   }
   if (!target.reference->config.is_null()) job.texts.push_back({std::string(huggingface::config_name), target.reference->config_text, false});
-  for (std::string const& name : target.reference->sidecars) job.sidecars.push_back({target.reference->path / name, name});
+  job.reference = target.reference;
 }
 
 }  // namespace
