@@ -63,8 +63,8 @@ TREE_CASES = [
 ]
 
 LAYOUT_CASES = [
-    Case("tp 3", "dense", ("tp = 3", "64", "divisor"), code=USAGE, options=to("{ tp = 3 }")),
-    Case("tp 64", "dense", ("tp = 64", "32", "divisor"), code=USAGE, options=to("{ tp = 64 }")),
+    Case("tp 3", "dense", ("tp = 3", "is 4, which 3 does not divide", "divisor of 4"), code=USAGE, options=to("{ tp = 3 }")),
+    Case("tp 64", "dense", ("tp = 64", "is 4, which 64 does not divide", "divisor of 4"), code=USAGE, options=to("{ tp = 64 }")),
     Case("ep 3 of 4 experts", "moe", ("ep = 3", "4", "1, 2, 4"), code=USAGE, options=to("{ ep = 3 }")),
     Case("ep without experts", "dense", ("layout.ep = 2", "0 experts", "ep = 1"), code=USAGE, options=to("{ ep = 2 }")),
     Case("etp 3", "moe", ("etp = 3", "tp = 2", "divisor"), code=USAGE, options=to("{ tp = 2, etp = 3 }")),
