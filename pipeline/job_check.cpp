@@ -8,6 +8,7 @@
 #include "core/base/json.hpp"
 #include "core/layout/pipeline_layout.hpp"
 #include "pipeline/job_field.hpp"
+#include "pipeline/paths.hpp"
 
 namespace reshard::job {
 namespace {
@@ -19,10 +20,6 @@ std::filesystem::path resolved(std::string const& path) {
   std::filesystem::path const canonical = std::filesystem::weakly_canonical(absolute, problem);
   std::filesystem::path const normal = (problem ? absolute : canonical).lexically_normal();
   return normal.has_filename() ? normal : normal.parent_path();
-}
-
-bool holds(std::filesystem::path const& folder, std::filesystem::path const& path) {
-  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
 }
 
 /// The checks of one job: each member function looks at one group of keys.

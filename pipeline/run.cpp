@@ -11,6 +11,7 @@
 #include "core/base/file_set.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/schedule.hpp"
+#include "pipeline/paths.hpp"
 #include "pipeline/stream.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
@@ -64,10 +65,6 @@ std::uint64_t peak_resident_bytes() {
     return kib * 1024;
   }
   return 0;
-}
-
-bool holds(fs::path const& folder, fs::path const& path) {
-  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
 }
 
 TargetRequest target_request(JobSpec const& job, RunContext const& context) {

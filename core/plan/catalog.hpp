@@ -28,7 +28,10 @@ struct TensorPieces {
 struct Catalog {
   std::vector<std::string> files;  ///< paths, for messages
   std::vector<Blob> blobs;
-  std::vector<TensorPieces> tensors;  ///< by number of the logical tensor
+  std::vector<TensorPieces> tensors;  ///< by number of the logical tensor; as many as the model has before anything is added
+
+  /// Adds a stored tensor with its pieces. `copy` as in TensorPieces.
+  void add(Blob blob, std::vector<Piece> pieces, bool copy);
 };
 
 }  // namespace reshard

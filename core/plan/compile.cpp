@@ -16,12 +16,6 @@ std::uint64_t aligned(std::uint64_t bytes) { return (bytes + staging_alignment -
 
 bool is_straight(Region const& region) { return region.dim_count == 0 && region.run_bytes >= straight_bytes; }
 
-std::uint64_t region_bytes(Region const& region, std::span<ByteDim const> dims) {
-  std::uint64_t bytes = region.run_bytes;
-  for (ByteDim const& dim : dims) bytes *= dim.count;
-  return bytes;
-}
-
 std::uint64_t stride_at(ByteDim const& dim, RegionEnd end) {
   return static_cast<std::uint64_t>(end == RegionEnd::source ? dim.from_stride : dim.to_stride);
 }
@@ -88,7 +82,7 @@ class Compiler {
     for (std::uint32_t r = 0; r < regions_.size(); ++r) {
       std::vector<FileSpan> mine;
       append_spans(regions_[r], dims_of(regions_[r]), RegionEnd::target, sieve_gap_bytes, mine);
-      std::uint64_t const part = region_bytes(regions_[r], dims_of(regions_[r])) / mine.size();
+      std::uint64_t const part = bytes_of(regions_[r], dims_of(regions_[r])) / mine.size();
       std::size_t last = areas_.size();
       for (FileSpan const& span : mine) {
         std::size_t const a = area_of(span);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/base/file.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/replicas.hpp"
@@ -142,16 +143,13 @@ class TensorPlanner {
     return true;
   }
 
-  static std::string human_bytes(std::uint64_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
-
   Cell measured(std::span<Region const> members) const {
     Cell cell;
     cell.staging_bytes = staging_bound(members, dims_);
     if (cell.staging_bytes > limits_.staging_bytes) cell.staging_bytes = compile_round(members, dims_).staging_bytes;
     std::tuple<std::uint32_t, std::uint64_t> last_source{0xffffffffU, 0};
     for (Region const& region : members) {
-      std::uint64_t bytes = region.run_bytes;
-      for (ByteDim const& dim : dims_of(region)) bytes *= dim.count;
+      std::uint64_t const bytes = bytes_of(region, dims_of(region));
       cell.target_bytes += bytes;
       std::tuple<std::uint32_t, std::uint64_t> const source{region.src_file, region.src_offset_bytes};
       if (source != last_source) cell.source_bytes += bytes;
@@ -260,6 +258,12 @@ void sort_cells(Plan& plan) {
 }
 
 }  // namespace
+
+std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims) {
+  std::uint64_t bytes = region.run_bytes;
+  for (ByteDim const& dim : dims) bytes *= dim.count;
+  return bytes;
+}
 
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target, PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
   Plan plan;

@@ -22,6 +22,9 @@ struct Region {
   std::uint32_t dim_count = 0;
 };
 
+/// The bytes that a region moves; `dims` are its own.
+std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims);
+
 /// The regions of one block of one logical tensor's index space: they read the same source bytes and are done together, so that each source
 /// byte is read once in the whole job however many targets take it.
 struct Cell {

@@ -11,12 +11,6 @@ std::uint64_t weight(Cell const& cell) { return cell.target_bytes + cell.source_
 
 std::span<Region const> regions_of(Plan const& plan, Cell const& cell) { return {plan.regions.data() + cell.first_region, cell.region_count}; }
 
-std::uint64_t bytes_of(Plan const& plan, Region const& region) {
-  std::uint64_t bytes = region.run_bytes;
-  for (ByteDim const& dim : plan.dims_of(region)) bytes *= dim.count;
-  return bytes;
-}
-
 }  // namespace
 
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks) {
@@ -73,7 +67,7 @@ std::vector<int> balanced_readers(Plan const& plan, std::size_t files, int ranks
   std::vector<std::uint64_t> bytes(files, 0);
   std::uint64_t total = 0;
   for (Region const& region : plan.regions) {
-    std::uint64_t const n = bytes_of(plan, region);
+    std::uint64_t const n = bytes_of(region, plan.dims_of(region));
     bytes[region.src_file] += n;
     total += n;
   }

@@ -26,6 +26,9 @@ class ExtraStates {
   /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where ranks hold one each.
   void take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts);
 
+  /// The source's key set fits the target: same norms, same expert form.
+  void use_source_keys(bool same) { from_source_ = same; }
+
   /// One entry of a target chunk.
   struct Placed {
     megatron::ChunkEntry entry;
@@ -60,10 +63,6 @@ class ExtraStates {
   std::map<std::string, Known> known_;  ///< by key with global numbers
   MegatronCheckpoint const* source_ = nullptr;
   std::map<std::uint32_t, std::unique_ptr<TorchFile>> documents_;
-
- public:
-  /// The source's key set fits the target: same norms, same expert form.
-  void use_source_keys(bool same) { from_source_ = same; }
 };
 
 }  // namespace reshard

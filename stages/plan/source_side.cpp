@@ -56,16 +56,9 @@ class Collector {
 
   void add_tensor(std::uint32_t file, SidePlace const& place, StoredName const& name, FileTensor const& tensor) {
     check_shape(file, place, name, tensor);
-    auto const blob = static_cast<std::uint32_t>(catalog_.blobs.size());
-    catalog_.blobs.push_back({file, tensor.offset_bytes, tensor.dtype, tensor.name});
     std::vector<Piece> pieces = side_.pieces(name, place);
     if (!tensor.strides.empty()) restride(pieces, tensor.shape, tensor.strides);
-    for (Piece& piece : pieces) {
-      TensorPieces& all = catalog_.tensors[static_cast<std::size_t>(piece.tensor)];
-      all.pieces.push_back(std::move(piece));
-      all.blobs.push_back(blob);
-      all.copy.push_back(name.copy);
-    }
+    catalog_.add({file, tensor.offset_bytes, tensor.dtype, tensor.name}, std::move(pieces), name.copy);
   }
 
   [[noreturn]] void unexplained(std::uint32_t file, std::string const& tensor, std::vector<StoredName> const& names) const {

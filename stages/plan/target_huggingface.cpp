@@ -1,22 +1,8 @@
-#include <unordered_set>
-
-#include "core/formats/huggingface/config.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "stages/plan/target_side.hpp"
 
 namespace reshard {
 namespace {
-
-void add_pieces(JobPlan& job, TargetParts const& parts, StoredName const& name, Blob blob) {
-  auto const number = static_cast<std::uint32_t>(job.target.blobs.size());
-  job.target.blobs.push_back(std::move(blob));
-  for (Piece& piece : parts.side->pieces(name, {})) {
-    TensorPieces& all = job.target.tensors[static_cast<std::size_t>(piece.tensor)];
-    all.pieces.push_back(std::move(piece));
-    all.blobs.push_back(number);
-    all.copy.push_back(name.copy);
-  }
-}
 
 void add_sidecars(JobPlan& job, HuggingFaceTarget const& target) {
   if (!target.reference) {
@@ -42,7 +28,7 @@ void plan_huggingface_target(JobPlan& job, TargetParts const& parts, HuggingFace
     job.target.files.push_back(shards[f].name);
     for (std::size_t i = 0; i < shards[f].tensors.size(); ++i) {
       std::size_t const t = shards[f].tensors[i];
-      add_pieces(job, parts, names[t], {f, shards[f].plan.offset_bytes[i], specs[t].dtype, specs[t].name});
+      job.target.add({f, shards[f].plan.offset_bytes[i], specs[t].dtype, specs[t].name}, parts.side->pieces(names[t], {}), names[t].copy);
     }
   }
   add_sidecars(job, target);

@@ -31,16 +31,12 @@ class MegatronPlanner {
   }
 
   std::vector<OpaqueCopy> run() {
-    Json const* experts = nullptr;
-    Json const expert_axis = parts_.model->value("expert");
-    experts = &expert_axis;
-    experts_ = experts->integer() != nullptr ? *experts->integer() : 0;
+    Json const experts = parts_.model->value("expert");
+    experts_ = experts.integer() != nullptr ? *experts.integer() : 0;
     set_args();
     for (PipelineChunk const& chunk : target_.chunks) names_.push_back(parts_.side->names(&chunk));
     folder_ = folder();
-    auto const pairs = reachable_tp_ep(mesh_.tp, mesh_.ep, mesh_.etp);
-    for (int pp = 0; pp < mesh_.pp; ++pp)
-      for (auto const& [tp, ep] : pairs) add_shard(tp, pp, ep);
+    for (megatron::ShardPlace const& place : megatron::target_places(mesh_)) add_shard(place.tp, place.pp, place.ep);
     job_.texts.push_back({std::string(megatron::tracker_name), tracker(), true});
     return std::move(opaque_);
   }
@@ -119,14 +115,7 @@ class MegatronPlanner {
         opaque_.push_back({origin.extra.source_file, file, origin.extra.source_offset_bytes, record.payload_offset_bytes, record.size_bytes});
       return;
     }
-    auto const blob = static_cast<std::uint32_t>(job_.target.blobs.size());
-    job_.target.blobs.push_back({file, record.payload_offset_bytes, entry.dtype, entry.name});
-    for (Piece& piece : parts_.side->pieces(*origin.name, place)) {
-      TensorPieces& all = job_.target.tensors[static_cast<std::size_t>(piece.tensor)];
-      all.pieces.push_back(std::move(piece));
-      all.blobs.push_back(blob);
-      all.copy.push_back(origin.name->copy);
-    }
+    job_.target.add({file, record.payload_offset_bytes, entry.dtype, entry.name}, parts_.side->pieces(*origin.name, place), origin.name->copy);
   }
 
   JobPlan& job_;
