@@ -3,7 +3,9 @@
 #include "core/base/file.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/report.hpp"
+#include "pipeline/inspect_dcp.hpp"
 #include "pipeline/look.hpp"
+#include "stages/read/open_dcp.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -95,7 +97,9 @@ Inspection inspect_huggingface(fs::path const& path) {
 
 Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
   check_checkpoint_folder(path);
-  if (huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path)) return inspect_huggingface(path);
+  if (dcp::looks_like_dcp(path)) return inspect_dcp(path);
+  if (huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path))
+    return looks_like_boxed_safetensors(path) ? inspect_boxed_safetensors(path) : inspect_huggingface(path);
   return inspect_megatron(path, user);
 }
 

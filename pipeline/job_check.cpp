@@ -30,10 +30,9 @@ class Checker {
   std::vector<std::string> run() {
     check_scopes();
     check_paths();
-    if (spec_.target.format == CheckpointFormat::megatron) {
-      check_expert_tensor_size();
-      check_pipeline();
-    }
+    if (spec_.target.format == CheckpointFormat::megatron) check_expert_tensor_size();
+    check_pipeline();
+    check_chunks();
     return std::move(found_);
   }
 
@@ -48,12 +47,15 @@ class Checker {
 
   void check_scopes() {
     if (find("target.format") == nullptr) return;  // missing or refused: already reported
-    bool const megatron = spec_.target.format == CheckpointFormat::megatron;
-    auto const foreign = megatron ? FieldScope::huggingface_target : FieldScope::megatron_target;
-    for (Given const& given : given_)
-      if (given.field->scope == foreign)
-        add(given, fmt::format("the key has no meaning for target.format = \"{}\". Remove it, or set target.format = \"{}\"",
-                               name(spec_.target.format), megatron ? "huggingface" : "megatron"));
+    for (Given const& given : given_) {
+      if (has_meaning(*given.field, spec_.target.format)) continue;
+      std::string formats;
+      for (unsigned f = 1; f <= static_cast<unsigned>(CheckpointFormat::fsdp_dtensor); ++f)
+        if (auto const format = static_cast<CheckpointFormat>(f); has_meaning(*given.field, format))
+          formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
+      add(given, fmt::format("the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}", name(spec_.target.format),
+                             formats));
+    }
   }
 
   void check_paths() {
@@ -92,6 +94,23 @@ class Checker {
       check_stages(*given, pipeline_stages(layout.pipeline));
     } catch (Error const& problem) {
       add(*given, problem.sentence());
+    }
+  }
+
+  /// Keys that belong to one choice of target.chunks.
+  void check_chunks() {
+    struct Companion {
+      std::string_view key;
+      ChunkChoice chunks;
+      std::string_view word;
+    };
+    for (Companion const& companion : {Companion{"target.ranks", ChunkChoice::ranks, "ranks"}, Companion{"target.mesh", ChunkChoice::mesh, "mesh"},
+                                       Companion{"target.placements", ChunkChoice::mesh, "mesh"}}) {
+      Given const* const given = find(companion.key);
+      bool const chosen = spec_.target.chunks == companion.chunks;
+      if (given != nullptr && !chosen) add(*given, fmt::format("means something only with target.chunks = \"{}\"", companion.word));
+      if (given == nullptr && chosen && find("target.chunks") != nullptr)
+        add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
     }
   }
 

@@ -144,7 +144,7 @@ Field target_format(Field field) {
 
 /// Formats that the program knows by name and does not yet read or write.
 Field refusing_later_formats(Field field) {
-  std::vector<std::string> const later = {"torch_dist", "dcp", "fsdp_dtensor", "hdf5"};
+  std::vector<std::string> const later = {"hdf5"};
   auto const set_known = field.set;
   field.set = [set_known, later, choices = field.choices](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     auto const* word = std::get_if<std::string>(&value);
@@ -159,18 +159,25 @@ void add_source(std::vector<Field>& out) {
   std::vector<std::string> const policies = {"refuse", "drop"};
   out.push_back(with_example(text(
                                  "source", "path", [](JobSpec& job) -> std::string& { return job.source.path; },
-                                 "The checkpoint to read: a Megatron root or iteration folder, or a Hugging Face folder. It is never changed.\n"
+                                 "The checkpoint to read: a Megatron or torch_dist root or iteration folder, a DCP or a Hugging Face folder. It is never changed.\n"
                                  "Relative paths count from the current directory, not from this file."),
                              "\"/path/to/source\""));
   out.push_back(refusing_later_formats(choice<CheckpointFormat>(
-      "source", "format", [](JobSpec& job) -> CheckpointFormat& { return job.source.format; }, {"auto", "megatron", "huggingface"},
-      "\"auto\" looks at the folder; or \"megatron\", \"huggingface\".")));
+      "source", "format", [](JobSpec& job) -> CheckpointFormat& { return job.source.format; }, {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor"},
+      "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\".")));
   out.push_back(choice<StatePolicy>(
       "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; }, policies,
-      "Optimizer state in the source: \"refuse\" stops the job, \"drop\" leaves the state out."));
+      "Optimizer state in the source: carried where both formats can hold it; where they cannot, \"refuse\" stops the job.\n"
+      "\"drop\" leaves it out."));
   out.push_back(choice<StatePolicy>(
       "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies,
-      "Random-number state in the source: \"refuse\" stops the job, \"drop\" leaves the state out."));
+      "Random-number state in the source, in the same way."));
+  out.push_back(text(
+      "source", "prefix", [](JobSpec& job) -> std::string& { return job.source.prefix; },
+      "DCP: only keys that begin with this are read, and it is cut off, such as \"model.\"."));
+  out.push_back(text(
+      "source", "config", [](JobSpec& job) -> std::string& { return job.source.config; },
+      "A config.json, or a folder that has one, that describes the source's model; \"\" stands for: as the source says."));
 }
 
 void add_target(std::vector<Field>& out) {
@@ -180,7 +187,9 @@ void add_target(std::vector<Field>& out) {
                              "\"/path/to/target\""));
   out.push_back(with_example(refusing_later_formats(target_format(choice<CheckpointFormat>(
                                  "target", "format", [](JobSpec& job) -> CheckpointFormat& { return job.target.format; },
-                                 {"auto", "megatron", "huggingface"}, "\"megatron\" (mp_rank_* folders) or \"huggingface\" (safetensors)."))),
+                                 {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor"},
+                                 "\"megatron\" (mp_rank_* folders), \"huggingface\" (safetensors), \"dcp\" (PyTorch distributed checkpoint, names\n"
+                                 "kept), \"torch_dist\" (Megatron-Core), \"fsdp_dtensor\" (Megatron-FSDP)."))),
                              "\"megatron\""));
   out.push_back(flag(
       "target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
@@ -188,7 +197,7 @@ void add_target(std::vector<Field>& out) {
 }
 
 void add_huggingface(std::vector<Field>& out) {
-  auto const scope = FieldScope::huggingface_target;
+  auto const scope = only_for(CheckpointFormat::huggingface);
   out.push_back(with_scope(scope, text(
                                       "target", "reference", [](JobSpec& job) -> std::string& { return job.target.reference; },
                                       "Hugging Face only: a folder of the same model; its config and tokenizer files go into the target.")));
@@ -197,12 +206,48 @@ void add_huggingface(std::vector<Field>& out) {
                                       "Hugging Face only: the largest safetensors file. One larger tensor gets a file of its own.")));
 }
 
+void add_dcp(std::vector<Field>& out) {
+  auto const scope = only_for(CheckpointFormat::dcp);
+  out.push_back(with_scope(scope, choice<ChunkChoice>(
+                                      "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; },
+                                      {"source", "whole", "ranks", "mesh"},
+                                      "DCP only: the boxes that tensors are stored in: the \"source\"'s, the \"whole\" tensor, rows over \"ranks\", or by\n"
+                                      "placements on a \"mesh\".")));
+  out.push_back(with_scope(scope, number<std::int64_t>(
+                                      "target", "ranks", [](JobSpec& job) -> std::int64_t& { return job.target.ranks; }, 1, most_ranks,
+                                      "With chunks = \"ranks\": how many.")));
+  out.push_back(with_scope(scope, text(
+                                      "target", "mesh", [](JobSpec& job) -> std::string& { return job.target.mesh; },
+                                      "With chunks = \"mesh\": the axes of the device mesh, such as \"dp=4 tp=2\".")));
+  out.push_back(with_scope(scope, text(
+                                      "target", "placements", [](JobSpec& job) -> std::string& { return job.target.placements; },
+                                      "With chunks = \"mesh\": for patterns of keys, one placement per mesh axis; the first pattern that matches counts:\n"
+                                      "\"hc_head.*: R R; *.experts.*: S0 S0; *: S0 R\". R replicates, S0 shards dimension 0, _S(0, 2) is strided.")));
+  out.push_back(with_scope(scope, text(
+                                      "target", "prefix", [](JobSpec& job) -> std::string& { return job.target.prefix; },
+                                      "DCP only: put before every key, such as \"model.\".")));
+}
+
+void add_dist(std::vector<Field>& out) {
+  auto const dist = only_for(CheckpointFormat::torch_dist);
+  out.push_back(with_scope(dist, choice<LayerChoice>(
+                                     "target", "layers", [](JobSpec& job) -> LayerChoice& { return job.target.layers; },
+                                     {"auto", "stacked", "separate"},
+                                     "torch_dist only: one key for all layers, \"stacked\", or one for each, \"separate\"; \"auto\" keeps the source's form,\n"
+                                     "else stacks where all layers are alike.")));
+  out.push_back(with_scope(dist | only_for(CheckpointFormat::fsdp_dtensor),
+                           size(
+                               "target", "chunk_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
+                               "torch_dist and fsdp_dtensor: the largest chunk, aimed at.")));
+}
+
 void add_megatron(std::vector<Field>& out) {
-  auto const scope = FieldScope::megatron_target;
-  out.push_back(with_scope(scope, choice<TransformerImpl>(
+  auto const scope = only_for(CheckpointFormat::megatron);
+  auto const named = scope | only_for(CheckpointFormat::torch_dist);
+  out.push_back(with_scope(named, choice<TransformerImpl>(
                                       "target", "transformer_impl", [](JobSpec& job) -> TransformerImpl& { return job.target.transformer_impl; },
                                       {"auto", "transformer_engine", "local"},
-                                      "Megatron only: whose weight names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
+                                      "Megatron and torch_dist: whose names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
   out.push_back(
       with_scope(scope, choice<ExpertStorage>(
                             "target", "experts", [](JobSpec& job) -> ExpertStorage& { return job.target.experts; }, {"auto", "grouped", "sequential"},
@@ -214,8 +259,10 @@ void add_megatron(std::vector<Field>& out) {
 }
 
 void add_layout(std::vector<Field>& out) {
-  auto const add = [&out](std::string_view name, At<int> at, std::int64_t least, std::string_view comment) {
-    out.push_back(with_scope(FieldScope::megatron_target, number("target", name, at, least, most_ranks, comment)));
+  constexpr FieldScope layout_formats =
+      only_for(CheckpointFormat::megatron) | only_for(CheckpointFormat::torch_dist) | only_for(CheckpointFormat::fsdp_dtensor);
+  auto const add = [&out, layout_formats](std::string_view name, At<int> at, std::int64_t least, std::string_view comment) {
+    out.push_back(with_scope(layout_formats, number("target", name, at, least, most_ranks, comment)));
   };
   add(
       "layout.tp", [](JobSpec& job) -> int& { return job.target.layout.tp; }, 1, "Tensor parallel size.");
@@ -233,7 +280,7 @@ void add_layout(std::vector<Field>& out) {
   add(
       "layout.last_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1,
       "Decoder layers of the last pipeline rank; -1 stands for: an equal share.");
-  out.push_back(with_scope(FieldScope::megatron_target,
+  out.push_back(with_scope(layout_formats,
                            text(
                                "target", "layout.pipeline", [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
                                "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
@@ -262,6 +309,8 @@ std::vector<Field> all_fields() {
   add_source(out);
   add_target(out);
   add_huggingface(out);
+  add_dcp(out);
+  add_dist(out);
   add_megatron(out);
   add_layout(out);
   add_model_and_run(out);
@@ -274,6 +323,8 @@ std::vector<Field> const& fields() {
   static std::vector<Field> const all = all_fields();
   return all;
 }
+
+bool has_meaning(Field const& field, CheckpointFormat target) { return (field.scope & only_for(target)) != 0; }
 
 std::string shown(Value const& value) {
   if (auto const* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);

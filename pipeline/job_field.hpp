@@ -21,15 +21,17 @@ struct Foreign {
 using Value = std::variant<std::int64_t, bool, std::string, Foreign>;
 
 enum class FieldKind { text, choice, number, flag, size };
-/// For which target a key means something.
-enum class FieldScope { every_target, megatron_target, huggingface_target };
+/// For which target formats a key means something: a set of bits.
+using FieldScope = unsigned;
+constexpr FieldScope only_for(CheckpointFormat format) { return 1U << static_cast<unsigned>(format); }
+inline constexpr FieldScope every_target = ~0U;
 
 /// One key of the job file: reading, printing and explaining all come from this one description.
 struct Field {
   std::string_view table;  ///< "target"
   std::string_view name;   ///< "layout.tp"
   FieldKind kind = FieldKind::text;
-  FieldScope scope = FieldScope::every_target;
+  FieldScope scope = every_target;
   std::string_view comment = {};          ///< for the default job file
   std::vector<std::string> choices = {};  ///< the words of a choice, in the order of its enum
   std::string_view example = {};          ///< a required key's value in the default job file
@@ -45,6 +47,9 @@ struct Field {
 
 /// Every key, in the order of the default job file.
 std::vector<Field> const& fields();
+
+/// Whether a key means something for this target.
+bool has_meaning(Field const& field, CheckpointFormat target);
 
 /// The value as a sentence shows it, shortened and safe on a terminal: 4, true, "text", an array.
 std::string shown(Value const& value);

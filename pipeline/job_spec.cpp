@@ -182,15 +182,6 @@ class JobReader {
   std::vector<Mistake> mistakes_;
 };
 
-bool has_meaning(Field const& field, CheckpointFormat target) {
-  switch (field.scope) {
-    case job::FieldScope::every_target: return true;
-    case job::FieldScope::megatron_target: return target == CheckpointFormat::megatron;
-    case job::FieldScope::huggingface_target: return target == CheckpointFormat::huggingface;
-  }
-  return true;
-}
-
 }  // namespace
 
 std::string_view name(CheckpointFormat format) {
@@ -198,6 +189,9 @@ std::string_view name(CheckpointFormat format) {
     case CheckpointFormat::automatic: return "auto";
     case CheckpointFormat::megatron: return "megatron";
     case CheckpointFormat::huggingface: return "huggingface";
+    case CheckpointFormat::dcp: return "dcp";
+    case CheckpointFormat::torch_dist: return "torch_dist";
+    case CheckpointFormat::fsdp_dtensor: return "fsdp_dtensor";
   }
   return "auto";
 }
@@ -213,7 +207,7 @@ std::string print_spec(JobSpec const& spec) {
   std::string out;
   std::string_view table;
   for (Field const& field : job::fields()) {
-    if (!has_meaning(field, spec.target.format)) continue;
+    if (!job::has_meaning(field, spec.target.format)) continue;
     if (field.table != table) out += fmt::format("{}[{}]\n", table.empty() ? "" : "\n", field.table);
     table = field.table;
     out += fmt::format("{} = {}\n", field.name, field.show(spec));
@@ -230,7 +224,7 @@ std::string default_job_text() {
     table = field.table;
     std::string comment = fmt::format("# {}", field.comment);
     for (std::size_t at = comment.find('\n'); at != std::string::npos; at = comment.find('\n', at + 1)) comment.insert(at + 1, "# ");
-    bool const other_target = !has_meaning(field, CheckpointFormat::megatron);  // the file is a Megatron job; it stays a valid one
+    bool const other_target = !job::has_meaning(field, CheckpointFormat::megatron);  // the file is a Megatron job; it stays a valid one
     out += fmt::format("{}\n{}{} = {}\n", comment, other_target ? "# " : "", field.name, field.required() ? field.example : field.show(defaults));
   }
   return out;

@@ -7,9 +7,10 @@
 
 namespace reshard {
 
-/// How a checkpoint is stored. In a job file: "auto" (sources only: found by looking), "megatron", "huggingface".
-enum class CheckpointFormat { automatic, megatron, huggingface };
-/// What to do with state that this version cannot carry over: stop with a sentence, or leave it out.
+/// How a checkpoint is stored. In a job file: "auto" (sources only: found by looking), "megatron", "huggingface", "dcp", "torch_dist",
+/// "fsdp_dtensor".
+enum class CheckpointFormat { automatic, megatron, huggingface, dcp, torch_dist, fsdp_dtensor };
+/// What to do with state that cannot be carried over: stop with a sentence, or leave it out. `drop` leaves it out in any case.
 enum class StatePolicy { refuse, drop };
 /// Whose names the layer norms of a Megatron checkpoint have; automatic takes those of the source, Transformer Engine's for a Hugging Face source.
 enum class TransformerImpl { automatic, transformer_engine, local };
@@ -17,6 +18,10 @@ enum class TransformerImpl { automatic, transformer_engine, local };
 enum class ExpertStorage { automatic, grouped, sequential };
 /// Folder names: as Megatron writes them (mp_rank_TT[_PPP][_EEE]), or always with all three numbers.
 enum class MpRankStyle { megatron, full3d };
+/// The boxes that the tensors of a DCP target are stored in: the source's, one, rows over ranks, or by placements on a mesh.
+enum class ChunkChoice { source, whole, ranks, mesh };
+/// Whether torch_dist keys have the layer number (separate) or a layer axis in front (stacked); automatic keeps the source's form.
+enum class LayerChoice { automatic, stacked, separate };
 enum class TransportChoice { automatic, mpi, nccl };
 enum class DeviceChoice { automatic, host, cuda };
 
@@ -32,6 +37,8 @@ struct JobSpec {
     CheckpointFormat format = CheckpointFormat::automatic;
     StatePolicy optimizer = StatePolicy::refuse;
     StatePolicy rng = StatePolicy::refuse;
+    std::string prefix;  ///< DCP only: keys without it are left out, from the others it is cut off
+    std::string config;  ///< config.json, or its folder, that describes the model; "": what lies beside the weights
     friend bool operator==(Source const&, Source const&) = default;
   };
 
@@ -61,6 +68,13 @@ struct JobSpec {
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
     std::string reference;                      ///< Hugging Face only: folder whose config and tokenizer files are taken; "" for none
     std::uint64_t shard_bytes = 5'000'000'000;  ///< Hugging Face only: the largest file, but for one larger tensor
+    ChunkChoice chunks = ChunkChoice::source;     ///< DCP only
+    std::int64_t ranks = 1;                       ///< DCP only: with chunks = ranks
+    std::string mesh;                             ///< DCP only: "dp=4 tp=2", with chunks = mesh
+    std::string placements;                       ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
+    std::string prefix;                           ///< DCP only: put before every key
+    LayerChoice layers = LayerChoice::automatic;  ///< torch_dist only
+    std::uint64_t chunk_bytes = 256ULL << 20U;    ///< torch_dist and fsdp_dtensor: the largest chunk, aimed at
     friend bool operator==(Target const&, Target const&) = default;
   };
 

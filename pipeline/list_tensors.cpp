@@ -1,6 +1,7 @@
 #include "core/base/file.hpp"
 #include "pipeline/look.hpp"
 #include "stages/plan/job_plan.hpp"
+#include "stages/read/open_dcp.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -31,6 +32,11 @@ class Lister {
     items_.push_back(std::move(item));
     text_ += fmt::format("{:<9}{:<24}{:>12}  {}  {}\n", name(tensor.dtype), shape_json(tensor.shape).dump(), human_bytes(tensor.size_bytes), place,
                          shown(tensor.name));
+  }
+
+  void add_object(std::string const& key, std::string const& file, std::uint64_t bytes) {
+    items_.push_back(Json().set("name", key).set("dtype", "object").set("file", file).set("bytes", bytes));
+    text_ += fmt::format("{:<9}{:<24}{:>12}  {:>5}         {}\n", "object", "", human_bytes(bytes), "", shown(key));
   }
 
   void add_logical(Model const& model, Catalog const& catalog, std::size_t t) {
@@ -68,7 +74,24 @@ class Lister {
   std::string text_;
 };
 
+std::int64_t volume(std::span<Index const> shape) {
+  std::int64_t elements = 1;
+  for (Index const extent : shape) elements *= extent;
+  return elements;
+}
+
+void list_dcp(Lister& lister, dcp::Metadata const& metadata) {
+  for (dcp::StoredTensor const& tensor : metadata.tensors) {
+    auto const bytes = static_cast<std::uint64_t>(volume(tensor.shape)) * static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
+    std::string const file = tensor.chunk_count == 0 ? "" : metadata.files[metadata.chunks[tensor.first_chunk].item.file];
+    lister.add(fmt::format("{:>5} chunks", tensor.chunk_count), {tensor.name, tensor.dtype, tensor.shape, {}, 0, bytes}, file,
+               Json().set("chunks", static_cast<std::int64_t>(tensor.chunk_count)));
+  }
+  for (dcp::StoredObject const& object : metadata.objects) lister.add_object(object.name, metadata.files[object.item.file], object.item.size_bytes);
+}
+
 void list_stored(Lister& lister, SourceCheckpoint const& source) {
+  if (source.dcp) return list_dcp(lister, source.dcp->metadata);
   if (source.huggingface) {
     for (std::size_t f = 0; f < source.files.size(); ++f)
       for (std::size_t const i : source.huggingface->indexed[f])
@@ -91,14 +114,18 @@ void list_stored(Lister& lister, SourceCheckpoint const& source) {
 }  // namespace
 
 TensorList list_tensors(fs::path const& path, Listing listing, std::string const& map, std::vector<fs::path> const& map_folders, Comm const& comm) {
-  SourceCheckpoint const source = open_source(path, SourceFormat::found, {}, comm);
-  std::string_view const format = source.huggingface ? "huggingface" : "megatron";
+  bool const places_matter = listing == Listing::logical || !dcp::looks_like_dcp(path);
+  SourceCheckpoint const source = places_matter ? open_source(path, SourceFormat::found, {}, comm) : open_dcp_metadata(path, comm);
+  std::string_view const format = format_of(source);
   Lister lister;
   if (listing == Listing::stored) {
     list_stored(lister, source);
     return lister.take(path, format, "stored");
   }
-  JobPlan const plan = catalogue(source, map, map_folders);
+  TargetRequest request;
+  request.map = map;
+  request.map_folders = map_folders;
+  JobPlan const plan = catalogue(source, request);
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
     if (plan.model->exists(static_cast<int>(t))) lister.add_logical(*plan.model, plan.source, t);
   return lister.take(path, format, "logical");

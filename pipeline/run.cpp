@@ -13,8 +13,10 @@
 #include "core/plan/schedule.hpp"
 #include "pipeline/paths.hpp"
 #include "pipeline/stream.hpp"
+#include "pipeline/target_request.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
+#include "stages/write/copy_beside.hpp"
 #include "stages/write/publish.hpp"
 #include "stages/write/target_files.hpp"
 
@@ -67,32 +69,9 @@ std::uint64_t peak_resident_bytes() {
   return 0;
 }
 
-TargetRequest target_request(JobSpec const& job, RunContext const& context) {
-  TargetRequest request;
-  auto const& layout = job.target.layout;
-  request.format = job.target.format == CheckpointFormat::huggingface ? TargetRequest::Format::huggingface : TargetRequest::Format::megatron;
-  request.mesh = {layout.tp, layout.pp, layout.vpp, layout.ep, layout.expert_tensor_size()};
-  request.pipeline.pp = layout.pp;
-  request.pipeline.vpp = layout.vpp;
-  request.pipeline.first_stage_layers = layout.first_stage_layers;
-  request.pipeline.last_stage_layers = layout.last_stage_layers;
-  request.pipeline.layout = layout.pipeline;
-  if (job.target.transformer_impl != TransformerImpl::automatic)
-    request.spec = job.target.transformer_impl == TransformerImpl::local ? "local" : "te";
-  if (job.target.experts != ExpertStorage::automatic) request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
-  request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d : megatron::NameStyle::megatron;
-  request.reference = job.target.reference;
-  request.shard_bytes = job.target.shard_bytes;
-  request.map = job.model.map;
-  request.true_vocab_size = job.model.true_vocab_size;
-  request.drop_optimizer = job.source.optimizer == StatePolicy::drop;
-  request.drop_rng = job.source.rng == StatePolicy::drop;
-  request.map_folders = context.map_folders;
-  return request;
-}
-
 std::string layout_text(SourceCheckpoint const& source) {
   if (source.huggingface) return fmt::format("{} safetensors files", source.files.size());
+  if (source.dcp) return fmt::format("{} chunks in {} files", source.dcp->metadata.chunks.size(), source.files.size());
   MeshSizes const& s = source.megatron->classification.sizes;
   return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep, s.etp, source.files.size());
 }
@@ -135,10 +114,7 @@ class Job {
   void prepare() {
     together(comm_, [&] { check_choices(); });
     Clock::time_point const start = Clock::now();
-    SourceFormat format = SourceFormat::found;
-    if (spec_.source.format == CheckpointFormat::megatron) format = SourceFormat::megatron;
-    if (spec_.source.format == CheckpointFormat::huggingface) format = SourceFormat::huggingface;
-    source_ = open_source(spec_.source.path, format, {}, comm_);
+    source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
     report_.header_seconds = seconds_since(start);
     Clock::time_point const planning = Clock::now();
     std::uint64_t const parts = exchanging() ? 10 : 4;
@@ -146,14 +122,14 @@ class Job {
     limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, spec_.run.memory_bytes / 32);
     together(comm_, [&] {
       for (fs::path const& file : source_.files) stamps_.push_back(stamp_of(file));
-      plan_ = make_job_plan(source_, target_request(spec_, context_), limits_);
+      plan_ = make_job_plan(source_, target_request(spec_, context_.map_folders), limits_);
       describe();
     });
     report_.plan_seconds = seconds_since(planning);
   }
 
   void describe() {
-    report_.source_format = source_.huggingface ? "huggingface" : "megatron";
+    report_.source_format = format_of(source_);
     report_.source_layout = layout_text(source_);
     report_.map = plan_.map_name;
     report_.transport = exchanging() ? "mpi" : "direct";
@@ -216,7 +192,7 @@ class Job {
     std::error_code ignored;
     fs::path const target = spec_.target.path;
     if (!spec_.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
-    if (megatron::looks_like_megatron(target) || huggingface::looks_like_folder(target)) return;
+    if (megatron::looks_like_megatron(target) || huggingface::looks_like_folder(target) || dcp::looks_like_dcp(target)) return;
     fail(ErrorKind::target,
          "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
          target.string());
@@ -233,7 +209,7 @@ class Job {
       publication.emplace(spec_.target.path, spec_.target.replace ? ExistingTarget::replace : ExistingTarget::refuse);
     });
     fs::path const staging = staging_of(spec_.target.path);
-    for (TargetFile const& file : plan_.files) layouts_.push_back({staging / file.path, file.size_bytes, file.torch, file.header});
+    for (TargetFile const& file : plan_.files) layouts_.push_back({staging / file.path, file.size_bytes, file.torch, file.header, file.items});
     together(comm_, [&] { for_my_files([&](std::uint32_t f) { create_target_file(layouts_[f]); }); });
   }
 
@@ -293,9 +269,10 @@ class Job {
   void write_small_files(fs::path const& staging) const {
     if (plan_.reference)
       for (std::string const& name : plan_.reference->sidecars) huggingface::copy_sidecar(*plan_.reference, name, staging);
+    for (SideCopy const& side : plan_.side_copies) copy_beside(side.from, staging / side.to);
     for (bool const mark : {false, true})
       for (TextFile const& text : plan_.texts)
-        if (text.mark == mark) write_text_file(staging / text.path, text.text);
+        if (text.mark == mark) write_text_file(staging / text.path, text.make ? text.make() : text.text);
   }
 
   void finish_report() {

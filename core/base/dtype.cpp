@@ -35,6 +35,8 @@ constexpr std::array table = {
     Row{DType::i64, "I64", 64},
     Row{DType::u64, "U64", 64},
     Row{DType::c128, "C128", 128},
+    Row{DType::c32, "C32", 32},
+    Row{DType::f4_x2, "F4_X2", 8},
 };
 
 constexpr bool in_enum_order() {
@@ -42,7 +44,7 @@ constexpr bool in_enum_order() {
     if (static_cast<std::size_t>(table[i].dtype) != i) return false;
   return true;
 }
-static_assert(in_enum_order() && table.size() == static_cast<std::size_t>(DType::c128) + 1);
+static_assert(in_enum_order() && table.size() == static_cast<std::size_t>(last_dtype) + 1);
 
 }  // namespace
 

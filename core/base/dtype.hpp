@@ -6,7 +6,8 @@
 
 namespace reshard {
 
-/// Element types, with the spelling of safetensors (the one spelling used in messages, JSON and maps).
+/// Element types, with the spelling of safetensors (the one spelling used in messages, JSON and maps). The last three are no types of safetensors.
+/// f4_x2 is torch's float4_e2m1fn_x2: two f4 values in each byte, and shapes count the bytes.
 enum class DType : std::uint8_t {
   boolean,
   f4,
@@ -31,10 +32,18 @@ enum class DType : std::uint8_t {
   i64,
   u64,
   c128,
+  c32,
+  f4_x2,
 };
 
 /// Bits of one element: 4 for f4, 6 for the f6 kinds, else a multiple of 8.
 int bits(DType dtype);
+
+/// The last of the enumerators.
+inline constexpr DType last_dtype = DType::f4_x2;
+
+/// Whether a safetensors file can hold it.
+constexpr bool in_safetensors(DType dtype) { return dtype < DType::c128; }
 
 /// "BF16", "F8_E4M3", "BOOL", …
 std::string_view name(DType dtype);

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/formats/dcp/directory.hpp"
+#include "core/formats/dcp/metadata.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/classify.hpp"
 #include "core/formats/megatron/directory.hpp"
@@ -27,10 +31,23 @@ struct HuggingFaceCheckpoint {
   std::vector<std::vector<std::size_t>> indexed;
 };
 
-/// A checkpoint on disk, read as far as its headers: exactly one of the two.
+/// A PyTorch distributed checkpoint: whole tensors in boxes. Flattened optimizer tensors have been given the shape that they have in the model.
+struct DcpCheckpoint {
+  dcp::Directory directory;
+  dcp::Flavour flavour = dcp::Flavour::plain;
+  dcp::Metadata metadata;
+  std::vector<std::uint64_t> payload_offset_bytes;       ///< of each chunk: its first element, from the start of its file
+  std::map<std::size_t, std::vector<Index>> strides;     ///< of the chunks that are not row-major, in elements
+  std::optional<dcp::CommonState> common;                ///< torch_dist
+  bool safetensors = false;                              ///< the boxes lie in safetensors files (HuggingFaceStorageWriter); there are no objects
+  bool flattened = false;                                ///< some tensors were flattened on disk
+};
+
+/// A checkpoint on disk, read as far as its headers: exactly one of the three.
 struct SourceCheckpoint {
   std::optional<MegatronCheckpoint> megatron;
   std::optional<HuggingFaceCheckpoint> huggingface;
+  std::optional<DcpCheckpoint> dcp;
   std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
   std::vector<std::string> warnings;
 };

@@ -15,7 +15,7 @@ AxisId AxisTable::add(std::string name, Index size) {
 
 int AxisTable::find(std::string_view name) const {
   auto const found = ids_.find(std::string(name));
-  return found == ids_.end() ? -1 : found->second;
+  return found == ids_.end() ? -1 : narrow<int>(found->second);
 }
 
 std::vector<std::string> AxisTable::names() const {

@@ -11,7 +11,7 @@
 namespace reshard {
 
 /// The number of an axis in its AxisTable.
-using AxisId = std::uint16_t;
+using AxisId = std::uint32_t;
 
 /// A named dimension of the model and its size: `group` 4, `expert` 128. An axis is a role: what is cut differently is another axis.
 struct Axis {

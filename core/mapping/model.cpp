@@ -142,6 +142,35 @@ class ModelBuilder {
 
 Model::Model(MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts) { ModelBuilder(*this, definitions, tensors, facts); }
 
+Model::Model(std::span<PlainTensor const> tensors, std::string origin) : origin_(std::move(origin)) {
+  for (PlainTensor const& tensor : tensors) {
+    LogicalTensor logical{tensor.name, {}};
+    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+      // Tensors share axes; the dimensions of one tensor never do.
+      std::string const axis = fmt::format("{}.{}", d, tensor.shape[d]);
+      int const known = axes_.find(axis);
+      logical.axes.push_back({known >= 0 ? static_cast<AxisId>(known) : axes_.add(axis, tensor.shape[d]), 1, ""});
+    }
+    if (!tensor_ids_.emplace(logical.name, narrow<int>(tensors_.size())).second)
+      fail(ErrorKind::source, "{}: '{}' is there twice. Remove one of them.", origin_, logical.name);
+    tensors_.push_back(std::move(logical));
+    exists_.push_back(true);
+  }
+}
+
+void Model::add_states(std::span<std::string const> names) {
+  std::size_t const weights = tensors_.size();
+  for (std::string const& name : names) {
+    for (std::size_t t = 0; t < weights; ++t) {
+      LogicalTensor state = tensors_[t];
+      state.name = fmt::format("{} ({})", state.name, name);
+      tensor_ids_.emplace(state.name, narrow<int>(tensors_.size()));
+      tensors_.push_back(std::move(state));
+      exists_.push_back(false);
+    }
+  }
+}
+
 int Model::find_tensor(std::string_view name) const {
   auto const found = tensor_ids_.find(name);
   return found == tensor_ids_.end() ? -1 : found->second;

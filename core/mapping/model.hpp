@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,12 +34,26 @@ struct ModelFacts {
   Index true_vocab_size = 0;  ///< 0: from the facts
 };
 
+/// A tensor that is known by name and shape only.
+struct PlainTensor {
+  std::string name;
+  std::vector<Index> shape;
+};
+
 /// One model: the sizes of its axes, its sets and its logical tensors. Pure data, from map files and facts.
 class Model {
  public:
   /// `definitions` gives [let], [axes], [sets]; [tensors] of both files unite. They may be the same file.
   /// Axes whose facts are absent do not exist, nor do tensors over them.
   Model(MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts);
+
+  /// A model about which nothing is known: every tensor has one axis per dimension. Tensors are numbered as given; names that repeat are an Error
+  /// of kind source.
+  Model(std::span<PlainTensor const> tensors, std::string origin);
+
+  /// Adds a copy of every tensor for each name, none of which exists yet: optimizer state, which is as its weights are. The copy of tensor t under
+  /// names[k] is tensor t + (k + 1) * T of T tensors before, and is called "name of tensor (names[k])".
+  void add_states(std::span<std::string const> names);
 
   AxisTable const& axes() const { return axes_; }
   std::vector<LogicalTensor> const& tensors() const { return tensors_; }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,11 +22,12 @@ namespace reshard {
 /// How one side of a job stores the model.
 struct SideOptions {
   bool local = false;                         ///< files hold a rank's share and number from 0 (Megatron); else whole tensors (Hugging Face)
-  MeshSizes mesh;                             ///< local sides
+  MeshSizes mesh;                             ///< local sides; sides with axes in front: tp for padding, all of it for rank_rows()
   std::map<std::string, Json> options;        ///< values for the map's [options], e.g. form = "sequential"
   std::map<std::string, Index> padded_sizes;  ///< axis: its padded size, where the files say it (source); else the rule's `pad`
   std::function<bool(std::string_view)> has;  ///< has('stored name'); absent: whether the model has that entry's tensors
   std::string place;                          ///< for messages: "job.toml, [target] layout"
+  bool in_front = false;                      ///< a global side of Megatron (torch_dist, fsdp_dtensor): FrontAxis, padded axes
 };
 
 /// One place of a local side: what one file of a pipeline chunk holds. A global side has one place, all zero, with no chunk.
@@ -36,6 +38,13 @@ struct SidePlace {
   PipelineChunk const* chunk = nullptr;
 };
 
+/// An axis that a stored tensor has as a leading dimension of its own, because its names for several indices are the same text:
+/// layer and expert of "decoder.layers.mlp.experts.experts.linear_fc1.weight".
+struct FrontAxis {
+  AxisId axis = 0;
+  std::vector<Run> runs;  ///< the indices that the dimension counts, ascending
+};
+
 /// A stored tensor's name in one place, and what it stands for. Equal for all (tp, ep) files of a chunk: numbers are positions in a share.
 struct StoredName {
   std::string name;
@@ -43,9 +52,10 @@ struct StoredName {
   std::uint32_t entry = 0;           ///< index into the side's entries
   std::vector<Index> positions;      ///< one per name axis of the entry: index of the axis, or position in its share when the mesh cuts it
   bool copy = false;                 ///< holds what another stored tensor holds too: a reader does not need it
+  std::vector<FrontAxis> front;      ///< outermost first; their first indices stand in `positions`. Empty unless SideOptions::in_front
 };
 
-/// What the bytes under a name mean in one place.
+/// What the bytes under a name mean in one place, without axes in front.
 struct EntryLayout {
   Layout layout;                  ///< pieces without the digits of the name
   std::vector<Index> file_shape;  ///< as the file has it (a `view` may differ from layout.shape)
@@ -60,12 +70,21 @@ class Side {
   Side(Side&&) noexcept;
 
   /// Every stored name of a place, layer by layer, in the map's order inside a layer. A name made twice is an Error of kind usage.
-  /// Depends on the chunk alone; and on which tensors the model has.
+  /// Depends on the chunk alone; and on which tensors the model has. With axes in front, a name made for indices that are no full product
+  /// (layer 0 with experts 0 and 1, layer 1 with expert 0) is an Error of kind usage.
   std::vector<StoredName> names(PipelineChunk const* chunk) const;
   /// Layout of an entry in a place; the reference stays valid as long as the side.
   EntryLayout const& layout(std::uint32_t entry, SidePlace const& place) const;
-  /// The pieces of a stored tensor: those of the layout with the digits of the name.
+  /// The pieces of a stored tensor: those of the layout with the digits of the name and of the axes in front.
   std::vector<Piece> pieces(StoredName const& name, SidePlace const& place) const;
+  /// Global sides: the shape of the whole stored tensor, axes in front and padding included.
+  std::vector<Index> shape(StoredName const& name) const;
+  /// Global sides: the pieces of a box of the stored tensor, rows [begin[d], end[d]) of every dimension of shape(). Strides are row-major of
+  /// the box, offset 0 is its first element. A box that leaves the tensor is an Error of kind source.
+  std::vector<Piece> box_pieces(StoredName const& name, std::span<Index const> begin, std::span<Index const> end) const;
+  /// Global sides: the rows of every dimension of shape() that a rank of SideOptions::mesh holds by the rules of the map; padding is held by
+  /// the ranks at the end. Where the name says the index of an axis that the mesh cuts, other ranks hold no rows of any dimension.
+  std::vector<std::vector<Run>> rank_rows(StoredName const& name, SidePlace const& place) const;
   /// The logical tensors under an entry.
   std::vector<int> const& tensors(std::uint32_t entry) const;
   /// The dtype an entry insists on, or nothing.

@@ -33,7 +33,8 @@ bool contains(std::vector<std::string> const& items, std::string_view item) { re
 
 class Compiler {
  public:
-  Compiler(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros) : map_(map), model_(model), macros_(macros) {}
+  Compiler(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options)
+      : map_(map), model_(model), macros_(macros), options_(options) {}
 
   void add(std::size_t group, MapEntry const& written, std::string const& name, LayoutExpr expr, std::string const& ending) {
     SideEntry entry;
@@ -91,7 +92,7 @@ class Compiler {
     for (LogicalAxis const& axis : logical.axes) {
       if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) != entry.shape_axes.end()) continue;
       std::string const& name = model_.axes()[axis.axis].name;
-      if (!contains(named, name))
+      if (!options_.in_front && !contains(named, name))
         fail(ErrorKind::usage,
              "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
              entry.written->place, entry.expr.text, name, logical.name, name, name);
@@ -109,6 +110,7 @@ class Compiler {
   MapFile const& map_;
   Model const& model_;
   std::vector<CompiledMacro> const& macros_;
+  SideOptions const& options_;
   std::vector<SideEntry> entries_;
 };
 
@@ -138,9 +140,9 @@ std::vector<CompiledMacro> compile_macros(MapFile const& map) {
   return result;
 }
 
-std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros,
+std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options,
                                        ExpressionScope const& conditions) {
-  Compiler compiler(map, model, macros);
+  Compiler compiler(map, model, macros, options);
   for (std::size_t group = 0; group < map.stored.size(); ++group) {
     MapName const& name = map.stored[group];
     for (MapEntry const& written : name.entries) {

@@ -21,7 +21,7 @@ struct SideEntry {
   LayoutExpr expr;
   std::optional<LayoutExpr> view;
   std::vector<int> tensors;
-  std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape, outermost first, then further axes of the name
+  std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front), outermost first, then further axes of the name
   std::vector<AxisId> shape_axes;   ///< axes whose digits stand in the shape
   std::optional<DType> cast;
   std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
@@ -35,7 +35,7 @@ struct CompiledMacro {
 std::vector<CompiledMacro> compile_macros(MapFile const& map);
 
 /// Every entry whose tensors the model can have. Mistakes of expressions are Errors of kind usage with the map's place.
-std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros,
+std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options,
                                        ExpressionScope const& conditions);
 
 /// Whether a digit of this axis stands in the factor.

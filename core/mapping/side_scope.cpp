@@ -1,5 +1,7 @@
 #include "core/mapping/side_scope.hpp"
 
+#include <algorithm>
+
 namespace reshard {
 
 Json SideScope::value(std::string_view name, std::vector<SideVariable> const* variables) const {
@@ -7,6 +9,7 @@ Json SideScope::value(std::string_view name, std::vector<SideVariable> const* va
     std::string_view const axis = name.substr(0, name.find('.'));
     for (SideVariable const& variable : *variables) {
       if (model_.axes()[variable.axis].name != axis) continue;
+      variable.use = std::max(variable.use, SideVariable::Use::asked);
       return axis.size() == name.size() ? Json(variable.value) : Json(model_.in_set(name, variable.value));
     }
   }

@@ -8,8 +8,11 @@ namespace reshard {
 
 /// The value of an axis while a name is made.
 struct SideVariable {
+  enum class Use { none, asked, shown };
+
   AxisId axis = 0;
   Index value = 0;
+  mutable Use use = Use::none;  ///< whether a condition asked for it, or a field shows it in the name
 };
 
 /// What words mean in the expressions of one side: variables, mesh sizes, options, then the model's lets, axes and facts; the functions

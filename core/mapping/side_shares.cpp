@@ -16,8 +16,7 @@ std::string divisors(Index n) {
 
 }  // namespace
 
-AxisRule const* SideShares::rule_of(SideEntry const& entry, AxisId axis) const {
-  if (!options_.local) return nullptr;
+AxisRule const* SideShares::rank_rule_of(SideEntry const& entry, AxisId axis) const {
   std::string const& name = model_.axes()[axis].name;
   if (std::find(entry.written->whole.begin(), entry.written->whole.end(), name) != entry.written->whole.end()) return nullptr;
   for (AxisRule const& rule : map_.rules)
@@ -80,19 +79,46 @@ Share SideShares::share(AxisRule const& rule, Index size, SidePlace const& place
   return result;
 }
 
+Run SideShares::rank_run(AxisRule const& rule, AxisId axis, SidePlace const& place) const {
+  Index const size = model_.axes()[axis].size;
+  check_divisible(rule, size);
+  Index const part = size / mesh_size(rule.mesh);
+  Index const begin = part * mesh_rank(rule.mesh, place);
+  return {begin, begin + part, false};
+}
+
 /// The extents of a view: its parts name no tensors.
 static std::vector<Index> view_shape(LayoutExpr const& view, LayoutScope context, Shares const& shares) {
   context.tensor = [](std::string_view) { return 0; };
   return evaluate(view, context, shares).shape;
 }
 
-EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& place) const {
-  LayoutScope const context{&model_.axes(), [this](std::string_view name) { return model_.find_tensor(name); },
-                            [this](std::string_view name) -> std::optional<Index> {
-                              Json const value = scope_.value(name, nullptr);
-                              return value.integer() == nullptr ? std::nullopt : std::optional<Index>(*value.integer());
-                            }};
+LayoutScope SideShares::context(AxisTable const& axes) const {
+  return {&axes, [this](std::string_view name) { return model_.find_tensor(name); },
+          [this](std::string_view name) -> std::optional<Index> {
+            Json const value = scope_.value(name, nullptr);
+            return value.integer() == nullptr ? std::nullopt : std::optional<Index>(*value.integer());
+          }};
+}
+
+/// What a global side stores of the axes of an entry: all, and padding behind it.
+Shares SideShares::padding(SideEntry const& entry) const {
   Shares shares;
+  if (!options_.in_front) return shares;
+  for (AxisId const axis : entry.shape_axes) {
+    AxisRule const* rule = rank_rule_of(entry, axis);
+    if (rule == nullptr) continue;
+    Index const size = model_.axes()[axis].size;
+    Index const whole = padded(*rule, size);
+    if (whole < size) shares.set(axis, {{0, whole, false}});
+    if (whole > size) shares.set(axis, {{0, size, false}, {0, whole - size, true}});
+  }
+  return shares;
+}
+
+EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& place) const {
+  LayoutScope const scope = context(model_.axes());
+  Shares shares = padding(entry);
   AxisRule const* row_rule = nullptr;
   for (AxisId const axis : entry.shape_axes) {
     AxisRule const* rule = rule_of(entry, axis);
@@ -106,34 +132,78 @@ EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& 
     }
   }
   EntryLayout result;
-  result.layout = row_rule == nullptr ? evaluate(entry.expr, context, shares) : evaluate_rows(entry, *row_rule, context, shares, place);
-  result.file_shape = entry.view ? view_shape(*entry.view, context, shares) : result.layout.shape;
+  result.layout = evaluate(entry.expr, scope, shares);
+  if (row_rule != nullptr) {
+    Rows const rows = cut_rows(entry, *row_rule, result.layout.shape, place);
+    result.layout = evaluate_box(entry.expr, scope, shares, rows.begin, rows.end);
+  }
+  result.file_shape = entry.view ? view_shape(*entry.view, scope, shares) : result.layout.shape;
   return result;
 }
 
-/// The rows of this rank in the dimension where the rule's axis stands.
-Layout SideShares::evaluate_rows(SideEntry const& entry, AxisRule const& rule, LayoutScope const& context, Shares const& shares,
-                                 SidePlace const& place) const {
-  std::vector<Index> begin;
-  std::vector<Index> end = evaluate(entry.expr, context, shares).shape;
-  begin.resize(end.size(), 0);
-  for (std::size_t d = 0; d < end.size(); ++d) {
-    if (!holds_axis(entry.expr.dims[d], rule.axis)) continue;
-    int const ranks = mesh_size(rule.mesh);
-    if (end[d] % ranks != 0)
-      fail(ErrorKind::usage, "{}{} = {}: '{}' has {} rows in dimension {}, which {} does not divide. Choose a divisor of {}.", options_.place,
-           rule.mesh, ranks, entry.expr.text, end[d], d, ranks, end[d]);
-    Index const part = end[d] / ranks;
-    begin[d] = part * mesh_rank(rule.mesh, place);
-    end[d] = begin[d] + part;
-    break;
-  }
-  return evaluate_box(entry.expr, context, shares, begin, end);
+Layout SideShares::evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin, std::span<Index const> end) const {
+  if (entry.view) fail(ErrorKind::usage, "{}: a part of a tensor with a `view` cannot be described. Leave `view` out.", entry.written->place);
+  return evaluate_box(entry.expr, context(model_.axes()), padding(entry), begin, end);
 }
 
-bool SideShares::depends_on(SideEntry const& entry, std::string_view mesh) const {
+/// The rows of a rank in the dimension where the rule's axis stands.
+SideShares::Rows SideShares::cut_rows(SideEntry const& entry, AxisRule const& rule, std::vector<Index> const& shape, SidePlace const& place) const {
+  Rows rows{std::vector<Index>(shape.size(), 0), shape, 0};
+  while (!holds_axis(entry.expr.dims[rows.cut], rule.axis)) ++rows.cut;
+  int const ranks = mesh_size(rule.mesh);
+  Index& end = rows.end[rows.cut];
+  if (end % ranks != 0)
+    fail(ErrorKind::usage, "{}{} = {}: '{}' has {} rows in dimension {}, which {} does not divide. Choose a divisor of {}.", options_.place,
+         rule.mesh, ranks, entry.expr.text, end, rows.cut, ranks, end);
+  Index const part = end / ranks;
+  rows.begin[rows.cut] = part * mesh_rank(rule.mesh, place);
+  end = rows.begin[rows.cut] + part;
+  return rows;
+}
+
+/// The axes with their padding as indices of their own.
+AxisTable SideShares::padded_axes() const {
+  AxisTable result;
+  for (AxisId axis = 0; axis < model_.axes().size(); ++axis) {
+    Axis const& known = model_.axes()[axis];
+    Index size = known.size;
+    for (AxisRule const& rule : map_.rules)
+      if (options_.in_front && rule.axis == known.name && rule.mesh != "pp") size = padded(rule, size);
+    result.add(known.name, size);
+  }
+  return result;
+}
+
+std::vector<std::vector<Run>> SideShares::rank_rows(SideEntry const& entry, SidePlace const& place) const {
+  AxisTable const axes = padded_axes();
+  Shares shares;
+  AxisRule const* row_rule = nullptr;
+  for (AxisId const axis : entry.shape_axes) {
+    AxisRule const* rule = rank_rule_of(entry, axis);
+    if (rule == nullptr) continue;
+    Index const size = axes[axis].size;
+    check_divisible(*rule, size);
+    if (cuts_rows(*rule, size)) {
+      row_rule = rule;
+      continue;
+    }
+    Index const part = size / mesh_size(rule->mesh);
+    Index const begin = part * mesh_rank(rule->mesh, place);
+    shares.set(axis, {{begin, begin + part, false}});
+  }
+  std::vector<std::vector<Run>> result = share_rows(entry.expr, context(axes), shares);
+  if (row_rule != nullptr) {
+    Rows const rows = cut_rows(entry, *row_rule, evaluate(entry.expr, context(axes), Shares{}).shape, place);
+    result[rows.cut] = {{rows.begin[rows.cut], rows.end[rows.cut], false}};
+  }
+  return result;
+}
+
+bool SideShares::depends_on(SideEntry const& entry, std::string_view mesh) const { return options_.local && rank_depends_on(entry, mesh); }
+
+bool SideShares::rank_depends_on(SideEntry const& entry, std::string_view mesh) const {
   return std::any_of(entry.shape_axes.begin(), entry.shape_axes.end(), [&](AxisId axis) {
-    AxisRule const* rule = rule_of(entry, axis);
+    AxisRule const* rule = rank_rule_of(entry, axis);
     return rule != nullptr && rule->mesh == mesh;
   });
 }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "core/mapping/side_entry.hpp"
 #include "core/mapping/side_scope.hpp"
 
@@ -12,8 +15,10 @@ class SideShares {
   SideShares(Model const& model, MapFile const& map, SideOptions const& options, SideScope const& scope)
       : model_(model), map_(map), options_(options), scope_(scope) {}
 
-  /// The rule that cuts an axis of an entry, or nullptr.
-  AxisRule const* rule_of(SideEntry const& entry, AxisId axis) const;
+  /// The rule that cuts what a file holds of an axis of an entry, or nullptr: on a global side none does.
+  AxisRule const* rule_of(SideEntry const& entry, AxisId axis) const { return options_.local ? rank_rule_of(entry, axis) : nullptr; }
+  /// The rule by which ranks share an axis of an entry, or nullptr.
+  AxisRule const* rank_rule_of(SideEntry const& entry, AxisId axis) const;
   /// The rank of a place along a mesh axis.
   static int mesh_rank(std::string_view mesh, SidePlace const& place);
   /// The size of an axis after padding.
@@ -21,15 +26,32 @@ class SideShares {
   /// How many positions a share of the axis has: the same on every rank.
   Index positions(SideEntry const& entry, AxisId axis) const;
   EntryLayout evaluate_entry(SideEntry const& entry, SidePlace const& place) const;
+  /// Global sides: the part of an entry in a box of its dimensions, axes in front aside.
+  Layout evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin, std::span<Index const> end) const;
+  /// Global sides: the rows that a rank holds of every dimension of an entry, axes in front aside; padding counts as rows.
+  std::vector<std::vector<Run>> rank_rows(SideEntry const& entry, SidePlace const& place) const;
+  /// The indices that a rank holds of an axis in front or in the name, padding aside.
+  Run rank_run(AxisRule const& rule, AxisId axis, SidePlace const& place) const;
   /// Whether what the entry means depends on the rank along a mesh axis.
   bool depends_on(SideEntry const& entry, std::string_view mesh) const;
+  /// Whether the rows that a rank holds depend on its place along a mesh axis.
+  bool rank_depends_on(SideEntry const& entry, std::string_view mesh) const;
 
  private:
+  /// A box of the whole stored tensor.
+  struct Rows {
+    std::vector<Index> begin;
+    std::vector<Index> end;
+    std::size_t cut = 0;  ///< the dimension that is cut
+  };
   int mesh_size(std::string_view mesh) const;
   bool cuts_rows(AxisRule const& rule, Index size) const;
   void check_divisible(AxisRule const& rule, Index size) const;
   Share share(AxisRule const& rule, Index size, SidePlace const& place) const;
-  Layout evaluate_rows(SideEntry const& entry, AxisRule const& rule, LayoutScope const& context, Shares const& shares, SidePlace const& place) const;
+  Shares padding(SideEntry const& entry) const;
+  AxisTable padded_axes() const;
+  LayoutScope context(AxisTable const& axes) const;
+  Rows cut_rows(SideEntry const& entry, AxisRule const& rule, std::vector<Index> const& shape, SidePlace const& place) const;
 
   Model const& model_;
   MapFile const& map_;

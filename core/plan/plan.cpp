@@ -268,7 +268,7 @@ std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims) {
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target, PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
   Plan plan;
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-    if (!model.exists(static_cast<int>(t))) continue;
+    if (!model.exists(static_cast<int>(t)) || model.volume(model.tensors()[t]) == 0) continue;
     TensorPlanner(plan, model, static_cast<int>(t), source, target, limits).run();
   }
   add_opaque(plan, opaque);

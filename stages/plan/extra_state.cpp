@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/formats/torch_zip/carried_calls.hpp"
+#include "stages/plan/dist_objects.hpp"
 
 namespace reshard {
 namespace {
@@ -52,6 +53,7 @@ std::string ExtraStates::global_key(std::string const& local, PipelineChunk cons
 
 void ExtraStates::take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts) {
   source_ = &source;
+  for (megatron::Shard const& shard : source.directory.shards) files_.push_back(shard.model_path());
   auto const& sizes = source.classification.sizes;
   Index const per_rank = experts / std::max(sizes.ep, 1);
   for (std::uint32_t f = 0; f < source.headers.size(); ++f) {
@@ -61,34 +63,40 @@ void ExtraStates::take(MegatronCheckpoint const& source, std::vector<PipelineChu
       for (megatron::ExtraEntry const& extra : source.headers[f].chunks[v].extras) {
         std::string const key = global_key(extra.key, chunk, place.ep, per_rank);
         // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
-        known_.emplace(key, Known{extra.kind, f, v, extra.key, extra.tensor, extra.size_bytes, sizes.ep});
+        known_.emplace(key, Known{extra.kind, f, v, extra.key, extra.tensor, extra.size_bytes, sizes.ep, false, {}});
       }
     }
   }
 }
 
+/// Norms of Transformer Engine 2 hold a state, those of version 1 refuse one: a Transformer Engine source says which, else 2 is assumed.
+bool ExtraStates::norms_keep_state() const {
+  if (spec_ != "te") return false;
+  bool const source_te = std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.second.kind != megatron::ExtraKind::none; });
+  return !source_te ||
+         std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.first.find("norm.") != std::string::npos; });
+}
+
+std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
+  std::vector<std::string> keys;
+  std::size_t const dot = name.rfind('.');
+  std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
+  bool const linear = module.find("linear_") != std::string::npos || module.find("eh_proj") != std::string::npos;
+  bool const norm = module.find("norm") != std::string::npos;
+  if (linear || module == "output_layer." || (norm && norms_keep_state())) keys.push_back(module + std::string(ending));
+  if (spec_ == "te" && name.ends_with("self_attention.linear_qkv.weight"))
+    keys.push_back(std::string(name.substr(0, name.size() - std::string_view("linear_qkv.weight").size())) + "core_attention." + std::string(ending));
+  if (name.ends_with("decoder.final_layernorm.weight") || name.ends_with("decoder.final_norm.weight"))
+    keys.push_back("output_layer." + std::string(ending));
+  return keys;
+}
+
 std::vector<std::string> ExtraStates::made_keys(std::vector<StoredName> const& names) const {
   std::vector<std::string> keys;
   std::set<std::string> seen;
-  auto const add = [&](std::string key) {
-    if (seen.insert(key).second) keys.push_back(std::move(key));
-  };
-  bool const te = spec_ == "te";
-  // Norms of Transformer Engine 2 hold a state, those of version 1 refuse one: a Transformer Engine source says which, else 2 is assumed.
-  bool const source_te = std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.second.kind != megatron::ExtraKind::none; });
-  bool const norms = te && (!source_te || std::any_of(known_.begin(), known_.end(),
-                                                      [](auto const& known) { return known.first.find("norm.") != std::string::npos; }));
-  for (StoredName const& stored : names) {
-    std::string_view const name = stored.name;
-    std::size_t const dot = name.rfind('.');
-    std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
-    bool const linear = module.find("linear_") != std::string::npos || module.find("eh_proj") != std::string::npos;
-    bool const norm = module.find("norm") != std::string::npos;
-    if (linear || module == "output_layer." || (norms && norm)) add(module + std::string(ending));
-    if (te && name.ends_with("self_attention.linear_qkv.weight"))
-      add(std::string(name.substr(0, name.size() - std::string_view("linear_qkv.weight").size())) + "core_attention." + std::string(ending));
-    if (name.ends_with("decoder.final_layernorm.weight") || name.ends_with("decoder.final_norm.weight")) add("output_layer." + std::string(ending));
-  }
+  for (StoredName const& stored : names)
+    for (std::string& key : keys_of(stored.name))
+      if (seen.insert(key).second) keys.push_back(std::move(key));
   return keys;
 }
 
@@ -127,7 +135,7 @@ ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known cons
     fail(ErrorKind::source,
          "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be regrouped from ep = {} to ep = {}. "
          "Save the checkpoint without FP8 state, or keep ep.",
-         source_->directory.shards[known.file].model_path().string(), known.key, known.size_bytes, known.source_ep, ep);
+         files_[known.file].string(), known.key, known.size_bytes, known.source_ep, ep);
   switch (known.kind) {
     case megatron::ExtraKind::none: placed.entry.kind = Kind::none; return placed;
     case megatron::ExtraKind::uint8_tensor:
@@ -149,20 +157,96 @@ ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known cons
       if (std::string const call = pickle::call_not_to_carry(*placed.entry.from, placed.entry.node); !call.empty())
         fail(ErrorKind::source,
              "{}: '{}' holds a call of {}, expected opaque bytes; loading the target would carry it out. The file is hostile: do not use it.",
-             source_->directory.shards[known.file].model_path().string(), known.key, call);
+             files_[known.file].string(), known.key, call);
       return placed;
   }
   return placed;
 }
 
+TorchFile const& ExtraStates::document_of(Known const& known) {
+  auto& file = documents_[{known.file, known.item.offset_bytes}];
+  if (file) return *file;
+  File const opened = File::open_for_reading(files_[known.file]);
+  if (known.object)
+    file = std::make_unique<TorchFile>(read_torch_file(FileRange(opened, known.item.offset_bytes, known.item.size_bytes)));
+  else
+    file = std::make_unique<TorchFile>(read_torch_file(opened));
+  return *file;
+}
+
 pickle::NodeId ExtraStates::node_of(Known const& known, pickle::Document const** document) {
-  auto& file = documents_[known.file];
-  if (!file) file = std::make_unique<TorchFile>(read_torch_file(File::open_for_reading(source_->directory.shards[known.file].model_path())));
-  *document = &file->document;
+  pickle::Document const& found = document_of(known).document;
+  *document = &found;
+  if (known.object) return found.at(found.root).items.front();
   std::string const model = source_->headers[known.file].chunks.size() == 1 ? "model" : fmt::format("model{}", known.chunk);
-  pickle::NodeId node = file->document.find(file->document.root, model);
-  if (node == pickle::no_node) node = file->document.find(file->document.root, fmt::format("model{}", known.chunk));
-  return file->document.find(node, known.key);
+  pickle::NodeId node = found.find(found.root, model);
+  if (node == pickle::no_node) node = found.find(found.root, fmt::format("model{}", known.chunk));
+  return found.find(node, known.key);
+}
+
+void ExtraStates::take(DcpCheckpoint const& source, std::vector<std::filesystem::path> const& files) {
+  constexpr std::uint64_t largest_empty_bytes = 1600;  // torch.save of a list with an empty tensor or None takes less
+  files_ = files;
+  for (dcp::StoredObject const& object : source.metadata.objects) {
+    auto const key = module_state_key(object.name);
+    if (!key || object.item.size_bytes <= largest_empty_bytes) continue;
+    Known known;
+    known.file = object.item.file;
+    known.key = object.name;
+    known.object = true;
+    known.item = object.item;
+    TorchFile const& torch = document_of(known);
+    pickle::Node const& root = torch.document.at(torch.document.root);
+    if (root.kind != pickle::Kind::list || root.items.size() != 1)
+      fail(ErrorKind::source, "{}: '{}' is no list of one state, as Megatron-Core stores it. Drop the object, or save the checkpoint again.",
+           files[known.file].string(), object.name);
+    megatron::ExtraEntry const entry = megatron::extra_entry(torch, root.items.front(), object.name);
+    known.kind = entry.kind;
+    known.tensor = entry.tensor;
+    known.size_bytes = entry.size_bytes;
+    if (known.size_bytes > 0 && form_ == "grouped" && key->find(".local_experts.") != std::string::npos)
+      fail(ErrorKind::source,
+           "{}: '{}' holds FP8 state of one expert ({} bytes), which cannot be merged for grouped experts. Save the checkpoint without FP8 state, or "
+           "set target.experts = \"sequential\".",
+           files[known.file].string(), object.name, known.size_bytes);
+    known_.emplace(*key, std::move(known));
+  }
+}
+
+std::string ExtraStates::object_bytes(std::string const& key) {
+  pickle::Document document;
+  auto const known = known_.find(key);
+  bool const holds = known != known_.end() && known->second.size_bytes > 0;
+  std::string payload;
+  if (!holds) {
+    check_grouped(key);
+    pickle::NodeId const value = spec_ == "te" ? document.add_tensor(DType::u8, {0}) : document.add_none();
+    document.root = document.add_list({value});
+  } else {
+    Placed const placed = from_known(key, known->second, known->second.source_ep);
+    pickle::NodeId value = pickle::no_node;
+    if (placed.opaque) {
+      payload.resize(known->second.size_bytes);
+      File::open_for_reading(files_[placed.source_file]).read_at(placed.source_offset_bytes, std::as_writable_bytes(std::span(payload)));
+      value = document.add_tensor(DType::u8, placed.entry.shape);
+    } else {
+      value = document.add_copy(*placed.entry.from, placed.entry.node);
+    }
+    document.root = document.add_list({value});
+  }
+  return dcp::torch_file_bytes(document, "archive", [&payload](std::size_t) { return payload; });
+}
+
+/// State of grouped experts belongs to several keys of torch_dist: nothing may be lost.
+void ExtraStates::check_grouped(std::string const& key) const {
+  constexpr std::string_view experts = ".local_experts.";
+  std::size_t const at = key.find(experts);
+  if (at == std::string::npos) return;
+  std::size_t const end = key.find('.', at + experts.size());
+  auto const grouped = known_.find(key.substr(0, at) + key.substr(std::min(end, key.size())));
+  if (grouped == known_.end() || grouped->second.size_bytes == 0) return;
+  fail(ErrorKind::source, "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be split. Save the checkpoint without it.",
+       files_[grouped->second.file].string(), grouped->second.key, grouped->second.size_bytes);
 }
 
 }  // namespace reshard

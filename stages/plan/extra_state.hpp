@@ -26,6 +26,16 @@ class ExtraStates {
   /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where ranks hold one each.
   void take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts);
 
+  /// The same from the objects of a torch_dist source; only those that hold something are remembered.
+  void take(DcpCheckpoint const& source, std::vector<std::filesystem::path> const& files);
+
+  /// The keys that the modules behind a stored name have, as far as the name tells: linears, norms, attention, the output layer.
+  std::vector<std::string> keys_of(std::string_view stored_name) const;
+
+  /// What torch_dist stores for a module: a torch.save'd list of its state. `key` has global numbers. State of grouped experts that is not empty
+  /// is an Error of kind source: it belongs to several experts.
+  std::string object_bytes(std::string const& key);
+
   /// The source's key set fits the target: same norms, same expert form.
   void use_source_keys(bool same) { from_source_ = same; }
 
@@ -50,19 +60,25 @@ class ExtraStates {
     FileTensor tensor;
     std::uint64_t size_bytes = 0;
     int source_ep = 1;
+    bool object = false;  ///< an object of a torch_dist source, and its item
+    dcp::ItemPlace item = {};
   };
 
   std::vector<std::string> made_keys(std::vector<StoredName> const& names) const;
+  bool norms_keep_state() const;
   std::string global_key(std::string const& local, PipelineChunk const& chunk, int ep_rank, Index experts_per_rank) const;
   Placed from_known(std::string const& local, Known const& known, int ep);
   pickle::NodeId node_of(Known const& known, pickle::Document const** document);
+  TorchFile const& document_of(Known const& known);
+  void check_grouped(std::string const& key) const;
 
   std::string spec_;
   std::string form_;
   bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
   MegatronCheckpoint const* source_ = nullptr;
-  std::map<std::uint32_t, std::unique_ptr<TorchFile>> documents_;
+  std::vector<std::filesystem::path> files_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::unique_ptr<TorchFile>> documents_;  ///< by file and place
 };
 
 }  // namespace reshard

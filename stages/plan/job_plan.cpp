@@ -2,51 +2,22 @@
 
 #include <algorithm>
 
-#include "core/base/text.hpp"
-#include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
-#include "stages/plan/map_choice.hpp"
-#include "stages/plan/source_side.hpp"
+#include "stages/plan/dist_files.hpp"
+#include "stages/plan/dist_objects.hpp"
+#include "stages/plan/identity_plan.hpp"
+#include "stages/plan/source_model.hpp"
+#include "stages/plan/state_policy.hpp"
+#include "stages/plan/target_dist.hpp"
 #include "stages/plan/target_side.hpp"
 
 namespace reshard {
 namespace {
 
-/// What the source's files hold besides weights that this version cannot carry.
-void check_dropped_state(MegatronCheckpoint const& checkpoint, TargetRequest const& request, std::vector<std::string>& warnings) {
-  static std::vector<std::string> const kept = {"opt_param_scheduler", "lr_scheduler", "num_floating_point_operations_so_far"};
-  std::string const place = checkpoint.directory.iteration_dir.string();
-  bool optimizer = !checkpoint.directory.optimizer_only.empty();
-  bool rng = false;
-  std::vector<std::string> others;
-  for (std::size_t f = 0; f < checkpoint.headers.size(); ++f) {
-    megatron::ShardHeader const& header = checkpoint.headers[f];
-    optimizer = optimizer || header.has_optimizer;
-    rng = rng || header.has_rng;
-    for (std::string const& file : checkpoint.directory.shards[f].files)
-      optimizer = optimizer || file.find("optim.pt") != std::string::npos || file.starts_with("layer_wise_optimizer");
-    for (std::string const& key : header.other_keys)
-      if (std::find(kept.begin(), kept.end(), key) == kept.end() && std::find(others.begin(), others.end(), key) == others.end())
-        others.push_back(key);
-    if (!header.unplaced.empty())
-      fail(ErrorKind::source, "{}: '{}' holds no tensor, where the model needs one. Save the checkpoint again.",
-           checkpoint.directory.shards[f].model_path().string(), header.unplaced.front());
-  }
-  if (optimizer && !request.drop_optimizer)
-    fail(ErrorKind::source, "{}: holds optimizer state, which this version cannot reshard. Set source.optimizer = \"drop\" to go on without it.",
-         place);
-  if (rng && !request.drop_rng)
-    fail(ErrorKind::source,
-         "{}: holds random-generator state, which belongs to the old layout. Set source.rng = \"drop\" to go on without it "
-         "(start training with --no-load-rng).",
-         place);
-  if (optimizer) warnings.push_back("optimizer state is dropped (source.optimizer = \"drop\"): start training with --no-load-optim");
-  if (rng) warnings.push_back("random-generator state is dropped (source.rng = \"drop\"): start training with --no-load-rng");
-  if (!others.empty()) warnings.push_back("dropped, because it belongs to one run or layout: " + listed(others));
-}
+using Format = TargetRequest::Format;
+using Args = std::vector<std::pair<std::string, Json>>;
 
-std::string joined_names(MapChoice const& maps) { return maps.family ? maps.core.name + " and " + maps.family->name : maps.core.name; }
-
+/// The target of a job whose source was read through a map.
 class JobPlanner {
  public:
   JobPlanner(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits)
@@ -54,229 +25,193 @@ class JobPlanner {
 
   JobPlan run() {
     job_.warnings = source_.warnings;
-    if (source_.megatron) check_dropped_state(*source_.megatron, request_, job_.warnings);
-    read_source();
-    plan_target();
-    return std::move(job_);
-  }
-
-  JobPlan run_source() {
-    read_source();
+    check_state(source_, request_, job_.warnings);
+    model_ = read_source_model(source_, request_, carries_state(source_, request_));
+    job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
+    job_.map_name = model_.maps.family ? model_.maps.family->name : "";
+    job_.model = std::move(model_.model);
+    job_.source = std::move(model_.catalog);
+    dtypes_ = dtypes_of(job_.source);
+    if (model_.is_megatron()) record_ = run_record(source_);
+    complete_request();
+    job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, plan_target());
     return std::move(job_);
   }
 
  private:
-  void read_source() {
-    find_facts();
-    make_model();
-    catalogue_source();
-  }
-
-  bool to_huggingface() const { return request_.format == TargetRequest::Format::huggingface; }
-
-  void find_facts() {
-    if (source_.megatron) {
-      args_ = source_.megatron->headers.front().args;
-      if (args_.is_null())
-        fail(ErrorKind::source, "{}: has no args, so nothing says how large the model is. Use a checkpoint that Megatron saved itself.",
-             source_.megatron->directory.shards.front().model_path().string());
-      traits_ = megatron_traits(*source_.megatron);
-      if (Json const* padded = args_.find("padded_vocab_size"); traits_.padded_vocab > 0 && (padded == nullptr || padded->is_null()))
-        args_.set("padded_vocab_size", traits_.padded_vocab);
-    }
-    if (source_.huggingface) config_ = source_.huggingface->folder.config;
-    if (source_.huggingface && config_.is_null())
-      fail(ErrorKind::source, "{}: has no config.json, so nothing says how large the model is. Put it beside the weights.",
-           source_.huggingface->folder.path.string());
-    if (to_huggingface() && source_.huggingface) reference_ = source_.huggingface->folder;
-    if (!request_.reference.empty()) reference_ = huggingface::open_reference(request_.reference);
-    if (reference_ && config_.is_null()) config_ = reference_->config;
-  }
-
-  /// What `args` say of the rows that mean something, when it agrees with the rows that are there; else nothing.
-  std::optional<Index> recorded_vocab() const {
-    Json const stated = fact(args_, "vocab_size");
-    if (stated.integer() == nullptr || traits_.padded_vocab == 0) return std::nullopt;
-    // Megatron counts vocab_size before the end-of-document token, which its own null tokenizer then appends.
-    Json const tokenizer = fact(args_, "tokenizer_type");
-    Index const vocab = *stated.integer() + (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
-    return padded(vocab, source_.megatron->classification.sizes.tp) == traits_.padded_vocab ? std::optional<Index>(vocab) : std::nullopt;
-  }
-
-  Index padded(Index vocab, int tp) const {
-    Json const divisor = fact(args_, "make_vocab_size_divisible_by");
-    Index const multiple = (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) * tp;
-    return (vocab + multiple - 1) / multiple * multiple;
-  }
-
-  /// The rows that a job between Megatron layouts carries: those that are there, as far as the target has room for them. Rows past the true
-  /// size are padding that nobody can tell from weights, so they are dropped only where the target's padding is shorter.
-  Index carried_vocab() const {
-    if (request_.true_vocab_size > 0) {
-      Json const stated = fact(args_, "vocab_size");
-      if (stated.integer() != nullptr && request_.true_vocab_size < *stated.integer())
-        fail(ErrorKind::usage,
-             "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
-             request_.true_vocab_size, *stated.integer());
-      return request_.true_vocab_size;
-    }
-    std::optional<Index> const recorded = recorded_vocab();
-    return recorded ? std::min(traits_.padded_vocab, padded(*recorded, request_.mesh.tp)) : traits_.padded_vocab;
-  }
-
-  void make_model() {
-    bool const named = request_.map != "auto" && request_.map != "mcore";
-    maps_ = choose_maps(request_.map, request_.map_folders, config_, args_, to_huggingface() || source_.huggingface.has_value());
-    if (maps_.family && config_.is_null()) {
-      Model const described(maps_.core, maps_.core, {args_, "args", request_.true_vocab_size});
-      Json::Object members;
-      for (auto& [key, value] : described.evaluate(maps_.family->config)) members.emplace_back(key, std::move(value));
-      config_ = Json(std::move(members));
-      config_text_ = config_.dump(2) + "\n";
-      if (to_huggingface())
-        job_.warnings.push_back("config.json is made from the checkpoint's args; give target.reference to take a model's own config and tokenizer");
-    }
-    if (maps_.family) {
-      job_.model = std::make_unique<Model>(*maps_.family, maps_.core, ModelFacts{config_, "config.json", request_.true_vocab_size});
-      if (source_.megatron && (named || to_huggingface())) compare_facts();
-    } else {
-      job_.model = std::make_unique<Model>(maps_.core, maps_.core, ModelFacts{args_, "args", carried_vocab()});
-    }
-    job_.map_name = maps_.family ? maps_.family->name : "";
-  }
-
-  /// Two descriptions of one model must agree on every axis that both have.
-  void compare_facts() const {
-    Model const described(maps_.core, maps_.core, {args_, "args", request_.true_vocab_size});
-    for (std::string const& axis : job_.model->axes().names()) {
-      int const theirs = described.axes().find(axis);
-      if (theirs < 0 || !used(axis)) continue;
-      Index const by_args = described.axes()[static_cast<AxisId>(theirs)].size;
-      Index const by_config = job_.model->axes()[static_cast<AxisId>(job_.model->axes().find(axis))].size;
-      bool const unknown_vocab = axis == "vocab" && (args_.find("vocab_size") == nullptr || args_.find("vocab_size")->is_null());
-      if (by_args == by_config || (unknown_vocab && by_args >= by_config)) continue;
-      fail(ErrorKind::source, "facts: {} is {} in config.json and {} in args. They describe two different models: check target.reference.", axis,
-           by_config, by_args);
-    }
-  }
-
-  bool used(std::string const& axis) const {
-    int const id = job_.model->axes().find(axis);
-    for (LogicalTensor const& tensor : job_.model->tensors())
-      for (LogicalAxis const& part : tensor.axes)
-        if (part.axis == id && job_.model->volume(tensor) > 0) return true;
-    return false;
-  }
-
-  void catalogue_source() {
-    Model& model = *job_.model;
-    if (maps_.family) {
-      SideOptions options;
-      options.has = [this](std::string_view name) { return source_has(name); };
-      family_side_ = std::make_unique<Side>(model, *maps_.family, std::move(options));
-      apply_family(model, *family_side_);
-    } else {
-      apply_present(model, maps_.core);
-    }
-    if (source_.huggingface) {
-      job_.source = huggingface_catalog(model, *family_side_, *source_.huggingface, maps_.family->name);
-      return;
-    }
-    auto const& sizes = source_.megatron->classification.sizes;
-    check_vocab();
-    SideOptions options{true, sizes, {{"form", traits_.form}, {"spec", traits_.spec}, {"mtp_block", traits_.mtp_block}},
-                        {},   {},    source_.megatron->directory.iteration_dir.string() + ", "};
-    if (traits_.padded_vocab > 0) options.padded_sizes["vocab"] = traits_.padded_vocab;
-    source_chunks_ = source_chunks(*source_.megatron, count("L"), count("M"));
-    Side const side(model, maps_.core, std::move(options));
-    // What a family requires must be there, even where Megatron models in general may lack it.
-    std::vector<int> const may_lack = family_side_ ? family_side_->optional_tensors() : side.optional_tensors();
-    job_.source = megatron_catalog(model, side, *source_.megatron, source_chunks_, may_lack, joined_names(maps_));
-  }
-
-  bool source_has(std::string_view name) const {
-    if (!source_.huggingface) return false;
-    for (std::size_t f = 0; f < source_.huggingface->headers.size(); ++f)
-      for (std::size_t const i : source_.huggingface->indexed[f])
-        if (source_.huggingface->headers[f].tensors[i].name == name) return true;
-    return false;
-  }
-
-  void check_vocab() const {
-    Json const vocab = job_.model->value("vocab");
-    if (traits_.padded_vocab == 0 || vocab.integer() == nullptr || *vocab.integer() <= traits_.padded_vocab) return;
-    fail(request_.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
-         "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
-         source_.megatron->directory.iteration_dir.string(), traits_.padded_vocab, *vocab.integer());
-  }
-
-  Index count(char const* key) const {
-    Json const value = job_.model->value(key);
-    return value.integer() == nullptr ? 0 : *value.integer();
-  }
-
-  std::vector<std::optional<DType>> dtypes() const {
+  static std::vector<std::optional<DType>> dtypes_of(Catalog const& catalog) {
     std::vector<std::optional<DType>> result;
-    for (TensorPieces const& tensor : job_.source.tensors)
-      result.push_back(tensor.blobs.empty() ? std::nullopt : std::optional<DType>(job_.source.blobs[tensor.blobs.front()].dtype));
+    for (TensorPieces const& tensor : catalog.tensors)
+      result.push_back(tensor.blobs.empty() ? std::nullopt : std::optional<DType>(catalog.blobs[tensor.blobs.front()].dtype));
     return result;
   }
 
-  void plan_target() {
-    TargetRequest request = request_;
-    request.pipeline.decoder_layers = static_cast<int>(count("L"));
-    request.pipeline.mtp_layers = static_cast<int>(count("M"));
-    if (request.spec.empty()) request.spec = source_.megatron ? traits_.spec : "te";
-    if (request.form.empty()) request.form = source_.megatron ? traits_.form : "grouped";
-    std::vector<OpaqueCopy> opaque;
-    if (to_huggingface()) {
-      SideOptions options;
-      options.has = [this](std::string_view name) { return reference_has(name); };
-      Side const side(*job_.model, *maps_.family, std::move(options));
-      plan_huggingface_target(job_, {job_.model.get(), &side, dtypes(), &request}, {reference_, config_text_});
-      make_plan_of_bytes(opaque);
-      return;
-    }
-    SideOptions options{true, request.mesh, {{"form", request.form}, {"spec", request.spec}, {"mtp_block", traits_.mtp_block}},
-                        {},   {},           "[target] layout."};
-    keep_unknown_padding(options, request.mesh.tp);
-    Side const side(*job_.model, maps_.core, std::move(options));
-    opaque = plan_megatron(request, side);
-    make_plan_of_bytes(opaque);
+  Index count(char const* word) const {
+    Json const value = job_.model->value(word);
+    return value.integer() == nullptr ? 0 : *value.integer();
   }
 
-  void make_plan_of_bytes(std::vector<OpaqueCopy> const& opaque) { job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, opaque); }
+  void complete_request() {
+    request_.pipeline.decoder_layers = static_cast<int>(count("L"));
+    request_.pipeline.mtp_layers = static_cast<int>(count("M"));
+    std::string const& form = model_.traits.form;
+    if (request_.spec.empty()) request_.spec = model_.is_megatron() ? model_.traits.spec : "te";
+    if (request_.form.empty()) request_.form = source_.megatron ? form : default_form();
+    if (request_.format != Format::huggingface && count("expert") == 0 && request_.mesh.ep > 1)
+      fail(ErrorKind::usage, "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
+           request_.mesh.ep);
+  }
+
+  /// How a checkpoint that does not show it would be stored by the program that saved it.
+  std::string default_form() const {
+    Json const grouped = fact(model_.args, "moe_grouped_gemm");
+    if (grouped.boolean() != nullptr) return *grouped.boolean() ? "grouped" : "sequential";
+    return request_.spec == "te" ? "grouped" : "sequential";
+  }
+
+  std::vector<OpaqueCopy> plan_target() {
+    switch (request_.format) {
+      case Format::huggingface: plan_huggingface(); return {};
+      case Format::megatron: return plan_megatron();
+      case Format::torch_dist:
+      case Format::fsdp_dtensor: return plan_dist();
+      case Format::dcp: break;
+    }
+    fail(ErrorKind::usage,
+         "[target] format = \"dcp\": names of a plain DCP checkpoint are the source's, which a Megatron source has only rank by rank. Choose torch_dist or "
+         "huggingface.");
+  }
+
+  void plan_huggingface() {
+    SideOptions options;
+    options.has = [this](std::string_view name) { return reference_has(name); };
+    Side const side(*job_.model, *model_.maps.family, std::move(options));
+    plan_huggingface_target(job_, {job_.model.get(), &side, dtypes_, &request_}, {model_.reference, model_.config_text});
+  }
+
+  SideOptions named_options(bool local) const {
+    SideOptions options;
+    options.local = local;
+    options.mesh = request_.mesh;
+    options.options = {{"form", request_.form}, {"spec", request_.spec}, {"mtp_block", source_.megatron ? model_.traits.mtp_block : "mtp_model_layer"}};
+    options.place = "[target] layout.";
+    return options;
+  }
+
+  std::vector<OpaqueCopy> plan_megatron() {
+    SideOptions options = named_options(true);
+    keep_unknown_padding(options);
+    Side const side(*job_.model, model_.maps.core, std::move(options));
+    ExtraStates extras(request_.spec, request_.form);
+    Index const experts = count("expert");
+    if (source_.megatron) {
+      extras.take(*source_.megatron, model_.chunks, experts);
+      extras.use_source_keys(request_.spec == model_.traits.spec && (experts == 0 || request_.form == model_.traits.form));
+    } else if (source_.dcp && model_.is_megatron()) {
+      extras.take(*source_.dcp, source_.files);
+    }
+    MegatronTarget target{pipeline_chunks(request_.pipeline), record_ ? &*record_ : nullptr, model_.args, target_args(), &extras};
+    return plan_megatron_target(job_, {job_.model.get(), &side, dtypes_, &request_}, target);
+  }
 
   /// Without a recorded vocabulary size all rows are data: they are kept as they are where the new tp divides them.
-  void keep_unknown_padding(SideOptions& options, int tp) {
-    if (maps_.family || traits_.padded_vocab == 0 || request_.true_vocab_size > 0 || recorded_vocab()) return;
-    if (traits_.padded_vocab % tp == 0) options.padded_sizes["vocab"] = traits_.padded_vocab;
+  void keep_unknown_padding(SideOptions& options) {
+    Index const rows = model_.traits.padded_vocab;
+    if (model_.maps.family || rows == 0 || request_.true_vocab_size > 0 || model_.recorded_vocab) return;
+    if (rows % request_.mesh.tp == 0) options.padded_sizes["vocab"] = rows;
     job_.warnings.push_back(
-        fmt::format("args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.",
-                    traits_.padded_vocab));
+        fmt::format("args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.", rows));
   }
 
-  std::vector<OpaqueCopy> plan_megatron(TargetRequest const& request, Side const& side) {
-    ExtraStates extras(request.spec, request.form);
-    Index const experts = count("expert");
-    if (experts == 0 && request.mesh.ep > 1)
-      fail(ErrorKind::usage, "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
-           request.mesh.ep);
-    if (source_.megatron) {
-      extras.take(*source_.megatron, source_chunks_, experts);
-      extras.use_source_keys(request.spec == traits_.spec && (experts == 0 || request.form == traits_.form));
+  Side dist_side(bool stacked) {
+    bool const fsdp = request_.format == Format::fsdp_dtensor;
+    SideOptions options = named_options(false);
+    options.in_front = true;
+    options.options["form"] = Json(fsdp ? "fsdp" : "dist");
+    options.options["stacked"] = Json(stacked && !fsdp ? 1 : 0);
+    options.options["halves"] = Json(fsdp ? 1 : 0);
+    options.options["parts"] = Json(fsdp ? 0 : 1);
+    if (!fsdp) options.options["mtp_block"] = Json("transformer_layer");
+    keep_unknown_padding(options);
+    return Side(*job_.model, model_.maps.core, std::move(options));
+  }
+
+  /// Layers go into one key where they did in the source, else where Megatron would do so: when all are alike.
+  bool stack_layers() {
+    if (request_.format == Format::fsdp_dtensor || request_.layers == LayerKeys::separate) return false;
+    bool const asked = request_.layers == LayerKeys::stacked;
+    if (!asked && model_.view && model_.is_megatron()) return model_.view->stacked;
+    std::size_t const said = job_.warnings.size();
+    bool const alike = layers_are_alike(dist_side(true), count("L"));
+    job_.warnings.resize(said);
+    if (asked && !alike)
+      fail(ErrorKind::usage, "[target] layers = \"stacked\": the model's layers are not all alike, so they have no common tensors. Set layers = \"separate\".");
+    return alike;
+  }
+
+  std::vector<OpaqueCopy> plan_dist() {
+    bool const stacked = stack_layers();
+    Side const side = dist_side(stacked);
+    TargetParts const parts{job_.model.get(), &side, dtypes_, &request_};
+    DistTensors const dist{pipeline_chunks(request_.pipeline), model_.states, request_.format == Format::fsdp_dtensor};
+    if (dist.fsdp) return plan_fsdp(parts, dist);
+    DcpTarget target(job_, run_folder(record_ ? &*record_ : nullptr));
+    add_objects(target, side, stacked);
+    add_dist_tensors(target, parts, dist);
+    std::vector<OpaqueCopy> opaque = target.finish(std::nullopt);
+    add_dist_files(job_, dist_record(side), source_);
+    return opaque;
+  }
+
+  void add_objects(DcpTarget& target, Side const& side, bool stacked) {
+    std::vector<StoredName> const names = side.names(nullptr);
+    bool const from_dist = source_.dcp && source_.dcp->flavour == dcp::Flavour::torch_dist;
+    if (from_dist) return copy_objects(target, *source_.dcp, {stacked, count("L"), count("expert")}, request_.drop_rng, request_.drop_optimizer);
+    ExtraStates extras(request_.spec, request_.form);
+    if (source_.megatron) extras.take(*source_.megatron, model_.chunks, count("expert"));
+    make_objects(target, extras, names);
+  }
+
+  std::vector<OpaqueCopy> plan_fsdp(TargetParts const& parts, DistTensors const& dist) {
+    DcpTarget target(job_, {});
+    add_dist_tensors(target, parts, dist);
+    return target.finish(fsdp_paths(parts));
+  }
+
+  /// Megatron-FSDP saves {"model": {key: …}}, flattened.
+  static std::vector<std::pair<std::string, dcp::Path>> fsdp_paths(TargetParts const& parts) {
+    std::vector<std::pair<std::string, dcp::Path>> paths;
+    for (StoredName const& name : parts.side->names(nullptr)) {
+      std::string const key = "module." + name.name;
+      paths.emplace_back("model." + key, dcp::Path{std::string("model"), key});
     }
-    MegatronTarget target{pipeline_chunks(request.pipeline), source_.megatron ? &*source_.megatron : nullptr, target_args(request), &extras};
-    return plan_megatron_target(job_, {job_.model.get(), &side, dtypes(), &request}, target);
+    return paths;
   }
 
-  std::vector<std::pair<std::string, Json>> target_args(TargetRequest const& request) const {
-    std::vector<std::pair<std::string, Json>> args;
-    if (source_.huggingface) {
-      args = job_.model->evaluate(maps_.family->args);
-      auto const kinds = dtypes();
+  DistRecord dist_record(Side const& side) const {
+    DistRecord record;
+    record.record = record_ ? &*record_ : nullptr;
+    record.has_states = !model_.states.empty();
+    bool const from_dist = source_.dcp && record.record != nullptr;
+    if (!from_dist) {
+      Args const sizes = megatron::target_args({request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args);
+      record.args = target_args();
+      record.args.insert(record.args.end(), sizes.begin(), sizes.end());
+      record.args.emplace_back("ckpt_format", "torch_dist");
+    }
+    if (!from_dist || request_.drop_optimizer) record.args.emplace_back("no_save_optim", true);
+    if (!from_dist || request_.drop_rng) record.args.emplace_back("no_save_rng", true);
+    record.new_keys = !from_dist || source_.dcp->flattened || model_.view->traits.form == "singleton" || request_.drop_optimizer;
+    return record;
+  }
+
+  Args target_args() const {
+    Args args;
+    bool const made = !record_;
+    if (made) {
+      args = job_.model->evaluate(model_.maps.family->args);
       int const embed = job_.model->find_tensor("embed");
-      DType const dtype = embed >= 0 && kinds[static_cast<std::size_t>(embed)] ? *kinds[static_cast<std::size_t>(embed)] : DType::bf16;
+      DType const dtype = embed >= 0 ? dtypes_[static_cast<std::size_t>(embed)].value_or(DType::bf16) : DType::bf16;
       args.emplace_back("params_dtype", dtype == DType::bf16 ? "torch.bfloat16" : dtype == DType::f16 ? "torch.float16" : "torch.float32");
       args.emplace_back("bf16", dtype == DType::bf16);
       args.emplace_back("fp16", dtype == DType::f16);
@@ -285,43 +220,45 @@ class JobPlanner {
       args.emplace_back("consumed_train_samples", 0);
       args.emplace_back("consumed_valid_samples", 0);
     }
-    if (source_.huggingface || request.spec != traits_.spec)
-      args.emplace_back("transformer_impl", request.spec == "te" ? "transformer_engine" : "local");
-    if (count("expert") > 0 && (source_.huggingface || request.form != traits_.form))
-      args.emplace_back("moe_grouped_gemm", request.form == "grouped");
+    if (made || request_.spec != model_.traits.spec) args.emplace_back("transformer_impl", request_.spec == "te" ? "transformer_engine" : "local");
+    if (count("expert") > 0 && (made || request_.form != source_form())) args.emplace_back("moe_grouped_gemm", request_.form == "grouped");
     return args;
   }
 
+  std::string source_form() const { return source_.megatron ? model_.traits.form : default_form(); }
+
   bool reference_has(std::string_view name) const {
-    if (!reference_) return false;
-    return std::any_of(reference_->weight_map.begin(), reference_->weight_map.end(), [&](auto const& entry) { return entry.first == name; });
+    if (!model_.reference) return false;
+    auto const& map = model_.reference->weight_map;
+    return std::any_of(map.begin(), map.end(), [&](auto const& entry) { return entry.first == name; });
   }
 
   SourceCheckpoint const& source_;
-  TargetRequest const& request_;
+  TargetRequest request_;
   PlanLimits limits_;
   JobPlan job_;
-  Json args_;
-  Json config_;
-  std::string config_text_;
-  MegatronTraits traits_{"", "", "mtp_model_layer", 0};
-  std::optional<huggingface::Folder> reference_;
-  MapChoice maps_;
-  std::unique_ptr<Side> family_side_;
-  std::vector<PipelineChunk> source_chunks_;
+  SourceModel model_;
+  std::vector<std::optional<DType>> dtypes_;
+  std::optional<RunRecord> record_;
 };
 
 }  // namespace
 
 JobPlan make_job_plan(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits) {
+  if (keeps_names(source, request)) return make_identity_plan(source, request, limits);
   return JobPlanner(source, request, limits).run();
 }
 
-JobPlan catalogue(SourceCheckpoint const& source, std::string const& map, std::vector<std::filesystem::path> const& map_folders) {
-  TargetRequest request;
-  request.map = map;
-  request.map_folders = map_folders;
-  return JobPlanner(source, request, {}).run_source();
+JobPlan catalogue(SourceCheckpoint const& source, TargetRequest const& request) {
+  if (request.map == "none" || (source.dcp && source.dcp->flavour == dcp::Flavour::plain && request.source_config.empty()))
+    return identity_catalogue(source);
+  SourceModel model = read_source_model(source, request, true);
+  JobPlan job;
+  job.map_name = model.maps.family ? model.maps.family->name : "";
+  job.warnings = std::move(model.warnings);
+  job.model = std::move(model.model);
+  job.source = std::move(model.catalog);
+  return job;
 }
 
 }  // namespace reshard

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,16 +10,21 @@
 #include <vector>
 
 #include "core/formats/checkpoint.hpp"
+#include "core/formats/dcp/file_items.hpp"
 #include "core/formats/megatron/shard_name.hpp"
 #include "core/formats/torch_zip/torch_file.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/plan.hpp"
+#include "stages/plan/chunk_grid.hpp"
 
 namespace reshard {
 
+/// torch_dist: one key for all layers with the layer axis in front, or keys of their own.
+enum class LayerKeys { automatic, stacked, separate };
+
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
-  enum class Format { megatron, huggingface };
+  enum class Format { megatron, huggingface, dcp, torch_dist, fsdp_dtensor };
   Format format = Format::megatron;
   PipelineSpec pipeline;  ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
   MeshSizes mesh;         ///< etp resolved
@@ -27,6 +33,12 @@ struct TargetRequest {
   megatron::NameStyle style = megatron::NameStyle::megatron;
   std::filesystem::path reference;  ///< Hugging Face folder; empty for none
   std::uint64_t shard_bytes = 0;
+  ChunkGrid grid;                       ///< dcp
+  std::uint64_t chunk_bytes = 0;        ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
+  LayerKeys layers = LayerKeys::automatic;  ///< torch_dist
+  std::string source_prefix;            ///< dcp sources: only keys with this prefix, which is cut off
+  std::string target_prefix;            ///< dcp: put before every key
+  std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
   std::string map = "auto";  ///< model.map
   Index true_vocab_size = 0;
   bool drop_optimizer = false;
@@ -40,6 +52,7 @@ struct TargetFile {
   std::uint64_t size_bytes = 0;
   std::shared_ptr<TorchFilePlan const> torch;  ///< a .pt file: what finish_torch_file needs
   std::string header;                          ///< a safetensors file: its first bytes
+  std::shared_ptr<dcp::FileItems const> items;   ///< a .distcp file
 };
 
 /// A small file whose bytes are known now. `mark`: written last, it makes the checkpoint count.
@@ -47,6 +60,13 @@ struct TextFile {
   std::filesystem::path path;
   std::string text;
   bool mark = false;
+  std::function<std::string()> make;  ///< of a large file: makes `text` when it is written; borrows nothing
+};
+
+/// A file or folder that travels along as it is.
+struct SideCopy {
+  std::filesystem::path from;
+  std::filesystem::path to;  ///< relative to the target
 };
 
 /// Everything that is decided before data moves: the same on every rank.
@@ -59,6 +79,7 @@ struct JobPlan {
   std::vector<TargetFile> files;
   std::vector<TextFile> texts;
   std::optional<huggingface::Folder> reference;  ///< a Hugging Face target: whose sidecars are copied
+  std::vector<SideCopy> side_copies;
   std::vector<std::string> warnings;
 };
 
@@ -67,6 +88,6 @@ struct JobPlan {
 JobPlan make_job_plan(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits);
 
 /// The source's side alone: model, map and source catalogue, for listings. Optimizer and random-generator state are no obstacle.
-JobPlan catalogue(SourceCheckpoint const& source, std::string const& map, std::vector<std::filesystem::path> const& map_folders);
+JobPlan catalogue(SourceCheckpoint const& source, TargetRequest const& request);
 
 }  // namespace reshard

@@ -3,32 +3,12 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "core/base/text.hpp"
+#include "stages/plan/source_names.hpp"
 
 namespace reshard {
 namespace {
 
 using NameTable = std::unordered_map<std::string_view, std::size_t>;
-
-std::string shape_text(std::vector<Index> const& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-std::string without_digits(std::string text) {
-  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
-  return text;
-}
-
-/// The last of the names that differ from this one only in a number, as late in the name as any does; nullptr when there is none.
-StoredName const* last_alike(std::string const& text, std::vector<StoredName> const& names) {
-  StoredName const* best = nullptr;
-  std::ptrdiff_t longest = 0;
-  for (StoredName const& name : names) {
-    auto const shared = std::mismatch(text.begin(), text.end(), name.name.begin(), name.name.end()).first - text.begin();
-    if (shared < longest || without_digits(name.name) != without_digits(text)) continue;
-    longest = shared;
-    best = &name;
-  }
-  return best;
-}
 
 /// Collects blobs and pieces of one side; explains every stored tensor.
 class Collector {
@@ -55,23 +35,14 @@ class Collector {
   }
 
   void add_tensor(std::uint32_t file, SidePlace const& place, StoredName const& name, FileTensor const& tensor) {
-    check_shape(file, place, name, tensor);
+    check_stored(catalog_.files[file], tensor.name, tensor.dtype, tensor.shape, side_.layout(name.entry, place).file_shape, side_, name.entry, model_);
     std::vector<Piece> pieces = side_.pieces(name, place);
     if (!tensor.strides.empty()) restride(pieces, tensor.shape, tensor.strides);
     catalog_.add({file, tensor.offset_bytes, tensor.dtype, tensor.name}, std::move(pieces), name.copy);
   }
 
   [[noreturn]] void unexplained(std::uint32_t file, std::string const& tensor, std::vector<StoredName> const& names) const {
-    if (StoredName const* last = last_alike(tensor, names); last != nullptr)
-      fail(ErrorKind::source,
-           "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's.",
-           catalog_.files[file], tensor, model_.origin(), last->name);
-    std::vector<std::string> known;
-    for (StoredName const& name : names) known.push_back(name.name);
-    std::string const near = nearest(tensor, known);
-    fail(ErrorKind::source,
-         "{}: '{}' matches no entry of {}{}. Name another map with model.map, or add the name to `drop` in a copy of the map to leave it out.",
-         catalog_.files[file], tensor, map_names_, near.empty() ? "" : "; the nearest name is '" + near + "'");
+    fail_unexplained(catalog_.files[file], tensor, names, model_, map_names_);
   }
 
   Catalog take() { return std::move(catalog_); }
@@ -99,40 +70,11 @@ class Collector {
     return result;
   }
 
-  void check_shape(std::uint32_t file, SidePlace const& place, StoredName const& name, FileTensor const& tensor) const {
-    std::vector<Index> const& expected = side_.layout(name.entry, place).file_shape;
-    if (tensor.shape != expected)
-      fail(ErrorKind::source, "{}: '{}' is {}, {} says {} with the sizes of {}. The configuration or the parallel sizes are another checkpoint's.",
-           catalog_.files[file], tensor.name, shape_text(tensor.shape), side_.entry_place(name.entry), shape_text(expected), model_.origin());
-    auto const cast = side_.cast(name.entry);
-    if (cast && *cast != tensor.dtype)
-      fail(ErrorKind::source, "{}: '{}' is {}, {} wants {}. Save it with that dtype: this version does not cast.", catalog_.files[file], tensor.name,
-           reshard::name(tensor.dtype), side_.entry_place(name.entry), reshard::name(*cast));
-  }
-
   Model const& model_;
   Side const& side_;
   std::string map_names_;
   Catalog catalog_;
 };
-
-/// Marks the tensors of which the source holds a stored tensor.
-void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names,
-                std::unordered_map<std::string_view, std::size_t> const& stored, std::vector<bool>& found) {
-  found.resize(model.tensors().size(), false);
-  for (StoredName const& name : names) {
-    bool const there = stored.contains(name.name) ||
-                       std::any_of(name.aliases.begin(), name.aliases.end(), [&](std::string const& alias) { return stored.contains(alias); });
-    if (there && !name.copy)
-      for (int const tensor : side.tensors(name.entry)) found[static_cast<std::size_t>(tensor)] = true;
-  }
-}
-
-/// Tensors that the model may lack and of which the source holds no stored tensor are no part of the model.
-void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector<bool> const& found) {
-  for (int const tensor : may_lack)
-    if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)]) model.set_exists(tensor, false);
-}
 
 bool ends_with(std::string_view text, std::string_view end) { return text.ends_with(end); }
 
@@ -217,7 +159,8 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
     for (std::size_t v = 0; v < vpp; ++v) {
       NameTable stored;
       for (FileTensor const& tensor : checkpoint.headers[f].chunks[v].tensors) stored.emplace(tensor.name, 0);
-      note_found(model, side, names[static_cast<std::size_t>(&chunk_of(f, v) - chunks.data())], stored, found);
+      auto const is_there = [&stored](std::string const& name) { return stored.contains(name); };
+      note_found(model, side, names[static_cast<std::size_t>(&chunk_of(f, v) - chunks.data())], is_there, found);
     }
   }
   settle_optional(model, may_lack, found);
@@ -251,7 +194,7 @@ Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoin
       places.push_back({static_cast<std::uint32_t>(f), &tensor});
     }
   std::vector<bool> found;
-  note_found(model, side, side.names(nullptr), stored, found);
+  note_found(model, side, side.names(nullptr), [&stored](std::string const& name) { return stored.contains(name); }, found);
   settle_optional(model, side.optional_tensors(), found);
   std::vector<StoredName> const names = side.names(nullptr);
   Collector collector(model, side, map_names);

@@ -2,7 +2,6 @@
 #include <unordered_map>
 
 #include "core/formats/megatron/args.hpp"
-#include "core/formats/torch_zip/carried_calls.hpp"
 #include "stages/plan/target_side.hpp"
 
 namespace reshard {
@@ -21,13 +20,13 @@ class MegatronPlanner {
   MegatronPlanner(JobPlan& job, TargetParts const& parts, MegatronTarget const& target) : job_(job), parts_(parts), target_(target) {
     mesh_ = parts.request->mesh;
     job_.target.tensors.resize(parts.model->tensors().size());
-    if (target.source == nullptr) return;
-    first_source_ = std::make_unique<TorchFile>(read_torch_file(File::open_for_reading(target.source->directory.shards.front().model_path())));
-    content_.source = &first_source_->document;
-    check_carried(megatron::find_args(first_source_->document), "args");
-    content_.carried = megatron::carried_values(first_source_->document);
-    for (megatron::Carried const& carried : content_.carried) check_carried(carried.node, carried.key);
-    content_.iteration = target.source->headers.front().iteration;
+    if (target.record == nullptr) return;
+    pickle::Document const& document = target.record->document();
+    content_.source = &document;
+    check_carried(*target.record, megatron::find_args(document), "args");
+    content_.carried = megatron::carried_values(document);
+    for (megatron::Carried const& carried : content_.carried) check_carried(*target.record, carried.node, carried.key);
+    content_.iteration = target.record->iteration;
   }
 
   std::vector<OpaqueCopy> run() {
@@ -35,36 +34,17 @@ class MegatronPlanner {
     experts_ = experts.integer() != nullptr ? *experts.integer() : 0;
     set_args();
     for (PipelineChunk const& chunk : target_.chunks) names_.push_back(parts_.side->names(&chunk));
-    folder_ = folder();
+    folder_ = run_folder(target_.record);
     for (megatron::ShardPlace const& place : megatron::target_places(mesh_)) add_shard(place.tp, place.pp, place.ep);
-    job_.texts.push_back({std::string(megatron::tracker_name), tracker(), true});
+    job_.texts.push_back({std::string(megatron::tracker_name), run_tracker(target_.record), true, {}});
     return std::move(opaque_);
   }
 
  private:
-  /// What we copy as inert data runs when somebody loads it: nothing but classes and harmless constructors may pass.
-  void check_carried(pickle::NodeId node, std::string_view key) const {
-    if (node == pickle::no_node) return;
-    std::string const call = pickle::call_not_to_carry(first_source_->document, node);
-    if (!call.empty())
-      fail(ErrorKind::source,
-           "{}: '{}' holds a call of {}, expected settings; loading the target would carry it out. The file is hostile, or the value has "
-           "no place in a checkpoint: remove it.",
-           target_.source->directory.shards.front().model_path().string(), key, call);
-  }
-
-  bool release() const { return target_.source == nullptr || target_.source->directory.release; }
-  fs::path folder() const {
-    return release() ? fs::path(megatron::release_name) : fs::path(megatron::iteration_directory_name(target_.source->directory.iteration));
-  }
-  std::string tracker() const {
-    return release() ? std::string(megatron::release_name) : megatron::tracker_text(target_.source->directory.iteration);
-  }
-
   void set_args() {
     megatron::TargetArgs stated{mesh_, parts_.request->pipeline, parts_.side->padded_size("vocab")};
     content_.args = target_.args;
-    auto const sizes = megatron::target_args(stated, target_.source == nullptr ? Json() : target_.source->headers.front().args);
+    auto const sizes = megatron::target_args(stated, target_.source_args);
     content_.args.insert(content_.args.end(), sizes.begin(), sizes.end());
   }
 
@@ -89,7 +69,7 @@ class MegatronPlanner {
                  {tp, ep, tp % mesh_.etp, &target_.chunks[number]});
     }
     std::uint64_t const size = plan->size_bytes;
-    job_.files.push_back({path, size, std::move(plan), {}});
+    job_.files.push_back({path, size, std::move(plan), {}, nullptr});
   }
 
   std::vector<megatron::ChunkEntry> chunk_entries(SidePlace const& place, std::vector<StoredName> const& names, std::vector<EntryOrigin>& origins) {
@@ -123,7 +103,6 @@ class MegatronPlanner {
   MegatronTarget const& target_;
   MeshSizes mesh_;
   Index experts_ = 0;
-  std::unique_ptr<TorchFile> first_source_;
   megatron::ShardContent content_;
   std::vector<std::vector<StoredName>> names_;
   fs::path folder_;

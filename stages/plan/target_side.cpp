@@ -2,8 +2,9 @@
 
 namespace reshard {
 
-DType stored_dtype(TargetParts const& parts, StoredName const& name) {
-  std::vector<int> const& tensors = parts.side->tensors(name.entry);
+DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t first_tensor) {
+  std::vector<int> tensors = parts.side->tensors(name.entry);
+  for (int& tensor : tensors) tensor += narrow<int>(first_tensor);
   auto const dtype_of = [&](int tensor) {
     std::optional<DType> const dtype = parts.dtypes[static_cast<std::size_t>(tensor)];
     if (!dtype)

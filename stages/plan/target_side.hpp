@@ -6,6 +6,7 @@
 
 #include "stages/plan/extra_state.hpp"
 #include "stages/plan/job_plan.hpp"
+#include "stages/plan/run_record.hpp"
 
 namespace reshard {
 
@@ -17,14 +18,16 @@ struct TargetParts {
   TargetRequest const* request = nullptr;
 };
 
-/// The dtype under a stored name of the target: that of its logical tensors, which must agree and be in the source
+/// The dtype under a stored name of the target: that of its logical tensors, which must agree and be in the source. `first_tensor`: where the
+/// copies of the tensors begin whose dtype is asked for (optimizer state)
 /// (Errors of kind source).
-DType stored_dtype(TargetParts const& parts, StoredName const& name);
+DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t first_tensor = 0);
 
 /// What makes the shards of a Megatron target beyond its tensors.
 struct MegatronTarget {
   std::vector<PipelineChunk> chunks;
-  MegatronCheckpoint const* source = nullptr;      ///< whose args are kept; nullptr: made from `args`
+  RunRecord const* record = nullptr;               ///< whose args are kept; nullptr: made from `args`
+  Json source_args;                                ///< those args; null without a record
   std::vector<std::pair<std::string, Json>> args;  ///< attributes to set besides the parallel sizes
   ExtraStates* extras = nullptr;
 };
@@ -37,6 +40,11 @@ struct HuggingFaceTarget {
   std::optional<huggingface::Folder> reference;  ///< config, sidecars and shard map are taken from it
   std::string config_text;                       ///< config.json without a reference
 };
+/// Distributes tensors over safetensors files and fills files, texts and the target catalogue. `pieces(i)` are those of specs[i]; where `copies` is
+/// not empty, copies[i] says that specs[i] holds what another tensor holds.
+void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes, HuggingFaceTarget const& target,
+                     std::function<std::vector<Piece>(std::size_t)> const& pieces, std::vector<bool> const& copies = {});
+
 void plan_huggingface_target(JobPlan& job, TargetParts const& parts, HuggingFaceTarget const& target);
 
 }  // namespace reshard

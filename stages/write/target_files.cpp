@@ -3,21 +3,32 @@
 #include <algorithm>
 
 #include "core/base/crc32.hpp"
+#include "core/formats/dcp/item.hpp"
 
 namespace reshard {
 
 RecordChecksums::RecordChecksums(std::span<TargetLayout const> files) {
   for (TargetLayout const& file : files) {
     first_share_.push_back(shares_.size());
-    records_.emplace_back();
-    if (!file.torch) continue;
-    auto const& storages = file.torch->storages;
-    for (std::uint32_t i = 0; i < storages.size(); ++i)
-      records_.back().push_back({storages[i].payload_offset_bytes, storages[i].payload_offset_bytes + storages[i].size_bytes, i});
+    records_.push_back(records_of(file));
+    shares_.resize(shares_.size() + records_.back().size(), 0);
     std::sort(records_.back().begin(), records_.back().end(), [](Record const& a, Record const& b) { return a.begin < b.begin; });
-    shares_.resize(shares_.size() + storages.size(), 0);
   }
   first_share_.push_back(shares_.size());
+}
+
+std::vector<RecordChecksums::Record> RecordChecksums::records_of(TargetLayout const& file) {
+  std::vector<Record> records;
+  auto const add = [&](std::uint64_t begin, std::uint64_t bytes) { records.push_back({begin, begin + bytes, narrow<std::uint32_t>(records.size())}); };
+  if (file.torch)
+    for (ZipRecord const& storage : file.torch->storages) add(storage.payload_offset_bytes, storage.size_bytes);
+  if (file.items) {
+    for (dcp::PlannedItem const& item : file.items->tensors) {
+      dcp::ItemLayout const layout = dcp::item_layout(item.dtype, item.shape);
+      add(item.offset_bytes + layout.payload_offset_bytes, layout.payload_bytes);
+    }
+  }
+  return records;
 }
 
 void RecordChecksums::add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
@@ -48,9 +59,33 @@ void create_target_file(TargetLayout const& layout) {
   if (!layout.header.empty()) file.write_at(0, std::as_bytes(std::span(layout.header)));
 }
 
+/// What stands around the payloads of a .distcp file, and the objects made by us. The tail of an item and the head of the next one are neighbours.
+static void finish_items(File const& file, dcp::FileItems const& items, std::span<std::uint32_t const> crc32) {
+  std::string pending;
+  std::uint64_t at = 0;
+  auto const write = [&](std::uint64_t offset, std::string const& bytes) {
+    if (offset != at + pending.size()) {
+      file.write_at(at, std::as_bytes(std::span(pending)));
+      pending.clear();
+      at = offset;
+    }
+    pending += bytes;
+  };
+  for (auto const& [offset, bytes] : items.objects) write(offset, bytes);
+  for (std::size_t i = 0; i < items.tensors.size(); ++i) {
+    dcp::PlannedItem const& item = items.tensors[i];
+    dcp::ItemLayout const layout = dcp::item_layout(item.dtype, item.shape);
+    dcp::ItemFrame const frame = dcp::item_frame(item.dtype, item.shape, crc32[i]);
+    write(item.offset_bytes, frame.head);
+    write(item.offset_bytes + layout.payload_offset_bytes + layout.payload_bytes, frame.tail);
+  }
+  file.write_at(at, std::as_bytes(std::span(pending)));
+}
+
 void finish_target_file(TargetLayout const& layout, std::span<std::uint32_t const> crc32) {
   File const file = File::open_for_writing(layout.path);
   if (layout.torch) finish_torch_file(file, *layout.torch, crc32);
+  if (layout.items) finish_items(file, *layout.items, crc32);
   file.sync();
 }
 

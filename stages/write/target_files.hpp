@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/dcp/file_items.hpp"
 #include "core/formats/torch_zip/torch_file.hpp"
 
 namespace reshard {
@@ -17,6 +18,7 @@ struct TargetLayout {
   std::uint64_t size_bytes = 0;
   std::shared_ptr<TorchFilePlan const> torch;  ///< zip; else nullptr
   std::string header;                          ///< safetensors: the first bytes
+  std::shared_ptr<dcp::FileItems const> items;   ///< .distcp; else nullptr
 };
 
 /// The CRC-32 of every zip record of a job, gathered from the pieces as they are written by any rank.
@@ -36,8 +38,9 @@ class RecordChecksums {
   struct Record {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
-    std::uint32_t number = 0;  ///< in the file's storages
+    std::uint32_t number = 0;  ///< in the file's storages or tensor items
   };
+  static std::vector<Record> records_of(TargetLayout const& file);
   std::vector<std::vector<Record>> records_;  ///< by file, by offset
   std::vector<std::size_t> first_share_;      ///< by file
   std::vector<std::uint32_t> shares_;

@@ -115,8 +115,8 @@ def check_zip(path):
         assert archive.testzip() is None
         for entry in archive.infolist():
             assert entry.compress_type == zipfile.ZIP_STORED
-            assert entry.date_time == (1980, 1, 1, 0, 0, 0)
-            assert entry.flag_bits == 0x800
+            assert entry.date_time == (1980, 0, 0, 0, 0, 0)
+            assert entry.flag_bits == (0x808 if entry.file_size else 0x800)
             with open(path, "rb") as file:
                 file.seek(entry.header_offset + 26)
                 name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
@@ -143,6 +143,21 @@ def copied(folder, value, new=True, weights_only=False, **options):
     else:
         assert same(torch.load(copy, weights_only=True), expected)
     return torch.load(copy, weights_only=False)
+
+
+def without_the_hash(path):
+    """The bytes of a torch file with zeros for the hash that torch makes of it, which is its last record, and for that record's CRC."""
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.infolist()[-1]
+    assert entry.filename.endswith("/.data/serialization_id") and entry.file_size == 40
+    name_bytes, extra_bytes = struct.unpack_from("<HH", data, entry.header_offset + 26)
+    payload = entry.header_offset + 30 + name_bytes + extra_bytes
+    data[payload : payload + 40] = b"0" * 40
+    data[payload + 44 : payload + 48] = bytes(4)  # in the descriptor
+    directory = data.rfind(b"PK\1\2")
+    data[directory + 16 : directory + 20] = bytes(4)
+    return bytes(data)
 
 
 def pickle_bytes(path):
@@ -394,25 +409,88 @@ def test_zip_files_packed_again_by_python(scratch):
             assert "compressed (method 8)" in refused("list", scratch / "packed.pt")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {
+            "w": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3),
+            "empty": torch.empty(0),
+            "scalar": torch.tensor(5),
+            "fp8": torch.zeros(7, dtype=torch.float8_e4m3fn),
+            "complex": torch.zeros(3, dtype=torch.complex64),
+        },
+        [torch.full((i % 4,), i % 251, dtype=torch.uint8) for i in range(300)],
+        torch.nn.Linear(3, 4).state_dict(),
+        torch.nn.Parameter(torch.ones(3)),
+        {"no": ["tensors"]},
+        [torch.zeros(1)] * 3,
+    ],
+    ids=["types", "many", "module", "parameter", "none", "shared"],
+)
+def test_every_byte_is_torchs(scratch, value):
+    (scratch / "copy").mkdir()
+    torch.save(value, scratch / "model.pt")
+    stream = io.BytesIO()
+    torch.save(value, stream)
+    (scratch / "archive.pt").write_bytes(stream.getvalue())
+    for name in ("model.pt", "archive.pt"):
+        tool("copy", scratch / name, scratch / "copy" / name)
+        assert without_the_hash(scratch / "copy" / name) == without_the_hash(scratch / name)
+
+
+def offsets(path):
+    """Where torch thinks the storages are, computed without a look at the records."""
+    value = torch.load(path, map_location="meta", weights_only=True)
+    return [tensor.untyped_storage()._checkpoint_offset for tensor in (value.values() if isinstance(value, dict) else value)]
+
+
+# Sizes and places of records on either side of 2^32 - 1, where 64-bit fields begin. All cases were compared once; these two take seconds.
+@pytest.mark.parametrize("sizes", [[(1 << 32) - 1, 7], [5, (1 << 32) - 1 - 16 - 960, 3]], ids=["size", "place"])
+def test_the_border_of_four_gibibytes(scratch, sizes):
+    with open(scratch / "zeros", "wb") as file:
+        file.truncate(1 << 32)
+    values = [torch.from_file(str(scratch / "zeros"), shared=False, size=size, dtype=torch.uint8) for size in sizes]
+    torch.save(values, scratch / "big.pt")
+    (scratch / "copy").mkdir()
+    tool("sparse", scratch / "copy" / "big.pt", *sizes)
+    paths = [scratch / "big.pt", scratch / "copy" / "big.pt"]
+    assert paths[0].stat().st_size == paths[1].stat().st_size
+    around = []
+    for path in paths:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+            file.seek(path.stat().st_size - 4096)
+            tail = bytearray(file.read())
+        directory = tail.rfind(b"PK\1\2")
+        hash_at = tail.rfind(b"FB", 0, directory)  # its padding ends where the hash begins
+        hash_at += 4 + struct.unpack_from("<H", tail, hash_at + 2)[0]
+        for at, count in ((hash_at, 40), (hash_at + 44, 4), (directory + 16, 4)):
+            tail[at : at + count] = bytes(count)
+        around.append((head, tail))
+    assert around[0] == around[1]
+    assert offsets(paths[0]) == offsets(paths[1])
+
+
 @pytest.mark.parametrize("mmap", [False, True])
 def test_mapped_loading(scratch, mmap):
     value = {str(i): torch.full((i,), i, dtype=torch.float32) for i in range(30)}
     torch.save(value, scratch / "in.pt")
-    tool("copy", scratch / "in.pt", scratch / "out.pt")
-    assert same(torch.load(scratch / "out.pt", weights_only=True, mmap=mmap), value)
+    tool("copy", scratch / "in.pt", scratch / "cp.pt")
+    assert offsets(scratch / "cp.pt") == offsets(scratch / "in.pt")
+    assert same(torch.load(scratch / "cp.pt", weights_only=True, mmap=mmap), value)
     options = torch.utils.serialization.config.load
     before = options.calculate_storage_offsets
     options.calculate_storage_offsets = True
     try:
-        assert same(torch.load(scratch / "out.pt", weights_only=True, mmap=mmap), value)
+        assert same(torch.load(scratch / "cp.pt", weights_only=True, mmap=mmap), value)
     finally:
         options.calculate_storage_offsets = before
 
 
 def test_files_above_four_gibibytes(scratch):
     path = scratch / "sparse.pt"
-    tool("sparse", path, 2)
     five_gibibytes = 5 << 30
+    tool("sparse", path, five_gibibytes, five_gibibytes)
     assert path.stat().st_size > 2 * five_gibibytes
     with zipfile.ZipFile(path) as archive:
         sizes = {entry.filename: entry.file_size for entry in archive.infolist()}

@@ -2,7 +2,7 @@
 //
 //   torch_file_tool list FILE       JSON: every value of the pickle and every tensor
 //   torch_file_tool copy IN OUT     rewrites IN: same values, each tensor contiguous in a storage of its own
-//   torch_file_tool sparse OUT N    N zero tensors of 5 GiB as a sparse file
+//   torch_file_tool sparse OUT N…   a list of zero tensors of so many bytes each, as a sparse file
 //   torch_file_tool pickle IN OUT   parses a bare pickle and dumps it again
 
 #include <cstdio>
@@ -106,14 +106,14 @@ void copy(char const* from, char const* to) {
   finish_torch_file(target, plan, crcs);
 }
 
-void sparse(char const* to, int count) {
+void sparse(char const* to, std::span<char* const> sizes) {
   pickle::Document document;
-  Index const bytes = Index{5} << 30;
   std::vector<pickle::NodeId> tensors;
-  for (int i = 0; i < count; ++i) tensors.push_back(document.add_tensor(DType::u8, {bytes}));
+  for (char const* const size : sizes) tensors.push_back(document.add_tensor(DType::u8, {std::atoll(size)}));
   document.root = document.add_list(tensors);
   TorchFilePlan const plan = plan_torch_file(document, std::filesystem::path(to).stem().string());
-  std::vector<std::uint32_t> const crcs(tensors.size(), crc32_of_zeros(static_cast<std::uint64_t>(bytes)));
+  std::vector<std::uint32_t> crcs;
+  for (ZipRecord const& storage : plan.storages) crcs.push_back(crc32_of_zeros(storage.size_bytes));
   finish_torch_file(File::create(to), plan, crcs);
 }
 
@@ -126,9 +126,9 @@ int run(std::span<char* const> words) {
   std::string_view const verb = words.size() > 1 ? words[1] : "";
   if (verb == "list" && words.size() == 3) return list(words[2]), 0;
   if (verb == "copy" && words.size() == 4) return copy(words[2], words[3]), 0;
-  if (verb == "sparse" && words.size() == 4) return sparse(words[2], std::atoi(words[3])), 0;
+  if (verb == "sparse" && words.size() >= 4) return sparse(words[2], words.subspan(3)), 0;
   if (verb == "pickle" && words.size() == 4) return rewrite_pickle(words[2], words[3]), 0;
-  std::fputs("usage: torch_file_tool list FILE | copy IN OUT | sparse OUT N | pickle IN OUT\n", stderr);
+  std::fputs("usage: torch_file_tool list FILE | copy IN OUT | sparse OUT N… | pickle IN OUT\n", stderr);
   return 2;
 }
 

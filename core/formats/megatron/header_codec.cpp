@@ -138,7 +138,7 @@ class Unpacker {
   FileTensor tensor() {
     FileTensor result;
     result.name = name();
-    result.dtype = static_cast<DType>(enumerator(static_cast<std::uint8_t>(DType::c128)));
+    result.dtype = static_cast<DType>(enumerator(static_cast<std::uint8_t>(last_dtype)));
     result.shape = indices();
     result.strides = indices();
     result.offset_bytes = number();

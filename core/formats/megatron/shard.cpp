@@ -192,19 +192,8 @@ class HeaderReader {
   }
 
   ExtraEntry extra(std::string const& key, NodeId id, std::uint32_t tensors_before) const {
-    Node const& node = document_.at(id);
-    ExtraEntry entry{.key = key, .kind = ExtraKind::other, .tensors_before = tensors_before, .tensor = {}, .size_bytes = 0};
-    if (node.kind == Kind::none) entry.kind = ExtraKind::none;
-    if (node.kind == Kind::tensor && document_.tensors[node.index].dtype == DType::u8) {
-      entry.kind = ExtraKind::uint8_tensor;
-      entry.tensor = file_tensor(torch_, document_.tensors[node.index], key);
-      entry.size_bytes = entry.tensor.size_bytes;
-    }
-    auto const [module, name] = document_.class_of(id);
-    if (node.kind == Kind::reduce && name == "BytesIO" && (module == "_io" || module == "io")) {
-      entry.kind = ExtraKind::bytes_io;
-      entry.size_bytes = bytes_io_size(document_, node);
-    }
+    ExtraEntry entry = extra_entry(torch_, id, key);
+    entry.tensors_before = tensors_before;
     return entry;
   }
 
@@ -223,5 +212,23 @@ class HeaderReader {
 ShardHeader shard_header(File const& file, TorchFile const& torch) { return HeaderReader(file, torch).read(); }
 
 ShardHeader read_shard_header(File const& file) { return shard_header(file, read_torch_file(file)); }
+
+ExtraEntry extra_entry(TorchFile const& torch, NodeId id, std::string const& key) {
+  Document const& document = torch.document;
+  Node const& node = document.at(id);
+  ExtraEntry entry{.key = key, .kind = ExtraKind::other, .tensors_before = 0, .tensor = {}, .size_bytes = 0};
+  if (node.kind == Kind::none) entry.kind = ExtraKind::none;
+  if (node.kind == Kind::tensor && document.tensors[node.index].dtype == DType::u8) {
+    entry.kind = ExtraKind::uint8_tensor;
+    entry.tensor = file_tensor(torch, document.tensors[node.index], key);
+    entry.size_bytes = entry.tensor.size_bytes;
+  }
+  auto const [module, name] = document.class_of(id);
+  if (node.kind == Kind::reduce && name == "BytesIO" && (module == "_io" || module == "io")) {
+    entry.kind = ExtraKind::bytes_io;
+    entry.size_bytes = bytes_io_size(document, node);
+  }
+  return entry;
+}
 
 }  // namespace reshard::megatron

@@ -55,6 +55,9 @@ ShardHeader read_shard_header(File const& file);
 /// The same from a file already parsed (its pickle is needed again when a target is built from it).
 ShardHeader shard_header(File const& file, TorchFile const& torch);
 
+/// What the node of a document is, as the value of an "…_extra_state" key.
+ExtraEntry extra_entry(TorchFile const& torch, pickle::NodeId node, std::string const& key);
+
 /// A header as bytes, for one message between ranks.
 std::string pack(ShardHeader const& header);
 /// The inverse; anything that pack does not produce is an internal Error.

@@ -180,7 +180,7 @@ class HeaderJson {
     std::string_view word;
     require(value.get_string().get(word));
     auto const found = dtype_from_name(word);
-    if (!found || *found == DType::c128)  // c128 is a dtype of other formats
+    if (!found || !in_safetensors(*found))
       fail(ErrorKind::source, "{}, tensor '{}': the dtype '{}' is none of the format's. Check the file, or take a newer reshard.", place_,
            shown(name), shown(word));
     return *found;

@@ -78,7 +78,7 @@ std::uint64_t tensor_bytes(TensorSpec const& tensor) {
   if (tensor.name.size() > largest_name_bytes)
     refuse(fmt::format("the name has {} bytes, more than {}", tensor.name.size(), largest_name_bytes), "Map it to a shorter name.");
   if (!simdjson::validate_utf8(tensor.name)) refuse("the name is not UTF-8", "Map it to another name.");
-  if (tensor.dtype == DType::c128) refuse("the dtype is C128", "Cast it, or leave it out.");
+  if (!in_safetensors(tensor.dtype)) refuse(fmt::format("the dtype is {}", name(tensor.dtype)), "Cast it, or leave it out.");
   if (tensor.shape.size() > largest_rank) refuse(fmt::format("it has {} dimensions, more than {}", tensor.shape.size(), largest_rank), "Reshape it.");
   if (std::ranges::any_of(tensor.shape, [](Index extent) { return extent < 0; }))
     refuse(fmt::format("the shape is {}", shown_shape(tensor.shape)), "Every dimension must be 0 or more.");

@@ -38,16 +38,6 @@ std::optional<std::size_t> position_of(Document const& document, std::vector<Nod
   return std::nullopt;
 }
 
-std::vector<Index> row_major_strides(std::vector<Index> const& shape) {
-  std::vector<Index> strides(shape.size());
-  Index stride = 1;
-  for (std::size_t d = shape.size(); d > 0; --d) {
-    strides[d - 1] = stride;
-    stride = checked_mul(stride, std::max<Index>(shape[d - 1], 1), ErrorKind::source, "tensor strides");
-  }
-  return strides;
-}
-
 }  // namespace
 
 NodeId Document::add(Node node) {

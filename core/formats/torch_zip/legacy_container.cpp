@@ -18,7 +18,7 @@ constexpr std::size_t first_window_bytes = 1 << 20;
 
 class LegacyReader {
  public:
-  LegacyReader(File const& file, std::size_t magic_bytes) : file_(file), size_bytes_(file.size_bytes()), at_(magic_bytes) {}
+  LegacyReader(FileRange const& file, std::size_t magic_bytes) : file_(file), size_bytes_(file.size_bytes()), at_(magic_bytes) {}
 
   TorchFile read() {
     check_protocol(next_pickle("protocol number"));
@@ -43,12 +43,12 @@ class LegacyReader {
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
     fail(ErrorKind::source, "{}: torch file in the form before 1.6: {} The file is cut short or damaged: compare its size with the original.",
-         file_.path().string(), fmt::format(format, std::forward<Args>(args)...));
+         file_.name(), fmt::format(format, std::forward<Args>(args)...));
   }
 
   /// The pickle at at_, which moves behind it. Its size is not written anywhere: read more until it is whole.
   pickle::Document next_pickle(std::string_view what) {
-    std::string const place = fmt::format("{}: {} at offset {}", file_.path().string(), what, at_);
+    std::string const place = fmt::format("{}: {} at offset {}", file_.name(), what, at_);
     for (std::size_t window = first_window_bytes;; window *= 4) {
       std::uint64_t const left = size_bytes_ - at_;
       bool const last = window >= std::min(left, largest_pickle_bytes);
@@ -75,7 +75,7 @@ class LegacyReader {
     if (little == pickle::no_node || info.at(little).kind != pickle::Kind::boolean) damaged("it does not say whether its numbers are little-endian.");
     if (!info.at(little).boolean)
       fail(ErrorKind::source, "{}: written on a big-endian machine, expected little-endian. Load and save it with torch on a little-endian one.",
-           file_.path().string());
+           file_.name());
   }
 
   /// One class and one size per key, or the bytes of the storage would be a matter of opinion.
@@ -102,12 +102,12 @@ class LegacyReader {
     std::uint64_t const unit = static_cast<std::uint64_t>(bits(storage.dtype)) / 8;
     if (count > (size_bytes_ - at_) / unit)
       damaged("the storage {} has {} elements of {} bytes at {}, the file has {} bytes.", key, count, unit, at_, size_bytes_);
-    StorageRecord const record{.offset_bytes = at_, .size_bytes = count * unit, .crc32 = {}};
+    StorageRecord const record{.offset_bytes = file_.offset_bytes() + at_, .size_bytes = count * unit, .crc32 = {}};
     if (!result.storages.emplace(storage.key, record).second) damaged("the storage {} is listed twice.", key);
     at_ += record.size_bytes;
   }
 
-  File const& file_;
+  FileRange const& file_;
   std::uint64_t size_bytes_;
   std::uint64_t at_;
 };
@@ -128,6 +128,6 @@ std::size_t magic_bytes(std::span<std::byte const> beginning) {
   }
 }
 
-TorchFile read(File const& file, std::size_t magic_bytes) { return LegacyReader(file, magic_bytes).read(); }
+TorchFile read(FileRange const& file, std::size_t magic_bytes) { return LegacyReader(file, magic_bytes).read(); }
 
 }  // namespace reshard::legacy

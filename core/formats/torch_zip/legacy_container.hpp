@@ -12,6 +12,6 @@ namespace reshard::legacy {
 std::size_t magic_bytes(std::span<std::byte const> beginning);
 
 /// Reads the pickles behind the first and finds the storages behind those by addition; payloads are not read.
-TorchFile read(File const& file, std::size_t magic_bytes);
+TorchFile read(FileRange const& file, std::size_t magic_bytes);
 
 }  // namespace reshard::legacy

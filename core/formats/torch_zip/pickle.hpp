@@ -124,7 +124,8 @@ struct Limits {
 Document parse(std::span<std::byte const> bytes, std::string_view place, std::size_t* consumed = nullptr, Limits const& limits = {});
 
 /// Writes the document as a protocol 2 pickle, the way torch.save's pickler would: equal documents give equal bytes.
-/// Tensors become torch._utils._rebuild_tensor_v2 over their storage's persistent id.
-std::string dump(Document const& document);
+/// Tensors become torch._utils._rebuild_tensor_v2 over their storage's persistent id. `tensors` gets their numbers in the order in which the
+/// pickle names their storages, each once.
+std::string dump(Document const& document, std::vector<std::uint32_t>* tensors = nullptr);
 
 }  // namespace reshard::pickle

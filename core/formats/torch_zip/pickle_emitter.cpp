@@ -8,6 +8,28 @@
 
 namespace reshard::pickle {
 
+void append_integer(std::string& out, std::int64_t value) {
+  auto const op = [&out](Op code) { out.push_back(static_cast<char>(code)); };
+  if (value >= 0 && value < 0x100) {
+    op(Op::binint1);
+    append_little_endian(out, static_cast<std::uint8_t>(value));
+  } else if (value >= 0 && value < 0x10000) {
+    op(Op::binint2);
+    append_little_endian(out, static_cast<std::uint16_t>(value));
+  } else if (value == static_cast<std::int32_t>(value)) {
+    op(Op::binint);
+    append_little_endian(out, static_cast<std::uint32_t>(value));
+  } else {
+    std::string bytes;
+    append_little_endian(bytes, static_cast<std::uint64_t>(value));
+    auto const only_repeats_sign = [&bytes] { return bytes.back() == ((bytes[bytes.size() - 2] & 0x80) != 0 ? '\xff' : '\0'); };
+    while (only_repeats_sign()) bytes.pop_back();
+    op(Op::long1);
+    append_little_endian(out, static_cast<std::uint8_t>(bytes.size()));
+    out += bytes;
+  }
+}
+
 void Emitter::protocol() {
   op(Op::proto);
   byte(2);
@@ -68,25 +90,6 @@ void Emitter::global(std::string_view module, std::string_view name) {
     number = call();
   }
   globals_.emplace(std::move(key), number);
-}
-
-void Emitter::integer(std::int64_t value) {
-  if (value >= 0 && value < 0x100) {
-    op(Op::binint1);
-    byte(static_cast<std::uint64_t>(value));
-  } else if (value >= 0 && value < 0x10000) {
-    op(Op::binint2);
-    append_little_endian(out_, static_cast<std::uint16_t>(value));
-  } else if (value == static_cast<std::int32_t>(value)) {
-    op(Op::binint);
-    append_little_endian(out_, static_cast<std::uint32_t>(value));
-  } else {
-    std::string bytes;
-    append_little_endian(bytes, static_cast<std::uint64_t>(value));
-    auto const only_repeats_sign = [&bytes] { return bytes.back() == ((bytes[bytes.size() - 2] & 0x80) != 0 ? '\xff' : '\0'); };
-    while (only_repeats_sign()) bytes.pop_back();
-    long_integer(bytes);
-  }
 }
 
 void Emitter::long_integer(std::string_view bytes) {

@@ -9,6 +9,9 @@
 
 namespace reshard::pickle {
 
+/// An int as Python's pickler writes it.
+void append_integer(std::string& out, std::int64_t value);
+
 /// Writes opcodes of protocol 2 and keeps the memo. Strings and globals are written once and fetched from the memo after that.
 class Emitter {
  public:
@@ -23,7 +26,7 @@ class Emitter {
   /// A string that is not looked for in the memo (it is stored there all the same).
   void unshared_string(std::string_view text);
   void global(std::string_view module, std::string_view name);
-  void integer(std::int64_t value);
+  void integer(std::int64_t value) { append_integer(out_, value); }
   /// Little-endian two's complement, shortest form.
   void long_integer(std::string_view bytes);
   void real(double value);

@@ -18,7 +18,10 @@ constexpr std::uint8_t most_beginnings = 16;
 class Writer {
  public:
   explicit Writer(Document const& document)
-      : document_(document), number_of_(document.nodes.size(), not_stored), beginnings_(document.nodes.size()) {}
+      : document_(document), number_of_(document.nodes.size(), not_stored), beginnings_(document.nodes.size()), named_(document.tensors.size()) {}
+
+  /// Tensors in the order of their storages.
+  std::vector<std::uint32_t> const& tensors() const { return tensors_; }
 
   std::string run() {
     emit_.protocol();
@@ -267,6 +270,8 @@ class Writer {
   void begin_tensor(NodeId id) {
     Node const& node = document_.at(id);
     TensorRef const& tensor = document_.tensors[node.index];
+    if (!named_[node.index]) tensors_.push_back(node.index);
+    named_[node.index] = true;
     bool const has_state = node.state != no_node;
     if (tensor.parameter) emit_.global("torch._utils", has_state ? "_rebuild_parameter_with_state" : "_rebuild_parameter");
     if (tensor.parameter && has_state) emit_.op(Op::mark);
@@ -304,10 +309,17 @@ class Writer {
   std::vector<Pending> tasks_;
   std::vector<std::uint32_t> number_of_;  ///< in the memo
   std::vector<std::uint8_t> beginnings_;
+  std::vector<std::uint32_t> tensors_;
+  std::vector<bool> named_;  ///< tensor is in tensors_
 };
 
 }  // namespace
 
-std::string dump(Document const& document) { return Writer(document).run(); }
+std::string dump(Document const& document, std::vector<std::uint32_t>* tensors) {
+  Writer writer(document);
+  std::string bytes = writer.run();
+  if (tensors != nullptr) *tensors = writer.tensors();
+  return bytes;
+}
 
 }  // namespace reshard::pickle

@@ -1,14 +1,12 @@
 #include "core/formats/torch_zip/torch_file.hpp"
 
-#include <algorithm>
-#include <array>
-
 #include "core/base/crc32.hpp"
 #include "core/base/json.hpp"
 #include "core/formats/torch_zip/file_kind.hpp"
 #include "core/formats/torch_zip/legacy_container.hpp"
 #include "core/formats/torch_zip/pickle_builder.hpp"
 #include "core/formats/torch_zip/pickle_graph.hpp"
+#include "core/formats/torch_zip/storage_check.hpp"
 #include "core/formats/torch_zip/torch_limits.hpp"
 #include "core/formats/torch_zip/zip_directory.hpp"
 
@@ -18,12 +16,10 @@ namespace {
 constexpr std::size_t beginning_bytes = 512;
 constexpr std::uint64_t largest_small_record_bytes = 64;
 
-std::uint64_t element_bytes(DType dtype) { return static_cast<std::uint64_t>(bits(dtype)) / 8; }
-
 /// The records of the folder the first record stands in, which is where torch looks.
 class ZipTorchReader {
  public:
-  explicit ZipTorchReader(File const& file) : file_(file), entries_(zip::read_directory(file)) {
+  explicit ZipTorchReader(FileRange const& file) : file_(file), entries_(zip::read_directory(file)) {
     if (entries_.empty()) unsuitable("the zip archive is empty");
     std::string const& first = entries_.front().name;
     folder_ = first.substr(0, first.find('/') + 1);
@@ -42,7 +38,7 @@ class ZipTorchReader {
       if (!entry.name.starts_with(prefix) || entry.name.size() == prefix.size()) continue;
       // torch writes zero in every record when told not to compute CRCs.
       bool const has_crc = entry.crc32 != 0 || entry.size_bytes == 0;
-      result.storages.emplace(entry.name.substr(prefix.size()), StorageRecord{.offset_bytes = entry.payload_offset_bytes,
+      result.storages.emplace(entry.name.substr(prefix.size()), StorageRecord{.offset_bytes = file_.offset_bytes() + entry.payload_offset_bytes,
                                                                               .size_bytes = entry.size_bytes,
                                                                               .crc32 = has_crc ? std::optional(entry.crc32) : std::nullopt});
     }
@@ -50,7 +46,7 @@ class ZipTorchReader {
   }
 
  private:
-  [[noreturn]] void unsuitable(std::string_view why) const { fail(ErrorKind::source, "{}: {}.", file_.path().string(), why); }
+  [[noreturn]] void unsuitable(std::string_view why) const { fail(ErrorKind::source, "{}: {}.", file_.name(), why); }
 
   zip::Entry const* find(std::string_view name) const {
     auto const found = by_name_.find(folder_ + std::string(name));
@@ -59,13 +55,13 @@ class ZipTorchReader {
 
   std::string payload(zip::Entry const& entry, std::uint64_t limit) const {
     if (entry.size_bytes > limit)
-      fail(ErrorKind::source, "{}: record {} has {}, at most {} are read. The file is damaged or hostile.", file_.path().string(),
-           json_quoted(entry.name), human_bytes(entry.size_bytes), human_bytes(limit));
+      fail(ErrorKind::source, "{}: record {} has {}, at most {} are read. The file is damaged or hostile.", file_.name(), json_quoted(entry.name),
+           human_bytes(entry.size_bytes), human_bytes(limit));
     std::string bytes(entry.size_bytes, '\0');
     file_.read_at(entry.payload_offset_bytes, std::as_writable_bytes(std::span(bytes)));
     std::uint32_t const crc = crc32(std::as_bytes(std::span(bytes)));
     if (entry.crc32 != 0 && crc != entry.crc32)
-      fail(ErrorKind::source, "{}: record {} has CRC 0x{:08x}, expected 0x{:08x}. The file is damaged: fetch it again.", file_.path().string(),
+      fail(ErrorKind::source, "{}: record {} has CRC 0x{:08x}, expected 0x{:08x}. The file is damaged: fetch it again.", file_.name(),
            json_quoted(entry.name), crc, entry.crc32);
     return bytes;
   }
@@ -93,7 +89,7 @@ class ZipTorchReader {
 
   pickle::Document read_pickle(zip::Entry const& entry) const {
     std::string const bytes = payload(entry, largest_pickle_bytes);
-    std::string const place = fmt::format("{}: {}", file_.path().string(), entry.name);
+    std::string const place = fmt::format("{}: {}", file_.name(), entry.name);
     std::size_t consumed = 0;
     pickle::Document document = pickle::parse(std::as_bytes(std::span(bytes)), place, &consumed);
     if (consumed != bytes.size())
@@ -102,85 +98,23 @@ class ZipTorchReader {
     return document;
   }
 
-  File const& file_;
+  FileRange const& file_;
   std::vector<zip::Entry> entries_;
   std::string folder_;
   std::unordered_map<std::string, zip::Entry const*> by_name_;
 };
 
-/// Checks what the document says about storages and tensors against where their bytes are.
-class StorageCheck {
- public:
-  StorageCheck(File const& file, TorchFile const& torch) : file_(file), torch_(torch) {}
-
-  void run() const {
-    for (pickle::StorageRef const& storage : torch_.document.storages) check(storage);
-    for (pickle::TensorRef const& tensor : torch_.document.tensors) check(tensor);
-  }
-
- private:
-  template <class... Args>
-  [[noreturn]] void damaged(std::string_view key, fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::source, "{}: storage {}: {} The file is damaged or hostile: fetch it again from where it was made.", file_.path().string(),
-         json_quoted(key), fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  StorageRecord const& record_of(std::string_view key) const {
-    auto const found = torch_.storages.find(std::string(key));
-    if (found == torch_.storages.end()) damaged(key, "the pickle refers to it, the file has no such storage.");
-    return found->second;
-  }
-
-  void check(pickle::StorageRef const& storage) const {
-    StorageRecord const& record = record_of(storage.key);
-    std::uint64_t const unit = element_bytes(storage.dtype);
-    if (record.size_bytes % unit != 0 || record.size_bytes / unit != storage.count)
-      damaged(storage.key, "the pickle gives it {} elements of {} bytes, its record has {} bytes.", storage.count, unit, record.size_bytes);
-  }
-
-  void check(pickle::TensorRef const& tensor) const {
-    std::string const& key = tensor.storage.key;
-    StorageRecord const& record = record_of(key);
-    Index const volume =
-        checked_volume(tensor.shape, ErrorKind::source, fmt::format("{}: tensor in storage {}", file_.path().string(), json_quoted(key)));
-    if (tensor.offset < 0) damaged(key, "a tensor begins at element {}, below zero.", tensor.offset);
-    for (Index const stride : tensor.strides)
-      if (stride < 0) damaged(key, "a tensor has the stride {}, below zero.", stride);
-    auto const unit = static_cast<Index>(element_bytes(tensor.dtype));
-    Index bytes = 0;
-    if (__builtin_mul_overflow(volume, unit, &bytes)) damaged(key, "a tensor has {} elements of {} bytes, more than 2^63 bytes.", volume, unit);
-    if (volume == 0) return;
-    auto const elements = static_cast<Index>(record.size_bytes / static_cast<std::uint64_t>(unit));
-    Index last = tensor.offset;
-    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-      Index step = 0;
-      if (__builtin_mul_overflow(tensor.shape[d] - 1, tensor.strides[d], &step) || __builtin_add_overflow(last, step, &last))
-        damaged(key, "the last element of a tensor of shape {} with strides {} has no number below 2^63.", listed_sizes(tensor.shape),
-                listed_sizes(tensor.strides));
-    }
-    if (last >= elements)
-      damaged(key, "a tensor at element {} of shape {} with strides {} ends with element {}, the storage has {} elements of {}.", tensor.offset,
-              listed_sizes(tensor.shape), listed_sizes(tensor.strides), last, elements, name(tensor.dtype));
-  }
-
-  static std::string listed_sizes(std::vector<Index> const& sizes) { return fmt::format("({})", fmt::join(sizes, ", ")); }
-
-  File const& file_;
-  TorchFile const& torch_;
-};
-
-bool is_row_major(pickle::TensorRef const& tensor) {
-  Index stride = 1;
-  for (std::size_t d = tensor.shape.size(); d > 0; --d) {
-    if (tensor.shape[d - 1] != 1 && tensor.strides[d - 1] != stride) return false;
-    stride *= tensor.shape[d - 1];  // fits: the volume was checked
-  }
-  return true;
+StorageRecord const& record_of(FileRange const& file, TorchFile const& torch, std::string const& key) {
+  auto const found = torch.storages.find(key);
+  if (found == torch.storages.end())
+    fail(ErrorKind::source, "{}: storage {}: the pickle refers to it, the file has no such storage. {}", file.name(), json_quoted(key),
+         damaged_storage_advice);
+  return found->second;
 }
 
 }  // namespace
 
-TorchFile read_torch_file(File const& file) {
+TorchFile read_torch_file(FileRange const& file) {
   std::vector<std::byte> beginning(beginning_bytes);
   beginning.resize(file.read_some_at(0, beginning));
   std::string_view const text(reinterpret_cast<char const*>(beginning.data()), beginning.size());
@@ -190,25 +124,16 @@ TorchFile read_torch_file(File const& file) {
   else if (std::size_t const magic_bytes = legacy::magic_bytes(beginning); magic_bytes != 0)
     result = legacy::read(file, magic_bytes);
   else
-    fail(ErrorKind::source, "{}: is no file of torch.save but {}.", file.path().string(), file_kind(beginning));
-  StorageCheck(file, result).run();
+    fail(ErrorKind::source, "{}: is no file of torch.save but {}.", file.name(), file_kind(beginning));
+  for (pickle::StorageRef const& storage : result.document.storages) expect_right_size(file, storage, record_of(file, result, storage.key));
+  for (pickle::TensorRef const& tensor : result.document.tensors) expect_inside(file, tensor, record_of(file, result, tensor.storage.key));
   return result;
 }
 
 FileTensor file_tensor(TorchFile const& file, pickle::TensorRef const& tensor, std::string name) {
   auto const found = file.storages.find(tensor.storage.key);
   RESHARD_EXPECT(found != file.storages.end());
-  std::uint64_t const unit = element_bytes(tensor.dtype);
-  Index const volume = checked_volume(tensor.shape, ErrorKind::source, name);
-  FileTensor result;
-  result.name = std::move(name);
-  result.dtype = tensor.dtype;
-  result.shape = tensor.shape;
-  if (volume != 0 && !is_row_major(tensor)) result.strides = tensor.strides;
-  // An empty tensor may name any place; it has no bytes, so it stands at the start of its storage.
-  result.offset_bytes = found->second.offset_bytes + (volume == 0 ? 0 : static_cast<std::uint64_t>(tensor.offset) * unit);
-  result.size_bytes = static_cast<std::uint64_t>(volume) * unit;
-  return result;
+  return storage_tensor(found->second, tensor, std::move(name));
 }
 
 }  // namespace reshard

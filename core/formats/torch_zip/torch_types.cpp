@@ -1,5 +1,6 @@
 #include "core/formats/torch_zip/torch_types.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -19,6 +20,8 @@ constexpr std::array types = {
     TorchType{DType::f64, "float64", "DoubleStorage"},
     TorchType{DType::c64, "complex64", "ComplexFloatStorage"},
     TorchType{DType::c128, "complex128", "ComplexDoubleStorage"},
+    TorchType{DType::c32, "complex32", ""},
+    TorchType{DType::f4_x2, "float4_e2m1fn_x2", ""},
     TorchType{DType::u16, "uint16", ""},
     TorchType{DType::u32, "uint32", ""},
     TorchType{DType::u64, "uint64", ""},
@@ -47,6 +50,16 @@ std::optional<DType> dtype_from_storage_class(std::string_view name) {
   for (TorchType const& type : types)
     if (!type.storage_class.empty() && type.storage_class == name) return type.dtype;
   return std::nullopt;
+}
+
+std::vector<Index> row_major_strides(std::span<Index const> shape) {
+  std::vector<Index> strides(shape.size());
+  Index stride = 1;
+  for (std::size_t d = shape.size(); d > 0; --d) {
+    strides[d - 1] = stride;
+    stride = checked_mul(stride, std::max<Index>(shape[d - 1], 1), ErrorKind::source, "tensor strides");
+  }
+  return strides;
 }
 
 StorageRef own_storage(DType dtype, Index elements, std::size_t number) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/base/dtype.hpp"
 #include "core/formats/torch_zip/pickle.hpp"
@@ -19,6 +21,9 @@ struct TorchType {
 TorchType const* torch_type(DType dtype);
 std::optional<DType> dtype_from_torch_name(std::string_view name);
 std::optional<DType> dtype_from_storage_class(std::string_view name);
+
+/// In elements, as torch gives them to a contiguous tensor: a dimension of size 0 counts as one of size 1.
+std::vector<Index> row_major_strides(std::span<Index const> shape);
 
 /// A storage on the CPU for so many elements and no others, with the decimal key `number`. Pre: torch_type(dtype) is not null.
 StorageRef own_storage(DType dtype, Index elements, std::size_t number);

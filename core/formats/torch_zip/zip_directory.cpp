@@ -30,7 +30,7 @@ struct Record {
 
 class DirectoryReader {
  public:
-  explicit DirectoryReader(File const& file) : file_(file), place_(find_directory(file)) {}
+  explicit DirectoryReader(FileRange const& file) : file_(file), place_(find_directory(file)) {}
 
   std::vector<Entry> read() {
     std::vector<Record> records = read_central();
@@ -54,7 +54,7 @@ class DirectoryReader {
  private:
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::source, "{}: zip directory: {} The file is damaged or hostile: fetch it again from where it was made.", file_.path().string(),
+    fail(ErrorKind::source, "{}: zip directory: {} The file is damaged or hostile: fetch it again from where it was made.", file_.name(),
          fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -87,14 +87,14 @@ class DirectoryReader {
     record.entry.crc32 = u32(bytes, 16);
     std::string const name = json_quoted(record.entry.name);
     if ((record.flags & flag_encrypted) != 0)
-      fail(ErrorKind::source, "{}: record {} is encrypted. Save the file without encryption.", file_.path().string(), name);
+      fail(ErrorKind::source, "{}: record {} is encrypted. Save the file without encryption.", file_.name(), name);
     if (u16(bytes, 10) != 0 && record.entry.name.find("/code/") != std::string::npos)
-      fail(ErrorKind::source, "{}: is a TorchScript archive: it holds code ({}). Save the module's state_dict() with torch.save.",
-           file_.path().string(), name);
+      fail(ErrorKind::source, "{}: is a TorchScript archive: it holds code ({}). Save the module's state_dict() with torch.save.", file_.name(),
+           name);
     if (u16(bytes, 10) != 0)
       fail(ErrorKind::source,
            "{}: record {} is compressed (method {}), expected stored. Unpack it and pack it again with 'zip -0', or save it with torch.",
-           file_.path().string(), name, u16(bytes, 10));
+           file_.name(), name, u16(bytes, 10));
     if (u16(bytes, 34) != 0) damaged("record {} is on part {} of the archive, expected one part.", name, u16(bytes, 34));
     Sizes const sizes = central_sizes(bytes, name_bytes, extra_bytes, name);
     if (sizes.stored != sizes.plain) damaged("record {} is stored in {} bytes but has {}.", name, sizes.stored, sizes.plain);
@@ -246,7 +246,7 @@ class DirectoryReader {
     return same ? next - begin : 0;
   }
 
-  File const& file_;
+  FileRange const& file_;
   DirectoryPlace place_;
   Record const* previous_ = nullptr;
   std::vector<std::byte> buffer_;
@@ -254,6 +254,6 @@ class DirectoryReader {
 
 }  // namespace
 
-std::vector<Entry> read_directory(File const& file) { return DirectoryReader(file).read(); }
+std::vector<Entry> read_directory(FileRange const& file) { return DirectoryReader(file).read(); }
 
 }  // namespace reshard::zip

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/file.hpp"
+#include "core/base/file_range.hpp"
 
 namespace reshard::zip {
 
@@ -26,12 +26,12 @@ struct DirectoryPlace {
 };
 
 /// Reads the end records: exactly one, at the very end, directly behind the directory.
-DirectoryPlace find_directory(File const& file);
+DirectoryPlace find_directory(FileRange const& file);
 
 /// All records, in the order of their place in the file. No payload is read.
 ///
 /// What two readers could understand differently is an Error of kind source: a local header that contradicts the directory, overlaps, gaps, two
 /// records of one name, two end records. So are compression, encryption, archives of several parts, and names that leave the archive's folder.
-std::vector<Entry> read_directory(File const& file);
+std::vector<Entry> read_directory(FileRange const& file);
 
 }  // namespace reshard::zip

@@ -12,13 +12,13 @@ constexpr std::uint64_t longest_comment_bytes = 0xffff;
 using Bytes = std::span<std::byte const>;
 
 template <class... Args>
-[[noreturn]] void damaged(File const& file, fmt::format_string<Args...> format, Args&&... args) {
+[[noreturn]] void damaged(FileRange const& file, fmt::format_string<Args...> format, Args&&... args) {
   fail(ErrorKind::source, "{}: end of the zip archive: {} The file is cut short, damaged or hostile: compare its size with the original.",
-       file.path().string(), fmt::format(format, std::forward<Args>(args)...));
+       file.name(), fmt::format(format, std::forward<Args>(args)...));
 }
 
 /// The offset of the one end record whose comment reaches exactly to the end of the file.
-std::uint64_t find_end_record(File const& file, std::uint64_t size) {
+std::uint64_t find_end_record(FileRange const& file, std::uint64_t size) {
   std::uint64_t const tail_bytes = std::min(size, end_bytes + longest_comment_bytes);
   if (tail_bytes < end_bytes) damaged(file, "{} bytes are too few for an end record of {}.", size, end_bytes);
   std::vector<std::byte> tail(tail_bytes);
@@ -38,7 +38,7 @@ std::uint64_t find_end_record(File const& file, std::uint64_t size) {
 }
 
 /// The ZIP64 end record, when there is a locator in front of the end record; the offset of the record goes to `directory_end`.
-bool read_zip64_end(File const& file, std::uint64_t end, DirectoryPlace& place, std::uint64_t& directory_end) {
+bool read_zip64_end(FileRange const& file, std::uint64_t end, DirectoryPlace& place, std::uint64_t& directory_end) {
   if (end < locator_bytes + end64_bytes) return false;
   std::array<std::byte, end64_bytes + locator_bytes> bytes;
   std::uint64_t const at = end - bytes.size();
@@ -65,7 +65,7 @@ bool read_zip64_end(File const& file, std::uint64_t end, DirectoryPlace& place, 
 }
 
 /// The two end records must say the same wherever the short one does not refer to the long one.
-void expect_same(File const& file, DirectoryPlace const& end, DirectoryPlace const& end64) {
+void expect_same(FileRange const& file, DirectoryPlace const& end, DirectoryPlace const& end64) {
   auto const differ = [](std::uint64_t narrow_value, std::uint64_t wide, std::uint64_t refers) {
     return narrow_value != refers && narrow_value != wide;
   };
@@ -78,7 +78,7 @@ void expect_same(File const& file, DirectoryPlace const& end, DirectoryPlace con
 
 }  // namespace
 
-DirectoryPlace find_directory(File const& file) {
+DirectoryPlace find_directory(FileRange const& file) {
   std::uint64_t const end = find_end_record(file, file.size_bytes());
   std::array<std::byte, end_bytes> bytes;
   file.read_at(end, bytes);

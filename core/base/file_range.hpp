@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/base/file.hpp"
+
+namespace reshard {
+
+/// A part of an open file that is read like a file of its own: offsets count from its start, and nothing outside it is read.
+/// Borrows the file.
+class FileRange {
+ public:
+  /// All of the file, as long as it is now.
+  FileRange(File const& file);
+  /// [offset_bytes, +size_bytes) of the file; a range that leaves the file is an Error of kind source.
+  FileRange(File const& file, std::uint64_t offset_bytes, std::uint64_t size_bytes);
+
+  std::uint64_t offset_bytes() const { return offset_bytes_; }
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  /// For messages: the path, and of a part also its place.
+  std::string name() const;
+
+  /// Fills `into` from `offset_bytes` of the range; its end in between is an Error of kind source.
+  void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+  /// As many bytes as the range has from `offset_bytes` on, at most `into.size()`.
+  std::size_t read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+
+ private:
+  File const& file_;
+  std::uint64_t offset_bytes_ = 0;
+  std::uint64_t size_bytes_ = 0;
+  bool whole_ = false;
+};
+
+}  // namespace reshard

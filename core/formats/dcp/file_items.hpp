@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/dtype.hpp"
+#include "core/base/integers.hpp"
+
+namespace reshard::dcp {
+
+/// A tensor item of a .distcp file that is to be written.
+struct PlannedItem {
+  std::uint64_t offset_bytes = 0;  ///< from the start of the file
+  DType dtype = DType::u8;
+  std::vector<Index> shape;
+};
+
+/// What one .distcp file will hold beside payloads and copied objects: the frames of its items, and objects whose bytes are known now, by offset.
+struct FileItems {
+  std::vector<PlannedItem> tensors;
+  std::vector<std::pair<std::uint64_t, std::string>> objects;
+};
+
+}  // namespace reshard::dcp

@@ -1,0 +1,300 @@
+#include "core/formats/dcp/metadata_machine.hpp"
+
+#include <array>
+
+#include "core/base/json.hpp"
+#include "core/formats/torch_zip/pickle_text.hpp"
+
+namespace reshard::dcp {
+namespace {
+
+using pickle::Op;
+
+constexpr std::uint8_t oldest_protocol = 2;
+constexpr std::uint8_t newest_protocol = 5;
+constexpr std::size_t longest_global_bytes = 1024;
+/// Every list and dict takes some bytes to be filled and named; those of an honest file are mostly consumed.
+constexpr std::uint64_t bytes_per_container = 8;
+constexpr std::uint64_t free_containers = 4096;
+/// SETITEMS, BUILD, STOP: how the pickle of an object with several attributes ends.
+constexpr std::string_view last_bytes = "ub.";
+
+}  // namespace
+
+void Memo::put(std::uint64_t number, Value value) {
+  std::uint64_t const page = number / page_values;
+  if (page >= pages_.size()) pages_.resize(page + 1);
+  if (!pages_[page]) pages_[page] = std::make_unique<Value[]>(page_values);
+  Value& place = pages_[page][number % page_values];
+  if (place.tag() == Tag::unset) ++size_;
+  place = value;
+}
+
+/// The handler of each opcode; nullptr: there is none.
+struct Machine::Handlers {
+  std::array<Handler, 256> of{};
+
+  constexpr void set(Op op, Handler handler) { of[static_cast<std::size_t>(op)] = handler; }
+  constexpr Handlers() {
+    set_values();
+    set_containers();
+    set(Op::mark, &Machine::mark);
+    set(Op::stop, &Machine::stop);
+    set(Op::pop, &Machine::pop_value_or_mark);
+    set(Op::pop_mark, &Machine::drop_to_mark);
+    set(Op::dup, &Machine::duplicate);
+    set(Op::binput, &Machine::put<1>);
+    set(Op::long_binput, &Machine::put<4>);
+    set(Op::memoize, &Machine::memoize);
+    set(Op::binget, &Machine::get<1>);
+    set(Op::long_binget, &Machine::get<4>);
+    set(Op::frame, &Machine::frame);
+    set(Op::global, &Machine::global_by_lines);
+    set(Op::stack_global, &Machine::global_by_strings);
+    set(Op::newobj, &Machine::new_object);
+    set(Op::newobj_ex, &Machine::new_object_with_keywords);
+    set(Op::reduce, &Machine::call);
+    set(Op::build, &Machine::build);
+  }
+  constexpr void set_values() {
+    set(Op::none, &Machine::constant<Tag::none, 0>);
+    set(Op::newtrue, &Machine::constant<Tag::boolean, 1>);
+    set(Op::newfalse, &Machine::constant<Tag::boolean, 0>);
+    set(Op::binint1, &Machine::unsigned_integer<1>);
+    set(Op::binint2, &Machine::unsigned_integer<2>);
+    set(Op::binint, &Machine::signed_integer);
+    set(Op::long1, &Machine::long_integer<1>);
+    set(Op::long4, &Machine::long_integer<4>);
+    set(Op::binfloat, &Machine::real);
+    set(Op::short_binunicode, &Machine::string<1>);
+    set(Op::binunicode, &Machine::string<4>);
+    set(Op::binunicode8, &Machine::string<8>);
+    set(Op::short_binbytes, &Machine::byte_string<1>);
+    set(Op::binbytes, &Machine::byte_string<4>);
+    set(Op::binbytes8, &Machine::byte_string<8>);
+    set(Op::bytearray8, &Machine::byte_string<8>);
+  }
+  constexpr void set_containers() {
+    set(Op::empty_tuple, &Machine::tuple<0>);
+    set(Op::tuple1, &Machine::tuple<1>);
+    set(Op::tuple2, &Machine::tuple<2>);
+    set(Op::tuple3, &Machine::tuple<3>);
+    set(Op::tuple, &Machine::tuple_to_mark);
+    set(Op::empty_list, &Machine::container<Tag::list>);
+    set(Op::empty_dict, &Machine::container<Tag::dict>);
+    set(Op::empty_set, &Machine::constant<Tag::opaque, 0>);
+    set(Op::append, &Machine::append);
+    set(Op::appends, &Machine::appends);
+    set(Op::setitem, &Machine::set_item);
+    set(Op::setitems, &Machine::set_items);
+    set(Op::additems, &Machine::add_items);
+    set(Op::frozenset, &Machine::frozen_set);
+  }
+};
+
+Root Machine::run() {
+  static constexpr Handlers handlers;
+  read_protocol();
+  while (!done_) {
+    op_at_ = source_.at();
+    std::uint8_t const op = source_.byte();
+    Handler const handler = handlers.of[op];
+    if (handler == nullptr) refuse("opcode 0x{:02x} has no place in DCP metadata. The file is damaged or hostile.", op);
+    (this->*handler)();
+  }
+  memo_.clear();
+  return root_;
+}
+
+void Machine::read_protocol() {
+  if (source_.byte() != static_cast<std::uint8_t>(Op::proto))
+    refuse("the file does not begin as a pickle of protocol 2 or later. It is no DCP metadata.");
+  std::uint8_t const protocol = source_.byte();
+  if (protocol < oldest_protocol || protocol > newest_protocol)
+    refuse("the pickle has protocol {}, expected {} to {}. Write it with another Python.", protocol, oldest_protocol, newest_protocol);
+}
+
+std::span<Value const> Machine::above_mark() const {
+  if (marks_.empty()) refuse("an opcode needs a mark, there is none. The file is damaged.");
+  return std::span(stack_).subspan(floor_);
+}
+
+Value Machine::below_mark() const {
+  if (floor_ <= (marks_.size() > 1 ? marks_[marks_.size() - 2] : 0))
+    refuse("an opcode needs a value below the mark, there is none. The file is damaged.");
+  return stack_[floor_ - 1];
+}
+
+void Machine::drop_to_mark() {
+  if (marks_.empty()) refuse("an opcode needs a mark, there is none. The file is damaged.");
+  stack_.resize(floor_);
+  marks_.pop_back();
+  floor_ = marks_.empty() ? 0 : marks_.back();
+}
+
+void Machine::mark() {
+  if (marks_.size() >= largest_stack) refuse("more than {} marks are on the stack. The file is hostile.", largest_stack);
+  marks_.push_back(stack_.size());
+  floor_ = stack_.size();
+}
+
+void Machine::stop() {
+  Value const result = pop();
+  if (!stack_.empty() || !marks_.empty())
+    refuse("{} values and {} marks are left over at the end. The file is damaged.", stack_.size(), marks_.size());
+  if (result.tag() != Tag::metadata || !has_root_)
+    refuse("the file holds {}, expected a Metadata with its state. It is no DCP metadata.", records_.describe(result));
+  if (source_.left() > 0) refuse("{} bytes follow the end of the pickle. The file is damaged: compare its size with the original.", source_.left());
+  done_ = true;
+}
+
+void Machine::pop_value_or_mark() {
+  if (!marks_.empty() && stack_.size() == floor_)
+    drop_to_mark();
+  else
+    pop();
+}
+
+template <std::size_t bytes>
+void Machine::put() {
+  std::uint64_t const number = source_.number<bytes>();
+  // Writers count up, and each number takes some bytes to write.
+  if (number > source_.at()) refuse("memo index {} is above the {} bytes read so far. The file is damaged or hostile.", number, source_.at());
+  memo_.put(number, top());
+}
+
+template <std::size_t bytes>
+void Machine::get() {
+  std::uint64_t const number = source_.number<bytes>();
+  Value const value = memo_.get(number);
+  if (value.tag() == Tag::unset) refuse("memo index {} is read, nothing was stored there. The file is damaged.", number);
+  push(value);
+}
+
+template <std::size_t bytes>
+void Machine::long_integer() {
+  std::uint64_t const size = source_.number<bytes>();
+  if (size > sizeof(std::int64_t)) {
+    source_.skip(size);
+    return push({Tag::opaque, 0});  // an int of Python that no offset, size or length can be
+  }
+  if (size == 0) return push(Value::integer(0));
+  std::uint64_t const unsigned_bits = source_.number(size);
+  auto const shift = 64 - 8 * static_cast<unsigned>(size);
+  push(records_.add_integer(static_cast<std::int64_t>(unsigned_bits << shift) >> shift));
+}
+
+void Machine::real() {
+  source_.skip(8);
+  push({Tag::opaque, 0});
+}
+
+template <std::size_t bytes>
+void Machine::string() {
+  std::uint64_t const size = source_.number<bytes>();
+  if (size > PickleSource::largest_take) {
+    source_.skip(size);
+    return push({Tag::opaque, 0});  // no name is that long
+  }
+  std::string_view const text = source_.take(size);
+  std::uint32_t const known = records_.strings.size();
+  std::uint32_t const string = records_.strings.add(text);
+  if (string == known && !pickle::is_utf8(text)) refuse("a string of {} bytes is not UTF-8. The file is damaged.", size);
+  if (!plans_follow(string)) return push({Tag::string, string});
+  std::string const end = source_.tail(last_bytes.size());
+  if (end != last_bytes)
+    refuse("the file ends in {}, expected the end of a pickle. It is cut short: compare its size with the original.", json_quoted(end));
+  build_metadata(stack_[0].id(), above_mark());
+  done_ = true;
+}
+
+/// all_local_plans comes after every other attribute of the Metadata and can be larger than all of them together.
+bool Machine::plans_follow(std::uint32_t string) const {
+  if (string != static_cast<std::uint32_t>(Word::all_local_plans) || marks_.size() != 1 || floor_ != 2 || stack_.size() % 2 != 0) return false;
+  if (stack_[0].tag() != Tag::metadata || stack_[1].tag() != Tag::dict) return false;
+  int found = 0;
+  for (std::size_t i = floor_; i < stack_.size(); i += 2) {
+    Word const word = records_.word(stack_[i]);
+    found += word == Word::state_dict_metadata || word == Word::storage_data ? 1 : 0;
+  }
+  return found == 2;
+}
+
+template <std::size_t bytes>
+void Machine::byte_string() {
+  source_.skip(source_.number<bytes>());
+  push({Tag::opaque, 0});
+}
+
+template <std::size_t count>
+void Machine::tuple() {
+  if (stack_.size() - floor_ < count) refuse("a tuple of {} needs more values than the stack holds. The file is damaged.", count);
+  Value const value = records_.add_tuple(std::span(stack_).last(count));
+  stack_.resize(stack_.size() - count);
+  push(value);
+}
+
+void Machine::tuple_to_mark() {
+  Value const value = records_.add_tuple(above_mark());
+  drop_to_mark();
+  push(value);
+}
+
+Value Machine::new_container(Tag tag) {
+  if (records_.containers.alive() > free_containers + source_.at() / bytes_per_container)
+    refuse("{} lists and dicts come from {} bytes. The file is hostile.", records_.containers.alive(), source_.at());
+  return records_.containers.add(tag);
+}
+
+template <Tag tag>
+void Machine::container() {
+  push(new_container(tag));
+}
+
+void Machine::add_to_list(Value list, std::span<Value const> items) {
+  if (list.tag() == Tag::opaque) return;
+  std::vector<Value>* const values = list.tag() == Tag::list ? records_.containers.find(list) : nullptr;
+  if (values == nullptr) refuse("items are appended to {}, expected a list that is not in use. The file is damaged.", records_.describe(list));
+  values->insert(values->end(), items.begin(), items.end());
+}
+
+void Machine::add_to_dict(Value dict, std::span<Value const> items) {
+  if (items.size() % 2 != 0) refuse("keys and values are {} together, an odd number. The file is damaged.", items.size());
+  if (dict.tag() == Tag::opaque) return;
+  std::vector<Value>* const values = dict.tag() == Tag::dict ? records_.containers.find(dict) : nullptr;
+  if (values == nullptr) refuse("keys are set on {}, expected a dict that is not in use. The file is damaged.", records_.describe(dict));
+  values->insert(values->end(), items.begin(), items.end());
+}
+
+void Machine::append() {
+  Value const item = pop();
+  add_to_list(top(), {&item, 1});
+}
+
+void Machine::appends() {
+  add_to_list(below_mark(), above_mark());
+  drop_to_mark();
+}
+
+void Machine::set_item() {
+  Value const value = pop();
+  Value const key = pop();
+  add_to_dict(top(), std::array{key, value});
+}
+
+void Machine::set_items() {
+  add_to_dict(below_mark(), above_mark());
+  drop_to_mark();
+}
+
+void Machine::add_items() {
+  if (below_mark().tag() != Tag::opaque) refuse("members are added to {}, expected a set. The file is damaged.", records_.describe(below_mark()));
+  drop_to_mark();
+}
+
+void Machine::frozen_set() {
+  drop_to_mark();
+  push({Tag::opaque, 0});
+}
+
+}  // namespace reshard::dcp

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+/// The zip archives that torch.save writes, byte for byte (docs/formats/torch-file.md, section 1). Everything but the checksums follows from the
+/// names and sizes of the records, and torch 2.7 and later count on that: they compute where payloads lie instead of looking.
+namespace reshard {
+
+/// A record of a zip file to be written: where its payload goes.
+struct ZipRecord {
+  std::string name;  ///< in the archive, folder included
+  std::uint64_t header_offset_bytes = 0;
+  std::uint64_t payload_offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+namespace zip {
+
+/// Where the payload of a record begins whose local header is at `header_offset_bytes`.
+std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes, std::uint64_t size_bytes);
+/// The bytes of the data descriptor behind the payload; an empty record has none.
+std::size_t descriptor_size(std::uint64_t header_offset_bytes, std::uint64_t size_bytes);
+/// The bytes of a record's entry in the central directory.
+std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_bytes, std::uint64_t size_bytes);
+/// The bytes of the three end records.
+std::size_t end_records_size();
+
+/// Puts records one behind the other, from offset 0 on. Sizes that do not fit into 64 bits are Errors of kind source.
+class Layout {
+ public:
+  ZipRecord place(std::string name, std::uint64_t size_bytes);
+  /// As place(), for those who want the offset of the payload alone.
+  std::uint64_t place_unnamed(std::size_t name_bytes, std::uint64_t size_bytes);
+
+  std::uint64_t records() const { return records_; }
+  std::uint64_t directory_offset_bytes() const { return at_; }
+  std::uint64_t directory_bytes() const { return directory_bytes_; }
+  /// Of the whole file.
+  std::uint64_t size_bytes() const;
+
+ private:
+  std::uint64_t at_ = 0;
+  std::uint64_t directory_bytes_ = 0;
+  std::uint64_t records_ = 0;
+};
+
+void append_local_header(std::string& out, ZipRecord const& record);
+void append_descriptor(std::string& out, ZipRecord const& record, std::uint32_t crc32);
+void append_central_header(std::string& out, ZipRecord const& record, std::uint32_t crc32);
+void append_end_records(std::string& out, Layout const& layout);
+
+/// A record beside data.pkl and the storages.
+struct SmallRecord {
+  std::string_view name;
+  std::string_view content;
+};
+/// In front of the storages, behind data.pkl.
+inline constexpr SmallRecord before_storages[] = {{".format_version", "1"}, {".storage_alignment", "64"}, {"byteorder", "little"}};
+/// Behind them. torch puts a hash into the last, which it only logs.
+inline constexpr SmallRecord after_storages[] = {{"version", "3\n"}, {".data/serialization_id", "0000000000000000000000000000000000000000"}};
+
+}  // namespace zip
+}  // namespace reshard

@@ -1,0 +1,73 @@
+#include "pipeline/target_request.hpp"
+
+namespace reshard {
+namespace {
+
+ChunkGrid chunk_grid(JobSpec::Target const& target) {
+  ChunkGrid grid;
+  switch (target.chunks) {
+    case ChunkChoice::source: grid.kind = ChunkGrid::Kind::source; break;
+    case ChunkChoice::whole: grid.kind = ChunkGrid::Kind::whole; break;
+    case ChunkChoice::ranks: grid.kind = ChunkGrid::Kind::ranks; break;
+    case ChunkChoice::mesh: grid.kind = ChunkGrid::Kind::mesh; break;
+  }
+  grid.ranks = target.ranks;
+  if (grid.kind != ChunkGrid::Kind::mesh) return grid;
+  grid.mesh = parse_mesh(target.mesh);
+  grid.rules = parse_placement_rules(target.placements);
+  return grid;
+}
+
+}  // namespace
+
+TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::path> const& map_folders) {
+  TargetRequest request;
+  auto const& layout = job.target.layout;
+  using Format = TargetRequest::Format;
+  switch (job.target.format) {
+    case CheckpointFormat::automatic:
+    case CheckpointFormat::megatron: request.format = Format::megatron; break;
+    case CheckpointFormat::huggingface: request.format = Format::huggingface; break;
+    case CheckpointFormat::dcp: request.format = Format::dcp; break;
+    case CheckpointFormat::torch_dist: request.format = Format::torch_dist; break;
+    case CheckpointFormat::fsdp_dtensor: request.format = Format::fsdp_dtensor; break;
+  }
+  request.grid = chunk_grid(job.target);
+  request.chunk_bytes = job.target.chunk_bytes;
+  request.layers = static_cast<LayerKeys>(job.target.layers);
+  request.source_prefix = job.source.prefix;
+  request.target_prefix = job.target.prefix;
+  request.source_config = job.source.config;
+  request.mesh = {layout.tp, layout.pp, layout.vpp, layout.ep, layout.expert_tensor_size()};
+  request.pipeline.pp = layout.pp;
+  request.pipeline.vpp = layout.vpp;
+  request.pipeline.first_stage_layers = layout.first_stage_layers;
+  request.pipeline.last_stage_layers = layout.last_stage_layers;
+  request.pipeline.layout = layout.pipeline;
+  if (job.target.transformer_impl != TransformerImpl::automatic)
+    request.spec = job.target.transformer_impl == TransformerImpl::local ? "local" : "te";
+  if (job.target.experts != ExpertStorage::automatic) request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
+  request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d : megatron::NameStyle::megatron;
+  request.reference = job.target.reference;
+  request.shard_bytes = job.target.shard_bytes;
+  request.map = job.model.map;
+  request.true_vocab_size = job.model.true_vocab_size;
+  request.drop_optimizer = job.source.optimizer == StatePolicy::drop;
+  request.drop_rng = job.source.rng == StatePolicy::drop;
+  request.map_folders = map_folders;
+  return request;
+}
+
+SourceFormat source_format(CheckpointFormat format) {
+  switch (format) {
+    case CheckpointFormat::automatic: return SourceFormat::found;
+    case CheckpointFormat::megatron: return SourceFormat::megatron;
+    case CheckpointFormat::huggingface: return SourceFormat::huggingface;
+    case CheckpointFormat::dcp:
+    case CheckpointFormat::torch_dist:
+    case CheckpointFormat::fsdp_dtensor: return SourceFormat::dcp;
+  }
+  return SourceFormat::found;
+}
+
+}  // namespace reshard

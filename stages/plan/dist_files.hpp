@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stages/plan/job_plan.hpp"
+#include "stages/plan/run_record.hpp"
+
+namespace reshard {
+
+/// What the common state of a torch_dist target says.
+struct DistRecord {
+  RunRecord const* record = nullptr;               ///< the source's; nullptr: all is made from `args`
+  std::vector<std::pair<std::string, Json>> args;  ///< attributes to set
+  bool new_keys = false;                           ///< content_metadata must describe the keys that we write
+  bool has_states = false;                         ///< optimizer state is among them
+};
+
+/// Adds what stands beside the items of a torch_dist checkpoint: common.pt, metadata.json, the tracker, and files of other programs beside a
+/// torch_dist source. Errors of kind source: state that would run code when it is loaded.
+void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const& source);
+
+}  // namespace reshard

@@ -1,0 +1,291 @@
+#include "stages/plan/identity_plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/text.hpp"
+#include "core/formats/huggingface/shards.hpp"
+#include "stages/plan/dist_files.hpp"
+#include "stages/plan/target_dcp.hpp"
+#include "stages/plan/target_side.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+using Format = TargetRequest::Format;
+
+/// Without a grid of its own a target's files are about so large.
+constexpr std::uint64_t usual_file_bytes = std::uint64_t{4} << 30;
+
+/// A box of a source tensor and its bytes.
+struct SourceBox {
+  TensorBox box;
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  std::vector<Index> strides;  ///< in elements; empty: row-major of the box
+};
+
+struct SourceTensor {
+  std::string key;  ///< without the prefix
+  DType dtype = DType::u8;
+  std::vector<Index> shape;
+  std::vector<SourceBox> boxes;
+};
+
+std::vector<Index> row_major(TensorBox const& box) {
+  std::vector<Index> strides(box.begin.size(), 1);
+  for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<Index>(box.end[d] - box.begin[d], 1);
+  return strides;
+}
+
+Piece piece_of(Model const& model, int tensor, TensorBox const& box, std::vector<Index> const& strides) {
+  Piece piece{tensor, {}, {}, 0};
+  auto const& axes = model.tensors()[static_cast<std::size_t>(tensor)].axes;
+  for (std::size_t d = 0; d < axes.size(); ++d)
+    piece.digits.push_back({axes[d].axis, model.axes()[axes[d].axis].size, 1, box.begin[d], box.end[d] - box.begin[d], strides[d]});
+  return piece;
+}
+
+bool looks_like_optimizer(std::string_view key) {
+  return key.starts_with("optim") || key.find(".optim") != std::string_view::npos || key.find("exp_avg") != std::string_view::npos;
+}
+
+class IdentityPlanner {
+ public:
+  IdentityPlanner(SourceCheckpoint const& source, TargetRequest const& request) : source_(source), request_(request) {
+    job_.warnings = source.warnings;
+    if (source.dcp)
+      read_dcp(*source.dcp);
+    else
+      read_huggingface();
+  }
+
+  JobPlan run(PlanLimits const& limits) {
+    if (to_huggingface()) drop_what_safetensors_cannot_hold();
+    check_anything_left();
+    make_source();
+    std::vector<OpaqueCopy> opaque;
+    if (to_huggingface())
+      plan_safetensors();
+    else
+      opaque = plan_dcp();
+    job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, opaque);
+    return std::move(job_);
+  }
+
+  JobPlan run_source() {
+    make_source();
+    return std::move(job_);
+  }
+
+ private:
+  bool to_huggingface() const { return request_.format == Format::huggingface; }
+
+  void read_dcp(DcpCheckpoint const& dcp) {
+    dcp::Metadata const& metadata = dcp.metadata;
+    for (dcp::StoredTensor const& stored : metadata.tensors) {
+      if (!stored.name.starts_with(request_.source_prefix)) continue;
+      SourceTensor tensor{stored.name.substr(request_.source_prefix.size()), stored.dtype, stored.shape, {}};
+      for (std::size_t c = stored.first_chunk; c < stored.first_chunk + stored.chunk_count; ++c) {
+        dcp::Chunk const& chunk = metadata.chunks[c];
+        TensorBox box{{metadata.offsets(chunk).begin(), metadata.offsets(chunk).end()}, {}};
+        for (std::size_t d = 0; d < box.begin.size(); ++d) box.end.push_back(box.begin[d] + metadata.sizes(chunk)[d]);
+        auto const strides = dcp.strides.find(c);
+        tensor.boxes.push_back({std::move(box), chunk.item.file, dcp.payload_offset_bytes[c],
+                                strides == dcp.strides.end() ? std::vector<Index>() : strides->second});
+      }
+      tensors_.push_back(std::move(tensor));
+    }
+    for (dcp::StoredObject const& object : metadata.objects)
+      if (object.name.starts_with(request_.source_prefix)) objects_.push_back(&object);
+  }
+
+  void read_huggingface() {
+    HuggingFaceCheckpoint const& folder = *source_.huggingface;
+    for (std::size_t f = 0; f < folder.headers.size(); ++f) {
+      for (std::size_t const i : folder.indexed[f]) {
+        FileTensor const& tensor = folder.headers[f].tensors[i];
+        SourceBox box{{std::vector<Index>(tensor.shape.size(), 0), tensor.shape}, narrow<std::uint32_t>(f), tensor.offset_bytes, tensor.strides};
+        tensors_.push_back({tensor.name, tensor.dtype, tensor.shape, {std::move(box)}});
+      }
+    }
+  }
+
+  void drop_what_safetensors_cannot_hold() {
+    std::vector<std::string> states;
+    for (SourceTensor const& tensor : tensors_)
+      if (looks_like_optimizer(tensor.key)) states.push_back(tensor.key);
+    if (!states.empty() && !request_.drop_optimizer)
+      fail(ErrorKind::source,
+           "{}: holds optimizer state ({}), which has no place in a Hugging Face folder. Set source.prefix to the keys of the weights, such as "
+           "\"model.\", or source.optimizer = \"drop\".",
+           origin(), listed(states, 3));
+    std::erase_if(tensors_, [](SourceTensor const& tensor) { return looks_like_optimizer(tensor.key); });
+    if (!states.empty()) job_.warnings.push_back(fmt::format("{} tensors of optimizer state are dropped (source.optimizer = \"drop\")", states.size()));
+    std::vector<std::string> objects;
+    for (dcp::StoredObject const* object : objects_) objects.push_back(object->name);
+    if (!objects.empty()) job_.warnings.push_back("dropped, because safetensors files hold tensors alone: " + listed(objects, 6));
+    objects_.clear();
+  }
+
+  void check_anything_left() const {
+    if (!tensors_.empty() || !objects_.empty()) return;
+    fail(ErrorKind::usage, "[source] prefix = \"{}\": {} has no such key. Look at the keys with reshard ls.", request_.source_prefix, origin());
+  }
+
+  std::string origin() const { return source_.dcp ? source_.dcp->directory.folder.string() : source_.huggingface->folder.path.string(); }
+
+  void make_source() {
+    std::vector<PlainTensor> plain;
+    for (SourceTensor const& tensor : tensors_) plain.push_back({tensor.key, tensor.shape});
+    job_.model = std::make_unique<Model>(plain, origin());
+    for (fs::path const& file : source_.files) job_.source.files.push_back(file.string());
+    job_.source.tensors.resize(tensors_.size());
+    for (std::size_t t = 0; t < tensors_.size(); ++t)
+      for (SourceBox const& box : tensors_[t].boxes)
+        job_.source.add({box.file, box.offset_bytes, tensors_[t].dtype, tensors_[t].key},
+                        {piece_of(*job_.model, static_cast<int>(t), box.box, box.strides.empty() ? row_major(box.box) : box.strides)}, false);
+  }
+
+  void plan_safetensors() {
+    std::vector<TensorSpec> specs;
+    for (SourceTensor const& tensor : tensors_) specs.push_back({request_.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+    HuggingFaceTarget target;
+    if (!request_.reference.empty()) target.reference = huggingface::open_reference(request_.reference);
+    place_in_shards(job_, specs, request_.shard_bytes, target, [this](std::size_t t) {
+      TensorBox const whole{std::vector<Index>(tensors_[t].shape.size(), 0), tensors_[t].shape};
+      return std::vector<Piece>{piece_of(*job_.model, static_cast<int>(t), whole, row_major(whole))};
+    });
+  }
+
+  /// The boxes of every tensor in the target, with the number of their file.
+  std::vector<std::vector<TargetBox>> target_boxes() const {
+    bool const as_source = request_.grid.kind == ChunkGrid::Kind::source && source_.dcp && !source_.dcp->safetensors;
+    ChunkGrid grid = request_.grid;
+    if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
+    std::vector<std::vector<TargetBox>> all;
+    std::size_t most = 1;
+    for (SourceTensor const& tensor : tensors_) {
+      all.emplace_back();
+      if (as_source)
+        for (SourceBox const& box : tensor.boxes) all.back().push_back({box.box, {}, box.file});
+      else
+        for (TensorBox& box : grid_boxes(grid, request_.target_prefix + tensor.key, tensor.shape)) all.back().push_back({std::move(box), {}, 0});
+      most = std::max(most, all.back().size());
+    }
+    if (as_source) return all;
+    if (grid.kind == ChunkGrid::Kind::whole)
+      fill_files(all);
+    else
+      spread_over_files(all, grid.kind == ChunkGrid::Kind::ranks ? static_cast<std::size_t>(grid.ranks) : most);
+    return all;
+  }
+
+  /// Box i of n goes to file i * files / n, as the ranks that will load them come.
+  static void spread_over_files(std::vector<std::vector<TargetBox>>& all, std::size_t files) {
+    for (auto& boxes : all)
+      for (std::size_t i = 0; i < boxes.size(); ++i) boxes[i].file = narrow<std::uint32_t>(i * std::max(files, boxes.size()) / boxes.size());
+  }
+
+  void fill_files(std::vector<std::vector<TargetBox>>& all) const {
+    std::uint64_t bytes = 0;
+    for (std::size_t t = 0; t < all.size(); ++t) {
+      for (TargetBox& box : all[t]) box.file = narrow<std::uint32_t>(bytes / usual_file_bytes);
+      bytes += static_cast<std::uint64_t>(std::accumulate(tensors_[t].shape.begin(), tensors_[t].shape.end(), Index{1}, std::multiplies<>())) *
+               static_cast<std::uint64_t>(bits(tensors_[t].dtype)) / 8;
+    }
+  }
+
+  std::vector<OpaqueCopy> plan_dcp() {
+    bool const dist = request_.format == Format::torch_dist;
+    std::optional<RunRecord> const record = dist ? run_record(source_) : std::nullopt;
+    DcpTarget target(job_, dist ? run_folder(record ? &*record : nullptr) : fs::path());
+    for (dcp::StoredObject const* object : objects_)
+      target.add_object(renamed(object->name), request_.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0, object->item.file,
+                        object->item.offset_bytes, object->item.size_bytes);
+    std::vector<std::vector<TargetBox>> boxes = target_boxes();
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+      for (TargetBox& box : boxes[t]) box.pieces = {piece_of(*job_.model, static_cast<int>(t), box.box, row_major(box.box))};
+      target.add_tensor(request_.target_prefix + tensors_[t].key, tensors_[t].dtype, tensors_[t].shape, boxes[t], false);
+    }
+    std::vector<OpaqueCopy> opaque = target.finish(planner_data());
+    if (dist) add_dist_files(job_, {record ? &*record : nullptr, {}, false, false}, source_);
+    return opaque;
+  }
+
+  std::string renamed(std::string const& key) const { return request_.target_prefix + key.substr(request_.source_prefix.size()); }
+
+  /// The path that a renamed key has in the nested state dict: steps that the old prefix named are cut, those of the new one are put in front.
+  dcp::Path renamed_path(dcp::Path const& old) const {
+    dcp::Path path;
+    std::string_view cut = request_.source_prefix;
+    std::size_t first = 0;
+    for (; first < old.size() && !cut.empty(); ++first) {
+      auto const* word = std::get_if<std::string>(&old[first]);
+      std::string const step = (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(old[first]))) + ".";
+      if (!cut.starts_with(step)) break;
+      cut.remove_prefix(step.size());
+    }
+    std::string_view add = request_.target_prefix;
+    for (std::size_t dot = add.find('.'); dot != std::string_view::npos; dot = add.find('.')) {
+      path.emplace_back(std::string(add.substr(0, dot)));
+      add.remove_prefix(dot + 1);
+    }
+    if (!cut.empty() || !add.empty() || first == old.size()) return {};
+    path.insert(path.end(), old.begin() + static_cast<std::ptrdiff_t>(first), old.end());
+    return path;
+  }
+
+  std::optional<std::vector<std::pair<std::string, dcp::Path>>> planner_data() const {
+    if (request_.format == Format::torch_dist) return std::nullopt;
+    std::map<std::string_view, dcp::Path const*> known;
+    if (source_.dcp && source_.dcp->metadata.planner_data)
+      for (auto const& [key, path] : *source_.dcp->metadata.planner_data) known.emplace(key, &path);
+    std::vector<std::pair<std::string, dcp::Path>> result;
+    auto const add = [&](std::string const& old_key) {
+      std::string const key = renamed(old_key);
+      auto const found = known.find(old_key);
+      dcp::Path path = renamed_path(found == known.end() ? dcp::Path{old_key} : *found->second);
+      if (path.empty()) path = {key};
+      result.emplace_back(key, std::move(path));
+    };
+    for (dcp::StoredObject const* object : objects_) add(object->name);
+    for (SourceTensor const& tensor : tensors_) add(request_.source_prefix + tensor.key);
+    return result;
+  }
+
+  SourceCheckpoint const& source_;
+  TargetRequest const& request_;
+  JobPlan job_;
+  std::vector<SourceTensor> tensors_;
+  std::vector<dcp::StoredObject const*> objects_;
+};
+
+void check_formats(SourceCheckpoint const& source, TargetRequest const& request) {
+  bool const named = request.map == "none";
+  if (source.megatron)
+    fail(ErrorKind::usage, "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
+  if (request.format == Format::dcp || request.format == Format::huggingface) return;
+  if (request.format == Format::torch_dist && source.dcp && source.dcp->flavour == dcp::Flavour::torch_dist && !source.dcp->flattened) return;
+  fail(ErrorKind::usage, "[model] map = \"{}\": the target's format has names of its own, which only a map can give. Name the model's map{}.",
+       request.map, named ? "" : ", and its config.json with source.config");
+}
+
+}  // namespace
+
+bool keeps_names(SourceCheckpoint const& source, TargetRequest const& request) {
+  if (request.map == "none") return true;
+  bool const plain = source.dcp && source.dcp->flavour == dcp::Flavour::plain;
+  bool const to_plain = request.format == Format::dcp || (plain && request.format == Format::huggingface);
+  return request.map == "auto" && (to_plain || (plain && request.source_config.empty())) && !source.megatron;
+}
+
+JobPlan make_identity_plan(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits) {
+  check_formats(source, request);
+  return IdentityPlanner(source, request).run(limits);
+}
+
+JobPlan identity_catalogue(SourceCheckpoint const& source) { return IdentityPlanner(source, {}).run_source(); }
+
+}  // namespace reshard

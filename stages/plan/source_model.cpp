@@ -1,0 +1,263 @@
+#include "stages/plan/source_model.hpp"
+
+#include <algorithm>
+
+#include "core/formats/huggingface/config.hpp"
+#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/writer.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string joined_names(MapChoice const& maps) { return maps.family ? maps.core.name + " and " + maps.family->name : maps.core.name; }
+
+/// config.json of a folder, or the file itself.
+huggingface::Folder described_by(fs::path const& path) {
+  std::error_code ignored;
+  return huggingface::open_reference(fs::is_directory(path, ignored) ? path : path.parent_path());
+}
+
+class SourceReader {
+ public:
+  SourceReader(SourceCheckpoint const& source, TargetRequest const& request) : source_(source), request_(request) {}
+
+  SourceModel run(bool carry_states) {
+    find_facts();
+    make_model();
+    apply_maps();
+    if (carry_states && result_.view && !request_.drop_optimizer && !result_.view->states.empty()) {
+      result_.states = result_.view->states;
+      result_.model->add_states(result_.states);
+    }
+    catalogue();
+    return std::move(result_);
+  }
+
+ private:
+  bool to_huggingface() const { return request_.format == TargetRequest::Format::huggingface; }
+  /// Whether the source has the stored names of its family.
+  bool family_names() const { return source_.huggingface || (source_.dcp && source_.dcp->flavour == dcp::Flavour::plain); }
+
+  std::string place() const {
+    if (source_.megatron) return source_.megatron->directory.iteration_dir.string();
+    return source_.dcp ? source_.dcp->directory.folder.string() : source_.huggingface->folder.path.string();
+  }
+
+  void find_facts() {
+    if (source_.dcp) result_.view = look_at(*source_.dcp, request_.source_prefix);
+    if (!family_names()) find_args();
+    if (source_.huggingface) result_.config = source_.huggingface->folder.config;
+    if (!request_.source_config.empty()) result_.config = described_by(request_.source_config).config;
+    if (source_.huggingface && result_.config.is_null())
+      fail(ErrorKind::source, "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
+           place());
+    if (to_huggingface() && source_.huggingface) result_.reference = source_.huggingface->folder;
+    if (!request_.reference.empty()) result_.reference = huggingface::open_reference(request_.reference);
+    if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
+    if (source_.dcp && family_names() && result_.config.is_null())
+      fail(ErrorKind::usage, "[source] config: {} does not say what model it holds. Set source.config to its config.json.", place());
+  }
+
+  void find_args() {
+    if (source_.megatron) {
+      result_.args = source_.megatron->headers.front().args;
+      result_.traits = megatron_traits(*source_.megatron);
+    } else {
+      if (auto const record = run_record(source_)) result_.args = megatron::args_as_json(record->document(), megatron::find_args(record->document()));
+      result_.traits = result_.view->traits;
+      note_spec();
+    }
+    if (result_.args.is_null() && (source_.megatron || request_.source_config.empty()))
+      fail(ErrorKind::source, "{}: has no args, so nothing says how large the model is. {}.", place(),
+           source_.megatron ? "Use a checkpoint that Megatron saved itself" : "Set source.config to the config.json of the same model");
+    Json const* padded = result_.args.find("padded_vocab_size");
+    if (result_.traits.padded_vocab > 0 && !result_.args.is_null() && (padded == nullptr || padded->is_null()))
+      result_.args.set("padded_vocab_size", result_.traits.padded_vocab);
+    result_.recorded_vocab = recorded_vocab();
+  }
+
+  /// Names of torch_dist do not tell whose layers they are: args do, else the states that Transformer Engine keeps.
+  void note_spec() {
+    Json const stated = fact(result_.args, "transformer_impl");
+    result_.traits.spec = "local";
+    for (dcp::StoredObject const& object : source_.dcp->metadata.objects)
+      if (object.name.find("core_attention._extra_state") != std::string::npos) result_.traits.spec = "te";
+    if (stated.text() != nullptr) result_.traits.spec = *stated.text() == "local" ? "local" : "te";
+  }
+
+  /// What `args` say of the rows that mean something, when it agrees with the rows that are there; else nothing.
+  std::optional<Index> recorded_vocab() const {
+    Json const stated = fact(result_.args, "vocab_size");
+    if (stated.integer() == nullptr || result_.traits.padded_vocab == 0) return std::nullopt;
+    // Megatron counts vocab_size before the end-of-document token, which its own null tokenizer then appends.
+    Json const tokenizer = fact(result_.args, "tokenizer_type");
+    Index const vocab = *stated.integer() + (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
+    Json const tp = fact(result_.args, "tensor_model_parallel_size");
+    int const ranks = source_.megatron ? source_.megatron->classification.sizes.tp : tp.integer() != nullptr ? narrow<int>(*tp.integer()) : 1;
+    return padded(vocab, ranks) == result_.traits.padded_vocab ? std::optional<Index>(vocab) : std::nullopt;
+  }
+
+  Index padded(Index vocab, int tp) const {
+    Json const divisor = fact(result_.args, "make_vocab_size_divisible_by");
+    Index const multiple = (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) * std::max(tp, 1);
+    return (vocab + multiple - 1) / multiple * multiple;
+  }
+
+  /// The rows that a job between Megatron layouts carries: those that are there, as far as the target has room for them. Rows past the true
+  /// size are padding that nobody can tell from weights, so they are dropped only where the target's padding is shorter.
+  Index carried_vocab() const {
+    if (request_.true_vocab_size > 0) {
+      Json const stated = fact(result_.args, "vocab_size");
+      if (stated.integer() != nullptr && request_.true_vocab_size < *stated.integer())
+        fail(ErrorKind::usage,
+             "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
+             request_.true_vocab_size, *stated.integer());
+      return request_.true_vocab_size;
+    }
+    if (!result_.recorded_vocab) return result_.traits.padded_vocab;
+    return std::min(result_.traits.padded_vocab, padded(*result_.recorded_vocab, request_.mesh.tp));
+  }
+
+  void make_model() {
+    bool const named = request_.map != "auto" && request_.map != "mcore";
+    bool const need_family = to_huggingface() || family_names() || result_.args.is_null();
+    result_.maps = choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
+    MapChoice const& maps = result_.maps;
+    if (maps.family && result_.config.is_null()) make_config();
+    if (maps.family) {
+      result_.model = std::make_unique<Model>(*maps.family, maps.core, ModelFacts{result_.config, "config.json", request_.true_vocab_size});
+      if (!result_.args.is_null() && (named || to_huggingface())) compare_facts();
+    } else {
+      result_.model = std::make_unique<Model>(maps.core, maps.core, ModelFacts{result_.args, "args", carried_vocab()});
+    }
+  }
+
+  void make_config() {
+    Model const described(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size});
+    Json::Object members;
+    for (auto& [key, value] : described.evaluate(result_.maps.family->config)) members.emplace_back(key, std::move(value));
+    result_.config = Json(std::move(members));
+    result_.config_text = result_.config.dump(2) + "\n";
+    if (to_huggingface())
+      result_.warnings.push_back(
+          "config.json is made from the checkpoint's args; give target.reference to take a model's own config and tokenizer");
+  }
+
+  /// Two descriptions of one model must agree on every axis that both have.
+  void compare_facts() const {
+    Model const described(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size});
+    AxisTable const& axes = result_.model->axes();
+    for (std::string const& axis : axes.names()) {
+      int const theirs = described.axes().find(axis);
+      if (theirs < 0 || !used(axis)) continue;
+      Index const by_args = described.axes()[static_cast<AxisId>(theirs)].size;
+      Index const by_config = axes[static_cast<AxisId>(axes.find(axis))].size;
+      Json const* stated = result_.args.find("vocab_size");
+      bool const unknown_vocab = axis == "vocab" && (stated == nullptr || stated->is_null());
+      if (by_args == by_config || (unknown_vocab && by_args >= by_config)) continue;
+      fail(ErrorKind::source, "facts: {} is {} in config.json and {} in args. They describe two different models: check target.reference.", axis,
+           by_config, by_args);
+    }
+  }
+
+  bool used(std::string const& axis) const {
+    int const id = result_.model->axes().find(axis);
+    for (LogicalTensor const& tensor : result_.model->tensors())
+      for (LogicalAxis const& part : tensor.axes)
+        if (static_cast<int>(part.axis) == id && result_.model->volume(tensor) > 0) return true;
+    return false;
+  }
+
+  void apply_maps() {
+    if (!result_.maps.family) return apply_present(*result_.model, result_.maps.core);
+    SideOptions options;
+    options.has = [this](std::string_view name) { return has(name); };
+    result_.family_side = std::make_unique<Side>(*result_.model, *result_.maps.family, std::move(options));
+    apply_family(*result_.model, *result_.family_side);
+  }
+
+  /// Whether the source has a stored tensor of this name.
+  bool has(std::string_view name) const {
+    if (source_.dcp) return family_names() && result_.view->weights.contains(std::string(name));
+    if (!source_.huggingface) return false;
+    for (std::size_t f = 0; f < source_.huggingface->headers.size(); ++f)
+      for (std::size_t const i : source_.huggingface->indexed[f])
+        if (source_.huggingface->headers[f].tensors[i].name == name) return true;
+    return false;
+  }
+
+  void catalogue() {
+    if (source_.huggingface) {
+      result_.catalog = huggingface_catalog(*result_.model, *result_.family_side, *source_.huggingface, result_.maps.family->name);
+    } else if (family_names()) {
+      catalogue_dist(*result_.family_side, result_.maps.family->name);
+    } else if (source_.dcp) {
+      check_vocab();
+      catalogue_dist(Side(*result_.model, result_.maps.core, dist_options()), joined_names(result_.maps));
+    } else {
+      check_vocab();
+      catalogue_megatron();
+    }
+  }
+
+  /// What a family requires must be there, even where Megatron models in general may lack it.
+  std::vector<int> may_lack(Side const& side) const {
+    return result_.family_side ? result_.family_side->optional_tensors() : side.optional_tensors();
+  }
+
+  void catalogue_dist(Side const& side, std::string const& map_names) {
+    std::vector<std::string> files;
+    for (fs::path const& file : source_.files) files.push_back(file.string());
+    result_.catalog = dist_catalog(*result_.model, side, *source_.dcp, *result_.view, files, may_lack(side), map_names);
+  }
+
+  SideOptions dist_options() const {
+    DistView const& view = *result_.view;
+    SideOptions options;
+    options.in_front = true;
+    options.options = {{"form", view.traits.form.empty() ? "dist" : view.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", view.traits.mtp_block}};
+    options.options["stacked"] = Json(view.stacked ? 1 : 0);
+    options.options["halves"] = Json(view.halves ? 1 : 0);
+    options.options["parts"] = Json(1);
+    if (view.traits.padded_vocab > 0) options.padded_sizes["vocab"] = view.traits.padded_vocab;
+    options.place = place() + ", ";
+    return options;
+  }
+
+  void catalogue_megatron() {
+    auto const& sizes = source_.megatron->classification.sizes;
+    SideOptions options{true, sizes, {{"form", result_.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", result_.traits.mtp_block}},
+                        {},   {},    source_.megatron->directory.iteration_dir.string() + ", "};
+    if (result_.traits.padded_vocab > 0) options.padded_sizes["vocab"] = result_.traits.padded_vocab;
+    result_.chunks = source_chunks(*source_.megatron, count("L"), count("M"));
+    Side const side(*result_.model, result_.maps.core, std::move(options));
+    result_.catalog = megatron_catalog(*result_.model, side, *source_.megatron, result_.chunks, may_lack(side), joined_names(result_.maps));
+  }
+
+  Index count(char const* word) const {
+    Json const value = result_.model->value(word);
+    return value.integer() == nullptr ? 0 : *value.integer();
+  }
+
+  void check_vocab() const {
+    Json const vocab = result_.model->value("vocab");
+    if (result_.traits.padded_vocab == 0 || vocab.integer() == nullptr || *vocab.integer() <= result_.traits.padded_vocab) return;
+    fail(request_.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
+         "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.", place(),
+         result_.traits.padded_vocab, *vocab.integer());
+  }
+
+  SourceCheckpoint const& source_;
+  TargetRequest const& request_;
+  SourceModel result_;
+};
+
+}  // namespace
+
+SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request, bool carry_states) {
+  return SourceReader(source, request).run(carry_states);
+}
+
+}  // namespace reshard

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stages/plan/dist_source.hpp"
+#include "stages/plan/job_plan.hpp"
+#include "stages/plan/map_choice.hpp"
+#include "stages/plan/run_record.hpp"
+#include "stages/plan/source_side.hpp"
+
+namespace reshard {
+
+/// A source seen through a map: its model, the facts it was made from, and every piece that it holds.
+struct SourceModel {
+  Json args;                ///< of a Megatron source; null for others
+  Json config;              ///< config.json of the source or the reference; null when there is none
+  std::string config_text;  ///< config.json made from args
+  std::optional<huggingface::Folder> reference;
+  MegatronTraits traits{"", "", "mtp_model_layer", 0};
+  std::optional<DistView> view;  ///< DCP sources
+  MapChoice maps;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Side> family_side;
+  std::vector<PipelineChunk> chunks;  ///< Megatron sources
+  std::vector<std::string> states;    ///< optimizer states that the job carries
+  Catalog catalog;
+  std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
+  std::vector<std::string> warnings;
+
+  /// Whether names and args are Megatron's.
+  bool is_megatron() const { return !args.is_null(); }
+};
+
+/// Reads facts, chooses the maps, makes the model and the source's catalogue. `carry_states`: the target can hold optimizer state.
+SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request, bool carry_states);
+
+}  // namespace reshard

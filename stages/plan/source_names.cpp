@@ -1,0 +1,74 @@
+#include "stages/plan/source_names.hpp"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "core/base/text.hpp"
+
+namespace reshard {
+namespace {
+
+std::string shape_text(std::vector<Index> const& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::string without_digits(std::string text) {
+  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  return text;
+}
+
+/// The last of the names that differ from this one only in a number, as late in the name as any does; nullptr when there is none.
+StoredName const* last_alike(std::string const& text, std::vector<StoredName> const& names) {
+  StoredName const* best = nullptr;
+  std::ptrdiff_t longest = 0;
+  for (StoredName const& name : names) {
+    auto const shared = std::mismatch(text.begin(), text.end(), name.name.begin(), name.name.end()).first - text.begin();
+    if (shared < longest || without_digits(name.name) != without_digits(text)) continue;
+    longest = shared;
+    best = &name;
+  }
+  return best;
+}
+
+}  // namespace
+
+void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names, std::function<bool(std::string const&)> const& stored,
+                std::vector<bool>& found) {
+  found.resize(model.tensors().size(), false);
+  for (StoredName const& name : names) {
+    bool const there = stored(name.name) || std::any_of(name.aliases.begin(), name.aliases.end(), stored);
+    if (there && !name.copy)
+      for (int const tensor : side.tensors(name.entry)) found[static_cast<std::size_t>(tensor)] = true;
+  }
+}
+
+void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector<bool> const& found) {
+  for (int const tensor : may_lack)
+    if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)]) model.set_exists(tensor, false);
+}
+
+void fail_unexplained(std::string const& file, std::string const& tensor, std::vector<StoredName> const& names, Model const& model,
+                      std::string const& map_names) {
+  if (StoredName const* last = last_alike(tensor, names); last != nullptr)
+    fail(ErrorKind::source,
+         "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's.", file,
+         tensor, model.origin(), last->name);
+  std::vector<std::string> known;
+  for (StoredName const& name : names) known.push_back(name.name);
+  std::string const near = nearest(tensor, known);
+  fail(ErrorKind::source,
+       "{}: '{}' matches no entry of {}{}. Name another map with model.map, or add the name to `drop` in a copy of the map to leave it out.", file,
+       tensor, map_names, near.empty() ? "" : "; the nearest name is '" + near + "'");
+}
+
+void check_stored(std::string const& file, std::string const& tensor, DType dtype, std::vector<Index> const& shape, std::vector<Index> const& expected,
+                  Side const& side, std::uint32_t entry, Model const& model) {
+  if (shape != expected)
+    fail(ErrorKind::source, "{}: '{}' is {}, {} says {} with the sizes of {}. The configuration or the parallel sizes are another checkpoint's.", file,
+         tensor, shape_text(shape), side.entry_place(entry), shape_text(expected), model.origin());
+  auto const cast = side.cast(entry);
+  if (cast && *cast != dtype)
+    fail(ErrorKind::source, "{}: '{}' is {}, {} wants {}. Save it with that dtype: this version does not cast.", file, tensor, name(dtype),
+         side.entry_place(entry), name(*cast));
+}
+
+}  // namespace reshard

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/mapping/side.hpp"
+
+namespace reshard {
+
+/// Marks in `found` the tensors of which the source holds a stored tensor; `stored` says whether a name is there.
+void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names, std::function<bool(std::string const&)> const& stored,
+                std::vector<bool>& found);
+
+/// Tensors that the model may lack and of which the source holds no stored tensor are no part of the model.
+void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector<bool> const& found);
+
+/// The Error about a stored tensor that no entry of the maps explains.
+[[noreturn]] void fail_unexplained(std::string const& file, std::string const& tensor, std::vector<StoredName> const& names, Model const& model,
+                                   std::string const& map_names);
+
+/// An Error of kind source when a stored tensor's shape or dtype is not what its entry says.
+void check_stored(std::string const& file, std::string const& tensor, DType dtype, std::vector<Index> const& shape, std::vector<Index> const& expected,
+                  Side const& side, std::uint32_t entry, Model const& model);
+
+}  // namespace reshard

@@ -1,0 +1,218 @@
+#include "stages/read/open_dcp.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/file_set.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/dcp/item.hpp"
+#include "stages/read/shared_headers.hpp"
+#include "stages/read/unflatten.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view sharding_info = "DCP_SHARDING_INFO";
+
+/// What item heads say, packed for one message: the payload's offset, the number of strides, the strides.
+void pack(std::string& out, dcp::ItemTensor const& item) {
+  std::vector<std::uint64_t> words{item.payload_offset_bytes, item.strides.size()};
+  for (Index const stride : item.strides) words.push_back(static_cast<std::uint64_t>(stride));
+  out.append(reinterpret_cast<char const*>(words.data()), words.size() * sizeof(std::uint64_t));
+}
+
+std::uint64_t take_word(std::string const& packed, std::size_t& at) {
+  std::uint64_t word = 0;
+  RESHARD_EXPECT(packed.size() - at >= sizeof word);
+  std::memcpy(&word, packed.data() + at, sizeof word);
+  at += sizeof word;
+  return word;
+}
+
+/// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every rank.
+void read_item_heads(DcpCheckpoint& checkpoint, std::vector<fs::path> const& files, Comm const& comm) {
+  dcp::Metadata const& metadata = checkpoint.metadata;
+  std::size_t const count = metadata.chunks.size();
+  auto const ranks = static_cast<std::size_t>(comm.size());
+  auto const first_of = [&](std::size_t rank) { return count / ranks * rank + std::min(rank, count % ranks); };
+  std::string mine;
+  together(comm, [&] {
+    FileSet set(files, FileSet::Access::read);
+    auto const rank = static_cast<std::size_t>(comm.rank());
+    for (dcp::StoredTensor const& tensor : metadata.tensors) {
+      std::size_t const begin = std::max<std::size_t>(tensor.first_chunk, first_of(rank));
+      std::size_t const end = std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, first_of(rank + 1));
+      for (std::size_t c = begin; c < end; ++c) {
+        dcp::Chunk const& chunk = metadata.chunks[c];
+        auto const file = set.open(chunk.item.file);
+        pack(mine, dcp::read_tensor_item(*file, chunk.item, tensor.dtype, metadata.sizes(chunk), tensor.name));
+      }
+    }
+  });
+  for (std::string const& packed : comm.all_gather(mine)) {
+    for (std::size_t at = 0; at < packed.size();) {
+      checkpoint.payload_offset_bytes.push_back(take_word(packed, at));
+      std::vector<Index> strides(take_word(packed, at));
+      for (Index& stride : strides) stride = static_cast<Index>(take_word(packed, at));
+      if (!strides.empty()) checkpoint.strides[checkpoint.payload_offset_bytes.size() - 1] = std::move(strides);
+    }
+  }
+  RESHARD_EXPECT(checkpoint.payload_offset_bytes.size() == count);
+}
+
+/// Objects lie inside their files; tensors are looked at by read_item_heads.
+void check_objects(dcp::Metadata const& metadata, std::vector<fs::path> const& files) {
+  FileSet set(files, FileSet::Access::read);
+  for (dcp::StoredObject const& object : metadata.objects) {
+    std::uint64_t const bytes = set.open(object.item.file)->size_bytes();
+    if (object.item.offset_bytes <= bytes && object.item.size_bytes <= bytes - object.item.offset_bytes) continue;
+    fail(ErrorKind::source, "{}: '{}' is said to lie at bytes [{}, +{}), the file has {}. The file was cut short: copy it again.",
+         files[object.item.file].string(), object.name, object.item.offset_bytes, object.item.size_bytes, bytes);
+  }
+}
+
+std::string const* member(safetensors::Header const& header, std::string_view key) {
+  for (auto const& [name, value] : header.metadata)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+/// Collects the boxes of all files by tensor name.
+class BoxCollector {
+ public:
+  explicit BoxCollector(DcpCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  void add_file(std::uint32_t file, fs::path const& path, safetensors::Header const& header) {
+    std::string const* text = member(header, sharding_info);
+    Json const info = text == nullptr ? Json() : parse_json(*text, path.string() + ", " + std::string(sharding_info));
+    checkpoint_.metadata.files.push_back(path.filename().string());
+    for (FileTensor const& tensor : header.tensors) add_box(file, path, tensor, offsets_of(info, path, tensor));
+  }
+
+  void finish() {
+    dcp::Metadata& metadata = checkpoint_.metadata;
+    for (auto& [name, boxes] : boxes_) {
+      dcp::StoredTensor tensor{name, boxes.dtype, boxes.shape, narrow<std::uint32_t>(metadata.chunks.size()), 0};
+      for (auto const& [chunk, payload] : boxes.chunks) {
+        metadata.chunks.push_back(chunk);
+        checkpoint_.payload_offset_bytes.push_back(payload);
+      }
+      tensor.chunk_count = narrow<std::uint32_t>(metadata.chunks.size()) - tensor.first_chunk;
+      metadata.tensors.push_back(std::move(tensor));
+    }
+  }
+
+ private:
+  struct Boxes {
+    bool seen = false;
+    DType dtype = DType::u8;
+    std::vector<Index> shape;
+    std::vector<std::pair<dcp::Chunk, std::uint64_t>> chunks;
+  };
+
+  static std::vector<Index> offsets_of(Json const& info, fs::path const& path, FileTensor const& tensor) {
+    std::vector<Index> offsets(tensor.shape.size(), 0);
+    Json const* entry = info.find(tensor.name);
+    Json const* saved = entry == nullptr ? nullptr : entry->find("saved_offsets");
+    if (saved == nullptr) return offsets;
+    auto const* items = saved->items();
+    bool good = items != nullptr && items->size() == offsets.size();
+    for (std::size_t d = 0; good && d < offsets.size(); ++d) {
+      auto const* number = (*items)[d].integer();
+      good = number != nullptr && *number >= 0 && *number <= INT64_MAX - tensor.shape[d];
+      if (good) offsets[d] = *number;
+    }
+    if (!good)
+      fail(ErrorKind::source, "{}: saved_offsets of '{}' are {}, expected {} numbers from 0 on. The file is damaged: save it again.", path.string(),
+           safetensors::shown(tensor.name), saved->dump(), offsets.size());
+    return offsets;
+  }
+
+  void add_box(std::uint32_t file, fs::path const& path, FileTensor const& tensor, std::vector<Index> const& offsets) {
+    Boxes& boxes = boxes_[tensor.name];
+    if (!boxes.seen) {
+      boxes.seen = true;
+      boxes.dtype = tensor.dtype;
+      boxes.shape.assign(offsets.size(), 0);
+    }
+    if (boxes.dtype != tensor.dtype || boxes.shape.size() != offsets.size())
+      fail(ErrorKind::source, "{}: '{}' is {} with {} dimensions here, {} with {} in another file. Save the checkpoint again.", path.string(),
+           safetensors::shown(tensor.name), name(tensor.dtype), offsets.size(), name(boxes.dtype), boxes.shape.size());
+    for (std::size_t d = 0; d < offsets.size(); ++d) boxes.shape[d] = std::max(boxes.shape[d], offsets[d] + tensor.shape[d]);
+    if (tensor.size_bytes == 0) return;  // a rank without rows
+    dcp::IndexLists& lists = checkpoint_.metadata.lists;
+    dcp::Chunk const chunk{lists.add(offsets), lists.add(tensor.shape), {file, tensor.offset_bytes, tensor.size_bytes}};
+    boxes.chunks.emplace_back(chunk, tensor.offset_bytes);
+  }
+
+  DcpCheckpoint& checkpoint_;
+  std::map<std::string, Boxes> boxes_;
+};
+
+}  // namespace
+
+std::vector<fs::path> safetensors_files(fs::path const& path) {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (auto const& entry : fs::directory_iterator(path, ignored))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool looks_like_boxed_safetensors(fs::path const& path) {
+  std::error_code ignored;
+  if (fs::exists(path / huggingface::index_name, ignored)) return false;
+  std::vector<fs::path> const files = safetensors_files(path);
+  if (files.empty()) return false;
+  safetensors::Header const header = safetensors::read_header(File::open_for_reading(files.front()));
+  return member(header, sharding_info) != nullptr;
+}
+
+SourceCheckpoint open_dcp_metadata(fs::path const& path, Comm const& comm) {
+  SourceCheckpoint source;
+  DcpCheckpoint checkpoint;
+  together(comm, [&] {
+    checkpoint.directory = dcp::open_directory(path);
+    fs::path const& folder = checkpoint.directory.folder;
+    checkpoint.metadata = dcp::read_metadata(File::open_for_reading(folder / dcp::metadata_name));
+    checkpoint.flavour = dcp::flavour_of(checkpoint.directory, checkpoint.metadata);
+    for (std::string const& file : checkpoint.metadata.files) source.files.push_back(folder / file);
+  });
+  source.dcp = std::move(checkpoint);
+  return source;
+}
+
+SourceCheckpoint open_dcp(fs::path const& path, Comm const& comm) {
+  SourceCheckpoint source = open_dcp_metadata(path, comm);
+  DcpCheckpoint& checkpoint = *source.dcp;
+  together(comm, [&] {
+    check_objects(checkpoint.metadata, source.files);
+    if (checkpoint.flavour == dcp::Flavour::torch_dist) checkpoint.common = dcp::read_common(checkpoint.directory, checkpoint.metadata);
+  });
+  read_item_heads(checkpoint, source.files, comm);
+  together(comm, [&] { unflatten(checkpoint); });
+  return source;
+}
+
+DcpCheckpoint boxed_checkpoint(fs::path const& path, std::span<fs::path const> files, std::span<safetensors::Header const> headers) {
+  DcpCheckpoint checkpoint;
+  checkpoint.safetensors = true;
+  checkpoint.directory.root = checkpoint.directory.folder = path;
+  BoxCollector boxes(checkpoint);
+  for (std::size_t f = 0; f < headers.size(); ++f) boxes.add_file(narrow<std::uint32_t>(f), files[f], headers[f]);
+  boxes.finish();
+  return checkpoint;
+}
+
+SourceCheckpoint open_boxed_safetensors(fs::path const& path, Comm const& comm) {
+  SourceCheckpoint source;
+  together(comm, [&] { source.files = safetensors_files(path); });
+  std::vector<safetensors::Header> const headers = shared_safetensors_headers(source.files, comm);
+  together(comm, [&] { source.dcp = boxed_checkpoint(path, source.files, headers); });
+  return source;
+}
+
+}  // namespace reshard

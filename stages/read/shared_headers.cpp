@@ -1,0 +1,68 @@
+#include "stages/read/shared_headers.hpp"
+
+#include <algorithm>
+
+#include "core/base/integers.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Appends a length and bytes; the inverse of take_block.
+void put_block(std::string& out, std::string_view bytes) {
+  std::uint64_t const size = bytes.size();
+  out.append(reinterpret_cast<char const*>(&size), sizeof size);
+  out.append(bytes);
+}
+
+std::string_view take_block(std::string_view& in) {
+  std::uint64_t size = 0;
+  RESHARD_EXPECT(in.size() >= sizeof size);
+  std::copy_n(in.data(), sizeof size, reinterpret_cast<char*>(&size));
+  in.remove_prefix(sizeof size);
+  RESHARD_EXPECT(in.size() >= size);
+  std::string_view const block = in.substr(0, size);
+  in.remove_prefix(size);
+  return block;
+}
+
+/// The first bytes of a safetensors file up to its data, after the size of the whole file.
+std::string safetensors_head(File const& file) {
+  safetensors::Header const header = safetensors::read_header(file);  // checked here, so that a fault is found once and early
+  std::uint64_t const size = file.size_bytes();
+  std::string bytes(sizeof size + header.header_bytes, '\0');
+  std::copy_n(reinterpret_cast<char const*>(&size), sizeof size, bytes.data());
+  file.read_at(0, std::as_writable_bytes(std::span(bytes).subspan(sizeof size)));
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::string> shared_headers(std::vector<fs::path> const& files, Comm const& comm, std::function<std::string(File const&)> const& read) {
+  std::string mine;
+  together(comm, [&] {
+    for (std::size_t f = static_cast<std::size_t>(comm.rank()); f < files.size(); f += static_cast<std::size_t>(comm.size()))
+      put_block(mine, read(File::open_for_reading(files[f])));
+  });
+  std::vector<std::string> const all = comm.all_gather(mine);
+  std::vector<std::string_view> left(all.begin(), all.end());
+  std::vector<std::string> result;
+  for (std::size_t f = 0; f < files.size(); ++f) result.emplace_back(take_block(left[f % all.size()]));
+  return result;
+}
+
+std::vector<safetensors::Header> shared_safetensors_headers(std::vector<fs::path> const& files, Comm const& comm) {
+  std::vector<safetensors::Header> headers;
+  std::vector<std::string> const heads = shared_headers(files, comm, safetensors_head);
+  together(comm, [&] {
+    for (std::size_t f = 0; f < heads.size(); ++f) {
+      std::uint64_t size = 0;
+      std::copy_n(heads[f].data(), sizeof size, reinterpret_cast<char*>(&size));
+      headers.push_back(safetensors::parse_header(std::as_bytes(std::span(heads[f])).subspan(sizeof size), size, files[f].string()));
+    }
+  });
+  return headers;
+}
+
+}  // namespace reshard

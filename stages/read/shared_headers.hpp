@@ -1,0 +1,21 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/base/file.hpp"
+#include "core/formats/safetensors/safetensors.hpp"
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+/// Reads the header of every file, each rank those that are its turn, and gives all of them to all ranks. Collective.
+std::vector<std::string> shared_headers(std::vector<std::filesystem::path> const& files, Comm const& comm,
+                                        std::function<std::string(File const&)> const& read);
+
+/// The header of every safetensors file, read that way.
+std::vector<safetensors::Header> shared_safetensors_headers(std::vector<std::filesystem::path> const& files, Comm const& comm);
+
+}  // namespace reshard
