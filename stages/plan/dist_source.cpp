@@ -64,7 +64,7 @@ void note_traits(DistView& view, std::string const& name, dcp::StoredTensor cons
   if (name.ends_with("_w")) view.halves = true;
   if (contains(name, ".mlp.experts.experts.")) view.traits.form = number_follows(name, ".mlp.experts.experts.") ? "singleton" : "dist";
   if (contains(name, ".mlp.experts.linear_fc1.weight")) view.traits.form = "fsdp";
-  if (contains(name, ".experts.local_experts.")) view.traits.form = "sequential";
+  if (contains(name, ".experts.local_experts.")) view.traits.form = "fsdp_sequential";
   if (name.starts_with("mtp.") && contains(name, ".transformer_layer.")) view.traits.mtp_block = "transformer_layer";
   if (name == "embedding.word_embeddings.weight" && !tensor.shape.empty()) view.traits.padded_vocab = tensor.shape[0];
 }

@@ -79,6 +79,8 @@ bool ExtraStates::norms_keep_state() const {
 
 std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
   std::vector<std::string> keys;
+  // A fused norm may stand under the name of a linear that is not there: the linear's own weight tells.
+  if (name.ends_with(".layer_norm_weight") || name.ends_with(".layer_norm_bias")) return keys;
   std::size_t const dot = name.rfind('.');
   std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
   bool const linear = module.find("linear_") != std::string::npos || module.find("eh_proj") != std::string::npos;

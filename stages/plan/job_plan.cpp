@@ -131,7 +131,6 @@ class JobPlanner {
     options.options["stacked"] = Json(stacked && !fsdp ? 1 : 0);
     options.options["halves"] = Json(fsdp ? 1 : 0);
     options.options["parts"] = Json(fsdp ? 0 : 1);
-    if (!fsdp) options.options["mtp_block"] = Json("transformer_layer");
     keep_unknown_padding(options);
     return Side(*job_.model, model_.maps.core, std::move(options));
   }

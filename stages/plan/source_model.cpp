@@ -217,7 +217,8 @@ class SourceReader {
     DistView const& view = *result_.view;
     SideOptions options;
     options.in_front = true;
-    options.options = {{"form", view.traits.form.empty() ? "dist" : view.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", view.traits.mtp_block}};
+    std::string const usual = source_.dcp->flavour == dcp::Flavour::torch_dist ? "dist" : "fsdp";
+    options.options = {{"form", view.traits.form.empty() ? usual : view.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", view.traits.mtp_block}};
     options.options["stacked"] = Json(view.stacked ? 1 : 0);
     options.options["halves"] = Json(view.halves ? 1 : 0);
     options.options["parts"] = Json(1);
