@@ -101,8 +101,8 @@ class DcpReport {
     result_.json.set("dtypes", kinds);
     line("dtypes", fmt::format("{}", fmt::join(texts, "; ")));
     if (metadata.chunks.size() > many_chunks || (median < small_chunk_bytes && metadata.chunks.size() > 1000))
-      notes_.push_back(fmt::format("{} chunks of {} at the median: loading takes long; rewrite with larger chunks", metadata.chunks.size(),
-                                   human_bytes(median)));
+      notes_.push_back(
+          fmt::format("{} chunks of {} at the median: loading takes long; rewrite with larger chunks", metadata.chunks.size(), human_bytes(median)));
     for (dcp::StoredTensor const& tensor : metadata.tensors)
       if (std::string const fault = fault_of(metadata, tensor); !fault.empty() && mismatches_.size() < most_mismatches)
         mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));

@@ -53,8 +53,8 @@ class Checker {
       for (unsigned f = 1; f <= static_cast<unsigned>(CheckpointFormat::fsdp_dtensor); ++f)
         if (auto const format = static_cast<CheckpointFormat>(f); has_meaning(*given.field, format))
           formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
-      add(given, fmt::format("the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}", name(spec_.target.format),
-                             formats));
+      add(given,
+          fmt::format("the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}", name(spec_.target.format), formats));
     }
   }
 
@@ -109,8 +109,7 @@ class Checker {
       Given const* const given = find(companion.key);
       bool const chosen = spec_.target.chunks == companion.chunks;
       if (given != nullptr && !chosen) add(*given, fmt::format("means something only with target.chunks = \"{}\"", companion.word));
-      if (given == nullptr && chosen && find("target.chunks") != nullptr)
-        add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
+      if (given == nullptr && chosen && find("target.chunks") != nullptr) add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
     }
   }
 

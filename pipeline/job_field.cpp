@@ -157,21 +157,22 @@ Field refusing_later_formats(Field field) {
 
 void add_source(std::vector<Field>& out) {
   std::vector<std::string> const policies = {"refuse", "drop"};
-  out.push_back(with_example(text(
-                                 "source", "path", [](JobSpec& job) -> std::string& { return job.source.path; },
-                                 "The checkpoint to read: a Megatron or torch_dist root or iteration folder, a DCP or a Hugging Face folder. It is never changed.\n"
-                                 "Relative paths count from the current directory, not from this file."),
-                             "\"/path/to/source\""));
+  out.push_back(with_example(
+      text(
+          "source", "path", [](JobSpec& job) -> std::string& { return job.source.path; },
+          "The checkpoint to read: a Megatron or torch_dist root or iteration folder, a DCP or a Hugging Face folder. It is never changed.\n"
+          "Relative paths count from the current directory, not from this file."),
+      "\"/path/to/source\""));
   out.push_back(refusing_later_formats(choice<CheckpointFormat>(
-      "source", "format", [](JobSpec& job) -> CheckpointFormat& { return job.source.format; }, {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor"},
+      "source", "format", [](JobSpec& job) -> CheckpointFormat& { return job.source.format; },
+      {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor"},
       "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\".")));
   out.push_back(choice<StatePolicy>(
       "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; }, policies,
       "Optimizer state in the source: carried where both formats can hold it; where they cannot, \"refuse\" stops the job.\n"
       "\"drop\" leaves it out."));
   out.push_back(choice<StatePolicy>(
-      "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies,
-      "Random-number state in the source, in the same way."));
+      "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies, "Random-number state in the source, in the same way."));
   out.push_back(text(
       "source", "prefix", [](JobSpec& job) -> std::string& { return job.source.prefix; },
       "DCP: only keys that begin with this are read, and it is cut off, such as \"model.\"."));
@@ -208,21 +209,22 @@ void add_huggingface(std::vector<Field>& out) {
 
 void add_dcp(std::vector<Field>& out) {
   auto const scope = only_for(CheckpointFormat::dcp);
-  out.push_back(with_scope(scope, choice<ChunkChoice>(
-                                      "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; },
-                                      {"source", "whole", "ranks", "mesh"},
-                                      "DCP only: the boxes that tensors are stored in: the \"source\"'s, the \"whole\" tensor, rows over \"ranks\", or by\n"
-                                      "placements on a \"mesh\".")));
+  out.push_back(
+      with_scope(scope, choice<ChunkChoice>(
+                            "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; }, {"source", "whole", "ranks", "mesh"},
+                            "DCP only: the boxes that tensors are stored in: the \"source\"'s, the \"whole\" tensor, rows over \"ranks\", or by\n"
+                            "placements on a \"mesh\".")));
   out.push_back(with_scope(scope, number<std::int64_t>(
                                       "target", "ranks", [](JobSpec& job) -> std::int64_t& { return job.target.ranks; }, 1, most_ranks,
                                       "With chunks = \"ranks\": how many.")));
   out.push_back(with_scope(scope, text(
                                       "target", "mesh", [](JobSpec& job) -> std::string& { return job.target.mesh; },
                                       "With chunks = \"mesh\": the axes of the device mesh, such as \"dp=4 tp=2\".")));
-  out.push_back(with_scope(scope, text(
-                                      "target", "placements", [](JobSpec& job) -> std::string& { return job.target.placements; },
-                                      "With chunks = \"mesh\": for patterns of keys, one placement per mesh axis; the first pattern that matches counts:\n"
-                                      "\"hc_head.*: R R; *.experts.*: S0 S0; *: S0 R\". R replicates, S0 shards dimension 0, _S(0, 2) is strided.")));
+  out.push_back(
+      with_scope(scope, text(
+                            "target", "placements", [](JobSpec& job) -> std::string& { return job.target.placements; },
+                            "With chunks = \"mesh\": for patterns of keys, one placement per mesh axis; the first pattern that matches counts:\n"
+                            "\"hc_head.*: R R; *.experts.*: S0 S0; *: S0 R\". R replicates, S0 shards dimension 0, _S(0, 2) is strided.")));
   out.push_back(with_scope(scope, text(
                                       "target", "prefix", [](JobSpec& job) -> std::string& { return job.target.prefix; },
                                       "DCP only: put before every key, such as \"model.\".")));
@@ -230,11 +232,11 @@ void add_dcp(std::vector<Field>& out) {
 
 void add_dist(std::vector<Field>& out) {
   auto const dist = only_for(CheckpointFormat::torch_dist);
-  out.push_back(with_scope(dist, choice<LayerChoice>(
-                                     "target", "layers", [](JobSpec& job) -> LayerChoice& { return job.target.layers; },
-                                     {"auto", "stacked", "separate"},
-                                     "torch_dist only: one key for all layers, \"stacked\", or one for each, \"separate\"; \"auto\" keeps the source's form,\n"
-                                     "else stacks where all layers are alike.")));
+  out.push_back(
+      with_scope(dist, choice<LayerChoice>(
+                           "target", "layers", [](JobSpec& job) -> LayerChoice& { return job.target.layers; }, {"auto", "stacked", "separate"},
+                           "torch_dist only: one key for all layers, \"stacked\", or one for each, \"separate\"; \"auto\" keeps the source's form,\n"
+                           "else stacks where all layers are alike.")));
   out.push_back(with_scope(dist | only_for(CheckpointFormat::fsdp_dtensor),
                            size(
                                "target", "chunk_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
@@ -280,10 +282,9 @@ void add_layout(std::vector<Field>& out) {
   add(
       "layout.last_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1,
       "Decoder layers of the last pipeline rank; -1 stands for: an equal share.");
-  out.push_back(with_scope(layout_formats,
-                           text(
-                               "target", "layout.pipeline", [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
-                               "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
+  out.push_back(with_scope(layout_formats, text(
+                                               "target", "layout.pipeline", [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
+                                               "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
 }
 
 void add_model_and_run(std::vector<Field>& out) {

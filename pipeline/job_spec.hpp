@@ -66,8 +66,8 @@ struct JobSpec {
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
-    std::string reference;                      ///< Hugging Face only: folder whose config and tokenizer files are taken; "" for none
-    std::uint64_t shard_bytes = 5'000'000'000;  ///< Hugging Face only: the largest file, but for one larger tensor
+    std::string reference;                        ///< Hugging Face only: folder whose config and tokenizer files are taken; "" for none
+    std::uint64_t shard_bytes = 5'000'000'000;    ///< Hugging Face only: the largest file, but for one larger tensor
     ChunkChoice chunks = ChunkChoice::source;     ///< DCP only
     std::int64_t ranks = 1;                       ///< DCP only: with chunks = ranks
     std::string mesh;                             ///< DCP only: "dp=4 tp=2", with chunks = mesh

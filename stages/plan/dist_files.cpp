@@ -3,6 +3,7 @@
 #include "core/base/file.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "stages/plan/optimizer_groups.hpp"
 
 namespace reshard {
 namespace {
@@ -35,6 +36,7 @@ class CommonBuilder {
     pickle::Document const& from = dist_.record->document();
     check_carried(*dist_.record, from.root, "common state");
     document_.root = document_.add_copy(from, from.root);
+    if (dist_.has_states) split_optimizers(document_, document_.root, dist_.record->document(), dist_.experts_apart, dist_.expert_biases);
     remember_tensors();
     if (NodeId const args = document_.find(document_.root, "args"); args != pickle::no_node) megatron::set_args(document_, args, dist_.args);
   }
@@ -105,7 +107,8 @@ class CommonBuilder {
 
 std::string common_bytes(DistRecord const& dist, SourceCheckpoint const& source) {
   bool const from_dist = source.dcp && dist.record != nullptr;
-  if (from_dist && !dist.new_keys && dist.args.empty() && source.dcp->directory.has_common_file)
+  bool const regroup = from_dist && dist.has_states && has_several_optimizers(dist.record->document()) != dist.experts_apart;
+  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() && source.dcp->directory.has_common_file)
     return read_text_file(source.dcp->directory.folder / dcp::common_name, largest_common_bytes);
   return CommonBuilder(dist, from_dist).build();
 }
@@ -116,8 +119,7 @@ void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const
   fs::path const folder = run_folder(dist.record);
   job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
   if (source.dcp)
-    for (std::string const& name : source.dcp->directory.side_files)
-      job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
+    for (std::string const& name : source.dcp->directory.side_files) job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
   job.texts.push_back({folder / dcp::backend_name, dcp::backend_json(), true, {}});
   job.texts.push_back({std::string("latest_checkpointed_iteration.txt"), run_tracker(dist.record), true, {}});
 }

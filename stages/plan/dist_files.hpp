@@ -15,6 +15,8 @@ struct DistRecord {
   std::vector<std::pair<std::string, Json>> args;  ///< attributes to set
   bool new_keys = false;                           ///< content_metadata must describe the keys that we write
   bool has_states = false;                         ///< optimizer state is among them
+  bool expert_biases = false;                      ///< experts have biases
+  bool experts_apart = false;                      ///< Megatron will have an optimizer of its own for experts: it has one where ep is above 1
 };
 
 /// Adds what stands beside the items of a torch_dist checkpoint: common.pt, metadata.json, the tracker, and files of other programs beside a

@@ -62,7 +62,9 @@ std::optional<ShardedObjectKey> parse_object_key(std::string_view text) {
   return ShardedObjectKey{std::string(text.substr(0, slash)), *offsets, *shape};
 }
 
-std::string text_of(ShardedObjectKey const& key) { return fmt::format("{}/shard_{}_{}", key.key, fmt::join(key.offsets, "."), fmt::join(key.shape, ".")); }
+std::string text_of(ShardedObjectKey const& key) {
+  return fmt::format("{}/shard_{}_{}", key.key, fmt::join(key.offsets, "."), fmt::join(key.shape, "."));
+}
 
 std::optional<std::string> module_state_key(std::string_view text) {
   auto const parsed = parse_object_key(text);
@@ -106,7 +108,8 @@ void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm con
     if (drop_rng && is_run_state(object.name)) continue;
     if (drop_optimizer && (object.name.starts_with("optimizer.") || object.name.starts_with("chained_"))) continue;
     auto const module_key = module_state_key(object.name);
-    target.add_object(module_key ? object_key(*module_key, form) : object.name, 0, object.item.file, object.item.offset_bytes, object.item.size_bytes);
+    target.add_object(module_key ? object_key(*module_key, form) : object.name, 0, object.item.file, object.item.offset_bytes,
+                      object.item.size_bytes);
   }
 }
 

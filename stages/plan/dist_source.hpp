@@ -17,13 +17,13 @@ struct DistView {
   /// Stored names and their places in metadata.tensors.
   using Table = std::unordered_map<std::string, std::size_t>;
 
-  Table weights;                        ///< without their prefix
-  std::vector<std::string> states;      ///< kinds of optimizer state that follow their weights: "param", "exp_avg", …
-  std::vector<Table> state_tables;      ///< parallel to `states`; keys are those of the weights
-  std::vector<std::string> fixed_state; ///< keys of optimizer state that is bound to the layout it was saved in (dp_reshardable and older)
-  MegatronTraits traits;                ///< Megatron's names; not meaningful for others
-  bool stacked = false;                 ///< layers are an axis in front
-  bool halves = false;                  ///< gate and up have keys of their own
+  Table weights;                         ///< without their prefix
+  std::vector<std::string> states;       ///< kinds of optimizer state that follow their weights: "param", "exp_avg", …
+  std::vector<Table> state_tables;       ///< parallel to `states`; keys are those of the weights
+  std::vector<std::string> fixed_state;  ///< keys of optimizer state that is bound to the layout it was saved in (dp_reshardable and older)
+  MegatronTraits traits;                 ///< Megatron's names; not meaningful for others
+  bool stacked = false;                  ///< layers are an axis in front
+  bool halves = false;                   ///< gate and up have keys of their own
 };
 
 /// `prefix` "": found by looking (model.module., module., …) for Megatron's names, none for others.

@@ -73,8 +73,7 @@ void ExtraStates::take(MegatronCheckpoint const& source, std::vector<PipelineChu
 bool ExtraStates::norms_keep_state() const {
   if (spec_ != "te") return false;
   bool const source_te = std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.second.kind != megatron::ExtraKind::none; });
-  return !source_te ||
-         std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.first.find("norm.") != std::string::npos; });
+  return !source_te || std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.first.find("norm.") != std::string::npos; });
 }
 
 std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {

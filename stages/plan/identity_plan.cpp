@@ -92,8 +92,8 @@ class IdentityPlanner {
         TensorBox box{{metadata.offsets(chunk).begin(), metadata.offsets(chunk).end()}, {}};
         for (std::size_t d = 0; d < box.begin.size(); ++d) box.end.push_back(box.begin[d] + metadata.sizes(chunk)[d]);
         auto const strides = dcp.strides.find(c);
-        tensor.boxes.push_back({std::move(box), chunk.item.file, dcp.payload_offset_bytes[c],
-                                strides == dcp.strides.end() ? std::vector<Index>() : strides->second});
+        tensor.boxes.push_back(
+            {std::move(box), chunk.item.file, dcp.payload_offset_bytes[c], strides == dcp.strides.end() ? std::vector<Index>() : strides->second});
       }
       tensors_.push_back(std::move(tensor));
     }
@@ -122,7 +122,8 @@ class IdentityPlanner {
            "\"model.\", or source.optimizer = \"drop\".",
            origin(), listed(states, 3));
     std::erase_if(tensors_, [](SourceTensor const& tensor) { return looks_like_optimizer(tensor.key); });
-    if (!states.empty()) job_.warnings.push_back(fmt::format("{} tensors of optimizer state are dropped (source.optimizer = \"drop\")", states.size()));
+    if (!states.empty())
+      job_.warnings.push_back(fmt::format("{} tensors of optimizer state are dropped (source.optimizer = \"drop\")", states.size()));
     std::vector<std::string> objects;
     for (dcp::StoredObject const* object : objects_) objects.push_back(object->name);
     if (!objects.empty()) job_.warnings.push_back("dropped, because safetensors files hold tensors alone: " + listed(objects, 6));
@@ -265,7 +266,8 @@ class IdentityPlanner {
 void check_formats(SourceCheckpoint const& source, TargetRequest const& request) {
   bool const named = request.map == "none";
   if (source.megatron)
-    fail(ErrorKind::usage, "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
+    fail(ErrorKind::usage,
+         "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
   if (request.format == Format::dcp || request.format == Format::huggingface) return;
   if (request.format == Format::torch_dist && source.dcp && source.dcp->flavour == dcp::Flavour::torch_dist && !source.dcp->flattened) return;
   fail(ErrorKind::usage, "[model] map = \"{}\": the target's format has names of its own, which only a map can give. Name the model's map{}.",

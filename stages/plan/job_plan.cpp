@@ -78,7 +78,8 @@ class JobPlanner {
       case Format::dcp: break;
     }
     fail(ErrorKind::usage,
-         "[target] format = \"dcp\": names of a plain DCP checkpoint are the source's, which a Megatron source has only rank by rank. Choose torch_dist or "
+         "[target] format = \"dcp\": names of a plain DCP checkpoint are the source's, which a Megatron source has only rank by rank. Choose "
+         "torch_dist or "
          "huggingface.");
   }
 
@@ -93,7 +94,8 @@ class JobPlanner {
     SideOptions options;
     options.local = local;
     options.mesh = request_.mesh;
-    options.options = {{"form", request_.form}, {"spec", request_.spec}, {"mtp_block", source_.megatron ? model_.traits.mtp_block : "mtp_model_layer"}};
+    options.options = {
+        {"form", request_.form}, {"spec", request_.spec}, {"mtp_block", source_.megatron ? model_.traits.mtp_block : "mtp_model_layer"}};
     options.place = "[target] layout.";
     return options;
   }
@@ -144,7 +146,8 @@ class JobPlanner {
     bool const alike = layers_are_alike(dist_side(true), count("L"));
     job_.warnings.resize(said);
     if (asked && !alike)
-      fail(ErrorKind::usage, "[target] layers = \"stacked\": the model's layers are not all alike, so they have no common tensors. Set layers = \"separate\".");
+      fail(ErrorKind::usage,
+           "[target] layers = \"stacked\": the model's layers are not all alike, so they have no common tensors. Set layers = \"separate\".");
     return alike;
   }
 
@@ -191,6 +194,9 @@ class JobPlanner {
     DistRecord record;
     record.record = record_ ? &*record_ : nullptr;
     record.has_states = !model_.states.empty();
+    int const bias = job_.model->find_tensor("experts.down_bias");
+    record.expert_biases = bias >= 0 && job_.model->exists(bias);
+    record.experts_apart = count("expert") > 0 && request_.mesh.ep > 1;
     bool const from_dist = source_.dcp && record.record != nullptr;
     if (!from_dist) {
       Args const sizes = megatron::target_args({request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args);

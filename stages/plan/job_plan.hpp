@@ -33,13 +33,13 @@ struct TargetRequest {
   megatron::NameStyle style = megatron::NameStyle::megatron;
   std::filesystem::path reference;  ///< Hugging Face folder; empty for none
   std::uint64_t shard_bytes = 0;
-  ChunkGrid grid;                       ///< dcp
-  std::uint64_t chunk_bytes = 0;        ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
+  ChunkGrid grid;                           ///< dcp
+  std::uint64_t chunk_bytes = 0;            ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
   LayerKeys layers = LayerKeys::automatic;  ///< torch_dist
-  std::string source_prefix;            ///< dcp sources: only keys with this prefix, which is cut off
-  std::string target_prefix;            ///< dcp: put before every key
-  std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
-  std::string map = "auto";  ///< model.map
+  std::string source_prefix;                ///< dcp sources: only keys with this prefix, which is cut off
+  std::string target_prefix;                ///< dcp: put before every key
+  std::filesystem::path source_config;      ///< config.json (or its folder) that describes the source
+  std::string map = "auto";                 ///< model.map
   Index true_vocab_size = 0;
   bool drop_optimizer = false;
   bool drop_rng = false;
@@ -50,9 +50,9 @@ struct TargetRequest {
 struct TargetFile {
   std::filesystem::path path;  ///< relative to the target
   std::uint64_t size_bytes = 0;
-  std::shared_ptr<TorchFilePlan const> torch;  ///< a .pt file: what finish_torch_file needs
-  std::string header;                          ///< a safetensors file: its first bytes
-  std::shared_ptr<dcp::FileItems const> items;   ///< a .distcp file
+  std::shared_ptr<TorchFilePlan const> torch;   ///< a .pt file: what finish_torch_file needs
+  std::string header;                           ///< a safetensors file: its first bytes
+  std::shared_ptr<dcp::FileItems const> items;  ///< a .distcp file
 };
 
 /// A small file whose bytes are known now. `mark`: written last, it makes the checkpoint count.

@@ -141,8 +141,7 @@ class SourceReader {
     result_.config = Json(std::move(members));
     result_.config_text = result_.config.dump(2) + "\n";
     if (to_huggingface())
-      result_.warnings.push_back(
-          "config.json is made from the checkpoint's args; give target.reference to take a model's own config and tokenizer");
+      result_.warnings.push_back("config.json is made from the checkpoint's args; give target.reference to take a model's own config and tokenizer");
   }
 
   /// Two descriptions of one model must agree on every axis that both have.
@@ -218,7 +217,8 @@ class SourceReader {
     SideOptions options;
     options.in_front = true;
     std::string const usual = source_.dcp->flavour == dcp::Flavour::torch_dist ? "dist" : "fsdp";
-    options.options = {{"form", view.traits.form.empty() ? usual : view.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", view.traits.mtp_block}};
+    options.options = {
+        {"form", view.traits.form.empty() ? usual : view.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", view.traits.mtp_block}};
     options.options["stacked"] = Json(view.stacked ? 1 : 0);
     options.options["halves"] = Json(view.halves ? 1 : 0);
     options.options["parts"] = Json(1);

@@ -35,7 +35,8 @@ class Collector {
   }
 
   void add_tensor(std::uint32_t file, SidePlace const& place, StoredName const& name, FileTensor const& tensor) {
-    check_stored(catalog_.files[file], tensor.name, tensor.dtype, tensor.shape, side_.layout(name.entry, place).file_shape, side_, name.entry, model_);
+    check_stored(catalog_.files[file], tensor.name, tensor.dtype, tensor.shape, side_.layout(name.entry, place).file_shape, side_, name.entry,
+                 model_);
     std::vector<Piece> pieces = side_.pieces(name, place);
     if (!tensor.strides.empty()) restride(pieces, tensor.shape, tensor.strides);
     catalog_.add({file, tensor.offset_bytes, tensor.dtype, tensor.name}, std::move(pieces), name.copy);
@@ -194,7 +195,8 @@ Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoin
       places.push_back({static_cast<std::uint32_t>(f), &tensor});
     }
   std::vector<bool> found;
-  note_found(model, side, side.names(nullptr), [&stored](std::string const& name) { return stored.contains(name); }, found);
+  note_found(
+      model, side, side.names(nullptr), [&stored](std::string const& name) { return stored.contains(name); }, found);
   settle_optional(model, side.optional_tensors(), found);
   std::vector<StoredName> const names = side.names(nullptr);
   Collector collector(model, side, map_names);

@@ -53,15 +53,14 @@ void check_dcp(DcpCheckpoint const& checkpoint, TargetRequest const& request, bo
          "data parallelism changes, model.map = \"none\".",
          place, view.fixed_state.front());
   if (optimizer && !carried && !request.drop_optimizer)
-    fail(ErrorKind::source, "{}: holds optimizer state, which the target's format cannot take over. Set source.optimizer = \"drop\" to go on without it.",
-         place);
+    fail(ErrorKind::source,
+         "{}: holds optimizer state, which the target's format cannot take over. Set source.optimizer = \"drop\" to go on without it.", place);
   if (rng && !carried && !request.drop_rng)
     fail(ErrorKind::source,
          "{}: holds random-generator state, which the target's format cannot take over. Set source.rng = \"drop\" to go on without it.", place);
   if (optimizer && request.drop_optimizer)
     warnings.push_back("optimizer state is dropped (source.optimizer = \"drop\"): start training with --no-load-optim");
-  if (rng && request.drop_rng)
-    warnings.push_back("random-generator state is dropped (source.rng = \"drop\"): start training with --no-load-rng");
+  if (rng && request.drop_rng) warnings.push_back("random-generator state is dropped (source.rng = \"drop\"): start training with --no-load-rng");
 }
 
 }  // namespace

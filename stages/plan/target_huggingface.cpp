@@ -32,7 +32,9 @@ void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint6
   add_sidecars(job, target);
   if (huggingface::needs_index(shards))
     job.texts.push_back({std::string(huggingface::index_name),
-                         huggingface::index_json(shards, specs, target.reference ? target.reference->index_metadata : Json()), true, {}});
+                         huggingface::index_json(shards, specs, target.reference ? target.reference->index_metadata : Json()),
+                         true,
+                         {}});
 }
 
 void plan_huggingface_target(JobPlan& job, TargetParts const& parts, HuggingFaceTarget const& target) {

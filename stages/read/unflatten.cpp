@@ -46,7 +46,8 @@ class Unflattener {
   }
 
   [[noreturn]] void refuse(dcp::StoredTensor const& tensor, Shape const& whole) const {
-    fail(ErrorKind::source, "{}: '{}' is stored as [{}], which cannot be the fragments of a tensor of shape [{}]. The file is damaged: save it again.",
+    fail(ErrorKind::source,
+         "{}: '{}' is stored as [{}], which cannot be the fragments of a tensor of shape [{}]. The file is damaged: save it again.",
          (checkpoint_.directory.folder / dcp::metadata_name).string(), tensor.name, fmt::join(tensor.shape, ", "), fmt::join(whole, ", "));
   }
 

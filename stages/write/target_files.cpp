@@ -19,7 +19,9 @@ RecordChecksums::RecordChecksums(std::span<TargetLayout const> files) {
 
 std::vector<RecordChecksums::Record> RecordChecksums::records_of(TargetLayout const& file) {
   std::vector<Record> records;
-  auto const add = [&](std::uint64_t begin, std::uint64_t bytes) { records.push_back({begin, begin + bytes, narrow<std::uint32_t>(records.size())}); };
+  auto const add = [&](std::uint64_t begin, std::uint64_t bytes) {
+    records.push_back({begin, begin + bytes, narrow<std::uint32_t>(records.size())});
+  };
   if (file.torch)
     for (ZipRecord const& storage : file.torch->storages) add(storage.payload_offset_bytes, storage.size_bytes);
   if (file.items) {

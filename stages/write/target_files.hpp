@@ -16,9 +16,9 @@ namespace reshard {
 struct TargetLayout {
   std::filesystem::path path;  ///< in the staging folder
   std::uint64_t size_bytes = 0;
-  std::shared_ptr<TorchFilePlan const> torch;  ///< zip; else nullptr
-  std::string header;                          ///< safetensors: the first bytes
-  std::shared_ptr<dcp::FileItems const> items;   ///< .distcp; else nullptr
+  std::shared_ptr<TorchFilePlan const> torch;   ///< zip; else nullptr
+  std::string header;                           ///< safetensors: the first bytes
+  std::shared_ptr<dcp::FileItems const> items;  ///< .distcp; else nullptr
 };
 
 /// The CRC-32 of every zip record of a job, gathered from the pieces as they are written by any rank.
