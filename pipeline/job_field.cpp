@@ -245,15 +245,15 @@ void add_dist(std::vector<Field>& out) {
 
 void add_megatron(std::vector<Field>& out) {
   auto const scope = only_for(CheckpointFormat::megatron);
-  auto const named = scope | only_for(CheckpointFormat::torch_dist);
+  auto const named = scope | only_for(CheckpointFormat::torch_dist) | only_for(CheckpointFormat::fsdp_dtensor);
   out.push_back(with_scope(named, choice<TransformerImpl>(
                                       "target", "transformer_impl", [](JobSpec& job) -> TransformerImpl& { return job.target.transformer_impl; },
                                       {"auto", "transformer_engine", "local"},
-                                      "Megatron and torch_dist: whose names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
+                                      "Megatron formats: whose names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
   out.push_back(
-      with_scope(scope, choice<ExpertStorage>(
+      with_scope(named, choice<ExpertStorage>(
                             "target", "experts", [](JobSpec& job) -> ExpertStorage& { return job.target.experts; }, {"auto", "grouped", "sequential"},
-                            "Megatron only: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps the source's form.")));
+                            "Megatron formats: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps the source's form.")));
   out.push_back(
       with_scope(scope, choice<MpRankStyle>(
                             "target", "mp_rank_style", [](JobSpec& job) -> MpRankStyle& { return job.target.mp_rank_style; }, {"megatron", "full3d"},

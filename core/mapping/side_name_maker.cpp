@@ -10,6 +10,13 @@ constexpr int deepest_macro = 8;
 
 using Use = SideVariable::Use;
 
+/// The uses noted so far; they start anew.
+std::vector<Use> taken_uses(std::vector<SideVariable> const& variables) {
+  std::vector<Use> uses;
+  for (SideVariable const& variable : variables) uses.push_back(std::exchange(variable.use, Use::none));
+  return uses;
+}
+
 }  // namespace
 
 std::optional<std::string> NameMaker::make(NameTemplate const& name, std::vector<SideVariable> const& variables, PipelineChunk const* chunk,
@@ -43,8 +50,7 @@ Json NameMaker::field(NameTemplate::Segment const& segment, std::vector<SideVari
     variable.use = Use::shown;
     return Json(variable.value);
   }
-  std::vector<Use> before;
-  for (SideVariable const& variable : variables) before.push_back(std::exchange(variable.use, Use::none));
+  std::vector<Use> const before = taken_uses(variables);
   Json value = segment.expression.evaluate(scope_.with(&variables));
   for (std::size_t i = 0; i < variables.size(); ++i) variables[i].use = variables[i].use == Use::none ? before[i] : Use::shown;
   return value;
@@ -74,10 +80,21 @@ std::optional<std::string> NameMaker::macro(std::size_t macro, std::vector<SideV
   auto const& choices = map_.macros[macro].choices;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (!choices[i].in.empty() && !member(choices[i].in, variables)) continue;
-    if (!choices[i].when.empty() && !choices[i].when.holds(scope_.with(&variables))) continue;
+    if (!choices[i].when.empty() && !holds(macro, i, variables)) continue;
     return make(macros_[macro].texts[i], variables, chunk, where, depth + 1);
   }
   fail(ErrorKind::usage, "{}: no choice of the name '{}' holds here. Add a last choice without condition.", where, map_.macros[macro].name);
+}
+
+/// Whether the condition of a choice holds.
+bool NameMaker::holds(std::size_t macro, std::size_t choice, std::vector<SideVariable> const& variables) const {
+  if (auto const known = settled_.find({macro, choice}); known != settled_.end()) return known->second;
+  std::vector<Use> const before = taken_uses(variables);
+  bool const result = map_.macros[macro].choices[choice].when.holds(scope_.with(&variables));
+  bool const settled = std::all_of(variables.begin(), variables.end(), [](SideVariable const& variable) { return variable.use == Use::none; });
+  if (settled) settled_[{macro, choice}] = result;
+  for (std::size_t i = 0; i < variables.size(); ++i) variables[i].use = std::max(variables[i].use, before[i]);
+  return result;
 }
 
 bool NameMaker::member(std::string const& set, std::vector<SideVariable> const& variables) const {

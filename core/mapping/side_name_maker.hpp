@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/mapping/side_entry.hpp"
@@ -12,7 +14,7 @@ namespace reshard {
 /// The text of a stored name under given numbers: fields and macros.
 class NameMaker {
  public:
-  /// All outlive the maker.
+  /// All outlive the maker. It may remember conditions: make a new one when it is decided anew which tensors the model has.
   NameMaker(Model const& model, MapFile const& map, SideScope const& scope, std::vector<CompiledMacro> const& macros)
       : model_(model), map_(map), scope_(scope), macros_(macros) {}
 
@@ -29,12 +31,14 @@ class NameMaker {
   Json field(NameTemplate::Segment const& segment, std::vector<SideVariable> const& variables) const;
   std::optional<std::string> macro(std::size_t macro, std::vector<SideVariable> const& variables, PipelineChunk const* chunk,
                                    std::string const& where, int depth) const;
+  bool holds(std::size_t macro, std::size_t choice, std::vector<SideVariable> const& variables) const;
   bool member(std::string const& set, std::vector<SideVariable> const& variables) const;
 
   Model const& model_;
   MapFile const& map_;
   SideScope const& scope_;
   std::vector<CompiledMacro> const& macros_;
+  mutable std::map<std::pair<std::size_t, std::size_t>, bool> settled_;  ///< conditions (macro, choice) that ask for no index
 };
 
 }  // namespace reshard

@@ -9,6 +9,9 @@ namespace {
 
 using Use = SideVariable::Use;
 
+// Sizes come from a checkpoint's facts: a model of this many layers or experts is a mistake, and going through them would not end.
+constexpr Index most_indices = Index{1} << 20;
+
 /// Adds a run to a list that is mostly filled in ascending order.
 void extend(std::vector<Run>& runs, Run const& run) {
   Run* const last = runs.empty() ? nullptr : &runs.back();
@@ -84,6 +87,9 @@ bool SideNames::in_domain(SideEntry const& entry, AxisId axis, Index value) cons
 
 /// The indices of a name axis that an entry goes through.
 std::vector<Run> SideNames::domain(SideEntry const& entry, AxisId axis, Index count) const {
+  if (count > most_indices)
+    fail(ErrorKind::usage, "{}: names count axis '{}', which has {} indices; {} are the most. Check the sizes in {}.", entry.written->place,
+         model_.axes()[axis].name, count, most_indices, model_.origin());
   if (count != model_.axes()[axis].size) return {{0, count, false}};
   std::vector<Run> runs;
   for (Index i = 0; i < count; ++i) {

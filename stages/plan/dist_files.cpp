@@ -2,6 +2,7 @@
 
 #include "core/base/file.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "stages/plan/optimizer_groups.hpp"
 
@@ -27,6 +28,18 @@ class CommonBuilder {
       make();
     if (dist_.new_keys) set("content_metadata", content_metadata());
     return dcp::torch_file_bytes(document_, "common", [this](std::size_t tensor) { return payload(tensor); });
+  }
+
+  /// The dict of make(), each value as a file of its own.
+  std::vector<std::pair<std::string, std::string>> objects() {
+    make();
+    std::vector<std::pair<std::string, std::string>> result;
+    for (auto const& [key, node] : document_.members(document_.root)) {
+      pickle::Document single;
+      single.root = single.add_copy(document_, node);
+      if (single.tensors.empty()) result.emplace_back(key, dcp::torch_file_bytes(single, "archive"));
+    }
+    return result;
   }
 
  private:
@@ -121,7 +134,13 @@ void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const
   if (source.dcp)
     for (std::string const& name : source.dcp->directory.side_files) job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
   job.texts.push_back({folder / dcp::backend_name, dcp::backend_json(), true, {}});
-  job.texts.push_back({std::string("latest_checkpointed_iteration.txt"), run_tracker(dist.record), true, {}});
+  add_tracker(job, dist.record);
 }
+
+void add_tracker(JobPlan& job, RunRecord const* record) {
+  job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}});
+}
+
+std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist) { return CommonBuilder(dist, false).objects(); }
 
 }  // namespace reshard

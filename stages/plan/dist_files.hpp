@@ -19,6 +19,12 @@ struct DistRecord {
   bool experts_apart = false;                      ///< Megatron will have an optimizer of its own for experts: it has one where ep is above 1
 };
 
+/// The objects of a Megatron-FSDP checkpoint that say what it is: args, checkpoint_version and iteration, each as its torch.save'd bytes.
+std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist);
+
+/// The tracker of a Megatron root.
+void add_tracker(JobPlan& job, RunRecord const* record);
+
 /// Adds what stands beside the items of a torch_dist checkpoint: common.pt, metadata.json, the tracker, and files of other programs beside a
 /// torch_dist source. Errors of kind source: state that would run code when it is loaded.
 void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const& source);

@@ -200,8 +200,10 @@ class IdentityPlanner {
 
   std::vector<OpaqueCopy> plan_dcp() {
     bool const dist = request_.format == Format::torch_dist;
-    std::optional<RunRecord> const record = dist ? run_record(source_) : std::nullopt;
-    DcpTarget target(job_, dist ? run_folder(record ? &*record : nullptr) : fs::path());
+    bool const fsdp = request_.format == Format::fsdp_dtensor;
+    std::optional<RunRecord> const found = dist || fsdp ? run_record(source_) : std::nullopt;
+    RunRecord const* record = found ? &*found : nullptr;
+    DcpTarget target(job_, dist || record != nullptr ? run_folder(record) : fs::path());
     for (dcp::StoredObject const* object : objects_)
       target.add_object(renamed(object->name), request_.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0, object->item.file,
                         object->item.offset_bytes, object->item.size_bytes);
@@ -211,7 +213,8 @@ class IdentityPlanner {
       target.add_tensor(request_.target_prefix + tensors_[t].key, tensors_[t].dtype, tensors_[t].shape, boxes[t], false);
     }
     std::vector<OpaqueCopy> opaque = target.finish(planner_data());
-    if (dist) add_dist_files(job_, {record ? &*record : nullptr, {}, false, false}, source_);
+    if (dist) add_dist_files(job_, {.record = record}, source_);
+    if (fsdp && record != nullptr) add_tracker(job_, record);
     return opaque;
   }
 
@@ -269,6 +272,7 @@ void check_formats(SourceCheckpoint const& source, TargetRequest const& request)
     fail(ErrorKind::usage,
          "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
   if (request.format == Format::dcp || request.format == Format::huggingface) return;
+  if (request.format == Format::fsdp_dtensor && source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor) return;
   if (request.format == Format::torch_dist && source.dcp && source.dcp->flavour == dcp::Flavour::torch_dist && !source.dcp->flattened) return;
   fail(ErrorKind::usage, "[model] map = \"{}\": the target's format has names of its own, which only a map can give. Name the model's map{}.",
        request.map, named ? "" : ", and its config.json with source.config");
@@ -279,7 +283,8 @@ void check_formats(SourceCheckpoint const& source, TargetRequest const& request)
 bool keeps_names(SourceCheckpoint const& source, TargetRequest const& request) {
   if (request.map == "none") return true;
   bool const plain = source.dcp && source.dcp->flavour == dcp::Flavour::plain;
-  bool const to_plain = request.format == Format::dcp || (plain && request.format == Format::huggingface);
+  bool const fsdp = source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor && request.format == Format::fsdp_dtensor;
+  bool const to_plain = fsdp || request.format == Format::dcp || (plain && request.format == Format::huggingface);
   return request.map == "auto" && (to_plain || (plain && request.source_config.empty())) && !source.megatron;
 }
 

@@ -129,7 +129,7 @@ class JobPlanner {
     bool const fsdp = request_.format == Format::fsdp_dtensor;
     SideOptions options = named_options(false);
     options.in_front = true;
-    options.options["form"] = Json(fsdp ? "fsdp" : "dist");
+    options.options["form"] = Json(!fsdp ? "dist" : request_.form == "grouped" ? "fsdp" : "fsdp_sequential");
     options.options["stacked"] = Json(stacked && !fsdp ? 1 : 0);
     options.options["halves"] = Json(fsdp ? 1 : 0);
     options.options["parts"] = Json(fsdp ? 0 : 1);
@@ -152,6 +152,10 @@ class JobPlanner {
   }
 
   std::vector<OpaqueCopy> plan_dist() {
+    if (request_.format == Format::fsdp_dtensor && count("M") > 0)
+      fail(ErrorKind::usage,
+           "[target] format = \"fsdp_dtensor\": the model has multi-token prediction, whose inner layers have other names in every Megatron release. "
+           "Choose torch_dist, whose names do not change.");
     bool const stacked = stack_layers();
     Side const side = dist_side(stacked);
     TargetParts const parts{job_.model.get(), &side, dtypes_, &request_};
@@ -175,19 +179,19 @@ class JobPlanner {
   }
 
   std::vector<OpaqueCopy> plan_fsdp(TargetParts const& parts, DistTensors const& dist) {
-    DcpTarget target(job_, {});
-    add_dist_tensors(target, parts, dist);
-    return target.finish(fsdp_paths(parts));
-  }
-
-  /// Megatron-FSDP saves {"model": {key: …}}, flattened.
-  static std::vector<std::pair<std::string, dcp::Path>> fsdp_paths(TargetParts const& parts) {
+    RunRecord const* record = record_ ? &*record_ : nullptr;
+    DcpTarget target(job_, record == nullptr ? std::filesystem::path() : run_folder(record));
     std::vector<std::pair<std::string, dcp::Path>> paths;
-    for (StoredName const& name : parts.side->names(nullptr)) {
-      std::string const key = "module." + name.name;
-      paths.emplace_back("model." + key, dcp::Path{std::string("model"), key});
+    for (auto& [key, bytes] : fsdp_objects(dist_record(*parts.side))) {
+      target.add_object(key, 0, std::move(bytes));
+      paths.emplace_back(key, dcp::Path{key});
     }
-    return paths;
+    add_dist_tensors(target, parts, dist);
+    for (StoredName const& name : parts.side->names(nullptr))
+      paths.emplace_back("model.module." + name.name, dcp::Path{std::string("model"), "module." + name.name});
+    std::vector<OpaqueCopy> opaque = target.finish(std::move(paths));
+    if (record != nullptr) add_tracker(job_, record);
+    return opaque;
   }
 
   DistRecord dist_record(Side const& side) const {
@@ -202,7 +206,7 @@ class JobPlanner {
       Args const sizes = megatron::target_args({request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args);
       record.args = target_args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
-      record.args.emplace_back("ckpt_format", "torch_dist");
+      record.args.emplace_back("ckpt_format", request_.format == Format::torch_dist ? "torch_dist" : "fsdp_dtensor");
     }
     if (!from_dist || request_.drop_optimizer) record.args.emplace_back("no_save_optim", true);
     if (!from_dist || request_.drop_rng) record.args.emplace_back("no_save_rng", true);

@@ -15,8 +15,9 @@ import torch.distributed as dist
 
 import dcp_models
 import megatron_models
+from checkpoint_args import scheduler_state, shard_content, training_args
 from dcp_models import Recipe, build_chunks, train_step, wrap_with_optimizer
-from numpy_megatron import SHARD_FILE, iteration_folder, model_key
+from numpy_megatron import SHARD_FILE, TRACKER, iteration_folder, model_key
 from peer_types import LOCAL, Form, Layout
 from tensor_patterns import pattern
 
@@ -119,19 +120,25 @@ def content_of(kind):
 def state_of(models, world, parallel_state, content, optimizer=None, is_loading=False):
     """The state dict in the order of megatron.training."""
     versioned = metadata(parallel_state, content)
-    state = {} if is_loading else {"args": training_args(world), "checkpoint_version": 3.0, "iteration": ITERATION}
+    state = {} if is_loading else {"args": training_args_of(world), "checkpoint_version": 3.0, "iteration": ITERATION}
     for vpp, model in enumerate(models):
         state[model_key(world.layout, vpp)] = model.sharded_state_dict(metadata=versioned)
     if optimizer is not None:
         state["optimizer"] = optimizer.sharded_state_dict(state, is_loading=is_loading, metadata=versioned)
+    if not is_loading:
+        state["opt_param_scheduler"] = scheduler_state()
+        state["num_floating_point_operations_so_far"] = 123456789.0
     return state
 
 
-def training_args(world):
-    from checkpoint_args import training_args
-
+def training_args_of(world):
+    """What training's own parser would hold: megatron-core's settings have the same names there."""
     args = training_args(world.recipe.config, world.layout, world.form)
-    args.iteration = ITERATION
+    named = dict(
+        iteration=ITERATION, multi_latent_attention=world.recipe.mla, mtp_num_layers=world.recipe.mtp or None, data_parallel_size=world.replicas,
+        world_size=world.ranks, add_bias_linear=world.recipe.layer_norm, position_embedding_type=world.recipe.position, ckpt_format="torch_dist",
+        normalization="LayerNorm" if world.recipe.layer_norm else "RMSNorm", use_dist_ckpt=True)
+    vars(args).update(named | world.recipe.settings)
     return args
 
 
@@ -160,7 +167,7 @@ def save_state(rank, state, root, content):
     dist.barrier()
     dist_checkpointing.save(state, str(folder), content_metadata=content)
     if rank == 0:
-        (Path(root) / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
+        (Path(root) / TRACKER).write_text(str(ITERATION))
 
 
 def save_on_rank(rank, models, world, parallel_state, root, tree, with_run_state):
@@ -177,7 +184,32 @@ def save(world, root, tree=None, with_run_state=False):
     return Path(root)
 
 
+def save_legacy_on_rank(rank, models, world, parallel_state, root):
+    """One mp_rank file per model parallel rank, as megatron.training's older format has them."""
+    fill(models, world, parallel_state)
+    states = {model_key(world.layout, vpp): model.state_dict_for_save_checkpoint() for vpp, model in enumerate(models)}
+    folder = Path(root) / f"iter_{ITERATION:07d}" / megatron_models.my_directory(world.layout, parallel_state)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(shard_content(training_args_of(world), states), folder / SHARD_FILE)
+
+
+def save_legacy(world, root):
+    run(save_legacy_on_rank, world, str(root))
+    (Path(root) / TRACKER).write_text(str(ITERATION))
+    return Path(root)
+
+
 # --- loading ------------------------------------------------------------------------------------------------------
+
+
+def load_legacy_on_rank(rank, models, world, parallel_state, tree):
+    load_legacy(models, world, parallel_state, tree)
+    return pieces(models, parallel_state)
+
+
+def load_legacy_tree(world, tree):
+    """What megatron-core's models hold after a strict load of a legacy tree, as whole tensors."""
+    return joined(run(load_legacy_on_rank, world, str(tree)))
 
 
 def load_state(state, root, strict):

@@ -113,7 +113,7 @@ def as_described(metadata):
         "tensors": tensors,
         "objects": objects,
         "planner_data": None if planner is None else [[key, list(path)] for key, path in planner.items()],
-        "flattened": [[key, list(facts["nd_reformulated_orig_global_shape"])] for key, facts in getattr(metadata, "mcore_data", {}).items()],
+        "flattened": [[key, list(facts["nd_reformulated_orig_global_shape"])] for key, facts in (getattr(metadata, "mcore_data", None) or {}).items()],
     }
 
 

@@ -473,7 +473,7 @@ def test_the_border_of_four_gibibytes(scratch, sizes):
 
 @pytest.mark.parametrize("mmap", [False, True])
 def test_mapped_loading(scratch, mmap):
-    value = {str(i): torch.full((i,), i, dtype=torch.float32) for i in range(30)}
+    value = {f"w{i}": torch.full((i,), i, dtype=torch.float32) for i in range(30)}
     torch.save(value, scratch / "in.pt")
     tool("copy", scratch / "in.pt", scratch / "cp.pt")
     assert offsets(scratch / "cp.pt") == offsets(scratch / "in.pt")

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "core/base/json.hpp"
 #include "core/formats/torch_zip/pickle_text.hpp"
 
 namespace reshard::dcp {
@@ -201,9 +200,8 @@ void Machine::string() {
   std::uint32_t const string = records_.strings.add(text);
   if (string == known && !pickle::is_utf8(text)) refuse("a string of {} bytes is not UTF-8. The file is damaged.", size);
   if (!plans_follow(string)) return push({Tag::string, string});
-  std::string const end = source_.tail(last_bytes.size());
-  if (end != last_bytes)
-    refuse("the file ends in {}, expected the end of a pickle. It is cut short: compare its size with the original.", json_quoted(end));
+  if (source_.tail(last_bytes.size()) != last_bytes)
+    refuse("the last bytes of the file are not the end of a pickle. It is cut short: compare its size with the original.");
   build_metadata(stack_[0].id(), above_mark());
   done_ = true;
 }

@@ -1,6 +1,5 @@
 // The calls and objects of the pickle: what a class or function is to us, and what an object's state says.
 
-#include "core/base/json.hpp"
 #include "core/formats/dcp/metadata_machine.hpp"
 #include "core/formats/torch_zip/pickle_text.hpp"
 
@@ -190,9 +189,9 @@ void Machine::refuse_transforms(Value value, PlaceRecord const& place) {
   std::vector<Value> const* const list = value.tag() == Tag::list ? records_.containers.find(value) : nullptr;
   if (list != nullptr && list->empty()) return;
   Value const first = list != nullptr ? list->front() : value.tag() == Tag::tuple ? records_.tuple(value)[0] : Value();
-  std::string const how = first.tag() == Tag::string ? json_quoted(records_.strings[first.id()].substr(0, 80)) : records_.describe(value);
+  std::string const how = first.tag() == Tag::string ? records_.quoted(first.id()) : records_.describe(value);
   refuse("an item of {} is stored transformed ({}). Save it without compression or other extensions.",
-         place.path == unset ? "a file" : json_quoted(records_.strings[place.path].substr(0, 200)), how);
+         place.path == unset ? "a file" : records_.quoted(place.path), how);
 }
 
 void Machine::build_tensor(std::uint32_t id, std::vector<Value> const& state) {

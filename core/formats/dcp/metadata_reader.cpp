@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/base/json.hpp"
 #include "core/formats/dcp/metadata_machine.hpp"
 #include "core/formats/torch_zip/torch_types.hpp"
 
@@ -50,7 +49,7 @@ class Assembler {
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     fail(ErrorKind::source, "{}: {}", place_, fmt::format(format, std::forward<Args>(args)...));
   }
-  std::string quoted(std::uint32_t string) const { return json_quoted(records_.strings[string].substr(0, 1000)); }
+  std::string quoted(std::uint32_t string) const { return records_.quoted(string); }
   std::string list_text(std::span<Index const> list) const {
     return fmt::format("[{}]", fmt::join(list.first(std::min(list.size(), largest_rank)), ", "));
   }

@@ -61,6 +61,15 @@ static_assert(std::size(word_texts) == static_cast<std::size_t>(Word::count));
 constexpr std::uint32_t last_generation = (1U << 24) - 1;
 constexpr std::size_t largest_kept_values = 1024;
 
+/// So much of a text as a message needs; characters stay whole.
+std::string_view shortened(std::string_view text) {
+  constexpr std::size_t longest = 300;
+  if (text.size() <= longest) return text;
+  std::size_t end = longest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
 }  // namespace
 
 std::string_view name_of(Tag tag) {
@@ -134,8 +143,10 @@ Records::Records() {
   lists.add({});
 }
 
+std::string Records::quoted(std::uint32_t string) const { return json_quoted(shortened(strings[string])); }
+
 std::string Records::class_name(std::uint32_t global) const {
-  return json_quoted(fmt::format("{}.{}", strings[globals[global].module].substr(0, 200), strings[globals[global].name].substr(0, 200)));
+  return json_quoted(fmt::format("{}.{}", shortened(strings[globals[global].module]), shortened(strings[globals[global].name])));
 }
 
 std::string Records::describe(Value value) const {

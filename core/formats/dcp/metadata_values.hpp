@@ -172,6 +172,8 @@ struct Records {
   Records();
   /// The attribute that a key names; Word::count for none.
   Word word(Value key) const { return key.tag() == Tag::string && key.payload() < words ? static_cast<Word>(key.payload()) : Word::count; }
+  /// For messages: in quotes, and not too long.
+  std::string quoted(std::uint32_t string) const;
   std::string class_name(std::uint32_t global) const;
   /// For messages: "a dict", "a pathlib.PosixPath".
   std::string describe(Value value) const;

@@ -87,15 +87,26 @@ TEST(FrontAxes, MayCountIndicesWithGaps) {
   StoredName const name = at.side.names(nullptr)[0];
   Indices const begin{1, 1};
   Indices const end{2, 4};
-  AxisId const hidden = 0, layer = 3;
-  ASSERT_EQ(at.model.axes()[hidden].name + at.model.axes()[layer].name, "hiddenlayer");
-  EXPECT_EQ(at.side.box_pieces(name, begin, end), (std::vector<Piece>{{0, {{hidden, 4, 1, 1, 3, 1}, {layer, 3, 1, 2, 1, 3}}, {}, 0}}));
+  auto const axis = [&](char const* text) { return static_cast<AxisId>(at.model.axes().find(text)); };
+  EXPECT_EQ(at.side.box_pieces(name, begin, end),
+            (std::vector<Piece>{{0, {{axis("hidden"), 4, 1, 1, 3, 1}, {axis("layer"), 3, 1, 2, 1, 3}}, {}, 0}}));
 }
 
 TEST(FrontAxes, ThatAreNoProductAreRefused) {
   std::string const text = sentence_of(
       [] { SmallMap(std::string(two_axes) + "stored = { \"w{if(layer == 0, 0, expert)}\" = \"x: hidden\" }").shown(); }, ErrorKind::usage);
   EXPECT_NE(text.find("m.toml:4: 'w0' stands for 4 combinations of layer, expert, which make no full product (6)"), std::string::npos) << text;
+}
+
+TEST(FrontAxes, OfMoreIndicesThanAnyModelHasAreRefused) {
+  MapFile const map = parse_map_file(
+      "let = { L = 1, M = 0 }\naxes = { hidden = 4, expert = \"num_experts\" }\ntensors = { expert = [ \"x: hidden\" ] }\n"
+      "stored = { w = \"x: hidden\" }",
+      "m.toml");
+  Model const model(map, map, {Json::object().set("num_experts", Index{1} << 50), "args", 0});
+  Side const side(model, map, {false, {}, {}, {}, {}, "", true});
+  std::string const text = sentence_of([&] { side.names(nullptr); }, ErrorKind::usage);
+  EXPECT_NE(text.find("axis 'expert', which has 1125899906842624 indices"), std::string::npos) << text;
 }
 
 TEST(FrontAxes, OfCopiesAreRefused) {
@@ -253,7 +264,7 @@ TEST(MegatronGlobal, NamesAndBoxesOfALargeModel) {
       for (Index box = 0, count = front == 0 ? 1 : 256 * (front == 1 ? 1 : 61); box < count; ++box) {
         for (std::size_t f = 0; f < front; ++f) low[f] = f + 1 == front ? box % 256 : box / 256;
         for (std::size_t f = 0; f < front; ++f) high[f] = low[f] + 1;
-        boxes += side.box_pieces(name, low, high).empty() ? 0 : 1;
+        if (!side.box_pieces(name, low, high).empty()) ++boxes;
       }
     }
     std::chrono::duration<double, std::milli> const for_names = named_at - begin, for_boxes = std::chrono::steady_clock::now() - named_at;

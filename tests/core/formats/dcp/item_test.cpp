@@ -89,7 +89,8 @@ TEST(ItemFrame, IsTheFileThatTheGeneralWriterWouldMake) {
     std::uint64_t const moved = plan.storages[0].payload_offset_bytes - item_layout(DType::u8, shape).payload_offset_bytes;
     EXPECT_EQ(moved % 64, 0U);
     EXPECT_EQ(plan.size_bytes - moved, item_layout(DType::u8, shape).size_bytes) << size;
-    if (size != 0) EXPECT_EQ(segments.back().bytes.substr(0, 24), frame.tail.substr(0, 24)) << size;  // the descriptor
+    if (size == 0) continue;  // has no descriptor
+    EXPECT_EQ(segments.back().bytes.substr(0, 24), frame.tail.substr(0, 24)) << size;
   }
 }
 

@@ -165,7 +165,7 @@ TEST(TensorDamage, RefusesTensorsOutsideTheirStorage) {
       {"NegativeStride", {.offset = 3, .strides = {-2, 1}}, "the stride -2"},
       {"NegativeSize", {.shape = {-1, 2}}, "below zero"},
       {"StrideTooLarge", {.strides = {4, 1}}, "ends with element 5"},
-      {"VolumeOverflows", {.shape = {huge, huge}}, "does not fit"},
+      {"VolumeOverflows", {.shape = {huge, huge}}, "2^63 elements or more"},
       {"BytesOverflow", {.shape = {huge}, .strides = {0}}, "more than 2^63 bytes"},
       {"OffsetOverflows", {.offset = huge, .shape = {2, 2}, .strides = {huge, huge}}, "no number below 2^63"},
       {"LastIndexOverflows", {.shape = {3, 1}, .strides = {huge, 1}}, "no number below 2^63"},
