@@ -136,7 +136,7 @@ def build_chunks(recipe, layout, form, parallel_state):
         spec = block_spec(recipe, core_config, form, stage)
         mtp = get_gpt_mtp_block_spec(core_config, spec, use_transformer_engine=False, vp_stage=stage) if recipe.mtp else None
         model = GPTModel(
-            core_config, spec, vocab_size=config.padded_vocab(layout.tp), max_sequence_length=64, pre_process=pp == 0 and vpp == 0,
+            core_config, spec, vocab_size=config.padded_vocab(layout.tp), max_sequence_length=128, pre_process=pp == 0 and vpp == 0,
             post_process=pp == layout.pp - 1 and vpp == layout.vpp - 1, position_embedding_type=recipe.position, rotary_base=config.rope_base,
             share_embeddings_and_output_weights=config.tied, vp_stage=stage, mtp_block_spec=mtp)
         models.append(model.to(DTYPES[config.dtype]))

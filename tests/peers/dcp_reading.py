@@ -126,12 +126,20 @@ def check_no_overlap(folder, metadata):
     assert found == set(by_file), f"{sorted(found ^ set(by_file))}: files and catalogue disagree"
 
 
-def assert_same_content(found, expected, renamed=lambda key: key):
-    """The same tensors bit for bit and the same objects byte for byte, however they are cut."""
-    left, right = whole_tensors(found), {renamed(key): tensor for key, tensor in whole_tensors(expected).items()}
+def assert_same_content(found, expected, view=lambda key, tensor: tensor):
+    """The same tensors bit for bit and the same objects byte for byte, however they are cut; `view` is what of a tensor counts."""
+    left, right = whole_tensors(found), whole_tensors(expected)
     assert left.keys() == right.keys(), sorted(left.keys() ^ right.keys())[:6]
-    wrong = [key for key in right if not same_bits(left[key], right[key])]
+    wrong = [key for key in right if not same_bits(view(key, left[key]), view(key, right[key]))]
     assert not wrong, f"{len(wrong)} of {len(right)} tensors differ, first {wrong[:4]}"
-    theirs = {renamed(key): data for key, data in object_bytes(expected).items()}
-    mine = object_bytes(found)
+    mine, theirs = object_bytes(found), object_bytes(expected)
     assert mine == theirs, f"objects differ: {sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))[:6]}"
+
+
+def covers(grid, boxes):
+    """Whether each box lies in one chunk of the grid: whoever loads it reads from one place."""
+    return all(any(within(box, chunk) for chunk in grid) for box in boxes)
+
+
+def within(inner, outer):
+    return all(begin >= start and begin + extent <= start + limit for begin, extent, start, limit in zip(*inner, *outer))

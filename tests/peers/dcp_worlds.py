@@ -240,5 +240,50 @@ def load(jobs):
     assert not wrong, f"{len(wrong)} local parts differ, first {wrong[:4]}"
 
 
+# --- flat states: one dict of DTensors under their full names -----------------------------------------------------
+
+
+def save_flat_on_rank(rank, mesh, folder, tensors):
+    torch_mesh = device_mesh(mesh)
+    state = {name: distributed(mesh, torch_mesh, name, shape, dtype, fill=True) for name, (shape, dtype) in tensors.items()}
+    dcp.save(state | {"step": 5}, checkpoint_id=folder)
+
+
+def save_flat(mesh, folder, tensors):
+    run_ranks(save_flat_on_rank, mesh.world, mesh, str(folder), tensors)
+    return folder
+
+
+def save_safetensors_on_rank(rank, mesh, folder, tensors):
+    torch_mesh = device_mesh(mesh)
+    state = {name: distributed(mesh, torch_mesh, name, shape, dtype, fill=True) for name, (shape, dtype) in tensors.items()}
+    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True))
+
+
+def save_safetensors(mesh, folder, tensors):
+    """Every rank's own parts as a safetensors file."""
+    run_ranks(save_safetensors_on_rank, mesh.world, mesh, str(folder), tensors)
+
+
+def load_flat_on_rank(rank, mesh, tensors, folders):
+    """Per folder the names that this rank got wrong, and the shapes of what it holds."""
+    torch_mesh, report = device_mesh(mesh), []
+    for folder in folders:
+        state = {name: distributed(mesh, torch_mesh, name, shape, dtype, fill=False) for name, (shape, dtype) in tensors.items()}
+        dcp.load(state, checkpoint_id=folder)
+        parts = {name: local_part(mesh, torch_mesh, name, values(name, *tensors[name])) for name in tensors}
+        wrong = [f"{name} of {folder}" for name, tensor in state.items() if bits(tensor.to_local()) != bits(parts[name])]
+        report.append((wrong, [tuple(tensor.to_local().shape) for tensor in state.values()]))
+    return report
+
+
+def load_flat(mesh, tensors, *folders):
+    """Loads each folder on every rank; nothing may differ. Per rank the shapes of its parts, the same whichever folder they come from."""
+    reports = run_ranks(load_flat_on_rank, mesh.world, mesh, tensors, [str(folder) for folder in folders])
+    assert [wrong for report in reports for wrong, _ in report if wrong] == []
+    assert all(shapes == report[0][1] for report in reports for _, shapes in report)
+    return [report[0][1] for report in reports]
+
+
 def bits(tensor):
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""

@@ -234,16 +234,10 @@ SAFE = [dtype for dtype in dcp_worlds.DTYPES if dtype not in ("complex64", "comp
 SAFE_TENSORS = {name: each for name, each in tensor_names(SAFE).items() if not name.endswith(".empty")}
 
 
-def save_safetensors_on_rank(rank, mesh, folder, consolidate):
-    torch_mesh = dcp_worlds.device_mesh(mesh)
-    state = {name: dcp_worlds.distributed(mesh, torch_mesh, name, shape, dtype, fill=True) for name, (shape, dtype) in SAFE_TENSORS.items()}
-    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True, enable_consolidation=consolidate))
-
-
 @pytest.fixture(scope="module")
 def safetensors_shards(folders):
     """Every rank's own part as a safetensors file that knows where it belongs, without any catalogue."""
-    dcp_worlds.run_ranks(save_safetensors_on_rank, FSDP_TP.world, FSDP_TP, str(folders / "safe"), False)
+    dcp_worlds.save_safetensors(FSDP_TP, folders / "safe", SAFE_TENSORS)
     return folders / "safe"
 
 

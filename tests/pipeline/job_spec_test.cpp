@@ -197,11 +197,27 @@ TEST(JobSpec, RefusesValuesOfTheWrongKind) {
 }
 
 TEST(JobSpec, KnowsFormatsOfLaterVersionsByName) {
-  for (std::string const later : {"torch_dist", "dcp", "fsdp_dtensor", "hdf5"}) {
-    EXPECT_TRUE(says(refusal(small_megatron, {"target.format=" + later}), "not supported by this version, supported: megatron, huggingface"));
-    EXPECT_TRUE(says(refusal(small_megatron, {"source.format=" + later}), "not supported by this version, supported: auto, megatron, huggingface"));
-  }
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.format=auto"}), "expected one of megatron, huggingface, found \"auto\""));
+  std::string const all = "megatron, huggingface, dcp, torch_dist, fsdp_dtensor";
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.format=hdf5"}), "not supported by this version, supported: " + all));
+  EXPECT_TRUE(says(refusal(small_megatron, {"source.format=hdf5"}), "not supported by this version, supported: auto, " + all));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.format=auto"}), "expected one of " + all + ", found \"auto\""));
+}
+
+TEST(JobSpec, TakesTheKeysOfADcpTarget) {
+  JobSpec const job = parse(small_huggingface, {"target.format=dcp", "target.chunks=mesh", "target.mesh=dp=4 tp=2", "target.placements=*: S0 R",
+                                                "source.prefix=model.", "target.prefix=net."});
+  EXPECT_EQ(job.target.format, CheckpointFormat::dcp);
+  EXPECT_EQ(job.target.chunks, ChunkChoice::mesh);
+  EXPECT_EQ(job.target.mesh, "dp=4 tp=2");
+  EXPECT_EQ(parse(print_spec(job)), job);
+}
+
+TEST(JobSpec, RefusesChunkKeysThatDoNotBelongTogether) {
+  EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.ranks=4"}), "means something only with target.chunks = \"ranks\""));
+  EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.chunks=ranks"}), "needs target.ranks as well"));
+  EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.chunks=mesh", "target.mesh=dp=2"}), "needs target.placements as well"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.chunks=whole"}),
+                   "no meaning for target.format = \"megatron\". Remove it, or set target.format = \"dcp\""));
 }
 
 TEST(JobSpec, RefusesKeysWithoutMeaningForTheTarget) {

@@ -80,9 +80,10 @@ struct Metadata {
   std::span<Index const> sizes(Chunk const& chunk) const { return lists[chunk.sizes]; }
 };
 
-/// Reads a `.metadata` file in one pass: a pickle that is interpreted, never executed. Memory grows with tensors and chunks alone.
-/// Errors of kind source, with the path and the byte: damage, an opcode or class that has no place there, a chunk without item, an item
-/// without chunk's length, compressed items (transform_descriptors), dtypes without a torch name here, absurd counts, names that leave the folder.
+/// Reads a `.metadata` file in one pass: a pickle that is interpreted, never executed. It takes about 200 bytes of memory per chunk, less than a
+/// tenth of what Python needs. The writers' plans (all_local_plans), when they come last, are not read.
+/// Errors of kind source, with the path and the byte or the key: damage, an opcode or class that has no place there, a chunk outside its tensor or
+/// without item, compressed items (transform_descriptors), dtypes and layouts without a counterpart here, absurd counts, names that leave the folder.
 Metadata read_metadata(File const& file);
 
 /// How much write_metadata shares: `compact` fetches from the memo what repeats (as small as pickles get); `plain` has no memo at all.
@@ -90,6 +91,7 @@ enum class MetadataStyle { compact, plain };
 
 /// The bytes of `.metadata` (pickle protocol 4) for these tensors, chunks and objects, with planner_data as given (nothing: an empty dict),
 /// without storage_meta, plans or mcore_data. torch 2.3 and later read it. Equal input gives equal bytes.
+/// Pre: every chunk belongs to one tensor. A dtype that torch lacks is an Error of kind source.
 std::string write_metadata(Metadata const& metadata, MetadataStyle style = MetadataStyle::compact);
 
 }  // namespace reshard::dcp

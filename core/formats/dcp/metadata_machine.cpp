@@ -1,5 +1,6 @@
 #include "core/formats/dcp/metadata_machine.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "core/formats/torch_zip/pickle_text.hpp"
@@ -20,74 +21,78 @@ constexpr std::string_view last_bytes = "ub.";
 
 }  // namespace
 
-void Memo::put(std::uint64_t number, Value value) {
-  std::uint64_t const page = number / page_values;
+void Memo::add_page(std::uint64_t page) {
   if (page >= pages_.size()) pages_.resize(page + 1);
-  if (!pages_[page]) pages_[page] = std::make_unique<Value[]>(page_values);
-  Value& place = pages_[page][number % page_values];
-  if (place.tag() == Tag::unset) ++size_;
-  place = value;
+  pages_[page] = std::make_unique<Value[]>(page_values);
 }
 
-/// The handler of each opcode; nullptr: there is none.
+/// The handler of each opcode.
 struct Machine::Handlers {
   std::array<Handler, 256> of{};
 
-  constexpr void set(Op op, Handler handler) { of[static_cast<std::size_t>(op)] = handler; }
+  template <auto member>
+  static void handle(Machine& machine) {
+    (machine.*member)();
+  }
+  template <auto member>
+  constexpr void set(Op op) {
+    of[static_cast<std::size_t>(op)] = handle<member>;
+  }
   constexpr Handlers() {
+    of.fill(handle<&Machine::unknown_opcode>);
     set_values();
     set_containers();
-    set(Op::mark, &Machine::mark);
-    set(Op::stop, &Machine::stop);
-    set(Op::pop, &Machine::pop_value_or_mark);
-    set(Op::pop_mark, &Machine::drop_to_mark);
-    set(Op::dup, &Machine::duplicate);
-    set(Op::binput, &Machine::put<1>);
-    set(Op::long_binput, &Machine::put<4>);
-    set(Op::memoize, &Machine::memoize);
-    set(Op::binget, &Machine::get<1>);
-    set(Op::long_binget, &Machine::get<4>);
-    set(Op::frame, &Machine::frame);
-    set(Op::global, &Machine::global_by_lines);
-    set(Op::stack_global, &Machine::global_by_strings);
-    set(Op::newobj, &Machine::new_object);
-    set(Op::newobj_ex, &Machine::new_object_with_keywords);
-    set(Op::reduce, &Machine::call);
-    set(Op::build, &Machine::build);
+    set<&Machine::mark>(Op::mark);
+    set<&Machine::stop>(Op::stop);
+    set<&Machine::pop_value_or_mark>(Op::pop);
+    set<&Machine::drop_to_mark>(Op::pop_mark);
+    set<&Machine::duplicate>(Op::dup);
+    set<&Machine::put<1>>(Op::binput);
+    set<&Machine::put<4>>(Op::long_binput);
+    set<&Machine::memoize>(Op::memoize);
+    set<&Machine::get<1>>(Op::binget);
+    set<&Machine::get<4>>(Op::long_binget);
+    set<&Machine::frame>(Op::frame);
+    set<&Machine::global_by_lines>(Op::global);
+    set<&Machine::global_by_strings>(Op::stack_global);
+    set<&Machine::new_object>(Op::newobj);
+    set<&Machine::new_object_with_keywords>(Op::newobj_ex);
+    set<&Machine::call>(Op::reduce);
+    set<&Machine::build>(Op::build);
   }
   constexpr void set_values() {
-    set(Op::none, &Machine::constant<Tag::none, 0>);
-    set(Op::newtrue, &Machine::constant<Tag::boolean, 1>);
-    set(Op::newfalse, &Machine::constant<Tag::boolean, 0>);
-    set(Op::binint1, &Machine::unsigned_integer<1>);
-    set(Op::binint2, &Machine::unsigned_integer<2>);
-    set(Op::binint, &Machine::signed_integer);
-    set(Op::long1, &Machine::long_integer<1>);
-    set(Op::long4, &Machine::long_integer<4>);
-    set(Op::binfloat, &Machine::real);
-    set(Op::short_binunicode, &Machine::string<1>);
-    set(Op::binunicode, &Machine::string<4>);
-    set(Op::binunicode8, &Machine::string<8>);
-    set(Op::short_binbytes, &Machine::byte_string<1>);
-    set(Op::binbytes, &Machine::byte_string<4>);
-    set(Op::binbytes8, &Machine::byte_string<8>);
-    set(Op::bytearray8, &Machine::byte_string<8>);
+    set<&Machine::constant<Tag::none, 0>>(Op::none);
+    set<&Machine::constant<Tag::boolean, 1>>(Op::newtrue);
+    set<&Machine::constant<Tag::boolean, 0>>(Op::newfalse);
+    set<&Machine::unsigned_integer<1>>(Op::binint1);
+    set<&Machine::unsigned_integer<2>>(Op::binint2);
+    set<&Machine::signed_integer>(Op::binint);
+    set<&Machine::long_integer<1>>(Op::long1);
+    set<&Machine::long_integer<4>>(Op::long4);
+    set<&Machine::real>(Op::binfloat);
+    set<&Machine::string<1>>(Op::short_binunicode);
+    set<&Machine::string<4>>(Op::binunicode);
+    set<&Machine::string<8>>(Op::binunicode8);
+    set<&Machine::byte_string<1>>(Op::short_binbytes);
+    set<&Machine::byte_string<4>>(Op::binbytes);
+    set<&Machine::byte_string<8>>(Op::binbytes8);
+    set<&Machine::byte_string<8>>(Op::bytearray8);
   }
   constexpr void set_containers() {
-    set(Op::empty_tuple, &Machine::tuple<0>);
-    set(Op::tuple1, &Machine::tuple<1>);
-    set(Op::tuple2, &Machine::tuple<2>);
-    set(Op::tuple3, &Machine::tuple<3>);
-    set(Op::tuple, &Machine::tuple_to_mark);
-    set(Op::empty_list, &Machine::container<Tag::list>);
-    set(Op::empty_dict, &Machine::container<Tag::dict>);
-    set(Op::empty_set, &Machine::constant<Tag::opaque, 0>);
-    set(Op::append, &Machine::append);
-    set(Op::appends, &Machine::appends);
-    set(Op::setitem, &Machine::set_item);
-    set(Op::setitems, &Machine::set_items);
-    set(Op::additems, &Machine::add_items);
-    set(Op::frozenset, &Machine::frozen_set);
+    set<&Machine::tuple<0>>(Op::empty_tuple);
+    set<&Machine::tuple<1>>(Op::tuple1);
+    set<&Machine::tuple<2>>(Op::tuple2);
+    set<&Machine::tuple<3>>(Op::tuple3);
+    set<&Machine::tuple_to_mark>(Op::tuple);
+    set<&Machine::container<Tag::list>>(Op::empty_list);
+    set<&Machine::container<Tag::dict>>(Op::empty_dict);
+    set<&Machine::constant<Tag::opaque, 0>>(Op::empty_set);
+    set<&Machine::append>(Op::append);
+    set<&Machine::appends>(Op::appends);
+    set<&Machine::set_item>(Op::setitem);
+    set<&Machine::set_items>(Op::setitems);
+    set<&Machine::add_items>(Op::additems);
+    set<&Machine::frozen_set>(Op::frozenset);
   }
 };
 
@@ -96,10 +101,7 @@ Root Machine::run() {
   read_protocol();
   while (!done_) {
     op_at_ = source_.at();
-    std::uint8_t const op = source_.byte();
-    Handler const handler = handlers.of[op];
-    if (handler == nullptr) refuse("opcode 0x{:02x} has no place in DCP metadata. The file is damaged or hostile.", op);
-    (this->*handler)();
+    handlers.of[source_.byte()](*this);
   }
   memo_.clear();
   return root_;
@@ -113,10 +115,21 @@ void Machine::read_protocol() {
     refuse("the pickle has protocol {}, expected {} to {}. Write it with another Python.", protocol, oldest_protocol, newest_protocol);
 }
 
-std::span<Value const> Machine::above_mark() const {
-  if (marks_.empty()) refuse("an opcode needs a mark, there is none. The file is damaged.");
-  return std::span(stack_).subspan(floor_);
+void Machine::unknown_opcode() {
+  refuse("opcode 0x{:02x} has no place in DCP metadata. The file is damaged or hostile.", static_cast<unsigned char>(source_.taken()));
 }
+
+void Machine::grow_stack() {
+  if (stack_.size() >= largest_stack) refuse("more than {} values are on the stack. The file is hostile.", largest_stack);
+  stack_.resize(std::max<std::size_t>(1024, 2 * stack_.size()));
+}
+
+void Machine::refuse_small_stack(std::size_t values) const {
+  if (values == 1) refuse("an opcode needs a value, the stack is empty. The file is damaged.");
+  refuse("an opcode needs more values than the stack holds: {}. The file is damaged.", values);
+}
+
+void Machine::refuse_no_mark() const { refuse("an opcode needs a mark, there is none. The file is damaged."); }
 
 Value Machine::below_mark() const {
   if (floor_ <= (marks_.size() > 1 ? marks_[marks_.size() - 2] : 0))
@@ -125,22 +138,21 @@ Value Machine::below_mark() const {
 }
 
 void Machine::drop_to_mark() {
-  if (marks_.empty()) refuse("an opcode needs a mark, there is none. The file is damaged.");
-  stack_.resize(floor_);
+  need_mark();
+  height_ = floor_;
   marks_.pop_back();
   floor_ = marks_.empty() ? 0 : marks_.back();
 }
 
 void Machine::mark() {
   if (marks_.size() >= largest_stack) refuse("more than {} marks are on the stack. The file is hostile.", largest_stack);
-  marks_.push_back(stack_.size());
-  floor_ = stack_.size();
+  marks_.push_back(height_);
+  floor_ = height_;
 }
 
 void Machine::stop() {
   Value const result = pop();
-  if (!stack_.empty() || !marks_.empty())
-    refuse("{} values and {} marks are left over at the end. The file is damaged.", stack_.size(), marks_.size());
+  if (height_ > 0 || !marks_.empty()) refuse("{} values and {} marks are left over at the end. The file is damaged.", height_, marks_.size());
   if (result.tag() != Tag::metadata || !has_root_)
     refuse("the file holds {}, expected a Metadata with its state. It is no DCP metadata.", records_.describe(result));
   if (source_.left() > 0) refuse("{} bytes follow the end of the pickle. The file is damaged: compare its size with the original.", source_.left());
@@ -148,7 +160,7 @@ void Machine::stop() {
 }
 
 void Machine::pop_value_or_mark() {
-  if (!marks_.empty() && stack_.size() == floor_)
+  if (!marks_.empty() && height_ == floor_)
     drop_to_mark();
   else
     pop();
@@ -208,10 +220,10 @@ void Machine::string() {
 
 /// all_local_plans comes after every other attribute of the Metadata and can be larger than all of them together.
 bool Machine::plans_follow(std::uint32_t string) const {
-  if (string != static_cast<std::uint32_t>(Word::all_local_plans) || marks_.size() != 1 || floor_ != 2 || stack_.size() % 2 != 0) return false;
+  if (string != static_cast<std::uint32_t>(Word::all_local_plans) || marks_.size() != 1 || floor_ != 2 || height_ % 2 != 0) return false;
   if (stack_[0].tag() != Tag::metadata || stack_[1].tag() != Tag::dict) return false;
   int found = 0;
-  for (std::size_t i = floor_; i < stack_.size(); i += 2) {
+  for (std::size_t i = floor_; i < height_; i += 2) {
     Word const word = records_.word(stack_[i]);
     found += word == Word::state_dict_metadata || word == Word::storage_data ? 1 : 0;
   }
@@ -226,10 +238,9 @@ void Machine::byte_string() {
 
 template <std::size_t count>
 void Machine::tuple() {
-  if (stack_.size() - floor_ < count) refuse("a tuple of {} needs more values than the stack holds. The file is damaged.", count);
-  Value const value = records_.add_tuple(std::span(stack_).last(count));
-  stack_.resize(stack_.size() - count);
-  push(value);
+  need(count);
+  height_ -= count;
+  push(records_.add_tuple({stack_.data() + height_, count}));
 }
 
 void Machine::tuple_to_mark() {

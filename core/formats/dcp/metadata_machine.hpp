@@ -17,7 +17,13 @@ class Memo {
  public:
   /// Values stored under different numbers.
   std::uint64_t size() const { return size_; }
-  void put(std::uint64_t number, Value value);
+  void put(std::uint64_t number, Value value) {
+    std::uint64_t const page = number / page_values;
+    if (page >= pages_.size() || !pages_[page]) add_page(page);
+    Value& place = pages_[page][number % page_values];
+    size_ += place.tag() == Tag::unset ? 1U : 0U;
+    place = value;
+  }
   /// Tag::unset where nothing was stored.
   Value get(std::uint64_t number) const {
     std::uint64_t const page = number / page_values;
@@ -27,6 +33,8 @@ class Memo {
 
  private:
   static constexpr std::uint64_t page_values = 1 << 16;
+  [[gnu::noinline]] void add_page(std::uint64_t page);
+
   std::vector<std::unique_ptr<Value[]>> pages_;
   std::uint64_t size_ = 0;
 };
@@ -42,36 +50,48 @@ class Machine {
   Records& records() { return records_; }
 
  private:
-  using Handler = void (Machine::*)();
+  using Handler = void (*)(Machine&);
   struct Handlers;
 
   void read_protocol();
   template <class... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+  [[noreturn, gnu::cold, gnu::noinline]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     fail(ErrorKind::source, "{}: pickle byte {}: {}", place_, op_at_, fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // The stack.
+  // The stack. What is refused has functions of its own, so that these stay small enough to be inlined.
   void push(Value value) {
-    if (stack_.size() >= largest_stack) refuse("more than {} values are on the stack. The file is hostile.", largest_stack);
-    stack_.push_back(value);
+    if (height_ == stack_.size()) grow_stack();
+    stack_[height_++] = value;
   }
   Value top() const {
-    if (stack_.size() <= floor_) refuse("an opcode needs a value, the stack is empty. The file is damaged.");
-    return stack_.back();
+    need(1);
+    return stack_[height_ - 1];
   }
   Value pop() {
-    Value const value = top();
-    stack_.pop_back();
-    return value;
+    need(1);
+    return stack_[--height_];
   }
+  void need(std::size_t values) const {
+    if (height_ - floor_ < values) refuse_small_stack(values);
+  }
+  void need_mark() const {
+    if (marks_.empty()) refuse_no_mark();
+  }
+  [[gnu::noinline]] void grow_stack();
+  [[noreturn, gnu::cold]] void refuse_small_stack(std::size_t values) const;
+  [[noreturn, gnu::cold]] void refuse_no_mark() const;
   /// The values above the last mark.
-  std::span<Value const> above_mark() const;
+  std::span<Value const> above_mark() const {
+    need_mark();
+    return {stack_.data() + floor_, height_ - floor_};
+  }
   Value below_mark() const;
   void drop_to_mark();
 
   // One per opcode, or per kind of them.
   void mark();
+  void unknown_opcode();
   void stop();
   void pop_value_or_mark();
   void duplicate() { push(top()); }
@@ -124,14 +144,14 @@ class Machine {
   bool plans_follow(std::uint32_t string) const;
 
   // An object gets its state.
-  std::vector<Value> const& state_dict(Value state, Value object);
+  std::span<Value const> state_dict(Value state, Value object);
   IndexLists::Id numbers_of(Value value, std::string_view what);
   std::uint32_t string_of(Value value, std::string_view what);
   std::uint64_t byte_count_of(Value value, std::string_view what);
-  void build_chunk(std::uint32_t id, std::vector<Value> const& state);
-  void build_index(std::uint32_t id, std::vector<Value> const& state);
-  void build_place(std::uint32_t id, std::vector<Value> const& state);
-  void build_tensor(std::uint32_t id, std::vector<Value> const& state);
+  void build_chunk(std::uint32_t id, std::span<Value const> state);
+  void build_index(std::uint32_t id, std::span<Value const> state);
+  void build_place(std::uint32_t id, std::span<Value const> state);
+  void build_tensor(std::uint32_t id, std::span<Value const> state);
   void build_properties(std::uint32_t id, Value state);
   void build_metadata(std::uint64_t id, std::span<Value const> state);
   void take_chunks(TensorRecord& record, Value list);
@@ -143,7 +163,8 @@ class Machine {
   std::string place_;
   Records records_;
   std::uint64_t op_at_ = 0;
-  std::vector<Value> stack_;
+  std::vector<Value> stack_;  ///< its first height_ values; behind them is room
+  std::size_t height_ = 0;
   std::vector<std::size_t> marks_;
   std::size_t floor_ = 0;  ///< the last mark: nothing below it can be popped
   Memo memo_;

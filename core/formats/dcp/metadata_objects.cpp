@@ -114,7 +114,7 @@ void Machine::build() {
   if (state.tag() == Tag::dict && records_.containers.find(state) != nullptr) records_.containers.consume(state);
 }
 
-std::vector<Value> const& Machine::state_dict(Value state, Value object) {
+std::span<Value const> Machine::state_dict(Value state, Value object) {
   std::vector<Value> const* const pairs = state.tag() == Tag::dict ? records_.containers.find(state) : nullptr;
   if (pairs == nullptr)
     refuse("the state of {} is {}, expected a dict of its own. The file is damaged.", name_of(object.tag()), records_.describe(state));
@@ -139,7 +139,7 @@ std::uint64_t Machine::byte_count_of(Value value, std::string_view what) {
   return static_cast<std::uint64_t>(*number);
 }
 
-void Machine::build_chunk(std::uint32_t id, std::vector<Value> const& state) {
+void Machine::build_chunk(std::uint32_t id, std::span<Value const> state) {
   ChunkRecord record;
   for (std::size_t i = 0; i < state.size(); i += 2) {
     Word const word = records_.word(state[i]);
@@ -151,7 +151,7 @@ void Machine::build_chunk(std::uint32_t id, std::vector<Value> const& state) {
   records_.chunks[id] = record;
 }
 
-void Machine::build_index(std::uint32_t id, std::vector<Value> const& state) {
+void Machine::build_index(std::uint32_t id, std::span<Value const> state) {
   IndexRecord record;
   for (std::size_t i = 0; i < state.size(); i += 2) {
     Value const value = state[i + 1];
@@ -166,7 +166,7 @@ void Machine::build_index(std::uint32_t id, std::vector<Value> const& state) {
   records_.indices[id] = record;
 }
 
-void Machine::build_place(std::uint32_t id, std::vector<Value> const& state) {
+void Machine::build_place(std::uint32_t id, std::span<Value const> state) {
   PlaceRecord record;
   int numbers = 0;
   for (std::size_t i = 0; i < state.size(); i += 2) {
@@ -194,7 +194,7 @@ void Machine::refuse_transforms(Value value, PlaceRecord const& place) {
          place.path == unset ? "a file" : records_.quoted(place.path), how);
 }
 
-void Machine::build_tensor(std::uint32_t id, std::vector<Value> const& state) {
+void Machine::build_tensor(std::uint32_t id, std::span<Value const> state) {
   TensorRecord record;
   Value chunks;
   for (std::size_t i = 0; i < state.size(); i += 2) {

@@ -33,6 +33,8 @@ class PickleSource {
     next_ += count;
     return {taken, count};
   }
+  /// The byte before the next one. Pre: there was one.
+  std::uint8_t taken() const { return static_cast<std::uint8_t>(next_[-1]); }
   /// The byte `ahead` of the next one, which stays there. Pre: ahead < largest_take.
   std::uint8_t peek(std::size_t ahead) {
     if (static_cast<std::size_t>(end_ - next_) <= ahead) refill(ahead + 1);

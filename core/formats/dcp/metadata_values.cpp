@@ -1,5 +1,7 @@
 #include "core/formats/dcp/metadata_values.hpp"
 
+#include <algorithm>
+
 #include "core/base/json.hpp"
 
 namespace reshard::dcp {
@@ -174,8 +176,8 @@ Value Records::add_integer(std::int64_t number) {
 }
 
 Value Records::add_tuple(std::span<Value const> items) {
-  if (auto const id = numbers(items)) return {Tag::numbers, *id};
   if (items.size() == 1 && items[0].tag() == Tag::numbers) return {Tag::numbers_tuple, items[0].payload()};
+  if (auto const id = numbers(items)) return {Tag::numbers, *id};
   tuple_items.insert(tuple_items.end(), items.begin(), items.end());
   tuple_begin.push_back(tuple_items.size());
   return {Tag::tuple, tuple_begin.size() - 2};
@@ -186,20 +188,14 @@ std::span<Value const> Records::tuple(Value value) const {
   return std::span(tuple_items).subspan(begin, tuple_begin[value.payload() + 1] - begin);
 }
 
-std::optional<std::int64_t> Records::integer(Value value) const {
-  if (value.tag() == Tag::integer) return value.signed_payload();
-  if (value.tag() == Tag::big_integer) return integers[value.payload()];
-  return std::nullopt;
-}
-
 std::optional<IndexLists::Id> Records::numbers(std::span<Value const> items) {
-  scratch.clear();
-  for (Value const item : items) {
-    auto const number = integer(item);
+  scratch.resize(std::max(scratch.size(), items.size()));
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    auto const number = integer(items[i]);
     if (!number) return std::nullopt;
-    scratch.push_back(*number);
+    scratch[i] = *number;
   }
-  return lists.add(scratch);
+  return lists.add(std::span(scratch).first(items.size()));
 }
 
 std::optional<IndexLists::Id> Records::numbers(Value value) {

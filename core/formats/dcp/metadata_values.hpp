@@ -183,7 +183,11 @@ struct Records {
   Value empty_tuple() const { return {Tag::numbers, 0}; }
   std::span<Value const> tuple(Value value) const;
   /// The integer of a value; nothing for every other value.
-  std::optional<std::int64_t> integer(Value value) const;
+  std::optional<std::int64_t> integer(Value value) const {
+    if (value.tag() == Tag::integer) return value.signed_payload();
+    if (value.tag() == Tag::big_integer) return integers[value.payload()];
+    return std::nullopt;
+  }
   /// A tuple, torch.Size or list of integers as one of `lists`; nothing for every other value.
   std::optional<IndexLists::Id> numbers(Value value);
   std::optional<IndexLists::Id> numbers(std::span<Value const> items);
