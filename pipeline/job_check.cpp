@@ -108,7 +108,9 @@ class Checker {
                                        Companion{"target.placements", ChunkChoice::mesh, "mesh"}}) {
       Given const* const given = find(companion.key);
       bool const chosen = spec_.target.chunks == companion.chunks;
-      if (given != nullptr && !chosen) add(*given, fmt::format("means something only with target.chunks = \"{}\"", companion.word));
+      JobSpec const usual;
+      bool const is_default = given != nullptr && given->field->show(spec_) == given->field->show(usual);
+      if (given != nullptr && !chosen && !is_default) add(*given, fmt::format("means something only with target.chunks = \"{}\"", companion.word));
       if (given == nullptr && chosen && find("target.chunks") != nullptr) add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
     }
   }

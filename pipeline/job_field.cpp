@@ -179,6 +179,9 @@ void add_source(std::vector<Field>& out) {
   out.push_back(text(
       "source", "config", [](JobSpec& job) -> std::string& { return job.source.config; },
       "A config.json, or a folder that has one, that describes the source's model; \"\" stands for: as the source says."));
+  out.push_back(number<int>(
+      "source", "etp", [](JobSpec& job) -> int& { return job.source.etp; }, 1, most_ranks,
+      "Megatron Lite only: the expert tensor parallel size of its run, which its files do not say."));
 }
 
 void add_target(std::vector<Field>& out) {

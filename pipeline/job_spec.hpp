@@ -39,6 +39,7 @@ struct JobSpec {
     StatePolicy rng = StatePolicy::refuse;
     std::string prefix;  ///< DCP only: keys without it are left out, from the others it is cut off
     std::string config;  ///< config.json, or its folder, that describes the model; "": what lies beside the weights
+    int etp = 1;         ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
     friend bool operator==(Source const&, Source const&) = default;
   };
 

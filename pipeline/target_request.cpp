@@ -38,6 +38,7 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
   request.source_prefix = job.source.prefix;
   request.target_prefix = job.target.prefix;
   request.source_config = job.source.config;
+  request.source_etp = job.source.etp;
   request.mesh = {layout.tp, layout.pp, layout.vpp, layout.ep, layout.expert_tensor_size()};
   request.pipeline.pp = layout.pp;
   request.pipeline.vpp = layout.vpp;

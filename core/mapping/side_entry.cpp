@@ -33,8 +33,8 @@ bool contains(std::vector<std::string> const& items, std::string_view item) { re
 
 class Compiler {
  public:
-  Compiler(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options)
-      : map_(map), model_(model), macros_(macros), options_(options) {}
+  Compiler(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options, ExpressionScope const& words)
+      : map_(map), model_(model), macros_(macros), options_(options), words_(words) {}
 
   void add(std::size_t group, MapEntry const& written, std::string const& name, LayoutExpr expr, std::string const& ending) {
     SideEntry entry;
@@ -76,13 +76,14 @@ class Compiler {
     collect_keys(entry.name, macros_, 0, direct, all);
     std::copy(direct.begin(), direct.end(), std::back_inserter(all));
     for (int const tensor : entry.tensors) name_axes_of(entry, tensor, all);
+    for (int const tensor : entry.tensors) name_parts_of(entry, tensor, all);
     for (std::string const& key : direct) {
       int const id = model_.axes().find(key);
       if (id < 0) {
         if (std::any_of(map_.axes.begin(), map_.axes.end(), [&](auto const& a) { return a.name == key; })) return false;
         continue;
       }
-      add_name_axis(entry, {static_cast<AxisId>(id), false});
+      add_name_axis(entry, {static_cast<AxisId>(id), false, {}});
     }
     return true;
   }
@@ -96,8 +97,44 @@ class Compiler {
         fail(ErrorKind::usage,
              "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
              entry.written->place, entry.expr.text, name, logical.name, name, name);
-      add_name_axis(entry, {axis.axis, true});
+      add_name_axis(entry, {axis.axis, true, {}});
     }
+  }
+
+  /// Axes of which the shape has only a part: the name counts the rest.
+  void name_parts_of(SideEntry& entry, int tensor, std::vector<std::string> const& named) const {
+    LogicalTensor const& logical = model_.tensors()[static_cast<std::size_t>(tensor)];
+    std::vector<LayoutExpr::Digit> const all = entry.expr.digits_of(logical.name);
+    for (LogicalAxis const& axis : logical.axes) {
+      if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) == entry.shape_axes.end()) continue;
+      Axis const& whole = model_.axes()[axis.axis];
+      std::vector<LayoutExpr::Digit> digits;
+      std::copy_if(all.begin(), all.end(), std::back_inserter(digits), [&](auto const& digit) { return digit.axis == whole.name; });
+      std::optional<AxisPart> const left = part_left(digits, whole.size, axis.div, [this](std::string const& name) -> std::optional<Index> {
+        std::optional<Json> const value = words_.key(name);
+        return value && value->integer() != nullptr ? std::optional<Index>(*value->integer()) : std::nullopt;
+      });
+      bool const all_in_shape = left && left->count() == 1;
+      if (!left || (all_in_shape && (!contains(named, whole.name) || options_.local || options_.in_front))) continue;
+      check_part(entry, logical, axis.axis, *left, named);
+      auto const known = std::find_if(entry.name_axes.begin(), entry.name_axes.end(), [&](NameAxis const& other) { return other.axis == axis.axis; });
+      if (known == entry.name_axes.end()) entry.name_axes.push_back({axis.axis, true, left});
+    }
+  }
+
+  /// One name stands for all the tensors of an entry, in a whole tensor.
+  void check_part(SideEntry const& entry, LogicalTensor const& logical, AxisId axis, AxisPart const& left,
+                  std::vector<std::string> const& named) const {
+    std::string const& name = model_.axes()[axis].name;
+    auto const refuse = [&](std::string_view why) {
+      fail(ErrorKind::usage, "{}: '{}': the shape holds a part of axis '{}' of '{}', and {}.", entry.written->place, entry.expr.text, name,
+           logical.name, why);
+    };
+    if (!contains(named, name)) refuse("the name does not count the rest. Put it there, such as {" + name + "%N}");
+    if (options_.local || options_.in_front) refuse("Megatron's formats have no names for the rest. Put the whole axis into the name or the shape");
+    for (NameAxis const& other : entry.name_axes)
+      if (other.axis == axis && other.part != std::optional<AxisPart>(left))
+        refuse("another tensor of this entry has another part of it there. Give them entries of their own");
   }
 
   static void add_name_axis(SideEntry& entry, NameAxis axis) {
@@ -111,6 +148,7 @@ class Compiler {
   Model const& model_;
   std::vector<CompiledMacro> const& macros_;
   SideOptions const& options_;
+  ExpressionScope const& words_;
   std::vector<SideEntry> entries_;
 };
 
@@ -142,7 +180,7 @@ std::vector<CompiledMacro> compile_macros(MapFile const& map) {
 
 std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options,
                                        ExpressionScope const& conditions) {
-  Compiler compiler(map, model, macros, options);
+  Compiler compiler(map, model, macros, options, conditions);
   for (std::size_t group = 0; group < map.stored.size(); ++group) {
     MapName const& name = map.stored[group];
     for (MapEntry const& written : name.entries) {

@@ -4,13 +4,18 @@
 #include <vector>
 
 #include "core/mapping/side.hpp"
+#include "core/mapping/side_part.hpp"
 
 namespace reshard {
 
 /// An axis that a stored name counts.
 struct NameAxis {
   AxisId axis = 0;
-  bool of_tensor = true;  ///< false: only the name counts it (a further copy)
+  bool of_tensor = true;         ///< false: only the name counts it (a further copy)
+  std::optional<AxisPart> part;  ///< the shape holds the rest of the axis; nothing: the name counts all of it
+
+  /// The index of the axis that a position stands for; of a part, the first one.
+  Index index(Index position) const { return part ? position * part->div : position; }
 };
 
 /// A map entry, compiled for a model.

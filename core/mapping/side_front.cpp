@@ -83,6 +83,11 @@ void SideFront::add_name_digits(SideEntry const& entry, StoredName const& name, 
   for (std::size_t i = 0; i < entry.name_axes.size(); ++i) {
     AxisId const axis = entry.name_axes[i].axis;
     if (!entry.name_axes[i].of_tensor || is_in_front(name, axis)) continue;
+    if (auto const& part = entry.name_axes[i].part) {
+      if (part->count() > 1)
+        for (Piece& piece : pieces) piece.digits.push_back({axis, part->mod, part->div, name.positions[i], 1, 0});
+      continue;
+    }
     AxisRule const* rule = shares_.rule_of(entry, axis);
     Index first = name.positions[i];
     if (rule != nullptr) first += shares_.positions(entry, axis) * SideShares::mesh_rank(rule->mesh, place);

@@ -87,9 +87,9 @@ bool SideNames::in_domain(SideEntry const& entry, AxisId axis, Index value) cons
 
 /// The indices of a name axis that an entry goes through.
 std::vector<Run> SideNames::domain(SideEntry const& entry, AxisId axis, Index count) const {
-  if (count > most_indices)
+  if (Index const most = std::max(count, model_.axes()[axis].size); most > most_indices)
     fail(ErrorKind::usage, "{}: names count axis '{}', which has {} indices; {} are the most. Check the sizes in {}.", entry.written->place,
-         model_.axes()[axis].name, count, most_indices, model_.origin());
+         model_.axes()[axis].name, most, most_indices, model_.origin());
   if (count != model_.axes()[axis].size) return {{0, count, false}};
   std::vector<Run> runs;
   for (Index i = 0; i < count; ++i) {
@@ -110,7 +110,8 @@ void SideNames::make_leaf(Walk& walk) const {
   Made made;
   for (std::size_t i = 0; i < before.size(); ++i) {
     SideVariable const& variable = walk.variables[i];
-    made.stored.positions.push_back(variable.value);
+    auto const& part = entry.name_axes[i].part;
+    made.stored.positions.push_back(part ? variable.value / part->div : variable.value);
     if (options_.in_front) {
       made.shown.push_back(variable.use == Use::shown);
       made.indices.push_back({{variable.value, variable.value + 1, false}});
@@ -118,6 +119,7 @@ void SideNames::make_leaf(Walk& walk) const {
     variable.use = std::max(variable.use, before[i]);
   }
   if (!name) return;
+  check_parts(walk, *name);
   made.stored.name = std::move(*name);
   made.stored.entry = walk.entry;
   made.stored.copy = walk.copy;
@@ -126,16 +128,39 @@ void SideNames::make_leaf(Walk& walk) const {
   walk.made.push_back(std::move(made));
 }
 
+/// Where the shape holds a part of an axis, the name is the same for all indices that differ only there.
+void SideNames::check_parts(Walk const& walk, std::string const& name) const {
+  SideEntry const& entry = entries_[walk.entry];
+  for (std::size_t i = 0; i < entry.name_axes.size(); ++i) {
+    auto const& part = entry.name_axes[i].part;
+    if (!part) continue;
+    Axis const& axis = model_.axes()[entry.name_axes[i].axis];
+    std::vector<SideVariable> others = walk.variables;
+    Index const first = walk.variables[i].value;
+    for (Index block = first; block < axis.size; block += part->mod)
+      for (Index index = block; index < std::min(block + part->div, axis.size); ++index) {
+        others[i].value = index;
+        auto const other = maker_.make(entry.name, others, walk.chunk, entry.written->place);
+        if (other && *other == name) continue;
+        fail(ErrorKind::usage,
+             "{}: '{}': the shape holds a part of axis '{}', so indices {} and {} are in one stored tensor, but their names are '{}' and '{}'. Count "
+             "only the rest of the axis in the name.",
+             entry.written->place, entry.expr.text, axis.name, first, index, name, other.value_or(""));
+      }
+  }
+}
+
 void SideNames::enumerate(Walk& walk) const {
   SideEntry const& entry = entries_[walk.entry];
   std::size_t const level = walk.variables.size();
   if (level == entry.name_axes.size()) return make_leaf(walk);
-  AxisId const axis = entry.name_axes[level].axis;
-  std::vector<Run> const indices = domain(entry, axis, shares_.positions(entry, axis));
+  NameAxis const& counted = entry.name_axes[level];
+  AxisId const axis = counted.axis;
+  std::vector<Run> const indices = domain(entry, axis, counted.part ? counted.part->count() : shares_.positions(entry, axis));
   for (Run const& run : indices)
     for (Index i = run.begin; i < run.end; ++i) {
       std::size_t const first = walk.made.size();
-      walk.variables.push_back({axis, i});
+      walk.variables.push_back({axis, counted.index(i)});
       if (level + 1 == entry.name_axes.size() || on_chunk(entry, walk)) enumerate(walk);
       bool const same_for_all = walk.variables.back().use == Use::none;
       walk.variables.pop_back();

@@ -44,6 +44,7 @@ class SideNames {
   bool on_chunk(SideEntry const& entry, Walk const& walk) const;
   void enumerate(Walk& walk) const;
   void make_leaf(Walk& walk) const;
+  void check_parts(Walk const& walk, std::string const& name) const;
   std::vector<Run> domain(SideEntry const& entry, AxisId axis, Index count) const;
   static Index tuples(Made const& made);
   static void merge(Merged& merged, Made const& made);

@@ -4,6 +4,7 @@
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "stages/plan/mlite_keys.hpp"
 #include "stages/plan/optimizer_groups.hpp"
 
 namespace reshard {
@@ -132,14 +133,13 @@ void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const
   fs::path const folder = run_folder(dist.record);
   job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
   if (source.dcp)
-    for (std::string const& name : source.dcp->directory.side_files) job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
+    for (std::string const& name : source.dcp->directory.side_files)
+      if (!is_mlite_optimizer(name) && !is_mlite_rng(name)) job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
   job.texts.push_back({folder / dcp::backend_name, dcp::backend_json(), true, {}});
   add_tracker(job, dist.record);
 }
 
-void add_tracker(JobPlan& job, RunRecord const* record) {
-  job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}});
-}
+void add_tracker(JobPlan& job, RunRecord const* record) { job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}}); }
 
 std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist) { return CommonBuilder(dist, false).objects(); }
 

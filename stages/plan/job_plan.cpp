@@ -141,7 +141,8 @@ class JobPlanner {
   bool stack_layers() {
     if (request_.format == Format::fsdp_dtensor || request_.layers == LayerKeys::separate) return false;
     bool const asked = request_.layers == LayerKeys::stacked;
-    if (!asked && model_.view && model_.is_megatron()) return model_.view->stacked;
+    if (!asked && source_.dcp && source_.dcp->flavour == dcp::Flavour::torch_dist) return model_.view->stacked;
+    if (!asked && has_layer_pattern()) return false;
     std::size_t const said = job_.warnings.size();
     bool const alike = layers_are_alike(dist_side(true), count("L"));
     job_.warnings.resize(said);
@@ -149,6 +150,15 @@ class JobPlanner {
       fail(ErrorKind::usage,
            "[target] layers = \"stacked\": the model's layers are not all alike, so they have no common tensors. Set layers = \"separate\".");
     return alike;
+  }
+
+  /// Megatron keeps layers apart where args spell out which have experts, even when the answer is all.
+  bool has_layer_pattern() const {
+    if (count("expert") == 0) return false;
+    Json pattern = fact(model_.args, "moe_layer_freq");
+    for (auto const& [key, value] : target_args())
+      if (key == "moe_layer_freq") pattern = value;
+    return pattern.items() != nullptr || pattern.text() != nullptr || (pattern.integer() != nullptr && *pattern.integer() > 1);
   }
 
   std::vector<OpaqueCopy> plan_dist() {

@@ -39,6 +39,7 @@ struct TargetRequest {
   std::string source_prefix;                ///< dcp sources: only keys with this prefix, which is cut off
   std::string target_prefix;                ///< dcp: put before every key
   std::filesystem::path source_config;      ///< config.json (or its folder) that describes the source
+  Index source_etp = 1;                     ///< expert tensor parallelism of a Megatron Lite source
   std::string map = "auto";                 ///< model.map
   Index true_vocab_size = 0;
   bool drop_optimizer = false;

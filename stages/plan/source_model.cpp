@@ -5,6 +5,7 @@
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "stages/plan/mlite_keys.hpp"
 
 namespace reshard {
 namespace {
@@ -124,6 +125,11 @@ class SourceReader {
     bool const named = request_.map != "auto" && request_.map != "mcore";
     bool const need_family = to_huggingface() || family_names() || result_.args.is_null();
     result_.maps = choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
+    if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
+    if (request_.source_etp != 1 && !(names_ && has_mlite_names(*names_)))
+      fail(ErrorKind::usage,
+           "[source] etp = {}: only a source with Megatron Lite's names has this key. Leave it out, or name its map with model.map.",
+           request_.source_etp);
     MapChoice const& maps = result_.maps;
     if (maps.family && result_.config.is_null()) make_config();
     if (maps.family) {
@@ -132,6 +138,18 @@ class SourceReader {
     } else {
       result_.model = std::make_unique<Model>(maps.core, maps.core, ModelFacts{result_.args, "args", carried_vocab()});
     }
+  }
+
+  /// A map without axes gives other stored names to the tensors of a family: the source's names. All else is the family's that config.json names.
+  void take_names_alone() {
+    names_ = std::move(result_.maps.family);
+    bool const lite = has_mlite_names(*names_);
+    if (!family_names() || (lite && !source_.dcp))
+      fail(ErrorKind::usage,
+           "[model] map = \"{}\": {} gives names to a plain DCP checkpoint{}, and {} is none. Set map to \"auto\" or name a family.", request_.map,
+           names_->name, lite ? "" : " or a Hugging Face folder", place());
+    result_.maps.family = choose_maps("auto", request_.map_folders, result_.config, Json(), true).family;
+    result_.maps.family->name += " with the names of " + names_->name;
   }
 
   void make_config() {
@@ -171,10 +189,24 @@ class SourceReader {
 
   void apply_maps() {
     if (!result_.maps.family) return apply_present(*result_.model, result_.maps.core);
+    if (names_ && has_mlite_names(*names_)) return apply_mlite();
+    make_family_side({});
+  }
+
+  void make_family_side(std::map<std::string, Json> values) {
     SideOptions options;
+    options.options = std::move(values);
     options.has = [this](std::string_view name) { return has(name); };
-    result_.family_side = std::make_unique<Side>(*result_.model, *result_.maps.family, std::move(options));
+    result_.family_side = std::make_unique<Side>(*result_.model, names_ ? *names_ : *result_.maps.family, std::move(options));
     apply_family(*result_.model, *result_.family_side);
+  }
+
+  void apply_mlite() {
+    DistView::Table& names = result_.view->weights;
+    names = without_stages(names, place());
+    MliteSource const source{*source_.dcp, names, place(), request_.source_etp};
+    make_family_side(mlite_options(source, *result_.model, result_.warnings));
+    check_whole(source, *result_.family_side);
   }
 
   /// Whether the source has a stored tensor of this name.
@@ -189,9 +221,10 @@ class SourceReader {
 
   void catalogue() {
     if (source_.huggingface) {
-      result_.catalog = huggingface_catalog(*result_.model, *result_.family_side, *source_.huggingface, result_.maps.family->name);
+      result_.catalog =
+          huggingface_catalog(*result_.model, *result_.family_side, *source_.huggingface, names_ ? names_->name : result_.maps.family->name);
     } else if (family_names()) {
-      catalogue_dist(*result_.family_side, result_.maps.family->name);
+      catalogue_dist(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
     } else if (source_.dcp) {
       check_vocab();
       catalogue_dist(Side(*result_.model, result_.maps.core, dist_options()), joined_names(result_.maps));
@@ -252,6 +285,7 @@ class SourceReader {
 
   SourceCheckpoint const& source_;
   TargetRequest const& request_;
+  std::optional<MapFile> names_;  ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
 };
 

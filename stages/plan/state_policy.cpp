@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "stages/plan/mlite_keys.hpp"
 
 namespace reshard {
 namespace {
@@ -63,6 +64,27 @@ void check_dcp(DcpCheckpoint const& checkpoint, TargetRequest const& request, bo
   if (rng && request.drop_rng) warnings.push_back("random-generator state is dropped (source.rng = \"drop\"): start training with --no-load-rng");
 }
 
+/// Objects and files of single ranks beside the weights of a plain checkpoint: names of a map have no place for them.
+void check_plain(DcpCheckpoint const& checkpoint, TargetRequest const& request, std::vector<std::string>& warnings) {
+  std::string const place = checkpoint.directory.folder.string();
+  auto const settle = [&](bool (*is_one)(std::string_view), std::string_view what, std::string_view key, bool drop) {
+    auto const& files = checkpoint.directory.side_files;
+    auto const found = std::find_if(files.begin(), files.end(), is_one);
+    if (found == files.end()) return;
+    if (!drop)
+      fail(ErrorKind::source,
+           "{}: holds {} state in files of single ranks ('{}'), which fit only the layout they were saved in. Set source.{} = \"drop\" to go on "
+           "without it.",
+           place, what, *found, key);
+    warnings.push_back(fmt::format("{} state is dropped (source.{} = \"drop\")", what, key));
+  };
+  settle(is_mlite_optimizer, "optimizer", "optimizer", request.drop_optimizer);
+  settle(is_mlite_rng, "random-generator", "rng", request.drop_rng);
+  std::vector<std::string> objects;
+  for (dcp::StoredObject const& object : checkpoint.metadata.objects) objects.push_back(object.name);
+  if (!objects.empty()) warnings.push_back("dropped, because the target's format has no place for them: " + listed(objects, 6));
+}
+
 }  // namespace
 
 bool is_run_state(std::string_view key) { return key.starts_with("rng_state") || key.starts_with("rerun_state_machine_state"); }
@@ -73,6 +95,7 @@ bool carries_state(SourceCheckpoint const& source, TargetRequest const& request)
 
 void check_state(SourceCheckpoint const& source, TargetRequest const& request, std::vector<std::string>& warnings) {
   if (source.megatron) check_megatron(*source.megatron, request, warnings);
+  if (source.dcp && source.dcp->flavour == dcp::Flavour::plain) check_plain(*source.dcp, request, warnings);
   if (source.dcp && source.dcp->flavour != dcp::Flavour::plain) check_dcp(*source.dcp, request, carries_state(source, request), warnings);
 }
 

@@ -1,0 +1,83 @@
+"""Optimizer state in `torch_dist` checkpoints: megatron-core trains on after the program changed the layout, to the same bits."""
+
+import pytest
+import torch
+
+import dcp_checkpoints
+import dcp_reading
+from dcp_cases import DENSE, common_of, comparable_common, optimizer_worlds, to_torch_dist, vocabulary_of
+from dcp_checkpoints import DP_RESHARDABLE, PLAIN, RESHARDABLE
+from numpy_megatron import iteration_folder
+from tensor_patterns import assert_same_tensors, same_bits
+
+# --- the oracle ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [PLAIN, RESHARDABLE])
+def test_a_resumed_optimizer_continues_with_the_same_bits(kind, scratch):
+    source, target = optimizer_worlds("moe")
+    uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", kind)
+    assert_same_tensors(dcp_checkpoints.resume(target, scratch / "source", kind), uninterrupted)
+
+
+def test_the_oracle_sees_a_wrong_moment(scratch):
+    source, _ = optimizer_worlds("dense")
+    uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", RESHARDABLE)
+    folder = iteration_folder(scratch / "source")
+    dcp_reading.overwrite(folder, "optimizer.state.exp_avg.decoder.final_layernorm.weight", torch.full((DENSE.hidden,), 3.0))
+    resumed = dcp_checkpoints.resume(source, scratch / "source", RESHARDABLE)
+    assert {key for key in resumed if not same_bits(resumed[key], uninterrupted[key])} == {"decoder.final_layernorm.weight"}
+
+
+# --- the program --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [PLAIN, RESHARDABLE])
+@pytest.mark.parametrize("name", ["dense", "dense-f32", "moe"])
+def test_training_continues_in_another_layout_as_if_nothing_had_happened(name, kind, program, scratch):
+    source, target = optimizer_worlds(name)
+    uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", kind)
+    there = to_torch_dist(program, scratch / "source", scratch / "there", target.layout)
+    dcp_reading.check_catalogue(iteration_folder(there))
+    dcp_reading.assert_same_content(iteration_folder(there), iteration_folder(scratch / "source"), vocabulary_of(source))
+    assert comparable_common(common_of(there)) == comparable_common(common_of(scratch / "source"))
+    assert_same_tensors(dcp_checkpoints.resume(target, there, kind), uninterrupted)
+
+
+def test_state_that_only_its_own_layout_can_use_is_refused_in_one_sentence(program, scratch):
+    source, target = optimizer_worlds("dense")
+    dcp_checkpoints.train_and_save(source, scratch / "source", DP_RESHARDABLE)
+    outcome = program.attempt(scratch / "source", scratch / "there", "torch_dist", target_options={"layout": target.layout.toml()})
+    assert outcome.returncode == 3 and not (scratch / "there").exists()
+    said = outcome.stderr.partition("error: ")[2].split("-" * 40)[0].strip()
+    assert "optimizer" in said and "--dist-ckpt-optim-fully-reshardable" in said and "\n" not in said, said
+
+
+def test_state_bound_to_its_layout_comes_along_when_the_layout_stays(program, scratch):
+    """Without a map nothing is interpreted, so nothing is lost; megatron-core accepts it as its own."""
+    source, _ = optimizer_worlds("dense")
+    uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", DP_RESHARDABLE)
+    there = to_torch_dist(program, scratch / "source", scratch / "there", source.layout, model={"map": "none"})
+    dcp_reading.check_catalogue(iteration_folder(there))
+    assert_same_tensors(dcp_checkpoints.resume(source, there, DP_RESHARDABLE), uninterrupted)
+
+
+@pytest.mark.parametrize("kind", [PLAIN, RESHARDABLE, DP_RESHARDABLE])
+def test_state_can_be_dropped(kind, program, scratch):
+    source, target = optimizer_worlds("dense")
+    dcp_checkpoints.train_and_save(source, scratch / "source", kind)
+    there = to_torch_dist(program, scratch / "source", scratch / "there", target.layout, source_options={"optimizer": "drop"})
+    assert not [key for key in dcp_reading.catalogue(iteration_folder(there)).state_dict_metadata if "optimizer" in key]
+    assert "optimizer" not in common_of(there)
+    dcp_checkpoints.load(target, there)
+
+
+def test_a_format_that_cannot_carry_the_optimizer_stops_unless_it_is_dropped(program, scratch):
+    source, target = optimizer_worlds("dense")
+    dcp_checkpoints.train_and_save(source, scratch / "source", RESHARDABLE)
+    outcome = program.attempt(scratch / "source", scratch / "there", "megatron", target_options={"layout": target.layout.toml()})
+    assert outcome.returncode == 3 and "optimizer" in outcome.stderr and not (scratch / "there").exists()
+    options = dict(source_options={"optimizer": "drop"}, target_options={"layout": target.layout.toml()})
+    there = program.run(scratch / "source", scratch / "there", "megatron", **options)
+    kept = dcp_reading.whole_tensors(iteration_folder(scratch / "source"))
+    assert_same_tensors(dcp_checkpoints.load_legacy_tree(target, there), {key: tensor for key, tensor in kept.items() if "optimizer." not in key})
