@@ -30,4 +30,10 @@ def test_training_continues_in_a_newer_megatron(name, layout, program, scratch):
     dcp_reading.check_catalogue(iteration_folder(there))
     resumed = dcp_checkpoints.resume(World(Recipe(MODELS[name]), layout), there, RESHARDABLE)
     expected = torch.load(scratch / name / "after_step_2.pt")
-    assert_same_tensors(resumed, expected)
+    assert_same_tensors(without_padding(resumed), without_padding(expected))
+
+
+def without_padding(tensors):
+    """Rows behind the vocabulary pad it to a number that depends on TP."""
+    padded = ("embedding.word_embeddings.weight", "output_layer.weight")
+    return {key: tensor[: SMALL.vocab] if key in padded else tensor for key, tensor in tensors.items()}
