@@ -50,6 +50,11 @@ class CommonBuilder {
     pickle::Document const& from = dist_.record->document();
     check_carried(*dist_.record, from.root, "common state");
     document_.root = document_.add_copy(from, from.root);
+    if (dist_.drop_states) {
+      document_.erase(document_.root, "optimizer");
+      if (NodeId const metadata = document_.find(document_.root, "content_metadata"); metadata != pickle::no_node)
+        for (std::string_view const key : {"distrib_optim_sharding_type", "distrib_optim_fully_reshardable_mem_efficient"}) document_.erase(metadata, key);
+    }
     if (dist_.has_states) split_optimizers(document_, document_.root, dist_.record->document(), dist_.experts_apart, dist_.expert_biases);
     remember_tensors();
     if (NodeId const args = document_.find(document_.root, "args"); args != pickle::no_node) megatron::set_args(document_, args, dist_.args);

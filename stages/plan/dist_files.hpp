@@ -15,6 +15,7 @@ struct DistRecord {
   std::vector<std::pair<std::string, Json>> args;  ///< attributes to set
   bool new_keys = false;                           ///< content_metadata must describe the keys that we write
   bool has_states = false;                         ///< optimizer state is among them
+  bool drop_states = false;                        ///< what the source says of its optimizer is left out
   bool expert_biases = false;                      ///< experts have biases
   bool experts_apart = false;                      ///< Megatron will have an optimizer of its own for experts: it has one where ep is above 1
 };

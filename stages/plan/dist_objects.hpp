@@ -33,9 +33,16 @@ struct ObjectForm {
 };
 std::string object_key(std::string const& module_key, ObjectForm const& form);
 
+/// Which objects of a source go into the target.
+struct ObjectChoice {
+  bool module_states = true;
+  bool drop_rng = false;
+  bool drop_optimizer = false;
+};
+
 /// Adds the objects of a torch_dist source to a torch_dist target: states of modules under their new keys, all others (random generators, …) as
-/// they are. `drop_rng`, `drop_optimizer` leave theirs out.
-void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form, bool drop_rng, bool drop_optimizer);
+/// they are.
+void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form, ObjectChoice const& choice);
 
 /// Adds the states that the modules behind the stored names of a target keep, from a source that has them otherwise or not at all.
 void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName> const& names);

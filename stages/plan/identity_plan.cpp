@@ -213,7 +213,7 @@ class IdentityPlanner {
       target.add_tensor(request_.target_prefix + tensors_[t].key, tensors_[t].dtype, tensors_[t].shape, boxes[t], false);
     }
     std::vector<OpaqueCopy> opaque = target.finish(planner_data());
-    if (dist) add_dist_files(job_, {record, {}, false, false, false, false}, source_);
+    if (dist) add_dist_files(job_, {record, {}, false, false, false, false, false}, source_);
     if (fsdp && record != nullptr) add_tracker(job_, record);
     return opaque;
   }

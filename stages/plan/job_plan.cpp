@@ -182,15 +182,19 @@ class JobPlanner {
   void add_objects(DcpTarget& target, Side const& side, bool stacked) {
     std::vector<StoredName> const names = side.names(nullptr);
     bool const from_dist = source_.dcp && source_.dcp->flavour == dcp::Flavour::torch_dist;
-    if (from_dist) return copy_objects(target, *source_.dcp, {stacked, count("L"), count("expert")}, request_.drop_rng, request_.drop_optimizer);
-    ExtraStates extras(request_.spec, request_.form);
+    bool const same_modules = from_dist && request_.spec == model_.traits.spec;
+    ObjectChoice const choice{same_modules, request_.drop_rng, request_.drop_optimizer};
+    if (from_dist) copy_objects(target, *source_.dcp, {stacked, count("L"), count("expert")}, choice);
+    if (same_modules) return;
+    ExtraStates extras(request_.spec, from_dist ? "sequential" : request_.form);
     if (source_.megatron) extras.take(*source_.megatron, model_.chunks, count("expert"));
+    if (from_dist) extras.take(*source_.dcp, source_.files);
     make_objects(target, extras, names);
   }
 
   std::vector<OpaqueCopy> plan_fsdp(TargetParts const& parts, DistTensors const& dist) {
     RunRecord const* record = record_ ? &*record_ : nullptr;
-    DcpTarget target(job_, record == nullptr ? std::filesystem::path() : run_folder(record));
+    DcpTarget target(job_, run_folder(record));
     std::vector<std::pair<std::string, dcp::Path>> paths;
     for (auto& [key, bytes] : fsdp_objects(dist_record(*parts.side))) {
       target.add_object(key, 0, std::move(bytes));
@@ -200,7 +204,7 @@ class JobPlanner {
     for (StoredName const& name : parts.side->names(nullptr))
       paths.emplace_back("model.module." + name.name, dcp::Path{std::string("model"), "module." + name.name});
     std::vector<OpaqueCopy> opaque = target.finish(std::move(paths));
-    if (record != nullptr) add_tracker(job_, record);
+    add_tracker(job_, record);
     return opaque;
   }
 
@@ -220,6 +224,7 @@ class JobPlanner {
     }
     if (!from_dist || request_.drop_optimizer) record.args.emplace_back("no_save_optim", true);
     if (!from_dist || request_.drop_rng) record.args.emplace_back("no_save_rng", true);
+    record.drop_states = request_.drop_optimizer;
     record.new_keys = !from_dist || source_.dcp->flattened || model_.view->traits.form == "singleton" || request_.drop_optimizer;
     return record;
   }

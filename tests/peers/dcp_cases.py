@@ -32,7 +32,7 @@ CHANGES = {  # name -> (recipe, form, source layout, target layout)
     "moe-grouped": (Recipe(MOE), TE_GROUPED, Layout(ep=8), Layout(tp=2, ep=2, etp=2)),
     "mixed": (Recipe(MIXED), LOCAL, Layout(ep=2), Layout(tp=2, pp=1, ep=4)),
     "mla": (Recipe(MLA, LATENT, mla=True), LOCAL, Layout(tp=2), Layout(tp=1, pp=2)),
-    "mla-moe-shared": (Recipe(LATENT_MOE, LATENT | SHARED, mla=True), LOCAL, Layout(tp=2, ep=2), Layout(ep=4)),
+    "mla-moe-shared": (Recipe(LATENT_MOE, LATENT | SHARED, mla=True), LOCAL, Layout(tp=2, ep=2), Layout(tp=2, ep=4)),
     "mtp": (Recipe(DENSE.with_(layers=2), mtp=1), LOCAL, Layout(tp=2, pp=2), Layout(tp=1)),
 }
 
