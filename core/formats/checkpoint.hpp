@@ -36,11 +36,11 @@ struct DcpCheckpoint {
   dcp::Directory directory;
   dcp::Flavour flavour = dcp::Flavour::plain;
   dcp::Metadata metadata;
-  std::vector<std::uint64_t> payload_offset_bytes;       ///< of each chunk: its first element, from the start of its file
-  std::map<std::size_t, std::vector<Index>> strides;     ///< of the chunks that are not row-major, in elements
-  std::optional<dcp::CommonState> common;                ///< torch_dist
-  bool safetensors = false;                              ///< the boxes lie in safetensors files (HuggingFaceStorageWriter); there are no objects
-  bool flattened = false;                                ///< some tensors were flattened on disk
+  std::vector<std::uint64_t> payload_offset_bytes;    ///< of each chunk: its first element, from the start of its file
+  std::map<std::size_t, std::vector<Index>> strides;  ///< of the chunks that are not row-major, in elements
+  std::optional<dcp::CommonState> common;             ///< torch_dist
+  bool safetensors = false;                           ///< the boxes lie in safetensors files (HuggingFaceStorageWriter); there are no objects
+  bool flattened = false;                             ///< some tensors were flattened on disk
 };
 
 /// A checkpoint on disk, read as far as its headers: exactly one of the three.

@@ -53,7 +53,8 @@ class CommonBuilder {
     if (dist_.drop_states) {
       document_.erase(document_.root, "optimizer");
       if (NodeId const metadata = document_.find(document_.root, "content_metadata"); metadata != pickle::no_node)
-        for (std::string_view const key : {"distrib_optim_sharding_type", "distrib_optim_fully_reshardable_mem_efficient"}) document_.erase(metadata, key);
+        for (std::string_view const key : {"distrib_optim_sharding_type", "distrib_optim_fully_reshardable_mem_efficient"})
+          document_.erase(metadata, key);
     }
     if (dist_.has_states) split_optimizers(document_, document_.root, dist_.record->document(), dist_.experts_apart, dist_.expert_biases);
     remember_tensors();

@@ -68,7 +68,8 @@ class SourceReader {
       // Latent attention has the same names in both; its shapes differ.
       Json const latent = fact(result_.args, "multi_latent_attention");
       Json const stated = fact(result_.args, "transformer_impl");
-      if (latent.boolean() != nullptr && *latent.boolean() && stated.text() != nullptr) result_.traits.spec = *stated.text() == "local" ? "local" : "te";
+      if (latent.boolean() != nullptr && *latent.boolean() && stated.text() != nullptr)
+        result_.traits.spec = *stated.text() == "local" ? "local" : "te";
     } else {
       if (auto const record = run_record(source_)) result_.args = megatron::args_as_json(record->document(), megatron::find_args(record->document()));
       result_.traits = result_.view->traits;
