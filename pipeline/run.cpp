@@ -111,10 +111,20 @@ class Job {
       fail(ErrorKind::usage, "[run] memory = {}: at least {} are needed.", human_bytes(spec_.run.memory_bytes), human_bytes(least_memory_bytes));
   }
 
+  /// The three DCP formats are told apart by what is in the folder; a plain reading fits them all.
+  void check_format() const {
+    CheckpointFormat const stated = spec_.source.format;
+    if (stated != CheckpointFormat::torch_dist && stated != CheckpointFormat::fsdp_dtensor) return;
+    if (name(stated) == format_of(source_)) return;
+    fail(ErrorKind::source, "{}: is a {} checkpoint by its files and keys, source.format says {}. Correct the key, or leave it out.", spec_.source.path,
+         format_of(source_), name(stated));
+  }
+
   void prepare() {
     together(comm_, [&] { check_choices(); });
     Clock::time_point const start = Clock::now();
     source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
+    together(comm_, [&] { check_format(); });
     report_.header_seconds = seconds_since(start);
     Clock::time_point const planning = Clock::now();
     std::uint64_t const parts = exchanging() ? 10 : 4;
