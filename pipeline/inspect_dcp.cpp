@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/text.hpp"
 #include "core/layout/join.hpp"
@@ -27,7 +28,9 @@ std::string fault_of(dcp::Metadata const& metadata, dcp::StoredTensor const& ten
   for (std::size_t d = 0; d < tensor.shape.size(); ++d)
     domain.push_back({axes.add(fmt::format("dimension {}", d), tensor.shape[d]), 1, {{0, tensor.shape[d], false}}});
   std::vector<Piece> pieces;
+  std::set<std::pair<dcp::IndexLists::Id, dcp::IndexLists::Id>> seen;  // the same box twice is a replica
   for (dcp::Chunk const& chunk : metadata.chunks_of(tensor)) {
+    if (!seen.emplace(chunk.offsets, chunk.sizes).second) continue;
     Piece piece;
     for (std::size_t d = 0; d < tensor.shape.size(); ++d)
       piece.digits.push_back({domain[d].axis, tensor.shape[d], 1, metadata.offsets(chunk)[d], metadata.sizes(chunk)[d], 1});
@@ -71,7 +74,7 @@ class DcpReport {
       char const* name;
       char const* reason;
     };
-    Words words{"dcp", "it has a .metadata and no keys or files of Megatron's"};
+    Words words{"dcp", "it has a .metadata, and neither files nor a common state of Megatron's"};
     if (checkpoint.flavour == dcp::Flavour::torch_dist)
       words = {"torch_dist", checkpoint.directory.has_backend_file ? "metadata.json names the torch_dist backend" : "its keys are Megatron-Core's"};
     if (checkpoint.flavour == dcp::Flavour::fsdp_dtensor) words = {"fsdp_dtensor", "it has a .metadata, no metadata.json, and keys model.module.*"};
@@ -108,6 +111,24 @@ class DcpReport {
         mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
   }
 
+  /// Every item must lie inside its file.
+  void files(DcpCheckpoint const& checkpoint) {
+    dcp::Metadata const& metadata = checkpoint.metadata;
+    std::vector<std::uint64_t> needed(metadata.files.size(), 0);
+    auto const note = [&](dcp::ItemPlace const& item) { needed[item.file] = std::max(needed[item.file], item.offset_bytes + item.size_bytes); };
+    for (dcp::Chunk const& chunk : metadata.chunks) note(chunk.item);
+    for (dcp::StoredObject const& object : metadata.objects) note(object.item);
+    for (std::size_t f = 0; f < needed.size(); ++f) {
+      fs::path const path = checkpoint.directory.folder / metadata.files[f];
+      std::error_code error;
+      bool const there = fs::is_regular_file(path, error);
+      std::uint64_t const bytes = there ? fs::file_size(path, error) : 0;
+      if (mismatches_.size() == most_mismatches || (there && !error && bytes >= needed[f])) continue;
+      mismatches_.push_back(there ? fmt::format("{}: {} bytes, its items reach to byte {}: it was cut short", path.string(), bytes, needed[f])
+                                  : fmt::format("{}: is missing, or no plain file", path.string()));
+    }
+  }
+
   void megatron(DcpCheckpoint const& checkpoint) {
     if (checkpoint.flavour == dcp::Flavour::plain) return;
     DistView const view = look_at(checkpoint, "");
@@ -115,8 +136,12 @@ class DcpReport {
     std::string state = view.states.empty() ? "none" : fmt::format("{}: follows its weights", fmt::join(view.states, ", "));
     if (!view.fixed_state.empty()) state = "bound to the layout it was saved in (dp_reshardable)";
     add("optimizer", state);
-    if (checkpoint.flavour == dcp::Flavour::torch_dist && !checkpoint.directory.has_common_file)
+    if (checkpoint.flavour != dcp::Flavour::torch_dist || checkpoint.directory.has_common_file) return;
+    auto const& objects = checkpoint.metadata.objects;
+    if (std::any_of(objects.begin(), objects.end(), [](dcp::StoredObject const& object) { return object.name == dcp::common_key; }))
       notes_.push_back("no common.pt: the common state is an item (Megatron-Core 0.19 and later)");
+    else
+      mismatches_.push_back("neither common.pt nor an item of common state: nothing says what model it is, and Megatron does not load it");
   }
 
   Inspection take() {
@@ -146,6 +171,7 @@ Inspection report(fs::path const& path, DcpCheckpoint const& checkpoint) {
   DcpReport report(path);
   report.format(checkpoint);
   report.contents(checkpoint);
+  report.files(checkpoint);
   report.megatron(checkpoint);
   return report.take();
 }

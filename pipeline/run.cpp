@@ -112,12 +112,13 @@ class Job {
   }
 
   /// The three DCP formats are told apart by what is in the folder; a plain reading fits them all.
-  void check_format() const {
+  void check_format() {
     CheckpointFormat const stated = spec_.source.format;
+    if (stated == CheckpointFormat::dcp && source_.dcp) source_.dcp->flavour = dcp::Flavour::plain;  // names are just names
     if (stated != CheckpointFormat::torch_dist && stated != CheckpointFormat::fsdp_dtensor) return;
     if (name(stated) == format_of(source_)) return;
-    fail(ErrorKind::source, "{}: is a {} checkpoint by its files and keys, source.format says {}. Correct the key, or leave it out.", spec_.source.path,
-         format_of(source_), name(stated));
+    fail(ErrorKind::source, "{}: is a {} checkpoint by its files and keys, source.format says {}. Correct the key, or leave it out.",
+         spec_.source.path, format_of(source_), name(stated));
   }
 
   void prepare() {

@@ -1,5 +1,9 @@
 #include "pipeline/target_request.hpp"
 
+#include <fmt/format.h>
+
+#include "core/base/error.hpp"
+
 namespace reshard {
 namespace {
 
@@ -13,7 +17,11 @@ ChunkGrid chunk_grid(JobSpec::Target const& target) {
   }
   grid.ranks = target.ranks;
   if (grid.kind != ChunkGrid::Kind::mesh) return grid;
-  grid.mesh = parse_mesh(target.mesh);
+  try {
+    grid.mesh = parse_mesh(target.mesh);
+  } catch (Error const& error) {
+    throw Error(ErrorKind::usage, fmt::format("[target] mesh = \"{}\": {}", target.mesh, error.sentence()));
+  }
   grid.rules = parse_placement_rules(target.placements);
   return grid;
 }

@@ -1,5 +1,7 @@
 #include "stages/plan/chunk_grid.hpp"
 
+#include <algorithm>
+
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 
@@ -25,9 +27,29 @@ std::vector<PlacementRule> parse_placement_rules(std::string_view text) {
     if (colon == std::string_view::npos || trimmed(rule.substr(0, colon)).empty())
       fail(ErrorKind::usage,
            "[target] placements: '{}' is no rule. Write a pattern, a colon and one placement for each mesh axis, such as \"*: S0 R\".", rule);
-    rules.push_back({std::string(trimmed(rule.substr(0, colon))), parse_placements(rule.substr(colon + 1))});
+    try {
+      rules.push_back({std::string(trimmed(rule.substr(0, colon))), parse_placements(rule.substr(colon + 1))});
+    } catch (Error const& error) {
+      throw Error(ErrorKind::usage, fmt::format("[target] placements, rule '{}': {}", rule, error.sentence()));
+    }
   }
   return rules;
+}
+
+std::vector<std::string> idle_rules(ChunkGrid const& grid, std::span<std::string const> keys) {
+  for (PlacementRule const& rule : grid.rules)
+    if (rule.placements.size() != grid.mesh.size())
+      fail(ErrorKind::usage, "[target] placements, rule '{}': {} placements for {} mesh axes. Give one for each.", rule.pattern,
+           rule.placements.size(), grid.mesh.size());
+  std::vector<bool> used(grid.rules.size(), false);
+  for (std::string const& key : keys) {
+    auto const rule = std::find_if(grid.rules.begin(), grid.rules.end(), [&](PlacementRule const& each) { return matches_glob(each.pattern, key); });
+    if (rule != grid.rules.end()) used[static_cast<std::size_t>(rule - grid.rules.begin())] = true;
+  }
+  std::vector<std::string> idle;
+  for (std::size_t r = 0; r < used.size(); ++r)
+    if (!used[r]) idle.push_back(grid.rules[r].pattern);
+  return idle;
 }
 
 std::vector<TensorBox> grid_boxes(ChunkGrid const& grid, std::string_view key, std::span<Index const> shape) {

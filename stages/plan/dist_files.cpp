@@ -128,8 +128,10 @@ class CommonBuilder {
 std::string common_bytes(DistRecord const& dist, SourceCheckpoint const& source) {
   bool const from_dist = source.dcp && dist.record != nullptr;
   bool const regroup = from_dist && dist.has_states && has_several_optimizers(dist.record->document()) != dist.experts_apart;
-  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() && source.dcp->directory.has_common_file)
+  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() && source.dcp->directory.has_common_file) {
+    check_carried(*dist.record, dist.record->document().root, "common state");
     return read_text_file(source.dcp->directory.folder / dcp::common_name, largest_common_bytes);
+  }
   return CommonBuilder(dist, from_dist).build();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/shards.hpp"
@@ -62,6 +63,8 @@ class IdentityPlanner {
   }
 
   JobPlan run(PlanLimits const& limits) {
+    check_keys();
+    if (request_.drop_optimizer) drop_optimizer();
     if (to_huggingface()) drop_what_safetensors_cannot_hold();
     check_anything_left();
     make_source();
@@ -106,24 +109,43 @@ class IdentityPlanner {
     for (std::size_t f = 0; f < folder.headers.size(); ++f) {
       for (std::size_t const i : folder.indexed[f]) {
         FileTensor const& tensor = folder.headers[f].tensors[i];
+        if (!tensor.name.starts_with(request_.source_prefix)) continue;
         SourceBox box{{std::vector<Index>(tensor.shape.size(), 0), tensor.shape}, narrow<std::uint32_t>(f), tensor.offset_bytes, tensor.strides};
-        tensors_.push_back({tensor.name, tensor.dtype, tensor.shape, {std::move(box)}});
+        tensors_.push_back({tensor.name.substr(request_.source_prefix.size()), tensor.dtype, tensor.shape, {std::move(box)}});
       }
     }
+  }
+
+  /// A prefix that ends inside a word leaves names that nobody meant; keys that describe a model describe nothing here.
+  void check_keys() const {
+    for (SourceTensor const& tensor : tensors_)
+      if (!request_.source_prefix.empty() && (tensor.key.empty() || tensor.key.front() == '.'))
+        fail(ErrorKind::usage, "[source] prefix = \"{}\": '{}{}' would become '{}'. End the prefix behind the dot.", request_.source_prefix,
+             request_.source_prefix, tensor.key, tensor.key);
+    if (request_.source_etp != 1)
+      fail(ErrorKind::usage, "[source] etp = {}: names are kept in this job, so nothing is taken apart. Remove the key.", request_.source_etp);
+    if (!request_.source_config.empty())
+      fail(ErrorKind::usage, "[source] config = \"{}\": names are kept in this job, so no model is described. Remove the key, or name a map.",
+           request_.source_config.string());
+  }
+
+  void drop_optimizer() {
+    std::size_t const before = tensors_.size() + objects_.size();
+    std::erase_if(tensors_, [](SourceTensor const& tensor) { return looks_like_optimizer(tensor.key); });
+    std::erase_if(objects_, [](dcp::StoredObject const* object) { return looks_like_optimizer(object->name); });
+    std::size_t const dropped = before - tensors_.size() - objects_.size();
+    if (dropped > 0) job_.warnings.push_back(fmt::format("{} keys of optimizer state are dropped (source.optimizer = \"drop\")", dropped));
   }
 
   void drop_what_safetensors_cannot_hold() {
     std::vector<std::string> states;
     for (SourceTensor const& tensor : tensors_)
       if (looks_like_optimizer(tensor.key)) states.push_back(tensor.key);
-    if (!states.empty() && !request_.drop_optimizer)
+    if (!states.empty())
       fail(ErrorKind::source,
            "{}: holds optimizer state ({}), which has no place in a Hugging Face folder. Set source.prefix to the keys of the weights, such as "
            "\"model.\", or source.optimizer = \"drop\".",
            origin(), listed(states, 3));
-    std::erase_if(tensors_, [](SourceTensor const& tensor) { return looks_like_optimizer(tensor.key); });
-    if (!states.empty())
-      job_.warnings.push_back(fmt::format("{} tensors of optimizer state are dropped (source.optimizer = \"drop\")", states.size()));
     std::vector<std::string> objects;
     for (dcp::StoredObject const* object : objects_) objects.push_back(object->name);
     if (!objects.empty()) job_.warnings.push_back("dropped, because safetensors files hold tensors alone: " + listed(objects, 6));
@@ -207,6 +229,7 @@ class IdentityPlanner {
     for (dcp::StoredObject const* object : objects_)
       target.add_object(renamed(object->name), request_.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0, object->item.file,
                         object->item.offset_bytes, object->item.size_bytes);
+    warn_of_idle_rules();
     std::vector<std::vector<TargetBox>> boxes = target_boxes();
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       for (TargetBox& box : boxes[t]) box.pieces = {piece_of(*job_.model, static_cast<int>(t), box.box, row_major(box.box))};
@@ -215,7 +238,26 @@ class IdentityPlanner {
     std::vector<OpaqueCopy> opaque = target.finish(planner_data());
     if (dist) add_dist_files(job_, {record, {}, false, false, false, false, false}, source_);
     if (fsdp && record != nullptr) add_tracker(job_, record);
+    if (source_.dcp && !dist) copy_side_files(*source_.dcp, record != nullptr ? run_folder(record) : fs::path());
     return opaque;
+  }
+
+  void warn_of_idle_rules() {
+    if (request_.grid.kind != ChunkGrid::Kind::mesh) return;
+    std::vector<std::string> keys;
+    for (SourceTensor const& tensor : tensors_) keys.push_back(request_.target_prefix + tensor.key);
+    for (std::string const& pattern : idle_rules(request_.grid, keys))
+      job_.warnings.push_back(fmt::format("target.placements: the rule '{}' decides about no key", pattern));
+  }
+
+  /// What lies beside the items stays beside them.
+  void copy_side_files(DcpCheckpoint const& dcp, fs::path const& folder) {
+    std::vector<std::string> names = dcp.directory.side_files;
+    if (dcp.directory.has_common_file) {
+      if (auto const record = run_record(source_)) check_carried(*record, record->document().root, "common state");
+      names.emplace_back(dcp::common_name);
+    }
+    for (std::string const& name : names) job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
   }
 
   std::string renamed(std::string const& key) const { return request_.target_prefix + key.substr(request_.source_prefix.size()); }
@@ -236,8 +278,10 @@ class IdentityPlanner {
       path.emplace_back(std::string(add.substr(0, dot)));
       add.remove_prefix(dot + 1);
     }
-    if (!cut.empty() || !add.empty() || first == old.size()) return {};
+    if (!cut.empty() || first == old.size() || !std::holds_alternative<std::string>(old[first])) return {};
+    std::size_t const joined = path.size();
     path.insert(path.end(), old.begin() + static_cast<std::ptrdiff_t>(first), old.end());
+    path[joined] = std::string(add) + std::get<std::string>(path[joined]);  // what of the prefix has no dot belongs to the first name
     return path;
   }
 
@@ -254,8 +298,13 @@ class IdentityPlanner {
       if (path.empty()) path = {key};
       result.emplace_back(key, std::move(path));
     };
-    for (dcp::StoredObject const* object : objects_) add(object->name);
-    for (SourceTensor const& tensor : tensors_) add(request_.source_prefix + tensor.key);
+    std::set<std::string> kept;
+    for (dcp::StoredObject const* object : objects_) kept.insert(object->name);
+    for (SourceTensor const& tensor : tensors_) kept.insert(request_.source_prefix + tensor.key);
+    if (source_.dcp && source_.dcp->metadata.planner_data)  // in its order: nested dicts are built in it
+      for (auto const& [key, path] : *source_.dcp->metadata.planner_data)
+        if (kept.erase(key) > 0) add(key);
+    for (std::string const& key : kept) add(key);
     return result;
   }
 

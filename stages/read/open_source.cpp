@@ -61,7 +61,8 @@ void check_checkpoint_folder(fs::path const& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
   if (!fs::is_directory(path, ignored)) fail(ErrorKind::source, "{}: is not a directory. Name the checkpoint's folder.", path.string());
-  if (fs::exists(path / huggingface::config_name, ignored) && !huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path))
+  if (fs::exists(path / huggingface::config_name, ignored) && !huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path) &&
+      !dcp::looks_like_dcp(path))
     fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
          path.string(), huggingface::config_name, huggingface::index_name);
 }

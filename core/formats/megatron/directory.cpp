@@ -104,10 +104,10 @@ std::vector<std::string> step_names(std::vector<Entry> const& entries, std::opti
   return names;
 }
 
-[[noreturn]] void refuse_torch_dist(fs::path const& path, std::string_view sign) {
+[[noreturn]] void refuse_distributed(fs::path const& path, std::string_view sign) {
   fail(ErrorKind::source,
-       "{}: holds {}, so this is a torch_dist checkpoint (Megatron's --ckpt-format torch_dist), not a legacy mp_rank_* one. "
-       "This version does not read it: save it once with --ckpt-format torch.",
+       "{}: holds {}, so this is a distributed checkpoint (PyTorch's, or Megatron's --ckpt-format torch_dist), not an mp_rank_* one. "
+       "Leave out source.format, or name the folder that has the .metadata.",
        path.string(), sign);
 }
 
@@ -119,7 +119,7 @@ bool deepspeed_file(std::string_view name) {
 /// Says what the directory is when it is no legacy checkpoint but one we know; returns otherwise.
 void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entries) {
   for (std::string_view const sign : {".metadata", "metadata.json", "common.pt"})
-    if (has(entries, sign)) refuse_torch_dist(path, sign);
+    if (has(entries, sign)) refuse_distributed(path, sign);
   for (auto const& entry : entries)
     if (!entry.directory && deepspeed_file(entry.name))
       fail(ErrorKind::source,

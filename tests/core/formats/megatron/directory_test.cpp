@@ -147,7 +147,7 @@ std::vector<Refusal> const refusals = {
     {"torch_dist iteration",
      {{"latest_checkpointed_iteration.txt", "3"}, {"iter_0000003/.metadata", ""}, {"iter_0000003/common.pt", ""}},
      "torch_dist"},
-    {"torch_dist directory", {{"metadata.json", "{}"}, {"__0_0.distcp", ""}}, "holds metadata.json, so this is a torch_dist checkpoint"},
+    {"torch_dist directory", {{"metadata.json", "{}"}, {"__0_0.distcp", ""}}, "holds metadata.json, so this is a distributed checkpoint"},
     {"DeepSpeed", {{"mp_rank_00_model_states.pt", ""}}, "mp_rank_00_model_states.pt is a file of a DeepSpeed checkpoint"},
     {"DeepSpeed layers", {{"layer_01-model_00-model_states.pt", ""}}, "DeepSpeed"},
     {"DeepSpeed optimizer", {{"bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", ""}}, "DeepSpeed"},
