@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 
 #include "core/formats/dcp/metadata_emitter.hpp"
 #include "core/formats/torch_zip/torch_types.hpp"
@@ -41,6 +42,7 @@ class Writer {
   void store_files_ahead();
   void store_sizes_ahead();
   void state_dict_metadata();
+  std::vector<std::size_t> key_order() const;
   void planner_data();
   void storage_data();
   void tensor(StoredTensor const& tensor);
@@ -116,11 +118,34 @@ void Writer::store_sizes_ahead() {
 void Writer::state_dict_metadata() {
   out_.op(Op::empty_dict);
   std::size_t const tensors = metadata_.tensors.size();
-  out_.batches(tensors + metadata_.objects.size(), Op::setitems, [&](std::size_t i) {
+  std::vector<std::size_t> const order = key_order();
+  out_.batches(order.size(), Op::setitems, [&](std::size_t k) {
+    std::size_t const i = order[k];
     if (i < tensors) return tensor(metadata_.tensors[i]);
     out_.string(metadata_.objects[i - tensors].name);
     out_.new_object(metadata_module, "BytesStorageMetadata");
   });
+}
+
+/// Tensors, then objects, as numbers from 0; those that planner_data names come first, in its order: torch builds nested dicts in this order.
+std::vector<std::size_t> Writer::key_order() const {
+  std::size_t const tensors = metadata_.tensors.size();
+  std::size_t const keys = tensors + metadata_.objects.size();
+  std::vector<std::size_t> order;
+  std::vector<bool> placed(keys, false);
+  if (metadata_.planner_data) {
+    std::unordered_map<std::string_view, std::size_t> numbers;
+    for (std::size_t i = 0; i < keys; ++i) numbers.emplace(i < tensors ? metadata_.tensors[i].name : metadata_.objects[i - tensors].name, i);
+    for (auto const& [key, path] : *metadata_.planner_data) {
+      auto const found = numbers.find(key);
+      if (found == numbers.end() || placed[found->second]) continue;
+      placed[found->second] = true;
+      order.push_back(found->second);
+    }
+  }
+  for (std::size_t i = 0; i < keys; ++i)
+    if (!placed[i]) order.push_back(i);
+  return order;
 }
 
 void Writer::tensor(StoredTensor const& tensor) {
