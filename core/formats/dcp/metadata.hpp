@@ -90,7 +90,8 @@ Metadata read_metadata(File const& file);
 enum class MetadataStyle { compact, plain };
 
 /// The bytes of `.metadata` (pickle protocol 4) for these tensors, chunks and objects, with planner_data as given (nothing: an empty dict),
-/// without storage_meta, plans or mcore_data. torch 2.3 and later read it. Equal input gives equal bytes.
+/// without storage_meta, plans or mcore_data. torch 2.3 and later read it. Keys stand in the order of
+/// planner_data, those that it lacks behind them. Equal input gives equal bytes.
 /// Pre: every chunk belongs to one tensor. A dtype that torch lacks is an Error of kind source.
 std::string write_metadata(Metadata const& metadata, MetadataStyle style = MetadataStyle::compact);
 

@@ -29,9 +29,9 @@ std::string golden_bytes() {
 Metadata mixed_metadata() {
   Metadata metadata;
   metadata.files = {"__0_0.distcp", "sub/__1_0.distcp", "unused"};
-  add_tensor(metadata, "no chunks", DType::f32, {0});
-  add_tensor(metadata, "scalar", DType::i64, {});
+  add_tensor(metadata, "scalar", DType::i64, {});  // first: planner_data names it
   add_chunk(metadata, {}, {}, {.file = 1, .offset_bytes = 70000, .size_bytes = 1});
+  add_tensor(metadata, "no chunks", DType::f32, {0});
   add_tensor(metadata, std::string(300, 'n'), DType::f8_e4m3, {5, 1, 1, 1, Index{1} << 40});
   for (Index i = 0; i < 5; ++i)
     add_chunk(metadata, {i, 0, 0, 0, 0}, {1, 1, 1, 1, Index{1} << 40}, {.file = 0, .offset_bytes = std::uint64_t{1} << (10 * i), .size_bytes = 300});
@@ -66,6 +66,21 @@ void expect_same(Metadata const& a, Metadata const& b) {
     EXPECT_EQ(a.files[a.objects[i].item.file], b.files[b.objects[i].item.file]);
   }
   EXPECT_EQ(a.planner_data, b.planner_data);
+}
+
+TEST(WriteMetadata, KeysStandInTheOrderOfPlannerData) {
+  Metadata metadata;
+  metadata.files = {"f"};
+  for (char const* key : {"tensor.a", "tensor.b"}) {
+    add_tensor(metadata, key, DType::f32, {1});
+    add_chunk(metadata, {0}, {1}, {.file = 0, .offset_bytes = 0, .size_bytes = 1});
+  }
+  metadata.objects = {{.name = "object.c", .item = {.file = 0, .offset_bytes = 0, .size_bytes = 1}}};
+  metadata.planner_data.emplace();
+  for (char const* key : {"object.c", "tensor.b"}) metadata.planner_data->emplace_back(key, dcp::Path{std::string(key)});
+  std::string const bytes = dcp::write_metadata(metadata);
+  EXPECT_LT(bytes.find("object.c"), bytes.find("tensor.b"));
+  EXPECT_LT(bytes.find("tensor.b"), bytes.find("tensor.a"));
 }
 
 TEST(WriteMetadata, ThePlainExampleIsTheKnownBytes) {
