@@ -25,6 +25,9 @@ class JobPlanner {
 
   JobPlan run() {
     job_.warnings = source_.warnings;
+    if (!source_.dcp && !request_.source_prefix.empty())
+      fail(ErrorKind::usage, "[source] prefix = \"{}\": keys of a {} source have no prefix to cut off in this job. Remove the key.",
+           request_.source_prefix, source_.megatron ? "Megatron" : "Hugging Face");
     check_state(source_, request_, job_.warnings);
     model_ = read_source_model(source_, request_, carries_state(source_, request_));
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
