@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/shards.hpp"
@@ -102,6 +103,22 @@ class IdentityPlanner {
     }
     for (dcp::StoredObject const& object : metadata.objects)
       if (object.name.starts_with(request_.source_prefix)) objects_.push_back(&object);
+    if (metadata.planner_data) sort_as_nested(*metadata.planner_data);
+  }
+
+  /// The order of the nested state dict, which does not depend on how many ranks saved it.
+  void sort_as_nested(std::vector<std::pair<std::string, dcp::Path>> const& planner_data) {
+    std::unordered_map<std::string_view, std::size_t> places;
+    for (auto const& [key, path] : planner_data) places.emplace(key, places.size());
+    auto const place = [&](std::string const& key) {
+      auto const found = places.find(key);
+      return found == places.end() ? places.size() : found->second;
+    };
+    std::stable_sort(tensors_.begin(), tensors_.end(), [&](SourceTensor const& a, SourceTensor const& b) {
+      return place(request_.source_prefix + a.key) < place(request_.source_prefix + b.key);
+    });
+    std::stable_sort(objects_.begin(), objects_.end(),
+                     [&](dcp::StoredObject const* a, dcp::StoredObject const* b) { return place(a->name) < place(b->name); });
   }
 
   void read_huggingface() {
