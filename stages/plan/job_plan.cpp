@@ -100,13 +100,14 @@ class JobPlanner {
     options.options = {
         {"form", request_.form}, {"spec", request_.spec}, {"mtp_block", source_.megatron ? model_.traits.mtp_block : "mtp_model_layer"}};
     options.place = "[target] layout.";
+    Index const rows = model_.traits.padded_vocab;
+    if (all_rows_are_data() && rows % request_.mesh.tp == 0) options.padded_sizes["vocab"] = rows;  // kept as they are
     return options;
   }
 
   std::vector<OpaqueCopy> plan_megatron() {
-    SideOptions options = named_options(true);
-    keep_unknown_padding(options);
-    Side const side(*job_.model, model_.maps.core, std::move(options));
+    warn_of_unknown_padding();
+    Side const side(*job_.model, model_.maps.core, named_options(true));
     ExtraStates extras(request_.spec, request_.form);
     Index const experts = count("expert");
     if (source_.megatron) {
@@ -119,16 +120,19 @@ class JobPlanner {
     return plan_megatron_target(job_, {job_.model.get(), &side, dtypes_, &request_}, target);
   }
 
-  /// Without a recorded vocabulary size all rows are data: they are kept as they are where the new tp divides them.
-  void keep_unknown_padding(SideOptions& options) {
-    Index const rows = model_.traits.padded_vocab;
-    if (model_.maps.family || rows == 0 || request_.true_vocab_size > 0 || model_.recorded_vocab) return;
-    if (rows % request_.mesh.tp == 0) options.padded_sizes["vocab"] = rows;
-    job_.warnings.push_back(
-        fmt::format("args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.", rows));
+  /// Without a recorded vocabulary size all rows are data.
+  bool all_rows_are_data() const {
+    return !model_.maps.family && model_.traits.padded_vocab > 0 && request_.true_vocab_size == 0 && !model_.recorded_vocab;
   }
 
-  Side dist_side(bool stacked) {
+  void warn_of_unknown_padding() {
+    if (!all_rows_are_data()) return;
+    job_.warnings.push_back(
+        fmt::format("args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.",
+                    model_.traits.padded_vocab));
+  }
+
+  Side dist_side(bool stacked) const {
     bool const fsdp = request_.format == Format::fsdp_dtensor;
     SideOptions options = named_options(false);
     options.in_front = true;
@@ -136,7 +140,6 @@ class JobPlanner {
     options.options["stacked"] = Json(stacked && !fsdp ? 1 : 0);
     options.options["halves"] = Json(fsdp ? 1 : 0);
     options.options["parts"] = Json(fsdp ? 0 : 1);
-    keep_unknown_padding(options);
     return Side(*job_.model, model_.maps.core, std::move(options));
   }
 
@@ -146,9 +149,7 @@ class JobPlanner {
     bool const asked = request_.layers == LayerKeys::stacked;
     if (!asked && source_.dcp && source_.dcp->flavour == dcp::Flavour::torch_dist) return model_.view->stacked;
     if (!asked && has_layer_pattern()) return false;
-    std::size_t const said = job_.warnings.size();
     bool const alike = layers_are_alike(dist_side(true), count("L"));
-    job_.warnings.resize(said);
     if (asked && !alike)
       fail(ErrorKind::usage,
            "[target] layers = \"stacked\": the model's layers are not all alike, so they have no common tensors. Set layers = \"separate\".");
@@ -170,6 +171,7 @@ class JobPlanner {
            "[target] format = \"fsdp_dtensor\": the model has multi-token prediction, whose inner layers have other names in every Megatron release. "
            "Choose torch_dist, whose names do not change.");
     bool const stacked = stack_layers();
+    warn_of_unknown_padding();
     Side const side = dist_side(stacked);
     TargetParts const parts{job_.model.get(), &side, dtypes_, &request_};
     DistTensors const dist{pipeline_chunks(request_.pipeline), model_.states, request_.format == Format::fsdp_dtensor};

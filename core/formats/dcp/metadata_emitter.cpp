@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "core/formats/torch_zip/little_endian.hpp"
+#include "core/formats/torch_zip/pickle_emitter.hpp"
 
 namespace reshard::dcp {
 
@@ -11,26 +12,7 @@ void Emitter::protocol() {
   out_.push_back(4);
 }
 
-void Emitter::integer(std::int64_t value) {
-  if (value >= 0 && value < 0x100) {
-    op(Op::binint1);
-    out_.push_back(static_cast<char>(value));
-  } else if (value >= 0 && value < 0x10000) {
-    op(Op::binint2);
-    append_little_endian(out_, static_cast<std::uint16_t>(value));
-  } else if (value == static_cast<std::int32_t>(value)) {
-    op(Op::binint);
-    append_little_endian(out_, static_cast<std::uint32_t>(value));
-  } else {
-    std::string bytes;
-    append_little_endian(bytes, static_cast<std::uint64_t>(value));
-    auto const only_repeats_sign = [&bytes] { return bytes.back() == ((bytes[bytes.size() - 2] & 0x80) != 0 ? '\xff' : '\0'); };
-    while (only_repeats_sign()) bytes.pop_back();
-    op(Op::long1);
-    out_.push_back(static_cast<char>(bytes.size()));
-    out_ += bytes;
-  }
-}
+void Emitter::integer(std::int64_t value) { pickle::append_integer(out_, value); }
 
 void Emitter::plain_string(std::string_view text) {
   if (text.size() < 0x100) {
