@@ -22,6 +22,7 @@ struct Parsed {
   RunCommand plan;
   InspectCommand inspect;
   ListCommand list;
+  CheckMapCommand check;
   bool logical = false;
   bool version = false;
   bool json = false;
@@ -59,6 +60,11 @@ void add_looks(CLI::App& app, Parsed& parsed) {
   list->add_flag("--logical", parsed.logical, "the model's logical tensors instead of the stored ones");
   list->add_option("--map", parsed.list.map, "model map for --logical (default: auto)")->type_name("MAP");
   list->add_flag("--json", parsed.list.json, "one JSON document on stdout");
+  CLI::App* check = app.add_subcommand("check-map", "what a model map says of a model, and whether every element has one place on both sides");
+  check->add_option("MAP", parsed.check.map, "a map of the map folder, or a path")->required()->type_name("");
+  CLI::Option* config = check->add_option("--config", parsed.check.config, "config.json or its folder: the model to prove it on")->type_name("PATH");
+  check->add_option("--args", parsed.check.args, "the same from Megatron's args, as a JSON file")->type_name("FILE")->excludes(config);
+  check->add_flag("--json", parsed.check.json, "one JSON document on stdout");
 }
 
 Command chosen(CLI::App const& app, Parsed& parsed) {
@@ -74,7 +80,8 @@ Command chosen(CLI::App const& app, Parsed& parsed) {
     parsed.list.listing = parsed.logical ? Listing::logical : Listing::stored;
     return parsed.list;
   }
-  return PrintCommand{"error: what to do? Name a command: run, plan, inspect or ls. `reshard --help` describes them.\n", 2};
+  if (app.got_subcommand("check-map")) return parsed.check;
+  return PrintCommand{"error: what to do? Name a command: run, plan, inspect, ls or check-map. `reshard --help` describes them.\n", 2};
 }
 
 }  // namespace

@@ -27,12 +27,18 @@ struct ListCommand {
   std::string map = "auto";
   bool json = false;
 };
+struct CheckMapCommand {
+  std::string map;
+  std::string config;  ///< config.json or its folder; "" for none
+  std::string args;    ///< JSON file with Megatron's args
+  bool json = false;
+};
 /// Something to print at once, with the exit code that goes with it.
 struct PrintCommand {
   std::string text;
   int code = 0;
 };
-using Command = std::variant<RunCommand, InspectCommand, ListCommand, PrintCommand>;
+using Command = std::variant<RunCommand, InspectCommand, ListCommand, CheckMapCommand, PrintCommand>;
 
 /// Understands the command line. A mistake gives a PrintCommand with code 2 (to stderr), --help and the like one with code 0.
 Command parse_command_line(int argc, char const* const* argv);

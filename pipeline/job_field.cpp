@@ -297,6 +297,12 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(number<std::int64_t>(
       "model", "true_vocab_size", [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
       std::numeric_limits<std::int64_t>::max(), "Vocabulary rows without padding; 0 stands for: as the source says."));
+  out.push_back(choice<UnmappedChoice>(
+      "model", "unmapped", [](JobSpec& job) -> UnmappedChoice& { return job.model.unmapped; }, {"refuse", "keep", "drop"},
+      "Stored tensors that the map lists under `keep`, such as a vision tower: carry them byte for byte or leave them out."));
+  out.push_back(choice<QuantChoice>(
+      "model", "quant", [](JobSpec& job) -> QuantChoice& { return job.model.quant; }, {"keep", "dequantise-bf16"},
+      "Quantised weights: keep every byte, or compute BF16 values. Nothing is ever quantised."));
   out.push_back(size(
       "run", "memory", [](JobSpec& job) -> std::uint64_t& { return job.run.memory_bytes; },
       "Staging memory of one rank. A smaller size makes more rounds and changes no byte of the result."));

@@ -22,6 +22,10 @@ enum class MpRankStyle { megatron, full3d };
 enum class ChunkChoice { source, whole, ranks, mesh };
 /// Whether torch_dist keys have the layer number (separate) or a layer axis in front (stacked); automatic keeps the source's form.
 enum class LayerChoice { automatic, stacked, separate };
+/// Stored tensors that the model's map lists under `keep` (a vision tower): refused, carried byte for byte, or left out.
+enum class UnmappedChoice { refuse, keep, drop };
+/// Quantised weights: their bytes are kept, or they become BF16.
+enum class QuantChoice { keep, dequantise_bf16 };
 enum class TransportChoice { automatic, mpi, nccl };
 enum class DeviceChoice { automatic, host, cuda };
 
@@ -82,6 +86,8 @@ struct JobSpec {
   struct Model {
     std::string map = "auto";          ///< a map's name, the path of a map file, or "auto": found by the model's own description
     std::int64_t true_vocab_size = 0;  ///< 0: as the source says
+    UnmappedChoice unmapped = UnmappedChoice::refuse;
+    QuantChoice quant = QuantChoice::keep;
     friend bool operator==(Model const&, Model const&) = default;
   };
 

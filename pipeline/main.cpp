@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "pipeline/check_map.hpp"
 #include "pipeline/command_line.hpp"
 #include "pipeline/run.hpp"
 
@@ -77,10 +78,20 @@ void carry_out(ListCommand const& command, Comm const& comm) {
   if (comm.rank() == 0) print(stdout, command.json ? list.json.dump(2) + "\n" : list.text);
 }
 
+int carry_out(CheckMapCommand const& command, Comm const& comm) {
+  if (comm.rank() != 0) return 0;
+  MapReport const report = check_map_report(command.map, command.config, command.args, map_folders());
+  print(stdout, command.json ? report.json.dump(2) + "\n" : report.text);
+  if (report.error.empty()) return 0;
+  print(stderr, "error: " + report.error + "\n");
+  return exit_code(ErrorKind::usage);
+}
+
 int execute(Command const& command, Comm const& comm) {
   if (auto const* job = std::get_if<RunCommand>(&command)) carry_out(*job, comm);
   if (auto const* list = std::get_if<ListCommand>(&command)) carry_out(*list, comm);
   if (auto const* look = std::get_if<InspectCommand>(&command)) return carry_out(*look, comm);
+  if (auto const* check = std::get_if<CheckMapCommand>(&command)) return carry_out(*check, comm);
   return 0;
 }
 

@@ -231,8 +231,8 @@ class Job {
 
   RoundSource rounds() {
     if (!exchanging()) return direct_rounds(plan_.plan, cells_of_rank(plan_.plan, comm_.rank(), comm_.size()), round_bytes());
-    auto exchange = std::make_shared<ExchangeRounds>(plan_.plan, balanced_readers(plan_.plan, source_.files.size(), comm_.size()), comm_.rank(),
-                                                     comm_.size(), spec_.run.memory_bytes / 4);
+    std::vector<int> readers = balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size());
+    auto exchange = std::make_shared<ExchangeRounds>(plan_.plan, std::move(readers), comm_.rank(), comm_.size(), spec_.run.memory_bytes / 4);
     return [exchange] { return exchange->next(); };
   }
 
@@ -247,6 +247,8 @@ class Job {
     options.memory_bytes = arena_bytes();
     options.exchanging = exchanging();
     options.stop = context_.stop;
+    options.views = plan_.source.views;
+    RESHARD_EXPECT(options.views.empty() || plan_.source.real_files() == source_.files.size());
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
       checksums_->add(file, offset, bytes);
     };

@@ -70,7 +70,7 @@ class Stream {
         options_(options),
         next_round_(next_round),
         ring_(options.memory_bytes),
-        reader_(sources),
+        reader_(sources, options.views),
         exchange_(comm, options.stall_timeout_seconds, [this] { check_others(); }),
         writer_(targets, observer, options.write_mode) {}
 

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "core/base/file_set.hpp"
 #include "core/plan/round.hpp"
+#include "core/plan/source_view.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/write/extent_writer.hpp"
 
@@ -25,6 +27,8 @@ struct StreamOptions {
   WriteMode write_mode = WriteMode::automatic;
   /// Looked at between rounds; once true, no further round begins and stream() throws `interrupted`. May be null. Outlives the call.
   std::atomic<bool> const* stop = nullptr;
+  /// Tensors that are computed while they are read: view v is source file number sources.size() + v. Outlives the call.
+  std::span<SourceView const> views = {};
 };
 
 /// What one stage did with its time. Stall is waiting for the stage before it, for memory, or for another rank.

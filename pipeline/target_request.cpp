@@ -61,6 +61,8 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
   request.shard_bytes = job.target.shard_bytes;
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
+  request.unmapped = static_cast<Unmapped>(job.model.unmapped);
+  request.dequantise = job.model.quant == QuantChoice::dequantise_bf16;
   request.drop_optimizer = job.source.optimizer == StatePolicy::drop;
   request.drop_rng = job.source.rng == StatePolicy::drop;
   request.map_folders = map_folders;

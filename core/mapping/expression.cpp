@@ -143,8 +143,10 @@ class Evaluation {
     if (auto found = built_in(node.word, arguments)) return std::move(*found);
     if (scope_.call)
       if (auto found = scope_.call(node.word, arguments)) return std::move(*found);
-    mistake("there is no function {} of {} arguments here. Known: min, max, len, ceil_div, count, contains, freq, list, indices, if, exists, has.",
-            node.word, arguments.size());
+    mistake(
+        "there is no function {} of {} arguments here. Known: min, max, len, ceil_div, count, contains, freq, list, indices, split, join, translate, "
+        "if, exists, has.",
+        node.word, arguments.size());
   }
 
   std::optional<Json> built_in(std::string const& name, std::vector<Json> const& a) const {
@@ -166,8 +168,48 @@ class Evaluation {
     }
     if (name == "contains" && a.size() == 2) return count(a[0], a[1]) > 0 ? 1 : 0;
     if (name == "count" && a.size() == 2) return count(a[0], a[1]);
+    if (name == "translate" && a.size() == 3 && a[1].items() != nullptr && a[2].items() != nullptr)
+      return translate(a[0], *a[1].items(), *a[2].items());
+    if (name == "split" && a.size() == 2 && a[1].text() != nullptr && !a[1].text()->empty()) return split(a[0], *a[1].text());
+    if (name == "join" && a.size() == 2 && a[1].text() != nullptr) return joined(a[0], *a[1].text());
     if (name == "freq" && a.size() == 2) return frequency(a[0], integer(a[1], "the layer number"));
     return std::nullopt;
+  }
+
+  /// Every item of a list, replaced by the word in the place where it stands among `from`.
+  Json translate(Json const& list, Json::Array const& from, Json::Array const& to) const {
+    if (list.is_null()) return {};
+    if (list.items() == nullptr || from.size() != to.size()) mistake("translate needs a list and two lists of one length");
+    Json::Array result;
+    for (Json const& item : *list.items()) {
+      auto const found = std::find_if(from.begin(), from.end(), [&](Json const& word) { return equal(word, item); });
+      if (found == from.end()) mistake("{} is none of {}", item.dump(), Json(from).dump());
+      result.push_back(to[static_cast<std::size_t>(found - from.begin())]);
+    }
+    return Json(std::move(result));
+  }
+
+  /// What stands between the separators.
+  Json split(Json const& whole, std::string const& separator) const {
+    if (whole.is_null()) return {};
+    if (whole.text() == nullptr) mistake("split needs a text, found {}", whole.dump());
+    Json::Array parts;
+    std::size_t begin = 0;
+    for (std::size_t at = 0; (at = whole.text()->find(separator, begin)) != std::string::npos; begin = at + separator.size())
+      parts.emplace_back(whole.text()->substr(begin, at - begin));
+    parts.emplace_back(whole.text()->substr(begin));
+    return Json(std::move(parts));
+  }
+
+  Json joined(Json const& list, std::string const& between) const {
+    if (list.is_null()) return {};
+    std::string result;
+    if (list.items() == nullptr) mistake("join needs a list, found {}", list.dump());
+    for (Json const& item : *list.items()) {
+      if (item.text() == nullptr) mistake("join needs texts, found {}", item.dump());
+      result += (&item == list.items()->data() ? "" : between) + *item.text();
+    }
+    return Json(std::move(result));
   }
 
   static Json indices(Json::Array const& flags) {

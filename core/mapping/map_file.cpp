@@ -3,31 +3,15 @@
 #include <algorithm>
 #include <array>
 
-#include <toml++/toml.h>
-
-#include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/mapping/map_reader.hpp"
 
 namespace reshard {
 namespace {
 
-constexpr std::uint64_t largest_map_bytes = 4U << 20;
-
-/// The members of a table in the order in which they were written (toml++ sorts them by key).
-std::vector<std::pair<std::string, toml::node const*>> written_order(toml::table const& table) {
-  std::vector<std::pair<std::string, toml::node const*>> members;
-  for (auto const& [key, node] : table) members.emplace_back(std::string(key.str()), &node);
-  std::stable_sort(members.begin(), members.end(), [](auto const& a, auto const& b) {
-    auto const x = a.second->source().begin;
-    auto const y = b.second->source().begin;
-    return x.line != y.line ? x.line < y.line : x.column < y.column;
-  });
-  return members;
-}
-
-class Loader {
+class Loader : MapReader {
  public:
-  explicit Loader(std::string_view file_name) { map_.name = file_name; }
+  explicit Loader(std::string_view file_name) : MapReader(file_name) { map_.name = file_name; }
 
   MapFile load(std::string_view text) {
     toml::table root;
@@ -42,37 +26,6 @@ class Loader {
   }
 
  private:
-  std::string place(toml::node const& node) const { return fmt::format("{}:{}", map_.name, node.source().begin.line); }
-
-  [[noreturn]] void mistake(toml::node const& node, std::string const& sentence) const { fail(ErrorKind::usage, "{}: {}", place(node), sentence); }
-
-  std::string text(toml::node const& node, std::string_view what) const {
-    if (auto const* value = node.as_string()) return value->get();
-    mistake(node, fmt::format("{} must be a string. Put it in quotes.", what));
-  }
-
-  toml::table const& table(toml::node const& node, std::string_view what) const {
-    if (auto const* value = node.as_table()) return *value;
-    mistake(node, fmt::format("{} must be a table.", what));
-  }
-
-  std::vector<std::string> texts(toml::node const& node, std::string_view what) const {
-    std::vector<std::string> result;
-    if (auto const* array = node.as_array()) {
-      for (auto const& item : *array) result.push_back(text(item, what));
-    } else {
-      result.push_back(text(node, what));
-    }
-    return result;
-  }
-
-  /// A string is an expression; an integer or a boolean stands for itself.
-  Expression expression(toml::node const& node) const {
-    if (auto const* number = node.as_integer()) return Expression::parse(fmt::format("{}", number->get()), place(node));
-    if (auto const* flag = node.as_boolean()) return Expression::parse(flag->get() ? "true" : "false", place(node));
-    return Expression::parse(text(node, "an expression"), place(node));
-  }
-
   /// Leaves of nested tables: groups have no meaning.
   void flatten(toml::node const& node, std::vector<NamedExpression>& into) const {
     for (auto const& [key, member] : written_order(table(node, "this section"))) {
@@ -88,6 +41,8 @@ class Loader {
   }
 
   void section(std::string const& key, toml::node const& node) {
+    if (key == "base") return append(map_.bases, texts(node, key));
+    if (key == "facts") return set(map_.facts, text(node, key));
     if (key == "match") return match(node);
     if (key == "options") return options(node);
     if (key == "places") return named(node, map_.places);
@@ -100,17 +55,33 @@ class Loader {
     if (key == "names") return macros(node);
     if (key == "stored") return stored("", table(node, "[stored]"));
     if (key == "drop") return append(map_.drop, texts(node, "drop"));
-    if (key == "args") return named(node, map_.args);
-    if (key == "config") return named(node, map_.config);
-    static std::array<std::string, 14> const known = {"match", "options", "places", "let",    "axes", "sets", "present",
-                                                      "rules", "tensors", "names",  "stored", "drop", "args", "config"};
+    if (key == "keep") return append(map_.keep, texts(node, "keep"));
+    if (key == "quant") return quant(node);
+    if (key == "args") return members(node, map_.args);
+    if (key == "config") return members(node, map_.config);
+    static std::array<std::string, 18> const known = {"base",  "facts",   "match", "options", "places", "let",  "axes", "sets",   "present",
+                                                      "rules", "tensors", "names", "stored",  "drop",   "keep", "args", "config", "quant"};
     std::string const near = nearest(key, known);
     mistake(node,
             fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 20)));
   }
 
+  static void set(std::string& to, std::string from) { to = std::move(from); }
+
+  /// Members of args or config.json: `false` takes an inherited one away.
+  void members(toml::node const& node, std::vector<NamedExpression>& into) const {
+    for (auto const& [key, member] : written_order(table(node, "this section"))) {
+      bool const away = member->is_boolean() && !member->as_boolean()->get();
+      into.push_back({key, away ? Expression() : expression(*member)});
+    }
+  }
+
   static void append(std::vector<std::string>& to, std::vector<std::string> from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  }
+
+  void quant(toml::node const& node) {
+    for (auto const& [name, member] : written_order(table(node, "quant"))) map_.quant.push_back(read_quant(*this, name, *member));
   }
 
   void match(toml::node const& node) {
@@ -220,7 +191,7 @@ class Loader {
       MapName item{name, {}, place(*member)};
       if (auto const* array = member->as_array()) {
         for (auto const& one : *array) item.entries.push_back(entry(one));
-      } else {
+      } else if (!member->is_boolean() || member->as_boolean()->get()) {
         item.entries.push_back(entry(*member));
       }
       map_.stored.push_back(std::move(item));
@@ -256,19 +227,19 @@ class Loader {
       entry.whole = texts(node, key);
     else if (key == "optional")
       entry.optional = flag(node, key);
+    else if (key == "quantised")
+      entry.quantised = text(node, key);
     else if (key == "view")
       entry.view = text(node, key);
     else if (key == "cast")
       entry.cast = text(node, key);
+    else if (key == "add")
+      entry.add = expression(node);
     else if (key == "apart")
       apart(entry, node);
     else
-      mistake(node, fmt::format("'{}' is no key of an entry. Known: is, or, when, in, at, copy, whole, optional, view, cast, apart.", key));
-  }
-
-  bool flag(toml::node const& node, std::string_view what) const {
-    if (auto const* value = node.as_boolean()) return value->get();
-    mistake(node, fmt::format("{} must be true or false.", what));
+      mistake(node,
+              fmt::format("'{}' is no key of an entry. Known: is, or, when, in, at, copy, whole, optional, quantised, view, cast, add, apart.", key));
   }
 
   void apart(MapEntry& entry, toml::node const& node) const {
@@ -288,7 +259,5 @@ class Loader {
 }  // namespace
 
 MapFile parse_map_file(std::string_view text, std::string_view file_name) { return Loader(file_name).load(text); }
-
-MapFile load_map_file(std::filesystem::path const& path) { return parse_map_file(read_text_file(path, largest_map_bytes), path.filename().string()); }
 
 }  // namespace reshard

@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/layout/part_layout.hpp"
 #include "core/mapping/expression.hpp"
 
 namespace reshard {
@@ -27,14 +29,16 @@ struct MapEntry {
   Expression copy;                 ///< a further copy, written when this holds
   std::vector<std::string> whole;  ///< axes that the rules do not cut here
   bool optional = false;           ///< the model may lack it
+  std::string quantised;           ///< layout expression of the weight whose parts are stored, where it differs from `is`
   std::string view;                ///< layout expression of the shape it has in the file
   std::string cast;                ///< dtype it has in this format
+  Expression add;                  ///< the stored value is the logical one plus this number
   Expression apart_when;           ///< alternatives are stored tensors of their own with these endings
   std::vector<std::string> apart_as;
   std::string place;  ///< file:line
 };
 
-/// A stored name and the entries that may be meant by it, first choice first.
+/// A stored name and the entries that may be meant by it, first choice first; without entries it takes an inherited name away.
 struct MapName {
   std::string name;
   std::vector<MapEntry> entries;
@@ -70,9 +74,58 @@ struct MapTensor {
   std::string place;
 };
 
+/// What a part of a quantised weight keeps of one of the weight's last dimensions (PartDim), as written.
+struct MapPartDim {
+  PartDim::Kind kind = PartDim::Kind::blocks;
+  Expression block;
+  Expression inner;
+};
+
+/// One of the stored tensors that a quantised weight is made of.
+struct MapQuantPart {
+  std::string name;                 ///< "values", "scale"
+  std::string stored;               ///< stands in the stored name where the weight has "weight": "weight_scale_inv"
+  std::vector<std::string> dtypes;  ///< those that it can have
+  std::vector<MapPartDim> dims;     ///< for the weight's last dimensions
+  Index vector = 0;                 ///< > 0: a dimension of this extent behind all, the same numbers for every layout ("weight_shape")
+  bool optional = false;
+};
+
+/// How values are computed: code * scale, then times or divided by a number for the whole weight.
+struct QuantDecode {
+  std::string codes;       ///< "e4m3", "e5m2", "e2m1", "int4"; "" when values cannot be computed
+  std::string times;       ///< the part with the second scale
+  std::string divided_by;  ///< likewise
+};
+
+/// How the config.json of a Hugging Face folder speaks of a scheme.
+struct QuantLabel {
+  std::string method;          ///< quantization_config.quant_method: "modelopt", "fp8", "mxfp4", "compressed-tensors"
+  std::string algorithm;       ///< ModelOpt's quant_algo, "NVFP4"
+  std::string weights_alone;   ///< quant_algo where no scale of the input is stored; "" for the same
+  std::string smoothed;        ///< quant_algo where the input has a scale for each column ("pre_quant_scale"); "" for the same
+  Index group_size = 0;        ///< 0: none
+  Index bits = 0;              ///< of a weight
+  std::string type = "float";  ///< of a weight
+  std::string strategy;        ///< "channel"; "" for none
+  friend bool operator==(QuantLabel const&, QuantLabel const&) = default;
+};
+
+/// A way to store weights in fewer bits: [quant.NAME].
+struct MapQuant {
+  std::string name;
+  QuantDecode decode;
+  QuantLabel label;
+  Expression when;  ///< over facts: the scheme is looked for only when this holds
+  std::vector<MapQuantPart> parts;
+  std::string place;
+};
+
 /// A map file as written, parsed but not yet evaluated for a model.
 struct MapFile {
   std::string name;                      ///< file name, for messages
+  std::vector<std::string> bases;        ///< maps that this one inherits from, by name; empty once they are taken in
+  std::string facts;                     ///< member of config.json whose members come before those of the top level ("text_config")
   std::vector<std::string> model_types;  ///< [match] model_type
   Expression match_args;                 ///< [match] args: holds for the `args` of a Megatron checkpoint of this family
   std::vector<NamedExpression> options;
@@ -86,12 +139,21 @@ struct MapFile {
   std::vector<MapMacro> macros;
   std::vector<MapName> stored;
   std::vector<std::string> drop;
-  std::vector<NamedExpression> args;    ///< Megatron argument = expression over config.json
+  std::vector<std::string> keep;        ///< patterns of stored names without a logical tensor, which can be carried as they are
+  std::vector<NamedExpression> args;    ///< Megatron argument = expression over config.json; an empty expression takes an inherited one away
   std::vector<NamedExpression> config;  ///< config.json key = expression over `args`
+  std::vector<MapQuant> quant;
 };
 
-/// Parses a map. All unknown keys and mistakes are Errors of kind usage with file and line.
+/// Parses a map as it is written; `bases` are not looked for. All unknown keys and mistakes are Errors of kind usage with file and line.
 MapFile parse_map_file(std::string_view text, std::string_view file_name);
-MapFile load_map_file(std::filesystem::path const& path);
+
+/// What `derived` means on top of a map that it inherits from: tables unite, and what both define is as `derived` says; lists follow one another.
+/// [match] and the name are the derived map's.
+MapFile inherited(MapFile base, MapFile derived);
+
+/// Reads a map and all that it inherits from: a base is NAME.toml in the folder of the map, else in the first of `folders` that has it.
+/// Bases that inherit from each other in a circle are an Error of kind usage.
+MapFile load_map_file(std::filesystem::path const& path, std::span<std::filesystem::path const> folders = {});
 
 }  // namespace reshard

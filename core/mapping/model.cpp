@@ -15,12 +15,26 @@ Json fact(Json const& facts, std::string_view key) {
   return inner == nullptr ? Json() : fact(*inner, key.substr(dot + 1));
 }
 
+namespace {
+
+/// The facts with the members of one of them before those of the top level: `text_config` of a multimodal config.json. `top.KEY` is the top level's.
+Json scoped_facts(Json const& facts, std::string const& member) {
+  Json const* const first = member.empty() ? nullptr : facts.find(member);
+  if (first == nullptr || first->members() == nullptr) return facts;
+  Json result = facts;
+  for (auto const& [key, value] : *first->members()) result.set(key, value);
+  result.set("top", facts);
+  return result;
+}
+
+}  // namespace
+
 /// Evaluates the definitions of a map on demand; a cycle is an Error.
 class ModelBuilder {
  public:
   ModelBuilder(Model& model, MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts)
-      : model_(model), definitions_(definitions), facts_(facts) {
-    model_.facts_ = facts.facts;
+      : model_(model), definitions_(definitions), facts_{scoped_facts(facts.facts, definitions.facts), facts.origin, facts.true_vocab_size} {
+    model_.facts_ = facts_.facts;
     model_.origin_ = facts.origin;
     for (NamedExpression const& let : definitions.let) model_.lets_[let.name] = named(let.name);
     for (NamedExpression const& axis : definitions.axes) add_axis(axis);
@@ -28,6 +42,8 @@ class ModelBuilder {
     for (MapTensor const& tensor : tensors.tensors) add_tensor(tensor);
     if (&definitions != &tensors)
       for (MapTensor const& tensor : definitions.tensors) add_tensor(tensor);
+    for (NamedExpression const& axis : definitions.axes)
+      if (!declared_.contains(axis.name)) model_.facts_alone_.insert(axis.name);
   }
 
  private:
@@ -96,6 +112,7 @@ class ModelBuilder {
   }
 
   void add_tensor(MapTensor const& tensor) {
+    note_axes(tensor.axes);
     LogicalTensor logical{tensor.name, {}};
     for (std::size_t at = 0; at < tensor.axes.size();) {
       std::size_t const begin = tensor.axes.find_first_not_of(' ', at);
@@ -111,6 +128,14 @@ class ModelBuilder {
       fail(ErrorKind::usage, "{}: the tensor '{}' is declared twice. Keep one declaration.", tensor.place, logical.name);
     model_.tensors_.push_back(std::move(logical));
     model_.exists_.push_back(true);
+  }
+
+  void note_axes(std::string_view axes) {
+    while (!axes.empty()) {
+      std::size_t const end = std::min(axes.find(' '), axes.size());
+      declared_.emplace(axes.substr(0, std::min(end, axes.find_first_of("./"))));
+      axes.remove_prefix(std::min(end + 1, axes.size()));
+    }
   }
 
   std::optional<LogicalAxis> parse_axis(MapTensor const& tensor, std::string_view word) const {
@@ -135,9 +160,10 @@ class ModelBuilder {
 
   Model& model_;
   MapFile const& definitions_;
-  ModelFacts const& facts_;
+  ModelFacts facts_;
   std::map<std::string, Json> values_;
   std::set<std::string> open_;
+  std::set<std::string, std::less<>> declared_;  ///< axes of declared tensors
 };
 
 Model::Model(MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts) { ModelBuilder(*this, definitions, tensors, facts); }

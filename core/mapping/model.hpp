@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "core/layout/axis.hpp"
 #include "core/layout/join.hpp"
 #include "core/mapping/map_file.hpp"
+#include "core/mapping/quant.hpp"
 
 namespace reshard {
 
@@ -19,6 +21,7 @@ struct LogicalAxis {
   AxisId axis = 0;
   Index div = 1;
   std::string set;
+  friend bool operator==(LogicalAxis const&, LogicalAxis const&) = default;
 };
 
 /// A weight as the model means it: its dotted name and its axes in canonical order.
@@ -55,6 +58,21 @@ class Model {
   /// names[k] is tensor t + (k + 1) * T of T tensors before, and is called "name of tensor (names[k])".
   void add_states(std::span<std::string const> names);
 
+  /// The ways in which weights of this model may be quantised.
+  void set_schemes(std::vector<QuantScheme> schemes);
+  std::vector<QuantScheme> const& schemes() const { return schemes_; }
+  /// The axis whose indices can be quantised or not, one by one: the first, when it counts layers or depths.
+  std::optional<AxisId> layer_axis(int tensor) const;
+  /// Adds a part of a quantised weight as a logical tensor with these axes; of the weight's layers it has `members`.
+  int add_part(int weight, std::string name, std::vector<LogicalAxis> axes, std::vector<bool> const& members);
+  /// Whether some of the tensor, or all, is held by its parts.
+  bool quantised(int tensor) const { return quantised_.contains(tensor); }
+  /// Takes all layers but `members` away from a tensor; one without layers exists when any member is true.
+  void limit(int tensor, std::vector<bool> const& members);
+
+  /// Whether an axis is no axis of any tensor that the maps declare: a fact that both sides of a job must agree on.
+  bool fact_alone(std::string_view axis) const { return facts_alone_.contains(axis); }
+
   AxisTable const& axes() const { return axes_; }
   std::vector<LogicalTensor> const& tensors() const { return tensors_; }
   /// The number of a logical tensor, -1 when the model cannot have it.
@@ -83,9 +101,17 @@ class Model {
   std::vector<LogicalTensor> tensors_;
   std::map<std::string, int, std::less<>> tensor_ids_;
   std::vector<bool> exists_;
+  std::vector<QuantScheme> schemes_;
+  std::set<int> quantised_;
+  std::set<std::string, std::less<>> facts_alone_;
   Json facts_;
   std::string origin_;
 };
+
+/// The axes of a part of a quantised weight: those of the weight, in blocks as the digits of the part's layout have them; axes that the part has
+/// one value for are left out, and an axis that only the part has comes last.
+std::vector<LogicalAxis> part_axes(LogicalTensor const& weight, AxisTable const& axes, LayoutExpr const& weight_layout, LayoutExpr const& part_layout,
+                                   std::string const& part_name);
 
 /// The fact under a dotted key ("text_config.hidden_size"); null when absent.
 Json fact(Json const& facts, std::string_view key);

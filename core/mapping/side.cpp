@@ -21,7 +21,8 @@ struct Side::Impl {
   std::vector<CompiledMacro> macros;
   std::vector<SideEntry> entries;
   std::map<std::tuple<std::uint32_t, int, int, int>, std::unique_ptr<EntryLayout>> layouts;
-  std::map<std::tuple<std::uint32_t, int, int, int>, std::vector<std::vector<Run>>> rows;  ///< of ranks, axes in front aside
+  std::map<std::pair<std::uint32_t, QuantPart const*>, std::optional<std::vector<Index>>> part_shapes;  ///< axes in front aside
+  std::map<std::tuple<std::uint32_t, int, int, int>, std::vector<std::vector<Run>>> rows;               ///< of ranks, axes in front aside
 
   Impl(Model const& m, MapFile const& f, SideOptions o)
       : model(m), map(f), options(std::move(o)), words(m, f, options), shares(m, f, options, words), front(m, shares) {
@@ -94,8 +95,69 @@ std::vector<std::vector<Run>> Side::rank_rows(StoredName const& name, SidePlace 
   return impl_->front.rank_rows(impl_->entries[name.entry], name, place, impl_->rank_rows(name.entry, place));
 }
 
+std::optional<std::vector<Index>> Side::part_shape(StoredName const& name, QuantPart const& part, SidePlace const& place) const {
+  SideEntry const& entry = impl_->entries[name.entry];
+  if (entry.view || !entry.part.empty()) return std::nullopt;
+  bool const cut = impl_->shares.depends_on(entry, "tp") || impl_->shares.depends_on(entry, "etp") || impl_->shares.depends_on(entry, "ep");
+  auto& known = impl_->part_shapes[{name.entry, &part}];
+  if (known && !cut) return SideFront::shape(name, *known);
+  try {
+    known = impl_->shares.part_shape(entry, part, place);
+  } catch (Error const&) {
+    return std::nullopt;
+  }
+  return SideFront::shape(name, *known);
+}
+
+LayoutExpr const& Side::quantised_expression(std::uint32_t entry) const { return impl_->entries[entry].quantised; }
+
+EntryLayout Side::quantised_layout(std::uint32_t number, SidePlace const& place) const {
+  SideEntry weight = impl_->entries[number];
+  weight.expr = weight.quantised;
+  return impl_->shares.evaluate_entry(weight, place);
+}
+
+void Side::add_name_digits(StoredName const& name, SidePlace const& place, std::vector<Piece>& pieces) const {
+  impl_->front.add_name_digits(impl_->entries[name.entry], name, place, pieces);
+}
+
+std::string const& Side::part(std::uint32_t entry) const { return impl_->entries[entry].part; }
+
+std::vector<Index> Side::layers_of(StoredName const& name, int tensor) const {
+  std::optional<AxisId> const axis = impl_->model.layer_axis(tensor);
+  if (!axis) return {};
+  std::vector<Index> result;
+  for (FrontAxis const& front : name.front)
+    if (front.axis == *axis)
+      for (Run const& run : front.runs)
+        for (Index i = run.begin; i < run.end; ++i) result.push_back(i);
+  if (!result.empty()) return result;
+  auto const& axes = impl_->entries[name.entry].name_axes;
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].axis == *axis) result.push_back(axes[i].index(name.positions[i]));
+  return result;
+}
+
 std::vector<int> const& Side::tensors(std::uint32_t entry) const { return impl_->entries[entry].tensors; }
 std::optional<DType> Side::cast(std::uint32_t entry) const { return impl_->entries[entry].cast; }
+std::vector<int> Side::adds() const {
+  std::vector<int> result(impl_->model.tensors().size(), 0);
+  std::vector<SideEntry const*> said(result.size(), nullptr);
+  for (SideEntry const& entry : impl_->entries) {
+    if (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr))) continue;
+    int const add = entry.written->add.empty() ? 0 : narrow<int>(entry.written->add.integer(impl_->words.with(nullptr)));
+    for (int const tensor : entry.tensors) {
+      auto const t = static_cast<std::size_t>(tensor);
+      if (said[t] != nullptr && result[t] != add)
+        fail(ErrorKind::usage, "{}: add = {}, and {} at {}: stored values of '{}' would differ. Give both entries the same `add`.",
+             entry.written->place, add, result[t], said[t]->written->place, impl_->model.tensors()[t].name);
+      said[t] = &entry;
+      result[t] = add;
+    }
+  }
+  return result;
+}
+
 std::string const& Side::entry_place(std::uint32_t entry) const { return impl_->entries[entry].written->place; }
 
 namespace {

@@ -85,10 +85,24 @@ class Side {
   /// Global sides: the rows of every dimension of shape() that a rank of SideOptions::mesh holds by the rules of the map; padding is held by
   /// the ranks at the end. Where the name says the index of an axis that the mesh cuts, other ranks hold no rows of any dimension.
   std::vector<std::vector<Run>> rank_rows(StoredName const& name, SidePlace const& place) const;
+  /// The shape that a part of a quantised weight has beside the stored tensor `name`, axes in front included; nothing where blocks do not fit.
+  std::optional<std::vector<Index>> part_shape(StoredName const& name, QuantPart const& part, SidePlace const& place) const;
+  /// The layout expression of the weight that the parts of an entry are made from, and what it means in a place: the weight as it is when its
+  /// values are computed from the parts.
+  LayoutExpr const& quantised_expression(std::uint32_t entry) const;
+  EntryLayout quantised_layout(std::uint32_t entry, SidePlace const& place) const;
+  /// Completes the pieces of an EntryLayout with the digits of a stored name without axes in front.
+  void add_name_digits(StoredName const& name, SidePlace const& place, std::vector<Piece>& pieces) const;
+  /// The layers (or depths) of a tensor that a stored name stands for; nothing for a tensor without (Model::layer_axis).
+  std::vector<Index> layers_of(StoredName const& name, int tensor) const;
+  /// What an entry stores of quantised weights: "fp8_block.scale"; "" for weights as they are.
+  std::string const& part(std::uint32_t entry) const;
   /// The logical tensors under an entry.
   std::vector<int> const& tensors(std::uint32_t entry) const;
   /// The dtype an entry insists on, or nothing.
   std::optional<DType> cast(std::uint32_t entry) const;
+  /// What stored values have over logical ones, by logical tensor. Entries of one tensor that disagree are an Error of kind usage.
+  std::vector<int> adds() const;
   /// "mcore.toml:47", for messages.
   std::string const& entry_place(std::uint32_t entry) const;
   /// Logical tensors of entries that the model may lack / must have, in the map's order.

@@ -49,8 +49,14 @@ class Compiler {
     entry.name = NameTemplate::parse(name + ending, map_.macros, written.place);
     for (std::string const& alias : written.or_names) entry.aliases.push_back(NameTemplate::parse(alias + ending, map_.macros, written.place));
     if (!written.view.empty()) entry.view = parse_layout(written.view);
+    entry.quantised = written.quantised.empty() ? entry.expr : parse_layout(written.quantised);
     cast(entry);
-    if (axes(entry)) entries_.push_back(std::move(entry));
+    if (!axes(entry)) return;
+    entries_.push_back(std::move(entry));
+    if (!written.view.empty()) return;
+    std::size_t const weight = entries_.size() - 1;
+    for (QuantScheme const& scheme : model_.schemes())
+      for (QuantPart const& part : scheme.parts) add_part(weight, scheme, part, name + ending, ending);
   }
 
   std::vector<SideEntry> take() { return std::move(entries_); }
@@ -61,6 +67,62 @@ class Compiler {
     entry.cast = dtype_from_name(entry.written->cast);
     if (!entry.cast)
       fail(ErrorKind::usage, "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …", entry.written->place, entry.written->cast);
+  }
+
+  /// The entry of a part of the weight, when all tensors of the weight's entry have that part.
+  void add_part(std::size_t weight, QuantScheme const& scheme, QuantPart const& part, std::string const& name, std::string const& ending) {
+    SideEntry entry;
+    std::vector<int> const weights = entries_[weight].tensors;
+    for (int const tensor : weights) {
+      int const number = model_.find_tensor(part_tensor(model_.tensors()[static_cast<std::size_t>(tensor)].name, scheme, part));
+      if (number < 0) return;
+      entry.tensors.push_back(number);
+    }
+    entry.written = entries_[weight].written;
+    entry.group = entries_[weight].group;
+    entry.part = scheme.name + "." + part.name;
+    entry.name = NameTemplate::parse(part_name(name, part.stored), map_.macros, entry.written->place);
+    for (std::string const& alias : entry.written->or_names)
+      entry.aliases.push_back(NameTemplate::parse(part_name(alias + ending, part.stored), map_.macros, entry.written->place));
+    try {
+      entry.expr = part_layout(entries_[weight].quantised, part.dims, vector_axis(part.vector), "." + entry.part,
+                               [this](std::string const& size) { return size_of(size); });
+      check_blocks(entry, entries_[weight].quantised, weights);
+    } catch (Error const& error) {
+      entry.fault = error.sentence();
+      entry.expr = entries_[weight].quantised;
+      entry.name_axes = entries_[weight].name_axes;
+      entry.shape_axes = entries_[weight].shape_axes;
+    }
+    if (!entry.fault.empty() || axes(entry)) entries_.push_back(std::move(entry));
+  }
+
+  Index size_of(std::string const& name) const {
+    if (int const axis = model_.axes().find(name); axis >= 0) return model_.axes()[static_cast<AxisId>(axis)].size;
+    std::optional<Json> const value = words_.key(name);
+    return value && value->integer() != nullptr ? *value->integer() : 0;
+  }
+
+  /// Both sides of a job must have the same blocks: packed values cannot be packed along another axis.
+  void check_blocks(SideEntry const& entry, LayoutExpr const& weight_layout, std::vector<int> const& weights) const {
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      LogicalTensor const& part = model_.tensors()[static_cast<std::size_t>(entry.tensors[i])];
+      LogicalTensor const& weight = model_.tensors()[static_cast<std::size_t>(weights[i])];
+      auto const here = part_axes(weight, model_.axes(), weight_layout, entry.expr, part.name);
+      bool same = here.size() == part.axes.size();
+      for (std::size_t a = 0; same && a < here.size(); ++a) same = here[a].axis == part.axes[a].axis && here[a].div == part.axes[a].div;
+      if (!same)
+        fail(ErrorKind::usage, "'{}': '{}' would have blocks along {} here, and has them along {} in the source", entry.written->is, part.name,
+             blocks_text(here), blocks_text(part.axes));
+    }
+  }
+
+  std::string blocks_text(std::vector<LogicalAxis> const& axes) const {
+    std::string text;
+    for (LogicalAxis const& axis : axes) {
+      if (axis.div > 1) text += fmt::format("{}{}/{}", text.empty() ? "" : ", ", model_.axes()[axis.axis].name, axis.div);
+    }
+    return text.empty() ? "no axis" : text;
   }
 
   /// Finds the axes of shape and name; false when the model lacks one (then it lacks the stored tensor).

@@ -24,12 +24,15 @@ struct SideEntry {
   NameTemplate name;
   std::vector<NameTemplate> aliases;
   LayoutExpr expr;
+  LayoutExpr quantised;  ///< layout of the weight that its parts are made from
   std::optional<LayoutExpr> view;
   std::vector<int> tensors;
   std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front), outermost first, then further axes of the name
   std::vector<AxisId> shape_axes;   ///< axes whose digits stand in the shape
   std::optional<DType> cast;
   std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
+  std::string part;       ///< of a quantised weight: "fp8_block.scale"
+  std::string fault;      ///< why a part cannot be stored here, for the moment when it is needed
 };
 
 /// The macros of a map with their choices' texts parsed.

@@ -223,6 +223,9 @@ std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {
     if (place == 0) continue;
     bool const further = !entry.written->copy.empty();
     if (further && !entry.written->copy.holds(scope_.with(nullptr))) continue;
+    if (!entry.fault.empty())
+      fail(ErrorKind::usage, "{}: {}. Quantised values cannot be stored like this: set model.quant = \"dequantise-bf16\", or choose another target.",
+           entry.written->place, entry.fault);
     Walk walk{e, chunk, further || place == 2, {}, {}};
     enumerate(walk);
     for (Made& made : walk.made) {

@@ -32,7 +32,7 @@ ExpressionScope SideScope::with(std::vector<SideVariable> const* variables) cons
     if (arguments.size() != 1 || arguments[0].text() == nullptr) return std::nullopt;
     if (name == "exists") {
       int const tensor = model_.find_tensor(*arguments[0].text());
-      return Json(tensor >= 0 && model_.exists(tensor));
+      return Json(tensor >= 0 && (model_.exists(tensor) || model_.quantised(tensor)));
     }
     if (name == "has") return Json(options_.has && options_.has(*arguments[0].text()));
     return std::nullopt;

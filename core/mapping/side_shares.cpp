@@ -87,6 +87,26 @@ Run SideShares::rank_run(AxisRule const& rule, AxisId axis, SidePlace const& pla
   return {begin, begin + part, false};
 }
 
+/// A cut must not fall inside a block of a quantised weight: its scale or its packed bytes belong to both sides.
+void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index size) const {
+  if (entry.part.empty()) return;
+  Index block = 1;
+  for (int const tensor : entry.tensors)
+    for (LogicalAxis const& axis : model_.tensors()[static_cast<std::size_t>(tensor)].axes)
+      if (model_.axes()[axis.axis].name == rule.axis) block = std::max(block, axis.div);
+  int const ranks = mesh_size(rule.mesh);
+  Index const part = padded(rule, size) / ranks;
+  if (block == 1 || ranks == 1 || part % block == 0) return;
+  std::string legal;
+  if (size % block == 0)
+    legal = fmt::format("It has {} blocks: choose a size that divides {} ({})", size / block, size / block, divisors(size / block));
+  else
+    legal = fmt::format("{} is no multiple of {}, so no cut of it is: choose {} = 1", size, block, rule.mesh);
+  fail(ErrorKind::usage,
+       "{}{} = {}: '{}': a cut of axis '{}' (size {}) at {} falls inside a block of {}. {}, or set model.quant = \"dequantise-bf16\".",
+       options_.place, rule.mesh, ranks, model_.tensors()[static_cast<std::size_t>(entry.tensors.front())].name, rule.axis, size, part, block, legal);
+}
+
 /// The extents of a view: its parts name no tensors.
 static std::vector<Index> view_shape(LayoutExpr const& view, LayoutScope context, Shares const& shares) {
   context.tensor = [](std::string_view) { return 0; };
@@ -128,6 +148,8 @@ EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& 
       check_divisible(*rule, size);
       row_rule = rule;
     } else {
+      check_divisible(*rule, padded(*rule, size));
+      check_cut(entry, *rule, size);
       shares.set(axis, share(*rule, size, place));
     }
   }
@@ -139,6 +161,27 @@ EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& 
   }
   result.file_shape = entry.view ? view_shape(*entry.view, scope, shares) : result.layout.shape;
   return result;
+}
+
+std::vector<Index> SideShares::part_shape(SideEntry const& entry, QuantPart const& part, SidePlace const& place) const {
+  LayoutScope scope = context(model_.axes());
+  auto const size_of = [&](std::string const& name) {
+    int const axis = model_.axes().find(name);
+    return axis >= 0 ? model_.axes()[static_cast<AxisId>(axis)].size : scope.size(name).value_or(0);
+  };
+  SideEntry shaped = entry;
+  shaped.expr = part_layout(entry.quantised, part.dims, vector_axis(part.vector), "", size_of);
+  Shares shares = padding(entry);
+  for (AxisId const axis : entry.shape_axes)
+    if (AxisRule const* rule = rule_of(entry, axis); rule != nullptr && !cuts_rows(*rule, model_.axes()[axis].size))
+      shares.set(axis, share(*rule, model_.axes()[axis].size, place));
+  std::vector<Index> shape = view_shape(shaped.expr, scope, shares);
+  for (AxisId const axis : entry.shape_axes)
+    if (AxisRule const* rule = rule_of(entry, axis); rule != nullptr && cuts_rows(*rule, model_.axes()[axis].size)) {
+      Rows const rows = cut_rows(shaped, *rule, shape, place);
+      shape[rows.cut] = rows.end[rows.cut] - rows.begin[rows.cut];
+    }
+  return shape;
 }
 
 Layout SideShares::evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin, std::span<Index const> end) const {

@@ -26,6 +26,8 @@ class SideShares {
   /// How many positions a share of the axis has: the same on every rank.
   Index positions(SideEntry const& entry, AxisId axis) const;
   EntryLayout evaluate_entry(SideEntry const& entry, SidePlace const& place) const;
+  /// The shape of a part of a quantised weight of this entry. Blocks that do not fit are an Error of kind usage.
+  std::vector<Index> part_shape(SideEntry const& entry, QuantPart const& part, SidePlace const& place) const;
   /// Global sides: the part of an entry in a box of its dimensions, axes in front aside.
   Layout evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin, std::span<Index const> end) const;
   /// Global sides: the rows that a rank holds of every dimension of an entry, axes in front aside; padding counts as rows.
@@ -51,6 +53,7 @@ class SideShares {
   Shares padding(SideEntry const& entry) const;
   AxisTable padded_axes() const;
   LayoutScope context(AxisTable const& axes) const;
+  void check_cut(SideEntry const& entry, AxisRule const& rule, Index size) const;
   Rows cut_rows(SideEntry const& entry, AxisRule const& rule, std::vector<Index> const& shape, SidePlace const& place) const;
 
   Model const& model_;

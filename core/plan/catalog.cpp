@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/base/integers.hpp"
+
 namespace reshard {
 
 void Catalog::add(Blob blob, std::vector<Piece> pieces, bool copy) {
@@ -13,6 +15,15 @@ void Catalog::add(Blob blob, std::vector<Piece> pieces, bool copy) {
     all.blobs.push_back(number);
     all.copy.push_back(copy);
   }
+}
+
+std::uint32_t Catalog::add_view(SourceView view) {
+  RESHARD_EXPECT(view.stored.file < real_files());
+  check_view(view, files[view.stored.file]);
+  auto const number = narrow<std::uint32_t>(files.size());
+  files.push_back(fmt::format("{}: '{}' as {}", files[view.stored.file], view.name, name(view.dtype)));
+  views.push_back(std::move(view));
+  return number;
 }
 
 }  // namespace reshard

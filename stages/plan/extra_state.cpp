@@ -82,11 +82,16 @@ std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
   if (name.ends_with(".layer_norm_weight") || name.ends_with(".layer_norm_bias")) return keys;
   std::size_t const dot = name.rfind('.');
   std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
-  bool const linear = module.find("linear_") != std::string::npos || module.find("eh_proj") != std::string::npos;
-  bool const norm = module.find("norm") != std::string::npos;
+  bool const of_megatron = name.starts_with("decoder.") || name.starts_with("mtp.") || name.starts_with("output_layer.");
+  if (!of_megatron) return keys;  // the embedding, and tensors that are kept as they are
+  std::size_t const before = dot == std::string_view::npos || dot == 0 ? std::string_view::npos : name.rfind('.', dot - 1);
+  std::string_view const last = std::string_view(module).substr(before == std::string_view::npos ? 0 : before + 1);
+  bool const linear = last.starts_with("linear_") || last.ends_with("_proj.");                        // eh_proj, in_proj, fc1_latent_proj
+  bool const norm = last.find("norm") != std::string_view::npos && !module.ends_with("mixer.norm.");  // Mamba's own is none of TE's
   if (linear || module == "output_layer." || (norm && norms_keep_state())) keys.push_back(module + std::string(ending));
-  if (spec_ == "te" && name.ends_with("self_attention.linear_qkv.weight"))
-    keys.push_back(std::string(name.substr(0, name.size() - std::string_view("linear_qkv.weight").size())) + "core_attention." + std::string(ending));
+  for (std::string_view const beside : {"self_attention.linear_qkv.weight", "self_attention.linear_kv_up_proj.weight"})
+    if (spec_ == "te" && name.ends_with(beside))
+      keys.push_back(std::string(name.substr(0, name.size() - beside.size())) + "self_attention.core_attention." + std::string(ending));
   if (name.ends_with("decoder.final_layernorm.weight") || name.ends_with("decoder.final_norm.weight"))
     keys.push_back("output_layer." + std::string(ending));
   return keys;
@@ -95,6 +100,10 @@ std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
 std::vector<std::string> ExtraStates::made_keys(std::vector<StoredName> const& names) const {
   std::vector<std::string> keys;
   std::set<std::string> seen;
+  // Attention that chooses its tokens is not Transformer Engine's and has no state.
+  for (StoredName const& stored : names)
+    if (auto const at = stored.name.find("core_attention.indexer."); at != std::string::npos)
+      seen.insert(stored.name.substr(0, at) + "core_attention." + std::string(ending));
   for (StoredName const& stored : names)
     for (std::string& key : keys_of(stored.name))
       if (seen.insert(key).second) keys.push_back(std::move(key));

@@ -1,15 +1,19 @@
 #include "stages/plan/job_plan.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/safetensors/safetensors.hpp"
 #include "stages/plan/dist_files.hpp"
 #include "stages/plan/dist_objects.hpp"
 #include "stages/plan/identity_plan.hpp"
+#include "stages/plan/quant_config.hpp"
 #include "stages/plan/source_model.hpp"
 #include "stages/plan/state_policy.hpp"
 #include "stages/plan/target_dist.hpp"
 #include "stages/plan/target_side.hpp"
+#include "stages/plan/value_changes.hpp"
 
 namespace reshard {
 namespace {
@@ -37,7 +41,9 @@ class JobPlanner {
     dtypes_ = dtypes_of(job_.source);
     if (model_.is_megatron()) record_ = run_record(source_);
     complete_request();
-    job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, plan_target());
+    std::vector<OpaqueCopy> const opaque = plan_target();
+    change_values(*job_.model, job_.source, job_.target, {model_.adds, target_adds_});
+    job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, opaque);
     return std::move(job_);
   }
 
@@ -90,7 +96,9 @@ class JobPlanner {
     SideOptions options;
     options.has = [this](std::string_view name) { return reference_has(name); };
     Side const side(*job_.model, *model_.maps.family, std::move(options));
+    target_adds_ = side.adds();
     plan_huggingface_target(job_, {job_.model.get(), &side, dtypes_, &request_}, {model_.reference, model_.config_text});
+    describe_quantised(job_, *job_.model, side, side.names(nullptr), fact(model_.args, "quantization_config"));
   }
 
   SideOptions named_options(bool local) const {
@@ -108,6 +116,7 @@ class JobPlanner {
   std::vector<OpaqueCopy> plan_megatron() {
     warn_of_unknown_padding();
     Side const side(*job_.model, model_.maps.core, named_options(true));
+    target_adds_ = side.adds();
     ExtraStates extras(request_.spec, request_.form);
     Index const experts = count("expert");
     if (source_.megatron) {
@@ -173,6 +182,7 @@ class JobPlanner {
     bool const stacked = stack_layers();
     warn_of_unknown_padding();
     Side const side = dist_side(stacked);
+    target_adds_ = side.adds();
     TargetParts const parts{job_.model.get(), &side, dtypes_, &request_};
     DistTensors const dist{pipeline_chunks(request_.pipeline), model_.states, request_.format == Format::fsdp_dtensor};
     if (dist.fsdp) return plan_fsdp(parts, dist);
@@ -249,6 +259,9 @@ class JobPlanner {
       args.emplace_back("consumed_train_samples", 0);
       args.emplace_back("consumed_valid_samples", 0);
     }
+    // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of the weights.
+    Json const quantised = fact(made ? model_.config : model_.args, "quantization_config");
+    if (!quantised.is_null() && (made || request_.dequantise)) args.emplace_back("quantization_config", request_.dequantise ? Json() : quantised);
     if (made || request_.spec != model_.traits.spec) args.emplace_back("transformer_impl", request_.spec == "te" ? "transformer_engine" : "local");
     if (count("expert") > 0 && (made || request_.form != source_form())) args.emplace_back("moe_grouped_gemm", request_.form == "grouped");
     return args;
@@ -256,10 +269,18 @@ class JobPlanner {
 
   std::string source_form() const { return source_.megatron ? model_.traits.form : default_form(); }
 
-  bool reference_has(std::string_view name) const {
+  /// The stored names of the reference: its index, or the header of its only file.
+  bool reference_has(std::string_view name) {
     if (!model_.reference) return false;
-    auto const& map = model_.reference->weight_map;
-    return std::any_of(map.begin(), map.end(), [&](auto const& entry) { return entry.first == name; });
+    if (!reference_names_) {
+      reference_names_.emplace();
+      for (auto const& [tensor, file] : model_.reference->weight_map) reference_names_->insert(tensor);
+      auto const single = model_.reference->path / huggingface::single_file_name;
+      std::error_code ignored;
+      if (reference_names_->empty() && std::filesystem::is_regular_file(single, ignored))
+        for (FileTensor const& tensor : safetensors::read_header(File::open_for_reading(single)).tensors) reference_names_->insert(tensor.name);
+    }
+    return reference_names_->contains(name);
   }
 
   SourceCheckpoint const& source_;
@@ -269,6 +290,8 @@ class JobPlanner {
   SourceModel model_;
   std::vector<std::optional<DType>> dtypes_;
   std::optional<RunRecord> record_;
+  std::vector<int> target_adds_;
+  std::optional<std::set<std::string, std::less<>>> reference_names_;
 };
 
 }  // namespace

@@ -22,6 +22,9 @@ namespace reshard {
 /// torch_dist: one key for all layers with the layer axis in front, or keys of their own.
 enum class LayerKeys { automatic, stacked, separate };
 
+/// What happens to stored tensors that a map lists under `keep`.
+enum class Unmapped { refuse, keep, drop };
+
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
   enum class Format { megatron, huggingface, dcp, torch_dist, fsdp_dtensor };
@@ -42,6 +45,8 @@ struct TargetRequest {
   Index source_etp = 1;                     ///< expert tensor parallelism of a Megatron Lite source
   std::string map = "auto";                 ///< model.map
   Index true_vocab_size = 0;
+  Unmapped unmapped = Unmapped::refuse;
+  bool dequantise = false;  ///< quantised weights become BF16
   bool drop_optimizer = false;
   bool drop_rng = false;
   std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for

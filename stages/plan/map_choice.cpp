@@ -11,6 +11,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char const* core_map = "mcore";
+constexpr char const* quant_map = "quant";
+
+bool is_family(fs::path const& file) { return file.stem() != core_map && file.stem() != quant_map; }
 
 std::vector<fs::path> map_files(std::vector<fs::path> const& folders) {
   std::vector<fs::path> files;
@@ -27,17 +30,17 @@ std::vector<fs::path> map_files(std::vector<fs::path> const& folders) {
 std::vector<std::string> names_of(std::vector<fs::path> const& files) {
   std::vector<std::string> names;
   for (fs::path const& file : files)
-    if (file.stem() != core_map) names.push_back(file.stem().string());
+    if (is_family(file)) names.push_back(file.stem().string());
   return names;
 }
 
-MapFile find_named(std::string const& name, std::vector<fs::path> const& files) {
+MapFile find_named(std::string const& name, std::vector<fs::path> const& files, std::vector<fs::path> const& folders) {
   for (fs::path const& file : files)
-    if (file.stem() == name) return load_map_file(file);
+    if (file.stem() == name) return load_map_file(file, folders);
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) {
     std::error_code ignored;
     if (!fs::is_regular_file(name, ignored)) fail(ErrorKind::usage, "[model] map = \"{}\": there is no such file. Check the path.", name);
-    return load_map_file(name);
+    return load_map_file(name, folders);
   }
   std::vector<std::string> const known = names_of(files);
   std::string const near = nearest(name, known);
@@ -53,12 +56,12 @@ bool matches_args(MapFile const& map, Json const& args) {
   return map.match_args.holds(scope);
 }
 
-std::optional<MapFile> find_family(std::vector<fs::path> const& files, Json const& config, Json const& args) {
+std::optional<MapFile> find_family(std::vector<fs::path> const& files, std::vector<fs::path> const& folders, Json const& config, Json const& args) {
   Json const* type = config.find("model_type");
   std::vector<MapFile> by_args;
   for (fs::path const& file : files) {
-    if (file.stem() == core_map) continue;
-    MapFile map = load_map_file(file);
+    if (!is_family(file)) continue;
+    MapFile map = load_map_file(file, folders);
     if (type != nullptr && type->text() != nullptr) {
       if (std::find(map.model_types.begin(), map.model_types.end(), *type->text()) != map.model_types.end()) return map;
       continue;
@@ -77,11 +80,11 @@ std::optional<MapFile> find_family(std::vector<fs::path> const& files, Json cons
 
 MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folders, Json const& config, Json const& args, bool need_family) {
   std::vector<fs::path> const files = map_files(folders);
-  MapChoice choice{find_named(core_map, files), std::nullopt};
+  MapChoice choice{find_named(core_map, files, folders), std::nullopt};
   if (map != "auto") {
-    if (map != core_map) choice.family = find_named(map, files);
+    if (map != core_map) choice.family = find_named(map, files, folders);
   } else if (need_family) {
-    choice.family = find_family(files, config, args);
+    choice.family = find_family(files, folders, config, args);
   }
   if (choice.family || !need_family) return choice;
   Json const* type = config.find("model_type");

@@ -5,7 +5,10 @@
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "stages/plan/kept_tensors.hpp"
 #include "stages/plan/mlite_keys.hpp"
+#include "stages/plan/model_facts.hpp"
+#include "stages/plan/quant_source.hpp"
 
 namespace reshard {
 namespace {
@@ -28,6 +31,7 @@ class SourceReader {
     find_facts();
     make_model();
     apply_maps();
+    find_quantised();
     if (carry_states && result_.view && !request_.drop_optimizer && !result_.view->states.empty()) {
       result_.states = result_.view->states;
       result_.model->add_states(result_.states);
@@ -136,6 +140,9 @@ class SourceReader {
            "[source] etp = {}: only a source with Megatron Lite's names has this key. Leave it out, or name its map with model.map.",
            request_.source_etp);
     MapChoice const& maps = result_.maps;
+    settle_unmapped(result_.maps, source_, result_.view ? &*result_.view : nullptr, request_, result_.warnings);
+    // From Megatron to Megatron args describe the model; the family was named for what its map keeps.
+    if (maps.family && result_.config.is_null() && maps.family->config.empty() && !to_huggingface() && !family_names()) result_.maps.family.reset();
     if (maps.family && result_.config.is_null()) make_config();
     if (maps.family) {
       result_.model = std::make_unique<Model>(*maps.family, maps.core, ModelFacts{result_.config, "config.json", request_.true_vocab_size});
@@ -158,10 +165,13 @@ class SourceReader {
   }
 
   void make_config() {
+    if (result_.maps.family->config.empty())
+      fail(ErrorKind::usage, "[target] reference: {} cannot make a config.json from a checkpoint's args. Name a folder with the model's own.",
+           result_.maps.family->name);
     Model const described(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size});
-    Json::Object members;
-    for (auto& [key, value] : described.evaluate(result_.maps.family->config)) members.emplace_back(key, std::move(value));
-    result_.config = Json(std::move(members));
+    result_.config = config_from_args(*result_.maps.family, described);
+    Json quantised = fact(result_.args, "quantization_config");  // what an earlier job noted there
+    if (!quantised.is_null()) result_.config.set("quantization_config", std::move(quantised));
     result_.config_text = result_.config.dump(2) + "\n";
     if (to_huggingface())
       result_.warnings.push_back("config.json is made from the checkpoint's args; give target.reference to take a model's own config and tokenizer");
@@ -170,26 +180,9 @@ class SourceReader {
   /// Two descriptions of one model must agree on every axis that both have.
   void compare_facts() const {
     Model const described(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size});
-    AxisTable const& axes = result_.model->axes();
-    for (std::string const& axis : axes.names()) {
-      int const theirs = described.axes().find(axis);
-      if (theirs < 0 || !used(axis)) continue;
-      Index const by_args = described.axes()[static_cast<AxisId>(theirs)].size;
-      Index const by_config = axes[static_cast<AxisId>(axes.find(axis))].size;
-      Json const* stated = result_.args.find("vocab_size");
-      bool const unknown_vocab = axis == "vocab" && (stated == nullptr || stated->is_null());
-      if (by_args == by_config || (unknown_vocab && by_args >= by_config)) continue;
-      fail(ErrorKind::source, "facts: {} is {} in config.json and {} in args. They describe two different models: check target.reference.", axis,
-           by_config, by_args);
-    }
-  }
-
-  bool used(std::string const& axis) const {
-    int const id = result_.model->axes().find(axis);
-    for (LogicalTensor const& tensor : result_.model->tensors())
-      for (LogicalAxis const& part : tensor.axes)
-        if (static_cast<int>(part.axis) == id && result_.model->volume(tensor) > 0) return true;
-    return false;
+    if (auto const conflict = axis_conflict(*result_.model, described, result_.args))
+      fail(ErrorKind::source, "facts: {} is {} in config.json and {} in args. They describe two different models: check target.reference.",
+           conflict->axis, conflict->by_config, conflict->by_args);
   }
 
   void apply_maps() {
@@ -198,12 +191,13 @@ class SourceReader {
     make_family_side({});
   }
 
-  void make_family_side(std::map<std::string, Json> values) {
+  void make_family_side(std::map<std::string, Json> values, bool decide = true) {
     SideOptions options;
     options.options = std::move(values);
+    family_options_ = options.options;
     options.has = [this](std::string_view name) { return has(name); };
     result_.family_side = std::make_unique<Side>(*result_.model, names_ ? *names_ : *result_.maps.family, std::move(options));
-    apply_family(*result_.model, *result_.family_side);
+    if (decide) apply_family(*result_.model, *result_.family_side);
   }
 
   void apply_mlite() {
@@ -224,10 +218,33 @@ class SourceReader {
     return false;
   }
 
+  /// Weights that are stored as parts become further logical tensors.
+  void find_quantised() {
+    QuantSource const found(source_, result_.view ? &*result_.view : nullptr);
+    if (!found.any(result_.maps.core)) return;
+    result_.model->set_schemes(evaluate_schemes(result_.maps.core, *result_.model));
+    if (request_.dequantise) {
+      if (source_.dcp)
+        fail(ErrorKind::usage, "[model] quant = \"dequantise-bf16\": {} holds boxes of tensors. Dequantise the Hugging Face or mp_rank folder.",
+             place());
+      return;
+    }
+    if (family_names()) {
+      found.look(*result_.model, *result_.family_side);
+      make_family_side(family_options_, false);
+    } else if (source_.dcp) {
+      found.look(*result_.model, Side(*result_.model, result_.maps.core, dist_options()));
+    } else {
+      result_.chunks = source_chunks(*source_.megatron, count("L"), count("M"));
+      found.look(*result_.model, Side(*result_.model, result_.maps.core, megatron_options()), result_.chunks);
+    }
+  }
+
   void catalogue() {
     if (source_.huggingface) {
-      result_.catalog =
-          huggingface_catalog(*result_.model, *result_.family_side, *source_.huggingface, names_ ? names_->name : result_.maps.family->name);
+      result_.catalog = huggingface_catalog(*result_.model, *result_.family_side, *source_.huggingface,
+                                            names_ ? names_->name : result_.maps.family->name, request_.dequantise);
+      result_.adds = result_.family_side->adds();
     } else if (family_names()) {
       catalogue_dist(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
     } else if (source_.dcp) {
@@ -248,6 +265,7 @@ class SourceReader {
     std::vector<std::string> files;
     for (fs::path const& file : source_.files) files.push_back(file.string());
     result_.catalog = dist_catalog(*result_.model, side, *source_.dcp, *result_.view, files, may_lack(side), map_names);
+    result_.adds = side.adds();
   }
 
   SideOptions dist_options() const {
@@ -265,14 +283,20 @@ class SourceReader {
     return options;
   }
 
-  void catalogue_megatron() {
+  SideOptions megatron_options() const {
     auto const& sizes = source_.megatron->classification.sizes;
     SideOptions options{true, sizes, {{"form", result_.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", result_.traits.mtp_block}},
                         {},   {},    source_.megatron->directory.iteration_dir.string() + ", "};
     if (result_.traits.padded_vocab > 0) options.padded_sizes["vocab"] = result_.traits.padded_vocab;
+    return options;
+  }
+
+  void catalogue_megatron() {
     result_.chunks = source_chunks(*source_.megatron, count("L"), count("M"));
-    Side const side(*result_.model, result_.maps.core, std::move(options));
-    result_.catalog = megatron_catalog(*result_.model, side, *source_.megatron, result_.chunks, may_lack(side), joined_names(result_.maps));
+    Side const side(*result_.model, result_.maps.core, megatron_options());
+    result_.catalog =
+        megatron_catalog(*result_.model, side, *source_.megatron, result_.chunks, may_lack(side), joined_names(result_.maps), request_.dequantise);
+    result_.adds = side.adds();
   }
 
   Index count(char const* word) const {
@@ -290,6 +314,7 @@ class SourceReader {
 
   SourceCheckpoint const& source_;
   TargetRequest const& request_;
+  std::map<std::string, Json> family_options_;
   std::optional<MapFile> names_;  ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
 };

@@ -27,6 +27,7 @@ struct SourceModel {
   std::vector<PipelineChunk> chunks;  ///< Megatron sources
   std::vector<std::string> states;    ///< optimizer states that the job carries
   Catalog catalog;
+  std::vector<int> adds;                ///< what stored values of the source have over logical ones (Side::adds)
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
 

@@ -60,15 +60,11 @@ void fail_unexplained(std::string const& file, std::string const& tensor, std::v
        tensor, map_names, near.empty() ? "" : "; the nearest name is '" + near + "'");
 }
 
-void check_stored(std::string const& file, std::string const& tensor, DType dtype, std::vector<Index> const& shape,
-                  std::vector<Index> const& expected, Side const& side, std::uint32_t entry, Model const& model) {
+void check_stored(std::string const& file, std::string const& tensor, std::vector<Index> const& shape, std::vector<Index> const& expected,
+                  Side const& side, std::uint32_t entry, Model const& model) {
   if (shape != expected)
     fail(ErrorKind::source, "{}: '{}' is {}, {} says {} with the sizes of {}. The configuration or the parallel sizes are another checkpoint's.",
          file, tensor, shape_text(shape), side.entry_place(entry), shape_text(expected), model.origin());
-  auto const cast = side.cast(entry);
-  if (cast && *cast != dtype)
-    fail(ErrorKind::source, "{}: '{}' is {}, {} wants {}. Save it with that dtype: this version does not cast.", file, tensor, name(dtype),
-         side.entry_place(entry), name(*cast));
 }
 
 }  // namespace reshard

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "stages/plan/dequantised.hpp"
+#include "stages/plan/quant_source.hpp"
 #include "stages/plan/source_names.hpp"
 
 namespace reshard {
@@ -13,7 +15,8 @@ using NameTable = std::unordered_map<std::string_view, std::size_t>;
 /// Collects blobs and pieces of one side; explains every stored tensor.
 class Collector {
  public:
-  Collector(Model const& model, Side const& side, std::string const& map_names) : model_(model), side_(side), map_names_(map_names) {
+  Collector(Model const& model, Side const& side, std::string const& map_names, bool dequantise)
+      : model_(model), side_(side), map_names_(map_names), dequantise_(dequantise) {
     catalog_.tensors.resize(model.tensors().size());
   }
 
@@ -24,7 +27,15 @@ class Collector {
     NameTable table;
     for (std::size_t i = 0; i < tensors.size(); ++i) table.emplace(tensors[i].name, i);
     std::vector<bool> explained(tensors.size(), false);
+    auto const take = [&](std::string const& name) -> std::optional<StoredFile> {
+      auto const found = table.find(name);
+      if (found == table.end()) return std::nullopt;
+      explained[found->second] = true;
+      return StoredFile{file, &tensors[found->second]};
+    };
+    auto const find_tensor = finder_over(tensors);
     for (StoredName const& name : names) {
+      if (add_dequantised(place, name, find_tensor, take)) continue;
       std::size_t const found = find(file, name, table);
       if (found == no_tensor) continue;
       explained[found] = true;
@@ -35,11 +46,24 @@ class Collector {
   }
 
   void add_tensor(std::uint32_t file, SidePlace const& place, StoredName const& name, FileTensor const& tensor) {
-    check_stored(catalog_.files[file], tensor.name, tensor.dtype, tensor.shape, side_.layout(name.entry, place).file_shape, side_, name.entry,
-                 model_);
+    check_stored(catalog_.files[file], tensor.name, tensor.shape, side_.layout(name.entry, place).file_shape, side_, name.entry, model_);
     std::vector<Piece> pieces = side_.pieces(name, place);
     if (!tensor.strides.empty()) restride(pieces, tensor.shape, tensor.strides);
     catalog_.add({file, tensor.offset_bytes, tensor.dtype, tensor.name}, std::move(pieces), name.copy);
+  }
+
+  /// A weight whose parts are there, as computed values; false when it is stored as it is. `take` gives the parts.
+  bool add_dequantised(SidePlace const& place, StoredName const& name, FindTensor const& find,
+                       std::function<std::optional<StoredFile>(std::string const&)> const& take) {
+    if (model_.schemes().empty() || !dequantise_) return false;
+    auto const match = match_quantised(model_, side_, name, place, find);
+    if (!match) return false;
+    EntryLayout const layout = side_.quantised_layout(name.entry, place);
+    std::uint32_t const file = catalog_.add_view(dequantised(model_.schemes()[match->scheme], *match, name.name, layout.layout.shape, take));
+    std::vector<Piece> pieces = layout.layout.pieces;
+    side_.add_name_digits(name, place, pieces);
+    catalog_.add({file, 0, DType::bf16, name.name}, std::move(pieces), name.copy);
+    return true;
   }
 
   [[noreturn]] void unexplained(std::uint32_t file, std::string const& tensor, std::vector<StoredName> const& names) const {
@@ -74,6 +98,7 @@ class Collector {
   Model const& model_;
   Side const& side_;
   std::string map_names_;
+  bool dequantise_;
   Catalog catalog_;
 };
 
@@ -141,7 +166,7 @@ std::vector<PipelineChunk> source_chunks(MegatronCheckpoint const& checkpoint, I
 }
 
 Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint const& checkpoint, std::vector<PipelineChunk> const& chunks,
-                         std::vector<int> const& may_lack, std::string const& map_names) {
+                         std::vector<int> const& may_lack, std::string const& map_names, bool dequantise) {
   auto const& sizes = checkpoint.classification.sizes;
   auto const vpp = static_cast<std::size_t>(sizes.vpp);
   auto const chunk_of = [&](std::size_t file, std::size_t v) -> PipelineChunk const& {
@@ -167,9 +192,9 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
   settle_optional(model, may_lack, found);
   names.clear();
   for (PipelineChunk const& chunk : chunks) names.push_back(side.names(&chunk));
-  Collector collector(model, side, map_names);
+  Collector collector(model, side, map_names, dequantise);
+  for (megatron::Shard const& shard : checkpoint.directory.shards) collector.add_file(shard.model_path().string());
   for (std::size_t f = 0; f < checkpoint.headers.size(); ++f) {
-    collector.add_file(checkpoint.directory.shards[f].model_path().string());
     auto const& at = checkpoint.classification.places[f];
     for (std::size_t v = 0; v < vpp; ++v) {
       PipelineChunk const& chunk = chunk_of(f, v);
@@ -181,7 +206,7 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
   return collector.take();
 }
 
-Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoint const& checkpoint, std::string const& map_names) {
+Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoint const& checkpoint, std::string const& map_names, bool dequantise) {
   struct Place {
     std::uint32_t file;
     FileTensor const* tensor;
@@ -199,10 +224,18 @@ Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoin
       model, side, side.names(nullptr), [&stored](std::string const& name) { return stored.contains(name); }, found);
   settle_optional(model, side.optional_tensors(), found);
   std::vector<StoredName> const names = side.names(nullptr);
-  Collector collector(model, side, map_names);
+  Collector collector(model, side, map_names, dequantise);
   for (auto const& file : checkpoint.folder.files) collector.add_file((checkpoint.folder.path / file).string());
   std::vector<bool> explained(places.size(), false);
+  auto const take = [&](std::string const& name) -> std::optional<StoredFile> {
+    auto const at = stored.find(name);
+    if (at == stored.end()) return std::nullopt;
+    explained[at->second] = true;
+    return StoredFile{places[at->second].file, places[at->second].tensor};
+  };
+  auto const find_tensor = finder_over(checkpoint);
   for (StoredName const& name : names) {
+    if (collector.add_dequantised({}, name, find_tensor, take)) continue;
     auto at = stored.find(name.name);
     for (std::size_t i = 0; at == stored.end() && i < name.aliases.size(); ++i) at = stored.find(name.aliases[i]);
     if (at == stored.end()) {

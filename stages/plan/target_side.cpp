@@ -3,6 +3,7 @@
 namespace reshard {
 
 DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t first_tensor) {
+  if (auto const cast = parts.side->cast(name.entry); cast && first_tensor == 0) return *cast;
   std::vector<int> tensors = parts.side->tensors(name.entry);
   for (int& tensor : tensors) tensor += narrow<int>(first_tensor);
   auto const dtype_of = [&](int tensor) {

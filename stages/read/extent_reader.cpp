@@ -16,12 +16,21 @@ void ExtentReader::read(std::span<Extent const> extents, std::byte* staging) {
 }
 
 void ExtentReader::read_batch(ExtentBatch const& batch, std::byte* staging) {
+  if (batch.file >= files_.size()) return compute_batch(batch, staging);
   std::vector<iovec> parts;
   parts.reserve(batch.parts.size());
   for (auto const& part : batch.parts) parts.push_back({staging + part.at, part.bytes});
   files_.open(batch.file)->read_parts_at(batch.offset_bytes, parts);
   stats_.bytes += batch.bytes;
   stats_.calls += 1;
+}
+
+void ExtentReader::compute_batch(ExtentBatch const& batch, std::byte* staging) {
+  std::uint64_t offset = batch.offset_bytes;
+  for (auto const& part : batch.parts) {
+    views_.read(batch.file - files_.size(), offset, {staging + part.at, part.bytes});
+    offset += part.bytes;
+  }
 }
 
 }  // namespace reshard

@@ -206,10 +206,19 @@ def test_a_hugging_face_folder_of_the_model_is_read_by_the_familys_map(program, 
     assert outcome.returncode == 2 and "mlite_qwen3_moe" in outcome.stderr
 
 
+def stored_names(*maps):
+    """The [names] and [stored] of maps that inherit from each other, in one text."""
+    names, stored = "[names]\n", ""
+    for name in maps:
+        text = (Path(__file__).parents[2] / f"configs/models/{name}.toml").read_text()
+        for section in re.split(r"^(?=\[)", text, flags=re.MULTILINE):
+            names += section.partition("\n")[2] if section.startswith("[names]") else ""
+            stored += section if section.startswith("[stored") else ""
+    return names + stored
+
+
 def test_a_map_of_names_alone_reads_a_folder_under_other_names(program, model_folder, scratch):
-    family = (Path(__file__).parents[2] / "configs/models/qwen3_moe.toml").read_text()
-    stored = family[family.index("[stored]"):family.index("[args]")].replace('"model.', '"inner.')
-    (scratch / "names.toml").write_text(stored)
+    (scratch / "names.toml").write_text(stored_names("decoder", "qwen3", "experts").replace('model = "model."', 'model = "inner."'))
     state = {re.sub("^model", "inner", name): tensor for name, tensor in globals_to_hf(CONFIG, TENSORS).items()}
     source = shutil.copytree(model_folder, scratch / "hf")
     save_file(state, source / "model.safetensors", metadata={"format": "pt"})

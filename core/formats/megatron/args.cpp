@@ -117,8 +117,12 @@ NodeId add_value(Document& document, std::string_view key, Json const& value) {
     if (key.ends_with("dtype") && text->starts_with(dtype_prefix)) return document.add_global("torch", text->substr(dtype_prefix.size()));
     return document.add_string(*text);
   }
+  if (auto const* members = value.members()) {
+    NodeId const dict = document.add_dict();
+    for (auto const& [name, member] : *members) document.set(dict, name, add_value(document, name, member));
+    return dict;
+  }
   auto const* items = value.items();
-  if (items == nullptr) fail(ErrorKind::internal, "args.{}: an object cannot be written as an attribute", key);
   std::vector<NodeId> nodes;
   for (auto const& item : *items) nodes.push_back(add_value(document, key, item));
   return document.add_list(std::move(nodes));

@@ -25,13 +25,17 @@ int decoder_layer(std::string_view name) {
 
 namespace {
 
-/// Rows of one expert's fc1. The flat weights of GroupedMLP do not tell them: their shape counts all experts at once.
+/// Rows of one expert's fc1. The flat weights of GroupedMLP do not tell them: their shape counts all experts at once. Packed bytes and the scales
+/// beside a quantised weight do not, either.
 std::optional<Index> fc1_rows(FileTensor const& tensor) {
   std::string_view const name = tensor.name;
   auto const at = name.find(".experts.");
   if (at == std::string_view::npos) return std::nullopt;
   auto const rest = name.substr(at);
-  if (rest.find(".linear_fc1.weight") == std::string_view::npos) return std::nullopt;
+  constexpr std::string_view word = ".linear_fc1.weight";
+  auto const found = rest.find(word);
+  if (found == std::string_view::npos || bits(tensor.dtype) < 16) return std::nullopt;
+  if (rest.find_first_not_of("0123456789", found + word.size()) != std::string_view::npos) return std::nullopt;
   if (tensor.shape.size() == 2) return tensor.shape[0];
   if (tensor.shape.size() == 3) return tensor.shape[1];
   return std::nullopt;

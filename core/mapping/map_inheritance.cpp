@@ -1,0 +1,46 @@
+#include <algorithm>
+
+#include "core/mapping/map_file.hpp"
+
+namespace reshard {
+namespace {
+
+/// An item of the derived map takes the place of the base's of that name, or follows behind.
+template <typename Item>
+void unite(std::vector<Item>& base, std::vector<Item>&& derived) {
+  for (Item& item : derived) {
+    auto const known = std::find_if(base.begin(), base.end(), [&](Item const& other) { return other.name == item.name; });
+    if (known == base.end())
+      base.push_back(std::move(item));
+    else
+      *known = std::move(item);
+  }
+}
+
+template <typename Item>
+void append(std::vector<Item>& base, std::vector<Item>&& derived) {
+  base.insert(base.end(), std::make_move_iterator(derived.begin()), std::make_move_iterator(derived.end()));
+}
+
+}  // namespace
+
+MapFile inherited(MapFile base, MapFile derived) {
+  MapFile result = std::move(base);
+  result.name = std::move(derived.name);
+  result.model_types = std::move(derived.model_types);
+  result.match_args = std::move(derived.match_args);
+  if (!derived.facts.empty()) result.facts = std::move(derived.facts);
+  for (auto const list :
+       {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes, &MapFile::sets, &MapFile::present, &MapFile::args, &MapFile::config})
+    unite(result.*list, std::move(derived.*list));
+  unite(result.tensors, std::move(derived.tensors));
+  unite(result.macros, std::move(derived.macros));
+  unite(result.stored, std::move(derived.stored));
+  unite(result.quant, std::move(derived.quant));
+  append(result.rules, std::move(derived.rules));
+  append(result.drop, std::move(derived.drop));
+  append(result.keep, std::move(derived.keep));
+  return result;
+}
+
+}  // namespace reshard

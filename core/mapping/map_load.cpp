@@ -1,0 +1,49 @@
+#include <algorithm>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/mapping/map_file.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t largest_map_bytes = 4U << 20;
+
+fs::path base_path(std::string const& base, fs::path const& folder, std::span<fs::path const> folders, std::string const& map) {
+  std::error_code ignored;
+  fs::path const beside = folder / (base + ".toml");
+  if (fs::is_regular_file(beside, ignored)) return beside;
+  for (fs::path const& other : folders)
+    if (fs::path const path = other / (base + ".toml"); fs::is_regular_file(path, ignored)) return path;
+  fail(ErrorKind::usage, "{}: base = \"{}\": there is no {}.toml beside this map or in the map folder. Correct the name.", map, base, base);
+}
+
+MapFile load(fs::path const& path, std::span<fs::path const> folders, std::vector<fs::path>& open) {
+  if (std::find(open.begin(), open.end(), path) != open.end())
+    fail(ErrorKind::usage, "{}: inherits from itself by way of {}. Break the circle of `base`.", path.filename().string(),
+         open.back().filename().string());
+  open.push_back(path);
+  MapFile map = parse_map_file(read_text_file(path, largest_map_bytes), path.filename().string());
+  std::optional<MapFile> bases;
+  for (std::string const& base : map.bases) {
+    MapFile next = load(base_path(base, path.parent_path(), folders, map.name), folders, open);
+    bases = bases ? inherited(std::move(*bases), std::move(next)) : std::move(next);
+  }
+  open.pop_back();
+  map.bases.clear();
+  return bases ? inherited(std::move(*bases), std::move(map)) : map;
+}
+
+}  // namespace
+
+MapFile load_map_file(std::filesystem::path const& path, std::span<std::filesystem::path const> folders) {
+  std::vector<fs::path> open;
+  MapFile map = load(path, folders, open);
+  std::erase_if(map.stored, [](MapName const& name) { return name.entries.empty(); });
+  for (auto* list : {&map.args, &map.config}) std::erase_if(*list, [](NamedExpression const& item) { return item.expression.empty(); });
+  return map;
+}
+
+}  // namespace reshard

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.hpp"
+#include "core/mapping/map_file.hpp"
+
+namespace reshard {
+
+class Model;
+
+/// MapQuantPart, evaluated for a model.
+struct QuantPart {
+  std::string name;
+  std::string stored;
+  std::vector<DType> dtypes;
+  std::vector<PartDim> dims;
+  Index vector = 0;
+  bool optional = false;
+};
+
+/// A way to store weights in fewer bits, evaluated for a model. parts[0] stands for the weight itself.
+struct QuantScheme {
+  std::string name;
+  QuantDecode decode;
+  QuantLabel label;
+  std::vector<QuantPart> parts;
+};
+
+/// The schemes of a map that can be meant for this model.
+std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model);
+
+/// The stored name of a part beside that of its weight: "weight", where it stands last, makes room for the part's word. Also for names with fields.
+///
+///   mlp.up_proj.weight,     weight_scale  ->  mlp.up_proj.weight_scale
+///   linear_fc1.weight3,     input_scale   ->  linear_fc1.input_scale3
+///   experts.gate_up_proj,   weight_blocks ->  experts.gate_up_proj_blocks       (no "weight" in the last word)
+std::string part_name(std::string_view weight, std::string_view part);
+
+/// The logical tensor that a part of a weight is: "attn.q.fp8_block.scale".
+std::string part_tensor(std::string_view weight, QuantScheme const& scheme, QuantPart const& part);
+
+/// The axis behind the dimensions of a part with so many numbers; "" for 0.
+std::string vector_axis(Index count);
+
+}  // namespace reshard

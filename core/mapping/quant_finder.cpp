@@ -1,0 +1,115 @@
+#include "core/mapping/quant_finder.hpp"
+
+#include <algorithm>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+namespace {
+
+bool fits(QuantPart const& part, FoundTensor const& found, std::optional<std::vector<Index>> const& shape) {
+  return shape && found.shape == *shape && std::ranges::find(part.dtypes, found.dtype) != part.dtypes.end();
+}
+
+std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& scheme, StoredName const& name, std::string const& weight,
+                                       SidePlace const& place, FindTensor const& find) {
+  QuantMatch match;
+  for (QuantPart const& part : scheme.parts) {
+    std::string stored = part_name(weight, part.stored);
+    auto const there = find(stored);
+    if (there && fits(part, *there, side.part_shape(name, part, place)))
+      match.stored_parts.push_back(std::move(stored));
+    else if (part.optional)
+      match.stored_parts.emplace_back();
+    else
+      return std::nullopt;
+  }
+  return match;
+}
+
+void set_member(std::vector<bool>& members, Index at) {
+  auto const i = static_cast<std::size_t>(std::max<Index>(at, 0));
+  if (members.size() <= i) members.resize(i + 1, false);
+  members[i] = true;
+}
+
+}  // namespace
+
+std::optional<QuantMatch> match_quantised(Model const& model, Side const& side, StoredName const& name, SidePlace const& place,
+                                          FindTensor const& find) {
+  if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2) return std::nullopt;
+  for (std::size_t s = 0; s < model.schemes().size(); ++s) {
+    std::vector<std::string> weights{name.name};
+    weights.insert(weights.end(), name.aliases.begin(), name.aliases.end());
+    for (std::string const& weight : weights)
+      if (auto match = match_scheme(side, model.schemes()[s], name, weight, place, find)) {
+        match->scheme = s;
+        return match;
+      }
+  }
+  return std::nullopt;
+}
+
+void QuantFinder::look(SidePlace const& place, std::span<StoredName const> names, FindTensor const& find, std::string const& place_name) {
+  for (StoredName const& name : names) {
+    if (name.copy) continue;
+    auto const match = match_quantised(model_, side_, name, place, find);
+    if (!match && !find(name.name)) continue;
+    for (int const tensor : side_.tensors(name.entry)) note(tensor, name, match, place_name);
+  }
+}
+
+std::string QuantFinder::words(std::optional<std::size_t> scheme) const {
+  return scheme ? "quantised (" + model_.schemes()[*scheme].name + ")" : "not quantised";
+}
+
+void QuantFinder::note(int tensor, StoredName const& name, std::optional<QuantMatch> const& match, std::string const& place_name) {
+  std::vector<Index> layers = side_.layers_of(name, tensor);
+  if (layers.empty()) layers.push_back(-1);
+  std::optional<std::size_t> const scheme = match ? std::optional(match->scheme) : std::nullopt;
+  for (Index const layer : layers) {
+    auto const [seen, is_new] = seen_.emplace(std::pair(tensor, layer), Seen{scheme, name.name});
+    if (!is_new && seen->second.scheme != scheme)
+      fail(ErrorKind::source, "{}: '{}' is {}, and '{}' of the same weight is {}. Parts of one layer's weight must be stored alike.", place_name,
+           name.name, words(scheme), seen->second.name, words(seen->second.scheme));
+  }
+  if (!match) return;
+  for (std::size_t p = 0; p < match->stored_parts.size(); ++p)
+    if (!match->stored_parts[p].empty()) note_part({tensor, match->scheme, p}, name, layers);
+}
+
+void QuantFinder::note_part(PartKey const& key, StoredName const& name, std::vector<Index> const& layers) {
+  auto const [found, is_new] = parts_.try_emplace(key);
+  if (is_new) {
+    QuantScheme const& scheme = model_.schemes()[key.scheme];
+    QuantPart const& part = scheme.parts[key.part];
+    LogicalTensor const& weight = model_.tensors()[static_cast<std::size_t>(key.tensor)];
+    LayoutExpr const& layout = side_.quantised_expression(name.entry);
+    std::string const ending = "." + scheme.name + "." + part.name;
+    auto const size_of = [this](std::string const& axis) {
+      Json const value = model_.value(axis);
+      return value.integer() != nullptr ? *value.integer() : 0;
+    };
+    LayoutExpr const part_expr = part_layout(layout, part.dims, vector_axis(part.vector), ending, size_of);
+    found->second.axes = part_axes(weight, model_.axes(), layout, part_expr, weight.name + ending);
+  }
+  for (Index const layer : layers) set_member(found->second.layers, layer);
+}
+
+void QuantFinder::apply(Model& model) const {
+  std::map<int, std::vector<bool>> plain;
+  for (auto const& [at, seen] : seen_) {
+    std::vector<bool>& members = plain[at.first];
+    if (!seen.scheme) set_member(members, at.second);
+  }
+  std::map<int, bool> touched;
+  for (auto const& [key, found] : parts_) {
+    QuantScheme const& scheme = model.schemes()[key.scheme];
+    std::string const name = part_tensor(model.tensors()[static_cast<std::size_t>(key.tensor)].name, scheme, scheme.parts[key.part]);
+    model.add_part(key.tensor, name, found.axes, found.layers);
+    touched[key.tensor] = true;
+  }
+  for (auto const& [tensor, ignored] : touched) model.limit(tensor, plain[tensor]);
+}
+
+}  // namespace reshard

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/base/dtype.hpp"
+#include "core/base/integers.hpp"
+
+namespace reshard::quant {
+
+/// How one code of a quantised weight is stored.
+enum class CodeFormat {
+  e4m3,     ///< one per byte
+  e5m2,     ///< one per byte
+  i8,       ///< one per byte, two's complement
+  e2m1,     ///< two per byte, the even column in the low half
+  integer,  ///< `integer_bits` each, one behind the other from the lowest bit of a row's first 32-bit word; stands for code - 2^(integer_bits - 1)
+};
+
+/// What the second scale does, a number for a whole matrix.
+enum class SecondScale {
+  none,
+  times,       ///< value = code * scale * second
+  divided_by,  ///< value = code * scale / second
+};
+
+/// A quantised form: value = (code - zero point) * scale, with one scale for each block of the matrix. The table in docs/formats/quantised.md says
+/// which fields each of the known forms has.
+struct Scheme {
+  CodeFormat codes = CodeFormat::e4m3;
+  int integer_bits = 4;     ///< of CodeFormat::integer: 1 to 8
+  Index block_rows = 1;     ///< rows that share a scale; 0: all of the matrix
+  Index block_columns = 1;  ///< columns that share a scale; 0: all of the matrix
+  SecondScale second = SecondScale::none;
+  friend bool operator==(Scheme const&, Scheme const&) = default;
+};
+
+/// Bits of one code.
+int code_bits(Scheme const& scheme);
+
+/// A stack of matrices in row-major order, [stack, rows, columns]. A row number counts through the stack: row r of matrix s is s * rows + r.
+struct MatrixShape {
+  Index stack = 1;
+  Index rows = 0;
+  Index columns = 0;
+  friend bool operator==(MatrixShape const&, MatrixShape const&) = default;
+};
+
+/// The tensors beside the codes.
+struct Companions {
+  DType scale = DType::f32;                         ///< F32, BF16, F16, F8_E4M3, F8_E5M2; F8_E8M0 and U8 are both E8M0
+  DType second = DType::f32;                        ///< F32, BF16, F16
+  Index seconds = 1;                                ///< 1, or one for each matrix of the stack
+  std::optional<DType> zero_points = std::nullopt;  ///< I8: one beside each scale. I32: packed as codes are, but along the rows of each matrix
+};
+
+/// What is wrong with the fields, as "a scale of F64 is not known"; nothing when a Dequantiser takes them.
+std::optional<std::string> problem_of(Scheme const& scheme, Companions const& companions);
+
+}  // namespace reshard::quant

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "stages/plan/dist_source.hpp"
+#include "stages/plan/job_plan.hpp"
+#include "stages/plan/map_choice.hpp"
+
+namespace reshard {
+
+/// Deals with the stored tensors of a source that the family's map lists under `keep`: parts of a model that Megatron's map has no axes for (a vision
+/// tower). By request they become logical tensors of their own, with the same stored name on every side, beside the embedding in Megatron's files;
+/// or they are left unread; or they are refused (Error of kind usage). Call before the model is made: it changes the maps.
+void settle_unmapped(MapChoice& maps, SourceCheckpoint const& source, DistView const* view, TargetRequest const& request,
+                     std::vector<std::string>& warnings);
+
+}  // namespace reshard

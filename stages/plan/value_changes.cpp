@@ -1,0 +1,78 @@
+#include "stages/plan/value_changes.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/error.hpp"
+#include "core/quant/convert.hpp"
+
+namespace reshard {
+namespace {
+
+/// Elements from the start of a blob to the last that a piece reaches.
+Index reach(Piece const& piece) {
+  Index last = piece.offset;
+  for (PieceDigit const& digit : piece.digits) last += (digit.count - 1) * digit.stride;
+  for (PieceCopy const& copy : piece.copies) last += (copy.count - 1) * copy.stride;
+  return last + 1;
+}
+
+class ValueChanger {
+ public:
+  ValueChanger(Model const& model, Catalog& source, Catalog const& target) : model_(model), source_(source), target_(target) {}
+
+  void change(std::size_t tensor, int add) {
+    TensorPieces& pieces = source_.tensors[tensor];
+    auto const& wanted = target_.tensors[tensor].blobs;
+    if (pieces.blobs.empty() || wanted.empty()) return;
+    DType const dtype = target_.blobs[wanted.front()].dtype;
+    std::map<std::uint32_t, Index> length;
+    for (std::size_t i = 0; i < pieces.pieces.size(); ++i) {
+      Blob const& blob = source_.blobs[pieces.blobs[i]];
+      if (add == 0 && blob.dtype == dtype) continue;
+      if (!quant::convertible(blob.dtype, dtype))
+        fail(ErrorKind::usage, "'{}' is {} in the source and {} in the target, and values of one are not computed from the other. Correct the map.",
+             model_.tensors()[tensor].name, name(blob.dtype), name(dtype));
+      length[pieces.blobs[i]] = std::max(length[pieces.blobs[i]], reach(pieces.pieces[i]));
+    }
+    std::map<std::uint32_t, std::uint32_t> computed;
+    for (auto const& [blob, elements] : length) computed[blob] = add_computed(blob, elements, add, dtype);
+    for (std::uint32_t& blob : pieces.blobs)
+      if (auto const found = computed.find(blob); found != computed.end()) blob = found->second;
+  }
+
+ private:
+  std::uint32_t add_computed(std::uint32_t number, Index elements, int add, DType dtype) {
+    Blob const blob = source_.blobs[number];
+    SourceView view;
+    view.kind = add == 0 ? ViewKind::cast : ViewKind::add;
+    view.name = blob.name;
+    view.stored = {blob.file, blob.offset_bytes, blob.dtype, {elements}};
+    view.dtype = dtype;
+    view.shape = {elements};
+    view.constant = add;
+    std::uint32_t const file = source_.add_view(std::move(view));
+    source_.blobs.push_back({file, 0, dtype, blob.name});
+    return narrow<std::uint32_t>(source_.blobs.size() - 1);
+  }
+
+  Model const& model_;
+  Catalog& source_;
+  Catalog const& target_;
+};
+
+}  // namespace
+
+void change_values(Model const& model, Catalog& source, Catalog const& target, StoredAdds const& adds) {
+  ValueChanger changer(model, source, target);
+  auto const add_of = [](std::vector<int> const& list, std::size_t tensor) { return tensor < list.size() ? list[tensor] : 0; };
+  for (std::size_t t = 0; t < std::min(source.tensors.size(), target.tensors.size()); ++t) {
+    int const add = add_of(adds.target, t) - add_of(adds.source, t);
+    auto const& wanted = target.tensors[t].blobs;
+    auto const& held = source.tensors[t].blobs;
+    if (wanted.empty() || held.empty()) continue;
+    if (add != 0 || target.blobs[wanted.front()].dtype != source.blobs[held.front()].dtype) changer.change(t, add);
+  }
+}
+
+}  // namespace reshard

@@ -1,0 +1,107 @@
+#include "stages/read/view_reader.hpp"
+
+#include <algorithm>
+
+#include "core/quant/convert.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr Index slice_bytes = Index{1} << 20;
+/// How much of scales or zero points is read at once.
+constexpr Index window_bytes = Index{1} << 18;
+
+Index element_bytes(DType dtype) { return bits(dtype) / 8; }
+
+[[noreturn]] void fail_inexact(SourceView const& view, std::string const& path, Index element, double value) {
+  if (view.kind == ViewKind::cast)
+    fail(ErrorKind::source, "{}: '{}': element {} is {}, a value that {} does not have. Keep the tensor in {}.", path, view.name, element, value,
+         name(view.dtype), name(view.stored.dtype));
+  fail(ErrorKind::source, "{}: '{}': element {} is {}, and {} + ({}) is no value of {}. Save this tensor in F32, or keep the form of norms it is in.",
+       path, view.name, element, value, value, view.constant, name(view.dtype));
+}
+
+}  // namespace
+
+void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<std::byte> into) {
+  RESHARD_EXPECT(view < views_.size());
+  auto const size = static_cast<std::uint64_t>(element_bytes(views_[view].dtype));
+  RESHARD_EXPECT(offset_bytes % size == 0 && into.size() % size == 0);
+  auto const first = static_cast<Index>(offset_bytes / size);
+  auto const count = static_cast<Index>(into.size() / size);
+  RESHARD_EXPECT(first + count <= elements_of(views_[view]));
+  if (views_[view].kind == ViewKind::dequantise)
+    dequantise(view, first, count, into.data());
+  else
+    convert(views_[view], first, count, into.data());
+}
+
+void ViewReader::read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes, std::vector<std::byte>& into) {
+  into.resize(bytes);
+  files_.open(place.file)->read_at(place.offset_bytes + offset_bytes, into);
+  stats_.bytes += bytes;
+  stats_.calls += 1;
+}
+
+void ViewReader::convert(SourceView const& view, Index first, Index count, std::byte* into) {
+  Index const stored_size = element_bytes(view.stored.dtype);
+  Index const size = element_bytes(view.dtype);
+  double const constant = view.kind == ViewKind::add ? view.constant : 0;
+  for (Index done = 0; done < count;) {
+    Index const part = std::min(count - done, slice_bytes / stored_size);
+    read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * stored_size), static_cast<std::size_t>(part * stored_size), slice_);
+    std::span const to(into + done * size, static_cast<std::size_t>(part * size));
+    if (auto const inexact = quant::convert(view.stored.dtype, slice_, constant, view.dtype, to))
+      fail_inexact(view, files_.path(view.stored.file).string(), first + done + static_cast<Index>(inexact->element), inexact->value);
+    done += part;
+  }
+}
+
+/// The needed elements of a tensor beside the codes. What is read begins with them and goes on, because the next slice needs the next ones.
+std::span<std::byte const> ViewReader::taken(std::optional<StoredPlace> const& place, quant::FlatRange const& range, Window& window) {
+  if (range.begin == range.end) return {};
+  Index const size = element_bytes(place->dtype);
+  if (range.begin < window.range.begin || range.end > window.range.end) {
+    Index const end = std::min(std::max(range.end, range.begin + window_bytes / size), checked_volume(place->shape, ErrorKind::source, "a scale"));
+    read_bytes(*place, static_cast<std::uint64_t>(range.begin * size), static_cast<std::size_t>((end - range.begin) * size), window.bytes);
+    window.range = {range.begin, end};
+  }
+  return std::span(window.bytes)
+      .subspan(static_cast<std::size_t>((range.begin - window.range.begin) * size), static_cast<std::size_t>((range.end - range.begin) * size));
+}
+
+void ViewReader::run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into) {
+  quant::Needs const needs = opened_->decoder.needs_of(part);
+  quant::StoredBytes stored;
+  stored.scales = taken(view.scale, needs.scales, opened_->scales);
+  stored.seconds = taken(view.second, needs.seconds, opened_->seconds);
+  stored.zero_points = taken(view.zero_points, needs.zero_points, opened_->zero_points);
+  quant::FlatRange const& codes = needs.code_bytes;
+  read_bytes(view.stored, static_cast<std::uint64_t>(codes.begin), static_cast<std::size_t>(codes.end - codes.begin), slice_);
+  stored.codes = slice_;
+  opened_->decoder.run(part, stored, into);
+}
+
+void ViewReader::dequantise(std::size_t number, Index first, Index count, std::byte* into) {
+  SourceView const& view = views_[number];
+  if (!opened_ || opened_->view != number) opened_.emplace(Opened{number, dequantiser_of(view), {}, {}, {}});
+  Index const columns = opened_->decoder.shape().columns;
+  Index const slice_rows = slice_bytes / std::max<Index>(opened_->decoder.row_bytes(), 1);
+  Index const slice_columns = slice_bytes * 8 / quant::code_bits(view.scheme);
+  Index const size = element_bytes(view.dtype);
+  for (Index done = 0; done < count;) {
+    quant::RowPart part{.first_row = (first + done) / columns, .rows = 1, .first_column = (first + done) % columns, .columns = 0};
+    Index const whole_rows = std::min((count - done) / columns, slice_rows);
+    if (part.first_column == 0 && whole_rows >= 1) {
+      part.rows = whole_rows;
+      part.columns = columns;
+    } else {
+      part.columns = std::min({columns - part.first_column, count - done, slice_columns});
+    }
+    Index const elements = part.rows * part.columns;
+    run_part(view, part, {into + done * size, static_cast<std::size_t>(elements * size)});
+    done += elements;
+  }
+}
+
+}  // namespace reshard

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/base/file_set.hpp"
+#include "core/plan/source_view.hpp"
+
+namespace reshard {
+
+struct ReadStats {
+  std::uint64_t bytes = 0;
+  std::uint64_t calls = 0;
+};
+
+/// Computes parts of views from the stored tensors that they need, slice by slice: at most about a MiB of codes or elements is held at a time, and
+/// what belongs to them of scales and zero points. These are read ahead, because neighbouring slices need neighbours. Used by one thread.
+class ViewReader {
+ public:
+  /// `files`, `views` and `stats` outlive the reader; files of views count in `files`.
+  ViewReader(FileSet& files, std::span<SourceView const> views, ReadStats& stats) : files_(files), views_(views), stats_(stats) {}
+
+  /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole elements.
+  void read(std::size_t view, std::uint64_t offset_bytes, std::span<std::byte> into);
+
+ private:
+  /// A part of one of the tensors beside the codes.
+  struct Window {
+    quant::FlatRange range;
+    std::vector<std::byte> bytes;
+  };
+  /// The view that was read last, and what is held of it.
+  struct Opened {
+    std::size_t view = 0;
+    quant::Dequantiser decoder;
+    Window scales;
+    Window seconds;
+    Window zero_points;
+  };
+
+  void convert(SourceView const& view, Index first, Index count, std::byte* into);
+  void dequantise(std::size_t number, Index first, Index count, std::byte* into);
+  void run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into);
+  std::span<std::byte const> taken(std::optional<StoredPlace> const& place, quant::FlatRange const& range, Window& window);
+  void read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes, std::vector<std::byte>& into);
+
+  FileSet& files_;
+  std::span<SourceView const> views_;
+  ReadStats& stats_;
+  std::vector<std::byte> slice_;
+  std::optional<Opened> opened_;
+};
+
+}  // namespace reshard

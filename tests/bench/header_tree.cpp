@@ -1,0 +1,114 @@
+// Makes the target of a job with headers and no weights: every file at its full size with nothing in it but what surrounds the tensors, so that plans
+// of the largest models can be measured, and read back, without their terabytes.
+//
+//   header_tree JOB.toml OUT [RANKS…]   JSON: times, sizes, and for each number of ranks the bytes of the busiest rank. OUT "-": nothing is written
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/plan/schedule.hpp"
+#include "pipeline/target_request.hpp"
+#include "stages/plan/job_plan.hpp"
+#include "stages/read/open_source.hpp"
+#include "stages/write/target_files.hpp"
+
+namespace {
+
+using namespace reshard;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void write_tree(JobPlan const& plan, fs::path const& out) {
+  for (TargetFile const& file : plan.files) {
+    TargetLayout const layout{out / file.path, file.size_bytes, file.torch, file.header, file.items};
+    create_target_file(layout);
+    if (!file.torch) continue;
+    std::vector<std::uint32_t> const checksums(file.torch->storages.size());  // nobody checks those of weights
+    finish_torch_file(File::open_for_writing(layout.path), *file.torch, checksums);
+  }
+  for (TextFile const& text : plan.texts) {
+    fs::create_directories((out / text.path).parent_path());
+    write_text_file(out / text.path, text.make ? text.make() : text.text);
+  }
+}
+
+/// What the busiest of so many ranks reads and writes.
+Json busiest(Plan const& plan, int ranks) {
+  std::uint64_t read = 0;
+  std::uint64_t written = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    CellRange const cells = cells_of_rank(plan, rank, ranks);
+    std::uint64_t source = 0;
+    std::uint64_t target = 0;
+    for (std::size_t c = cells.begin; c < cells.end; ++c) {
+      source += plan.cells[c].source_bytes;
+      target += plan.cells[c].target_bytes;
+    }
+    read = std::max(read, source);
+    written = std::max(written, target);
+  }
+  return Json().set("ranks", std::int64_t{ranks}).set("read_bytes", read).set("written_bytes", written);
+}
+
+void make(std::string const& job_file, std::string const& out, std::vector<int> const& ranks, Comm const& comm) {
+  JobSpec const job = parse_job_spec(read_text_file(job_file, 1U << 20), job_file, {});
+  Clock::time_point const start = Clock::now();
+  SourceCheckpoint const source = open_source(job.source.path, source_format(job.source.format), {}, comm);
+  double const header_seconds = seconds_since(start);
+  Clock::time_point const planning = Clock::now();
+  char const* const maps = std::getenv("RESHARD_MAPS");
+  PlanLimits const limits{std::min<std::uint64_t>(16U << 20, job.run.memory_bytes / 32),
+                          job.run.memory_bytes / 4};  // those of a run without messages
+  JobPlan const plan = make_job_plan(source, target_request(job, {maps != nullptr ? maps : RESHARD_SOURCE_DIR "/configs/models"}), limits);
+  double const plan_seconds = seconds_since(planning);
+  Json loads = Json::array();
+  for (int const n : ranks) loads.push(busiest(plan.plan, n));
+  Json result;
+  result.set("header_seconds", header_seconds).set("plan_seconds", plan_seconds).set("cells", plan.plan.cells.size());
+  result.set("regions_after_cutting", plan.plan.regions.size()).set("busiest_rank", std::move(loads));
+  {
+    std::map<std::pair<std::uint32_t, std::uint64_t>, std::array<std::uint64_t, 3>> by;
+    std::map<std::pair<std::uint32_t, std::uint64_t>, int> starts;
+    for (auto const& b : plan.source.blobs) starts[{b.file, b.offset_bytes}] = 1;
+    for (auto const& c : plan.plan.cells) {
+      auto const& r = plan.plan.regions[c.first_region];
+      auto it = starts.upper_bound({r.src_file, r.src_offset_bytes});
+      --it;
+      auto& e = by[it->first];
+      e[0]++; e[1] += c.region_count; e[2] += c.source_bytes;
+    }
+    std::vector<std::pair<std::uint64_t, std::string>> top;
+    for (auto const& [k, e] : by) top.push_back({e[1], fmt::format("{} {} cells {} regions {} bytes {}", source.files[k.first].string(), k.second, e[0], e[1], e[2])});
+    std::sort(top.rbegin(), top.rend());
+    for (std::size_t i = 0; i < std::min<std::size_t>(12, top.size()); ++i) std::puts(top[i].second.c_str());
+  }
+  if (out != "-") write_tree(plan, out);
+  std::puts(result.dump(2).c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fputs("usage: header_tree JOB.toml OUT [RANKS...]\n", stderr);
+    return 2;
+  }
+  std::vector<int> ranks;
+  for (int i = 3; i < argc; ++i) ranks.push_back(std::atoi(argv[i]));
+  auto const error = capture([&] {
+    MpiSession const session(&argc, &argv);
+    make(argv[1], argv[2], ranks, Comm::world());
+  });
+  if (!error) return 0;
+  std::fprintf(stderr, "error: %s\n", error->sentence().c_str());
+  return exit_code(error->kind());
+}

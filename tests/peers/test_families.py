@@ -1,0 +1,41 @@
+"""Every family: Hugging Face -> Megatron files -> torch_dist -> Megatron files of another layout -> Hugging Face, and nothing has changed."""
+
+import json
+
+import pytest
+import torch
+
+import family_models
+import family_models_hybrid
+from dcp_cases import names_of
+from family_models import logits_of, save_family
+from hf_models import read_hf
+from tensor_patterns import assert_same_tensors
+
+FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_there_and_back_changes_nothing(name, program, scratch):
+    family = FAMILIES[name]
+    folder = save_family(scratch / "folder", family)
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    options = dict(model={"map": model_type, "unmapped": "keep"} if family.keeps_parts else {})
+    names = names_of(family.form)
+    first = program.run(folder, scratch / "a", "megatron", target_options={"layout": family.a.toml()} | names, **options)
+    dist = program.run(first, scratch / "dist", "torch_dist", target_options={"layout": family.b.toml()} | names, **options)
+    second = program.run(dist, scratch / "b", "megatron", target_options={"layout": family.b.toml()} | names, **options)
+    back = program.to_hf(second, scratch / "back", target_options={"reference": folder}, **options)
+    assert_same_tensors(read_hf(back), read_hf(folder))
+    assert (back / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+    assert not family.computes or torch.equal(logits_of(back, family), logits_of(folder, family))
+
+
+@pytest.mark.parametrize("name", ["llama-tied", "qwen2-tied", "qwen2-moe"])
+def test_a_config_made_from_megatrons_arguments_computes_the_same(name, program, scratch):
+    family = FAMILIES[name]
+    folder = save_family(scratch / "folder", family)
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": family.a.toml()} | names_of(family.form))
+    back = program.to_hf(tree, scratch / "back")
+    assert_same_tensors(read_hf(back), read_hf(folder))
+    assert torch.equal(logits_of(back, family), logits_of(folder, family))

@@ -1,0 +1,42 @@
+"""What the program wrote computes the same in megatron-core as its source in transformers: this finds mistakes that a way back undoes."""
+
+import pytest
+import torch
+import transformers
+
+from dcp_cases import names_of
+from family_models import TOKENS, Family, dense, logits_of, save_family
+from family_models_hybrid import DELTA, LATENT, mamba
+from megatron_hybrid import build_delta, build_latent, build_mamba, core_logits
+from peer_types import LOCAL, TE_SEQUENTIAL, Layout
+
+LATENT_CASES = {
+    "deepseek-v2-lite": (
+        dense("DeepseekV2", **LATENT | dict(q_lora_rank=None, n_group=1, first_k_dense_replace=1)), Layout(pp=2, first_stage_layers=3)),
+    "deepseek-v3": (dense("DeepseekV3", **LATENT), Layout(tp=2, ep=2)),
+}
+
+
+@pytest.mark.parametrize("name", LATENT_CASES)
+def test_latent_attention(name, program, scratch):
+    make, layout = LATENT_CASES[name]
+    agree(program, scratch, Family(make, layout, layout, LOCAL, dtype=torch.float32), build_latent)
+
+
+def test_gated_delta_net(program, scratch):
+    layout = Layout(tp=2, ep=2)
+    agree(program, scratch, Family(dense("Qwen3Next", **DELTA), layout, layout, TE_SEQUENTIAL, dtype=torch.float32), build_delta)
+
+
+@pytest.mark.parametrize("pattern, layout", [("M-M*-M", Layout(pp=2)), ("ME*EMM", Layout(tp=2, ep=2))])
+def test_mamba(pattern, layout, program, scratch):
+    agree(program, scratch, Family(mamba(pattern), layout, layout, TE_SEQUENTIAL, dtype=torch.float32), build_mamba)
+
+
+def agree(program, scratch, family, build):
+    folder = save_family(scratch / "folder", family)
+    root = program.run(folder, scratch / "megatron", "megatron", target_options={"layout": family.a.toml()} | names_of(family.form))
+    config = transformers.AutoConfig.from_pretrained(folder)
+    expected = logits_of(folder, family)
+    found = core_logits(root, config, family.a, build, TOKENS)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

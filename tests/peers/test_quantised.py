@@ -1,0 +1,140 @@
+"""Quantised weights keep every byte through any layout, and their description names every module."""
+
+import json
+
+import pytest
+import torch
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
+from quantised_folders import MODELOPT, SCHEMES, layer_of, quantise_folder, stored_bits
+
+LLAMA = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=4, head_dim=32, vocab_size=96)
+QWEN = LLAMA | dict(num_experts=6, moe_intermediate_size=64, num_experts_per_tok=2, decoder_sparse_step=1)
+DEEPSEEK = dict(
+    hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, vocab_size=96,
+    q_lora_rank=64, kv_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=24, v_head_dim=32, n_routed_experts=4, moe_intermediate_size=128,
+    n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1, num_experts_per_tok=2, num_nextn_predict_layers=0,
+)  # fmt: skip
+MODELS = {
+    "llama": (lambda: LlamaForCausalLM(LlamaConfig(**LLAMA)), Layout(tp=2, pp=3), Layout(tp=4), LOCAL),
+    "qwen3_moe": (lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**QWEN)), Layout(tp=2, ep=2, pp=3), Layout(ep=3, etp=1, tp=1), TE_GROUPED),
+    "deepseek_v3": (lambda: DeepseekV3ForCausalLM(DeepseekV3Config(**DEEPSEEK)), Layout(tp=2, ep=2, etp=1), Layout(tp=2, ep=1, pp=3), TE_SEQUENTIAL),
+}
+MOE_SCHEMES = ("fp8_block", "fp8_tensor", "nvfp4", "int4_packed", "fp4_tiles")
+CASES = [("llama", scheme) for scheme in SCHEMES] + [(model, scheme) for model in ("qwen3_moe", "deepseek_v3") for scheme in MOE_SCHEMES]
+
+
+def saved(model, folder):
+    torch.manual_seed(3)
+    made = MODELS[model][0]().to(torch.bfloat16)
+    for name, buffer in made.named_buffers():
+        if name.endswith("e_score_correction_bias"):  # F32 in published folders, whatever the weights are
+            made.get_submodule(name.rpartition(".")[0]).e_score_correction_bias = torch.rand(buffer.shape, generator=torch.Generator().manual_seed(5))
+    made.save_pretrained(folder)
+    return folder
+
+
+def there_and_back(model, folder, program, scratch, **options):
+    _, a, b, form = MODELS[model]
+    first = program.to_megatron(folder, scratch / "a", a, form, **options)
+    dist = program.run(first, scratch / "dist", "torch_dist")
+    second = program.to_megatron(dist, scratch / "b", b, form, ranks=3)
+    return program.to_hf(second, scratch / "hf", target_options={"reference": folder})
+
+
+@pytest.mark.parametrize(("model", "scheme"), CASES)
+def test_every_byte_comes_back(model, scheme, program, scratch):
+    source = saved(model, scratch / "source")
+    quantise_folder(source, lambda name: None if layer_of(name) == 1 else scheme)
+    back = there_and_back(model, source, program, scratch)
+    assert stored_bits(back) == stored_bits(source)
+    described = json.loads((back / "config.json").read_text())["quantization_config"]
+    if scheme not in MODELOPT:
+        assert described == json.loads((source / "config.json").read_text())["quantization_config"]
+
+
+def test_without_a_reference_block_sizes_are_remembered(program, scratch):
+    source = saved("llama", scratch / "source")
+    quantise_folder(source, lambda name: "fp8_block")
+    back = program.to_hf(program.to_megatron(source, scratch / "a", Layout(tp=2), LOCAL), scratch / "hf")
+    assert stored_bits(back) == stored_bits(source)
+    assert json.loads((back / "config.json").read_text())["quantization_config"]["weight_block_size"] == [16, 16]
+
+
+def test_mixed_precision_names_every_expert_of_every_layer(program, scratch):
+    """What an export at EP > 1 once lost: the experts of the other ranks, in files and in the description."""
+    source = saved("qwen3_moe", scratch / "source")
+    schemes = {0: "nvfp4", 1: "fp8_tensor", 2: None}
+    stored = quantise_folder(source, lambda name: schemes[layer_of(name)])
+    back = there_and_back("qwen3_moe", source, program, scratch)
+    assert stored_bits(back) == stored_bits(source)
+    file = json.loads((back / "hf_quant_config.json").read_text())["quantization"]
+    wanted = {name.removesuffix(".weight_scale"): schemes[layer_of(name)] for name in stored if name.endswith(".weight_scale")}
+    assert len([name for name in wanted if ".experts." in name]) == 2 * 6 * 3
+    algorithms = {"nvfp4": {"quant_algo": "NVFP4", "group_size": 16}, "fp8_tensor": {"quant_algo": "FP8"}}
+    assert file["quant_algo"] == "MIXED_PRECISION"
+    assert file["quantized_layers"] == {name: algorithms[scheme] for name, scheme in wanted.items()}
+    config = json.loads((back / "config.json").read_text())["quantization_config"]
+    assert config["quantized_layers"] == file["quantized_layers"] and config["quant_method"] == "modelopt"
+    listed = [name for group in config["config_groups"].values() for name in group["targets"]]
+    assert sorted(listed) == sorted(wanted)
+    assert "lm_head" in file["exclude_modules"] and "model.layers.2.mlp.experts.5.up_proj" in file["exclude_modules"]
+    assert not set(file["exclude_modules"]) & set(wanted)
+
+
+def test_one_format_needs_no_list_of_layers(program, scratch):
+    source = saved("llama", scratch / "source")
+    quantise_folder(source, lambda name: "nvfp4")
+    (source / "hf_quant_config.json").write_text(
+        json.dumps({"producer": {"name": "modelopt", "version": "9"}, "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}})
+    )
+    back = there_and_back("llama", source, program, scratch)
+    file = json.loads((back / "hf_quant_config.json").read_text())
+    assert file["producer"] == {"name": "modelopt", "version": "9"}
+    expected = {"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    assert file["quantization"] == expected
+
+
+def test_parts_of_one_weight_with_different_formats_cannot_be_fused(program, scratch):
+    source = saved("llama", scratch / "source")
+    quantise_folder(source, lambda name: None if name.endswith("k_proj.weight") else "fp8_block")
+    outcome = program.attempt(source, scratch / "a", "megatron", target_options={"layout": "{ tp = 1 }"})
+    assert outcome.returncode == 2 and "attn.k" in outcome.stderr, outcome.stderr
+    assert not (scratch / "a").exists()
+
+
+def test_experts_of_one_layer_must_be_stored_alike(program, scratch):
+    source = saved("qwen3_moe", scratch / "source")
+    quantise_folder(source, lambda name: "fp8_block" if ".experts.3." in name else None)
+    outcome = program.attempt(source, scratch / "a", "megatron", target_options={"layout": "{ tp = 1 }"}, ranks=3)
+    assert outcome.returncode == 3 and "must be stored alike" in outcome.stderr, outcome.stderr
+
+
+def test_a_missing_scale_is_one_error_on_all_ranks(program, scratch):
+    source = saved("qwen3_moe", scratch / "source")
+    quantise_folder(source, lambda name: "nvfp4")
+    tensors = stored_bits(source)
+    path = source / "model.safetensors"
+    data = path.read_bytes()
+    lost = "model.layers.2.mlp.experts.4.up_proj.weight_scale"
+    assert lost in tensors
+    path.write_bytes(data.replace(lost.encode(), lost.replace("weight_scale", "weight_sca1e").encode(), 1))
+    outcome = program.attempt(source, scratch / "a", "megatron", target_options={"layout": "{ ep = 2 }"}, ranks=3)
+    assert outcome.returncode == 3 and outcome.stderr.count("error:") == 1, outcome.stderr
+    assert not (scratch / "a").exists()
+
+
+def test_dequantising_drops_the_description(program, scratch):
+    source = saved("llama", scratch / "source")
+    stored = quantise_folder(source, lambda name: "fp8_tensor")
+    megatron = program.to_megatron(source, scratch / "a", Layout(tp=4, pp=3), LOCAL, model={"quant": "dequantise-bf16"})
+    back = program.to_hf(megatron, scratch / "hf", target_options={"reference": source})
+    assert "quantization_config" not in json.loads((back / "config.json").read_text())
+    name = "model.layers.2.mlp.down_proj.weight"
+    exact = stored[name].double() * stored[name + "_scale"].double()
+    dtype, shape, data = stored_bits(back)[name]
+    got = torch.frombuffer(bytearray(data), dtype=torch.bfloat16).reshape(shape)
+    wanted = exact.to(torch.bfloat16)
+    assert dtype == "BF16" and torch.equal(got.view(torch.int16)[~wanted.isnan()], wanted.view(torch.int16)[~wanted.isnan()])
+    assert len(stored_bits(back)) == len([n for n in stored if n.endswith("weight")])

@@ -1,0 +1,223 @@
+#include "stages/read/view_reader.hpp"
+
+#include <cstring>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "stages/read/extent_reader.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/support/slow_quant.hpp"
+
+namespace reshard {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using quant::CodeFormat;
+using quant::SecondScale;
+
+/// A file that is being put together: tensors one behind the other at odd places.
+struct Contents {
+  Bytes bytes;
+
+  StoredPlace add(DType dtype, std::vector<Index> shape, Bytes const& tensor) {
+    bytes.resize(bytes.size() + 1 + bytes.size() % 3, std::byte{0xa5});
+    StoredPlace const place{.file = 0, .offset_bytes = bytes.size(), .dtype = dtype, .shape = std::move(shape)};
+    bytes.insert(bytes.end(), tensor.begin(), tensor.end());
+    return place;
+  }
+};
+
+SourceView view_of(SlowWeight const& weight, Contents& contents) {
+  SourceView view{.kind = ViewKind::dequantise,
+                  .name = "weight",
+                  .stored = {},
+                  .dtype = DType::bf16,
+                  .shape = {weight.shape.stack, weight.shape.rows, weight.shape.columns}};
+  view.scheme = weight.scheme;
+  quant::Dequantiser const decoder(weight.scheme, weight.shape, weight.companions);
+  Index const stack = weight.shape.stack;
+  view.stored = contents.add(DType::u8, {stack, weight.shape.rows, decoder.row_bytes()}, weight.codes);
+  view.scale = contents.add(weight.companions.scale, {stack, decoder.scale_rows(), decoder.scale_columns()}, weight.scales);
+  if (weight.scheme.second != SecondScale::none) view.second = contents.add(weight.companions.second, {weight.companions.seconds}, weight.seconds);
+  if (auto const zeros = weight.companions.zero_points)
+    view.zero_points = contents.add(*zeros, {stack, decoder.zero_rows(), decoder.scale_columns()}, weight.zero_points);
+  check_view(view, "test");
+  return view;
+}
+
+/// Reads [0, elements) of a view in random parts, in random order, and gives the 16-bit elements.
+std::vector<std::uint16_t> read_in_parts(ExtentReader& reader, std::uint32_t file, std::size_t elements, std::uint64_t most,
+                                         std::mt19937_64& random) {
+  std::vector<Extent> extents;
+  for (std::uint64_t first = 0; first < elements;) {
+    std::uint64_t const count = std::min<std::uint64_t>(elements - first, 1 + random() % most);
+    extents.push_back({file, first * 2, count * 2, first * 2 + 1});
+    first += count;
+  }
+  std::shuffle(extents.begin(), extents.end(), random);
+  Bytes staging(elements * 2 + 1);
+  std::size_t const half = extents.size() / 2;  // two rounds
+  reader.read(std::span(extents).first(half), staging.data());
+  reader.read(std::span(extents).subspan(half), staging.data());
+  std::vector<std::uint16_t> result(elements);
+  std::memcpy(result.data(), staging.data() + 1, elements * 2);
+  return result;
+}
+
+void expect_same_elements(std::vector<std::uint16_t> const& found, std::vector<std::uint16_t> const& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_TRUE(same_bf16(found[i], wanted[i])) << "element " << i;
+}
+
+TEST(ViewReader, ComputesAnyExtentOfAnyForm) {
+  std::mt19937_64 random(31);
+  std::vector<SlowWeight> weights;
+  weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24}, {2, 33, 50}, {.scale = DType::f32}, random));
+  weights.push_back(random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::divided_by}, {3, 7, 34},
+                                  {.scale = DType::f8_e4m3, .seconds = 3}, random));
+  weights.push_back(random_weight({.codes = CodeFormat::integer, .block_rows = 1, .block_columns = 32}, {2, 21, 70},
+                                  {.scale = DType::bf16, .zero_points = DType::i32}, random));
+  weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0}, {1, 40, 9}, {.scale = DType::f32}, random));
+  Contents contents;
+  std::vector<SourceView> views;
+  for (SlowWeight const& weight : weights) views.push_back(view_of(weight, contents));
+  ScratchFolder const folder("views");
+  FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
+  ExtentReader reader(files, views);
+  for (int repeat = 0; repeat < 20; ++repeat)
+    for (std::uint32_t v = 0; v < weights.size(); ++v) {
+      std::vector<std::uint16_t> const wanted = slow_elements(weights[v]);
+      expect_same_elements(read_in_parts(reader, 1 + v, wanted.size(), 1 + random() % 300, random), wanted);
+    }
+}
+
+/// Larger than a slice, with rows shorter and longer than a slice and scales larger than a window.
+TEST(ViewReader, WorksSliceBySlice) {
+  std::mt19937_64 random(32);
+  std::vector<SlowWeight> weights;
+  weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 3, .block_columns = 0}, {1, 3, 1'200'000}, {}, random));
+  weights.push_back(random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 4}, {1, 2500, 1000}, {.scale = DType::u8}, random));
+  Contents contents;
+  std::vector<SourceView> views;
+  for (SlowWeight const& weight : weights) views.push_back(view_of(weight, contents));
+  ScratchFolder const folder("large_views");
+  FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
+  ExtentReader reader(files, views);
+  for (std::uint32_t v = 0; v < weights.size(); ++v) {
+    std::vector<std::uint16_t> const wanted = slow_elements(weights[v]);
+    expect_same_elements(read_in_parts(reader, 1 + v, wanted.size(), 2'000'000, random), wanted);
+  }
+}
+
+TEST(ViewReader, ReadsNoMoreThanTheExtentNeeds) {
+  std::mt19937_64 random(33);
+  Contents contents;
+  SlowWeight const weight =
+      random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 32}, {1, 64, 4096}, {.scale = DType::u8}, random);
+  std::vector<SourceView> const views{view_of(weight, contents)};
+  ScratchFolder const folder("frugal_views");
+  FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
+  ExtentReader reader(files, views);
+  Bytes staging(2 * 4096);
+  std::vector<Extent> const row{{1, 10 * 2 * 4096, 2 * 4096, 0}};
+  reader.read(row, staging.data());
+  EXPECT_EQ(reader.stats().calls, 2U);
+  EXPECT_EQ(reader.stats().bytes, 2048U + 54 * 128);  // the codes of row 10, and its scales with those of all rows behind it
+  std::vector<Extent> const next{{1, 11 * 2 * 4096 + 2 * 31, 4, 0}};
+  reader.read(next, staging.data());
+  EXPECT_EQ(reader.stats().calls, 3U) << "the scales were there";
+  EXPECT_EQ(reader.stats().bytes, 2048U + 54 * 128 + 2) << "column 31 is the upper half of a byte, 32 the lower half of the next";
+}
+
+TEST(ViewReader, RealFilesAndViewsShareOneRound) {
+  Contents contents;
+  std::vector<float> const numbers{0.5F, -1, 3, 1.0F / 128};
+  Bytes stored(16);
+  std::memcpy(stored.data(), numbers.data(), 16);
+  SourceView view{
+      .kind = ViewKind::add, .name = "norm", .stored = contents.add(DType::f32, {4}, stored), .dtype = DType::bf16, .shape = {4}, .constant = 1};
+  SourceView widened = view;
+  widened.kind = ViewKind::cast;
+  widened.dtype = DType::f64;
+  widened.constant = 0;
+  std::vector<SourceView> const views{view, widened};
+  ScratchFolder const folder("mixed_views");
+  FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
+  ExtentReader reader(files, views);
+  Bytes staging(3 + 16 + 8 + 16);
+  std::vector<Extent> const extents{{0, view.stored.offset_bytes, 16, 3}, {1, 4, 4, 19}, {1, 0, 4, 23}, {2, 16, 16, 27}};
+  reader.read(extents, staging.data());
+  EXPECT_TRUE(std::equal(stored.begin(), stored.end(), staging.begin() + 3));
+  std::vector<std::uint16_t> sums(4);
+  std::memcpy(sums.data(), staging.data() + 19, 8);
+  EXPECT_EQ(sums, (std::vector<std::uint16_t>{0x4080, 0x3f81, 0x3fc0, 0x0000}));  // 4, 1 + 2^-7, 1.5, 0
+  std::vector<double> wide(2);
+  std::memcpy(wide.data(), staging.data() + 27, 16);
+  EXPECT_EQ(wide, (std::vector<double>{3, 1.0 / 128}));
+}
+
+Error error_of(SourceView const& view, std::filesystem::path const& path) {
+  FileSet files({path}, FileSet::Access::read);
+  std::vector<SourceView> const views{view};
+  ExtentReader reader(files, views);
+  auto const bytes = static_cast<std::uint64_t>(elements_of(view)) * 2;
+  Bytes staging(bytes);
+  std::vector<Extent> const all{{1, 0, bytes, 0}};
+  try {
+    reader.read(all, staging.data());
+  } catch (Error const& error) {
+    return error;
+  }
+  return {ErrorKind::internal, "no error"};
+}
+
+TEST(ViewReader, AnInexactValueIsNamedWithItsTensorAndPlace) {
+  constexpr Index count = 600'000;  // the value is in the third slice
+  std::vector<float> numbers(count, 0.25F);
+  numbers[550'000] = 0.1F;
+  Bytes stored(count * 4);
+  std::memcpy(stored.data(), numbers.data(), stored.size());
+  Contents contents;
+  SourceView view{
+      .kind = ViewKind::cast, .name = "gate.bias", .stored = contents.add(DType::f32, {count}, stored), .dtype = DType::bf16, .shape = {count}};
+  ScratchFolder const folder("inexact_views");
+  std::filesystem::path const path = folder.file("weights", contents.bytes);
+  Error const cast = error_of(view, path);
+  EXPECT_EQ(cast.kind(), ErrorKind::source);
+  for (std::string const& word : {path.string(), std::string("'gate.bias'"), std::string("element 550000"), std::string("0.1"), std::string("BF16")})
+    EXPECT_NE(cast.sentence().find(word), std::string::npos) << word << " in: " << cast.sentence();
+  view.kind = ViewKind::add;
+  view.constant = -1;
+  Error const add = error_of(view, path);
+  EXPECT_NE(add.sentence().find("+ (-1)"), std::string::npos) << add.sentence();
+  EXPECT_NE(add.sentence().find("element 550000"), std::string::npos) << add.sentence();
+}
+
+TEST(ViewReader, AStoredTensorThatIsCutShortIsAnErrorWithItsName) {
+  Contents contents;
+  SourceView const view{
+      .kind = ViewKind::cast, .name = "w", .stored = contents.add(DType::bf16, {100}, Bytes(200)), .dtype = DType::f16, .shape = {100}};
+  ScratchFolder const folder("cut_views");
+  std::filesystem::path const path = folder.file("short_one", Bytes(contents.bytes.begin(), contents.bytes.end() - 1));
+  Error const error = error_of(view, path);
+  EXPECT_EQ(error.kind(), ErrorKind::source);
+  EXPECT_NE(error.sentence().find("short_one"), std::string::npos) << error.sentence();
+}
+
+TEST(ViewReader, HalfAnElementIsOurBug) {
+  Contents contents;
+  std::vector<SourceView> const views{
+      {.kind = ViewKind::cast, .name = "w", .stored = contents.add(DType::f16, {4}, Bytes(8)), .dtype = DType::f32, .shape = {4}}};
+  ScratchFolder const folder("half_views");
+  FileSet files({folder.file("w", contents.bytes)}, FileSet::Access::read);
+  ExtentReader reader(files, views);
+  Bytes staging(16);
+  for (Extent const& extent : {Extent{1, 2, 4, 0}, Extent{1, 0, 2, 0}, Extent{1, 12, 8, 0}, Extent{2, 0, 4, 0}}) {
+    std::vector<Extent> const one{extent};
+    EXPECT_THROW(reader.read(one, staging.data()), Error);
+  }
+}
+
+}  // namespace
+}  // namespace reshard
