@@ -31,6 +31,15 @@ class PartMaker {
     return std::move(whole.factors);
   }
 
+  /// Writes named counts of digits as numbers: whoever compares the digits of two parts knows no names.
+  void write_numbers(std::vector<Factor>& factors) const {
+    for (Factor& factor : factors) {
+      for (std::string* text : {&factor.digit.mod, &factor.digit.div})
+        if (Index const value = count(*text, 0); value > 0) *text = std::to_string(value);
+      for (Product& product : factor.alternatives) write_numbers(product.factors);
+    }
+  }
+
  private:
   Index count(std::string const& text, Index otherwise) const {
     if (text.empty()) return otherwise;
@@ -219,6 +228,7 @@ LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims, 
     }
     for (Factor& factor : maker.made(weight.dims[d], dims[d - before])) result.dims.push_back(std::move(factor));
   }
+  maker.write_numbers(result.dims);
   if (has_tag(result.dims))
     add_suffix(result.dims, std::string(suffix));
   else

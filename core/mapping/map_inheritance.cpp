@@ -5,12 +5,15 @@
 namespace reshard {
 namespace {
 
-/// An item of the derived map takes the place of the base's of that name, or follows behind.
+/// An item of the derived map takes the place of the base's of that name, or follows behind. What one map says twice stays twice: that is for others
+/// to refuse, as in a map without a base.
 template <typename Item>
 void unite(std::vector<Item>& base, std::vector<Item>&& derived) {
+  std::size_t const inherited = base.size();
   for (Item& item : derived) {
-    auto const known = std::find_if(base.begin(), base.end(), [&](Item const& other) { return other.name == item.name; });
-    if (known == base.end())
+    auto const end = base.begin() + static_cast<std::ptrdiff_t>(inherited);
+    auto const known = std::find_if(base.begin(), end, [&](Item const& other) { return other.name == item.name; });
+    if (known == end)
       base.push_back(std::move(item));
     else
       *known = std::move(item);

@@ -59,9 +59,9 @@ class QuantReader {
       else if (key == "strategy")
         result.strategy = reader_.text(*member, key);
       else if (key == "group_size")
-        result.group_size = reader_.expression(*member).integer({});
+        result.group_size = number(*member);
       else if (key == "bits")
-        result.bits = reader_.expression(*member).integer({});
+        result.bits = number(*member);
       else
         reader_.mistake(*member,
                         fmt::format("'{}' is no key of label. Known: method, algorithm, weights_alone, smoothed, type, strategy, group_size, "
@@ -82,7 +82,7 @@ class QuantReader {
       else if (key == "blocks")
         blocks(part, *member);
       else if (key == "vector")
-        part.vector = reader_.expression(*member).integer({});
+        part.vector = number(*member);
       else if (key == "optional")
         part.optional = reader_.flag(*member, key);
       else
@@ -98,6 +98,13 @@ class QuantReader {
     auto const* array = node.as_array();
     if (array == nullptr) reader_.mistake(node, "blocks is a list, one item for each of the weight's last dimensions");
     for (auto const& item : *array) part.dims.push_back(dim(item));
+  }
+
+  /// A number that is known without a model: no key is.
+  Index number(toml::node const& node) const {
+    ExpressionScope scope;
+    scope.key = [](std::string_view) { return std::optional<Json>(); };
+    return reader_.expression(node).integer(scope);
   }
 
   MapPartDim dim(toml::node const& node) const {

@@ -33,7 +33,9 @@ Json scoped_facts(Json const& facts, std::string const& member) {
 class ModelBuilder {
  public:
   ModelBuilder(Model& model, MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts)
-      : model_(model), definitions_(definitions), facts_{scoped_facts(facts.facts, definitions.facts), facts.origin, facts.true_vocab_size} {
+      : model_(model),
+        definitions_(definitions),
+        facts_{scoped_facts(facts.facts, definitions.facts), facts.origin, facts.true_vocab_size, facts.prediction_layers} {
     model_.facts_ = facts_.facts;
     model_.origin_ = facts.origin;
     for (NamedExpression const& let : definitions.let) model_.lets_[let.name] = named(let.name);
@@ -58,6 +60,7 @@ class ModelBuilder {
     scope.absent_spreads = true;
     Json value = definition->expression.evaluate(scope);
     if (name == "vocab" && facts_.true_vocab_size > 0) value = facts_.true_vocab_size;
+    if (name == "M" && facts_.prediction_layers) value = *facts_.prediction_layers;
     open_.erase(name);
     return values_[name] = std::move(value);
   }

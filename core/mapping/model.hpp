@@ -32,9 +32,10 @@ struct LogicalTensor {
 
 /// What a map's expressions are evaluated with.
 struct ModelFacts {
-  Json facts;                 ///< config.json, or the `args` of a Megatron checkpoint
-  std::string origin;         ///< "config.json", "args": for messages
-  Index true_vocab_size = 0;  ///< 0: from the facts
+  Json facts;                                             ///< config.json, or the `args` of a Megatron checkpoint
+  std::string origin;                                     ///< "config.json", "args": for messages
+  Index true_vocab_size = 0;                              ///< 0: from the facts
+  std::optional<Index> prediction_layers = std::nullopt;  ///< what `M` is, whatever the facts say
 };
 
 /// A tensor that is known by name and shape only.

@@ -54,7 +54,8 @@ void QuantFinder::look(SidePlace const& place, std::span<StoredName const> names
   for (StoredName const& name : names) {
     if (name.copy) continue;
     auto const match = match_quantised(model_, side_, name, place, find);
-    if (!match && !find(name.name)) continue;
+    auto const there = [&](std::string const& stored) { return find(stored).has_value(); };
+    if (!match && !there(name.name) && std::none_of(name.aliases.begin(), name.aliases.end(), there)) continue;
     for (int const tensor : side_.tensors(name.entry)) note(tensor, name, match, place_name);
   }
 }

@@ -1,6 +1,7 @@
 #include "core/mapping/side_shares.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/base/text.hpp"
 
@@ -90,10 +91,13 @@ Run SideShares::rank_run(AxisRule const& rule, AxisId axis, SidePlace const& pla
 /// A cut must not fall inside a block of a quantised weight: its scale or its packed bytes belong to both sides.
 void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index size) const {
   if (entry.part.empty()) return;
-  Index block = 1;
+  Index block = 1;  // the largest that a digit of the axis counts in, or lies in
+  auto const number = [](std::string const& count) {
+    return count.empty() ? Index{1} : static_cast<Index>(std::strtoll(count.c_str(), nullptr, 10));
+  };
   for (int const tensor : entry.tensors)
-    for (LogicalAxis const& axis : model_.tensors()[static_cast<std::size_t>(tensor)].axes)
-      if (model_.axes()[axis.axis].name == rule.axis) block = std::max(block, axis.div);
+    for (LayoutExpr::Digit const& digit : entry.expr.digits_of(model_.tensors()[static_cast<std::size_t>(tensor)].name))
+      if (digit.axis == rule.axis) block = std::max({block, number(digit.div), number(digit.mod)});
   int const ranks = mesh_size(rule.mesh);
   Index const part = padded(rule, size) / ranks;
   if (block == 1 || ranks == 1 || part % block == 0) return;

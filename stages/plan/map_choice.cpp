@@ -27,10 +27,20 @@ std::vector<fs::path> map_files(std::vector<fs::path> const& folders) {
   return files;
 }
 
+/// A map that jobs can name: of a family, or of names alone; not what others inherit from.
+bool can_be_named(fs::path const& file) {
+  try {
+    MapFile const map = load_map_file(file);
+    return !map.model_types.empty() || map.axes.empty();
+  } catch (Error const&) {
+    return true;  // naming it says what is wrong with it
+  }
+}
+
 std::vector<std::string> names_of(std::vector<fs::path> const& files) {
   std::vector<std::string> names;
   for (fs::path const& file : files)
-    if (is_family(file)) names.push_back(file.stem().string());
+    if (is_family(file) && can_be_named(file)) names.push_back(file.stem().string());
   return names;
 }
 

@@ -31,9 +31,20 @@ std::optional<AxisConflict> axis_conflict(Model const& by_config, Model const& b
 }
 
 Json config_from_args(MapFile const& family, Model const& described) {
-  Json::Object members;
-  for (auto& [key, value] : described.evaluate(family.config)) members.emplace_back(key, std::move(value));
-  return Json(std::move(members));
+  Json result = Json::object();
+  for (auto& [key, value] : described.evaluate(family.config)) {
+    auto const dot = key.find('.');
+    if (dot == std::string::npos) {
+      result.set(key, std::move(value));
+    } else if (!value.is_null()) {
+      std::string const outer = key.substr(0, dot);
+      Json const* known = result.find(outer);
+      Json inner = known == nullptr ? Json::object() : *known;
+      inner.set(key.substr(dot + 1), std::move(value));
+      result.set(outer, std::move(inner));
+    }
+  }
+  return result;
 }
 
 }  // namespace reshard

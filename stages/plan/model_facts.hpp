@@ -18,7 +18,8 @@ struct AxisConflict {
 /// padded rows there and may be larger.
 std::optional<AxisConflict> axis_conflict(Model const& by_config, Model const& by_args, Json const& args);
 
-/// The members of config.json that a family's [config] makes from a model which args describe.
+/// The members of config.json that a family's [config] makes from a model which args describe. "rope_scaling.factor" is a member of a member, left
+/// out where its value is null.
 Json config_from_args(MapFile const& family, Model const& described);
 
 }  // namespace reshard

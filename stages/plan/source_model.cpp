@@ -145,11 +145,45 @@ class SourceReader {
     if (maps.family && result_.config.is_null() && maps.family->config.empty() && !to_huggingface() && !family_names()) result_.maps.family.reset();
     if (maps.family && result_.config.is_null()) make_config();
     if (maps.family) {
-      result_.model = std::make_unique<Model>(*maps.family, maps.core, ModelFacts{result_.config, "config.json", request_.true_vocab_size});
+      make_family_model();
       if (!result_.args.is_null() && (named || to_huggingface())) compare_facts();
     } else {
       result_.model = std::make_unique<Model>(maps.core, maps.core, ModelFacts{result_.args, "args", carried_vocab()});
     }
+  }
+
+  /// A config may speak of layers for multi-token prediction that were never trained, or were not saved: the checkpoint decides.
+  void make_family_model() {
+    ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
+    auto const make = [&] { result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts); };
+    make();
+    Index const stated = count("M");
+    Index there = stated;
+    if (!result_.args.is_null()) {
+      Json const by_args = Model(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size}).value("M");
+      there = by_args.integer() == nullptr ? 0 : *by_args.integer();
+    } else if (stated > 0 && family_names() && !names_ && !has_prediction_layers()) {
+      there = 0;
+    }
+    if (there == stated) return;
+    result_.warnings.push_back(fmt::format("config.json says {} layers for multi-token prediction, {} are in the checkpoint", stated, there));
+    facts.prediction_layers = there;
+    result_.prediction_layers = there;
+    make();
+  }
+
+  bool has_prediction_layers() const {
+    SideOptions options;
+    options.has = [this](std::string_view name) { return has(name); };
+    Side const side(*result_.model, *result_.maps.family, std::move(options));
+    Index const decoder_layers = count("L");
+    for (StoredName const& name : side.names(nullptr))
+      for (int const tensor : side.tensors(name.entry)) {
+        auto const layers = side.layers_of(name, tensor);
+        bool const of_depth = !layers.empty() && result_.model->axes()[*result_.model->layer_axis(tensor)].name == "depth";
+        if (!name.copy && !layers.empty() && (of_depth || layers.front() >= decoder_layers) && has(name.name)) return true;
+      }
+    return false;
   }
 
   /// A map without axes gives other stored names to the tensors of a family: the source's names. All else is the family's that config.json names.

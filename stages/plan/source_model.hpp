@@ -27,8 +27,9 @@ struct SourceModel {
   std::vector<PipelineChunk> chunks;  ///< Megatron sources
   std::vector<std::string> states;    ///< optimizer states that the job carries
   Catalog catalog;
-  std::vector<int> adds;                ///< what stored values of the source have over logical ones (Side::adds)
-  std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
+  std::vector<int> adds;                   ///< what stored values of the source have over logical ones (Side::adds)
+  std::optional<Index> prediction_layers;  ///< layers for multi-token prediction, where config.json says another number
+  std::optional<Index> recorded_vocab;     ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
 
   /// Whether names and args are Megatron's.

@@ -193,6 +193,9 @@ def with_mxfp4_experts(tensors):
 FAMILIES = {
     "llama": Family(dense("Llama"), DENSE_A, DENSE_B),
     "llama-biases": Family(dense("Llama", attention_bias=True, mlp_bias=True), DENSE_A, DENSE_B, TE_SEQUENTIAL, dtype=torch.float32),
+    "llama-scaled": Family(dense("Llama", rope_parameters=dict(
+        rope_type="llama3", rope_theta=500000.0, factor=16.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)),
+        DENSE_B, DENSE_A),
     "llama-tied": Family(
         dense("Llama", num_key_value_heads=3, tie_word_embeddings=True), Layout(pp=2, first_stage_layers=1), Layout(tp=3), dtype=torch.float16),
     "mistral": Family(dense("Mistral", sliding_window=9, num_key_value_heads=3), Layout(tp=3), Layout(tp=6)),

@@ -47,6 +47,10 @@ LATENT_FAMILIES = {
     "deepseek-v2-lite": Family(dense("DeepseekV2", **LATENT | dict(q_lora_rank=None, first_k_dense_replace=1)), MOE_A, ETP_B),
     "deepseek-v3": Family(
         dense("DeepseekV3", **LATENT | dict(num_nextn_predict_layers=2)), MOE_A, MOE_B, TE_GROUPED, add=numbered_mtp(2), ignored="model.layers."),
+    "deepseek-yarn": Family(
+        dense("DeepseekV3", **LATENT | dict(num_nextn_predict_layers=0, norm_topk_prob=True, rope_parameters=dict(
+            rope_type="yarn", rope_theta=10000.0, factor=40.0, original_max_position_embeddings=16, beta_fast=32, beta_slow=1, mscale=1.0,
+            mscale_all_dim=1.0))), MOE_B, MOE_A),
     "moonlight": Family(dense("DeepseekV3", **LATENT | dict(q_lora_rank=None, n_group=1)), MOE_B, MOE_A, TE_SEQUENTIAL),
     "deepseek-v3.2": Family(
         dense("DeepseekV32", **LATENT | INDEXER | dict(num_nextn_predict_layers=1)), MOE_A, MOE_B, TE_GROUPED, add=numbered_mtp(1),

@@ -1,6 +1,7 @@
 """Every family: Hugging Face -> Megatron files -> torch_dist -> Megatron files of another layout -> Hugging Face, and nothing has changed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def test_there_and_back_changes_nothing(name, program, scratch):
     assert not family.computes or torch.equal(logits_of(back, family), logits_of(folder, family))
 
 
-@pytest.mark.parametrize("name", ["llama-tied", "qwen2-tied", "qwen2-moe"])
+@pytest.mark.parametrize("name", ["llama-tied", "llama-scaled", "qwen2-tied", "qwen2-moe", "deepseek-yarn"])
 def test_a_config_made_from_megatrons_arguments_computes_the_same(name, program, scratch):
     family = FAMILIES[name]
     folder = save_family(scratch / "folder", family)
@@ -39,3 +40,15 @@ def test_a_config_made_from_megatrons_arguments_computes_the_same(name, program,
     back = program.to_hf(tree, scratch / "back")
     assert_same_tensors(read_hf(back), read_hf(folder))
     assert torch.equal(logits_of(back, family), logits_of(folder, family))
+
+
+def test_prediction_layers_that_only_the_config_has(program, scratch):
+    """transformers saves GLM without the layers for multi-token prediction that its config goes on counting."""
+    family = FAMILIES["glm4-moe"]
+    folder = save_family(scratch / "folder", replace(family, add=None, ignored=None))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}, indent=2))
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": family.a.toml()} | names_of(family.form))
+    back = program.to_hf(tree, scratch / "back", target_options={"reference": folder})
+    assert_same_tensors(read_hf(back), read_hf(folder))
+    assert json.loads((back / "config.json").read_text()) == config | {"num_nextn_predict_layers": 0}
