@@ -33,6 +33,7 @@ struct MapEntry {
   std::string view;                ///< layout expression of the shape it has in the file
   std::string cast;                ///< dtype it has in this format
   Expression add;                  ///< the stored value is the logical one plus this number
+  bool as_it_is = false;           ///< never a quantised weight: a stored tensor that is carried without being understood
   Expression apart_when;           ///< alternatives are stored tensors of their own with these endings
   std::vector<std::string> apart_as;
   std::string place;  ///< file:line

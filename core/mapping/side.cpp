@@ -97,7 +97,7 @@ std::vector<std::vector<Run>> Side::rank_rows(StoredName const& name, SidePlace 
 
 std::optional<std::vector<Index>> Side::part_shape(StoredName const& name, QuantPart const& part, SidePlace const& place) const {
   SideEntry const& entry = impl_->entries[name.entry];
-  if (entry.view || !entry.part.empty()) return std::nullopt;
+  if (entry.view || !entry.part.empty() || entry.written->as_it_is) return std::nullopt;
   bool const cut = impl_->shares.depends_on(entry, "tp") || impl_->shares.depends_on(entry, "etp") || impl_->shares.depends_on(entry, "ep");
   auto& known = impl_->part_shapes[{name.entry, &part}];
   if (known && !cut) return SideFront::shape(name, *known);

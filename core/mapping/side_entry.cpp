@@ -53,7 +53,7 @@ class Compiler {
     cast(entry);
     if (!axes(entry)) return;
     entries_.push_back(std::move(entry));
-    if (!written.view.empty()) return;
+    if (!written.view.empty() || written.as_it_is) return;
     std::size_t const weight = entries_.size() - 1;
     for (QuantScheme const& scheme : model_.schemes())
       for (QuantPart const& part : scheme.parts) add_part(weight, scheme, part, name + ending, ending);

@@ -1,6 +1,7 @@
 #include "core/plan/plan.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "core/base/file.hpp"
@@ -38,6 +39,14 @@ class TensorPlanner {
     check_dtypes();
     std::vector<AxisId> order;
     for (LogicalAxis const& axis : logical_.axes) order.push_back(axis.axis);
+    Piece const& stored = distinct_.pieces.front();
+    auto const widest = [&stored](AxisId axis) {
+      Index stride = 0;
+      for (PieceDigit const& digit : stored.digits)
+        if (digit.axis == axis && digit.count > 1) stride = std::max(stride, digit.stride);
+      return stride == 0 ? std::numeric_limits<Index>::max() : stride;  // those of names first
+    };
+    std::stable_sort(order.begin(), order.end(), [&](AxisId a, AxisId b) { return widest(a) > widest(b); });
     join_ = join(distinct_.pieces, wanted_->pieces, order, model_.axes());
     plan_.replicas_dropped += distinct_.dropped;
     plan_.joined_regions += join_.overlaps.size();
@@ -104,8 +113,9 @@ class TensorPlanner {
     }
     std::uint64_t inner = element_;
     cut.digit = n;
-    for (std::size_t d = n; d-- > 0;) {
-      if (single[d] || inner > aim) break;  // numbers of names stay apart: their bytes lie in different stored tensors
+    auto const names = static_cast<std::size_t>(std::find(single.begin(), single.end(), false) - single.begin());
+    for (std::size_t d = n; d-- > names;) {  // numbers of names come first and stay apart: their bytes lie in different stored tensors
+      if (inner > aim) break;
       cut.digit = d;
       cut.block = std::max<Index>(1, static_cast<Index>(aim / inner));
       inner *= static_cast<std::uint64_t>(cut.sizes[d]);

@@ -53,6 +53,7 @@ class KeptLines {
     MapEntry entry;
     entry.is = tensor + ":" + axes;
     entry.at = {"E"};
+    entry.as_it_is = true;
     entry.place = place_;
     stored_.push_back({name, {std::move(entry)}, place_});
   }

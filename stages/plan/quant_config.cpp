@@ -28,10 +28,20 @@ std::string without_ending(std::string const& name, std::string const& ending) {
   return name.ends_with(tail) ? name.substr(0, name.size() - tail.size()) : name;
 }
 
-Json number_format(QuantLabel const& label) {
+/// Columns that share a scale, where the label speaks of groups; 0 where it does not.
+Index group_size_of(QuantScheme const& scheme) {
+  if (scheme.label.group_size == 0) return 0;
+  for (QuantPart const& part : scheme.parts)
+    if (part.name == "scale" && part.dims.size() == 2 && part.dims[1].kind == PartDim::Kind::blocks && part.dims[1].block > 1)
+      return part.dims[1].block;
+  return scheme.label.group_size;
+}
+
+Json number_format(QuantScheme const& scheme) {
+  QuantLabel const& label = scheme.label;
   Json result;
   result.set("dynamic", false).set("num_bits", label.bits).set("type", label.type);
-  if (label.group_size > 0) result.set("group_size", label.group_size);
+  if (Index const size = group_size_of(scheme); size > 0) result.set("group_size", size);
   if (!label.strategy.empty()) result.set("strategy", label.strategy);
   return result;
 }
@@ -123,14 +133,14 @@ class QuantDescriber {
   static Json layer(Module const& module) {
     Json result;
     result.set("quant_algo", algorithm(module));
-    if (Index const size = module.scheme->label.group_size; size > 0) result.set("group_size", size);
+    if (Index const size = group_size_of(*module.scheme); size > 0) result.set("group_size", size);
     return result;
   }
 
   static Json group(Module const& module, Json::Array targets) {
     Json result;
-    if (module.input_scale) result.set("input_activations", number_format(module.scheme->label));
-    result.set("weights", number_format(module.scheme->label)).set("targets", Json(std::move(targets)));
+    if (module.input_scale) result.set("input_activations", number_format(*module.scheme));
+    result.set("weights", number_format(*module.scheme)).set("targets", Json(std::move(targets)));
     return result;
   }
 

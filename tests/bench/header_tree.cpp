@@ -4,8 +4,6 @@
 //   header_tree JOB.toml OUT [RANKS…]   JSON: times, sizes, and for each number of ranks the bytes of the busiest rank. OUT "-": nothing is written
 
 #include <algorithm>
-#include <array>
-#include <map>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -75,22 +73,6 @@ void make(std::string const& job_file, std::string const& out, std::vector<int> 
   Json result;
   result.set("header_seconds", header_seconds).set("plan_seconds", plan_seconds).set("cells", plan.plan.cells.size());
   result.set("regions_after_cutting", plan.plan.regions.size()).set("busiest_rank", std::move(loads));
-  {
-    std::map<std::pair<std::uint32_t, std::uint64_t>, std::array<std::uint64_t, 3>> by;
-    std::map<std::pair<std::uint32_t, std::uint64_t>, int> starts;
-    for (auto const& b : plan.source.blobs) starts[{b.file, b.offset_bytes}] = 1;
-    for (auto const& c : plan.plan.cells) {
-      auto const& r = plan.plan.regions[c.first_region];
-      auto it = starts.upper_bound({r.src_file, r.src_offset_bytes});
-      --it;
-      auto& e = by[it->first];
-      e[0]++; e[1] += c.region_count; e[2] += c.source_bytes;
-    }
-    std::vector<std::pair<std::uint64_t, std::string>> top;
-    for (auto const& [k, e] : by) top.push_back({e[1], fmt::format("{} {} cells {} regions {} bytes {}", source.files[k.first].string(), k.second, e[0], e[1], e[2])});
-    std::sort(top.rbegin(), top.rend());
-    for (std::size_t i = 0; i < std::min<std::size_t>(12, top.size()); ++i) std::puts(top[i].second.c_str());
-  }
   if (out != "-") write_tree(plan, out);
   std::puts(result.dump(2).c_str());
 }

@@ -69,7 +69,8 @@ def deepseek_v3(c):
 
 
 def grouped_attention(c, at, bias=False):
-    rows = {"q": c["num_attention_heads"] * c["head_dim"], "k": c["num_key_value_heads"] * c["head_dim"], "v": c["num_key_value_heads"] * c["head_dim"]}
+    queries, keys = (c[name] * c["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
+    rows = {"q": queries, "k": keys, "v": keys}
     for part, size in rows.items():
         yield f"{at}{part}_proj.weight", [size, c["hidden_size"]], "BF16"
         if bias:
@@ -237,7 +238,14 @@ def deepseek_v4(c):
     yield "head.weight", [c["vocab_size"], hidden], "BF16"
 
 
-FAMILIES = {"deepseek_v3": deepseek_v3, "kimi_k2": deepseek_v3, "qwen3_moe": qwen3_moe, "gpt_oss": gpt_oss, "nemotron_h": nemotron_h, "deepseek_v4": deepseek_v4}
+FAMILIES = {
+    "deepseek_v3": deepseek_v3,
+    "kimi_k2": deepseek_v3,
+    "qwen3_moe": qwen3_moe,
+    "gpt_oss": gpt_oss,
+    "nemotron_h": nemotron_h,
+    "deepseek_v4": deepseek_v4,
+}
 
 
 def stored_tensors(config):

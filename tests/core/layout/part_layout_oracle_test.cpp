@@ -1,5 +1,5 @@
-// Random weights in random blocks, against the definition: element (r, c) of a stored weight belongs to block (r / rows, c / columns), all elements of
-// a block share one number, and each number stands in one place.
+// Random weights in random blocks, against the definition: element (r, c) of a stored weight belongs to block (r / rows, c / columns), all elements
+// of a block share one number, and each number stands in one place.
 #include <array>
 #include <cstdio>
 #include <random>
@@ -370,8 +370,8 @@ TEST(PartLayoutOracle, SplitBlocksAreADimensionOfTheirOwn) {
     RandomWeight weight(random);
     std::vector<PartDim> dims = random_blocks(weight);
     dims[1] = {PartDim::Kind::split, Index{2} << weight.between(0, 2), Index{1} << weight.between(0, 1)};
-    SCOPED_TRACE(fmt::format("round {}: '{}' in blocks {}, {}:{}; sizes{}", round, weight.text, dims[0].block, dims[1].block, dims[1].inner,
-                             weight.sizes()));
+    SCOPED_TRACE(
+        fmt::format("round {}: '{}' in blocks {}, {}:{}; sizes{}", round, weight.text, dims[0].block, dims[1].block, dims[1].inner, weight.sizes()));
     LayoutExpr const expr = parse_layout(weight.text);
     SlowBlocks const slow(expr, weight.model, dims, most_elements);
     if (slow.elements() > most_elements) continue;

@@ -17,8 +17,8 @@ PartDim const one{Kind::one, 1, 1};
 
 /// 4 groups of 2 heads of `dim`, and the extents of DeepSeek's projections.
 Model sizes(Index dim = 128) {
-  Model model{{"group", 4}, {"head", 2}, {"dim", dim}, {"hidden", 512}, {"inter", 2880}, {"wide", 18432}, {"q_rank", 1536}, {"kv_down", 576},
-              {"expert", 3}, {"mi", 64}, {"numbers2", 2}};
+  Model model{{"group", 4},     {"head", 2},      {"dim", dim},  {"hidden", 512}, {"inter", 2880}, {"wide", 18432},
+              {"q_rank", 1536}, {"kv_down", 576}, {"expert", 3}, {"mi", 64},      {"numbers2", 2}};
   model.named_sizes = {{"glu", 32}};
   return model;
 }
@@ -144,10 +144,7 @@ TEST(PartLayout, SharesMustBeWholeBlocks) {
     std::vector<Index> legal;
     std::vector<Index> illegal;
   };
-  for (Case const& item : {Case{18432, 128, {8, 16}, {32}},
-                           Case{2048, 128, {16}, {32}},
-                           Case{3072, 128, {8}, {16}},
-                           Case{24576, 128, {64}, {128}},
+  for (Case const& item : {Case{18432, 128, {8, 16}, {32}}, Case{2048, 128, {16}, {32}}, Case{3072, 128, {8}, {16}}, Case{24576, 128, {64}, {128}},
                            Case{2880, 32, {1, 2, 3, 5, 6, 9, 10}, {4, 8, 12}}}) {
     Model model{{"inter", item.size}, {"hidden", 128}};
     LayoutExpr const part = part_of(model, "x: inter hidden", {blocks(item.block), blocks(item.block)});

@@ -1,0 +1,132 @@
+// Where the target wants other values than the source holds.
+#include "stages/plan/value_changes.hpp"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+namespace {
+
+/// Two tensors of four elements, each in one piece of a blob.
+struct Sample {
+  Sample(DType source_dtype, DType target_dtype) {
+    std::vector<PlainTensor> const tensors{{"a", {4}}, {"b", {4}}};
+    model.emplace(tensors, "sample");
+    source = catalog("source", source_dtype);
+    target = catalog("target", target_dtype);
+  }
+
+  Catalog catalog(std::string const& file, DType dtype) const {
+    Catalog result;
+    result.files = {file};
+    result.tensors.resize(2);
+    for (int t = 0; t < 2; ++t) result.add({0, static_cast<std::uint64_t>(100 * t), dtype, t == 0 ? "a" : "b"}, {piece(t, 0)}, false);
+    return result;
+  }
+
+  Piece piece(int tensor, Index offset) const {
+    AxisId const axis = model->tensors()[static_cast<std::size_t>(tensor)].axes.front().axis;
+    return {tensor, {{axis, 4, 1, 0, 4, 1}}, {}, offset};
+  }
+
+  void change(std::vector<int> source_adds = {}, std::vector<int> target_adds = {}) {
+    change_values(*model, source, target, {std::move(source_adds), std::move(target_adds)});
+  }
+  Blob const& blob(std::size_t tensor) const { return source.blobs[source.tensors[tensor].blobs.front()]; }
+
+  std::optional<Model> model;
+  Catalog source;
+  Catalog target;
+};
+
+TEST(ValueChanges, EqualValuesAreCopied) {
+  Sample s(DType::bf16, DType::bf16);
+  s.change();
+  s.change({1, 0}, {1, 0});
+  EXPECT_TRUE(s.source.views.empty());
+  EXPECT_EQ(s.source.blobs.size(), 2U);
+}
+
+TEST(ValueChanges, AnotherDtypeIsComputedWhileItIsRead) {
+  Sample s(DType::f32, DType::bf16);
+  s.change();
+  ASSERT_EQ(s.source.views.size(), 2U);
+  SourceView const& view = s.source.views[1];
+  EXPECT_EQ(view.kind, ViewKind::cast);
+  EXPECT_EQ(view.stored.file, 0U);
+  EXPECT_EQ(view.stored.offset_bytes, 100U);
+  EXPECT_EQ(view.stored.dtype, DType::f32);
+  EXPECT_EQ(view.dtype, DType::bf16);
+  EXPECT_EQ(view.shape, (std::vector<Index>{4}));
+  EXPECT_EQ(s.blob(1).dtype, DType::bf16);
+  EXPECT_EQ(s.blob(1).offset_bytes, 0U);
+  EXPECT_EQ(s.blob(1).file, s.source.real_files() + 1);
+}
+
+TEST(ValueChanges, TheDifferenceOfTheAddsIsAdded) {
+  for (auto const& [source, target, constant] : std::vector<std::array<int, 3>>{{0, 1, 1}, {1, 0, -1}, {2, 5, 3}}) {
+    Sample s(DType::bf16, DType::bf16);
+    s.change({source, 0}, {target, 0});
+    ASSERT_EQ(s.source.views.size(), 1U);
+    EXPECT_EQ(s.source.views[0].kind, ViewKind::add);
+    EXPECT_EQ(s.source.views[0].constant, constant);
+    EXPECT_EQ(s.blob(1).file, 0U);
+  }
+}
+
+TEST(ValueChanges, AViewReachesToTheLastElementThatIsRead) {
+  Sample s(DType::f32, DType::bf16);
+  Piece far = s.piece(0, 10);
+  far.digits[0].stride = 3;
+  far.copies = {{2, 40}};
+  s.source.tensors[0].pieces = {far};
+  s.change();
+  EXPECT_EQ(s.source.views[0].shape, (std::vector<Index>{10 + 3 * 3 + 40 + 1}));
+  EXPECT_EQ(s.source.tensors[0].pieces[0].offset, 10);
+}
+
+TEST(ValueChanges, TensorsOfOneBlobChangeEachForItself) {
+  Sample s(DType::bf16, DType::bf16);
+  s.source.tensors[1].blobs = {0};
+  s.source.tensors[1].pieces = {s.piece(1, 4)};
+  s.change({}, {0, 1});
+  ASSERT_EQ(s.source.views.size(), 1U);
+  EXPECT_EQ(s.source.tensors[0].blobs.front(), 0U);
+  EXPECT_EQ(s.source.views[0].shape, (std::vector<Index>{8}));
+}
+
+TEST(ValueChanges, PiecesOfABlobShareItsView) {
+  Sample s(DType::f32, DType::bf16);
+  s.source.tensors[0].pieces.push_back(s.piece(0, 4));
+  s.source.tensors[0].blobs.push_back(0);
+  s.change();
+  EXPECT_EQ(s.source.views.size(), 2U);
+  EXPECT_EQ(s.source.tensors[0].blobs[0], s.source.tensors[0].blobs[1]);
+  EXPECT_EQ(s.source.views[0].shape, (std::vector<Index>{8}));
+}
+
+TEST(ValueChanges, ATensorOfOneSideAloneIsLeftAlone) {
+  Sample s(DType::f32, DType::bf16);
+  s.target.tensors[0] = {};
+  s.source.tensors[1] = {};
+  s.change();
+  EXPECT_TRUE(s.source.views.empty());
+}
+
+TEST(ValueChanges, ValuesThatAreNotComputedFromEachOtherAreRefused) {
+  Sample s(DType::i32, DType::f32);
+  try {
+    s.change();
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_EQ(error.sentence(),
+              "'a' is I32 in the source and F32 in the target, and values of one are not computed from the other. Correct the map.");
+  }
+}
+
+}  // namespace
+}  // namespace reshard
