@@ -28,6 +28,8 @@ std::optional<std::int64_t> as_integer(Json const& value) {
   return std::nullopt;
 }
 
+constexpr std::size_t longest_text = std::size_t{1} << 20;
+
 class Evaluation {
  public:
   Evaluation(ExpressionScope const& scope, std::string_view text, std::string_view place) : scope_(scope), text_(text), place_(place) {}
@@ -91,7 +93,10 @@ class Evaluation {
     Json const right = value(*node.children[1]);
     if (symbol == "==" || symbol == "!=") return equal(left, right) == (symbol == "==") ? 1 : 0;
     if (scope_.absent_spreads && (left.is_null() || right.is_null())) return {};
-    if (symbol == "+" && left.text() != nullptr && right.text() != nullptr) return *left.text() + *right.text();
+    if (symbol == "+" && left.text() != nullptr && right.text() != nullptr) {
+      if (left.text()->size() + right.text()->size() > longest_text) mistake("a text of more than {} letters", longest_text);
+      return *left.text() + *right.text();
+    }
     if (symbol == "*" && left.text() != nullptr) return repeated(*left.text(), integer(right, "the count of a repeated text"));
     return arithmetic(symbol, integer(left, "the left side of '" + symbol + "'"), integer(right, "the right side of '" + symbol + "'"));
   }
@@ -116,6 +121,7 @@ class Evaluation {
 
   Json repeated(std::string const& text, std::int64_t times) const {
     if (times < 0 || times > 1'000'000) mistake("a text is repeated {} times; 0 to 1000000 is possible", times);
+    if (text.size() * static_cast<std::size_t>(times) > longest_text) mistake("a text of more than {} letters", longest_text);
     std::string out;
     for (std::int64_t i = 0; i < times; ++i) out += text;
     return out;

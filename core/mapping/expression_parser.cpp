@@ -188,6 +188,11 @@ class Parser {
 
 }  // namespace
 
-std::shared_ptr<Expression::Node const> parse_expression(std::string_view text, std::string_view place) { return Parser(text, place).whole(); }
+std::shared_ptr<Expression::Node const> parse_expression(std::string_view text, std::string_view place) {
+  constexpr std::size_t longest = 8192;  // a chain of operators is as deep as it is long
+  if (text.size() > longest)
+    fail(ErrorKind::usage, "{}: an expression of {} characters; {} are the most. Define parts of it in [let].", place, text.size(), longest);
+  return Parser(text, place).whole();
+}
 
 }  // namespace reshard

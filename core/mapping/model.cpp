@@ -31,6 +31,9 @@ Json scoped_facts(Json const& facts, std::string const& member) {
 
 /// Evaluates the definitions of a map on demand; a cycle is an Error.
 class ModelBuilder {
+  static constexpr std::size_t deepest = 200;             // definitions inside definitions
+  static constexpr std::size_t most_members = 1U << 14U;  // indices that sets are evaluated for: no model has as many layers
+
  public:
   ModelBuilder(Model& model, MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts)
       : model_(model),
@@ -54,6 +57,8 @@ class ModelBuilder {
     NamedExpression const* definition = find(name);
     if (definition == nullptr) return fact(facts_.facts, name);
     if (!open_.insert(name).second) fail(ErrorKind::usage, "{}: '{}' is defined by itself. Break the cycle.", definitions_.name, name);
+    if (open_.size() > deepest)
+      fail(ErrorKind::usage, "{}: '{}' needs more than {} other definitions, one inside the other.", definitions_.name, name, deepest);
     ExpressionScope scope;
     scope.key = [&](std::string_view key) { return std::optional<Json>(key == name ? fact(facts_.facts, key) : named(std::string(key))); };
     scope.exact_division = true;
@@ -94,6 +99,9 @@ class ModelBuilder {
     if (definition == nullptr) return;
     if (!open_.insert(name).second) fail(ErrorKind::usage, "{}: set '{}' is defined by itself. Break the cycle.", definitions_.name, name);
     auto const size = static_cast<std::size_t>(model_.axes_[static_cast<AxisId>(id)].size);
+    if (size > most_members)
+      fail(ErrorKind::usage, "{}: axis '{}' has {} indices; {} are the most for an axis with sets. Check {}.", definitions_.name, axis, size,
+           most_members, facts_.origin);
     std::vector<bool> members(size);
     for (std::size_t i = 0; i < size; ++i) members[i] = definition->expression.holds(set_scope(axis, static_cast<Index>(i)));
     open_.erase(name);

@@ -121,6 +121,7 @@ void Side::add_name_digits(StoredName const& name, SidePlace const& place, std::
   impl_->front.add_name_digits(impl_->entries[name.entry], name, place, pieces);
 }
 
+bool Side::as_it_is(std::uint32_t entry) const { return impl_->entries[entry].written->as_it_is; }
 std::string const& Side::part(std::uint32_t entry) const { return impl_->entries[entry].part; }
 
 std::vector<Index> Side::layers_of(StoredName const& name, int tensor) const {

@@ -95,6 +95,8 @@ class Side {
   void add_name_digits(StoredName const& name, SidePlace const& place, std::vector<Piece>& pieces) const;
   /// The layers (or depths) of a tensor that a stored name stands for; nothing for a tensor without (Model::layer_axis).
   std::vector<Index> layers_of(StoredName const& name, int tensor) const;
+  /// Whether an entry's tensors are carried without being understood.
+  bool as_it_is(std::uint32_t entry) const;
   /// What an entry stores of quantised weights: "fp8_block.scale"; "" for weights as they are.
   std::string const& part(std::uint32_t entry) const;
   /// The logical tensors under an entry.

@@ -142,7 +142,7 @@ class DistCollector {
   }
 
   void add_tensor(StoredName const& name, dcp::StoredTensor const& tensor, std::size_t first_tensor) {
-    check_stored(place_, tensor.name, tensor.shape, side_.shape(name), side_, name.entry, model_);
+    check_stored(place_, tensor.name, tensor.dtype, tensor.shape, side_.shape(name), side_, name.entry, model_);
     dcp::Metadata const& metadata = checkpoint_.metadata;
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       dcp::Chunk const& chunk = metadata.chunks[c];

@@ -67,9 +67,18 @@ class JobPlanner {
     std::string const& form = model_.traits.form;
     if (request_.spec.empty()) request_.spec = model_.is_megatron() ? model_.traits.spec : "te";
     if (request_.form.empty()) request_.form = source_.megatron ? form : default_form();
-    if (request_.format != Format::huggingface && count("expert") == 0 && request_.mesh.ep > 1)
+    if (request_.format != Format::huggingface && !has_experts() && request_.mesh.ep > 1)
       fail(ErrorKind::usage, "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
            request_.mesh.ep);
+  }
+
+  /// Whether any layer has routed experts: a config can count experts that no layer uses.
+  bool has_experts() const {
+    int const expert = job_.model->axes().find("expert");
+    for (std::size_t t = 0; t < job_.model->tensors().size(); ++t)
+      for (LogicalAxis const& axis : job_.model->tensors()[t].axes)
+        if (static_cast<int>(axis.axis) == expert && job_.model->exists(static_cast<int>(t))) return true;
+    return false;
   }
 
   /// How a checkpoint that does not show it would be stored by the program that saved it.

@@ -73,8 +73,10 @@ class QuantDescriber {
       std::string const& part = side_.part(name.entry);
       auto const& tensors = side_.tensors(name.entry);
       if (part.empty()) {
-        if (side_.quantised_expression(name.entry).dims.size() == 2 && name.name.ends_with(".weight") && tensors.front() != embed)
-          plain_.push_back(without_ending(name.name, "weight"));
+        std::size_t const dims = side_.quantised_expression(name.entry).dims.size();
+        if (dims == 2 && name.name.ends_with(".weight") && tensors.front() != embed) plain_.push_back(without_ending(name.name, "weight"));
+        // Experts of a layer in one tensor are a module that holds parameters, not layers.
+        if (dims == 3 && !name.name.ends_with(".weight")) note_fused(name.name.substr(0, name.name.rfind('.')));
         continue;
       }
       std::string const scheme = part.substr(0, part.find('.'));
@@ -90,6 +92,10 @@ class QuantDescriber {
         }
       }
     }
+  }
+
+  void note_fused(std::string module) {
+    if (plain_.empty() || plain_.back() != module) plain_.push_back(std::move(module));
   }
 
   TextFile* config_text() {

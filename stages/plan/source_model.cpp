@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/writer.hpp"
@@ -223,6 +224,13 @@ class SourceReader {
     if (!result_.maps.family) return apply_present(*result_.model, result_.maps.core);
     if (names_ && has_mlite_names(*names_)) return apply_mlite();
     make_family_side({});
+    Json const untied = fact(result_.args, "untie_embeddings_and_output_weights");
+    int const head = result_.model->find_tensor("lm_head");
+    if (untied.boolean() != nullptr && *untied.boolean() && head >= 0 && !result_.model->exists(head))
+      fail(ErrorKind::source,
+           "facts: the checkpoint has an output layer of its own (args.untie_embeddings_and_output_weights), and config.json ties it to the "
+           "embedding. "
+           "Its weights would be lost: set tie_word_embeddings = false in a copy of target.reference.");
   }
 
   void make_family_side(std::map<std::string, Json> values, bool decide = true) {
@@ -278,6 +286,7 @@ class SourceReader {
     if (source_.huggingface) {
       result_.catalog = huggingface_catalog(*result_.model, *result_.family_side, *source_.huggingface,
                                             names_ ? names_->name : result_.maps.family->name, request_.dequantise);
+      warn_of_copies();
       result_.adds = result_.family_side->adds();
     } else if (family_names()) {
       catalogue_dist(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
@@ -288,6 +297,19 @@ class SourceReader {
       check_vocab();
       catalogue_megatron();
     }
+  }
+
+  /// Copies are not read, so nobody knows whether they are any.
+  void warn_of_copies() {
+    std::vector<std::string> copies;
+    for (TensorPieces const& tensor : result_.catalog.tensors)
+      for (std::size_t i = 0; i < tensor.blobs.size(); ++i)
+        if (tensor.copy[i]) copies.push_back(result_.catalog.blobs[tensor.blobs[i]].name);
+    if (!copies.empty())
+      result_.warnings.push_back(
+          fmt::format("{} is taken for a copy of another stored tensor and not read: config.json ties them. If their values differ, "
+                      "set tie_word_embeddings = false in config.json",
+                      listed(copies, 4)));
   }
 
   /// What a family requires must be there, even where Megatron models in general may lack it.

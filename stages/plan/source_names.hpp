@@ -21,7 +21,7 @@ void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector
                                    std::string const& map_names);
 
 /// An Error of kind source when a stored tensor's shape or dtype is not what its entry says.
-void check_stored(std::string const& file, std::string const& tensor, std::vector<Index> const& shape, std::vector<Index> const& expected,
-                  Side const& side, std::uint32_t entry, Model const& model);
+void check_stored(std::string const& file, std::string const& tensor, DType dtype, std::vector<Index> const& shape,
+                  std::vector<Index> const& expected, Side const& side, std::uint32_t entry, Model const& model);
 
 }  // namespace reshard

@@ -46,7 +46,8 @@ class Collector {
   }
 
   void add_tensor(std::uint32_t file, SidePlace const& place, StoredName const& name, FileTensor const& tensor) {
-    check_stored(catalog_.files[file], tensor.name, tensor.shape, side_.layout(name.entry, place).file_shape, side_, name.entry, model_);
+    check_stored(catalog_.files[file], tensor.name, tensor.dtype, tensor.shape, side_.layout(name.entry, place).file_shape, side_, name.entry,
+                 model_);
     std::vector<Piece> pieces = side_.pieces(name, place);
     if (!tensor.strides.empty()) restride(pieces, tensor.shape, tensor.strides);
     catalog_.add({file, tensor.offset_bytes, tensor.dtype, tensor.name}, std::move(pieces), name.copy);

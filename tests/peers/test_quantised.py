@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
@@ -138,3 +139,24 @@ def test_dequantising_drops_the_description(program, scratch):
     wanted = exact.to(torch.bfloat16)
     assert dtype == "BF16" and torch.equal(got.view(torch.int16)[~wanted.isnan()], wanted.view(torch.int16)[~wanted.isnan()])
     assert len(stored_bits(back)) == len([n for n in stored if n.endswith("weight")])
+
+
+@pytest.mark.parametrize("model_keys", [{}, {"quant": "dequantise-bf16"}])
+def test_a_weight_without_its_scale_is_refused(model_keys, program, scratch):
+    source = saved("llama", scratch / "source")
+    stored = quantise_folder(source, lambda name: "fp8_block")
+    lost = "model.layers.1.mlp.down_proj.weight_scale_inv"
+    save_file({name: tensor for name, tensor in stored.items() if name != lost}, source / "model.safetensors", metadata={"format": "pt"})
+    outcome = program.attempt(source, scratch / "a", "megatron", target_options={"layout": "{ tp = 1 }"}, model=model_keys)
+    assert outcome.returncode == 3 and "'model.layers.1.mlp.down_proj.weight' is F8_E4M3" in outcome.stderr, outcome.stderr
+    assert not (scratch / "a").exists()
+
+
+def test_an_output_layer_of_its_own_is_not_lost_to_a_tied_reference(program, scratch):
+    source = saved("llama", scratch / "source")
+    megatron = program.to_megatron(source, scratch / "a", Layout(pp=2, last_stage_layers=1), LOCAL)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    outcome = program.attempt(megatron, scratch / "hf", "huggingface", target_options={"reference": source})
+    assert outcome.returncode == 3 and "output layer of its own" in outcome.stderr, outcome.stderr
+    assert not (scratch / "hf").exists()
