@@ -25,7 +25,7 @@ struct ExpressionScope {
 };
 
 /// An expression of a model map (docs/model-maps.md): integers, 'text', keys, key[index], f(…), + - * / %, ??, comparisons, and, or, not,
-/// true, false, null. Functions: min, max, len, ceil_div, count, contains, freq, list, indices, translate, join, if.
+/// true, false, null. Functions: min, max, len, ceil_div, count, contains, freq, list, indices, split, join, translate, if.
 class Expression {
  public:
   struct Node;

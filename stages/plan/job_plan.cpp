@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
 #include "stages/plan/dist_files.hpp"
@@ -109,7 +108,9 @@ class JobPlanner {
     target_adds_ = side.adds();
     plan_huggingface_target(job_, {job_.model.get(), &side, dtypes_, &request_}, {model_.reference, model_.config_text});
     correct_prediction_layers();
-    describe_quantised(job_, *job_.model, side, side.names(nullptr), fact(model_.args, "quantization_config"));
+    std::vector<StoredName> names;
+    if (!job_.model->schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
+    describe_quantised(job_, *job_.model, side, names, fact(model_.args, "quantization_config"));
   }
 
   /// config.json of the reference may count layers for multi-token prediction that the checkpoint lacks: loaders would look for them.
@@ -123,10 +124,7 @@ class JobPlanner {
           Json const stated = fact(model_.reference->config, outer.empty() ? key : outer + "." + key);
           if (stated.integer() == nullptr || *stated.integer() == 0) continue;
           std::vector<std::string> path = outer.empty() ? std::vector{key} : std::vector{outer, key};
-          huggingface::ConfigPatch const patch{std::move(path), Json(*model_.prediction_layers)};
-          for (TextFile& text : job_.texts)
-            if (text.path == huggingface::config_name)
-              text.text = huggingface::patched_config_text(std::move(text.text), std::span(&patch, 1), huggingface::config_name);
+          patch_config(job_, {std::move(path), Json(*model_.prediction_layers)});
         }
     }
   }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/text.hpp"
+#include "stages/plan/source_names.hpp"
 
 namespace reshard {
 namespace {
@@ -16,20 +17,9 @@ bool matches(std::vector<std::string> const& patterns, std::string const& name) 
 
 Shapes unmapped(std::vector<std::string> const& patterns, SourceCheckpoint const& source, DistView const* view) {
   Shapes result;
-  auto const note = [&](std::string const& name, std::vector<Index> const& shape) {
+  each_stored(source, view, [&](std::string const& name, std::vector<Index> const& shape) {
     if (matches(patterns, name)) result.emplace(name, shape);
-  };
-  if (source.huggingface) {
-    auto const& checkpoint = *source.huggingface;
-    for (std::size_t f = 0; f < checkpoint.headers.size(); ++f)
-      for (std::size_t const i : checkpoint.indexed[f]) note(checkpoint.headers[f].tensors[i].name, checkpoint.headers[f].tensors[i].shape);
-  } else if (source.megatron) {
-    for (auto const& header : source.megatron->headers)
-      for (auto const& chunk : header.chunks)
-        for (FileTensor const& tensor : chunk.tensors) note(tensor.name, tensor.shape);
-  } else {
-    for (auto const& [name, at] : view->weights) note(name, source.dcp->metadata.tensors[at].shape);
-  }
+  });
   return result;
 }
 

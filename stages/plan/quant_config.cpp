@@ -7,6 +7,7 @@
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
+#include "stages/plan/target_side.hpp"
 
 namespace reshard {
 namespace {
@@ -52,18 +53,18 @@ class QuantDescriber {
 
   void run(std::span<StoredName const> names) {
     sort(names);
-    TextFile* config = config_text();
+    TextFile const* config = config_text(job_);
     if (config == nullptr) return;
     Json const stated = huggingface::parse_config(config->text, huggingface::config_name);
     Json const* said = stated.find(config_member);
     bool const has = said != nullptr && !said->is_null();
-    if (modules_.empty()) return forget(*config, has);
+    if (modules_.empty()) return forget(has);
     Json const existing = has ? *said : known_;
     Json const* method = existing.find("quant_method");
     bool const by_modelopt = method == nullptr || (method->text() != nullptr && *method->text() == "modelopt");
-    if (by_modelopt && is_modelopt()) return describe_modelopt(*config, existing);
+    if (by_modelopt && is_modelopt()) return describe_modelopt(existing);
     if (has) return;
-    set(*config, existing.is_null() ? made_config() : existing);
+    patch(existing.is_null() ? made_config() : existing);
   }
 
  private:
@@ -98,24 +99,14 @@ class QuantDescriber {
     if (plain_.empty() || plain_.back() != module) plain_.push_back(std::move(module));
   }
 
-  TextFile* config_text() {
-    for (TextFile& text : job_.texts)
-      if (text.path == huggingface::config_name) return &text;
-    return nullptr;
-  }
-
   bool is_modelopt() const {
     return std::all_of(modules_.begin(), modules_.end(), [](auto const& item) { return item.second.scheme->label.method == "modelopt"; });
   }
 
-  static void patch(TextFile& config, std::optional<Json> value) {
-    huggingface::ConfigPatch const change{{config_member}, std::move(value)};
-    config.text = huggingface::patched_config_text(std::move(config.text), std::span(&change, 1), huggingface::config_name);
-  }
-  static void set(TextFile& config, Json value) { patch(config, std::move(value)); }
+  void patch(std::optional<Json> value) { patch_config(job_, {{config_member}, std::move(value)}); }
 
-  void forget(TextFile& config, bool has) {
-    if (has) patch(config, std::nullopt);
+  void forget(bool has) {
+    if (has) patch(std::nullopt);
     remove_sidecar();
   }
 
@@ -150,7 +141,7 @@ class QuantDescriber {
     return result;
   }
 
-  void describe_modelopt(TextFile& config, Json const& existing) {
+  void describe_modelopt(Json const& existing) {
     Json const before = remove_sidecar();
     Json const* producer = before.find("producer") != nullptr ? before.find("producer") : existing.find("producer");
     Json const* details = before.find("quantization");
@@ -189,7 +180,7 @@ class QuantDescriber {
     described.set("ignore", Json(excluded)).set("quant_algo", *quantization.find("quant_algo"));
     if (Json const* scheme = existing.find("kv_cache_scheme"); scheme != nullptr) described.set("kv_cache_scheme", *scheme);
     described.set("producer", *file.find("producer")).set("quant_method", "modelopt");
-    set(config, std::move(described));
+    patch(std::move(described));
     job_.texts.push_back({std::string(modelopt_file), file.dump(4) + "\n", false, {}});
   }
 

@@ -3,6 +3,8 @@
 #include <memory>
 #include <set>
 
+#include "stages/plan/source_names.hpp"
+
 namespace reshard {
 namespace {
 
@@ -31,27 +33,13 @@ FindTensor finder_over(HuggingFaceCheckpoint const& checkpoint) {
   return finder_over(std::move(table));
 }
 
-void QuantSource::each_name(std::function<void(std::string const&)> const& visit) const {
-  if (source_.huggingface) {
-    auto const& checkpoint = *source_.huggingface;
-    for (std::size_t f = 0; f < checkpoint.headers.size(); ++f)
-      for (std::size_t const i : checkpoint.indexed[f]) visit(checkpoint.headers[f].tensors[i].name);
-  } else if (source_.megatron) {
-    for (auto const& header : source_.megatron->headers)
-      for (auto const& chunk : header.chunks)
-        for (FileTensor const& tensor : chunk.tensors) visit(tensor.name);
-  } else {
-    for (auto const& [name, at] : view_->weights) visit(name);
-  }
-}
-
 bool QuantSource::any(MapFile const& map) const {
   std::set<std::string> words;  // what a name has at its end, behind the word for the weight
   for (MapQuant const& quant : map.quant)
     for (MapQuantPart const& part : quant.parts)
       if (part.name != "values" && !part.optional) words.insert(part.stored.starts_with("weight") ? part.stored.substr(6) : part.stored);
   bool found = false;
-  each_name([&](std::string const& name) {
+  each_stored(source_, view_, [&](std::string const& name, std::vector<Index> const&) {
     std::string_view const last = std::string_view(name).substr(name.rfind('.') == std::string::npos ? 0 : name.rfind('.') + 1);
     for (std::string const& word : words) found = found || last.find(word) != std::string_view::npos;
   });

@@ -24,8 +24,6 @@ class QuantSource {
   void look(Model& model, Side const& side, std::vector<PipelineChunk> const& chunks = {}) const;
 
  private:
-  void each_name(std::function<void(std::string const&)> const& visit) const;
-
   SourceCheckpoint const& source_;
   DistView const* view_;
 };

@@ -254,10 +254,8 @@ class SourceReader {
   bool has(std::string_view name) const {
     if (source_.dcp) return family_names() && result_.view->weights.contains(std::string(name));
     if (!source_.huggingface) return false;
-    for (std::size_t f = 0; f < source_.huggingface->headers.size(); ++f)
-      for (std::size_t const i : source_.huggingface->indexed[f])
-        if (source_.huggingface->headers[f].tensors[i].name == name) return true;
-    return false;
+    if (!find_stored_) find_stored_ = finder_over(*source_.huggingface);
+    return find_stored_(std::string(name)).has_value();
   }
 
   /// Weights that are stored as parts become further logical tensors.
@@ -371,7 +369,8 @@ class SourceReader {
   SourceCheckpoint const& source_;
   TargetRequest const& request_;
   std::map<std::string, Json> family_options_;
-  std::optional<MapFile> names_;  ///< whose stored names the source has, where it is not the family's map
+  mutable FindTensor find_stored_;  ///< of a Hugging Face source, made when a map asks for a name
+  std::optional<MapFile> names_;    ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
 };
 

@@ -73,4 +73,19 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
          file, tensor, name(dtype));
 }
 
+void each_stored(SourceCheckpoint const& source, DistView const* view,
+                 std::function<void(std::string const&, std::vector<Index> const&)> const& visit) {
+  if (source.huggingface) {
+    auto const& checkpoint = *source.huggingface;
+    for (std::size_t f = 0; f < checkpoint.headers.size(); ++f)
+      for (std::size_t const i : checkpoint.indexed[f]) visit(checkpoint.headers[f].tensors[i].name, checkpoint.headers[f].tensors[i].shape);
+  } else if (source.megatron) {
+    for (auto const& header : source.megatron->headers)
+      for (auto const& chunk : header.chunks)
+        for (FileTensor const& tensor : chunk.tensors) visit(tensor.name, tensor.shape);
+  } else {
+    for (auto const& [name, at] : view->weights) visit(name, source.dcp->metadata.tensors[at].shape);
+  }
+}
+
 }  // namespace reshard

@@ -5,7 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/formats/checkpoint.hpp"
 #include "core/mapping/side.hpp"
+#include "stages/plan/dist_source.hpp"
 
 namespace reshard {
 
@@ -23,5 +25,9 @@ void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector
 /// An Error of kind source when a stored tensor's shape or dtype is not what its entry says.
 void check_stored(std::string const& file, std::string const& tensor, DType dtype, std::vector<Index> const& shape,
                   std::vector<Index> const& expected, Side const& side, std::uint32_t entry, Model const& model);
+
+/// Every stored tensor of a source: its name, without the prefix of a DCP source, and its shape in the file. `view` is that of a DCP source.
+void each_stored(SourceCheckpoint const& source, DistView const* view,
+                 std::function<void(std::string const&, std::vector<Index> const&)> const& visit);
 
 }  // namespace reshard

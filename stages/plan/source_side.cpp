@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "stages/plan/dequantised.hpp"
-#include "stages/plan/quant_source.hpp"
 #include "stages/plan/source_names.hpp"
 
 namespace reshard {
@@ -33,7 +32,11 @@ class Collector {
       explained[found->second] = true;
       return StoredFile{file, &tensors[found->second]};
     };
-    auto const find_tensor = finder_over(tensors);
+    auto const find_tensor = [&](std::string const& name) -> std::optional<FoundTensor> {
+      auto const found = table.find(name);
+      if (found == table.end()) return std::nullopt;
+      return FoundTensor{tensors[found->second].dtype, tensors[found->second].shape};
+    };
     for (StoredName const& name : names) {
       if (add_dequantised(place, name, find_tensor, take)) continue;
       std::size_t const found = find(file, name, table);
@@ -234,7 +237,11 @@ Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoin
     explained[at->second] = true;
     return StoredFile{places[at->second].file, places[at->second].tensor};
   };
-  auto const find_tensor = finder_over(checkpoint);
+  auto const find_tensor = [&](std::string const& name) -> std::optional<FoundTensor> {
+    auto const at = stored.find(name);
+    if (at == stored.end()) return std::nullopt;
+    return FoundTensor{places[at->second].tensor->dtype, places[at->second].tensor->shape};
+  };
   for (StoredName const& name : names) {
     if (collector.add_dequantised({}, name, find_tensor, take)) continue;
     auto at = stored.find(name.name);

@@ -23,4 +23,15 @@ DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t
   return dtype_of(tensors.front());
 }
 
+TextFile* config_text(JobPlan& job) {
+  for (TextFile& text : job.texts)
+    if (text.path == huggingface::config_name) return &text;
+  return nullptr;
+}
+
+void patch_config(JobPlan& job, huggingface::ConfigPatch const& patch) {
+  if (TextFile* config = config_text(job); config != nullptr)
+    config->text = huggingface::patched_config_text(std::move(config->text), std::span(&patch, 1), huggingface::config_name);
+}
+
 }  // namespace reshard

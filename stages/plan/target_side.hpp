@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/huggingface/config.hpp"
 #include "stages/plan/extra_state.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/plan/run_record.hpp"
@@ -46,5 +47,10 @@ void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint6
                      std::function<std::vector<Piece>(std::size_t)> const& pieces, std::vector<bool> const& copies = {});
 
 void plan_huggingface_target(JobPlan& job, TargetParts const& parts, HuggingFaceTarget const& target);
+
+/// The config.json among a job's texts; nullptr when the target has none.
+TextFile* config_text(JobPlan& job);
+/// Sets a member of that config.json, or removes it; without one nothing happens.
+void patch_config(JobPlan& job, huggingface::ConfigPatch const& patch);
 
 }  // namespace reshard
