@@ -1,12 +1,12 @@
 # Two functions carry the build. Their USES lines are the architecture diagram; tests/layers_test.cpp reads the #includes and agrees.
 
 add_library(reshard_warnings INTERFACE)
-target_compile_options(reshard_warnings INTERFACE -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow)
+target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wsign-conversion -Wshadow>)
 if(RESHARD_WERROR)
-  target_compile_options(reshard_warnings INTERFACE -Werror)
+  target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 if(RESHARD_SANITIZE)
-  target_compile_options(reshard_warnings INTERFACE -fsanitize=${RESHARD_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${RESHARD_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(reshard_warnings INTERFACE -fsanitize=${RESHARD_SANITIZE})
 endif()
 

@@ -33,6 +33,7 @@ class Checker {
     if (spec_.target.format == CheckpointFormat::megatron) check_expert_tensor_size();
     check_pipeline();
     check_chunks();
+    check_transport();
     return std::move(found_);
   }
 
@@ -113,6 +114,16 @@ class Checker {
       if (given != nullptr && !chosen && !is_default) add(*given, fmt::format("means something only with target.chunks = \"{}\"", companion.word));
       if (given == nullptr && chosen && find("target.chunks") != nullptr) add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
     }
+  }
+
+  /// NCCL moves the memory of GPUs only.
+  void check_transport() {
+    Given const* const given = find("run.transport");
+    bool const no_gpu = spec_.run.device == DeviceChoice::host || spec_.run.device == DeviceChoice::emulated;
+    if (given == nullptr || spec_.run.transport != TransportChoice::nccl || !no_gpu) return;
+    add(*given,
+        fmt::format("\"nccl\" sends from GPU to GPU, and run.device = \"{}\" uses none. Set run.transport to mpi or auto, or run.device to cuda",
+                    spec_.run.device == DeviceChoice::host ? "host" : "emulated"));
   }
 
   void check_stages(Given const& given, std::int64_t stages) {

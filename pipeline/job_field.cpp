@@ -120,6 +120,19 @@ Field size(std::string_view table, std::string_view name, At<std::uint64_t> at, 
   return field;
 }
 
+/// A size, or "auto", which is 0 in the spec.
+Field size_or_auto(std::string_view table, std::string_view name, At<std::uint64_t> at, std::string_view comment) {
+  Field field = size(table, name, at, comment);
+  field.show = [at, show = field.show](JobSpec const& spec) { return read(at, spec) == 0 ? "\"auto\"" : show(spec); };
+  field.set = [at, set = field.set](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+    auto const* word = std::get_if<std::string>(&value);
+    if (word == nullptr || *word != "auto") return set(spec, value);
+    at(spec) = 0;
+    return std::nullopt;
+  };
+  return field;
+}
+
 Field with_example(Field field, std::string_view example) {
   field.example = example;
   return field;
@@ -306,12 +319,15 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(size(
       "run", "memory", [](JobSpec& job) -> std::uint64_t& { return job.run.memory_bytes; },
       "Staging memory of one rank. A smaller size makes more rounds and changes no byte of the result."));
+  out.push_back(size_or_auto(
+      "run", "device_memory", [](JobSpec& job) -> std::uint64_t& { return job.run.device_memory_bytes; },
+      "On the GPU path: memory of its GPU that one rank takes; \"auto\" takes as much as run.memory."));
   out.push_back(choice<TransportChoice>(
       "run", "transport", [](JobSpec& job) -> TransportChoice& { return job.run.transport; }, {"auto", "mpi", "nccl"},
-      "How ranks exchange bytes: \"mpi\", \"nccl\"; \"auto\" lets every rank read what it writes."));
+      "How ranks exchange bytes: \"mpi\", \"nccl\" (from GPU to GPU); \"auto\" lets every rank read what it writes."));
   out.push_back(choice<DeviceChoice>(
-      "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; }, {"auto", "host", "cuda"},
-      "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where there is one."));
+      "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; }, {"auto", "host", "cuda", "emulated"},
+      "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where that is faster; \"emulated\" tries the GPU path without one."));
 }
 
 std::vector<Field> all_fields() {

@@ -27,7 +27,8 @@ enum class UnmappedChoice { refuse, keep, drop };
 /// Quantised weights: their bytes are kept, or they become BF16.
 enum class QuantChoice { keep, dequantise_bf16 };
 enum class TransportChoice { automatic, mpi, nccl };
-enum class DeviceChoice { automatic, host, cuda };
+/// Where bytes are rearranged; `emulated` takes the GPU path without a GPU, in host memory.
+enum class DeviceChoice { automatic, host, cuda, emulated };
 
 /// The word that a job file uses for a format.
 std::string_view name(CheckpointFormat format);
@@ -93,8 +94,12 @@ struct JobSpec {
 
   struct Run {
     std::uint64_t memory_bytes = 512ULL << 20U;  ///< staging memory of one rank
+    std::uint64_t device_memory_bytes = 0;       ///< memory of its GPU that one rank takes, on the GPU path; 0: as memory_bytes
     TransportChoice transport = TransportChoice::automatic;
     DeviceChoice device = DeviceChoice::automatic;
+
+    /// The default resolved.
+    std::uint64_t device_bytes() const { return device_memory_bytes == 0 ? memory_bytes : device_memory_bytes; }
     friend bool operator==(Run const&, Run const&) = default;
   };
 

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <optional>
 
 #include "core/base/file_set.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/schedule.hpp"
+#include "pipeline/gpu_path.hpp"
+#include "pipeline/path_choice.hpp"
 #include "pipeline/paths.hpp"
 #include "pipeline/stream.hpp"
 #include "pipeline/target_request.hpp"
@@ -91,24 +94,24 @@ class Job {
 
   RunReport execute() {
     prepare();
+    open_gpu();
     std::optional<Publication> publication;
     begin_target(publication);
     move_bytes();
     commit(publication);
     finish_report();
+    if (!context_.trace_file.empty()) write_trace(comm_, trace_, context_.trace_file);
     return std::move(report_);
   }
 
  private:
-  bool exchanging() const { return spec_.run.transport == TransportChoice::mpi && comm_.size() > 1; }
+  bool exchanging() const { return spec_.run.transport != TransportChoice::automatic && comm_.size() > 1; }
+  bool on_device() const { return path_.device != DeviceChoice::host; }
 
   void check_choices() const {
-    if (spec_.run.device == DeviceChoice::cuda)
-      fail(ErrorKind::usage, "[run] device = \"cuda\": this version moves bytes through host memory only. Set device to auto or host.");
-    if (spec_.run.transport == TransportChoice::nccl)
-      fail(ErrorKind::usage, "[run] transport = \"nccl\": this version exchanges through MPI only. Set transport to auto or mpi.");
-    if (spec_.run.memory_bytes < least_memory_bytes)
-      fail(ErrorKind::usage, "[run] memory = {}: at least {} are needed.", human_bytes(spec_.run.memory_bytes), human_bytes(least_memory_bytes));
+    for (auto const& [key, bytes] : {std::pair("memory", spec_.run.memory_bytes), std::pair("device_memory", spec_.run.device_bytes())})
+      if (bytes < least_memory_bytes)
+        fail(ErrorKind::usage, "[run] {} = {}: at least {} are needed.", key, human_bytes(bytes), human_bytes(least_memory_bytes));
   }
 
   /// The three DCP formats are told apart by what is in the folder; a plain reading fits them all.
@@ -129,21 +132,45 @@ class Job {
     report_.header_seconds = seconds_since(start);
     Clock::time_point const planning = Clock::now();
     std::uint64_t const parts = exchanging() ? 10 : 4;
-    limits_.staging_bytes = spec_.run.memory_bytes / parts;
-    limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, spec_.run.memory_bytes / 32);
+    limits_.staging_bytes = round_memory() / parts;
+    limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, round_memory() / 32);
     together(comm_, [&] {
       for (fs::path const& file : source_.files) stamps_.push_back(stamp_of(file));
       plan_ = make_job_plan(source_, target_request(spec_, context_.map_folders), limits_);
-      describe();
     });
+    choose_path_of_bytes();
+    together(comm_, [&] { describe(); });
     report_.plan_seconds = seconds_since(planning);
   }
+
+  /// Staging memory that a round may count on wherever it is carried out.
+  std::uint64_t round_memory() const {
+    bool const host_only = spec_.run.device == DeviceChoice::host;
+    return host_only ? spec_.run.memory_bytes : std::min(spec_.run.memory_bytes, spec_.run.device_bytes());
+  }
+
+  void choose_path_of_bytes() {
+    bool const may_use_gpu = spec_.run.device == DeviceChoice::cuda || spec_.run.device == DeviceChoice::automatic;
+    devices_ = may_use_gpu ? find_devices(comm_) : std::vector<RankDevices>(static_cast<std::size_t>(comm_.size()));
+    together(comm_, [&] {
+      PathLoad busiest;
+      for (int r = 0; r < comm_.size(); ++r) {
+        PathLoad const load = load_of(plan_.plan, cells_of_rank(plan_.plan, r, comm_.size()), plan_.source.views, first_view_file());
+        if (load.host_copy_seconds + load.host_compute_seconds >= busiest.host_copy_seconds + busiest.host_compute_seconds) busiest = load;
+      }
+      path_ = choose_path(spec_.run, devices_, busiest);
+    });
+  }
+
+  std::uint32_t first_view_file() const { return static_cast<std::uint32_t>(source_.files.size()); }
 
   void describe() {
     report_.source_format = format_of(source_);
     report_.source_layout = layout_text(source_);
     report_.map = plan_.map_name;
-    report_.transport = exchanging() ? "mpi" : "direct";
+    report_.transport = !exchanging() ? "direct" : path_.transport == TransportChoice::nccl ? "nccl" : "mpi";
+    report_.device = path_.device == DeviceChoice::host ? "host" : path_.device == DeviceChoice::cuda ? "cuda" : "emulated";
+    report_.path_reason = path_.why;
     report_.warnings = plan_.warnings;
     report_.logical_tensors = plan_.plan.logical_tensors;
     report_.source_files = source_.files.size();
@@ -160,14 +187,19 @@ class Job {
     report_.rounds = count_rounds();
   }
 
-  std::uint64_t round_bytes() const { return std::min(usual_round_bytes, limits_.staging_bytes); }
+  std::uint64_t round_bytes() const {
+    double const growth = on_device() ? staging_growth(plan_.source.views) : 1;
+    return static_cast<std::uint64_t>(static_cast<double>(std::min(usual_round_bytes, limits_.staging_bytes)) / growth);
+  }
 
   /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
   std::uint64_t arena_bytes() const {
     // An exchanging rank may read for every other: the whole plan counts, messages too.
     CellRange cells = cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
     if (exchanging()) cells = {0, plan_.plan.cells.size()};
-    std::uint64_t const factor = exchanging() ? 3 : 1;
+    std::uint64_t factor = exchanging() ? 3 : 1;
+    // Programs of a device stand beside the bytes; stored bytes of computed values, too.
+    if (on_device()) factor *= static_cast<std::uint64_t>(std::ceil(1 + staging_growth(plan_.source.views)));
     std::uint64_t needed = least_memory_bytes;
     for (std::size_t i = cells.begin; i < cells.end && needed < spec_.run.memory_bytes; ++i)
       needed += factor * (plan_.plan.cells[i].staging_bytes + (64U << 10));
@@ -232,8 +264,20 @@ class Job {
   RoundSource rounds() {
     if (!exchanging()) return direct_rounds(plan_.plan, cells_of_rank(plan_.plan, comm_.rank(), comm_.size()), round_bytes());
     std::vector<int> readers = balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size());
-    auto exchange = std::make_shared<ExchangeRounds>(plan_.plan, std::move(readers), comm_.rank(), comm_.size(), spec_.run.memory_bytes / 4);
+    auto exchange = std::make_shared<ExchangeRounds>(plan_.plan, std::move(readers), comm_.rank(), comm_.size(), exchange_round_bytes());
     return [exchange] { return exchange->next(); };
+  }
+
+  std::uint64_t exchange_round_bytes() const {
+    if (!on_device()) return spec_.run.memory_bytes / 4;
+    return static_cast<std::uint64_t>(static_cast<double>(round_memory()) / 4 / staging_growth(plan_.source.views));
+  }
+
+  /// A GPU takes as long to open as a small job to run: only now, when everything has been found in order.
+  void open_gpu() {
+    if (!on_device()) return;
+    gpu_.emplace(path_, device_of_rank(devices_, comm_.rank()), comm_, StreamOptions().stall_timeout_seconds);
+    report_.device_name = gpu_->device_name();
   }
 
   void move_bytes() {
@@ -248,6 +292,8 @@ class Job {
     options.exchanging = exchanging();
     options.stop = context_.stop;
     options.views = plan_.source.views;
+    options.trace = context_.trace_file.empty() ? nullptr : &trace_;
+    if (gpu_) options.on_device = gpu_->setup(std::min(spec_.run.device_bytes(), options.memory_bytes));
     RESHARD_EXPECT(options.views.empty() || plan_.source.real_files() == source_.files.size());
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
       checksums_->add(file, offset, bytes);
@@ -294,6 +340,9 @@ class Job {
     report_.bytes_written = total(stats_.bytes_written);
     report_.bytes_exchanged = total(stats_.bytes_sent);
     report_.bytes_copied = total(stats_.bytes_copied);
+    report_.bytes_uploaded = total(stats_.bytes_uploaded);
+    report_.bytes_downloaded = total(stats_.bytes_downloaded);
+    report_.device_memory_bytes = static_cast<std::uint64_t>(comm_.max(static_cast<std::int64_t>(stats_.device_high_water_bytes)));
     report_.read_calls = total(stats_.read_calls);
     report_.write_calls = total(stats_.write_calls);
     if (exchanging()) report_.rounds = stats_.rounds;
@@ -310,6 +359,10 @@ class Job {
   SourceCheckpoint source_;
   std::vector<FileStamp> stamps_;
   JobPlan plan_;
+  std::vector<RankDevices> devices_;
+  PathChoice path_;
+  std::optional<GpuPath> gpu_;
+  Trace trace_;
   std::vector<TargetLayout> layouts_;
   std::optional<RecordChecksums> checksums_;
   StreamStats stats_;

@@ -14,6 +14,7 @@ namespace reshard {
 struct RunContext {
   std::vector<std::filesystem::path> map_folders;
   std::atomic<bool> const* stop = nullptr;  ///< set by a signal: the run ends with `interrupted` at the next round
+  std::filesystem::path trace_file;         ///< gets the run's timeline; empty for none
 };
 
 /// Reads the headers, plans, moves the bytes and publishes the target. Collective; every rank gets the same report or the same Error.

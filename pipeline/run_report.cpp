@@ -16,7 +16,7 @@ Json figures(RunReport const& r) {
   plan.set("replicas_not_read", r.replicas_not_read).set("target_files", r.target_files).set("target_tensors", r.target_tensors);
   plan.set("regions", r.regions).set("rounds", r.rounds).set("payload_read_bytes", r.payload_read).set("payload_written_bytes", r.payload_written);
   plan.set("target_bytes", r.target_bytes).set("free_bytes", r.free_bytes).set("staging_bytes_per_rank", r.staging_bytes);
-  plan.set("transport", r.transport);
+  plan.set("transport", r.transport).set("device", r.device).set("device_reason", r.path_reason);
   return plan;
 }
 
@@ -27,6 +27,8 @@ Json measured(RunReport const& r) {
       .set("bytes_exchanged", r.bytes_exchanged)
       .set("bytes_copied", r.bytes_copied);
   did.set("read_calls", r.read_calls).set("write_calls", r.write_calls).set("peak_memory_bytes", r.peak_memory_bytes).set("write_mode", r.write_mode);
+  did.set("device_name", r.device_name).set("bytes_uploaded", r.bytes_uploaded).set("bytes_downloaded", r.bytes_downloaded);
+  did.set("device_memory_bytes", r.device_memory_bytes);
   Json seconds;
   seconds.set("headers", r.header_seconds).set("plan", r.plan_seconds).set("stream", r.stream_seconds).set("commit", r.commit_seconds);
   seconds.set("total", r.total_seconds);
@@ -59,11 +61,15 @@ std::string report_text(RunReport const& r) {
                               r.source_files, r.target_tensors, r.replicas_not_read));
   line("plan", fmt::format("{} regions, {} rounds on {} ranks, {}; reads {}, writes {}", r.regions, r.rounds, r.ranks, r.transport,
                            human_bytes(r.payload_read), human_bytes(r.payload_written)));
+  line("path", fmt::format("{}: {}", r.device == "host" ? "host memory" : r.device == "cuda" ? "GPU" : "emulated GPU", r.path_reason));
   line("memory", fmt::format("{} of staging per rank at most", human_bytes(r.staging_bytes)));
   line("disk", fmt::format("{} needed, {} free", human_bytes(r.target_bytes), human_bytes(r.free_bytes)));
   if (r.planned_only) return out;
   line("read", fmt::format("{} in {} calls", human_bytes(r.bytes_read), r.read_calls));
   line("exchanged", human_bytes(r.bytes_exchanged));
+  if (r.device != "host")
+    line("gpu", fmt::format("{}: {} to it, {} from it, {} of its memory per rank at most", r.device_name, human_bytes(r.bytes_uploaded),
+                            human_bytes(r.bytes_downloaded), human_bytes(r.device_memory_bytes)));
   line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls, r.write_mode));
   line("peak", fmt::format("{} resident in the largest rank", human_bytes(r.peak_memory_bytes)));
   line("time", fmt::format("headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), commit {:.2f} s, total {:.2f} s", r.header_seconds,

@@ -17,7 +17,10 @@ struct RunReport {
   std::string source_format;
   std::string source_layout;  ///< "tp 2 · pp 2 · …" or "safetensors, 3 files"
   std::string map;            ///< the family's map, "" for none
-  std::string transport;      ///< "direct" or "mpi"
+  std::string transport;      ///< "direct", "mpi" or "nccl"
+  std::string device;         ///< "host", "cuda" or "emulated": where bytes are rearranged
+  std::string path_reason;    ///< why there
+  std::string device_name;    ///< rank 0's, "" on the host path
   std::string write_mode;
   std::vector<std::string> warnings;
 
@@ -39,9 +42,12 @@ struct RunReport {
   std::uint64_t bytes_written = 0;
   std::uint64_t bytes_exchanged = 0;
   std::uint64_t bytes_copied = 0;
+  std::uint64_t bytes_uploaded = 0;    ///< to GPUs
+  std::uint64_t bytes_downloaded = 0;  ///< from GPUs
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
-  std::uint64_t peak_memory_bytes = 0;  ///< resident, of the largest rank
+  std::uint64_t peak_memory_bytes = 0;    ///< resident, of the largest rank
+  std::uint64_t device_memory_bytes = 0;  ///< of its GPU, in the rank that took most
   double header_seconds = 0;
   double plan_seconds = 0;
   double stream_seconds = 0;

@@ -32,42 +32,26 @@ void touch(std::byte* memory, std::uint64_t bytes) {
 
 }  // namespace
 
-StagingRing::StagingRing(std::uint64_t bytes) : capacity_(std::max(whole_pages(bytes), page)) {
-  void* const mapped = ::mmap(nullptr, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+StagingRing::StagingRing(std::uint64_t bytes) : space_(std::max(whole_pages(bytes), page), page) {
+  std::uint64_t const capacity = capacity_bytes();
+  void* const mapped = ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED)
-    fail(ErrorKind::resources, "staging memory: {} cannot be had: {}. Lower run.memory or start fewer ranks on this host.", human_bytes(capacity_),
+    fail(ErrorKind::resources, "staging memory: {} cannot be had: {}. Lower run.memory or start fewer ranks on this host.", human_bytes(capacity),
          system_reason(errno));
   memory_ = static_cast<std::byte*>(mapped);
   try {
-    touch(memory_, capacity_);
+    touch(memory_, capacity);
   } catch (...) {
-    ::munmap(memory_, capacity_);
+    ::munmap(memory_, capacity);
     throw;
   }
 }
 
-StagingRing::~StagingRing() { ::munmap(memory_, capacity_); }
+StagingRing::~StagingRing() { ::munmap(memory_, capacity_bytes()); }
 
 std::optional<std::byte*> StagingRing::take(std::uint64_t bytes) {
-  std::uint64_t const wanted = whole_pages(bytes);
-  std::uint64_t const free = capacity_ - used_;
-  std::uint64_t const before_end = capacity_ - next_;
-  bool const wraps = wanted > before_end;
-  std::uint64_t const skipped = wraps ? before_end : 0;
-  if (skipped + wanted > free) return std::nullopt;
-  if (wraps) next_ = 0;
-  std::byte* const block = memory_ + next_;
-  next_ += wanted;
-  used_ += skipped + wanted;
-  high_water_ = std::max(high_water_, used_);
-  used_by_block_.push_back(skipped + wanted);
-  return block;
-}
-
-void StagingRing::give_back_oldest() {
-  used_ -= used_by_block_.front();
-  used_by_block_.pop_front();
-  if (used_by_block_.empty()) next_ = 0;
+  auto const at = space_.take(bytes);
+  return at ? std::optional(memory_ + *at) : std::nullopt;
 }
 
 }  // namespace reshard

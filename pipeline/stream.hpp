@@ -10,12 +10,21 @@
 #include "core/plan/round.hpp"
 #include "core/plan/source_view.hpp"
 #include "core/transport/comm.hpp"
+#include "pipeline/trace.hpp"
+#include "stages/redistribute/device_exchange.hpp"
 #include "stages/write/extent_writer.hpp"
 
 namespace reshard {
 
 /// Yields the rounds of this rank in order, then nothing. Called from one thread, not the caller's.
 using RoundSource = std::function<std::optional<RoundWork>()>;
+
+/// The GPU path: a device, how much of its memory this rank takes, and how messages between devices travel.
+struct DeviceSetup {
+  Device* device = nullptr;
+  std::uint64_t memory_bytes = 0;
+  DeviceLink link;
+};
 
 struct StreamOptions {
   /// The staging arena, allocated once. Rounds overlap as far as their staging fits: give at least three times the usual round.
@@ -29,6 +38,10 @@ struct StreamOptions {
   std::atomic<bool> const* stop = nullptr;
   /// Tensors that are computed while they are read: view v is source file number sources.size() + v. Outlives the call.
   std::span<SourceView const> views = {};
+  /// With it, rounds are rearranged on a device, and the staging memory is pinned for it. What it names outlives the call.
+  std::optional<DeviceSetup> on_device = std::nullopt;
+  /// Gets what every stage did when. May be null. Outlives the call.
+  Trace* trace = nullptr;
 };
 
 /// What one stage did with its time. Stall is waiting for the stage before it, for memory, or for another rank.
@@ -45,12 +58,15 @@ struct StreamStats {
   std::uint64_t bytes_sent = 0;      ///< to other ranks
   std::uint64_t bytes_received = 0;  ///< from other ranks
   std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_uploaded = 0;    ///< to the device
+  std::uint64_t bytes_downloaded = 0;  ///< from the device
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
   StageTime read;
   StageTime exchange;
   StageTime write;
   std::uint64_t staging_high_water_bytes = 0;  ///< in whole pages; never above StreamOptions::memory_bytes
+  std::uint64_t device_high_water_bytes = 0;   ///< never above DeviceSetup::memory_bytes, rounded up to 256
   double wall_seconds = 0;
   WriteMode write_mode = WriteMode::automatic;  ///< the mode the writer ended up with
 };
@@ -61,9 +77,12 @@ struct StreamStats {
 ///
 ///   read k+1 | copy and exchange k | write k-1        staging is a ring: a round's block is free again once it is written
 ///
-/// A round that needs more than memory_bytes is an internal Error. The first failure of any thread stops the others and is thrown here once they
-/// have ended; the caller makes the ranks agree (together()). With options.exchanging there is nothing to agree on: the sentence goes to stderr and
-/// the job ends with the exit code of the error on every rank, 75 after a stop.
+/// With options.on_device several rounds are on the device at the same time, see DeviceExchange.
+///
+/// A round that needs more than memory_bytes is an internal Error, one that needs more of a device's memory an Error of kind resources. The first
+/// failure of any thread stops the others and is thrown here once they have ended; the caller makes the ranks agree (together()). With
+/// options.exchanging there is nothing to agree on: the sentence goes to stderr and the job ends with the exit code of the error on every rank, 75
+/// after a stop.
 StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, FileSet& targets, RoundSource const& next_round,
                    WriteObserver const& observer);
 

@@ -16,7 +16,7 @@ for word in "$@"; do
   esac
 done
 if command -v ccache >/dev/null; then
-  options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 fi
 
 cmake --preset "$preset" "${options[@]}"

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "core/device/copy_shape.hpp"
+
 namespace reshard {
 namespace {
 
@@ -18,42 +20,6 @@ constexpr std::uint64_t small_run_bytes = 128;
 
 // Runs of at most this many bytes are copied in the order that walks memory in the smallest steps; longer ones keep the order of the dimensions.
 constexpr std::uint64_t reordered_run_bytes = 256;
-
-/// The same copy with as few dimensions as possible: those of one index are gone, those that continue each other are joined.
-struct Shape {
-  std::uint64_t run_bytes = 0;
-  std::vector<ByteDim> dims;
-};
-
-bool continues(ByteDim const& outer, ByteDim const& inner) {
-  auto const count = static_cast<std::int64_t>(inner.count);
-  return outer.from_stride == count * inner.from_stride && outer.to_stride == count * inner.to_stride;
-}
-
-/// Takes dimensions that continue the run into it, wherever they stand.
-void lengthen_run(Shape& shape) {
-  auto const continues_run = [&shape](ByteDim const& dim) {
-    auto const run = static_cast<std::int64_t>(shape.run_bytes);
-    return dim.from_stride == run && dim.to_stride == run;
-  };
-  for (auto found = shape.dims.begin(); (found = std::find_if(shape.dims.begin(), shape.dims.end(), continues_run)) != shape.dims.end();) {
-    shape.run_bytes *= found->count;
-    shape.dims.erase(found);
-  }
-}
-
-Shape simplified(std::uint64_t run_bytes, std::span<ByteDim const> dims) {
-  Shape shape{run_bytes, {}};
-  for (ByteDim const& dim : dims) {
-    if (dim.count == 1) continue;
-    if (!shape.dims.empty() && continues(shape.dims.back(), dim))
-      shape.dims.back() = {shape.dims.back().count * dim.count, dim.from_stride, dim.to_stride};
-    else
-      shape.dims.push_back(dim);
-  }
-  lengthen_run(shape);
-  return shape;
-}
 
 /// The index of the dimension that walks the source (or the target) in the smallest steps.
 std::size_t finest(std::vector<ByteDim> const& dims, std::int64_t ByteDim::*stride) {
@@ -166,7 +132,7 @@ std::uint64_t copied_bytes(std::uint64_t run_bytes, std::span<ByteDim const> dim
 
 void copy_strided(std::byte const* from, std::byte* to, std::uint64_t run_bytes, std::span<ByteDim const> dims) {
   if (copied_bytes(run_bytes, dims) == 0) return;
-  Shape shape = simplified(run_bytes, dims);
+  CopyShape shape = simplified(run_bytes, dims);
   if (shape.dims.empty()) {
     std::memcpy(to, from, shape.run_bytes);
     return;

@@ -5,12 +5,7 @@
 #include <span>
 
 #include "core/base/byte_dim.hpp"
-
-#if defined(__CUDACC__)
-#define RESHARD_HOST_DEVICE __host__ __device__
-#else
-#define RESHARD_HOST_DEVICE
-#endif
+#include "core/base/host_device.hpp"
 
 namespace reshard {
 

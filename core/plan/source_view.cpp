@@ -107,4 +107,12 @@ void check_view(SourceView const& view, std::string const& file) {
          shape_text(view.shape));
 }
 
+void fail_inexact(SourceView const& view, std::string const& file, Index element, double value) {
+  if (view.kind == ViewKind::cast)
+    fail(ErrorKind::source, "{}: '{}': element {} is {}, a value that {} does not have. Keep the tensor in {}.", file, view.name, element, value,
+         name(view.dtype), name(view.stored.dtype));
+  fail(ErrorKind::source, "{}: '{}': element {} is {}, and {} + ({}) is no value of {}. Save this tensor in F32, or keep the form of norms it is in.",
+       file, view.name, element, value, value, view.constant, name(view.dtype));
+}
+
 }  // namespace reshard

@@ -53,4 +53,7 @@ quant::Dequantiser dequantiser_of(SourceView const& view);
 /// `file` is the path of view.stored.
 void check_view(SourceView const& view, std::string const& file);
 
+/// The Error of a converting view that meets a value which its dtype does not have; `file` is the path of view.stored.
+[[noreturn]] void fail_inexact(SourceView const& view, std::string const& file, Index element, double value);
+
 }  // namespace reshard

@@ -1,11 +1,10 @@
 #include "core/quant/convert.hpp"
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "core/base/error.hpp"
-#include "core/quant/number_formats.hpp"
+#include "core/quant/convert_element.hpp"
 
 namespace reshard::quant {
 namespace {
@@ -18,20 +17,6 @@ std::uint64_t load(std::byte const* at) {
   return code;
 }
 
-/// The sum, and whether it is the true one: the rounding error of an addition is itself a double, found by Knuth's two-sum.
-struct Sum {
-  double value = 0;
-  bool exact = true;
-};
-
-Sum sum_of(double a, double b) {
-  if (b == 0 || !std::isfinite(a)) return {a, true};
-  double const sum = a + b;
-  double const part = sum - a;
-  double const error = (a - (sum - part)) + (b - part);
-  return {sum, error == 0};
-}
-
 using Bytes = std::span<std::byte const>;
 
 /// The formats are template arguments so that the shifts are constants.
@@ -42,10 +27,9 @@ std::optional<Inexact> run(Bytes from, double constant, std::span<std::byte> to)
   std::size_t const count = from.size() / source_bytes;
   RESHARD_EXPECT(count * source_bytes == from.size() && count * target_bytes == to.size());
   for (std::size_t i = 0; i < count; ++i) {
-    double const value = decode(source, load<source_bytes>(from.data() + i * source_bytes));
-    Sum const sum = sum_of(value, constant);
-    Encoded const encoded = encode(target, sum.value);
-    if (!sum.exact || !encoded.exact) return Inexact{i, value};
+    std::uint64_t const code = load<source_bytes>(from.data() + i * source_bytes);
+    Encoded const encoded = convert_element(source, target, code, constant);
+    if (!encoded.exact) return Inexact{i, decode(source, code)};
     std::memcpy(to.data() + i * target_bytes, &encoded.code, target_bytes);
   }
   return std::nullopt;

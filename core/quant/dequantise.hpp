@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 
+#include "core/quant/code_grid.hpp"
 #include "core/quant/scheme.hpp"
 
 namespace reshard::quant {
@@ -14,13 +15,6 @@ struct RowPart {
   Index rows = 1;
   Index first_column = 0;
   Index columns = 0;
-};
-
-/// [begin, end) of a tensor in row-major order.
-struct FlatRange {
-  Index begin = 0;
-  Index end = 0;
-  friend bool operator==(FlatRange const&, FlatRange const&) = default;
 };
 
 /// What a part needs of the stored tensors: bytes of the codes, elements of the others.
@@ -51,42 +45,27 @@ class Dequantiser {
   Dequantiser(Scheme const& scheme, MatrixShape const& shape, Companions const& companions);
 
   MatrixShape const& shape() const { return shape_; }
+  Companions const& companions() const { return companions_; }
+  CodeGrid const& grid() const { return grid_; }
   /// How large the stored tensors are: bytes of the codes, elements of the others.
-  Index row_bytes() const { return row_bytes_; }
-  Index code_bytes() const { return shape_.stack * shape_.rows * row_bytes_; }
-  Index scale_rows() const { return scale_rows_; }  ///< of one matrix
-  Index scale_columns() const { return scale_columns_; }
-  Index zero_rows() const { return zero_rows_; }  ///< of one matrix; each has scale_columns() elements
+  Index row_bytes() const { return grid_.row_bytes; }
+  Index code_bytes() const { return shape_.stack * shape_.rows * grid_.row_bytes; }
+  Index scale_rows() const { return grid_.scale_rows; }  ///< of one matrix
+  Index scale_columns() const { return grid_.scale_columns; }
+  Index zero_rows() const { return grid_.zero_rows; }  ///< of one matrix; each has scale_columns() elements
 
   Needs needs_of(RowPart const& part) const;
   /// Writes two bytes for each element of the part. Pre: `stored` has what needs_of(part) names.
   void run(RowPart const& part, StoredBytes const& stored, std::span<std::byte> to) const;
 
  private:
-  /// What the codes of one block become: (code - zero) * scale / divisor.
-  struct Factors {
-    double scale = 1;
-    double divisor = 1;
-    double zero = 0;
-  };
-  Index scale_at(Index row, Index column) const;
-  /// The first and the last word that hold the zero point.
-  FlatRange zero_words(Index row, Index column) const;
-  Index second_at(Index row) const { return companions_.seconds == 1 ? 0 : row / shape_.rows; }
-  double second_of(Index row, Needs const& needs, StoredBytes const& stored) const;
-  double zero_at(Index row, Index column, Needs const& needs, StoredBytes const& stored) const;
-  void run_block(std::span<std::byte const> codes, Index first_bit, Index count, Factors const& factors, std::byte* to) const;
+  template <class Rounded>
+  void run_codes(std::byte const* codes, Index first_bit, Index count, Rounded rounded, std::byte* to) const;
+  void run_block(std::byte const* codes, Index first_bit, Index count, Factors const& factors, std::byte* to) const;
 
-  Scheme scheme_;
   MatrixShape shape_;
   Companions companions_;
-  int bits_ = 8;  ///< of a code
-  Index row_bytes_ = 0;
-  Index block_rows_ = 1;
-  Index block_columns_ = 1;
-  Index scale_rows_ = 0;  ///< of one matrix
-  Index scale_columns_ = 0;
-  Index zero_rows_ = 0;               ///< rows of words of one matrix
+  CodeGrid grid_;
   std::array<double, 256> values_{};  ///< of the codes
 };
 

@@ -23,7 +23,8 @@ struct FloatFormat {
 
   constexpr int bits() const { return 1 + exponent_bits + fraction_bits; }
   constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  friend bool operator==(FloatFormat const&, FloatFormat const&) = default;
+  /// By value: a kernel cannot refer to the constants below.
+  friend bool operator==(FloatFormat, FloatFormat) = default;
 };
 
 namespace formats {

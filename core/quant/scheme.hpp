@@ -5,24 +5,9 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/quant/code_format.hpp"
 
 namespace reshard::quant {
-
-/// How one code of a quantised weight is stored.
-enum class CodeFormat {
-  e4m3,     ///< one per byte
-  e5m2,     ///< one per byte
-  i8,       ///< one per byte, two's complement
-  e2m1,     ///< two per byte, the even column in the low half
-  integer,  ///< `integer_bits` each, one behind the other from the lowest bit of a row's first 32-bit word; stands for code - 2^(integer_bits - 1)
-};
-
-/// What the second scale does, a number for a whole matrix.
-enum class SecondScale {
-  none,
-  times,       ///< value = code * scale * second
-  divided_by,  ///< value = code * scale / second
-};
 
 /// A quantised form: value = (code - zero point) * scale, with one scale for each block of the matrix. The table in docs/formats/quantised.md says
 /// which fields each of the known forms has.

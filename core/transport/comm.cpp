@@ -1,7 +1,11 @@
 #include "core/transport/comm.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
 #include <new>
+#include <thread>
 
 #include "core/base/integers.hpp"
 
@@ -93,6 +97,12 @@ void Comm::abort(int code) const {
   std::abort();
 }
 
+void Comm::abort(Error const& error) const {
+  fmt::print(stderr, "error: rank {}: {}\n", rank_, error.sentence());
+  std::fflush(stderr);
+  abort(exit_code(error.kind()));
+}
+
 std::optional<Error> capture(std::function<void()> const& work) {
   try {
     work();
@@ -106,16 +116,82 @@ std::optional<Error> capture(std::function<void()> const& work) {
   }
 }
 
-void together(Comm const& comm, std::function<void()> const& work) {
-  std::optional<Error> const mine = capture(work);
-  auto const first = static_cast<int>(comm.min(mine ? comm.rank() : comm.size()));
-  if (first == comm.size()) return;
+namespace {
+
+/// Every rank throws the error of rank `first`.
+[[noreturn]] void throw_error_of(Comm const& comm, int first, std::optional<Error> const& mine) {
   std::string packed;
   if (comm.rank() == first) packed = fmt::format("{} {}", static_cast<int>(mine->kind()), mine->sentence());
   packed = comm.broadcast(std::move(packed), first);
   auto const space = packed.find(' ');
   auto const kind = static_cast<ErrorKind>(std::stoi(packed.substr(0, space)));
   throw Error(kind, packed.substr(space + 1));
+}
+
+// Between looks of a rank that waits for the others to agree.
+constexpr std::chrono::microseconds agreement_nap{200};
+
+/// What the ranks know of each other's steps.
+struct Progress {
+  int first_failed = 0;  ///< the lowest rank whose step threw; the number of ranks when none did
+  bool all_done = false;
+};
+
+/// One rank's steps until it is done or has failed.
+class Steps {
+ public:
+  Steps(Comm const& comm, double timeout_seconds, std::function<bool()> const& step) : comm_(comm), timeout_seconds_(timeout_seconds), step_(step) {}
+
+  void take_one() {
+    if (done_ || failure_) return;
+    failure_ = capture([this] { done_ = step_(); });
+  }
+
+  /// Goes on with the steps while the ranks learn from each other how far they were when this was called.
+  Progress agree() {
+    std::array<std::int64_t, 2> const mine = {failure_ ? comm_.rank() : comm_.size(), done_ ? 1 : 0};
+    std::array<std::int64_t, 2> least = {};
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallreduce(mine.data(), least.data(), 2, MPI_INT64_T, MPI_MIN, comm_.handle(), &request), "MPI_Iallreduce");
+    auto const begin = std::chrono::steady_clock::now();
+    for (int agreed = 0;;) {
+      check_mpi(MPI_Test(&request, &agreed, MPI_STATUS_IGNORE), "MPI_Test");
+      if (agreed != 0) return {static_cast<int>(least[0]), least[1] == 1};
+      take_one();
+      if (std::chrono::steady_clock::now() - begin > std::chrono::duration<double>(timeout_seconds_))
+        comm_.abort(failure_.value_or(
+            Error(ErrorKind::stall,
+                  fmt::format("another rank was not heard of for {} s. Look at the hosts of this job, then run again.", timeout_seconds_))));
+      std::this_thread::sleep_for(agreement_nap);
+    }
+  }
+
+  std::optional<Error> const& failure() const { return failure_; }
+
+ private:
+  Comm const& comm_;
+  double timeout_seconds_;
+  std::function<bool()> const& step_;
+  bool done_ = false;
+  std::optional<Error> failure_;
+};
+
+}  // namespace
+
+void together(Comm const& comm, std::function<void()> const& work) {
+  std::optional<Error> const mine = capture(work);
+  auto const first = static_cast<int>(comm.min(mine ? comm.rank() : comm.size()));
+  if (first < comm.size()) throw_error_of(comm, first, mine);
+}
+
+void together_step_by_step(Comm const& comm, double timeout_seconds, std::function<bool()> const& step) {
+  Steps steps(comm, timeout_seconds, step);
+  for (;;) {
+    steps.take_one();
+    Progress const progress = steps.agree();
+    if (progress.first_failed < comm.size()) throw_error_of(comm, progress.first_failed, steps.failure());
+    if (progress.all_done) return;
+  }
 }
 
 }  // namespace reshard

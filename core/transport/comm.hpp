@@ -46,6 +46,8 @@ class Comm {
 
   /// Ends the job on every rank with this exit code, without agreement; for failures inside a collective.
   [[noreturn]] void abort(int code) const;
+  /// The same with the exit code of the error, after its sentence and this rank's number have gone to stderr.
+  [[noreturn]] void abort(Error const& error) const;
 
  private:
   Comm(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
@@ -62,5 +64,10 @@ std::optional<Error> capture(std::function<void()> const& work);
 
 /// Runs `work` on every rank (it makes no collective call). When it failed on some rank, every rank throws the error of the lowest one.
 void together(Comm const& comm, std::function<void()> const& work);
+
+/// The same for work that waits for other ranks by other means than MPI: `step` is called again and again until it returns true on every rank, or
+/// throws on one of them. Then every rank throws the error of the lowest one at once, also ranks whose steps would have waited for the failed one.
+/// A rank that is not heard of for `timeout_seconds` ends the job with exit code 8.
+void together_step_by_step(Comm const& comm, double timeout_seconds, std::function<bool()> const& step);
 
 }  // namespace reshard

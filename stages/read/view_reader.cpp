@@ -13,14 +13,6 @@ constexpr Index window_bytes = Index{1} << 18;
 
 Index element_bytes(DType dtype) { return bits(dtype) / 8; }
 
-[[noreturn]] void fail_inexact(SourceView const& view, std::string const& path, Index element, double value) {
-  if (view.kind == ViewKind::cast)
-    fail(ErrorKind::source, "{}: '{}': element {} is {}, a value that {} does not have. Keep the tensor in {}.", path, view.name, element, value,
-         name(view.dtype), name(view.stored.dtype));
-  fail(ErrorKind::source, "{}: '{}': element {} is {}, and {} + ({}) is no value of {}. Save this tensor in F32, or keep the form of norms it is in.",
-       path, view.name, element, value, value, view.constant, name(view.dtype));
-}
-
 }  // namespace
 
 void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<std::byte> into) {

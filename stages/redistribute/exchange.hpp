@@ -1,13 +1,15 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "core/plan/round.hpp"
 #include "core/transport/comm.hpp"
+#include "core/transport/mpi_transport.hpp"
+#include "core/transport/patience.hpp"
 
 namespace reshard {
 
@@ -33,36 +35,23 @@ class Exchange {
   ExchangeStats const& stats() const { return stats_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  /// A part of a message that is on its way; `message` counts the receives first, then the sends.
-  struct Flight {
-    std::size_t message = 0;
-    int bytes = 0;
-  };
-
   void post_receives(std::vector<Message> const& receives, std::byte* staging);
   void pack_and_send(std::vector<Message> const& sends, std::byte* staging);
   void copy(std::vector<StridedCopy> const& copies, std::byte* staging);
   void unpack_as_they_arrive(RoundWork const& work, std::byte* staging);
-  std::size_t look_for_arrivals();
-  void land(std::size_t flight, MPI_Status const& status, RoundWork const& work, std::byte* staging);
-  void wait_a_little(RoundWork const& work);
+  void land(Landed const& landed, RoundWork const& work, std::byte* staging);
+  std::span<FlatMessage const> flat(std::vector<Message> const& messages, std::byte* staging);
   [[noreturn]] void give_up(RoundWork const& work) const;
-  std::vector<std::size_t> from_next_peer_on(std::vector<Message> const& messages, int direction) const;
 
   Comm const& comm_;
-  double stall_timeout_seconds_;
-  std::function<void()> while_waiting_;
+  MpiTransport transport_;
+  Patience patience_;
   ExchangeStats stats_;
 
   // Of the round under way; kept to reuse their memory.
-  std::vector<MPI_Request> requests_;
-  std::vector<Flight> flights_;
-  std::vector<std::size_t> parts_left_;  // per message
-  std::vector<int> done_;
-  std::vector<MPI_Status> statuses_;
-  Clock::time_point last_progress_;
+  std::vector<FlatMessage> flat_;
+  std::vector<Landed> landed_;
+  std::vector<char> awaited_;  // per message: the receives first, then the sends
 };
 
 }  // namespace reshard

@@ -131,7 +131,7 @@ class BadJobs:
     def text(self, source, target_format="megatron", source_options=None, target_options=None, model=None, memory="1 MiB", target=None):
         if target_format == "megatron":
             target_options = {"layout": "{ tp = 1 }"} | (target_options or {})
-        return job_text(source, target or self.target, target_format, source_options or {}, target_options or {}, model or {}, memory)
+        return job_text(source, target or self.target, target_format, source_options or {}, target_options or {}, model or {}, {"memory": memory})
 
     def refused(self, code, says, text, **options):
         """Runs a job that must end with this code and a sentence with all these parts, leaving nothing beside or at the target."""

@@ -7,12 +7,14 @@ from pathlib import Path
 
 BINARY = os.path.abspath(os.environ["RESHARD_BIN"]) if os.environ.get("RESHARD_BIN") else None
 TIMEOUT_SECONDS = float(os.environ.get("RESHARD_TEST_TIMEOUT", "120"))
+# Takes any of these tests along another path: RESHARD_TEST_RUN="device=emulated transport=mpi"
+RUN_OPTIONS = dict(pair.split("=") for pair in os.environ.get("RESHARD_TEST_RUN", "").split())
 
 
-def job_text(source, target, target_format, source_options, target_options, model, memory):
+def job_text(source, target, target_format, source_options, target_options, model, run):
     lines = ["[source]", f'path = "{source}"', *settings(source_options)]
     lines += ["[target]", f'path = "{target}"', f'format = "{target_format}"', *settings(target_options)]
-    lines += ["[model]", *settings(model), "[run]", f'memory = "{memory}"']
+    lines += ["[model]", *settings(model), "[run]", *settings(run)]
     return "\n".join(lines) + "\n"
 
 
@@ -35,11 +37,13 @@ class Program:
         self.scratch = Path(scratch)
         self.count = 0
 
-    def attempt(self, source, target, target_format, ranks=2, source_options=None, target_options=None, model=None, memory="64 MiB"):
+    def attempt(self, source, target, target_format, ranks=2, source_options=None, target_options=None, model=None, memory="64 MiB",
+                run=None, arguments=()):
         self.count += 1
         job = self.scratch / f"job{self.count}.toml"
-        job.write_text(job_text(source, target, target_format, source_options or {}, target_options or {}, model or {}, memory))
-        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), BINARY, "run", str(job)]
+        run = {"memory": memory} | RUN_OPTIONS | (run or {})
+        job.write_text(job_text(source, target, target_format, source_options or {}, target_options or {}, model or {}, run))
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), BINARY, "run", str(job), *arguments]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=self.scratch, env=environment)
 

@@ -222,7 +222,7 @@ JOB_LINES = {  # line after [source] path and [target] path and format -> fragme
 
 @pytest.mark.parametrize("line", JOB_LINES)
 def test_a_mistake_in_the_job_file(line, bad_jobs, dense):
-    text = job_text(dense, bad_jobs.target, "megatron", {}, {}, {}, "1 MiB").split("[model]")[0]
+    text = job_text(dense, bad_jobs.target, "megatron", {}, {}, {}, {"memory": "1 MiB"}).split("[model]")[0]
     bad_jobs.refused(USAGE, JOB_LINES[line], text + line + "\n")
 
 

@@ -147,7 +147,7 @@ def plan(scratch, model, layout, **model_keys):
     config, tensors = model
     source = header_folder(scratch / "source", config, tensors)
     job = scratch / "job.toml"
-    job.write_text(job_text(source, scratch / "target", "megatron", {}, {"layout": "{ " + layout + " }"}, model_keys, "64 MiB"))
+    job.write_text(job_text(source, scratch / "target", "megatron", {}, {"layout": "{ " + layout + " }"}, model_keys, {"memory": "64 MiB"}))
     return subprocess.run([BINARY, "plan", str(job)], capture_output=True, text=True, timeout=60)
 
 

@@ -64,7 +64,7 @@ def headers(folder):
 def megatron_job(folder):
     job = folder / "to_megatron.toml"
     layout = {"layout": f"{{ tp = 1, pp = {PP}, ep = {EP}, etp = 1 }}"}
-    job.write_text(job_text(folder / "hf", folder / "megatron", "megatron", {}, layout, {}, "512 MiB"))
+    job.write_text(job_text(folder / "hf", folder / "megatron", "megatron", {}, layout, {}, {"memory": "512 MiB"}))
     return job
 
 
@@ -106,7 +106,7 @@ def test_every_layer_and_expert_is_planned_within_seconds(nemotron):
 def test_512_experts_of_every_layer_come_back_from_pp9_ep8(nemotron):
     checked([HEADER_TREE, megatron_job(nemotron), nemotron / "megatron"])
     job = nemotron / "to_hf.toml"
-    job.write_text(job_text(nemotron / "megatron", nemotron / "back", "huggingface", {}, {}, {}, "512 MiB"))
+    job.write_text(job_text(nemotron / "megatron", nemotron / "back", "huggingface", {}, {}, {}, {"memory": "512 MiB"}))
     checked([HEADER_TREE, job, nemotron / "back"])
     source = headers(nemotron / "hf")
     assert headers(nemotron / "back") == source

@@ -160,7 +160,7 @@ map = "auto"
             "job.toml:8:11: [target] replace = \"yes\": expected true or false, found \"yes\"\n"
             "job.toml:10:10: [run] memory = \"512 MB!\": expected a size above zero such as \"512 MiB\", \"5 GB\" or a plain number of bytes, "
             "found \"512 MB!\"\n"
-            "job.toml:11:10: [run] device = \"tpu\": expected one of auto, host, cuda, found \"tpu\"\n"
+            "job.toml:11:10: [run] device = \"tpu\": expected one of auto, host, cuda, emulated, found \"tpu\"\n"
             "job.toml:12:2: unknown key \"modell\": did you mean model?");
 }
 
@@ -334,6 +334,31 @@ TEST(HostileJobFile, AnyFlippedByteIsAnErrorOrAJob) {
       damaged[at] = static_cast<char>(static_cast<unsigned char>(damaged[at]) ^ flip);
       refusal(damaged);
     }
+}
+
+TEST(JobSpec, DeviceMemoryFollowsTheStagingMemoryUnlessItIsSaid) {
+  std::string const job = "[source]\npath = \"a\"\n[target]\npath = \"b\"\nformat = \"huggingface\"\n[run]\nmemory = \"2 GiB\"\n";
+  EXPECT_EQ(parse_job_spec(job, "job.toml", {}).run.device_bytes(), 2ULL << 30U);
+  EXPECT_EQ(parse_job_spec(job + "device_memory = \"auto\"\n", "job.toml", {}).run.device_memory_bytes, 0U);
+  EXPECT_EQ(parse_job_spec(job + "device_memory = \"64 MiB\"\n", "job.toml", {}).run.device_bytes(), 64ULL << 20U);
+  EXPECT_THROW(parse_job_spec(job + "device_memory = \"much\"\n", "job.toml", {}), Error);
+}
+
+TEST(JobSpec, NcclIsRefusedWhereTheJobUsesNoGpu) {
+  std::string const job = "[source]\npath = \"a\"\n[target]\npath = \"b\"\nformat = \"huggingface\"\n[run]\ntransport = \"nccl\"\n";
+  EXPECT_EQ(parse_job_spec(job, "job.toml", {}).run.transport, TransportChoice::nccl);
+  for (std::string const device : {"host", "emulated"}) {
+    std::string const sentence = [&] {
+      try {
+        parse_job_spec(job + "device = \"" + device + "\"\n", "job.toml", {});
+      } catch (Error const& error) {
+        return error.sentence();
+      }
+      return std::string();
+    }();
+    EXPECT_NE(sentence.find("job.toml:7:13: [run] transport"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find(device), std::string::npos) << sentence;
+  }
 }
 
 }  // namespace

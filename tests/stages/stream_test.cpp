@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "core/transport/mpi_transport.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -155,7 +156,31 @@ std::uint64_t largest_round(Ownership const& o) {
 
 void create(std::filesystem::path const& path, Bytes const& bytes) { File::create(path).write_at(0, bytes); }
 
-TEST(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
+enum class Path { host, emulated_device };
+
+/// Every test on both paths.
+class Stream : public testing::TestWithParam<Path> {
+ protected:
+  bool on_host() const { return GetParam() == Path::host; }
+
+  StreamOptions on_path(StreamOptions options) {
+    if (on_host()) return options;
+    if (!device_) device_ = make_emulated_device();
+    if (options.exchanging && !transport_) transport_ = std::make_unique<MpiTransport>(comm_);
+    options.on_device = DeviceSetup{device_.get(), options.memory_bytes, {transport_.get(), nullptr}};
+    return options;
+  }
+
+ private:
+  Comm comm_ = Comm::world();
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Transport> transport_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, Stream, testing::Values(Path::host, Path::emulated_device),
+                         [](auto const& given) { return given.param == Path::host ? "host" : "emulated_device"; });
+
+TEST_P(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
   Comm const comm = Comm::world();
   auto const me = static_cast<std::uint64_t>(comm.rank());
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
@@ -165,13 +190,14 @@ TEST(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
     create(folder / fmt::format("source{}", me), source_of(o, me));
     FileSet sources(paths_in(folder, "source", o.ranks), FileSet::Access::read);
     // From "one round at a time" to "all at once".
-    std::uint64_t const memory = largest_round(o) * (1 + seed % 4);
+    std::uint64_t const programs = on_host() ? 0 : 1 << 20;
+    std::uint64_t const memory = largest_round(o) * (1 + seed % 4) + programs;
     for (std::string_view const name : {"first", "second"}) {
       File::create(folder / fmt::format("{}{}", name, me)).resize(o.target_bytes());
       FileSet targets(paths_in(folder, name, o.ranks), FileSet::Access::write);
       std::uint64_t observed = 0;
       WriteObserver const observer = [&](std::uint32_t, std::uint64_t, std::span<std::byte const> bytes) { observed += bytes.size(); };
-      StreamStats const stats = stream(comm, {.memory_bytes = memory, .exchanging = true}, sources, targets, rounds_of(o, me), observer);
+      StreamStats const stats = stream(comm, on_path({.memory_bytes = memory, .exchanging = true}), sources, targets, rounds_of(o, me), observer);
       EXPECT_EQ(stats.rounds, o.rounds);
       EXPECT_EQ(stats.bytes_read, o.source_bytes());
       EXPECT_EQ(stats.bytes_written, o.target_bytes());
@@ -183,7 +209,7 @@ TEST(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
   }
 }
 
-TEST(Stream, SendsMessagesLargerThanOnePart) {
+TEST_P(Stream, SendsMessagesLargerThanOnePart) {
   Comm const comm = Comm::world();
   if (comm.size() != 2) GTEST_SKIP() << "two ranks are enough";
   std::uint64_t const bytes = (std::uint64_t{150} << 20) + 3;
@@ -205,7 +231,7 @@ TEST(Stream, SendsMessagesLargerThanOnePart) {
     work.writes.push_back({0, 0, bytes, bytes});
     return work;
   };
-  stream(comm, {.memory_bytes = 2 * bytes + 4096, .exchanging = true}, sources, targets, one, {});
+  stream(comm, on_path({.memory_bytes = 2 * bytes + 4096, .exchanging = true}), sources, targets, one, {});
   comm.barrier();
   EXPECT_TRUE(bytes_of(folder / ("target" + mine)) == bytes_of(folder / ("source" + std::to_string(peer))));
 }
@@ -259,62 +285,62 @@ class PlainCopy {
   StreamStats stats_;
 };
 
-TEST(Stream, KeepsToItsMemory) {
+TEST_P(Stream, KeepsToItsMemory) {
   PlainCopy copy(40, 100'000);
-  EXPECT_EQ(copy.run({.memory_bytes = 409'600}, copy.all_rounds()), std::nullopt);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 409'600}), copy.all_rounds()), std::nullopt);
   EXPECT_LE(copy.stats().staging_high_water_bytes, 409'600U);
   EXPECT_EQ(copy.stats().bytes_written, 4'000'000U);
   EXPECT_EQ(bytes_of(copy.source()), bytes_of(copy.target()));
 }
 
-TEST(Stream, ARoundLargerThanTheMemoryIsABug) {
+TEST_P(Stream, ARoundLargerThanTheMemoryIsABug) {
   PlainCopy copy(3, 100'000);
-  EXPECT_EQ(copy.run({.memory_bytes = 65'536}, copy.all_rounds()), ErrorKind::internal);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 65'536}), copy.all_rounds()), on_host() ? ErrorKind::internal : ErrorKind::resources);
 }
 
-TEST(Stream, ASourceCutUnderUsIsAnError) {
+TEST_P(Stream, ASourceCutUnderUsIsAnError) {
   PlainCopy copy(40, 100'000);
   std::filesystem::resize_file(copy.source(), 1'234'567);
-  EXPECT_EQ(copy.run({.memory_bytes = 1 << 20}, copy.all_rounds()), ErrorKind::source);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20}), copy.all_rounds()), ErrorKind::source);
 }
 
-TEST(Stream, AMissingSourceIsAnError) {
+TEST_P(Stream, AMissingSourceIsAnError) {
   PlainCopy copy(40, 100'000);
   std::filesystem::remove(copy.source());
-  EXPECT_EQ(copy.run({.memory_bytes = 1 << 20}, copy.all_rounds()), ErrorKind::source);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20}), copy.all_rounds()), ErrorKind::source);
 }
 
-TEST(Stream, AFullTargetIsAnErrorOfResources) {
+TEST_P(Stream, AFullTargetIsAnErrorOfResources) {
   PlainCopy copy(40, 100'000);
   auto const before = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   ::getrlimit(RLIMIT_FSIZE, &old);
   rlimit const low{1'500'000, old.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &low);
-  auto const kind = copy.run({.memory_bytes = 1 << 20}, copy.all_rounds());
+  auto const kind = copy.run(on_path({.memory_bytes = 1 << 20}), copy.all_rounds());
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, before);
   EXPECT_EQ(kind, ErrorKind::resources);
 }
 
-TEST(Stream, AFailingPlanEndsIt) {
+TEST_P(Stream, AFailingPlanEndsIt) {
   PlainCopy copy(40, 100'000);
   RoundSource const source = [&, next = std::uint64_t{0}]() mutable -> std::optional<RoundWork> {
     if (next == 7) fail(ErrorKind::self_check, "round 7 is wrong");
     return copy.round(next++);
   };
-  EXPECT_EQ(copy.run({.memory_bytes = 1 << 20}, source), ErrorKind::self_check);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20}), source), ErrorKind::self_check);
 }
 
-TEST(Stream, AFailingObserverEndsIt) {
+TEST_P(Stream, AFailingObserverEndsIt) {
   PlainCopy copy(40, 100'000);
   WriteObserver const observer = [](std::uint32_t, std::uint64_t offset_bytes, std::span<std::byte const>) {
     if (offset_bytes == 700'000) throw std::bad_alloc();
   };
-  EXPECT_EQ(copy.run({.memory_bytes = 1 << 20}, copy.all_rounds(), observer), ErrorKind::resources);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20}), copy.all_rounds(), observer), ErrorKind::resources);
 }
 
-TEST(Stream, StopsBetweenRounds) {
+TEST_P(Stream, StopsBetweenRounds) {
   PlainCopy copy(40, 100'000);
   std::atomic<bool> stop = false;
   RoundSource const source = [&, next = std::uint64_t{0}]() mutable -> std::optional<RoundWork> {
@@ -322,22 +348,22 @@ TEST(Stream, StopsBetweenRounds) {
     EXPECT_LE(next, 5U) << "a round was asked for after the stop";
     return copy.round(next++);
   };
-  EXPECT_EQ(copy.run({.memory_bytes = 1 << 20, .stop = &stop}, source), ErrorKind::interrupted);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20, .stop = &stop}), source), ErrorKind::interrupted);
 }
 
-TEST(Stream, WithoutRoundsDoesNothing) {
+TEST_P(Stream, WithoutRoundsDoesNothing) {
   PlainCopy copy(0, 100'000);
-  EXPECT_EQ(copy.run({.memory_bytes = 4096}, copy.all_rounds()), std::nullopt);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 4096}), copy.all_rounds()), std::nullopt);
   EXPECT_EQ(copy.stats().rounds, 0U);
 }
 
-TEST(Stream, TakesRoundsWithoutWork) {
+TEST_P(Stream, TakesRoundsWithoutWork) {
   PlainCopy copy(1, 10);
   RoundSource const source = [next = 0]() mutable -> std::optional<RoundWork> {
     if (++next > 1000) return std::nullopt;
     return RoundWork{};
   };
-  EXPECT_EQ(copy.run({.memory_bytes = 4096}, source), std::nullopt);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 4096}), source), std::nullopt);
   EXPECT_EQ(copy.stats().rounds, 1000U);
 }
 

@@ -7,7 +7,7 @@
 
 #include "stages/read/extent_reader.hpp"
 #include "tests/support/scratch_folder.hpp"
-#include "tests/support/slow_quant.hpp"
+#include "tests/support/view_files.hpp"
 
 namespace reshard {
 namespace {
@@ -15,36 +15,6 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using quant::CodeFormat;
 using quant::SecondScale;
-
-/// A file that is being put together: tensors one behind the other at odd places.
-struct Contents {
-  Bytes bytes;
-
-  StoredPlace add(DType dtype, std::vector<Index> shape, Bytes const& tensor) {
-    bytes.resize(bytes.size() + 1 + bytes.size() % 3, std::byte{0xa5});
-    StoredPlace const place{.file = 0, .offset_bytes = bytes.size(), .dtype = dtype, .shape = std::move(shape)};
-    bytes.insert(bytes.end(), tensor.begin(), tensor.end());
-    return place;
-  }
-};
-
-SourceView view_of(SlowWeight const& weight, Contents& contents) {
-  SourceView view{.kind = ViewKind::dequantise,
-                  .name = "weight",
-                  .stored = {},
-                  .dtype = DType::bf16,
-                  .shape = {weight.shape.stack, weight.shape.rows, weight.shape.columns}};
-  view.scheme = weight.scheme;
-  quant::Dequantiser const decoder(weight.scheme, weight.shape, weight.companions);
-  Index const stack = weight.shape.stack;
-  view.stored = contents.add(DType::u8, {stack, weight.shape.rows, decoder.row_bytes()}, weight.codes);
-  view.scale = contents.add(weight.companions.scale, {stack, decoder.scale_rows(), decoder.scale_columns()}, weight.scales);
-  if (weight.scheme.second != SecondScale::none) view.second = contents.add(weight.companions.second, {weight.companions.seconds}, weight.seconds);
-  if (auto const zeros = weight.companions.zero_points)
-    view.zero_points = contents.add(*zeros, {stack, decoder.zero_rows(), decoder.scale_columns()}, weight.zero_points);
-  check_view(view, "test");
-  return view;
-}
 
 /// Reads [0, elements) of a view in random parts, in random order, and gives the 16-bit elements.
 std::vector<std::uint16_t> read_in_parts(ExtentReader& reader, std::uint32_t file, std::size_t elements, std::uint64_t most,

@@ -153,6 +153,33 @@ std::uint16_t slow_nearest(int exponent_bits, int fraction_bits, long double val
   return static_cast<std::uint16_t>(sign | (take_below ? code - 1 : code));
 }
 
+std::vector<QuantForm> quant_forms() {
+  using quant::CodeFormat;
+  using quant::SecondScale;
+  std::vector<QuantForm> all{
+      {"block FP8, F32", {.codes = CodeFormat::e4m3, .block_rows = 128, .block_columns = 128}, {.scale = DType::f32}},
+      {"block FP8, E8M0", {.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24}, {.scale = DType::f8_e8m0}},
+      {"block FP8, BF16", {.codes = CodeFormat::e4m3, .block_rows = 3, .block_columns = 5}, {.scale = DType::bf16}},
+      {"block E5M2", {.codes = CodeFormat::e5m2, .block_rows = 4, .block_columns = 32}, {.scale = DType::f16}},
+      {"FP8 per tensor", {.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0}, {.scale = DType::f32}},
+      {"FP8 per channel", {.codes = CodeFormat::e4m3, .block_rows = 1, .block_columns = 0}, {.scale = DType::bf16}},
+      {"NVFP4, ModelOpt", {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::times}, {.scale = DType::f8_e4m3}},
+      {"NVFP4, compressed-tensors",
+       {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::divided_by},
+       {.scale = DType::f8_e4m3}},
+      {"MXFP4", {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 32}, {.scale = DType::u8}},
+      {"MXFP8", {.codes = CodeFormat::e4m3, .block_rows = 1, .block_columns = 32}, {.scale = DType::f8_e8m0}},
+      {"int8 per channel", {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 0}, {.scale = DType::f32}},
+      {"int8 with zero points", {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 8}, {.scale = DType::f16, .zero_points = DType::i8}},
+  };
+  for (int const width : {4, 8, 3, 1, 5, 7}) {
+    quant::Scheme const scheme{.codes = CodeFormat::integer, .integer_bits = width, .block_rows = 1, .block_columns = 32};
+    all.push_back({"packed integers", scheme, {.scale = DType::bf16}});
+    all.push_back({"packed integers with zero points", scheme, {.scale = DType::f32, .zero_points = DType::i32}});
+  }
+  return all;
+}
+
 SlowWeight random_weight(quant::Scheme const& scheme, quant::MatrixShape const& shape, quant::Companions const& companions, std::mt19937_64& random) {
   Sizes const sizes = sizes_of(scheme, shape);
   SlowWeight weight{scheme, shape, companions, {}, {}, {}, {}};

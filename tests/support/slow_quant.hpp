@@ -23,6 +23,16 @@ double slow_e8m0(std::uint32_t code);
 /// The code of the nearest value of an IEEE format of 16 bits; of two equally near ones the even code; infinity from half a step beyond the last on.
 std::uint16_t slow_nearest(int exponent_bits, int fraction_bits, long double value);
 
+/// A quantised form that the program knows, and what stands beside its codes.
+struct QuantForm {
+  char const* name;
+  quant::Scheme scheme;
+  quant::Companions companions;
+};
+
+/// All of them, and packed integers of odd widths.
+std::vector<QuantForm> quant_forms();
+
 /// A quantised weight with everything that belongs to it.
 struct SlowWeight {
   quant::Scheme scheme;

@@ -20,37 +20,6 @@ using quant::RowPart;
 using quant::Scheme;
 using quant::SecondScale;
 
-struct Form {
-  char const* name;
-  Scheme scheme;
-  Companions companions;
-};
-
-std::vector<Form> forms() {
-  std::vector<Form> all{
-      {"block FP8, F32", {.codes = CodeFormat::e4m3, .block_rows = 128, .block_columns = 128}, {.scale = DType::f32}},
-      {"block FP8, E8M0", {.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24}, {.scale = DType::f8_e8m0}},
-      {"block FP8, BF16", {.codes = CodeFormat::e4m3, .block_rows = 3, .block_columns = 5}, {.scale = DType::bf16}},
-      {"block E5M2", {.codes = CodeFormat::e5m2, .block_rows = 4, .block_columns = 32}, {.scale = DType::f16}},
-      {"FP8 per tensor", {.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0}, {.scale = DType::f32}},
-      {"FP8 per channel", {.codes = CodeFormat::e4m3, .block_rows = 1, .block_columns = 0}, {.scale = DType::bf16}},
-      {"NVFP4, ModelOpt", {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::times}, {.scale = DType::f8_e4m3}},
-      {"NVFP4, compressed-tensors",
-       {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::divided_by},
-       {.scale = DType::f8_e4m3}},
-      {"MXFP4", {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 32}, {.scale = DType::u8}},
-      {"MXFP8", {.codes = CodeFormat::e4m3, .block_rows = 1, .block_columns = 32}, {.scale = DType::f8_e8m0}},
-      {"int8 per channel", {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 0}, {.scale = DType::f32}},
-      {"int8 with zero points", {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 8}, {.scale = DType::f16, .zero_points = DType::i8}},
-  };
-  for (int const width : {4, 8, 3, 1, 5}) {
-    Scheme const scheme{.codes = CodeFormat::integer, .integer_bits = width, .block_rows = 1, .block_columns = 32};
-    all.push_back({"packed integers", scheme, {.scale = DType::bf16}});
-    all.push_back({"packed integers with zero points", scheme, {.scale = DType::f32, .zero_points = DType::i32}});
-  }
-  return all;
-}
-
 std::span<std::byte const> range_of(std::vector<std::byte> const& bytes, FlatRange const& range, int element_bits) {
   Index const size = element_bits / 8;
   return std::span(bytes).subspan(static_cast<std::size_t>(range.begin * size), static_cast<std::size_t>((range.end - range.begin) * size));
@@ -93,7 +62,7 @@ RowPart random_part(MatrixShape const& shape, std::mt19937_64& random) {
 TEST(Dequantise, AgreesWithTheSlowDefinitionInEveryForm) {
   std::mt19937_64 random(21);
   std::vector<MatrixShape> const shapes{{1, 1, 1}, {1, 7, 33}, {1, 130, 260}, {3, 5, 64}, {2, 33, 40}, {4, 1, 17}};
-  for (Form const& form : forms())
+  for (QuantForm const& form : quant_forms())
     for (MatrixShape const& shape : shapes) {
       SCOPED_TRACE(testing::Message() << form.name << " " << form.scheme.integer_bits << ": " << shape.stack << " x " << shape.rows << " x "
                                       << shape.columns);

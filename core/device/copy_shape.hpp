@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/byte_dim.hpp"
+
+namespace reshard {
+
+/// A strided copy without its places: what copy_strided() and the copy kernels start from.
+struct CopyShape {
+  std::uint64_t run_bytes = 0;
+  std::vector<ByteDim> dims;
+};
+
+/// The same copy with as few dimensions as possible: those of one index are gone, neighbours that continue each other are joined, and those that
+/// continue the run are part of it.
+CopyShape simplified(std::uint64_t run_bytes, std::span<ByteDim const> dims);
+
+}  // namespace reshard

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+
+/// What a thread has that looks again and again whether another rank or a device has done something. It naps between looks and knows when nothing
+/// has moved for too long.
+///
+///   patience.begin();
+///   while (!done()) {
+///     if (look()) patience.begin();
+///     else if (!patience.wait()) give_up(stalled(…));
+///   }
+class Patience {
+ public:
+  /// `while_waiting` is called at every wait; it may throw to give up. It may be empty.
+  Patience(double timeout_seconds, std::function<void()> while_waiting);
+
+  /// Something moved, or is about to: the time starts anew.
+  void begin() { last_progress_ = Clock::now(); }
+  /// For after a look that found nothing new: yields the core at first, later sleeps for a moment. False, without delay, when nothing has moved for
+  /// the timeout.
+  [[nodiscard]] bool wait();
+
+  double timeout_seconds() const { return timeout_seconds_; }
+  /// Spent in wait() so far.
+  double waited_seconds() const { return waited_seconds_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double timeout_seconds_;
+  std::function<void()> while_waiting_;
+  Clock::time_point last_progress_ = Clock::now();
+  double waited_seconds_ = 0;
+};
+
+/// An Error of kind stall: no message came or left for so long. `awaited` lists what is missing, as in " from rank 3 (12.0 MiB)".
+Error stalled(double timeout_seconds, std::string_view awaited);
+
+/// " from or to ranks 1, 3", for stalled().
+std::string awaited_text(std::span<int const> peers);
+
+}  // namespace reshard

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+/// What a stage, or a stream of a GPU, did with one round.
+struct StageSpan {
+  std::string_view lane;  ///< a text that stays: "read", "upload"
+  std::uint64_t round = 0;
+  double begin = 0;  ///< seconds since the trace began
+  double end = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// The timeline of a rank's run, kept in memory. Any thread may add. Above a million spans (48 MB) further ones are only counted.
+class Trace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  void add(StageSpan const& span);
+  double seconds(Clock::time_point when) const { return std::chrono::duration<double>(when - begin_).count(); }
+  double now() const { return seconds(Clock::now()); }
+
+  /// This rank's spans as members of a JSON array of Trace Event Format ("X" events in microseconds, process = rank, thread = lane), without the
+  /// brackets; ends without a comma. `shift` seconds are added to every time.
+  std::string events(int rank, double shift) const;
+
+ private:
+  Clock::time_point begin_ = Clock::now();
+  mutable std::mutex mutex_;
+  std::vector<StageSpan> spans_;
+  std::uint64_t dropped_ = 0;
+};
+
+/// Writes the spans of all ranks as one file of the Trace Event Format, which Perfetto and chrome://tracing open. Collective. Clocks of hosts are
+/// set together at a barrier at the call: spans of different ranks are right to about the time of a barrier.
+void write_trace(Comm const& comm, Trace const& trace, std::filesystem::path const& file);
+
+}  // namespace reshard

@@ -1,0 +1,195 @@
+#include "stages/redistribute/device_round.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/base/error.hpp"
+#include "core/device/copy_program.hpp"
+#include "core/device/value_program.hpp"
+
+namespace reshard {
+namespace {
+
+// Programs begin on whole lines of the device's memory.
+constexpr std::uint64_t program_alignment = 256;
+// Uploads that lie as near to each other as staging places are aligned go in one call.
+constexpr std::uint64_t upload_gap_bytes = 64;
+
+/// From the first to the last byte that a copy reads.
+StagingRange source_of(StridedCopy const& copy) {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  for (ByteDim const& dim : copy.dims) {
+    std::int64_t const reach = static_cast<std::int64_t>(dim.count - 1) * dim.from_stride;
+    (reach < 0 ? first : last) += reach;
+  }
+  return {copy.from + static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(last - first) + copy.run_bytes};
+}
+
+/// Of extents or of messages.
+template <class Part>
+std::vector<StagingRange> ranges_of(std::vector<Part> const& parts) {
+  std::vector<StagingRange> ranges;
+  for (Part const& part : parts) ranges.push_back({part.at, part.bytes});
+  return ranges;
+}
+
+bool touches(std::vector<StagingRange> const& ranges, StagingRange const& wanted) {
+  auto const after = std::upper_bound(ranges.begin(), ranges.end(), wanted.at + wanted.bytes - 1,
+                                      [](std::uint64_t at, StagingRange const& range) { return at < range.at; });
+  return after != ranges.begin() && std::prev(after)->at + std::prev(after)->bytes > wanted.at;
+}
+
+class Maker {
+ public:
+  Maker(RoundWork work, std::span<SourceView const> views, MessagePlace messages) : views_(views), messages_(messages) {
+    round_.work = std::move(work);
+  }
+
+  DeviceRound make(std::uint32_t first_view_file) {
+    first_raw_place_ = round_.work.staging_bytes;
+    round_.computed = stage_raw_views(round_.work, views_, first_view_file);
+    make_programs();
+    choose_uploads();
+    choose_downloads();
+    place(round_.before, round_.before_at);
+    place(round_.after, round_.after_at);
+    if (round_.verdict_at) round_.uploads.push_back({*round_.verdict_at, verdict_bytes});
+    join_uploads();
+    return std::move(round_);
+  }
+
+ private:
+  std::uint64_t take(std::uint64_t bytes) {
+    std::uint64_t const at = (round_.work.staging_bytes + program_alignment - 1) / program_alignment * program_alignment;
+    round_.work.staging_bytes = at + bytes;
+    return at;
+  }
+
+  void make_programs() {
+    add_computing();
+    std::vector<CopyRequest> copies;
+    add(copies, round_.work.copies);
+    for (Message const& message : round_.work.sends) add(copies, message.copies);
+    add_copies(round_.before, copies);
+    round_.bytes_copied += bytes_of(copies);
+    copies.clear();
+    for (Message const& message : round_.work.receives) add(copies, message.copies);
+    add_copies(round_.after, copies);
+    round_.bytes_copied += bytes_of(copies);
+  }
+
+  static void add(std::vector<CopyRequest>& requests, std::vector<StridedCopy> const& copies) {
+    for (StridedCopy const& copy : copies) requests.push_back({copy.from, copy.to, copy.run_bytes, copy.dims});
+  }
+
+  void add_computing() {
+    std::vector<ConvertRequest> converts;
+    std::vector<DequantiseRequest> dequantises;
+    std::map<std::uint32_t, quant::Dequantiser> decoders;
+    for (ViewPart const& part : round_.computed) {
+      SourceView const& view = views_[part.view];
+      if (view.kind == ViewKind::dequantise) {
+        auto const decoder =
+            decoders.find(part.view) != decoders.end() ? decoders.find(part.view) : decoders.emplace(part.view, dequantiser_of(view)).first;
+        dequantises.push_back({&decoder->second, part.rows, part.stored, part.scales, part.seconds, part.zero_points, part.to});
+      } else {
+        double const constant = view.kind == ViewKind::add ? view.constant : 0;
+        converts.push_back({part.stored, part.to, view.stored.dtype, view.dtype, constant, static_cast<std::uint64_t>(part.count)});
+      }
+    }
+    if (!converts.empty()) {
+      round_.verdict_at = take(verdict_bytes);
+      add_converts(round_.before, converts, *round_.verdict_at);
+    }
+    if (!dequantises.empty()) add_dequantises(round_.before, dequantises);
+  }
+
+  /// The reads that something on the device looks at.
+  void choose_uploads() {
+    std::vector<StagingRange> wanted;
+    for (StridedCopy const& copy : round_.work.copies) wanted.push_back(source_of(copy));
+    for (Message const& message : round_.work.sends) {
+      if (messages_ == MessagePlace::device) wanted.push_back({message.at, message.bytes});
+      for (StridedCopy const& copy : message.copies) wanted.push_back(source_of(copy));
+    }
+    wanted = united_ranges(std::move(wanted));
+    for (Extent const& read : round_.work.reads)
+      if (read.bytes > 0 && (read.at >= first_raw_place_ || touches(wanted, {read.at, read.bytes}))) round_.uploads.push_back({read.at, read.bytes});
+  }
+
+  /// What the host needs and did not read itself.
+  void choose_downloads() {
+    auto const read = united_ranges(ranges_of(round_.work.reads));
+    round_.downloads = without(united_ranges(ranges_of(round_.work.writes)), read);
+    if (messages_ == MessagePlace::device) return;
+    round_.packed = without(united_ranges(ranges_of(round_.work.sends)), read);
+    round_.arrived = united_ranges(ranges_of(round_.work.receives));
+  }
+
+  void place(Program const& program, std::uint64_t& at) {
+    if (program.bytes.empty()) return;
+    at = take(program.bytes.size());
+    round_.uploads.push_back({at, program.bytes.size()});
+  }
+
+  void join_uploads() {
+    std::vector<StagingRange> joined;
+    for (StagingRange const& range : united_ranges(std::move(round_.uploads))) {
+      if (!joined.empty() && range.at - (joined.back().at + joined.back().bytes) < upload_gap_bytes)
+        joined.back().bytes = range.at + range.bytes - joined.back().at;
+      else
+        joined.push_back(range);
+    }
+    round_.uploads = std::move(joined);
+  }
+
+  std::span<SourceView const> views_;
+  MessagePlace messages_;
+  DeviceRound round_;
+  std::uint64_t first_raw_place_ = 0;  ///< stored bytes of views lie from here on
+};
+
+}  // namespace
+
+std::vector<StagingRange> united_ranges(std::vector<StagingRange> ranges) {
+  std::erase_if(ranges, [](StagingRange const& range) { return range.bytes == 0; });
+  std::sort(ranges.begin(), ranges.end(), [](StagingRange const& a, StagingRange const& b) { return a.at < b.at; });
+  std::vector<StagingRange> result;
+  for (StagingRange const& range : ranges) {
+    if (!result.empty() && range.at <= result.back().at + result.back().bytes)
+      result.back().bytes = std::max(result.back().bytes, range.at + range.bytes - result.back().at);
+    else
+      result.push_back(range);
+  }
+  return result;
+}
+
+std::vector<StagingRange> without(std::vector<StagingRange> const& ranges, std::vector<StagingRange> const& taken) {
+  std::vector<StagingRange> result;
+  std::size_t t = 0;
+  for (StagingRange const& range : ranges) {
+    std::uint64_t at = range.at;
+    std::uint64_t const end = range.at + range.bytes;
+    while (t < taken.size() && taken[t].at + taken[t].bytes <= at) ++t;
+    for (std::size_t i = t; i < taken.size() && taken[i].at < end; ++i) {
+      if (taken[i].at > at) result.push_back({at, taken[i].at - at});
+      at = std::min(end, taken[i].at + taken[i].bytes);
+    }
+    if (at < end) result.push_back({at, end - at});
+  }
+  return result;
+}
+
+DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views, std::uint32_t first_view_file, MessagePlace messages) {
+  return Maker(std::move(work), views, messages).make(first_view_file);
+}
+
+void place_programs(DeviceRound const& round, std::byte* staging) {
+  if (!round.before.bytes.empty()) std::memcpy(staging + round.before_at, round.before.bytes.data(), round.before.bytes.size());
+  if (!round.after.bytes.empty()) std::memcpy(staging + round.after_at, round.after.bytes.data(), round.after.bytes.size());
+  if (round.verdict_at) clear_verdict(staging + *round.verdict_at);
+}
+
+}  // namespace reshard

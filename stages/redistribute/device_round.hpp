@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/device/program.hpp"
+#include "core/plan/raw_views.hpp"
+#include "core/plan/round.hpp"
+
+namespace reshard {
+
+/// Bytes [at, +bytes) of a staging block.
+struct StagingRange {
+  std::uint64_t at = 0;
+  std::uint64_t bytes = 0;
+  friend bool operator==(StagingRange const&, StagingRange const&) = default;
+};
+
+/// The memory in which messages begin and end: the host's staging block (MPI) or the device's (NCCL).
+enum class MessagePlace { host, device };
+
+/// What a round does on a device. A block of the device's memory mirrors the host's staging block, place by place: what the device needs is uploaded
+/// to the same places, what it made is downloaded to them. Bytes that are written as they were read never leave the host.
+struct DeviceRound {
+  RoundWork work;  ///< staging_bytes counts the programs, too; reads of views are reads of stored bytes
+  std::vector<ViewPart> computed;
+  Program before;  ///< computes views, copies locally and packs; after the uploads
+  Program after;   ///< unpacks, after the messages
+  std::uint64_t before_at = 0;
+  std::uint64_t after_at = 0;
+  std::optional<std::uint64_t> verdict_at;  ///< of the conversions (value_program.hpp); downloaded after `before`
+  std::vector<StagingRange> uploads;        ///< programs and the empty verdict included
+  std::vector<StagingRange> downloads;      ///< what is written and was not read as it is
+  std::vector<StagingRange> packed;         ///< messages in host memory: what is downloaded before they leave
+  std::vector<StagingRange> arrived;        ///< messages in host memory: what is uploaded after they have come
+  std::uint64_t bytes_copied = 0;           ///< by the programs
+
+  /// Whether there is anything to do but reading and writing.
+  bool idle() const { return before.launches.empty() && after.launches.empty() && work.fills.empty() && work.sends.empty() && work.receives.empty(); }
+};
+
+/// View v has the file number first_view_file + v.
+DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views, std::uint32_t first_view_file, MessagePlace messages);
+
+/// Puts programs and the empty verdict where the uploads take them from. `staging` has work.staging_bytes bytes.
+void place_programs(DeviceRound const& round, std::byte* staging);
+
+/// Sorted ranges without overlaps; those that touch are one.
+std::vector<StagingRange> united_ranges(std::vector<StagingRange> ranges);
+/// The parts of `ranges` that no range of `without` has. Pre: both are united.
+std::vector<StagingRange> without(std::vector<StagingRange> const& ranges, std::vector<StagingRange> const& taken);
+
+}  // namespace reshard
