@@ -8,6 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/mpi_environment.sh
 
 scripts/install_packages.sh test
+scripts/install_nccl.sh
 
 case "${RESHARD_PEERS:-on}" in
   on)

@@ -169,8 +169,9 @@ void DeviceExchange::take_landed() {
 bool DeviceExchange::advance() {
   bool moved = false;
   if (parts_.link.transport != nullptr) {
+    std::uint64_t const before = parts_.link.transport->bytes_landed();
     take_landed();
-    moved = !landed_.empty();
+    moved = !landed_.empty() || parts_.link.transport->bytes_landed() != before;
   }
   bool may_post = true;  // messages leave in the order of the rounds
   for (Flight& flight : flights_) {

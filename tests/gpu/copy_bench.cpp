@@ -150,8 +150,9 @@ void run(Testbed& testbed, Slots& slots, BenchOptions const& options, CopyBench 
       [&](int pass) { loaded.put(stream, slots.from(pass + 3), slots.to(pass + 3)); });
   double const by_median = times.first.median / times.second.median;
   double const by_least = times.first.least / times.second.least;
-  std::string const result = fmt::format("{:.2f} of a copy (best {:.2f}); payload {}, read + write {} (copy {})", by_median, by_least,
-                                         rate(payload, times.second.median), rate(2 * payload, times.second.median), rate(2 * payload, times.first.median));
+  std::string const result =
+      fmt::format("{:.2f} of a copy (best {:.2f}); payload {}, read + write {} (copy {})", by_median, by_least, rate(payload, times.second.median),
+                  rate(2 * payload, times.second.median), rate(2 * payload, times.first.median));
   std::string verdict = "-";
   if (bench.bar > 0) verdict = by_median >= bench.bar ? fmt::format("reached {:.2f}", bench.bar) : fmt::format("BELOW {:.2f}", bench.bar);
   print_row("bench", bench.name, result, verdict);
@@ -166,7 +167,16 @@ void bench_copies(Testbed& testbed, Slots& slots, BenchOptions const& options) {
   add_transposes(benches, options.payload);
   add_interleaves(benches, options.payload);
   add_many(benches, options.payload);
-  for (CopyBench const& bench : benches) run(testbed, slots, options, bench);
+  std::size_t wrong = 0;
+  for (CopyBench const& bench : benches) {
+    try {
+      run(testbed, slots, options, bench);
+    } catch (CheckFailed const& failure) {
+      print_row("bench", bench.name, failure.what(), "FAILED");
+      ++wrong;
+    }
+  }
+  expect(wrong == 0, "{} of {} copies gave wrong bytes", wrong, benches.size());
 }
 
 }  // namespace reshard::test

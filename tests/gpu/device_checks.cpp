@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <functional>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -69,7 +69,11 @@ std::string streams_and_events(Testbed& testbed, CheckOptions const& options) {
 class RingOfRounds {
  public:
   RingOfRounds(Testbed& testbed, std::uint64_t columns)
-      : testbed_(testbed), columns_(columns), bytes_(rows * columns * run_bytes), in_(testbed.device(), slots * bytes_), out_(testbed.device(), slots * bytes_) {
+      : testbed_(testbed),
+        columns_(columns),
+        bytes_(rows * columns * run_bytes),
+        in_(testbed.device(), slots * bytes_),
+        out_(testbed.device(), slots * bytes_) {
     dims_ = {{columns_, static_cast<std::int64_t>(run_bytes), static_cast<std::int64_t>(rows * run_bytes)},
              {rows, static_cast<std::int64_t>(columns_ * run_bytes), static_cast<std::int64_t>(run_bytes)}};
     std::vector<CopyRequest> const copies{{0, 0, run_bytes, dims_}};
@@ -232,8 +236,10 @@ int check_after_device_error() {
   std::printf("the error: %s\n", first->sentence().c_str());
   // From here on every call may only throw Errors.
   int errors = 0;
-  for (std::function<void()> const& work : {std::function<void()>([&] { testbed.device().allocate(1U << 20U); }), {[&] { finish(testbed.stream(1)); }},
-                                            {[&] { testbed.stream().fill_zero(memory->data(), 16); }}, {[&] { testbed.device().free_bytes(); }}})
+  for (std::function<void()> const& work : {std::function<void()>([&] { testbed.device().allocate(1U << 20U); }),
+                                            {[&] { finish(testbed.stream(1)); }},
+                                            {[&] { testbed.stream().fill_zero(memory->data(), 16); }},
+                                            {[&] { testbed.device().free_bytes(); }}})
     errors += error_of(work).has_value() ? 1 : 0;
   expect(errors == 4, "after an error of the device only {} of 4 calls said so", errors);
   return 0;

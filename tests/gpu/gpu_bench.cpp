@@ -10,34 +10,44 @@
 namespace reshard::test {
 namespace {
 
-int run_benches(int argc, char** argv) {
+struct CommandLine {
   BenchOptions options;
   bool emulated = false;
   std::set<std::string> wanted;
+
+  bool wants(char const* name) const { return wanted.empty() || wanted.contains(name); }
+};
+
+CommandLine read_command_line(int argc, char** argv) {
+  CommandLine line;
   for (int a = 1; a < argc; ++a) {
     std::string const word = argv[a];
     bool const has_value = a + 1 < argc;
     if (word == "--payload" && has_value)
-      options.payload = std::stoull(argv[++a]) << 20U;
+      line.options.payload = std::stoull(argv[++a]) << 20U;
     else if (word == "--passes" && has_value)
-      options.passes = std::stoi(argv[++a]);
+      line.options.passes = std::stoi(argv[++a]);
     else if (word == "--seed" && has_value)
-      options.seed = std::stoull(argv[++a]);
+      line.options.seed = std::stoull(argv[++a]);
     else if (word == "--emulated")
-      emulated = true;
+      line.emulated = true;
     else
-      wanted.insert(word);
+      line.wanted.insert(word);
   }
-  auto const is_wanted = [&](char const* name) { return wanted.empty() || wanted.contains(name); };
-  Testbed testbed(device_or_skip(emulated));
+  return line;
+}
+
+int run_benches(CommandLine const& line) {
+  Testbed testbed(device_or_skip(line.emulated));
+  BenchOptions options = line.options;
   std::printf("device: %s; random bytes from seed %llu\n", testbed.device().name().c_str(), static_cast<unsigned long long>(options.seed));
   // The slots take 16 times the payload.
-  while (!emulated && options.payload > (1U << 20U) && testbed.device().free_bytes() < 18 * options.payload) options.payload /= 2;
+  while (!line.emulated && options.payload > (1U << 20U) && testbed.device().free_bytes() < 18 * options.payload) options.payload /= 2;
   print_row("bench", "random bytes that kernels read",
             fmt::format("{} slots in turn, {} MiB moved per pass, {} passes", Slots::count, options.payload >> 20U, options.passes), "-");
   int failed = 0;
   auto const part = [&](char const* name, auto const& work) {
-    if (!is_wanted(name)) return;
+    if (!line.wants(name)) return;
     try {
       work();
     } catch (std::exception const& failure) {
@@ -45,7 +55,7 @@ int run_benches(int argc, char** argv) {
       ++failed;
     }
   };
-  if (is_wanted("copies") || is_wanted("values")) {
+  if (line.wants("copies") || line.wants("values")) {
     Slots slots(testbed, options);
     part("copies", [&] { bench_copies(testbed, slots, options); });
     part("values", [&] { bench_values(testbed, slots, options); });
@@ -59,7 +69,7 @@ int run_benches(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return reshard::test::run_benches(argc, argv);
+    return reshard::test::run_benches(reshard::test::read_command_line(argc, argv));
   } catch (std::exception const& failure) {
     reshard::test::print_row("bench", "gpu_bench", failure.what(), "FAILED");
     return 1;

@@ -1,5 +1,5 @@
-// The NCCL transport on one GPU: several processes, each of which poses as a host of its own (NCCL_HOSTID), exchange messages over sockets on loopback.
-// A functional check: processes that share a GPU take turns on it, so the times say nothing about bandwidth.
+// The NCCL transport on one GPU: several processes, each of which poses as a host of its own (NCCL_HOSTID), exchange messages over sockets on
+// loopback. A functional check: processes that share a GPU take turns on it, so the times say nothing about bandwidth.
 //   nccl_check [NAME…]
 // Exit code: 0, 1 when a check failed, 77 without a GPU or without NCCL. MPI is not needed (local_mpi/).
 
@@ -140,7 +140,8 @@ int exchange_large(int number) {
     for (; landed.empty(); rank.transport().poll(landed)) expect(patience.wait(), "a large message did not arrive");
     for (std::uint64_t at = 0; at + 4096 <= bytes; at += (std::uint64_t{1} << 26U) - 4096) {
       std::vector<std::byte> const found = rank.testbed().download(memory->data() + at, 4096);
-      for (std::uint64_t i = at == 0 ? 1 : 0; i < 4096; ++i) expect(found[i] == random_byte(11, at + i), "byte {} of a large message is wrong", at + i);
+      for (std::uint64_t i = at == 0 ? 1 : 0; i < 4096; ++i)
+        expect(found[i] == random_byte(11, at + i), "byte {} of a large message is wrong", at + i);
     }
   });
 }
@@ -205,7 +206,8 @@ bool run_check(NcclCheck const& check) {
   int const code = run_local_ranks(check.ranks, check.timeout_seconds, check.work);
   std::string const verdict = code == 0 ? "ok" : "FAILED";
   print_row("nccl", fmt::format("{}, {} rank{}", check.name, check.ranks, check.ranks == 1 ? "" : "s"),
-            fmt::format("{:.1f} s{}; functional check, not bandwidth", seconds_since(begin), code == 137 ? ", killed: too slow or stuck" : ""), verdict);
+            fmt::format("{:.1f} s{}; functional check, not bandwidth", seconds_since(begin), code == 137 ? ", killed: too slow or stuck" : ""),
+            verdict);
   return code == 0;
 }
 
@@ -224,14 +226,21 @@ int look_for_both() {
 }
 
 int run_checks(int argc, char** argv) {
-  for (auto const& [name, value] : {std::pair{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_NET", "Socket"}, {"NCCL_IB_DISABLE", "1"}, {"NCCL_P2P_DISABLE", "1"},
-                                    {"NCCL_SHM_DISABLE", "1"}, {"NCCL_DEBUG", "WARN"}})
+  for (auto const& [name, value] : {std::pair{"NCCL_SOCKET_IFNAME", "lo"},
+                                    {"NCCL_NET", "Socket"},
+                                    {"NCCL_IB_DISABLE", "1"},
+                                    {"NCCL_P2P_DISABLE", "1"},
+                                    {"NCCL_SHM_DISABLE", "1"},
+                                    {"NCCL_DEBUG", "WARN"}})
     ::setenv(name, value, 0);
   if (int const code = look_for_both(); code != 0) return code;
   bool all = true;
-  for (NcclCheck const& check : {NcclCheck{"random rounds", 1, 60, exchange_rounds}, {"random rounds", 2, 120, exchange_rounds},
-                                 {"random rounds", 4, 180, exchange_rounds}, {"many small messages", 3, 90, exchange_many_small},
-                                 {"a message above 2 GiB", 2, 180, exchange_large}, {"two ranks share a GPU", 2, 60, share_a_gpu},
+  for (NcclCheck const& check : {NcclCheck{"random rounds", 1, 60, exchange_rounds},
+                                 {"random rounds", 2, 120, exchange_rounds},
+                                 {"random rounds", 4, 180, exchange_rounds},
+                                 {"many small messages", 3, 90, exchange_many_small},
+                                 {"a message above 2 GiB", 2, 180, exchange_large},
+                                 {"two ranks share a GPU", 2, 60, share_a_gpu},
                                  {"a rank is lost", 3, 90, lose_a_rank}}) {
     bool wanted = argc == 1;
     for (int a = 1; a < argc; ++a) wanted = wanted || std::strcmp(argv[a], check.name) == 0;

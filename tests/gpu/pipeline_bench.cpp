@@ -22,7 +22,11 @@ constexpr std::uint64_t blocks = 4;  ///< of a slot, whose runs go in turn to th
 class Pipeline {
  public:
   Pipeline(Testbed& testbed, std::uint64_t slot_bytes, std::uint64_t rounds)
-      : testbed_(testbed), slot_bytes_(slot_bytes), rounds_(rounds), in_(testbed.device(), host_slots * slot_bytes), out_(testbed.device(), host_slots * slot_bytes) {
+      : testbed_(testbed),
+        slot_bytes_(slot_bytes),
+        rounds_(rounds),
+        in_(testbed.device(), host_slots * slot_bytes),
+        out_(testbed.device(), host_slots * slot_bytes) {
     std::uint64_t const runs = slot_bytes / run_bytes / blocks;
     dims_ = {{runs, static_cast<std::int64_t>(run_bytes), static_cast<std::int64_t>(blocks * run_bytes)},
              {blocks, static_cast<std::int64_t>(runs * run_bytes), static_cast<std::int64_t>(run_bytes)}};

@@ -13,6 +13,8 @@
 #   --rehearse         without a GPU: the emulated device in its place, small sizes. Shows that the script works; the figures mean nothing
 #
 # Sections are independent: what fails is listed and the others still run. With OUT set (a folder), the table, the log and traces are put there.
+# Everything takes about a quarter of an hour; where a command may take ten minutes only, "--only machine,program" is a second one. RESHARD_BIN names
+# a program that is built already, for that section.
 # Exit code: 0, 1 when a check failed, 2 when only a bar was not reached, 77 without a GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -145,24 +147,33 @@ packages ${packages:-none}" -
   { nvidia-smi; lscpu; df -h; ip addr 2>/dev/null; } >>"$log" 2>&1
 }
 
+# built NAME SECONDS TARGET…: a row.
+built() {
+  local name=$1 seconds=$2 code=0 begin=$SECONDS
+  shift 2
+  [[ -z $rehearse ]] || seconds=1500
+  limited "$seconds" cmake --build "$work/light" --parallel "$(nproc)" --target "$@" || code=$?
+  case $code in
+    0) row build "$name" "$((SECONDS - begin)) s, for compute capability $architecture" ok ;;
+    124 | 125 | 137) row build "$name" "not done within $((SECONDS - begin)) s" FAILED ;;
+    *) row build "$name" "exit code $code: $(grep -m1 -E 'error:|FAILED:' "$log" | cut -c1-200)" FAILED ;;
+  esac
+}
+
 # The checks and the benchmark, from nvcc and CMake alone.
 build_light() {
   say "build of the checks"
-  local begin=$SECONDS
-  if limited 60 cmake -S tests/gpu -B "$work/light" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES="$architecture" \
-    -DCMAKE_CUDA_COMPILER="$(command -v nvcc)" -DRESHARD_FMT_INCLUDE_DIR="$fmt_include" ${nccl_include:+-DNCCL_INCLUDE_DIR="$nccl_include"} &&
-    limited 240 cmake --build "$work/light" --parallel "$(nproc)" --target gpu_checks gpu_bench; then
-    row build "checks and benchmark" "$((SECONDS - begin)) s, for compute capability $architecture" ok
-  else
-    row build "checks and benchmark" "see the log: $(grep -m1 -iE 'error' "$log" | cut -c1-200)" FAILED
+  if ! limited 90 cmake -S tests/gpu -B "$work/light" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES="$architecture" \
+    -DCMAKE_CUDA_COMPILER="$(command -v nvcc)" -DRESHARD_FMT_INCLUDE_DIR="$fmt_include" ${nccl_include:+-DNCCL_INCLUDE_DIR="$nccl_include"}; then
+    row build "configuration" "$(grep -m1 -A3 'CMake Error' "$log" | tr '\n' ' ' | cut -c1-200)" FAILED
+    return 0
   fi
+  built "checks and benchmark" 240 gpu_checks gpu_bench
   # Apart: what NCCL's header does must not cost the others.
   if [[ -z $nccl_include ]]; then
     row build nccl_check "nccl.h was not found" skipped
-  elif limited 120 cmake --build "$work/light" --parallel "$(nproc)" --target nccl_check; then
-    row build nccl_check "built" ok
   else
-    row build nccl_check "see the log" FAILED
+    built nccl_check 120 nccl_check
   fi
 }
 

@@ -94,7 +94,8 @@ void bench_dequantise(Testbed& testbed, Slots& slots, BenchOptions const& option
   scheme.block_columns = block;
   quant::Dequantiser const decoder(scheme, {1, rows, columns}, {});
   auto const codes = static_cast<std::uint64_t>(rows) * columns;
-  std::vector<DequantiseRequest> const requests{{.decoder = &decoder, .part = {0, rows, 0, columns}, .codes = 0, .scales = codes, .seconds = 0, .zero_points = 0, .to = front_bytes}};
+  std::vector<DequantiseRequest> const requests{
+      {.decoder = &decoder, .part = {0, rows, 0, columns}, .codes = 0, .scales = codes, .seconds = 0, .zero_points = 0, .to = front_bytes}};
   Program program;
   add_dequantises(program, requests);
   std::uint64_t const scales = static_cast<std::uint64_t>(decoder.scale_rows() * decoder.scale_columns()) * 4;
@@ -104,14 +105,15 @@ void bench_dequantise(Testbed& testbed, Slots& slots, BenchOptions const& option
     quant::RowPart const part{row, 1, 0, columns};
     quant::Needs const needs = decoder.needs_of(part);
     auto const range = [&](quant::FlatRange const& wanted, std::uint64_t from, std::int64_t element) {
-      return part_of_source(slots, from + static_cast<std::uint64_t>(wanted.begin * element), static_cast<std::uint64_t>((wanted.end - wanted.begin) * element),
-                            all_bits);
+      return part_of_source(slots, from + static_cast<std::uint64_t>(wanted.begin * element),
+                            static_cast<std::uint64_t>((wanted.end - wanted.begin) * element), all_bits);
     };
     std::vector<std::byte> const row_codes = range(needs.code_bytes, 0, 1);
     std::vector<std::byte> const row_scales = range(needs.scales, codes, 4);
     std::vector<std::byte> expected(2 * columns);
     decoder.run(part, {row_codes, row_scales, {}, {}}, expected);
-    std::vector<std::byte> const found = testbed.download(slots.to(0) + front_bytes + static_cast<std::uint64_t>(row) * expected.size(), expected.size());
+    std::vector<std::byte> const found =
+        testbed.download(slots.to(0) + front_bytes + static_cast<std::uint64_t>(row) * expected.size(), expected.size());
     expect(found == expected, "dequantise: row {} is wrong", row);
   }
 }

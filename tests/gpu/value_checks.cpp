@@ -31,7 +31,8 @@ std::string verdicts(Testbed& testbed, CheckOptions const&) {
   using Places = std::vector<InexactPlace>;
   CasePlaces places(testbed);
   std::uint64_t cases = 0;
-  for (Places const& inexact : {Places{}, Places{{2, 39999}}, Places{{2, 0}, {1, 69999}}, Places{{1, 30000}, {1, 8191}, {2, 5}}, Places{{0, 2}, {1, 0}}}) {
+  for (Places const& inexact :
+       {Places{}, Places{{2, 39999}}, Places{{2, 0}, {1, 69999}}, Places{{1, 30000}, {1, 8191}, {2, 5}}, Places{{0, 2}, {1, 0}}}) {
     ConvertCase const one = inexact_case({3, 70000, 40000}, inexact);
     std::optional<InexactPlace> const found = inexact_of(places.check(one.device).data() + verdict_place);
     expect(found.has_value() == one.inexact.has_value(), "the verdict of case {} is wrong", cases);

@@ -46,9 +46,10 @@ begin_sources() {
     large_gib=0
     sizes=(--layers 4 --hidden 256 --heads 4 --groups 2 --inter 128 --vocab 1024 --experts)
   fi
-  if ! choose_data_folder $((3 * large_gib + 3 * small_gib + 6)); then
+  # At most three times the large size at a time: the small one has gone before its targets come. Where that is too much, less.
+  if ! choose_data_folder $((3 * large_gib + 4)); then
     large_gib=8
-    if ! choose_data_folder $((3 * large_gib + 3 * small_gib + 6)); then
+    if ! choose_data_folder $((3 * large_gib + 6)); then
       large_gib=0
       choose_data_folder $((3 * small_gib + 6)) || return 0
     fi
@@ -178,7 +179,7 @@ ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b > 0 ? a / b : 0) }'
 # compared SOURCE SIZE RANKS DEVICE TRANSPORT BASE_SECONDS [TRACE]: a row; the target must be the reference's bytes.
 compared() {
   local source=$1 size=$2 ranks=$3 device=$4 transport=$5 base=$6 trace=${7:-} code=0
-  local name="$size, $ranks rank(s), device $device, transport $transport" note=
+  local name="$size, $ranks rank(s), device $device, transport $transport" note=""
   [[ -z $rehearse || $transport != nccl ]] || return 0  # there is no NCCL for an emulated device
   [[ $transport != nccl ]] || note="; functional check, not bandwidth"
   say "$name"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <string_view>
 #include <thread>
 #include <utility>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// As much of MPI as core/transport/comm.cpp uses, for ranks that are processes of one machine with one parent: checks of NCCL need no MPI package then.
-// Not for anything else: no messages between two ranks, one communicator, small data.
+// As much of MPI as core/transport/comm.cpp uses, for ranks that are processes of one machine with one parent: checks of NCCL need no MPI package
+// then. Not for anything else: no messages between two ranks, one communicator, small data.
 
 #include <cstdint>
 
