@@ -15,6 +15,7 @@ __global__ void random_fill(std::uint64_t* words, std::uint64_t count, std::uint
 }  // namespace
 
 cudaError_t start_random_fill(std::byte* at, std::uint64_t bytes, std::uint64_t seed, std::uint64_t mask, cudaStream_t stream) {
+  cudaGetLastError();  // of earlier calls: an event that was not ready yet counts as one
   random_fill<<<fill_blocks, fill_threads, 0, stream>>>(reinterpret_cast<std::uint64_t*>(at), bytes / 8, seed, mask);
   return cudaGetLastError();
 }

@@ -152,7 +152,6 @@ write_job() {
 convert() {
   local source=$1 ranks=$2 device=$3 transport=$4 trace=${5:-} code=0
   local report=$work/report.json
-  [[ -z $rehearse || $device != cuda ]] || device=emulated
   write_job "$source" >"$work/job.toml"
   # Ranks that share a GPU pose as hosts of their own for NCCL, which then goes over sockets on loopback.
   cat >"$work/rank.sh" <<'RANK'
@@ -179,6 +178,7 @@ ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b > 0 ? a / b : 0) }'
 # compared SOURCE SIZE RANKS DEVICE TRANSPORT BASE_SECONDS [TRACE]: a row; the target must be the reference's bytes.
 compared() {
   local source=$1 size=$2 ranks=$3 device=$4 transport=$5 base=$6 trace=${7:-} code=0
+  [[ -z $rehearse || $device != cuda ]] || device=emulated
   local name="$size, $ranks rank(s), device $device, transport $transport" note=""
   [[ -z $rehearse || $transport != nccl ]] || return 0  # there is no NCCL for an emulated device
   [[ $transport != nccl ]] || note="; functional check, not bandwidth"

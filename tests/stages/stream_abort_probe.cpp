@@ -1,5 +1,5 @@
 // Two ranks that exchange, one of which fails: the test looks at the exit code of the whole job.
-//   stream_abort_probe source|stall|stop FOLDER
+//   stream_abort_probe source|stall|stop host|device_with_mpi|device_with_nccl FOLDER
 
 #include <atomic>
 #include <chrono>
@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
-#include "pipeline/stream.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/stream_paths.hpp"
 
 namespace reshard {
 namespace {
@@ -24,14 +24,16 @@ RoundWork exchange_round(int peer) {
   return work;
 }
 
-void run(std::string const& what, std::filesystem::path const& parent) {
+void run(std::string const& what, StreamPath path, std::filesystem::path const& parent) {
   Comm const comm = Comm::world();
   bool const odd_one = comm.rank() == 1;
   ScratchFolder const folder("abort" + std::to_string(comm.rank()), parent);
   FileSet sources({folder.file("source", std::vector<std::byte>(odd_one && what == "source" ? bytes / 2 : bytes))}, FileSet::Access::read);
   FileSet targets({}, FileSet::Access::write);
   std::atomic<bool> stop = false;
-  StreamOptions const options{.memory_bytes = 4 * bytes, .exchanging = true, .stall_timeout_seconds = what == "stall" ? 1.0 : 100.0, .stop = &stop};
+  PathParts parts(path);
+  StreamOptions const options =
+      parts.on_path({.memory_bytes = 4 * bytes, .exchanging = true, .stall_timeout_seconds = what == "stall" ? 1.0 : 100.0, .stop = &stop});
   if (odd_one && what == "stall") std::this_thread::sleep_for(std::chrono::seconds(60));
   RoundSource const endless = [&, next = 0]() mutable -> std::optional<RoundWork> {
     if (++next == 20 && odd_one && what == "stop") stop = true;
@@ -45,8 +47,9 @@ void run(std::string const& what, std::filesystem::path const& parent) {
 
 int main(int argc, char** argv) {
   reshard::MpiSession const session(&argc, &argv);
-  if (argc != 3) return 2;
-  reshard::run(argv[1], argv[2]);
+  if (argc != 4) return 2;
+  for (auto const path : {reshard::StreamPath::host, reshard::StreamPath::device_with_mpi, reshard::StreamPath::device_with_nccl})
+    if (reshard::name(path) == std::string_view(argv[2])) reshard::run(argv[1], path, argv[3]);
   std::fputs("the stream returned\n", stderr);
   return 1;
 }

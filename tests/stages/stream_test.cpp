@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "core/transport/mpi_transport.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/stream_paths.hpp"
 
 namespace reshard {
 namespace {
@@ -156,29 +156,18 @@ std::uint64_t largest_round(Ownership const& o) {
 
 void create(std::filesystem::path const& path, Bytes const& bytes) { File::create(path).write_at(0, bytes); }
 
-enum class Path { host, emulated_device };
-
-/// Every test on both paths.
-class Stream : public testing::TestWithParam<Path> {
+/// Every test on every path.
+class Stream : public testing::TestWithParam<StreamPath> {
  protected:
-  bool on_host() const { return GetParam() == Path::host; }
-
-  StreamOptions on_path(StreamOptions options) {
-    if (on_host()) return options;
-    if (!device_) device_ = make_emulated_device();
-    if (options.exchanging && !transport_) transport_ = std::make_unique<MpiTransport>(comm_);
-    options.on_device = DeviceSetup{device_.get(), options.memory_bytes, {transport_.get(), nullptr}};
-    return options;
-  }
+  bool on_host() const { return GetParam() == StreamPath::host; }
+  StreamOptions on_path(StreamOptions const& options) { return parts_.on_path(options); }
 
  private:
-  Comm comm_ = Comm::world();
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Transport> transport_;
+  PathParts parts_{GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Paths, Stream, testing::Values(Path::host, Path::emulated_device),
-                         [](auto const& given) { return given.param == Path::host ? "host" : "emulated_device"; });
+INSTANTIATE_TEST_SUITE_P(Paths, Stream, testing::Values(StreamPath::host, StreamPath::device_with_mpi, StreamPath::device_with_nccl),
+                         [](auto const& given) { return name(given.param); });
 
 TEST_P(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
   Comm const comm = Comm::world();

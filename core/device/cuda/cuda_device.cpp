@@ -82,6 +82,9 @@ class CudaStream final : public DeviceStream {
   void fill_zero(std::byte* at, std::uint64_t bytes) override { check_cuda(cudaMemsetAsync(at, 0, bytes, stream_), "cudaMemsetAsync"); }
 
   void launch(Launch const& launch, LaunchPlaces const& places) override {
+    // A start answers with the last error of this thread. "Not ready" of an event, or what a library left behind, is none of this kernel's; an error
+    // of the device itself comes again.
+    cudaGetLastError();
     switch (launch.kind) {
       case KernelKind::copy_runs:
       case KernelKind::copy_tiles: return check_cuda(start_copy_kernel(launch, places, stream_), "the start of a copy kernel");
