@@ -97,9 +97,7 @@ print(list(spec.submodule_search_locations)[0] if spec and spec.submodule_search
 
 find_tools() {
   local folder
-  for folder in /usr/local/cuda/bin /opt/cuda/bin; do
-    command -v nvcc >/dev/null || [[ ! -x $folder/nvcc ]] || PATH=$PATH:$folder
-  done
+  for folder in /usr/local/cuda/bin /usr/local/cuda/compute-sanitizer /opt/cuda/bin /usr/local/nvidia/bin; do PATH=$PATH:$folder; done
   export PATH
   generator=(-G "Unix Makefiles")
   ! command -v ninja >/dev/null || generator=(-G Ninja)
@@ -262,8 +260,9 @@ trap 'stop_background; finish' INT TERM
 find_tools
 find_nccl
 find_fmt
-if [[ -z $rehearse ]] && ! nvidia-smi -L >/dev/null 2>&1; then
-  echo "run.sh: nvidia-smi finds no GPU here; --rehearse runs this script without one" | tee -a "$log"
+if [[ -z $rehearse && ! -e /dev/nvidiactl ]] && ! nvidia-smi -L >/dev/null 2>&1; then
+  row machine "GPU" "none here: the checks are built, and nothing is run; --rehearse runs this script without one" skipped
+  only=${only//program/}
 fi
 ! wanted machine || describe_machine
 # What only needs the processor goes on beside the checks, and is done before anything is timed.
