@@ -1,6 +1,7 @@
 #include "pipeline/gpu_path.hpp"
 
 #include "core/base/error.hpp"
+#include "core/base/file.hpp"
 #include "core/transport/mpi_transport.hpp"
 #include "core/transport/nccl/host_identity.hpp"
 #include "core/transport/nccl/nccl_library.hpp"
@@ -55,6 +56,12 @@ GpuPath::GpuPath(PathChoice const& choice, int device_number, Comm const& comm, 
   NcclOffer const nccl = nccl_offer();
   together(comm, [&] { nccl_stream_ = device_->new_stream(); });
   transport_ = make_nccl_transport(comm, nccl.version == 0 ? nullptr : open_nccl(), facts_of(*device_, nccl), nccl_stream_.get(), timeout_seconds);
+}
+
+void GpuPath::expect_memory(std::uint64_t bytes) const {
+  if (std::uint64_t const free = device_->free_bytes(); free < bytes)
+    fail(ErrorKind::resources, "{} on {}: {} of its memory are wanted, {} are free. Lower run.device_memory, or free the GPU of other programs.",
+         device_->name(), host_name(), human_bytes(bytes), human_bytes(free));
 }
 
 DeviceSetup GpuPath::setup(std::uint64_t memory_bytes) { return {device_.get(), memory_bytes, {transport_.get(), nccl_stream_.get()}}; }

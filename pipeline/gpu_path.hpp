@@ -21,6 +21,8 @@ class GpuPath {
   /// Collective. Pre: choice.device is cuda or emulated. Error: resources when a device or NCCL cannot be had or ranks cannot use it together.
   GpuPath(PathChoice const& choice, int device_number, Comm const& comm, double timeout_seconds);
 
+  /// An Error of kind resources when the device has not that much memory left.
+  void expect_memory(std::uint64_t bytes) const;
   DeviceSetup setup(std::uint64_t memory_bytes);
   std::string device_name() const { return device_->name(); }
 

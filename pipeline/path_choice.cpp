@@ -26,7 +26,7 @@ double copy_rate(std::uint64_t run_bytes) {
   return run_bytes >= 16 ? short_run_rate : element_rate;
 }
 
-std::string with_devices(RankDevices const& rank) { return fmt::format("rank {} on {}", rank.rank, rank.host); }
+std::string place_of(RankDevices const& rank) { return fmt::format("rank {} on {}", rank.rank, rank.host); }
 
 RankDevices const* without_device(std::vector<RankDevices> const& ranks) {
   auto const found = std::find_if(ranks.begin(), ranks.end(), [](RankDevices const& rank) { return rank.devices == 0; });
@@ -59,7 +59,7 @@ Estimate estimate(PathLoad const& load, int ranks_per_gpu) {
 PathChoice automatic_choice(std::vector<RankDevices> const& ranks, PathLoad const& load) {
   PathChoice choice;
   if (RankDevices const* const missing = without_device(ranks)) {
-    choice.why = fmt::format("no GPU for {}: {}", with_devices(*missing), missing->why_none);
+    choice.why = fmt::format("no GPU for {}: {}", place_of(*missing), missing->why_none);
     return choice;
   }
   if (load.copied_bytes + load.computed_bytes == 0) {
@@ -78,7 +78,7 @@ void expect_devices(std::vector<RankDevices> const& ranks, std::string_view key)
   RankDevices const* const missing = without_device(ranks);
   if (missing == nullptr) return;
   fail(ErrorKind::resources, "[run] {}: {} has no GPU: {}. Start the job where every rank sees a GPU, or set run.device = \"host\".", key,
-       with_devices(*missing), missing->why_none);
+       place_of(*missing), missing->why_none);
 }
 
 }  // namespace

@@ -1,12 +1,8 @@
 #include "pipeline/run.hpp"
 
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <optional>
 
 #include "core/base/file_set.hpp"
@@ -16,6 +12,7 @@
 #include "pipeline/path_choice.hpp"
 #include "pipeline/paths.hpp"
 #include "pipeline/stream.hpp"
+#include "pipeline/system_facts.hpp"
 #include "pipeline/target_request.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
@@ -35,42 +32,6 @@ constexpr std::uint64_t usual_round_bytes = 48U << 20;
 constexpr std::uint64_t least_memory_bytes = 1U << 20;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// Source files as they were when their headers were read: a file that changes under us must not end in a wrong target.
-struct FileStamp {
-  std::int64_t bytes = 0;
-  std::int64_t mtime_ns = 0;
-  std::uint64_t inode = 0;
-  friend bool operator==(FileStamp const&, FileStamp const&) = default;
-};
-
-FileStamp stamp_of(fs::path const& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0)
-    fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run.", path.string(), system_reason(errno));
-  return {status.st_size, status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec, status.st_ino};
-}
-
-std::uint64_t free_bytes_at(fs::path path) {
-  std::error_code ignored;
-  path = fs::absolute(path);
-  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.parent_path()) path = path.parent_path();
-  struct statvfs status {};
-  if (::statvfs(path.c_str(), &status) != 0) return 0;
-  return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
-}
-
-/// Resident memory at its highest, of this program alone (getrusage would count what the launcher held before it).
-std::uint64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word != "VmHWM:") continue;
-    std::uint64_t kib = 0;
-    status >> kib;
-    return kib * 1024;
-  }
-  return 0;
-}
 
 std::string layout_text(SourceCheckpoint const& source) {
   if (source.huggingface) return fmt::format("{} safetensors files", source.files.size());
@@ -168,9 +129,6 @@ class Job {
     report_.source_format = format_of(source_);
     report_.source_layout = layout_text(source_);
     report_.map = plan_.map_name;
-    report_.transport = !exchanging() ? "direct" : path_.transport == TransportChoice::nccl ? "nccl" : "mpi";
-    report_.device = path_.device == DeviceChoice::host ? "host" : path_.device == DeviceChoice::cuda ? "cuda" : "emulated";
-    report_.path_reason = path_.why;
     report_.warnings = plan_.warnings;
     report_.logical_tensors = plan_.plan.logical_tensors;
     report_.source_files = source_.files.size();
@@ -183,6 +141,13 @@ class Job {
     report_.payload_written = plan_.plan.target_bytes;
     for (TargetFile const& file : plan_.files) report_.target_bytes += file.size_bytes;
     report_.free_bytes = free_bytes_at(spec_.target.path);
+    describe_path();
+  }
+
+  void describe_path() {
+    report_.transport = !exchanging() ? "direct" : path_.transport == TransportChoice::nccl ? "nccl" : "mpi";
+    report_.device = path_.device == DeviceChoice::host ? "host" : path_.device == DeviceChoice::cuda ? "cuda" : "emulated";
+    report_.path_reason = path_.why;
     report_.staging_bytes = static_cast<std::uint64_t>(arena_bytes());
     report_.rounds = count_rounds();
   }
@@ -273,12 +238,27 @@ class Job {
     return static_cast<std::uint64_t>(static_cast<double>(round_memory()) / 4 / staging_growth(plan_.source.views));
   }
 
-  /// A GPU takes as long to open as a small job to run: only now, when everything has been found in order.
+  /// A GPU takes as long to open as a small job to run: only now, when everything has been found in order. One that turns out to be of no use is an
+  /// Error only when the job asks for it.
   void open_gpu() {
     if (!on_device()) return;
-    gpu_.emplace(path_, device_of_rank(devices_, comm_.rank()), comm_, StreamOptions().stall_timeout_seconds);
-    report_.device_name = gpu_->device_name();
+    auto const error = capture([&] {
+      gpu_.emplace(path_, device_of_rank(devices_, comm_.rank()), comm_, StreamOptions().stall_timeout_seconds);
+      together(comm_, [&] { gpu_->expect_memory(device_arena_bytes()); });
+    });
+    if (!error) {
+      report_.device_name = gpu_->device_name();
+      return;
+    }
+    if (spec_.run.device != DeviceChoice::automatic || path_.transport == TransportChoice::nccl) throw *error;
+    gpu_.reset();
+    path_.device = DeviceChoice::host;
+    path_.why = "the GPU could not be used";
+    report_.warnings.push_back("host memory is used instead of a GPU: " + error->sentence());
+    together(comm_, [&] { describe_path(); });
   }
+
+  std::uint64_t device_arena_bytes() const { return std::min(spec_.run.device_bytes(), arena_bytes()); }
 
   void move_bytes() {
     Clock::time_point const start = Clock::now();
@@ -293,7 +273,7 @@ class Job {
     options.stop = context_.stop;
     options.views = plan_.source.views;
     options.trace = context_.trace_file.empty() ? nullptr : &trace_;
-    if (gpu_) options.on_device = gpu_->setup(std::min(spec_.run.device_bytes(), options.memory_bytes));
+    if (gpu_) options.on_device = gpu_->setup(device_arena_bytes());
     RESHARD_EXPECT(options.views.empty() || plan_.source.real_files() == source_.files.size());
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
       checksums_->add(file, offset, bytes);

@@ -92,7 +92,7 @@ class EmulatedDevice final : public Device {
   std::string name() const override { return "emulated device"; }
   std::string id() const override { return fmt::format("emulated-{}", ::getpid()); }
   std::uint64_t free_bytes() const override {
-    return static_cast<std::uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   }
   std::unique_ptr<DeviceMemory> allocate(std::uint64_t bytes) override { return std::make_unique<EmulatedMemory>(bytes); }
   std::unique_ptr<DeviceMemory> pin(std::byte* memory, std::uint64_t bytes) override { return std::make_unique<EmulatedPin>(memory, bytes); }

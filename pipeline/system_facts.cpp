@@ -1,0 +1,45 @@
+#include "pipeline/system_facts.hpp"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+
+namespace reshard {
+
+namespace fs = std::filesystem;
+
+FileStamp stamp_of(fs::path const& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run.", path.string(), system_reason(errno));
+  return {status.st_size, status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec, status.st_ino};
+}
+
+std::uint64_t free_bytes_at(fs::path path) {
+  std::error_code ignored;
+  path = fs::absolute(path);
+  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.parent_path()) path = path.parent_path();
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0) return 0;
+  return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
+}
+
+std::uint64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "VmHWM:") continue;
+    std::uint64_t kib = 0;
+    status >> kib;
+    return kib * 1024;
+  }
+  return 0;
+}
+
+}  // namespace reshard
