@@ -26,6 +26,26 @@ double copy_rate(std::uint64_t run_bytes) {
   return run_bytes >= 16 ? short_run_rate : element_rate;
 }
 
+struct Estimate {
+  double host_seconds = 0;
+  double gpu_seconds = 0;
+};
+
+/// Of a pipeline the slowest stage counts; on the host path values are computed by the thread that reads.
+Estimate estimate(PathLoad const& load, int ranks_per_gpu) {
+  double const read = static_cast<double>(load.bytes_read) / storage_rate;
+  double const write = static_cast<double>(load.bytes_written) / storage_rate;
+  double const over_link = static_cast<double>(load.copied_bytes + load.computed_bytes) / (link_rate / ranks_per_gpu);
+  return {std::max({read + load.host_compute_seconds, load.host_copy_seconds, write}), std::max({read, over_link, write}) + gpu_start_seconds};
+}
+
+bool wins(Estimate const& seconds) { return seconds.gpu_seconds < worthwhile * seconds.host_seconds; }
+
+std::string work_text(PathLoad const& load, Estimate const& seconds) {
+  return fmt::format("{} rearranged and {} computed in the busiest rank, about {:.1f} s through host memory", human_bytes(load.copied_bytes),
+                     human_bytes(load.computed_bytes), seconds.host_seconds);
+}
+
 std::string place_of(RankDevices const& rank) { return fmt::format("rank {} on {}", rank.rank, rank.host); }
 
 RankDevices const* without_device(std::vector<RankDevices> const& ranks) {
@@ -43,34 +63,19 @@ int sharing(std::vector<RankDevices> const& ranks) {
   return most;
 }
 
-struct Estimate {
-  double host_seconds = 0;
-  double gpu_seconds = 0;
-};
-
-/// Of a pipeline the slowest stage counts; on the host path values are computed by the thread that reads.
-Estimate estimate(PathLoad const& load, int ranks_per_gpu) {
-  double const read = static_cast<double>(load.bytes_read) / storage_rate;
-  double const write = static_cast<double>(load.bytes_written) / storage_rate;
-  double const over_link = static_cast<double>(load.copied_bytes + load.computed_bytes) / (link_rate / ranks_per_gpu);
-  return {std::max({read + load.host_compute_seconds, load.host_copy_seconds, write}), std::max({read, over_link, write}) + gpu_start_seconds};
-}
-
 PathChoice automatic_choice(std::vector<RankDevices> const& ranks, PathLoad const& load) {
   PathChoice choice;
+  if (auto const reason = reason_against_gpus(load)) {
+    choice.why = *reason;
+    return choice;
+  }
   if (RankDevices const* const missing = without_device(ranks)) {
     choice.why = fmt::format("no GPU for {}: {}", place_of(*missing), missing->why_none);
     return choice;
   }
-  if (load.copied_bytes + load.computed_bytes == 0) {
-    choice.why = "every byte goes from file to file as it is";
-    return choice;
-  }
   Estimate const seconds = estimate(load, sharing(ranks));
-  bool const gpu = seconds.gpu_seconds < worthwhile * seconds.host_seconds;
-  if (gpu) choice.device = DeviceChoice::cuda;
-  choice.why = fmt::format("{} rearranged and {} computed in the busiest rank: about {:.1f} s through host memory, {:.1f} s through a GPU",
-                           human_bytes(load.copied_bytes), human_bytes(load.computed_bytes), seconds.host_seconds, seconds.gpu_seconds);
+  if (wins(seconds)) choice.device = DeviceChoice::cuda;
+  choice.why = fmt::format("{}; {:.1f} s through a GPU", work_text(load, seconds), seconds.gpu_seconds);
   return choice;
 }
 
@@ -82,6 +87,13 @@ void expect_devices(std::vector<RankDevices> const& ranks, std::string_view key)
 }
 
 }  // namespace
+
+std::optional<std::string> reason_against_gpus(PathLoad const& load) {
+  if (load.copied_bytes + load.computed_bytes == 0) return "every byte goes from file to file as it is";
+  Estimate const seconds = estimate(load, 1);
+  if (wins(seconds)) return std::nullopt;
+  return fmt::format("{}, and a GPU would not make that less", work_text(load, seconds));
+}
 
 PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views, std::uint32_t first_view_file) {
   PathLoad load;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,10 @@ struct PathLoad {
 /// The load of a rank that does these cells.
 PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views, std::uint32_t first_view_file);
 
+/// Why no GPU could make this faster, whatever there is, as a clause; nothing when one might. So that nobody looks for GPUs in vain: finding them
+/// takes seconds on some nodes.
+std::optional<std::string> reason_against_gpus(PathLoad const& load);
+
 /// What a rank finds on its host.
 struct RankDevices {
   int rank = 0;
@@ -43,7 +48,8 @@ struct PathChoice {
   std::string why;                                   ///< a clause for people
 };
 
-/// Chooses. `ranks` is what all ranks found, in rank order; load is the largest of all ranks.
+/// Chooses. `ranks` is what all ranks found, in rank order (with automatic and a reason_against_gpus(), it is not looked at); load is that of the
+/// busiest rank.
 ///
 /// automatic takes the GPU only where the estimate says that it clearly wins: bytes that are only moved keep to the host, because storage is slower
 /// than one core's copying. Errors: resources when the job asks for a GPU that some rank does not have; usage for NCCL without GPUs.

@@ -111,16 +111,15 @@ class Job {
   }
 
   void choose_path_of_bytes() {
-    bool const may_use_gpu = spec_.run.device == DeviceChoice::cuda || spec_.run.device == DeviceChoice::automatic;
-    devices_ = may_use_gpu ? find_devices(comm_) : std::vector<RankDevices>(static_cast<std::size_t>(comm_.size()));
-    together(comm_, [&] {
-      PathLoad busiest;
-      for (int r = 0; r < comm_.size(); ++r) {
-        PathLoad const load = load_of(plan_.plan, cells_of_rank(plan_.plan, r, comm_.size()), plan_.source.views, first_view_file());
-        if (load.host_copy_seconds + load.host_compute_seconds >= busiest.host_copy_seconds + busiest.host_compute_seconds) busiest = load;
-      }
-      path_ = choose_path(spec_.run, devices_, busiest);
-    });
+    PathLoad busiest;
+    for (int r = 0; r < comm_.size(); ++r) {
+      PathLoad const load = load_of(plan_.plan, cells_of_rank(plan_.plan, r, comm_.size()), plan_.source.views, first_view_file());
+      if (load.host_copy_seconds + load.host_compute_seconds >= busiest.host_copy_seconds + busiest.host_compute_seconds) busiest = load;
+    }
+    bool const asks_for_gpu = spec_.run.device == DeviceChoice::cuda || spec_.run.transport == TransportChoice::nccl;
+    bool const may_help = spec_.run.device == DeviceChoice::automatic && !reason_against_gpus(busiest);
+    devices_ = asks_for_gpu || may_help ? find_devices(comm_) : std::vector<RankDevices>(static_cast<std::size_t>(comm_.size()));
+    together(comm_, [&] { path_ = choose_path(spec_.run, devices_, busiest); });
   }
 
   std::uint32_t first_view_file() const { return static_cast<std::uint32_t>(source_.files.size()); }

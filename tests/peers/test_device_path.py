@@ -17,7 +17,8 @@ from test_quantised import saved
 from tree_checks import check_tree, with_written_norms
 
 PATHS = [(1, "auto"), (2, "auto"), (2, "mpi"), (3, "mpi"), (4, "mpi"), (7, "mpi")]
-PAIRS = random_layouts.pairs(18, 20261121)
+PAIRS = random_layouts.pairs(12, 20261121)
+SCHEMES = ["fp8_block", "nvfp4", "int4_packed", "fp8_tensor"]
 
 
 def on_device(transport="auto", **more):
@@ -35,9 +36,9 @@ def test_any_layout_to_any_other(number, program, scratch):
     assert tree_hashes(there) == tree_hashes(host)
 
 
-@pytest.mark.parametrize("scheme", ["fp8_block", "nvfp4", "int4_packed", "fp8_tensor"])
-@pytest.mark.parametrize(("ranks", "transport"), PATHS[:4])
-def test_dequantised_values(scheme, ranks, transport, program, scratch):
+@pytest.mark.parametrize("number", range(8))
+def test_dequantised_values(number, program, scratch):
+    scheme, (ranks, transport) = SCHEMES[number % 4], PATHS[(number + number // 4) % 4]
     source = saved("llama", scratch / "source")
     quantise_folder(source, lambda name: scheme)
     options = {"model": {"quant": "dequantise-bf16"}}
@@ -87,7 +88,7 @@ def test_without_a_gpu_the_path_is_chosen_or_refused_with_the_reason(device, pro
     source = saved("llama", scratch / "source")
     outcome = program.attempt(source, scratch / "target", "megatron", target_options={"layout": "{ tp = 2 }"}, run={"device": device})
     if device == "auto":
-        assert outcome.returncode == 0 and "path        host memory: no GPU for rank 0 on " in outcome.stdout
+        assert outcome.returncode == 0 and "path        host memory: " in outcome.stdout and "a GPU would not make that less" in outcome.stdout
     else:
         assert outcome.returncode == 6 and 'run.device = "host"' in outcome.stderr and not (scratch / "target").exists()
 

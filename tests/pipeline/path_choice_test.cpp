@@ -51,6 +51,14 @@ TEST(PathChoice, AutomaticKeepsToTheHostWithoutGpus) {
   EXPECT_EQ(choice.why, "no GPU for rank 1 on node1: no NVIDIA driver is installed");
 }
 
+TEST(PathChoice, NobodyLooksForGpusThatCouldNotHelp) {
+  EXPECT_EQ(reason_against_gpus(load(0, 0)), "every byte goes from file to file as it is");
+  EXPECT_EQ(reason_against_gpus(load(0, 1)),
+            "1.0 GiB rearranged and 0 B computed in the busiest rank, about 0.3 s through host memory, and a GPU would not make that less");
+  EXPECT_EQ(reason_against_gpus(load(100, 0)), std::nullopt);
+  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({0, 0}), load(0, 1)).why, reason_against_gpus(load(0, 1)));
+}
+
 TEST(PathChoice, AutomaticKeepsMovedBytesOnTheHostAndComputesOnGpus) {
   EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(0, 100)).device, DeviceChoice::host);
   EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(100, 0)).device, DeviceChoice::cuda);
