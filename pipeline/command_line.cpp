@@ -43,13 +43,15 @@ void add_run(CLI::App& app, char const* name, char const* text, RunCommand& comm
   sub->add_option("--set", command.overrides, "override a key of the job file: --set target.layout.tp=4")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
+  sub->add_option_function<std::string>(
+         "--device", [&command](std::string const& value) { command.overrides.push_back("run.device=" + value); },
+         "short for --set run.device=WHERE: auto, host, cuda or emulated")
+      ->type_name("WHERE");
   if (may_dry_run) {
-    sub->add_flag("--dry-run", command.dry_run, "plan only, as `reshard plan` does");
-    sub->add_option("--trace", command.trace_file, "write the run's timeline to FILE, for Perfetto or chrome://tracing")->type_name("FILE");
-    sub->add_option_function<std::string>(
-           "--device", [&command](std::string const& value) { command.overrides.push_back("run.device=" + value); },
-           "short for --set run.device=WHERE: auto, host or cuda")
-        ->type_name("WHERE");
+    CLI::Option* dry = sub->add_flag("--dry-run", command.dry_run, "plan only, as `reshard plan` does");
+    sub->add_option("--trace", command.trace_file, "write the run's timeline to FILE, for Perfetto or chrome://tracing")
+        ->type_name("FILE")
+        ->excludes(dry);
   }
   sub->add_flag("--json", command.json, "one JSON document on stdout");
 }

@@ -13,8 +13,8 @@ namespace reshard {
 struct RunCommand {
   std::string job_file;
   std::vector<std::string> overrides;
-  std::string trace_file;  ///< "" for none
-  bool dry_run = false;    ///< `plan`, or `run --dry-run`
+  std::optional<std::string> trace_file = std::nullopt;
+  bool dry_run = false;  ///< `plan`, or `run --dry-run`
   bool json = false;
 };
 struct InspectCommand {

@@ -1,5 +1,7 @@
 #include "pipeline/gpu_path.hpp"
 
+#include <sstream>
+
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/transport/mpi_transport.hpp"
@@ -10,16 +12,16 @@
 namespace reshard {
 namespace {
 
-std::string packed(CudaOffer const& offer) { return fmt::format("{}\n{}\n{}", offer.devices, host_name(), offer.why_none); }
+std::string packed(CudaOffer const& offer) { return fmt::format("{}\n{}\n{}", host_name(), offer.why_none, fmt::join(offer.ids, "\n")); }
 
 RankDevices unpacked(int rank, std::string const& text) {
-  auto const first = text.find('\n');
-  auto const second = text.find('\n', first + 1);
+  std::istringstream lines(text);
   RankDevices devices;
   devices.rank = rank;
-  devices.devices = std::stoi(text.substr(0, first));
-  devices.host = text.substr(first + 1, second - first - 1);
-  devices.why_none = text.substr(second + 1);
+  std::getline(lines, devices.host);
+  std::getline(lines, devices.why_none);
+  for (std::string id; std::getline(lines, id);)
+    if (!id.empty()) devices.ids.push_back(id);
   return devices;
 }
 

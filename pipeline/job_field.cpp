@@ -126,9 +126,11 @@ Field size_or_auto(std::string_view table, std::string_view name, At<std::uint64
   field.show = [at, show = field.show](JobSpec const& spec) { return read(at, spec) == 0 ? "\"auto\"" : show(spec); };
   field.set = [at, set = field.set](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     auto const* word = std::get_if<std::string>(&value);
-    if (word == nullptr || *word != "auto") return set(spec, value);
-    at(spec) = 0;
-    return std::nullopt;
+    if (word != nullptr && *word == "auto") {
+      at(spec) = 0;
+      return std::nullopt;
+    }
+    return set(spec, value) ? expected("\"auto\" or a size above zero such as \"512 MiB\"", value) : std::nullopt;
   };
   return field;
 }

@@ -59,7 +59,8 @@ JobSpec read_job(RunCommand const& command, Comm const& comm) {
 
 void carry_out(RunCommand const& command, Comm const& comm) {
   JobSpec const job = read_job(command, comm);
-  RunContext const context{map_folders(), &stop_requested, command.trace_file};
+  RunContext context{map_folders(), &stop_requested};
+  if (command.trace_file) context.trace_file = *command.trace_file;
   RunReport const report = command.dry_run ? plan_only(job, context, comm) : run(job, context, comm);
   if (comm.rank() != 0) return;
   warn(report.warnings);

@@ -1,6 +1,8 @@
 #include "pipeline/path_choice.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
@@ -48,18 +50,22 @@ std::string work_text(PathLoad const& load, Estimate const& seconds) {
 
 std::string place_of(RankDevices const& rank) { return fmt::format("rank {} on {}", rank.rank, rank.host); }
 
+/// Host and id of the device that a rank takes.
+std::pair<std::string, std::string> taken(std::vector<RankDevices> const& ranks, int rank) {
+  RankDevices const& own = ranks[static_cast<std::size_t>(rank)];
+  return {own.host, own.ids.empty() ? "" : own.ids[static_cast<std::size_t>(device_of_rank(ranks, rank))]};
+}
+
 RankDevices const* without_device(std::vector<RankDevices> const& ranks) {
-  auto const found = std::find_if(ranks.begin(), ranks.end(), [](RankDevices const& rank) { return rank.devices == 0; });
+  auto const found = std::find_if(ranks.begin(), ranks.end(), [](RankDevices const& rank) { return rank.ids.empty(); });
   return found == ranks.end() ? nullptr : &*found;
 }
 
 /// How many ranks share one GPU at most.
 int sharing(std::vector<RankDevices> const& ranks) {
+  std::map<std::pair<std::string, std::string>, int> takers;
   int most = 1;
-  for (RankDevices const& rank : ranks) {
-    auto const on_host = std::count_if(ranks.begin(), ranks.end(), [&](RankDevices const& other) { return other.host == rank.host; });
-    if (rank.devices > 0) most = std::max(most, static_cast<int>((on_host + rank.devices - 1) / rank.devices));
-  }
+  for (std::size_t r = 0; r < ranks.size(); ++r) most = std::max(most, ++takers[taken(ranks, static_cast<int>(r))]);
   return most;
 }
 
@@ -79,11 +85,12 @@ PathChoice automatic_choice(std::vector<RankDevices> const& ranks, PathLoad cons
   return choice;
 }
 
-void expect_devices(std::vector<RankDevices> const& ranks, std::string_view key) {
+void expect_devices(std::vector<RankDevices> const& ranks, bool nccl) {
   RankDevices const* const missing = without_device(ranks);
   if (missing == nullptr) return;
-  fail(ErrorKind::resources, "[run] {}: {} has no GPU: {}. Start the job where every rank sees a GPU, or set run.device = \"host\".", key,
-       place_of(*missing), missing->why_none);
+  fail(ErrorKind::resources, "[run] {}: {} has no GPU: {}. Start the job where every rank sees a GPU, or set {}.",
+       nccl ? "transport = \"nccl\"" : "device = \"cuda\"", place_of(*missing), missing->why_none,
+       nccl ? "run.transport to auto or mpi, and run.device to auto or host" : "run.device = \"host\"");
 }
 
 }  // namespace
@@ -124,14 +131,14 @@ PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& 
   PathChoice choice;
   bool const nccl = run.transport == TransportChoice::nccl;
   if (run.device == DeviceChoice::cuda || (nccl && run.device == DeviceChoice::automatic)) {
-    expect_devices(ranks, nccl ? "transport = \"nccl\"" : "device = \"cuda\"");
+    expect_devices(ranks, nccl);
     choice.device = DeviceChoice::cuda;
     choice.why = run.device == DeviceChoice::cuda ? "the job says so" : "run.transport = \"nccl\" needs it";
   } else if (run.device == DeviceChoice::automatic) {
     choice = automatic_choice(ranks, load);
   } else {
     choice.device = run.device;
-    choice.why = "the job says so";
+    choice.why = run.device == DeviceChoice::emulated ? "the job says so; this is slow, and for trying the GPU path only" : "the job says so";
   }
   if (nccl && choice.device != DeviceChoice::cuda)
     fail(ErrorKind::usage, "[run] transport = \"nccl\": it sends from GPU to GPU. Set run.device to cuda, or run.transport to mpi or auto.");
@@ -143,7 +150,14 @@ PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& 
 int device_of_rank(std::vector<RankDevices> const& ranks, int rank) {
   RankDevices const& own = ranks[static_cast<std::size_t>(rank)];
   auto const before = std::count_if(ranks.begin(), ranks.begin() + rank, [&](RankDevices const& other) { return other.host == own.host; });
-  return own.devices == 0 ? 0 : static_cast<int>(before) % own.devices;
+  return own.ids.empty() ? 0 : static_cast<int>(before) % static_cast<int>(own.ids.size());
+}
+
+int ranks_on_device_of(std::vector<RankDevices> const& ranks, int rank) {
+  auto const own = taken(ranks, rank);
+  int count = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) count += taken(ranks, static_cast<int>(r)) == own ? 1 : 0;
+  return count;
 }
 
 }  // namespace reshard

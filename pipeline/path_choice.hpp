@@ -35,9 +35,9 @@ std::optional<std::string> reason_against_gpus(PathLoad const& load);
 /// What a rank finds on its host.
 struct RankDevices {
   int rank = 0;
-  std::string host;  ///< its name
-  int devices = 0;
-  std::string why_none;  ///< when devices is 0
+  std::string host;              ///< its name
+  std::vector<std::string> ids;  ///< of the devices that it sees; none without a device
+  std::string why_none;          ///< when there is none
 };
 
 /// How a job's bytes go. The same on every rank.
@@ -55,7 +55,9 @@ struct PathChoice {
 /// than one core's copying. Errors: resources when the job asks for a GPU that some rank does not have; usage for NCCL without GPUs.
 PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& ranks, PathLoad const& load);
 
-/// The number of the device that a rank takes: ranks of one host take its devices in turn.
+/// The number of the device that a rank takes, among those that it sees: ranks of one host take them in turn.
 int device_of_rank(std::vector<RankDevices> const& ranks, int rank);
+/// How many ranks take the same device as this one, itself included.
+int ranks_on_device_of(std::vector<RankDevices> const& ranks, int rank);
 
 }  // namespace reshard

@@ -55,13 +55,14 @@ class Job {
 
   RunReport execute() {
     prepare();
+    open_trace();
     open_gpu();
     std::optional<Publication> publication;
     begin_target(publication);
     move_bytes();
     commit(publication);
     finish_report();
-    if (!context_.trace_file.empty()) write_trace(comm_, trace_, context_.trace_file);
+    keep_trace();
     return std::move(report_);
   }
 
@@ -72,7 +73,8 @@ class Job {
   void check_choices() const {
     for (auto const& [key, bytes] : {std::pair("memory", spec_.run.memory_bytes), std::pair("device_memory", spec_.run.device_bytes())})
       if (bytes < least_memory_bytes)
-        fail(ErrorKind::usage, "[run] {} = {}: at least {} are needed.", key, human_bytes(bytes), human_bytes(least_memory_bytes));
+        fail(ErrorKind::usage, "[run] {} = {} ({} bytes): at least {} are needed. Set it to \"1 MiB\" or more.", key, human_bytes(bytes), bytes,
+             human_bytes(least_memory_bytes));
   }
 
   /// The three DCP formats are told apart by what is in the folder; a plain reading fits them all.
@@ -151,9 +153,12 @@ class Job {
     report_.rounds = count_rounds();
   }
 
+  /// By how much a round's staging may outgrow the plan: on a device programs stand beside the bytes (they weigh something where pieces are tiny),
+  /// and the stored bytes of computed values, too.
+  double growth() const { return on_device() ? 1 + staging_growth(plan_.source.views) : 1; }
+
   std::uint64_t round_bytes() const {
-    double const growth = on_device() ? staging_growth(plan_.source.views) : 1;
-    return static_cast<std::uint64_t>(static_cast<double>(std::min(usual_round_bytes, limits_.staging_bytes)) / growth);
+    return static_cast<std::uint64_t>(static_cast<double>(std::min(usual_round_bytes, limits_.staging_bytes)) / growth());
   }
 
   /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
@@ -162,18 +167,17 @@ class Job {
     CellRange cells = cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
     if (exchanging()) cells = {0, plan_.plan.cells.size()};
     std::uint64_t factor = exchanging() ? 3 : 1;
-    // Programs of a device stand beside the bytes; stored bytes of computed values, too.
-    if (on_device()) factor *= static_cast<std::uint64_t>(std::ceil(1 + staging_growth(plan_.source.views)));
+    factor *= static_cast<std::uint64_t>(std::ceil(growth()));
     std::uint64_t needed = least_memory_bytes;
     for (std::size_t i = cells.begin; i < cells.end && needed < spec_.run.memory_bytes; ++i)
       needed += factor * (plan_.plan.cells[i].staging_bytes + (64U << 10));
     return std::min(needed, spec_.run.memory_bytes);
   }
 
-  /// Rounds of all ranks when nothing is exchanged; with exchange they are counted while they run.
+  /// Of all ranks together; where bytes are exchanged every rank takes part in all of them.
   std::uint64_t count_rounds() const {
+    if (exchanging()) return exchange_rounds().count();
     std::uint64_t rounds = 0;
-    if (exchanging()) return rounds;
     for (int r = 0; r < comm_.size(); ++r) {
       CellRange cells = cells_of_rank(plan_.plan, r, comm_.size());
       for (; cells.begin < cells.end; ++rounds) cells.begin = round_end(plan_.plan, cells, round_bytes());
@@ -225,16 +229,46 @@ class Job {
       work(static_cast<std::uint32_t>(f));
   }
 
+  ExchangeRounds exchange_rounds() const {
+    std::vector<int> readers = balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size());
+    return {plan_.plan, std::move(readers), comm_.rank(), comm_.size(), exchange_round_bytes()};
+  }
+
   RoundSource rounds() {
     if (!exchanging()) return direct_rounds(plan_.plan, cells_of_rank(plan_.plan, comm_.rank(), comm_.size()), round_bytes());
-    std::vector<int> readers = balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size());
-    auto exchange = std::make_shared<ExchangeRounds>(plan_.plan, std::move(readers), comm_.rank(), comm_.size(), exchange_round_bytes());
+    auto exchange = std::make_shared<ExchangeRounds>(exchange_rounds());
     return [exchange] { return exchange->next(); };
   }
 
   std::uint64_t exchange_round_bytes() const {
-    if (!on_device()) return spec_.run.memory_bytes / 4;
-    return static_cast<std::uint64_t>(static_cast<double>(round_memory()) / 4 / staging_growth(plan_.source.views));
+    return static_cast<std::uint64_t>(static_cast<double>(on_device() ? round_memory() : spec_.run.memory_bytes) / 4 / growth());
+  }
+
+  /// Neither source nor target may suffer from a trace.
+  void open_trace() {
+    if (!context_.trace_file) return;
+    together(comm_, [&] {
+      if (comm_.rank() != 0) return;
+      if (context_.trace_file->empty()) fail(ErrorKind::usage, "--trace: the path is empty. Choose another path for --trace.");
+      std::error_code ignored;
+      auto const real = [&](fs::path const& path) { return fs::weakly_canonical(fs::absolute(path), ignored); };
+      fs::path const trace = real(*context_.trace_file);
+      fs::path const target = spec_.target.path;
+      std::vector<fs::path> taken{spec_.source.path, target, staging_of(target), lock_of(target)};
+      taken.insert(taken.end(), source_.files.begin(), source_.files.end());
+      for (fs::path const& path : taken)
+        if (holds(real(path), trace))
+          fail(ErrorKind::usage, "--trace {}: {} belongs to this job's source or target. Choose another path for --trace.", trace.string(),
+               path.string());
+      trace_file_.emplace(*context_.trace_file);
+    });
+  }
+
+  /// The target is complete by now: a trace that cannot be kept is worth a warning.
+  void keep_trace() {
+    if (!context_.trace_file) return;
+    auto const error = capture([&] { write_trace(comm_, trace_, trace_file_ ? &*trace_file_ : nullptr); });
+    if (error) report_.warnings.push_back(error->sentence());
   }
 
   /// A GPU takes as long to open as a small job to run: only now, when everything has been found in order. One that turns out to be of no use is an
@@ -243,7 +277,8 @@ class Job {
     if (!on_device()) return;
     auto const error = capture([&] {
       gpu_.emplace(path_, device_of_rank(devices_, comm_.rank()), comm_, StreamOptions().stall_timeout_seconds);
-      together(comm_, [&] { gpu_->expect_memory(device_arena_bytes()); });
+      auto const sharers = static_cast<std::uint64_t>(path_.device == DeviceChoice::cuda ? ranks_on_device_of(devices_, comm_.rank()) : 1);
+      together(comm_, [&] { gpu_->expect_memory(sharers * device_arena_bytes()); });
     });
     if (!error) {
       report_.device_name = gpu_->device_name();
@@ -271,7 +306,7 @@ class Job {
     options.exchanging = exchanging();
     options.stop = context_.stop;
     options.views = plan_.source.views;
-    options.trace = context_.trace_file.empty() ? nullptr : &trace_;
+    options.trace = context_.trace_file ? &trace_ : nullptr;
     if (gpu_) options.on_device = gpu_->setup(device_arena_bytes());
     RESHARD_EXPECT(options.views.empty() || plan_.source.real_files() == source_.files.size());
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
@@ -342,6 +377,7 @@ class Job {
   PathChoice path_;
   std::optional<GpuPath> gpu_;
   Trace trace_;
+  std::optional<TraceFile> trace_file_;  ///< of rank 0
   std::vector<TargetLayout> layouts_;
   std::optional<RecordChecksums> checksums_;
   StreamStats stats_;

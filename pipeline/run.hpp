@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "core/transport/comm.hpp"
@@ -13,8 +14,8 @@ namespace reshard {
 /// What the program brings to every job.
 struct RunContext {
   std::vector<std::filesystem::path> map_folders;
-  std::atomic<bool> const* stop = nullptr;  ///< set by a signal: the run ends with `interrupted` at the next round
-  std::filesystem::path trace_file;         ///< gets the run's timeline; empty for none
+  std::atomic<bool> const* stop = nullptr;                         ///< set by a signal: the run ends with `interrupted` at the next round
+  std::optional<std::filesystem::path> trace_file = std::nullopt;  ///< gets the run's timeline
 };
 
 /// Reads the headers, plans, moves the bytes and publishes the target. Collective; every rank gets the same report or the same Error.

@@ -30,8 +30,13 @@ void StreamThreads::record(Error error) {
 /// Throws when another thread has failed or a stop is wanted.
 void StreamThreads::check_others() {
   if (failed_) throw GiveUp{};
-  if (stopped())
-    fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. Nothing was published: run the same command again.", rounds_.load());
+  if (stopped()) throw interrupted();
+}
+
+Error StreamThreads::interrupted() const {
+  std::string_view const perhaps = options_.exchanging ? " (mpirun sends one, too, when another rank has failed; then that rank says why)" : "";
+  return {ErrorKind::interrupted,
+          fmt::format("stopped by a signal after {} rounds{}. Nothing was published: run the same command again.", rounds_.load(), perhaps)};
 }
 
 void StreamThreads::guarded(void (StreamThreads::*loop)()) {
@@ -138,8 +143,7 @@ void StreamThreads::wait_watched(std::unique_lock<std::mutex>& lock, std::functi
   std::uint64_t seen = steps_;
   auto since = Clock::now();
   while (!changed_.wait_for(lock, look_interval, [&] { return failed_ || ready(); })) {
-    if (stopped())
-      fail(ErrorKind::interrupted, "stopped by a signal after {} rounds. Nothing was published: run the same command again.", rounds_.load());
+    if (stopped()) throw interrupted();
     if (std::uint64_t const now = steps_; now != seen) {
       seen = now;
       since = Clock::now();

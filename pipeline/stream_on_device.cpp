@@ -74,11 +74,11 @@ StagedRound StreamThreads::staged(RoundWork work) {
   auto const first_view_file = static_cast<std::uint32_t>(sources_.size());
   round.device_round = std::make_unique<DeviceRound>(make_device_round(std::move(work), options_.views, first_view_file, device_->message_place()));
   std::uint64_t const needed = round.work().staging_bytes;
-  std::uint64_t const there = std::min(options_.memory_bytes, options_.on_device->memory_bytes);
-  if (needed > there)
-    fail(ErrorKind::resources,
-         "a round needs {} on the host and on the GPU, {} are there. Raise run.memory and run.device_memory to {} or more each.", human_bytes(needed),
-         human_bytes(there), human_bytes(2 * needed));
+  std::uint64_t const on_device = options_.on_device->memory_bytes;
+  if (needed > std::min(options_.memory_bytes, on_device))
+    fail(ErrorKind::resources, "a round needs {} on the host and on the GPU; there are {} and {}. Set {} to {} or more.", human_bytes(needed),
+         human_bytes(options_.memory_bytes), human_bytes(on_device),
+         options_.memory_bytes < needed ? "run.memory (and run.device_memory)" : "run.device_memory", human_bytes(4 * needed));
   return round;
 }
 

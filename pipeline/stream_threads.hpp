@@ -97,6 +97,7 @@ class StreamThreads {
   void check_others();
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
   Error nothing_moved() const;
+  Error interrupted() const;
   StreamStats collected() const;
 
   Clock::time_point begin_ = Clock::now();

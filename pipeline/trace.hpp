@@ -32,7 +32,7 @@ class Trace {
   double now() const { return seconds(Clock::now()); }
 
   /// This rank's spans as members of a JSON array of Trace Event Format ("X" events in microseconds, process = rank, thread = lane), without the
-  /// brackets; ends without a comma. `shift` seconds are added to every time.
+  /// brackets; ends without a comma. `shift` seconds are added to every time. Spans of a lane that overlap get threads of their own.
   std::string events(int rank, double shift) const;
 
  private:
@@ -42,8 +42,29 @@ class Trace {
   std::uint64_t dropped_ = 0;
 };
 
-/// Writes the spans of all ranks as one file of the Trace Event Format, which Perfetto and chrome://tracing open. Collective. Clocks of hosts are
-/// set together at a barrier at the call: spans of different ranks are right to about the time of a barrier.
-void write_trace(Comm const& comm, Trace const& trace, std::filesystem::path const& file);
+/// Where a trace goes. Opened before the job reads a byte, so that a path of no use is found out at once.
+class TraceFile {
+ public:
+  /// Creates the file, or empties an earlier trace. Error: usage for anything else that is there, and where the system refuses.
+  explicit TraceFile(std::filesystem::path path);
+  /// Removes the file when it was created here and nothing was written.
+  ~TraceFile();
+  TraceFile(TraceFile const&) = delete;
+  TraceFile& operator=(TraceFile const&) = delete;
+
+  std::filesystem::path const& path() const { return path_; }
+  /// Appends; Error of kind io when the system refuses.
+  void write(std::string_view text);
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+  bool created_ = false;
+  bool written_ = false;
+};
+
+/// Writes the spans of all ranks as one file of the Trace Event Format, which Perfetto and chrome://tracing open. Collective; rank 0 has the file.
+/// Clocks of hosts are set together at a barrier at the call: spans of different ranks are right to about the time of a barrier.
+void write_trace(Comm const& comm, Trace const& trace, TraceFile* file);
 
 }  // namespace reshard

@@ -67,11 +67,12 @@ class Device {
 
 /// What this machine and this build offer.
 struct CudaOffer {
-  bool built = false;       ///< the program was built with CUDA
-  int devices = 0;          ///< usable ones
-  std::string why_none;     ///< a clause that ends a sentence, when devices is 0: "the driver is missing"
-  int driver_version = 0;   ///< as CUDA counts: 13000 for 13.0; 0 without a driver
-  int runtime_version = 0;  ///< of the build
+  bool built = false;                 ///< the program was built with CUDA
+  int devices = 0;                    ///< usable ones
+  std::vector<std::string> ids = {};  ///< Device::id() of each
+  std::string why_none;               ///< a clause that ends a sentence, when devices is 0: "the driver is missing"
+  int driver_version = 0;             ///< as CUDA counts: 13000 for 13.0; 0 without a driver
+  int runtime_version = 0;            ///< of the build
 };
 
 /// Never fails: a machine without a driver has no devices.

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "core/base/integers.hpp"
@@ -119,6 +121,61 @@ void send_parcel(RoundWork& round, Parcel const& parcel, int writer) {
   round.sends.push_back(std::move(message));
 }
 
+/// What the ranks need for the cells of one round, at most: the same arithmetic on every rank.
+class RoundLoads {
+ public:
+  RoundLoads(Plan const& plan, std::vector<int> const& reader_of_file, std::size_t ranks)
+      : plan_(plan), reader_of_file_(reader_of_file), load_(ranks, 0) {}
+
+  /// Adds a cell, unless some rank would need more than the limit then.
+  bool add(Cell const& cell, std::size_t writer, std::optional<std::uint64_t> limit) {
+    // A writer holds the message, its staged form and the target; a reader what it read and the message.
+    std::map<std::size_t, std::uint64_t> more{{writer, 2 * cell.staging_bytes}};
+    std::map<std::uint32_t, Reads> touched;
+    for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
+      Region const& region = plan_.regions[r];
+      more.emplace(reader_of(region.src_file), 2 * cell.staging_bytes);
+      touched.try_emplace(region.src_file, reads_[region.src_file]).first->second.add(region, plan_.dims_of(region));
+    }
+    for (auto const& [file, reads] : touched) more[reader_of(file)] += reads.gap_bytes() - std::min(reads.gap_bytes(), reads_[file].gap_bytes());
+    if (limit)
+      for (auto const& [rank, bytes] : more)
+        if (load_[rank] + bytes > *limit) return false;
+    for (auto const& [rank, bytes] : more) load_[rank] += bytes;
+    for (auto const& [file, reads] : touched) reads_[file] = reads;
+    return true;
+  }
+
+ private:
+  /// The reads of one file. Gaps between them may be read along: no more than there are, nor larger ones than compile_round() takes.
+  struct Reads {
+    std::uint64_t begin = std::numeric_limits<std::uint64_t>::max();
+    std::uint64_t end = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t pieces = 0;
+
+    void add(Region const& region, std::span<ByteDim const> dims) {
+      std::uint64_t last = region.src_offset_bytes + region.run_bytes;
+      for (ByteDim const& dim : dims) last += (dim.count - 1) * static_cast<std::uint64_t>(dim.from_stride);
+      begin = std::min(begin, region.src_offset_bytes);
+      end = std::max(end, last);
+      bytes += bytes_of(region, dims);
+      ++pieces;
+    }
+    std::uint64_t gap_bytes() const {
+      if (pieces == 0) return 0;
+      return std::min(end - begin - std::min(bytes, end - begin), pieces * sieve_gap_bytes);
+    }
+  };
+
+  std::size_t reader_of(std::uint32_t file) const { return static_cast<std::size_t>(reader_of_file_[file]); }
+
+  Plan const& plan_;
+  std::vector<int> const& reader_of_file_;
+  std::vector<std::uint64_t> load_;
+  std::map<std::uint32_t, Reads> reads_;
+};
+
 }  // namespace
 
 ExchangeRounds::ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank, int ranks, std::uint64_t staging_bytes)
@@ -127,26 +184,22 @@ ExchangeRounds::ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file
 }
 
 std::vector<ExchangeRounds::Share> ExchangeRounds::choose() {
-  std::size_t const ranks = left_.size();
-  std::vector<std::uint64_t> load(ranks, 0);
+  RoundLoads loads(plan_, reader_of_file_, left_.size());
   std::vector<Share> chosen;
-  for (std::size_t writer = 0; writer < ranks; ++writer) {
+  for (std::size_t writer = 0; writer < left_.size(); ++writer) {
     for (CellRange& range = left_[writer]; range.begin < range.end; ++range.begin) {
-      Cell const& cell = plan_.cells[range.begin];
-      std::vector<std::size_t> involved{writer};
-      for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-        involved.push_back(static_cast<std::size_t>(reader_of_file_[plan_.regions[r].src_file]));
-      std::sort(involved.begin(), involved.end());
-      involved.erase(std::unique(involved.begin(), involved.end()), involved.end());
-      // A writer holds the message, its staged form and the target; a reader what it read and the message.
-      std::uint64_t const need = 2 * cell.staging_bytes;
-      bool const fits = std::all_of(involved.begin(), involved.end(), [&](std::size_t r) { return load[r] + need <= staging_bytes_; });
-      if (!fits && !chosen.empty()) break;
-      for (std::size_t const r : involved) load[r] += need;
+      if (!loads.add(plan_.cells[range.begin], writer, chosen.empty() ? std::nullopt : std::optional(staging_bytes_))) break;
       chosen.push_back({static_cast<int>(writer), range.begin});
     }
   }
   return chosen;
+}
+
+std::uint64_t ExchangeRounds::count() const {
+  ExchangeRounds ahead = *this;
+  std::uint64_t rounds = 0;
+  while (!ahead.choose().empty()) ++rounds;
+  return rounds;
 }
 
 std::optional<RoundWork> ExchangeRounds::next() {

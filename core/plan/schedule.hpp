@@ -24,11 +24,14 @@ std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_b
 std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells, std::uint64_t staging_bytes);
 
 /// Rounds in which every source file is read by one rank and its bytes travel by message: for sources that not every rank sees, and on demand.
+/// No rank needs more than about `staging_bytes` in a round, gaps that are read along included, unless a single cell does.
 /// The number of rounds is the same on every rank, and so is who sends what to whom. `reader_of_file` gives the reading rank of each source file.
 class ExchangeRounds {
  public:
   ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank, int ranks, std::uint64_t staging_bytes);
   std::optional<RoundWork> next();
+  /// How many rounds are left.
+  std::uint64_t count() const;
 
  private:
   /// A cell of the round and the rank that writes it.

@@ -45,6 +45,7 @@ bool is_there(fs::path const& path) {
 }  // namespace
 
 fs::path staging_of(fs::path const& target) { return hidden(absolute_target(target), "part"); }
+fs::path lock_of(fs::path const& target) { return hidden(absolute_target(target), "lock"); }
 
 Publication::Publication(fs::path const& target)
     : target_(absolute_target(target)), staging_(hidden(target_, "part")), lock_(hidden(target_, "lock")) {}

@@ -44,5 +44,7 @@ class Publication {
 
 /// The staging folder of a target: what other ranks write into.
 std::filesystem::path staging_of(std::filesystem::path const& target);
+/// And where its lock is.
+std::filesystem::path lock_of(std::filesystem::path const& target);
 
 }  // namespace reshard

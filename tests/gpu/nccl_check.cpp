@@ -185,6 +185,7 @@ int lose_a_rank(int number) {
   return judged(number, [](int me) {
     Rank rank;
     rank.exchange(random_rounds(3, rank.comm().size(), 2, 100'000), 2, "before the loss");
+    rank.comm().barrier();  // what was sent has arrived everywhere
     auto const memory = rank.testbed().device().allocate(1U << 20U);
     if (me == rank.comm().size() - 1) ::_exit(0);
     survive(rank, {{rank.comm().size() - 1, memory->data(), 1U << 20U}});

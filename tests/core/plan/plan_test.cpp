@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "core/plan/compile.hpp"
 #include "core/plan/schedule.hpp"
 #include "tests/support/plan_world.hpp"
 
@@ -110,6 +111,33 @@ TEST(Plan, EveryLayoutBecomesEveryOther) {
       reshard_direct(fixture, source, target, static_cast<int>(1 + i % 3), {2048, 32768});
       reshard_by_exchange(fixture, source, target, static_cast<int>(2 + i % 4), {2048, 32768});
     }
+  }
+}
+
+/// Small pieces that lie near each other in a file are read together, with what is between them: that counts, too.
+TEST(Plan, ExchangeRoundsKeepToTheirMemoryWhereGapsAreReadAlong) {
+  for (std::uint64_t const distance : {300U, 5'000U, 60'000U, 1'000'000U}) {
+    Plan plan;
+    constexpr std::uint32_t pieces = 4000;
+    for (std::uint32_t i = 0; i < pieces; ++i) {
+      plan.regions.push_back({0, i % 2, i * distance, i * 10, 10, 0, 0});
+      plan.cells.push_back({i, 1, staging_bound(std::span(&plan.regions.back(), 1), plan.dims), 10, 10});
+    }
+    constexpr std::uint64_t limit = 256U << 10;
+    std::vector<ExchangeRounds> each;
+    for (int rank = 0; rank < 2; ++rank) each.emplace_back(plan, std::vector<int>{0}, rank, 2, limit);
+    std::uint64_t const expected = each[0].count();
+    std::uint64_t rounds = 0;
+    for (;; ++rounds) {
+      auto const reader = each[0].next();
+      auto const writer = each[1].next();
+      ASSERT_EQ(reader.has_value(), writer.has_value());
+      if (!reader) break;
+      EXPECT_LE(reader->staging_bytes, limit + 8192) << "distance " << distance;
+      EXPECT_LE(writer->staging_bytes, limit + 8192);
+    }
+    EXPECT_EQ(rounds, expected);
+    EXPECT_GT(rounds, 1U);
   }
 }
 

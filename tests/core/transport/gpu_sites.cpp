@@ -41,6 +41,8 @@ std::unique_ptr<TransportSite> make_site(std::string const&, std::string& why_no
   if (comm.min(cuda.devices) < comm.size()) {
     ::setenv("NCCL_HOSTID", fmt::format("rank{}", comm.rank()).c_str(), 0);
     ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    ::setenv("NCCL_NET", "Socket", 0);
+    ::setenv("NCCL_IB_DISABLE", "1", 0);
   }
   return std::make_unique<NcclSite>(comm, cuda, nccl);
 }
