@@ -24,6 +24,10 @@ fi
 echo "nccl: fetching $package"
 rm -rf "$folder"
 python3 -m venv "$folder/pip"
-"$folder/pip/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --target "$folder" "$package"
+if ! "$folder/pip/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --target "$folder" "$package"; then
+  rm -rf "$folder"
+  echo "nccl: could not be fetched; without nccl.h the build refuses run.transport = \"nccl\"" >&2
+  exit 0
+fi
 rm -rf "$folder/pip"
 echo "$package" >"$folder/made-from.txt"
