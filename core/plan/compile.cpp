@@ -10,10 +10,6 @@
 namespace reshard {
 namespace {
 
-constexpr std::uint64_t staging_alignment = 64;
-
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + staging_alignment - 1) / staging_alignment * staging_alignment; }
-
 bool is_straight(Region const& region) { return region.dim_count == 0 && region.run_bytes >= straight_bytes; }
 
 std::uint64_t stride_at(ByteDim const& dim, RegionEnd end) {
@@ -70,7 +66,7 @@ class Compiler {
 
   std::uint64_t take(std::uint64_t bytes) {
     std::uint64_t const at = round_.staging_bytes;
-    round_.staging_bytes += aligned(bytes);
+    round_.staging_bytes += staging_aligned(bytes);
     return at;
   }
 
@@ -270,7 +266,7 @@ std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim c
     spans.clear();
     append_spans(region, own, RegionEnd::target, sieve_gap_bytes, spans);
     if (!is_straight(region)) append_spans(region, own, RegionEnd::source, sieve_gap_bytes, spans);
-    for (FileSpan const& span : spans) bound += aligned(span.end - span.begin);
+    for (FileSpan const& span : spans) bound += staging_aligned(span.end - span.begin);
   }
   return bound;
 }

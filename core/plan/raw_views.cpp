@@ -6,8 +6,6 @@
 namespace reshard {
 namespace {
 
-constexpr std::uint64_t alignment = 64;
-
 Index element_bytes(DType dtype) { return bits(dtype) / 8; }
 
 class RawViews {
@@ -29,10 +27,8 @@ class RawViews {
     parts_.push_back(part);
   }
 
-  std::vector<ViewPart> finish(std::vector<Extent> others) {
+  std::vector<ViewPart> finish(std::vector<Extent> const& others) {
     reads_.insert(reads_.end(), others.begin(), others.end());
-    std::stable_sort(reads_.begin(), reads_.end(),
-                     [](Extent const& a, Extent const& b) { return a.file != b.file ? a.file < b.file : a.offset_bytes < b.offset_bytes; });
     work_.reads = std::move(reads_);
     return std::move(parts_);
   }
@@ -43,7 +39,7 @@ class RawViews {
     std::uint64_t const at = work_.staging_bytes;
     auto const wanted = static_cast<std::uint64_t>(bytes);
     reads_.push_back({place.file, place.offset_bytes + static_cast<std::uint64_t>(offset), wanted, at});
-    work_.staging_bytes += (wanted + alignment - 1) / alignment * alignment;
+    work_.staging_bytes += staging_aligned(wanted);
     return at;
   }
 
@@ -55,18 +51,12 @@ class RawViews {
 
   /// Elements of several rows are a part of a row, whole rows, and a part of a row.
   void dequantise(SourceView const& view, ViewPart part) {
-    auto const [found, is_new] = decoders_.try_emplace(part.view, std::nullopt);
-    if (is_new) found->second = dequantiser_of(view);
-    quant::Dequantiser const& decoder = *found->second;
+    auto found = decoders_.find(part.view);
+    if (found == decoders_.end()) found = decoders_.emplace(part.view, dequantiser_of(view)).first;
+    quant::Dequantiser const& decoder = found->second;
     Index const columns = decoder.shape().columns;
     for (Index left = part.count; left > 0;) {
-      part.rows = {.first_row = part.first / columns, .rows = 1, .first_column = part.first % columns, .columns = 0};
-      if (part.rows.first_column == 0 && left >= columns) {
-        part.rows.rows = left / columns;
-        part.rows.columns = columns;
-      } else {
-        part.rows.columns = std::min(columns - part.rows.first_column, left);
-      }
+      part.rows = quant::leading_part(columns, part.first, left, left, left);
       part.count = part.rows.rows * part.rows.columns;
       quant::Needs const needs = decoder.needs_of(part.rows);
       part.stored = stage(view.stored, needs.code_bytes.begin, needs.code_bytes.end - needs.code_bytes.begin);
@@ -82,7 +72,7 @@ class RawViews {
 
   RoundWork& work_;
   std::span<SourceView const> views_;
-  std::map<std::uint32_t, std::optional<quant::Dequantiser>> decoders_;
+  std::map<std::uint32_t, quant::Dequantiser> decoders_;
   std::vector<Extent> reads_;
   std::vector<ViewPart> parts_;
 };
@@ -94,13 +84,13 @@ std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView cons
   if (none) return {};
   RawViews raw(work, views);
   std::vector<Extent> others;
-  for (Extent const& read : std::vector<Extent>(work.reads)) {
+  for (Extent const& read : work.reads) {
     if (read.file < first_view_file)
       others.push_back(read);
     else
       raw.replace(read, read.file - first_view_file);
   }
-  return raw.finish(std::move(others));
+  return raw.finish(others);
 }
 
 double staging_growth(std::span<SourceView const> views) {

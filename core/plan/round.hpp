@@ -7,6 +7,10 @@
 
 namespace reshard {
 
+/// Parts of a staging block begin on multiples of this.
+inline constexpr std::uint64_t staging_alignment = 64;
+constexpr std::uint64_t staging_aligned(std::uint64_t bytes) { return (bytes + staging_alignment - 1) / staging_alignment * staging_alignment; }
+
 /// Bytes [offset_bytes, +bytes) of a file, and where they stand in the round's staging memory. `file` counts in the job's list of source files
 /// (reads) or target files (writes).
 struct Extent {

@@ -42,6 +42,18 @@ CodeGrid grid_of(Scheme const& scheme, MatrixShape const& shape, Companions cons
 
 }  // namespace
 
+RowPart leading_part(Index columns, Index first, Index count, Index most_rows, Index most_columns) {
+  RowPart part{.first_row = first / columns, .rows = 1, .first_column = first % columns, .columns = 0};
+  Index const whole_rows = std::min(count / columns, most_rows);
+  if (part.first_column == 0 && whole_rows >= 1) {
+    part.rows = whole_rows;
+    part.columns = columns;
+  } else {
+    part.columns = std::min({columns - part.first_column, count, most_columns});
+  }
+  return part;
+}
+
 Dequantiser::Dequantiser(Scheme const& scheme, MatrixShape const& shape, Companions const& companions) : shape_(shape), companions_(companions) {
   RESHARD_EXPECT(!problem_of(scheme, companions));
   RESHARD_EXPECT(shape.stack >= 0 && shape.rows >= 0 && shape.columns >= 0 && (companions.seconds == 1 || companions.seconds == shape.stack));

@@ -17,6 +17,10 @@ struct RowPart {
   Index columns = 0;
 };
 
+/// The largest part that elements [first, first + count) of a stack begin with: whole rows where they begin one, else up to the row's end. At most
+/// `most_rows` rows; of a row that is cut, at most `most_columns` columns. Pre: count and most_columns are at least 1.
+RowPart leading_part(Index columns, Index first, Index count, Index most_rows, Index most_columns);
+
 /// What a part needs of the stored tensors: bytes of the codes, elements of the others.
 struct Needs {
   FlatRange code_bytes;

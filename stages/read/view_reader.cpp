@@ -82,14 +82,7 @@ void ViewReader::dequantise(std::size_t number, Index first, Index count, std::b
   Index const slice_columns = slice_bytes * 8 / quant::code_bits(view.scheme);
   Index const size = element_bytes(view.dtype);
   for (Index done = 0; done < count;) {
-    quant::RowPart part{.first_row = (first + done) / columns, .rows = 1, .first_column = (first + done) % columns, .columns = 0};
-    Index const whole_rows = std::min((count - done) / columns, slice_rows);
-    if (part.first_column == 0 && whole_rows >= 1) {
-      part.rows = whole_rows;
-      part.columns = columns;
-    } else {
-      part.columns = std::min({columns - part.first_column, count - done, slice_columns});
-    }
+    quant::RowPart const part = quant::leading_part(columns, first + done, count - done, slice_rows, slice_columns);
     Index const elements = part.rows * part.columns;
     run_part(view, part, {into + done * size, static_cast<std::size_t>(elements * size)});
     done += elements;

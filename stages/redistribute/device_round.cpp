@@ -13,8 +13,6 @@ namespace {
 
 // Programs begin on whole lines of the device's memory.
 constexpr std::uint64_t program_alignment = 256;
-// Uploads that lie as near to each other as staging places are aligned go in one call.
-constexpr std::uint64_t upload_gap_bytes = 64;
 
 /// From the first to the last byte that a copy reads.
 StagingRange source_of(StridedCopy const& copy) {
@@ -91,8 +89,8 @@ class Maker {
     for (ViewPart const& part : round_.computed) {
       SourceView const& view = views_[part.view];
       if (view.kind == ViewKind::dequantise) {
-        auto const decoder =
-            decoders.find(part.view) != decoders.end() ? decoders.find(part.view) : decoders.emplace(part.view, dequantiser_of(view)).first;
+        auto decoder = decoders.find(part.view);
+        if (decoder == decoders.end()) decoder = decoders.emplace(part.view, dequantiser_of(view)).first;
         dequantises.push_back({&decoder->second, part.rows, part.stored, part.scales, part.seconds, part.zero_points, part.to});
       } else {
         double const constant = view.kind == ViewKind::add ? view.constant : 0;
@@ -137,7 +135,7 @@ class Maker {
   void join_uploads() {
     std::vector<StagingRange> joined;
     for (StagingRange const& range : united_ranges(std::move(round_.uploads))) {
-      if (!joined.empty() && range.at - (joined.back().at + joined.back().bytes) < upload_gap_bytes)
+      if (!joined.empty() && range.at - (joined.back().at + joined.back().bytes) < staging_alignment)  // the gap that alignment made
         joined.back().bytes = range.at + range.bytes - joined.back().at;
       else
         joined.push_back(range);
