@@ -11,9 +11,10 @@ namespace {
 constexpr char const* footer = R"(Examples:
   mpirun -n 8 reshard run job.toml --set run.memory="2 GiB"
   reshard inspect /data/model/iter_0001000
+  mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf
 
 The job file: reshard --print-defaults shows every key. Under Slurm: srun --mpi=pmix reshard run job.toml
-Exit codes: 0 done · 2 usage or job file · 3 source · 4 target exists or is locked · 5 input/output · 6 disk or memory
+Exit codes: 0 done; verify, diff: same · 1 verify, diff: different · 2 usage or job file · 3 source · 4 target exists or is locked · 5 input/output · 6 disk or memory
             7 self-check · 8 a rank stalled · 70 a bug · 75 interrupted, run again)";
 
 /// What the options write into.
@@ -23,6 +24,9 @@ struct Parsed {
   InspectCommand inspect;
   ListCommand list;
   CheckMapCommand check;
+  DigestCommand digest;
+  VerifyCommand verify;
+  VerifyCommand diff;
   bool logical = false;
   bool version = false;
   bool json = false;
@@ -76,6 +80,35 @@ void add_looks(CLI::App& app, Parsed& parsed) {
   check->add_flag("--json", parsed.check.json, "one JSON document on stdout");
 }
 
+constexpr char const* verify_text =
+    "compare two checkpoints of any formats and layouts bit by bit; or one with the record of its own files and tensors (reshard.json, "
+    "integrity.json): exit code 0 when all is the same, 1 when not (start it with mpirun or srun to read in parallel)";
+constexpr char const* diff_text =
+    "the same by values, also of different dtypes: by how much each tensor differs, largest first; exit code 0 when nothing differs, 1 when "
+    "anything does";
+
+CLI::App* add_comparison(CLI::App& app, char const* name, char const* text, VerifyCommand& command, int least_paths) {
+  CLI::App* sub = app.add_subcommand(name, text);
+  sub->add_option("PATHS", command.paths, "A and B: two checkpoints. All replicas in B are compared, of those in A one")
+      ->required()
+      ->expected(least_paths, 2)
+      ->type_name("");
+  sub->add_option("--map", command.map, "model map (default: auto); none: tensors by their stored names")->type_name("MAP");
+  sub->add_option("--config-a", command.config_a, "config.json or its folder, where A has none (default: B's)")->type_name("PATH");
+  sub->add_option("--config-b", command.config_b, "the same for B (default: A's)")->type_name("PATH");
+  sub->add_option("--limit", command.limit, "rows to show; totals are complete (default: 50)")->type_name("N");
+  sub->add_flag("--json", command.json, "one JSON document on stdout, with all rows");
+  return sub;
+}
+
+void add_digest(CLI::App& app, DigestCommand& command) {
+  CLI::App* sub = app.add_subcommand("digest", "read a checkpoint and print the digest of every logical tensor: the same in every layout and format");
+  sub->add_option("PATH", command.path, "a checkpoint")->required()->type_name("");
+  sub->add_option("--map", command.map, "model map (default: auto); none: tensors by their stored names")->type_name("MAP");
+  sub->add_option("--config", command.config, "config.json or its folder, where the checkpoint has none")->type_name("PATH");
+  sub->add_flag("--json", command.json, "one JSON document on stdout");
+}
+
 Command chosen(CLI::App const& app, Parsed& parsed) {
   if (parsed.version) return PrintCommand{parsed.json ? version_json().dump(2) + "\n" : version_text(), 0};
   if (parsed.defaults) return PrintCommand{default_job_text(), 0};
@@ -90,7 +123,19 @@ Command chosen(CLI::App const& app, Parsed& parsed) {
     return parsed.list;
   }
   if (app.got_subcommand("check-map")) return parsed.check;
-  return PrintCommand{"error: what to do? Name a command: run, plan, inspect, ls or check-map. `reshard --help` describes them.\n", 2};
+  if (app.got_subcommand("digest")) return parsed.digest;
+  if (app.got_subcommand("verify")) {
+    if (parsed.verify.paths.size() == 2 && parsed.verify.replicas)
+      return PrintCommand{"error: --replicas looks inside one checkpoint. Name one path, or leave it out: of B all replicas are compared anyway.\n",
+                          2};
+    return parsed.verify;
+  }
+  if (app.got_subcommand("diff")) {
+    parsed.diff.values = true;
+    return parsed.diff;
+  }
+  return PrintCommand{
+      "error: what to do? Name a command: run, plan, verify, diff, digest, inspect, ls or check-map. `reshard --help` describes them.\n", 2};
 }
 
 }  // namespace
@@ -106,6 +151,10 @@ Command parse_command_line(int argc, char const* const* argv) {
   app.require_subcommand(0, 1);
   add_run(app, "run", "carry out a job: read, plan, redistribute, write (start it with mpirun or srun)", parsed.run, true);
   add_run(app, "plan", "what the job would do: tensors, bytes, files, rounds, memory, disk; touches no data", parsed.plan, false);
+  add_comparison(app, "verify", verify_text, parsed.verify, 1)
+      ->add_flag("--replicas", parsed.verify.replicas, "of one checkpoint: all copies inside it are compared, too");
+  add_comparison(app, "diff", diff_text, parsed.diff, 2);
+  add_digest(app, parsed.digest);
   add_looks(app, parsed);
   try {
     app.parse(argc, argv);

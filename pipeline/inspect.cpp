@@ -4,8 +4,10 @@
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/report.hpp"
 #include "pipeline/inspect_dcp.hpp"
+#include "pipeline/inspect_hdf5.hpp"
 #include "pipeline/look.hpp"
 #include "stages/read/open_dcp.hpp"
+#include "stages/read/open_hdf5.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -98,6 +100,8 @@ Inspection inspect_huggingface(fs::path const& path) {
 Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
   check_checkpoint_folder(path);
   if (dcp::looks_like_dcp(path)) return inspect_dcp(path);
+  bool const others = huggingface::looks_like_folder(path) || megatron::looks_like_megatron(path);
+  if (!others && looks_like_hdf5_checkpoint(path)) return inspect_hdf5(path);
   if (huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path))
     return looks_like_boxed_safetensors(path) ? inspect_boxed_safetensors(path) : inspect_huggingface(path);
   return inspect_megatron(path, user);

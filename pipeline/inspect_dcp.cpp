@@ -78,7 +78,7 @@ class DcpReport {
     if (checkpoint.flavour == dcp::Flavour::torch_dist)
       words = {"torch_dist", checkpoint.directory.has_backend_file ? "metadata.json names the torch_dist backend" : "its keys are Megatron-Core's"};
     if (checkpoint.flavour == dcp::Flavour::fsdp_dtensor) words = {"fsdp_dtensor", "it has a .metadata, no metadata.json, and keys model.module.*"};
-    if (checkpoint.safetensors) words = {"dcp", "its safetensors files hold boxes of tensors (DCP_SHARDING_INFO)"};
+    if (checkpoint.container == TensorContainer::safetensors) words = {"dcp", "its safetensors files hold boxes of tensors (DCP_SHARDING_INFO)"};
     add("format", words.name);
     add("reason", words.reason);
     if (checkpoint.directory.iteration) add("iteration", *checkpoint.directory.iteration);

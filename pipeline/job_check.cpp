@@ -51,7 +51,7 @@ class Checker {
     for (Given const& given : given_) {
       if (has_meaning(*given.field, spec_.target.format)) continue;
       std::string formats;
-      for (unsigned f = 1; f <= static_cast<unsigned>(CheckpointFormat::fsdp_dtensor); ++f)
+      for (unsigned f = 1; f <= static_cast<unsigned>(CheckpointFormat::hdf5); ++f)
         if (auto const format = static_cast<CheckpointFormat>(f); has_meaning(*given.field, format))
           formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
       add(given,

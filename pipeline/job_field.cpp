@@ -157,19 +157,6 @@ Field target_format(Field field) {
   return field;
 }
 
-/// Formats that the program knows by name and does not yet read or write.
-Field refusing_later_formats(Field field) {
-  std::vector<std::string> const later = {"hdf5"};
-  auto const set_known = field.set;
-  field.set = [set_known, later, choices = field.choices](JobSpec& spec, Value const& value) -> std::optional<std::string> {
-    auto const* word = std::get_if<std::string>(&value);
-    for (std::string const& known : later)
-      if (word != nullptr && *word == known) return "not supported by this version, supported: " + listed(choices);
-    return set_known(spec, value);
-  };
-  return field;
-}
-
 void add_source(std::vector<Field>& out) {
   std::vector<std::string> const policies = {"refuse", "drop"};
   out.push_back(with_example(
@@ -178,10 +165,10 @@ void add_source(std::vector<Field>& out) {
           "The checkpoint to read: a Megatron or torch_dist root or iteration folder, a DCP or a Hugging Face folder. It is never changed.\n"
           "Relative paths count from the current directory, not from this file."),
       "\"/path/to/source\""));
-  out.push_back(refusing_later_formats(choice<CheckpointFormat>(
+  out.push_back(choice<CheckpointFormat>(
       "source", "format", [](JobSpec& job) -> CheckpointFormat& { return job.source.format; },
-      {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor"},
-      "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\".")));
+      {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
+      "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\", \"hdf5\"."));
   out.push_back(choice<StatePolicy>(
       "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; }, policies,
       "Optimizer state in the source: carried where both formats can hold it; where they cannot, \"refuse\" stops the job.\n"
@@ -194,6 +181,10 @@ void add_source(std::vector<Field>& out) {
   out.push_back(text(
       "source", "config", [](JobSpec& job) -> std::string& { return job.source.config; },
       "A config.json, or a folder that has one, that describes the source's model; \"\" stands for: as the source says."));
+  out.push_back(choice<SourceVerify>(
+      "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; }, {"auto", "files", "off"},
+      "Against the source's own reshard.json or integrity.json: \"auto\" compares the digests of what is read with the former, \"files\"\n"
+      "reads every file first, \"off\" does not look."));
   out.push_back(number<int>(
       "source", "etp", [](JobSpec& job) -> int& { return job.source.etp; }, 1, most_ranks,
       "Megatron Lite only: the expert tensor parallel size of its run, which its files do not say."));
@@ -204,18 +195,18 @@ void add_target(std::vector<Field>& out) {
                                  "target", "path", [](JobSpec& job) -> std::string& { return job.target.path; },
                                  "The checkpoint to make. It appears under this name only when it is complete."),
                              "\"/path/to/target\""));
-  out.push_back(with_example(refusing_later_formats(target_format(choice<CheckpointFormat>(
+  out.push_back(with_example(target_format(choice<CheckpointFormat>(
                                  "target", "format", [](JobSpec& job) -> CheckpointFormat& { return job.target.format; },
-                                 {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor"},
+                                 {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
                                  "\"megatron\" (mp_rank_* folders), \"huggingface\" (safetensors), \"dcp\" (PyTorch distributed checkpoint, names\n"
-                                 "kept), \"torch_dist\" (Megatron-Core), \"fsdp_dtensor\" (Megatron-FSDP)."))),
+                                 "kept), \"torch_dist\" (Megatron-Core), \"fsdp_dtensor\" (Megatron-FSDP), \"hdf5\" (logical tensors).")),
                              "\"megatron\""));
   out.push_back(flag(
       "target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
       "An existing target is refused; true replaces it in one step at the end."));
 }
 
-void add_huggingface(std::vector<Field>& out) {
+void add_huggingface_and_hdf5(std::vector<Field>& out) {
   auto const scope = only_for(CheckpointFormat::huggingface);
   out.push_back(with_scope(scope, text(
                                       "target", "reference", [](JobSpec& job) -> std::string& { return job.target.reference; },
@@ -223,6 +214,13 @@ void add_huggingface(std::vector<Field>& out) {
   out.push_back(with_scope(scope, size(
                                       "target", "shard_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
                                       "Hugging Face only: the largest safetensors file. One larger tensor gets a file of its own.")));
+  out.push_back(size(
+      "target", "part_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.part_bytes; },
+      "HDF5 only: the largest file. One larger tensor gets a file of its own."));
+  out.push_back(choice<TargetIo>(
+      "target", "io", [](JobSpec& job) -> TargetIo& { return job.target.io; }, {"auto", "direct", "independent", "collective"},
+      "HDF5 only: \"direct\" (also \"auto\"), or through MPI-IO, \"independent\" or \"collective\". The files are the same."));
+  for (std::size_t i = out.size() - 2; i < out.size(); ++i) out[i].scope = only_for(CheckpointFormat::hdf5);
 }
 
 void add_dcp(std::vector<Field>& out) {
@@ -255,6 +253,10 @@ void add_dist(std::vector<Field>& out) {
                            "target", "layers", [](JobSpec& job) -> LayerChoice& { return job.target.layers; }, {"auto", "stacked", "separate"},
                            "torch_dist only: one key for all layers, \"stacked\", or one for each, \"separate\"; \"auto\" keeps the source's form,\n"
                            "else stacks where all layers are alike.")));
+  out.push_back(with_scope(
+      dist, choice<IntegrityChoice>(
+                "target", "integrity", [](JobSpec& job) -> IntegrityChoice& { return job.target.integrity; }, {"auto", "always", "never"},
+                "torch_dist only: write the integrity.json that Megatron's --verify-integrity wants; \"auto\": when the source has one.")));
   out.push_back(with_scope(dist | only_for(CheckpointFormat::fsdp_dtensor),
                            size(
                                "target", "chunk_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
@@ -332,16 +334,23 @@ void add_model_and_run(std::vector<Field>& out) {
       "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where that is faster; \"emulated\" tries the GPU path without one."));
 }
 
+void add_verify(std::vector<Field>& out) {
+  out.push_back(choice<VerifyChoice>(
+      "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; }, {"off", "streamed", "written"},
+      "Before the target is published: \"written\" reads it back and compares digests; \"streamed\" only records those of the source."));
+}
+
 std::vector<Field> all_fields() {
   std::vector<Field> out;
   add_source(out);
   add_target(out);
-  add_huggingface(out);
+  add_huggingface_and_hdf5(out);
   add_dcp(out);
   add_dist(out);
   add_megatron(out);
   add_layout(out);
   add_model_and_run(out);
+  add_verify(out);
   return out;
 }
 

@@ -192,6 +192,7 @@ std::string_view name(CheckpointFormat format) {
     case CheckpointFormat::dcp: return "dcp";
     case CheckpointFormat::torch_dist: return "torch_dist";
     case CheckpointFormat::fsdp_dtensor: return "fsdp_dtensor";
+    case CheckpointFormat::hdf5: return "hdf5";
   }
   return "auto";
 }

@@ -8,8 +8,8 @@
 namespace reshard {
 
 /// How a checkpoint is stored. In a job file: "auto" (sources only: found by looking), "megatron", "huggingface", "dcp", "torch_dist",
-/// "fsdp_dtensor".
-enum class CheckpointFormat { automatic, megatron, huggingface, dcp, torch_dist, fsdp_dtensor };
+/// "fsdp_dtensor", "hdf5".
+enum class CheckpointFormat { automatic, megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5 };
 /// What to do with state that cannot be carried over: stop with a sentence, or leave it out. `drop` leaves it out in any case.
 enum class StatePolicy { refuse, drop };
 /// Whose names the layer norms of a Megatron checkpoint have; automatic takes those of the source, Transformer Engine's for a Hugging Face source.
@@ -26,9 +26,21 @@ enum class LayerChoice { automatic, stacked, separate };
 enum class UnmappedChoice { refuse, keep, drop };
 /// Quantised weights: their bytes are kept, or they become BF16.
 enum class QuantChoice { keep, dequantise_bf16 };
+/// How the bytes of an HDF5 target are written: by the system at the datasets' places, or by libhdf5 over MPI-IO, each rank for itself or all in
+/// step.
+enum class TargetIo { automatic, direct, independent, collective };
 enum class TransportChoice { automatic, mpi, nccl };
 /// Where bytes are rearranged; `emulated` takes the GPU path without a GPU, in host memory.
 enum class DeviceChoice { automatic, host, cuda, emulated };
+
+/// How the target is checked before it is published: not at all; the source's digests are taken and recorded; they are compared with the files as
+/// they are on the device.
+enum class VerifyChoice { off, streamed, written };
+
+/// What of a source is compared with its own manifest or integrity.json: the digests of what is read; every file, before the job; nothing.
+enum class SourceVerify { automatic, files, off };
+/// Whether a torch_dist target gets an integrity.json; automatic: when the source has one.
+enum class IntegrityChoice { automatic, always, never };
 
 /// The word that a job file uses for a format.
 std::string_view name(CheckpointFormat format);
@@ -44,7 +56,8 @@ struct JobSpec {
     StatePolicy rng = StatePolicy::refuse;
     std::string prefix;  ///< DCP only: keys without it are left out, from the others it is cut off
     std::string config;  ///< config.json, or its folder, that describes the model; "": what lies beside the weights
-    int etp = 1;         ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
+    SourceVerify verify = SourceVerify::automatic;
+    int etp = 1;  ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
     friend bool operator==(Source const&, Source const&) = default;
   };
 
@@ -72,15 +85,18 @@ struct JobSpec {
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
-    std::string reference;                        ///< Hugging Face only: folder whose config and tokenizer files are taken; "" for none
-    std::uint64_t shard_bytes = 5'000'000'000;    ///< Hugging Face only: the largest file, but for one larger tensor
-    ChunkChoice chunks = ChunkChoice::source;     ///< DCP only
-    std::int64_t ranks = 1;                       ///< DCP only: with chunks = ranks
-    std::string mesh;                             ///< DCP only: "dp=4 tp=2", with chunks = mesh
-    std::string placements;                       ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
-    std::string prefix;                           ///< DCP only: put before every key
-    LayerChoice layers = LayerChoice::automatic;  ///< torch_dist only
-    std::uint64_t chunk_bytes = 256ULL << 20U;    ///< torch_dist and fsdp_dtensor: the largest chunk, aimed at
+    std::string reference;                                   ///< Hugging Face only: folder whose config and tokenizer files are taken; "" for none
+    std::uint64_t shard_bytes = 5'000'000'000;               ///< Hugging Face only: the largest file, but for one larger tensor
+    std::uint64_t part_bytes = 1ULL << 40U;                  ///< HDF5 only: the same
+    TargetIo io = TargetIo::automatic;                       ///< HDF5 only; automatic is direct
+    ChunkChoice chunks = ChunkChoice::source;                ///< DCP only
+    std::int64_t ranks = 1;                                  ///< DCP only: with chunks = ranks
+    std::string mesh;                                        ///< DCP only: "dp=4 tp=2", with chunks = mesh
+    std::string placements;                                  ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
+    std::string prefix;                                      ///< DCP only: put before every key
+    LayerChoice layers = LayerChoice::automatic;             ///< torch_dist only
+    IntegrityChoice integrity = IntegrityChoice::automatic;  ///< torch_dist only
+    std::uint64_t chunk_bytes = 256ULL << 20U;               ///< torch_dist and fsdp_dtensor: the largest chunk, aimed at
     friend bool operator==(Target const&, Target const&) = default;
   };
 
@@ -97,6 +113,7 @@ struct JobSpec {
     std::uint64_t device_memory_bytes = 0;       ///< memory of its GPU that one rank takes, on the GPU path; 0: as memory_bytes
     TransportChoice transport = TransportChoice::automatic;
     DeviceChoice device = DeviceChoice::automatic;
+    VerifyChoice verify = VerifyChoice::written;
 
     /// The default resolved.
     std::uint64_t device_bytes() const { return device_memory_bytes == 0 ? memory_bytes : device_memory_bytes; }

@@ -99,6 +99,15 @@ void list_stored(Lister& lister, SourceCheckpoint const& source) {
                    source.huggingface->folder.files[f].string(), {});
     return;
   }
+  if (source.logical) {
+    for (std::size_t f = 0; f < source.files.size(); ++f)
+      for (hdf5::FoundDataset const& found : source.logical->parts[f].tensors) {
+        Json::Array axes(found.axes.begin(), found.axes.end());
+        lister.add(source.files[f].filename().string(), {found.name, found.dtype, found.shape, {}, found.offset_bytes, found.size_bytes},
+                   source.files[f].filename().string(), Json().set("axes", Json(std::move(axes))));
+      }
+    return;
+  }
   MegatronCheckpoint const& megatron = *source.megatron;
   for (std::size_t f = 0; f < megatron.headers.size(); ++f) {
     auto const& place = megatron.classification.places[f];

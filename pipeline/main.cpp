@@ -11,7 +11,10 @@
 #include "core/base/file.hpp"
 #include "pipeline/check_map.hpp"
 #include "pipeline/command_line.hpp"
+#include "pipeline/compare.hpp"
+#include "pipeline/digest.hpp"
 #include "pipeline/run.hpp"
+#include "pipeline/verify_one.hpp"
 
 namespace {
 
@@ -88,9 +91,52 @@ int carry_out(CheckMapCommand const& command, Comm const& comm) {
   return exit_code(ErrorKind::usage);
 }
 
+/// What differs is no error, but a script must be able to ask.
+constexpr int code_of_difference = 1;
+
+void carry_out(DigestCommand const& command, Comm const& comm) {
+  DigestQuery query;
+  query.path = command.path;
+  query.map = command.map;
+  query.config = command.config;
+  query.map_folders = map_folders();
+  DigestReport const report = digest_report(query, comm);
+  if (comm.rank() == 0) print(stdout, command.json ? report.json.dump(2) + "\n" : report.text);
+}
+
+int verify_alone(VerifyCommand const& command, Comm const& comm) {
+  DigestQuery query;
+  query.path = command.paths.front();
+  query.map = command.map;
+  query.config = command.config_a;
+  query.scope = command.replicas ? DigestScope::all : DigestScope::distinct;
+  query.map_folders = map_folders();
+  VerifyReport const report = verify_one(std::move(query), comm);
+  if (comm.rank() == 0) print(stdout, command.json ? report.json.dump(2) + "\n" : report.text);
+  return report.sound ? 0 : code_of_difference;
+}
+
+int carry_out(VerifyCommand const& command, Comm const& comm) {
+  if (command.paths.size() == 1) return verify_alone(command, comm);
+  CompareRequest request;
+  request.a = command.paths.front();
+  request.b = command.paths.back();
+  request.comparison = command.values ? Comparison::values : Comparison::bytes;
+  request.map = command.map;
+  request.config_a = command.config_a;
+  request.config_b = command.config_b;
+  request.row_limit = command.limit;
+  request.map_folders = map_folders();
+  CompareReport const report = compare_checkpoints(request, comm);
+  if (comm.rank() == 0) print(stdout, command.json ? report.json.dump(2) + "\n" : report.text);
+  return report.same ? 0 : code_of_difference;
+}
+
 int execute(Command const& command, Comm const& comm) {
   if (auto const* job = std::get_if<RunCommand>(&command)) carry_out(*job, comm);
   if (auto const* list = std::get_if<ListCommand>(&command)) carry_out(*list, comm);
+  if (auto const* digest = std::get_if<DigestCommand>(&command)) carry_out(*digest, comm);
+  if (auto const* verify = std::get_if<VerifyCommand>(&command)) return carry_out(*verify, comm);
   if (auto const* look = std::get_if<InspectCommand>(&command)) return carry_out(*look, comm);
   if (auto const* check = std::get_if<CheckMapCommand>(&command)) return carry_out(*check, comm);
   return 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "core/base/file_set.hpp"
@@ -11,14 +12,17 @@
 #include "pipeline/gpu_path.hpp"
 #include "pipeline/path_choice.hpp"
 #include "pipeline/paths.hpp"
+#include "pipeline/source_manifest.hpp"
 #include "pipeline/stream.hpp"
 #include "pipeline/system_facts.hpp"
+#include "pipeline/target_build.hpp"
 #include "pipeline/target_request.hpp"
+#include "pipeline/verify_one.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
-#include "stages/write/copy_beside.hpp"
+#include "stages/write/extent_writer.hpp"
+#include "stages/write/hdf5_sink.hpp"
 #include "stages/write/publish.hpp"
-#include "stages/write/target_files.hpp"
 
 namespace reshard {
 namespace {
@@ -30,11 +34,16 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t usual_round_bytes = 48U << 20;
 /// Below this not even small tensors fit beside each other.
 constexpr std::uint64_t least_memory_bytes = 1U << 20;
+/// MPI-IO keeps every file of the target open on every rank.
+constexpr std::size_t most_open_containers = 256;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::string layout_text(SourceCheckpoint const& source) {
   if (source.huggingface) return fmt::format("{} safetensors files", source.files.size());
+  if (source.logical) return fmt::format("logical tensors in {} HDF5 files", source.files.size());
+  if (source.dcp && source.dcp->container == TensorContainer::hdf5)
+    return fmt::format("{} datasets in {} HDF5 files", source.dcp->metadata.tensors.size(), source.files.size());
   if (source.dcp) return fmt::format("{} chunks in {} files", source.dcp->metadata.chunks.size(), source.files.size());
   MeshSizes const& s = source.megatron->classification.sizes;
   return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep, s.etp, source.files.size());
@@ -57,10 +66,10 @@ class Job {
     prepare();
     open_trace();
     open_gpu();
-    std::optional<Publication> publication;
-    begin_target(publication);
+    target_.emplace(spec_, plan_, comm_);
+    target_->begin(source_, report_.target_bytes, report_.free_bytes);
     move_bytes();
-    commit(publication);
+    commit();
     finish_report();
     keep_trace();
     return std::move(report_);
@@ -68,6 +77,8 @@ class Job {
 
  private:
   bool exchanging() const { return spec_.run.transport != TransportChoice::automatic && comm_.size() > 1; }
+  /// Ranks write through libhdf5 and MPI-IO, where they wait for each other.
+  bool by_library() const { return spec_.target.io == TargetIo::independent || spec_.target.io == TargetIo::collective; }
   bool on_device() const { return path_.device != DeviceChoice::host; }
 
   void check_choices() const {
@@ -75,6 +86,19 @@ class Job {
       if (bytes < least_memory_bytes)
         fail(ErrorKind::usage, "[run] {} = {} ({} bytes): at least {} are needed. Set it to \"1 MiB\" or more.", key, human_bytes(bytes), bytes,
              human_bytes(least_memory_bytes));
+    if (by_library() && exchanging())
+      fail(ErrorKind::usage,
+           "[target] io = \"{}\": libhdf5 uses MPI on another thread than run.transport = \"{}\", and each would wait for ranks that are busy with "
+           "the "
+           "other. Set io or transport to \"auto\".",
+           spec_.target.io == TargetIo::collective ? "collective" : "independent", spec_.run.transport == TransportChoice::mpi ? "mpi" : "nccl");
+  }
+
+  void check_files() const {
+    if (by_library() && plan_.files.size() > most_open_containers)
+      fail(ErrorKind::usage,
+           "[target] part_bytes: makes {} files, with this io at most {} can be open together. Raise part_bytes, or set io = \"direct\".",
+           plan_.files.size(), most_open_containers);
   }
 
   /// The three DCP formats are told apart by what is in the folder; a plain reading fits them all.
@@ -92,18 +116,30 @@ class Job {
     Clock::time_point const start = Clock::now();
     source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
     together(comm_, [&] { check_format(); });
+    if (spec_.source.verify == SourceVerify::files) check_source_files();
     report_.header_seconds = seconds_since(start);
     Clock::time_point const planning = Clock::now();
     std::uint64_t const parts = exchanging() ? 10 : 4;
     limits_.staging_bytes = round_memory() / parts;
+    limits_.digests = spec_.run.verify != VerifyChoice::off;
     limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, round_memory() / 32);
     together(comm_, [&] {
       for (fs::path const& file : source_.files) stamps_.push_back(stamp_of(file));
       plan_ = make_job_plan(source_, target_request(spec_, context_.map_folders), limits_);
+      check_files();
     });
+    if (limits_.digests && spec_.source.verify != SourceVerify::off)
+      together(comm_, [&] { manifest_ = manifest_of(spec_.source.path, source_, plan_.warnings); });
     choose_path_of_bytes();
     together(comm_, [&] { describe(); });
     report_.plan_seconds = seconds_since(planning);
+  }
+
+  void check_source_files() const {
+    std::vector<std::string> const faults = file_faults(spec_.source.path, source_, comm_);
+    if (!faults.empty())
+      fail(ErrorKind::source, "{}: the files are not what was recorded when they were written: {}. Restore them from a copy.", spec_.source.path,
+           listed(faults, 8));
   }
 
   /// Staging memory that a round may count on wherever it is carried out.
@@ -185,50 +221,6 @@ class Job {
     return rounds;
   }
 
-  /// Links can lead from the source into the target: replacing the target would then destroy what is read.
-  void check_source_apart() const {
-    std::error_code ignored;
-    fs::path const target = fs::weakly_canonical(fs::absolute(spec_.target.path), ignored);
-    for (fs::path const& file : source_.files) {
-      fs::path const real = fs::weakly_canonical(fs::absolute(file), ignored);
-      bool const beside_target = holds(real.parent_path(), target);
-      if (holds(target, real) || beside_target)
-        fail(ErrorKind::usage, "[target] path: {} {} the source's {} (really {}). Choose a target outside of the source.", target.string(),
-             beside_target ? "lies in the folder of" : "holds", file.string(), real.string());
-    }
-  }
-
-  /// replace = true is no leave to remove what is no checkpoint.
-  void check_replaceable() const {
-    std::error_code ignored;
-    fs::path const target = spec_.target.path;
-    if (!spec_.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
-    if (megatron::looks_like_megatron(target) || huggingface::looks_like_folder(target) || dcp::looks_like_dcp(target)) return;
-    fail(ErrorKind::target,
-         "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
-         target.string());
-  }
-
-  void begin_target(std::optional<Publication>& publication) {
-    together(comm_, [&] {
-      if (comm_.rank() != 0) return;
-      check_source_apart();
-      check_replaceable();
-      if (report_.free_bytes < report_.target_bytes)
-        fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", spec_.target.path,
-             human_bytes(report_.free_bytes), human_bytes(report_.target_bytes), human_bytes(report_.target_bytes - report_.free_bytes));
-      publication.emplace(spec_.target.path, spec_.target.replace ? ExistingTarget::replace : ExistingTarget::refuse);
-    });
-    fs::path const staging = staging_of(spec_.target.path);
-    for (TargetFile const& file : plan_.files) layouts_.push_back({staging / file.path, file.size_bytes, file.torch, file.header, file.items});
-    together(comm_, [&] { for_my_files([&](std::uint32_t f) { create_target_file(layouts_[f]); }); });
-  }
-
-  void for_my_files(std::function<void(std::uint32_t)> const& work) const {
-    for (std::size_t f = static_cast<std::size_t>(comm_.rank()); f < layouts_.size(); f += static_cast<std::size_t>(comm_.size()))
-      work(static_cast<std::uint32_t>(f));
-  }
-
   ExchangeRounds exchange_rounds() const {
     std::vector<int> readers = balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size());
     return {plan_.plan, std::move(readers), comm_.rank(), comm_.size(), exchange_round_bytes()};
@@ -296,39 +288,48 @@ class Job {
 
   void move_bytes() {
     Clock::time_point const start = Clock::now();
-    checksums_.emplace(layouts_);
-    std::vector<fs::path> targets;
-    for (TargetLayout const& layout : layouts_) targets.push_back(layout.path);
     FileSet source_set(source_.files, FileSet::Access::read);
-    FileSet target_set(std::move(targets), FileSet::Access::write);
+    FileSet target_set(target_->files(), FileSet::Access::write);
+    digests_.assign(plan_.plan.tensor_bytes.size(), 0);
     StreamOptions options;
     options.memory_bytes = arena_bytes();
-    options.exchanging = exchanging();
+    options.exchanging = exchanging() || by_library();
     options.stop = context_.stop;
     options.views = plan_.source.views;
+    options.digests = digests_;
     options.trace = context_.trace_file ? &trace_ : nullptr;
     if (gpu_) options.on_device = gpu_->setup(device_arena_bytes());
     RESHARD_EXPECT(options.views.empty() || plan_.source.real_files() == source_.files.size());
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
-      checksums_->add(file, offset, bytes);
+      target_->observe(file, offset, bytes);
     };
-    together(comm_, [&] { stats_ = stream(comm_, options, source_set, target_set, rounds(), observer); });
+    std::unique_ptr<ExtentSink> const sink = open_sink(target_set, observer);
+    together(comm_, [&] { stats_ = stream(comm_, options, source_set, *sink, rounds()); });
+    sink->close();
+    write_mode_ = sink->mode_name();
     report_.stream_seconds = seconds_since(start);
   }
 
-  void commit(std::optional<Publication>& publication) {
+  std::unique_ptr<ExtentSink> open_sink(FileSet& target_set, WriteObserver const& observer) const {
+    if (!by_library()) return std::make_unique<ExtentWriter>(target_set, observer);
+    auto const transfer = spec_.target.io == TargetIo::collective ? hdf5::Transfer::collective : hdf5::Transfer::independent;
+    return std::make_unique<Hdf5Sink>(comm_, target_->files(), transfer, observer);
+  }
+
+  void commit() {
     Clock::time_point const start = Clock::now();
-    comm_.xor_all(checksums_->shares());
+    target_->finish(digests_);
     together(comm_, [&] {
-      for_my_files([&](std::uint32_t f) { finish_target_file(layouts_[f], checksums_->of_file(f)); });
       check_source_unchanged();
+      if (manifest_) report_.digests_compared = check_source_digests(*manifest_, source_, plan_, target_->digests());
     });
-    together(comm_, [&] {
-      if (comm_.rank() != 0) return;
-      write_small_files(publication->staging());
-      publication->publish();
-    });
-    report_.commit_seconds = seconds_since(start);
+    Clock::time_point const checking = Clock::now();
+    target_->check(report_.source_format, report_.source_layout);
+    report_.verify_seconds = seconds_since(checking);
+    report_.bytes_verified = target_->bytes_checked();
+    report_.total_digest = target_->total();
+    target_->publish();
+    report_.commit_seconds = seconds_since(start) - report_.verify_seconds;
   }
 
   void check_source_unchanged() const {
@@ -336,16 +337,6 @@ class Job {
       if (stamp_of(source_.files[f]) != stamps_[f])
         fail(ErrorKind::io, "{}: changed while it was read. Nothing was published: run again when nobody writes the source.",
              source_.files[f].string());
-  }
-
-  /// Sidecars and texts; what makes the checkpoint count comes last.
-  void write_small_files(fs::path const& staging) const {
-    if (plan_.reference)
-      for (std::string const& name : plan_.reference->sidecars) huggingface::copy_sidecar(*plan_.reference, name, staging);
-    for (SideCopy const& side : plan_.side_copies) copy_beside(side.from, staging / side.to);
-    for (bool const mark : {false, true})
-      for (TextFile const& text : plan_.texts)
-        if (text.mark == mark) write_text_file(staging / text.path, text.make ? text.make() : text.text);
   }
 
   void finish_report() {
@@ -360,7 +351,7 @@ class Job {
     report_.read_calls = total(stats_.read_calls);
     report_.write_calls = total(stats_.write_calls);
     if (exchanging()) report_.rounds = stats_.rounds;
-    report_.write_mode = name_of(stats_.write_mode);
+    report_.write_mode = write_mode_;
     report_.peak_memory_bytes = static_cast<std::uint64_t>(comm_.max(static_cast<std::int64_t>(peak_resident_bytes())));
     report_.total_seconds = seconds_since(begin_);
   }
@@ -373,14 +364,16 @@ class Job {
   SourceCheckpoint source_;
   std::vector<FileStamp> stamps_;
   JobPlan plan_;
+  std::optional<Manifest> manifest_;  ///< of the source
   std::vector<RankDevices> devices_;
   PathChoice path_;
   std::optional<GpuPath> gpu_;
   Trace trace_;
   std::optional<TraceFile> trace_file_;  ///< of rank 0
-  std::vector<TargetLayout> layouts_;
-  std::optional<RecordChecksums> checksums_;
+  std::optional<TargetBuild> target_;
+  std::vector<std::uint64_t> digests_;
   StreamStats stats_;
+  std::string write_mode_;
   RunReport report_;
 };
 

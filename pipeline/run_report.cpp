@@ -27,10 +27,12 @@ Json measured(RunReport const& r) {
       .set("bytes_exchanged", r.bytes_exchanged)
       .set("bytes_copied", r.bytes_copied);
   did.set("read_calls", r.read_calls).set("write_calls", r.write_calls).set("peak_memory_bytes", r.peak_memory_bytes).set("write_mode", r.write_mode);
+  did.set("digests_compared", r.digests_compared).set("bytes_verified", r.bytes_verified).set("total_digest", r.total_digest);
   did.set("device_name", r.device_name).set("bytes_uploaded", r.bytes_uploaded).set("bytes_downloaded", r.bytes_downloaded);
   did.set("device_memory_bytes", r.device_memory_bytes);
   Json seconds;
-  seconds.set("headers", r.header_seconds).set("plan", r.plan_seconds).set("stream", r.stream_seconds).set("commit", r.commit_seconds);
+  seconds.set("headers", r.header_seconds).set("plan", r.plan_seconds).set("stream", r.stream_seconds).set("verify", r.verify_seconds);
+  seconds.set("commit", r.commit_seconds);
   seconds.set("total", r.total_seconds);
   did.set("seconds", std::move(seconds));
   return did;
@@ -71,9 +73,14 @@ std::string report_text(RunReport const& r) {
     line("gpu", fmt::format("{}: {} to it, {} from it, {} of its memory per rank at most", r.device_name, human_bytes(r.bytes_uploaded),
                             human_bytes(r.bytes_downloaded), human_bytes(r.device_memory_bytes)));
   line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls, r.write_mode));
+  if (!r.total_digest.empty())
+    line("digest",
+         fmt::format("{}, {}", r.total_digest,
+                     r.bytes_verified > 0 ? "verified: " + human_bytes(r.bytes_verified) + " read back" : "of the source; files not read back"));
   line("peak", fmt::format("{} resident in the largest rank", human_bytes(r.peak_memory_bytes)));
-  line("time", fmt::format("headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), commit {:.2f} s, total {:.2f} s", r.header_seconds,
-                           r.plan_seconds, r.stream_seconds, rate(r.bytes_written, r.stream_seconds), r.commit_seconds, r.total_seconds));
+  line("time", fmt::format("headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), verify {:.2f} s, commit {:.2f} s, total {:.2f} s",
+                           r.header_seconds, r.plan_seconds, r.stream_seconds, rate(r.bytes_written, r.stream_seconds), r.verify_seconds,
+                           r.commit_seconds, r.total_seconds));
   return out;
 }
 

@@ -22,6 +22,7 @@ struct RunReport {
   std::string path_reason;    ///< why there
   std::string device_name;    ///< rank 0's, "" on the host path
   std::string write_mode;
+  std::string total_digest;  ///< of the whole model (core/formats/manifest), "" where none was taken
   std::vector<std::string> warnings;
 
   std::uint64_t logical_tensors = 0;
@@ -44,6 +45,8 @@ struct RunReport {
   std::uint64_t bytes_copied = 0;
   std::uint64_t bytes_uploaded = 0;    ///< to GPUs
   std::uint64_t bytes_downloaded = 0;  ///< from GPUs
+  std::uint64_t digests_compared = 0;  ///< tensors of the source that were compared with its manifest
+  std::uint64_t bytes_verified = 0;    ///< read back from the target before it was published
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
   std::uint64_t peak_memory_bytes = 0;    ///< resident, of the largest rank
@@ -51,6 +54,7 @@ struct RunReport {
   double header_seconds = 0;
   double plan_seconds = 0;
   double stream_seconds = 0;
+  double verify_seconds = 0;
   double commit_seconds = 0;
   double total_seconds = 0;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/file.hpp"
+#include "core/device/strided_digest.hpp"
 
 namespace reshard {
 namespace {
@@ -140,11 +141,11 @@ Error StreamThreads::nothing_moved() const {
 /// Waits like a condition variable, and meanwhile watches the stop flag and that the other threads move. A thread that hangs in a system call
 /// cannot be joined: the job is ended.
 void StreamThreads::wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool()> const& ready) {
-  std::uint64_t seen = steps_;
+  std::uint64_t seen = steps_ + sink_.steps();
   auto since = Clock::now();
   while (!changed_.wait_for(lock, look_interval, [&] { return failed_ || ready(); })) {
     if (stopped()) throw interrupted();
-    if (std::uint64_t const now = steps_; now != seen) {
+    if (std::uint64_t const now = steps_ + sink_.steps(); now != seen) {
       seen = now;
       since = Clock::now();
     }
@@ -171,6 +172,7 @@ void StreamThreads::exchange_on_host() {
     ProfilerRange const range("reshard: copy and exchange");
     Timed const timed(exchange_time_.busy_seconds);
     auto const began = Trace::Clock::now();
+    add_digests(work.digests, round->staging);
     std::uint64_t const before = exchange_.stats().bytes_copied;
     exchange_.run(work, round->staging);
     trace("copy and exchange", *round, began, exchange_.stats().bytes_copied - before);
@@ -179,21 +181,28 @@ void StreamThreads::exchange_on_host() {
   }
 }
 
+void StreamThreads::add_digests(std::span<DigestPart const> parts, std::byte const* staging) {
+  if (options_.digests.empty()) return;
+  for (DigestPart const& part : parts)
+    options_.digests[part.tensor] ^= strided_digest(staging + part.from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes);
+}
+
 void StreamThreads::write_all() {
   while (auto const round = take(exchanged_, Wait::plain, write_time_.stall_seconds)) {
     {
       ProfilerRange const range("reshard: write");
       Timed const timed(write_time_.busy_seconds);
       auto const began = Trace::Clock::now();
-      std::uint64_t const before = writer_.stats().bytes;
-      writer_.write(round->work().writes, round->staging);
-      trace("write", *round, began, writer_.stats().bytes - before);
+      std::uint64_t const before = sink_.stats().bytes;
+      sink_.write(round->work().writes, round->staging);
+      trace("write", *round, began, sink_.stats().bytes - before);
     }
     ++steps_;
     std::lock_guard const lock(mutex_);
     ring_.give_back_oldest();
     changed_.notify_all();
   }
+  sink_.finish();
   std::lock_guard const lock(mutex_);
   written_all_ = true;
   changed_.notify_all();
@@ -226,9 +235,9 @@ StreamStats StreamThreads::collected() const {
   stats.bytes_copied = exchange_.stats().bytes_copied;
   stats.bytes_sent = exchange_.stats().bytes_sent;
   stats.bytes_received = exchange_.stats().bytes_received;
-  stats.bytes_written = writer_.stats().bytes;
+  stats.bytes_written = sink_.stats().bytes;
   stats.read_calls = reader_.stats().calls;
-  stats.write_calls = writer_.stats().calls;
+  stats.write_calls = sink_.stats().calls;
   stats.read = read_time_;
   double const waiting = exchange_.stats().waiting_seconds;
   if (device_) {
@@ -244,14 +253,12 @@ StreamStats StreamThreads::collected() const {
   stats.write = write_time_;
   stats.staging_high_water_bytes = ring_.high_water_bytes();
   stats.wall_seconds = seconds_since(begin_);
-  stats.write_mode = writer_.mode();
   return stats;
 }
 
-StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, FileSet& targets, RoundSource const& next_round,
-                   WriteObserver const& observer) {
+StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink, RoundSource const& next_round) {
   std::optional<StreamStats> stats;
-  std::optional<Error> const error = capture([&] { stats = StreamThreads(comm, options, sources, targets, next_round, observer).run(); });
+  std::optional<Error> const error = capture([&] { stats = StreamThreads(comm, options, sources, sink, next_round).run(); });
   if (error && options.exchanging) comm.abort(*error);
   if (error) throw *error;
   return *stats;

@@ -12,7 +12,7 @@
 #include "core/transport/comm.hpp"
 #include "pipeline/trace.hpp"
 #include "stages/redistribute/device_exchange.hpp"
-#include "stages/write/extent_writer.hpp"
+#include "stages/write/extent_sink.hpp"
 
 namespace reshard {
 
@@ -29,17 +29,20 @@ struct DeviceSetup {
 struct StreamOptions {
   /// The staging arena, allocated once. Rounds overlap as far as their staging fits: give at least three times the usual round.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  /// Some round of some rank has messages. A failure then ends the whole job by Comm::abort, because other ranks may be waiting for us.
+  /// Some round of some rank has messages, or the ranks of the sink act together. A failure then ends the whole job by Comm::abort, because other
+  /// ranks may be waiting for us.
   bool exchanging = false;
   /// A rank that neither exchanges, reads nor writes a byte for so long while it waits ends the job with exit code 8.
   double stall_timeout_seconds = 600;
-  WriteMode write_mode = WriteMode::automatic;
   /// Looked at between rounds; once true, no further round begins and stream() throws `interrupted`. May be null. Outlives the call.
   std::atomic<bool> const* stop = nullptr;
   /// Tensors that are computed while they are read: view v is source file number sources.size() + v. Outlives the call.
   std::span<SourceView const> views = {};
   /// With it, rounds are rearranged on a device, and the staging memory is pinned for it. What it names outlives the call.
   std::optional<DeviceSetup> on_device = std::nullopt;
+  /// The digests of the source, by tensor: the shares of what this rank reads are added. Empty, or for every tensor that rounds speak of. Outlives
+  /// the call.
+  std::span<std::uint64_t> digests = {};
   /// Gets what every stage did when. May be null. Outlives the call.
   Trace* trace = nullptr;
 };
@@ -68,12 +71,11 @@ struct StreamStats {
   std::uint64_t staging_high_water_bytes = 0;  ///< in whole pages; never above StreamOptions::memory_bytes
   std::uint64_t device_high_water_bytes = 0;   ///< never above DeviceSetup::memory_bytes, rounded up to 256
   double wall_seconds = 0;
-  WriteMode write_mode = WriteMode::automatic;  ///< the mode the writer ended up with
 };
 
 /// Carries out all rounds of this rank: while round k is exchanged on the calling thread, one thread reads the rounds after it and one writes those
-/// before it. Returns when the last byte was handed to the system; nothing is synced. Not collective by itself: ranks meet only in messages, so
-/// every rank of an exchanging job calls it.
+/// before it, by `sink`. Returns when the last byte was handed to the system; nothing is synced. Not collective by itself: ranks meet only in
+/// messages, so every rank of an exchanging job calls it.
 ///
 ///   read k+1 | copy and exchange k | write k-1        staging is a ring: a round's block is free again once it is written
 ///
@@ -83,7 +85,6 @@ struct StreamStats {
 /// failure of any thread stops the others and is thrown here once they have ended; the caller makes the ranks agree (together()). With
 /// options.exchanging there is nothing to agree on: the sentence goes to stderr and the job ends with the exit code of the error on every rank, 75
 /// after a stop.
-StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, FileSet& targets, RoundSource const& next_round,
-                   WriteObserver const& observer);
+StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink, RoundSource const& next_round);
 
 }  // namespace reshard

@@ -27,6 +27,7 @@ void StreamThreads::exchange_on_device() {
       bool const idle = under_way.empty();
       next = idle ? take(filled_, Wait::watched, exchange_time_.stall_seconds) : take_if_there(filled_);
       if (idle) more = next.has_value();
+      if (next) add_digests(next->work().digests, next->staging);
       if (idle || next) patience.begin();
     }
     Timed const timed(exchange_time_.busy_seconds);
@@ -49,6 +50,8 @@ bool StreamThreads::move_on_device(std::deque<StagedRound>& under_way) {
   bool moved = device_->advance();
   while (!under_way.empty() && device_->take_ended()) {
     ++rounds_;
+    DeviceRound const& round = *under_way.front().device_round;
+    if (!options_.digests.empty()) add_computed_digests(round, under_way.front().staging, options_.digests);
     put(exchanged_, std::move(under_way.front()));
     under_way.pop_front();
     moved = true;

@@ -56,8 +56,7 @@ enum class Wait { plain, watched };
 /// What stream() is made of: the calling thread, one that reads and one that writes.
 class StreamThreads {
  public:
-  StreamThreads(Comm const& comm, StreamOptions const& options, FileSet& sources, FileSet& targets, RoundSource const& next_round,
-                WriteObserver const& observer)
+  StreamThreads(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink, RoundSource const& next_round)
       : comm_(comm),
         options_(options),
         sources_(sources),
@@ -65,7 +64,7 @@ class StreamThreads {
         ring_(options.memory_bytes),
         reader_(sources, options.views),
         exchange_(comm, options.stall_timeout_seconds, [this] { check_others(); }),
-        writer_(targets, observer, options.write_mode) {
+        sink_(sink) {
     if (options.on_device) open_device(*options.on_device);
   }
 
@@ -81,6 +80,7 @@ class StreamThreads {
   bool move_on_device(std::deque<StagedRound>& under_way);
   void wait_for_device(Patience& patience);
   void write_all();
+  void add_digests(std::span<DigestPart const> parts, std::byte const* staging);
   void open_device(DeviceSetup const& setup);
   void guarded(void (StreamThreads::*loop)());
 
@@ -108,7 +108,7 @@ class StreamThreads {
   StagingRing ring_;
   ExtentReader reader_;
   Exchange exchange_;
-  ExtentWriter writer_;
+  ExtentSink& sink_;
   // Of the GPU path. The exchange is given up before the memory that it copies from.
   std::unique_ptr<DeviceMemory> pinned_;
   std::unique_ptr<DeviceExchange> device_;

@@ -39,6 +39,7 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
     case CheckpointFormat::dcp: request.format = Format::dcp; break;
     case CheckpointFormat::torch_dist: request.format = Format::torch_dist; break;
     case CheckpointFormat::fsdp_dtensor: request.format = Format::fsdp_dtensor; break;
+    case CheckpointFormat::hdf5: request.format = Format::hdf5; break;
   }
   request.grid = chunk_grid(job.target);
   request.chunk_bytes = job.target.chunk_bytes;
@@ -58,7 +59,7 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
   if (job.target.experts != ExpertStorage::automatic) request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
   request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d : megatron::NameStyle::megatron;
   request.reference = job.target.reference;
-  request.shard_bytes = job.target.shard_bytes;
+  request.shard_bytes = request.format == Format::hdf5 ? job.target.part_bytes : job.target.shard_bytes;
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
   request.unmapped = static_cast<Unmapped>(job.model.unmapped);
@@ -77,6 +78,7 @@ SourceFormat source_format(CheckpointFormat format) {
     case CheckpointFormat::dcp:
     case CheckpointFormat::torch_dist:
     case CheckpointFormat::fsdp_dtensor: return SourceFormat::dcp;
+    case CheckpointFormat::hdf5: return SourceFormat::hdf5;
   }
   return SourceFormat::found;
 }

@@ -6,6 +6,8 @@
 
 namespace reshard {
 
+/// "0.1.0".
+std::string version_number();
 /// Version, commit and the libraries it was built with.
 Json version_json();
 std::string version_text();

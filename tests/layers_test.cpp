@@ -73,6 +73,8 @@ std::vector<Foreign> const foreign_libraries = {
     {"zlib.h", {"core/base/"}},
     {"isa-l", {"core/base/"}},
     {"xxhash.h", {"core/base/"}},
+    {"xxh_x86dispatch.h", {"core/base/"}},
+    {"openssl/", {"core/base/"}},
     {"mpi.h", {"core/transport/", "core/formats/hdf5/"}},
     {"hdf5", {"core/formats/hdf5/"}},
     {"H5", {"core/formats/hdf5/"}},

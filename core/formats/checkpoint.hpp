@@ -9,6 +9,7 @@
 
 #include "core/formats/dcp/directory.hpp"
 #include "core/formats/dcp/metadata.hpp"
+#include "core/formats/hdf5/container.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/classify.hpp"
 #include "core/formats/megatron/directory.hpp"
@@ -31,7 +32,15 @@ struct HuggingFaceCheckpoint {
   std::vector<std::vector<std::size_t>> indexed;
 };
 
-/// A PyTorch distributed checkpoint: whole tensors in boxes. Flattened optimizer tensors have been given the shape that they have in the model.
+/// What tensors of a checkpoint lie in.
+enum class TensorContainer {
+  items,        ///< .distcp files
+  safetensors,  ///< HuggingFaceStorageWriter's; there are no objects
+  hdf5,         ///< one dataset per tensor
+};
+
+/// A PyTorch distributed checkpoint, or another set of boxes of tensors under the names of a state dict: whole tensors in boxes. Flattened optimizer
+/// tensors have been given the shape that they have in the model.
 struct DcpCheckpoint {
   dcp::Directory directory;
   dcp::Flavour flavour = dcp::Flavour::plain;
@@ -39,15 +48,29 @@ struct DcpCheckpoint {
   std::vector<std::uint64_t> payload_offset_bytes;    ///< of each chunk: its first element, from the start of its file
   std::map<std::size_t, std::vector<Index>> strides;  ///< of the chunks that are not row-major, in elements
   std::optional<dcp::CommonState> common;             ///< torch_dist
-  bool safetensors = false;                           ///< the boxes lie in safetensors files (HuggingFaceStorageWriter); there are no objects
-  bool flattened = false;                             ///< some tensors were flattened on disk
+  TensorContainer container = TensorContainer::items;
+  Json config;             ///< the config.json that travels in an HDF5 container; null for none
+  bool flattened = false;  ///< some tensors were flattened on disk
 };
 
-/// A checkpoint on disk, read as far as its headers: exactly one of the three.
+/// The logical tensors of a model in HDF5 containers of ours (docs/formats/hdf5.md); `parts` is parallel to the files.
+struct LogicalCheckpoint {
+  std::filesystem::path folder;
+  std::vector<hdf5::Found> parts;
+  std::string map;          ///< of the family, "" for none
+  Json config;              ///< config.json; null for none
+  std::string config_text;  ///< its bytes
+  Json args;                ///< Megatron's; null for none
+  Index vocab = 0;          ///< rows of the vocabulary that mean something
+  Index prediction_layers = 0;
+};
+
+/// A checkpoint on disk, read as far as its headers: exactly one of the four.
 struct SourceCheckpoint {
   std::optional<MegatronCheckpoint> megatron;
   std::optional<HuggingFaceCheckpoint> huggingface;
   std::optional<DcpCheckpoint> dcp;
+  std::optional<LogicalCheckpoint> logical;
   std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
   std::vector<std::string> warnings;
 };

@@ -113,10 +113,12 @@ class Joiner {
 
 }  // namespace
 
-Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<AxisId const> order, AxisTable const& axes) {
+Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<AxisId const> order, AxisTable const& axes,
+          std::span<Piece const> splits) {
   ElementaryDigits digits(order, axes);
   digits.add(src);
   digits.add(dst);
+  digits.add(splits);
   digits.close();
   DigitBoxes src_boxes(digits);
   DigitBoxes dst_boxes(digits);

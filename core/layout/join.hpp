@@ -44,8 +44,10 @@ struct Join {
 /// All overlaps of source and target pieces of one logical tensor whose canonical axis order is `order`. No search over all pairs:
 /// product-like pieces cost O((S + D) log + overlaps). Copies (repeats) of a target piece give further overlaps; those of a source piece are
 /// ignored (copy 0 is read). Splits of one axis that do not nest are an Error of kind usage that names the axis and the counts.
+/// The digits are also split as the pieces of `splits` would split them: joins of the same three lists have the same digits.
 /// Pre: all pieces have the same `tensor`.
-Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<AxisId const> order, AxisTable const& axes);
+Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<AxisId const> order, AxisTable const& axes,
+          std::span<Piece const> splits = {});
 
 /// The domain of a logical tensor along one axis: sorted, disjoint runs of indices (an axis limited to a set), in units of `div`.
 struct DomainAxis {

@@ -240,6 +240,18 @@ std::vector<DomainAxis> Model::domain(LogicalTensor const& tensor) const {
   return result;
 }
 
+std::vector<DomainAxis> Model::meant_domain(LogicalTensor const& tensor) const {
+  std::vector<DomainAxis> result = domain(tensor);
+  for (DomainAxis& axis : result) {
+    auto const limit = meant_.find(axis.axis);
+    if (limit == meant_.end()) continue;
+    Index const end = (limit->second + axis.div - 1) / axis.div;
+    for (Run& run : axis.runs) run = {std::min(run.begin, end), std::min(run.end, end), run.fill};
+    std::erase_if(axis.runs, [](Run const& run) { return run.begin == run.end; });
+  }
+  return result;
+}
+
 Index Model::volume(LogicalTensor const& tensor) const {
   Index volume = 1;
   for (DomainAxis const& axis : domain(tensor)) {

@@ -85,6 +85,10 @@ class Model {
   bool in_set(std::string_view set, Index i) const;
   /// The domain of a tensor, one entry per axis.
   std::vector<DomainAxis> domain(LogicalTensor const& tensor) const;
+  /// Indices of an axis from `count` on are padding that nobody can tell from data, so it travels along; it is no part of the logical array.
+  void mean_only(AxisId axis, Index count) { meant_[axis] = count; }
+  /// The domain without such padding.
+  std::vector<DomainAxis> meant_domain(LogicalTensor const& tensor) const;
   /// Every element of the tensor, in its logical dtype.
   Index volume(LogicalTensor const& tensor) const;
 
@@ -104,6 +108,7 @@ class Model {
   std::vector<bool> exists_;
   std::vector<QuantScheme> schemes_;
   std::set<int> quantised_;
+  std::map<AxisId, Index> meant_;
   std::set<std::string, std::less<>> facts_alone_;
   Json facts_;
   std::string origin_;

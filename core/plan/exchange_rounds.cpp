@@ -6,6 +6,7 @@
 
 #include "core/base/integers.hpp"
 #include "core/plan/compile.hpp"
+#include "core/plan/place_digests.hpp"
 #include "core/plan/schedule.hpp"
 
 namespace reshard {
@@ -208,9 +209,12 @@ std::optional<RoundWork> ExchangeRounds::next() {
   std::map<std::pair<int, int>, Parcel> parcels;  // (reader, writer), those of this rank
   std::vector<int> readers;                       // of the messages to this rank
   std::vector<Region> mine;
+  std::vector<Region> digests;
   std::vector<ByteDim> dims = {};
   for (Share const& share : chosen) {
     Cell const& cell = plan_.cells[share.cell];
+    for (std::uint32_t d = cell.first_digest; d < cell.first_digest + cell.digest_count; ++d)
+      if (reader_of_file_[plan_.digests[d].src_file] == rank_) digests.push_back(plan_.digests[d]);
     for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
       Region region = plan_.regions[r];
       int const reader = reader_of_file_[region.src_file];
@@ -239,6 +243,7 @@ std::optional<RoundWork> ExchangeRounds::next() {
   take_messages(round, round.receives);
   for (auto const& [pair, parcel] : parcels)
     if (pair.first == rank_) send_parcel(round, parcel, pair.second);
+  place_digests(round, digests, plan_.dims, plan_.tensor_bytes);
   return round;
 }
 

@@ -7,7 +7,9 @@
 #include "core/base/file.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/compile.hpp"
-#include "core/plan/replicas.hpp"
+#include "core/plan/digest_work.hpp"
+#include "core/plan/region_maker.hpp"
+#include "core/plan/source_proof.hpp"
 
 namespace reshard {
 namespace {
@@ -28,15 +30,22 @@ struct CellCut {
 class TensorPlanner {
  public:
   TensorPlanner(Plan& plan, Model const& model, int tensor, Catalog const& source, Catalog const& target, PlanLimits const& limits)
-      : plan_(plan), model_(model), logical_(model.tensors()[static_cast<std::size_t>(tensor)]), source_(source), target_(target), limits_(limits) {
+      : plan_(plan),
+        model_(model),
+        tensor_(tensor),
+        logical_(model.tensors()[static_cast<std::size_t>(tensor)]),
+        source_(source),
+        target_(target),
+        limits_(limits) {
     wanted_ = &target.tensors[static_cast<std::size_t>(tensor)];
     distinct_ = distinct_pieces(source.tensors[static_cast<std::size_t>(tensor)], source);
   }
 
   void run() {
-    prove();
+    prove_whole(model_, logical_, distinct_, source_);
     prove_target();
-    check_dtypes();
+    element_ = element_bytes(distinct_, source_, logical_.name);
+    for (std::uint32_t const number : wanted_->blobs) RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blobs.front()].dtype);
     std::vector<AxisId> order;
     for (LogicalAxis const& axis : logical_.axes) order.push_back(axis.axis);
     Piece const& stored = distinct_.pieces.front();
@@ -47,7 +56,10 @@ class TensorPlanner {
       return stride == 0 ? std::numeric_limits<Index>::max() : stride;  // those of names first
     };
     std::stable_sort(order.begin(), order.end(), [&](AxisId a, AxisId b) { return widest(a) > widest(b); });
-    join_ = join(distinct_.pieces, wanted_->pieces, order, model_.axes());
+    std::vector<Piece> logical;
+    if (limits_.digests) logical = logical_pieces(model_, tensor_);
+    join_ = join(distinct_.pieces, wanted_->pieces, order, model_.axes(), logical);
+    if (limits_.digests) digest_join_ = join(distinct_.pieces, logical, order, model_.axes(), wanted_->pieces);
     plan_.replicas_dropped += distinct_.dropped;
     plan_.joined_regions += join_.overlaps.size();
     ++plan_.logical_tensors;
@@ -68,35 +80,6 @@ class TensorPlanner {
            logical_.name, fault->where);
     fail(ErrorKind::usage, "target: {} stored tensors hold {} of '{}'. Limit one of the map's entries with `in` or `when`.", fault->holders,
          fault->where, logical_.name);
-  }
-
-  void prove() const {
-    auto const domain = model_.domain(logical_);
-    auto const fault = tile(distinct_.pieces, domain, model_.axes());
-    if (!fault) return;
-    if (fault->holders == 0)
-      fail(ErrorKind::source, "source: '{}': nothing holds {}. A file is missing from the checkpoint, or {} describes another model.", logical_.name,
-           fault->where, model_.origin());
-    Blob const& a = source_.blobs[distinct_.blobs[fault->a]];
-    Blob const& b = source_.blobs[distinct_.blobs[fault->b]];
-    fail(ErrorKind::source,
-         "source: '{}': {} stored places hold {}: '{}' in {} and '{}' in {}. Remove one of them, or check the parallel sizes in {}.", logical_.name,
-         fault->holders, fault->where, a.name, source_.files[a.file], b.name, source_.files[b.file], model_.origin());
-  }
-
-  void check_dtypes() {
-    Blob const& first = source_.blobs[distinct_.blobs.front()];
-    for (std::uint32_t const number : distinct_.blobs) {
-      Blob const& blob = source_.blobs[number];
-      if (blob.dtype == first.dtype) continue;
-      fail(ErrorKind::source, "source: '{}' is {} in '{}' ({}) and {} in '{}' ({}). Save the whole checkpoint with one dtype per tensor.",
-           logical_.name, name(first.dtype), first.name, source_.files[first.file], name(blob.dtype), blob.name, source_.files[blob.file]);
-    }
-    for (std::uint32_t const number : wanted_->blobs) RESHARD_EXPECT(target_.blobs[number].dtype == first.dtype);
-    if (bits(first.dtype) % 8 != 0)
-      fail(ErrorKind::source, "{}: '{}' is {}, elements smaller than a byte cannot be resharded by this version.", source_.files[first.file],
-           first.name, name(first.dtype));
-    element_ = static_cast<std::uint64_t>(bits(first.dtype) / 8);
   }
 
   CellCut cut_for(std::uint64_t aim) const {
@@ -126,14 +109,18 @@ class TensorPlanner {
   /// False: a cell came out too large for the staging memory, and smaller ones are possible.
   bool add_cells(std::uint64_t aim) {
     CellCut const cut = cut_for(aim);
-    keyed_.clear();
     dims_.clear();
-    for (std::size_t o = 0; o < join_.overlaps.size(); ++o) add_overlap(o, cut);
-    std::stable_sort(keyed_.begin(), keyed_.end(), [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
+    make_keyed(keyed_, join_, cut, [this](Overlap const& overlap) {
+      return RegionEnds{place(source_, distinct_.blobs[overlap.src]), place(target_, wanted_->blobs[overlap.dst])};
+    });
+    make_keyed(keyed_digests_, digest_join_, cut, [this](Overlap const& overlap) {
+      return RegionEnds{place(source_, distinct_.blobs[overlap.src]), {static_cast<std::uint32_t>(tensor_), 0}};
+    });
     std::vector<Cell> cells;
     std::vector<Region> regions;
     regions.reserve(keyed_.size());
     for (KeyedRegion const& keyed : keyed_) regions.push_back(keyed.region);
+    std::size_t digest = 0;
     for (std::size_t begin = 0; begin < keyed_.size();) {
       std::size_t end = begin;
       while (end < keyed_.size() && keyed_[end].cell == keyed_[begin].cell) ++end;
@@ -146,11 +133,32 @@ class TensorPlanner {
       }
       cell.first_region = narrow<std::uint32_t>(plan_.regions.size() + begin);
       cell.region_count = narrow<std::uint32_t>(end - begin);
+      cell.first_digest = narrow<std::uint32_t>(plan_.digests.size() + digest);
+      for (; digest < keyed_digests_.size() && keyed_digests_[digest].cell == keyed_[begin].cell; ++digest) ++cell.digest_count;
       cells.push_back(cell);
       begin = end;
     }
+    RESHARD_EXPECT(digest == keyed_digests_.size());
     commit(regions, cells);
     return true;
+  }
+
+  static FilePlace place(Catalog const& catalog, std::uint32_t blob) { return {catalog.blobs[blob].file, catalog.blobs[blob].offset_bytes}; }
+
+  /// The regions of a join, cut at the borders of cells, by cell.
+  template <class EndsOf>
+  void make_keyed(std::vector<KeyedRegion>& keyed, Join const& join, CellCut const& cut, EndsOf ends_of) {
+    keyed.clear();
+    for (std::size_t o = 0; o < join.overlaps.size(); ++o) {
+      Overlap const& overlap = join.overlaps[o];
+      RegionEnds const ends = ends_of(overlap);
+      auto const whole = join.span_of(o);
+      part_.assign(whole.begin(), whole.end());
+      split(join, o, cut, 0, 0, overlap.src_offset, overlap.dst_offset, [&](std::uint64_t cell, Index src, Index dst) {
+        keyed.push_back({cell, make_region(ends, src, dst, part_, element_, dims_)});
+      });
+    }
+    std::stable_sort(keyed.begin(), keyed.end(), [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
   }
 
   Cell measured(std::span<Region const> members) const {
@@ -174,59 +182,40 @@ class TensorPlanner {
   void commit(std::vector<Region>& regions, std::vector<Cell> const& cells) {
     auto const shift = narrow<std::uint32_t>(plan_.dims.size());
     for (Region& region : regions) region.first_dim += shift;
+    for (KeyedRegion& keyed : keyed_digests_) {
+      keyed.region.first_dim += shift;
+      plan_.digests.push_back(keyed.region);
+    }
     plan_.dims.insert(plan_.dims.end(), dims_.begin(), dims_.end());
     plan_.regions.insert(plan_.regions.end(), regions.begin(), regions.end());
     plan_.cells.insert(plan_.cells.end(), cells.begin(), cells.end());
     for (Cell const& cell : cells) plan_.target_bytes += cell.target_bytes;
-    plan_.source_bytes += static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
+    std::uint64_t const bytes = static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
+    plan_.source_bytes += bytes;
+    if (limits_.digests)
+      plan_.tensor_bytes[static_cast<std::size_t>(tensor_)] = static_cast<std::uint64_t>(logical_volume(model_, tensor_)) * element_;
   }
 
-  /// Cuts an overlap at the borders of cells: outer digits index by index, the cut digit block by block.
-  void add_overlap(std::size_t o, CellCut const& cut) {
-    auto const whole = join_.span_of(o);
-    part_.assign(whole.begin(), whole.end());
-    split(o, cut, 0, 0, join_.overlaps[o].src_offset, join_.overlaps[o].dst_offset);
-  }
-
-  void split(std::size_t o, CellCut const& cut, std::size_t d, std::uint64_t cell, Index src, Index dst) {
-    if (d == join_.digits.size() || d > cut.digit) return add_region(o, cell, src, dst);
-    OverlapDigit const whole = join_.span_of(o)[d];
+  /// Cuts an overlap at the borders of cells: outer digits index by index, the cut digit block by block. The part is in part_.
+  template <class Add>
+  void split(Join const& join, std::size_t o, CellCut const& cut, std::size_t d, std::uint64_t cell, Index src, Index dst, Add const& add) {
+    if (d == join.digits.size() || d > cut.digit) return add(cell, src, dst);
+    OverlapDigit const whole = join.span_of(o)[d];
     Index const block = d == cut.digit ? cut.block : 1;
     auto const blocks = static_cast<std::uint64_t>((cut.sizes[d] + block - 1) / block);
     for (Index first = whole.first; first < whole.first + whole.count;) {
       Index const end = std::min((first / block + 1) * block, whole.first + whole.count);
       part_[d] = {first, end - first, whole.src_stride, whole.dst_stride};
-      split(o, cut, d + 1, cell * blocks + static_cast<std::uint64_t>(first / block), src + (first - whole.first) * whole.src_stride,
-            dst + (first - whole.first) * whole.dst_stride);
+      split(join, o, cut, d + 1, cell * blocks + static_cast<std::uint64_t>(first / block), src + (first - whole.first) * whole.src_stride,
+            dst + (first - whole.first) * whole.dst_stride, add);
       first = end;
     }
     part_[d] = whole;
   }
 
-  void add_region(std::size_t o, std::uint64_t cell, Index src, Index dst) {
-    Overlap const& overlap = join_.overlaps[o];
-    Blob const& from = source_.blobs[distinct_.blobs[overlap.src]];
-    Blob const& to = target_.blobs[wanted_->blobs[overlap.dst]];
-    auto dims = merged(part_);
-    Region region;
-    region.src_file = from.file;
-    region.dst_file = to.file;
-    region.src_offset_bytes = from.offset_bytes + static_cast<std::uint64_t>(src) * element_;
-    region.dst_offset_bytes = to.offset_bytes + static_cast<std::uint64_t>(dst) * element_;
-    region.run_bytes = element_;
-    if (!dims.empty() && dims.back().src_stride == 1 && dims.back().dst_stride == 1) {
-      region.run_bytes *= static_cast<std::uint64_t>(dims.back().count);
-      dims.pop_back();
-    }
-    region.first_dim = narrow<std::uint32_t>(dims_.size());
-    region.dim_count = narrow<std::uint32_t>(dims.size());
-    auto const bytes = static_cast<std::int64_t>(element_);
-    for (CopyDim const& dim : dims) dims_.push_back({static_cast<std::uint64_t>(dim.count), dim.src_stride * bytes, dim.dst_stride * bytes});
-    keyed_.push_back({cell, region});
-  }
-
   Plan& plan_;
   Model const& model_;
+  int tensor_;
   LogicalTensor const& logical_;
   Catalog const& source_;
   Catalog const& target_;
@@ -234,16 +223,26 @@ class TensorPlanner {
   TensorPieces const* wanted_ = nullptr;
   Distinct distinct_;
   Join join_;
+  Join digest_join_;
   std::uint64_t element_ = 1;
   std::vector<KeyedRegion> keyed_;
+  std::vector<KeyedRegion> keyed_digests_;
   std::vector<ByteDim> dims_;
   std::vector<OverlapDigit> part_;
 };
 
-void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque) {
+void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, bool digests) {
   for (OpaqueCopy const& copy : opaque) {
+    if (digests) plan.tensor_bytes.push_back(copy.bytes);
     if (copy.bytes == 0) continue;
-    Cell cell{narrow<std::uint32_t>(plan.regions.size()), 1, 0, copy.bytes, copy.bytes};
+    Cell cell;
+    cell.first_region = narrow<std::uint32_t>(plan.regions.size());
+    cell.region_count = 1;
+    cell.first_digest = narrow<std::uint32_t>(plan.digests.size());
+    cell.digest_count = digests ? 1 : 0;
+    cell.source_bytes = cell.target_bytes = copy.bytes;
+    if (digests)
+      plan.digests.push_back({copy.src_file, narrow<std::uint32_t>(plan.tensor_bytes.size() - 1), copy.src_offset_bytes, 0, copy.bytes, 0, 0});
     plan.regions.push_back({copy.src_file, copy.dst_file, copy.src_offset_bytes, copy.dst_offset_bytes, copy.bytes, 0, 0});
     cell.staging_bytes = staging_bound(std::span(plan.regions).last(1), {});
     plan.cells.push_back(cell);
@@ -277,11 +276,12 @@ std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims) {
 
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target, PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
   Plan plan;
+  if (limits.digests) plan.tensor_bytes.resize(model.tensors().size());
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     if (!model.exists(static_cast<int>(t)) || model.volume(model.tensors()[t]) == 0) continue;
     TensorPlanner(plan, model, static_cast<int>(t), source, target, limits).run();
   }
-  add_opaque(plan, opaque);
+  add_opaque(plan, opaque, limits.digests);
   sort_cells(plan);
   return plan;
 }

@@ -33,6 +33,8 @@ struct Cell {
   std::uint64_t staging_bytes = 0;  ///< an upper bound of what the cell needs in memory
   std::uint64_t source_bytes = 0;
   std::uint64_t target_bytes = 0;
+  std::uint32_t first_digest = 0;  ///< in Plan::digests
+  std::uint32_t digest_count = 0;
 };
 
 /// What goes where: regions grouped by cell, cells in target order. The same for any number of ranks.
@@ -40,9 +42,13 @@ struct Plan {
   std::vector<Region> regions;
   std::vector<ByteDim> dims;
   std::vector<Cell> cells;
-  std::uint64_t source_bytes = 0;      ///< distinct bytes read
-  std::uint64_t target_bytes = 0;      ///< payload bytes written, copies included
-  std::uint64_t replicas_dropped = 0;  ///< source pieces not read because another holds the same
+  /// Where the source bytes of a cell, each once, stand in their logical tensor: dst_file is the number of the tensor, dst_offset_bytes the place in
+  /// its row-major bytes (logical_pieces). Opaque copies count as tensors behind those of the model. Empty without PlanLimits::digests.
+  std::vector<Region> digests;
+  std::vector<std::uint64_t> tensor_bytes;  ///< by that number; 0 for tensors that do not exist
+  std::uint64_t source_bytes = 0;           ///< distinct bytes read
+  std::uint64_t target_bytes = 0;           ///< payload bytes written, copies included
+  std::uint64_t replicas_dropped = 0;       ///< source pieces not read because another holds the same
   std::uint64_t logical_tensors = 0;
   std::uint64_t joined_regions = 0;  ///< overlaps of source and target pieces, before they are cut into cells
 
@@ -53,6 +59,7 @@ struct Plan {
 struct PlanLimits {
   std::uint64_t cell_bytes = 16U << 20;     ///< source bytes of a cell, aimed at
   std::uint64_t staging_bytes = 64U << 20;  ///< what a cell may need in memory at most
+  bool digests = true;                      ///< whether the plan says how to take digests of the source
 };
 
 /// Bytes that are carried as they are, outside all logical tensors (opaque module state).

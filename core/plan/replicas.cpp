@@ -11,8 +11,9 @@ std::uint64_t mixed(std::uint64_t value) {
   return value ^ (value >> 31U);
 }
 
-/// A hash of the elements that a piece holds, whatever the order of its digits. Were two boxes to collide, one would be missing from the tiling
-/// and the proof would refuse the checkpoint: nothing can go wrong unseen.
+}  // namespace
+
+// Were two boxes to collide, one would be missing from the tiling and the proof would refuse the checkpoint: nothing can go wrong unseen.
 std::uint64_t box_hash(Piece const& piece) {
   std::uint64_t hash = 0;
   for (PieceDigit const& digit : piece.digits) {
@@ -23,8 +24,6 @@ std::uint64_t box_hash(Piece const& piece) {
   }
   return hash;
 }
-
-}  // namespace
 
 Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog) {
   std::unordered_map<std::uint64_t, std::uint32_t> groups;  // box -> place in `chosen`

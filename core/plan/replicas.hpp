@@ -8,6 +8,9 @@
 
 namespace reshard {
 
+/// A hash of the elements that a piece holds, whatever the order of its digits.
+std::uint64_t box_hash(Piece const& piece);
+
 /// The pieces of a logical tensor of which no other holds exactly the same elements: of each set of equal pieces (replicated over tp or ep)
 /// one is chosen, spread evenly over the files. Declared copies are left out. `dropped` counts the others.
 struct Distinct {

@@ -44,12 +44,24 @@ struct Message {
   std::vector<StridedCopy> copies;
 };
 
+/// Runs of `run_bytes` bytes that were read to staging place `from`, and where they stand in the row-major bytes of the logical tensor `tensor`:
+/// at byte `at`; `dims` lead through both (to_stride: in the tensor). Their share is added to the digest of the tensor, which has `tensor_bytes`.
+struct DigestPart {
+  std::uint32_t tensor = 0;
+  std::uint64_t from = 0;
+  std::uint64_t at = 0;
+  std::uint64_t run_bytes = 0;
+  std::vector<ByteDim> dims;
+  std::uint64_t tensor_bytes = 0;
+};
+
 /// What one rank does in one round, all in one staging block of `staging_bytes`:
-/// reads, then fills, local copies and packing, then the exchange, then unpacking, then writes.
+/// reads, then digests of what was read, fills, local copies and packing, then the exchange, then unpacking, then writes.
 /// Several writes may take the same staging bytes (a replicated tensor). Rounds with messages are numbered alike on every rank.
 struct RoundWork {
   std::uint64_t staging_bytes = 0;
   std::vector<Extent> reads;
+  std::vector<DigestPart> digests;
   std::vector<ZeroFill> fills;
   std::vector<StridedCopy> copies;
   std::vector<Message> sends;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/plan/compile.hpp"
+#include "core/plan/place_digests.hpp"
 
 namespace reshard {
 namespace {
@@ -10,6 +11,8 @@ namespace {
 std::uint64_t weight(Cell const& cell) { return cell.target_bytes + cell.source_bytes; }
 
 std::span<Region const> regions_of(Plan const& plan, Cell const& cell) { return {plan.regions.data() + cell.first_region, cell.region_count}; }
+
+std::span<Region const> digests_of(Plan const& plan, Cell const& cell) { return {plan.digests.data() + cell.first_digest, cell.digest_count}; }
 
 }  // namespace
 
@@ -48,14 +51,18 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
     std::size_t end = round_end(plan, cells, staging_bytes);
     for (;;) {
       std::vector<Region> regions;
+      std::vector<Region> digests;
       for (std::size_t i = cells.begin; i < end; ++i) {
         auto const members = regions_of(plan, plan.cells[i]);
         regions.insert(regions.end(), members.begin(), members.end());
+        auto const own_digests = digests_of(plan, plan.cells[i]);
+        digests.insert(digests.end(), own_digests.begin(), own_digests.end());
       }
       RoundWork round = compile_round(regions, plan.dims);
       // Gaps that are read along can make a round larger than its cells: then it takes fewer of them.
       if (round.staging_bytes <= 2 * staging_bytes || end - cells.begin == 1) {
         cells.begin = end;
+        place_digests(round, digests, plan.dims, plan.tensor_bytes);
         return round;
       }
       end = cells.begin + (end - cells.begin) / 2;

@@ -59,6 +59,11 @@ void Comm::xor_all(std::span<std::uint32_t> values) const {
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT32_T, MPI_BXOR, comm_), "MPI_Allreduce");
 }
 
+void Comm::xor_all(std::span<std::uint64_t> values) const {
+  if (values.empty()) return;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT64_T, MPI_BXOR, comm_), "MPI_Allreduce");
+}
+
 std::string Comm::broadcast(std::string bytes, int root) const {
   std::uint64_t size = bytes.size();
   check_mpi(MPI_Bcast(&size, 1, MPI_UINT64_T, root, comm_), "MPI_Bcast");

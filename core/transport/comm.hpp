@@ -39,6 +39,7 @@ class Comm {
   std::int64_t sum(std::int64_t value) const;
   /// Replaces each element by its xor over the ranks.
   void xor_all(std::span<std::uint32_t> values) const;
+  void xor_all(std::span<std::uint64_t> values) const;
   /// The bytes of `root` on every rank.
   std::string broadcast(std::string bytes, int root) const;
   /// The bytes of every rank, in rank order, on every rank. Any size: messages are split below 1 GiB.

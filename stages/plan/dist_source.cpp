@@ -99,7 +99,8 @@ class DistCollector {
  public:
   DistCollector(Model& model, Side const& side, DcpCheckpoint const& checkpoint, DistView const& view, std::string map_names)
       : model_(model), side_(side), checkpoint_(checkpoint), view_(view), map_names_(std::move(map_names)) {
-    place_ = (checkpoint.safetensors ? checkpoint.directory.folder : checkpoint.directory.folder / dcp::metadata_name).string();
+    place_ =
+        (checkpoint.container == TensorContainer::items ? checkpoint.directory.folder / dcp::metadata_name : checkpoint.directory.folder).string();
     catalog_.tensors.resize(model.tensors().size());
   }
 

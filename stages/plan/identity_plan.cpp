@@ -6,9 +6,11 @@
 #include <unordered_map>
 
 #include "core/base/text.hpp"
+#include "core/formats/hdf5/keys.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "stages/plan/dist_files.hpp"
 #include "stages/plan/target_dcp.hpp"
+#include "stages/plan/target_hdf5.hpp"
 #include "stages/plan/target_side.hpp"
 
 namespace reshard {
@@ -57,8 +59,11 @@ class IdentityPlanner {
  public:
   IdentityPlanner(SourceCheckpoint const& source, TargetRequest const& request) : source_(source), request_(request) {
     job_.warnings = source.warnings;
+    job_.stored_names = true;
     if (source.dcp)
       read_dcp(*source.dcp);
+    else if (source.logical)
+      read_logical(*source.logical);
     else
       read_huggingface();
   }
@@ -72,9 +77,12 @@ class IdentityPlanner {
     std::vector<OpaqueCopy> opaque;
     if (to_huggingface())
       plan_safetensors();
+    else if (request_.format == Format::hdf5)
+      opaque = plan_hdf5();
     else
       opaque = plan_dcp();
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, opaque);
+    job_.opaque = std::move(opaque);
     return std::move(job_);
   }
 
@@ -119,6 +127,32 @@ class IdentityPlanner {
     });
     std::stable_sort(objects_.begin(), objects_.end(),
                      [&](dcp::StoredObject const* a, dcp::StoredObject const* b) { return place(a->name) < place(b->name); });
+  }
+
+  /// Logical names are names, too.
+  void read_logical(LogicalCheckpoint const& logical) {
+    for (std::size_t f = 0; f < logical.parts.size(); ++f)
+      for (hdf5::FoundDataset const& found : logical.parts[f].tensors) {
+        if (!found.name.starts_with(request_.source_prefix)) continue;
+        SourceBox box{{std::vector<Index>(found.shape.size(), 0), found.shape}, narrow<std::uint32_t>(f), found.offset_bytes, {}};
+        tensors_.push_back({found.name.substr(request_.source_prefix.size()), found.dtype, found.shape, {std::move(box)}});
+      }
+  }
+
+  std::vector<OpaqueCopy> plan_hdf5() {
+    Hdf5Target target;
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+      target.specs.push_back({request_.target_prefix + tensors_[t].key, tensors_[t].dtype, tensors_[t].shape});
+      target.tensors.push_back(static_cast<int>(t));
+    }
+    target.attributes = {{std::string(hdf5::map_key), ""}, {std::string(hdf5::names_key), std::string(hdf5::stored_names)}};
+    target.part_bytes = request_.shard_bytes;
+    std::string config = source_.huggingface ? source_.huggingface->folder.config_text : std::string();
+    if (source_.dcp && !source_.dcp->config.is_null()) config = source_.dcp->config.dump(2) + "\n";
+    if (!config.empty()) target.objects.push_back({std::string(huggingface::config_name), config, {}});
+    for (dcp::StoredObject const* object : objects_) target.objects.push_back({renamed(object->name), {}, object->item});
+    if (source_.huggingface) add_sidecars(job_, {source_.huggingface->folder, {}});
+    return plan_hdf5_target(job_, std::move(target));
   }
 
   void read_huggingface() {
@@ -174,7 +208,11 @@ class IdentityPlanner {
     fail(ErrorKind::usage, "[source] prefix = \"{}\": {} has no such key. Look at the keys with reshard ls.", request_.source_prefix, origin());
   }
 
-  std::string origin() const { return source_.dcp ? source_.dcp->directory.folder.string() : source_.huggingface->folder.path.string(); }
+  std::string origin() const {
+    return source_.dcp       ? source_.dcp->directory.folder.string()
+           : source_.logical ? source_.logical->folder.string()
+                             : source_.huggingface->folder.path.string();
+  }
 
   void make_source() {
     std::vector<PlainTensor> plain;
@@ -201,7 +239,7 @@ class IdentityPlanner {
 
   /// The boxes of every tensor in the target, with the number of their file.
   std::vector<std::vector<TargetBox>> target_boxes() const {
-    bool const as_source = request_.grid.kind == ChunkGrid::Kind::source && source_.dcp && !source_.dcp->safetensors;
+    bool const as_source = request_.grid.kind == ChunkGrid::Kind::source && source_.dcp && source_.dcp->container == TensorContainer::items;
     ChunkGrid grid = request_.grid;
     if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
     std::vector<std::vector<TargetBox>> all;
@@ -337,7 +375,7 @@ void check_formats(SourceCheckpoint const& source, TargetRequest const& request)
   if (source.megatron)
     fail(ErrorKind::usage,
          "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
-  if (request.format == Format::dcp || request.format == Format::huggingface) return;
+  if (request.format == Format::dcp || request.format == Format::huggingface || request.format == Format::hdf5) return;
   if (request.format == Format::fsdp_dtensor && source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor) return;
   if (request.format == Format::torch_dist && source.dcp && source.dcp->flavour == dcp::Flavour::torch_dist && !source.dcp->flattened) return;
   fail(ErrorKind::usage, "[model] map = \"{}\": the target's format has names of its own, which only a map can give. Name the model's map{}.",
@@ -349,9 +387,10 @@ void check_formats(SourceCheckpoint const& source, TargetRequest const& request)
 bool keeps_names(SourceCheckpoint const& source, TargetRequest const& request) {
   if (request.map == "none") return true;
   bool const plain = source.dcp && source.dcp->flavour == dcp::Flavour::plain;
+  bool const described = !request.source_config.empty() || (source.dcp && !source.dcp->config.is_null());
   bool const fsdp = source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor && request.format == Format::fsdp_dtensor;
   bool const to_plain = fsdp || request.format == Format::dcp || (plain && request.format == Format::huggingface);
-  return request.map == "auto" && (to_plain || (plain && request.source_config.empty())) && !source.megatron;
+  return request.map == "auto" && (to_plain || (plain && !described)) && !source.megatron;
 }
 
 JobPlan make_identity_plan(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits) {

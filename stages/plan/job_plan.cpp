@@ -12,6 +12,7 @@
 #include "stages/plan/source_model.hpp"
 #include "stages/plan/state_policy.hpp"
 #include "stages/plan/target_dist.hpp"
+#include "stages/plan/target_hdf5.hpp"
 #include "stages/plan/target_side.hpp"
 #include "stages/plan/value_changes.hpp"
 
@@ -39,11 +40,14 @@ class JobPlanner {
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
     dtypes_ = dtypes_of(job_.source);
+    int const vocab = job_.model->axes().find("vocab");
+    if (model_.recorded_vocab && vocab >= 0) job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
     if (model_.is_megatron()) record_ = run_record(source_);
     complete_request();
-    std::vector<OpaqueCopy> const opaque = plan_target();
+    job_.opaque = plan_target();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, target_adds_});
-    job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, opaque);
+    job_.target_adds = target_adds_;
+    job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);
   }
 
@@ -90,6 +94,7 @@ class JobPlanner {
   std::vector<OpaqueCopy> plan_target() {
     switch (request_.format) {
       case Format::huggingface: plan_huggingface(); return {};
+      case Format::hdf5: return plan_hdf5();
       case Format::megatron: return plan_megatron();
       case Format::torch_dist:
       case Format::fsdp_dtensor: return plan_dist();
@@ -99,6 +104,13 @@ class JobPlanner {
          "[target] format = \"dcp\": names of a plain DCP checkpoint are the source's, which a Megatron source has only rank by rank. Choose "
          "torch_dist or "
          "huggingface.");
+  }
+
+  std::vector<OpaqueCopy> plan_hdf5() {
+    Hdf5Target target = logical_hdf5_target(*job_.model, model_, dtypes_);
+    target.part_bytes = request_.shard_bytes;
+    if (model_.reference || !model_.config_text.empty()) add_sidecars(job_, {model_.reference, model_.config_text});
+    return plan_hdf5_target(job_, std::move(target));
   }
 
   void plan_huggingface() {
@@ -272,21 +284,25 @@ class JobPlanner {
     return record;
   }
 
+  /// Where no Megatron file is: what a container kept of one, else what the family makes of config.json.
+  Args made_args() const {
+    if (Json::Object const* kept = model_.args.members()) return *kept;
+    Args args = job_.model->evaluate(model_.maps.family->args);
+    int const embed = job_.model->find_tensor("embed");
+    DType const dtype = embed >= 0 ? dtypes_[static_cast<std::size_t>(embed)].value_or(DType::bf16) : DType::bf16;
+    args.emplace_back("params_dtype", dtype == DType::bf16 ? "torch.bfloat16" : dtype == DType::f16 ? "torch.float16" : "torch.float32");
+    args.emplace_back("bf16", dtype == DType::bf16);
+    args.emplace_back("fp16", dtype == DType::f16);
+    args.emplace_back("make_vocab_size_divisible_by", 128);
+    args.emplace_back("iteration", 0);
+    args.emplace_back("consumed_train_samples", 0);
+    args.emplace_back("consumed_valid_samples", 0);
+    return args;
+  }
+
   Args target_args() const {
-    Args args;
     bool const made = !record_;
-    if (made) {
-      args = job_.model->evaluate(model_.maps.family->args);
-      int const embed = job_.model->find_tensor("embed");
-      DType const dtype = embed >= 0 ? dtypes_[static_cast<std::size_t>(embed)].value_or(DType::bf16) : DType::bf16;
-      args.emplace_back("params_dtype", dtype == DType::bf16 ? "torch.bfloat16" : dtype == DType::f16 ? "torch.float16" : "torch.float32");
-      args.emplace_back("bf16", dtype == DType::bf16);
-      args.emplace_back("fp16", dtype == DType::f16);
-      args.emplace_back("make_vocab_size_divisible_by", 128);
-      args.emplace_back("iteration", 0);
-      args.emplace_back("consumed_train_samples", 0);
-      args.emplace_back("consumed_valid_samples", 0);
-    }
+    Args args = made ? made_args() : Args();
     // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of the weights.
     Json const quantised = fact(made ? model_.config : model_.args, "quantization_config");
     if (!quantised.is_null() && (made || request_.dequantise)) args.emplace_back("quantization_config", request_.dequantise ? Json() : quantised);
@@ -330,7 +346,8 @@ JobPlan make_job_plan(SourceCheckpoint const& source, TargetRequest const& reque
 }
 
 JobPlan catalogue(SourceCheckpoint const& source, TargetRequest const& request) {
-  if (request.map == "none" || (source.dcp && source.dcp->flavour == dcp::Flavour::plain && request.source_config.empty()))
+  if (request.map == "none" ||
+      (source.dcp && source.dcp->flavour == dcp::Flavour::plain && request.source_config.empty() && source.dcp->config.is_null()))
     return identity_catalogue(source);
   SourceModel model = read_source_model(source, request, true);
   JobPlan job;
@@ -338,6 +355,7 @@ JobPlan catalogue(SourceCheckpoint const& source, TargetRequest const& request) 
   job.warnings = std::move(model.warnings);
   job.model = std::move(model.model);
   job.source = std::move(model.catalog);
+  job.adds = std::move(model.adds);
   return job;
 }
 

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/file_segment.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/dcp/file_items.hpp"
 #include "core/formats/megatron/shard_name.hpp"
@@ -27,15 +28,15 @@ enum class Unmapped { refuse, keep, drop };
 
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
-  enum class Format { megatron, huggingface, dcp, torch_dist, fsdp_dtensor };
+  enum class Format { megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5 };
   Format format = Format::megatron;
   PipelineSpec pipeline;  ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
   MeshSizes mesh;         ///< etp resolved
   std::string spec;       ///< "te", "local", or "" for as the source, else te
   std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
   megatron::NameStyle style = megatron::NameStyle::megatron;
-  std::filesystem::path reference;  ///< Hugging Face folder; empty for none
-  std::uint64_t shard_bytes = 0;
+  std::filesystem::path reference;          ///< Hugging Face folder; empty for none
+  std::uint64_t shard_bytes = 0;            ///< huggingface, hdf5: the largest file
   ChunkGrid grid;                           ///< dcp
   std::uint64_t chunk_bytes = 0;            ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
   LayerKeys layers = LayerKeys::automatic;  ///< torch_dist
@@ -59,6 +60,9 @@ struct TargetFile {
   std::shared_ptr<TorchFilePlan const> torch;   ///< a .pt file: what finish_torch_file needs
   std::string header;                           ///< a safetensors file: its first bytes
   std::shared_ptr<dcp::FileItems const> items;  ///< a .distcp file
+  std::vector<FileSegment> skeleton = {};       ///< an HDF5 file: what it has besides tensors before they are written
+  /// And all of that afterwards, from the digests by tensor of the plan (none: they were not taken). Borrows nothing.
+  std::function<std::vector<FileSegment>(std::span<std::uint64_t const>)> finished = {};
 };
 
 /// A small file whose bytes are known now. `mark`: written last, it makes the checkpoint count.
@@ -78,12 +82,16 @@ struct SideCopy {
 /// Everything that is decided before data moves: the same on every rank.
 struct JobPlan {
   std::unique_ptr<Model> model;
-  std::string map_name;  ///< the family's map, "" for none
+  std::string map_name;       ///< the family's map, "" for none
+  bool stored_names = false;  ///< logical tensors are the source's stored ones
   Catalog source;
+  std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical ones (Side::adds); empty: nothing
   Catalog target;
   Plan plan;
   std::vector<TargetFile> files;
   std::vector<TextFile> texts;
+  std::vector<OpaqueCopy> opaque;                ///< what the plan copies besides tensors
+  std::vector<int> target_adds;                  ///< what stored values of the target have over logical ones, by logical tensor; empty: nothing
   std::optional<huggingface::Folder> reference;  ///< a Hugging Face target: whose sidecars are copied
   std::vector<SideCopy> side_copies;
   std::vector<std::string> warnings;

@@ -10,6 +10,7 @@
 #include "stages/plan/mlite_keys.hpp"
 #include "stages/plan/model_facts.hpp"
 #include "stages/plan/quant_source.hpp"
+#include "stages/plan/target_hdf5.hpp"
 
 namespace reshard {
 namespace {
@@ -19,6 +20,8 @@ namespace fs = std::filesystem;
 std::string joined_names(MapChoice const& maps) { return maps.family ? maps.core.name + " and " + maps.family->name : maps.core.name; }
 
 /// config.json of a folder, or the file itself.
+constexpr std::string_view divisor_key = "make_vocab_size_divisible_by";
+
 huggingface::Folder described_by(fs::path const& path) {
   std::error_code ignored;
   return huggingface::open_reference(fs::is_directory(path, ignored) ? path : path.parent_path());
@@ -31,6 +34,7 @@ class SourceReader {
   SourceModel run(bool carry_states) {
     find_facts();
     make_model();
+    if (source_.logical) return take_logical();
     apply_maps();
     find_quantised();
     if (carry_states && result_.view && !request_.drop_optimizer && !result_.view->states.empty()) {
@@ -43,25 +47,56 @@ class SourceReader {
 
  private:
   bool to_huggingface() const { return request_.format == TargetRequest::Format::huggingface; }
+  bool to_hdf5() const { return request_.format == TargetRequest::Format::hdf5; }
   /// Whether the source has the stored names of its family.
   bool family_names() const { return source_.huggingface || (source_.dcp && source_.dcp->flavour == dcp::Flavour::plain); }
 
   std::string place() const {
     if (source_.megatron) return source_.megatron->directory.iteration_dir.string();
+    if (source_.logical) return source_.logical->folder.string();
     return source_.dcp ? source_.dcp->directory.folder.string() : source_.huggingface->folder.path.string();
+  }
+
+  /// A container with logical names says itself which tensors the model has.
+  SourceModel take_logical() {
+    result_.catalog = logical_catalog(*result_.model, *source_.logical, source_.files);
+    if (!result_.maps.family) return std::move(result_);
+    result_.family_side = std::make_unique<Side>(*result_.model, *result_.maps.family, SideOptions{});
+    for (int const tensor : result_.family_side->required_tensors())
+      if (!result_.model->exists(tensor))
+        fail(ErrorKind::source, "{}: lacks '{}', which {} has. A file is missing, or its config is not that of its tensors.", place(),
+             result_.model->tensors()[static_cast<std::size_t>(tensor)].name, result_.maps.family->name);
+    return std::move(result_);
+  }
+
+  void find_logical_facts() {
+    result_.config = source_.logical->config;
+    result_.config_text = source_.logical->config_text;
+    result_.args = source_.logical->args;
+    if (Json const stated = fact(result_.args, "transformer_impl"); !result_.args.is_null())
+      result_.traits.spec = stated.text() != nullptr && *stated.text() == "local" ? "local" : "te";
+    std::error_code ignored;
+    if (fs::exists(source_.logical->folder / huggingface::config_name, ignored))
+      result_.reference = huggingface::open_reference(source_.logical->folder);
+    if (result_.config.is_null() && result_.args.is_null())
+      fail(ErrorKind::source, "{}: holds neither config.json nor args.json, so nothing says how large the model is. Write the file again.", place());
   }
 
   void find_facts() {
     if (source_.dcp) result_.view = look_at(*source_.dcp, request_.source_prefix);
-    if (!family_names()) find_args();
+    if (source_.logical) find_logical_facts();
+    if (!family_names() && !source_.logical) find_args();
     if (source_.huggingface) result_.config = source_.huggingface->folder.config;
+    if (source_.dcp && !source_.dcp->config.is_null()) result_.config = source_.dcp->config;
     if (!request_.source_config.empty()) result_.config = described_by(request_.source_config).config;
     if (source_.huggingface && result_.config.is_null())
       fail(ErrorKind::source, "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
            place());
-    if (to_huggingface() && source_.huggingface) result_.reference = source_.huggingface->folder;
+    if ((to_huggingface() || to_hdf5()) && source_.huggingface) result_.reference = source_.huggingface->folder;
+    if (to_hdf5() && !request_.source_config.empty()) result_.reference = described_by(request_.source_config);
     if (!request_.reference.empty()) result_.reference = huggingface::open_reference(request_.reference);
     if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
+    if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty()) result_.config_text = result_.config.dump(2) + "\n";
     if (source_.dcp && family_names() && result_.config.is_null())
       fail(ErrorKind::usage, "[source] config: {} does not say what model it holds. Set source.config to its config.json.", place());
   }
@@ -111,7 +146,7 @@ class SourceReader {
   }
 
   Index padded(Index vocab, int tp) const {
-    Json const divisor = fact(result_.args, "make_vocab_size_divisible_by");
+    Json const divisor = fact(result_.args, divisor_key);
     Index const multiple = (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) * std::max(tp, 1);
     return (vocab + multiple - 1) / multiple * multiple;
   }
@@ -119,6 +154,7 @@ class SourceReader {
   /// The rows that a job between Megatron layouts carries: those that are there, as far as the target has room for them. Rows past the true
   /// size are padding that nobody can tell from weights, so they are dropped only where the target's padding is shorter.
   Index carried_vocab() const {
+    if (source_.logical) return source_.logical->vocab;
     if (request_.true_vocab_size > 0) {
       Json const stated = fact(result_.args, "vocab_size");
       if (stated.integer() != nullptr && request_.true_vocab_size < *stated.integer())
@@ -128,12 +164,13 @@ class SourceReader {
       return request_.true_vocab_size;
     }
     if (!result_.recorded_vocab) return result_.traits.padded_vocab;
+    if (request_.format == TargetRequest::Format::hdf5) return *result_.recorded_vocab;
     return std::min(result_.traits.padded_vocab, padded(*result_.recorded_vocab, request_.mesh.tp));
   }
 
   void make_model() {
     bool const named = request_.map != "auto" && request_.map != "mcore";
-    bool const need_family = to_huggingface() || family_names() || result_.args.is_null();
+    bool const need_family = to_huggingface() || family_names() || result_.args.is_null() || (source_.logical && !source_.logical->map.empty());
     result_.maps = choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
     if (request_.source_etp != 1 && !(names_ && has_mlite_names(*names_)))
@@ -155,12 +192,15 @@ class SourceReader {
 
   /// A config may speak of layers for multi-token prediction that were never trained, or were not saved: the checkpoint decides.
   void make_family_model() {
-    ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
+    ModelFacts facts{result_.config, "config.json", source_.logical ? source_.logical->vocab : request_.true_vocab_size};
+    if (Json const divisor = fact(result_.args, divisor_key); source_.logical && !divisor.is_null()) facts.facts.set(divisor_key, divisor);
     auto const make = [&] { result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts); };
     make();
     Index const stated = count("M");
     Index there = stated;
-    if (!result_.args.is_null()) {
+    if (source_.logical) {
+      there = source_.logical->prediction_layers;
+    } else if (!result_.args.is_null()) {
       Json const by_args = Model(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size}).value("M");
       there = by_args.integer() == nullptr ? 0 : *by_args.integer();
     } else if (stated > 0 && family_names() && !names_ && !has_prediction_layers()) {

@@ -2,7 +2,6 @@
 #include "stages/plan/target_side.hpp"
 
 namespace reshard {
-namespace {
 
 void add_sidecars(JobPlan& job, HuggingFaceTarget const& target) {
   if (!target.reference) {
@@ -12,8 +11,6 @@ void add_sidecars(JobPlan& job, HuggingFaceTarget const& target) {
   if (!target.reference->config.is_null()) job.texts.push_back({std::string(huggingface::config_name), target.reference->config_text, false, {}});
   job.reference = target.reference;
 }
-
-}  // namespace
 
 void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes, HuggingFaceTarget const& target,
                      std::function<std::vector<Piece>(std::size_t)> const& pieces, std::vector<bool> const& copies) {

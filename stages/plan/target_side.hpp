@@ -41,6 +41,8 @@ struct HuggingFaceTarget {
   std::optional<huggingface::Folder> reference;  ///< config, sidecars and shard map are taken from it
   std::string config_text;                       ///< config.json without a reference
 };
+/// config.json and the files that travel beside it.
+void add_sidecars(JobPlan& job, HuggingFaceTarget const& target);
 /// Distributes tensors over safetensors files and fills files, texts and the target catalogue. `pieces(i)` are those of specs[i]; where `copies` is
 /// not empty, copies[i] says that specs[i] holds what another tensor holds.
 void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes, HuggingFaceTarget const& target,

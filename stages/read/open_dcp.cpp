@@ -222,7 +222,7 @@ SourceCheckpoint open_dcp(fs::path const& path, Comm const& comm) {
 
 DcpCheckpoint boxed_checkpoint(fs::path const& path, std::span<fs::path const> files, std::span<safetensors::Header const> headers) {
   DcpCheckpoint checkpoint;
-  checkpoint.safetensors = true;
+  checkpoint.container = TensorContainer::safetensors;
   checkpoint.directory.root = checkpoint.directory.folder = path;
   BoxCollector boxes(checkpoint);
   for (std::size_t f = 0; f < headers.size(); ++f) boxes.add_file(narrow<std::uint32_t>(f), files[f], headers[f]);

@@ -6,6 +6,7 @@
 #include "core/base/integers.hpp"
 #include "core/formats/megatron/report.hpp"
 #include "stages/read/open_dcp.hpp"
+#include "stages/read/open_hdf5.hpp"
 #include "stages/read/shared_headers.hpp"
 
 namespace reshard {
@@ -60,9 +61,11 @@ SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& 
 void check_checkpoint_folder(fs::path const& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
-  if (!fs::is_directory(path, ignored)) fail(ErrorKind::source, "{}: is not a directory. Name the checkpoint's folder.", path.string());
+  if (fs::is_regular_file(path, ignored) && looks_like_hdf5_checkpoint(path)) return;
+  if (!fs::is_directory(path, ignored))
+    fail(ErrorKind::source, "{}: is neither a directory nor an HDF5 file. Name the checkpoint's folder.", path.string());
   if (fs::exists(path / huggingface::config_name, ignored) && !huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path) &&
-      !dcp::looks_like_dcp(path))
+      !dcp::looks_like_dcp(path) && !looks_like_hdf5_checkpoint(path))
     fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
          path.string(), huggingface::config_name, huggingface::index_name);
 }
@@ -70,6 +73,7 @@ void check_checkpoint_folder(fs::path const& path) {
 std::string_view format_of(SourceCheckpoint const& source) {
   if (source.megatron) return "megatron";
   if (source.huggingface) return "huggingface";
+  if (source.logical || source.dcp->container == TensorContainer::hdf5) return "hdf5";
   switch (source.dcp->flavour) {
     case dcp::Flavour::plain: return "dcp";
     case dcp::Flavour::torch_dist: return "torch_dist";
@@ -79,16 +83,22 @@ std::string_view format_of(SourceCheckpoint const& source) {
 }
 
 SourceCheckpoint open_source(fs::path const& path, SourceFormat format, megatron::UserSizes const& user, Comm const& comm) {
-  enum Kind : std::int64_t { megatron_directory, huggingface_folder, dcp_folder, boxed_safetensors };
+  enum Kind : std::int64_t { megatron_directory, huggingface_folder, dcp_folder, boxed_safetensors, hdf5_files_of };
   Kind kind = megatron_directory;
   together(comm, [&] {
     check_checkpoint_folder(path);
     bool const dcp = format == SourceFormat::dcp || (format == SourceFormat::found && dcp::looks_like_dcp(path));
     bool const weights = format == SourceFormat::huggingface || (format == SourceFormat::found && huggingface::looks_like_folder(path));
-    if (format == SourceFormat::found && dcp + weights + megatron::looks_like_megatron(path) > 1)
+    bool const megatron = format == SourceFormat::megatron || (format == SourceFormat::found && megatron::looks_like_megatron(path));
+    if (dcp + weights + megatron > 1)
       fail(ErrorKind::source, "{}: holds several of Megatron ranks, Hugging Face weights and a {} side by side. Say which with source.format.",
            path.string(), dcp::metadata_name);
-    if (dcp)
+    // Beside weights of another format a file such as tf_model.h5 is one of another program.
+    bool const other = dcp || weights || megatron;
+    bool const hdf5 = format == SourceFormat::hdf5 || (format == SourceFormat::found && !other && looks_like_hdf5_checkpoint(path));
+    if (hdf5)
+      kind = hdf5_files_of;
+    else if (dcp)
       kind = dcp_folder;
     else if (weights)
       kind = huggingface_folder;
@@ -98,6 +108,7 @@ SourceCheckpoint open_source(fs::path const& path, SourceFormat format, megatron
     case megatron_directory: return open_megatron(path, user, comm);
     case huggingface_folder: return open_huggingface(path, comm);
     case dcp_folder: return open_dcp(path, comm);
+    case hdf5_files_of: return open_hdf5(path, comm);
     case boxed_safetensors: break;
   }
   return open_boxed_safetensors(path, comm);

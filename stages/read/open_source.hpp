@@ -9,12 +9,12 @@
 namespace reshard {
 
 /// Which format a source must have; `found` takes what is there.
-enum class SourceFormat { found, megatron, huggingface, dcp };
+enum class SourceFormat { found, megatron, huggingface, dcp, hdf5 };
 
-/// An Error of kind source when `path` cannot be a checkpoint: not there, no directory, a Hugging Face folder without weights.
+/// An Error of kind source when `path` cannot be a checkpoint: not there, neither directory nor HDF5 file, a Hugging Face folder without weights.
 void check_checkpoint_folder(std::filesystem::path const& path);
 
-/// "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor": what a job file calls it.
+/// "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5": what a job file calls it.
 std::string_view format_of(SourceCheckpoint const& source);
 
 /// Reads every header of a checkpoint: each rank its share of the files, exchanged in one collective; every rank returns the same.

@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/device/copy_program.hpp"
+#include "core/device/digest_program.hpp"
 #include "core/device/value_program.hpp"
 
 namespace reshard {
@@ -39,6 +40,8 @@ bool touches(std::vector<StagingRange> const& ranges, StagingRange const& wanted
   return after != ranges.begin() && std::prev(after)->at + std::prev(after)->bytes > wanted.at;
 }
 
+std::uint64_t sums_bytes(DeviceRound const& round) { return 8 * round.computed_digests.size(); }
+
 class Maker {
  public:
   Maker(RoundWork work, std::span<SourceView const> views, MessagePlace messages) : views_(views), messages_(messages) {
@@ -47,6 +50,7 @@ class Maker {
 
   DeviceRound make(std::uint32_t first_view_file) {
     first_raw_place_ = round_.work.staging_bytes;
+    choose_digests(first_view_file);
     round_.computed = stage_raw_views(round_.work, views_, first_view_file);
     make_programs();
     choose_uploads();
@@ -54,6 +58,7 @@ class Maker {
     place(round_.before, round_.before_at);
     place(round_.after, round_.after_at);
     if (round_.verdict_at) round_.uploads.push_back({*round_.verdict_at, verdict_bytes});
+    if (!round_.computed_digests.empty()) round_.uploads.push_back({round_.sums_at, sums_bytes(round_)});
     join_uploads();
     return std::move(round_);
   }
@@ -65,8 +70,31 @@ class Maker {
     return at;
   }
 
+  /// What views give is only on the device, all else has the host read itself.
+  void choose_digests(std::uint32_t first_view_file) {
+    std::vector<StagingRange> views;
+    for (Extent const& read : round_.work.reads)
+      if (read.file >= first_view_file) views.push_back({read.at, read.bytes});
+    if (views.empty()) return;
+    views = united_ranges(std::move(views));
+    std::vector<DigestPart> all = std::move(round_.work.digests);
+    round_.work.digests.clear();
+    for (DigestPart& part : all)
+      (touches(views, {part.from, part.run_bytes}) ? round_.computed_digests : round_.work.digests).push_back(std::move(part));
+  }
+
+  void add_digesting() {
+    if (round_.computed_digests.empty()) return;
+    round_.sums_at = take(sums_bytes(round_));
+    std::vector<DigestRequest> requests;
+    for (DigestPart const& part : round_.computed_digests)
+      requests.push_back({part.from, part.at, part.run_bytes, part.dims, part.tensor_bytes, round_.sums_at + 8 * requests.size()});
+    add_digests(round_.before, requests);
+  }
+
   void make_programs() {
     add_computing();
+    add_digesting();
     std::vector<CopyRequest> copies;
     add(copies, round_.work.copies);
     for (Message const& message : round_.work.sends) add(copies, message.copies);
@@ -188,6 +216,15 @@ void place_programs(DeviceRound const& round, std::byte* staging) {
   if (!round.before.bytes.empty()) std::memcpy(staging + round.before_at, round.before.bytes.data(), round.before.bytes.size());
   if (!round.after.bytes.empty()) std::memcpy(staging + round.after_at, round.after.bytes.data(), round.after.bytes.size());
   if (round.verdict_at) clear_verdict(staging + *round.verdict_at);
+  if (!round.computed_digests.empty()) std::memset(staging + round.sums_at, 0, sums_bytes(round));
+}
+
+void add_computed_digests(DeviceRound const& round, std::byte const* staging, std::span<std::uint64_t> digests) {
+  for (std::size_t i = 0; i < round.computed_digests.size(); ++i) {
+    std::uint64_t sum = 0;
+    std::memcpy(&sum, staging + round.sums_at + 8 * i, sizeof sum);
+    digests[round.computed_digests[i].tensor] ^= sum;
+  }
 }
 
 }  // namespace reshard

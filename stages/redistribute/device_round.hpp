@@ -35,7 +35,9 @@ struct DeviceRound {
   std::vector<StagingRange> downloads;      ///< what is written and was not read as it is
   std::vector<StagingRange> packed;         ///< messages in host memory: what is downloaded before they leave
   std::vector<StagingRange> arrived;        ///< messages in host memory: what is uploaded after they have come
-  std::uint64_t bytes_copied = 0;           ///< by the programs
+  std::vector<DigestPart> computed_digests;  ///< of computed values; work.digests are those of bytes that the host has read
+  std::uint64_t sums_at = 0;                 ///< of computed_digests, 8 bytes each; downloaded after `before`
+  std::uint64_t bytes_copied = 0;            ///< by the programs
 
   /// Whether there is anything to do but reading and writing.
   bool idle() const { return before.launches.empty() && after.launches.empty() && work.fills.empty() && work.sends.empty() && work.receives.empty(); }
@@ -44,7 +46,10 @@ struct DeviceRound {
 /// View v has the file number first_view_file + v.
 DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views, std::uint32_t first_view_file, MessagePlace messages);
 
-/// Puts programs and the empty verdict where the uploads take them from. `staging` has work.staging_bytes bytes.
+/// Adds the digests of computed values, by tensor, once the round has ended in `staging`.
+void add_computed_digests(DeviceRound const& round, std::byte const* staging, std::span<std::uint64_t> digests);
+
+/// Puts programs, zero sums and the empty verdict where the uploads take them from. `staging` has work.staging_bytes bytes.
 void place_programs(DeviceRound const& round, std::byte* staging);
 
 /// Sorted ranges without overlaps; those that touch are one.

@@ -12,6 +12,7 @@
 
 #include "core/base/file_set.hpp"
 #include "core/plan/extent_batch.hpp"
+#include "stages/write/extent_sink.hpp"
 
 namespace reshard {
 
@@ -28,23 +29,19 @@ enum class WriteMode {
 
 std::string_view name_of(WriteMode mode);
 
-struct WriteStats {
-  std::uint64_t bytes = 0;
-  std::uint64_t calls = 0;
-};
-
 /// Writes the extents of rounds from staging memory into files that exist at full size. Neighbours are joined into large vectored writes.
 /// Nothing is synced: the caller syncs the files when all is written. Used by one thread.
-class ExtentWriter {
+class ExtentWriter : public ExtentSink {
  public:
   /// `files` and `observer` outlive the writer; an empty observer is allowed.
   ExtentWriter(FileSet& files, WriteObserver const& observer, WriteMode mode = WriteMode::automatic)
       : files_(files), observer_(observer), mode_(mode) {}
 
   /// Writes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in the files.
-  void write(std::span<Extent const> extents, std::byte* staging);
+  void write(std::span<Extent const> extents, std::byte* staging) override;
 
-  WriteStats const& stats() const { return stats_; }
+  WriteStats const& stats() const override { return stats_; }
+  std::string_view mode_name() const override { return name_of(mode_); }
   /// The mode in use; `automatic` until the first large write has tried.
   WriteMode mode() const { return mode_; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/crc32.hpp"
+#include "core/base/crc64.hpp"
 #include "core/formats/dcp/item.hpp"
 
 namespace reshard {
@@ -59,36 +60,52 @@ void create_target_file(TargetLayout const& layout) {
   File const file = File::create(layout.path);
   file.resize(layout.size_bytes);
   if (!layout.header.empty()) file.write_at(0, std::as_bytes(std::span(layout.header)));
+  for (FileSegment const& segment : layout.skeleton) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
 }
 
+namespace {
+
 /// What stands around the payloads of a .distcp file, and the objects made by us. The tail of an item and the head of the next one are neighbours.
-static void finish_items(File const& file, dcp::FileItems const& items, std::span<std::uint32_t const> crc32) {
-  std::string pending;
-  std::uint64_t at = 0;
-  auto const write = [&](std::uint64_t offset, std::string const& bytes) {
-    if (offset != at + pending.size()) {
-      file.write_at(at, std::as_bytes(std::span(pending)));
-      pending.clear();
-      at = offset;
-    }
-    pending += bytes;
+std::vector<FileSegment> items_frame(dcp::FileItems const& items, std::span<std::uint32_t const> crc32) {
+  std::vector<FileSegment> frame;
+  auto const add = [&](std::uint64_t offset, std::string const& bytes) {
+    if (frame.empty() || offset != frame.back().offset_bytes + frame.back().bytes.size()) frame.push_back({offset, {}});
+    frame.back().bytes += bytes;
   };
-  for (auto const& [offset, bytes] : items.objects) write(offset, bytes);
+  for (auto const& [offset, bytes] : items.objects) add(offset, bytes);
   for (std::size_t i = 0; i < items.tensors.size(); ++i) {
     dcp::PlannedItem const& item = items.tensors[i];
     dcp::ItemLayout const layout = dcp::item_layout(item.dtype, item.shape);
-    dcp::ItemFrame const frame = dcp::item_frame(item.dtype, item.shape, crc32[i]);
-    write(item.offset_bytes, frame.head);
-    write(item.offset_bytes + layout.payload_offset_bytes + layout.payload_bytes, frame.tail);
+    dcp::ItemFrame const around = dcp::item_frame(item.dtype, item.shape, crc32[i]);
+    add(item.offset_bytes, around.head);
+    add(item.offset_bytes + layout.payload_offset_bytes + layout.payload_bytes, around.tail);
   }
-  file.write_at(at, std::as_bytes(std::span(pending)));
+  return frame;
 }
 
-void finish_target_file(TargetLayout const& layout, std::span<std::uint32_t const> crc32) {
+}  // namespace
+
+std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32, std::span<std::uint64_t const> digests) {
+  if (layout.torch) return render_torch_file(*layout.torch, crc32);
+  if (layout.items) return items_frame(*layout.items, crc32);
+  if (layout.finished) return layout.finished(digests);
+  return {{0, layout.header}};
+}
+
+void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame) {
   File const file = File::open_for_writing(layout.path);
-  if (layout.torch) finish_torch_file(file, *layout.torch, crc32);
-  if (layout.items) finish_items(file, *layout.items, crc32);
+  for (FileSegment const& segment : layout.skeleton) file.write_at(segment.offset_bytes, std::vector<std::byte>(segment.bytes.size()));
+  if (layout.header.empty())
+    for (FileSegment const& segment : frame) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
   file.sync();
+}
+
+FileDigests::FileDigests(std::span<TargetLayout const> files) : shares_(files.size(), 0) {
+  for (TargetLayout const& file : files) size_bytes_.push_back(file.size_bytes);
+}
+
+void FileDigests::add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+  shares_[file] ^= crc64_shifted(crc64(bytes), size_bytes_[file] - offset_bytes - bytes.size());
 }
 
 }  // namespace reshard

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/file_segment.hpp"
 #include "core/formats/dcp/file_items.hpp"
 #include "core/formats/torch_zip/torch_file.hpp"
 
@@ -19,6 +21,9 @@ struct TargetLayout {
   std::shared_ptr<TorchFilePlan const> torch;   ///< zip; else nullptr
   std::string header;                           ///< safetensors: the first bytes
   std::shared_ptr<dcp::FileItems const> items;  ///< .distcp; else nullptr
+  std::vector<FileSegment> skeleton = {};       ///< HDF5: what surrounds the tensors before they are written; else empty
+  /// HDF5: the same afterwards, from the digests of the job's tensors; else empty.
+  std::function<std::vector<FileSegment>(std::span<std::uint64_t const>)> finished = {};
 };
 
 /// The CRC-32 of every zip record of a job, gathered from the pieces as they are written by any rank.
@@ -46,9 +51,25 @@ class RecordChecksums {
   std::vector<std::uint32_t> shares_;
 };
 
+/// The CRC-64 (core/base/crc64.hpp) of every file of a job, of which every byte is written once, by any rank, or stays zero.
+class FileDigests {
+ public:
+  explicit FileDigests(std::span<TargetLayout const> files);
+  /// Adds bytes [offset_bytes, +bytes.size()) of a file.
+  void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
+  /// One word per file: what the ranks xor together.
+  std::span<std::uint64_t> shares() { return shares_; }
+
+ private:
+  std::vector<std::uint64_t> size_bytes_;
+  std::vector<std::uint64_t> shares_;
+};
+
 /// Makes the file with its folders at full size, with its header.
 void create_target_file(TargetLayout const& layout);
-/// Writes what surrounds the tensors of a zip file, then syncs the file.
-void finish_target_file(TargetLayout const& layout, std::span<std::uint32_t const> crc32);
+/// What stands around the payloads once all of them are written, the header included, without overlap.
+std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32, std::span<std::uint64_t const> digests);
+/// Writes a frame but for the header, then syncs the file.
+void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame);
 
 }  // namespace reshard

@@ -9,7 +9,7 @@ set -euo pipefail
 packages=(
   libopenmpi3 openmpi-bin openmpi-common libopenmpi-dev libhwloc15 libevent-core-2.1-7 libevent-pthreads-2.1-7 libpmix2 libmunge2 libudev1
   zlib1g zlib1g-dev libfmt9 libfmt-dev libspdlog1.10 libspdlog-dev libtomlplusplus3 libtomlplusplus-dev libcli11-dev libsimdjson14 libsimdjson-dev
-  libxxhash0 libxxhash-dev libisal2 libisal-dev libgtest-dev pkgconf-bin libpkgconf3
+  libxxhash0 libxxhash-dev libisal2 libisal-dev libssl3 libssl-dev libgtest-dev pkgconf-bin libpkgconf3
 )
 nccl_requirement=nvidia-nccl-cu13==2.28.9
 multiarch=lib/x86_64-linux-gnu
@@ -44,6 +44,9 @@ leave_out() {
   rm -rf etc/init.d usr/share/doc usr/share/man usr/share/lintian usr/share/bash-completion usr/share/bug usr/src usr/share/vim* \
     usr/"$multiarch"/fortran usr/"$multiarch"/openmpi/lib/fortran usr/"$multiarch"/*fortran* usr/"$multiarch"/libmpi_{mpifh,use,java}* \
     usr/"$multiarch"/lib{osh,mpi_cxx}* usr/include/gmock
+  # Of OpenSSL only libcrypto; its headers in one folder, because compilers know Debian's second one as part of the system only.
+  rm -rf usr/"$multiarch"/libssl* usr/"$multiarch"/libcrypto.a usr/"$multiarch"/pkgconfig/{libssl,openssl}.pc usr/"$multiarch"/{engines-3,ossl-modules}
+  mv usr/include/x86_64-linux-gnu/openssl/* usr/include/openssl/
   # Networks and schedulers that one machine does not have: their libraries are not here.
   local plugins=usr/$multiarch/openmpi/lib/openmpi3 name
   for name in atomic_ucx btl_ofi btl_openib mtl_ofi mtl_psm mtl_psm2 osc_ucx pml_ucx spml_ucx sshmem_ucx reachable_netlink; do

@@ -1,11 +1,13 @@
 """Writes a job file, runs the program on some ranks and gives back what it said."""
 
 import hashlib
+import json
 import os
 import subprocess
 from pathlib import Path
 
 BINARY = os.path.abspath(os.environ["RESHARD_BIN"]) if os.environ.get("RESHARD_BIN") else None
+MANIFEST = "reshard.json"
 TIMEOUT_SECONDS = float(os.environ.get("RESHARD_TEST_TIMEOUT", "120"))
 # Takes any of these tests along another path: RESHARD_TEST_RUN="device=emulated transport=mpi"
 RUN_OPTIONS = dict(pair.split("=") for pair in os.environ.get("RESHARD_TEST_RUN", "").split())
@@ -62,6 +64,11 @@ class Program:
 
 
 def tree_hashes(root):
-    """Relative path -> hash of every file below a folder; the target of a job must not depend on the number of ranks."""
+    """Relative path -> hash of every file below a folder but the manifest, which names the job's paths: a target must not depend on the ranks."""
     root = Path(root)
-    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(root.rglob("*")) if path.is_file()}
+    files = [path for path in sorted(root.rglob("*")) if path.is_file() and path != root / MANIFEST]
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def manifest_of(root):
+    return json.loads((Path(root) / MANIFEST).read_text())

@@ -7,6 +7,7 @@
 
 #include "pipeline/stream.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/stream_into.hpp"
 #include "tests/support/view_files.hpp"
 
 namespace reshard {
@@ -69,7 +70,7 @@ class ViewJob {
     RoundSource const source = [&rounds, next = std::size_t{0}]() mutable {
       return next == rounds.size() ? std::nullopt : std::optional(rounds[next++]);
     };
-    auto const error = capture([&] { stream(comm, options, sources, targets, source, {}); });
+    auto const error = capture([&] { stream_into(comm, options, sources, targets, source, {}); });
     if (error) return error->sentence();
     return bytes_of(target);
   }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/stream_into.hpp"
 #include "tests/support/stream_paths.hpp"
 
 namespace reshard {
@@ -39,7 +40,7 @@ void run(std::string const& what, StreamPath path, std::filesystem::path const& 
     if (++next == 20 && odd_one && what == "stop") stop = true;
     return exchange_round(1 - comm.rank());
   };
-  stream(comm, options, sources, targets, endless, {});
+  stream_into(comm, options, sources, targets, endless, {});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/stream_into.hpp"
 #include "tests/support/stream_paths.hpp"
 
 namespace reshard {
@@ -186,7 +187,7 @@ TEST_P(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
       FileSet targets(paths_in(folder, name, o.ranks), FileSet::Access::write);
       std::uint64_t observed = 0;
       WriteObserver const observer = [&](std::uint32_t, std::uint64_t, std::span<std::byte const> bytes) { observed += bytes.size(); };
-      StreamStats const stats = stream(comm, on_path({.memory_bytes = memory, .exchanging = true}), sources, targets, rounds_of(o, me), observer);
+      StreamStats const stats = stream_into(comm, on_path({.memory_bytes = memory, .exchanging = true}), sources, targets, rounds_of(o, me), observer);
       EXPECT_EQ(stats.rounds, o.rounds);
       EXPECT_EQ(stats.bytes_read, o.source_bytes());
       EXPECT_EQ(stats.bytes_written, o.target_bytes());
@@ -214,13 +215,13 @@ TEST_P(Stream, SendsMessagesLargerThanOnePart) {
   FileSet targets({folder / ("target" + mine)}, FileSet::Access::write);
   RoundSource const one = [&, done = false]() mutable -> std::optional<RoundWork> {
     if (std::exchange(done, true)) return std::nullopt;
-    RoundWork work{.staging_bytes = 2 * bytes, .reads = {{0, 0, bytes, 0}}, .fills = {}, .copies = {}, .sends = {}, .receives = {}, .writes = {}};
+    RoundWork work{.staging_bytes = 2 * bytes, .reads = {{0, 0, bytes, 0}}, .digests = {}, .fills = {}, .copies = {}, .sends = {}, .receives = {}, .writes = {}};
     work.sends.push_back({peer, 0, bytes, {}});
     work.receives.push_back({peer, bytes, bytes, {}});
     work.writes.push_back({0, 0, bytes, bytes});
     return work;
   };
-  stream(comm, on_path({.memory_bytes = 2 * bytes + 4096, .exchanging = true}), sources, targets, one, {});
+  stream_into(comm, on_path({.memory_bytes = 2 * bytes + 4096, .exchanging = true}), sources, targets, one, {});
   comm.barrier();
   EXPECT_TRUE(bytes_of(folder / ("target" + mine)) == bytes_of(folder / ("source" + std::to_string(peer))));
 }
@@ -257,7 +258,7 @@ class PlainCopy {
 
   /// The kind of error that the stream ends with, or nothing.
   std::optional<ErrorKind> run(StreamOptions const& options, RoundSource const& source, WriteObserver const& observer = {}) {
-    auto const error = capture([&] { stats_ = stream(comm_, options, *sources_, *targets_, source, observer); });
+    auto const error = capture([&] { stats_ = stream_into(comm_, options, *sources_, *targets_, source, observer); });
     if (!error) return std::nullopt;
     return error->kind();
   }

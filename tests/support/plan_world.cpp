@@ -3,15 +3,15 @@
 #include <cstring>
 
 namespace reshard::test {
-namespace {
 
-/// A value for the element with these coordinates: different for neighbours in every direction.
 std::uint32_t element_value(int tensor, std::vector<std::pair<AxisId, Index>> const& coordinates) {
   auto hash = static_cast<std::uint64_t>(tensor + 1) * 11400714819323198485U;
   for (auto const& [axis, index] : coordinates)
     hash ^= (hash << 6U) + (hash >> 2U) + std::uint64_t{axis} * 1000003U + static_cast<std::uint64_t>(index) * 7919U;
   return static_cast<std::uint32_t>(hash ^ (hash >> 29U));
 }
+
+namespace {
 
 class Filler {
  public:

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/mapping/side.hpp"
@@ -19,6 +20,9 @@ struct World {
   Files files;  ///< right bytes
   Files blank;  ///< the same sizes, padding right, everything else 0xee
 };
+
+/// A value for the element with these indices of a tensor's axes: different for neighbours in every direction.
+std::uint32_t element_value(int tensor, std::vector<std::pair<AxisId, Index>> const& coordinates);
 
 /// Every stored tensor of a side in one file per place, with gaps between tensors. An element's value tells which logical element it is.
 World make_world(Model const& model, Side const& side, SampleMesh const& at, DType dtype);

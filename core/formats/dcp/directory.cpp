@@ -126,10 +126,10 @@ void expect_torch_dist(fs::path const& path) {
        folder.string(), metadata_name, shown(names));
 }
 
-/// What stands beside the items and belongs to the user. A list of checksums would be wrong for any other folder.
+/// What stands beside the items and belongs to the user. Lists of checksums would be wrong for any other folder.
 bool travels_along(std::string_view name) {
   return name != metadata_name && name != backend_name && name != common_name && name != tracker_name && name != "integrity.json" &&
-         !is_item_file(name) && !name.starts_with(".metadata") && !is_metadata_of_rank(name);
+         name != "reshard.json" && !is_item_file(name) && !name.starts_with(".metadata") && !is_metadata_of_rank(name);
 }
 
 Directory read_folder(fs::path const& root, fs::path const& folder, std::optional<Step> const& step) {

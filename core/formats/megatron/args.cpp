@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/formats/megatron/mapping_size.hpp"
+#include "core/formats/torch_zip/torch_types.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -114,7 +115,8 @@ NodeId add_value(Document& document, std::string_view key, Json const& value) {
   if (auto const* integer = value.integer()) return document.add_int(*integer);
   if (auto const* real = value.real()) return document.add_real(*real);
   if (auto const* text = value.text()) {
-    if (key.ends_with("dtype") && text->starts_with(dtype_prefix)) return document.add_global("torch", text->substr(dtype_prefix.size()));
+    if (key.ends_with("dtype") && text->starts_with(dtype_prefix) && pickle::dtype_from_torch_name(text->substr(dtype_prefix.size())))
+      return document.add_global("torch", text->substr(dtype_prefix.size()));
     return document.add_string(*text);
   }
   if (auto const* members = value.members()) {

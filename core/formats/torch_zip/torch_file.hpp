@@ -10,6 +10,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/file_range.hpp"
+#include "core/base/file_segment.hpp"
 #include "core/formats/file_tensor.hpp"
 #include "core/formats/torch_zip/pickle.hpp"
 #include "core/formats/torch_zip/zip_layout.hpp"
@@ -53,14 +54,8 @@ struct TorchFilePlan {
 /// the order of the pickle. Payloads start at multiples of 64.
 TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archive);
 
-/// Bytes and where they go, from the start of the torch file.
-struct FileSegment {
-  std::uint64_t offset_bytes = 0;
-  std::string bytes;
-};
-
 /// Everything but the storages' payloads: headers, small records, checksums, central directory, in order and without overlap. `crc32s` holds one
-/// CRC-32 per storage. Segments and payloads together are the whole file.
+/// CRC-32 per storage. Segments and payloads together are the whole file; offsets count from its start.
 std::vector<FileSegment> render_torch_file(TorchFilePlan const& plan, std::span<std::uint32_t const> crc32s);
 
 /// Writes the segments. `base_offset_bytes` is where the torch file begins in `file`.

@@ -121,7 +121,7 @@ TEST(Plan, ExchangeRoundsKeepToTheirMemoryWhereGapsAreReadAlong) {
     constexpr std::uint32_t pieces = 4000;
     for (std::uint32_t i = 0; i < pieces; ++i) {
       plan.regions.push_back({0, i % 2, i * distance, i * 10, 10, 0, 0});
-      plan.cells.push_back({i, 1, staging_bound(std::span(&plan.regions.back(), 1), plan.dims), 10, 10});
+      plan.cells.push_back({i, 1, staging_bound(std::span(&plan.regions.back(), 1), plan.dims), 10, 10, 0, 0});
     }
     constexpr std::uint64_t limit = 256U << 10;
     std::vector<ExchangeRounds> each;

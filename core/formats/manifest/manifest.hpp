@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/integers.hpp"
+#include "core/base/json.hpp"
+
+namespace reshard {
+
+inline constexpr std::string_view manifest_name = "reshard.json";
+/// Of its form; readers refuse another one.
+inline constexpr int manifest_version = 1;
+/// Megatron-Core's own: {"algorithm": "sha256", "files": {"path": "hex"}}.
+inline constexpr std::string_view integrity_name = "integrity.json";
+
+/// The digest of one logical tensor, or of one opaque object.
+struct TensorDigest {
+  std::string name;
+  std::string dtype;  ///< as docs/formats spell it ("bf16"); "" for an object
+  std::vector<Index> shape;
+  std::vector<std::string> axes;
+  std::uint64_t crc64 = 0;
+  int add = 0;  ///< what stored values have over logical ones (a norm stored without its one: -1)
+  friend bool operator==(TensorDigest const&, TensorDigest const&) = default;
+};
+
+struct FileRecord {
+  std::string path;  ///< relative to the checkpoint, '/' between names
+  std::uint64_t size_bytes = 0;
+  std::uint64_t xxh3 = 0;
+  friend bool operator==(FileRecord const&, FileRecord const&) = default;
+};
+
+/// What `reshard` knows about a checkpoint that it wrote.
+struct Manifest {
+  std::string tool_version;
+  std::string format;
+  std::string map;  ///< whose names the tensors have: of a family, "mcore", or "none" for stored names
+  Json source;      ///< path, format, layout, total digest where known
+  Json job;         ///< the complete job
+  std::vector<TensorDigest> tensors;
+  std::vector<TensorDigest> objects;
+  std::vector<FileRecord> files;  ///< all but the manifest itself
+  std::string total;              ///< total_digest(tensors)
+  friend bool operator==(Manifest const&, Manifest const&) = default;
+};
+
+/// 16 lower-case hexadecimal digits, and back (nothing when it is no such text).
+std::string hex64(std::uint64_t value);
+std::optional<std::uint64_t> parse_hex64(std::string_view text);
+
+/// The name-plate of a model: XXH3-128 (32 digits) of the lines "name dtype [shape] crc64\n", names as JSON texts, in ascending order of names.
+///
+///   "decoder.norm" bf16 [2, 64] 00000000000000ff
+std::string total_digest(std::span<TensorDigest const> tensors);
+
+std::string manifest_text(Manifest const& manifest);
+/// `file` is for messages. Errors of kind source: no JSON, missing or wrong members, paths that leave the checkpoint, a total that disagrees.
+Manifest parse_manifest(std::string_view text, std::string const& file);
+/// The manifest of a checkpoint, when it has one.
+std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint);
+
+/// integrity.json as Megatron-Core writes and reads it.
+struct Integrity {
+  struct Entry {
+    std::string path;
+    std::string sha256;  ///< lower-case hexadecimal
+  };
+  std::vector<Entry> files;  ///< ascending paths
+};
+std::string integrity_text(Integrity const& integrity);
+Integrity parse_integrity(std::string_view text, std::string const& file);
+
+}  // namespace reshard

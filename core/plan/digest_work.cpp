@@ -1,0 +1,131 @@
+#include "core/plan/digest_work.hpp"
+
+#include <unordered_map>
+
+#include "core/layout/join.hpp"
+#include "core/plan/region_maker.hpp"
+#include "core/plan/source_proof.hpp"
+
+namespace reshard {
+namespace {
+
+Index extent_of(DomainAxis const& axis) {
+  Index extent = 0;
+  for (Run const& run : axis.runs) extent += run.end - run.begin;
+  return extent;
+}
+
+std::vector<AxisId> axis_order(LogicalTensor const& tensor) {
+  std::vector<AxisId> order;
+  for (LogicalAxis const& axis : tensor.axes) order.push_back(axis.axis);
+  return order;
+}
+
+/// Collects the slots and regions of one tensor after the other.
+class Worker {
+ public:
+  Worker(Model const& model, Catalog const& catalog, DigestScope scope) : model_(model), catalog_(catalog), scope_(scope) {}
+
+  DigestWork run() {
+    work_.tensor_bytes.resize(model_.tensors().size());
+    for (std::size_t t = 0; t < model_.tensors().size(); ++t)
+      if (model_.exists(static_cast<int>(t)) && model_.volume(model_.tensors()[t]) > 0) add_tensor(static_cast<std::uint32_t>(t));
+    return std::move(work_);
+  }
+
+ private:
+  void add_tensor(std::uint32_t t) {
+    TensorPieces const& all = catalog_.tensors[t];
+    Distinct const distinct = distinct_pieces(all, catalog_);
+    prove_whole(model_, model_.tensors()[t], distinct, catalog_);
+    std::uint64_t const element = element_bytes(distinct, catalog_, model_.tensors()[t].name);
+    work_.tensor_bytes[t] = static_cast<std::uint64_t>(logical_volume(model_, static_cast<int>(t))) * element;
+    if (scope_ == DigestScope::distinct)
+      for (std::size_t i = 0; i < distinct.pieces.size(); ++i) add_slot(t, distinct.pieces[i], distinct.blobs[i]);
+    else
+      add_all(t, all);
+    add_regions(t, element);
+  }
+
+  void add_slot(std::uint32_t tensor, Piece const& piece, std::uint32_t blob) {
+    pieces_.push_back(piece);
+    work_.slots.push_back({tensor, blob, static_cast<std::uint32_t>(work_.slots.size())});
+  }
+
+  void add_all(std::uint32_t tensor, TensorPieces const& all) {
+    std::unordered_map<std::uint64_t, std::uint32_t> counting;  // box -> the slot that counts
+    for (bool const copies : {false, true})
+      for (std::size_t i = 0; i < all.pieces.size(); ++i) {
+        if (all.copy[i] != copies) continue;
+        auto const slot = static_cast<std::uint32_t>(work_.slots.size());
+        std::uint64_t const box = box_hash(all.pieces[i]);
+        if (copies && !counting.contains(box)) continue;
+        add_slot(tensor, all.pieces[i], all.blobs[i]);
+        work_.slots.back().same_as = counting.emplace(box, slot).first->second;
+      }
+  }
+
+  /// Those of the slots in pieces_, which are the last ones.
+  void add_regions(std::uint32_t t, std::uint64_t element) {
+    std::vector<Piece> const logical = logical_pieces(model_, static_cast<int>(t));
+    std::vector<AxisId> const order = axis_order(model_.tensors()[t]);
+    auto const first_slot = static_cast<std::uint32_t>(work_.slots.size() - pieces_.size());
+    Join const joined = join(pieces_, logical, order, model_.axes());
+    for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
+      Overlap const& overlap = joined.overlaps[o];
+      std::uint32_t const slot = first_slot + overlap.src;
+      Blob const& blob = catalog_.blobs[work_.slots[slot].blob];
+      RegionEnds const ends{{blob.file, blob.offset_bytes}, {slot, 0}};
+      work_.regions.push_back(make_region(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o), element, work_.dims));
+    }
+    pieces_.clear();
+  }
+
+  Model const& model_;
+  Catalog const& catalog_;
+  DigestScope scope_;
+  std::vector<Piece> pieces_;
+  DigestWork work_;
+};
+
+}  // namespace
+
+std::vector<Index> logical_shape(Model const& model, int tensor) {
+  std::vector<Index> shape;
+  for (DomainAxis const& axis : model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)])) shape.push_back(extent_of(axis));
+  return shape;
+}
+
+Index logical_volume(Model const& model, int tensor) {
+  Index volume = 1;
+  for (Index const extent : logical_shape(model, tensor)) volume *= extent;
+  return volume;
+}
+
+std::vector<Piece> logical_pieces(Model const& model, int tensor) {
+  std::vector<DomainAxis> const domain = model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)]);
+  std::vector<Piece> pieces{{tensor, {}, {}, 0}};
+  Index stride = 1;
+  for (std::size_t d = domain.size(); d-- > 0;) {
+    DomainAxis const& axis = domain[d];
+    Index const size = model.axes()[axis.axis].size;
+    std::vector<Piece> longer;
+    for (Piece const& piece : pieces) {
+      Index before = 0;
+      for (Run const& run : axis.runs) {
+        Piece part = piece;
+        part.digits.push_back({axis.axis, (size + axis.div - 1) / axis.div * axis.div, axis.div, run.begin, run.end - run.begin, stride});
+        part.offset += before * stride;
+        before += run.end - run.begin;
+        longer.push_back(std::move(part));
+      }
+    }
+    pieces = std::move(longer);
+    stride *= extent_of(axis);
+  }
+  return pieces;
+}
+
+DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope) { return Worker(model, catalog, scope).run(); }
+
+}  // namespace reshard

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/mapping/model.hpp"
+#include "core/plan/catalog.hpp"
+#include "core/plan/replicas.hpp"
+
+namespace reshard {
+
+/// Proves that the source holds every element of a logical tensor exactly once, replicas aside. Errors of kind source.
+void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct, Catalog const& source);
+
+/// Bytes of an element of these pieces. Errors of kind source: several dtypes, or one with elements smaller than a byte.
+std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source, std::string_view tensor);
+
+}  // namespace reshard

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/transport/comm.hpp"
+#include "stages/verify/extent_comparer.hpp"
+
+namespace reshard {
+
+/// Two checkpoints of any formats and layouts, and how they are compared.
+struct CompareRequest {
+  std::filesystem::path a;
+  std::filesystem::path b;
+  Comparison comparison = Comparison::bytes;
+  std::string map = "auto";        ///< as in a job file; "none": by stored names
+  std::filesystem::path config_a;  ///< config.json (or its folder) of a side that has none; that of the other side serves when this is empty
+  std::filesystem::path config_b;
+  std::size_t row_limit = 50;  ///< of the text
+  std::uint64_t memory_bytes = std::uint64_t{256} << 20;
+  std::vector<std::filesystem::path> map_folders;
+};
+
+struct CompareReport {
+  Json json;         ///< on rank 0
+  std::string text;  ///< on rank 0
+  bool same = true;
+};
+
+/// Reads both checkpoints once (replicas of a aside) and compares every element of b, replicas included, with that of a. Collective. Errors: usage
+/// (no map fits, Megatron shards without one), source (damage), io.
+CompareReport compare_checkpoints(CompareRequest const& request, Comm const& comm);
+
+}  // namespace reshard

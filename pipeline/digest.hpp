@@ -1,0 +1,49 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/formats/manifest/manifest.hpp"
+#include "core/transport/comm.hpp"
+#include "stages/plan/job_plan.hpp"
+#include "stages/verify/scan.hpp"
+
+namespace reshard {
+
+/// A checkpoint whose logical tensors are looked at.
+struct DigestQuery {
+  std::filesystem::path path;
+  std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names
+  std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
+  DigestScope scope = DigestScope::distinct;
+  bool file_hashes = false;
+  std::vector<std::filesystem::path> map_folders;
+};
+
+/// An opened checkpoint and what a reading of it gave.
+struct DigestedCheckpoint {
+  SourceCheckpoint checkpoint;
+  JobPlan catalogue;
+  DigestWork work;
+  ScanResult found;
+  std::vector<TensorDigest> tensors;
+  std::string total;
+};
+
+/// Opens a checkpoint in terms of its logical tensors. Collective. Errors: usage (no map), source.
+JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& query, Comm const& comm);
+
+/// Opens it and reads every byte that counts once. Collective.
+DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm);
+
+struct DigestReport {
+  Json json;
+  std::string text;
+};
+
+/// `reshard digest`: the digest of every logical tensor and the total.
+DigestReport digest_report(DigestQuery const& query, Comm const& comm);
+
+}  // namespace reshard

@@ -1,0 +1,94 @@
+#include "pipeline/source_manifest.hpp"
+
+#include <set>
+#include <unordered_map>
+
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+#include "core/plan/digest_work.hpp"
+#include "pipeline/file_records.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The record of a file: paths count from the checkpoint, or from the folder above an iteration.
+FileRecord const* find_record(Manifest const& manifest, fs::path const& file) {
+  std::string const path = file.generic_string();
+  for (FileRecord const& record : manifest.files)
+    if (path == record.path || path.ends_with("/" + record.path)) return &record;
+  return nullptr;
+}
+
+bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source) {
+  for (fs::path const& file : source.files) {
+    FileRecord const* const record = find_record(manifest, file);
+    std::error_code ignored;
+    if (record == nullptr || fs::file_size(file, ignored) != record->size_bytes) return false;
+  }
+  return true;
+}
+
+/// Whether what the plan reads of a tensor is what is stored.
+bool read_as_stored(JobPlan const& plan, std::size_t tensor) {
+  for (std::uint32_t const blob : plan.source.tensors[tensor].blobs)
+    if (plan.source.blobs[blob].file >= plan.source.real_files()) return false;
+  return !plan.source.tensors[tensor].blobs.empty();
+}
+
+/// Files of a tensor that are not what the manifest says.
+void add_changed_files(Manifest const& manifest, JobPlan const& plan, std::size_t tensor, std::set<std::string>& changed) {
+  for (std::uint32_t const blob : plan.source.tensors[tensor].blobs) {
+    fs::path const path = plan.source.files[plan.source.blobs[blob].file];
+    FileRecord const* const record = find_record(manifest, path);
+    if (record != nullptr && !changed.contains(path.string()) && record_of(path, path.parent_path()).xxh3 != record->xxh3)
+      changed.insert(path.string());
+  }
+}
+
+}  // namespace
+
+std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const& source, std::vector<std::string>& warnings) {
+  fs::path const whole = fs::absolute(path).lexically_normal();
+  fs::path const folder = whole.has_filename() ? whole : whole.parent_path();
+  for (fs::path const& place : {folder, folder.parent_path()}) {
+    auto manifest = find_manifest(place);
+    if (!manifest) continue;
+    if (!manifest->files.empty() && speaks_of(*manifest, source)) return manifest;
+    if (place == folder && !manifest->files.empty())
+      warnings.push_back(fmt::format("{} speaks of other files than this checkpoint has: it is not looked at", (place / manifest_name).string()));
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source, JobPlan const& plan,
+                                 std::span<std::uint64_t const> digests) {
+  std::unordered_map<std::string_view, TensorDigest const*> known;
+  for (TensorDigest const& tensor : manifest.tensors) known.emplace(tensor.name, &tensor);
+  std::vector<std::string> faults;
+  std::set<std::string> changed;
+  std::size_t compared = 0;
+  for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
+    auto const found = known.find(plan.model->tensors()[t].name);
+    if (found == known.end() || plan.plan.tensor_bytes[t] == 0 || !read_as_stored(plan, t)) continue;
+    TensorDigest const& recorded = *found->second;
+    Blob const& blob = plan.source.blobs[plan.source.tensors[t].blobs.front()];
+    if (recorded.shape != logical_shape(*plan.model, static_cast<int>(t)) || recorded.dtype != name(blob.dtype)) continue;
+    ++compared;
+    if (recorded.crc64 == digests[t]) continue;
+    faults.push_back(fmt::format("'{}' has the digest {}, recorded is {}", recorded.name, hex64(digests[t]), hex64(recorded.crc64)));
+    if (faults.size() <= 8) add_changed_files(manifest, plan, t, changed);
+  }
+  if (faults.empty()) return compared;
+  std::vector<std::string> const files(changed.begin(), changed.end());
+  fail(ErrorKind::source,
+       "{}: the source is not what its {} says: {}. {}. Nothing was published. Restore the files from a copy; or, if they were changed on purpose, "
+       "remove "
+       "the {}.",
+       source.files.front().parent_path().string(), manifest_name, listed(faults, 8),
+       files.empty() ? "Its files are what they should be now, so the bytes changed on their way" : "Changed: " + listed(files, 8), manifest_name);
+}
+
+}  // namespace reshard

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/manifest/manifest.hpp"
+#include "stages/plan/job_plan.hpp"
+
+namespace reshard {
+
+/// The manifest that lies in a checkpoint, or beside the iteration folder that `path` names. Nothing when there is none; or when it does not list the
+/// files of `source` with their sizes, which `warnings` then says.
+std::optional<Manifest> manifest_of(std::filesystem::path const& path, SourceCheckpoint const& source, std::vector<std::string>& warnings);
+
+/// Compares the digests of what was read with the manifest of the source, for the tensors whose stored values were read as they are. An Error of kind
+/// source names the tensors, and the files that are not what the manifest says. Returns how many were compared.
+std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source, JobPlan const& plan,
+                                 std::span<std::uint64_t const> digests);
+
+}  // namespace reshard

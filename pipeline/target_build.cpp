@@ -1,0 +1,236 @@
+#include "pipeline/target_build.hpp"
+
+#include <algorithm>
+
+#include "core/base/file.hpp"
+#include "pipeline/file_records.hpp"
+#include "pipeline/gathered_texts.hpp"
+#include "pipeline/paths.hpp"
+#include "pipeline/target_check.hpp"
+#include "pipeline/version.hpp"
+#include "stages/read/open_hdf5.hpp"
+#include "stages/write/copy_beside.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Enough for the scan to keep the disk busy.
+constexpr std::uint64_t usual_scan_bytes = 64U << 20;
+
+}  // namespace
+
+TargetBuild::TargetBuild(JobSpec const& spec, JobPlan const& plan, Comm const& comm) : spec_(spec), plan_(plan), comm_(comm) {
+  fs::path const staging = staging_of(spec.target.path);
+  for (TargetFile const& file : plan.files)
+    layouts_.push_back({staging / file.path, file.size_bytes, file.torch, file.header, file.items, file.skeleton, file.finished});
+  records_.emplace(layouts_);
+  file_digests_.emplace(layouts_);
+}
+
+/// Links can lead from the source into the target: replacing the target would then destroy what is read.
+void TargetBuild::check_source_apart(SourceCheckpoint const& source) const {
+  std::error_code ignored;
+  fs::path const target = fs::weakly_canonical(fs::absolute(spec_.target.path), ignored);
+  for (fs::path const& file : source.files) {
+    fs::path const real = fs::weakly_canonical(fs::absolute(file), ignored);
+    bool const beside_target = holds(real.parent_path(), target);
+    if (holds(target, real) || beside_target)
+      fail(ErrorKind::usage, "[target] path: {} {} the source's {} (really {}). Choose a target outside of the source.", target.string(),
+           beside_target ? "lies in the folder of" : "holds", file.string(), real.string());
+  }
+}
+
+/// replace = true is no leave to remove what is no checkpoint.
+void TargetBuild::check_replaceable() const {
+  std::error_code ignored;
+  fs::path const target = spec_.target.path;
+  if (!spec_.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
+  if (megatron::looks_like_megatron(target) || huggingface::looks_like_folder(target) || dcp::looks_like_dcp(target) ||
+      looks_like_hdf5_checkpoint(target))
+    return;
+  fail(ErrorKind::target,
+       "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
+       target.string());
+}
+
+void TargetBuild::begin(SourceCheckpoint const& source, std::uint64_t needed, std::uint64_t free) {
+  together(comm_, [&] {
+    if (comm_.rank() != 0) return;
+    check_source_apart(source);
+    check_replaceable();
+    if (free < needed)
+      fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", spec_.target.path,
+           human_bytes(free), human_bytes(needed), human_bytes(needed - free));
+    publication_.emplace(spec_.target.path, spec_.target.replace ? ExistingTarget::replace : ExistingTarget::refuse);
+  });
+  together(comm_, [&] { for_my_files([&](std::uint32_t f) { create_target_file(layouts_[f]); }); });
+  std::error_code ignored;
+  bool const has_one = source.dcp && fs::exists(source.dcp->directory.folder / integrity_name, ignored);
+  integrity_ = spec_.target.format == CheckpointFormat::torch_dist && spec_.target.integrity != IntegrityChoice::never &&
+               (has_one || spec_.target.integrity == IntegrityChoice::always);
+}
+
+std::vector<fs::path> TargetBuild::files() const {
+  std::vector<fs::path> paths;
+  for (TargetLayout const& layout : layouts_) paths.push_back(layout.path);
+  return paths;
+}
+
+void TargetBuild::for_my_files(std::function<void(std::uint32_t)> const& work) const {
+  for (std::size_t f = static_cast<std::size_t>(comm_.rank()); f < layouts_.size(); f += static_cast<std::size_t>(comm_.size()))
+    work(static_cast<std::uint32_t>(f));
+}
+
+void TargetBuild::observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+  records_->add(file, offset_bytes, bytes);
+  if (spec_.run.verify == VerifyChoice::written) file_digests_->add(file, offset_bytes, bytes);
+}
+
+void TargetBuild::finish(std::span<std::uint64_t const> digests) {
+  digests_.assign(digests.begin(), digests.end());
+  comm_.xor_all(records_->shares());
+  comm_.xor_all(digests_);
+  together(comm_, [&] {
+    for_my_files([&](std::uint32_t f) {
+      std::vector<FileSegment> const frame = frame_of(layouts_[f], records_->of_file(f), digests_);
+      finish_target_file(layouts_[f], frame);
+      for (FileSegment const& segment : frame) file_digests_->add(f, segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+    });
+  });
+  comm_.xor_all(file_digests_->shares());
+  together(comm_, [&] {
+    if (comm_.rank() == 0) write_small_files();
+  });
+  if (integrity_) add_integrity();
+}
+
+/// Of the folder that Megatron loads: every file that lies in it, hashed by the ranks in turn.
+void TargetBuild::add_integrity() {
+  fs::path const folder = layouts_.front().path.parent_path();
+  std::vector<std::string> mine;
+  together(comm_, [&] {
+    std::vector<fs::path> paths;
+    for (auto const& entry : fs::directory_iterator(folder))
+      if (entry.is_regular_file()) paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+    for (std::size_t i = static_cast<std::size_t>(comm_.rank()); i < paths.size(); i += static_cast<std::size_t>(comm_.size()))
+      mine.push_back(sha256_of(paths[i]) + paths[i].filename().string());
+  });
+  Integrity integrity;
+  for (std::string const& one : gathered_texts(mine, comm_)) integrity.files.push_back({one.substr(64), one.substr(0, 64)});
+  std::sort(integrity.files.begin(), integrity.files.end(), [](auto const& a, auto const& b) { return a.path < b.path; });
+  together(comm_, [&] {
+    if (comm_.rank() != 0) return;
+    std::string const text = integrity_text(integrity);
+    write_text_file(folder / integrity_name, text);
+    small_files_.push_back(record_of_text((folder / integrity_name).lexically_relative(publication_->staging()).generic_string(), text));
+  });
+}
+
+/// Sidecars and texts; what makes the checkpoint count comes last.
+void TargetBuild::write_small_files() {
+  fs::path const& staging = publication_->staging();
+  if (plan_.reference)
+    for (std::string const& name : plan_.reference->sidecars) {
+      huggingface::copy_sidecar(*plan_.reference, name, staging);
+      small_files_.push_back(record_of(plan_.reference->path / name, plan_.reference->path));
+    }
+  for (SideCopy const& side : plan_.side_copies) {
+    copy_beside(side.from, staging / side.to);
+    add_copied(side);
+  }
+  for (bool const mark : {false, true})
+    for (TextFile const& text : plan_.texts) {
+      if (text.mark != mark) continue;
+      std::string const bytes = text.make ? text.make() : text.text;
+      write_text_file(staging / text.path, bytes);
+      small_files_.push_back(record_of_text(text.path.generic_string(), bytes));
+    }
+}
+
+/// A file, or every file of a folder.
+void TargetBuild::add_copied(SideCopy const& side) {
+  if (!fs::is_directory(side.from)) {
+    FileRecord record = record_of(side.from, side.from.parent_path());
+    record.path = side.to.generic_string();
+    small_files_.push_back(std::move(record));
+    return;
+  }
+  for (auto const& entry : fs::recursive_directory_iterator(side.from)) {
+    if (!entry.is_regular_file()) continue;
+    FileRecord record = record_of(entry.path(), side.from);
+    record.path = (side.to / record.path).generic_string();
+    small_files_.push_back(std::move(record));
+  }
+}
+
+void TargetBuild::check(std::string_view source_format, std::string_view source_layout) {
+  if (spec_.run.verify == VerifyChoice::off) return;
+  if (spec_.run.verify == VerifyChoice::written) {
+    check_files();
+    together(comm_, [&] {
+      if (comm_.rank() == 0) check_small_files();
+    });
+  }
+  together(comm_, [&] {
+    Manifest const made = manifest(source_format, source_layout);
+    total_ = made.total;
+    if (comm_.rank() == 0) write_text_file(publication_->staging() / manifest_name, manifest_text(made));
+  });
+}
+
+void TargetBuild::check_files() {
+  std::optional<DigestWork> work;
+  together(comm_, [&] { work = target_digest_work(plan_); });
+  found_ = scan(comm_, files(), *work, {std::min(usual_scan_bytes, spec_.run.memory_bytes), true, true});
+  together(comm_, [&] { expect_target(plan_, *work, found_, {digests_, file_digests_->shares()}); });
+}
+
+void TargetBuild::check_small_files() {
+  fs::path const& staging = publication_->staging();
+  for (FileRecord const& expected : small_files_) {
+    FileRecord const found = record_of(staging / expected.path, staging);
+    if (found == expected) continue;
+    fail(ErrorKind::self_check,
+         "{}: has {} bytes with XXH3 {}, {} bytes with {} were written. Nothing was published: look for hardware errors, then "
+         "run again.",
+         (staging / expected.path).string(), found.size_bytes, hex64(found.xxh3), expected.size_bytes, hex64(expected.xxh3));
+  }
+}
+
+std::vector<FileRecord> TargetBuild::file_records() const {
+  if (spec_.run.verify != VerifyChoice::written) return {};
+  std::vector<FileRecord> records = small_files_;
+  for (std::size_t f = 0; f < plan_.files.size(); ++f)
+    records.push_back({plan_.files[f].path.generic_string(), found_.files[f].size_bytes, found_.files[f].xxh3});
+  std::sort(records.begin(), records.end(), [](FileRecord const& a, FileRecord const& b) { return a.path < b.path; });
+  return records;
+}
+
+Manifest TargetBuild::manifest(std::string_view source_format, std::string_view source_layout) const {
+  Manifest made;
+  made.tool_version = version_number();
+  made.format = name(spec_.target.format);
+  made.map = plan_.stored_names ? "none" : plan_.map_name.empty() ? "mcore" : plan_.map_name;
+  made.source.set("path", spec_.source.path).set("format", source_format).set("layout", source_layout);
+  made.job = Json(print_spec(spec_));
+  made.tensors = tensor_list(*plan_.model, plan_.target, !plan_.stored_names, digests_, plan_.target_adds);
+  for (std::size_t i = 0; i < plan_.opaque.size(); ++i) {
+    OpaqueCopy const& copy = plan_.opaque[i];
+    std::string const place = fmt::format("{}:{}", plan_.target.files[copy.dst_file], copy.dst_offset_bytes);
+    made.objects.push_back({place, "", {static_cast<Index>(copy.bytes)}, {}, digests_[plan_.model->tensors().size() + i], 0});
+  }
+  made.files = file_records();
+  made.total = total_digest(made.tensors);
+  return made;
+}
+
+void TargetBuild::publish() {
+  together(comm_, [&] {
+    if (comm_.rank() == 0) publication_->publish();
+  });
+}
+
+}  // namespace reshard

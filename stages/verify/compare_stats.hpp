@@ -1,0 +1,75 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "core/base/dtype.hpp"
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+/// An element that is not the same on both sides.
+struct DifferingElement {
+  static constexpr std::uint64_t nowhere = std::numeric_limits<std::uint64_t>::max();
+
+  std::uint64_t place = nowhere;   ///< row-major in the logical tensor
+  std::uint64_t offset_bytes = 0;  ///< in b's file
+  std::uint32_t file = 0;          ///< of b
+  std::uint32_t blob = 0;          ///< of b
+  std::array<std::byte, 16> a{};   ///< the element's bytes on both sides, in the dtype they were compared in
+  std::array<std::byte, 16> b{};
+
+  bool found() const { return place != nowhere; }
+  bool before(DifferingElement const& other) const;
+};
+
+/// The largest of some values, and the smallest place that has it.
+struct LargestValue {
+  double value = 0;
+  std::uint64_t place = DifferingElement::nowhere;
+
+  void take(LargestValue const& other);
+};
+
+/// What was found in one logical tensor, or one layer of it. Elements that b holds several times are counted once; what
+/// replicas have otherwise is counted apart.
+struct TensorStats {
+  std::uint64_t elements = 0;  ///< looked at; only where values are compared
+  std::uint64_t differing = 0;
+  std::uint64_t differing_in_replicas = 0;
+  DifferingElement first;  ///< replicas included
+
+  // Of values: over elements that are finite on both sides.
+  LargestValue absolute;  ///< |a - b|
+  LargestValue relative;  ///< |a - b| / max(|a|, |b|)
+  double absolute_sum = 0;
+  std::uint64_t finite = 0;  ///< how many those are
+  double largest_a = 0;      ///< |a|
+  double largest_b = 0;
+  std::uint64_t nan_a = 0;
+  std::uint64_t nan_b = 0;
+  std::uint64_t infinite_a = 0;
+  std::uint64_t infinite_b = 0;
+  std::uint64_t non_finite_differing = 0;  ///< one side is NaN or infinite and the other is not that
+
+  bool same() const { return differing == 0 && differing_in_replicas == 0; }
+  void add(TensorStats const& other);
+};
+
+/// The statistics of all ranks together, on every rank. Collective. `stats` are as many on every rank.
+void merge_stats(Comm const& comm, std::span<TensorStats> stats);
+
+/// Whether values of this dtype can be told: floating-point numbers, integers and booleans; not complex numbers, nor what is smaller than a byte.
+bool has_values(DType dtype);
+
+/// The values of elements. Integers beyond 2^53 are rounded. Pre: has_values(dtype); from has values.size() elements, at any address.
+void decode_values(DType dtype, std::span<std::byte const> from, std::span<double> values);
+
+/// An element as people read it: "0.0078125", "-3", "true", or "0x…" where it has no value.
+std::string value_text(DType dtype, std::span<std::byte const> element);
+
+}  // namespace reshard

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "core/plan/digest_work.hpp"
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+struct ScanOptions {
+  std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
+  bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from its first byte to its last by one rank
+  bool past_cache = false;   ///< read from the device, not from pages in memory, where the file system can (O_DIRECT)
+};
+
+/// What a file was found to be.
+struct FileHashes {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t xxh3 = 0;   ///< XXH3-64, seed 0: what `xxhsum -H3` prints
+  std::uint64_t crc64 = 0;  ///< core/base/crc64.hpp
+  friend bool operator==(FileHashes const&, FileHashes const&) = default;
+};
+
+struct ScanResult {
+  std::vector<std::uint64_t> shares;  ///< by slot of the work
+  std::vector<FileHashes> files;      ///< by file; empty without file_hashes
+  std::uint64_t bytes_read = 0;       ///< of all ranks
+};
+
+/// Reads files once, each in ascending order, and sums up the share of every slot. The same result on every rank; collective. `files` are those
+/// that work.regions count in, and may be more. A file that ends early is an Error of kind io.
+ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files, DigestWork const& work, ScanOptions const& options);
+
+/// The digest of each logical tensor from the shares of its slots; 0 for those without slots.
+std::vector<std::uint64_t> tensor_digests(DigestWork const& work, std::span<std::uint64_t const> shares);
+
+/// Slots whose share is not that of their `same_as`.
+std::vector<std::uint32_t> differing_replicas(DigestWork const& work, std::span<std::uint64_t const> shares);
+
+}  // namespace reshard

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace reshard {
+
+/// What one rank looks at in one file: of the bytes that blocks want of it, in their order, those in [begin, end) (keep_share()).
+struct FileShare {
+  std::uint32_t file = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
+  friend bool operator==(FileShare const&, FileShare const&) = default;
+};
+
+/// The rank's part of the bytes of all files, by file; ranks have neighbouring parts, so few of them share a file.
+std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_file, int rank, int ranks);
+
+/// The rank's files, ascending, when none is shared: the largest first, each to the rank that has the fewest bytes so far.
+std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank, int ranks);
+
+}  // namespace reshard

@@ -1,0 +1,177 @@
+// Digests of logical tensors as plans take them, against the CRC of every element in its logical order.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "core/base/crc64.hpp"
+#include "core/device/strided_digest.hpp"
+#include "core/plan/digest_work.hpp"
+#include "core/plan/schedule.hpp"
+#include "tests/support/plan_world.hpp"
+
+namespace reshard {
+namespace {
+
+using test::SampleMesh;
+using test::SampleModel;
+using test::World;
+using Digests = std::vector<std::uint64_t>;
+
+/// A model with both of its sides' maps.
+struct Fixture {
+  MapFile core = test::map_file("mcore");
+  MapFile family;
+  Model model;
+  Fixture(SampleModel const& sample) : family(test::map_file(sample.family)), model(family, core, {sample.config, "config.json", 0}) {
+    apply_family(model, Side(model, family, {}));
+  }
+  Side local(SampleMesh const& at) const {
+    return Side(model, core, {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
+  }
+};
+
+/// The elements of a tensor one after the other, the last axis fastest.
+std::vector<std::byte> logical_bytes(Model const& model, int t, std::size_t element) {
+  LogicalTensor const& tensor = model.tensors()[static_cast<std::size_t>(t)];
+  std::vector<std::vector<Index>> indices;
+  for (DomainAxis const& axis : model.domain(tensor)) {
+    indices.emplace_back();
+    for (Run const& run : axis.runs)
+      for (Index i = run.begin; i < run.end; ++i) indices.back().push_back(i * axis.div);
+  }
+  std::vector<std::byte> bytes;
+  std::vector<std::size_t> at(indices.size(), 0);
+  for (;;) {
+    std::vector<std::pair<AxisId, Index>> coordinates;
+    for (std::size_t d = 0; d < at.size(); ++d) coordinates.emplace_back(tensor.axes[d].axis, indices[d][at[d]]);
+    std::uint32_t const value = test::element_value(t, coordinates);
+    auto const* const first = reinterpret_cast<std::byte const*>(&value);
+    bytes.insert(bytes.end(), first, first + element);
+    std::size_t d = at.size();
+    while (d > 0 && ++at[d - 1] == indices[d - 1].size()) at[--d] = 0;
+    if (d == 0) return bytes;
+  }
+}
+
+Digests expected_digests(Model const& model, std::size_t element) {
+  Digests digests(model.tensors().size(), 0);
+  for (std::size_t t = 0; t < digests.size(); ++t) {
+    if (!model.exists(static_cast<int>(t)) || model.volume(model.tensors()[t]) == 0) continue;
+    digests[t] = crc64_by_tables(logical_bytes(model, static_cast<int>(t), element));
+  }
+  return digests;
+}
+
+void add(Digests& sums, RoundWork const& round, test::Files const& files) {
+  std::vector<std::byte> staging(round.staging_bytes, std::byte{0xee});
+  for (Extent const& read : round.reads)
+    std::memcpy(staging.data() + read.at, files.at(read.file).data() + read.offset_bytes, read.bytes);
+  for (DigestPart const& part : round.digests)
+    sums[part.tensor] ^= strided_digest(staging.data() + part.from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes);
+}
+
+Digests direct_digests(Plan const& plan, World const& source, int ranks, std::uint64_t staging_bytes) {
+  Digests sums(plan.tensor_bytes.size(), 0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto next = direct_rounds(plan, cells_of_rank(plan, rank, ranks), staging_bytes);
+    while (auto const round = next()) add(sums, *round, source.files);
+  }
+  return sums;
+}
+
+Digests exchanged_digests(Plan const& plan, World const& source, int ranks, std::uint64_t staging_bytes) {
+  Digests sums(plan.tensor_bytes.size(), 0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    ExchangeRounds rounds(plan, balanced_readers(plan, source.files.size(), ranks), rank, ranks, 4 * staging_bytes);
+    while (auto const round = rounds.next()) add(sums, *round, source.files);
+  }
+  return sums;
+}
+
+/// The share of every slot, straight from the files.
+Digests slot_shares(DigestWork const& work, test::Files const& files) {
+  Digests shares(work.slots.size(), 0);
+  for (Region const& region : work.regions) {
+    auto const dims = std::span(work.dims).subspan(region.first_dim, region.dim_count);
+    std::uint64_t const whole = work.tensor_bytes[work.slots[region.dst_file].tensor];
+    shares[region.dst_file] ^=
+        strided_digest(files[region.src_file].data() + region.src_offset_bytes, region.run_bytes, dims, whole - region.dst_offset_bytes - region.run_bytes);
+  }
+  return shares;
+}
+
+void expect_slots(DigestWork const& work, test::Files const& files, Digests const& expected) {
+  Digests const shares = slot_shares(work, files);
+  Digests sums(expected.size(), 0);
+  for (std::uint32_t s = 0; s < work.slots.size(); ++s) {
+    EXPECT_EQ(shares[s], shares[work.slots[s].same_as]);
+    if (work.slots[s].same_as == s) sums[work.slots[s].tensor] ^= shares[s];
+  }
+  EXPECT_EQ(sums, expected);
+}
+
+TEST(Digest, OfEveryLayoutIsTheCrcOfTheLogicalBytes) {
+  PlanLimits const limits{2048, 32768};
+  for (SampleModel const& sample : test::sample_models()) {
+    Fixture const fixture(sample);
+    auto const meshes = test::sample_meshes(fixture.model.axes().find("expert") >= 0);
+    Digests const expected = expected_digests(fixture.model, 2);
+    std::size_t replicas = 0;
+    for (std::size_t i = 0; i < meshes.size(); ++i) {
+      SCOPED_TRACE(fmt::format("{} {}", sample.family, i));
+      SampleMesh const& to = meshes[(i * 5 + 3) % meshes.size()];
+      World const source = test::make_world(fixture.model, fixture.local(meshes[i]), meshes[i], DType::bf16);
+      World const target = test::make_world(fixture.model, fixture.local(to), to, DType::bf16);
+      Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, limits);
+      EXPECT_EQ(direct_digests(plan, source, static_cast<int>(1 + i % 3), limits.staging_bytes), expected);
+      EXPECT_EQ(exchanged_digests(plan, source, static_cast<int>(2 + i % 4), limits.staging_bytes), expected);
+      expect_slots(digest_work(fixture.model, source.catalog, DigestScope::distinct), source.files, expected);
+      DigestWork const all = digest_work(fixture.model, source.catalog, DigestScope::all);
+      expect_slots(all, source.files, expected);
+      for (std::uint32_t s = 0; s < all.slots.size(); ++s) replicas += all.slots[s].same_as != s;
+    }
+    EXPECT_GT(replicas, 0U);
+  }
+}
+
+TEST(Digest, AnyBitChangesIt) {
+  Fixture const fixture(test::sample_models().front());
+  SampleMesh const at = test::sample_meshes(false).back();
+  World world = test::make_world(fixture.model, fixture.local(at), at, DType::f32);
+  DigestWork const work = digest_work(fixture.model, world.catalog, DigestScope::all);
+  Digests const before = slot_shares(work, world.files);
+  for (std::size_t i = 0; i < work.regions.size(); i += 7) {
+    Region const& region = work.regions[i];
+    std::byte& byte = world.files[region.src_file][region.src_offset_bytes + i % region.run_bytes];
+    byte ^= std::byte{1} << i % 8;
+    Digests const after = slot_shares(work, world.files);
+    for (std::size_t s = 0; s < after.size(); ++s) EXPECT_EQ(after[s] != before[s], s == region.dst_file);
+    byte ^= std::byte{1} << i % 8;
+  }
+}
+
+TEST(Digest, ObjectsCountBehindTheTensors) {
+  Fixture const fixture(test::sample_models().front());
+  SampleMesh const at = test::sample_meshes(false).front();
+  World const world = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
+  World source = world;
+  std::vector<OpaqueCopy> const opaque{{0, 0, 3, 5, 17}, {0, 0, 0, 0, 0}};
+  Plan const plan = make_plan(fixture.model, source.catalog, world.catalog, {}, opaque);
+  ASSERT_EQ(plan.tensor_bytes.size(), fixture.model.tensors().size() + 2);
+  Digests const sums = direct_digests(plan, source, 2, 1 << 20);
+  EXPECT_EQ(sums[fixture.model.tensors().size()], crc64_by_tables(std::span(source.files[0]).subspan(3, 17)));
+  EXPECT_EQ(sums.back(), 0U);
+}
+
+TEST(Digest, APlanWithoutThemHasNone) {
+  Fixture const fixture(test::sample_models().front());
+  SampleMesh const at = test::sample_meshes(false).front();
+  World const world = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
+  Plan const plan = make_plan(fixture.model, world.catalog, world.catalog, {.digests = false});
+  EXPECT_TRUE(plan.digests.empty());
+  EXPECT_FALSE(plan.cells.empty());
+}
+
+}  // namespace
+}  // namespace reshard

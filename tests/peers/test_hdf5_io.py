@@ -1,0 +1,109 @@
+"""HDF5 targets that libhdf5 writes over MPI-IO (target.io) are those that are written without it, whatever the number of ranks."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+h5py = pytest.importorskip("h5py")
+from reshard_job import BINARY, TIMEOUT_SECONDS, job_text, tree_hashes  # noqa: E402
+
+if not os.environ.get("RESHARD_HDF5_TOOL"):
+    pytest.skip("RESHARD_HDF5_TOOL is not set: this build has no HDF5", allow_module_level=True)
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+SOURCE = DATA / "moe-tp2-pp2-ep2"
+DROP = {"optimizer": "drop", "rng": "drop"}
+RECORD = "reshard.json"  # says which job made it
+
+
+def to_hdf5(program, target, io, ranks, **options):
+    target_options = {"io": io} | options.pop("target_options", {})
+    return program.run(SOURCE, target, "hdf5", ranks=ranks, source_options=DROP, target_options=target_options, memory=options.pop("memory", "1 MiB"))
+
+
+def hashes(folder):
+    return {path: value for path, value in tree_hashes(folder).items() if path != RECORD}
+
+
+def values(folder):
+    """Every dataset of a folder's containers, bit by bit."""
+    found = {}
+    for path in sorted(folder.glob("*.h5")):
+        with h5py.File(path) as file:
+            assert file.attrs["complete"] == 1
+            for group in ("tensors", "objects"):
+                for name, dataset in file[group].items():
+                    found[name] = (dataset.shape, np.asarray(dataset[()]).tobytes())
+    return found
+
+
+@pytest.fixture
+def direct(program, scratch):
+    return to_hdf5(program, scratch / "direct", "direct", 1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("io", ["independent", "collective"])
+def test_the_way_of_writing_changes_no_byte(io, ranks, direct, program, scratch):
+    there = to_hdf5(program, scratch / "there", io, ranks)
+    assert hashes(there) == hashes(direct)
+    assert values(there) == values(direct) and len(values(there)) > 10
+
+
+@pytest.mark.parametrize("io", ["independent", "collective"])
+def test_several_files(io, program, scratch):
+    parts = {"part_bytes": "100 KiB"}
+    direct = to_hdf5(program, scratch / "direct", "auto", 2, target_options=parts)
+    there = to_hdf5(program, scratch / "there", io, 3, target_options=parts, memory="64 MiB")
+    assert hashes(there) == hashes(direct) and len(list(there.glob("*.h5"))) > 2
+
+
+def test_the_report_says_how_it_was_written(program, scratch):
+    for io, words in (("direct", "dontcache|window|buffered|automatic"), ("independent", "HDF5 independent"), ("collective", "HDF5 collective")):
+        done = program.attempt(SOURCE, scratch / io, "hdf5", source_options=DROP, target_options={"io": io}, arguments=["--json"])
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(words, find(json.loads(done.stdout), "write_mode")), done.stdout
+
+
+def find(report, key):
+    if key in report:
+        return report[key]
+    return next((value for part in report.values() if isinstance(part, dict) and (value := find(part, key)) is not None), None)
+
+
+@pytest.mark.parametrize("io", ["independent", "collective"])
+def test_ranks_that_exchange_bytes_do_not_write_by_the_library(io, program, scratch):
+    done = program.attempt(SOURCE, scratch / "there", "hdf5", source_options=DROP, target_options={"io": io}, run={"transport": "mpi"})
+    assert done.returncode == 2 and f'[target] io = "{io}"' in done.stderr and "transport" in done.stderr, done.stderr
+    assert not (scratch / "there").exists()
+    alone = program.attempt(SOURCE, scratch / "there", "hdf5", ranks=1, source_options=DROP, target_options={"io": io}, run={"transport": "mpi"})
+    assert alone.returncode == 0, alone.stderr
+
+
+def test_other_formats_have_no_such_key(program, scratch):
+    done = program.attempt(SOURCE, scratch / "there", "huggingface", ranks=1, source_options=DROP, target_options={"io": "collective"})
+    assert done.returncode == 2 and "no meaning" in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace injects the failure, and it is not installed")
+@pytest.mark.parametrize("failing", [0, 2])
+@pytest.mark.parametrize("io", ["independent", "collective"])
+def test_a_rank_whose_write_fails_ends_the_job(io, failing, scratch):
+    job = scratch / "job.toml"
+    target = scratch / "there"
+    job.write_text(job_text(SOURCE, target, "hdf5", DROP, {"io": io}, {}, {"memory": "1 MiB"}))
+    words = [BINARY, "run", str(job)]
+    failure = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64,pwritev,write", "-P", str(scratch / ".there.part" / "model.h5"),
+               "-e", "inject=pwrite64,pwritev,write:error=EIO:when=3+"]
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+    for rank in range(3):
+        command += ([":"] if rank else []) + ["-n", "1", *(failure if rank == failing else []), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=min(60, TIMEOUT_SECONDS), cwd=scratch)
+    assert done.returncode == 5, (done.returncode, done.stderr)
+    assert not target.exists() and "model.h5" in done.stderr, done.stderr

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "pipeline/stream.hpp"
+#include "stages/write/extent_writer.hpp"
+
+namespace reshard {
+
+/// stream() into files.
+inline StreamStats stream_into(Comm const& comm, StreamOptions const& options, FileSet& sources, FileSet& targets, RoundSource const& next_round,
+                               WriteObserver const& observer) {
+  ExtentWriter writer(targets, observer);
+  return stream(comm, options, sources, writer, next_round);
+}
+
+}  // namespace reshard
