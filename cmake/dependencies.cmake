@@ -12,7 +12,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ISAL IMPORTED_TARGET libisal)
 
-# Found now, used by the HDF5 format and the GPU path; each is optional.
+# The HDF5 format and the GPU path are optional.
 set(HDF5_PREFER_PARALLEL ON)
 find_package(HDF5 COMPONENTS C)
 if(HDF5_FOUND AND HDF5_IS_PARALLEL)

@@ -4,11 +4,11 @@
 #   scripts/install_packages.sh test    also what its tests need
 set -euo pipefail
 
-packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libtomlplusplus-dev libspdlog-dev libfmt-dev libcli11-dev
+packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libtomlplusplus-dev libspdlog-dev libfmt-dev libcli11-dev
   libsimdjson-dev libxxhash-dev libisal-dev libssl-dev zlib1g-dev)
 case "${1:-build}" in
   build) ;;
-  test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libhdf5-openmpi-dev hdf5-tools ccache strace git
+  test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev hdf5-tools ccache strace git
     python3 python3-venv ca-certificates) ;;
   *)
     echo "install_packages.sh: '$1' is not a set of packages: choose build or test" >&2
