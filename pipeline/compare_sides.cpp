@@ -44,7 +44,11 @@ class SidesOpener {
   }
 
  private:
-  bool names_can_do() const { return !sides_.a.checkpoint.megatron && !sides_.b.checkpoint.megatron; }
+  /// Logical tensors have axes, which a comparison by names does not look at.
+  bool names_can_do() const {
+    auto const whole = [](SourceCheckpoint const& checkpoint) { return !checkpoint.megatron && !checkpoint.logical; };
+    return whole(sides_.a.checkpoint) && whole(sides_.b.checkpoint);
+  }
 
   void open_by_names() {
     TargetRequest by_name;

@@ -22,7 +22,7 @@ std::string shown(std::string const& name) {
 
 JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
   TargetRequest request;
-  request.format = TargetRequest::Format::hdf5;  // logical tensors without padding
+  request.true_rows = true;
   request.map = query.map;
   request.map_folders = query.map_folders;
   request.source_config = query.config;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/base/file.hpp"
+#include "core/formats/hdf5/keys.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/read/open_hdf5.hpp"
 
@@ -39,6 +40,9 @@ Inspection inspect_hdf5(std::filesystem::path const& path) {
     });
     if (error) mismatches.push_back(error->sentence());
   }
+  for (auto const& [key, value] : attributes)
+    if (key == hdf5::parts_key && value != std::to_string(files.size()))
+      mismatches.push_back(fmt::format("{}: {} HDF5 files are here, the checkpoint has {}", path.string(), files.size(), value));
   Json kinds = Json::object();
   std::string kinds_text;
   for (auto const& [dtype, total] : dtypes) {

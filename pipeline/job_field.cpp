@@ -171,8 +171,7 @@ void add_source(std::vector<Field>& out) {
       "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\", \"hdf5\"."));
   out.push_back(choice<StatePolicy>(
       "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; }, policies,
-      "Optimizer state in the source: carried where both formats can hold it; where they cannot, \"refuse\" stops the job.\n"
-      "\"drop\" leaves it out."));
+      "Optimizer state: carried where both formats can hold it; where they cannot, \"refuse\" stops the job. \"drop\" leaves it out."));
   out.push_back(choice<StatePolicy>(
       "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies, "Random-number state in the source, in the same way."));
   out.push_back(text(
@@ -183,8 +182,7 @@ void add_source(std::vector<Field>& out) {
       "A config.json, or a folder that has one, that describes the source's model; \"\" stands for: as the source says."));
   out.push_back(choice<SourceVerify>(
       "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; }, {"auto", "files", "off"},
-      "Against the source's own reshard.json or integrity.json: \"auto\" compares the digests of what is read with the former, \"files\"\n"
-      "reads every file first, \"off\" does not look."));
+      "\"auto\" compares digests of what is read with the source's reshard.json; \"files\" reads and compares every file first; or \"off\"."));
   out.push_back(number<int>(
       "source", "etp", [](JobSpec& job) -> int& { return job.source.etp; }, 1, most_ranks,
       "Megatron Lite only: the expert tensor parallel size of its run, which its files do not say."));
@@ -228,8 +226,7 @@ void add_dcp(std::vector<Field>& out) {
   out.push_back(
       with_scope(scope, choice<ChunkChoice>(
                             "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; }, {"source", "whole", "ranks", "mesh"},
-                            "DCP only: the boxes that tensors are stored in: the \"source\"'s, the \"whole\" tensor, rows over \"ranks\", or by\n"
-                            "placements on a \"mesh\".")));
+                            "DCP only: the boxes of tensors: the \"source\"'s, the \"whole\", rows over \"ranks\", placements on a \"mesh\".")));
   out.push_back(with_scope(scope, number<std::int64_t>(
                                       "target", "ranks", [](JobSpec& job) -> std::int64_t& { return job.target.ranks; }, 1, most_ranks,
                                       "With chunks = \"ranks\": how many.")));
@@ -332,9 +329,6 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(choice<DeviceChoice>(
       "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; }, {"auto", "host", "cuda", "emulated"},
       "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where that is faster; \"emulated\" tries the GPU path without one."));
-}
-
-void add_verify(std::vector<Field>& out) {
   out.push_back(choice<VerifyChoice>(
       "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; }, {"off", "streamed", "written"},
       "Before the target is published: \"written\" reads it back and compares digests; \"streamed\" only records those of the source."));
@@ -350,7 +344,6 @@ std::vector<Field> all_fields() {
   add_megatron(out);
   add_layout(out);
   add_model_and_run(out);
-  add_verify(out);
   return out;
 }
 

@@ -86,12 +86,22 @@ class Job {
       if (bytes < least_memory_bytes)
         fail(ErrorKind::usage, "[run] {} = {} ({} bytes): at least {} are needed. Set it to \"1 MiB\" or more.", key, human_bytes(bytes), bytes,
              human_bytes(least_memory_bytes));
+    check_verify();
     if (by_library() && exchanging())
       fail(ErrorKind::usage,
            "[target] io = \"{}\": libhdf5 uses MPI on another thread than run.transport = \"{}\", and each would wait for ranks that are busy with "
            "the "
            "other. Set io or transport to \"auto\".",
            spec_.target.io == TargetIo::collective ? "collective" : "independent", spec_.run.transport == TransportChoice::mpi ? "mpi" : "nccl");
+  }
+
+  void check_verify() const {
+    if (spec_.target.io == TargetIo::collective && spec_.run.verify != VerifyChoice::written)
+      fail(ErrorKind::usage,
+           "[target] io = \"collective\": some MPI libraries report success for a collective write that failed, and run.verify = \"{}\" does not "
+           "read the "
+           "files back. Set verify = \"written\", or another io.",
+           spec_.run.verify == VerifyChoice::off ? "off" : "streamed");
   }
 
   void check_files() const {
@@ -313,7 +323,7 @@ class Job {
   std::unique_ptr<ExtentSink> open_sink(FileSet& target_set, WriteObserver const& observer) const {
     if (!by_library()) return std::make_unique<ExtentWriter>(target_set, observer);
     auto const transfer = spec_.target.io == TargetIo::collective ? hdf5::Transfer::collective : hdf5::Transfer::independent;
-    return std::make_unique<Hdf5Sink>(comm_, target_->files(), transfer, observer);
+    return std::make_unique<Hdf5Sink>(comm_, target_->files(), transfer, observer, StreamOptions().stall_timeout_seconds);
   }
 
   void commit() {

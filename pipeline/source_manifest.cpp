@@ -21,13 +21,27 @@ FileRecord const* find_record(Manifest const& manifest, fs::path const& file) {
   return nullptr;
 }
 
-bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source) {
+/// Whether the manifest lists every file of the source. One that is listed with another size is an Error of kind source.
+bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source, fs::path const& place) {
+  for (fs::path const& file : source.files)
+    if (find_record(manifest, file) == nullptr) return false;
   for (fs::path const& file : source.files) {
-    FileRecord const* const record = find_record(manifest, file);
     std::error_code ignored;
-    if (record == nullptr || fs::file_size(file, ignored) != record->size_bytes) return false;
+    std::uint64_t const size = fs::file_size(file, ignored);
+    if (std::uint64_t const recorded = find_record(manifest, file)->size_bytes; size != recorded)
+      fail(ErrorKind::source,
+           "{}: has {} bytes, {} says {}. Restore it from a copy; or, if it was changed on purpose, remove the {} or set source.verify = \"off\".",
+           file.string(), size, (place / manifest_name).string(), recorded, manifest_name);
   }
   return true;
+}
+
+/// Digests that HDF5 containers have themselves.
+std::optional<Manifest> own_record(SourceCheckpoint const& source) {
+  if (source.recorded.empty()) return std::nullopt;
+  Manifest manifest;
+  manifest.tensors = source.recorded;
+  return manifest;
 }
 
 /// Whether what the plan reads of a tensor is what is stored.
@@ -47,6 +61,16 @@ void add_changed_files(Manifest const& manifest, JobPlan const& plan, std::size_
   }
 }
 
+bool is_state(std::string_view name) { return name.find("exp_avg") != std::string_view::npos || name.find("optim") != std::string_view::npos; }
+
+/// Recorded tensors that the source does not have; an optimizer's may have been left out by request.
+void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std::string>& faults) {
+  for (TensorDigest const& recorded : manifest.tensors)
+    if (int const t = plan.model->find_tensor(recorded.name);
+        !is_state(recorded.name) && (t < 0 || plan.source.tensors[static_cast<std::size_t>(t)].blobs.empty()))
+      faults.push_back(fmt::format("'{}' is recorded, and missing", recorded.name));
+}
+
 }  // namespace
 
 std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const& source, std::vector<std::string>& warnings) {
@@ -55,12 +79,13 @@ std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const
   for (fs::path const& place : {folder, folder.parent_path()}) {
     auto manifest = find_manifest(place);
     if (!manifest) continue;
-    if (!manifest->files.empty() && speaks_of(*manifest, source)) return manifest;
-    if (place == folder && !manifest->files.empty())
+    // Without files its job did not read the target back: the digests are of this folder's tensors all the same.
+    if (manifest->files.empty() ? place == folder : speaks_of(*manifest, source, place)) return manifest;
+    if (place == folder)
       warnings.push_back(fmt::format("{} speaks of other files than this checkpoint has: it is not looked at", (place / manifest_name).string()));
-    return std::nullopt;
+    break;
   }
-  return std::nullopt;
+  return own_record(source);
 }
 
 std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source, JobPlan const& plan,
@@ -81,14 +106,17 @@ std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint cons
     faults.push_back(fmt::format("'{}' has the digest {}, recorded is {}", recorded.name, hex64(digests[t]), hex64(recorded.crc64)));
     if (faults.size() <= 8) add_changed_files(manifest, plan, t, changed);
   }
+  if (compared > 0) add_missing(manifest, plan, faults);
   if (faults.empty()) return compared;
   std::vector<std::string> const files(changed.begin(), changed.end());
   fail(ErrorKind::source,
-       "{}: the source is not what its {} says: {}. {}. Nothing was published. Restore the files from a copy; or, if they were changed on purpose, "
+       "{}: the source is not what was recorded when it was written: {}. {}. Nothing was published. Restore the files from a copy; or, if they were "
+       "changed on purpose, "
        "remove "
        "the {}.",
-       source.files.front().parent_path().string(), manifest_name, listed(faults, 8),
-       files.empty() ? "Its files are what they should be now, so the bytes changed on their way" : "Changed: " + listed(files, 8), manifest_name);
+       source.files.front().parent_path().string(), listed(faults, 8),
+       files.empty() ? "No recorded file is known to have changed: perhaps the bytes did on their way" : "Changed: " + listed(files, 8),
+       manifest_name);
 }
 
 }  // namespace reshard

@@ -12,8 +12,9 @@
 
 namespace reshard {
 
-/// The manifest that lies in a checkpoint, or beside the iteration folder that `path` names. Nothing when there is none; or when it does not list the
-/// files of `source` with their sizes, which `warnings` then says.
+/// The manifest that lies in a checkpoint, or beside the iteration folder that `path` names. Without one, or when it
+/// does not list the files of `source` (which `warnings` then says), what the files themselves record. A listed file of another size is an Error of
+/// kind source.
 std::optional<Manifest> manifest_of(std::filesystem::path const& path, SourceCheckpoint const& source, std::vector<std::string>& warnings);
 
 /// Compares the digests of what was read with the manifest of the source, for the tensors whose stored values were read as they are. An Error of kind

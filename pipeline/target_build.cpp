@@ -35,7 +35,7 @@ void TargetBuild::check_source_apart(SourceCheckpoint const& source) const {
   fs::path const target = fs::weakly_canonical(fs::absolute(spec_.target.path), ignored);
   for (fs::path const& file : source.files) {
     fs::path const real = fs::weakly_canonical(fs::absolute(file), ignored);
-    bool const beside_target = holds(real.parent_path(), target);
+    bool const beside_target = holds(real.parent_path(), target) && !fs::is_regular_file(spec_.source.path, ignored);
     if (holds(target, real) || beside_target)
       fail(ErrorKind::usage, "[target] path: {} {} the source's {} (really {}). Choose a target outside of the source.", target.string(),
            beside_target ? "lies in the folder of" : "holds", file.string(), real.string());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
+#include "pipeline/version.hpp"
 
 namespace reshard {
 namespace {
@@ -67,6 +68,8 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
   request.drop_optimizer = job.source.optimizer == StatePolicy::drop;
   request.drop_rng = job.source.rng == StatePolicy::drop;
   request.map_folders = map_folders;
+  request.tool_version = version_number();
+  request.true_rows = request.format == Format::hdf5;
   return request;
 }
 

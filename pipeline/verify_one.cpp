@@ -24,17 +24,17 @@ struct OwnRecord {
   std::string file() const { return (root / (manifest ? manifest_name : integrity_name)).string(); }
 };
 
-OwnRecord find_record(fs::path const& path, SourceCheckpoint const& checkpoint) {
+OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, bool megatron) {
   fs::path const whole = fs::absolute(path).lexically_normal();
   fs::path const named = whole.has_filename() ? whole : whole.parent_path();
   std::error_code ignored;
   std::vector<fs::path> places{named, named.parent_path()};
-  for (fs::path const& file : checkpoint.files)
+  for (fs::path const& file : files)
     if (fs::path const folder = fs::absolute(file).lexically_normal().parent_path(); std::find(places.begin(), places.end(), folder) == places.end())
       places.push_back(folder);
   for (fs::path const& place : places) {
-    if (place == named.parent_path() && fs::is_directory(named, ignored) && !fs::exists(named / dcp::metadata_name, ignored) &&
-        !checkpoint.megatron && !fs::exists(place / manifest_name, ignored))
+    if (place == named.parent_path() && fs::is_directory(named, ignored) && !fs::exists(named / dcp::metadata_name, ignored) && !megatron &&
+        !fs::exists(place / manifest_name, ignored))
       continue;
     if (auto manifest = find_manifest(place)) return {place, std::move(manifest), std::nullopt};
     if (fs::is_regular_file(place / integrity_name, ignored))
@@ -92,14 +92,12 @@ void add_unlisted(OwnRecord const& own, SourceCheckpoint const& checkpoint, std:
   }
 }
 
-std::vector<std::string> faults_of_files(OwnRecord const& own, SourceCheckpoint const& checkpoint, Comm const& comm) {
+std::vector<std::string> faults_of_files(OwnRecord const& own, Comm const& comm) {
   std::vector<std::string> faults;
-  if (own.manifest && own.manifest->files.empty()) return faults;  // its job did not read the target back
   if (own.manifest)
     faults = over_files(own.manifest->files.size(), comm, [&](std::size_t i) { return fault_of(own.root, own.manifest->files[i]); });
   else
     faults = over_files(own.integrity->files.size(), comm, [&](std::size_t i) { return fault_of(own.root, own.integrity->files[i]); });
-  add_unlisted(own, checkpoint, faults);
   return faults;
 }
 
@@ -167,26 +165,45 @@ class Verdict {
   std::vector<std::string> parts_;
 };
 
+/// A checkpoint whose headers cannot be read may still say which of its files is to blame.
+VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm const& comm) {
+  std::optional<OwnRecord> own;
+  auto const nothing = capture([&] { together(comm, [&] { own = find_record(path, {}, false); }); });
+  if (nothing) throw error;
+  std::vector<std::string> const faults = faults_of_files(*own, comm);
+  if (faults.empty()) throw error;
+  Verdict verdict(path);
+  verdict.looked("files", fmt::format("files against {}, the rest cannot be read", own->manifest ? manifest_name : integrity_name), faults);
+  return verdict.take();
+}
+
 }  // namespace
 
 std::vector<std::string> file_faults(fs::path const& path, SourceCheckpoint const& checkpoint, Comm const& comm) {
   OwnRecord own;
-  together(comm, [&] { own = find_record(path, checkpoint); });
-  return faults_of_files(own, checkpoint, comm);
+  together(comm, [&] { own = find_record(path, checkpoint.files, checkpoint.megatron.has_value()); });
+  if (own.manifest && own.manifest->files.empty())
+    fail(ErrorKind::usage, "{}: lists no files, because the job that wrote it did not read them back. Set source.verify to \"auto\".", own.file());
+  std::vector<std::string> faults = faults_of_files(own, comm);
+  add_unlisted(own, checkpoint, faults);
+  return faults;
 }
 
 VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   together(comm, [&] { check_checkpoint_folder(query.path); });
-  SourceCheckpoint const checkpoint = open_source(query.path, SourceFormat::found, {}, comm);
+  SourceCheckpoint checkpoint;
+  auto const unreadable = capture([&] { checkpoint = open_source(query.path, SourceFormat::found, {}, comm); });
+  if (unreadable) return verify_unreadable(query.path, *unreadable, comm);
   bool const replicas = query.scope == DigestScope::all;
   std::optional<OwnRecord> own;
-  auto const nothing = capture([&] { together(comm, [&] { own = find_record(query.path, checkpoint); }); });
+  auto const nothing = capture([&] { together(comm, [&] { own = find_record(query.path, checkpoint.files, checkpoint.megatron.has_value()); }); });
   if (nothing && !(replicas && nothing->kind() == ErrorKind::usage)) throw *nothing;
   Verdict verdict(query.path);
   if (own) {
+    std::vector<std::string> faults = faults_of_files(*own, comm);
+    if (!(own->manifest && own->manifest->files.empty())) add_unlisted(*own, checkpoint, faults);
     std::size_t const files = own->manifest ? own->manifest->files.size() : own->integrity->files.size();
-    verdict.looked("files", fmt::format("{} files against {}", files, own->manifest ? manifest_name : integrity_name),
-                   faults_of_files(*own, checkpoint, comm));
+    verdict.looked("files", fmt::format("{} files against {}", files, own->manifest ? manifest_name : integrity_name), faults);
   }
   if (!replicas && !(own && own->manifest)) return verdict.take();
   if (query.map == "auto" && own && own->manifest && own->manifest->map == "none") query.map = "none";

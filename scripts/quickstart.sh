@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds the program and shows it at work on a tiny mixture-of-experts checkpoint: Megatron TP2 PP2 EP2 to TP4 PP1 EP4, to Hugging Face, and back.
+# Builds the program and shows it at work on a tiny mixture-of-experts checkpoint: Megatron TP2 PP2 EP2 to TP4 PP1 EP4, to Hugging Face, to HDF5, and back.
 #   scripts/quickstart.sh [FOLDER]   results go to FOLDER (new or empty) and stay there; without it, to a temporary folder that is removed
 set -euo pipefail
 here=$PWD
@@ -79,20 +79,20 @@ else
   trap 'rm -rf "$work"' EXIT
 fi
 
-say "1/6 packages and program"
+say "1/7 packages and program"
 scripts/install_packages.sh build
 scripts/build.sh release reshard
 "$reshard" --version
 
-say "2/6 the source: Megatron, TP 2, PP 2, EP 2"
+say "2/7 the source: Megatron, TP 2, PP 2, EP 2"
 look inspect "$source_checkpoint" --expert-parallel-size 2
 
-say "3/6 to Megatron, TP 4, PP 1, EP 4"
+say "3/7 to Megatron, TP 4, PP 1, EP 4"
 megatron_job "$source_checkpoint" tp4-pp1-ep4 4 1 4 | convert tp4-pp1-ep4
 look inspect "$work/tp4-pp1-ep4" --expert-parallel-size 4
 look ls "$work/tp4-pp1-ep4"
 
-say "4/6 to Hugging Face"
+say "4/7 to Hugging Face"
 convert huggingface <<TOML
 [source]
 path = "$source_checkpoint"
@@ -107,12 +107,27 @@ TOML
 look inspect "$work/huggingface"
 look ls "$work/huggingface"
 
-say "5/6 back to TP 2, PP 2, EP 2; and the source straight to the same layout"
+say "5/7 back to TP 2, PP 2, EP 2; and the source straight to the same layout"
 megatron_job "$work/tp4-pp1-ep4" back 2 2 2 | convert back
 megatron_job "$source_checkpoint" straight 2 2 2 | convert straight
 
-say "6/6 both ways give the same bytes"
+say "6/7 both ways give the same bytes"
 same_files "$work/back" "$work/straight"
+
+say "7/7 to HDF5, and the proof that four checkpoints hold the same tensors"
+convert hdf5 <<TOML
+[source]
+path = "$work/huggingface"
+
+[target]
+path = "$work/hdf5"
+format = "hdf5"
+TOML
+look digest "$work/hdf5"
+look verify "$source_checkpoint" "$work/tp4-pp1-ep4"
+look verify "$source_checkpoint" "$work/huggingface"
+look verify "$work/tp4-pp1-ep4" "$work/hdf5"
+look verify "$work/hdf5"
 
 say "done: every step ended with exit code 0"
 if [[ $# -gt 0 ]]; then echo "the results are in $work"; fi

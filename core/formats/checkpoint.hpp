@@ -11,6 +11,7 @@
 #include "core/formats/dcp/metadata.hpp"
 #include "core/formats/hdf5/container.hpp"
 #include "core/formats/huggingface/folder.hpp"
+#include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/classify.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/shard.hpp"
@@ -72,6 +73,7 @@ struct SourceCheckpoint {
   std::optional<DcpCheckpoint> dcp;
   std::optional<LogicalCheckpoint> logical;
   std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
+  std::vector<TensorDigest> recorded;        ///< digests that stand in the files themselves (HDF5 containers)
   std::vector<std::string> warnings;
 };
 

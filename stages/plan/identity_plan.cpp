@@ -60,12 +60,9 @@ class IdentityPlanner {
   IdentityPlanner(SourceCheckpoint const& source, TargetRequest const& request) : source_(source), request_(request) {
     job_.warnings = source.warnings;
     job_.stored_names = true;
-    if (source.dcp)
-      read_dcp(*source.dcp);
-    else if (source.logical)
-      read_logical(*source.logical);
-    else
-      read_huggingface();
+    if (source.dcp) read_dcp(*source.dcp);
+    if (source.logical) read_logical(*source.logical);
+    if (source.huggingface) read_huggingface();
   }
 
   JobPlan run(PlanLimits const& limits) {
@@ -75,12 +72,8 @@ class IdentityPlanner {
     check_anything_left();
     make_source();
     std::vector<OpaqueCopy> opaque;
-    if (to_huggingface())
-      plan_safetensors();
-    else if (request_.format == Format::hdf5)
-      opaque = plan_hdf5();
-    else
-      opaque = plan_dcp();
+    if (to_huggingface()) plan_safetensors();
+    if (!to_huggingface()) opaque = request_.format == Format::hdf5 ? plan_hdf5() : plan_dcp();
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, opaque);
     job_.opaque = std::move(opaque);
     return std::move(job_);
@@ -129,14 +122,18 @@ class IdentityPlanner {
                      [&](dcp::StoredObject const* a, dcp::StoredObject const* b) { return place(a->name) < place(b->name); });
   }
 
+  /// A tensor that is stored whole.
+  void add_whole(std::size_t file, std::string const& name, DType dtype, std::vector<Index> const& shape, std::uint64_t offset_bytes,
+                 std::vector<Index> const& strides) {
+    if (!name.starts_with(request_.source_prefix)) return;
+    SourceBox box{{std::vector<Index>(shape.size(), 0), shape}, narrow<std::uint32_t>(file), offset_bytes, strides};
+    tensors_.push_back({name.substr(request_.source_prefix.size()), dtype, shape, {std::move(box)}});
+  }
+
   /// Logical names are names, too.
   void read_logical(LogicalCheckpoint const& logical) {
     for (std::size_t f = 0; f < logical.parts.size(); ++f)
-      for (hdf5::FoundDataset const& found : logical.parts[f].tensors) {
-        if (!found.name.starts_with(request_.source_prefix)) continue;
-        SourceBox box{{std::vector<Index>(found.shape.size(), 0), found.shape}, narrow<std::uint32_t>(f), found.offset_bytes, {}};
-        tensors_.push_back({found.name.substr(request_.source_prefix.size()), found.dtype, found.shape, {std::move(box)}});
-      }
+      for (hdf5::FoundDataset const& found : logical.parts[f].tensors) add_whole(f, found.name, found.dtype, found.shape, found.offset_bytes, {});
   }
 
   std::vector<OpaqueCopy> plan_hdf5() {
@@ -145,7 +142,9 @@ class IdentityPlanner {
       target.specs.push_back({request_.target_prefix + tensors_[t].key, tensors_[t].dtype, tensors_[t].shape});
       target.tensors.push_back(static_cast<int>(t));
     }
-    target.attributes = {{std::string(hdf5::map_key), ""}, {std::string(hdf5::names_key), std::string(hdf5::stored_names)}};
+    target.attributes = {{std::string(hdf5::map_key), ""},
+                         {std::string(hdf5::names_key), std::string(hdf5::stored_names)},
+                         {std::string(hdf5::software_version_key), request_.tool_version}};
     target.part_bytes = request_.shard_bytes;
     std::string config = source_.huggingface ? source_.huggingface->folder.config_text : std::string();
     if (source_.dcp && !source_.dcp->config.is_null()) config = source_.dcp->config.dump(2) + "\n";
@@ -157,14 +156,11 @@ class IdentityPlanner {
 
   void read_huggingface() {
     HuggingFaceCheckpoint const& folder = *source_.huggingface;
-    for (std::size_t f = 0; f < folder.headers.size(); ++f) {
+    for (std::size_t f = 0; f < folder.headers.size(); ++f)
       for (std::size_t const i : folder.indexed[f]) {
         FileTensor const& tensor = folder.headers[f].tensors[i];
-        if (!tensor.name.starts_with(request_.source_prefix)) continue;
-        SourceBox box{{std::vector<Index>(tensor.shape.size(), 0), tensor.shape}, narrow<std::uint32_t>(f), tensor.offset_bytes, tensor.strides};
-        tensors_.push_back({tensor.name.substr(request_.source_prefix.size()), tensor.dtype, tensor.shape, {std::move(box)}});
+        add_whole(f, tensor.name, tensor.dtype, tensor.shape, tensor.offset_bytes, tensor.strides);
       }
-    }
   }
 
   /// A prefix that ends inside a word leaves names that nobody meant; keys that describe a model describe nothing here.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/formats/hdf5/keys.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
 #include "stages/plan/dist_files.hpp"
@@ -109,6 +110,7 @@ class JobPlanner {
   std::vector<OpaqueCopy> plan_hdf5() {
     Hdf5Target target = logical_hdf5_target(*job_.model, model_, dtypes_);
     target.part_bytes = request_.shard_bytes;
+    target.attributes.emplace_back(hdf5::software_version_key, request_.tool_version);
     if (model_.reference || !model_.config_text.empty()) add_sidecars(job_, {model_.reference, model_.config_text});
     return plan_hdf5_target(job_, std::move(target));
   }

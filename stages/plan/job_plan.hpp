@@ -50,6 +50,8 @@ struct TargetRequest {
   bool dequantise = false;  ///< quantised weights become BF16
   bool drop_optimizer = false;
   bool drop_rng = false;
+  bool true_rows = false;                          ///< vocabulary rows that are known to be padding are left out
+  std::string tool_version;                        ///< for the provenance that a target holds
   std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for
 };
 

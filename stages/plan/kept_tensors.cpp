@@ -79,6 +79,11 @@ void settle_unmapped(MapChoice& maps, SourceCheckpoint const& source, DistView c
     for (MapFile* map : {&maps.core, &*maps.family}) map->drop.insert(map->drop.end(), patterns.begin(), patterns.end());
     return;
   }
+  if (request.format == TargetRequest::Format::hdf5)
+    fail(ErrorKind::usage,
+         "[model] unmapped = \"keep\": '{}' has no logical name, which every tensor of an HDF5 container needs here. Set it to \"drop\", or "
+         "model.map = \"none\" to keep all stored names.",
+         found.begin()->first);
   KeptLines lines(maps.family->name);
   for (auto const& [name, shape] : found) lines.add(name, shape);
   lines.into(maps.core, true);

@@ -7,10 +7,10 @@
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "stages/plan/kept_tensors.hpp"
+#include "stages/plan/logical_source.hpp"
 #include "stages/plan/mlite_keys.hpp"
 #include "stages/plan/model_facts.hpp"
 #include "stages/plan/quant_source.hpp"
-#include "stages/plan/target_hdf5.hpp"
 
 namespace reshard {
 namespace {
@@ -34,7 +34,7 @@ class SourceReader {
   SourceModel run(bool carry_states) {
     find_facts();
     make_model();
-    if (source_.logical) return take_logical();
+    if (source_.logical) return with_logical_catalogue(std::move(result_), *source_.logical, source_.files);
     apply_maps();
     find_quantised();
     if (carry_states && result_.view && !request_.drop_optimizer && !result_.view->states.empty()) {
@@ -57,34 +57,9 @@ class SourceReader {
     return source_.dcp ? source_.dcp->directory.folder.string() : source_.huggingface->folder.path.string();
   }
 
-  /// A container with logical names says itself which tensors the model has.
-  SourceModel take_logical() {
-    result_.catalog = logical_catalog(*result_.model, *source_.logical, source_.files);
-    if (!result_.maps.family) return std::move(result_);
-    result_.family_side = std::make_unique<Side>(*result_.model, *result_.maps.family, SideOptions{});
-    for (int const tensor : result_.family_side->required_tensors())
-      if (!result_.model->exists(tensor))
-        fail(ErrorKind::source, "{}: lacks '{}', which {} has. A file is missing, or its config is not that of its tensors.", place(),
-             result_.model->tensors()[static_cast<std::size_t>(tensor)].name, result_.maps.family->name);
-    return std::move(result_);
-  }
-
-  void find_logical_facts() {
-    result_.config = source_.logical->config;
-    result_.config_text = source_.logical->config_text;
-    result_.args = source_.logical->args;
-    if (Json const stated = fact(result_.args, "transformer_impl"); !result_.args.is_null())
-      result_.traits.spec = stated.text() != nullptr && *stated.text() == "local" ? "local" : "te";
-    std::error_code ignored;
-    if (fs::exists(source_.logical->folder / huggingface::config_name, ignored))
-      result_.reference = huggingface::open_reference(source_.logical->folder);
-    if (result_.config.is_null() && result_.args.is_null())
-      fail(ErrorKind::source, "{}: holds neither config.json nor args.json, so nothing says how large the model is. Write the file again.", place());
-  }
-
   void find_facts() {
     if (source_.dcp) result_.view = look_at(*source_.dcp, request_.source_prefix);
-    if (source_.logical) find_logical_facts();
+    if (source_.logical) read_logical_facts(*source_.logical, result_);
     if (!family_names() && !source_.logical) find_args();
     if (source_.huggingface) result_.config = source_.huggingface->folder.config;
     if (source_.dcp && !source_.dcp->config.is_null()) result_.config = source_.dcp->config;
@@ -164,7 +139,7 @@ class SourceReader {
       return request_.true_vocab_size;
     }
     if (!result_.recorded_vocab) return result_.traits.padded_vocab;
-    if (request_.format == TargetRequest::Format::hdf5) return *result_.recorded_vocab;
+    if (request_.true_rows) return *result_.recorded_vocab;
     return std::min(result_.traits.padded_vocab, padded(*result_.recorded_vocab, request_.mesh.tp));
   }
 
@@ -178,7 +153,7 @@ class SourceReader {
            "[source] etp = {}: only a source with Megatron Lite's names has this key. Leave it out, or name its map with model.map.",
            request_.source_etp);
     MapChoice const& maps = result_.maps;
-    settle_unmapped(result_.maps, source_, result_.view ? &*result_.view : nullptr, request_, result_.warnings);
+    if (!source_.logical) settle_unmapped(result_.maps, source_, result_.view ? &*result_.view : nullptr, request_, result_.warnings);
     // From Megatron to Megatron args describe the model; the family was named for what its map keeps.
     if (maps.family && result_.config.is_null() && maps.family->config.empty() && !to_huggingface() && !family_names()) result_.maps.family.reset();
     if (maps.family && result_.config.is_null()) make_config();
@@ -192,7 +167,8 @@ class SourceReader {
 
   /// A config may speak of layers for multi-token prediction that were never trained, or were not saved: the checkpoint decides.
   void make_family_model() {
-    ModelFacts facts{result_.config, "config.json", source_.logical ? source_.logical->vocab : request_.true_vocab_size};
+    ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
+    if (source_.logical && !to_huggingface()) facts.true_vocab_size = source_.logical->vocab;
     if (Json const divisor = fact(result_.args, divisor_key); source_.logical && !divisor.is_null()) facts.facts.set(divisor_key, divisor);
     auto const make = [&] { result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts); };
     make();

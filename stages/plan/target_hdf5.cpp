@@ -146,15 +146,9 @@ std::string axis_label(Model const& model, LogicalAxis const& axis) {
   return axis.div == 1 ? name : fmt::format("{}/{}", name, axis.div);
 }
 
-std::vector<std::string> labels(Model const& model, int tensor) {
-  std::vector<std::string> result;
-  for (LogicalAxis const& axis : model.tensors()[static_cast<std::size_t>(tensor)].axes) result.push_back(axis_label(model, axis));
-  return result;
-}
-
-/// A container has no layout, so what args say of one is left out: the same model gives the same bytes.
+/// A container has no layout and no training state, so what args say of them is left out: the same model gives the same bytes.
 Json args_without_layout(Json const& args) {
-  std::set<std::string> layout;
+  std::set<std::string> layout = {"no_save_optim", "no_save_rng"};
   for (auto const& [key, value] : megatron::target_args({{}, {}, 1}, args)) layout.insert(key);
   Json kept = Json::object();
   for (auto const& [key, value] : *args.members())
@@ -165,6 +159,12 @@ Json args_without_layout(Json const& args) {
 }  // namespace
 
 std::vector<OpaqueCopy> plan_hdf5_target(JobPlan& job, Hdf5Target target) { return Layouter(job, std::move(target)).run(); }
+
+std::vector<std::string> axis_labels(Model const& model, int tensor) {
+  std::vector<std::string> result;
+  for (LogicalAxis const& axis : model.tensors()[static_cast<std::size_t>(tensor)].axes) result.push_back(axis_label(model, axis));
+  return result;
+}
 
 std::string domain_text(Model const& model, int tensor) {
   std::string text;
@@ -187,7 +187,6 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source, st
   Hdf5Target target;
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     int const tensor = static_cast<int>(t);
-    if (!model.exists(tensor)) continue;
     std::string const& name = model.tensors()[t].name;
     if (model.quantised(tensor))
       fail(
@@ -195,8 +194,8 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source, st
           "[target] format = \"hdf5\": '{}' is quantised, and its parts have no logical form. Set model.map = \"none\" to keep the stored tensors as "
           "they are (Hugging Face and DCP sources), or model.quant = \"dequantise-bf16\".",
           name);
-    if (!dtypes[t]) continue;
-    target.specs.push_back({name, *dtypes[t], logical_shape(model, tensor), labels(model, tensor), domain_text(model, tensor)});
+    if (!model.exists(tensor) || !dtypes[t]) continue;
+    target.specs.push_back({name, *dtypes[t], logical_shape(model, tensor), axis_labels(model, tensor), domain_text(model, tensor)});
     target.tensors.push_back(tensor);
   }
   auto const number = [&model](std::string_view word) {
@@ -211,31 +210,6 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source, st
   if (!config.empty()) target.objects.push_back({std::string(huggingface::config_name), config, {}});
   if (!source.args.is_null()) target.objects.push_back({std::string(hdf5::args_name), args_without_layout(source.args).dump(2) + "\n", {}});
   return target;
-}
-
-Catalog logical_catalog(Model& model, LogicalCheckpoint const& checkpoint, std::vector<std::filesystem::path> const& files) {
-  Catalog catalog;
-  for (std::filesystem::path const& file : files) catalog.files.push_back(file.string());
-  catalog.tensors.resize(model.tensors().size());
-  for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(static_cast<int>(t), false);
-  for (std::size_t f = 0; f < checkpoint.parts.size(); ++f)
-    for (hdf5::FoundDataset const& found : checkpoint.parts[f].tensors) {
-      int const tensor = model.find_tensor(found.name);
-      if (tensor < 0)
-        fail(ErrorKind::source, "{}: holds '{}', a tensor that the map '{}' does not know. Use the map that wrote the file, or model.map = \"none\".",
-             catalog.files[f], found.name, checkpoint.map);
-      model.set_exists(tensor, true);
-      std::vector<Index> const shape = logical_shape(model, tensor);
-      if (found.shape != shape || found.axes != labels(model, tensor) || found.domain != domain_text(model, tensor))
-        fail(
-            ErrorKind::source,
-            "{}: '{}' has the shape [{}] over the axes '{}' with '{}', expected [{}] over '{}' with '{}' by {}. The file's config is not that of its "
-            "tensors: correct it, or set model.map = \"none\".",
-            catalog.files[f], found.name, fmt::join(found.shape, ", "), fmt::join(found.axes, " "), found.domain, fmt::join(shape, ", "),
-            fmt::join(labels(model, tensor), " "), domain_text(model, tensor), model.origin());
-      catalog.add({narrow<std::uint32_t>(f), found.offset_bytes, found.dtype, found.name}, logical_pieces(model, tensor), false);
-    }
-  return catalog;
 }
 
 }  // namespace reshard

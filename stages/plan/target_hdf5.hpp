@@ -33,10 +33,10 @@ std::vector<OpaqueCopy> plan_hdf5_target(JobPlan& job, Hdf5Target target);
 /// Errors of kind usage: tensors that a container with logical names cannot hold (parts of quantised weights, tensors kept as they are).
 Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source, std::vector<std::optional<DType>> const& dtypes);
 
+/// The names of its axes, as labels of dimensions: "layer", "hidden/32".
+std::vector<std::string> axis_labels(Model const& model, int tensor);
+
 /// Which indices of its axes a tensor has, where it has not all: "layer 3:61".
 std::string domain_text(Model const& model, int tensor);
-
-/// The catalogue of a container with logical names: which tensors the model has is what is there. Errors of kind source.
-Catalog logical_catalog(Model& model, LogicalCheckpoint const& checkpoint, std::vector<std::filesystem::path> const& files);
 
 }  // namespace reshard

@@ -48,6 +48,10 @@ class Collector {
     check_alike();
     if (parts_.front().container) check_parts();
     check_names();
+    for (hdf5::Found const& part : parts_)
+      for (hdf5::FoundDataset const& found : part.tensors)
+        if (found.digest.value_or(0) != 0)
+          source.recorded.push_back({found.name, std::string(name(found.dtype)), found.shape, found.axes, *found.digest, 0});
     if (parts_.front().container && text_of(parts_.front(), hdf5::names_key) == hdf5::logical_names)
       source.logical = logical();
     else
@@ -62,7 +66,8 @@ class Collector {
   }
 
   void check_alike() const {
-    auto const other = std::find_if(parts_.begin(), parts_.end(), [&](hdf5::Found const& part) { return part.container != parts_.front().container; });
+    auto const other =
+        std::find_if(parts_.begin(), parts_.end(), [&](hdf5::Found const& part) { return part.container != parts_.front().container; });
     if (other == parts_.end()) return;
     std::size_t const at = static_cast<std::size_t>(other - parts_.begin());
     auto const& [container, plain] = parts_.front().container ? std::pair(files_.front(), files_[at]) : std::pair(files_[at], files_.front());

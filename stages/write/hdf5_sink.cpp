@@ -1,8 +1,13 @@
 #include "stages/write/hdf5_sink.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include "core/plan/extent_batch.hpp"
 
@@ -32,16 +37,36 @@ struct StepPart {
   }
 };
 
-/// Work of all ranks inside libhdf5: the others cannot be told that this one has failed.
-void or_abort(Comm const& comm, std::function<void()> const& work) {
+/// Work of all ranks inside libhdf5: the others cannot be told that this one has failed, and some failures leave even this one waiting for them.
+void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds, std::function<void()> const& work) {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  std::jthread const watch([&] {
+    std::unique_lock lock(mutex);
+    if (ended.wait_for(lock, std::chrono::duration<double>(timeout_seconds), [&] { return done; })) return;
+    comm.abort(
+        Error(ErrorKind::stall, fmt::format("libhdf5 has been {} the target's files for {} s. Look for failed writes above and at the file system, "
+                                            "then run again, perhaps with target.io = \"direct\".",
+                                            doing, timeout_seconds)));
+  });
   if (auto const error = capture(work)) comm.abort(*error);
+  std::lock_guard const lock(mutex);
+  done = true;
+  ended.notify_all();
 }
+
+/// Open MPI 4.1 aggregates collective writes by one of several components, and these three say that a write has succeeded when the system refused it.
+/// Open MPI looks at the variable when it opens its first file; what the user has chosen stays.
+void avoid_silent_aggregations() { ::setenv("OMPI_MCA_fcoll", "^vulcan,dynamic,dynamic_gen2", 0); }
 
 }  // namespace
 
-Hdf5Sink::Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files, hdf5::Transfer transfer, WriteObserver const& observer)
-    : comm_(comm), transfer_(transfer), observer_(observer) {
-  or_abort(comm, [&] { writer_ = std::make_unique<hdf5::ParallelWriter>(files, comm.handle(), transfer); });
+Hdf5Sink::Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files, hdf5::Transfer transfer, WriteObserver const& observer,
+                   double stall_timeout_seconds)
+    : comm_(comm), transfer_(transfer), observer_(observer), stall_timeout_seconds_(stall_timeout_seconds) {
+  avoid_silent_aggregations();
+  or_abort(comm, "opening", stall_timeout_seconds, [&] { writer_ = std::make_unique<hdf5::ParallelWriter>(files, comm.handle(), transfer); });
 }
 
 std::string_view Hdf5Sink::mode_name() const { return transfer_ == hdf5::Transfer::collective ? "HDF5 collective" : "HDF5 independent"; }
@@ -105,7 +130,7 @@ void Hdf5Sink::finish() {
 }
 
 void Hdf5Sink::close() {
-  or_abort(comm_, [&] { writer_->close(); });
+  or_abort(comm_, "closing", stall_timeout_seconds_, [&] { writer_->close(); });
 }
 
 }  // namespace reshard

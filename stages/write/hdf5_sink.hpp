@@ -15,8 +15,10 @@ namespace reshard {
 /// rounds takes part in finish() until all have ended. A failing rank leaves the others waiting: StreamOptions::exchanging must be set.
 class Hdf5Sink : public ExtentSink {
  public:
-  /// Opens the files; collective. What it cannot open ends the job. `comm` and `observer` outlive it; the observer may be empty.
-  Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files, hdf5::Transfer transfer, WriteObserver const& observer);
+  /// Opens the files; collective. When that or close() fails, or takes `stall_timeout_seconds`, the job ends. `comm` and `observer` outlive it; the
+  /// observer may be empty.
+  Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files, hdf5::Transfer transfer, WriteObserver const& observer,
+           double stall_timeout_seconds);
 
   void write(std::span<Extent const> extents, std::byte* staging) override;
   void finish() override;
@@ -33,6 +35,7 @@ class Hdf5Sink : public ExtentSink {
   Comm const& comm_;
   hdf5::Transfer transfer_;
   WriteObserver const& observer_;
+  double stall_timeout_seconds_;
   std::unique_ptr<hdf5::ParallelWriter> writer_;
   WriteStats stats_;
   std::atomic<std::uint64_t> steps_ = 0;

@@ -40,12 +40,13 @@ class Program:
         self.count = 0
 
     def attempt(self, source, target, target_format, ranks=2, source_options=None, target_options=None, model=None, memory="64 MiB",
-                run=None, arguments=()):
+                run=None, arguments=(), exports=None):
         self.count += 1
         job = self.scratch / f"job{self.count}.toml"
         run = {"memory": memory} | RUN_OPTIONS | (run or {})
         job.write_text(job_text(source, target, target_format, source_options or {}, target_options or {}, model or {}, run))
-        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), BINARY, "run", str(job), *arguments]
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks),
+                   *[word for name, value in (exports or {}).items() for word in ("-x", f"{name}={value}")], BINARY, "run", str(job), *arguments]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=self.scratch, env=environment)
 

@@ -11,12 +11,13 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
 import cases
+import dcp_reading
 import hf_models
 from dcp_cases import names_of
 from logical_tensors import WORDS, crc64, digests, logical_tensors, manifest_digests
 from numpy_megatron import write_tree
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
-from reshard_job import BINARY, Program, manifest_of
+from reshard_job import manifest_of
 from tensor_patterns import make_globals, raw
 
 RANKS = (1, 2, 3, 4, 7)
@@ -43,7 +44,9 @@ def rows():
         for number, side in enumerate(layouts_of(name)):
             result += [(name, "hf", "megatron", side), (name, "megatron", ("hdf5", "huggingface", "torch_dist", "megatron")[number % 4], side)]
             result += [(name, "hf", "torch_dist", side)] if number % 2 == 0 else []
-    return [(*row, ranks) for number, row in enumerate(result) for ranks in (RANKS if LARGE else RANKS[number % 5 : number % 5 + 1])]
+    if LARGE:
+        return [(*row, ranks) for row in result for ranks in RANKS]
+    return [(*row, RANKS[number % 5]) for number, row in enumerate(row for at, row in enumerate(result) if at % 5 in (0, 2, 3))]
 
 
 ROWS = rows()
@@ -138,13 +141,11 @@ def test_stored_names_have_the_digests_of_stored_tensors(target, options, ranks,
 
 
 def test_objects_have_digests(program, scratch):
-    import dcp_reading
-
     dcp.save({"w": torch.arange(6.0), "step": 7, "names": ["a", "b"]}, checkpoint_id=scratch / "source", no_dist=True)
     for target, options in (("dcp", {"chunks": "whole"}), ("hdf5", {})):
         there = program.run(scratch / "source", scratch / target, target, target_options=options)
         objects = dcp_reading.object_bytes(scratch / "source")
-        assert {each["name"]: each["crc64"] for each in manifest_of(there)["objects"]} == {name: crc64(data) for name, data in objects.items()}
+        assert sorted(each["crc64"] for each in manifest_of(there)["objects"]) == sorted(crc64(data) for data in objects.values())
 
 
 # --- what a digest sees -------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ EXPERTS = [Layout(tp=tp, pp=pp, vpp=vpp, ep=ep, etp=etp) for tp, etp in ((1, 1),
            for pp, vpp in ((1, 1), (2, 2))]
 GRIDS = {
     "whole": {"chunks": "whole"}, "ranks": {"chunks": "ranks", "ranks": 3},
-    "mesh": Mesh((("dp", 2), ("tp", 2)), (("final_norm", "S0 R"), ("*", "S0 S1"))).target_options()}
+    "mesh": Mesh((("dp", 2), ("tp", 2)), (("*norm*", "S0 R"), ("*", "S0 S1"))).target_options()}
 
 
 def rows():
@@ -74,8 +74,10 @@ def bases(tmp_path_factory):
 
     def base(name, kind):
         if (name, kind) not in made:
-            made[name, kind] = program.run(source_of(root / f"{name}-{kind}-source", name, kind), root / f"{name}-{kind}", "hdf5",
-                                           model={"map": "none"} if kind == "stored" else {})
+            source = source_of(root / f"{name}-{kind}-source", name, kind)
+            if kind == "stored":
+                source = program.run(source, root / f"{name}-dcp", "dcp", target_options={"chunks": "whole"})
+            made[name, kind] = program.run(source, root / f"{name}-{kind}", "hdf5")
         return made[name, kind]
 
     return base

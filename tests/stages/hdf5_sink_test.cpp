@@ -165,7 +165,7 @@ class Hdf5SinkOnRanks : public ::testing::TestWithParam<Transfer> {
     WriteObserver const observer = [&](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
       for (std::size_t i = 0; i < bytes.size(); ++i) seen += bytes[i] == byte_at(file, offset + i) ? 1U : 0U;
     };
-    Hdf5Sink sink(world_, files, GetParam(), observer);
+    Hdf5Sink sink(world_, files, GetParam(), observer, 60);
     write_rounds(sink, rounds);
     sink.close();
     EXPECT_EQ(seen, planned);
@@ -188,7 +188,7 @@ TEST_P(Hdf5SinkOnRanks, TakesPartWithoutRounds) {
   if (world_.rank() == 0) write_expected({file}, work);
   world_.barrier();
   WriteObserver const none;
-  Hdf5Sink sink(world_, std::vector<fs::path>{file}, GetParam(), none);
+  Hdf5Sink sink(world_, std::vector<fs::path>{file}, GetParam(), none, 60);
   write_rounds(sink, world_.rank() == 0 ? work.rounds_of(0, 1, Dice(3)) : std::vector<std::vector<Extent>>{});
   sink.close();
   world_.barrier();

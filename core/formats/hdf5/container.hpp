@@ -71,7 +71,7 @@ struct Found {
 };
 
 /// Reads what a file holds, in a child process with limits: whatever libhdf5 does with a hostile file, this ends with an answer or an Error of kind
-/// source. Refused: links (soft, external), virtual datasets, external storage, filters and chunks, types that are no DType, datasets without storage
+/// source. Refused: links (soft, external), virtual datasets, external storage, filters and chunks, types that are no DType or, in a container, not that of its `dtype`, datasets without storage
 /// or beyond the end of the file, containers whose `complete` is not 1, repeated or unsafe names.
 Found read_file(std::filesystem::path const& path);
 

@@ -93,11 +93,14 @@ Handle create_group(hid_t file, char const* name) {
   return calls.take(H5Gcreate2(file, name, H5P_DEFAULT, creation.id(), H5P_DEFAULT), H5Gclose, "create a group");
 }
 
+/// Of a container that is complete.
+using Digests = std::optional<std::span<std::uint64_t const>>;
+
 /// A container without its data, in memory.
 class Skeleton {
  public:
   /// Without digests it is not complete, and has zeros for them.
-  Skeleton(RootAttributes const& attributes, std::uint64_t alignment_bytes, std::span<std::uint64_t const> digests)
+  Skeleton(RootAttributes const& attributes, std::uint64_t alignment_bytes, Digests const& digests)
       : digests_(digests), file_(create_file(memory_.path(), alignment_bytes)), types_(calls), properties_(creation_properties()) {
     create_text(calls, file_.id(), format_attribute, format_value);
     create_text(calls, file_.id(), version_attribute, version_value);
@@ -105,7 +108,7 @@ class Skeleton {
     Handle const space = calls.take(H5Screate(H5S_SCALAR), H5Sclose, "make a scalar extent");
     hid_t const id = H5Acreate2(file_.id(), complete_attribute, H5T_STD_U8LE, space.id(), H5P_DEFAULT, H5P_DEFAULT);
     Handle const complete = calls.take(id, H5Aclose, "create an attribute");
-    std::uint8_t const done = digests.empty() ? 0 : 1;
+    std::uint8_t const done = digests ? 1 : 0;
     calls.done(H5Awrite(complete.id(), H5T_STD_U8LE, &done), "write an attribute");
     for (auto const& [key, value] : attributes) create_text(calls, file_.id(), key.c_str(), value);
   }
@@ -159,11 +162,11 @@ class Skeleton {
   }
 
   std::string next_digest() {
-    std::uint64_t const digest = digests_.empty() ? 0 : digests_[next_digest_++];
+    std::uint64_t const digest = digests_ ? (*digests_)[next_digest_++] : 0;
     return fmt::format("{:0{}x}", digest, digest_digits);
   }
 
-  std::span<std::uint64_t const> digests_;
+  Digests digests_;
   std::size_t next_digest_ = 0;
   SparseMemory memory_;
   Handle file_;
@@ -175,7 +178,7 @@ class Skeleton {
 }  // namespace
 
 static ContainerPlan plan_with(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes,
-                               std::span<std::uint64_t const> digests, std::uint64_t alignment_bytes) {
+                               Digests const& digests, std::uint64_t alignment_bytes) {
   if (alignment_bytes == 0) fail(ErrorKind::usage, "the alignment of an HDF5 container is 0 bytes. Choose 1 or more, such as 4096.");
   check_all(datasets, objects, attributes);
   Quiet const quiet;
@@ -189,7 +192,7 @@ static ContainerPlan plan_with(std::span<DatasetSpec const> datasets, std::span<
 
 ContainerPlan plan_container(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes,
                              std::uint64_t alignment_bytes) {
-  return plan_with(datasets, objects, attributes, {}, alignment_bytes);
+  return plan_with(datasets, objects, attributes, std::nullopt, alignment_bytes);
 }
 
 std::vector<FileSegment> finished_frame(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes,

@@ -203,14 +203,24 @@ class Walk {
     if (at.done(H5Pget_external_count(properties.id()), "count the external files") > 0) refuse(path, "its bytes are in other files", store_again);
   }
 
+  /// What a container stores values of a dtype as (docs/formats/hdf5.md, 2).
+  static DType carrier_of(DType dtype) {
+    bool const bytes = bits(dtype) < 8 || dtype == DType::boolean || dtype == DType::f4_x2 || name(dtype).starts_with("F8_");
+    return bytes ? DType::u8 : dtype;
+  }
+
   /// The attribute `dtype` is the truth where it can be; in a container it must be.
   DType dtype_of(hid_t dataset, hid_t type, std::vector<hsize_t> const& extents, std::string const& path) const {
     auto const word = read_text(calls_.at(path), dataset, dtype_attribute);
-    auto const named = word ? dtype_from_name(*word) : std::nullopt;
-    if (named && carries(type, *named) && shape_from_extents(*named, extents)) return *named;
     auto const [stored, problem] = dtype_of_type(type);
+    bool const ours = found_.container && path.starts_with(tensors_group);
+    for (int number = 0; word && number <= static_cast<int>(last_dtype); ++number) {
+      auto const dtype = static_cast<DType>(number);
+      bool const as_written = name(dtype) == *word && (!ours || stored == carrier_of(dtype));
+      if (as_written && carries(type, dtype) && shape_from_extents(dtype, extents)) return dtype;
+    }
     if (!stored) refuse(path, problem + ", which is no tensor", "Convert it, or leave it out.");
-    if (found_.container && path.starts_with(tensors_group))
+    if (ours)
       refuse(path, fmt::format("its attribute 'dtype' is '{}', its elements are {} in the file", shown(word.value_or("")), name(*stored)), damaged);
     return *stored;
   }

@@ -65,8 +65,7 @@ Digests expected_digests(Model const& model, std::size_t element) {
 
 void add(Digests& sums, RoundWork const& round, test::Files const& files) {
   std::vector<std::byte> staging(round.staging_bytes, std::byte{0xee});
-  for (Extent const& read : round.reads)
-    std::memcpy(staging.data() + read.at, files.at(read.file).data() + read.offset_bytes, read.bytes);
+  for (Extent const& read : round.reads) std::memcpy(staging.data() + read.at, files.at(read.file).data() + read.offset_bytes, read.bytes);
   for (DigestPart const& part : round.digests)
     sums[part.tensor] ^= strided_digest(staging.data() + part.from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes);
 }
@@ -95,8 +94,8 @@ Digests slot_shares(DigestWork const& work, test::Files const& files) {
   for (Region const& region : work.regions) {
     auto const dims = std::span(work.dims).subspan(region.first_dim, region.dim_count);
     std::uint64_t const whole = work.tensor_bytes[work.slots[region.dst_file].tensor];
-    shares[region.dst_file] ^=
-        strided_digest(files[region.src_file].data() + region.src_offset_bytes, region.run_bytes, dims, whole - region.dst_offset_bytes - region.run_bytes);
+    shares[region.dst_file] ^= strided_digest(files[region.src_file].data() + region.src_offset_bytes, region.run_bytes, dims,
+                                              whole - region.dst_offset_bytes - region.run_bytes);
   }
   return shares;
 }

@@ -1,0 +1,187 @@
+"""`reshard digest`, `reshard verify PATH` and what a job does with the record of its source: reshard.json and integrity.json."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reshard_job import BINARY, Program
+
+DATA = Path(__file__).parents[1] / "data"
+SAMPLE = DATA / "moe-tp2-pp2-ep2"
+DROP = {"optimizer": "drop", "rng": "drop"}
+
+pytestmark = pytest.mark.skipif(not BINARY, reason="needs the program")
+
+
+def look(*arguments, ranks=1):
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), BINARY, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def digest(path, *arguments, ranks=1):
+    outcome = look("digest", path, "--json", *arguments, ranks=ranks)
+    assert outcome.returncode == 0, outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return Program(tmp_path_factory.mktemp("verify"))
+
+
+@pytest.fixture(scope="module")
+def targets(program):
+    """One model in every format."""
+    folder = program.scratch
+    made = {"huggingface": program.run(SAMPLE, folder / "hf", "huggingface", source_options=DROP, target_options={"reference": DATA / "moe-hf-reference"})}
+    made["hdf5"] = program.run(made["huggingface"], folder / "h5", "hdf5")
+    made["megatron"] = program.run(made["hdf5"], folder / "megatron", "megatron", target_options={"layout": "{ tp = 2, pp = 2, ep = 2 }"})
+    made["torch_dist"] = program.run(made["megatron"], folder / "dist", "torch_dist",
+                                     target_options={"layout": "{ tp = 2, ep = 2 }", "integrity": "always"})
+    return made
+
+
+def copied(targets, name, tmp_path):
+    return shutil.copytree(targets[name], tmp_path / name)
+
+
+def flip(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def largest_file(folder):
+    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_name_plate_is_the_same_in_every_format(targets, ranks):
+    totals = {name: digest(path, ranks=ranks)["total"] for name, path in targets.items()}
+    assert len(set(totals.values())) == 1, totals
+    for path in targets.values():
+        assert json.loads((path / "reshard.json").read_text())["total"] in totals.values()
+
+
+def test_each_tensor_has_the_digest_of_the_manifest(targets):
+    for path in targets.values():
+        recorded = {tensor["name"]: tensor["crc64"] for tensor in json.loads((path / "reshard.json").read_text())["tensors"]}
+        assert {tensor["name"]: tensor["crc64"] for tensor in digest(path)["tensors"]} == recorded
+
+
+@pytest.mark.parametrize("name", ["megatron", "huggingface", "torch_dist", "hdf5"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_was_written_is_sound(targets, name, ranks):
+    outcome = look("verify", targets[name], "--replicas", ranks=ranks)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert outcome.stdout.startswith("sound: ")
+
+
+@pytest.mark.parametrize("name", ["megatron", "huggingface", "torch_dist", "hdf5"])
+def test_a_changed_bit_is_found_with_its_file_and_tensor(targets, name, tmp_path):
+    folder = copied(targets, name, tmp_path)
+    file = largest_file(folder)
+    flip(file, file.stat().st_size * 2 // 3)
+    outcome = look("verify", folder, "--json", ranks=2)
+    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    report = json.loads(outcome.stdout)
+    assert not report["sound"]
+    assert len(report["files"]) == 1 and str(file) in report["files"][0]
+    assert len(report["tensors"]) == 1 and "has the digest" in report["tensors"][0]
+
+
+def test_files_that_are_missing_cut_or_added_are_named(targets, tmp_path):
+    folder = copied(targets, "huggingface", tmp_path)
+    (folder / "tokenizer.json").unlink()
+    config = folder / "generation_config.json"
+    config.write_text(config.read_text() + " ")
+    outcome = look("verify", folder)
+    assert outcome.returncode == 1
+    assert "tokenizer.json: is missing" in outcome.stdout and "generation_config.json: has" in outcome.stdout
+
+
+def test_a_flipped_replica_is_found(targets, tmp_path):
+    folder = copied(targets, "megatron", tmp_path)
+    (folder / "reshard.json").unlink()
+    assert look("verify", folder).returncode == 2  # nothing to compare with
+    assert look("verify", folder, "--replicas").returncode == 0
+    torch = pytest.importorskip("torch")
+    shard = sorted(folder.rglob("model_optim_rng.pt"))[-1]
+    state = torch.load(shard, weights_only=False)
+    norm = next(name for name in state["model"] if name.endswith("linear_qkv.layer_norm_weight") or name.endswith("input_layernorm.weight"))
+    state["model"][norm][3] += 1
+    torch.save(state, shard)
+    outcome = look("verify", folder, "--replicas")
+    assert outcome.returncode == 1
+    assert "should be the same and are not" in outcome.stdout and shard.parent.name in outcome.stdout
+
+
+def test_integrity_json_is_megatrons(targets, tmp_path):
+    folder = copied(targets, "torch_dist", tmp_path)
+    (folder / "reshard.json").unlink()
+    (run,) = [path for path in folder.iterdir() if path.is_dir()]
+    recorded = json.loads((run / "integrity.json").read_text())
+    assert recorded["algorithm"] == "sha256"
+    assert recorded["files"] == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in run.iterdir() if path.name != "integrity.json"}
+    assert look("verify", folder, ranks=2).returncode == 0
+    flip(run / "__0_0.distcp", 5000)
+    outcome = look("verify", folder, ranks=2)
+    assert outcome.returncode == 1 and "__0_0.distcp: has the SHA-256" in outcome.stdout
+
+
+def test_a_source_that_is_not_as_recorded_ends_the_job(program, targets, tmp_path):
+    folder = copied(targets, "hdf5", tmp_path)
+    flip(folder / "model.h5", (folder / "model.h5").stat().st_size - 5000)
+    outcome = program.attempt(folder, tmp_path / "out", "huggingface")
+    assert outcome.returncode == 3, outcome.stderr
+    assert "model.h5" in outcome.stderr and "has the digest" in outcome.stderr and "Changed: " in outcome.stderr
+    assert not (tmp_path / "out").exists()
+    outcome = program.attempt(folder, tmp_path / "out", "huggingface", source_options={"verify": "files"})
+    assert outcome.returncode == 3 and "has the XXH3" in outcome.stderr
+    program.run(folder, tmp_path / "out", "huggingface", source_options={"verify": "off"})
+
+
+def test_files_cannot_be_verified_without_a_record(program, tmp_path):
+    outcome = program.attempt(SAMPLE, tmp_path / "out", "hdf5", source_options=DROP | {"verify": "files"})
+    assert outcome.returncode == 2 and "neither reshard.json nor integrity.json" in outcome.stderr
+
+
+def test_a_record_of_other_files_is_not_looked_at(program, targets, tmp_path):
+    folder = copied(targets, "huggingface", tmp_path)
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    (folder / "weights.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    outcome = program.attempt(folder, tmp_path / "out", "hdf5")
+    assert outcome.returncode == 0, outcome.stderr
+    assert "speaks of other files" in outcome.stderr
+    assert not (tmp_path / "out" / "generation.json").exists()
+    assert json.loads((tmp_path / "out" / "reshard.json").read_text())["format"] == "hdf5"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"reshard": 1}', '{"tensors": [{"name": 3}]}', "null", '{"a": ' * 200],
+                         ids=["empty", "cut", "list", "number", "tensor", "null", "deep"])
+def test_a_damaged_manifest_is_an_error(program, targets, tmp_path, text):
+    folder = copied(targets, "hdf5", tmp_path)
+    (folder / "reshard.json").write_text(text)
+    outcome = look("verify", folder)
+    assert outcome.returncode == 3 and "reshard.json" in outcome.stderr, outcome.stderr
+
+
+@pytest.mark.parametrize("verify", ["off", "streamed", "written"])
+def test_the_weights_are_the_same_however_they_are_verified(program, targets, tmp_path, verify):
+    target = program.run(targets["megatron"], tmp_path / "out", "hdf5", run={"verify": verify})
+    manifest = target / "reshard.json"
+    assert manifest.exists() == (verify != "off")
+    if verify == "streamed":
+        assert json.loads(manifest.read_text())["files"] == []
+        assert look("verify", target).returncode == 0
+    if verify != "off":
+        assert (target / "model.h5").read_bytes() == (program.run(targets["megatron"], tmp_path / "again", "hdf5") / "model.h5").read_bytes()
+
+
+def test_the_program_that_is_asked_for_two_things_at_once_says_so(targets):
+    outcome = look("verify", targets["hdf5"], targets["megatron"], "--replicas")
+    assert outcome.returncode == 2 and "--replicas" in outcome.stderr

@@ -1,0 +1,146 @@
+// Loaded in front of libc (LD_PRELOAD): breaks one read, write or message of one rank, as failing hardware would, without telling the program.
+//
+//   RESHARD_FAULT        count | flip-read | flip-write | drop-write | swap-write | flip-message
+//   RESHARD_FAULT_PATH   reads and writes of files with this in their path
+//   RESHARD_FAULT_RANK, RESHARD_FAULT_CALL   which rank, and which of its calls from 0 on
+//   RESHARD_FAULT_SEED   which bit
+//   RESHARD_FAULT_LOG    gets "path offset" of what was broken, or with `count` the number of calls
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <dlfcn.h>
+#include <mpi.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace {
+
+std::string setting(char const* name) {
+  char const* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+struct Plan {
+  std::string kind = setting("RESHARD_FAULT");
+  std::string path = setting("RESHARD_FAULT_PATH");
+  std::string log = setting("RESHARD_FAULT_LOG");
+  std::uint64_t call = std::strtoull(setting("RESHARD_FAULT_CALL").c_str(), nullptr, 10);
+  std::uint64_t seed = std::strtoull(setting("RESHARD_FAULT_SEED").c_str(), nullptr, 10);
+  bool mine = setting("RESHARD_FAULT_RANK") == setting("OMPI_COMM_WORLD_RANK");
+  std::atomic<std::uint64_t> reads = 0;
+  std::atomic<std::uint64_t> writes = 0;
+  std::atomic<std::uint64_t> messages = 0;
+
+  void note(std::string const& text) const {
+    if (std::FILE* const file = std::fopen(log.c_str(), "w")) {
+      std::fputs(text.c_str(), file);
+      std::fclose(file);
+    }
+  }
+  ~Plan() {
+    if (kind == "count" && mine) note(std::to_string(reads) + " " + std::to_string(writes) + " " + std::to_string(messages));
+  }
+};
+
+Plan& plan() {
+  static Plan one;
+  return one;
+}
+
+std::string path_of(int descriptor) {
+  char path[4096];
+  ssize_t const length = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
+  return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
+}
+
+/// Whether this is the call to break.
+bool due(std::atomic<std::uint64_t>& calls, std::string_view kind, std::string const& path) {
+  Plan& faults = plan();
+  if (!faults.mine || (!path.empty() && path.find(faults.path) == std::string::npos)) return false;
+  std::uint64_t const number = calls++;
+  return faults.kind.ends_with(kind) && number == faults.call;
+}
+
+/// Flips one bit and says where.
+std::uint64_t flip(void* bytes, std::uint64_t count) {
+  std::uint64_t const bit = plan().seed % (8 * count);
+  static_cast<unsigned char*>(bytes)[bit / 8] ^= static_cast<unsigned char>(1U << bit % 8);
+  return bit / 8;
+}
+
+template <class Function>
+Function* next(char const* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+/// The bytes that are written instead of `bytes`.
+std::vector<char> broken(std::vector<char> bytes, std::string const& path, std::uint64_t offset) {
+  std::uint64_t at = 0;
+  bool changed = true;
+  if (plan().kind == "swap-write") {
+    std::size_t const half = bytes.size() / 2;
+    std::vector<char> const before = bytes;
+    std::swap_ranges(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(half), bytes.begin() + static_cast<std::ptrdiff_t>(half));
+    changed = bytes != before;
+  } else if (plan().kind == "flip-write") {
+    at = flip(bytes.data(), bytes.size());
+  } else {
+    changed = std::string_view(bytes.data(), bytes.size()).find_first_not_of('\0') != std::string_view::npos;
+  }
+  if (changed) plan().note(path + " " + std::to_string(offset + at));
+  return bytes;
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t preadv(int descriptor, iovec const* parts, int count, off_t offset) {
+  ssize_t const got = next<decltype(preadv)>("preadv")(descriptor, parts, count, offset);
+  std::string const path = path_of(descriptor);
+  if (got > 0 && due(plan().reads, "-read", path)) {
+    std::uint64_t const at = flip(parts[0].iov_base, std::min<std::uint64_t>(parts[0].iov_len, static_cast<std::uint64_t>(got)));
+    plan().note(path + " " + std::to_string(static_cast<std::uint64_t>(offset) + at));
+  }
+  return got;
+}
+
+ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
+  auto* const real = next<decltype(pwritev2)>("pwritev2");
+  std::string const path = path_of(descriptor);
+  if (!due(plan().writes, "-write", path)) return real(descriptor, parts, count, offset, flags);
+  std::vector<char> bytes;
+  for (int i = 0; i < count; ++i)
+    bytes.insert(bytes.end(), static_cast<char*>(parts[i].iov_base), static_cast<char*>(parts[i].iov_base) + parts[i].iov_len);
+  bytes = broken(std::move(bytes), path, static_cast<std::uint64_t>(offset));
+  if (plan().kind == "drop-write") return static_cast<ssize_t>(bytes.size());
+  iovec const one{bytes.data(), bytes.size()};
+  return real(descriptor, &one, 1, offset, flags);
+}
+
+ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
+  auto* const real = next<decltype(pwrite)>("pwrite");
+  std::string const path = path_of(descriptor);
+  if (count == 0 || !due(plan().writes, "-write", path)) return real(descriptor, from, count, offset);
+  auto const* const begin = static_cast<char const*>(from);
+  std::vector<char> const bytes = broken({begin, begin + count}, path, static_cast<std::uint64_t>(offset));
+  return plan().kind == "drop-write" ? static_cast<ssize_t>(count) : real(descriptor, bytes.data(), count, offset);
+}
+
+int MPI_Isend(void const* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
+  if (count == 0 || !due(plan().messages, "-message", "")) return PMPI_Isend(from, count, type, to, tag, comm, request);
+  auto* const copy = static_cast<char*>(std::malloc(static_cast<std::size_t>(count)));  // must live as long as the message: to the end
+  std::memcpy(copy, from, static_cast<std::size_t>(count));
+  plan().note("message " + std::to_string(flip(copy, static_cast<std::uint64_t>(count))));
+  return PMPI_Isend(copy, count, type, to, tag, comm, request);
+}
+
+}  // extern "C"
