@@ -111,9 +111,7 @@ std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint cons
   std::vector<std::string> const files(changed.begin(), changed.end());
   fail(ErrorKind::source,
        "{}: the source is not what was recorded when it was written: {}. {}. Nothing was published. Restore the files from a copy; or, if they were "
-       "changed on purpose, "
-       "remove "
-       "the {}.",
+       "changed on purpose, remove the {}.",
        source.files.front().parent_path().string(), listed(faults, 8),
        files.empty() ? "No recorded file is known to have changed: perhaps the bytes did on their way" : "Changed: " + listed(files, 8),
        manifest_name);
