@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/base/file.hpp"
+#include "pipeline/shown_name.hpp"
 
 namespace reshard {
 namespace {
@@ -114,8 +115,8 @@ class Reporter {
 
   /// "attn.q, layer 3"
   std::string title_of(Row const& row) const {
-    if (!row.layer) return name_of(row);
-    return fmt::format("{}, {} {}", name_of(row), model_.axes()[*model_.layer_axis(static_cast<int>(row.tensor))].name, *row.layer);
+    if (!row.layer) return shown_name(name_of(row));
+    return fmt::format("{}, {} {}", shown_name(name_of(row)), model_.axes()[*model_.layer_axis(static_cast<int>(row.tensor))].name, *row.layer);
   }
 
   static std::string dtype_text(Row const& row) {
@@ -160,8 +161,8 @@ class Reporter {
     text_ += fmt::format("{:<15} {} {} {}: {}\n", "differs", title_of(row), dtype_text(row), shape_text(model_, row.tensor, row.layer ? 1 : 0),
                          count_text(row));
     text_ += fmt::format("  first at {}: {} in a, {} in b\n", first.place, first.a_value, first.b_value);
-    text_ += fmt::format("  a: {}: '{}', byte {} of the file\n", first.a.file, first.a.name, first.a.offset_bytes);
-    text_ += fmt::format("  b: {}: '{}', byte {} of the file\n", first.b.file, first.b.name, first.b.offset_bytes);
+    text_ += fmt::format("  a: {}: '{}', byte {} of the file\n", first.a.file, shown_name(first.a.name), first.a.offset_bytes);
+    text_ += fmt::format("  b: {}: '{}', byte {} of the file\n", first.b.file, shown_name(first.b.name), first.b.offset_bytes);
   }
 
   void add_values(Row const& row) {

@@ -1,6 +1,7 @@
 #include "pipeline/digest.hpp"
 
 #include "core/base/file.hpp"
+#include "pipeline/shown_name.hpp"
 #include "pipeline/target_check.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -11,11 +12,6 @@ std::uint64_t bytes_in_all(DigestWork const& work) {
   std::uint64_t bytes = 0;
   for (std::uint64_t const one : work.tensor_bytes) bytes += one;
   return bytes;
-}
-
-std::string shown(std::string const& name) {
-  std::string const text = json_quoted(name);
-  return text.size() == name.size() + 2 ? name : text;
 }
 
 }  // namespace
@@ -61,7 +57,7 @@ DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
     item.set("crc64", hex64(tensor.crc64));
     if (tensor.add != 0) item.set("add", tensor.add);
     tensors.push_back(std::move(item));
-    report.text += fmt::format("{}  {:<8}  [{}]  {}{}\n", hex64(tensor.crc64), tensor.dtype, fmt::join(tensor.shape, ", "), shown(tensor.name),
+    report.text += fmt::format("{}  {:<8}  [{}]  {}{}\n", hex64(tensor.crc64), tensor.dtype, fmt::join(tensor.shape, ", "), shown_name(tensor.name),
                                tensor.add == 0 ? "" : fmt::format("  (stored: the value {:+})", tensor.add));
   }
   std::string_view const format = format_of(found.checkpoint);

@@ -1,5 +1,6 @@
 #include "core/base/file.hpp"
 #include "pipeline/look.hpp"
+#include "pipeline/shown_name.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_dcp.hpp"
 #include "stages/read/open_source.hpp"
@@ -15,12 +16,6 @@ Json shape_json(std::vector<Index> const& shape) {
   return Json(std::move(extents));
 }
 
-/// Names come from files: control characters must not reach a terminal.
-std::string shown(std::string const& name) {
-  std::string const text = json_quoted(name);
-  return text.size() == name.size() + 2 ? name : text;
-}
-
 class Lister {
  public:
   void add(std::string const& place, FileTensor const& tensor, std::string const& file, Json extra) {
@@ -31,12 +26,12 @@ class Lister {
       for (auto const& [key, value] : *members) item.set(key, value);
     items_.push_back(std::move(item));
     text_ += fmt::format("{:<9}{:<24}{:>12}  {}  {}\n", name(tensor.dtype), shape_json(tensor.shape).dump(), human_bytes(tensor.size_bytes), place,
-                         shown(tensor.name));
+                         shown_name(tensor.name));
   }
 
   void add_object(std::string const& key, std::string const& file, std::uint64_t bytes) {
     items_.push_back(Json().set("name", key).set("dtype", "object").set("file", file).set("bytes", bytes));
-    text_ += fmt::format("{:<9}{:<24}{:>12}  {:>5}         {}\n", "object", "", human_bytes(bytes), "", shown(key));
+    text_ += fmt::format("{:<9}{:<24}{:>12}  {:>5}         {}\n", "object", "", human_bytes(bytes), "", shown_name(key));
   }
 
   void add_logical(Model const& model, Catalog const& catalog, std::size_t t) {

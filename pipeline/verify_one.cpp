@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
+#include "pipeline/shown_name.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -119,7 +120,7 @@ std::vector<std::string> faults_of_tensors(Manifest const& manifest, std::vector
       faults.push_back(fmt::format("'{}': has the digest {}, recorded is {}", recorded.name, hex64(tensor.crc64), hex64(recorded.crc64)));
     there.erase(at);
   }
-  for (auto const& [name, tensor] : there) faults.push_back(fmt::format("'{}': is not recorded", name));
+  for (auto const& [name, tensor] : there) faults.push_back(fmt::format("'{}': is not recorded", shown_name(std::string(name))));
   return faults;
 }
 
@@ -130,8 +131,9 @@ std::vector<std::string> faults_of_replicas(DigestedCheckpoint const& found) {
     DigestSlot const& one = found.work.slots[slot];
     Blob const& blob = catalog.blobs[one.blob];
     Blob const& other = catalog.blobs[found.work.slots[one.same_as].blob];
-    faults.push_back(fmt::format("'{}': '{}' in {} and '{}' in {} should be the same and are not", found.catalogue.model->tensors()[one.tensor].name,
-                                 other.name, catalog.files[other.file], blob.name, catalog.files[blob.file]));
+    faults.push_back(fmt::format("'{}': '{}' in {} and '{}' in {} should be the same and are not",
+                                 shown_name(found.catalogue.model->tensors()[one.tensor].name), shown_name(other.name), catalog.files[other.file],
+                                 shown_name(blob.name), catalog.files[blob.file]));
   }
   return faults;
 }

@@ -122,15 +122,15 @@ class Layouter {
   }
 
   void add_index() {
-    Json files;
+    Json::Object files;
     std::uint64_t total = 0;
     for (std::size_t p = 0; p < parts_.size(); ++p)
       for (hdf5::DatasetSpec const& spec : parts_[p].specs) {
-        files.set(spec.name, file_name(p));
+        files.emplace_back(spec.name, file_name(p));
         total += bytes_of(spec);
       }
     Json index;
-    index.set("metadata", Json().set("total_size", total)).set("weight_map", std::move(files));
+    index.set("metadata", Json().set("total_size", total)).set("weight_map", Json(std::move(files)));
     job_.texts.push_back({std::string(hdf5::index_name), index.dump(2) + "\n", true, {}});
   }
 
@@ -189,11 +189,10 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source, st
     int const tensor = static_cast<int>(t);
     std::string const& name = model.tensors()[t].name;
     if (model.quantised(tensor))
-      fail(
-          ErrorKind::usage,
-          "[target] format = \"hdf5\": '{}' is quantised, and its parts have no logical form. Set model.map = \"none\" to keep the stored tensors as "
-          "they are (Hugging Face and DCP sources), or model.quant = \"dequantise-bf16\".",
-          name);
+      fail(ErrorKind::usage,
+           "[target] format = \"hdf5\": '{}' is quantised, and its parts have no logical form. Set model.map = \"none\" to keep the stored tensors "
+           "(Hugging Face and DCP sources), or model.quant = \"dequantise-bf16\".",
+           name);
     if (!model.exists(tensor) || !dtypes[t]) continue;
     target.specs.push_back({name, *dtypes[t], logical_shape(model, tensor), axis_labels(model, tensor), domain_text(model, tensor)});
     target.tensors.push_back(tensor);
