@@ -1,7 +1,5 @@
 #include "pipeline/job_field.hpp"
 
-#include <array>
-#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -13,29 +11,8 @@ namespace {
 
 // Far above any cluster, far below where a product of two sizes leaves the range of an int.
 constexpr std::int64_t most_ranks = 32768;
-
-struct Unit {
-  std::string_view name;
-  std::uint64_t bytes;
-};
-// Largest first, and binary before decimal: printing takes the first that divides.
-constexpr std::array<Unit, 9> units = {{{"TiB", 1ULL << 40U},
-                                        {"TB", 1'000'000'000'000ULL},
-                                        {"GiB", 1ULL << 30U},
-                                        {"GB", 1'000'000'000ULL},
-                                        {"MiB", 1ULL << 20U},
-                                        {"MB", 1'000'000ULL},
-                                        {"KiB", 1ULL << 10U},
-                                        {"KB", 1'000ULL},
-                                        {"B", 1ULL}}};
-
-std::string shortened(std::string_view text) {
-  constexpr std::size_t most = 80;
-  if (text.size() <= most) return std::string(text);
-  std::size_t end = most;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;  // not inside a UTF-8 character
-  return std::string(text.substr(0, end)) + "...";
-}
+constexpr std::int64_t most_stall_seconds = 24 * 3600;
+constexpr std::int64_t most_progress_seconds = 24 * 3600;
 
 std::optional<std::string> expected(std::string_view what, Value const& value) { return fmt::format("expected {}, found {}", what, shown(value)); }
 
@@ -83,6 +60,7 @@ Field text(std::string_view table, std::string_view name, At<std::string> at, st
 template <class T>
 Field number(std::string_view table, std::string_view name, At<T> at, std::int64_t least, std::int64_t most, std::string_view comment) {
   Field field{.table = table, .name = name, .kind = FieldKind::number, .comment = comment};
+  field.range = most == std::numeric_limits<std::int64_t>::max() ? fmt::format("{} or more", least) : fmt::format("{} to {}", least, most);
   field.show = [at](JobSpec const& spec) { return std::to_string(read(at, spec)); };
   field.set = [=](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     auto const* count = std::get_if<std::int64_t>(&value);
@@ -332,6 +310,23 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(choice<VerifyChoice>(
       "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; }, {"off", "streamed", "written"},
       "Before the target is published: \"written\" reads it back and compares digests; \"streamed\" only records those of the source."));
+  out.push_back(number<int>(
+      "run", "stall_seconds", [](JobSpec& job) -> int& { return job.run.stall_seconds; }, 1, most_stall_seconds,
+      "A job in which no byte is read, written or sent for so long is ended with exit code 8."));
+  out.push_back(number<int>(
+      "run", "progress_seconds", [](JobSpec& job) -> int& { return job.run.progress_seconds; }, 0, most_progress_seconds,
+      "Seconds between lines of progress in a log (a terminal has a live line instead), and between events of progress; 0: none."));
+}
+
+/// What `reshard nightly` alone makes use of.
+void add_nightly(std::vector<Field>& out) {
+  constexpr std::int64_t a_week = 7 * 24 * 3600;
+  out.push_back(number<std::int64_t>(
+      nightly_table, "keep", [](JobSpec& job) -> std::int64_t& { return job.nightly.keep; }, 0, most_ranks,
+      "How many converted checkpoints stay in target.path; older ones are removed. 0 stands for: all."));
+  out.push_back(number<std::int64_t>(
+      nightly_table, "settle_seconds", [](JobSpec& job) -> std::int64_t& { return job.nightly.settle_seconds; }, 0, a_week,
+      "A checkpoint that no tracker names counts as still being written when one of its files changed less than so long ago."));
 }
 
 std::vector<Field> all_fields() {
@@ -344,6 +339,7 @@ std::vector<Field> all_fields() {
   add_megatron(out);
   add_layout(out);
   add_model_and_run(out);
+  add_nightly(out);
   return out;
 }
 
@@ -355,46 +351,5 @@ std::vector<Field> const& fields() {
 }
 
 bool has_meaning(Field const& field, CheckpointFormat target) { return (field.scope & only_for(target)) != 0; }
-
-std::string shown(Value const& value) {
-  if (auto const* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
-  if (auto const* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
-  if (auto const* word = std::get_if<std::string>(&value)) return json_quoted(shortened(*word));
-  return std::get<Foreign>(value).what;
-}
-
-std::string label(Given const& given) {
-  return fmt::format("{}: [{}] {} = {}", given.place, given.field->table, given.field->name, shown(given.value));
-}
-
-Value value_from_word(Field const& field, std::string_view word) {
-  if (word.size() >= 2 && word.front() == '"' && word.back() == '"') return std::string(word.substr(1, word.size() - 2));
-  if (field.kind == FieldKind::flag && (word == "true" || word == "false")) return word == "true";
-  std::int64_t count = 0;
-  char const* const end = word.data() + word.size();
-  bool const takes_numbers = field.kind == FieldKind::number || field.kind == FieldKind::size;
-  auto const [rest, problem] = std::from_chars(word.data(), end, count);
-  if (takes_numbers && problem == std::errc{} && rest == end) return count;
-  return std::string(word);
-}
-
-std::optional<std::uint64_t> bytes_from_text(std::string_view text) {
-  std::uint64_t count = 0;
-  auto const [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (problem != std::errc{}) return std::nullopt;
-  std::string_view unit = text.substr(static_cast<std::size_t>(rest - text.data()));
-  if (unit.starts_with(' ')) unit.remove_prefix(1);
-  std::uint64_t bytes = 0;
-  for (Unit const& known : units)
-    if (unit == known.name && !__builtin_mul_overflow(count, known.bytes, &bytes) && bytes <= INT64_MAX) return bytes;
-  if (unit.empty() && !text.ends_with(' ') && count <= INT64_MAX) return count;
-  return std::nullopt;
-}
-
-std::string text_from_bytes(std::uint64_t bytes) {
-  for (Unit const& unit : units)
-    if (bytes != 0 && bytes % unit.bytes == 0) return fmt::format("{} {}", bytes / unit.bytes, unit.name);
-  return "0 B";
-}
 
 }  // namespace reshard::job

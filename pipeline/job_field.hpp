@@ -26,6 +26,9 @@ using FieldScope = unsigned;
 constexpr FieldScope only_for(CheckpointFormat format) { return 1U << static_cast<unsigned>(format); }
 inline constexpr FieldScope every_target = ~0U;
 
+/// The table that only `reshard nightly` reads.
+inline constexpr std::string_view nightly_table = "nightly";
+
 /// One key of the job file: reading, printing and explaining all come from this one description.
 struct Field {
   std::string_view table;  ///< "target"
@@ -34,6 +37,7 @@ struct Field {
   FieldScope scope = every_target;
   std::string_view comment = {};          ///< for the default job file
   std::vector<std::string> choices = {};  ///< the words of a choice, in the order of its enum
+  std::string range = {};                 ///< of a number: "1 to 32768"
   std::string_view example = {};          ///< a required key's value in the default job file
 
   /// Takes a value that fits the kind, or says what is wrong with it.

@@ -80,7 +80,7 @@ std::string advice(std::string_view table, std::string_view member) {
 /// Reads one job: the file, then the overrides, then what is missing or contradicts itself. Collects mistakes instead of stopping.
 class JobReader {
  public:
-  explicit JobReader(std::string_view file_name) : file_name_(file_name) {}
+  JobReader(std::string_view file_name, JobUse use) : file_name_(file_name), use_(use) {}
 
   void read_text(std::string_view text) {
     if (text.size() > limit_text_bytes)
@@ -157,6 +157,8 @@ class JobReader {
   void take(Field const& field, Value value, std::string place, Position position) {
     seen_.insert(field.key());
     Given given{.field = &field, .value = std::move(value), .place = std::move(place)};
+    if (field.table == job::nightly_table && use_ != JobUse::nightly)
+      return mistakes_.push_back({position, job::label(given) + ": only `reshard nightly` knows this table. Start that command, or remove the key"});
     if (auto const problem = field.set(spec_, given.value))
       mistakes_.push_back({position, job::label(given) + ": " + *problem});
     else
@@ -176,6 +178,7 @@ class JobReader {
   }
 
   std::string file_name_;
+  JobUse use_;
   JobSpec spec_;
   std::set<std::string> seen_;
   std::map<std::string, Given> taken_;
@@ -197,8 +200,8 @@ std::string_view name(CheckpointFormat format) {
   return "auto";
 }
 
-JobSpec parse_job_spec(std::string_view text, std::string_view file_name, std::span<std::string const> overrides) {
-  JobReader reader(file_name);
+JobSpec parse_job_spec(std::string_view text, std::string_view file_name, std::span<std::string const> overrides, JobUse use) {
+  JobReader reader(file_name, use);
   reader.read_text(text);
   for (std::string const& override_text : overrides) reader.read_override(override_text);
   return reader.finish();
@@ -208,7 +211,7 @@ std::string print_spec(JobSpec const& spec) {
   std::string out;
   std::string_view table;
   for (Field const& field : job::fields()) {
-    if (!job::has_meaning(field, spec.target.format)) continue;
+    if (!job::has_meaning(field, spec.target.format) || field.table == job::nightly_table) continue;
     if (field.table != table) out += fmt::format("{}[{}]\n", table.empty() ? "" : "\n", field.table);
     table = field.table;
     out += fmt::format("{} = {}\n", field.name, field.show(spec));
@@ -216,17 +219,29 @@ std::string print_spec(JobSpec const& spec) {
   return out;
 }
 
+std::vector<std::string> changed_keys(JobSpec const& spec) {
+  JobSpec const defaults;
+  std::vector<std::string> lines;
+  for (Field const& field : job::fields())
+    if (std::string const value = field.show(spec);
+        job::has_meaning(field, spec.target.format) && (field.required() || value != field.show(defaults)))
+      lines.push_back(fmt::format("{} = {}", field.key(), value));
+  return lines;
+}
+
 std::string default_job_text() {
   JobSpec const defaults;
   std::string out = "# A job of reshard: what to read, what to make of it, and with how much memory.\n# Run it: mpirun -n 4 reshard run job.toml\n";
   std::string_view table;
   for (Field const& field : job::fields()) {
-    if (field.table != table) out += fmt::format("\n[{}]\n", field.table);
+    bool const of_nightly = field.table == job::nightly_table;
+    if (field.table != table) out += fmt::format("\n{}[{}]\n", of_nightly ? "# For `reshard nightly` alone:\n# " : "", field.table);
     table = field.table;
     std::string comment = fmt::format("# {}", field.comment);
     for (std::size_t at = comment.find('\n'); at != std::string::npos; at = comment.find('\n', at + 1)) comment.insert(at + 1, "# ");
-    bool const other_target = !job::has_meaning(field, CheckpointFormat::megatron);  // the file is a Megatron job; it stays a valid one
-    out += fmt::format("{}\n{}{} = {}\n", comment, other_target ? "# " : "", field.name, field.required() ? field.example : field.show(defaults));
+    // The file is a job that makes Megatron files; it stays a valid one.
+    bool const foreign = of_nightly || !job::has_meaning(field, CheckpointFormat::megatron);
+    out += fmt::format("{}\n{}{} = {}\n", comment, foreign ? "# " : "", field.name, field.required() ? field.example : field.show(defaults));
   }
   return out;
 }

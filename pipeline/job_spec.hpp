@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace reshard {
 
@@ -114,28 +115,45 @@ struct JobSpec {
     TransportChoice transport = TransportChoice::automatic;
     DeviceChoice device = DeviceChoice::automatic;
     VerifyChoice verify = VerifyChoice::written;
+    int stall_seconds = 600;    ///< a job in which nothing moves for so long is ended
+    int progress_seconds = 30;  ///< between lines of progress in a log, and between events; 0: none
 
     /// The default resolved.
     std::uint64_t device_bytes() const { return device_memory_bytes == 0 ? memory_bytes : device_memory_bytes; }
     friend bool operator==(Run const&, Run const&) = default;
   };
 
+  /// `reshard nightly` alone.
+  struct Nightly {
+    std::int64_t keep = 0;             ///< converted checkpoints that stay; 0: all
+    std::int64_t settle_seconds = 60;  ///< files that are younger are still being written, unless a tracker names their checkpoint
+    friend bool operator==(Nightly const&, Nightly const&) = default;
+  };
+
   Source source;
   Target target;
   Model model;
   Run run;
+  Nightly nightly;
   friend bool operator==(JobSpec const&, JobSpec const&) = default;
 };
+
+/// What a job file is read for: its table [nightly] has a meaning for one command only.
+enum class JobUse { run, nightly };
 
 /// Reads a job file's text. Overrides are "key=value" with the key's full name ("run.memory=1 GiB"); they win over the file, later ones over earlier.
 ///
 /// Every mistake is reported at once in one Error of kind usage, a line each, with its place:
 ///   job.toml:12:9: [target] layout.tp = -1: …
 /// A mistake of TOML itself ends the reading, so it is reported alone.
-JobSpec parse_job_spec(std::string_view text, std::string_view file_name, std::span<std::string const> overrides);
+JobSpec parse_job_spec(std::string_view text, std::string_view file_name, std::span<std::string const> overrides, JobUse use = JobUse::run);
 
-/// The complete spec as a job file: keys without a meaning for this target are left out. Parsing it again gives an equal spec.
+/// The complete spec as a job file for `run`: keys without a meaning for this target, and [nightly], are left out. Parsing it again gives an equal
+/// spec.
 std::string print_spec(JobSpec const& spec);
+
+/// The keys that are not at their default, a line "table.key = value" each.
+std::vector<std::string> changed_keys(JobSpec const& spec);
 
 /// A complete job file that names every key, with its default and a sentence each.
 std::string default_job_text();

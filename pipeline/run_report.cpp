@@ -1,5 +1,7 @@
 #include "pipeline/run_report.hpp"
 
+#include <utility>
+
 #include "core/base/file.hpp"
 
 namespace reshard {
@@ -20,6 +22,25 @@ Json figures(RunReport const& r) {
   return plan;
 }
 
+/// Bytes that were moved for each byte that had to be; 1 is the least.
+double amplification(std::uint64_t moved, std::uint64_t payload) {
+  return payload == 0 ? 0 : static_cast<double>(moved) / static_cast<double>(payload);
+}
+
+Json stage(std::string_view name, StageReport const& stage, double wall_seconds) {
+  Json out;
+  out.set("stage", name).set("bytes", stage.bytes).set("busy_seconds", stage.busy_seconds).set("stall_seconds", stage.stall_seconds);
+  out.set("gib_per_second", wall_seconds <= 0 ? 0.0 : static_cast<double>(stage.bytes) / (1U << 30U) / wall_seconds);
+  return out;
+}
+
+Json stages(RunReport const& r) {
+  Json out(Json::Array{});
+  out.push(stage("read", r.read, r.stream_seconds)).push(stage("exchange", r.exchange, r.stream_seconds));
+  out.push(stage("write", r.write, r.stream_seconds)).push(stage("verify", {r.bytes_verified, r.verify_seconds, 0}, r.verify_seconds));
+  return out;
+}
+
 Json measured(RunReport const& r) {
   Json did;
   did.set("bytes_read", r.bytes_read)
@@ -34,7 +55,10 @@ Json measured(RunReport const& r) {
   seconds.set("headers", r.header_seconds).set("plan", r.plan_seconds).set("stream", r.stream_seconds).set("verify", r.verify_seconds);
   seconds.set("commit", r.commit_seconds);
   seconds.set("total", r.total_seconds);
-  did.set("seconds", std::move(seconds));
+  did.set("seconds", std::move(seconds)).set("stages", stages(r));
+  did.set("earlier_runs", r.earlier_runs).set("bytes_reused", r.bytes_reused);
+  if (r.earlier_runs == 0) did.set("read_amplification", amplification(r.bytes_read, r.payload_read));  // earlier runs did not leave word of theirs
+  did.set("write_amplification", amplification(r.bytes_written + r.bytes_reused, r.payload_written));
   return did;
 }
 
@@ -67,6 +91,9 @@ std::string report_text(RunReport const& r) {
   line("memory", fmt::format("{} of staging per rank at most", human_bytes(r.staging_bytes)));
   line("disk", fmt::format("{} needed, {} free", human_bytes(r.target_bytes), human_bytes(r.free_bytes)));
   if (r.planned_only) return out;
+  if (r.earlier_runs > 0)
+    line("resumed",
+         fmt::format("{} were written by {} earlier {}", human_bytes(r.bytes_reused), r.earlier_runs, r.earlier_runs == 1 ? "run" : "runs"));
   line("read", fmt::format("{} in {} calls", human_bytes(r.bytes_read), r.read_calls));
   line("exchanged", human_bytes(r.bytes_exchanged));
   if (r.device != "host")
@@ -81,6 +108,14 @@ std::string report_text(RunReport const& r) {
   line("time", fmt::format("headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), verify {:.2f} s, commit {:.2f} s, total {:.2f} s",
                            r.header_seconds, r.plan_seconds, r.stream_seconds, rate(r.bytes_written, r.stream_seconds), r.verify_seconds,
                            r.commit_seconds, r.total_seconds));
+  for (auto const& [name, stage] : {std::pair("read", r.read), std::pair("exchange", r.exchange), std::pair("write", r.write)})
+    line(fmt::format("  {}", name), fmt::format("{}, {}, busy {:.2f} s, waiting {:.2f} s", human_bytes(stage.bytes),
+                                                rate(stage.bytes, r.stream_seconds), stage.busy_seconds, stage.stall_seconds));
+  line("ratio", fmt::format("{}{:.3f} bytes written for each byte of payload",
+                            r.earlier_runs > 0 ? "" : fmt::format("{:.3f} bytes read and ", amplification(r.bytes_read, r.payload_read)),
+                            amplification(r.bytes_written + r.bytes_reused, r.payload_written)));
+  std::string_view key = "job";
+  for (std::string const& changed : changed_keys(r.job)) line(std::exchange(key, ""), changed);
   return out;
 }
 

@@ -9,6 +9,14 @@
 
 namespace reshard {
 
+/// What one of the stages that work side by side did. Seconds are the mean over the ranks; stall is waiting for another stage, for memory or for
+/// another rank.
+struct StageReport {
+  std::uint64_t bytes = 0;  ///< of all ranks
+  double busy_seconds = 0;
+  double stall_seconds = 0;
+};
+
 /// What a job did, or would do. Bytes and counts are sums over the ranks.
 struct RunReport {
   JobSpec job;
@@ -39,6 +47,9 @@ struct RunReport {
   std::uint64_t free_bytes = 0;       ///< where the target goes
   std::uint64_t staging_bytes = 0;    ///< per rank, at most
 
+  std::uint64_t earlier_runs = 0;  ///< that were interrupted, and gone on with
+  std::uint64_t bytes_reused = 0;  ///< payload that they had written
+
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t bytes_exchanged = 0;
@@ -51,6 +62,9 @@ struct RunReport {
   std::uint64_t write_calls = 0;
   std::uint64_t peak_memory_bytes = 0;    ///< resident, of the largest rank
   std::uint64_t device_memory_bytes = 0;  ///< of its GPU, in the rank that took most
+  StageReport read;                       ///< from the source
+  StageReport exchange;                   ///< copied, converted, sent and received
+  StageReport write;                      ///< to the target
   double header_seconds = 0;
   double plan_seconds = 0;
   double stream_seconds = 0;

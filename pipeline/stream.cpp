@@ -14,6 +14,9 @@ using Clock = std::chrono::steady_clock;
 // More rounds than this in flight hide nothing more; the bound matters for rounds without staging, which the ring does not hold back.
 constexpr std::size_t most_rounds_in_flight = 64;
 
+// A stop lets the round that is being written come to its end, if that takes no longer.
+constexpr std::chrono::seconds patience_with_writer{5};
+
 // How often a waiting calling thread looks at the stop flag and at the clock.
 constexpr std::chrono::milliseconds look_interval{100};
 
@@ -37,7 +40,7 @@ void StreamThreads::check_others() {
 Error StreamThreads::interrupted() const {
   std::string_view const perhaps = options_.exchanging ? " (mpirun sends one, too, when another rank has failed; then that rank says why)" : "";
   return {ErrorKind::interrupted,
-          fmt::format("stopped by a signal after {} rounds{}. Nothing was published: run the same command again.", rounds_.load(), perhaps)};
+          fmt::format("stopped by a signal after {} rounds{}. Nothing was published: run the same command again to go on.", rounds_.load(), perhaps)};
 }
 
 void StreamThreads::guarded(void (StreamThreads::*loop)()) {
@@ -145,6 +148,11 @@ void StreamThreads::wait_watched(std::unique_lock<std::mutex>& lock, std::functi
   auto since = Clock::now();
   while (!changed_.wait_for(lock, look_interval, [&] { return failed_ || ready(); })) {
     if (stopped()) throw interrupted();
+    if (options_.watch) {
+      lock.unlock();
+      options_.watch();
+      lock.lock();
+    }
     if (std::uint64_t const now = steps_ + sink_.steps(); now != seen) {
       seen = now;
       since = Clock::now();
@@ -166,13 +174,13 @@ void StreamThreads::exchange_all() {
 
 void StreamThreads::exchange_on_host() {
   while (auto round = take(filled_, Wait::watched, exchange_time_.stall_seconds)) {
-    check_others();
+    look();
     RoundWork const& work = round->work();
     if (!work.sends.empty() || !work.receives.empty()) RESHARD_EXPECT(options_.exchanging);
     ProfilerRange const range("reshard: copy and exchange");
     Timed const timed(exchange_time_.busy_seconds);
     auto const began = Trace::Clock::now();
-    add_digests(work.digests, round->staging);
+    take_digests(*round);
     std::uint64_t const before = exchange_.stats().bytes_copied;
     exchange_.run(work, round->staging);
     trace("copy and exchange", *round, began, exchange_.stats().bytes_copied - before);
@@ -181,10 +189,24 @@ void StreamThreads::exchange_on_host() {
   }
 }
 
-void StreamThreads::add_digests(std::span<DigestPart const> parts, std::byte const* staging) {
+void StreamThreads::take_digests(StagedRound& round) const {
   if (options_.digests.empty()) return;
-  for (DigestPart const& part : parts)
-    options_.digests[part.tensor] ^= strided_digest(staging + part.from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes);
+  for (DigestPart const& part : round.work().digests) {
+    std::byte const* const from = round.staging + part.from;
+    round.digests.push_back({part.tensor, strided_digest(from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes)});
+  }
+}
+
+/// On the writing thread, once the bytes of the round are with the system.
+void StreamThreads::finish(StagedRound const& round) {
+  for (DigestShare const& one : round.digests) options_.digests[one.tensor] ^= one.share;
+  if (options_.finished) options_.finished({round.number, round.work().cells, round.digests, round.work().writes});
+}
+
+/// What the calling thread does between its steps.
+void StreamThreads::look() {
+  check_others();
+  if (options_.watch) options_.watch();
 }
 
 void StreamThreads::write_all() {
@@ -196,6 +218,7 @@ void StreamThreads::write_all() {
       std::uint64_t const before = sink_.stats().bytes;
       sink_.write(round->work().writes, round->staging);
       trace("write", *round, began, sink_.stats().bytes - before);
+      finish(*round);
     }
     ++steps_;
     std::lock_guard const lock(mutex_);
@@ -208,18 +231,29 @@ void StreamThreads::write_all() {
   changed_.notify_all();
 }
 
+void StreamThreads::await_writer() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, patience_with_writer, [&] { return writer_ended_; });
+}
+
 StreamStats StreamThreads::run() {
   {
     std::jthread reader;
     std::jthread writer;
     std::optional<Error> const unstarted = capture([&] {
       reader = std::jthread([this] { guarded(&StreamThreads::read_all); });
-      writer = std::jthread([this] { guarded(&StreamThreads::write_all); });
+      writer = std::jthread([this] {
+        guarded(&StreamThreads::write_all);
+        std::lock_guard const lock(mutex_);
+        writer_ended_ = true;
+        changed_.notify_all();
+      });
     });
     if (unstarted) record(*unstarted);
     guarded(&StreamThreads::exchange_all);
     // Before joining: the other ranks need not wait until our reader and writer have come back from the system.
     if (failed_ && options_.exchanging) {
+      if (failure_->kind() == ErrorKind::interrupted) await_writer();
       if (options_.on_device && options_.on_device->link.transport != nullptr) options_.on_device->link.transport->cancel();
       comm_.abort(*failure_);
     }

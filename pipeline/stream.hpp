@@ -26,6 +26,21 @@ struct DeviceSetup {
   DeviceLink link;
 };
 
+/// The share of some bytes of a logical tensor in its digest: shares are combined by xor.
+struct DigestShare {
+  std::uint32_t tensor = 0;
+  std::uint64_t share = 0;
+  friend bool operator==(DigestShare const&, DigestShare const&) = default;
+};
+
+/// A round of this rank that is written.
+struct FinishedRound {
+  std::uint64_t number = 0;              ///< from 0; where rounds have messages, the same on every rank
+  CellRange cells;                       ///< complete in the target
+  std::span<DigestShare const> digests;  ///< of what this rank has read for it
+  std::span<Extent const> writes;
+};
+
 struct StreamOptions {
   /// The staging arena, allocated once. Rounds overlap as far as their staging fits: give at least three times the usual round.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
@@ -40,9 +55,13 @@ struct StreamOptions {
   std::span<SourceView const> views = {};
   /// With it, rounds are rearranged on a device, and the staging memory is pinned for it. What it names outlives the call.
   std::optional<DeviceSetup> on_device = std::nullopt;
-  /// The digests of the source, by tensor: the shares of what this rank reads are added. Empty, or for every tensor that rounds speak of. Outlives
-  /// the call.
+  /// The digests of the source, by tensor: the shares of what this rank reads are added once their round is written. Empty, or for every tensor that
+  /// rounds speak of. Outlives the call.
   std::span<std::uint64_t> digests = {};
+  /// Told of every round after it is written and counted, in order, by the writing thread. May be empty.
+  std::function<void(FinishedRound const&)> finished = {};
+  /// Called again and again by the calling thread, at least ten times a second while it waits. May be empty.
+  std::function<void()> watch = {};
   /// Gets what every stage did when. May be null. Outlives the call.
   Trace* trace = nullptr;
 };

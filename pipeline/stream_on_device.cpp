@@ -22,12 +22,12 @@ void StreamThreads::exchange_on_device() {
   std::optional<StagedRound> next;
   Patience patience(options_.stall_timeout_seconds, [this] { check_others(); });
   for (bool more = true; more || next || !under_way.empty();) {
-    check_others();
+    look();
     if (more && !next) {
       bool const idle = under_way.empty();
       next = idle ? take(filled_, Wait::watched, exchange_time_.stall_seconds) : take_if_there(filled_);
       if (idle) more = next.has_value();
-      if (next) add_digests(next->work().digests, next->staging);
+      if (next) take_digests(*next);
       if (idle || next) patience.begin();
     }
     Timed const timed(exchange_time_.busy_seconds);
@@ -50,8 +50,9 @@ bool StreamThreads::move_on_device(std::deque<StagedRound>& under_way) {
   bool moved = device_->advance();
   while (!under_way.empty() && device_->take_ended()) {
     ++rounds_;
-    DeviceRound const& round = *under_way.front().device_round;
-    if (!options_.digests.empty()) add_computed_digests(round, under_way.front().staging, options_.digests);
+    StagedRound& ended = under_way.front();
+    if (!options_.digests.empty())
+      for (auto const& [tensor, share] : computed_digests(*ended.device_round, ended.staging)) ended.digests.push_back({tensor, share});
     put(exchanged_, std::move(under_way.front()));
     under_way.pop_front();
     moved = true;

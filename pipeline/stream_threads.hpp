@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "core/transport/patience.hpp"
 #include "pipeline/staging_ring.hpp"
@@ -37,6 +38,7 @@ struct StagedRound {
   RoundWork own_work;                         ///< on the host path
   std::unique_ptr<DeviceRound> device_round;  ///< on the GPU path
   std::byte* staging = nullptr;
+  std::vector<DigestShare> digests;
 
   RoundWork const& work() const { return device_round ? device_round->work : own_work; }
 };
@@ -80,7 +82,9 @@ class StreamThreads {
   bool move_on_device(std::deque<StagedRound>& under_way);
   void wait_for_device(Patience& patience);
   void write_all();
-  void add_digests(std::span<DigestPart const> parts, std::byte const* staging);
+  void take_digests(StagedRound& round) const;
+  void finish(StagedRound const& round);
+  void look();
   void open_device(DeviceSetup const& setup);
   void guarded(void (StreamThreads::*loop)());
 
@@ -94,6 +98,7 @@ class StreamThreads {
   void wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool()> const& ready);
 
   void record(Error error);
+  void await_writer();
   void check_others();
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
   Error nothing_moved() const;
@@ -118,6 +123,7 @@ class StreamThreads {
   Handover filled_;
   Handover exchanged_;
   bool written_all_ = false;
+  bool writer_ended_ = false;
   std::optional<Error> failure_;
   std::atomic<bool> failed_ = false;
   std::atomic<std::uint64_t> steps_ = 0;  // of any thread; standing still for long is a stall

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 FileStamp stamp_of(fs::path const& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
-    fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run.", path.string(), system_reason(errno));
+    fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run: run again when nobody writes it.", path.string(),
+         system_reason(errno));
   return {status.st_size, status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec, status.st_ino};
 }
 

@@ -1,14 +1,17 @@
 #include "pipeline/target_build.hpp"
 
 #include <algorithm>
+#include <set>
+
+#include <sys/stat.h>
 
 #include "core/base/file.hpp"
+#include "pipeline/checkpoint_look.hpp"
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
 #include "pipeline/paths.hpp"
 #include "pipeline/target_check.hpp"
 #include "pipeline/version.hpp"
-#include "stages/read/open_hdf5.hpp"
 #include "stages/write/copy_beside.hpp"
 
 namespace reshard {
@@ -19,9 +22,33 @@ namespace fs = std::filesystem;
 /// Enough for the scan to keep the disk busy.
 constexpr std::uint64_t usual_scan_bytes = 64U << 20;
 
+/// What a tree takes on the disk.
+std::uint64_t allocated_bytes(fs::path const& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code ignored;
+  for (auto const& entry : fs::recursive_directory_iterator(folder, ignored)) {
+    struct stat status {};
+    if (::lstat(entry.path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+/// By what sums differ from how they stood before; they stand so now.
+template <class Word>
+std::vector<SumShare> changes(std::span<Word> now, std::vector<Word>& before) {
+  std::vector<SumShare> shares;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i] == before[i]) continue;
+    shares.push_back({i, static_cast<std::uint64_t>(now[i] ^ before[i])});
+    before[i] = now[i];
+  }
+  return shares;
+}
+
 }  // namespace
 
-TargetBuild::TargetBuild(JobSpec const& spec, JobPlan const& plan, Comm const& comm) : spec_(spec), plan_(plan), comm_(comm) {
+TargetBuild::TargetBuild(JobSpec const& spec, JobPlan const& plan, Comm const& comm)
+    : spec_(spec), plan_(plan), comm_(comm), journal_(journal_of(spec.target.path)) {
   fs::path const staging = staging_of(spec.target.path);
   for (TargetFile const& file : plan.files)
     layouts_.push_back({staging / file.path, file.size_bytes, file.torch, file.header, file.items, file.skeleton, file.finished});
@@ -47,29 +74,120 @@ void TargetBuild::check_replaceable() const {
   std::error_code ignored;
   fs::path const target = spec_.target.path;
   if (!spec_.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
-  if (megatron::looks_like_megatron(target) || huggingface::looks_like_folder(target) || dcp::looks_like_dcp(target) ||
-      looks_like_hdf5_checkpoint(target))
-    return;
+  if (looks_like_checkpoint(target)) return;
   fail(ErrorKind::target,
        "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
        target.string());
 }
 
-void TargetBuild::begin(SourceCheckpoint const& source, std::uint64_t needed, std::uint64_t free) {
+void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginning) {
+  bool going_on = false;
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
     check_source_apart(source);
     check_replaceable();
-    if (free < needed)
+    std::uint64_t const there = allocated_bytes(staging_of(spec_.target.path));  // reused, or removed first
+    if (beginning.free_bytes + there < beginning.needed_bytes)
       fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", spec_.target.path,
-           human_bytes(free), human_bytes(needed), human_bytes(needed - free));
+           human_bytes(beginning.free_bytes + there), human_bytes(beginning.needed_bytes),
+           human_bytes(beginning.needed_bytes - beginning.free_bytes - there));
     publication_.emplace(spec_.target.path, spec_.target.replace ? ExistingTarget::replace : ExistingTarget::refuse);
+    going_on = take_over(beginning);
   });
-  together(comm_, [&] { for_my_files([&](std::uint32_t f) { create_target_file(layouts_[f]); }); });
+  going_on = comm_.max(going_on ? 1 : 0) != 0;
+  journaled_ = beginning.journaled;
+  together(comm_, [&] { for_my_files([&](std::uint32_t f) { going_on ? reopen_target_file(layouts_[f]) : create_target_file(layouts_[f]); }); });
+  if (going_on) {
+    earlier_ = journal_.take_over(comm_, [&] { for_my_files([&](std::uint32_t f) { File::open_for_writing(layouts_[f].path).sync(); }); });
+    if (comm_.rank() == 0) restore_sums(earlier_->done);
+  } else if (journaled_) {
+    together(comm_, [&] {
+      if (comm_.rank() != 0) return;
+      journal_.create(publication_->staging(), beginning.identity);
+      if (source_record_.find("nightly") != nullptr) write_text_file(publication_->journal() / journal_source_name, spec_.source.path);
+    });
+  }
   std::error_code ignored;
   bool const has_one = source.dcp && fs::exists(source.dcp->directory.folder / integrity_name, ignored);
   integrity_ = spec_.target.format == CheckpointFormat::torch_dist && spec_.target.integrity != IntegrityChoice::never &&
                (has_one || spec_.target.integrity == IntegrityChoice::always);
+}
+
+/// On rank 0. True: what is there is gone on with; else the staging folder is new and empty.
+bool TargetBuild::take_over(Beginning const& beginning) {
+  if (publication_->has_leftovers()) {
+    auto const reason = obstacle(beginning);
+    if (!reason) {
+      publication_->go_on();
+      publication_->keep(true);
+      remove_unplanned();
+      return true;
+    }
+    started_afresh_ = fmt::format("{}: left by an earlier run, not gone on with: {}. It was removed.", publication_->staging().string(), *reason);
+  }
+  publication_->start_afresh();
+  return false;
+}
+
+/// Why an earlier run cannot be gone on with.
+std::optional<std::string> TargetBuild::obstacle(Beginning const& beginning) const {
+  if (beginning.fresh) return "--fresh was given";
+  if (!beginning.journaled) return "with this target.io a run always begins anew";
+  if (auto const reason = journal_.obstacle(publication_->staging(), beginning.identity)) return reason;
+  for (TargetLayout const& layout : layouts_) {
+    std::error_code missing;
+    if (!fs::is_regular_file(fs::symlink_status(layout.path, missing)) || fs::file_size(layout.path, missing) != layout.size_bytes)
+      return fmt::format("{} is missing or has another size", layout.path.filename().string());
+  }
+  return std::nullopt;
+}
+
+/// Small files are made anew, and nothing that lies between them is published.
+void TargetBuild::remove_unplanned() const {
+  fs::path const& staging = publication_->staging();
+  std::set<fs::path> planned;
+  for (TargetLayout const& layout : layouts_)
+    for (fs::path path = layout.path; path != staging; path = path.parent_path()) planned.insert(path);
+  std::vector<fs::path> others;
+  for (auto entry = fs::recursive_directory_iterator(staging); entry != fs::recursive_directory_iterator(); ++entry) {
+    if (planned.contains(entry->path())) continue;
+    others.push_back(entry->path());
+    entry.disable_recursion_pending();
+  }
+  for (fs::path const& other : others) fs::remove_all(other);
+}
+
+/// On one rank: the sums of all ranks are combined in the end.
+void TargetBuild::restore_sums(JournalEntry const& done) {
+  for (SumShare const& one : done.records) records_->shares()[one.number] ^= static_cast<std::uint32_t>(one.value);
+  for (SumShare const& one : done.files) file_digests_->shares()[one.number] ^= one.value;
+}
+
+void TargetBuild::keep(bool kept) {
+  if (publication_) publication_->keep(kept && journaled_);
+}
+
+void TargetBuild::begin_rounds(bool lockstep, std::vector<std::uint32_t> kept) {
+  keep(true);
+  noted_records_.assign(records_->shares().begin(), records_->shares().end());
+  noted_files_.assign(file_digests_->shares().begin(), file_digests_->shares().end());
+  if (!journaled_) return;
+  together(comm_, [&] {
+    auto const sync = [paths = files()](std::uint32_t file) { File::open_for_writing(paths[file]).sync(); };
+    journal_.begin(comm_, {.lockstep = lockstep, .kept = std::move(kept), .sync_file = sync});
+  });
+}
+
+void TargetBuild::note(FinishedRound const& round) {
+  if (!journaled_) return;
+  JournalEntry entry;
+  entry.round = round.number;
+  for (Extent const& write : round.writes) entry.bytes += write.bytes;
+  entry.cells.push_back(round.cells);
+  for (DigestShare const& one : round.digests) entry.digests.push_back({one.tensor, one.share});
+  entry.records = changes(records_->shares(), noted_records_);
+  entry.files = changes(file_digests_->shares(), noted_files_);
+  journal_.add(std::move(entry), round.writes);
 }
 
 std::vector<fs::path> TargetBuild::files() const {
@@ -89,7 +207,10 @@ void TargetBuild::observe(std::uint32_t file, std::uint64_t offset_bytes, std::s
 }
 
 void TargetBuild::finish(std::span<std::uint64_t const> digests) {
+  journal_.end();
   digests_.assign(digests.begin(), digests.end());
+  if (earlier_ && comm_.rank() == 0 && !digests_.empty())
+    for (SumShare const& one : earlier_->done.digests) digests_[one.number] ^= one.value;
   comm_.xor_all(records_->shares());
   comm_.xor_all(digests_);
   together(comm_, [&] {
@@ -166,10 +287,10 @@ void TargetBuild::add_copied(SideCopy const& side) {
   }
 }
 
-void TargetBuild::check(std::string_view source_format, std::string_view source_layout) {
+void TargetBuild::check(std::string_view source_format, std::string_view source_layout, std::function<void(std::uint64_t)> const& watch) {
   if (spec_.run.verify == VerifyChoice::off) return;
   if (spec_.run.verify == VerifyChoice::written) {
-    check_files();
+    check_files(watch);
     together(comm_, [&] {
       if (comm_.rank() == 0) check_small_files();
     });
@@ -181,10 +302,10 @@ void TargetBuild::check(std::string_view source_format, std::string_view source_
   });
 }
 
-void TargetBuild::check_files() {
+void TargetBuild::check_files(std::function<void(std::uint64_t)> const& watch) {
   std::optional<DigestWork> work;
   together(comm_, [&] { work = target_digest_work(plan_); });
-  found_ = scan(comm_, files(), *work, {std::min(usual_scan_bytes, spec_.run.memory_bytes), true, true});
+  found_ = scan(comm_, files(), *work, {std::min(usual_scan_bytes, spec_.run.memory_bytes), true, true, watch});
   together(comm_, [&] { expect_target(plan_, *work, found_, {digests_, file_digests_->shares()}); });
 }
 
@@ -209,12 +330,24 @@ std::vector<FileRecord> TargetBuild::file_records() const {
   return records;
 }
 
+/// Without their digests.
+Json TargetBuild::file_names() const {
+  Json names = Json::array();
+  for (FileRecord const& one : small_files_) names.push(one.path);
+  for (auto const& file : plan_.files) names.push(file.path.generic_string());
+  return names;
+}
+
 Manifest TargetBuild::manifest(std::string_view source_format, std::string_view source_layout) const {
   Manifest made;
   made.tool_version = version_number();
   made.format = name(spec_.target.format);
   made.map = plan_.stored_names ? "none" : plan_.map_name.empty() ? "mcore" : plan_.map_name;
+  made.files = file_records();
   made.source.set("path", spec_.source.path).set("format", source_format).set("layout", source_layout);
+  if (auto const* more = source_record_.members(); more != nullptr)
+    for (auto const& [key, value] : *more) made.source.set(key, value);
+  if (source_record_.find("nightly") != nullptr && made.files.empty()) made.source.set("files", file_names());
   made.job = Json(print_spec(spec_));
   made.tensors = tensor_list(*plan_.model, plan_.target, !plan_.stored_names, digests_, plan_.target_adds);
   for (std::size_t i = 0; i < plan_.opaque.size(); ++i) {
@@ -222,7 +355,6 @@ Manifest TargetBuild::manifest(std::string_view source_format, std::string_view 
     std::string const place = fmt::format("{}:{}", plan_.target.files[copy.dst_file], copy.dst_offset_bytes);
     made.objects.push_back({place, "", {static_cast<Index>(copy.bytes)}, {}, digests_[plan_.model->tensors().size() + i], 0});
   }
-  made.files = file_records();
   made.total = total_digest(made.tensors);
   return made;
 }

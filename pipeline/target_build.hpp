@@ -5,12 +5,16 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/transport/comm.hpp"
+#include "pipeline/job_identity.hpp"
 #include "pipeline/job_spec.hpp"
+#include "pipeline/run_journal.hpp"
+#include "pipeline/stream.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/verify/scan.hpp"
 #include "stages/write/extent_writer.hpp"
@@ -26,8 +30,28 @@ class TargetBuild {
   /// What it refers to outlives it.
   TargetBuild(JobSpec const& spec, JobPlan const& plan, Comm const& comm);
 
-  /// Looks whether the target may be written, takes its lock, makes every file at full size. `needed` and `free` are bytes of the disk.
-  void begin(SourceCheckpoint const& source, std::uint64_t needed, std::uint64_t free);
+  /// What a run needs to know of the one before it.
+  struct Beginning {
+    JobIdentity identity;
+    std::uint64_t needed_bytes = 0;  ///< of the disk
+    std::uint64_t free_bytes = 0;
+    bool fresh = false;  ///< what an earlier run left is not gone on with
+    /// Where the ranks write together nothing can be gone on with.
+    bool journaled = true;
+  };
+  /// Looks whether the target may be written and takes its lock. Goes on with what an earlier run of the same job left, or makes every file at full
+  /// size.
+  void begin(SourceCheckpoint const& source, Beginning const& beginning);
+  /// What earlier runs did; nothing when this is the first.
+  std::optional<EarlierWork> const& earlier() const { return earlier_; }
+  /// Why an earlier run was not gone on with, as a sentence; "" when there was none.
+  std::string const& started_afresh() const { return started_afresh_; }
+  /// Before rounds are written. `kept`: which cells of the whole plan there are now.
+  void begin_rounds(bool lockstep, std::vector<std::uint32_t> kept);
+  /// Notes a round as done; from the writing thread.
+  void note(FinishedRound const& round);
+  /// Whether what is there shall stay for the next run when this one ends without publishing.
+  void keep(bool kept);
   /// The files that rounds write, by the plan's numbers.
   std::vector<std::filesystem::path> files() const;
   /// Sees what this rank writes.
@@ -37,8 +61,12 @@ class TargetBuild {
   void finish(std::span<std::uint64_t const> digests);
   /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be written. An Error of kind self_check names what
   /// disagrees. Writes the manifest, unless nothing is to be verified.
-  void check(std::string_view source_format, std::string_view source_layout);
+  /// `watch` is told again and again how many bytes this rank has read back; what it throws ends the comparison.
+  void check(std::string_view source_format, std::string_view source_layout, std::function<void(std::uint64_t)> const& watch);
   void publish();
+
+  /// Members for the "source" of the manifest, besides its path, format and layout.
+  void remember_source(Json const& record) { source_record_ = record; }
 
   /// The digests of the source after finish(), by tensor of the plan.
   std::span<std::uint64_t const> digests() const { return digests_; }
@@ -46,6 +74,10 @@ class TargetBuild {
   std::string const& total() const { return total_; }
 
  private:
+  bool take_over(Beginning const& beginning);
+  std::optional<std::string> obstacle(Beginning const& beginning) const;
+  void remove_unplanned() const;
+  void restore_sums(JournalEntry const& done);
   void check_source_apart(SourceCheckpoint const& source) const;
   void check_replaceable() const;
   void for_my_files(std::function<void(std::uint32_t)> const& work) const;
@@ -53,14 +85,21 @@ class TargetBuild {
   void add_copied(SideCopy const& side);
   void check_small_files();
   void add_integrity();
-  void check_files();
+  void check_files(std::function<void(std::uint64_t)> const& watch);
   std::vector<FileRecord> file_records() const;
+  Json file_names() const;
   Manifest manifest(std::string_view source_format, std::string_view source_layout) const;
 
   JobSpec const& spec_;
   JobPlan const& plan_;
   Comm const& comm_;
   std::optional<Publication> publication_;
+  RunJournal journal_;
+  bool journaled_ = false;
+  std::optional<EarlierWork> earlier_;
+  std::string started_afresh_;
+  std::vector<std::uint32_t> noted_records_;  ///< the sums as they stood at the last noted round
+  std::vector<std::uint64_t> noted_files_;
   std::vector<TargetLayout> layouts_;
   std::optional<RecordChecksums> records_;
   std::optional<FileDigests> file_digests_;
@@ -68,6 +107,7 @@ class TargetBuild {
   std::vector<FileRecord> small_files_;  ///< of rank 0: as they were to be written
   ScanResult found_;
   std::string total_;
+  Json source_record_;
   bool integrity_ = false;
 };
 

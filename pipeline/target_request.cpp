@@ -86,4 +86,13 @@ SourceFormat source_format(CheckpointFormat format) {
   return SourceFormat::found;
 }
 
+void check_source_format(JobSpec const& job, SourceCheckpoint& source) {
+  CheckpointFormat const stated = job.source.format;
+  if (stated == CheckpointFormat::dcp && source.dcp) source.dcp->flavour = dcp::Flavour::plain;  // names are just names
+  if (stated != CheckpointFormat::torch_dist && stated != CheckpointFormat::fsdp_dtensor) return;
+  if (name(stated) == format_of(source)) return;
+  fail(ErrorKind::source, "{}: is a {} checkpoint by its files and keys, source.format says {}. Correct the key, or leave it out.", job.source.path,
+       format_of(source), name(stated));
+}
+
 }  // namespace reshard

@@ -15,4 +15,8 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
 /// What the reader looks for.
 SourceFormat source_format(CheckpointFormat format);
 
+/// Compares what was found with what the job states, as far as source_format() left that open: the three DCP formats are told apart by what is in
+/// the folder; a plain reading fits them all. Errors of kind source.
+void check_source_format(JobSpec const& job, SourceCheckpoint& source);
+
 }  // namespace reshard

@@ -8,6 +8,8 @@ namespace reshard {
 
 /// "0.1.0".
 std::string version_number();
+/// Of the commit, or of the build where there is none: "2026-11-22".
+std::string version_date();
 /// Version, commit and the libraries it was built with.
 Json version_json();
 std::string version_text();

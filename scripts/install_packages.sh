@@ -2,16 +2,19 @@
 # Installs the Debian packages that are missing, and nothing when none is.
 #   scripts/install_packages.sh build   what the program needs (the default)
 #   scripts/install_packages.sh test    also what its tests need
+#   scripts/install_packages.sh package what the program and its Debian package need
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libtomlplusplus-dev libspdlog-dev libfmt-dev libcli11-dev
   libsimdjson-dev libxxhash-dev libisal-dev libssl-dev zlib1g-dev)
 case "${1:-build}" in
   build) ;;
-  test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev hdf5-tools ccache strace git
-    python3 python3-venv ca-certificates) ;;
+  package) packages+=(dpkg-dev file) ;;
+  test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev hdf5-tools ccache strace git chromium
+    python3 python3-pytest python3-venv ca-certificates man-db mandoc groff zsh fish
+    slurmctld slurmd slurm-client munge iproute2 shellcheck) ;;
   *)
-    echo "install_packages.sh: '$1' is not a set of packages: choose build or test" >&2
+    echo "install_packages.sh: '$1' is not a set of packages: choose build, test or package" >&2
     exit 2
     ;;
 esac

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Builds the program and shows it at work on a tiny mixture-of-experts checkpoint: Megatron TP2 PP2 EP2 to TP4 PP1 EP4, to Hugging Face, to HDF5, and back.
 #   scripts/quickstart.sh [FOLDER]   results go to FOLDER (new or empty) and stay there; without it, to a temporary folder that is removed
+#   RESHARD_BIN=PROGRAM scripts/quickstart.sh   shows a program that is built already, and builds nothing
 set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,7 +11,7 @@ source scripts/mpi_environment.sh
 
 source_checkpoint=$root/tests/data/moe-tp2-pp2-ep2
 reference=$root/tests/data/moe-hf-reference
-reshard=$root/build/release/pipeline/reshard
+reshard=${RESHARD_BIN:-$root/build/release/pipeline/reshard}
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -80,8 +81,10 @@ else
 fi
 
 say "1/7 packages and program"
-scripts/install_packages.sh build
-scripts/build.sh release reshard
+if [[ -z ${RESHARD_BIN:-} ]]; then
+  scripts/install_packages.sh build
+  scripts/build.sh release reshard
+fi
 "$reshard" --version
 
 say "2/7 the source: Megatron, TP 2, PP 2, EP 2"

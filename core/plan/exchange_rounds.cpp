@@ -204,8 +204,10 @@ std::uint64_t ExchangeRounds::count() const {
 }
 
 std::optional<RoundWork> ExchangeRounds::next() {
+  CellRange written = left_[static_cast<std::size_t>(rank_)];
   std::vector<Share> const chosen = choose();
   if (chosen.empty()) return std::nullopt;
+  written.end = left_[static_cast<std::size_t>(rank_)].begin;
   std::map<std::pair<int, int>, Parcel> parcels;  // (reader, writer), those of this rank
   std::vector<int> readers;                       // of the messages to this rank
   std::vector<Region> mine;
@@ -244,6 +246,7 @@ std::optional<RoundWork> ExchangeRounds::next() {
   for (auto const& [pair, parcel] : parcels)
     if (pair.first == rank_) send_parcel(round, parcel, pair.second);
   place_digests(round, digests, plan_.dims, plan_.tensor_bytes);
+  round.cells = written;
   return round;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -55,6 +56,13 @@ struct DigestPart {
   std::uint64_t tensor_bytes = 0;
 };
 
+/// Cells [begin, end) of a plan.
+struct CellRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  friend bool operator==(CellRange const&, CellRange const&) = default;
+};
+
 /// What one rank does in one round, all in one staging block of `staging_bytes`:
 /// reads, then digests of what was read, fills, local copies and packing, then the exchange, then unpacking, then writes.
 /// Several writes may take the same staging bytes (a replicated tensor). Rounds with messages are numbered alike on every rank.
@@ -67,6 +75,7 @@ struct RoundWork {
   std::vector<Message> sends;
   std::vector<Message> receives;
   std::vector<Extent> writes;
+  CellRange cells = {};  ///< what is complete in the target once this rank has written
 };
 
 }  // namespace reshard

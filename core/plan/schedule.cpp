@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/integers.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/place_digests.hpp"
 
@@ -61,6 +62,7 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
       RoundWork round = compile_round(regions, plan.dims);
       // Gaps that are read along can make a round larger than its cells: then it takes fewer of them.
       if (round.staging_bytes <= 2 * staging_bytes || end - cells.begin == 1) {
+        round.cells = {cells.begin, end};
         cells.begin = end;
         place_digests(round, digests, plan.dims, plan.tensor_bytes);
         return round;
@@ -68,6 +70,19 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
       end = cells.begin + (end - cells.begin) / 2;
     }
   };
+}
+
+std::vector<std::uint32_t> drop_cells(Plan& plan, std::span<CellRange const> done) {
+  std::vector<std::uint32_t> left;
+  auto next = done.begin();
+  for (std::size_t i = 0; i < plan.cells.size(); ++i) {
+    while (next != done.end() && next->end <= i) ++next;
+    if (next != done.end() && next->begin <= i) continue;
+    plan.cells[left.size()] = plan.cells[i];
+    left.push_back(narrow<std::uint32_t>(i));
+  }
+  plan.cells.resize(left.size());
+  return left;
 }
 
 std::vector<int> balanced_readers(Plan const& plan, std::size_t files, int ranks) {

@@ -11,10 +11,6 @@
 namespace reshard {
 
 /// Which cells a rank does: a contiguous part of the plan's order, balanced by bytes. The parts of all ranks cover the plan.
-struct CellRange {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks);
 
 /// One past the last cell of the round that begins with the first cell of `cells`: as many as fit, at least one.
@@ -48,6 +44,10 @@ class ExchangeRounds {
   std::uint64_t staging_bytes_;
   std::vector<CellRange> left_;  ///< cells not yet done, per writing rank
 };
+
+/// Takes cells out of a plan: what another run has done already. `done` is sorted, its ranges neither touch nor overlap. Gives the number in the
+/// whole plan of each cell that is left; the sums of the plan (source_bytes, ...) stay those of the whole.
+std::vector<std::uint32_t> drop_cells(Plan& plan, std::span<CellRange const> done);
 
 /// The readers of source files: files in order, balanced by their bytes in the plan.
 std::vector<int> balanced_readers(Plan const& plan, std::size_t files, int ranks);

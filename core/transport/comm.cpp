@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <thread>
 
@@ -20,6 +21,19 @@ std::int64_t reduce(MPI_Comm comm, std::int64_t value, MPI_Op operation) {
   return result;
 }
 
+/// Whether the launcher (mpirun or srun) has put ranks on several hosts. MPI itself cannot be asked without messages.
+bool has_several_hosts() {
+  auto const number = [](char const* name) {
+    char const* const text = std::getenv(name);
+    return text == nullptr ? 0L : std::strtol(text, nullptr, 10);
+  };
+  return number("SLURM_STEP_NUM_NODES") > 1 || number("OMPI_COMM_WORLD_SIZE") > number("OMPI_COMM_WORLD_LOCAL_SIZE");
+}
+
+// Open MPI 4.1.4 crashes in MPI_Init (in mca_btl_tcp) when TCP brings it a message of a rank that has left MPI_Init already. Ranks leave it together,
+// but for what a host is behind: that is waited for before the first message.
+constexpr std::chrono::milliseconds pause_after_init{300};
+
 }  // namespace
 
 void check_mpi(int code, char const* call) {
@@ -30,6 +44,15 @@ void check_mpi(int code, char const* call) {
   fail(ErrorKind::internal, "{} failed: {}. Check the MPI installation and the network.", call, text);
 }
 
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "unknown";
+  std::string all(text.data());
+  all = all.substr(0, all.find_first_of("\r\n"));
+  return all.substr(0, all.find_last_not_of(' ') + 1);
+}
+
 MpiSession::MpiSession(int* argc, char*** argv) {
   int provided = 0;
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -37,6 +60,7 @@ MpiSession::MpiSession(int* argc, char*** argv) {
     fail(ErrorKind::resources, "this MPI gives thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI built with threads.", provided,
          MPI_THREAD_SERIALIZED);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (has_several_hosts()) std::this_thread::sleep_for(pause_after_init);
 }
 
 MpiSession::~MpiSession() { MPI_Finalize(); }

@@ -57,6 +57,9 @@ class Comm {
   int size_;
 };
 
+/// The library's own name for itself, on one line: "Open MPI v4.1.4, package: ...". May be called before MpiSession begins.
+std::string mpi_library();
+
 /// Throws an internal Error with MPI's own text when `code` is not MPI_SUCCESS.
 void check_mpi(int code, char const* call);
 

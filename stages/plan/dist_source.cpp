@@ -130,8 +130,10 @@ class DistCollector {
       auto const at = finder.find(name);
       if (!at) {
         if (name.copy || partial) continue;  // frozen weights have no state
-        fail(ErrorKind::source, "{}: lacks '{}', which {} expects. The save was cut short, or the facts or the map are another checkpoint's.", place_,
-             name.name, side_.entry_place(name.entry));
+        fail(ErrorKind::source,
+             "{}: lacks '{}', which {} expects. The save was cut short, or the facts or the map are another checkpoint's: check source.config and "
+             "model.map, or choose another save.",
+             place_, name.name, side_.entry_place(name.entry));
       }
       explained[*at] = true;
       add_tensor(name, checkpoint_.metadata.tensors[*at], first_tensor);

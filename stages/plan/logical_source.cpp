@@ -58,7 +58,9 @@ SourceModel with_logical_catalogue(SourceModel result, LogicalCheckpoint const& 
   result.family_side = std::make_unique<Side>(*result.model, *result.maps.family, SideOptions{});
   for (int const tensor : result.family_side->required_tensors())
     if (!result.model->exists(tensor))
-      fail(ErrorKind::source, "{}: lacks '{}', which {} has. A file is missing, or its config is not that of its tensors.",
+      fail(ErrorKind::source,
+           "{}: lacks '{}', which {} has. A file is missing, or its config is not that of its tensors: restore the file, or write the container "
+           "again.",
            checkpoint.folder.string(), result.model->tensors()[static_cast<std::size_t>(tensor)].name, result.maps.family->name);
   return result;
 }

@@ -23,6 +23,10 @@ std::vector<fs::path> map_files(std::vector<fs::path> const& folders) {
       if (entry.path().extension() == ".toml") files.push_back(entry.path());
     if (!files.empty()) break;  // the first folder that has maps
   }
+  if (files.empty()) {
+    std::vector<std::string> const names(folders.begin(), folders.end());
+    fail(ErrorKind::usage, "model maps: no *.toml in {}. Install the program with its maps, or set RESHARD_MAPS to their folder.", listed(names));
+  }
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -103,12 +103,13 @@ class Stages {
          part = part.stage < last.stage ? Part{part.chunk, part.stage + 1} : Part{part.chunk + 1, 0}) {
       auto const found = layers_.find(part);
       if (found == layers_.end())
-        fail(ErrorKind::source, "{}: has keys of {}, but none of {}. The save was cut short, or a part of it is missing.", place_, shown(last),
-             shown(part));
+        fail(ErrorKind::source,
+             "{}: has keys of {}, but none of {}. The save was cut short, or a part of it is missing: restore it, or choose another save.", place_,
+             shown(last), shown(part));
       auto const held = static_cast<Index>(found->second.size());
       if (held > 0 && *found->second.rbegin() != held - 1)
-        fail(ErrorKind::source, "{}: {} has {} layers, and the highest is number {}: layers are missing. The save was cut short.", place_,
-             shown(part), held, *found->second.rbegin());
+        fail(ErrorKind::source, "{}: {} has {} layers, and the highest is number {}: layers are missing. The save was cut short: choose another one.",
+             place_, shown(part), held, *found->second.rbegin());
       first_[part] = first;
       first += held;
     }
@@ -179,7 +180,8 @@ class Options {
     check_routers();
     auto const held = static_cast<Index>(found_.experts.size());
     if (*found_.experts.rbegin() != held - 1)
-      fail(ErrorKind::source, "{}: names of {} experts, and the highest is number {}: experts are missing. The save was cut short.", source_.place,
+      fail(ErrorKind::source,
+           "{}: names of {} experts, and the highest is number {}: experts are missing. The save was cut short: choose another one.", source_.place,
            held, *found_.experts.rbegin());
     if (all == 0 || all % held != 0)
       fail(ErrorKind::source, "{}: each layer names {} experts, and {} says {}, which {} does not divide. Check source.config.", source_.place, held,

@@ -94,7 +94,8 @@ class Collector {
       fail(ErrorKind::source, "{}: '{}' and '{}' are two names of one tensor. Remove one of them.", catalog_.files[file], *hits[0], *hits[1]);
     if (result == no_tensor && !name.copy)
       fail(ErrorKind::source,
-           "{}: lacks '{}', which {} expects here. The save was cut short, or the parallel sizes or the map are another checkpoint's.",
+           "{}: lacks '{}', which {} expects here. The save was cut short, or the parallel sizes or the map are another checkpoint's: choose another "
+           "save, or check model.map.",
            catalog_.files[file], name.name, side_.entry_place(name.entry));
     return result;
   }
@@ -178,7 +179,8 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
   };
   auto const check_chunks = [&](std::size_t file) {
     if (checkpoint.headers[file].chunks.size() != vpp)
-      fail(ErrorKind::source, "{}: holds {} model chunks, the args say {} per pipeline rank. The file belongs to another run.",
+      fail(ErrorKind::source,
+           "{}: holds {} model chunks, the args say {} per pipeline rank. The file belongs to another run: restore this run's own.",
            checkpoint.directory.shards[file].model_path().string(), checkpoint.headers[file].chunks.size(), vpp);
   };
   std::vector<bool> found;
@@ -248,7 +250,8 @@ Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoin
     for (std::size_t i = 0; at == stored.end() && i < name.aliases.size(); ++i) at = stored.find(name.aliases[i]);
     if (at == stored.end()) {
       if (name.copy) continue;
-      fail(ErrorKind::source, "{}: lacks '{}', which {} expects. The download is incomplete, or config.json belongs to another model.",
+      fail(ErrorKind::source,
+           "{}: lacks '{}', which {} expects. The download is incomplete, or config.json belongs to another model: download the folder again.",
            checkpoint.folder.path.string(), name.name, side.entry_place(name.entry));
     }
     explained[at->second] = true;

@@ -88,8 +88,9 @@ class Collector {
              files_[f].string(), number, count);
       for (std::string_view const key : {hdf5::names_key, hdf5::map_key})
         if (text_of(parts_[f], key) != text_of(parts_.front(), key))
-          fail(ErrorKind::source, "{}: its attribute '{}' is '{}', that of {} is '{}'. The files belong to several checkpoints.", files_[f].string(),
-               key, text_of(parts_[f], key), files_.front().string(), text_of(parts_.front(), key));
+          fail(ErrorKind::source,
+               "{}: its attribute '{}' is '{}', that of {} is '{}'. The files belong to several checkpoints: put those of others elsewhere.",
+               files_[f].string(), key, text_of(parts_[f], key), files_.front().string(), text_of(parts_.front(), key));
     }
   }
 
@@ -109,7 +110,7 @@ class Collector {
       for (hdf5::FoundDataset const& one : parts_[f].objects) {
         if (one.name != name) continue;
         if (one.size_bytes > huggingface::largest_config_bytes)
-          fail(ErrorKind::source, "{}: {} has {}, {} are read at most. The file is damaged.", files_[f].string(), json_quoted(name),
+          fail(ErrorKind::source, "{}: {} has {}, {} are read at most. The file is damaged: write it again.", files_[f].string(), json_quoted(name),
                human_bytes(one.size_bytes), human_bytes(huggingface::largest_config_bytes));
         std::string text(static_cast<std::size_t>(one.size_bytes), '\0');
         File::open_for_reading(files_[f]).read_at(one.offset_bytes, std::as_writable_bytes(std::span(text)));

@@ -219,12 +219,14 @@ void place_programs(DeviceRound const& round, std::byte* staging) {
   if (!round.computed_digests.empty()) std::memset(staging + round.sums_at, 0, sums_bytes(round));
 }
 
-void add_computed_digests(DeviceRound const& round, std::byte const* staging, std::span<std::uint64_t> digests) {
+std::vector<std::pair<std::uint32_t, std::uint64_t>> computed_digests(DeviceRound const& round, std::byte const* staging) {
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> shares;
   for (std::size_t i = 0; i < round.computed_digests.size(); ++i) {
     std::uint64_t sum = 0;
     std::memcpy(&sum, staging + round.sums_at + 8 * i, sizeof sum);
-    digests[round.computed_digests[i].tensor] ^= sum;
+    shares.emplace_back(round.computed_digests[i].tensor, sum);
   }
+  return shares;
 }
 
 }  // namespace reshard

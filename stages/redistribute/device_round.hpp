@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/device/program.hpp"
@@ -30,11 +31,11 @@ struct DeviceRound {
   Program after;   ///< unpacks, after the messages
   std::uint64_t before_at = 0;
   std::uint64_t after_at = 0;
-  std::optional<std::uint64_t> verdict_at;  ///< of the conversions (value_program.hpp); downloaded after `before`
-  std::vector<StagingRange> uploads;        ///< programs and the empty verdict included
-  std::vector<StagingRange> downloads;      ///< what is written and was not read as it is
-  std::vector<StagingRange> packed;         ///< messages in host memory: what is downloaded before they leave
-  std::vector<StagingRange> arrived;        ///< messages in host memory: what is uploaded after they have come
+  std::optional<std::uint64_t> verdict_at;   ///< of the conversions (value_program.hpp); downloaded after `before`
+  std::vector<StagingRange> uploads;         ///< programs and the empty verdict included
+  std::vector<StagingRange> downloads;       ///< what is written and was not read as it is
+  std::vector<StagingRange> packed;          ///< messages in host memory: what is downloaded before they leave
+  std::vector<StagingRange> arrived;         ///< messages in host memory: what is uploaded after they have come
   std::vector<DigestPart> computed_digests;  ///< of computed values; work.digests are those of bytes that the host has read
   std::uint64_t sums_at = 0;                 ///< of computed_digests, 8 bytes each; downloaded after `before`
   std::uint64_t bytes_copied = 0;            ///< by the programs
@@ -46,8 +47,8 @@ struct DeviceRound {
 /// View v has the file number first_view_file + v.
 DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views, std::uint32_t first_view_file, MessagePlace messages);
 
-/// Adds the digests of computed values, by tensor, once the round has ended in `staging`.
-void add_computed_digests(DeviceRound const& round, std::byte const* staging, std::span<std::uint64_t> digests);
+/// The shares of computed values in the digests of their tensors, with the tensor's number, once the round has ended in `staging`.
+std::vector<std::pair<std::uint32_t, std::uint64_t>> computed_digests(DeviceRound const& round, std::byte const* staging);
 
 /// Puts programs, zero sums and the empty verdict where the uploads take them from. `staging` has work.staging_bytes bytes.
 void place_programs(DeviceRound const& round, std::byte* staging);

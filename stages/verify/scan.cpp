@@ -143,6 +143,7 @@ class RankScan {
       if (options.file_hashes) hash(*filled);
       add(*filled);
       ring.give_back();
+      if (options.watch) options.watch(bytes_read_);
     }
   }
 

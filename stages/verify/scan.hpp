@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct ScanOptions {
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
   bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from its first byte to its last by one rank
   bool past_cache = false;   ///< read from the device, not from pages in memory, where the file system can (O_DIRECT)
+  /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be empty.
+  std::function<void(std::uint64_t)> watch = {};
 };
 
 /// What a file was found to be.

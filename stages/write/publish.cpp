@@ -37,6 +37,12 @@ void sync_tree(fs::path const& root) {
   fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number), next);
 }
 
+void remove_left(fs::path const& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", path.string(), error.message());
+}
+
 bool is_there(fs::path const& path) {
   std::error_code ignored;
   return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
@@ -46,9 +52,10 @@ bool is_there(fs::path const& path) {
 
 fs::path staging_of(fs::path const& target) { return hidden(absolute_target(target), "part"); }
 fs::path lock_of(fs::path const& target) { return hidden(absolute_target(target), "lock"); }
+fs::path journal_of(fs::path const& target) { return hidden(absolute_target(target), "resume"); }
 
 Publication::Publication(fs::path const& target)
-    : target_(absolute_target(target)), staging_(hidden(target_, "part")), lock_(hidden(target_, "lock")) {}
+    : target_(absolute_target(target)), staging_(hidden(target_, "part")), lock_(hidden(target_, "lock")), journal_(hidden(target_, "resume")) {}
 
 Publication::Publication(fs::path const& target, ExistingTarget existing) : Publication(target) {
   existing_ = existing;
@@ -57,24 +64,32 @@ Publication::Publication(fs::path const& target, ExistingTarget existing) : Publ
   if (error) refuse_making(target_.parent_path(), error.value(), "Check target.path.");
   check_target();
   take_lock();
+}
+
+bool Publication::has_leftovers() const { return is_there(staging_); }
+
+void Publication::start_afresh() {
   ours_ = true;
-  fs::remove_all(staging_, error);
-  if (error)
-    fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", staging_.string(), error.message());
+  remove_left(journal_);
+  remove_left(staging_);
+  std::error_code error;
   fs::create_directory(staging_, error);
   if (error) refuse_making(staging_, error.value(), "Check the permissions of its parent.");
 }
 
 Publication::~Publication() {
   std::error_code ignored;
-  if (ours_) fs::remove_all(staging_, ignored);
+  if (ours_ && !kept_) {
+    fs::remove_all(journal_, ignored);  // first: without it nobody goes on with what is left of the rest
+    fs::remove_all(staging_, ignored);
+  }
   if (lock_descriptor_ < 0) return;
   fs::remove(lock_, ignored);
   ::close(lock_descriptor_);
 }
 
 void Publication::check_target() const {
-  if (!is_there(target_)) return;
+  if (existing_ == ExistingTarget::keep || !is_there(target_)) return;
   if (existing_ == ExistingTarget::refuse)
     fail(ErrorKind::target, "{}: exists already. Choose another target.path, or set target.replace = true to replace it.", target_.string());
   std::error_code ignored;
@@ -105,12 +120,24 @@ void Publication::take_lock() {
     }
     ::close(descriptor);  // its holder removed it between our open and our lock
   }
-  fail(ErrorKind::target, "{}: the lock changes hands all the time. Another job is writing this target.", lock_.string());
+  fail(ErrorKind::target, "{}: the lock changes hands all the time: other jobs write this target. Wait for them, or choose another target.path.",
+       lock_.string());
+}
+
+bool remove_leftovers(fs::path const& target) {
+  if (target.empty()) fail(ErrorKind::usage, "the path of the target is empty. Name the target.path of the job.");
+  fs::path const place = absolute_target(target);
+  if (!is_there(place.parent_path())) fail(ErrorKind::target, "{}: is not there. Check the path of the target.", place.parent_path().string());
+  Publication publication(place, ExistingTarget::keep);
+  bool const found = publication.has_leftovers() || is_there(publication.journal());
+  publication.go_on();  // its end removes them
+  return found;
 }
 
 void Publication::publish() {
   sync_tree(staging_);
   move_into_place();
+  kept_ = false;
   sync_directory(target_.parent_path());
 }
 
@@ -120,20 +147,23 @@ void Publication::move_into_place() {
     if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0) return;
     if (errno == EEXIST) return check_target();
     if (errno != EINVAL && errno != ENOSYS)
-      fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published.", staging_.string(), target_.string(), system_reason(errno));
+      fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published: check the permissions of its folder, then run again.",
+           staging_.string(), target_.string(), system_reason(errno));
     if (::rename(staging_.c_str(), target_.c_str()) == 0) return;
-    fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published.", staging_.string(), target_.string(), system_reason(errno));
+    fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published: check the permissions of its folder, then run again.",
+         staging_.string(), target_.string(), system_reason(errno));
   }
   // The old checkpoint takes the staging folder's name and is removed with it.
   if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS)
-    fail(ErrorKind::target, "{}: cannot take the place of {}: {}. Nothing was published.", staging_.string(), target_.string(), system_reason(errno));
+    fail(ErrorKind::target, "{}: cannot take the place of {}: {}. Nothing was published: check the permissions of its folder, then run again.",
+         staging_.string(), target_.string(), system_reason(errno));
   fs::path const old = hidden(target_, "old");
   std::error_code error;
   fs::remove_all(old, error);
   if (::rename(target_.c_str(), old.c_str()) != 0 || ::rename(staging_.c_str(), target_.c_str()) != 0)
-    fail(ErrorKind::target, "{}: cannot be replaced: {}. The old checkpoint is there or in {}.", target_.string(), system_reason(errno),
-         old.string());
+    fail(ErrorKind::target, "{}: cannot be replaced: {}. The old checkpoint is there or in {}: check the permissions of the folder, then run again.",
+         target_.string(), system_reason(errno), old.string());
   fs::remove_all(old, error);
 }
 

@@ -4,25 +4,36 @@
 
 namespace reshard {
 
-/// What to do when the target's name is taken.
-enum class ExistingTarget { refuse, replace };
+/// What to do when the target's name is taken; `keep`: nothing, because nothing is published.
+enum class ExistingTarget { refuse, replace, keep };
 
 /// A target that is built under a hidden name beside its place and takes its name only when complete. At any moment the target's name
 /// shows nothing, the old complete checkpoint or the new complete one. Used by one rank.
 ///
-///   /data/out       the target
-///   /data/.out.part the staging folder, on the same file system
-///   /data/.out.lock held by the job that writes; a second job is an Error of kind target
+///   /data/out         the target
+///   /data/.out.part   the staging folder, on the same file system
+///   /data/.out.resume the journal of the runs that fill it
+///   /data/.out.lock   held by the job that writes; a second job is an Error of kind target
 class Publication {
  public:
-  /// Takes the lock, clears what a killed job left and makes the empty staging folder.
+  /// Takes the lock. What an earlier job left is there until start_afresh() or go_on().
   Publication(std::filesystem::path const& target, ExistingTarget existing);
-  /// Removes the staging folder when nothing was published, and the lock.
+  /// Removes the staging folder and the journal, unless they are to be kept, and the lock.
   ~Publication();
   Publication(Publication const&) = delete;
   Publication& operator=(Publication const&) = delete;
 
   std::filesystem::path const& staging() const { return staging_; }
+  std::filesystem::path const& journal() const { return journal_; }
+
+  /// Whether an earlier job left a staging folder.
+  bool has_leftovers() const;
+  /// Removes what an earlier job left and makes the empty staging folder.
+  void start_afresh();
+  /// Takes over what an earlier job left.
+  void go_on() { ours_ = true; }
+  /// Whether the destructor leaves staging folder and journal to the next run.
+  void keep(bool kept) { kept_ = kept; }
 
   /// Makes every directory below staging durable, then gives the target its name, in one step where the file system has one.
   void publish();
@@ -37,14 +48,21 @@ class Publication {
   std::filesystem::path target_;
   std::filesystem::path staging_;
   std::filesystem::path lock_;
+  std::filesystem::path journal_;
   ExistingTarget existing_ = ExistingTarget::refuse;
-  bool ours_ = false;  // the staging folder: no other job is writing this target
+  bool ours_ = false;  // what is in the staging folder
+  bool kept_ = false;
   int lock_descriptor_ = -1;
 };
 
 /// The staging folder of a target: what other ranks write into.
 std::filesystem::path staging_of(std::filesystem::path const& target);
-/// And where its lock is.
+/// And where its lock is, and its journal.
 std::filesystem::path lock_of(std::filesystem::path const& target);
+std::filesystem::path journal_of(std::filesystem::path const& target);
+
+/// Removes what interrupted runs left beside a target: staging folder and journal. False when there was nothing. Error of kind target while a job
+/// writes it.
+bool remove_leftovers(std::filesystem::path const& target);
 
 }  // namespace reshard

@@ -53,15 +53,25 @@ std::vector<std::uint32_t> RecordChecksums::of_file(std::uint32_t file) const {
   return result;
 }
 
+namespace {
+
+void write_beginning(TargetLayout const& layout, File const& file) {
+  if (!layout.header.empty()) file.write_at(0, std::as_bytes(std::span(layout.header)));
+  for (FileSegment const& segment : layout.skeleton) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+}
+
+}  // namespace
+
 void create_target_file(TargetLayout const& layout) {
   std::error_code error;
   std::filesystem::create_directories(layout.path.parent_path(), error);
   if (error) fail_errno(layout.path.parent_path(), "create", error.value());
   File const file = File::create(layout.path);
   file.resize(layout.size_bytes);
-  if (!layout.header.empty()) file.write_at(0, std::as_bytes(std::span(layout.header)));
-  for (FileSegment const& segment : layout.skeleton) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+  write_beginning(layout, file);
 }
+
+void reopen_target_file(TargetLayout const& layout) { write_beginning(layout, File::open_for_writing(layout.path)); }
 
 namespace {
 

@@ -67,6 +67,8 @@ class FileDigests {
 
 /// Makes the file with its folders at full size, with its header.
 void create_target_file(TargetLayout const& layout);
+/// The same for a file that an earlier run has made and partly written: what that run has put around the payloads is as it was when it was new.
+void reopen_target_file(TargetLayout const& layout);
 /// What stands around the payloads once all of them are written, the header included, without overlap.
 std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32, std::span<std::uint64_t const> digests);
 /// Writes a frame but for the header, then syncs the file.

@@ -106,15 +106,19 @@ class BadJobs:
         self.target = self.parent / "target"
         self.count = 0
 
-    def start(self, text, ranks=1, prefix=(), settings=()):
+    def start(self, text, ranks=1, prefix=(), settings=(), options=()):
         self.count += 1
         job = self.scratch / f"job{self.count}.toml"
         job.write_text(text)
         sets = [word for setting in settings for word in ("--set", setting)]
-        return Running(command_of(["run", job, *sets], ranks, prefix), self.scratch)
+        return Running(command_of(["run", job, *sets, *options], ranks, prefix), self.scratch)
 
-    def run(self, text, **options):
-        return self.start(text, **options).wait()
+    def run(self, text, ranks=1, **options):
+        return self.start(text, ranks, **options).wait()
+
+    def command(self, *arguments):
+        """Any other command."""
+        return Running(command_of(arguments), self.scratch).wait()
 
     signal = staticmethod(send)
 

@@ -57,6 +57,7 @@ TEST(JobSpec, FillsInDefaults) {
   EXPECT_FALSE(job.target.replace);
   EXPECT_EQ(job.target.shard_bytes, 5'000'000'000U);
   EXPECT_EQ(job.run.memory_bytes, 536'870'912U);
+  EXPECT_EQ(job.run.stall_seconds, 600);
   EXPECT_EQ(job.model.map, "auto");
 }
 
@@ -124,6 +125,12 @@ TEST(JobSpec, OverridesWinAndTheLastOneCounts) {
   EXPECT_TRUE(job.target.replace);
   EXPECT_EQ(job.source.path, "a=b");
   EXPECT_EQ(job.model.map, "x");
+}
+
+TEST(JobSpec, PatienceHasALimitOnBothSides) {
+  EXPECT_EQ(parse(small_megatron, {"run.stall_seconds=5"}).run.stall_seconds, 5);
+  EXPECT_TRUE(says(refusal(small_megatron, {"run.stall_seconds=0"}), "from 1 to 86400"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"run.stall_seconds=86401"}), "from 1 to 86400"));
 }
 
 TEST(JobSpec, OverridesSupplyWhatTheFileLeavesOut) {
@@ -332,6 +339,21 @@ TEST(HostileJobFile, AnyFlippedByteIsAnErrorOrAJob) {
       damaged[at] = static_cast<char>(static_cast<unsigned char>(damaged[at]) ^ flip);
       refusal(damaged);
     }
+}
+
+TEST(Nightly, HasATableOfItsOwn) {
+  std::string const text = with(small_megatron, "[nightly]\nkeep = 3\n");
+  std::string const sentence = refusal(text);
+  EXPECT_TRUE(says(sentence, "job.toml:7:8: [nightly] keep = 3: only `reshard nightly` knows this table"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"nightly.settle_seconds=5"}), "--set \"nightly.settle_seconds=5\": [nightly] settle_seconds = 5: only"));
+  JobSpec const job = parse_job_spec(text, "job.toml", {}, JobUse::nightly);
+  EXPECT_EQ(job.nightly.keep, 3);
+  EXPECT_EQ(job.nightly.settle_seconds, 60);
+  EXPECT_THROW(parse_job_spec(text, "job.toml", std::vector<std::string>{"nightly.keep=-1"}, JobUse::nightly), Error);
+  // What a manifest records is a job for `run`.
+  JobSpec expected = job;
+  expected.nightly = {};
+  EXPECT_EQ(parse(print_spec(job)), expected);
 }
 
 TEST(JobSpec, DeviceMemoryFollowsTheStagingMemoryUnlessItIsSaid) {

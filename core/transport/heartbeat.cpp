@@ -1,0 +1,90 @@
+#include "core/transport/heartbeat.hpp"
+
+#include <fmt/format.h>
+
+namespace reshard {
+namespace {
+
+constexpr std::uint64_t alive = 1;
+constexpr std::uint64_t farewell = 2;
+constexpr std::chrono::milliseconds pause{50};
+constexpr std::chrono::milliseconds leaving_pause{1};
+constexpr std::chrono::seconds between_beats{1};
+
+bool done(MPI_Request& request) {
+  int flag = 0;
+  check_mpi(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+  return flag != 0;
+}
+
+}  // namespace
+
+Heartbeat::Heartbeat(Comm const& comm, double timeout_seconds) : comm_(comm), timeout_seconds_(timeout_seconds) {
+  int level = 0;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (comm.size() == 1 || level < MPI_THREAD_MULTIPLE) return;
+  check_mpi(MPI_Comm_dup(comm.handle(), &own_), "MPI_Comm_dup");
+  next_ = (comm.rank() + 1) % comm.size();
+  before_ = (comm.rank() + comm.size() - 1) % comm.size();
+  hear();
+  last_heard_ = Clock::now();
+  say(alive);
+  thread_ = std::jthread([this] {
+    // What MPI itself refuses has no remedy here; the main thread will meet it, too.
+    if (auto const error = capture([this] { beat(); })) comm_.abort(*error);
+  });
+}
+
+Heartbeat::~Heartbeat() {
+  std::lock_guard const lock(mutex_);
+  leaving_ = true;
+  changed_.notify_all();
+}
+
+bool Heartbeat::rest() {
+  std::unique_lock lock(mutex_);
+  if (leaving_) {
+    lock.unlock();
+    std::this_thread::sleep_for(leaving_pause);
+    return true;
+  }
+  return changed_.wait_for(lock, pause, [&] { return leaving_; });
+}
+
+void Heartbeat::say(std::uint64_t word) {
+  said_ = word;
+  last_said_ = Clock::now();
+  check_mpi(MPI_Isend(&said_, 1, MPI_UINT64_T, next_, 0, own_, &saying_), "MPI_Isend");
+}
+
+void Heartbeat::hear() { check_mpi(MPI_Irecv(&heard_, 1, MPI_UINT64_T, before_, 0, own_, &hearing_), "MPI_Irecv"); }
+
+void Heartbeat::beat() {
+  bool left = false;
+  while (!left || !before_left_ || !done(saying_)) {
+    bool const leaving = rest();
+    if (!before_left_ && done(hearing_)) {
+      last_heard_ = Clock::now();
+      before_left_ = heard_ == farewell;
+      if (!before_left_) hear();
+    }
+    if (!left && done(saying_)) {
+      if (leaving) {
+        left = true;
+        say(farewell);
+      } else if (Clock::now() - last_said_ >= between_beats) {
+        say(alive);
+      }
+    }
+    double const silence = std::chrono::duration<double>(Clock::now() - last_heard_).count();
+    if (!before_left_ && silence > timeout_seconds_) lost(silence);
+  }
+}
+
+void Heartbeat::lost(double seconds) const {
+  comm_.abort(Error(ErrorKind::stall, fmt::format("rank {} was not heard of for {:.0f} s: its process stands still, its host is gone, or the network "
+                                                  "to it. Look after that host, then run the same command again: a job goes on where it stopped.",
+                                                  before_, seconds)));
+}
+
+}  // namespace reshard

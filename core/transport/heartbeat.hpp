@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+#include <mpi.h>
+
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+/// Notices ranks that are gone without a word: a host without power, a cut link, a stopped process. MPI itself waits for them for ever. Each rank
+/// tells the next one once a second that it lives, on a communicator and a thread of its own; who hears nothing of the rank before it for too long
+/// ends the job with exit code 8. Whatever else a rank does, or waits for, makes no difference.
+///
+/// Does nothing with one rank, or where MPI may not be called from several threads (MPI_THREAD_MULTIPLE).
+class Heartbeat {
+ public:
+  /// Collective.
+  Heartbeat(Comm const& comm, double timeout_seconds);
+  /// Takes leave of the next rank and waits for the one before it to do so, as long as the timeout.
+  ~Heartbeat();
+  Heartbeat(Heartbeat const&) = delete;
+  Heartbeat& operator=(Heartbeat const&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void beat();
+  /// Sleeps a little; true once this rank wants to leave.
+  bool rest();
+  void say(std::uint64_t word);
+  void hear();
+  [[noreturn]] void lost(double seconds) const;
+
+  Comm const comm_;
+  double timeout_seconds_;
+  MPI_Comm own_ = MPI_COMM_NULL;
+  int next_ = 0;
+  int before_ = 0;
+  std::uint64_t said_ = 0;
+  std::uint64_t heard_ = 0;
+  MPI_Request saying_ = MPI_REQUEST_NULL;
+  MPI_Request hearing_ = MPI_REQUEST_NULL;
+  Clock::time_point last_said_;
+  Clock::time_point last_heard_;
+  bool before_left_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool leaving_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace reshard

@@ -1,0 +1,8 @@
+#!/bin/bash
+# Installs what the build needs and makes the Debian package: build/package/packages/reshard_*.deb. The container recipes call it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+scripts/install_packages.sh package
+cmake --preset package -DRESHARD_COMMIT="${RESHARD_COMMIT:-unknown}"
+cmake --build --preset package --parallel "$(nproc)"
+cpack --preset package

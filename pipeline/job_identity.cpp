@@ -1,0 +1,167 @@
+#include "pipeline/job_identity.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/xxh3.hpp"
+#include "core/formats/manifest/manifest.hpp"
+#include "pipeline/file_records.hpp"
+#include "pipeline/paths.hpp"
+#include "pipeline/version.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Digest {
+ public:
+  template <class T>
+  void add_all(std::vector<T> const& values) {
+    static_assert(std::has_unique_object_representations_v<T>, "padding has no value");
+    add(values.size());
+    hash_.add(std::as_bytes(std::span(values)));
+  }
+  void add(std::uint64_t value) { hash_.add(std::as_bytes(std::span(&value, 1))); }
+  void add(std::string_view text) {
+    add(text.size());
+    hash_.add(std::as_bytes(std::span(text)));
+  }
+  void add(FileStamp const& stamp) {
+    add(static_cast<std::uint64_t>(stamp.bytes));
+    add(static_cast<std::uint64_t>(stamp.mtime_ns));
+    add(stamp.inode);
+  }
+  std::string text() const { return hex64(hash_.value()); }
+
+ private:
+  Xxh3 hash_;
+};
+
+std::string program_digest() {
+  static std::string const digest = hex64(record_of("/proc/self/exe", "/proc/self").xxh3);
+  return version_number() + "-" + digest;
+}
+
+/// However it was spelt.
+std::string resolved(std::string const& path) {
+  std::error_code problem;
+  fs::path const found = fs::weakly_canonical(fs::absolute(path, problem), problem);
+  return path.empty() || problem ? path : full_path(found).string();
+}
+
+/// The job with its paths resolved, without what decides about no byte.
+std::string job_text(JobSpec spec) {
+  VerifyChoice const verify = spec.run.verify;  // decides which sums are taken
+  spec.run = {};
+  spec.run.verify = verify;
+  for (std::string* const path : {&spec.source.path, &spec.source.config, &spec.target.path, &spec.target.reference}) *path = resolved(*path);
+  return print_spec(spec);
+}
+
+std::string text_digest(std::string_view text) {
+  Digest digest;
+  digest.add(text);
+  return digest.text();
+}
+
+/// The files beside the weights, and those of other folders that the job names: they describe the model.
+std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source) {
+  std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
+  for (fs::path const& file : source.files) places.insert(file.parent_path());
+  std::set<fs::path> files;
+  std::error_code ignored;
+  for (fs::path const& place : places) {
+    if (fs::is_regular_file(place, ignored)) files.insert(place);
+    if (fs::is_directory(place, ignored))
+      for (auto const& entry : fs::directory_iterator(place, ignored))
+        if (entry.is_regular_file(ignored)) files.insert(entry.path());
+  }
+  for (fs::path const& file : source.files) files.erase(file);
+  return files;
+}
+
+std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source, std::span<FileStamp const> stamps) {
+  Digest digest;
+  for (std::size_t f = 0; f < source.files.size(); ++f) {
+    digest.add(resolved(source.files[f].string()));
+    digest.add(stamps[f]);
+  }
+  for (fs::path const& file : describing_files(spec, source)) {
+    digest.add(resolved(file.string()));
+    digest.add(stamp_of(file));
+  }
+  return digest.text();
+}
+
+std::string plan_digest(JobPlan const& plan) {
+  Digest digest;
+  digest.add(plan.map_name);
+  for (TargetFile const& file : plan.files) {
+    digest.add(file.path.string());
+    digest.add(file.size_bytes);
+    digest.add(file.header);
+    for (FileSegment const& segment : file.skeleton) {
+      digest.add(segment.offset_bytes);
+      digest.add(segment.bytes.size());
+    }
+  }
+  for (SourceView const& view : plan.source.views) {
+    digest.add(view.name);
+    digest.add(static_cast<std::uint64_t>(view.kind));
+    digest.add(view.stored.offset_bytes);
+  }
+  digest.add_all(plan.plan.cells);
+  digest.add_all(plan.plan.regions);
+  digest.add_all(plan.plan.dims);
+  digest.add_all(plan.plan.digests);
+  digest.add_all(plan.plan.tensor_bytes);
+  return digest.text();
+}
+
+struct Part {
+  std::string_view name;
+  std::string JobIdentity::*digest;
+  std::string_view changed;
+};
+constexpr std::array<Part, 4> parts = {Part{"program", &JobIdentity::program, "it was another build of reshard"},
+                                       Part{"job", &JobIdentity::job, "the job has changed"},
+                                       Part{"source", &JobIdentity::source, "the source has changed"},
+                                       Part{"plan", &JobIdentity::plan, "the plan is another one, as with another run.memory or transport"}};
+
+}  // namespace
+
+JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, std::span<FileStamp const> stamps, JobPlan const& plan) {
+  std::string const job = job_text(spec);
+  return {program_digest(), text_digest(job), source_digest(spec, source, stamps), plan_digest(plan), job};
+}
+
+std::string identity_text(JobIdentity const& identity) {
+  std::string text;
+  for (Part const& part : parts) text += fmt::format("{} {}\n", part.name, identity.*part.digest);
+  return text;
+}
+
+std::optional<JobIdentity> parse_identity(std::string_view text) {
+  JobIdentity identity;
+  for (Part const& part : parts) {
+    std::size_t const end = text.find('\n');
+    if (end == std::string_view::npos || !text.starts_with(fmt::format("{} ", part.name))) return std::nullopt;
+    identity.*part.digest = text.substr(part.name.size() + 1, end - part.name.size() - 1);
+    text.remove_prefix(end + 1);
+  }
+  if (!text.empty()) return std::nullopt;
+  return identity;
+}
+
+std::string difference(JobIdentity const& before, JobIdentity const& now) {
+  for (Part const& part : parts)
+    if (before.*part.digest != now.*part.digest) return std::string(part.changed);
+  return "";
+}
+
+}  // namespace reshard

@@ -1,0 +1,274 @@
+#include "pipeline/nightly_target.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <sys/stat.h>
+
+#include "core/base/file.hpp"
+#include "core/formats/manifest/manifest.hpp"
+#include "pipeline/nightly_choice.hpp"
+#include "pipeline/paths.hpp"
+#include "pipeline/run_journal.hpp"
+#include "stages/write/publish.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view removed_ending = "removed";
+constexpr std::uint64_t most_path_bytes = 1U << 16U;
+
+/// `.NAME.removed` beside the target NAME.
+fs::path removed_of(fs::path const& target) { return target.parent_path() / fmt::format(".{}.{}", target.filename().string(), removed_ending); }
+
+/// Links resolved as far as the path exists: the source may be gone.
+fs::path resolved(fs::path const& path) {
+  std::error_code error;
+  fs::path const real = fs::weakly_canonical(path, error);
+  return error ? path.lexically_normal() : real;
+}
+
+/// The record of a folder; nothing without one, or with one that cannot be read.
+std::optional<Manifest> record_of(fs::path const& folder) {
+  std::optional<Manifest> manifest;
+  (void)capture([&] { manifest = find_manifest(folder); });
+  return manifest;
+}
+
+/// Where its source was, with links resolved; "" when it does not say so in full.
+fs::path recorded_source(Manifest const& manifest) {
+  Json const* const path = manifest.source.find("path");
+  if (path == nullptr || path->text() == nullptr || !fs::path(*path->text()).is_absolute()) return {};
+  return resolved(*path->text());
+}
+
+/// A job as far as it decides what a target holds. The source is compared for itself.
+JobSpec essence(JobSpec job) {
+  job.source.path = "source";
+  job.target.path = "target";
+  job.target.replace = false;
+  job.run = {};
+  job.nightly = {};
+  return job;
+}
+
+/// Whether a nightly job wrote the record.
+bool is_of_nightly(Manifest const& manifest) {
+  Json const* const mark = manifest.source.find("nightly");
+  return mark != nullptr && mark->boolean() != nullptr && *mark->boolean();
+}
+
+/// The files that the conversion wrote. With run.verify = "streamed" there are no records of them, but their names.
+std::set<std::string> written_files(Manifest const& manifest) {
+  std::set<std::string> files{std::string(manifest_name)};
+  for (FileRecord const& file : manifest.files) files.insert(file.path);
+  if (Json const* const names = manifest.source.find("files"); names != nullptr && names->items() != nullptr)
+    for (Json const& name : *names->items())
+      if (name.text() != nullptr) files.insert(*name.text());
+  return files;
+}
+
+/// The first thing in a folder that the conversion did not put there, "" when there is none. What cannot be listed counts as such.
+std::string stranger_in(fs::path const& folder, Manifest const& manifest) {
+  std::set<std::string> const files = written_files(manifest);
+  auto const leads_to_a_file = [&](std::string const& directory) {
+    auto const next = files.lower_bound(directory + "/");
+    return next != files.end() && next->starts_with(directory + "/");
+  };
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    std::error_code ignored;
+    std::string const name = it->path().lexically_relative(folder).generic_string();
+    bool const is_folder = fs::is_directory(it->symlink_status(ignored));
+    if (is_folder ? !leads_to_a_file(name) : !files.contains(name)) return name;
+  }
+  return error ? "something that cannot be listed: " + error.message() : "";
+}
+
+bool same_job(JobSpec const& job, Manifest const& manifest) {
+  std::optional<JobSpec> recorded;
+  // What this version does not understand is another job.
+  (void)capture([&] {
+    if (manifest.job.text() != nullptr) recorded = parse_job_spec(*manifest.job.text(), manifest_name, {});
+  });
+  return recorded && essence(*recorded) == essence(job);
+}
+
+std::int64_t changed_ns(fs::path const& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return 0;
+  return status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec;
+}
+
+/// A target of `reshard run` has no stamp: then the times decide.
+bool same_source(fs::path const& target, Manifest const& manifest, SourceStamp const& source) {
+  Json const* const recorded = manifest.source.find("stamp");
+  auto const stamp = recorded == nullptr ? std::nullopt : parse_stamp(*recorded);
+  return stamp ? stamp->digest == source.digest : source.newest_ns <= changed_ns(target / manifest_name);
+}
+
+class Surplus {
+ public:
+  Surplus(JobSpec const& job, NightlyTask const& task)
+      : job_(job), task_(task), folder_(full_path(job.target.path)), source_(resolved(full_path(job.source.path))) {}
+
+  NightlyRemoval run() {
+    std::vector<ListedFolder> targets;
+    std::error_code error;
+    for (fs::directory_iterator it(folder_, error); !error && it != fs::directory_iterator(); it.increment(error)) {
+      std::string const name = it->path().filename().string();
+      if (name.starts_with('.'))
+        look_at_hidden(name);
+      else if (job_.nightly.keep > 0 && counts(it->path()))
+        targets.push_back({name, changed_ns(it->path() / manifest_name)});
+    }
+    ListedFolder const current{task_.name, task_.name.empty() ? 0 : changed_ns(folder_ / task_.name / manifest_name)};
+    for (std::string const& name : surplus_targets(std::move(targets), current, static_cast<std::size_t>(job_.nightly.keep))) remove(name);
+    for (std::string const& name : half_removed_) finish_removal(name);
+    for (std::string const& name : interrupted_) clean(name);
+    return std::move(removal_);
+  }
+
+ private:
+  /// Whether a nightly job made the folder (no link to one) from a checkpoint of that name in the training directory. Then its record is given.
+  std::optional<Manifest> made_here(fs::path const& path, std::string const& name) const {
+    std::error_code ignored;
+    if (!fs::is_directory(fs::symlink_status(path, ignored))) return std::nullopt;
+    auto manifest = record_of(path);
+    if (!manifest || !is_of_nightly(*manifest) || !is_source_of(name, recorded_source(*manifest))) return std::nullopt;
+    return manifest;
+  }
+
+  bool is_source_of(std::string const& name, fs::path const& source) const {
+    return source.filename() == name && source != source_ && holds(source_, source);
+  }
+
+  bool counts(fs::path const& path) {
+    auto const manifest = made_here(path, path.filename().string());
+    if (!manifest) return false;
+    std::string const stranger = stranger_in(path, *manifest);
+    if (!stranger.empty())
+      removal_.warnings.push_back(
+          fmt::format("{}: is left as it is and does not count for nightly.keep: it holds {}, which was not put there by the conversion",
+                      path.string(), stranger));
+    return stranger.empty();
+  }
+
+  /// Whether the folder may be deleted.
+  bool is_ours(fs::path const& path, std::string const& name) const {
+    auto const manifest = made_here(path, name);
+    return manifest && stranger_in(path, *manifest).empty();
+  }
+
+  /// What we did not finish removing is ours to finish; what interrupted runs left is seen to afterwards.
+  void look_at_hidden(std::string const& name) {
+    auto const of = [&](std::string_view ending) {
+      bool const is_one = name.ends_with(fmt::format(".{}", ending)) && name.size() > ending.size() + 2;
+      return is_one ? name.substr(1, name.size() - ending.size() - 2) : "";
+    };
+    if (std::string const target = of(removed_ending); !target.empty()) half_removed_.push_back(target);
+    for (std::string_view const ending : {"part", "resume"})
+      if (std::string const target = of(ending); !target.empty() && target != task_.name) interrupted_.insert(target);
+  }
+
+  /// The name goes first, so that nobody takes half a checkpoint for one.
+  void remove(std::string const& name) {
+    fs::path const target = folder_ / name;
+    auto const error = capture([&] {
+      Publication const lock(target, ExistingTarget::replace);  // no other job may write it meanwhile
+      if (!is_ours(target, name)) return;
+      fs::path const hidden = removed_of(target);
+      delete_folder(hidden);
+      fs::rename(target, hidden);
+      removal_.removed.push_back(target.string());
+      delete_folder(hidden);
+    });
+    if (error) removal_.warnings.push_back(fmt::format("{}: a surplus checkpoint was not removed: {}", target.string(), error->sentence()));
+  }
+
+  void finish_removal(std::string const& name) {
+    fs::path const target = folder_ / name;
+    fs::path const hidden = removed_of(target);
+    std::error_code ignored;
+    if (!is_ours(hidden, name) && !fs::is_empty(hidden, ignored)) return;
+    auto const error = capture([&] {
+      Publication const lock(target, ExistingTarget::replace);  // no other job may write it meanwhile
+      delete_folder(hidden);
+    });
+    if (error) removal_.warnings.push_back(fmt::format("{}: a surplus checkpoint was not removed: {}", hidden.string(), error->sentence()));
+  }
+
+  /// The record goes last: whatever ends this early, the rest still says whose it is.
+  static void delete_folder(fs::path const& folder) {
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(folder, error))) return;
+    for (auto const& entry : fs::directory_iterator(folder))
+      if (entry.path().filename() != manifest_name) fs::remove_all(entry.path());
+    fs::remove_all(folder);
+  }
+
+  /// Removes what an interrupted night left of a checkpoint that no later night will choose; warns of what is another's or in use.
+  void clean(std::string const& name) {
+    fs::path const target = folder_ / name;
+    fs::path const left = is_there(staging_of(target)) ? staging_of(target) : journal_of(target);
+    bool found = false;
+    bool const removed = is_abandoned(target, name) && !capture([&] { found = remove_leftovers(target); }) && !is_there(left);
+    if (removed && found) removal_.cleaned.push_back(left.string());
+    if (removed) return;
+    removal_.warnings.push_back(
+        fmt::format("{}: belongs to a run that is going on, or was left by one that was interrupted: then `reshard clean {}` removes it",
+                    left.string(), target.string()));
+  }
+
+  /// Locks do not hold on every file system: whoever writes is seen by the time of the last change, too.
+  bool is_abandoned(fs::path const& target, std::string const& name) const {
+    bool const newer = std::any_of(task_.skipped.begin(), task_.skipped.end(), [&](NightlySkip const& skip) { return skip.name == name; });
+    if (task_.name.empty() || newer || !is_left_by_nightly(target, name)) return false;
+    std::int64_t newest_ns = 0;
+    for (fs::path const& path : {staging_of(target), journal_of(target)})
+      if (capture([&] { newest_ns = std::max(newest_ns, is_there(path) ? source_stamp(path).newest_ns : 0); })) return false;
+    return !unsettled_seconds(newest_ns, now_ns(), job_.nightly.settle_seconds);
+  }
+
+  /// A journal says whose it is; a staging folder without one is of no use to any run.
+  bool is_left_by_nightly(fs::path const& target, std::string const& name) const {
+    if (!is_there(journal_of(target))) return is_there(source_ / name);
+    std::string source;
+    if (capture([&] { source = read_text_file(journal_of(target) / journal_source_name, most_path_bytes); })) return false;
+    return is_source_of(name, resolved(source));
+  }
+
+  static bool is_there(fs::path const& path) {
+    std::error_code ignored;
+    return fs::exists(fs::symlink_status(path, ignored));
+  }
+
+  JobSpec const& job_;
+  NightlyTask const& task_;
+  fs::path folder_;
+  fs::path source_;
+  std::vector<std::string> half_removed_;
+  std::set<std::string> interrupted_;
+  NightlyRemoval removal_;
+};
+
+}  // namespace
+
+FoundTarget find_target(JobSpec const& job, SourceStamp const& source) {
+  std::error_code ignored;
+  if (fs::symlink_status(job.target.path, ignored).type() == fs::file_type::not_found) return {TargetState::absent, ""};
+  auto const manifest = record_of(job.target.path);
+  if (!manifest || recorded_source(*manifest) != resolved(job.source.path)) return {TargetState::foreign, ""};
+  if (same_job(job, *manifest) && same_source(job.target.path, *manifest, source)) return {TargetState::made, ""};
+  if (!is_of_nightly(*manifest)) return {TargetState::of_run, ""};
+  if (manifest->format != name(job.target.format)) return {TargetState::other_format, manifest->format};
+  std::string stranger = stranger_in(job.target.path, *manifest);
+  return stranger.empty() ? FoundTarget{TargetState::outdated, ""} : FoundTarget{TargetState::extended, std::move(stranger)};
+}
+
+NightlyRemoval remove_surplus_targets(JobSpec const& job, NightlyTask const& task) { return Surplus(job, task).run(); }
+
+}  // namespace reshard

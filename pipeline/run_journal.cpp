@@ -1,0 +1,254 @@
+#include "pipeline/run_journal.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include <sys/stat.h>
+
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+#include "pipeline/gathered_texts.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view job_file = "job";
+constexpr std::string_view spec_file = "job.toml";
+constexpr std::uint64_t most_spec_bytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t most_identity_bytes = 4096;
+
+std::string staging_line(fs::path const& staging) {
+  struct stat status {};
+  if (::stat(staging.c_str(), &status) != 0) return "";
+  return fmt::format("staging {}\n", status.st_ino);
+}
+
+std::vector<SumShare> sums(std::map<std::uint64_t, std::uint64_t> const& by_number) {
+  std::vector<SumShare> shares;
+  for (auto const& [number, value] : by_number)
+    if (value != 0) shares.push_back({number, value});
+  return shares;
+}
+
+/// Whether one of the ranges has cells that are taken.
+bool overlaps(std::map<std::size_t, std::size_t> const& taken, std::span<CellRange const> ranges) {
+  for (CellRange const& range : ranges) {
+    auto const after = taken.lower_bound(range.end);  // the first that begins behind it
+    if (range.begin < range.end && after != taken.begin() && std::prev(after)->second > range.begin) return true;
+  }
+  return false;
+}
+
+/// What a round did, in numbers of the whole plan; cells that follow each other there are one range.
+std::vector<CellRange> in_whole_plan(std::span<CellRange const> ranges, std::span<std::uint32_t const> kept) {
+  std::vector<CellRange> whole;
+  for (CellRange const& range : ranges)
+    for (std::size_t i = range.begin; i < range.end; ++i) {
+      if (whole.empty() || whole.back().end != kept[i]) whole.push_back({kept[i], kept[i]});
+      ++whole.back().end;
+    }
+  return whole;
+}
+
+/// Whatever is wrong with a journal: what it has to say is lost, and no more.
+std::optional<Journal> read_if_possible(fs::path const& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(fs::symlink_status(path, ignored))) return std::nullopt;
+  std::optional<Journal> journal;
+  if (capture([&] { journal = read_journal(path); })) return std::nullopt;
+  return journal;
+}
+
+/// ": layout.tp = 2" for the lines of a job that were others before; "" when that cannot be found out.
+std::string changed_keys_of(fs::path const& before, std::string const& now) {
+  std::string text;
+  if (capture([&] { text = read_text_file(before, most_spec_bytes); })) return "";
+  std::set<std::string> known;
+  std::istringstream old_lines(text);
+  for (std::string line; std::getline(old_lines, line);) known.insert(line);
+  std::vector<std::string> changed;
+  std::istringstream lines(now);
+  for (std::string line; std::getline(lines, line);)
+    if (!known.contains(line)) changed.push_back(line);
+  return changed.empty() ? "" : ": " + listed(changed, 4);
+}
+
+/// The first number of a name: "0002-00007" gives 2.
+std::optional<std::uint64_t> run_of(std::string const& name) {
+  std::uint64_t run = 0;
+  auto const [end, error] = std::from_chars(name.data(), name.data() + name.size(), run);
+  if (error != std::errc() || end == name.data()) return std::nullopt;
+  return run;
+}
+
+constexpr std::size_t most_ranks = 1U << 20U;
+
+/// The second number of the name of a rank's journal of this run.
+std::optional<std::size_t> rank_of(std::string const& name, std::uint64_t run) {
+  std::string const beginning = fmt::format("{:04}-", run);
+  std::size_t rank = 0;
+  if (!name.starts_with(beginning)) return std::nullopt;
+  auto const [end, error] = std::from_chars(name.data() + beginning.size(), name.data() + name.size(), rank);
+  if (error != std::errc() || end != name.data() + name.size() || rank >= most_ranks) return std::nullopt;
+  return rank;
+}
+
+}  // namespace
+
+JournalEntry joined(std::span<JournalEntry const> entries) {
+  JournalEntry all;
+  std::map<std::uint64_t, std::uint64_t> digests;
+  std::map<std::uint64_t, std::uint64_t> records;
+  std::map<std::uint64_t, std::uint64_t> files;
+  std::map<std::size_t, std::size_t> taken;  // ranges of cells: begin, end
+  for (JournalEntry const& entry : entries) {
+    if (overlaps(taken, entry.cells)) continue;
+    for (CellRange const& range : entry.cells)
+      if (range.begin < range.end) taken.emplace(range.begin, range.end);
+    all.bytes += entry.bytes;
+    for (SumShare const& one : entry.digests) digests[one.number] ^= one.value;
+    for (SumShare const& one : entry.records) records[one.number] ^= one.value;
+    for (SumShare const& one : entry.files) files[one.number] ^= one.value;
+  }
+  for (auto const& [begin, end] : taken) {
+    if (!all.cells.empty() && all.cells.back().end == begin)
+      all.cells.back().end = end;
+    else
+      all.cells.push_back({begin, end});
+  }
+  all.digests = sums(digests);
+  all.records = sums(records);
+  all.files = sums(files);
+  return all;
+}
+
+std::vector<JournalEntry> certain_entries(std::span<std::optional<Journal> const> ranks, std::function<bool(std::string const&)> const& alive) {
+  std::uint64_t rounds = UINT64_MAX;
+  auto const certain = [&](Journal const& journal) { return alive(journal.boot_id) ? journal.entries.size() : journal.synced; };
+  for (std::optional<Journal> const& journal : ranks) rounds = std::min<std::uint64_t>(rounds, journal ? certain(*journal) : 0);
+  std::vector<JournalEntry> entries;
+  for (std::optional<Journal> const& journal : ranks) {
+    if (!journal) continue;
+    std::size_t const count = journal->lockstep ? rounds : certain(*journal);
+    entries.insert(entries.end(), journal->entries.begin(), journal->entries.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  return entries;
+}
+
+std::optional<std::string> RunJournal::obstacle(fs::path const& staging, JobIdentity const& identity) const {
+  std::error_code ignored;
+  for (fs::path const& folder : {staging, folder_})
+    if (!fs::is_directory(fs::symlink_status(folder, ignored))) return folder.filename().string() + " is no folder";
+  if (!fs::is_regular_file(fs::symlink_status(folder_ / job_file, ignored))) return "it had not begun to write";
+  std::string text;
+  if (capture([&] { text = read_text_file(folder_ / job_file, most_identity_bytes); })) return "its journal cannot be read";
+  std::size_t const last = text.rfind("staging ");
+  auto const before = last == std::string::npos ? std::nullopt : parse_identity(text.substr(0, last));
+  if (!before) return "its journal cannot be read";
+  if (text.substr(last) != staging_line(staging)) return "its journal speaks of another folder";
+  std::string changed = difference(*before, identity);
+  if (changed.empty()) return std::nullopt;
+  if (before->job != identity.job) changed += changed_keys_of(folder_ / spec_file, identity.job_text);
+  return changed;
+}
+
+void RunJournal::create(fs::path const& staging, JobIdentity const& identity) const {
+  fs::remove_all(folder_);
+  fs::create_directory(folder_);
+  write_text_file(folder_ / spec_file, identity.job_text);
+  // Under another name first: half a line is none.
+  write_text_file(folder_ / "job.new", identity_text(identity) + staging_line(staging));
+  fs::rename(folder_ / "job.new", folder_ / job_file);
+  sync_directory(folder_);
+  sync_directory(folder_.parent_path());
+}
+
+fs::path RunJournal::rank_file(std::uint64_t run, int rank) const { return folder_ / fmt::format("{:04}-{:05}", run, rank); }
+fs::path RunJournal::base_file(std::uint64_t run) const { return folder_ / fmt::format("{:04}.base", run); }
+
+std::vector<std::optional<Journal>> RunJournal::ranks_of(std::uint64_t run) const {
+  std::vector<std::optional<Journal>> ranks;
+  for (auto const& entry : fs::directory_iterator(folder_)) {
+    auto const rank = rank_of(entry.path().filename().string(), run);
+    if (!rank) continue;
+    std::optional<Journal> journal = read_if_possible(entry.path());
+    ranks.resize(std::max<std::size_t>({ranks.size(), *rank + 1, journal ? journal->ranks : 0}));
+    ranks[*rank] = std::move(journal);
+  }
+  return ranks;
+}
+
+/// The newest base, and what the runs since then are sure to have done.
+EarlierWork RunJournal::read(std::span<std::string const> boots) const {
+  std::uint64_t newest = 0;
+  for (auto const& entry : fs::directory_iterator(folder_))
+    if (auto const run = run_of(entry.path().filename().string())) newest = std::max(newest, *run);
+  std::uint64_t base = newest;
+  std::vector<JournalEntry> entries;
+  for (; base > 0; --base)
+    if (auto const sum = read_if_possible(base_file(base))) {
+      entries = sum->entries;
+      break;
+    }
+  auto const alive = [&](std::string const& boot) { return !boot.empty() && std::find(boots.begin(), boots.end(), boot) != boots.end(); };
+  for (std::uint64_t run = base; run <= newest; ++run) {
+    std::vector<std::optional<Journal>> const ranks = ranks_of(run);
+    std::vector<JournalEntry> const certain = certain_entries(ranks, alive);
+    entries.insert(entries.end(), certain.begin(), certain.end());
+  }
+  return {.runs = newest + 1, .done = joined(entries)};
+}
+
+EarlierWork RunJournal::take_over(Comm const& comm, std::function<void()> const& sync_files) {
+  std::vector<std::string> const boots = gathered_texts({this_boot_id()}, comm);
+  EarlierWork earlier;
+  std::string cells;
+  together(comm, [&] {
+    if (comm.rank() != 0) return;
+    earlier = read(boots);
+    JournalEntry bare;
+    bare.round = earlier.runs;
+    bare.bytes = earlier.done.bytes;
+    bare.cells = earlier.done.cells;
+    cells = journal_block(bare);
+  });
+  together(comm, sync_files);
+  cells = comm.broadcast(std::move(cells), 0);
+  together(comm, [&] {
+    if (comm.rank() != 0) {
+      auto bare = parse_journal_block(cells);
+      RESHARD_EXPECT(bare);
+      earlier.runs = bare->round;
+      earlier.done = *std::move(bare);
+    }
+    run_ = earlier.runs;
+    if (comm.rank() != 0) return;
+    write_journal(base_file(run_), earlier.done);
+    for (auto const& entry : fs::directory_iterator(folder_))
+      if (auto const run = run_of(entry.path().filename().string()); run && *run < run_) fs::remove_all(entry.path());
+    sync_directory(folder_);
+  });
+  return earlier;
+}
+
+void RunJournal::begin(Comm const& comm, Writing writing) {
+  kept_ = std::move(writing.kept);
+  writer_ = std::make_unique<JournalWriter>(JournalWriter::Parts{.path = rank_file(run_, comm.rank()),
+                                                                 .ranks = static_cast<std::uint64_t>(comm.size()),
+                                                                 .lockstep = writing.lockstep,
+                                                                 .sync_file = std::move(writing.sync_file)});
+}
+
+void RunJournal::add(JournalEntry entry, std::span<Extent const> writes) {
+  if (!kept_.empty()) entry.cells = in_whole_plan(entry.cells, kept_);
+  writer_->add(entry, writes);
+}
+
+}  // namespace reshard

@@ -1,0 +1,128 @@
+"""What cannot be written is said: a full or closed stdout, a job file without a place, a page inside a checkpoint."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import bad_sources
+from bad_job import ENVIRONMENT, IO, RESOURCES, TIMEOUT_SECONDS, USAGE, command_of, own_words
+from reshard_job import BINARY
+
+pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
+SAMPLE = Path(__file__).parents[1] / "data" / "moe-tp2-pp2-ep2"
+
+
+def reshard(folder, *words, shell="exec \"$@\""):
+    """`shell` can redirect or limit what the program has."""
+    return subprocess.run(["bash", "-c", shell, "bash", BINARY, *map(str, words)], capture_output=True, text=True, cwd=folder, env=ENVIRONMENT,
+                          timeout=TIMEOUT_SECONDS)
+
+
+@pytest.fixture
+def job(scratch):
+    done = reshard(scratch, "init", SAMPLE, "-o", "job.toml")
+    assert done.returncode == 0, done.stderr
+    return scratch / "job.toml"
+
+
+LOOKS = [["init", SAMPLE], ["view", SAMPLE, "-o", "-"], ["view", SAMPLE, "--json"], ["view", SAMPLE, "-o", "page.html"], ["plan", "job.toml"],
+         ["plan", "job.toml", "--json"], ["run", "job.toml", "--dry-run"], ["nightly", "job.toml", "--dry-run"], ["inspect", SAMPLE], ["ls", SAMPLE],
+         ["digest", SAMPLE], ["verify", SAMPLE, SAMPLE], ["clean", "target"], ["check-map", "qwen3_moe"], ["completion", "bash"], ["man", "reshard.1"],
+         ["--print-defaults"], ["--version"], ["--help"], ["ls", "--help"]]
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=lambda words: "-".join(str(word).lstrip("-").split("/")[-1] for word in words))
+def test_a_full_or_closed_stdout_is_an_error(words, job):
+    if words[0] == "nightly":  # its source is a folder of checkpoints
+        job.write_text(job.read_text().replace(str(SAMPLE), str(SAMPLE.parent)))
+        if reshard(job.parent, *words).returncode != 0:
+            pytest.skip("the folder is none for nightly")
+    for shell, code in (('exec "$@" >/dev/full', RESOURCES), ('exec "$@" >&-', IO)):
+        done = reshard(job.parent, *words, shell=shell)
+        assert done.returncode == code, done.stderr
+        assert "stdout: cannot be written" in own_words(done.stderr)
+
+
+def test_one_rank_of_several_says_it(job):
+    wrapped = command_of(["digest", SAMPLE], 2, ["bash", "-c", 'if [[ $OMPI_COMM_WORLD_RANK == 0 ]]; then exec "$@" >/dev/full; fi; exec "$@"', "bash"])
+    done = subprocess.run(wrapped, capture_output=True, text=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS)
+    assert done.returncode == RESOURCES, done.stderr
+    assert done.stderr.count("stdout: cannot be written") == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_job_that_is_done_is_done(job, options):
+    done = reshard(job.parent, "run", job, "--set", "target.path=target", *options, shell='exec "$@" >/dev/full')
+    assert done.returncode == 0, done.stderr
+    assert "warning: stdout: cannot be written" in done.stderr
+    assert reshard(job.parent, "verify", SAMPLE, "target").returncode == 0
+
+
+def test_a_reader_that_goes_is_no_error(scratch):
+    done = reshard(scratch, "ls", SAMPLE, shell='"$@" | true')
+    assert done.stderr == ""
+
+
+def test_a_job_file_needs_a_place(scratch):
+    for place in ("nowhere/job.toml", "/proc/job.toml"):
+        done = reshard(scratch, "init", SAMPLE, "-o", place)
+        assert done.returncode == USAGE, done.stderr
+        assert "cannot be written" in own_words(done.stderr)
+
+
+def test_a_source_without_optimizer_state_is_not_said_to_have_some(scratch):
+    text = reshard(scratch, "init", bad_sources.original("hf")).stdout
+    assert "holds what the source has" not in text
+    assert "# optimizer = \"drop\"  # not needed: " in text
+
+
+def checkpoints(folder):
+    yield bad_sources.copy_of("flat", folder / "megatron")
+    yield bad_sources.copy_of("hf", folder / "huggingface")
+    for target_format in ("torch_dist", "hdf5"):
+        assert reshard(folder, "init", SAMPLE, "--target-format", target_format, "-o", f"{target_format}.toml").returncode == 0
+        done = reshard(folder, "run", f"{target_format}.toml", "--set", f"target.path={target_format}")
+        assert done.returncode == 0, done.stderr
+        yield folder / target_format
+
+
+def test_no_page_is_written_into_another_checkpoint(scratch):
+    for checkpoint in checkpoints(scratch):
+        for place in ("x.html", "images/x.html", "images/old/x.html"):
+            (checkpoint / place).parent.mkdir(exist_ok=True)
+            done = reshard(scratch, "view", SAMPLE, "-o", checkpoint / place)
+            assert done.returncode == USAGE, done.stderr
+            assert "not written into" in own_words(done.stderr)
+            assert not (checkpoint / place).exists()
+    done = reshard(scratch, "view", scratch / "hdf5", "-o", "page.html")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_page_may_lie_beside_a_single_hdf5_file(scratch):
+    (scratch / "model.h5").write_bytes(b"anything")
+    done = reshard(scratch, "view", SAMPLE, "-o", scratch / "page.html")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_trace_that_is_cut_short_is_drawn_with_a_warning(job):
+    assert reshard(job.parent, "run", job, "--set", "target.path=target", "--trace", "run.trace").returncode == 0
+    trace = job.parent / "run.trace"
+    assert "warning" not in reshard(job.parent, "view", "--trace", trace, "-o", "whole.html").stderr
+    trace.write_bytes(trace.read_bytes()[:-60])
+    done = reshard(job.parent, "view", "--trace", trace, "-o", "cut.html")
+    assert done.returncode == 0, done.stderr
+    assert "warning: " in done.stderr and "the trace is incomplete" in done.stderr
+    assert (job.parent / "cut.html").stat().st_size > 10_000
+
+
+def test_folders_that_may_not_be_listed_are_no_obstacle(scratch):
+    if os.geteuid() == 0:
+        pytest.skip("root may list every folder")
+    pages = scratch / "closed" / "pages"
+    pages.mkdir(parents=True)
+    pages.parent.chmod(0o311)
+    done = reshard(scratch, "view", SAMPLE, "-o", pages / "page.html")
+    pages.parent.chmod(0o755)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,374 @@
+"""Jobs that were interrupted go on where they stopped: the target has the same bytes as one made in one go, and what was done is not done again."""
+
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import bad_sources
+from bad_job import INTERRUPTED, TARGET, BadJobs, expect, wait_until
+from numpy_megatron import write_tree
+from peer_types import LOCAL, Layout
+from reshard_job import MANIFEST, tree_hashes
+from tensor_patterns import global_shapes
+
+MODEL = bad_sources.DENSE.with_(layers=4, hidden=1024, heads=16, groups=16, head_dim=64, ffn=2816, vocab=1024, dtype="float32")  # 200 MB
+MEMORY = "8 MiB"  # rounds of about 2 MB, 100 of them
+ROUND_BYTES = 4 << 20  # none is larger
+INTERRUPTIONS = int(os.environ.get("RESHARD_TEST_INTERRUPTIONS", "8"))
+FORMATS = {
+    "megatron": {"layout": "{ tp = 4 }"},
+    "torch_dist": {"layout": "{ tp = 2 }"},
+    "huggingface": {},
+    "hdf5": {"part_bytes": "40 MB"},
+}
+
+
+@functools.cache
+def folder():
+    return tempfile.TemporaryDirectory(prefix="reshard-resume-")
+
+
+@functools.cache
+def tree():
+    generator = torch.Generator().manual_seed(7)
+    tensors = {name: torch.rand(shape, generator=generator) for name, shape in global_shapes(MODEL).items()}
+    return write_tree(Path(folder().name) / "source", MODEL, Layout(tp=2, pp=2), LOCAL, tensors)
+
+
+@functools.cache
+def whole(target_format):
+    """The hashes of the files that a run makes which nobody disturbs, and how many bytes it writes."""
+    (Path(folder().name) / target_format).mkdir()
+    jobs = BadJobs(Path(folder().name) / target_format)
+    outcome = jobs.run(text(jobs, target_format), ranks=2, options=["--json"])
+    assert outcome.code == 0, outcome.error
+    return weights(jobs.target), json.loads(outcome.out)["run"]["bytes_written"]
+
+
+def text(jobs, target_format="megatron", **options):
+    model = {"map": "llama"} if target_format in ("huggingface", "hdf5") else {}
+    target_options = FORMATS[target_format] | options.pop("target_options", {})
+    return jobs.text(options.pop("source", tree()), target_format, target_options=target_options, model=model, memory=MEMORY, **options)
+
+
+def weights(target):
+    """All but the manifest, which names the job."""
+    return {name: value for name, value in tree_hashes(target).items() if name != MANIFEST}
+
+
+def events(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def attempt(jobs, job_text, number, after=None, ranks=2, settings=(), watch=None):
+    """Runs the job; after so many seconds of its streaming a signal comes, by default to the launcher, which passes it on."""
+    log = jobs.scratch / f"events{jobs.count}"
+    job = jobs.start(job_text, ranks, settings=settings, options=["--events", log])
+    if after is not None:
+        wait_until(lambda: job.process.poll() is not None or (log.exists() and '"state": "begin"' in log.read_text()), 30)
+        time.sleep(after)
+        if number == signal.SIGKILL:
+            job.kill()
+        else:
+            jobs.signal(job.ranks()[0] if job.ranks() else job.process.pid, number)
+    outcome = job.wait()
+    return outcome, events(log)
+
+
+def written(log):
+    """What a run says it has written."""
+    return log[-1]["report"]["run"]["bytes_written"]
+
+
+def reused(log):
+    return next((event["bytes_reused"] for event in log if event["type"] == "resume"), 0)
+
+
+def gone_on(log):
+    return any(event["type"] == "resume" for event in log)
+
+
+def assert_tidy(jobs):
+    assert [path.name for path in jobs.parent.iterdir()] == ["target"]
+
+
+# --- interrupted anywhere ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target_format", FORMATS)
+def test_a_run_goes_on_where_a_signal_stopped_it(target_format, bad_jobs):
+    expected, total = whole(target_format)
+    job = text(bad_jobs, target_format)
+    outcome, log = attempt(bad_jobs, job, signal.SIGUSR1, after=0.1)
+    expect(outcome, INTERRUPTED, ("Nothing was published", "again"))
+    assert log[-1]["type"] == "result" and log[-1]["exit_code"] == INTERRUPTED
+    assert not bad_jobs.target.exists()
+    outcome, log = attempt(bad_jobs, job, None)
+    assert outcome.code == 0, outcome.error
+    assert gone_on(log) and reused(log) > 0
+    assert written(log) + reused(log) == total, "a tidy stop loses nothing"
+    assert weights(bad_jobs.target) == expected
+    assert_tidy(bad_jobs)
+
+
+@pytest.mark.parametrize("transport", ["auto", "mpi"])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGKILL])
+def test_interruptions_one_after_the_other(number, transport, bad_jobs):
+    """The chain comes to an end, and every run loses at most what its ranks had in hand."""
+    expected, total = whole("megatron")
+    choice = random.Random(f"{number} {transport}")
+    job, ranks, done = text(bad_jobs), 2, 0
+    settings = [f"run.transport={transport}"]
+    for interruption in range(INTERRUPTIONS):
+        outcome, log = attempt(bad_jobs, job, number, choice.uniform(0, 0.15), ranks, settings)
+        while outcome.code == TARGET:  # ranks of the run before, which was killed, are still on their way out
+            time.sleep(0.2)
+            outcome, log = attempt(bad_jobs, job, number, choice.uniform(0, 0.15), ranks, settings)
+        if outcome.code == 0:
+            break
+        assert outcome.code in (INTERRUPTED, 137, -signal.SIGKILL), outcome.error
+        assert not bad_jobs.target.exists()
+        assert interruption == 0 or gone_on(log) or reused(log) == 0
+        assert reused(log) >= done, f"interruption {interruption}: {reused(log)} reused, {done} were sure before"
+        done = reused(log)
+    while not bad_jobs.target.exists():
+        outcome, log = attempt(bad_jobs, job, None, ranks=ranks, settings=settings)
+        assert outcome.code in (0, TARGET), outcome.error
+    assert weights(bad_jobs.target) == expected
+    assert_tidy(bad_jobs)
+    assert total <= written(log) + reused(log) <= total + 2 * ranks * ROUND_BYTES
+
+
+def test_a_run_that_read_back_goes_on_with_reading_back(bad_jobs):
+    expected, total = whole("megatron")
+    log_file = bad_jobs.scratch / "events"
+    job = bad_jobs.start(text(bad_jobs), 2, options=["--events", log_file])
+    wait_until(lambda: job.process.poll() is not None or (log_file.exists() and '"stage": "verify", "state": "begin"' in log_file.read_text()), 30)
+    for rank in job.ranks():
+        bad_jobs.signal(rank, signal.SIGTERM)
+    outcome = job.wait()
+    if outcome.code != 0:  # else it was done before the signal came
+        expect(outcome, INTERRUPTED, ("Nothing was published",))
+        outcome, log = attempt(bad_jobs, text(bad_jobs), None)
+        assert outcome.code == 0 and reused(log) == total and written(log) == 0
+    assert weights(bad_jobs.target) == expected
+    assert_tidy(bad_jobs)
+
+
+def test_another_number_of_ranks_goes_on_too(bad_jobs):
+    expected, total = whole("megatron")
+    job = text(bad_jobs)
+    for ranks in (3, 1):
+        outcome, _ = attempt(bad_jobs, job, signal.SIGUSR1, 0.1, ranks)
+        assert outcome.code in (0, INTERRUPTED), outcome.error
+    outcome, log = attempt(bad_jobs, job, None, ranks=4)
+    assert outcome.code == 0, outcome.error
+    assert gone_on(log) and written(log) + reused(log) == total
+    assert weights(bad_jobs.target) == expected
+
+
+# --- what must not be mixed -------------------------------------------------------------------------------------------
+
+
+def interrupted(jobs, job, **options):
+    outcome, log = attempt(jobs, job, signal.SIGUSR1, after=0.1, **options)
+    expect(outcome, INTERRUPTED, ("Nothing was published",))
+    assert (jobs.parent / ".target.resume").is_dir() and (jobs.parent / ".target.part").is_dir()
+    return log
+
+
+def assert_afresh(jobs, outcome, log, why, expected):
+    assert outcome.code == 0, outcome.error
+    assert not gone_on(log) and reused(log) == 0
+    warnings = log[-1]["report"]["warnings"]
+    assert any("not gone on with" in line and why in line for line in warnings), warnings
+    assert weights(jobs.target) == expected
+    assert_tidy(jobs)
+
+
+def test_another_job_begins_afresh(bad_jobs):
+    expected, _ = whole("torch_dist")
+    interrupted(bad_jobs, text(bad_jobs))
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs, "torch_dist"), None), "the job has changed", expected)
+
+
+def test_a_source_that_was_written_since_begins_afresh(bad_jobs):
+    source = shutil.copytree(tree(), bad_jobs.scratch / "source")
+    expected, _ = whole("megatron")
+    job = text(bad_jobs, source=source)
+    interrupted(bad_jobs, job)
+    os.utime(bad_sources.shard(source, "mp_rank_01_001"))
+    assert_afresh(bad_jobs, *attempt(bad_jobs, job, None), "the source has changed", expected)
+
+
+def test_another_memory_size_begins_afresh(bad_jobs):
+    """Cells are cut for the memory that there is."""
+    expected, _ = whole("megatron")
+    interrupted(bad_jobs, text(bad_jobs))
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), None, settings=["run.memory=3 MiB"]), "run.memory", expected)
+
+
+def test_on_demand_a_run_begins_afresh(bad_jobs):
+    expected, _ = whole("megatron")
+    interrupted(bad_jobs, text(bad_jobs))
+    log = bad_jobs.scratch / "log"
+    outcome = bad_jobs.run(text(bad_jobs), ranks=2, options=["--fresh", "--events", log])
+    assert_afresh(bad_jobs, outcome, events(log), "--fresh", expected)
+
+
+def test_a_file_that_is_gone_begins_afresh(bad_jobs):
+    expected, _ = whole("megatron")
+    interrupted(bad_jobs, text(bad_jobs))
+    next((bad_jobs.parent / ".target.part").rglob("*.pt")).unlink()
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), None), "missing or has another size", expected)
+
+
+def test_another_spelling_of_the_same_places_goes_on(bad_jobs):
+    interrupted(bad_jobs, text(bad_jobs))
+    respelt = text(bad_jobs, target=bad_jobs.target.parent / "." / ".." / bad_jobs.target.parent.name / bad_jobs.target.name)
+    outcome, log = attempt(bad_jobs, respelt, None)
+    assert outcome.code == 0 and gone_on(log), outcome.error
+    assert weights(bad_jobs.target) == whole("megatron")[0]
+
+
+@pytest.mark.parametrize("name", [".target.part", ".target.resume"])
+def test_a_folder_that_was_moved_away_is_not_followed(name, bad_jobs):
+    interrupted(bad_jobs, text(bad_jobs))
+    elsewhere = bad_jobs.scratch / "elsewhere"
+    shutil.move(bad_jobs.parent / name, elsewhere)
+    (bad_jobs.parent / name).symlink_to(elsewhere)
+    before = sorted(path.name for path in elsewhere.iterdir())
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), None), "is no folder", whole("megatron")[0])
+    assert sorted(path.name for path in elsewhere.iterdir()) == before and not bad_jobs.target.is_symlink()
+
+
+def test_a_damaged_journal_costs_time_and_no_byte(bad_jobs):
+    expected, total = whole("megatron")
+    interrupted(bad_jobs, text(bad_jobs))
+    for journal in (bad_jobs.parent / ".target.resume").glob("0000-*"):
+        content = journal.read_bytes()
+        journal.write_bytes(content[: len(content) * 2 // 3] + os.urandom(50))
+    outcome, log = attempt(bad_jobs, text(bad_jobs), None)
+    assert outcome.code == 0, outcome.error
+    assert 0 < reused(log) < total and weights(bad_jobs.target) == expected
+
+
+def test_strange_things_in_the_journal_folder_and_the_staging_folder(bad_jobs):
+    """What cannot be read counts for nothing; what does not belong there is not published."""
+    expected, total = whole("megatron")
+    interrupted(bad_jobs, text(bad_jobs))
+    journal, staging = bad_jobs.parent / ".target.resume", bad_jobs.parent / ".target.part"
+    (journal / "0000-00007").mkdir()
+    (journal / "0000-00007" / "file").write_text("x")
+    (journal / "0000-00008").symlink_to("/dev/zero")
+    shutil.copy(journal / "0000-00000", journal / "0000-00009")  # says again what is said already
+    (journal / "0000.base").write_bytes(os.urandom(1000))
+    (journal / "notes").write_text("x")
+    (staging / "folder" / "below").mkdir(parents=True)
+    (staging / "folder" / "below" / "file").write_text("x")
+    (staging / "link").symlink_to(bad_jobs.scratch)
+    outcome, log = attempt(bad_jobs, text(bad_jobs), None)
+    assert outcome.code == 0, outcome.error
+    assert 0 < reused(log) < total and weights(bad_jobs.target) == expected
+    assert not (bad_jobs.target / "folder").exists() and not (bad_jobs.target / "link").is_symlink()
+    assert_tidy(bad_jobs)
+
+
+def test_bytes_that_changed_between_the_runs_are_found(bad_jobs):
+    """Somebody wrote into the staging folder: the comparison with what was read says so, nothing is published, and the next run begins afresh."""
+    expected, _ = whole("megatron")
+    interrupted(bad_jobs, text(bad_jobs))
+    changed = 0
+    for file in (bad_jobs.parent / ".target.part").rglob("*.pt"):
+        content = bytearray(file.read_bytes())
+        for at in range(4096, len(content), 65536):
+            if any(content[at : at + 64]):
+                content[at] ^= 1
+                changed += 1
+        file.write_bytes(content)
+    assert changed
+    outcome, _ = attempt(bad_jobs, text(bad_jobs), None)
+    expect(outcome, 7, ("Nothing was published",))
+    assert not any(bad_jobs.parent.iterdir())
+    outcome, log = attempt(bad_jobs, text(bad_jobs), None)
+    assert outcome.code == 0 and not gone_on(log)
+    assert weights(bad_jobs.target) == expected
+
+
+def test_a_replaced_target_stays_until_the_end(bad_jobs):
+    expected, _ = whole("megatron")
+    bad_jobs.old_target()
+    job = text(bad_jobs, target_options={"replace": True})
+    interrupted(bad_jobs, job)
+    assert (bad_jobs.target / "old").read_text() == "precious"
+    outcome, log = attempt(bad_jobs, job, None)
+    assert outcome.code == 0 and gone_on(log)
+    assert weights(bad_jobs.target) == expected
+    assert_tidy(bad_jobs)
+
+
+def test_where_ranks_write_together_a_run_begins_afresh(bad_jobs):
+    expected, _ = whole("hdf5")
+    job = text(bad_jobs, "hdf5", target_options={"io": "independent"})
+    outcome, _ = attempt(bad_jobs, job, signal.SIGUSR1, after=0.1)
+    assert outcome.code in (0, INTERRUPTED), outcome.error
+    if outcome.code == INTERRUPTED:
+        outcome, log = attempt(bad_jobs, job, None)
+        assert outcome.code == 0 and not gone_on(log), outcome.error
+    assert weights(bad_jobs.target) == expected
+
+
+# --- leftovers --------------------------------------------------------------------------------------------------------
+
+
+def test_clean_removes_what_an_interrupted_run_left(bad_jobs):
+    interrupted(bad_jobs, text(bad_jobs))
+    neighbours = {".other.part", ".target.parts", "target2"}
+    for name in neighbours:
+        (bad_jobs.parent / name).mkdir()
+    outcome = bad_jobs.command("clean", bad_jobs.target)
+    assert outcome.code == 0, outcome.error
+    assert {path.name for path in bad_jobs.parent.iterdir()} == neighbours
+    again = bad_jobs.command("clean", bad_jobs.target)
+    assert again.code == 0 and "nothing" in again.out
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_clean_leaves_whatever_has_the_targets_name(kind, bad_jobs):
+    interrupted(bad_jobs, text(bad_jobs))
+    if kind == "file":
+        bad_jobs.target.write_text("precious")
+    else:
+        bad_jobs.target.symlink_to(tree())
+    outcome = bad_jobs.command("clean", bad_jobs.target)
+    assert outcome.code == 0, outcome.error
+    assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
+
+
+def test_clean_needs_a_name(bad_jobs):
+    expect(bad_jobs.command("clean", ""), 2, ("empty",))
+
+
+def test_events_are_not_added_to_another_file(bad_jobs):
+    job = bad_jobs.scratch / "job1.toml"
+    outcome = bad_jobs.run(text(bad_jobs), options=["--events", job])
+    expect(outcome, 2, ("other things than events", "Choose another path"))
+    assert job.read_text() == text(bad_jobs)
+
+
+def test_clean_does_not_disturb_a_running_job(bad_jobs):
+    job = bad_jobs.start(text(bad_jobs), 1)
+    wait_until(lambda: (bad_jobs.parent / ".target.resume").exists() or job.process.poll() is not None)
+    bad_jobs.signal(job.process.pid, signal.SIGSTOP)
+    expect(bad_jobs.command("clean", bad_jobs.target), TARGET, ("another job", "Wait"))
+    bad_jobs.signal(job.process.pid, signal.SIGCONT)
+    assert job.wait().code == 0
