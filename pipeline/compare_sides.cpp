@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/text.hpp"
+#include "pipeline/target_request.hpp"
 #include "stages/plan/dist_source.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -105,12 +106,7 @@ class SidesOpener {
   }
 
   TargetRequest by_map(fs::path const& config) const {
-    TargetRequest request;
-    request.map = request_.map;
-    request.map_folders = request_.map_folders;
-    request.source_config = config;
-    request.unmapped = Unmapped::keep;
-    return request;
+    return request_without_target(request_.map, config, request_.map_folders);
   }
 
   /// Args that do not count the vocabulary leave padded rows in it.

@@ -3,6 +3,7 @@
 #include "core/base/file.hpp"
 #include "pipeline/shown_name.hpp"
 #include "pipeline/target_check.hpp"
+#include "pipeline/target_request.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -17,12 +18,8 @@ std::uint64_t bytes_in_all(DigestWork const& work) {
 }  // namespace
 
 JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
-  TargetRequest request;
+  TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
   request.true_rows = true;
-  request.map = query.map;
-  request.map_folders = query.map_folders;
-  request.source_config = query.config;
-  request.unmapped = Unmapped::keep;
   JobPlan plan;
   together(comm, [&] { plan = catalogue(checkpoint, request); });
   return plan;

@@ -73,6 +73,16 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
   return request;
 }
 
+TargetRequest request_without_target(
+    std::string const& map, std::filesystem::path const& config, std::vector<std::filesystem::path> const& map_folders) {
+  TargetRequest request;
+  request.map = map;
+  request.map_folders = map_folders;
+  request.source_config = config;
+  request.unmapped = Unmapped::keep;
+  return request;
+}
+
 SourceFormat source_format(CheckpointFormat format) {
   switch (format) {
     case CheckpointFormat::automatic: return SourceFormat::found;

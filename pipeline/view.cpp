@@ -92,13 +92,8 @@ std::string last_name(fs::path const& path) {
 LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
   together(comm, [&] { check_checkpoint_folder(query.path); });
   SourceCheckpoint const source = open_source(query.path, SourceFormat::found, {}, comm);
-  TargetRequest request;
-  request.map = query.map;
-  request.map_folders = query.map_folders;
-  request.source_config = query.config;
-  request.unmapped = Unmapped::keep;
   JobPlan plan;
-  together(comm, [&] { plan = catalogue(source, request); });
+  together(comm, [&] { plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders)); });
   LayoutView view;
   together(comm, [&] {
     if (comm.rank() != 0) return;

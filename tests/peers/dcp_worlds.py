@@ -5,17 +5,14 @@ to travel between the processes that save, the test, and the processes that load
 """
 
 import itertools
-import os
-import tempfile
-import traceback
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
 
 import numpy
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+
+import gloo_ranks
 
 DTYPES = [
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "int64", "int32", "int16", "int8", "uint8", "bool",
@@ -122,39 +119,7 @@ def plain_part():
 
 
 def run_ranks(function, world, *arguments):
-    """Calls function(rank, *arguments) in `world` processes joined by gloo and returns the results by rank."""
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    context = torch.multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["dcp_preload"])
-    with tempfile.TemporaryDirectory() as folder:
-        processes = [context.Process(target=rank_main, args=(folder, rank, world, function, arguments)) for rank in range(world)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(120)
-            if process.is_alive():
-                process.kill()
-        return [result_of(folder, rank) for rank in range(world)]
-
-
-def rank_main(folder, rank, world, function, arguments):
-    try:
-        torch.set_num_threads(1)
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
-        torch.save(function(rank, *arguments), f"{folder}/result{rank}")
-        dist.barrier()
-    except BaseException:
-        Path(f"{folder}/error{rank}").write_text(traceback.format_exc())
-        os._exit(1)  # peers waiting in a collective notice the closed connection at once
-    dist.destroy_process_group()
-
-
-def result_of(folder, rank):
-    errors = sorted(Path(folder).glob("error*"), key=lambda path: "Connection" in path.read_text())
-    if errors:
-        raise RuntimeError(f"rank failed:\n{errors[0].read_text()}")
-    return torch.load(f"{folder}/result{rank}", weights_only=False)
+    return gloo_ranks.run_ranks(function, world, arguments, "dcp_preload")
 
 
 # --- DTensors -----------------------------------------------------------------------------------------------------

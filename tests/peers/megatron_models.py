@@ -9,15 +9,14 @@ The attention mask is passed explicitly, because the default one is created on t
 dispatcher: the all-to-all one creates a CUDA stream. The legacy GroupedMLP (`weight1`, `weight2`) needs a CUDA-only package and is left out.
 """
 
-import os
 import tempfile
-import traceback
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+import gloo_ranks
 from numpy_megatron import SHARD_FILE, iteration_folder, model_key, shard_directory, write_tree
 from tensor_patterns import DTYPES
 
@@ -29,39 +28,12 @@ torch.set_num_threads(1)
 
 def run_ranks(function, world, *arguments):
     """Calls function(rank, *arguments) in `world` processes joined by gloo and returns the results by rank."""
-    # The fork server imports megatron-core once; starting every rank from scratch would cost seconds of CPU each.
-    # It finds our modules only through the environment (Python 3.11 does not hand it sys.path).
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    context = torch.multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["megatron_preload"])
-    with tempfile.TemporaryDirectory() as folder:
-        processes = [context.Process(target=rank_main, args=(folder, rank, world, function, arguments)) for rank in range(world)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-        return [read_result(folder, rank) for rank in range(world)]
+    return gloo_ranks.run_ranks(on_cpu, world, (function, arguments), "megatron_preload")
 
 
-def rank_main(folder, rank, world, function, arguments):
-    try:
-        torch.set_num_threads(1)
-        prepare_cpu()
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
-        torch.save(function(rank, *arguments), f"{folder}/result{rank}")
-        dist.barrier()
-    except BaseException:
-        Path(f"{folder}/error{rank}").write_text(traceback.format_exc())
-        os._exit(1)  # peers waiting in a collective notice the closed connection at once
-    dist.destroy_process_group()
-
-
-def read_result(folder, rank):
-    errors = sorted(Path(folder).glob("error*"), key=lambda path: "Connection" in path.read_text())
-    if errors:
-        raise RuntimeError(f"rank failed:\n{errors[0].read_text()}")
-    return torch.load(f"{folder}/result{rank}", weights_only=False)
+def on_cpu(rank, function, arguments):
+    prepare_cpu()
+    return function(rank, *arguments)
 
 
 def prepare_cpu():

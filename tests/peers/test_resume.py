@@ -24,6 +24,10 @@ MODEL = bad_sources.DENSE.with_(layers=4, hidden=1024, heads=16, groups=16, head
 MEMORY = "8 MiB"  # rounds of about 2 MB, 100 of them
 ROUND_BYTES = 4 << 20  # none is larger
 INTERRUPTIONS = int(os.environ.get("RESHARD_TEST_INTERRUPTIONS", "8"))
+SHIM = os.environ.get("RESHARD_DELAY_SHIM")
+WRITE_MILLISECONDS = 10  # what each write into the staging folder of a job that is to be interrupted takes longer
+
+pytestmark = pytest.mark.skipif(not SHIM, reason="RESHARD_DELAY_SHIM is not set: a job may be done before its signal comes")
 FORMATS = {
     "megatron": {"layout": "{ tp = 4 }"},
     "torch_dist": {"layout": "{ tp = 2 }"},
@@ -69,19 +73,31 @@ def events(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
-def attempt(jobs, job_text, number, after=None, ranks=2, settings=(), watch=None):
-    """Runs the job; after so many seconds of its streaming a signal comes, by default to the launcher, which passes it on."""
+def attempt(jobs, job_text, number=None, writes=20, ranks=2, settings=()):
+    """Runs the job to its end; with a signal its writes are slow, and after so many of them the signal comes to a rank, or SIGKILL to all."""
     log = jobs.scratch / f"events{jobs.count}"
-    job = jobs.start(job_text, ranks, settings=settings, options=["--events", log])
-    if after is not None:
-        wait_until(lambda: job.process.poll() is not None or (log.exists() and '"state": "begin"' in log.read_text()), 30)
-        time.sleep(after)
+    job = jobs.start(job_text, ranks, prefix=slow_writes(jobs) if number else (), settings=settings, options=["--events", log])
+    if number:
+        wait_until(lambda: job.process.poll() is not None or writes_so_far(jobs) >= writes, 30)
         if number == signal.SIGKILL:
             job.kill()
         else:
             jobs.signal(job.ranks()[0] if job.ranks() else job.process.pid, number)
     outcome = job.wait()
     return outcome, events(log)
+
+
+def slow_writes(jobs):
+    """What to put in front of each rank, so that a job lasts as long on a fast machine as a test needs to interrupt it."""
+    delay, log = jobs.scratch / "delay", jobs.scratch / "writes"
+    delay.write_text(str(WRITE_MILLISECONDS))
+    log.unlink(missing_ok=True)
+    return ["env", f"LD_PRELOAD={SHIM}", "RESHARD_DELAY_PATH=.part/", f"RESHARD_DELAY_FILE={delay}", f"RESHARD_DELAY_LOG={log}"]
+
+
+def writes_so_far(jobs):
+    log = jobs.scratch / "writes"
+    return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
 def written(log):
@@ -108,11 +124,11 @@ def assert_tidy(jobs):
 def test_a_run_goes_on_where_a_signal_stopped_it(target_format, bad_jobs):
     expected, total = whole(target_format)
     job = text(bad_jobs, target_format)
-    outcome, log = attempt(bad_jobs, job, signal.SIGUSR1, after=0.1)
+    outcome, log = attempt(bad_jobs, job, signal.SIGUSR1)
     expect(outcome, INTERRUPTED, ("Nothing was published", "again"))
     assert log[-1]["type"] == "result" and log[-1]["exit_code"] == INTERRUPTED
     assert not bad_jobs.target.exists()
-    outcome, log = attempt(bad_jobs, job, None)
+    outcome, log = attempt(bad_jobs, job)
     assert outcome.code == 0, outcome.error
     assert gone_on(log) and reused(log) > 0
     assert written(log) + reused(log) == total, "a tidy stop loses nothing"
@@ -129,10 +145,10 @@ def test_interruptions_one_after_the_other(number, transport, bad_jobs):
     job, ranks, done = text(bad_jobs), 2, 0
     settings = [f"run.transport={transport}"]
     for interruption in range(INTERRUPTIONS):
-        outcome, log = attempt(bad_jobs, job, number, choice.uniform(0, 0.15), ranks, settings)
+        outcome, log = attempt(bad_jobs, job, number, choice.randrange(1, 60), ranks, settings)
         while outcome.code == TARGET:  # ranks of the run before, which was killed, are still on their way out
             time.sleep(0.2)
-            outcome, log = attempt(bad_jobs, job, number, choice.uniform(0, 0.15), ranks, settings)
+            outcome, log = attempt(bad_jobs, job, number, choice.randrange(1, 60), ranks, settings)
         if outcome.code == 0:
             break
         assert outcome.code in (INTERRUPTED, 137, -signal.SIGKILL), outcome.error
@@ -141,7 +157,7 @@ def test_interruptions_one_after_the_other(number, transport, bad_jobs):
         assert reused(log) >= done, f"interruption {interruption}: {reused(log)} reused, {done} were sure before"
         done = reused(log)
     while not bad_jobs.target.exists():
-        outcome, log = attempt(bad_jobs, job, None, ranks=ranks, settings=settings)
+        outcome, log = attempt(bad_jobs, job, ranks=ranks, settings=settings)
         assert outcome.code in (0, TARGET), outcome.error
     assert weights(bad_jobs.target) == expected
     assert_tidy(bad_jobs)
@@ -158,7 +174,7 @@ def test_a_run_that_read_back_goes_on_with_reading_back(bad_jobs):
     outcome = job.wait()
     if outcome.code != 0:  # else it was done before the signal came
         expect(outcome, INTERRUPTED, ("Nothing was published",))
-        outcome, log = attempt(bad_jobs, text(bad_jobs), None)
+        outcome, log = attempt(bad_jobs, text(bad_jobs))
         assert outcome.code == 0 and reused(log) == total and written(log) == 0
     assert weights(bad_jobs.target) == expected
     assert_tidy(bad_jobs)
@@ -168,9 +184,9 @@ def test_another_number_of_ranks_goes_on_too(bad_jobs):
     expected, total = whole("megatron")
     job = text(bad_jobs)
     for ranks in (3, 1):
-        outcome, _ = attempt(bad_jobs, job, signal.SIGUSR1, 0.1, ranks)
-        assert outcome.code in (0, INTERRUPTED), outcome.error
-    outcome, log = attempt(bad_jobs, job, None, ranks=4)
+        outcome, _ = attempt(bad_jobs, job, signal.SIGUSR1, ranks=ranks)
+        assert outcome.code == INTERRUPTED, outcome.error
+    outcome, log = attempt(bad_jobs, job, ranks=4)
     assert outcome.code == 0, outcome.error
     assert gone_on(log) and written(log) + reused(log) == total
     assert weights(bad_jobs.target) == expected
@@ -180,7 +196,7 @@ def test_another_number_of_ranks_goes_on_too(bad_jobs):
 
 
 def interrupted(jobs, job, **options):
-    outcome, log = attempt(jobs, job, signal.SIGUSR1, after=0.1, **options)
+    outcome, log = attempt(jobs, job, signal.SIGUSR1, **options)
     expect(outcome, INTERRUPTED, ("Nothing was published",))
     assert (jobs.parent / ".target.resume").is_dir() and (jobs.parent / ".target.part").is_dir()
     return log
@@ -198,7 +214,7 @@ def assert_afresh(jobs, outcome, log, why, expected):
 def test_another_job_begins_afresh(bad_jobs):
     expected, _ = whole("torch_dist")
     interrupted(bad_jobs, text(bad_jobs))
-    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs, "torch_dist"), None), "the job has changed", expected)
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs, "torch_dist")), "the job has changed", expected)
 
 
 def test_a_source_that_was_written_since_begins_afresh(bad_jobs):
@@ -207,14 +223,14 @@ def test_a_source_that_was_written_since_begins_afresh(bad_jobs):
     job = text(bad_jobs, source=source)
     interrupted(bad_jobs, job)
     os.utime(bad_sources.shard(source, "mp_rank_01_001"))
-    assert_afresh(bad_jobs, *attempt(bad_jobs, job, None), "the source has changed", expected)
+    assert_afresh(bad_jobs, *attempt(bad_jobs, job), "the source has changed", expected)
 
 
 def test_another_memory_size_begins_afresh(bad_jobs):
     """Cells are cut for the memory that there is."""
     expected, _ = whole("megatron")
     interrupted(bad_jobs, text(bad_jobs))
-    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), None, settings=["run.memory=3 MiB"]), "run.memory", expected)
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=["run.memory=3 MiB"]), "run.memory", expected)
 
 
 def test_on_demand_a_run_begins_afresh(bad_jobs):
@@ -229,13 +245,13 @@ def test_a_file_that_is_gone_begins_afresh(bad_jobs):
     expected, _ = whole("megatron")
     interrupted(bad_jobs, text(bad_jobs))
     next((bad_jobs.parent / ".target.part").rglob("*.pt")).unlink()
-    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), None), "missing or has another size", expected)
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs)), "missing or has another size", expected)
 
 
 def test_another_spelling_of_the_same_places_goes_on(bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))
     respelt = text(bad_jobs, target=bad_jobs.target.parent / "." / ".." / bad_jobs.target.parent.name / bad_jobs.target.name)
-    outcome, log = attempt(bad_jobs, respelt, None)
+    outcome, log = attempt(bad_jobs, respelt)
     assert outcome.code == 0 and gone_on(log), outcome.error
     assert weights(bad_jobs.target) == whole("megatron")[0]
 
@@ -247,7 +263,7 @@ def test_a_folder_that_was_moved_away_is_not_followed(name, bad_jobs):
     shutil.move(bad_jobs.parent / name, elsewhere)
     (bad_jobs.parent / name).symlink_to(elsewhere)
     before = sorted(path.name for path in elsewhere.iterdir())
-    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), None), "is no folder", whole("megatron")[0])
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs)), "is no folder", whole("megatron")[0])
     assert sorted(path.name for path in elsewhere.iterdir()) == before and not bad_jobs.target.is_symlink()
 
 
@@ -257,7 +273,7 @@ def test_a_damaged_journal_costs_time_and_no_byte(bad_jobs):
     for journal in (bad_jobs.parent / ".target.resume").glob("0000-*"):
         content = journal.read_bytes()
         journal.write_bytes(content[: len(content) * 2 // 3] + os.urandom(50))
-    outcome, log = attempt(bad_jobs, text(bad_jobs), None)
+    outcome, log = attempt(bad_jobs, text(bad_jobs))
     assert outcome.code == 0, outcome.error
     assert 0 < reused(log) < total and weights(bad_jobs.target) == expected
 
@@ -276,7 +292,7 @@ def test_strange_things_in_the_journal_folder_and_the_staging_folder(bad_jobs):
     (staging / "folder" / "below").mkdir(parents=True)
     (staging / "folder" / "below" / "file").write_text("x")
     (staging / "link").symlink_to(bad_jobs.scratch)
-    outcome, log = attempt(bad_jobs, text(bad_jobs), None)
+    outcome, log = attempt(bad_jobs, text(bad_jobs))
     assert outcome.code == 0, outcome.error
     assert 0 < reused(log) < total and weights(bad_jobs.target) == expected
     assert not (bad_jobs.target / "folder").exists() and not (bad_jobs.target / "link").is_symlink()
@@ -296,10 +312,10 @@ def test_bytes_that_changed_between_the_runs_are_found(bad_jobs):
                 changed += 1
         file.write_bytes(content)
     assert changed
-    outcome, _ = attempt(bad_jobs, text(bad_jobs), None)
+    outcome, _ = attempt(bad_jobs, text(bad_jobs))
     expect(outcome, 7, ("Nothing was published",))
     assert not any(bad_jobs.parent.iterdir())
-    outcome, log = attempt(bad_jobs, text(bad_jobs), None)
+    outcome, log = attempt(bad_jobs, text(bad_jobs))
     assert outcome.code == 0 and not gone_on(log)
     assert weights(bad_jobs.target) == expected
 
@@ -310,7 +326,7 @@ def test_a_replaced_target_stays_until_the_end(bad_jobs):
     job = text(bad_jobs, target_options={"replace": True})
     interrupted(bad_jobs, job)
     assert (bad_jobs.target / "old").read_text() == "precious"
-    outcome, log = attempt(bad_jobs, job, None)
+    outcome, log = attempt(bad_jobs, job)
     assert outcome.code == 0 and gone_on(log)
     assert weights(bad_jobs.target) == expected
     assert_tidy(bad_jobs)
@@ -319,10 +335,10 @@ def test_a_replaced_target_stays_until_the_end(bad_jobs):
 def test_where_ranks_write_together_a_run_begins_afresh(bad_jobs):
     expected, _ = whole("hdf5")
     job = text(bad_jobs, "hdf5", target_options={"io": "independent"})
-    outcome, _ = attempt(bad_jobs, job, signal.SIGUSR1, after=0.1)
+    outcome, _ = attempt(bad_jobs, job, signal.SIGUSR1)
     assert outcome.code in (0, INTERRUPTED), outcome.error
     if outcome.code == INTERRUPTED:
-        outcome, log = attempt(bad_jobs, job, None)
+        outcome, log = attempt(bad_jobs, job)
         assert outcome.code == 0 and not gone_on(log), outcome.error
     assert weights(bad_jobs.target) == expected
 
@@ -366,9 +382,7 @@ def test_events_are_not_added_to_another_file(bad_jobs):
 
 
 def test_clean_does_not_disturb_a_running_job(bad_jobs):
-    job = bad_jobs.start(text(bad_jobs), 1)
+    job = bad_jobs.start(text(bad_jobs), 1, prefix=slow_writes(bad_jobs))
     wait_until(lambda: (bad_jobs.parent / ".target.resume").exists() or job.process.poll() is not None)
-    bad_jobs.signal(job.process.pid, signal.SIGSTOP)
     expect(bad_jobs.command("clean", bad_jobs.target), TARGET, ("another job", "Wait"))
-    bad_jobs.signal(job.process.pid, signal.SIGCONT)
     assert job.wait().code == 0

@@ -216,7 +216,7 @@ def main():
     options = parser.parse_args()
     for name in ("RESHARD_BIN", "RESHARD_DELAY_SHIM"):
         if not os.environ.get(name):
-            parser.error(f"{name} is not set: it names the program, or build/dev/tests/slurm/libdelay_shim.so")
+            parser.error(f"{name} is not set: it names the program, or build/dev/tests/pipeline/libdelay_shim.so")
         os.environ[name] = os.path.abspath(os.environ[name])
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that daemons and files are cleared away

@@ -4,9 +4,14 @@ namespace reshard::hdf5 {
 namespace {
 
 TEST(NoHdf5, IsSaidByEveryCall) {
-  expect_says(refusal([] { plan_container({}, {}, {}); }), {"2: ", "this build has no HDF5"});
-  expect_says(refusal([] { finished_frame({}, {}, {}, {}); }), {"2: ", "this build has no HDF5"});
-  expect_says(refusal([] { read_file("x.h5"); }), {"2: x.h5", "this build has no HDF5"});
+  std::string const planned = refusal([] { plan_container({}, {}, {}); });
+  std::string const finished = refusal([] { finished_frame({}, {}, {}, {}); });
+  std::string const read = refusal([] { read_file("x.h5"); });
+  for (std::string const& said : {planned, finished, read}) {
+    EXPECT_TRUE(said.starts_with("2: ")) << said;
+    EXPECT_NE(said.find("this build has no HDF5"), std::string::npos) << said;
+  }
+  EXPECT_TRUE(read.starts_with("2: x.h5")) << read;
 }
 
 }  // namespace
