@@ -21,7 +21,7 @@ std::size_t FileSet::open_count() const {
 
 std::shared_ptr<File const> FileSet::open_on_disk(std::uint32_t file) const {
   if (access_ == Access::write) return std::make_shared<File const>(File::open_for_writing(path(file)));
-  auto opened = std::make_shared<File const>(File::open_for_reading(path(file), ErrorKind::io));
+  auto opened = std::make_shared<File const>(File::open_for_reading(path(file)));
   opened->expect_sequential_reads();
   return opened;
 }

@@ -204,8 +204,9 @@ void JournalWriter::add(JournalEntry const& entry, std::span<Extent const> write
 void JournalWriter::sync_all() {
   auto const pause = std::chrono::duration<double>(parts_.sync_seconds);
   std::unique_lock lock(mutex_);
-  while (!ended_ && !failure_) {
+  for (bool last = false; !last && !failure_;) {
     changed_.wait_for(lock, pause, [&] { return ended_ || dirty_bytes_ >= parts_.sync_bytes; });
+    last = ended_;  // what is added while the others are synced has its turn too
     sync_now(lock);
   }
 }

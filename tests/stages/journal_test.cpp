@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -71,6 +72,23 @@ TEST_F(JournalTest, AMarkFollowsTheFilesThatItSpeaksOf) {
   }
   EXPECT_EQ(read_journal(path_)->synced, 3U);  // a tidy end
   EXPECT_EQ(synced_, (std::vector<std::uint32_t>{4, 9, 4}));
+}
+
+TEST_F(JournalTest, ATidyEndInTheMiddleOfASyncMarksTheRestToo) {
+  std::vector<Extent> const writes{{4, 0, 60, 0}};
+  std::atomic<bool> syncing = false;
+  JournalWriter::Parts slow = parts(10);
+  slow.sync_file = [&](std::uint32_t) {
+    syncing = true;
+    ::usleep(50'000);
+  };
+  {
+    JournalWriter writer(slow);
+    writer.add(entry(0), writes);
+    while (!syncing) ::usleep(1000);
+    writer.add(entry(1), writes);
+  }
+  EXPECT_EQ(read_journal(path_)->synced, 2U);
 }
 
 TEST_F(JournalTest, AFileThatCannotBeSyncedEndsTheJob) {

@@ -297,7 +297,7 @@ TEST_P(Stream, ASourceCutUnderUsIsAnError) {
 TEST_P(Stream, AMissingSourceIsAnError) {
   PlainCopy copy(40, 100'000);
   std::filesystem::remove(copy.source());
-  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20}), copy.all_rounds()), ErrorKind::io);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20}), copy.all_rounds()), ErrorKind::source);
 }
 
 TEST_P(Stream, AFullTargetIsAnErrorOfResources) {
