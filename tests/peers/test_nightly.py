@@ -1,5 +1,7 @@
 """`reshard nightly`: which checkpoint of a training directory is converted, and which converted ones stay."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -67,6 +69,14 @@ def age(folder, seconds=3600):
     past = time.time() - seconds
     for path in [*Path(folder).rglob("*"), Path(folder)]:
         os.utime(path, (past, past))
+
+
+@contextlib.contextmanager
+def held(path):
+    """The lock of a job, as another process holds it."""
+    with open(path, "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 @pytest.fixture
@@ -307,19 +317,10 @@ def test_what_cannot_be_removed_is_a_warning(nights):
     for step in (1, 2):
         nights.save(f"iter_{step:07d}")
         nights.run()
-    lock = nights.serving / ".iter_0000001.lock"
-    holder = subprocess.Popen(["flock", str(lock), "sleep", "60"])
-    try:
-        while not lock.exists():
-            time.sleep(0.01)
-        time.sleep(0.2)
+    with held(nights.serving / ".iter_0000001.lock"):
         told = nights.told(keep=1)
-        assert told["removed"] == [] and "not removed" in told["warnings"][0] and "locked" in told["warnings"][0]
-        assert (nights.serving / "iter_0000001").is_dir()
-    finally:
-        holder.kill()
-        holder.wait()
-        subprocess.run(["flock", str(lock), "true"], timeout=70, check=True)  # its child holds it until it ends
+    assert told["removed"] == [] and "not removed" in told["warnings"][0] and "locked" in told["warnings"][0]
+    assert (nights.serving / "iter_0000001").is_dir()
 
 
 def test_a_removal_that_was_cut_short_is_finished(nights):
@@ -379,12 +380,9 @@ def test_what_others_may_go_on_with_stays(why, nights):
     nights.save("iter_0000001", "dense")
     part, journal = interrupted_night(nights, "iter_0000001")
     nights.save("iter_0000002" if why != "newer" else "iter_0000000")
-    holder = None
+    lock = contextlib.nullcontext()
     if why == "locked":
-        lock = nights.serving / ".iter_0000001.lock"
-        holder = subprocess.Popen(["flock", str(lock), "-c", "touch held; exec sleep 60"], cwd=nights.scratch)
-        while not (nights.scratch / "held").exists():
-            time.sleep(0.01)
+        lock = held(nights.serving / ".iter_0000001.lock")
     elif why == "young":
         (part / "more").touch()
     elif why == "of run":
@@ -395,13 +393,8 @@ def test_what_others_may_go_on_with_stays(why, nights):
         (journal / "source").write_text("/another/train/iter_0000001")
     age(journal)
     before = listing(part)
-    try:
+    with lock:
         told = nights.told()
-    finally:
-        if holder:
-            holder.kill()
-            holder.wait()
-            subprocess.run(["flock", str(lock), "true"], timeout=70, check=True)
     assert told["cleaned"] == [] and len(told["warnings"]) == 1
     assert f"`reshard clean {nights.serving / 'iter_0000001'}` removes it" in told["warnings"][0]
     assert listing(part) == before and journal.is_dir()
