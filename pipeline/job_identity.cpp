@@ -72,9 +72,10 @@ std::string text_digest(std::string_view text) {
 /// The files beside the weights, and those of other folders that the job names: they describe the model.
 std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source) {
   std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
-  for (fs::path const& file : source.files) places.insert(file.parent_path());
-  std::set<fs::path> files;
   std::error_code ignored;
+  if (!fs::is_regular_file(spec.source.path, ignored))  // beside a single file there may be anything
+    for (fs::path const& file : source.files) places.insert(file.parent_path());
+  std::set<fs::path> files;
   for (fs::path const& place : places) {
     if (fs::is_regular_file(place, ignored)) files.insert(place);
     if (fs::is_directory(place, ignored))
@@ -98,6 +99,38 @@ std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source, s
   return digest.text();
 }
 
+void add_place(Digest& digest, StoredPlace const& place) {
+  digest.add(place.file);
+  digest.add(place.offset_bytes);
+  digest.add(static_cast<std::uint64_t>(place.dtype));
+  digest.add_all(place.shape);
+}
+
+/// All that decides about the values it gives.
+void add_view(Digest& digest, SourceView const& view) {
+  auto const& [codes, integer_bits, block_rows, block_columns, second] = view.scheme;
+  digest.add(view.name);
+  for (auto const word : {static_cast<Index>(view.kind), static_cast<Index>(view.dtype), static_cast<Index>(view.constant), static_cast<Index>(codes),
+                          static_cast<Index>(integer_bits), block_rows, block_columns, static_cast<Index>(second)})
+    digest.add(static_cast<std::uint64_t>(word));
+  digest.add_all(view.shape);
+  add_place(digest, view.stored);
+  for (auto const* const place : {&view.scale, &view.second, &view.zero_points}) {
+    digest.add(std::uint64_t{place->has_value()});
+    if (*place) add_place(digest, **place);
+  }
+}
+
+void add_blobs(Digest& digest, std::span<Blob const> blobs) {
+  digest.add(blobs.size());
+  for (Blob const& blob : blobs) {
+    digest.add(blob.file);
+    digest.add(blob.offset_bytes);
+    digest.add(static_cast<std::uint64_t>(blob.dtype));
+    digest.add(blob.name);
+  }
+}
+
 std::string plan_digest(JobPlan const& plan) {
   Digest digest;
   digest.add(plan.map_name);
@@ -111,10 +144,12 @@ std::string plan_digest(JobPlan const& plan) {
     }
   }
   for (SourceView const& view : plan.source.views) {
-    digest.add(view.name);
-    digest.add(static_cast<std::uint64_t>(view.kind));
-    digest.add(view.stored.offset_bytes);
+    add_view(digest, view);
   }
+  add_blobs(digest, plan.source.blobs);
+  add_blobs(digest, plan.target.blobs);
+  digest.add_all(plan.adds);
+  digest.add_all(plan.target_adds);
   digest.add_all(plan.plan.cells);
   digest.add_all(plan.plan.regions);
   digest.add_all(plan.plan.dims);

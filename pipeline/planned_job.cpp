@@ -80,6 +80,9 @@ void PlannedJob::prepare() {
   Clock::time_point const start = Clock::now();
   source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
   together(comm_, [&] { check_source_format(spec_, source_); });
+  together(comm_, [&] {  // before anything else is read: what changes from now on is noticed
+    for (fs::path const& file : source_.files) stamps_.push_back(stamp_of(file));
+  });
   if (spec_.source.verify == SourceVerify::files) check_source_files();
   report_.header_seconds = seconds_since(start);
   Clock::time_point const planning = Clock::now();
@@ -88,7 +91,6 @@ void PlannedJob::prepare() {
   limits_.digests = spec_.run.verify != VerifyChoice::off;
   limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, round_memory() / 32);
   together(comm_, [&] {
-    for (fs::path const& file : source_.files) stamps_.push_back(stamp_of(file));
     plan_ = make_job_plan(source_, target_request(spec_, context_.map_folders), limits_);
     check_files();
   });

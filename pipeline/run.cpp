@@ -21,6 +21,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Lets the journal know of a failed write-back at once: where ranks exchange, an error ends the process.
+class JournaledWriter : public ExtentWriter {
+ public:
+  JournaledWriter(FileSet& files, WriteObserver const& observer, TargetBuild const& target) : ExtentWriter(files, observer), target_(target) {}
+
+  void write(std::span<Extent const> extents, std::byte* staging) override {
+    auto const error = capture([&] { ExtentWriter::write(extents, staging); });
+    if (!error) return;
+    target_.distrust_lost_writes();
+    throw *error;
+  }
+
+ private:
+  TargetBuild const& target_;
+};
+
 class Job : PlannedJob {
  public:
   Job(JobSpec const& spec, RunContext const& context, Comm const& comm)
@@ -140,8 +156,9 @@ class Job : PlannedJob {
     options.memory_bytes = arena_bytes();
     options.stall_timeout_seconds = spec_.run.stall_seconds;
     options.exchanging = exchanging() || by_library();
-    options.stop = &progress_.stop();
-    if (!by_library()) options.watch = [this] { progress_.look(streamed_bytes_); };  // MPI then belongs to the thread that writes
+    // Where libhdf5 writes, MPI belongs to the thread that does so: no words of other ranks are heard meanwhile.
+    options.stop = by_library() ? context_.stop : &progress_.stop();
+    if (!by_library()) options.watch = [this] { progress_.look(streamed_bytes_); };
     options.views = plan_.source.views;
     options.digests = digests_;
     options.finished = [this](FinishedRound const& round) {
@@ -168,7 +185,7 @@ class Job : PlannedJob {
   }
 
   std::unique_ptr<ExtentSink> open_sink(FileSet& target_set, WriteObserver const& observer) const {
-    if (!by_library()) return std::make_unique<ExtentWriter>(target_set, observer);
+    if (!by_library()) return std::make_unique<JournaledWriter>(target_set, observer, *target_);
     auto const transfer = spec_.target.io == TargetIo::collective ? hdf5::Transfer::collective : hdf5::Transfer::independent;
     return std::make_unique<Hdf5Sink>(comm_, target_->files(), transfer, observer, spec_.run.stall_seconds);
   }

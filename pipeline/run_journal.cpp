@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view job_file = "job";
+constexpr std::string_view lost_file = "job.lost";
 constexpr std::string_view spec_file = "job.toml";
 constexpr std::uint64_t most_spec_bytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t most_identity_bytes = 4096;
@@ -100,6 +101,13 @@ std::optional<std::size_t> rank_of(std::string const& name, std::uint64_t run) {
   return rank;
 }
 
+/// The ranks of a machine share the files: what a machine has in its cache, no other can sync.
+void sync_share(std::span<std::string const> boots, std::size_t rank, RunJournal::TargetFiles const& files) {
+  auto const ranks = static_cast<std::size_t>(std::count(boots.begin(), boots.end(), boots[rank]));
+  auto const before = static_cast<std::size_t>(std::count(boots.begin(), boots.begin() + static_cast<std::ptrdiff_t>(rank), boots[rank]));
+  for (std::size_t f = before; f < files.count; f += ranks) files.sync(static_cast<std::uint32_t>(f));
+}
+
 }  // namespace
 
 JournalEntry joined(std::span<JournalEntry const> entries) {
@@ -146,6 +154,7 @@ std::optional<std::string> RunJournal::obstacle(fs::path const& staging, JobIden
   std::error_code ignored;
   for (fs::path const& folder : {staging, folder_})
     if (!fs::is_directory(fs::symlink_status(folder, ignored))) return folder.filename().string() + " is no folder";
+  if (fs::exists(fs::symlink_status(folder_ / lost_file, ignored))) return "a sync had failed, so it may have lost what it wrote";
   if (!fs::is_regular_file(fs::symlink_status(folder_ / job_file, ignored))) return "it had not begun to write";
   std::string text;
   if (capture([&] { text = read_text_file(folder_ / job_file, most_identity_bytes); })) return "its journal cannot be read";
@@ -159,15 +168,22 @@ std::optional<std::string> RunJournal::obstacle(fs::path const& staging, JobIden
   return changed;
 }
 
-void RunJournal::create(fs::path const& staging, JobIdentity const& identity) const {
+void RunJournal::create(fs::path const& staging, JobIdentity const& identity, std::string const& nightly_source) const {
   fs::remove_all(folder_);
   fs::create_directory(folder_);
+  if (!nightly_source.empty()) write_text_file(folder_ / journal_source_name, nightly_source);
   write_text_file(folder_ / spec_file, identity.job_text);
   // Under another name first: half a line is none.
   write_text_file(folder_ / "job.new", identity_text(identity) + staging_line(staging));
   fs::rename(folder_ / "job.new", folder_ / job_file);
   sync_directory(folder_);
   sync_directory(folder_.parent_path());
+}
+
+void RunJournal::distrust() const {
+  std::error_code ignored;
+  fs::rename(folder_ / job_file, folder_ / lost_file, ignored);
+  capture([&] { sync_directory(folder_); });
 }
 
 fs::path RunJournal::rank_file(std::uint64_t run, int rank) const { return folder_ / fmt::format("{:04}-{:05}", run, rank); }
@@ -206,7 +222,7 @@ EarlierWork RunJournal::read(std::span<std::string const> boots) const {
   return {.runs = newest + 1, .done = joined(entries)};
 }
 
-EarlierWork RunJournal::take_over(Comm const& comm, std::function<void()> const& sync_files) {
+EarlierWork RunJournal::take_over(Comm const& comm, TargetFiles const& files) {
   std::vector<std::string> const boots = gathered_texts({this_boot_id()}, comm);
   EarlierWork earlier;
   std::string cells;
@@ -219,7 +235,12 @@ EarlierWork RunJournal::take_over(Comm const& comm, std::function<void()> const&
     bare.cells = earlier.done.cells;
     cells = journal_block(bare);
   });
-  together(comm, sync_files);
+  together(comm, [&] {
+    auto const error = capture([&] { sync_share(boots, static_cast<std::size_t>(comm.rank()), files); });
+    if (!error) return;
+    distrust();
+    throw *error;
+  });
   cells = comm.broadcast(std::move(cells), 0);
   together(comm, [&] {
     if (comm.rank() != 0) {
@@ -240,10 +261,21 @@ EarlierWork RunJournal::take_over(Comm const& comm, std::function<void()> const&
 
 void RunJournal::begin(Comm const& comm, Writing writing) {
   kept_ = std::move(writing.kept);
+  auto const sync_file = [this, sync = std::move(writing.sync_file)](std::uint32_t file) {
+    auto const error = capture([&] { sync(file); });
+    if (!error) return;
+    distrust();
+    throw *error;
+  };
   writer_ = std::make_unique<JournalWriter>(JournalWriter::Parts{.path = rank_file(run_, comm.rank()),
                                                                  .ranks = static_cast<std::uint64_t>(comm.size()),
                                                                  .lockstep = writing.lockstep,
-                                                                 .sync_file = std::move(writing.sync_file)});
+                                                                 .sync_file = sync_file});
+}
+
+void RunJournal::end() {
+  if (writer_) writer_->end();
+  writer_.reset();
 }
 
 void RunJournal::add(JournalEntry entry, std::span<Extent const> writes) {

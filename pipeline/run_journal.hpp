@@ -27,6 +27,7 @@ inline constexpr std::string_view journal_source_name = "source";
 /// The journal folder of a target, `.NAME.resume`:
 ///
 ///   job          identity of the job, inode of the staging folder; written when the staging folder is complete
+///   job.lost     the same after a sync has failed: nobody goes on with what was written
 ///   job.toml     the job, to say what has changed
 ///   source       path of the source, when a nightly job made the journal
 ///   0002.base    what the runs before run 2 did, in one entry; the files of those runs are then removed
@@ -40,13 +41,21 @@ class RunJournal {
   /// Why the earlier run of a target cannot be gone on with, for a sentence; nothing when it can. `staging` is its staging folder.
   std::optional<std::string> obstacle(std::filesystem::path const& staging, JobIdentity const& identity) const;
 
-  /// Makes the folder anew for a first run.
-  void create(std::filesystem::path const& staging, JobIdentity const& identity) const;
+  /// Makes the folder anew for a first run. `nightly_source`: the path of a nightly job's source, else empty.
+  void create(std::filesystem::path const& staging, JobIdentity const& identity, std::string const& nightly_source) const;
 
-  /// Collective: what the earlier runs did, as far as it is certain; `sync_files` then makes every file of the target durable, and the sum of it all
-  /// becomes the base of this run. Entries that no mark covers count only when a rank of this job runs on the machine that wrote them, and that was
-  /// not started anew since.
-  EarlierWork take_over(Comm const& comm, std::function<void()> const& sync_files);
+  /// Nobody goes on with what was written. For a write-back that failed: the system tells of it once, so that a later sync would find nothing wrong.
+  void distrust() const;
+
+  /// The files of the target, for those who sync them.
+  struct TargetFiles {
+    std::size_t count = 0;
+    std::function<void(std::uint32_t)> sync;  ///< makes what was written to a file durable, by its number
+  };
+  /// Collective: what the earlier runs did, as far as it is certain. Every file is then synced on every machine, and the sum of it all becomes the base
+  /// of this run. Entries that no mark covers count only when a rank of this job runs on the machine that wrote them, and that was not started anew
+  /// since.
+  EarlierWork take_over(Comm const& comm, TargetFiles const& files);
 
   /// Begins the journal of this rank. `kept` are the numbers in the whole plan of the plan's cells.
   struct Writing {
@@ -58,8 +67,8 @@ class RunJournal {
 
   /// Adds a round; `entry.cells` are of the plan as it is carried out. From one thread.
   void add(JournalEntry entry, std::span<Extent const> writes);
-  /// No more rounds.
-  void end() { writer_.reset(); }
+  /// No more rounds. Throws what the last sync met.
+  void end();
 
  private:
   std::filesystem::path rank_file(std::uint64_t run, int rank) const;

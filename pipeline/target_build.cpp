@@ -25,10 +25,10 @@ constexpr std::uint64_t usual_scan_bytes = 64U << 20;
 /// What a tree takes on the disk.
 std::uint64_t allocated_bytes(fs::path const& folder) {
   std::uint64_t bytes = 0;
-  std::error_code ignored;
-  for (auto const& entry : fs::recursive_directory_iterator(folder, ignored)) {
+  std::error_code ended;  // also when somebody removes it meanwhile
+  for (fs::recursive_directory_iterator entry(folder, ended); !ended && entry != fs::recursive_directory_iterator(); entry.increment(ended)) {
     struct stat status {};
-    if (::lstat(entry.path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+    if (::lstat(entry->path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
   }
   return bytes;
 }
@@ -98,17 +98,18 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
   journaled_ = beginning.journaled;
   together(comm_, [&] { for_my_files([&](std::uint32_t f) { going_on ? reopen_target_file(layouts_[f]) : create_target_file(layouts_[f]); }); });
   if (going_on) {
-    earlier_ = journal_.take_over(comm_, [&] { for_my_files([&](std::uint32_t f) { File::open_for_writing(layouts_[f].path).sync(); }); });
+    earlier_ = journal_.take_over(comm_, {layouts_.size(), [&](std::uint32_t f) { File::open_for_writing(layouts_[f].path).sync(); }});
     if (comm_.rank() == 0) restore_sums(earlier_->done);
   } else if (journaled_) {
     together(comm_, [&] {
       if (comm_.rank() != 0) return;
-      journal_.create(publication_->staging(), beginning.identity);
-      if (source_record_.find("nightly") != nullptr) write_text_file(publication_->journal() / journal_source_name, spec_.source.path);
+      bool const nightly = source_record_.find("nightly") != nullptr;
+      journal_.create(publication_->staging(), beginning.identity, nightly ? spec_.source.path : "");
     });
   }
   std::error_code ignored;
-  bool const has_one = source.dcp && fs::exists(source.dcp->directory.folder / integrity_name, ignored);
+  bool const seen = source.dcp && fs::exists(source.dcp->directory.folder / integrity_name, ignored);
+  bool const has_one = comm_.max(seen ? 1 : 0) != 0;
   integrity_ = spec_.target.format == CheckpointFormat::torch_dist && spec_.target.integrity != IntegrityChoice::never &&
                (has_one || spec_.target.integrity == IntegrityChoice::always);
 }
@@ -164,7 +165,12 @@ void TargetBuild::restore_sums(JournalEntry const& done) {
 }
 
 void TargetBuild::keep(bool kept) {
+  distrust_lost_writes();
   if (publication_) publication_->keep(kept && journaled_);
+}
+
+void TargetBuild::distrust_lost_writes() const {
+  if (journaled_ && write_back_has_failed()) journal_.distrust();
 }
 
 void TargetBuild::begin_rounds(bool lockstep, std::vector<std::uint32_t> kept) {
@@ -207,7 +213,7 @@ void TargetBuild::observe(std::uint32_t file, std::uint64_t offset_bytes, std::s
 }
 
 void TargetBuild::finish(std::span<std::uint64_t const> digests) {
-  journal_.end();
+  together(comm_, [&] { journal_.end(); });
   digests_.assign(digests.begin(), digests.end());
   if (earlier_ && comm_.rank() == 0 && !digests_.empty())
     for (SumShare const& one : earlier_->done.digests) digests_[one.number] ^= one.value;

@@ -52,6 +52,8 @@ class TargetBuild {
   void note(FinishedRound const& round);
   /// Whether what is there shall stay for the next run when this one ends without publishing.
   void keep(bool kept);
+  /// After a failed write-back nobody goes on with what is there. Not collective; for any thread.
+  void distrust_lost_writes() const;
   /// The files that rounds write, by the plan's numbers.
   std::vector<std::filesystem::path> files() const;
   /// Sees what this rank writes.

@@ -1,5 +1,6 @@
 #include "core/base/file.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -173,11 +174,24 @@ bool File::write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> par
   return true;
 }
 
+namespace {
+
+std::atomic<bool> lost_writes = false;
+
+[[noreturn]] void fail_write_back(std::filesystem::path const& path, std::string const& what, int error_number) {
+  lost_writes = true;
+  fail_errno(path, what, error_number);
+}
+
+}  // namespace
+
+bool write_back_has_failed() { return lost_writes; }
+
 bool File::begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
   auto const offset = static_cast<off_t>(offset_bytes);
   if (::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == ESPIPE || errno == EOPNOTSUPP) return false;
-  fail_errno(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
+  fail_write_back(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
 }
 
 void File::finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
@@ -185,7 +199,7 @@ void File::finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) co
   // A failed write-back is told once per descriptor: it must not be dropped here, a later fsync would not repeat it.
   unsigned const all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   if (::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), all) != 0)
-    fail_errno(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
+    fail_write_back(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
   ::posix_fadvise(descriptor_, offset, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
 }
 
@@ -196,7 +210,7 @@ void File::resize(std::uint64_t size_bytes) const {
 }
 
 void File::sync() const {
-  if (::fsync(descriptor_) != 0) fail_errno(path_, "fsync", errno);
+  if (::fsync(descriptor_) != 0) fail_write_back(path_, "fsync", errno);
 }
 
 std::string read_text_file(std::filesystem::path const& path, std::uint64_t limit_bytes) {

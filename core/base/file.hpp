@@ -64,6 +64,10 @@ class File {
   std::filesystem::path path_;
 };
 
+/// Whether a sync or a write-back of this process has ever failed. What was written may then be lost, and a later sync of the same file, through
+/// another descriptor, may say nothing of it.
+bool write_back_has_failed();
+
 /// The whole file; larger than `limit_bytes` is an Error of kind source.
 std::string read_text_file(std::filesystem::path const& path, std::uint64_t limit_bytes);
 /// Creates the file with exactly these bytes and syncs it.

@@ -78,7 +78,8 @@ void StatusBoard::spread_stop() {
 
 void StatusBoard::send(bool last) {
   outgoing_ = {static_cast<std::uint64_t>(stop_), last ? 1U : 0U, heard_[static_cast<std::size_t>(rank_)]};
-  check_mpi(MPI_Isend(&outgoing_, sizeof outgoing_, MPI_BYTE, 0, numbers_tag, comm_, &sending_), "MPI_Isend");
+  // Synchronous: over when rank 0 has taken it. Else a rank 0 that waits in a collective would be sent numbers without end.
+  check_mpi(MPI_Issend(&outgoing_, sizeof outgoing_, MPI_BYTE, 0, numbers_tag, comm_, &sending_), "MPI_Issend");
 }
 
 void StatusBoard::tell(Numbers const& mine) {

@@ -177,10 +177,20 @@ JournalWriter::JournalWriter(Parts parts) : parts_(std::move(parts)), file_(File
   syncing_ = std::jthread([this] { sync_all(); });
 }
 
-JournalWriter::~JournalWriter() {
-  std::lock_guard const lock(mutex_);
-  ended_ = true;
-  changed_.notify_all();
+JournalWriter::~JournalWriter() { stop(); }
+
+void JournalWriter::stop() {
+  {
+    std::lock_guard const lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  if (syncing_.joinable()) syncing_.join();
+}
+
+void JournalWriter::end() {
+  stop();
+  if (failure_) throw *failure_;
 }
 
 void JournalWriter::append(std::string const& block) {
@@ -211,9 +221,10 @@ void JournalWriter::sync_all() {
   }
 }
 
-/// What stands in the journal now reaches the device: first the files, then the mark that says so. `lock` is given up meanwhile.
+/// What stands in the journal now reaches the device: first the files, then the mark that says so. `lock` is given up meanwhile. Rounds without
+/// writes are marked too: where rounds count only when every rank has them, a rank that only sends must not hold the others back.
 void JournalWriter::sync_now(std::unique_lock<std::mutex>& lock) {
-  if (dirty_.empty()) return;
+  if (entries_ == marked_) return;
   std::set<std::uint32_t> const files = std::exchange(dirty_, {});
   std::uint64_t const entries = entries_;
   dirty_bytes_ = 0;
@@ -227,6 +238,7 @@ void JournalWriter::sync_now(std::unique_lock<std::mutex>& lock) {
   if (!failure) failure = capture([&] { file_.sync(); });
   lock.lock();
   if (failure) failure_ = std::move(failure);
+  marked_ = entries;
 }
 
 }  // namespace reshard

@@ -82,7 +82,11 @@ class JournalWriter {
   /// `writes` are those of the round. Throws what the syncing thread met: nothing that it was to sync is safe then.
   void add(JournalEntry const& entry, std::span<Extent const> writes);
 
+  /// No more rounds: syncs what was written. Throws what the syncing thread met.
+  void end();
+
  private:
+  void stop();
   void sync_all();
   void sync_now(std::unique_lock<std::mutex>& lock);
   void append(std::string const& block);
@@ -95,6 +99,7 @@ class JournalWriter {
   std::set<std::uint32_t> dirty_;
   std::uint64_t dirty_bytes_ = 0;
   std::uint64_t entries_ = 0;
+  std::uint64_t marked_ = 0;  ///< so many of them have been covered by a mark
   bool ended_ = false;
   std::optional<Error> failure_;
   std::jthread syncing_;  // last: it uses what stands above

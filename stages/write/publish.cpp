@@ -145,13 +145,12 @@ void Publication::move_into_place() {
   check_target();
   if (!is_there(target_)) {
     if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0) return;
-    if (errno == EEXIST) return check_target();
-    if (errno != EINVAL && errno != ENOSYS)
+    bool const without_flags = errno == EINVAL || errno == ENOSYS;
+    if (without_flags && ::rename(staging_.c_str(), target_.c_str()) == 0) return;
+    if (errno != EEXIST)
       fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published: check the permissions of its folder, then run again.",
            staging_.string(), target_.string(), system_reason(errno));
-    if (::rename(staging_.c_str(), target_.c_str()) == 0) return;
-    fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published: check the permissions of its folder, then run again.",
-         staging_.string(), target_.string(), system_reason(errno));
+    check_target();  // somebody has just made it
   }
   // The old checkpoint takes the staging folder's name and is removed with it.
   if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return;

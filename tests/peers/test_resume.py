@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import bad_sources
-from bad_job import INTERRUPTED, TARGET, BadJobs, expect, wait_until
+from bad_job import INTERRUPTED, IO, TARGET, BadJobs, expect, wait_until
 from numpy_megatron import write_tree
 from peer_types import LOCAL, Layout
 from reshard_job import MANIFEST, tree_hashes
@@ -73,10 +73,10 @@ def events(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
-def attempt(jobs, job_text, number=None, writes=20, ranks=2, settings=()):
+def attempt(jobs, job_text, number=None, writes=20, ranks=2, settings=(), prefix=()):
     """Runs the job to its end; with a signal its writes are slow, and after so many of them the signal comes to a rank, or SIGKILL to all."""
     log = jobs.scratch / f"events{jobs.count}"
-    job = jobs.start(job_text, ranks, prefix=slow_writes(jobs) if number else (), settings=settings, options=["--events", log])
+    job = jobs.start(job_text, ranks, prefix=[*prefix, *(slow_writes(jobs) if number else ())], settings=settings, options=["--events", log])
     if number:
         wait_until(lambda: job.process.poll() is not None or writes_so_far(jobs) >= writes, 30)
         if number == signal.SIGKILL:
@@ -256,6 +256,17 @@ def test_another_spelling_of_the_same_places_goes_on(bad_jobs):
     assert weights(bad_jobs.target) == whole("megatron")[0]
 
 
+def test_files_beside_a_source_of_one_file_do_not_matter(bad_jobs):
+    outcome = bad_jobs.run(bad_jobs.text(tree(), "hdf5", target=bad_jobs.scratch / "container", model={"map": "llama"}), ranks=2)
+    assert outcome.code == 0, outcome.error
+    job = bad_jobs.text(bad_jobs.scratch / "container" / "model.h5", "huggingface", model={"map": "llama"}, memory=MEMORY)
+    interrupted(bad_jobs, job)
+    (bad_jobs.scratch / "container" / "job.log").write_text("another line")
+    outcome, log = attempt(bad_jobs, job)
+    assert outcome.code == 0 and gone_on(log), outcome.error
+    assert_tidy(bad_jobs)
+
+
 @pytest.mark.parametrize("name", [".target.part", ".target.resume"])
 def test_a_folder_that_was_moved_away_is_not_followed(name, bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))
@@ -336,11 +347,49 @@ def test_where_ranks_write_together_a_run_begins_afresh(bad_jobs):
     expected, _ = whole("hdf5")
     job = text(bad_jobs, "hdf5", target_options={"io": "independent"})
     outcome, _ = attempt(bad_jobs, job, signal.SIGUSR1)
-    assert outcome.code in (0, INTERRUPTED), outcome.error
-    if outcome.code == INTERRUPTED:
-        outcome, log = attempt(bad_jobs, job)
-        assert outcome.code == 0 and not gone_on(log), outcome.error
+    assert outcome.code == INTERRUPTED, outcome.error
+    outcome, log = attempt(bad_jobs, job)
+    assert outcome.code == 0 and not gone_on(log), outcome.error
     assert weights(bad_jobs.target) == expected
+
+
+# --- writes that the device lost ------------------------------------------------------------------------------------------
+
+
+def lost_writes(jobs):
+    """What to put in front of each rank, so that no sync of one of the target's files succeeds."""
+    name = next(name for name in whole("megatron")[0] if name.endswith(".pt"))
+    path = jobs.parent / ".target.part" / name
+    return ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-P", str(path), "-e", "inject=fsync:error=EIO"]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace injects the failure, and it is not installed")
+def test_a_sync_that_fails_is_told_once_and_ends_the_job(bad_jobs):
+    """No reading back here: the job has nothing but the system's word."""
+    outcome, log = attempt(bad_jobs, text(bad_jobs), settings=["run.verify=streamed"], prefix=lost_writes(bad_jobs))
+    expect(outcome, IO, ("fsync", ".pt"))
+    assert not any(bad_jobs.parent.iterdir())
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace injects the failure, and it is not installed")
+def test_after_lost_writes_a_run_begins_afresh(bad_jobs):
+    expected, _ = whole("megatron")
+    settings = ["run.verify=streamed"]
+    outcome, _ = attempt(bad_jobs, text(bad_jobs), signal.SIGUSR1, settings=settings, prefix=lost_writes(bad_jobs))
+    expect(outcome, INTERRUPTED, ("Nothing was published",))
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=settings), "a sync had failed", expected)
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace injects the failure, and it is not installed")
+def test_after_lost_writes_of_an_earlier_run_the_next_one_begins_afresh(bad_jobs):
+    """The sync at the beginning of a run that goes on is the one that is told."""
+    expected, _ = whole("megatron")
+    settings = ["run.verify=streamed"]
+    outcome, _ = attempt(bad_jobs, text(bad_jobs), signal.SIGUSR1, settings=settings)
+    expect(outcome, INTERRUPTED, ("Nothing was published",))
+    outcome, _ = attempt(bad_jobs, text(bad_jobs), settings=settings, prefix=lost_writes(bad_jobs))
+    expect(outcome, IO, ("fsync", ".pt"))
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=settings), "a sync had failed", expected)
 
 
 # --- leftovers --------------------------------------------------------------------------------------------------------

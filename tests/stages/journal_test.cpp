@@ -91,6 +91,24 @@ TEST_F(JournalTest, ATidyEndInTheMiddleOfASyncMarksTheRestToo) {
   EXPECT_EQ(read_journal(path_)->synced, 2U);
 }
 
+TEST_F(JournalTest, RoundsWithoutWritesAreMarkedToo) {
+  JournalWriter writer(parts());
+  writer.add(entry(0), {});
+  writer.end();
+  EXPECT_EQ(read_journal(path_)->synced, 1U);
+  EXPECT_TRUE(synced_.empty());
+}
+
+TEST_F(JournalTest, AFailedLastSyncIsAnError) {
+  JournalWriter::Parts failing = parts();
+  failing.sync_file = [](std::uint32_t) { fail(ErrorKind::io, "the device is gone"); };
+  JournalWriter writer(failing);
+  std::vector<Extent> const writes{{0, 0, 60, 0}};
+  writer.add(entry(0), writes);
+  EXPECT_THROW(writer.end(), Error);
+  EXPECT_EQ(read_journal(path_)->synced, 0U);
+}
+
 TEST_F(JournalTest, AFileThatCannotBeSyncedEndsTheJob) {
   JournalWriter::Parts failing = parts(10);
   failing.sync_file = [](std::uint32_t) { fail(ErrorKind::io, "the device is gone"); };
