@@ -43,9 +43,9 @@ struct NightlyRemoval {
   std::vector<std::string> warnings;  ///< what could not be removed, or was left there by others
 };
 
-/// Removes all converted checkpoints but the newest nightly.keep; those as new as the task's stay. Only folders count that a nightly job made from a
-/// checkpoint of their name in source.path, and that hold nothing else. Then what interrupted nights left of older checkpoints. Collective; never an
-/// Error.
+/// Removes all converted checkpoints but the newest nightly.keep; those as new as the task's stay, and all when none was chosen. Only folders count
+/// that a nightly job made from a checkpoint of their name in source.path, and that hold nothing else. Then what interrupted nights left of older
+/// checkpoints. Collective; never an Error.
 NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task, Comm const& comm);
 
 /// One line without a newline: why there is nothing to do; "" for a task that converts.

@@ -53,7 +53,7 @@ std::optional<std::int64_t> unsettled_seconds(std::int64_t newest_ns, std::int64
 
 std::vector<std::string> surplus_targets(std::vector<ListedFolder> targets, ListedFolder const& current, std::size_t keep) {
   std::vector<std::string> surplus;
-  if (keep == 0) return surplus;
+  if (keep == 0 || current.name.empty()) return surplus;
   auto const step = step_of_name(current.name);
   bool const by_number = step && ordered_by_number(targets);
   auto const is_newer = [&](ListedFolder const& target) {
@@ -61,7 +61,7 @@ std::vector<std::string> surplus_targets(std::vector<ListedFolder> targets, List
   };
   targets = newest_first(std::move(targets));
   for (std::size_t i = keep; i < targets.size(); ++i)
-    if (current.name.empty() || (targets[i].name != current.name && !is_newer(targets[i]))) surplus.push_back(targets[i].name);
+    if (targets[i].name != current.name && !is_newer(targets[i])) surplus.push_back(targets[i].name);
   std::reverse(surplus.begin(), surplus.end());
   return surplus;
 }

@@ -43,8 +43,9 @@ TrackerWord tracker_word(std::string_view name, std::optional<std::int64_t> trac
 /// How long ago the folder changed, in whole seconds, when that is less than the settle time. A time in the future counts as 0.
 std::optional<std::int64_t> unsettled_seconds(std::int64_t newest_ns, std::int64_t now_ns, std::int64_t settle_seconds);
 
-/// Names of the targets to remove, oldest first: all but the newest `keep`, but never `current`, the target of the newest complete checkpoint (no
-/// name: there is none), and none that is newer. `current` need not be among the targets. A `keep` of 0 keeps all.
+/// Names of the targets to remove, oldest first: all but the newest `keep`, but never `current`, the target of the newest complete checkpoint, and
+/// none that is newer. `current` need not be among the targets. None when `current` has no name, for then any of them may be in use, and none with a
+/// `keep` of 0.
 std::vector<std::string> surplus_targets(std::vector<ListedFolder> targets, ListedFolder const& current, std::size_t keep);
 
 }  // namespace reshard

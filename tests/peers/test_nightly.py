@@ -264,6 +264,24 @@ def test_a_target_that_is_newer_than_the_current_one_stays(nights):
     assert nights.converted() == ["iter_0000002", "iter_0000003"]
 
 
+@pytest.mark.parametrize("why", ["the tracker is empty", "nothing is complete", "nothing is there"])
+def test_no_target_is_surplus_while_none_is_the_current_one(why, nights):
+    for step in (1, 3):
+        nights.save(f"iter_{step:07d}")
+        nights.run()
+    shutil.rmtree(nights.train / "iter_0000003")  # training was set back: number 1 is the one that is served
+    if why == "the tracker is empty":
+        nights.track("")
+    else:
+        shutil.rmtree(nights.train / "iter_0000001")
+    if why == "nothing is complete":
+        cut_short(nights.save("iter_0000002") / "mp_rank_01" / "model_optim_rng.pt")
+        age(nights.train)
+    told = nights.told(keep=1)
+    assert told["action"] == ("waiting" if why == "the tracker is empty" else "nothing_complete") and told["removed"] == []
+    assert nights.converted() == ["iter_0000001", "iter_0000003"]
+
+
 def test_the_events_of_a_quiet_night_tell_what_was_removed(nights):
     for step in (1, 2):
         nights.save(f"iter_{step:07d}")
