@@ -163,6 +163,13 @@ class Surplus {
     return manifest && stranger_in(path, *manifest).empty();
   }
 
+  /// Whether a removal that did not come to its end left the folder (no link to one). The last thing in it is the record.
+  bool is_half_removed(fs::path const& path, std::string const& name) const {
+    std::error_code ignored;
+    if (!fs::is_directory(fs::symlink_status(path, ignored))) return false;
+    return fs::is_empty(path, ignored) || is_ours(path, name);
+  }
+
   /// What we did not finish removing is ours to finish; what interrupted runs left is seen to afterwards.
   void look_at_hidden(std::string const& name) {
     auto const of = [&](std::string_view ending) {
@@ -181,6 +188,9 @@ class Surplus {
       Publication const lock(target, ExistingTarget::replace);  // no other job may write it meanwhile
       if (!is_ours(target, name)) return;
       fs::path const hidden = removed_of(target);
+      if (is_there(hidden) && !is_half_removed(hidden, name))
+        fail(ErrorKind::target, "{}: has the name that a target gets before its files go, and no nightly job put it there. Move it away.",
+             hidden.string());
       delete_folder(hidden);
       fs::rename(target, hidden);
       removal_.removed.push_back(target.string());
@@ -192,8 +202,7 @@ class Surplus {
   void finish_removal(std::string const& name) {
     fs::path const target = folder_ / name;
     fs::path const hidden = removed_of(target);
-    std::error_code ignored;
-    if (!is_ours(hidden, name) && !fs::is_empty(hidden, ignored)) return;
+    if (!is_half_removed(hidden, name)) return;
     auto const error = capture([&] {
       Publication const lock(target, ExistingTarget::replace);  // no other job may write it meanwhile
       delete_folder(hidden);

@@ -351,6 +351,29 @@ def test_a_removal_that_was_cut_short_is_finished(nights):
     assert nights.converted() == ["iter_0000002"]
 
 
+@pytest.mark.parametrize("kind", ["link", "folder", "link of a removal"])
+def test_what_has_the_name_of_a_removal_is_not_followed_or_deleted(kind, nights):
+    for step in (1, 2):
+        nights.save(f"iter_{step:07d}")
+        nights.run()
+    elsewhere = nights.scratch / "elsewhere"
+    if kind == "link of a removal":
+        shutil.copytree(nights.serving / "iter_0000001", elsewhere)
+    else:
+        elsewhere.mkdir()
+        (elsewhere / "thesis.tex").write_text("precious")
+    hidden = nights.serving / ".iter_0000001.removed"
+    if kind == "folder":
+        elsewhere.rename(hidden)
+    else:
+        hidden.symlink_to(elsewhere)
+    before = listing(hidden.resolve())
+    told = nights.told(keep=1)
+    assert told["removed"] == [] and len(told["warnings"]) == 1 and f"{hidden}: has the name" in told["warnings"][0]
+    assert listing(hidden.resolve()) == before and hidden.is_symlink() == (kind != "folder")
+    assert nights.converted() == [hidden.name, "iter_0000001", "iter_0000002"]
+
+
 def interrupted_night(nights, name):
     """Stopped after it has begun to write; what it left is as old as an hour."""
     for attempt in range(5):  # it may come to its end before the signal
