@@ -183,7 +183,7 @@ void carry_out(InitCommand const& command, Comm const& comm) {
 void carry_out(CleanCommand const& command, Comm const& comm) {
   together(comm, [&] {
     if (comm.rank() != 0) return;
-    bool const found = remove_leftovers(command.target);
+    bool const found = remove_leftovers(command.target, WithoutLocks::when_quiet);
     write_to_stdout(fmt::format("{}: {}\n", command.target, found ? "what interrupted runs left was removed" : "there was nothing to remove"));
   });
 }

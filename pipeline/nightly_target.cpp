@@ -224,7 +224,8 @@ class Surplus {
     fs::path const target = folder_ / name;
     fs::path const left = is_there(staging_of(target)) ? staging_of(target) : journal_of(target);
     bool found = false;
-    bool const removed = is_abandoned(target, name) && !capture([&] { found = remove_leftovers(target); }) && !is_there(left);
+    auto const error = capture([&] { found = is_abandoned(target, name) && remove_leftovers(target, WithoutLocks::refuse); });
+    bool const removed = !error && !is_there(left);
     if (removed && found) removal_.cleaned.push_back(left.string());
     if (removed) return;
     removal_.warnings.push_back(
@@ -232,7 +233,7 @@ class Surplus {
                     left.string(), target.string()));
   }
 
-  /// Locks do not hold on every file system: whoever writes is seen by the time of the last change, too.
+  /// A night that waits for its turn to go on holds no lock: the time of the last change counts, too.
   bool is_abandoned(fs::path const& target, std::string const& name) const {
     bool const newer = std::any_of(task_.skipped.begin(), task_.skipped.end(), [&](NightlySkip const& skip) { return skip.name == name; });
     if (task_.name.empty() || newer || !is_left_by_nightly(target, name)) return false;

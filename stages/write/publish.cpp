@@ -1,6 +1,8 @@
 #include "stages/write/publish.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -46,6 +48,32 @@ void remove_left(fs::path const& path) {
 bool is_there(fs::path const& path) {
   std::error_code ignored;
   return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
+constexpr std::chrono::hours quiet_time{1};
+
+/// Of a folder and all that lies in it; what is not there is as old as can be.
+fs::file_time_type last_change(fs::path const& root) {
+  std::error_code error;
+  fs::file_time_type newest = fs::last_write_time(root, error);
+  for (fs::recursive_directory_iterator it(root, error); !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    std::error_code vanished;
+    newest = std::max(newest, fs::last_write_time(it->path(), vanished));
+  }
+  return newest;
+}
+
+/// What cannot be locked is another job's, unless it may be taken for abandoned.
+void check_abandoned(Publication const& unlocked, WithoutLocks without_locks) {
+  fs::path const staging = unlocked.staging();
+  if (without_locks == WithoutLocks::refuse)
+    fail(ErrorKind::target, "{}: its file system has no locks, so a run may be writing it. Remove it when no run is alive.", staging.string());
+  auto const newest = std::max(last_change(staging), last_change(unlocked.journal()));
+  if (newest == fs::file_time_type::min() || newest + quiet_time <= fs::file_time_type::clock::now()) return;
+  fail(ErrorKind::target,
+       "{}: its file system has no locks, and it or {} has changed in the last hour, so a run may be writing it. Wait until nothing has changed for "
+       "an hour, or remove both by hand when no run is alive.",
+       staging.string(), unlocked.journal().string());
 }
 
 }  // namespace
@@ -124,12 +152,13 @@ void Publication::take_lock() {
        lock_.string());
 }
 
-bool remove_leftovers(fs::path const& target) {
+bool remove_leftovers(fs::path const& target, WithoutLocks without_locks) {
   if (target.empty()) fail(ErrorKind::usage, "the path of the target is empty. Name the target.path of the job.");
   fs::path const place = absolute_target(target);
   if (!is_there(place.parent_path())) fail(ErrorKind::target, "{}: is not there. Check the path of the target.", place.parent_path().string());
   Publication publication(place, ExistingTarget::keep);
   bool const found = publication.has_leftovers() || is_there(publication.journal());
+  if (found && !publication.is_locked()) check_abandoned(publication, without_locks);
   publication.go_on();  // its end removes them
   return found;
 }

@@ -25,6 +25,8 @@ class Publication {
 
   std::filesystem::path const& staging() const { return staging_; }
   std::filesystem::path const& journal() const { return journal_; }
+  /// False on a file system without locks: then other jobs may write this target.
+  bool is_locked() const { return lock_descriptor_ >= 0; }
 
   /// Whether an earlier job left a staging folder.
   bool has_leftovers() const;
@@ -61,8 +63,14 @@ std::filesystem::path staging_of(std::filesystem::path const& target);
 std::filesystem::path lock_of(std::filesystem::path const& target);
 std::filesystem::path journal_of(std::filesystem::path const& target);
 
+/// What to do on a file system without locks, where a run that is alive cannot be told from one that is over. While it reads back it changes nothing.
+enum class WithoutLocks {
+  refuse,
+  when_quiet,  ///< refuse what has changed in the last hour
+};
+
 /// Removes what interrupted runs left beside a target: staging folder and journal. False when there was nothing. Error of kind target while a job
-/// writes it.
-bool remove_leftovers(std::filesystem::path const& target);
+/// writes it, or may.
+bool remove_leftovers(std::filesystem::path const& target, WithoutLocks without_locks);
 
 }  // namespace reshard

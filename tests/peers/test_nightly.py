@@ -17,6 +17,7 @@ from reshard_job import BINARY, manifest_of
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
 TRACKER = "latest_checkpointed_iteration.txt"
+FAULT_SHIM = os.environ.get("RESHARD_FAULT_SHIM")
 
 
 class Nights:
@@ -45,11 +46,11 @@ class Nights:
                         f'[run]\nmemory = "1 MiB"\n[nightly]\nkeep = {keep}\n{more}')
         return path
 
-    def start(self, *settings, ranks=1, options=(), **job):
+    def start(self, *settings, ranks=1, options=(), exports=None, **job):
         launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
         sets = [word for setting in settings for word in ("--set", setting)]
-        return subprocess.Popen([*launcher, BINARY, "nightly", str(self.job(**job)), *sets, *options], cwd=self.scratch, env=ENVIRONMENT, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen([*launcher, BINARY, "nightly", str(self.job(**job)), *sets, *options], cwd=self.scratch,
+                                env=ENVIRONMENT | (exports or {}), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *settings, code=0, **options):
         process = self.start(*settings, **options)
@@ -439,6 +440,26 @@ def test_what_others_may_go_on_with_stays(why, nights):
     assert told["cleaned"] == [] and len(told["warnings"]) == 1
     assert f"`reshard clean {nights.serving / 'iter_0000001'}` removes it" in told["warnings"][0]
     assert listing(part) == before and journal.is_dir()
+
+
+@pytest.mark.skipif(not FAULT_SHIM, reason="RESHARD_FAULT_SHIM is not set: locks cannot be taken away")
+def test_without_locks_what_an_interrupted_night_left_is_named_and_stays(nights):
+    """While a run reads back, nothing tells it from one that is over."""
+    nights.save("iter_0000001", "dense")
+    part, journal = interrupted_night(nights, "iter_0000001")
+    nights.save("iter_0000002")
+    without_locks = {"LD_PRELOAD": FAULT_SHIM, "RESHARD_FAULT": "no-locks"}
+    told = nights.told(exports=without_locks)
+    assert told["action"] == "converted" and told["cleaned"] == [] and len(told["warnings"]) == 1
+    clean = [BINARY, "clean", str(nights.serving / "iter_0000001")]
+    assert f"`{' '.join(['reshard', *clean[1:]])}` removes it" in told["warnings"][0]
+    os.utime(journal, (time.time() - 1800,) * 2)
+    refused = subprocess.run(clean, capture_output=True, text=True, env=ENVIRONMENT | without_locks)
+    assert refused.returncode == TARGET and "has no locks" in refused.stderr and "for an hour" in refused.stderr
+    assert part.is_dir() and journal.is_dir()
+    age(journal)
+    assert subprocess.run(clean, capture_output=True, env=ENVIRONMENT | without_locks).returncode == 0
+    assert not part.exists() and not journal.exists()
 
 
 def test_a_source_that_was_replaced_is_converted_again(nights):

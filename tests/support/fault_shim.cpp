@@ -1,6 +1,6 @@
 // Loaded in front of libc (LD_PRELOAD): breaks one read, write or message of one rank, as failing hardware would, without telling the program.
 //
-//   RESHARD_FAULT        count | flip-read | flip-write | drop-write | swap-write | flip-message
+//   RESHARD_FAULT        count | flip-read | flip-write | drop-write | swap-write | flip-message | no-locks (as a file system without flock)
 //   RESHARD_FAULT_PATH   reads and writes of files with this in their path
 //   RESHARD_FAULT_RANK, RESHARD_FAULT_CALL   which rank, and which of its calls from 0 on
 //   RESHARD_FAULT_SEED   which bit
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 
 #include <dlfcn.h>
 #include <mpi.h>
+#include <sys/file.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -133,6 +135,12 @@ ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
   auto const* const begin = static_cast<char const*>(from);
   std::vector<char> const bytes = broken({begin, begin + count}, path, static_cast<std::uint64_t>(offset));
   return plan().kind == "drop-write" ? static_cast<ssize_t>(count) : real(descriptor, bytes.data(), count, offset);
+}
+
+int flock(int descriptor, int operation) {
+  if (plan().kind != "no-locks") return next<decltype(flock)>("flock")(descriptor, operation);
+  errno = EOPNOTSUPP;
+  return -1;
 }
 
 int MPI_Isend(void const* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
