@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/file.hpp"
+#include "core/base/stall_clock.hpp"
 #include "core/device/strided_digest.hpp"
 
 namespace reshard {
@@ -145,7 +146,7 @@ Error StreamThreads::nothing_moved() const {
 /// cannot be joined: the job is ended.
 void StreamThreads::wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool()> const& ready) {
   std::uint64_t seen = steps_ + sink_.steps();
-  auto since = Clock::now();
+  StallClock stall_clock(options_.stall_timeout_seconds);
   while (!changed_.wait_for(lock, look_interval, [&] { return failed_ || ready(); })) {
     if (stopped()) throw interrupted();
     if (options_.watch) {
@@ -155,9 +156,9 @@ void StreamThreads::wait_watched(std::unique_lock<std::mutex>& lock, std::functi
     }
     if (std::uint64_t const now = steps_ + sink_.steps(); now != seen) {
       seen = now;
-      since = Clock::now();
+      stall_clock.begin();
     }
-    if (seconds_since(since) > options_.stall_timeout_seconds) comm_.abort(nothing_moved());
+    if (stall_clock.is_over()) comm_.abort(nothing_moved());
   }
   if (failed_) throw GiveUp{};
 }

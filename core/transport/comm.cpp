@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/base/integers.hpp"
+#include "core/base/stall_clock.hpp"
 
 namespace reshard {
 namespace {
@@ -182,12 +183,12 @@ class Steps {
     std::array<std::int64_t, 2> least = {};
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallreduce(mine.data(), least.data(), 2, MPI_INT64_T, MPI_MIN, comm_.handle(), &request), "MPI_Iallreduce");
-    auto const begin = std::chrono::steady_clock::now();
+    StallClock waiting(timeout_seconds_);
     for (int agreed = 0;;) {
       check_mpi(MPI_Test(&request, &agreed, MPI_STATUS_IGNORE), "MPI_Test");
       if (agreed != 0) return {static_cast<int>(least[0]), least[1] == 1};
       take_one();
-      if (std::chrono::steady_clock::now() - begin > std::chrono::duration<double>(timeout_seconds_))
+      if (waiting.is_over())
         comm_.abort(failure_.value_or(
             Error(ErrorKind::stall,
                   fmt::format("another rank was not heard of for {} s. Look at the hosts of this job, then run again.", timeout_seconds_))));

@@ -1,5 +1,7 @@
 #include "core/transport/heartbeat.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace reshard {
@@ -9,7 +11,7 @@ constexpr std::uint64_t alive = 1;
 constexpr std::uint64_t farewell = 2;
 constexpr std::chrono::milliseconds pause{50};
 constexpr std::chrono::milliseconds leaving_pause{1};
-constexpr std::chrono::seconds between_beats{1};
+constexpr double most_seconds_between_beats = 1;
 
 bool done(MPI_Request& request) {
   int flag = 0;
@@ -19,7 +21,8 @@ bool done(MPI_Request& request) {
 
 }  // namespace
 
-Heartbeat::Heartbeat(Comm const& comm, double timeout_seconds) : comm_(comm), timeout_seconds_(timeout_seconds) {
+Heartbeat::Heartbeat(Comm const& comm, double timeout_seconds)
+    : comm_(comm), between_beats_(std::min(most_seconds_between_beats, timeout_seconds / 4)), silence_(timeout_seconds) {
   int level = 0;
   check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   if (comm.size() == 1 || level < MPI_THREAD_MULTIPLE) return;
@@ -27,7 +30,7 @@ Heartbeat::Heartbeat(Comm const& comm, double timeout_seconds) : comm_(comm), ti
   next_ = (comm.rank() + 1) % comm.size();
   before_ = (comm.rank() + comm.size() - 1) % comm.size();
   hear();
-  last_heard_ = Clock::now();
+  silence_.begin();
   say(alive);
   thread_ = std::jthread([this] {
     // What MPI itself refuses has no remedy here; the main thread will meet it, too.
@@ -64,7 +67,7 @@ void Heartbeat::beat() {
   while (!left || !before_left_ || !done(saying_)) {
     bool const leaving = rest();
     if (!before_left_ && done(hearing_)) {
-      last_heard_ = Clock::now();
+      silence_.begin();
       before_left_ = heard_ == farewell;
       if (!before_left_) hear();
     }
@@ -72,12 +75,11 @@ void Heartbeat::beat() {
       if (leaving) {
         left = true;
         say(farewell);
-      } else if (Clock::now() - last_said_ >= between_beats) {
+      } else if (Clock::now() - last_said_ >= between_beats_) {
         say(alive);
       }
     }
-    double const silence = std::chrono::duration<double>(Clock::now() - last_heard_).count();
-    if (!before_left_ && silence > timeout_seconds_) lost(silence);
+    if (double const seconds = silence_.look(); !before_left_ && seconds > silence_.timeout_seconds()) lost(seconds);
   }
 }
 

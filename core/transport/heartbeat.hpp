@@ -8,13 +8,15 @@
 
 #include <mpi.h>
 
+#include "core/base/stall_clock.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
 
 /// Notices ranks that are gone without a word: a host without power, a cut link, a stopped process. MPI itself waits for them for ever. Each rank
-/// tells the next one once a second that it lives, on a communicator and a thread of its own; who hears nothing of the rank before it for too long
-/// ends the job with exit code 8. Whatever else a rank does, or waits for, makes no difference.
+/// tells the next one once a second that it lives, or four times within a shorter timeout, on a communicator and a thread of its own; who hears
+/// nothing of the rank before it for too long ends the job with exit code 8. Whatever else a rank does, or waits for, makes no difference. A job that
+/// was suspended as a whole goes on.
 ///
 /// Does nothing with one rank, or where MPI may not be called from several threads (MPI_THREAD_MULTIPLE).
 class Heartbeat {
@@ -36,7 +38,7 @@ class Heartbeat {
   [[noreturn]] void lost(double seconds) const;
 
   Comm const comm_;
-  double timeout_seconds_;
+  std::chrono::duration<double> between_beats_;
   MPI_Comm own_ = MPI_COMM_NULL;
   int next_ = 0;
   int before_ = 0;
@@ -45,7 +47,7 @@ class Heartbeat {
   MPI_Request saying_ = MPI_REQUEST_NULL;
   MPI_Request hearing_ = MPI_REQUEST_NULL;
   Clock::time_point last_said_;
-  Clock::time_point last_heard_;
+  StallClock silence_;  // of the rank before
   bool before_left_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -10,19 +10,20 @@ namespace reshard {
 namespace {
 
 // Ranks may share cores with the reader and the writer: after a moment without news, sleep between looks.
-constexpr std::chrono::milliseconds eager_time{5};
+constexpr double eager_seconds = 0.005;
 constexpr std::chrono::microseconds nap{50};
 
 }  // namespace
 
 Patience::Patience(double timeout_seconds, std::function<void()> while_waiting)
-    : timeout_seconds_(timeout_seconds), while_waiting_(std::move(while_waiting)) {}
+    : stall_clock_(timeout_seconds), while_waiting_(std::move(while_waiting)) {}
 
 bool Patience::wait() {
   auto const began = Clock::now();
   if (while_waiting_) while_waiting_();
-  if (began - last_progress_ > std::chrono::duration<double>(timeout_seconds_)) return false;
-  if (began - last_progress_ < eager_time)
+  double const without_news = stall_clock_.look(began);
+  if (without_news > timeout_seconds()) return false;
+  if (without_news < eager_seconds)
     ::sched_yield();
   else
     std::this_thread::sleep_for(nap);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
+#include "core/base/stall_clock.hpp"
 
 namespace reshard {
 
@@ -24,20 +25,19 @@ class Patience {
   Patience(double timeout_seconds, std::function<void()> while_waiting);
 
   /// Something moved, or is about to: the time starts anew.
-  void begin() { last_progress_ = Clock::now(); }
+  void begin() { stall_clock_.begin(); }
   /// For after a look that found nothing new: yields the core at first, later sleeps for a moment. False, without delay, when nothing has moved for
   /// the timeout.
   [[nodiscard]] bool wait();
 
-  double timeout_seconds() const { return timeout_seconds_; }
+  double timeout_seconds() const { return stall_clock_.timeout_seconds(); }
   /// Spent in wait() so far.
   double waited_seconds() const { return waited_seconds_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  double timeout_seconds_;
+  StallClock stall_clock_;
   std::function<void()> while_waiting_;
-  Clock::time_point last_progress_ = Clock::now();
   double waited_seconds_ = 0;
 };
 

@@ -9,10 +9,14 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/stall_clock.hpp"
 #include "core/plan/extent_batch.hpp"
 
 namespace reshard {
 namespace {
+
+// How often the watch over libhdf5 looks at its clock.
+constexpr std::chrono::milliseconds look_interval{100};
 
 /// How many calls a rank has for each dataset in one step, and whether it has rounds after it.
 struct StepPart {
@@ -44,7 +48,8 @@ void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds, 
   bool done = false;
   std::jthread const watch([&] {
     std::unique_lock lock(mutex);
-    if (ended.wait_for(lock, std::chrono::duration<double>(timeout_seconds), [&] { return done; })) return;
+    for (StallClock waiting(timeout_seconds); !waiting.is_over();)
+      if (ended.wait_for(lock, look_interval, [&] { return done; })) return;
     comm.abort(
         Error(ErrorKind::stall, fmt::format("libhdf5 has been {} the target's files for {} s. Look for failed writes above and at the file system, "
                                             "then run again, perhaps with target.io = \"direct\".",

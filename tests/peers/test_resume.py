@@ -192,6 +192,24 @@ def test_another_number_of_ranks_goes_on_too(bad_jobs):
     assert weights(bad_jobs.target) == expected
 
 
+@pytest.mark.parametrize("transport", ["auto", "mpi"])
+def test_a_job_that_was_suspended_for_longer_than_a_stall_goes_on(transport, bad_jobs):
+    """As `scontrol suspend` does it: the time in which all ranks stand still is no stall."""
+    job = bad_jobs.start(text(bad_jobs), 2, prefix=slow_writes(bad_jobs), settings=["run.stall_seconds=3", f"run.transport={transport}"])
+    wait_until(lambda: job.process.poll() is not None or writes_so_far(bad_jobs) >= 20, 30)
+    ranks = job.ranks()
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for rank in ranks:
+            bad_jobs.signal(rank, number)
+        if number == signal.SIGSTOP:
+            time.sleep(6)
+    (bad_jobs.scratch / "delay").write_text("0")
+    outcome = job.wait()
+    assert len(ranks) == 2 and outcome.code == 0, outcome.error
+    assert weights(bad_jobs.target) == whole("megatron")[0]
+    assert_tidy(bad_jobs)
+
+
 # --- what must not be mixed -------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/stall_clock.hpp"
+
 namespace reshard {
 namespace {
 
@@ -39,11 +41,11 @@ NcclUniqueId agreed_id(Comm const& comm, NcclApi& nccl) {
 NcclCommunicator::NcclCommunicator(Comm const& comm, std::shared_ptr<NcclApi> nccl, double timeout_seconds)
     : nccl_(std::move(nccl)), farewell_seconds_(std::min(timeout_seconds, longest_farewell_seconds)) {
   NcclUniqueId const id = agreed_id(comm, *nccl_);
-  auto const begin = Clock::now();
+  StallClock waiting(timeout_seconds);
   try {
     together_step_by_step(comm, 2 * timeout_seconds, [&] {
       if (connect(comm, id)) return true;
-      if (Clock::now() - begin > std::chrono::duration<double>(timeout_seconds))
+      if (waiting.is_over())
         fail(ErrorKind::stall,
              "NCCL has not connected the {} ranks within {} s. Name the network that their hosts share in NCCL_SOCKET_IFNAME (NCCL_DEBUG=INFO shows "
              "what was tried), or set run.transport = \"mpi\".",
