@@ -105,9 +105,7 @@ class SidesOpener {
     if (!own_config.empty() || capture([&] { side.catalogue = catalogue(side.checkpoint, by_map({})); })) throw *failed;
   }
 
-  TargetRequest by_map(fs::path const& config) const {
-    return request_without_target(request_.map, config, request_.map_folders);
-  }
+  TargetRequest by_map(fs::path const& config) const { return request_without_target(request_.map, config, request_.map_folders); }
 
   /// Args that do not count the vocabulary leave padded rows in it.
   void match_vocabularies() {

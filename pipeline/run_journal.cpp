@@ -267,10 +267,8 @@ void RunJournal::begin(Comm const& comm, Writing writing) {
     distrust();
     throw *error;
   };
-  writer_ = std::make_unique<JournalWriter>(JournalWriter::Parts{.path = rank_file(run_, comm.rank()),
-                                                                 .ranks = static_cast<std::uint64_t>(comm.size()),
-                                                                 .lockstep = writing.lockstep,
-                                                                 .sync_file = sync_file});
+  writer_ = std::make_unique<JournalWriter>(JournalWriter::Parts{
+      .path = rank_file(run_, comm.rank()), .ranks = static_cast<std::uint64_t>(comm.size()), .lockstep = writing.lockstep, .sync_file = sync_file});
 }
 
 void RunJournal::end() {

@@ -52,9 +52,9 @@ class RunJournal {
     std::size_t count = 0;
     std::function<void(std::uint32_t)> sync;  ///< makes what was written to a file durable, by its number
   };
-  /// Collective: what the earlier runs did, as far as it is certain. Every file is then synced on every machine, and the sum of it all becomes the base
-  /// of this run. Entries that no mark covers count only when a rank of this job runs on the machine that wrote them, and that was not started anew
-  /// since.
+  /// Collective: what the earlier runs did, as far as it is certain. Every file is then synced on every machine, and the sum of it all becomes the
+  /// base of this run. Entries that no mark covers count only when a rank of this job runs on the machine that wrote them, and that was not started
+  /// anew since.
   EarlierWork take_over(Comm const& comm, TargetFiles const& files);
 
   /// Begins the journal of this rank. `kept` are the numbers in the whole plan of the plan's cells.

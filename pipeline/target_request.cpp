@@ -73,8 +73,8 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
   return request;
 }
 
-TargetRequest request_without_target(
-    std::string const& map, std::filesystem::path const& config, std::vector<std::filesystem::path> const& map_folders) {
+TargetRequest request_without_target(std::string const& map, std::filesystem::path const& config,
+                                     std::vector<std::filesystem::path> const& map_folders) {
   TargetRequest request;
   request.map = map;
   request.map_folders = map_folders;

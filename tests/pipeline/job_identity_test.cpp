@@ -32,7 +32,9 @@ TEST(JobIdentity, WhateverDecidesAboutAValueMakesAnotherPlan) {
       [](JobPlan& plan) { plan.source.views[0].kind = ViewKind::add; },
       [](JobPlan& plan) { plan.source.views[0].constant = 1; },
       [](JobPlan& plan) { plan.source.views[0].dtype = DType::f16; },
-      [](JobPlan& plan) { plan.source.views[0].shape = {8, 4}; },
+      [](JobPlan& plan) {
+        plan.source.views[0].shape = {8, 4};
+      },
       [](JobPlan& plan) { plan.source.views[0].stored.file = 1; },
       [](JobPlan& plan) { plan.source.views[0].stored.dtype = DType::f8_e4m3; },
       [](JobPlan& plan) { plan.source.views[0].scheme.block_columns = 4; },

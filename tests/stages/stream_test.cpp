@@ -187,7 +187,8 @@ TEST_P(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
       FileSet targets(paths_in(folder, name, o.ranks), FileSet::Access::write);
       std::uint64_t observed = 0;
       WriteObserver const observer = [&](std::uint32_t, std::uint64_t, std::span<std::byte const> bytes) { observed += bytes.size(); };
-      StreamStats const stats = stream_into(comm, on_path({.memory_bytes = memory, .exchanging = true}), sources, targets, rounds_of(o, me), observer);
+      StreamStats const stats =
+          stream_into(comm, on_path({.memory_bytes = memory, .exchanging = true}), sources, targets, rounds_of(o, me), observer);
       EXPECT_EQ(stats.rounds, o.rounds);
       EXPECT_EQ(stats.bytes_read, o.source_bytes());
       EXPECT_EQ(stats.bytes_written, o.target_bytes());
@@ -215,7 +216,8 @@ TEST_P(Stream, SendsMessagesLargerThanOnePart) {
   FileSet targets({folder / ("target" + mine)}, FileSet::Access::write);
   RoundSource const one = [&, done = false]() mutable -> std::optional<RoundWork> {
     if (std::exchange(done, true)) return std::nullopt;
-    RoundWork work{.staging_bytes = 2 * bytes, .reads = {{0, 0, bytes, 0}}, .digests = {}, .fills = {}, .copies = {}, .sends = {}, .receives = {}, .writes = {}};
+    RoundWork work{
+        .staging_bytes = 2 * bytes, .reads = {{0, 0, bytes, 0}}, .digests = {}, .fills = {}, .copies = {}, .sends = {}, .receives = {}, .writes = {}};
     work.sends.push_back({peer, 0, bytes, {}});
     work.receives.push_back({peer, bytes, bytes, {}});
     work.writes.push_back({0, 0, bytes, bytes});
