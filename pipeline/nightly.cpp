@@ -6,6 +6,7 @@
 #include "core/base/file.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/directory.hpp"
+#include "core/transport/heartbeat.hpp"
 #include "pipeline/nightly_checkpoint.hpp"
 #include "pipeline/nightly_choice.hpp"
 #include "pipeline/nightly_target.hpp"
@@ -169,6 +170,7 @@ std::string skipped_text(NightlyTask const& task) {
 }  // namespace
 
 NightlyTask find_nightly_task(JobSpec const& job, Comm const& comm) {
+  Heartbeat const heartbeat(comm, job.run.stall_seconds);
   std::string packed;
   together(comm, [&] {
     if (comm.rank() == 0) packed = pack(Search(job).run());
@@ -177,6 +179,7 @@ NightlyTask find_nightly_task(JobSpec const& job, Comm const& comm) {
 }
 
 NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task, Comm const& comm) {
+  Heartbeat const heartbeat(comm, job.run.stall_seconds);
   NightlyRemoval removal;
   if (comm.rank() == 0)
     if (auto const error = capture([&] { removal = remove_surplus_targets(job, task); })) removal.warnings.push_back(error->sentence());

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import bad_sources
-from bad_job import ENVIRONMENT, SOURCE, TARGET, TIMEOUT_SECONDS, USAGE, listing, own_words
+from bad_job import (ENVIRONMENT, SOURCE, STALL, TARGET, TIMEOUT_SECONDS, USAGE, family, listing, own_words, program_of, send,
+                     wait_until)
 from reshard_job import BINARY, manifest_of
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
@@ -70,6 +72,10 @@ def age(folder, seconds=3600):
     past = time.time() - seconds
     for path in [*Path(folder).rglob("*"), Path(folder)]:
         os.utime(path, (past, past))
+
+
+def environment_of(pid):
+    return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 @contextlib.contextmanager
@@ -315,6 +321,25 @@ def test_an_empty_tracker_is_waited_for(text, nights):
     assert nights.converted() == []
     nights.track(1)
     assert nights.told()["action"] == "converted"
+
+
+def test_a_night_whose_search_stands_still_is_ended(nights):
+    """The search is the work of one rank; the others notice when that one is gone."""
+    nights.save("iter_0000001")
+    nights.track("")  # looked at for a second
+    log = nights.scratch / "events"
+    night = nights.start("run.stall_seconds=1", ranks=2, options=["--events", str(log)])
+    wait_until(log.exists)
+    time.sleep(0.3)
+    searching = [pid for pid in family(night.pid) if program_of(pid) == BINARY and b"OMPI_COMM_WORLD_RANK=0\0" in environment_of(pid)]
+    assert len(searching) == 1
+    send(searching[0], signal.SIGSTOP)
+    try:
+        _, err = night.communicate(timeout=TIMEOUT_SECONDS)
+    finally:
+        for pid in [night.pid, *searching]:
+            send(pid, signal.SIGKILL)
+    assert night.returncode == STALL and "rank 0 was not heard of for" in own_words(err)
 
 
 def test_a_tracker_that_names_a_missing_step_is_told(nights):
