@@ -55,7 +55,7 @@ class Search {
     if (!fs::is_directory(source_, ignored))
       fail(ErrorKind::source, "{}: {}. source.path of a nightly job is the folder in which training puts its checkpoints: correct it.",
            source_.string(), fs::exists(source_, ignored) ? "is no folder" : "does not exist");
-    std::vector<ListedFolder> const folders = newest_first(checkpoints_in(source_));
+    std::vector<ListedFolder> const folders = newest_first(with_valid_names(checkpoints_in(source_)));
     if (folders.empty() && holds_checkpoint(source_))
       fail(ErrorKind::usage, "{}: is a checkpoint itself. Name the folder that holds the checkpoints as source.path, or start `reshard run`.",
            source_.string());
@@ -70,6 +70,16 @@ class Search {
   }
 
  private:
+  /// Without folders whose names no JSON text can hold: a target could not say that it was made from one of them.
+  std::vector<ListedFolder> with_valid_names(std::vector<ListedFolder> folders) {
+    std::erase_if(folders, [&](ListedFolder const& folder) {
+      bool const valid = valid_utf8(folder.name) == folder.name;
+      if (!valid) skip(folder.name, "has a name that is not UTF-8: rename it");
+      return !valid;
+    });
+    return folders;
+  }
+
   NightlyTask wait_for_tracker() {
     task_.action = Action::waiting;
     skip(std::string(megatron::tracker_name), "is empty: a program is writing it");
@@ -113,8 +123,8 @@ class Search {
     return job;
   }
 
-  bool skip(std::string const& name, std::string reason) {
-    task_.skipped.push_back({name, std::move(reason)});
+  bool skip(std::string const& name, std::string const& reason) {
+    task_.skipped.push_back({valid_utf8(name), valid_utf8(reason)});  // a reason may name a file
     return false;
   }
 
@@ -183,6 +193,7 @@ NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task, Comm 
   NightlyRemoval removal;
   if (comm.rank() == 0)
     if (auto const error = capture([&] { removal = remove_surplus_targets(job, task); })) removal.warnings.push_back(error->sentence());
+  for (std::string& warning : removal.warnings) warning = valid_utf8(warning);  // it may name a file
   comm.barrier();
   return removal;
 }

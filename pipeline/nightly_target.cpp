@@ -120,6 +120,7 @@ class Surplus {
     std::error_code error;
     for (fs::directory_iterator it(folder_, error); !error && it != fs::directory_iterator(); it.increment(error)) {
       std::string const name = it->path().filename().string();
+      if (valid_utf8(name) != name) continue;  // no night makes such a target
       if (name.starts_with('.'))
         look_at_hidden(name);
       else if (job_.nightly.keep > 0 && counts(it->path()))

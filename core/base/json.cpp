@@ -1,5 +1,6 @@
 #include "core/base/json.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
@@ -142,6 +143,23 @@ std::string json_quoted(std::string_view text) {
     }
   }
   out += '"';
+  return out;
+}
+
+std::string valid_utf8(std::string_view text) {
+  if (simdjson::validate_utf8(text.data(), text.size())) return std::string(text);
+  constexpr std::size_t longest_character = 4;
+  std::string out;
+  while (!text.empty()) {
+    std::size_t length = 1;
+    while (length < std::min(longest_character, text.size()) && !simdjson::validate_utf8(text.data(), length)) ++length;
+    bool const valid = simdjson::validate_utf8(text.data(), length);
+    if (valid)
+      out += text.substr(0, length);
+    else
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+    text.remove_prefix(valid ? length : 1);
+  }
   return out;
 }
 

@@ -65,4 +65,7 @@ Json parse_json(std::string_view text, std::string_view place);
 /// A string as JSON writes it, quotes included; control characters are escaped. Also safe to show on a terminal.
 std::string json_quoted(std::string_view text);
 
+/// The text with every byte that is no part of valid UTF-8 written as "\xNN": what JSON can hold. File names may be any bytes.
+std::string valid_utf8(std::string_view text);
+
 }  // namespace reshard

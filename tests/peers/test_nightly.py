@@ -593,6 +593,25 @@ def test_mistakes(nights):
     assert refused.returncode == USAGE and "only `reshard nightly` knows this table" in refused.stderr
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_names_that_are_not_utf8_hold_no_other_up(ranks, nights):
+    odd = os.fsdecode(b"iter_0000009\xff")
+    nights.save("iter_0000001")
+    nights.save(odd)
+    shutil.copytree(nights.train / "iter_0000001", nights.train / "iter_0000002")
+    shutil.move(nights.train / "iter_0000002" / "mp_rank_01", nights.train / "iter_0000002" / os.fsdecode(b"mp_rank_01\xfe"))
+    age(nights.train)
+    (nights.serving / f".{odd}.part").mkdir(parents=True)
+    told = nights.told(ranks=ranks)
+    assert told["action"] == "converted" and told["target"] == str(nights.serving / "iter_0000001") and told["warnings"] == []
+    assert told["skipped"][0] == {"name": "iter_0000009\\xff", "reason": "has a name that is not UTF-8: rename it"}
+    assert [skip["name"] for skip in told["skipped"][1:]] == ["iter_0000002"]
+    (nights.serving / "iter_0000001" / odd).touch()
+    nights.save("iter_0000003")
+    assert "holds iter_0000009\\xff" in nights.told(keep=1, ranks=ranks)["warnings"][0]
+    assert (nights.serving / f".{odd}.part").is_dir()
+
+
 def test_links_to_a_neighbour_and_unfinished_names_are_passed_over(nights):
     nights.save("iter_0000001")
     (nights.train / "latest").symlink_to("iter_0000001")
