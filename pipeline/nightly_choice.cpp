@@ -47,7 +47,7 @@ TrackerWord tracker_word(std::string_view name, std::optional<std::int64_t> trac
 }
 
 std::optional<std::int64_t> unsettled_seconds(std::int64_t newest_ns, std::int64_t now_ns, std::int64_t settle_seconds) {
-  std::int64_t const age = now_ns > newest_ns ? (now_ns - newest_ns) / ns_per_second : 0;
+  std::int64_t const age = now_ns > newest_ns ? (now_ns - std::max<std::int64_t>(newest_ns, 0)) / ns_per_second : 0;
   return age < settle_seconds ? std::optional(age) : std::nullopt;
 }
 

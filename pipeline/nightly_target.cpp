@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "core/base/file.hpp"
+#include "core/base/file_time.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/nightly_choice.hpp"
 #include "pipeline/paths.hpp"
@@ -100,7 +101,7 @@ bool same_job(JobSpec const& job, Manifest const& manifest) {
 std::int64_t changed_ns(fs::path const& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return 0;
-  return status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec;
+  return nanoseconds_since_1970(status.st_mtim);
 }
 
 /// A target of `reshard run` has no stamp: then the times decide.

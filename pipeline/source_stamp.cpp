@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "core/base/file.hpp"
+#include "core/base/file_time.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/dcp/directory.hpp"
 
@@ -46,7 +47,7 @@ class Stamper {
     std::string const name = path.filename().string();
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) return;
-    std::int64_t const changed = status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec;
+    std::int64_t const changed = nanoseconds_since_1970(status.st_mtim);
     bool const is_file = S_ISREG(status.st_mode);
     if (is_file && name.starts_with('.') && name != dcp::metadata_name) return;
     if (is_file || S_ISDIR(status.st_mode)) stamp_.newest_ns = std::max(stamp_.newest_ns, changed);
@@ -67,7 +68,7 @@ SourceStamp source_stamp(fs::path const& path) { return Stamper().run(path); }
 std::int64_t now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+  return nanoseconds_since_1970(now);
 }
 
 Json stamp_json(SourceStamp const& stamp) {

@@ -10,6 +10,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/file_time.hpp"
 
 namespace reshard {
 
@@ -20,7 +21,7 @@ FileStamp stamp_of(fs::path const& path) {
   if (::stat(path.c_str(), &status) != 0)
     fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run: run again when nobody writes it.", path.string(),
          system_reason(errno));
-  return {status.st_size, status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec, status.st_ino};
+  return {status.st_size, nanoseconds_since_1970(status.st_mtim), status.st_ino};
 }
 
 std::uint64_t free_bytes_at(fs::path path) {

@@ -1,5 +1,7 @@
 #include "pipeline/nightly_choice.hpp"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
 namespace reshard {
@@ -57,6 +59,7 @@ TEST(Settling, CountsWholeSeconds) {
   EXPECT_EQ(unsettled_seconds(100 * second, 160 * second, 60), std::nullopt);
   EXPECT_EQ(unsettled_seconds(200 * second, 100 * second, 60), 0);  // clocks differ
   EXPECT_EQ(unsettled_seconds(200 * second, 100 * second, 0), std::nullopt);
+  EXPECT_EQ(unsettled_seconds(std::numeric_limits<std::int64_t>::min(), 100 * second, 60), std::nullopt);
 }
 
 TEST(Surplus, IsWhatIsOlderThanTheLastK) {

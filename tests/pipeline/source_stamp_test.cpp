@@ -1,9 +1,14 @@
 #include "pipeline/source_stamp.hpp"
 
+#include <array>
 #include <filesystem>
+#include <limits>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include "core/base/file_time.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -47,6 +52,25 @@ TEST_F(Stamps, ChangeWithSizeTimeAndName) {
   fs::rename(model, folder_.path() / "mp_rank_00" / "other.pt");
   fs::last_write_time(folder_.path() / "mp_rank_00" / "other.pt", time);
   EXPECT_NE(digest(), before);
+}
+
+TEST_F(Stamps, TakeATimeFarInTheFutureForTheLastThatTheyKnow) {
+  constexpr std::time_t year_2286 = 10'000'000'000;
+  fs::path const model = folder_.path() / "mp_rank_00" / "model.pt";
+  std::array<timespec, 2> const times = {timespec{year_2286, 0}, timespec{year_2286, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, model.c_str(), times.data(), 0), 0);
+  struct stat status {};
+  if (::stat(model.c_str(), &status) != 0 || status.st_mtim.tv_sec != year_2286) GTEST_SKIP() << "this file system has no such times";
+  EXPECT_EQ(source_stamp(folder_.path()).newest_ns, std::numeric_limits<std::int64_t>::max());
+}
+
+TEST(FileTimes, AreKeptWithinWhatNanosecondsCanSay) {
+  EXPECT_EQ(nanoseconds_since_1970({1'700'000'000, 5}), 1'700'000'000'000'000'005);
+  EXPECT_EQ(nanoseconds_since_1970({-1, 999'999'999}), -1);
+  EXPECT_EQ(nanoseconds_since_1970({9'223'372'036, 854'775'807}), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(nanoseconds_since_1970({9'223'372'036, 854'775'808}), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(nanoseconds_since_1970({10'000'000'000, 0}), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(nanoseconds_since_1970({-10'000'000'000, 0}), std::numeric_limits<std::int64_t>::min());
 }
 
 TEST_F(Stamps, LeaveHiddenFilesOut) {
