@@ -31,9 +31,11 @@ class Digest {
     add(text.size());
     hash_.add(std::as_bytes(std::span(text)));
   }
+  /// Without the device's number: the next run may be on another node.
   void add(FileStamp const& stamp) {
     add(static_cast<std::uint64_t>(stamp.bytes));
     add(static_cast<std::uint64_t>(stamp.mtime_ns));
+    add(static_cast<std::uint64_t>(stamp.ctime_ns));
     add(stamp.inode);
   }
   std::string text() const { return hex64(hash_.value()); }

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/file_time.hpp"
+
 namespace reshard {
 namespace {
 
@@ -105,10 +107,12 @@ File File::open_for_writing(std::filesystem::path const& path) {
   return {descriptor, path};
 }
 
-std::uint64_t File::size_bytes() const {
+std::uint64_t File::size_bytes() const { return static_cast<std::uint64_t>(stamp().bytes); }
+
+FileStamp File::stamp() const {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) fail_errno(path_, "stat", errno);
-  return static_cast<std::uint64_t>(status.st_size);
+  return {status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim), status.st_ino, status.st_dev};
 }
 
 std::size_t File::read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {

@@ -13,6 +13,17 @@
 
 namespace reshard {
 
+/// A file as it was at some time: when two stamps differ, it was changed or replaced in between.
+/// The device's number says the same only on one node: network file systems number theirs on each node.
+struct FileStamp {
+  std::int64_t bytes = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t device = 0;
+  friend bool operator==(FileStamp const&, FileStamp const&) = default;
+};
+
 /// An open regular file with positioned, complete transfers: EINTR is retried, short transfers are finished, requests are split below 1 GiB.
 /// Every failure is an Error of kind io (resources for a full disk or quota) with the path, the offset and the system's reason.
 /// Transfers at disjoint places may run in several threads.
@@ -34,6 +45,7 @@ class File {
   std::filesystem::path const& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   std::uint64_t size_bytes() const;
+  FileStamp stamp() const;
 
   /// Fills `into` from `offset_bytes`; the end of the file inside the range is an Error (kind source: the file is cut short).
   void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
