@@ -1,5 +1,6 @@
 #include "core/base/file.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/file_time.hpp"
+#include "core/base/sight.hpp"
 
 namespace reshard {
 namespace {
@@ -30,6 +32,10 @@ ErrorKind kind_of_errno(int error_number) {
     case ENFILE: return ErrorKind::resources;
     default: return ErrorKind::io;
   }
+}
+
+FileStamp stamp_from(struct stat const& status) {
+  return {status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim), status.st_ino, status.st_dev};
 }
 
 /// The parts of a vectored transfer that are still to come.
@@ -65,13 +71,16 @@ void fail_errno(std::filesystem::path const& path, std::string_view doing, int e
   fail(kind, "{}: {} failed: {}. {}", path.string(), doing, system_reason(error_number), next);
 }
 
-File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+File::File(File&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)), sight_(other.sight_), seen_(other.seen_) {}
 
 File& File::operator=(File&& other) noexcept {
   if (this != &other) {
     if (descriptor_ >= 0) ::close(descriptor_);
     descriptor_ = std::exchange(other.descriptor_, -1);
     path_ = std::move(other.path_);
+    sight_ = other.sight_;
+    seen_ = other.seen_;
   }
   return *this;
 }
@@ -81,6 +90,21 @@ File::~File() {
 }
 
 File File::open_for_reading(std::filesystem::path const& path, ErrorKind missing) {
+  Sight* const sight = current_sight();
+  if (sight == nullptr) return open_here(path, missing);
+  File file(-1, path);
+  std::string const stamp = sight->see("open " + path.string(), [&] {
+    file = open_here(path, missing);
+    FileStamp const found = file.stamp_here();
+    return std::string(reinterpret_cast<char const*>(&found), sizeof found);
+  });
+  RESHARD_EXPECT(stamp.size() == sizeof file.seen_);
+  std::memcpy(&file.seen_, stamp.data(), stamp.size());
+  file.sight_ = sight;
+  return file;
+}
+
+File File::open_here(std::filesystem::path const& path, ErrorKind missing) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files.
   int const descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
@@ -92,6 +116,7 @@ File File::open_for_reading(std::filesystem::path const& path, ErrorKind missing
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) fail_errno(path, "stat", errno);
   if (!S_ISREG(status.st_mode)) fail(missing, "{}: is not a regular file. Name a file.", path.string());
+  OpenedFiles::note(path, stamp_from(status));
   return file;
 }
 
@@ -109,13 +134,25 @@ File File::open_for_writing(std::filesystem::path const& path) {
 
 std::uint64_t File::size_bytes() const { return static_cast<std::uint64_t>(stamp().bytes); }
 
-FileStamp File::stamp() const {
+FileStamp File::stamp() const { return sight_ == nullptr ? stamp_here() : seen_; }
+
+FileStamp File::stamp_here() const {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) fail_errno(path_, "stat", errno);
-  return {status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim), status.st_ino, status.st_dev};
+  return stamp_from(status);
 }
 
 std::size_t File::read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
+  if (sight_ == nullptr) return read_here(offset_bytes, into);
+  RESHARD_EXPECT(sight_ == current_sight());
+  std::string const bytes = sight_->see(fmt::format("read {}+{} {}", offset_bytes, into.size(), path_.string()), [&] {
+    return std::string(reinterpret_cast<char const*>(into.data()), read_here(offset_bytes, into));
+  });
+  std::copy_n(reinterpret_cast<std::byte const*>(bytes.data()), bytes.size(), into.data());
+  return bytes.size();
+}
+
+std::size_t File::read_here(std::uint64_t offset_bytes, std::span<std::byte> into) const {
   std::size_t done = 0;
   while (done < into.size()) {
     std::size_t const want = std::min(into.size() - done, largest_request);
@@ -151,6 +188,7 @@ void File::write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes
 }
 
 void File::read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const {
+  RESHARD_EXPECT(sight_ == nullptr);
   PartsLeft left(parts);
   while (!left.empty()) {
     ssize_t const got = ::preadv(descriptor_, left.data(), left.count(), static_cast<off_t>(offset_bytes + left.bytes_done()));

@@ -13,6 +13,8 @@
 
 namespace reshard {
 
+class Sight;
+
 /// A file as it was at some time: when two stamps differ, it was changed or replaced in between.
 /// The device's number says the same only on one node: network file systems number theirs on each node.
 struct FileStamp {
@@ -27,6 +29,7 @@ struct FileStamp {
 /// An open regular file with positioned, complete transfers: EINTR is retried, short transfers are finished, requests are split below 1 GiB.
 /// Every failure is an Error of kind io (resources for a full disk or quota) with the path, the offset and the system's reason.
 /// Transfers at disjoint places may run in several threads.
+/// A file that is opened for reading under a Sight is read through it, and must not outlive it.
 class File {
  public:
   /// Opens an existing regular file for reading. A missing or special file is an Error of kind `missing`.
@@ -72,8 +75,14 @@ class File {
 
  private:
   File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  static File open_here(std::filesystem::path const& path, ErrorKind missing);
+  FileStamp stamp_here() const;
+  std::size_t read_here(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+
   int descriptor_ = -1;
   std::filesystem::path path_;
+  Sight* sight_ = nullptr;
+  FileStamp seen_;  ///< with a sight
 };
 
 /// Whether a sync or a write-back of this process has ever failed. What was written may then be lost, and a later sync of the same file, through

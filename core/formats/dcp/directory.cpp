@@ -1,3 +1,4 @@
+#include "core/base/sight.hpp"
 #include "core/formats/dcp/directory.hpp"
 
 #include <algorithm>
@@ -19,24 +20,18 @@ constexpr std::size_t shown_names = 8;
 
 /// The names in a folder, sorted, so that every rank sees the same order.
 std::vector<std::string> names_in(fs::path const& folder) {
-  std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator it(folder, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) names.push_back(it->path().filename().string());
-  if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", folder.string(), error.message());
-  std::ranges::sort(names);
-  return names;
+  return seen_names("names in", folder, [&] {
+    std::error_code error;
+    std::vector<std::string> names;
+    fs::directory_iterator it(folder, error);
+    for (; !error && it != fs::directory_iterator(); it.increment(error)) names.push_back(it->path().filename().string());
+    if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", folder.string(), error.message());
+    std::ranges::sort(names);
+    return names;
+  });
 }
 
 bool has(std::vector<std::string> const& names, std::string_view name) { return std::ranges::binary_search(names, name); }
-bool is_folder(fs::path const& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-bool is_file(fs::path const& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
-}
 std::string shown(std::vector<std::string> const& names) { return names.empty() ? "nothing" : listed(names, shown_names); }
 
 std::optional<std::int64_t> decimal(std::string_view digits) {
@@ -81,7 +76,7 @@ std::vector<std::string> saves_in(fs::path const& root, std::vector<std::string>
   for (std::string const& name : names) {
     auto const step = step_from_name(name);
     bool const right = step && (!wanted || (step->release == wanted->release && step->iteration == wanted->iteration));
-    if (right && is_folder(root / name)) saves.push_back(name);
+    if (right && sees_folder(root / name)) saves.push_back(name);
   }
   return saves;
 }
@@ -134,7 +129,7 @@ bool travels_along(std::string_view name) {
 
 Directory read_folder(fs::path const& root, fs::path const& folder, std::optional<Step> const& step) {
   std::vector<std::string> const names = names_in(folder);
-  if (!is_file(folder / metadata_name)) refuse_without_metadata(folder, names);
+  if (!sees_file(folder / metadata_name)) refuse_without_metadata(folder, names);
   Directory result{.root = root, .folder = folder, .iteration = {}, .side_files = {}};
   if (step) {
     result.iteration = step->iteration;
@@ -170,11 +165,11 @@ fs::path normal(fs::path const& given) {
   return path;
 }
 
-bool is_save(fs::path const& folder) { return is_file(folder / metadata_name) || is_file(folder / backend_name); }
+bool is_save(fs::path const& folder) { return sees_file(folder / metadata_name) || sees_file(folder / backend_name); }
 
 /// Saves that are complete.
 std::vector<std::string> readable(fs::path const& root, std::vector<std::string> saves) {
-  std::erase_if(saves, [&](std::string const& name) { return !is_file(root / name / metadata_name); });
+  std::erase_if(saves, [&](std::string const& name) { return !sees_file(root / name / metadata_name); });
   return saves;
 }
 
@@ -184,7 +179,7 @@ bool has_item_files(fs::path const& folder) { return std::ranges::any_of(names_i
 
 bool looks_like_dcp(fs::path const& given) {
   fs::path const root = normal(given);
-  if (!is_folder(root)) return false;
+  if (!sees_folder(root)) return false;
   if (is_save(root)) return true;
   try {
     std::vector<std::string> const names = names_in(root);
@@ -200,10 +195,10 @@ bool looks_like_dcp(fs::path const& given) {
 
 Directory open_directory(fs::path const& given) {
   fs::path const root = normal(given);
-  if (!is_folder(root))
+  if (!sees_folder(root))
     fail(ErrorKind::source, "{}: expected the folder of a distributed checkpoint, found {}. Check the path.", root.string(),
-         fs::exists(root) ? "a file" : "nothing");
-  if (is_file(root / metadata_name)) return read_folder(root, root, step_from_name(root.filename().string()));
+         sees_anything(root) ? "a file" : "nothing");
+  if (sees_file(root / metadata_name)) return read_folder(root, root, step_from_name(root.filename().string()));
   std::vector<std::string> const names = names_in(root);
   if (has(names, tracker_name)) {
     Step const step = read_tracker(root / tracker_name);

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "core/base/error.hpp"
+#include "core/base/sight.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
 
 namespace reshard::huggingface {
@@ -27,15 +28,20 @@ bool lies_in(fs::path const& file, fs::path const& folder) {
 }  // namespace
 
 std::vector<std::string> member_names(fs::path const& folder) {
-  std::error_code reason;
-  std::vector<std::string> names;
-  for (fs::directory_iterator at(folder, reason), end; !reason && at != end; at.increment(reason)) names.push_back(at->path().filename().string());
-  if (reason) fail(ErrorKind::source, "{}: the folder cannot be listed: {}. Check the path and its permissions.", folder.string(), reason.message());
-  std::ranges::sort(names);
-  return names;
+  return seen_names("names in", folder, [&] {
+    std::error_code reason;
+    std::vector<std::string> names;
+    for (fs::directory_iterator at(folder, reason), end; !reason && at != end; at.increment(reason)) names.push_back(at->path().filename().string());
+    if (reason)
+      fail(ErrorKind::source, "{}: the folder cannot be listed: {}. Check the path and its permissions.", folder.string(), reason.message());
+    std::ranges::sort(names);
+    return names;
+  });
 }
 
-MemberKind member_kind(fs::path const& folder, std::string_view name) {
+namespace {
+
+MemberKind kind_here(fs::path const& folder, std::string_view name) {
   std::error_code reason;
   fs::path const member = folder / name;
   fs::file_status const status = fs::symlink_status(member, reason);
@@ -51,8 +57,29 @@ MemberKind member_kind(fs::path const& folder, std::string_view name) {
   return fs::is_regular_file(target, reason) ? MemberKind::file : MemberKind::not_regular;
 }
 
-fs::path readable_member(fs::path const& folder, std::string_view name) {
-  switch (member_kind(folder, name)) {
+}  // namespace
+
+std::vector<MemberKind> member_kinds(fs::path const& folder, std::span<fs::path const> names) {
+  std::string const kinds = seen("kinds in", folder, [&] {
+    std::string all;
+    for (fs::path const& name : names) all.push_back(static_cast<char>(kind_here(folder, name.string())));
+    return all;
+  });
+  RESHARD_EXPECT(kinds.size() == names.size());
+  std::vector<MemberKind> result;
+  for (char const kind : kinds) result.push_back(static_cast<MemberKind>(kind));
+  return result;
+}
+
+MemberKind member_kind(fs::path const& folder, std::string_view name) {
+  fs::path const one(name);
+  return member_kinds(folder, std::span(&one, 1)).front();
+}
+
+fs::path readable_member(fs::path const& folder, std::string_view name) { return readable_member(folder, name, member_kind(folder, name)); }
+
+fs::path readable_member(fs::path const& folder, std::string_view name, MemberKind kind) {
+  switch (kind) {
     case MemberKind::file: break;
     case MemberKind::missing: fail(ErrorKind::source, "{}: {} is missing. Download it again.", folder.string(), safetensors::shown(name));
     case MemberKind::outside:

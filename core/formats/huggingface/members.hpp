@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,12 @@ std::vector<std::string> member_names(std::filesystem::path const& folder);
 /// Follows links, opens nothing (docs/formats/huggingface.md, rule 9). `name` is one component.
 MemberKind member_kind(std::filesystem::path const& folder, std::string_view name);
 
+/// The same of several names, in one look.
+std::vector<MemberKind> member_kinds(std::filesystem::path const& folder, std::span<std::filesystem::path const> names);
+
 /// folder/name when it is a file that may be read; else an Error of kind source.
 std::filesystem::path readable_member(std::filesystem::path const& folder, std::string_view name);
+/// The same, once its kind is known.
+std::filesystem::path readable_member(std::filesystem::path const& folder, std::string_view name, MemberKind kind);
 
 }  // namespace reshard::huggingface

@@ -11,6 +11,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 
 namespace reshard::megatron {
@@ -28,14 +29,24 @@ struct Entry {
 
 /// The names in a directory, sorted as text, so that every rank sees the same order.
 std::vector<Entry> entries_of(fs::path const& path) {
-  std::error_code error;
+  constexpr char folder_mark = '/';  // no name has one
+  std::vector<std::string> const names = seen_names("entries of", path, [&] {
+    std::error_code error;
+    std::vector<std::string> found;
+    fs::directory_iterator it(path, error);
+    for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+      std::error_code unknown;  // a dangling link is an entry that is no directory
+      found.push_back(it->path().filename().string());
+      if (it->is_directory(unknown)) found.back() += folder_mark;
+    }
+    if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", path.string(), error.message());
+    return found;
+  });
   std::vector<Entry> result;
-  fs::directory_iterator it(path, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    std::error_code unknown;  // a dangling link is an entry that is no directory
-    result.push_back({it->path().filename().string(), it->is_directory(unknown)});
+  for (std::string const& name : names) {
+    bool const directory = name.ends_with(folder_mark);
+    result.push_back({name.substr(0, name.size() - (directory ? 1 : 0)), directory});
   }
-  if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", path.string(), error.message());
   std::sort(result.begin(), result.end(), [](Entry const& a, Entry const& b) { return a.name < b.name; });
   return result;
 }
@@ -233,10 +244,9 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
 Directory open_directory(fs::path const& given) {
   fs::path path = given.lexically_normal();
   if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();  // "dir/" is "dir"
-  std::error_code error;
-  if (!fs::is_directory(path, error))
+  if (!sees_folder(path))
     fail(ErrorKind::source, "{}: expected the directory of a Megatron checkpoint, found {}. Check the path.", path.string(),
-         fs::exists(path, error) ? "a file" : "nothing");
+         sees_anything(path) ? "a file" : "nothing");
   auto const entries = entries_of(path);
   if (has(entries, tracker_name)) return open_tracked(path, entries);
   auto const step = parse_step(path.filename().string());
