@@ -25,9 +25,9 @@ FileRecord const* find_record(Manifest const& manifest, fs::path const& file) {
 bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source, fs::path const& place) {
   for (fs::path const& file : source.files)
     if (find_record(manifest, file) == nullptr) return false;
-  for (fs::path const& file : source.files) {
-    std::error_code ignored;
-    std::uint64_t const size = fs::file_size(file, ignored);
+  for (std::size_t f = 0; f < source.files.size(); ++f) {
+    fs::path const& file = source.files[f];
+    auto const size = static_cast<std::uint64_t>(source.stamps[f].bytes);
     if (std::uint64_t const recorded = find_record(manifest, file)->size_bytes; size != recorded)
       fail(ErrorKind::source,
            "{}: has {} bytes, {} says {}. Restore it from a copy; or, if it was changed on purpose, remove the {} or set source.verify = \"off\".",

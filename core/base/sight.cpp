@@ -14,14 +14,14 @@ thread_local OpenedFiles* opened_by_thread = nullptr;
 
 Sight* current_sight() { return sight_of_thread; }
 
-SightScope::SightScope(Sight& sight) : before_(std::exchange(sight_of_thread, &sight)) {}
+SightScope::SightScope(Sight* sight) : before_(std::exchange(sight_of_thread, sight)) {}
 SightScope::~SightScope() { sight_of_thread = before_; }
 
 OpenedFiles::OpenedFiles() : before_(std::exchange(opened_by_thread, this)) {}
 OpenedFiles::~OpenedFiles() { opened_by_thread = before_; }
 
-void OpenedFiles::note(fs::path const& path, FileStamp const& stamp) {
-  if (opened_by_thread != nullptr) opened_by_thread->stamps_.emplace(path, stamp);
+void OpenedFiles::note(fs::path const& path, std::function<FileStamp()> const& stamp) {
+  if (opened_by_thread != nullptr && !opened_by_thread->stamps_.contains(path)) opened_by_thread->stamps_.emplace(path, stamp());
 }
 
 std::string seen(std::string_view what, fs::path const& path, std::function<std::string()> const& look) {

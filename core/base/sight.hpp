@@ -12,9 +12,9 @@
 
 namespace reshard {
 
-/// How a thread looks at folders and small files. Where several ranks must see the same (a listing served from a cache, a file of the same name on each
-/// node, a file that is replaced between two looks would show them different things), one of them looks and the others get its answers.
-/// What looks at the file system while a source is opened or a job is planned asks through seen() or File, so that the ranks agree by construction.
+/// How a thread looks at folders and small files. Where several ranks must see the same (a listing served from a cache, a file of the same name on
+/// each node, a file that is replaced between two looks would show them different things), one of them looks and the others get its answers. What
+/// looks at the file system while a source is opened or a job is planned asks through seen() or File, so that the ranks agree by construction.
 class Sight {
  public:
   virtual ~Sight() = default;
@@ -26,10 +26,10 @@ class Sight {
 /// That of the calling thread; null: it looks for itself.
 Sight* current_sight();
 
-/// Lends a sight to this thread for as long as it lives.
+/// Lends a sight to this thread for as long as it lives; null: the thread looks for itself.
 class SightScope {
  public:
-  explicit SightScope(Sight& sight);
+  explicit SightScope(Sight* sight);
   ~SightScope();
   SightScope(SightScope const&) = delete;
   SightScope& operator=(SightScope const&) = delete;
@@ -48,7 +48,7 @@ class OpenedFiles {
 
   std::map<std::filesystem::path, FileStamp> const& stamps() const { return stamps_; }
   /// For File: notes it for the calling thread, if it has such a list.
-  static void note(std::filesystem::path const& path, FileStamp const& stamp);
+  static void note(std::filesystem::path const& path, std::function<FileStamp()> const& stamp);
 
  private:
   OpenedFiles* before_;

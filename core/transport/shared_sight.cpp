@@ -12,7 +12,10 @@ enum class Word : char { answer = 'a', error = 'e', end = '.' };
 
 std::string SharedSight::look_for_all(std::string_view question, std::function<std::string()> const& look) const {
   std::string answer;
-  auto const error = capture([&] { answer = look(); });
+  auto const error = capture([&] {
+    SightScope const itself(nullptr);  // one answer, however many looks it takes
+    answer = look();
+  });
   std::string message(1, static_cast<char>(error ? Word::error : Word::answer));
   message += fmt::format("{} {}", question.size(), question);
   message += error ? fmt::format("{} {}", static_cast<int>(error->kind()), error->sentence()) : answer;
@@ -62,7 +65,7 @@ void together_seeing(Comm const& comm, std::function<void()> const& work) {
   if (comm.size() == 1) return together(comm, work);
   SharedSight sight(comm);
   auto const mine = capture([&] {
-    SightScope const scope(sight);
+    SightScope const scope(&sight);
     work();
   });
   sight.end();

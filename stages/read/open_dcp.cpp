@@ -224,7 +224,7 @@ SourceCheckpoint open_dcp(fs::path const& path, Comm const& comm) {
     if (checkpoint.flavour == dcp::Flavour::torch_dist) checkpoint.common = dcp::read_common(checkpoint.directory, checkpoint.metadata);
   });
   read_item_heads(checkpoint, files, comm);
-  source.stamps = files.gathered(comm);
+  files.give_stamps(source, comm);
   together(comm, [&] { unflatten(checkpoint); });
   return source;
 }

@@ -205,6 +205,7 @@ SourceCheckpoint open_hdf5(fs::path const& path, Comm const& comm) {
     source = Collector(path, files, std::move(parts)).run();
   });
   source.stamps = std::move(opened.stamps);
+  source.stamped_by = std::move(opened.stamped_by);
   return source;
 }
 

@@ -55,11 +55,13 @@ std::vector<std::string> shared_headers(SourceCheckpoint& source, Comm const& co
   std::vector<std::string_view> left(all.begin(), all.end());
   std::vector<std::string> result;
   source.stamps.assign(files.size(), {});
+  source.stamped_by.resize(files.size());
   for (std::size_t f = 0; f < files.size(); ++f) {
     std::string_view& in = left[f % all.size()];
     RESHARD_EXPECT(in.size() >= sizeof(FileStamp));
     std::memcpy(&source.stamps[f], in.data(), sizeof(FileStamp));
     in.remove_prefix(sizeof(FileStamp));
+    source.stamped_by[f] = static_cast<int>(f % all.size());
     result.emplace_back(take_block(in));
   }
   return result;

@@ -27,7 +27,7 @@ std::shared_ptr<File const> StampedFiles::open(std::uint32_t file) {
   return opened;
 }
 
-std::vector<FileStamp> StampedFiles::gathered(Comm const& comm) {
+void StampedFiles::give_stamps(SourceCheckpoint& source, Comm const& comm) {
   std::string mine;
   for (std::size_t f = 0; f < stamps_.size(); ++f) {
     if (!stamps_[f]) continue;
@@ -35,26 +35,33 @@ std::vector<FileStamp> StampedFiles::gathered(Comm const& comm) {
     mine.append(reinterpret_cast<char const*>(&line), sizeof line);
   }
   std::vector<std::string> const all = comm.all_gather(mine);
-  std::vector<std::optional<std::pair<int, FileStamp>>> found(stamps_.size());
+  source.stamps.assign(stamps_.size(), {});
+  source.stamped_by.assign(stamps_.size(), -1);
   together(comm, [&] {
-    for (std::size_t r = 0; r < all.size(); ++r)
-      for (std::size_t at = 0; at < all[r].size(); at += sizeof(Line)) {
-        Line line;
-        RESHARD_EXPECT(all[r].size() - at >= sizeof line);
-        std::memcpy(&line, all[r].data() + at, sizeof line);
-        auto& first = found.at(line.file);
-        if (!first)
-          first.emplace(static_cast<int>(r), line.stamp);
-        else if (!difference(first->second, line.stamp).empty())
-          refuse_two_worlds(paths_[line.file], first->first, first->second, static_cast<int>(r), line.stamp);
-      }
+    for (std::size_t r = 0; r < all.size(); ++r) add_stamps(source, static_cast<int>(r), all[r]);
   });
-  std::vector<FileStamp> stamps;
   together_seeing(comm, [&] {
-    for (std::size_t f = 0; f < found.size(); ++f)
-      stamps.push_back(found[f] ? found[f]->second : File::open_for_reading(paths_[f]).stamp());
+    for (std::size_t f = 0; f < paths_.size(); ++f) {
+      if (source.stamped_by[f] >= 0) continue;
+      source.stamps[f] = File::open_for_reading(paths_[f]).stamp();
+      source.stamped_by[f] = 0;
+    }
   });
-  return stamps;
+}
+
+void StampedFiles::add_stamps(SourceCheckpoint& source, int rank, std::string const& lines) const {
+  for (std::size_t at = 0; at < lines.size(); at += sizeof(Line)) {
+    Line line;
+    RESHARD_EXPECT(lines.size() - at >= sizeof line);
+    std::memcpy(&line, lines.data() + at, sizeof line);
+    RESHARD_EXPECT(line.file < paths_.size());
+    FileStamp& first = source.stamps[line.file];
+    int& stamper = source.stamped_by[line.file];
+    if (stamper >= 0 && !difference(first, line.stamp).empty()) refuse_two_worlds(paths_[line.file], rank, line.stamp, stamper, first);
+    if (stamper >= 0) continue;
+    first = line.stamp;
+    stamper = rank;
+  }
 }
 
 std::string difference(FileStamp const& one, FileStamp const& other) {
@@ -68,7 +75,8 @@ std::string difference(FileStamp const& one, FileStamp const& other) {
 
 void refuse_two_worlds(fs::path const& file, int rank, FileStamp const& seen, int other_rank, FileStamp const& other) {
   fail(ErrorKind::source,
-       "{}: rank {} sees another file there than rank {}: {}. All ranks must see the same source: put it on a file system that all nodes share, not a copy "
+       "{}: rank {} sees another file there than rank {}: {}. All ranks must see the same source: put it on a file system that all nodes share, not "
+       "a copy "
        "on each; if it was changed just now, run again.",
        file.string(), rank, other_rank, difference(seen, other));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/file_set.hpp"
+#include "core/formats/checkpoint.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
@@ -18,18 +19,20 @@ class StampedFiles {
   /// As FileSet::open().
   std::shared_ptr<File const> open(std::uint32_t file);
 
-  /// The stamps of all files, the same on every rank; files that no rank has opened are opened now. Two ranks that saw different files under one
-  /// name are an Error of kind source. Collective.
-  std::vector<FileStamp> gathered(Comm const& comm);
+  /// Fills source.stamps and stamped_by, the same on every rank; files that no rank has opened are opened now. Two ranks that saw different files
+  /// under one name are an Error of kind source. Collective.
+  void give_stamps(SourceCheckpoint& source, Comm const& comm);
 
  private:
+  void add_stamps(SourceCheckpoint& source, int rank, std::string const& lines) const;
+
   std::vector<std::filesystem::path> const& paths_;
   FileSet set_;
   std::vector<std::optional<FileStamp>> stamps_;
 };
 
-/// Why two stamps are not of one file that has not changed, for a sentence: "size 12 against 14"; "" when they may be. The number of the device is not
-/// looked at when they were taken on several hosts, which number them differently.
+/// Why two stamps are not of one file that has not changed, for a sentence: "size 12 against 14"; "" when they may be. The number of the device is
+/// not looked at: hosts number devices differently.
 std::string difference(FileStamp const& one, FileStamp const& other);
 
 /// The sentence about two ranks that see different files.

@@ -186,8 +186,7 @@ Folder open_folder(fs::path const& path) {
 }
 
 Folder open_reference(fs::path const& path) {
-  if (!sees_folder(path))
-    fail(ErrorKind::usage, "{}: is not a directory. Name a folder with a config.json as target.reference.", path.string());
+  if (!sees_folder(path)) fail(ErrorKind::usage, "{}: is not a directory. Name a folder with a config.json as target.reference.", path.string());
   Folder folder;
   folder.path = path;
   std::vector<std::string> const names = member_names(path);
@@ -201,7 +200,7 @@ Folder open_reference(fs::path const& path) {
 void copy_sidecar(Folder const& folder, std::string const& name, fs::path const& target_folder) {
   constexpr std::size_t block_bytes = std::size_t{4} << 20;
   File const from = File::open_for_reading(readable_member(folder.path, name));
-  File const to = File::create(target_folder / name);
+  File to = File::create(target_folder / name);
   std::vector<std::byte> block(std::min<std::size_t>(block_bytes, from.size_bytes()));
   for (std::uint64_t at = 0; !block.empty();) {
     std::size_t const got = from.read_some_at(at, block);
@@ -210,6 +209,7 @@ void copy_sidecar(Folder const& folder, std::string const& name, fs::path const&
     if (got < block.size()) break;
   }
   to.sync();
+  to.close();
 }
 
 }  // namespace reshard::huggingface
