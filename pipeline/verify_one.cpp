@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
 #include "core/base/text.hpp"
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
@@ -38,9 +39,10 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
         !fs::exists(place / manifest_name, ignored))
       continue;
     if (auto manifest = find_manifest(place)) return {place, std::move(manifest), std::nullopt};
-    if (fs::is_regular_file(place / integrity_name, ignored))
-      return {place, std::nullopt,
-              parse_integrity(read_text_file(place / integrity_name, std::uint64_t{1} << 30U), (place / integrity_name).string())};
+    if (fs::path const file = place / integrity_name; fs::is_regular_file(file, ignored)) {
+      allowed_member(place, integrity_name);
+      return {place, std::nullopt, parse_integrity(read_text_file(file, std::uint64_t{1} << 30U), file.string())};
+    }
   }
   fail(ErrorKind::usage,
        "{}: has neither {} nor {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
 #include "core/formats/hdf5/keys.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
@@ -177,7 +178,8 @@ std::vector<fs::path> hdf5_files(fs::path const& path) {
   if (fs::is_regular_file(path, ignored)) return hdf5::looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
   std::vector<fs::path> files;
   for (auto const& entry : fs::directory_iterator(path, ignored))
-    if ((entry.path().extension() == ".h5" || entry.path().extension() == ".hdf5") && entry.is_regular_file(ignored)) files.push_back(entry.path());
+    if ((entry.path().extension() == ".h5" || entry.path().extension() == ".hdf5") && entry.is_regular_file(ignored))
+      files.push_back(allowed_member(path, entry.path().filename()));
   std::sort(files.begin(), files.end());
   return files;
 }
