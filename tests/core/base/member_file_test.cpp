@@ -23,7 +23,7 @@ class MemberFile : public testing::Test {
   MemberKind through(fs::path const& target, fs::path const& below = "") {
     fs::remove(root_ / "link");
     fs::create_symlink(target, root_ / "link");
-    return member_kind(root_, fs::path("link") / below);
+    return member_kind(root_, below.empty() ? "link" : "link" / below);
   }
 
   ScratchFolder scratch_{"member_file"};
