@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
@@ -31,9 +32,9 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
   fs::path const named = whole.has_filename() ? whole : whole.parent_path();
   std::error_code ignored;
   std::vector<fs::path> places{named, named.parent_path()};
+  std::set<fs::path> seen(places.begin(), places.end());  // a Megatron checkpoint has a folder for each of its files
   for (fs::path const& file : files)
-    if (fs::path const folder = fs::absolute(file).lexically_normal().parent_path(); std::find(places.begin(), places.end(), folder) == places.end())
-      places.push_back(folder);
+    if (fs::path folder = fs::absolute(file).lexically_normal().parent_path(); seen.insert(folder).second) places.push_back(std::move(folder));
   for (fs::path const& place : places) {
     if (place == named.parent_path() && fs::is_directory(named, ignored) && !fs::exists(named / dcp::metadata_name, ignored) && !megatron &&
         !fs::exists(place / manifest_name, ignored))
