@@ -1,4 +1,6 @@
 #include "core/mapping/map_file.hpp"
+#include "core/mapping/model.hpp"
+#include "core/mapping/side.hpp"
 #include "core/mapping/toml_keys.hpp"
 #include "pipeline/job_spec.hpp"
 #include "stages/write/journal.hpp"
@@ -49,6 +51,44 @@ TEST(TomlBounds, KeysAreCountedAsAParserCutsThem) {
   EXPECT_EQ(longest_key("a = '''\n1.2.3.4\n'''\nb.c.d = 1"), 3U);
   EXPECT_EQ(longest_key("# a.b.c.d.e\na.b = 1 # a.b.c.d.e"), 2U);
   EXPECT_EQ(longest_key("a = {b.c.d = 1, e.f = 2}"), 3U);
+}
+
+/// A model of the family whose config.json says so.
+void make_model(Json const& config) {
+  MapFile const core = load_map_file(RESHARD_SOURCE_DIR "/configs/models/mcore.toml");
+  MapFile const family = load_map_file(RESHARD_SOURCE_DIR "/configs/models/qwen3_moe.toml");
+  Model model(family, core, {config, "config.json", 0});
+  Side const side(model, family, {});
+  static_cast<void>(side.names(nullptr));
+}
+
+Json config_with(std::string_view key, std::int64_t value) {
+  Json config =
+      parse_json(R"({"model_type": "qwen3_moe", "num_hidden_layers": 4, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 128, "num_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok": 2,
+    "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": false})",
+                 "config.json");
+  return config.set(key, value);
+}
+
+TEST(ModelBounds, SizesOfAConfigAreNotBelieved) {
+  EXPECT_EQ(within_bounds("an honest config", 1000, [] { make_model(config_with("num_experts", 4)); }), "");
+  for (char const* const key : {"num_hidden_layers", "num_experts", "vocab_size", "hidden_size", "num_attention_heads"})
+    for (std::int64_t const size : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1} << 40U, INT64_MAX})
+      within_bounds(fmt::format("{} = {}", key, size), 1000, [&] { make_model(config_with(key, size)); });
+  Json both = config_with("num_experts", 1 << 20);
+  both.set("num_hidden_layers", std::int64_t{16384});
+  expect_usage(within_bounds("16384 layers of a million experts", 1000, [&] { make_model(both); }));
+  Json nested = config_with("num_experts", 4);
+  Json::Object many;
+  for (int i = 0; i < 200'000; ++i) many.emplace_back(fmt::format("k{}", i), Json(i));
+  nested.set("text_config", Json(std::move(many)));
+  within_bounds("a text_config of 200k members", 3'000'000, [&] {
+    MapFile const core = load_map_file(RESHARD_SOURCE_DIR "/configs/models/mcore.toml");
+    MapFile family = load_map_file(RESHARD_SOURCE_DIR "/configs/models/qwen3_moe.toml");
+    family.facts = "text_config";
+    Model const model(family, core, {nested, "config.json", 0});
+  });
 }
 
 TEST(JournalBounds, ManyEntriesAndCountsThatNothingBacks) {
