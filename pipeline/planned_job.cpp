@@ -160,8 +160,10 @@ void PlannedJob::check_same_files() const {
   if (comm_.size() == 1) return;
   together(comm_, [&] {
     for (std::uint32_t const f : files_to_read()) {
-      auto const missing = capture([&] { check_same_file(f, File::open_for_reading(source_.files[f]).stamp()); });
-      if (missing) throw missing->in(fmt::format("rank {}", comm_.rank()));
+      std::optional<FileStamp> now;
+      auto const unseen = capture([&] { now = File::open_for_reading(source_.files[f]).stamp(); });
+      if (unseen) throw unseen->in(fmt::format("rank {}", comm_.rank()));
+      check_same_file(f, *now);
     }
   });
 }

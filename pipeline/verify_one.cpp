@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/transport/shared_sight.hpp"
@@ -31,17 +33,18 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
   fs::path const whole = fs::absolute(path).lexically_normal();
   fs::path const named = whole.has_filename() ? whole : whole.parent_path();
   std::vector<fs::path> places{named, named.parent_path()};
+  std::set<fs::path> seen(places.begin(), places.end());  // a Megatron checkpoint has a folder for each of its files
   for (fs::path const& file : files)
-    if (fs::path const folder = fs::absolute(file).lexically_normal().parent_path(); std::find(places.begin(), places.end(), folder) == places.end())
-      places.push_back(folder);
+    if (fs::path folder = fs::absolute(file).lexically_normal().parent_path(); seen.insert(folder).second) places.push_back(std::move(folder));
   for (fs::path const& place : places) {
     if (place == named.parent_path() && sees_folder(named) && !sees_anything(named / dcp::metadata_name) && !megatron &&
         !sees_anything(place / manifest_name))
       continue;
     if (auto manifest = find_manifest(place)) return {place, std::move(manifest), std::nullopt};
-    if (sees_file(place / integrity_name))
-      return {place, std::nullopt,
-              parse_integrity(read_text_file(place / integrity_name, std::uint64_t{1} << 30U), (place / integrity_name).string())};
+    if (fs::path const file = place / integrity_name; sees_file(file)) {
+      allowed_member(place, integrity_name);
+      return {place, std::nullopt, parse_integrity(read_text_file(file, std::uint64_t{1} << 30U), file.string())};
+    }
   }
   fail(ErrorKind::usage,
        "{}: has neither {} nor {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "

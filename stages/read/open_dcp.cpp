@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
+#include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/item.hpp"
@@ -111,7 +113,8 @@ class BoxCollector {
     std::string const* text = member(header, sharding_info);
     Json const info = text == nullptr ? Json() : parse_json(*text, path.string() + ", " + std::string(sharding_info));
     checkpoint_.metadata.files.push_back(path.filename().string());
-    for (FileTensor const& tensor : header.tensors) add_box(file, path, tensor, offsets_of(info, path, tensor));
+    Members const saved = members_of(info);
+    for (FileTensor const& tensor : header.tensors) add_box(file, path, tensor, offsets_of(saved, path, tensor));
   }
 
   void finish() {
@@ -135,10 +138,21 @@ class BoxCollector {
     std::vector<std::pair<dcp::Chunk, std::uint64_t>> chunks;
   };
 
-  static std::vector<Index> offsets_of(Json const& info, fs::path const& path, FileTensor const& tensor) {
+  /// What DCP_SHARDING_INFO says of each tensor: a file may have a million of them.
+  using Members = std::unordered_map<std::string_view, Json const*>;
+
+  static Members members_of(Json const& info) {
+    Members members;
+    if (info.members() == nullptr) return members;
+    members.reserve(info.members()->size());
+    for (auto const& [name, value] : *info.members()) members.emplace(name, &value);
+    return members;
+  }
+
+  static std::vector<Index> offsets_of(Members const& info, fs::path const& path, FileTensor const& tensor) {
     std::vector<Index> offsets(tensor.shape.size(), 0);
-    Json const* entry = info.find(tensor.name);
-    Json const* saved = entry == nullptr ? nullptr : entry->find("saved_offsets");
+    auto const entry = info.find(tensor.name);
+    Json const* saved = entry == info.end() ? nullptr : entry->second->find("saved_offsets");
     if (saved == nullptr) return offsets;
     auto const* items = saved->items();
     bool good = items != nullptr && items->size() == offsets.size();
@@ -187,7 +201,8 @@ std::vector<std::string> safetensors_names(fs::path const& folder) {
 
 std::vector<fs::path> safetensors_files(fs::path const& path) {
   std::vector<fs::path> files;
-  for (std::string const& name : seen_names("safetensors files in", path, [&] { return safetensors_names(path); })) files.push_back(path / name);
+  for (std::string const& name : seen_names("safetensors files in", path, [&] { return safetensors_names(path); }))
+    files.push_back(allowed_member(path, name));
   return files;
 }
 
@@ -207,7 +222,7 @@ SourceCheckpoint open_dcp_metadata(fs::path const& path, Comm const& comm) {
     fs::path const& folder = checkpoint.directory.folder;
     checkpoint.metadata = dcp::read_metadata(File::open_for_reading(folder / dcp::metadata_name));
     checkpoint.flavour = dcp::flavour_of(checkpoint.directory, checkpoint.metadata);
-    for (std::string const& file : checkpoint.metadata.files) source.files.push_back(folder / file);
+    source.files = dcp::item_paths(checkpoint.directory, checkpoint.metadata);
   });
   source.dcp = std::move(checkpoint);
   return source;

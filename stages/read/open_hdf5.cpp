@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/formats/hdf5/keys.hpp"
 #include "core/formats/huggingface/config.hpp"
@@ -184,7 +185,7 @@ std::vector<std::string> hdf5_names(fs::path const& folder) {
 std::vector<fs::path> hdf5_files(fs::path const& path) {
   if (sees_file(path)) return hdf5::looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
   std::vector<fs::path> files;
-  for (std::string const& name : seen_names("HDF5 files in", path, [&] { return hdf5_names(path); })) files.push_back(path / name);
+  for (std::string const& name : seen_names("HDF5 files in", path, [&] { return hdf5_names(path); })) files.push_back(allowed_member(path, name));
   return files;
 }
 

@@ -68,8 +68,7 @@ SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& 
 void check_checkpoint_folder(fs::path const& path) {
   if (!sees_anything(path)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
   if (sees_file(path) && looks_like_hdf5_checkpoint(path)) return;
-  if (!sees_folder(path))
-    fail(ErrorKind::source, "{}: is neither a directory nor an HDF5 file. Name the checkpoint's folder.", path.string());
+  if (!sees_folder(path)) fail(ErrorKind::source, "{}: is neither a directory nor an HDF5 file. Name the checkpoint's folder.", path.string());
   if (sees_anything(path / huggingface::config_name) && !huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path) &&
       !dcp::looks_like_dcp(path) && !looks_like_hdf5_checkpoint(path))
     fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",

@@ -7,10 +7,10 @@
 #include <system_error>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
-#include "core/formats/huggingface/members.hpp"
 
 namespace reshard::huggingface {
 namespace {
@@ -87,7 +87,7 @@ void check_files(Folder const& folder) {
   if (!missing.empty())
     fail(ErrorKind::source, "{}: {} of the {} files that the index names are missing: {}. Download them again.", folder.path.string(), missing.size(),
          folder.files.size(), listed(missing));
-  for (std::size_t f = 0; f < kinds.size(); ++f) readable_member(folder.path, folder.files[f].string(), kinds[f]);
+  for (std::size_t f = 0; f < kinds.size(); ++f) readable_member(folder.path, folder.files[f], kinds[f]);
 }
 
 /// Rules 2 to 4.

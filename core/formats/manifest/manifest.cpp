@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/xxh3.hpp"
 
@@ -100,7 +101,7 @@ std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint) {
     return std::filesystem::symlink_status(path, ignored).type() != std::filesystem::file_type::not_found;
   });
   if (!there) return std::nullopt;
-  return parse_manifest(read_text_file(path, largest_manifest), path.string());
+  return parse_manifest(read_text_file(allowed_member(checkpoint, manifest_name), largest_manifest), path.string());
 }
 
 }  // namespace reshard
