@@ -6,6 +6,7 @@
 //   RESHARD_SWEEP_FAULT     none | kill (the process group) | hold | short (a transfer ends halfway) | the name of an error, such as EIO
 //   RESHARD_SWEEP_CALL      which call, from 1 on, and
 //   RESHARD_SWEEP_LAST      up to which one; the same when it is not set
+//   RESHARD_SWEEP_FUNCTIONS with LAST: only these functions, with ',' between them
 //   RESHARD_SWEEP_SECONDS   how long `hold` lasts
 //   RESHARD_SWEEP_ALWAYS    "renameat2=EINVAL": this function fails each time, as on a file system that does not have it
 //   RESHARD_SWEEP_LOG       gets a line for each call: its number, the function, the path; a broken one has "!" in front
@@ -67,6 +68,7 @@ std::uint64_t number_in(std::string const& text) { return std::strtoull(text.c_s
 
 struct Plan {
   std::vector<std::string> folders = split(setting("RESHARD_SWEEP_FOLDERS"), ':');
+  std::vector<std::string> functions = split(setting("RESHARD_SWEEP_FUNCTIONS"), ',');
   std::vector<std::string> always = split(setting("RESHARD_SWEEP_ALWAYS"), '=');
   std::string fault = setting("RESHARD_SWEEP_FAULT");
   std::uint64_t first = number_in(setting("RESHARD_SWEEP_CALL"));
@@ -122,7 +124,8 @@ Fate fate_of(char const* function, std::string const& path) {
   if (!sweep.mine || !concerns(path)) return {};
   if (sweep.always.size() == 2 && sweep.always[0] == function) return {error_named(sweep.always[1]), false};
   std::uint64_t const number = ++sweep.calls;
-  bool const due = sweep.first <= number && number <= sweep.last;
+  bool const meant = sweep.functions.empty() || std::find(sweep.functions.begin(), sweep.functions.end(), function) != sweep.functions.end();
+  bool const due = sweep.first <= number && number <= sweep.last && meant;
   note(number, due, function, path);
   if (!due) return {};
   if (sweep.fault == "kill") ::kill(0, SIGKILL);

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 TRANSFERS = {"read", "pread", "preadv", "write", "pwrite", "pwritev2"}
 WRITES = {"write", "pwrite", "pwritev2", "ftruncate", "fsync", "fdatasync", "sync_file_range", "close"}
 NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "remove"}
+NEW_NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2"}
 OPENS = {"open", "openat", "creat", "opendir"}
 LOOKS = {"stat", "lstat", "fstat", "readdir", "flock", "posix_fadvise"}
 ALL = TRANSFERS | WRITES | NAMES | OPENS | LOOKS
@@ -36,7 +37,7 @@ FAULTS = {
     "eio-lasting": error("EIO", ALL, {TARGET, IO}, lasting=True),
     "estale": error("ESTALE", ALL, {TARGET, IO}, in_source=True),
     "enospc": error("ENOSPC", WRITES | NAMES | OPENS, {RESOURCES}),
-    "enospc-lasting": error("ENOSPC", WRITES | {"mkdir", "mkdirat", "rename", "renameat", "renameat2"}, {RESOURCES}, lasting=True),
+    "enospc-lasting": error("ENOSPC", WRITES | NEW_NAMES, {RESOURCES}, lasting=True),
     "edquot": error("EDQUOT", WRITES | NAMES | OPENS, {RESOURCES}),
     "eacces": error("EACCES", NAMES | OPENS | LOOKS, {TARGET, IO}, in_source=True),
     "eintr": error("EINTR", ALL - {"close"}, {TARGET, IO}, in_source=True),
@@ -54,5 +55,7 @@ def right_codes(fault, call):
     if fault == "eintr" and call.function in REPEATED:
         return {0}
     codes = FAULTS[fault].codes
+    if RESOURCES in codes and call.function in (NAMES | OPENS) - NEW_NAMES - {"open"}:
+        codes = codes | {TARGET}  # what an earlier run left cannot be removed
     # What cannot be read or found of a source counts as damage of it, as long as the job has not begun.
     return codes | {SOURCE} if call.path.startswith("source") else codes

@@ -21,16 +21,16 @@ HANGS = "hangs"
 
 @dataclass
 class Fault:
-    """What the shim does, and at which call; `lasting`: from there on at every call."""
+    """What the shim does, and at which call; `lasting`: from there on at every call of these functions."""
 
     name: str = "none"
     call: int = 0
     rank: int = 0
-    lasting: bool = False
+    lasting: tuple = ()
     hold_seconds: float = 0.0
 
     def environment(self):
-        last = {"RESHARD_SWEEP_LAST": str(1 << 60)} if self.lasting else {}
+        last = {"RESHARD_SWEEP_LAST": str(1 << 60), "RESHARD_SWEEP_FUNCTIONS": ",".join(self.lasting)} if self.lasting else {}
         return last | {"RESHARD_SWEEP_FAULT": self.name, "RESHARD_SWEEP_CALL": str(self.call), "RESHARD_SWEEP_RANK": str(self.rank),
                        "RESHARD_SWEEP_SECONDS": str(self.hold_seconds)}
 

@@ -35,7 +35,7 @@ from scenarios import SCENARIOS, World  # noqa: E402
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--what", default="all", choices=[*SCENARIOS, "all"])
-    parser.add_argument("--fault", default="all", choices=[*FAULTS, "all"])
+    parser.add_argument("--fault", default="all", choices=[*FAULTS, "all", "errors"], help="errors: all but kill and hold")
     parser.add_argument("--call", type=int, help="only this call")
     parser.add_argument("--every", type=int, default=1, help="only every so manieth point")
     parser.add_argument("--seed", type=int, default=1)
@@ -59,7 +59,8 @@ def scratch_folder(wanted):
 def points_of(scenario, options, place):
     """One for each call and fault that can meet it."""
     points = []
-    faults = FAULTS if options.fault == "all" else [options.fault]
+    errors = [fault for fault in FAULTS if fault not in ("kill", "hold")]
+    faults = {"all": [*FAULTS], "errors": errors}.get(options.fault, [options.fault])
     for watch_source in (False, True):
         place.watch_source = watch_source
         place.always = scenario.always
@@ -88,8 +89,16 @@ def sweep(options, folder):
         points += points_of(scenario, options, place)
     points = chosen(points, options)
     print(f"{len(points)} points", flush=True)
+    waiting = [point for point in points if FAULTS[point.fault].hold_seconds]
+    results = try_all([point for point in points if point not in waiting], scenarios, folder, options, options.jobs)
+    results += try_all(waiting, scenarios, folder, options, 6 * options.jobs)  # they only wait
+    assert world.source_is_unchanged(), "a source has changed"
+    return results
+
+
+def try_all(points, scenarios, folder, options, jobs):
     places = Queue()
-    for number in range(options.jobs):
+    for number in range(jobs):
         places.put(Place(folder / f"place{number}", folder / "source", options.ranks))
 
     def one(point):
@@ -102,10 +111,8 @@ def sweep(options, folder):
         places.put(place)
         return result
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(one, points))
-    assert world.source_is_unchanged(), "a source has changed"
-    return results
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(one, points))
 
 
 def main():
