@@ -141,7 +141,7 @@ namespace {
 /// error: cannot remove all: Input/output error [path]".
 Error error_of(std::filesystem::filesystem_error const& refused) {
   std::string_view const said = refused.what();
-  constexpr std::string_view before = ": cannot ";
+  constexpr std::string_view before = " cannot ";
   std::size_t const begin = said.find(before);
   std::string_view doing = "access";
   if (begin != std::string_view::npos) doing = said.substr(begin + before.size(), said.find(": ", begin + before.size()) - begin - before.size());

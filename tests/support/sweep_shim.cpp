@@ -3,11 +3,13 @@
 //
 //   RESHARD_SWEEP_FOLDERS   the folders, absolute, with ':' between them
 //   RESHARD_SWEEP_RANK      which rank; without MPI's launcher there is only rank 0
-//   RESHARD_SWEEP_FAULT     none | kill (the process group) | hold | short (a transfer ends halfway) | the name of an error, such as EIO
+//   RESHARD_SWEEP_FAULT     none | kill (the process group) | hold | short (a transfer ends halfway) | command | the name of an error, such as EIO
 //   RESHARD_SWEEP_CALL      which call, from 1 on, and
 //   RESHARD_SWEEP_LAST      up to which one; the same when it is not set
 //   RESHARD_SWEEP_FUNCTIONS with LAST: only these functions, with ',' between them
 //   RESHARD_SWEEP_SECONDS   how long `hold` lasts
+//   RESHARD_SWEEP_COMMAND   what `command` has the shell do, just before the call
+//   RESHARD_SWEEP_HIDE      a name that listings of this rank do not show, as one served from an old cache
 //   RESHARD_SWEEP_ALWAYS    "renameat2=EINVAL": this function fails each time, as on a file system that does not have it
 //   RESHARD_SWEEP_LOG       gets a line for each call: its number, the function, the path; a broken one has "!" in front
 
@@ -36,6 +38,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -74,6 +77,8 @@ struct Plan {
   std::uint64_t first = number_in(setting("RESHARD_SWEEP_CALL"));
   std::uint64_t last = std::max(first, number_in(setting("RESHARD_SWEEP_LAST")));
   std::chrono::duration<double> hold{std::strtod(setting("RESHARD_SWEEP_SECONDS").c_str(), nullptr)};
+  std::string command = setting("RESHARD_SWEEP_COMMAND");
+  std::string hidden = setting("RESHARD_SWEEP_HIDE");
   std::string log = setting("RESHARD_SWEEP_LOG");
   bool mine = number_in(setting("RESHARD_SWEEP_RANK")) == number_in(setting("OMPI_COMM_WORLD_RANK"));
   std::atomic<std::uint64_t> calls = 0;
@@ -113,6 +118,18 @@ void note(std::uint64_t number, bool broken, char const* function, std::string c
   if (file >= 0 && ::syscall(SYS_write, file, line.data(), line.size()) < 0) std::abort();  // a test must not count wrongly
 }
 
+/// Without this shim in front of the shell.
+void carry_out_command() {
+  pid_t const child = ::fork();
+  if (child == 0) {
+    ::unsetenv("LD_PRELOAD");
+    ::execl("/bin/sh", "sh", "-c", plan().command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) std::abort();  // the test would prove nothing
+}
+
 struct Fate {
   int error = 0;
   bool cut = false;
@@ -130,6 +147,7 @@ Fate fate_of(char const* function, std::string const& path) {
   if (!due) return {};
   if (sweep.fault == "kill") ::kill(0, SIGKILL);
   if (sweep.fault == "hold") std::this_thread::sleep_for(sweep.hold);
+  if (sweep.fault == "command") carry_out_command();
   return {error_named(sweep.fault), sweep.fault == "short"};
 }
 
@@ -359,7 +377,11 @@ DIR* opendir(char const* path) {
 
 dirent* readdir(DIR* folder) {
   RESHARD_REAL(readdir);
-  return carried_out("readdir", path_of(::dirfd(folder)), [&] { return real(folder); });
+  return carried_out("readdir", path_of(::dirfd(folder)), [&] {
+    dirent* entry = real(folder);
+    while (entry != nullptr && plan().mine && entry->d_name == plan().hidden) entry = real(folder);
+    return entry;
+  });
 }
 
 }  // extern "C"
