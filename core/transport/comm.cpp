@@ -146,7 +146,7 @@ Error error_of(std::filesystem::filesystem_error const& refused) {
   std::string_view doing = "access";
   if (begin != std::string_view::npos) doing = said.substr(begin + before.size(), said.find(": ", begin + before.size()) - begin - before.size());
   try {
-    fail_errno(refused.path1(), doing, refused.code().value());
+    fail_errno(refused.path1().empty() ? "a folder" : refused.path1(), doing, refused.code().value());  // an iterator that moves on names none
   } catch (Error const& error) {
     return error;
   }

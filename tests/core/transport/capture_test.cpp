@@ -30,6 +30,11 @@ TEST(Capture, AnErrorWithOtherWordsKeepsItsPathAndReason) {
             "/data/.out.resume: access failed: Stale file handle. Check the file system, then run again.");
 }
 
+TEST(Capture, AWalkThatNamesNoFolderIsStillASentence) {
+  auto const error = capture([] { throw fs::filesystem_error("directory iterator cannot advance", std::error_code(EIO, std::generic_category())); });
+  EXPECT_EQ(error->sentence(), "a folder: advance failed: Input/output error. Check the file system, then run again.");
+}
+
 TEST(Capture, TheLibrarysOwnWordsAreUnderstood) {
   auto const error = capture([] { fs::create_directory("/proc/no such folder/inside"); });
   ASSERT_TRUE(error);
