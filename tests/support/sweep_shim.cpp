@@ -224,10 +224,12 @@ int creat(char const* path, mode_t mode) {
   return carried_out("creat", path_of(path), [&] { return real(path, mode); });
 }
 
-/// Whatever it answers, the descriptor is gone, as under Linux.
+/// Whatever it answers, the descriptor is gone, as under Linux. Of a file that could be written it may say what was lost.
 int close(int descriptor) {
   RESHARD_REAL(close);
-  int const error = fate_of("close", path_of(descriptor)).error;
+  int const flags = ::fcntl(descriptor, F_GETFL);
+  bool const writable = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+  int const error = fate_of(writable ? "close-written" : "close", path_of(descriptor)).error;
   int const result = real(descriptor);
   if (error == 0) return result;
   errno = error;

@@ -3,15 +3,18 @@
 from dataclasses import dataclass, field
 
 TRANSFERS = {"read", "pread", "preadv", "write", "pwrite", "pwritev2"}
-WRITES = {"write", "pwrite", "pwritev2", "ftruncate", "fsync", "fdatasync", "sync_file_range", "close"}
+WRITES = {"write", "pwrite", "pwritev2", "ftruncate", "fsync", "fdatasync", "sync_file_range", "close", "close-written"}
+CLOSES = {"close", "close-written"}
 NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "remove"}
-NEW_NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2"}
+NEW_CLOSES = {"close", "close-written"}
+NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2"}
 OPENS = {"open", "openat", "creat", "opendir"}
 LOOKS = {"stat", "lstat", "fstat", "readdir", "flock", "posix_fadvise"}
 ALL = TRANSFERS | WRITES | NAMES | OPENS | LOOKS
 # What the program calls itself and can call again; the C++ library's walks through folders cannot.
 REPEATED = {"open", "pread", "preadv", "pwrite", "pwritev2", "ftruncate", "fsync", "sync_file_range"}
 
+LOSSES = {"eio", "estale", "enospc", "edquot"}
 SOURCE, TARGET, IO, RESOURCES, STALL, INTERRUPTED, KILLED = 3, 4, 5, 6, 8, 75, 137
 STALL_SECONDS = 2
 
@@ -40,9 +43,9 @@ FAULTS = {
     "enospc-lasting": error("ENOSPC", WRITES | NEW_NAMES, {RESOURCES}, lasting=True),
     "edquot": error("EDQUOT", WRITES | NAMES | OPENS, {RESOURCES}),
     "eacces": error("EACCES", NAMES | OPENS | LOOKS, {TARGET, IO}, in_source=True),
-    "eintr": error("EINTR", ALL - {"close"}, {TARGET, IO}, in_source=True),
+    "eintr": error("EINTR", ALL - CLOSES, {TARGET, IO}, in_source=True),
     "short": Kind("short", TRANSFERS, {0}, in_source=True),
-    "hold": Kind("hold", ALL - {"close"}, {0, STALL}, hold_seconds=STALL_SECONDS + 3.0, settings=["--set", f"run.stall_seconds={STALL_SECONDS}"]),
+    "hold": Kind("hold", ALL - CLOSES, {0, STALL}, hold_seconds=STALL_SECONDS + 3.0, settings=["--set", f"run.stall_seconds={STALL_SECONDS}"]),
 }
 
 
@@ -55,6 +58,8 @@ def right_codes(fault, call):
     if fault == "eintr" and call.function in REPEATED:
         return {0}
     codes = FAULTS[fault].codes
+    if call.function == "close-written" and fault in LOSSES and not call.path.endswith(".lock"):
+        codes = codes - {0}  # what was written may be lost
     if RESOURCES in codes and call.function in (NAMES | OPENS) - NEW_NAMES - {"open"}:
         codes = codes | {TARGET}  # what an earlier run left cannot be removed
     # What cannot be read or found of a source counts as damage of it, as long as the job has not begun.
