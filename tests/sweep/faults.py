@@ -6,14 +6,12 @@ TRANSFERS = {"read", "pread", "preadv", "write", "pwrite", "pwritev2"}
 WRITES = {"write", "pwrite", "pwritev2", "ftruncate", "fsync", "fdatasync", "sync_file_range", "close", "close-written"}
 CLOSES = {"close", "close-written"}
 NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "remove"}
-NEW_CLOSES = {"close", "close-written"}
-NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2"}
+NEW_NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2"}
 OPENS = {"open", "openat", "creat", "opendir"}
 LOOKS = {"stat", "lstat", "fstat", "readdir", "flock", "posix_fadvise"}
 ALL = TRANSFERS | WRITES | NAMES | OPENS | LOOKS
 # What the program calls itself and can call again; the C++ library's walks through folders cannot.
 REPEATED = {"open", "pread", "preadv", "pwrite", "pwritev2", "ftruncate", "fsync", "sync_file_range"}
-
 LOSSES = {"eio", "estale", "enospc", "edquot"}
 SOURCE, TARGET, IO, RESOURCES, STALL, INTERRUPTED, KILLED = 3, 4, 5, 6, 8, 75, 137
 STALL_SECONDS = 2
