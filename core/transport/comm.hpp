@@ -68,7 +68,8 @@ std::string mpi_library();
 /// Throws an internal Error with MPI's own text when `code` is not MPI_SUCCESS.
 void check_mpi(int code, char const* call);
 
-/// What `work` threw, as an Error (foreign exceptions become internal ones); nothing when it returned.
+/// What `work` threw, as an Error; nothing when it returned. What the system refused to std::filesystem is of kind io or resources, other foreign
+/// exceptions are internal errors.
 std::optional<Error> capture(std::function<void()> const& work);
 
 /// Runs `work` on every rank (it makes no collective call). When it failed on some rank, every rank throws the error of the lowest one.
