@@ -8,6 +8,7 @@
 #include "core/base/member_file.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/item.hpp"
+#include "core/formats/dcp/item_paths.hpp"
 #include "stages/read/shared_headers.hpp"
 #include "stages/read/unflatten.hpp"
 
