@@ -25,6 +25,14 @@ def program(tmp_path_factory):
     return Program(tmp_path_factory.mktemp("io_faults"))
 
 
+@pytest.fixture(autouse=True)
+def tidy(program):
+    """Each test begins with no target, and leaves none to the others when it fails."""
+    yield
+    for name in ("target", ".target.part", ".target.resume"):
+        shutil.rmtree(program.scratch / name, ignore_errors=True)
+
+
 def attempt(program, target_format="megatron", fault=None, call=0, path=".target.part/"):
     """The outcome, and whether the fault has come about."""
     log = program.scratch / "fault.log"
@@ -85,5 +93,3 @@ def test_a_device_that_takes_nothing_ends_the_job(target_format, program):
     assert outcome.returncode == IO, outcome.stderr
     assert "write" in outcome.stderr and "Input/output error" in outcome.stderr
     assert not (program.scratch / "target").exists()
-    for left in (".target.part", ".target.resume"):
-        shutil.rmtree(program.scratch / left, ignore_errors=True)
