@@ -188,8 +188,9 @@ std::uint64_t PlannedJob::round_memory() const {
 
 void PlannedJob::choose_path_of_bytes() {
   PathLoad busiest;
+  RankCells const cells(plan_.plan, comm_.size());
   for (int r = 0; r < comm_.size(); ++r) {
-    PathLoad const load = load_of(plan_.plan, cells_of_rank(plan_.plan, r, comm_.size()), plan_.source.views, first_view_file());
+    PathLoad const load = load_of(plan_.plan, cells.of(r), plan_.source.views, first_view_file());
     if (load.host_copy_seconds + load.host_compute_seconds >= busiest.host_copy_seconds + busiest.host_compute_seconds) busiest = load;
   }
   bool const asks_for_gpu = spec_.run.device == DeviceChoice::cuda || spec_.run.transport == TransportChoice::nccl;
@@ -250,8 +251,9 @@ std::uint64_t PlannedJob::arena_bytes() const {
 std::uint64_t PlannedJob::count_rounds() const {
   if (exchanging()) return exchange_rounds().count();
   std::uint64_t rounds = 0;
+  RankCells const parts(plan_.plan, comm_.size());
   for (int r = 0; r < comm_.size(); ++r) {
-    CellRange cells = cells_of_rank(plan_.plan, r, comm_.size());
+    CellRange cells = parts.of(r);
     for (; cells.begin < cells.end; ++rounds) cells.begin = round_end(plan_.plan, cells, round_bytes());
   }
   return rounds;

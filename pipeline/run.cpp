@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 /// Lets the journal know of a failed write-back at once: where ranks exchange, an error ends the process.
 class JournaledWriter : public ExtentWriter {
  public:
-  JournaledWriter(FileSet& files, WriteObserver const& observer, TargetBuild const& target) : ExtentWriter(files, observer), target_(target) {}
+  JournaledWriter(WriteObserver const& observer, TargetBuild& target)
+      : ExtentWriter(target.open_files(), observer, WriteMode::automatic, target.edges()), target_(target) {}
 
   void write(std::span<Extent const> extents, std::byte* staging) override {
     auto const error = capture([&] { ExtentWriter::write(extents, staging); });
@@ -156,7 +157,6 @@ class Job : PlannedJob {
     Clock::time_point const start = Clock::now();
     FileSet source_set(source_.files, FileSet::Access::read);
     source_set.look_at_each([this](std::uint32_t file, File const& opened) { check_unchanged(file, opened.stamp()); });
-    FileSet target_set(target_->files(), FileSet::Access::write);
     digests_.assign(plan_.plan.tensor_bytes.size(), 0);
     StreamOptions options;
     options.memory_bytes = arena_bytes();
@@ -177,7 +177,7 @@ class Job : PlannedJob {
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
       target_->observe(file, offset, bytes);
     };
-    std::unique_ptr<ExtentSink> const sink = open_sink(target_set, observer);
+    std::unique_ptr<ExtentSink> const sink = open_sink(observer);
     progress_.begin(comm_, "stream", target_bytes_of(cells_of_rank(plan_.plan, comm_.rank(), comm_.size())), StageTotal::of_this_rank);
     auto const failure = capture([&] { stats_ = stream(comm_, options, source_set, *sink, rounds()); });
     progress_.end(streamed_bytes_, failure && failure->kind() != ErrorKind::interrupted);
@@ -186,12 +186,13 @@ class Job : PlannedJob {
       if (failure && !only_for_another) throw *failure;
     });
     sink->close();
+    if (by_library()) target_->sync_everywhere();
     write_mode_ = sink->mode_name();
     report_.stream_seconds = seconds_since(start);
   }
 
-  std::unique_ptr<ExtentSink> open_sink(FileSet& target_set, WriteObserver const& observer) const {
-    if (!by_library()) return std::make_unique<JournaledWriter>(target_set, observer, *target_);
+  std::unique_ptr<ExtentSink> open_sink(WriteObserver const& observer) {
+    if (!by_library()) return std::make_unique<JournaledWriter>(observer, *target_);
     auto const transfer = spec_.target.io == TargetIo::collective ? hdf5::Transfer::collective : hdf5::Transfer::independent;
     return std::make_unique<Hdf5Sink>(comm_, target_->files(), transfer, observer, spec_.run.stall_seconds);
   }

@@ -101,14 +101,21 @@ std::optional<std::size_t> rank_of(std::string const& name, std::uint64_t run) {
   return rank;
 }
 
-/// The ranks of a machine share the files: what a machine has in its cache, no other can sync.
-void sync_share(std::span<std::string const> boots, std::size_t rank, RunJournal::TargetFiles const& files) {
+/// The ranks of a machine share the files.
+void sync_share(std::span<std::string const> boots, std::size_t rank, std::set<std::uint32_t> const& numbers,
+                std::function<void(std::uint32_t)> const& sync) {
+  std::vector<std::uint32_t> const all(numbers.begin(), numbers.end());
   auto const ranks = static_cast<std::size_t>(std::count(boots.begin(), boots.end(), boots[rank]));
   auto const before = static_cast<std::size_t>(std::count(boots.begin(), boots.begin() + static_cast<std::ptrdiff_t>(rank), boots[rank]));
-  for (std::size_t f = before; f < files.count; f += ranks) files.sync(static_cast<std::uint32_t>(f));
+  for (std::size_t i = before; i < all.size(); i += ranks) sync(all[i]);
 }
 
 }  // namespace
+
+void sync_on_every_machine(Comm const& comm, std::set<std::uint32_t> const& files, std::function<void(std::uint32_t)> const& sync) {
+  std::vector<std::string> const boots = gathered_texts({this_boot_id()}, comm);
+  together(comm, [&] { sync_share(boots, static_cast<std::size_t>(comm.rank()), files, sync); });
+}
 
 JournalEntry joined(std::span<JournalEntry const> entries) {
   JournalEntry all;
@@ -124,6 +131,8 @@ JournalEntry joined(std::span<JournalEntry const> entries) {
     for (SumShare const& one : entry.digests) digests[one.number] ^= one.value;
     for (SumShare const& one : entry.records) records[one.number] ^= one.value;
     for (SumShare const& one : entry.files) files[one.number] ^= one.value;
+    all.held.insert(all.held.end(), entry.held.begin(), entry.held.end());
+    all.written.insert(entry.written.begin(), entry.written.end());
   }
   for (auto const& [begin, end] : taken) {
     if (!all.cells.empty() && all.cells.back().end == begin)
@@ -145,7 +154,10 @@ std::vector<JournalEntry> certain_entries(std::span<std::optional<Journal> const
   for (std::optional<Journal> const& journal : ranks) {
     if (!journal) continue;
     std::size_t const count = journal->lockstep ? rounds : certain(*journal);
-    entries.insert(entries.end(), journal->entries.begin(), journal->entries.begin() + static_cast<std::ptrdiff_t>(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      entries.push_back(journal->entries[i]);
+      if (i < journal->synced) entries.back().written.clear();
+    }
   }
   return entries;
 }
@@ -175,14 +187,13 @@ void RunJournal::create(fs::path const& staging, JobIdentity const& identity, st
   write_text_file(folder_ / spec_file, identity.job_text);
   // Under another name first: half a line is none.
   write_text_file(folder_ / "job.new", identity_text(identity) + staging_line(staging));
-  fs::rename(folder_ / "job.new", folder_ / job_file);
+  rename_path(folder_ / "job.new", folder_ / job_file);
   sync_directory(folder_);
   sync_directory(folder_.parent_path());
 }
 
 void RunJournal::distrust() const {
-  std::error_code ignored;
-  fs::rename(folder_ / job_file, folder_ / lost_file, ignored);
+  capture([&] { rename_path(folder_ / job_file, folder_ / lost_file); });
   capture([&] { sync_directory(folder_); });
 }
 
@@ -233,24 +244,29 @@ EarlierWork RunJournal::take_over(Comm const& comm, TargetFiles const& files) {
     bare.round = earlier.runs;
     bare.bytes = earlier.done.bytes;
     bare.cells = earlier.done.cells;
+    bare.written = earlier.done.written;
     cells = journal_block(bare);
   });
+  cells = comm.broadcast(std::move(cells), 0);
   together(comm, [&] {
-    auto const error = capture([&] { sync_share(boots, static_cast<std::size_t>(comm.rank()), files); });
+    if (comm.rank() == 0) return;
+    auto bare = parse_journal_block(cells);
+    RESHARD_EXPECT(bare);
+    earlier.runs = bare->round;
+    earlier.done = *std::move(bare);
+  });
+  together(comm, [&] {
+    auto const error = capture([&] { sync_share(boots, static_cast<std::size_t>(comm.rank()), earlier.done.written, files.sync); });
     if (!error) return;
     distrust();
     throw *error;
   });
-  cells = comm.broadcast(std::move(cells), 0);
   together(comm, [&] {
-    if (comm.rank() != 0) {
-      auto bare = parse_journal_block(cells);
-      RESHARD_EXPECT(bare);
-      earlier.runs = bare->round;
-      earlier.done = *std::move(bare);
-    }
     run_ = earlier.runs;
+    earlier.done.written.clear();
     if (comm.rank() != 0) return;
+    if (!earlier.done.held.empty()) files.write(earlier.done.held);
+    earlier.done.held.clear();
     write_journal(base_file(run_), earlier.done);
     for (auto const& entry : fs::directory_iterator(folder_))
       if (auto const run = run_of(entry.path().filename().string()); run && *run < run_) fs::remove_all(entry.path());

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,14 +48,14 @@ class RunJournal {
   /// Nobody goes on with what was written. For a write-back that failed: the system tells of it once, so that a later sync would find nothing wrong.
   void distrust() const;
 
-  /// The files of the target, for those who sync them.
+  /// The files of the target, by their numbers.
   struct TargetFiles {
-    std::size_t count = 0;
-    std::function<void(std::uint32_t)> sync;  ///< makes what was written to a file durable, by its number
+    std::function<void(std::uint32_t)> sync;                          ///< makes what was written to a file durable
+    std::function<void(std::span<HeldBytes const>)> write = nullptr;  ///< writes these bytes and makes them durable
   };
-  /// Collective: what the earlier runs did, as far as it is certain. Every file is then synced on every machine, and the sum of it all becomes the
-  /// base of this run. Entries that no mark covers count only when a rank of this job runs on the machine that wrote them, and that was not started
-  /// anew since.
+  /// Collective: what the earlier runs did, as far as it is certain. Files with rounds that no mark covers are then synced on every machine, bytes
+  /// that were kept back are written, and the sum of it all becomes the base of this run. Entries that no mark covers count only when a rank of this
+  /// job runs on the machine that wrote them, and that was not started again since.
   EarlierWork take_over(Comm const& comm, TargetFiles const& files);
 
   /// Begins the journal of this rank. `kept` are the numbers in the whole plan of the plan's cells.
@@ -82,10 +83,15 @@ class RunJournal {
   std::unique_ptr<JournalWriter> writer_;
 };
 
-/// Combines entries: cells sorted and joined, sums by xor. An entry with cells that an earlier one has does not count: it says nothing new.
+/// Collective: each of these files is synced by one rank of every machine, for what a machine has in its cache no other can sync.
+void sync_on_every_machine(Comm const& comm, std::set<std::uint32_t> const& files, std::function<void(std::uint32_t)> const& sync);
+
+/// Combines entries: cells sorted and joined, sums by xor, the rest put together. An entry with cells that an earlier one has does not count: it says
+/// nothing new.
 JournalEntry joined(std::span<JournalEntry const> entries);
 
-/// Which entries of the journals of one run count: all that are certain, and with lockstep only rounds that every rank has.
+/// Which entries of the journals of one run count: all that are certain, and with lockstep only rounds that every rank has. Only those that no mark
+/// covers still name the files they have written: these are to be synced.
 /// `alive` says whether what was written under this boot is still there.
 std::vector<JournalEntry> certain_entries(std::span<std::optional<Journal> const> ranks, std::function<bool(std::string const&)> const& alive);
 

@@ -1,6 +1,7 @@
 #include "pipeline/target_build.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
 #include "pipeline/paths.hpp"
+#include "pipeline/shared_edges.hpp"
 #include "pipeline/target_check.hpp"
 #include "pipeline/version.hpp"
 #include "stages/write/copy_beside.hpp"
@@ -18,6 +20,12 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
+
+void sync_file(fs::path const& path) {
+  File file = File::open_for_writing(path);
+  file.sync();
+  file.close();
+}
 
 /// Enough for the scan to keep the disk busy.
 constexpr std::uint64_t usual_scan_bytes = 64U << 20;
@@ -33,11 +41,11 @@ std::uint64_t allocated_bytes(fs::path const& folder) {
   return bytes;
 }
 
-/// By what sums differ from how they stood before; they stand so now.
+/// By what sums differ from how they stood before; they stand so now. Only those that were touched are looked at.
 template <class Word>
-std::vector<SumShare> changes(std::span<Word> now, std::vector<Word>& before) {
+std::vector<SumShare> changes(std::span<std::size_t const> touched, std::span<Word> now, std::vector<Word>& before) {
   std::vector<SumShare> shares;
-  for (std::size_t i = 0; i < now.size(); ++i) {
+  for (std::size_t const i : touched) {
     if (now[i] == before[i]) continue;
     shares.push_back({i, static_cast<std::uint64_t>(now[i] ^ before[i])});
     before[i] = now[i];
@@ -45,13 +53,22 @@ std::vector<SumShare> changes(std::span<Word> now, std::vector<Word>& before) {
   return shares;
 }
 
+std::vector<TargetLayout> layouts_of(JobPlan const& plan, fs::path const& staging) {
+  std::vector<TargetLayout> layouts;
+  for (TargetFile const& file : plan.files)
+    layouts.push_back({staging / file.path, file.size_bytes, file.torch, file.header, file.items, file.skeleton, file.finished});
+  return layouts;
+}
+
 }  // namespace
 
 TargetBuild::TargetBuild(JobSpec const& spec, JobPlan const& plan, Comm const& comm)
-    : spec_(spec), plan_(plan), comm_(comm), journal_(journal_of(spec.target.path)) {
-  fs::path const staging = staging_of(spec.target.path);
-  for (TargetFile const& file : plan.files)
-    layouts_.push_back({staging / file.path, file.size_bytes, file.torch, file.header, file.items, file.skeleton, file.finished});
+    : spec_(spec),
+      plan_(plan),
+      comm_(comm),
+      layouts_(layouts_of(plan, staging_of(spec.target.path))),
+      open_files_(files(), FileSet::Access::write),
+      journal_(journal_of(spec.target.path)) {
   records_.emplace(layouts_);
   file_digests_.emplace(layouts_);
 }
@@ -98,7 +115,8 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
   journaled_ = beginning.journaled;
   together(comm_, [&] { for_my_files([&](std::uint32_t f) { going_on ? reopen_target_file(layouts_[f]) : create_target_file(layouts_[f]); }); });
   if (going_on) {
-    earlier_ = journal_.take_over(comm_, {layouts_.size(), [&](std::uint32_t f) { File::open_for_writing(layouts_[f].path).sync(); }});
+    earlier_ =
+        journal_.take_over(comm_, {[&](std::uint32_t f) { sync_file(journaled_layout(f).path); }, [&](auto const& held) { write_held(held); }});
     if (comm_.rank() == 0) restore_sums(earlier_->done);
   } else if (journaled_) {
     together(comm_, [&] {
@@ -178,10 +196,43 @@ void TargetBuild::begin_rounds(bool lockstep, std::vector<std::uint32_t> kept) {
   noted_records_.assign(records_->shares().begin(), records_->shares().end());
   noted_files_.assign(file_digests_->shares().begin(), file_digests_->shares().end());
   if (!journaled_) return;
+  edges_.emplace(find_edges(plan_.plan, comm_));
   together(comm_, [&] {
-    auto const sync = [paths = files()](std::uint32_t file) { File::open_for_writing(paths[file]).sync(); };
+    auto const sync = [this](std::uint32_t file) { open_files_.sync(file); };
     journal_.begin(comm_, {.lockstep = lockstep, .kept = std::move(kept), .sync_file = sync});
   });
+}
+
+/// A file that a journal speaks of.
+TargetLayout const& TargetBuild::journaled_layout(std::uint32_t file) const {
+  if (file >= layouts_.size())
+    fail(ErrorKind::io, "{}: the journal speaks of file {}, the target has {}. Run again with --fresh.", spec_.target.path, file, layouts_.size());
+  return layouts_[file];
+}
+
+/// What ranks of an earlier run had kept back when it ended.
+void TargetBuild::write_held(std::span<HeldBytes const> held) const {
+  std::map<std::uint32_t, std::vector<FileSegment>> by_file;
+  for (HeldBytes const& one : held) {
+    auto const& [offset, bytes] = one.segment;
+    std::uint64_t const size = journaled_layout(one.file).size_bytes;
+    if (offset > size || bytes.size() > size - offset)
+      fail(ErrorKind::io, "{}: the journal has {} bytes for offset {}, the file ends after {}. Run again with --fresh.",
+           layouts_[one.file].path.string(), bytes.size(), offset, size);
+    by_file[one.file].push_back(one.segment);
+  }
+  for (auto const& [number, segments] : by_file) {
+    File file = File::open_for_writing(layouts_[number].path);
+    for (FileSegment const& segment : segments) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+    file.sync();
+    file.close();
+  }
+}
+
+void TargetBuild::sync_everywhere() const {
+  std::set<std::uint32_t> all;
+  for (std::uint32_t f = 0; f < layouts_.size(); ++f) all.insert(f);
+  sync_on_every_machine(comm_, all, [&](std::uint32_t f) { sync_file(layouts_[f].path); });
 }
 
 void TargetBuild::note(FinishedRound const& round) {
@@ -191,8 +242,10 @@ void TargetBuild::note(FinishedRound const& round) {
   for (Extent const& write : round.writes) entry.bytes += write.bytes;
   entry.cells.push_back(round.cells);
   for (DigestShare const& one : round.digests) entry.digests.push_back({one.tensor, one.share});
-  entry.records = changes(records_->shares(), noted_records_);
-  entry.files = changes(file_digests_->shares(), noted_files_);
+  entry.records = changes(records_->take_touched(), records_->shares(), noted_records_);
+  entry.files = changes(file_digests_->take_touched(), file_digests_->shares(), noted_files_);
+  entry.held = edges_->take_new();
+  for (Extent const& write : round.writes) entry.written.insert(write.file);
   journal_.add(std::move(entry), round.writes);
 }
 
@@ -213,7 +266,11 @@ void TargetBuild::observe(std::uint32_t file, std::uint64_t offset_bytes, std::s
 }
 
 void TargetBuild::finish(std::span<std::uint64_t const> digests) {
-  together(comm_, [&] { journal_.end(); });
+  together(comm_, [&] {
+    journal_.end();
+    open_files_.close();
+  });
+  std::vector<std::vector<FileSegment>> const held = gathered_edges(edges(), layouts_.size(), comm_);
   digests_.assign(digests.begin(), digests.end());
   if (earlier_ && comm_.rank() == 0 && !digests_.empty())
     for (SumShare const& one : earlier_->done.digests) digests_[one.number] ^= one.value;
@@ -222,7 +279,7 @@ void TargetBuild::finish(std::span<std::uint64_t const> digests) {
   together(comm_, [&] {
     for_my_files([&](std::uint32_t f) {
       std::vector<FileSegment> const frame = frame_of(layouts_[f], records_->of_file(f), digests_);
-      finish_target_file(layouts_[f], frame);
+      finish_target_file(layouts_[f], frame, held[f]);
       for (FileSegment const& segment : frame) file_digests_->add(f, segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
     });
   });

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/file_set.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/transport/comm.hpp"
@@ -17,6 +18,7 @@
 #include "pipeline/stream.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/verify/scan.hpp"
+#include "stages/write/edge_bytes.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/publish.hpp"
 #include "stages/write/target_files.hpp"
@@ -52,6 +54,11 @@ class TargetBuild {
   void note(FinishedRound const& round);
   /// Whether what is there shall stay for the next run when this one ends without publishing.
   void keep(bool kept);
+  /// The files that rounds write. What ExtentWriter keeps back goes to edges().
+  FileSet& open_files() { return open_files_; }
+  EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
+  /// Where libhdf5 has written: what each machine has of it reaches the device. Collective.
+  void sync_everywhere() const;
   /// After a failed write-back nobody goes on with what is there. Not collective; for any thread.
   void distrust_lost_writes() const;
   /// The files that rounds write, by the plan's numbers.
@@ -83,6 +90,8 @@ class TargetBuild {
   void check_source_apart(SourceCheckpoint const& source) const;
   void check_replaceable() const;
   void for_my_files(std::function<void(std::uint32_t)> const& work) const;
+  TargetLayout const& journaled_layout(std::uint32_t file) const;
+  void write_held(std::span<HeldBytes const> held) const;
   void write_small_files();
   void add_copied(SideCopy const& side);
   void check_small_files();
@@ -96,13 +105,15 @@ class TargetBuild {
   JobPlan const& plan_;
   Comm const& comm_;
   std::optional<Publication> publication_;
-  RunJournal journal_;
+  std::vector<TargetLayout> layouts_;
+  FileSet open_files_;
+  std::optional<EdgeBytes> edges_;
+  RunJournal journal_;  // behind the files, which it syncs to its end
   bool journaled_ = false;
   std::optional<EarlierWork> earlier_;
   std::string started_afresh_;
   std::vector<std::uint32_t> noted_records_;  ///< the sums as they stood at the last noted round
   std::vector<std::uint64_t> noted_files_;
-  std::vector<TargetLayout> layouts_;
   std::optional<RecordChecksums> records_;
   std::optional<FileDigests> file_digests_;
   std::vector<std::uint64_t> digests_;
