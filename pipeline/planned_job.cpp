@@ -10,6 +10,7 @@
 #include "pipeline/source_manifest.hpp"
 #include "pipeline/target_request.hpp"
 #include "pipeline/verify_one.hpp"
+#include "stages/read/look_at_objects.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -33,6 +34,9 @@ std::string layout_text(SourceCheckpoint const& source) {
   MeshSizes const& s = source.megatron->classification.sizes;
   return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep, s.etp, source.files.size());
 }
+
+/// Whether targets of this format have a place for the objects of a DCP source.
+bool carries_objects(CheckpointFormat target) { return target != CheckpointFormat::megatron && target != CheckpointFormat::huggingface; }
 
 }  // namespace
 
@@ -84,6 +88,7 @@ void PlannedJob::prepare() {
     for (fs::path const& file : source_.files) stamps_.push_back(stamp_of(file));
   });
   if (spec_.source.verify == SourceVerify::files) check_source_files();
+  if (spec_.source.objects == SourceObjects::look && carries_objects(spec_.target.format)) look_at_objects(source_, comm_);
   report_.header_seconds = seconds_since(start);
   Clock::time_point const planning = Clock::now();
   std::uint64_t const parts = exchanging() ? 10 : 4;
