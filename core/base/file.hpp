@@ -13,8 +13,11 @@
 
 namespace reshard {
 
+class Sight;
+
 /// A file as it was at some time: when two stamps differ, it was changed or replaced in between.
-/// The device's number says the same only on one node: network file systems number theirs on each node.
+/// The device's number says the same only on one node: network file systems number theirs on each node. FUSE file systems may number inodes on each
+/// node, too: there the inode is 0.
 struct FileStamp {
   std::int64_t bytes = 0;
   std::int64_t mtime_ns = 0;
@@ -28,6 +31,7 @@ struct FileStamp {
 /// Calls that a signal has interrupted are made again. Every failure is an Error of kind io (resources for a full disk or quota) with the path, the
 /// offset and the system's reason. Transfers at disjoint places may run in several threads. What is opened for writing cannot be read: a network file
 /// system then sends exactly the bytes that were written, never the rest of their page, which another node may have written meanwhile.
+/// A file that is opened for reading under a Sight is read through it, and must not outlive it.
 class File {
  public:
   /// Opens an existing regular file for reading. A missing or special file is an Error of kind `missing`.
@@ -77,8 +81,14 @@ class File {
 
  private:
   File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  static File open_here(std::filesystem::path const& path, ErrorKind missing);
+  FileStamp stamp_here() const;
+  std::size_t read_here(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+
   int descriptor_ = -1;
   std::filesystem::path path_;
+  Sight* sight_ = nullptr;
+  FileStamp seen_;  ///< with a sight
 };
 
 /// Whether a sync, a write-back or a close of this process has ever failed. What was written may then be lost, and a later sync of the same file,
