@@ -14,6 +14,7 @@
 #include "pipeline/source_manifest.hpp"
 #include "pipeline/target_request.hpp"
 #include "pipeline/verify_one.hpp"
+#include "stages/read/look_at_objects.hpp"
 #include "stages/read/open_source.hpp"
 #include "stages/read/stamped_files.hpp"
 
@@ -54,6 +55,9 @@ std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files, std::
   }
   return stored;
 }
+
+/// Whether targets of this format have a place for the objects of a DCP source.
+bool carries_objects(CheckpointFormat target) { return target != CheckpointFormat::megatron && target != CheckpointFormat::huggingface; }
 
 }  // namespace
 
@@ -113,6 +117,7 @@ void PlannedJob::read_source() {
   source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
   together(comm_, [&] { check_source_format(spec_, source_); });
   if (spec_.source.verify == SourceVerify::files) check_source_files();
+  if (spec_.source.objects == SourceObjects::look && carries_objects(spec_.target.format)) look_at_objects(source_, comm_);
   report_.header_seconds = seconds_since(start);
 }
 

@@ -61,6 +61,8 @@ class Job : PlannedJob {
  private:
   void carry_out() {
     prepare();
+    if (comm_.size() > 1 && !heartbeat_.hears_others())
+      report_.warnings.push_back("this MPI gives less than MPI_THREAD_MULTIPLE: a rank whose host is gone would not be noticed");
     report_.planned_only = true;
     progress_.event("plan", Json().set("report", report_json(report_)));
     report_.planned_only = false;
@@ -70,8 +72,12 @@ class Job : PlannedJob {
     target_.emplace(spec_, plan_, comm_);
     target_->remember_source(context_.source_record);
     begin_target();
-    guarded(&Job::move_bytes, {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::io, ErrorKind::stall});
-    guarded(&Job::commit, {ErrorKind::interrupted, ErrorKind::resources});
+    if (!target_->is_complete()) {
+      guarded(&Job::move_bytes, {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::io, ErrorKind::stall});
+      guarded(&Job::commit, {ErrorKind::interrupted, ErrorKind::resources});
+    } else {
+      guarded(&Job::only_publish, {});
+    }
     finish_report();
     keep_trace();
   }
@@ -120,8 +126,9 @@ class Job : PlannedJob {
   void guarded(void (Job::*work)(), std::initializer_list<ErrorKind> resumable) {
     auto const error = capture([&] { (this->*work)(); });
     if (!error) return;
+    Error const reason = target_->explained(*error);
     target_->keep(std::find(resumable.begin(), resumable.end(), error->kind()) != resumable.end());
-    throw *error;
+    throw reason;
   }
 
   void begin_target() {
@@ -133,7 +140,8 @@ class Job : PlannedJob {
     beginning.journaled = !by_library();
     beginning.identity = identity_;
     target_->begin(source_, beginning);
-    if (!target_->started_afresh().empty()) report_.warnings.push_back(target_->started_afresh());
+    report_.warnings.insert(report_.warnings.end(), target_->warnings().begin(), target_->warnings().end());
+    if (target_->is_complete()) return;
     std::vector<std::uint32_t> kept;
     if (auto const& earlier = target_->earlier()) {
       report_.earlier_runs = earlier->runs;
@@ -225,6 +233,18 @@ class Job : PlannedJob {
     begin_phase("publishing");
     target_->publish();
     report_.commit_seconds = seconds_since(start) - report_.verify_seconds;
+  }
+
+  /// An earlier run of this job has written and verified everything.
+  void only_publish() {
+    Clock::time_point const start = Clock::now();
+    if (comm_.rank() == 0) progress_.note("an earlier run wrote and verified all of the target: it only gets its name now");
+    together(comm_, [&] { check_stop("before the target got its name"); });
+    report_.earlier_runs = 1;  // the last of them did the rest
+    report_.bytes_reused = report_.target_bytes;
+    report_.total_digest = target_->total();
+    target_->publish();
+    report_.commit_seconds = seconds_since(start);
   }
 
   /// Opened again: a network file system then asks the server.
