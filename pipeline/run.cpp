@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/base/activity.hpp"
 #include "core/base/file_set.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/gpu_path.hpp"
@@ -12,6 +13,7 @@
 #include "pipeline/planned_job.hpp"
 #include "pipeline/source_manifest.hpp"
 #include "pipeline/target_build.hpp"
+#include "stages/read/stamped_files.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/hdf5_sink.hpp"
 #include "stages/write/publish.hpp"
@@ -24,7 +26,8 @@ namespace fs = std::filesystem;
 /// Lets the journal know of a failed write-back at once: where ranks exchange, an error ends the process.
 class JournaledWriter : public ExtentWriter {
  public:
-  JournaledWriter(FileSet& files, WriteObserver const& observer, TargetBuild const& target) : ExtentWriter(files, observer), target_(target) {}
+  JournaledWriter(WriteObserver const& observer, TargetBuild& target)
+      : ExtentWriter(target.open_files(), observer, WriteMode::automatic, target.edges()), target_(target) {}
 
   void write(std::span<Extent const> extents, std::byte* staging) override {
     auto const error = capture([&] { ExtentWriter::write(extents, staging); });
@@ -45,13 +48,21 @@ class Job : PlannedJob {
         progress_({context.progress, static_cast<double>(spec.run.progress_seconds), context.stop, context.events}) {}
 
   RunReport plan() {
-    prepare();
+    if (auto const error = capture([this] { prepare(); })) comm_.end_with(*error);
     report_.planned_only = true;
     return std::move(report_);
   }
 
   RunReport execute() {
+    if (auto const error = capture([this] { carry_out(); })) comm_.end_with(*error);
+    return std::move(report_);
+  }
+
+ private:
+  void carry_out() {
     prepare();
+    if (comm_.size() > 1 && !heartbeat_.hears_others())
+      report_.warnings.push_back("this MPI gives less than MPI_THREAD_MULTIPLE: a rank whose host is gone would not be noticed");
     report_.planned_only = true;
     progress_.event("plan", Json().set("report", report_json(report_)));
     report_.planned_only = false;
@@ -61,14 +72,16 @@ class Job : PlannedJob {
     target_.emplace(spec_, plan_, comm_);
     target_->remember_source(context_.source_record);
     begin_target();
-    guarded(&Job::move_bytes, {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::io, ErrorKind::stall});
-    guarded(&Job::commit, {ErrorKind::interrupted, ErrorKind::resources});
+    if (!target_->is_complete()) {
+      guarded(&Job::move_bytes, {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::io, ErrorKind::stall});
+      guarded(&Job::commit, {ErrorKind::interrupted, ErrorKind::resources});
+    } else {
+      guarded(&Job::only_publish, {});
+    }
     finish_report();
     keep_trace();
-    return std::move(report_);
   }
 
- private:
   /// Neither source nor target may suffer from a trace.
   void open_trace() {
     if (!context_.trace_file) return;
@@ -113,21 +126,22 @@ class Job : PlannedJob {
   void guarded(void (Job::*work)(), std::initializer_list<ErrorKind> resumable) {
     auto const error = capture([&] { (this->*work)(); });
     if (!error) return;
+    Error const reason = target_->explained(*error);
     target_->keep(std::find(resumable.begin(), resumable.end(), error->kind()) != resumable.end());
-    throw *error;
+    throw reason;
   }
 
   void begin_target() {
+    begin_phase("preparing the target");
     TargetBuild::Beginning beginning;
     beginning.needed_bytes = report_.target_bytes;
     beginning.free_bytes = report_.free_bytes;
     beginning.fresh = context_.fresh;
     beginning.journaled = !by_library();
-    together(comm_, [&] {
-      if (comm_.rank() == 0 && beginning.journaled) beginning.identity = identity_of(spec_, source_, stamps_, plan_);
-    });
+    beginning.identity = identity_;
     target_->begin(source_, beginning);
-    if (!target_->started_afresh().empty()) report_.warnings.push_back(target_->started_afresh());
+    report_.warnings.insert(report_.warnings.end(), target_->warnings().begin(), target_->warnings().end());
+    if (target_->is_complete()) return;
     std::vector<std::uint32_t> kept;
     if (auto const& earlier = target_->earlier()) {
       report_.earlier_runs = earlier->runs;
@@ -150,7 +164,7 @@ class Job : PlannedJob {
   void move_bytes() {
     Clock::time_point const start = Clock::now();
     FileSet source_set(source_.files, FileSet::Access::read);
-    FileSet target_set(target_->files(), FileSet::Access::write);
+    source_set.look_at_each([this](std::uint32_t file, File const& opened) { check_unchanged(file, opened.stamp()); });
     digests_.assign(plan_.plan.tensor_bytes.size(), 0);
     StreamOptions options;
     options.memory_bytes = arena_bytes();
@@ -171,7 +185,7 @@ class Job : PlannedJob {
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
       target_->observe(file, offset, bytes);
     };
-    std::unique_ptr<ExtentSink> const sink = open_sink(target_set, observer);
+    std::unique_ptr<ExtentSink> const sink = open_sink(observer);
     progress_.begin(comm_, "stream", target_bytes_of(cells_of_rank(plan_.plan, comm_.rank(), comm_.size())), StageTotal::of_this_rank);
     auto const failure = capture([&] { stats_ = stream(comm_, options, source_set, *sink, rounds()); });
     progress_.end(streamed_bytes_, failure && failure->kind() != ErrorKind::interrupted);
@@ -180,23 +194,26 @@ class Job : PlannedJob {
       if (failure && !only_for_another) throw *failure;
     });
     sink->close();
+    if (by_library()) target_->sync_everywhere();
     write_mode_ = sink->mode_name();
     report_.stream_seconds = seconds_since(start);
   }
 
-  std::unique_ptr<ExtentSink> open_sink(FileSet& target_set, WriteObserver const& observer) const {
-    if (!by_library()) return std::make_unique<JournaledWriter>(target_set, observer, *target_);
+  std::unique_ptr<ExtentSink> open_sink(WriteObserver const& observer) {
+    if (!by_library()) return std::make_unique<JournaledWriter>(observer, *target_);
     auto const transfer = spec_.target.io == TargetIo::collective ? hdf5::Transfer::collective : hdf5::Transfer::independent;
     return std::make_unique<Hdf5Sink>(comm_, target_->files(), transfer, observer, spec_.run.stall_seconds);
   }
 
   void commit() {
     Clock::time_point const start = Clock::now();
+    begin_phase("completing the target's files");
     target_->finish(digests_);
     together(comm_, [&] {
       check_source_unchanged();
       if (manifest_) report_.digests_compared = check_source_digests(*manifest_, source_, plan_, target_->digests());
     });
+    begin_phase("reading the target back");
     Clock::time_point const checking = Clock::now();
     progress_.begin(comm_, "verify", spec_.run.verify == VerifyChoice::written ? report_.target_bytes : 0, StageTotal::of_all_ranks);
     std::uint64_t read_back = 0;
@@ -213,15 +230,35 @@ class Job : PlannedJob {
     report_.verify_seconds = seconds_since(checking);
     report_.bytes_verified = target_->bytes_checked();
     report_.total_digest = target_->total();
+    begin_phase("publishing");
     target_->publish();
     report_.commit_seconds = seconds_since(start) - report_.verify_seconds;
   }
 
+  /// An earlier run of this job has written and verified everything.
+  void only_publish() {
+    Clock::time_point const start = Clock::now();
+    if (comm_.rank() == 0) progress_.note("an earlier run wrote and verified all of the target: it only gets its name now");
+    together(comm_, [&] { check_stop("before the target got its name"); });
+    report_.earlier_runs = 1;  // the last of them did the rest
+    report_.bytes_reused = report_.target_bytes;
+    report_.total_digest = target_->total();
+    target_->publish();
+    report_.commit_seconds = seconds_since(start);
+  }
+
+  /// Opened again: a network file system then asks the server.
   void check_source_unchanged() const {
     for (std::size_t f = static_cast<std::size_t>(comm_.rank()); f < source_.files.size(); f += static_cast<std::size_t>(comm_.size()))
-      if (stamp_of(source_.files[f]) != stamps_[f])
-        fail(ErrorKind::io, "{}: changed while it was read. Nothing was published: run again when nobody writes the source.",
-             source_.files[f].string());
+      check_unchanged(f, stamp_of(source_.files[f]));
+    for (auto const& [path, stamp] : described_by_) check_unchanged(path, stamp, stamp_of(path));
+  }
+
+  void check_unchanged(std::size_t file, FileStamp const& now) const { check_unchanged(source_.files[file], source_.stamps[file], now); }
+
+  static void check_unchanged(fs::path const& path, FileStamp const& before, FileStamp const& now) {
+    if (auto const what = difference(before, now); !what.empty())
+      fail(ErrorKind::io, "{}: changed while it was read: {}. Nothing was published: run again when nobody writes the source.", path.string(), what);
   }
 
   /// Of all ranks together.

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/file.hpp"
 #include "core/formats/dcp/directory.hpp"
 #include "core/formats/dcp/metadata.hpp"
+#include "core/formats/dcp/object_look.hpp"
 #include "core/formats/hdf5/container.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/manifest/manifest.hpp"
@@ -49,6 +51,7 @@ struct DcpCheckpoint {
   std::vector<std::uint64_t> payload_offset_bytes;    ///< of each chunk: its first element, from the start of its file
   std::map<std::size_t, std::vector<Index>> strides;  ///< of the chunks that are not row-major, in elements
   std::optional<dcp::CommonState> common;             ///< torch_dist
+  std::vector<dcp::ObjectLook> looks;                 ///< parallel to the objects; empty: not looked at yet
   TensorContainer container = TensorContainer::items;
   Json config;             ///< the config.json that travels in an HDF5 container; null for none
   bool flattened = false;  ///< some tensors were flattened on disk
@@ -73,6 +76,8 @@ struct SourceCheckpoint {
   std::optional<DcpCheckpoint> dcp;
   std::optional<LogicalCheckpoint> logical;
   std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
+  std::vector<FileStamp> stamps;             ///< of each file, from a descriptor that read its header, before that; the same on every rank
+  std::vector<int> stamped_by;               ///< which rank it was
   std::vector<TensorDigest> recorded;        ///< digests that stand in the files themselves (HDF5 containers)
   std::vector<std::string> warnings;
 };

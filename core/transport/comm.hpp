@@ -45,14 +45,19 @@ class Comm {
   /// The bytes of every rank, in rank order, on every rank. Any size: messages are split below 1 GiB.
   std::vector<std::string> all_gather(std::string const& bytes) const;
 
+  /// For an Error that ends the work of this rank: throws it when every rank throws it as well (is_agreed(), or all of them come here within a
+  /// moment). One that only this rank has ends the job on every rank, as others may wait for this one for ever.
+  [[noreturn]] void end_with(Error const& error) const;
+
   /// Ends the job on every rank with this exit code, without agreement; for failures inside a collective.
   [[noreturn]] void abort(int code) const;
   /// The same with the exit code of the error, after its sentence and this rank's number have gone to stderr.
   [[noreturn]] void abort(Error const& error) const;
 
  private:
-  Comm(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
+  Comm(MPI_Comm comm, MPI_Comm last_words, int rank, int size) : comm_(comm), last_words_(last_words), rank_(rank), size_(size) {}
   MPI_Comm comm_;
+  MPI_Comm last_words_;  ///< for end_with()
   int rank_;
   int size_;
 };

@@ -114,6 +114,13 @@ std::optional<JournalEntry> entry_of(std::string_view payload) {
   entry.digests = decoder.shares();
   entry.records = decoder.shares();
   entry.files = decoder.shares();
+  entry.held.resize(decoder.count(24));
+  for (HeldBytes& held : entry.held) {
+    held.file = static_cast<std::uint32_t>(decoder.word());
+    held.segment.offset_bytes = decoder.word();
+    held.segment.bytes = decoder.text();
+  }
+  for (std::uint64_t files = decoder.count(8); files > 0; --files) entry.written.insert(static_cast<std::uint32_t>(decoder.word()));
   if (!decoder.good()) return std::nullopt;
   return entry;
 }
@@ -131,7 +138,11 @@ std::string journal_block(JournalEntry const& entry) {
   Encoder payload;
   payload.add(entry.round).add(entry.bytes).add(entry.cells.size());
   for (CellRange const& range : entry.cells) payload.add(range.begin).add(range.end);
-  return payload.add(entry.digests).add(entry.records).add(entry.files).block(Kind::entry);
+  payload.add(entry.digests).add(entry.records).add(entry.files).add(entry.held.size());
+  for (HeldBytes const& held : entry.held) payload.add(held.file).add(held.segment.offset_bytes).add(std::string_view(held.segment.bytes));
+  payload.add(entry.written.size());
+  for (std::uint32_t const file : entry.written) payload.add(file);
+  return payload.block(Kind::entry);
 }
 
 std::optional<JournalEntry> parse_journal_block(std::string_view bytes) {
@@ -144,7 +155,7 @@ void write_journal(std::filesystem::path const& path, JournalEntry const& entry)
   std::filesystem::path unnamed = path;
   unnamed += ".new";
   write_text_file(unnamed, head_block(1, false) + journal_block(entry));
-  std::filesystem::rename(unnamed, path);
+  rename_path(unnamed, path);
   sync_directory(path.parent_path());
 }
 
@@ -191,6 +202,7 @@ void JournalWriter::stop() {
 void JournalWriter::end() {
   stop();
   if (failure_) throw *failure_;
+  file_.close();
 }
 
 void JournalWriter::append(std::string const& block) {
