@@ -16,6 +16,7 @@
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/shard.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
+#include "core/formats/stored_record.hpp"
 
 namespace reshard {
 
@@ -73,6 +74,7 @@ struct SourceCheckpoint {
   std::optional<DcpCheckpoint> dcp;
   std::optional<LogicalCheckpoint> logical;
   std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
+  std::vector<StoredRecord> records;         ///< zip records with weights, where files have any
   std::vector<TensorDigest> recorded;        ///< digests that stand in the files themselves (HDF5 containers)
   std::vector<std::string> warnings;
 };
