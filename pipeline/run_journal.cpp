@@ -31,11 +31,33 @@ std::string staging_line(fs::path const& staging) {
   return fmt::format("staging {}\n", status.st_ino);
 }
 
-std::vector<SumShare> sums(std::map<std::uint64_t, std::uint64_t> const& by_number) {
-  std::vector<SumShare> shares;
-  for (auto const& [number, value] : by_number)
-    if (value != 0) shares.push_back({number, value});
-  return shares;
+/// The sums of one kind of several entries.
+class Sums {
+ public:
+  enum class Way { combined, added };
+  Sums(std::vector<SumShare> JournalEntry::*list, Way way) : list_(list), way_(way) {}
+
+  void take(JournalEntry const& entry) {
+    for (SumShare const& one : entry.*list_) {
+      std::uint64_t& sum = by_number_[one.number];
+      sum = way_ == Way::combined ? sum ^ one.value : sum + one.value;
+    }
+  }
+  void give(JournalEntry& entry) const {
+    for (auto const& [number, value] : by_number_)
+      if (value != 0) (entry.*list_).push_back({number, value});
+  }
+
+ private:
+  std::vector<SumShare> JournalEntry::*list_;
+  Way way_;
+  std::map<std::uint64_t, std::uint64_t> by_number_;
+};
+
+std::vector<Sums> all_sums() {
+  return {{&JournalEntry::digests, Sums::Way::combined}, {&JournalEntry::records, Sums::Way::combined}, {&JournalEntry::files, Sums::Way::combined},
+          {&JournalEntry::sources, Sums::Way::combined}, {&JournalEntry::covered, Sums::Way::added},    {&JournalEntry::digested, Sums::Way::added},
+          {&JournalEntry::written, Sums::Way::added}};
 }
 
 /// Whether one of the ranges has cells that are taken.
@@ -112,18 +134,14 @@ void sync_share(std::span<std::string const> boots, std::size_t rank, RunJournal
 
 JournalEntry joined(std::span<JournalEntry const> entries) {
   JournalEntry all;
-  std::map<std::uint64_t, std::uint64_t> digests;
-  std::map<std::uint64_t, std::uint64_t> records;
-  std::map<std::uint64_t, std::uint64_t> files;
+  std::vector<Sums> sums = all_sums();
   std::map<std::size_t, std::size_t> taken;  // ranges of cells: begin, end
   for (JournalEntry const& entry : entries) {
     if (overlaps(taken, entry.cells)) continue;
     for (CellRange const& range : entry.cells)
       if (range.begin < range.end) taken.emplace(range.begin, range.end);
     all.bytes += entry.bytes;
-    for (SumShare const& one : entry.digests) digests[one.number] ^= one.value;
-    for (SumShare const& one : entry.records) records[one.number] ^= one.value;
-    for (SumShare const& one : entry.files) files[one.number] ^= one.value;
+    for (Sums& one : sums) one.take(entry);
   }
   for (auto const& [begin, end] : taken) {
     if (!all.cells.empty() && all.cells.back().end == begin)
@@ -131,9 +149,7 @@ JournalEntry joined(std::span<JournalEntry const> entries) {
     else
       all.cells.push_back({begin, end});
   }
-  all.digests = sums(digests);
-  all.records = sums(records);
-  all.files = sums(files);
+  for (Sums const& one : sums) one.give(all);
   return all;
 }
 

@@ -82,7 +82,8 @@ class RunJournal {
   std::unique_ptr<JournalWriter> writer_;
 };
 
-/// Combines entries: cells sorted and joined, sums by xor. An entry with cells that an earlier one has does not count: it says nothing new.
+/// Combines entries: cells sorted and joined, sums combined, each in its way. An entry with cells that an earlier one has does not count: it says
+/// nothing new.
 JournalEntry joined(std::span<JournalEntry const> entries);
 
 /// Which entries of the journals of one run count: all that are certain, and with lockstep only rounds that every rank has.

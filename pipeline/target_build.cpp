@@ -81,6 +81,7 @@ void TargetBuild::check_replaceable() const {
 }
 
 void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginning) {
+  account_.emplace(plan_, source.records.size());
   bool going_on = false;
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
@@ -100,6 +101,7 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
   if (going_on) {
     earlier_ = journal_.take_over(comm_, {layouts_.size(), [&](std::uint32_t f) { File::open_for_writing(layouts_[f].path).sync(); }});
     if (comm_.rank() == 0) restore_sums(earlier_->done);
+    account_->add_earlier(earlier_->done);
   } else if (journaled_) {
     together(comm_, [&] {
       if (comm_.rank() != 0) return;
@@ -185,12 +187,8 @@ void TargetBuild::begin_rounds(bool lockstep, std::vector<std::uint32_t> kept) {
 }
 
 void TargetBuild::note(FinishedRound const& round) {
+  JournalEntry entry = account_->add(round);
   if (!journaled_) return;
-  JournalEntry entry;
-  entry.round = round.number;
-  for (Extent const& write : round.writes) entry.bytes += write.bytes;
-  entry.cells.push_back(round.cells);
-  for (DigestShare const& one : round.digests) entry.digests.push_back({one.tensor, one.share});
   entry.records = changes(records_->shares(), noted_records_);
   entry.files = changes(file_digests_->shares(), noted_files_);
   journal_.add(std::move(entry), round.writes);
@@ -208,12 +206,15 @@ void TargetBuild::for_my_files(std::function<void(std::uint32_t)> const& work) c
 }
 
 void TargetBuild::observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+  account_->add_written(file, bytes.size());
   records_->add(file, offset_bytes, bytes);
   if (spec_.run.verify == VerifyChoice::written) file_digests_->add(file, offset_bytes, bytes);
 }
 
 void TargetBuild::finish(std::span<std::uint64_t const> digests) {
   together(comm_, [&] { journal_.end(); });
+  account_->gather(comm_);
+  together(comm_, [&] { account_->expect_whole(plan_); });
   digests_.assign(digests.begin(), digests.end());
   if (earlier_ && comm_.rank() == 0 && !digests_.empty())
     for (SumShare const& one : earlier_->done.digests) digests_[one.number] ^= one.value;

@@ -1,5 +1,6 @@
 #include "stages/write/journal.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -100,6 +101,10 @@ std::optional<Block> next_block(std::string_view& bytes) {
   return Block{kind, payload};
 }
 
+/// In their order in a block.
+constexpr std::array sums_of_entries{&JournalEntry::digests, &JournalEntry::records,  &JournalEntry::files,  &JournalEntry::sources,
+                                     &JournalEntry::covered, &JournalEntry::digested, &JournalEntry::written};
+
 std::string head_block(std::uint64_t ranks, bool lockstep) {
   return Encoder().add(this_boot_id()).add(ranks).add(std::uint64_t{lockstep}).block(Kind::head);
 }
@@ -111,9 +116,7 @@ std::optional<JournalEntry> entry_of(std::string_view payload) {
   entry.bytes = decoder.word();
   entry.cells.resize(decoder.count(16));
   for (CellRange& range : entry.cells) range = {decoder.word(), decoder.word()};
-  entry.digests = decoder.shares();
-  entry.records = decoder.shares();
-  entry.files = decoder.shares();
+  for (auto const list : sums_of_entries) entry.*list = decoder.shares();
   if (!decoder.good()) return std::nullopt;
   return entry;
 }
@@ -131,7 +134,8 @@ std::string journal_block(JournalEntry const& entry) {
   Encoder payload;
   payload.add(entry.round).add(entry.bytes).add(entry.cells.size());
   for (CellRange const& range : entry.cells) payload.add(range.begin).add(range.end);
-  return payload.add(entry.digests).add(entry.records).add(entry.files).block(Kind::entry);
+  for (auto const list : sums_of_entries) payload.add(entry.*list);
+  return payload.block(Kind::entry);
 }
 
 std::optional<JournalEntry> parse_journal_block(std::string_view bytes) {

@@ -19,7 +19,7 @@
 
 namespace reshard {
 
-/// A word of a sum that is built by xor: `value` belongs to sum number `number`.
+/// A word of a sum: `value` belongs to sum number `number`. Sums are built by xor unless something else is said.
 struct SumShare {
   std::uint64_t number = 0;
   std::uint64_t value = 0;
@@ -34,6 +34,11 @@ struct JournalEntry {
   std::vector<SumShare> digests;  ///< of the source, by tensor
   std::vector<SumShare> records;  ///< CRC-32 of zip records, by RecordChecksums::shares()
   std::vector<SumShare> files;    ///< CRC-64 of files, by FileDigests::shares()
+  std::vector<SumShare> sources;  ///< CRC-32 of the source's zip records (RecordShare)
+  // Built by addition:
+  std::vector<SumShare> covered;   ///< of the source's zip records (RecordShare)
+  std::vector<SumShare> digested;  ///< bytes that `digests` are of, by tensor
+  std::vector<SumShare> written;   ///< bytes, by target file
   friend bool operator==(JournalEntry const&, JournalEntry const&) = default;
 };
 

@@ -41,8 +41,16 @@ class JournalTest : public testing::Test {
 };
 
 JournalEntry entry(std::uint64_t round) {
-  return {
-      .round = round, .bytes = 100 + round, .cells = {{round, round + 1}}, .digests = {{7, round}}, .records = {{1, 2}, {3, 4}}, .files = {{5, 6}}};
+  return {.round = round,
+          .bytes = 100 + round,
+          .cells = {{round, round + 1}},
+          .digests = {{7, round}},
+          .records = {{1, 2}, {3, 4}},
+          .files = {{5, 6}},
+          .sources = {{8, 9}, {10, 11}},
+          .covered = {{8, UINT64_MAX}, {10, round}},
+          .digested = {{7, 400}},
+          .written = {{5, 100 + round}}};
 }
 
 TEST_F(JournalTest, EntriesAreFoundAgain) {
