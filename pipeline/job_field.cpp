@@ -160,7 +160,11 @@ void add_source(std::vector<Field>& out) {
       "A config.json, or a folder that has one, that describes the source's model; \"\" stands for: as the source says."));
   out.push_back(choice<SourceVerify>(
       "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; }, {"auto", "files", "off"},
-      "\"auto\" compares digests of what is read with the source's reshard.json; \"files\" reads and compares every file first; or \"off\"."));
+      "\"auto\" compares what is read with the CRCs of .pt and .distcp files and with the source's reshard.json; \"files\" reads and\n"
+      "compares every file first; or \"off\"."));
+  out.push_back(choice<ReplicaChoice>(
+      "source", "replicas", [](JobSpec& job) -> ReplicaChoice& { return job.source.replicas; }, {"compare", "first"},
+      "Norms, biases and other tensors below 1 MiB that several files hold: \"compare\" stops the job when they differ, \"first\" takes one."));
   out.push_back(choice<SourceObjects>(
       "source", "objects", [](JobSpec& job) -> SourceObjects& { return job.source.objects; }, {"look", "unread"},
       "Pickled objects of DCP formats are copied byte for byte: \"look\" reads each first and applies model.foreign_classes; \"unread\" trusts "

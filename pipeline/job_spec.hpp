@@ -44,6 +44,8 @@ enum class VerifyChoice { off, streamed, written };
 
 /// What of a source is compared with its own manifest or integrity.json: the digests of what is read; every file, before the job; nothing.
 enum class SourceVerify { automatic, files, off };
+/// What several files of a source hold alike: small ones are compared with each other; or the first that the plan finds is taken unseen.
+enum class ReplicaChoice { compare, first };
 /// Whether a torch_dist target gets an integrity.json; automatic: when the source has one.
 enum class IntegrityChoice { automatic, always, never };
 
@@ -63,6 +65,7 @@ struct JobSpec {
     std::string config;  ///< config.json, or its folder, that describes the model; "": what lies beside the weights
     SourceVerify verify = SourceVerify::automatic;
     SourceObjects objects = SourceObjects::look;
+    ReplicaChoice replicas = ReplicaChoice::compare;
     int etp = 1;  ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
     friend bool operator==(Source const&, Source const&) = default;
   };

@@ -7,13 +7,17 @@
 
 #include "core/base/activity.hpp"
 #include "core/base/file_set.hpp"
+#include "core/base/text.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/gpu_path.hpp"
 #include "pipeline/job_paths.hpp"
 #include "pipeline/planned_job.hpp"
 #include "pipeline/source_manifest.hpp"
+#include "pipeline/source_records.hpp"
 #include "pipeline/target_build.hpp"
+#include "stages/read/extent_reader.hpp"
 #include "stages/read/stamped_files.hpp"
+#include "stages/verify/replica_check.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/hdf5_sink.hpp"
 #include "stages/write/publish.hpp"
@@ -67,6 +71,7 @@ class Job : PlannedJob {
     progress_.event("plan", Json().set("report", report_json(report_)));
     report_.planned_only = false;
     together(comm_, [&] { check_stop("before anything was written"); });
+    if (spec_.source.replicas == ReplicaChoice::compare && plan_.plan.replicas_dropped > 0) compare_replicas();
     open_trace();
     open_gpu();
     target_.emplace(spec_, plan_, comm_);
@@ -80,6 +85,23 @@ class Job : PlannedJob {
     }
     finish_report();
     keep_trace();
+  }
+
+  void compare_replicas() {
+    FileSet files(source_.files, FileSet::Access::read);
+    files.look_at_each([this](std::uint32_t file, File const& opened) { check_unchanged(file, opened.stamp()); });
+    ExtentReader reader(files, plan_.source.views);
+    auto const read = [&](std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte> into) {
+      Extent const extent{file, offset_bytes, into.size(), 0};
+      reader.read({&extent, 1}, into.data());
+    };
+    ReplicaFindings const findings = compare_small_replicas(*plan_.model, plan_.source, read, comm_);
+    report_.replicas_compared = findings.compared;
+    if (findings.faults.empty()) return;
+    fail(ErrorKind::source,
+         "{}: {}. Nothing was written. Ranks that train apart or a damaged file make such a checkpoint: take another one, or set source.replicas = "
+         "\"first\" to take one of each.",
+         spec_.source.path, listed(findings.faults, 4));
   }
 
   /// Neither source nor target may suffer from a trace.
@@ -175,6 +197,8 @@ class Job : PlannedJob {
     if (!by_library()) options.watch = [this] { progress_.look(streamed_bytes_); };
     options.views = plan_.source.views;
     options.digests = digests_;
+    RecordSums const record_sums(source_.records);
+    if (spec_.source.verify != SourceVerify::off) options.records = &record_sums;
     options.finished = [this](FinishedRound const& round) {
       target_->note(round);
       streamed_bytes_ += target_bytes_of(round.cells);
@@ -213,6 +237,7 @@ class Job : PlannedJob {
       check_source_unchanged();
       if (manifest_) report_.digests_compared = check_source_digests(*manifest_, source_, plan_, target_->digests());
     });
+    report_.records_compared = check_source_records(source_, plan_.source, target_->account(), comm_);
     begin_phase("reading the target back");
     Clock::time_point const checking = Clock::now();
     progress_.begin(comm_, "verify", spec_.run.verify == VerifyChoice::written ? report_.target_bytes : 0, StageTotal::of_all_ranks);

@@ -65,8 +65,8 @@ std::string line_of(fs::path const& path, fs::path const& root) {
   if (!seen) fail_errno(path, "stat", reason);
   std::string const name = path.lexically_relative(root).generic_string();
   if (S_ISDIR(status.st_mode)) return fmt::format("folder {} {}\n", status.st_ino, name);
-  return fmt::format("{} {} {} {} {}\n", status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim), status.st_ino,
-                     name);
+  return fmt::format("{} {} {} {} {}\n", status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim),
+                     status.st_ino, name);
 }
 
 /// What a folder holds, with the digest of its manifest where it has one; "" when it cannot be looked at.
@@ -84,11 +84,33 @@ std::string contents_of(fs::path const& root) {
   return fmt::format("{}manifest {}\n", text, manifest);
 }
 
-std::vector<SumShare> sums(std::map<std::uint64_t, std::uint64_t> const& by_number) {
-  std::vector<SumShare> shares;
-  for (auto const& [number, value] : by_number)
-    if (value != 0) shares.push_back({number, value});
-  return shares;
+/// The sums of one kind of several entries.
+class Sums {
+ public:
+  enum class Way { combined, added };
+  Sums(std::vector<SumShare> JournalEntry::*list, Way way) : list_(list), way_(way) {}
+
+  void take(JournalEntry const& entry) {
+    for (SumShare const& one : entry.*list_) {
+      std::uint64_t& sum = by_number_[one.number];
+      sum = way_ == Way::combined ? sum ^ one.value : sum + one.value;
+    }
+  }
+  void give(JournalEntry& entry) const {
+    for (auto const& [number, value] : by_number_)
+      if (value != 0) (entry.*list_).push_back({number, value});
+  }
+
+ private:
+  std::vector<SumShare> JournalEntry::*list_;
+  Way way_;
+  std::map<std::uint64_t, std::uint64_t> by_number_;
+};
+
+std::vector<Sums> all_sums() {
+  return {{&JournalEntry::digests, Sums::Way::combined}, {&JournalEntry::records, Sums::Way::combined}, {&JournalEntry::files, Sums::Way::combined},
+          {&JournalEntry::sources, Sums::Way::combined}, {&JournalEntry::covered, Sums::Way::added},    {&JournalEntry::digested, Sums::Way::added},
+          {&JournalEntry::written, Sums::Way::added}};
 }
 
 /// Whether one of the ranges has cells that are taken.
@@ -172,20 +194,16 @@ void sync_on_every_machine(Comm const& comm, std::set<std::uint32_t> const& file
 
 JournalEntry joined(std::span<JournalEntry const> entries) {
   JournalEntry all;
-  std::map<std::uint64_t, std::uint64_t> digests;
-  std::map<std::uint64_t, std::uint64_t> records;
-  std::map<std::uint64_t, std::uint64_t> files;
+  std::vector<Sums> sums = all_sums();
   std::map<std::size_t, std::size_t> taken;  // ranges of cells: begin, end
   for (JournalEntry const& entry : entries) {
     if (overlaps(taken, entry.cells)) continue;
     for (CellRange const& range : entry.cells)
       if (range.begin < range.end) taken.emplace(range.begin, range.end);
     all.bytes += entry.bytes;
-    for (SumShare const& one : entry.digests) digests[one.number] ^= one.value;
-    for (SumShare const& one : entry.records) records[one.number] ^= one.value;
-    for (SumShare const& one : entry.files) files[one.number] ^= one.value;
+    for (Sums& one : sums) one.take(entry);
     all.held.insert(all.held.end(), entry.held.begin(), entry.held.end());
-    all.written.insert(entry.written.begin(), entry.written.end());
+    all.unsynced.insert(entry.unsynced.begin(), entry.unsynced.end());
   }
   for (auto const& [begin, end] : taken) {
     if (!all.cells.empty() && all.cells.back().end == begin)
@@ -193,9 +211,7 @@ JournalEntry joined(std::span<JournalEntry const> entries) {
     else
       all.cells.push_back({begin, end});
   }
-  all.digests = sums(digests);
-  all.records = sums(records);
-  all.files = sums(files);
+  for (Sums const& one : sums) one.give(all);
   return all;
 }
 
@@ -209,7 +225,7 @@ std::vector<JournalEntry> certain_entries(std::span<std::optional<Journal> const
     std::size_t const count = journal->lockstep ? rounds : certain(*journal);
     for (std::size_t i = 0; i < count; ++i) {
       entries.push_back(journal->entries[i]);
-      if (i < journal->synced) entries.back().written.clear();
+      if (i < journal->synced) entries.back().unsynced.clear();
     }
   }
   return entries;
@@ -223,8 +239,11 @@ bool keeps_limits(Journal const& journal, RunJournal::Limits const& limits) {
     bool const cells = std::all_of(entry.cells.begin(), entry.cells.end(),
                                    [&](CellRange const& range) { return range.begin <= range.end && range.end <= limits.cells; });
     bool const held = std::ranges::all_of(entry.held, [&](HeldBytes const& one) { return one.file < limits.files; });
-    bool const written = entry.written.empty() || *entry.written.rbegin() < limits.files;
-    return cells && held && written && below(entry.digests, limits.digests) && below(entry.records, limits.records) && below(entry.files, limits.files);
+    bool const unsynced = entry.unsynced.empty() || *entry.unsynced.rbegin() < limits.files;
+    bool const sources = below(entry.sources, limits.sources) && below(entry.covered, limits.sources);
+    bool const counts = below(entry.digested, limits.digests) && below(entry.written, limits.files);
+    return cells && held && unsynced && sources && counts && below(entry.digests, limits.digests) && below(entry.records, limits.records) &&
+           below(entry.files, limits.files);
   });
 }
 
@@ -232,8 +251,8 @@ bool is_local_file_system(std::uint64_t type) {
   constexpr std::uint64_t zfs = 0x2fc12fc1;
   constexpr std::uint64_t bcachefs = 0xca451a4e;
   constexpr std::uint64_t xfs = 0x58465342;
-  constexpr std::array<std::uint64_t, 10> local = {EXT4_SUPER_MAGIC, xfs,         BTRFS_SUPER_MAGIC, TMPFS_MAGIC, RAMFS_MAGIC,
-                                                   OVERLAYFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, zfs, bcachefs, REISERFS_SUPER_MAGIC};
+  constexpr std::array<std::uint64_t, 10> local = {EXT4_SUPER_MAGIC, xfs, BTRFS_SUPER_MAGIC, TMPFS_MAGIC,         RAMFS_MAGIC, OVERLAYFS_SUPER_MAGIC,
+                                                   F2FS_SUPER_MAGIC, zfs, bcachefs,          REISERFS_SUPER_MAGIC};
   return std::find(local.begin(), local.end(), type & 0xffffffffU) != local.end();
 }
 
@@ -323,9 +342,7 @@ EarlierWork RunJournal::read(std::span<std::string const> boots, Limits const& l
     }
   struct statfs system {};
   bool const is_local = ::statfs(folder_.c_str(), &system) == 0 && is_local_file_system(static_cast<std::uint64_t>(system.f_type));
-  auto const alive = [&](std::string const& boot) {
-    return is_local && !boot.empty() && std::find(boots.begin(), boots.end(), boot) != boots.end();
-  };
+  auto const alive = [&](std::string const& boot) { return is_local && !boot.empty() && std::find(boots.begin(), boots.end(), boot) != boots.end(); };
   for (std::uint64_t run = base; run <= newest; ++run) {
     std::vector<std::optional<Journal>> const ranks = ranks_of(run, limits);
     std::vector<JournalEntry> const certain = certain_entries(ranks, alive);
@@ -345,7 +362,7 @@ EarlierWork RunJournal::take_over(Comm const& comm, TargetFiles const& files, Li
     bare.round = earlier.runs;
     bare.bytes = earlier.done.bytes;
     bare.cells = earlier.done.cells;
-    bare.written = earlier.done.written;
+    bare.unsynced = earlier.done.unsynced;
     cells = journal_block(bare);
   });
   cells = comm.broadcast(std::move(cells), 0);
@@ -357,14 +374,14 @@ EarlierWork RunJournal::take_over(Comm const& comm, TargetFiles const& files, Li
     earlier.done = *std::move(bare);
   });
   together(comm, [&] {
-    auto const error = capture([&] { sync_share(boots, static_cast<std::size_t>(comm.rank()), earlier.done.written, files.sync); });
+    auto const error = capture([&] { sync_share(boots, static_cast<std::size_t>(comm.rank()), earlier.done.unsynced, files.sync); });
     if (!error) return;
     distrust();
     throw *error;
   });
   together(comm, [&] {
     run_ = earlier.runs;
-    earlier.done.written.clear();
+    earlier.done.unsynced.clear();
     if (comm.rank() != 0) return;
     if (!earlier.done.held.empty()) files.write(earlier.done.held);
     earlier.done.held.clear();

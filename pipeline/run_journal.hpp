@@ -64,6 +64,7 @@ class RunJournal {
     std::size_t digests = 0;
     std::size_t records = 0;
     std::size_t files = 0;
+    std::size_t sources = 0;  ///< zip records of the source
   };
 
   /// The files of the target, by their numbers.
@@ -104,8 +105,8 @@ class RunJournal {
 /// Collective: each of these files is synced by one rank of every machine, for what a machine has in its cache no other can sync.
 void sync_on_every_machine(Comm const& comm, std::set<std::uint32_t> const& files, std::function<void(std::uint32_t)> const& sync);
 
-/// Combines entries: cells sorted and joined, sums by xor, the rest put together. An entry with cells that an earlier one has does not count: it says
-/// nothing new.
+/// Combines entries: cells sorted and joined, sums combined, each in its way, the rest put together. An entry with cells that an earlier one has does
+/// not count: it says nothing new.
 JournalEntry joined(std::span<JournalEntry const> entries);
 
 /// Which entries of the journals of one run count: all that are certain, and with lockstep only rounds that every rank has. Only those that no mark
@@ -116,8 +117,8 @@ std::vector<JournalEntry> certain_entries(std::span<std::optional<Journal> const
 /// Whether every number in the journal is below its limit, and every range of cells in order.
 bool keeps_limits(Journal const& journal, RunJournal::Limits const& limits);
 
-/// Whether files of a file system of this type (statfs) are on this machine alone, so that nothing but its end can lose what was written: a client of a
-/// network file system may lose it, when its server throws it out.
+/// Whether files of a file system of this type (statfs) are on this machine alone, so that nothing but its end can lose what was written: a client of
+/// a network file system may lose it, when its server throws it out.
 bool is_local_file_system(std::uint64_t type);
 
 }  // namespace reshard

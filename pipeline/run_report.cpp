@@ -48,7 +48,11 @@ Json measured(RunReport const& r) {
       .set("bytes_exchanged", r.bytes_exchanged)
       .set("bytes_copied", r.bytes_copied);
   did.set("read_calls", r.read_calls).set("write_calls", r.write_calls).set("peak_memory_bytes", r.peak_memory_bytes).set("write_mode", r.write_mode);
-  did.set("digests_compared", r.digests_compared).set("bytes_verified", r.bytes_verified).set("total_digest", r.total_digest);
+  did.set("replicas_compared", r.replicas_compared)
+      .set("digests_compared", r.digests_compared)
+      .set("records_compared", r.records_compared)
+      .set("bytes_verified", r.bytes_verified);
+  did.set("total_digest", r.total_digest);
   did.set("device_name", r.device_name).set("bytes_uploaded", r.bytes_uploaded).set("bytes_downloaded", r.bytes_downloaded);
   did.set("device_memory_bytes", r.device_memory_bytes);
   Json seconds;

@@ -54,10 +54,12 @@ struct RunReport {
   std::uint64_t bytes_written = 0;
   std::uint64_t bytes_exchanged = 0;
   std::uint64_t bytes_copied = 0;
-  std::uint64_t bytes_uploaded = 0;    ///< to GPUs
-  std::uint64_t bytes_downloaded = 0;  ///< from GPUs
-  std::uint64_t digests_compared = 0;  ///< tensors of the source that were compared with its manifest
-  std::uint64_t bytes_verified = 0;    ///< read back from the target before it was published
+  std::uint64_t bytes_uploaded = 0;     ///< to GPUs
+  std::uint64_t bytes_downloaded = 0;   ///< from GPUs
+  std::uint64_t digests_compared = 0;   ///< tensors of the source that were compared with its manifest
+  std::uint64_t replicas_compared = 0;  ///< of the source, with the one that was read
+  std::uint64_t records_compared = 0;   ///< zip records of the source whose CRC-32 was compared
+  std::uint64_t bytes_verified = 0;     ///< read back from the target before it was published
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
   std::uint64_t peak_memory_bytes = 0;    ///< resident, of the largest rank

@@ -7,6 +7,7 @@
 #include "core/base/file.hpp"
 #include "core/base/stall_clock.hpp"
 #include "core/device/strided_digest.hpp"
+#include "core/plan/no_tensor.hpp"
 
 namespace reshard {
 namespace {
@@ -104,6 +105,7 @@ void StreamThreads::read_all() {
       Timed const timed(read_time_.busy_seconds);
       auto const began = Trace::Clock::now();
       std::uint64_t const before = reader_.stats().bytes;
+      read_shares_ = &round.records;
       reader_.read(round.work().reads, round.staging);
       trace("read", round, began, reader_.stats().bytes - before);
     }
@@ -195,15 +197,39 @@ void StreamThreads::exchange_on_host() {
 void StreamThreads::take_digests(StagedRound& round) const {
   if (options_.digests.empty()) return;
   for (DigestPart const& part : round.work().digests) {
+    if (part.tensor == no_tensor) continue;
     std::byte const* const from = round.staging + part.from;
-    round.digests.push_back({part.tensor, strided_digest(from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes)});
+    round.digests.push_back(
+        {part.tensor, strided_digest(from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes), bytes_of(part)});
   }
+  if (options_.records != nullptr && !options_.records->empty()) take_record_sums(round);
+}
+
+/// Of what stands in staging memory as it is stored; see observer() for the rest.
+void StreamThreads::take_record_sums(StagedRound& round) const {
+  for (DigestPart const& part : round.work().digests) options_.records->add(part, round.staging, round.records);
+  if (!round.device_round) return;
+  for (ViewPart const& part : round.device_round->computed) {
+    SourceView const& view = options_.views[part.view];
+    if (view.kind == ViewKind::dequantise) continue;  // its parts overlap: no record would be there once
+    auto const element = static_cast<std::uint64_t>(bits(view.stored.dtype)) / 8;
+    options_.records->add(view.stored.file, view.stored.offset_bytes + static_cast<std::uint64_t>(part.first) * element,
+                          {round.staging + part.stored, static_cast<std::size_t>(part.count) * element}, round.records);
+  }
+}
+
+/// On the host path the reader computes views, and nobody else sees what is stored.
+StoredBytesObserver StreamThreads::observer() {
+  if (options_.records == nullptr || options_.records->empty() || options_.digests.empty()) return {};
+  return [this](std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+    options_.records->add(file, offset_bytes, bytes, *read_shares_);
+  };
 }
 
 /// On the writing thread, once the bytes of the round are with the system.
 void StreamThreads::finish(StagedRound const& round) {
   for (DigestShare const& one : round.digests) options_.digests[one.tensor] ^= one.share;
-  if (options_.finished) options_.finished({round.number, round.work().cells, round.digests, round.work().writes});
+  if (options_.finished) options_.finished({round.number, round.work().cells, round.digests, round.records, round.work().writes});
 }
 
 /// What the calling thread does between its steps.

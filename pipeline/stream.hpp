@@ -11,6 +11,7 @@
 #include "core/plan/source_view.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/trace.hpp"
+#include "stages/read/record_shares.hpp"
 #include "stages/redistribute/device_exchange.hpp"
 #include "stages/write/extent_sink.hpp"
 
@@ -26,10 +27,11 @@ struct DeviceSetup {
   DeviceLink link;
 };
 
-/// The share of some bytes of a logical tensor in its digest: shares are combined by xor.
+/// The share of some bytes of a logical tensor in its digest: shares are combined by xor, the numbers of bytes added.
 struct DigestShare {
   std::uint32_t tensor = 0;
   std::uint64_t share = 0;
+  std::uint64_t bytes = 0;
   friend bool operator==(DigestShare const&, DigestShare const&) = default;
 };
 
@@ -38,6 +40,7 @@ struct FinishedRound {
   std::uint64_t number = 0;              ///< from 0; where rounds have messages, the same on every rank
   CellRange cells;                       ///< complete in the target
   std::span<DigestShare const> digests;  ///< of what this rank has read for it
+  std::span<RecordShare const> records;  ///< of the source, likewise
   std::span<Extent const> writes;
 };
 
@@ -58,6 +61,8 @@ struct StreamOptions {
   /// The digests of the source, by tensor: the shares of what this rank reads are added once their round is written. Empty, or for every tensor that
   /// rounds speak of. Outlives the call.
   std::span<std::uint64_t> digests = {};
+  /// Takes the sums of zip records of the source, of the bytes that digests are taken of. May be null. Outlives the call.
+  RecordSums const* records = nullptr;
   /// Told of every round after it is written and counted, in order, by the writing thread. May be empty.
   std::function<void(FinishedRound const&)> finished = {};
   /// Called again and again by the calling thread, at least ten times a second while it waits. May be empty.

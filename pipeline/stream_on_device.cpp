@@ -52,7 +52,8 @@ bool StreamThreads::move_on_device(std::deque<StagedRound>& under_way) {
     ++rounds_;
     StagedRound& ended = under_way.front();
     if (!options_.digests.empty())
-      for (auto const& [tensor, share] : computed_digests(*ended.device_round, ended.staging)) ended.digests.push_back({tensor, share});
+      for (ComputedDigest const& one : computed_digests(*ended.device_round, ended.staging))
+        ended.digests.push_back({one.tensor, one.share, one.bytes});
     put(exchanged_, std::move(under_way.front()));
     under_way.pop_front();
     moved = true;

@@ -39,6 +39,7 @@ struct StagedRound {
   std::unique_ptr<DeviceRound> device_round;  ///< on the GPU path
   std::byte* staging = nullptr;
   std::vector<DigestShare> digests;
+  std::vector<RecordShare> records;
 
   RoundWork const& work() const { return device_round ? device_round->work : own_work; }
 };
@@ -64,7 +65,7 @@ class StreamThreads {
         sources_(sources),
         next_round_(next_round),
         ring_(options.memory_bytes),
-        reader_(sources, options.views),
+        reader_(sources, options.views, observer()),
         exchange_(comm, options.stall_timeout_seconds, [this] { check_others(); }),
         sink_(sink) {
     if (options.on_device) open_device(*options.on_device);
@@ -82,7 +83,9 @@ class StreamThreads {
   bool move_on_device(std::deque<StagedRound>& under_way);
   void wait_for_device(Patience& patience);
   void write_all();
+  StoredBytesObserver observer();
   void take_digests(StagedRound& round) const;
+  void take_record_sums(StagedRound& round) const;
   void finish(StagedRound const& round);
   void look();
   void open_device(DeviceSetup const& setup);
@@ -111,6 +114,7 @@ class StreamThreads {
   FileSet const& sources_;
   RoundSource const& next_round_;
   StagingRing ring_;
+  std::vector<RecordShare>* read_shares_ = nullptr;  ///< of the round that is being read: what views are computed from
   ExtentReader reader_;
   Exchange exchange_;
   ExtentSink& sink_;

@@ -132,6 +132,7 @@ void TargetBuild::check_free_space(Beginning const& beginning) const {
 }
 
 void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginning) {
+  account_.emplace(plan_, source.records.size());
   auto found = Found::nothing;
   std::string token;
   together(comm_, [&] {
@@ -158,8 +159,10 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
                                    {.cells = plan_.plan.cells.size(),
                                     .digests = plan_.plan.tensor_bytes.size(),
                                     .records = records_->shares().size(),
-                                    .files = file_digests_->shares().size()});
+                                    .files = file_digests_->shares().size(),
+                                    .sources = source.records.size()});
     if (comm_.rank() == 0) restore_sums(earlier_->done);
+    account_->add_earlier(earlier_->done);
   } else if (journaled_) {
     together(comm_, [&] {
       if (comm_.rank() == 0) note_job();
@@ -310,16 +313,12 @@ void TargetBuild::sync_everywhere() const {
 }
 
 void TargetBuild::note(FinishedRound const& round) {
+  JournalEntry entry = account_->add(round);
   if (!journaled_) return;
-  JournalEntry entry;
-  entry.round = round.number;
-  for (Extent const& write : round.writes) entry.bytes += write.bytes;
-  entry.cells.push_back(round.cells);
-  for (DigestShare const& one : round.digests) entry.digests.push_back({one.tensor, one.share});
   entry.records = changes(records_->take_touched(), records_->shares(), noted_records_);
   entry.files = changes(file_digests_->take_touched(), file_digests_->shares(), noted_files_);
   entry.held = edges_->take_new();
-  for (Extent const& write : round.writes) entry.written.insert(write.file);
+  for (Extent const& write : round.writes) entry.unsynced.insert(write.file);
   journal_->add(std::move(entry), round.writes);
 }
 
@@ -335,6 +334,7 @@ void TargetBuild::for_my_files(std::function<void(std::uint32_t)> const& work) c
 }
 
 void TargetBuild::observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+  account_->add_written(file, bytes.size());
   records_->add(file, offset_bytes, bytes);
   if (spec_.run.verify == VerifyChoice::written) file_digests_->add(file, offset_bytes, bytes);
 }
@@ -344,6 +344,8 @@ void TargetBuild::finish(std::span<std::uint64_t const> digests) {
     journal_->end();
     open_files_->close();
   });
+  account_->gather(comm_);
+  together(comm_, [&] { account_->expect_whole(plan_); });
   std::vector<std::vector<FileSegment>> const held = gathered_edges(edges(), layouts_.size(), comm_);
   digests_.assign(digests.begin(), digests.end());
   if (earlier_ && comm_.rank() == 0 && !digests_.empty())

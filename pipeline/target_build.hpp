@@ -16,6 +16,7 @@
 #include "pipeline/job_spec.hpp"
 #include "pipeline/run_journal.hpp"
 #include "pipeline/stream.hpp"
+#include "pipeline/work_account.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/verify/scan.hpp"
 #include "stages/write/edge_bytes.hpp"
@@ -71,7 +72,8 @@ class TargetBuild {
   /// Sees what this rank writes.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
 
-  /// Completes and syncs every file. `digests` are those of the source, by tensor of the plan (empty: not taken).
+  /// Adds up what all ranks and earlier runs have done: an Error of kind self_check where that is not the plan, each part once. Completes and syncs
+  /// every file. `digests` are those of the source, by tensor of the plan (empty: not taken).
   void finish(std::span<std::uint64_t const> digests);
   /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be written. An Error of kind self_check names what
   /// disagrees. Writes the manifest, unless nothing is to be verified.
@@ -84,6 +86,8 @@ class TargetBuild {
 
   /// The digests of the source after finish(), by tensor of the plan.
   std::span<std::uint64_t const> digests() const { return digests_; }
+  /// What was done, after finish().
+  WorkAccount const& account() const { return *account_; }
   std::uint64_t bytes_checked() const { return found_.bytes_read; }
   std::string const& total() const { return total_; }
 
@@ -125,6 +129,7 @@ class TargetBuild {
   JobIdentity identity_;  ///< of rank 0
   std::optional<EarlierWork> earlier_;
   std::vector<std::string> warnings_;
+  std::optional<WorkAccount> account_;
   std::vector<std::uint32_t> noted_records_;  ///< the sums as they stood at the last noted round
   std::vector<std::uint64_t> noted_files_;
   std::optional<RecordChecksums> records_;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/base/text.hpp"
+#include "core/plan/no_tensor.hpp"
 
 namespace reshard {
 namespace {
@@ -17,6 +18,8 @@ std::string files_of(JobPlan const& plan, DigestWork const& work, std::uint32_t 
   return listed(names, 4);
 }
 
+}  // namespace
+
 std::string tensor_name(JobPlan const& plan, std::uint32_t tensor) {
   std::size_t const tensors = plan.model->tensors().size();
   if (tensor < tensors) return fmt::format("'{}'", plan.model->tensors()[tensor].name);
@@ -24,7 +27,12 @@ std::string tensor_name(JobPlan const& plan, std::uint32_t tensor) {
   return fmt::format("the object at byte {} of {}", copy.dst_offset_bytes, plan.target.files[copy.dst_file]);
 }
 
-}  // namespace
+std::string cell_name(JobPlan const& plan, Cell const& cell) {
+  std::uint32_t const tensor = cell.digest_count == 0 ? no_tensor : plan.plan.digests[cell.first_digest].dst_file;
+  if (tensor != no_tensor) return tensor_name(plan, tensor);
+  Region const& region = plan.plan.regions[cell.first_region];
+  return fmt::format("the tensor at byte {} of {}", region.dst_offset_bytes, plan.target.files[region.dst_file]);
+}
 
 DigestWork target_digest_work(JobPlan const& plan) {
   DigestWork work = digest_work(*plan.model, plan.target, DigestScope::all);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
@@ -9,6 +10,10 @@
 #include "stages/verify/scan.hpp"
 
 namespace reshard {
+
+/// A tensor of the plan by its number, and the one that a cell is a part of, for messages.
+std::string tensor_name(JobPlan const& plan, std::uint32_t tensor);
+std::string cell_name(JobPlan const& plan, Cell const& cell);
 
 /// Everything in the target that has a digest: every stored piece of every tensor, and the opaque copies, which count as tensors behind the model's.
 DigestWork target_digest_work(JobPlan const& plan);

@@ -61,6 +61,24 @@ std::uint32_t crc32_share(std::span<std::byte const> piece, std::uint64_t after_
   return shifted(remainder, after_bytes);
 }
 
+void Crc32Pieces::add(std::uint64_t offset_bytes, std::span<std::byte const> piece) {
+  if (piece.empty()) return;
+  if (offset_bytes < at_) {
+    share_ = share();
+    register_ = 0;
+  } else if (register_ != 0 && offset_bytes > at_) {
+    if (std::uint64_t const gap = offset_bytes - at_; gap != gap_bytes_) {
+      gap_bytes_ = gap;
+      gap_factor_ = shifted(one, gap);
+    }
+    register_ = multiply(gap_factor_, register_);
+  }
+  register_ = ~crc32(piece, ~register_);
+  at_ = offset_bytes + piece.size();
+}
+
+std::uint32_t Crc32Pieces::share() const { return share_ ^ shifted(register_, whole_bytes_ - at_); }
+
 std::uint32_t crc32_of_zeros(std::uint64_t bytes) { return ~shifted(0xffffffffU, bytes); }
 
 }  // namespace reshard

@@ -13,6 +13,25 @@ std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t crc = 0);
 /// `crc32_of_whole = crc32_of_zeros(whole_bytes) ^ share_1 ^ share_2 ^ …`. `after_bytes` is how many bytes follow the piece in the whole.
 std::uint32_t crc32_share(std::span<std::byte const> piece, std::uint64_t after_bytes);
 
+/// The same of several pieces of one whole: cheaper than a share for each where they come in order.
+class Crc32Pieces {
+ public:
+  explicit Crc32Pieces(std::uint64_t whole_bytes) : whole_bytes_(whole_bytes) {}
+
+  /// Adds bytes [offset_bytes, +piece.size()) of the whole.
+  void add(std::uint64_t offset_bytes, std::span<std::byte const> piece);
+  /// The share of all pieces that were added.
+  std::uint32_t share() const;
+
+ private:
+  std::uint64_t whole_bytes_;
+  std::uint64_t at_ = 0;  ///< the register stands behind this byte
+  std::uint32_t register_ = 0;
+  std::uint32_t share_ = 0;      ///< of what came before the register began
+  std::uint64_t gap_bytes_ = 0;  ///< the last gap between two pieces, and what it multiplies the register by
+  std::uint32_t gap_factor_ = 0;
+};
+
 /// The CRC-32 of `bytes` zero bytes: what the shares are added to.
 std::uint32_t crc32_of_zeros(std::uint64_t bytes);
 

@@ -18,6 +18,7 @@
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/shard.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
+#include "core/formats/stored_record.hpp"
 
 namespace reshard {
 
@@ -78,6 +79,7 @@ struct SourceCheckpoint {
   std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
   std::vector<FileStamp> stamps;             ///< of each file, from a descriptor that read its header, before that; the same on every rank
   std::vector<int> stamped_by;               ///< which rank it was
+  std::vector<StoredRecord> records;         ///< zip records with weights, where files have any
   std::vector<TensorDigest> recorded;        ///< digests that stand in the files themselves (HDF5 containers)
   std::vector<std::string> warnings;
 };

@@ -1,5 +1,6 @@
 #include "core/plan/digest_work.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "core/layout/join.hpp"
@@ -102,8 +103,10 @@ Index logical_volume(Model const& model, int tensor) {
   return volume;
 }
 
-std::vector<Piece> logical_pieces(Model const& model, int tensor) {
-  std::vector<DomainAxis> const domain = model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)]);
+namespace {
+
+/// The row-major array over a domain.
+std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model const& model, int tensor) {
   std::vector<Piece> pieces{{tensor, {}, {}, 0}};
   Index stride = 1;
   for (std::size_t d = domain.size(); d-- > 0;) {
@@ -124,6 +127,27 @@ std::vector<Piece> logical_pieces(Model const& model, int tensor) {
     stride *= extent_of(axis);
   }
   return pieces;
+}
+
+}  // namespace
+
+std::vector<Piece> logical_pieces(Model const& model, int tensor) {
+  return pieces_over(model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)]), model, tensor);
+}
+
+std::vector<Piece> padding_pieces(Model const& model, int tensor) {
+  LogicalTensor const& logical = model.tensors()[static_cast<std::size_t>(tensor)];
+  std::vector<DomainAxis> domain = model.domain(logical);
+  std::vector<DomainAxis> const meant = model.meant_domain(logical);
+  std::size_t padded = 0;
+  for (std::size_t d = 0; d < domain.size(); ++d) {
+    if (domain[d].runs == meant[d].runs) continue;
+    ++padded;
+    Index const end = meant[d].runs.empty() ? 0 : meant[d].runs.back().end;  // padding is behind all that is meant
+    for (Run& run : domain[d].runs) run.begin = std::min(std::max(run.begin, end), run.end);
+    std::erase_if(domain[d].runs, [](Run const& run) { return run.begin == run.end; });
+  }
+  return padded == 1 ? pieces_over(domain, model, tensor) : std::vector<Piece>();
 }
 
 DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope) { return Worker(model, catalog, scope).run(); }

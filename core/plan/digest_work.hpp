@@ -18,6 +18,8 @@ std::vector<Index> logical_shape(Model const& model, int tensor);
 Index logical_volume(Model const& model, int tensor);
 /// The pieces of that array, in elements of it: one for each combination of runs of the domain.
 std::vector<Piece> logical_pieces(Model const& model, int tensor);
+/// Pieces of an array of what lies in the tensor's domain and not in the meant one; none where that is nothing.
+std::vector<Piece> padding_pieces(Model const& model, int tensor);
 
 /// Which stored pieces are looked at.
 enum class DigestScope {

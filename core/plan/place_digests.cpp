@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/plan/no_tensor.hpp"
 
 namespace reshard {
 namespace {
@@ -74,7 +75,8 @@ class Placer {
 
   void add_part(Extent const& read, std::uint64_t src, std::uint64_t at, std::uint64_t run_bytes, std::span<ByteDim const> dims) {
     std::uint32_t const tensor = region_->dst_file;
-    work_.digests.push_back({tensor, read.at + src - read.offset_bytes, at, run_bytes, {dims.begin(), dims.end()}, tensor_bytes_[tensor]});
+    std::uint64_t const tensor_bytes = tensor == no_tensor ? 0 : tensor_bytes_[tensor];
+    work_.digests.push_back({tensor, read.at + src - read.offset_bytes, at, run_bytes, {dims.begin(), dims.end()}, tensor_bytes, read.file, src});
   }
 
   RoundWork& work_;

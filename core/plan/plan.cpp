@@ -8,6 +8,7 @@
 #include "core/layout/join.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/digest_work.hpp"
+#include "core/plan/no_tensor.hpp"
 #include "core/plan/region_maker.hpp"
 #include "core/plan/source_proof.hpp"
 
@@ -60,6 +61,11 @@ class TensorPlanner {
     if (limits_.digests) logical = logical_pieces(model_, tensor_);
     join_ = join(distinct_.pieces, wanted_->pieces, order, model_.axes(), logical);
     if (limits_.digests) digest_join_ = join(distinct_.pieces, logical, order, model_.axes(), wanted_->pieces);
+    std::vector<Piece> const padding = limits_.digests ? padding_pieces(model_, tensor_) : std::vector<Piece>();
+    if (!padding.empty()) {
+      logical.insert(logical.end(), wanted_->pieces.begin(), wanted_->pieces.end());
+      padding_join_ = join(distinct_.pieces, padding, order, model_.axes(), logical);
+    }
     plan_.replicas_dropped += distinct_.dropped;
     plan_.joined_regions += join_.overlaps.size();
     ++plan_.logical_tensors;
@@ -116,6 +122,7 @@ class TensorPlanner {
     make_keyed(keyed_digests_, digest_join_, cut, [this](Overlap const& overlap) {
       return RegionEnds{place(source_, distinct_.blobs[overlap.src]), {static_cast<std::uint32_t>(tensor_), 0}};
     });
+    add_padding(cut);
     std::vector<Cell> cells;
     std::vector<Region> regions;
     regions.reserve(keyed_.size());
@@ -141,6 +148,17 @@ class TensorPlanner {
     RESHARD_EXPECT(digest == keyed_digests_.size());
     commit(regions, cells);
     return true;
+  }
+
+  /// Padding that travels along is read, too, and no part of the digest.
+  void add_padding(CellCut const& cut) {
+    if (padding_join_.overlaps.empty()) return;
+    std::vector<KeyedRegion> padding;
+    make_keyed(padding, padding_join_, cut, [this](Overlap const& overlap) {
+      return RegionEnds{place(source_, distinct_.blobs[overlap.src]), {no_tensor, 0}};
+    });
+    keyed_digests_.insert(keyed_digests_.end(), padding.begin(), padding.end());
+    std::stable_sort(keyed_digests_.begin(), keyed_digests_.end(), [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
   }
 
   static FilePlace place(Catalog const& catalog, std::uint32_t blob) { return {catalog.blobs[blob].file, catalog.blobs[blob].offset_bytes}; }
@@ -224,6 +242,7 @@ class TensorPlanner {
   Distinct distinct_;
   Join join_;
   Join digest_join_;
+  Join padding_join_;
   std::uint64_t element_ = 1;
   std::vector<KeyedRegion> keyed_;
   std::vector<KeyedRegion> keyed_digests_;

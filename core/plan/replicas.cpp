@@ -25,28 +25,56 @@ std::uint64_t box_hash(Piece const& piece) {
   return hash;
 }
 
-Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog) {
+namespace {
+
+/// One piece of each box, and for every piece which box it is; `no_box` for copies.
+struct Boxes {
+  static constexpr std::uint32_t no_box = 0xffffffffU;
+  std::vector<std::uint32_t> chosen;
+  std::vector<std::uint32_t> box_of;
+};
+
+Boxes boxes_of(TensorPieces const& all, Catalog const& catalog) {
+  Boxes result;
   std::unordered_map<std::uint64_t, std::uint32_t> groups;  // box -> place in `chosen`
   groups.reserve(all.pieces.size());
-  std::vector<std::uint32_t> chosen;                      // a piece of each box
+  result.box_of.assign(all.pieces.size(), Boxes::no_box);
   std::vector<std::uint32_t> load(catalog.files.size());  // file -> pieces chosen from it
-  Distinct result;
   auto const file_of = [&](std::uint32_t piece) { return catalog.blobs[all.blobs[piece]].file; };
   for (std::uint32_t i = 0; i < all.pieces.size(); ++i) {
     if (all.copy[i]) continue;
-    auto const [at, is_new] = groups.emplace(box_hash(all.pieces[i]), static_cast<std::uint32_t>(chosen.size()));
+    auto const [at, is_new] = groups.emplace(box_hash(all.pieces[i]), static_cast<std::uint32_t>(result.chosen.size()));
+    result.box_of[i] = at->second;
     if (is_new) {
-      chosen.push_back(i);
+      result.chosen.push_back(i);
       ++load[file_of(i)];
       continue;
     }
-    ++result.dropped;
-    std::uint32_t& taken = chosen[at->second];
+    std::uint32_t& taken = result.chosen[at->second];
     if (load[file_of(i)] + 1 >= load[file_of(taken)]) continue;
     --load[file_of(taken)];
     ++load[file_of(i)];
     taken = i;
   }
+  return result;
+}
+
+}  // namespace
+
+std::vector<Replica> replicas(TensorPieces const& all, Catalog const& catalog) {
+  Boxes const boxes = boxes_of(all, catalog);
+  std::vector<Replica> result;
+  for (std::uint32_t i = 0; i < all.pieces.size(); ++i)
+    if (boxes.box_of[i] != Boxes::no_box && boxes.chosen[boxes.box_of[i]] != i) result.push_back({boxes.chosen[boxes.box_of[i]], i});
+  return result;
+}
+
+Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog) {
+  Boxes const boxes = boxes_of(all, catalog);
+  std::vector<std::uint32_t> const& chosen = boxes.chosen;
+  Distinct result;
+  for (std::uint32_t const box : boxes.box_of) result.dropped += box == Boxes::no_box ? 0 : 1;
+  result.dropped -= chosen.size();
   if (chosen.size() == all.pieces.size()) {
     result.pieces = all.pieces;
     result.blobs = all.blobs;

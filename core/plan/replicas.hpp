@@ -22,4 +22,11 @@ struct Distinct {
 };
 Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog);
 
+/// A piece that distinct_pieces() leaves out, and the one that it takes for it: places in TensorPieces::pieces.
+struct Replica {
+  std::uint32_t taken = 0;
+  std::uint32_t left_out = 0;
+};
+std::vector<Replica> replicas(TensorPieces const& all, Catalog const& catalog);
+
 }  // namespace reshard

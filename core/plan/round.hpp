@@ -47,6 +47,7 @@ struct Message {
 
 /// Runs of `run_bytes` bytes that were read to staging place `from`, and where they stand in the row-major bytes of the logical tensor `tensor`:
 /// at byte `at`; `dims` lead through both (to_stride: in the tensor). Their share is added to the digest of the tensor, which has `tensor_bytes`.
+/// In the source file they stand at `offset_bytes`, as far apart as in staging.
 struct DigestPart {
   std::uint32_t tensor = 0;
   std::uint64_t from = 0;
@@ -54,7 +55,16 @@ struct DigestPart {
   std::uint64_t run_bytes = 0;
   std::vector<ByteDim> dims;
   std::uint64_t tensor_bytes = 0;
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
 };
+
+/// How many bytes a part has.
+inline std::uint64_t bytes_of(DigestPart const& part) {
+  std::uint64_t bytes = part.run_bytes;
+  for (ByteDim const& dim : part.dims) bytes *= dim.count;
+  return bytes;
+}
 
 /// Cells [begin, end) of a plan.
 struct CellRange {

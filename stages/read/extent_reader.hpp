@@ -15,7 +15,8 @@ namespace reshard {
 class ExtentReader {
  public:
   /// `files` and `views` outlive the reader. View v has the file number files.size() + v.
-  explicit ExtentReader(FileSet& files, std::span<SourceView const> views = {}) : files_(files), views_(files, views, stats_) {}
+  explicit ExtentReader(FileSet& files, std::span<SourceView const> views = {}, StoredBytesObserver observer = {})
+      : files_(files), views_(files, views, stats_, std::move(observer)) {}
   ExtentReader(ExtentReader const&) = delete;
   ExtentReader& operator=(ExtentReader const&) = delete;
 

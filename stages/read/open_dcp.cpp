@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view sharding_info = "DCP_SHARDING_INFO";
 
-/// What item heads say, packed for one message: the payload's offset, the number of strides, the strides.
+/// What item heads say, packed for one message: the payload's offset, the record's place, the number of strides, the strides.
 void pack(std::string& out, dcp::ItemTensor const& item) {
-  std::vector<std::uint64_t> words{item.payload_offset_bytes, item.strides.size()};
+  std::vector<std::uint64_t> words{item.payload_offset_bytes, item.storage_offset_bytes, item.storage_bytes, item.strides.size()};
   for (Index const stride : item.strides) words.push_back(static_cast<std::uint64_t>(stride));
   out.append(reinterpret_cast<char const*>(words.data()), words.size() * sizeof(std::uint64_t));
 }
@@ -37,7 +37,8 @@ std::uint64_t take_word(std::string const& packed, std::size_t& at) {
 }
 
 /// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every rank.
-void read_item_heads(DcpCheckpoint& checkpoint, StampedFiles& files, Comm const& comm) {
+void read_item_heads(SourceCheckpoint& source, StampedFiles& files, Comm const& comm) {
+  DcpCheckpoint& checkpoint = *source.dcp;
   dcp::Metadata const& metadata = checkpoint.metadata;
   std::size_t const count = metadata.chunks.size();
   auto const ranks = static_cast<std::size_t>(comm.size());
@@ -57,7 +58,11 @@ void read_item_heads(DcpCheckpoint& checkpoint, StampedFiles& files, Comm const&
   });
   for (std::string const& packed : comm.all_gather(mine)) {
     for (std::size_t at = 0; at < packed.size();) {
+      dcp::ItemPlace const& item = metadata.chunks[checkpoint.payload_offset_bytes.size()].item;
       checkpoint.payload_offset_bytes.push_back(take_word(packed, at));
+      std::uint64_t const record = take_word(packed, at);
+      std::uint64_t const record_bytes = take_word(packed, at);
+      if (record_bytes > 0) source.records.push_back({item.file, record, record_bytes, item.offset_bytes, item.size_bytes, std::nullopt});
       std::vector<Index> strides(take_word(packed, at));
       for (Index& stride : strides) stride = static_cast<Index>(take_word(packed, at));
       if (!strides.empty()) checkpoint.strides[checkpoint.payload_offset_bytes.size() - 1] = std::move(strides);
@@ -239,7 +244,7 @@ SourceCheckpoint open_dcp(fs::path const& path, Comm const& comm) {
   together_seeing(comm, [&] {
     if (checkpoint.flavour == dcp::Flavour::torch_dist) checkpoint.common = dcp::read_common(checkpoint.directory, checkpoint.metadata);
   });
-  read_item_heads(checkpoint, files, comm);
+  read_item_heads(source, files, comm);
   files.give_stamps(source, comm);
   together(comm, [&] { unflatten(checkpoint); });
   return source;

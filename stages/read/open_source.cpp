@@ -52,7 +52,11 @@ SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& 
   together(comm, [&] {
     for (std::string const& packed : packed_headers) checkpoint.headers.push_back(megatron::unpack(packed));
     std::vector<megatron::ShardHeader const*> headers;
-    for (auto const& header : checkpoint.headers) headers.push_back(&header);
+    for (auto const& header : checkpoint.headers) {
+      for (StorageRecord const& record : header.records)
+        source.records.push_back({narrow<std::uint32_t>(headers.size()), record.offset_bytes, record.size_bytes, 0, header.file_bytes, record.crc32});
+      headers.push_back(&header);
+    }
     checkpoint.classification = megatron::classify(megatron::shard_facts(checkpoint.directory, headers), user);
     megatron::require_readable(checkpoint.classification, checkpoint.directory.iteration_dir.string());
   });

@@ -31,6 +31,7 @@ void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<st
 void ViewReader::read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes, std::vector<std::byte>& into) {
   into.resize(bytes);
   files_.open(place.file)->read_at(place.offset_bytes + offset_bytes, into);
+  if (observer_) observer_(place.file, place.offset_bytes + offset_bytes, into);
   stats_.bytes += bytes;
   stats_.calls += 1;
 }

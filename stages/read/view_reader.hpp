@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/file_set.hpp"
@@ -16,12 +18,17 @@ struct ReadStats {
   std::uint64_t calls = 0;
 };
 
+/// Sees stored bytes of which views are computed, as they are read.
+using StoredBytesObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes)>;
+
 /// Computes parts of views from the stored tensors that they need, slice by slice: at most about a MiB of codes or elements is held at a time, and
 /// what belongs to them of scales and zero points. These are read ahead, because neighbouring slices need neighbours. Used by one thread.
 class ViewReader {
  public:
   /// `files`, `views` and `stats` outlive the reader; files of views count in `files`.
-  ViewReader(FileSet& files, std::span<SourceView const> views, ReadStats& stats) : files_(files), views_(views), stats_(stats) {}
+  /// `observer` may be empty.
+  ViewReader(FileSet& files, std::span<SourceView const> views, ReadStats& stats, StoredBytesObserver observer = {})
+      : files_(files), views_(views), stats_(stats), observer_(std::move(observer)) {}
 
   /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole elements.
   void read(std::size_t view, std::uint64_t offset_bytes, std::span<std::byte> into);
@@ -50,6 +57,7 @@ class ViewReader {
   FileSet& files_;
   std::span<SourceView const> views_;
   ReadStats& stats_;
+  StoredBytesObserver observer_;
   std::vector<std::byte> slice_;
   std::optional<Opened> opened_;
 };

@@ -8,6 +8,7 @@
 #include "core/device/copy_program.hpp"
 #include "core/device/digest_program.hpp"
 #include "core/device/value_program.hpp"
+#include "core/plan/no_tensor.hpp"
 
 namespace reshard {
 namespace {
@@ -79,8 +80,11 @@ class Maker {
     views = united_ranges(std::move(views));
     std::vector<DigestPart> all = std::move(round_.work.digests);
     round_.work.digests.clear();
-    for (DigestPart& part : all)
-      (touches(views, {part.from, part.run_bytes}) ? round_.computed_digests : round_.work.digests).push_back(std::move(part));
+    for (DigestPart& part : all) {
+      bool const computed = touches(views, {part.from, part.run_bytes});
+      if (computed && part.tensor == no_tensor) continue;
+      (computed ? round_.computed_digests : round_.work.digests).push_back(std::move(part));
+    }
   }
 
   void add_digesting() {
@@ -219,12 +223,12 @@ void place_programs(DeviceRound const& round, std::byte* staging) {
   if (!round.computed_digests.empty()) std::memset(staging + round.sums_at, 0, sums_bytes(round));
 }
 
-std::vector<std::pair<std::uint32_t, std::uint64_t>> computed_digests(DeviceRound const& round, std::byte const* staging) {
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> shares;
+std::vector<ComputedDigest> computed_digests(DeviceRound const& round, std::byte const* staging) {
+  std::vector<ComputedDigest> shares;
   for (std::size_t i = 0; i < round.computed_digests.size(); ++i) {
     std::uint64_t sum = 0;
     std::memcpy(&sum, staging + round.sums_at + 8 * i, sizeof sum);
-    shares.emplace_back(round.computed_digests[i].tensor, sum);
+    shares.push_back({round.computed_digests[i].tensor, sum, bytes_of(round.computed_digests[i])});
   }
   return shares;
 }

@@ -47,8 +47,14 @@ struct DeviceRound {
 /// View v has the file number first_view_file + v.
 DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views, std::uint32_t first_view_file, MessagePlace messages);
 
-/// The shares of computed values in the digests of their tensors, with the tensor's number, once the round has ended in `staging`.
-std::vector<std::pair<std::uint32_t, std::uint64_t>> computed_digests(DeviceRound const& round, std::byte const* staging);
+/// The share of computed values in the digest of their tensor, and how many bytes they have.
+struct ComputedDigest {
+  std::uint32_t tensor = 0;
+  std::uint64_t share = 0;
+  std::uint64_t bytes = 0;
+};
+/// Those of a round that has ended in `staging`.
+std::vector<ComputedDigest> computed_digests(DeviceRound const& round, std::byte const* staging);
 
 /// Puts programs, zero sums and the empty verdict where the uploads take them from. `staging` has work.staging_bytes bytes.
 void place_programs(DeviceRound const& round, std::byte* staging);

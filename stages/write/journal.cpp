@@ -1,5 +1,6 @@
 #include "stages/write/journal.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -100,6 +101,10 @@ std::optional<Block> next_block(std::string_view& bytes) {
   return Block{kind, payload};
 }
 
+/// In their order in a block.
+constexpr std::array sums_of_entries{&JournalEntry::digests, &JournalEntry::records,  &JournalEntry::files,  &JournalEntry::sources,
+                                     &JournalEntry::covered, &JournalEntry::digested, &JournalEntry::written};
+
 std::string head_block(std::uint64_t ranks, bool lockstep) {
   return Encoder().add(this_boot_id()).add(ranks).add(std::uint64_t{lockstep}).block(Kind::head);
 }
@@ -111,16 +116,14 @@ std::optional<JournalEntry> entry_of(std::string_view payload) {
   entry.bytes = decoder.word();
   entry.cells.resize(decoder.count(16));
   for (CellRange& range : entry.cells) range = {decoder.word(), decoder.word()};
-  entry.digests = decoder.shares();
-  entry.records = decoder.shares();
-  entry.files = decoder.shares();
+  for (auto const list : sums_of_entries) entry.*list = decoder.shares();
   entry.held.resize(decoder.count(24));
   for (HeldBytes& held : entry.held) {
     held.file = static_cast<std::uint32_t>(decoder.word());
     held.segment.offset_bytes = decoder.word();
     held.segment.bytes = decoder.text();
   }
-  for (std::uint64_t files = decoder.count(8); files > 0; --files) entry.written.insert(static_cast<std::uint32_t>(decoder.word()));
+  for (std::uint64_t files = decoder.count(8); files > 0; --files) entry.unsynced.insert(static_cast<std::uint32_t>(decoder.word()));
   if (!decoder.good()) return std::nullopt;
   return entry;
 }
@@ -138,10 +141,11 @@ std::string journal_block(JournalEntry const& entry) {
   Encoder payload;
   payload.add(entry.round).add(entry.bytes).add(entry.cells.size());
   for (CellRange const& range : entry.cells) payload.add(range.begin).add(range.end);
-  payload.add(entry.digests).add(entry.records).add(entry.files).add(entry.held.size());
+  for (auto const list : sums_of_entries) payload.add(entry.*list);
+  payload.add(entry.held.size());
   for (HeldBytes const& held : entry.held) payload.add(held.file).add(held.segment.offset_bytes).add(std::string_view(held.segment.bytes));
-  payload.add(entry.written.size());
-  for (std::uint32_t const file : entry.written) payload.add(file);
+  payload.add(entry.unsynced.size());
+  for (std::uint32_t const file : entry.unsynced) payload.add(file);
   return payload.block(Kind::entry);
 }
 

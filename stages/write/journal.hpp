@@ -20,7 +20,7 @@
 
 namespace reshard {
 
-/// A word of a sum that is built by xor: `value` belongs to sum number `number`.
+/// A word of a sum: `value` belongs to sum number `number`. Sums are built by xor unless something else is said.
 struct SumShare {
   std::uint64_t number = 0;
   std::uint64_t value = 0;
@@ -37,13 +37,19 @@ struct HeldBytes {
 /// What one or more rounds have done to a target: the cells that are complete in it, and what they added to the sums of the job.
 struct JournalEntry {
   std::uint64_t round = 0;
-  std::uint64_t bytes = 0;               ///< payload written
-  std::vector<CellRange> cells;          ///< of the whole plan
-  std::vector<SumShare> digests;         ///< of the source, by tensor
-  std::vector<SumShare> records;         ///< CRC-32 of zip records, by RecordChecksums::shares()
-  std::vector<SumShare> files;           ///< CRC-64 of files, by FileDigests::shares()
-  std::vector<HeldBytes> held = {};      ///< counted in all that, but written only after the last round of all ranks
-  std::set<std::uint32_t> written = {};  ///< files with other bytes of these rounds
+  std::uint64_t bytes = 0;             ///< payload written
+  std::vector<CellRange> cells;        ///< of the whole plan
+  std::vector<SumShare> digests;       ///< of the source, by tensor
+  std::vector<SumShare> records;       ///< CRC-32 of zip records, by RecordChecksums::shares()
+  std::vector<SumShare> files;         ///< CRC-64 of files, by FileDigests::shares()
+  std::vector<SumShare> sources = {};  ///< CRC-32 of the source's zip records (RecordShare)
+  // Built by addition:
+  std::vector<SumShare> covered = {};   ///< of the source's zip records (RecordShare)
+  std::vector<SumShare> digested = {};  ///< bytes that `digests` are of, by tensor
+  std::vector<SumShare> written = {};   ///< bytes, by target file
+  // Not sums:
+  std::vector<HeldBytes> held = {};       ///< counted in all that, but written only after the last round of all ranks
+  std::set<std::uint32_t> unsynced = {};  ///< files with other bytes of these rounds, which no mark covers
   friend bool operator==(JournalEntry const&, JournalEntry const&) = default;
 };
 

@@ -1,6 +1,8 @@
 """What torch itself finds in a distributed checkpoint: whole tensors, objects, chunk grids, and where each item lies."""
 
 import io
+import struct
+import zlib
 from pathlib import Path
 
 import torch
@@ -55,16 +57,18 @@ def object_bytes(folder):
 
 
 def overwrite(folder, key, tensor):
-    """Puts other numbers into the only chunk of a tensor; the checksum inside the item, which torch does not look at, stays as it was."""
+    """Puts other numbers into the only chunk of a tensor, and their checksum into descriptor and directory of the item."""
     place = next(place for index, place in catalogue(folder).storage_data.items() if index.fqn == key)
     with open(Path(folder) / place.relative_path, "r+b") as file:
         file.seek(place.offset)
-        old = raw(torch.load(io.BytesIO(file.read(place.length)), weights_only=True))
+        item = file.read(place.length)
+        old, new = raw(torch.load(io.BytesIO(item), weights_only=True)), raw(tensor)
+        assert len(new) == len(old)
+        start = item.index(old)
+        checksums = [struct.pack("<I", zlib.crc32(payload)) for payload in (old, new)]
+        assert item.count(checksums[0], start + len(old)) == 2
         file.seek(place.offset)
-        start = place.offset + file.read(place.length).index(old)
-        assert len(raw(tensor)) == len(old)
-        file.seek(start)
-        file.write(raw(tensor))
+        file.write(item[:start] + new + item[start + len(old) :].replace(*checksums))
 
 
 def objects(folder):

@@ -29,6 +29,18 @@ TEST(Joined, CellsAreSortedAndJoinedAndSumsCombined) {
   EXPECT_EQ(all.digests, (std::vector<SumShare>{{1, 0b101}}));  // what is zero again is left out
 }
 
+TEST(Joined, CountsAreAdded) {
+  std::vector<JournalEntry> entries{entry(0, 2, {}), entry(2, 4, {})};
+  for (auto const list : {&JournalEntry::covered, &JournalEntry::digested, &JournalEntry::written})
+    for (JournalEntry& one : entries) one.*list = {{3, UINT64_MAX}, {5, 4}};
+  for (JournalEntry& one : entries) one.sources = {{3, 0b101}};
+  entries.back().sources.push_back({4, 0b1});
+  JournalEntry const all = joined(entries);
+  for (auto const list : {&JournalEntry::covered, &JournalEntry::digested, &JournalEntry::written})
+    EXPECT_EQ(all.*list, (std::vector<SumShare>{{3, UINT64_MAX - 1}, {5, 8}}));
+  EXPECT_EQ(all.sources, (std::vector<SumShare>{{4, 0b1}}));
+}
+
 TEST(Joined, GapsStay) {
   std::vector<JournalEntry> const entries{entry(5, 6, {}), entry(0, 2, {}), entry(3, 3, {})};
   EXPECT_EQ(joined(entries).cells, (std::vector<CellRange>{{0, 2}, {5, 6}}));
@@ -51,9 +63,9 @@ TEST(CertainEntries, UnsyncedOnesCountOnlyWhileTheirMachineLives) {
 
 TEST(CertainEntries, OnlyThoseWithoutAMarkNameFilesToSync) {
   Journal made = journal("now", 3, 1);
-  for (std::uint32_t i = 0; i < 3; ++i) made.entries[i].written = {i, 7};
+  for (std::uint32_t i = 0; i < 3; ++i) made.entries[i].unsynced = {i, 7};
   std::vector<std::optional<Journal>> const ranks{made};
-  EXPECT_EQ(joined(certain_entries(ranks, alive)).written, (std::set<std::uint32_t>{1, 2, 7}));
+  EXPECT_EQ(joined(certain_entries(ranks, alive)).unsynced, (std::set<std::uint32_t>{1, 2, 7}));
 }
 
 TEST(Joined, HeldBytesOfEntriesThatCountAreKept) {

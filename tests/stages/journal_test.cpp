@@ -41,14 +41,22 @@ class JournalTest : public testing::Test {
 };
 
 JournalEntry entry(std::uint64_t round) {
-  return {
-      .round = round, .bytes = 100 + round, .cells = {{round, round + 1}}, .digests = {{7, round}}, .records = {{1, 2}, {3, 4}}, .files = {{5, 6}}};
+  return {.round = round,
+          .bytes = 100 + round,
+          .cells = {{round, round + 1}},
+          .digests = {{7, round}},
+          .records = {{1, 2}, {3, 4}},
+          .files = {{5, 6}},
+          .sources = {{8, 9}, {10, 11}},
+          .covered = {{8, UINT64_MAX}, {10, round}},
+          .digested = {{7, 400}},
+          .written = {{5, 100 + round}}};
 }
 
 TEST_F(JournalTest, BytesThatAreStillToBeWrittenAreFoundAgain) {
   JournalEntry made = entry(3);
   made.held = {{0, {5, "abc"}}, {9, {1ULL << 40, std::string("\0\n", 2)}}};
-  made.written = {2, 9};
+  made.unsynced = {2, 9};
   auto const found = parse_journal_block(journal_block(made));
   ASSERT_TRUE(found);
   EXPECT_EQ(*found, made);

@@ -58,14 +58,20 @@ class ItemReader {
  public:
   ItemReader(File const& file, ItemPlace const& place, std::string_view key) : range_(file, place.offset_bytes, place.size_bytes), key_(key) {}
 
-  FileTensor read() const try {
+  /// The tensor, and the record that it lies in.
+  struct Found {
+    FileTensor tensor;
+    StorageRecord record;
+  };
+
+  Found read() const try {
     std::array<std::byte, head_bytes> buffer;
     std::span const head = std::span(buffer).first(range_.read_some_at(0, buffer));
     if (auto const found = read_item_head(head, range_.size_bytes())) {
       StorageRecord const record{
           .offset_bytes = range_.offset_bytes() + found->payload_offset_bytes, .size_bytes = found->storage_bytes, .crc32 = {}};
       expect_inside(range_, found->tensor, record);
-      return storage_tensor(record, found->tensor, {});
+      return {storage_tensor(record, found->tensor, {}), record};
     }
     return read_archive();
   } catch (Error const& error) {
@@ -82,13 +88,14 @@ class ItemReader {
   }
 
  private:
-  FileTensor read_archive() const {
+  Found read_archive() const {
     TorchFile const torch = read_torch_file(range_);
     pickle::Node const& root = torch.document.at(torch.document.root);
     if (root.kind != pickle::Kind::tensor)
       fail(ErrorKind::source, "{}: the item holds {}, expected a plain tensor. Save it as one: detached, dense and of the class torch.Tensor.",
            range_.name(), described(torch.document));
-    return file_tensor(torch, torch.document.tensors[root.index], {});
+    pickle::TensorRef const& tensor = torch.document.tensors[root.index];
+    return {file_tensor(torch, tensor, {}), torch.storages.at(tensor.storage.key)};
   }
 
   FileRange range_;
@@ -134,9 +141,12 @@ class FrameWriter {
 
 ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtype, std::span<Index const> shape, std::string_view key) {
   ItemReader const reader(file, place, key);
-  FileTensor tensor = reader.read();
-  reader.expect(tensor, dtype, shape);
-  return {.payload_offset_bytes = tensor.offset_bytes, .strides = std::move(tensor.strides)};
+  ItemReader::Found found = reader.read();
+  reader.expect(found.tensor, dtype, shape);
+  return {.payload_offset_bytes = found.tensor.offset_bytes,
+          .strides = std::move(found.tensor.strides),
+          .storage_offset_bytes = found.record.offset_bytes,
+          .storage_bytes = found.record.size_bytes};
 }
 
 ItemLayout item_layout(DType dtype, std::span<Index const> shape) {

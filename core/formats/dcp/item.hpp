@@ -18,6 +18,8 @@ namespace reshard::dcp {
 struct ItemTensor {
   std::uint64_t payload_offset_bytes = 0;  ///< of the tensor's first element, from the start of the file
   std::vector<Index> strides;              ///< in elements; empty: row-major
+  std::uint64_t storage_offset_bytes = 0;  ///< of the record that the elements lie in, from the start of the file
+  std::uint64_t storage_bytes = 0;
 };
 
 /// Finds the elements of the tensor item at `place` of `file`; one read of a few KiB where torch wrote it, else the archive's whole directory.

@@ -212,6 +212,32 @@ void pack_texts(Packer& packer, std::vector<std::string> const& texts) {
   for (auto const& text : texts) packer.text(text);
 }
 
+/// Places count from the end of the record before.
+void pack_records(Packer& packer, std::vector<StorageRecord> const& records) {
+  packer.number(records.size());
+  std::uint64_t end = 0;
+  for (StorageRecord const& record : records) {
+    packer.integer(static_cast<std::int64_t>(record.offset_bytes - end));
+    packer.number(record.size_bytes);
+    packer.number(record.crc32.value_or(0));
+    end = record.offset_bytes + record.size_bytes;
+  }
+}
+
+std::vector<StorageRecord> unpack_records(Unpacker& unpacker) {
+  std::vector<StorageRecord> records;
+  std::uint64_t end = 0;
+  for (auto left = unpacker.count(); left > 0; --left) {
+    StorageRecord record;
+    record.offset_bytes = end + static_cast<std::uint64_t>(unpacker.integer());
+    record.size_bytes = unpacker.number();
+    record.crc32 = static_cast<std::uint32_t>(unpacker.number());
+    end = record.offset_bytes + record.size_bytes;
+    records.push_back(record);
+  }
+  return records;
+}
+
 std::vector<std::string> unpack_texts(Unpacker& unpacker) {
   std::vector<std::string> texts;
   for (auto left = unpacker.count(); left > 0; --left) texts.push_back(unpacker.text());
@@ -231,6 +257,7 @@ std::string pack(ShardHeader const& header) {
   packer.byte(header.has_rng ? 1 : 0);
   pack_texts(packer, header.other_keys);
   pack_texts(packer, header.unplaced);
+  pack_records(packer, header.records);
   packer.number(header.file_bytes);
   packer.number(header.mtime_ns);
   return std::move(packer).take();
@@ -247,6 +274,7 @@ ShardHeader unpack(std::string_view bytes) {
   header.has_rng = unpacker.enumerator(1) == 1;
   header.other_keys = unpack_texts(unpacker);
   header.unplaced = unpack_texts(unpacker);
+  header.records = unpack_records(unpacker);
   header.file_bytes = unpacker.number();
   header.mtime_ns = unpacker.number();
   unpacker.finish();

@@ -71,10 +71,29 @@ class HeaderReader {
     for (auto const& [key, node] : document_.members(document_.root)) take(key, node);
     check_version();
     read_chunks();
+    add_records();
     return std::move(header_);
   }
 
  private:
+  /// The storages that the tensors of the model lie in; an optimizer's are never read.
+  void add_records() {
+    std::map<std::uint64_t, StorageRecord> by_place;
+    for (auto const& [key, record] : torch_.storages)
+      if (record.crc32 && record.size_bytes > 0) by_place.emplace(record.offset_bytes, record);
+    std::map<std::uint64_t, StorageRecord> wanted;
+    auto const want = [&](FileTensor const& tensor) {
+      auto const after = by_place.upper_bound(tensor.offset_bytes);
+      if (tensor.size_bytes > 0 && after != by_place.begin()) wanted.insert(*std::prev(after));
+    };
+    for (ChunkTable const& chunk : header_.chunks) {
+      for (FileTensor const& tensor : chunk.tensors) want(tensor);
+      for (ExtraEntry const& extra : chunk.extras)
+        if (extra.kind == ExtraKind::uint8_tensor) want(extra.tensor);
+    }
+    for (auto const& [place, record] : wanted) header_.records.push_back(record);
+  }
+
   bool is_mapping(NodeId id) const { return mapping_size(document_, id).has_value(); }
 
   /// Attributes stand in an object's dict; anything else could not be edited later.

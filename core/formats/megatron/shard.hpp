@@ -45,6 +45,7 @@ struct ShardHeader {
   bool has_rng = false;
   std::vector<std::string> other_keys;  ///< remaining top-level keys
   std::vector<std::string> unplaced;    ///< model keys with None, a number or text where a tensor belongs
+  std::vector<StorageRecord> records;   ///< those with model tensors in them and a CRC-32, by place
   std::uint64_t file_bytes = 0;
   std::uint64_t mtime_ns = 0;
 };

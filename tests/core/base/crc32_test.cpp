@@ -83,5 +83,25 @@ TEST(Crc32Share, APieceOfZerosAddsNothing) {
   EXPECT_EQ(crc32_share({}, 1), 0U);
 }
 
+TEST(Crc32Pieces, AreTheSharesOfTheirPieces) {
+  std::mt19937_64 random(12);
+  for (int round = 0; round < 300; ++round) {
+    auto const whole = random_bytes(random, 1 + random() % 3000);
+    Crc32Pieces pieces(whole.size());
+    std::uint32_t expected = 0;
+    std::size_t at = random() % 50;
+    for (int piece = 0; piece < 20; ++piece) {
+      if (random() % 6 == 0) at = random() % whole.size();  // back or ahead
+      std::size_t const begin = std::min(at, whole.size());
+      std::size_t const end = std::min(begin + random() % 90, whole.size());
+      auto const bytes = std::span(whole).subspan(begin, end - begin);
+      pieces.add(begin, bytes);
+      expected ^= crc32_share(bytes, whole.size() - end);
+      at = end + (random() % 2 == 0 ? 7 : random() % 40);
+    }
+    ASSERT_EQ(pieces.share(), expected) << round;
+  }
+}
+
 }  // namespace
 }  // namespace reshard

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/formats/dcp/item_head.hpp"
+#include "core/formats/torch_zip/stored_crc.hpp"
 #include "tests/core/formats/dcp/item_files.hpp"
 
 namespace reshard::dcp {
@@ -237,6 +238,39 @@ TEST(ItemDamage, APickleThatIsNotTheRecordsIsNotTaken) {
   auto const error = ItemFile(item).error(DType::f32, {1, 2});
   ASSERT_TRUE(error);
   EXPECT_NE(error->sentence().find("has CRC"), std::string::npos) << error->what();
+}
+
+/// What the archive says of its storage's bytes.
+std::optional<std::uint32_t> recorded_crc(ItemFile const& file) {
+  ItemTensor const tensor = file.read(DType::f32, {2, 2});
+  FileRange const archive(file.file, file.place.offset_bytes, file.place.size_bytes);
+  return zip::stored_crc32(archive, tensor.storage_offset_bytes - file.place.offset_bytes, tensor.storage_bytes);
+}
+
+TEST(ItemRead, TheRecordOfTheTensorIsToldWithItsChecksum) {
+  std::string const payload(16, '\x3f');
+  std::string const item = whole_item(DType::f32, {2, 2}, payload);
+  ItemFile const file(item);
+  ItemTensor const tensor = file.read(DType::f32, {2, 2});
+  EXPECT_EQ(tensor.storage_offset_bytes, tensor.payload_offset_bytes);
+  EXPECT_EQ(tensor.storage_bytes, payload.size());
+  EXPECT_EQ(recorded_crc(file), crc_of(payload));
+  FileRange const archive(file.file, file.place.offset_bytes, file.place.size_bytes);
+  EXPECT_EQ(zip::record_name(archive, tensor.storage_offset_bytes - file.place.offset_bytes), "archive/data/0");
+  EXPECT_EQ(zip::record_name(archive, 1), "");
+}
+
+TEST(ItemRead, ARecordWithoutAChecksumHasNone) {
+  std::string item = whole_item(DType::f32, {2, 2}, std::string(16, '\x3f'));
+  std::uint32_t const crc = crc_of(std::string(16, '\x3f'));
+  std::string const word(reinterpret_cast<char const*>(&crc), sizeof crc);
+  std::size_t changed = 0;
+  for (std::size_t at = item.find(word); at != std::string::npos; at = item.find(word)) {  // descriptor and directory
+    item.replace(at, word.size(), std::string(4, '\0'));
+    ++changed;
+  }
+  EXPECT_EQ(changed, 2U);
+  EXPECT_EQ(recorded_crc(ItemFile(item)), std::nullopt);
 }
 
 }  // namespace

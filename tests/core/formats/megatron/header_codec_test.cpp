@@ -27,6 +27,12 @@ void expect_same(ShardHeader const& a, ShardHeader const& b) {
   EXPECT_EQ(a.other_keys, b.other_keys);
   EXPECT_EQ(a.unplaced, b.unplaced);
   EXPECT_EQ(a.file_bytes, b.file_bytes);
+  ASSERT_EQ(a.records.size(), b.records.size());
+  for (std::size_t r = 0; r < a.records.size(); ++r) {
+    EXPECT_EQ(a.records[r].offset_bytes, b.records[r].offset_bytes);
+    EXPECT_EQ(a.records[r].size_bytes, b.records[r].size_bytes);
+    EXPECT_EQ(a.records[r].crc32, b.records[r].crc32);
+  }
   EXPECT_EQ(a.mtime_ns, b.mtime_ns);
   ASSERT_EQ(a.chunks.size(), b.chunks.size());
   for (std::size_t c = 0; c < a.chunks.size(); ++c) {
@@ -64,6 +70,7 @@ ShardHeader example() {
   header.has_rng = true;
   header.other_keys = {"opt_param_scheduler", ""};
   header.unplaced = {"odd"};
+  header.records = {{64, 12, 0xffffffffU}, {128, 4, 1}, {std::uint64_t{1} << 40, std::uint64_t{1} << 62, 0x12345678}};
   header.file_bytes = std::numeric_limits<std::uint64_t>::max();
   header.mtime_ns = 1'700'000'000'123'456'789U;
   return header;

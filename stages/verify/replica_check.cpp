@@ -1,0 +1,197 @@
+#include "stages/verify/replica_check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <cstring>
+
+#include "core/base/json.hpp"
+#include "core/layout/join.hpp"
+#include "core/plan/replicas.hpp"
+#include "stages/verify/compare_stats.hpp"
+
+namespace reshard {
+namespace {
+
+/// Bytes of a file from the first to the last element of a piece.
+struct Span {
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t bytes = 0;
+  friend auto operator<=>(Span const&, Span const&) = default;
+};
+
+struct Pair {
+  std::uint32_t tensor = 0;
+  Replica pieces;
+  Span taken;
+  Span left_out;
+};
+
+/// What differs between two pieces.
+struct Differences {
+  std::uint64_t elements = 0;
+  std::uint64_t differing = 0;
+  std::vector<OverlapDigit> first;  ///< where: each digit has one value
+  std::array<std::byte, 16> a{};
+  std::array<std::byte, 16> b{};
+};
+
+class Comparer {
+ public:
+  Comparer(Model const& model, Catalog const& catalog, CatalogReader const& read) : model_(model), catalog_(catalog), read_(read) {}
+
+  /// Small pairs of the whole checkpoint, by the file of the piece that is left out: neighbours there are read one after the other.
+  std::vector<Pair> pairs() const {
+    std::vector<Pair> found;
+    for (std::uint32_t t = 0; t < catalog_.tensors.size() && t < model_.tensors().size(); ++t) {
+      TensorPieces const& all = catalog_.tensors[t];
+      if (!model_.exists(static_cast<int>(t)) || all.pieces.size() < 2) continue;
+      for (Replica const& replica : replicas(all, catalog_)) {
+        Pair const pair{t, replica, span_of(all, replica.taken), span_of(all, replica.left_out)};
+        if (std::max(pair.taken.bytes, pair.left_out.bytes) < largest_small_replica_bytes && pair.taken.bytes > 0) found.push_back(pair);
+      }
+    }
+    std::stable_sort(found.begin(), found.end(), [](Pair const& a, Pair const& b) { return a.left_out < b.left_out; });
+    return found;
+  }
+
+  void compare(Pair const& pair) {
+    TensorPieces const& all = catalog_.tensors[pair.tensor];
+    if (pair.taken != held_) read(pair.taken, taken_);
+    held_ = pair.taken;
+    read(pair.left_out, left_out_);
+    if (taken_ == left_out_ && all.pieces[pair.pieces.taken].digits == all.pieces[pair.pieces.left_out].digits) return;
+    Differences const found = differences(pair);
+    if (found.differing > 0) faults_.push_back(fault(pair, found));
+  }
+
+  std::vector<std::string> const& faults() const { return faults_; }
+
+ private:
+  Blob const& blob_of(Pair const& pair, std::uint32_t piece) const { return catalog_.blobs[catalog_.tensors[pair.tensor].blobs[piece]]; }
+
+  std::uint64_t element_bytes(Pair const& pair) const { return static_cast<std::uint64_t>(bits(blob_of(pair, pair.pieces.taken).dtype)) / 8; }
+
+  Span span_of(TensorPieces const& all, std::uint32_t piece) const {
+    Blob const& blob = catalog_.blobs[all.blobs[piece]];
+    std::uint64_t elements = 1;
+    for (PieceDigit const& digit : all.pieces[piece].digits) {
+      if (digit.count == 0) return {};
+      elements += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
+    }
+    auto const element = static_cast<std::uint64_t>(bits(blob.dtype)) / 8;
+    return {blob.file, blob.offset_bytes + static_cast<std::uint64_t>(all.pieces[piece].offset) * element, elements * element};
+  }
+
+  void read(Span const& span, std::vector<std::byte>& into) {
+    into.resize(span.bytes);
+    read_(span.file, span.offset_bytes, into);
+  }
+
+  std::vector<AxisId> order(std::uint32_t tensor) const {
+    std::vector<AxisId> axes;
+    for (LogicalAxis const& axis : model_.tensors()[tensor].axes) axes.push_back(axis.axis);
+    return axes;
+  }
+
+  Differences differences(Pair const& pair) {
+    TensorPieces const& all = catalog_.tensors[pair.tensor];
+    Piece const& taken = all.pieces[pair.pieces.taken];
+    Piece const& left_out = all.pieces[pair.pieces.left_out];
+    join_ = join(std::span(&taken, 1), std::span(&left_out, 1), order(pair.tensor), model_.axes());
+    Differences found;
+    element_ = element_bytes(pair);
+    for (std::size_t o = 0; o < join_.overlaps.size(); ++o) {
+      auto const span = join_.span_of(o);
+      part_.assign(span.begin(), span.end());
+      walk(0, join_.overlaps[o].src_offset - taken.offset, join_.overlaps[o].dst_offset - left_out.offset, found);
+    }
+    return found;
+  }
+
+  /// The elements of an overlap in the order of the logical tensor; `src` and `dst` are places in what was read.
+  void walk(std::size_t digit, Index src, Index dst, Differences& found) {
+    if (digit == part_.size()) return look(static_cast<std::uint64_t>(src) * element_, static_cast<std::uint64_t>(dst) * element_, found);
+    OverlapDigit const whole = part_[digit];
+    part_[digit].count = 1;
+    for (Index i = 0; i < whole.count; ++i) {
+      part_[digit].first = whole.first + i;
+      walk(digit + 1, src + i * whole.src_stride, dst + i * whole.dst_stride, found);
+    }
+    part_[digit] = whole;
+  }
+
+  void look(std::uint64_t src, std::uint64_t dst, Differences& found) const {
+    ++found.elements;
+    if (std::memcmp(taken_.data() + src, left_out_.data() + dst, element_) == 0) return;
+    if (++found.differing > 1) return;
+    found.first = part_;
+    std::memcpy(found.a.data(), taken_.data() + src, element_);
+    std::memcpy(found.b.data(), left_out_.data() + dst, element_);
+  }
+
+  /// "layer 3, hidden 17", or "[3, 17]" where axes have no names.
+  std::string place_text(std::uint32_t tensor, Differences const& found) const {
+    std::vector<std::string> names;
+    std::vector<Index> indices;
+    bool named = true;
+    for (LogicalAxis const& axis : model_.tensors()[tensor].axes) {
+      indices.push_back(0);
+      for (std::size_t d = 0; d < found.first.size(); ++d)
+        if (join_.digits[d].axis == axis.axis) indices.back() += found.first[d].first * join_.digits[d].div;
+      std::string const& name = model_.axes()[axis.axis].name;
+      named = named && !(name.front() >= '0' && name.front() <= '9');
+      names.push_back(fmt::format("{} {}", name, indices.back()));
+    }
+    return named && !names.empty() ? fmt::format("{}", fmt::join(names, ", ")) : fmt::format("[{}]", fmt::join(indices, ", "));
+  }
+
+  std::string fault(Pair const& pair, Differences const& found) const {
+    Blob const& taken = blob_of(pair, pair.pieces.taken);
+    Blob const& left_out = blob_of(pair, pair.pieces.left_out);
+    auto const value = [&](std::array<std::byte, 16> const& bytes) { return value_text(taken.dtype, std::span(bytes).first(element_)); };
+    return fmt::format("'{}': {} in {} and {} in {} should be the same: {} of {} elements differ, first at {} ({} and {})",
+                       model_.tensors()[pair.tensor].name, json_quoted(taken.name), catalog_.files[taken.file], json_quoted(left_out.name),
+                       catalog_.files[left_out.file], found.differing, found.elements, place_text(pair.tensor, found), value(found.a),
+                       value(found.b));
+  }
+
+  Model const& model_;
+  Catalog const& catalog_;
+  CatalogReader const& read_;
+  Join join_;
+  std::uint64_t element_ = 1;
+  std::vector<OverlapDigit> part_;
+  Span held_;
+  std::vector<std::byte> taken_;
+  std::vector<std::byte> left_out_;
+  std::vector<std::string> faults_;
+};
+
+/// The sentences of every rank, on every rank.
+std::vector<std::string> gathered(std::vector<std::string> const& mine, Comm const& comm) {
+  std::vector<std::string> all;
+  for (std::string const& packed : comm.all_gather(Json(Json::Array(mine.begin(), mine.end())).dump())) {
+    Json const list = parse_json(packed, "sentences of a rank");
+    for (Json const& item : *list.items()) all.push_back(*item.text());
+  }
+  return all;
+}
+
+}  // namespace
+
+ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm) {
+  Comparer comparer(model, catalog, read);
+  ReplicaFindings findings;
+  together(comm, [&] {
+    std::vector<Pair> const pairs = comparer.pairs();
+    findings.compared = pairs.size();
+    auto const first_of = [&](int rank) { return pairs.size() * static_cast<std::size_t>(rank) / static_cast<std::size_t>(comm.size()); };
+    for (std::size_t p = first_of(comm.rank()); p < first_of(comm.rank() + 1); ++p) comparer.compare(pairs[p]);
+  });
+  findings.faults = gathered(comparer.faults(), comm);
+  return findings;
+}
+
+}  // namespace reshard

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/mapping/model.hpp"
+#include "core/plan/catalog.hpp"
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+/// Replicas of at least so many bytes are not compared: reading them would cost time.
+inline constexpr std::uint64_t largest_small_replica_bytes = std::uint64_t{1} << 20;
+
+struct ReplicaFindings {
+  std::uint64_t compared = 0;       ///< of all ranks
+  std::vector<std::string> faults;  ///< a sentence each, the same on every rank
+};
+
+/// Compares the small pieces of a source that several of its files hold with each other, each with the one that a plan reads: norms, biases, routers.
+/// Every rank reads a share of them. `read` fills a buffer with bytes [offset_bytes, +bytes) of a file of the catalogue, views included. Collective.
+using CatalogReader = std::function<void(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte> into)>;
+ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm);
+
+}  // namespace reshard
