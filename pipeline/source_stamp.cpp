@@ -21,7 +21,9 @@ class Stamper {
  public:
   SourceStamp run(fs::path const& root) {
     std::error_code error;
-    if (fs::is_directory(root, error))
+    bool const is_folder = fs::is_directory(root, error);
+    if (error && error != std::errc::no_such_file_or_directory) fail_errno(root, "stat", error.value());  // else a folder would pass for a file
+    if (is_folder)
       walk(root);
     else
       look_at(root, root.parent_path());

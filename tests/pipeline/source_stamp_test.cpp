@@ -66,6 +66,12 @@ TEST_F(Stamps, LeaveOutALinkThatLeadsNowhereButNothingElse) {
   EXPECT_NE(error->sentence().find("/unknown: stat failed"), std::string::npos) << error->sentence();
 }
 
+TEST_F(Stamps, TakeNoFolderForAFileWhenItCannotBeLookedAt) {
+  auto const error = capture([&] { source_stamp(folder_.path() / std::string(300, 'x')); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind(), ErrorKind::io);
+}
+
 TEST_F(Stamps, TakeATimeFarInTheFutureForTheLastThatTheyKnow) {
   constexpr std::time_t year_2286 = 10'000'000'000;
   fs::path const model = folder_.path() / "mp_rank_00" / "model.pt";

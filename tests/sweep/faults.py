@@ -58,6 +58,8 @@ def right_codes(fault, call):
     codes = FAULTS[fault].codes
     if call.function == "close-written" and fault in LOSSES and not call.path.endswith(".lock"):
         codes = codes - {0}  # what was written may be lost
+    if RESOURCES in codes and call.function == "fsync":
+        codes = codes | {IO}  # the target has its name, but not for sure
     if RESOURCES in codes and call.function in NAMES - NEW_NAMES:
         codes = codes | {TARGET}  # what an earlier run left cannot be removed
     # What cannot be read or found of a source counts as damage of it, as long as the job has not begun.
