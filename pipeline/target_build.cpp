@@ -80,6 +80,10 @@ void TargetBuild::check_source_apart(SourceCheckpoint const& source) const {
   std::error_code ignored;
   fs::path const target = fs::weakly_canonical(fs::absolute(spec_.target.path), ignored);
   FolderNumbers const of_target = folder_numbers(target);
+  FolderNumbers const of_root = folder_numbers(fs::weakly_canonical(fs::absolute(spec_.source.path), ignored));
+  if (of_root.own && of_target.all.contains(*of_root.own))
+    fail(ErrorKind::usage, "[target] path: {} is the source {}, or lies in it, by another mount. Choose a target outside of the source.",
+         target.string(), spec_.source.path);
   std::set<fs::path> looked_at;
   for (fs::path const& file : source.files) {
     fs::path const real = fs::weakly_canonical(fs::absolute(file), ignored);
