@@ -134,7 +134,9 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
     identity_ = beginning.identity;
     found = take_over(beginning);
     // Before anything is read but headers: a change from now on ends the job, or shows in the stamp.
-    if (source_record_.find("stamp") == nullptr) source_record_.set("stamp", stamp_json(source_stamp(spec_.source.path)));
+    // Without one a night converts again.
+    if (source_record_.find("stamp") == nullptr)
+      (void)capture([&] { source_record_.set("stamp", stamp_json(source_stamp(spec_.source.path))); });
   });
   use_token(comm_.broadcast(std::move(token), 0));
   found = static_cast<Found>(comm_.max(static_cast<int>(found)));
