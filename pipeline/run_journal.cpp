@@ -65,8 +65,8 @@ std::string line_of(fs::path const& path, fs::path const& root) {
   if (!seen) fail_errno(path, "stat", reason);
   std::string const name = path.lexically_relative(root).generic_string();
   if (S_ISDIR(status.st_mode)) return fmt::format("folder {} {}\n", status.st_ino, name);
-  return fmt::format("{} {} {} {} {}\n", status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim), status.st_ino,
-                     name);
+  return fmt::format("{} {} {} {} {}\n", status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim),
+                     status.st_ino, name);
 }
 
 /// What a folder holds, with the digest of its manifest where it has one; "" when it cannot be looked at.
@@ -218,8 +218,8 @@ bool is_local_file_system(std::uint64_t type) {
   constexpr std::uint64_t zfs = 0x2fc12fc1;
   constexpr std::uint64_t bcachefs = 0xca451a4e;
   constexpr std::uint64_t xfs = 0x58465342;
-  constexpr std::array<std::uint64_t, 10> local = {EXT4_SUPER_MAGIC, xfs,         BTRFS_SUPER_MAGIC, TMPFS_MAGIC, RAMFS_MAGIC,
-                                                   OVERLAYFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, zfs, bcachefs, REISERFS_SUPER_MAGIC};
+  constexpr std::array<std::uint64_t, 10> local = {EXT4_SUPER_MAGIC, xfs, BTRFS_SUPER_MAGIC, TMPFS_MAGIC,         RAMFS_MAGIC, OVERLAYFS_SUPER_MAGIC,
+                                                   F2FS_SUPER_MAGIC, zfs, bcachefs,          REISERFS_SUPER_MAGIC};
   return std::find(local.begin(), local.end(), type & 0xffffffffU) != local.end();
 }
 
@@ -310,9 +310,7 @@ EarlierWork RunJournal::read(std::span<std::string const> boots, Limits const& l
     }
   struct statfs system {};
   bool const is_local = ::statfs(folder_.c_str(), &system) == 0 && is_local_file_system(static_cast<std::uint64_t>(system.f_type));
-  auto const alive = [&](std::string const& boot) {
-    return is_local && !boot.empty() && std::find(boots.begin(), boots.end(), boot) != boots.end();
-  };
+  auto const alive = [&](std::string const& boot) { return is_local && !boot.empty() && std::find(boots.begin(), boots.end(), boot) != boots.end(); };
   for (std::uint64_t run = base; run <= newest; ++run) {
     std::vector<std::optional<Journal>> const ranks = ranks_of(run, limits);
     std::vector<JournalEntry> const certain = certain_entries(ranks, alive);

@@ -71,8 +71,8 @@ class RunJournal {
     std::function<void(std::uint32_t)> sync;  ///< makes what was written to a file durable, by its number
   };
   /// Collective: what the earlier runs did, as far as it is certain. Every file is then synced on every machine, and the sum of it all becomes the
-  /// base of this run. Entries that no mark covers count only on a local file system, when a rank of this job runs on the machine that wrote them, and
-  /// that was not started again since.
+  /// base of this run. Entries that no mark covers count only on a local file system, when a rank of this job runs on the machine that wrote them,
+  /// and that was not started again since.
   EarlierWork take_over(Comm const& comm, TargetFiles const& files, Limits const& limits);
 
   /// Begins the journal of this rank. `kept` are the numbers in the whole plan of the plan's cells.
@@ -110,8 +110,8 @@ std::vector<JournalEntry> certain_entries(std::span<std::optional<Journal> const
 /// Whether every number in the journal is below its limit, and every range of cells in order.
 bool keeps_limits(Journal const& journal, RunJournal::Limits const& limits);
 
-/// Whether files of a file system of this type (statfs) are on this machine alone, so that nothing but its end can lose what was written: a client of a
-/// network file system may lose it, when its server throws it out.
+/// Whether files of a file system of this type (statfs) are on this machine alone, so that nothing but its end can lose what was written: a client of
+/// a network file system may lose it, when its server throws it out.
 bool is_local_file_system(std::uint64_t type);
 
 }  // namespace reshard
