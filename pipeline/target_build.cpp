@@ -9,7 +9,7 @@
 #include "pipeline/checkpoint_look.hpp"
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
-#include "pipeline/source_apart.hpp"
+#include "pipeline/job_paths.hpp"
 #include "pipeline/source_stamp.hpp"
 #include "pipeline/target_check.hpp"
 #include "pipeline/version.hpp"

@@ -290,6 +290,7 @@ bool Publication::exchange() {
 
 void Publication::replace_in_two_steps() {
   if (::rename(target_.c_str(), old_.c_str()) != 0) refuse_moving(errno);
+  kept_ = true;  // from here on it is the only copy, until the new one has its name for good
   if (::rename(staging_.c_str(), target_.c_str()) == 0) return;
   int const reason = errno;
   if (is_in_place()) return;
