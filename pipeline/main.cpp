@@ -187,7 +187,8 @@ void carry_out(CleanCommand const& command, Comm const& comm) {
     Cleaned const cleaned = remove_leftovers(command.target, WithoutLocks::when_quiet);
     if (cleaned.put_back) write_to_stdout(fmt::format("{}: the checkpoint that a killed run was replacing has its name again\n", command.target));
     if (cleaned.removed || !cleaned.put_back)
-      write_to_stdout(fmt::format("{}: {}\n", command.target, cleaned.removed ? "what interrupted runs left was removed" : "there was nothing to remove"));
+      write_to_stdout(
+          fmt::format("{}: {}\n", command.target, cleaned.removed ? "what interrupted runs left was removed" : "there was nothing to remove"));
   });
 }
 

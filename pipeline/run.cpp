@@ -83,6 +83,7 @@ class Job : PlannedJob {
     } else {
       guarded(&Job::only_publish, {});
     }
+    add_warnings();
     finish_report();
     keep_trace();
   }
@@ -162,7 +163,7 @@ class Job : PlannedJob {
     beginning.journaled = !by_library();
     beginning.identity = identity_;
     target_->begin(source_, beginning);
-    report_.warnings.insert(report_.warnings.end(), target_->warnings().begin(), target_->warnings().end());
+    add_warnings();
     if (target_->is_complete()) return;
     std::vector<std::uint32_t> kept;
     if (auto const& earlier = target_->earlier()) {
@@ -258,6 +259,10 @@ class Job : PlannedJob {
     begin_phase("publishing");
     target_->publish();
     report_.commit_seconds = seconds_since(start) - report_.verify_seconds;
+  }
+
+  void add_warnings() {
+    for (std::string& warning : target_->take_warnings()) report_.warnings.push_back(std::move(warning));
   }
 
   /// An earlier run of this job has written and verified everything.

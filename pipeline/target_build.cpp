@@ -10,7 +10,7 @@
 #include "pipeline/checkpoint_look.hpp"
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
-#include "pipeline/paths.hpp"
+#include "pipeline/job_paths.hpp"
 #include "pipeline/shared_edges.hpp"
 #include "pipeline/source_stamp.hpp"
 #include "pipeline/target_check.hpp"
@@ -42,25 +42,6 @@ std::uint64_t allocated_bytes(fs::path const& folder) {
   return bytes;
 }
 
-/// Device and inode of a folder, if it is there, and of all above it: the same for a folder by whatever path, and mount, it is reached.
-struct FolderNumbers {
-  using Number = std::pair<dev_t, ino_t>;
-  std::optional<Number> own;
-  std::set<Number> all;
-};
-
-FolderNumbers folder_numbers(fs::path folder) {
-  FolderNumbers numbers;
-  for (bool first = true;; first = false) {
-    struct stat status {};
-    bool const is_folder = ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-    if (is_folder) numbers.all.emplace(status.st_dev, status.st_ino);
-    if (is_folder && first) numbers.own.emplace(status.st_dev, status.st_ino);
-    if (folder == folder.parent_path()) return numbers;
-    folder = folder.parent_path();
-  }
-}
-
 /// By what sums differ from how they stood before; they stand so now. Only those that were touched are looked at.
 template <class Word>
 std::vector<SumShare> changes(std::span<std::size_t const> touched, std::span<Word> now, std::vector<Word>& before) {
@@ -89,29 +70,6 @@ TargetBuild::TargetBuild(JobSpec const& spec, JobPlan const& plan, Comm const& c
   file_digests_.emplace(layouts_);
 }
 
-/// Links and further mounts can lead from the source into the target: replacing the target would then destroy what is read.
-void TargetBuild::check_source_apart(SourceCheckpoint const& source) const {
-  std::error_code ignored;
-  fs::path const target = fs::weakly_canonical(fs::absolute(spec_.target.path), ignored);
-  FolderNumbers const of_target = folder_numbers(target);
-  std::set<fs::path> looked_at;
-  for (fs::path const& file : source.files) {
-    fs::path const real = fs::weakly_canonical(fs::absolute(file), ignored);
-    fs::path const folder = real.parent_path();
-    bool const in_folder = !fs::is_regular_file(spec_.source.path, ignored);
-    bool holds_it = holds(target, real);
-    bool beside = in_folder && holds(folder, target);
-    if (looked_at.insert(folder).second) {
-      FolderNumbers const of_source = folder_numbers(folder);
-      holds_it = holds_it || (of_target.own && of_source.all.contains(*of_target.own));
-      beside = beside || (in_folder && of_source.own && of_target.all.contains(*of_source.own));
-    }
-    if (holds_it || beside)
-      fail(ErrorKind::usage, "[target] path: {} {} the source's {} (really {}). Choose a target outside of the source.", target.string(),
-           holds_it ? "holds" : "lies in the folder of", file.string(), real.string());
-  }
-}
-
 /// replace = true is no leave to remove what is no checkpoint.
 void TargetBuild::check_replaceable() const {
   std::error_code ignored;
@@ -137,7 +95,7 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
   std::string token;
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
-    check_source_apart(source);
+    check_source_apart(spec_, source);
     check_replaceable();
     check_free_space(beginning);
     publication_.emplace(spec_.target.path, spec_.target.replace ? ExistingTarget::replace : ExistingTarget::refuse);
@@ -145,7 +103,8 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
     identity_ = beginning.identity;
     found = take_over(beginning);
     // Before anything is read but headers: a change from now on ends the job, or shows in the stamp.
-    if (source_record_.find("stamp") == nullptr) source_record_.set("stamp", stamp_json(source_stamp(spec_.source.path)));
+    // Without one a night converts again.
+    if (source_record_.find("stamp") == nullptr) (void)capture([&] { source_record_.set("stamp", stamp_json(source_stamp(spec_.source.path))); });
   });
   use_token(comm_.broadcast(std::move(token), 0));
   found = static_cast<Found>(comm_.max(static_cast<int>(found)));
@@ -191,9 +150,10 @@ void TargetBuild::note_job() const {
 /// On rank 0. Unless something is gone on with, the staging folder is new and empty.
 TargetBuild::Found TargetBuild::take_over(Beginning const& beginning) {
   if (!publication_->is_locked())
-    warnings_.push_back(fmt::format("{}: its file system has no locks. Another job for this target is noticed by its changes only, and what a killed run "
-                                    "left is gone on with after {} s without a change.",
-                                    spec_.target.path, quiet_seconds));
+    warnings_.push_back(
+        fmt::format("{}: its file system has no locks. Another job for this target is noticed by its changes only, and what a killed run "
+                    "left is gone on with after {} s without a change.",
+                    spec_.target.path, quiet_seconds));
   Leftovers const& left = publication_->leftovers();
   std::string why;
   for (fs::path const& folder : left.journals)
@@ -216,8 +176,7 @@ TargetBuild::Found TargetBuild::take_over(Beginning const& beginning) {
   if (!left.staging.empty()) {
     if (beginning.fresh) why = "--fresh was given";
     if (why.empty()) why = beginning.journaled ? "its journal is no folder, or gone" : "with this target.io a run always begins again";
-    warnings_.push_back(
-        fmt::format("{}: left by an earlier run, not gone on with: {}. It was removed.", left.staging.front().string(), why));
+    warnings_.push_back(fmt::format("{}: left by an earlier run, not gone on with: {}. It was removed.", left.staging.front().string(), why));
   }
   publication_->start_afresh();
   return Found::nothing;
@@ -265,10 +224,12 @@ void TargetBuild::keep(bool kept) {
 
 Error TargetBuild::explained(Error const& error) const {
   std::error_code unknown;
+  if (complete_) return error;  // publish() looks itself, and says so
   if (staging_.empty() || fs::symlink_status(staging_, unknown).type() != fs::file_type::not_found) return error;
-  return {ErrorKind::target, fmt::format("{}: is not there any more: another job has taken it over, or somebody removed it. Nothing was published: look "
-                                         "what else writes {}, then run again.",
-                                         staging_.string(), spec_.target.path)};
+  return {ErrorKind::target,
+          fmt::format("{}: is not there any more: another job has taken it over, or somebody removed it. Nothing was published: look "
+                      "what else writes {}, then run again.",
+                      staging_.string(), spec_.target.path)};
 }
 
 void TargetBuild::distrust_lost_writes() const {
@@ -512,7 +473,9 @@ Manifest TargetBuild::manifest(std::string_view source_format, std::string_view 
 
 void TargetBuild::publish() {
   together(comm_, [&] {
-    if (comm_.rank() == 0) publication_->publish();
+    if (comm_.rank() != 0) return;
+    publication_->publish();
+    if (!publication_->left_behind().empty()) warnings_.push_back(publication_->left_behind());
   });
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/file_set.hpp"
@@ -50,8 +51,8 @@ class TargetBuild {
   bool is_complete() const { return complete_; }
   /// What earlier runs did; nothing when this is the first.
   std::optional<EarlierWork> const& earlier() const { return earlier_; }
-  /// On rank 0: why an earlier run was not gone on with, that there are no locks; as sentences.
-  std::vector<std::string> const& warnings() const { return warnings_; }
+  /// On rank 0, what was not said before: why an earlier run was not gone on with, that there are no locks, what could not be removed; as sentences.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
   /// Before rounds are written. `kept`: which cells of the whole plan there are now.
   void begin_rounds(bool lockstep, std::vector<std::uint32_t> kept);
   /// Notes a round as done; from the writing thread.
@@ -102,7 +103,6 @@ class TargetBuild {
   void seal();
   void remove_unplanned() const;
   void restore_sums(JournalEntry const& done);
-  void check_source_apart(SourceCheckpoint const& source) const;
   void check_replaceable() const;
   void for_my_files(std::function<void(std::uint32_t)> const& work) const;
   void write_held(std::span<HeldBytes const> held) const;

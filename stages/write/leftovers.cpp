@@ -143,7 +143,7 @@ Owner this_owner(std::string_view token) {
 void write_owner(fs::path const& journal, Owner const& owner) {
   fs::path const made = journal / fmt::format("{}.new", owner_name);  // half a record is none
   write_text_file(made, fmt::format("{}\n{}\n{}\n{}\n", owner.token, owner.boot, owner.host, owner.ended ? "ended" : "writing"));
-  fs::rename(made, journal / owner_name);
+  if (::rename(made.c_str(), (journal / owner_name).c_str()) != 0) fail_errno(made, "rename", errno);
 }
 
 std::optional<Owner> read_owner(fs::path const& journal) {
@@ -180,8 +180,10 @@ bool discard(fs::path const& left, fs::path const& own_name) {
     fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", left.string(), reason);
   };
   if (::rename(left.c_str(), own_name.c_str()) != 0) {
-    if (errno == ENOENT) return false;
-    refuse(system_reason(errno));
+    int const reason = errno;
+    if (reason == ENOENT) return false;
+    if (reason == ENOSPC || reason == EDQUOT) fail_errno(left, "rename", reason);
+    refuse(system_reason(reason));
   }
   std::error_code error;
   fs::remove_all(own_name, error);

@@ -28,6 +28,11 @@ void sync_tree(fs::path const& root) {
   fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number), next);
 }
 
+[[noreturn]] void refuse_renaming(fs::path const& path, int error_number, std::string_view next) {
+  if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "rename", error_number);
+  fail(ErrorKind::target, "{}: cannot be renamed, or what is in it: {}. {}", path.string(), system_reason(error_number), next);
+}
+
 /// A name that is there already is another run's.
 void make_folder(fs::path const& path) {
   if (::mkdir(path.c_str(), 0777) != 0) refuse_making(path, errno, "Check the permissions of its parent.");
@@ -123,15 +128,15 @@ void Publication::check_renaming() {
   std::error_code error;
   fs::directory_iterator const listed(parent, error);
   if (error)
-    fail(ErrorKind::target, "{}: cannot be listed: {}. The folder of a target must be readable: change its permissions, or choose another target.path.",
-         parent.string(), error.message());
+    fail(ErrorKind::target,
+         "{}: cannot be listed: {}. The folder of a target must be readable: change its permissions, or choose another target.path.", parent.string(),
+         error.message());
   make_folder(staging_);
   int const refused = ::rename(staging_.c_str(), journal_.c_str()) != 0 ? errno : 0;
   struct stat made {};
   bool const seen = refused == 0 && ::lstat(journal_.c_str(), &made) == 0;
   auto const failure = capture([&] {
-    if (refused != 0)
-      fail(ErrorKind::target, "{}: a folder cannot be renamed in it: {}. Choose another target.path.", parent.string(), system_reason(refused));
+    if (refused != 0) refuse_renaming(parent, refused, "Choose another target.path.");
     sync_directory(journal_);
     sync_directory(parent);
   });
@@ -150,8 +155,7 @@ void Publication::remove_leftovers_but(Leftovers const& left) {
   if (auto const sign = sign_of_life(left, is_locked(), lock_.now_ns()))
     fail(ErrorKind::target, "{}: another job may be writing this target, and would lose its work: {}. {}", target_.string(), *sign, how_to_wait);
   for (fs::path const& one : left.all())
-    if (!discard(one, staging_) && !is_locked())
-      fail(ErrorKind::target, "{}: another job has just taken it. {}", one.string(), how_to_wait);
+    if (!discard(one, staging_) && !is_locked()) fail(ErrorKind::target, "{}: another job has just taken it. {}", one.string(), how_to_wait);
 }
 
 /// From here on what has our names is this run's.
@@ -190,8 +194,7 @@ void Publication::go_on(fs::path const& journal, fs::path const& staging) {
   remove_leftovers_but(others);
   // The journal first: a run that has lost it ends.
   for (auto const& [from, to] : {std::pair(journal, journal_), std::pair(staging, staging_)})
-    if (::rename(from.c_str(), to.c_str()) != 0)
-      fail(ErrorKind::target, "{}: cannot be taken over: {}. {}", from.string(), system_reason(errno), how_to_wait);
+    if (::rename(from.c_str(), to.c_str()) != 0) refuse_renaming(from, errno, how_to_wait);
   kept_ = true;
   own();
 }
@@ -204,17 +207,24 @@ bool Publication::is_owner() const {
 
 Publication::~Publication() {
   if (!ours_) return;
-  life_sign_.reset();
   if (kept_) {
+    life_sign_.reset();
     Owner ended = this_owner(token_);
     ended.ended = true;
     if (is_there(journal_)) capture([&] { write_owner(journal_, ended); });
     return;
   }
-  std::error_code ignored;
-  fs::remove_all(journal_, ignored);  // first: without it no run goes on with what is left of the rest
-  fs::remove_all(staging_, ignored);
-  fs::remove_all(old_, ignored);
+  remove_own();
+}
+
+void Publication::remove_own() {
+  life_sign_.reset();
+  for (fs::path const& path : {journal_, staging_, old_}) {  // in this order: without a journal no run goes on with what is left of the rest
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error && left_behind_.empty())
+      left_behind_ = fmt::format("{}: could not be removed: {}. `reshard clean {}` removes it.", path.string(), error.message(), target_.string());
+  }
 }
 
 void Publication::check_target() const { check_existing(target_, existing_); }
@@ -237,15 +247,20 @@ void Publication::publish() {
     throw Error(ErrorKind::io, fmt::format("{}: is complete and in its place, but the system could not make that durable: {} After a power cut its "
                                            "old state may be there again: then run again. What it replaced is beside it until then.",
                                            target_.string(), failure->sentence()));
-  kept_ = false;
+  remove_own();
+  ours_ = false;
 }
 
 bool Publication::is_in_place() const { return identity_of(target_) == staged_; }
 
 void Publication::refuse_moving(int error_number) const {
   bool const hardware = error_number == EIO || error_number == ESTALE;
-  fail(hardware ? ErrorKind::io : ErrorKind::target,
-       "{}: cannot be renamed to {}: {}. Nothing was published, and what was written is kept: remove the cause, then run again, which will only rename "
+  bool const full = error_number == ENOSPC || error_number == EDQUOT;
+  fail(full       ? ErrorKind::resources
+       : hardware ? ErrorKind::io
+                  : ErrorKind::target,
+       "{}: cannot be renamed to {}: {}. Nothing was published, and what was written is kept: remove the cause, then run again, which will only "
+       "rename "
        "it.",
        staging_.string(), target_.string(), system_reason(error_number));
 }
@@ -275,12 +290,14 @@ bool Publication::exchange() {
 
 void Publication::replace_in_two_steps() {
   if (::rename(target_.c_str(), old_.c_str()) != 0) refuse_moving(errno);
+  kept_ = true;  // from here on it is the only copy, until the new one has its name for good
   if (::rename(staging_.c_str(), target_.c_str()) == 0) return;
   int const reason = errno;
   if (is_in_place()) return;
   if (::rename(old_.c_str(), target_.c_str()) == 0) refuse_moving(reason);
   fail(ErrorKind::target,
-       "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is {} now, and cannot get its name back: {}. Remove the cause, then run "
+       "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is {} now, and cannot get its name back: {}. Remove the cause, then "
+       "run "
        "again: what was written is kept, and will only be renamed.",
        staging_.string(), target_.string(), system_reason(reason), old_.string(), system_reason(errno));
 }

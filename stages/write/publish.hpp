@@ -80,6 +80,8 @@ class Publication {
   /// Makes every directory below staging durable, then gives the target its name, in one step where the file system has one. What it cannot do is an
   /// Error of kind target or io; once the target has its name, nothing is removed any more unless that is durable.
   void publish();
+  /// After publish(): what could not be removed, as a sentence; "" when nothing is left.
+  std::string const& left_behind() const { return left_behind_; }
 
  private:
   struct Identity {
@@ -99,6 +101,7 @@ class Publication {
   void replace_in_two_steps();
   bool is_in_place() const;
   [[noreturn]] void refuse_moving(int error_number) const;
+  void remove_own();
 
   std::filesystem::path target_;
   ExistingTarget existing_;
@@ -112,6 +115,7 @@ class Publication {
   Identity staged_;
   bool ours_ = false;  // what has our names
   bool kept_ = false;
+  std::string left_behind_;
   std::optional<LifeSign> life_sign_;
 };
 

@@ -443,6 +443,44 @@ def test_without_a_journal_what_has_the_name_of_a_source_is_removed(nights):
     assert nights.converted() == [f".iter_0000000.{part}", "iter_0000002"]
 
 
+@pytest.mark.parametrize("whose", ["a night", "reshard run"])
+def test_what_lies_beside_a_target_that_is_up_to_date_is_told(whose, nights):
+    """As after a kill behind the exchange of names: then it is the old checkpoint, and takes its place twice."""
+    nights.save("iter_0000001")
+    nights.run()
+    part = nights.serving / f".iter_0000001.part-{'0' * 16}"
+    shutil.copytree(nights.serving / "iter_0000001", part)
+    if whose == "reshard run":
+        journal = nights.serving / f".iter_0000001.resume-{'0' * 16}"
+        journal.mkdir()
+        age(journal)
+    age(part)
+    told = nights.told()
+    assert told["action"] == "up_to_date"
+    assert told["cleaned"] == ([str(part)] if whose == "a night" else [])
+    assert [str(part) in line and "reshard clean" in line for line in told["warnings"]] == ([] if whose == "a night" else [True])
+
+
+def test_a_checkpoint_that_lost_its_name_to_a_killed_night_gets_it_back(nights):
+    nights.save("iter_0000001")
+    nights.run()
+    (nights.serving / "iter_0000001").rename(nights.serving / f".iter_0000001.old-{'0' * 16}")
+    assert nights.told()["action"] == "up_to_date"
+    assert nights.converted() == ["iter_0000001"]
+
+
+def test_a_target_of_run_is_known_by_its_stamp_and_not_by_clocks(nights, program):
+    """The source's host may have a clock that is behind: what was saved after the conversion then looks older than that."""
+    for name in ("iter_0000001", "iter_0000002"):
+        nights.save(name)
+    program.run(nights.train / "iter_0000002", nights.serving / "iter_0000002", "megatron", ranks=1, target_options={"layout": "{ tp = 1 }"},
+                memory="1 MiB")
+    assert nights.told()["action"] == "up_to_date"
+    shard = next(nights.train.glob("iter_0000002/**/*.pt"))
+    os.utime(shard, (time.time() - 7200,) * 2)
+    assert "the source changed" in nights.run(code=TARGET)
+
+
 @pytest.mark.parametrize("why", ["locked", "young", "of run", "newer", "of another directory"])
 def test_what_others_may_go_on_with_stays(why, nights):
     nights.save("iter_0000001", "dense")

@@ -68,7 +68,8 @@ TEST_F(PublishTest, HiddenNamesAreUnderstood) {
   EXPECT_EQ(parsed->token, token);
   ASSERT_TRUE(parse_hidden_name(".out.part"));
   EXPECT_EQ(parse_hidden_name(".out.part")->token, "");
-  for (char const* const other : {"out.part", ".out.parts", ".out.part-", ".out.part-0123", ".out.part-0123456789ABCDEF", ".part", "..part", ".out.lock", ""})
+  for (char const* const other :
+       {"out.part", ".out.parts", ".out.part-", ".out.part-0123", ".out.part-0123456789ABCDEF", ".part", "..part", ".out.lock", ""})
     EXPECT_FALSE(parse_hidden_name(other)) << other;
 }
 

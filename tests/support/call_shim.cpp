@@ -67,7 +67,7 @@ std::deque<Rule>& rules() {
 }
 
 int number_of(std::string const& name) {
-  static std::map<std::string, int> const numbers = {{"ENOSYS", ENOSYS}, {"EACCES", EACCES}, {"EINVAL", EINVAL}, {"EIO", EIO},       {"EXDEV", EXDEV},
+  static std::map<std::string, int> const numbers = {{"ENOSYS", ENOSYS}, {"EACCES", EACCES}, {"EINVAL", EINVAL}, {"EIO", EIO},      {"EXDEV", EXDEV},
                                                      {"EBUSY", EBUSY},   {"ESTALE", ESTALE}, {"ENOLCK", ENOLCK}, {"EDQUOT", EDQUOT}};
   auto const found = numbers.find(name);
   if (found == numbers.end()) std::abort();  // a test must not believe that a fault was planted
