@@ -89,6 +89,7 @@ class Job : PlannedJob {
   }
 
   void compare_replicas() {
+    begin_phase("comparing replicas of the source");
     FileSet files(source_.files, FileSet::Access::read);
     files.look_at_each([this](std::uint32_t file, File const& opened) { check_unchanged(file, opened.stamp()); });
     ExtentReader reader(files, plan_.source.views);
@@ -98,11 +99,13 @@ class Job : PlannedJob {
     };
     ReplicaFindings const findings = compare_small_replicas(*plan_.model, plan_.source, read, comm_);
     report_.replicas_compared = findings.compared;
-    if (findings.faults.empty()) return;
-    fail(ErrorKind::source,
-         "{}: {}. Nothing was written. Ranks that train apart or a damaged file make such a checkpoint: take another one, or set source.replicas = "
-         "\"first\" to take one of each.",
-         spec_.source.path, listed(findings.faults, 4));
+    together(comm_, [&] {
+      if (findings.faults.empty()) return;
+      fail(ErrorKind::source,
+           "{}: {}. Nothing was written. Ranks that train apart or a damaged file make such a checkpoint: take another one, or set source.replicas = "
+           "\"first\" to take one of each.",
+           spec_.source.path, listed(findings.faults, 4));
+    });
   }
 
   /// Neither source nor target may suffer from a trace.

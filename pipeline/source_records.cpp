@@ -74,12 +74,13 @@ std::size_t check_source_records(SourceCheckpoint const& source, Catalog const& 
     }
   });
   std::vector<std::string> const faults = gathered_texts(comparer.faults(), comm);
-  if (!faults.empty())
+  together(comm, [&] {
+    if (faults.empty()) return;
     fail(ErrorKind::source,
-         "the source's bytes are not those that were saved: {}. Nothing was published. Restore these files from a copy; if the bytes are right all "
-         "the "
-         "same, set source.verify = \"off\".",
+         "the source's bytes are not those that were saved: {}. Nothing was published. Restore these files from a copy; or, if the bytes are right "
+         "all the same, set source.verify = \"off\".",
          listed(faults, 8));
+  });
   return static_cast<std::size_t>(comm.sum(static_cast<std::int64_t>(comparer.compared())));
 }
 
