@@ -91,3 +91,9 @@ TEST(Replicas, DeclaredCopiesAreNone) {
 
 }  // namespace
 }  // namespace reshard
+
+int main(int argc, char** argv) {
+  reshard::MpiSession const session(&argc, &argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
