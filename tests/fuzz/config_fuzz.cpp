@@ -1,5 +1,7 @@
 // config.json: changing its text gives the text of the changed config, and changes that change nothing keep every byte.
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/formats/huggingface/config.hpp"
@@ -10,17 +12,23 @@ namespace {
 
 using huggingface::ConfigPatch;
 
+ConfigPatch setting(std::vector<std::string> path, Json value) {
+  ConfigPatch patch{std::move(path), std::nullopt};
+  patch.value.emplace(std::move(value));  // in place: moving a Json into an optional warns falsely under GCC 12
+  return patch;
+}
+
 /// Sets, nests and removes members, one that is there and others. A path through a member that is no object replaces it.
 std::vector<ConfigPatch> patches_for(Json const& config, std::size_t choice) {
   auto const& members = *config.members();
-  if (members.empty()) return {{{"new"}, Json(1)}, {{"outer", "inner"}, Json("x\n")}, {{"absent"}, std::nullopt}};
+  if (members.empty()) return {setting({"new"}, Json(1)), setting({"outer", "inner"}, Json("x\n")), {{"absent"}, std::nullopt}};
   auto const& [key, value] = members[choice % members.size()];
   std::vector<ConfigPatch> patches = {
-      {{"new"}, Json(1)}, {{key}, std::nullopt}, {{key}, Json("set")}, {{key, "inner"}, Json(Json::Array{Json(), Json(0.5)})}};
+      setting({"new"}, Json(1)), setting({key}, Json("set")), setting({key, "inner"}, Json::array()), {{key}, std::nullopt}};
   if (value.members() == nullptr || value.members()->empty()) return patches;
   std::string const& inner = (*value.members())[choice % value.members()->size()].first;
   patches.push_back({{key, inner}, std::nullopt});
-  patches.push_back({{key, inner, "deep"}, Json(true)});
+  patches.push_back(setting({key, inner, "deep"}, Json(true)));
   return patches;
 }
 
