@@ -12,6 +12,8 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ISAL IMPORTED_TARGET libisal)
 
+pkg_check_modules(SECCOMP IMPORTED_TARGET libseccomp)
+
 # The HDF5 format and the GPU path are optional.
 set(HDF5_PREFER_PARALLEL ON)
 find_package(HDF5 COMPONENTS C)

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/target_request.hpp"
 #include "stages/plan/dist_source.hpp"
 #include "stages/read/open_source.hpp"
@@ -21,8 +23,7 @@ bool is_megatron(SourceCheckpoint const& checkpoint) { return checkpoint.megatro
 fs::path config_beside(ComparedSide const& side) {
   if (!side.checkpoint.huggingface && !side.checkpoint.logical) return {};
   fs::path const folder = side.checkpoint.huggingface ? side.checkpoint.huggingface->folder.path : side.checkpoint.logical->folder;
-  std::error_code ignored;
-  return fs::is_regular_file(folder / huggingface::config_name, ignored) ? folder : fs::path();
+  return sees_file(folder / huggingface::config_name) ? folder : fs::path();
 }
 
 Index vocab_of(JobPlan const& catalogue) {
@@ -144,7 +145,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.a.path = request.a;
   sides.b.path = request.b;
   for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, SourceFormat::found, {}, comm);
-  together(comm, [&] { SidesOpener(request, sides).run(); });
+  together_seeing(comm, [&] { SidesOpener(request, sides).run(); });
   std::vector<std::string> const& warnings = sides.a.catalogue.warnings;  // of b, copies are read
   sides.notes.insert(sides.notes.end(), warnings.begin(), warnings.end());
   return sides;

@@ -1,6 +1,7 @@
 #include "pipeline/digest.hpp"
 
 #include "core/base/file.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/shown_name.hpp"
 #include "pipeline/target_check.hpp"
 #include "pipeline/target_request.hpp"
@@ -21,13 +22,13 @@ JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& quer
   TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
   request.true_rows = true;
   JobPlan plan;
-  together(comm, [&] { plan = catalogue(checkpoint, request); });
+  together_seeing(comm, [&] { plan = catalogue(checkpoint, request); });
   return plan;
 }
 
 DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm) {
   DigestedCheckpoint result;
-  together(comm, [&] { check_checkpoint_folder(query.path); });
+  together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   result.checkpoint = open_source(query.path, SourceFormat::found, {}, comm);
   result.catalogue = open_logical(result.checkpoint, query, comm);
   together(comm, [&] { result.work = digest_work(*result.catalogue.model, result.catalogue.source, query.scope); });

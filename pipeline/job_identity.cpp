@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/sight.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/file_records.hpp"
@@ -31,9 +32,11 @@ class Digest {
     add(text.size());
     hash_.add(std::as_bytes(std::span(text)));
   }
+  /// Without the device's number: the next run may be on another node.
   void add(FileStamp const& stamp) {
     add(static_cast<std::uint64_t>(stamp.bytes));
     add(static_cast<std::uint64_t>(stamp.mtime_ns));
+    add(static_cast<std::uint64_t>(stamp.ctime_ns));
     add(stamp.inode);
   }
   std::string text() const { return hex64(hash_.value()); }
@@ -42,16 +45,13 @@ class Digest {
   Xxh3 hash_;
 };
 
-std::string program_digest() {
-  static std::string const digest = hex64(record_of("/proc/self/exe", "/proc/self").xxh3);
-  return version_number() + "-" + digest;
-}
-
 /// However it was spelt.
 std::string resolved(std::string const& path) {
-  std::error_code problem;
-  fs::path const found = fs::weakly_canonical(fs::absolute(path, problem), problem);
-  return path.empty() || problem ? path : full_path(found).string();
+  return seen("resolved", path, [&] {
+    std::error_code problem;
+    fs::path const found = fs::weakly_canonical(fs::absolute(path, problem), problem);
+    return path.empty() || problem ? path : full_path(found).string();
+  });
 }
 
 /// The job with its paths resolved, without what decides about no byte.
@@ -78,25 +78,37 @@ std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const&
   std::set<fs::path> files;
   for (fs::path const& place : places) {
     if (fs::is_regular_file(place, ignored)) files.insert(place);
-    if (fs::is_directory(place, ignored))
-      for (auto const& entry : fs::directory_iterator(place, ignored))
-        if (entry.is_regular_file(ignored)) files.insert(entry.path());
+    if (!fs::is_directory(place, ignored)) continue;
+    for (auto const& entry : fs::directory_iterator(place, ignored))
+      if (entry.is_regular_file(ignored)) files.insert(entry.path());
   }
   for (fs::path const& file : source.files) files.erase(file);
   return files;
 }
 
-std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source, std::span<FileStamp const> stamps) {
-  Digest digest;
-  for (std::size_t f = 0; f < source.files.size(); ++f) {
-    digest.add(resolved(source.files[f].string()));
-    digest.add(stamps[f]);
-  }
-  for (fs::path const& file : describing_files(spec, source)) {
-    digest.add(resolved(file.string()));
+/// What may not be read describes nothing.
+void add_stamp(Digest& digest, fs::path const& file) {
+  try {
     digest.add(stamp_of(file));
+  } catch (Error const&) {
+    digest.add(std::uint64_t{0});
   }
-  return digest.text();
+}
+
+/// In one look: there may be a folder for each file.
+std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source) {
+  return seen("source digest", spec.source.path, [&] {
+    Digest digest;
+    for (std::size_t f = 0; f < source.files.size(); ++f) {
+      digest.add(resolved(source.files[f].string()));
+      digest.add(source.stamps[f]);
+    }
+    for (fs::path const& file : describing_files(spec, source)) {
+      digest.add(resolved(file.string()));
+      add_stamp(digest, file);
+    }
+    return digest.text();
+  });
 }
 
 void add_place(Digest& digest, StoredPlace const& place) {
@@ -170,9 +182,14 @@ constexpr std::array<Part, 4> parts = {Part{"program", &JobIdentity::program, "i
 
 }  // namespace
 
-JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, std::span<FileStamp const> stamps, JobPlan const& plan) {
+std::string const& program_digest() {
+  static std::string const digest = version_number() + "-" + hex64(record_of("/proc/self/exe", "/proc/self").xxh3);
+  return digest;
+}
+
+JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
   std::string const job = job_text(spec);
-  return {program_digest(), text_digest(job), source_digest(spec, source, stamps), plan_digest(plan), job};
+  return {program_digest(), text_digest(job), source_digest(spec, source), plan_digest(plan), job};
 }
 
 std::string identity_text(JobIdentity const& identity) {

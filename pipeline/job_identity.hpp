@@ -21,8 +21,11 @@ struct JobIdentity {
   std::string job_text = {};  ///< what `job` is the digest of; not compared
 };
 
-/// `stamps` are those of source.files. Reads the executable once.
-JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, std::span<FileStamp const> stamps, JobPlan const& plan);
+/// Looks at the describing files through Sight.
+JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan);
+
+/// Version and digest of this executable, which is read once.
+std::string const& program_digest();
 
 /// A line "name digest" for each part, and back; nothing for any other text.
 std::string identity_text(JobIdentity const& identity);

@@ -12,6 +12,7 @@
 
 #include "core/base/file.hpp"
 #include "core/transport/heartbeat.hpp"
+#include "pipeline/agreement.hpp"
 #include "pipeline/check_map.hpp"
 #include "pipeline/command_line.hpp"
 #include "pipeline/compare.hpp"
@@ -268,10 +269,7 @@ void carry_out(ViewCommand const& command, Comm const& comm) {
   write_to_stdout(output.text);
 }
 
-int execute(Command const& command, Comm const& comm) {
-  // A job says itself how long ranks may be silent.
-  std::optional<Heartbeat> heartbeat;
-  if (!std::holds_alternative<RunCommand>(command) && !std::holds_alternative<NightlyCommand>(command)) heartbeat.emplace(comm, silence_seconds);
+int carry_out(Command const& command, Comm const& comm) {
   if (auto const* job = std::get_if<RunCommand>(&command)) carry_out(*job, comm);
   if (auto const* nightly = std::get_if<NightlyCommand>(&command)) carry_out(*nightly, comm);
   if (auto const* init = std::get_if<InitCommand>(&command)) carry_out(*init, comm);
@@ -283,6 +281,19 @@ int execute(Command const& command, Comm const& comm) {
   if (auto const* look = std::get_if<InspectCommand>(&command)) return carry_out(*look, comm);
   if (auto const* check = std::get_if<CheckMapCommand>(&command)) return carry_out(*check, comm);
   return 0;
+}
+
+int execute(Command const& command, std::vector<std::string> const& words, Comm const& comm) {
+  // A job says itself how long ranks may be silent.
+  std::optional<Heartbeat> heartbeat;
+  if (!std::holds_alternative<RunCommand>(command) && !std::holds_alternative<NightlyCommand>(command)) heartbeat.emplace(comm, silence_seconds);
+  int code = 0;
+  auto const error = capture([&] {
+    check_same_start(comm, words);
+    code = carry_out(command, comm);
+  });
+  if (error) comm.end_with(*error);
+  return code;
 }
 
 /// What needs no rank.
@@ -308,13 +319,14 @@ int main(int argc, char** argv) {
     for (int const signal : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) std::signal(signal, request_stop);
     std::signal(SIGPIPE, SIG_IGN);  // who reads our words may go, the job stays
   }
+  std::vector<std::string> const words(argv + 1, argv + argc);
   int code = 0;
   int rank = 0;
   auto const error = capture([&] {
     MpiSession const session(&argc, &argv);
     Comm const comm = Comm::world();
     rank = comm.rank();
-    auto const failed = capture([&] { code = execute(command, comm); });
+    auto const failed = capture([&] { code = execute(command, words, comm); });
     if (!failed) return;
     // Every rank has this error: the lowest one speaks.
     code = exit_code(failed->kind());

@@ -5,12 +5,17 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/activity.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/transport/shared_sight.hpp"
+#include "pipeline/agreement.hpp"
 #include "pipeline/gpu_path.hpp"
 #include "pipeline/source_manifest.hpp"
 #include "pipeline/target_request.hpp"
 #include "pipeline/verify_one.hpp"
 #include "stages/read/open_source.hpp"
+#include "stages/read/stamped_files.hpp"
 
 namespace reshard {
 namespace {
@@ -32,6 +37,22 @@ std::string layout_text(SourceCheckpoint const& source) {
   if (source.dcp) return fmt::format("{} chunks in {} files", source.dcp->metadata.chunks.size(), source.files.size());
   MeshSizes const& s = source.megatron->classification.sizes;
   return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep, s.etp, source.files.size());
+}
+
+/// The files that reading `files` opens: a view stands for those of its stored tensors.
+std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files, std::span<SourceView const> views, std::uint32_t first_view) {
+  std::set<std::uint32_t> stored;
+  for (std::uint32_t const file : files) {
+    if (file < first_view) {
+      stored.insert(file);
+      continue;
+    }
+    SourceView const& view = views[file - first_view];
+    stored.insert(view.stored.file);
+    for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
+      if (*place) stored.insert((*place)->file);
+  }
+  return stored;
 }
 
 }  // namespace
@@ -77,28 +98,79 @@ void PlannedJob::check_files() const {
 
 void PlannedJob::prepare() {
   together(comm_, [&] { check_choices(); });
+  {
+    OpenedFiles const opened;
+    read_source();
+    make_plan();
+    if (comm_.rank() == 0) described_by_ = opened.stamps();
+  }
+  agree_on_plan();
+}
+
+void PlannedJob::read_source() {
+  begin_phase("reading the source's headers");
   Clock::time_point const start = Clock::now();
   source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
   together(comm_, [&] { check_source_format(spec_, source_); });
-  together(comm_, [&] {  // before anything else is read: what changes from now on is noticed
-    for (fs::path const& file : source_.files) stamps_.push_back(stamp_of(file));
-  });
   if (spec_.source.verify == SourceVerify::files) check_source_files();
   report_.header_seconds = seconds_since(start);
+}
+
+void PlannedJob::make_plan() {
+  begin_phase("planning");
   Clock::time_point const planning = Clock::now();
   std::uint64_t const parts = exchanging() ? 10 : 4;
   limits_.staging_bytes = round_memory() / parts;
   limits_.digests = spec_.run.verify != VerifyChoice::off;
   limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, round_memory() / 32);
-  together(comm_, [&] {
+  together_seeing(comm_, [&] {
     plan_ = make_job_plan(source_, target_request(spec_, context_.map_folders), limits_);
     check_files();
+    if (limits_.digests && spec_.source.verify != SourceVerify::off) manifest_ = manifest_of(spec_.source.path, source_, plan_.warnings);
   });
-  if (limits_.digests && spec_.source.verify != SourceVerify::off)
-    together(comm_, [&] { manifest_ = manifest_of(spec_.source.path, source_, plan_.warnings); });
   choose_path_of_bytes();
   together(comm_, [&] { describe(); });
   report_.plan_seconds = seconds_since(planning);
+}
+
+/// Nothing is written before every rank has planned the same job from the same source.
+void PlannedJob::agree_on_plan() {
+  program_digest();  // of this rank's own
+  together_seeing(comm_, [&] { identity_ = identity_of(spec_, source_, plan_); });
+  check_same_identity(comm_, identity_);
+  check_same_files();
+}
+
+std::set<std::uint32_t> PlannedJob::files_to_read() const {
+  std::set<std::uint32_t> files;
+  std::vector<int> const readers =
+      exchanging() ? balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size()) : std::vector<int>();
+  CellRange const mine = exchanging() ? CellRange{0, plan_.plan.cells.size()} : cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
+  for (std::size_t i = mine.begin; i < mine.end; ++i) {
+    Cell const& cell = plan_.plan.cells[i];
+    for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
+      if (std::uint32_t const file = plan_.plan.regions[r].src_file; readers.empty() || readers[file] == comm_.rank()) files.insert(file);
+  }
+  return stored_files(files, plan_.source.views, first_view_file());
+}
+
+/// A rank that reads another file than the one whose header was read would write wrong values: it looks at its files before anything is written, and
+/// again whenever it opens one.
+void PlannedJob::check_same_files() const {
+  if (comm_.size() == 1) return;
+  together(comm_, [&] {
+    for (std::uint32_t const f : files_to_read()) {
+      std::optional<FileStamp> now;
+      auto const unseen = capture([&] { now = File::open_for_reading(source_.files[f]).stamp(); });
+      if (unseen) throw unseen->in(fmt::format("rank {}", comm_.rank()));
+      check_same_file(f, *now);
+    }
+  });
+}
+
+void PlannedJob::check_same_file(std::size_t file, FileStamp const& now) const {
+  if (!difference(source_.stamps[file], now).empty())
+    refuse_two_worlds(source_.files[file], comm_.rank(), now, source_.stamped_by[file], source_.stamps[file]);
 }
 
 void PlannedJob::check_source_files() const {

@@ -2,7 +2,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "core/formats/manifest/manifest.hpp"
 #include "core/plan/schedule.hpp"
 #include "core/transport/comm.hpp"
+#include "pipeline/job_identity.hpp"
 #include "pipeline/job_spec.hpp"
 #include "pipeline/path_choice.hpp"
 #include "pipeline/run.hpp"
@@ -51,7 +55,9 @@ class PlannedJob {
   Clock::time_point begin_ = Clock::now();
   PlanLimits limits_;
   SourceCheckpoint source_;
-  std::vector<FileStamp> stamps_;  ///< of its files
+  /// The small files that describe the source and the model, as rank 0 read them.
+  std::map<std::filesystem::path, FileStamp> described_by_;
+  JobIdentity identity_;
   JobPlan plan_;
   std::optional<Manifest> manifest_;  ///< of the source
   std::vector<RankDevices> devices_;
@@ -63,6 +69,12 @@ class PlannedJob {
   void check_verify() const;
   void check_files() const;
   void check_source_files() const;
+  void read_source();
+  void make_plan();
+  void agree_on_plan();
+  std::set<std::uint32_t> files_to_read() const;
+  void check_same_files() const;
+  void check_same_file(std::size_t file, FileStamp const& now) const;
   std::uint64_t round_memory() const;
   void choose_path_of_bytes();
   std::uint32_t first_view_file() const { return static_cast<std::uint32_t>(source_.files.size()); }

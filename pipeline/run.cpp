@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/base/activity.hpp"
 #include "core/base/file_set.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/gpu_path.hpp"
@@ -12,6 +13,7 @@
 #include "pipeline/planned_job.hpp"
 #include "pipeline/source_manifest.hpp"
 #include "pipeline/target_build.hpp"
+#include "stages/read/stamped_files.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/hdf5_sink.hpp"
 #include "stages/write/publish.hpp"
@@ -45,12 +47,18 @@ class Job : PlannedJob {
         progress_({context.progress, static_cast<double>(spec.run.progress_seconds), context.stop, context.events}) {}
 
   RunReport plan() {
-    prepare();
+    if (auto const error = capture([this] { prepare(); })) comm_.end_with(*error);
     report_.planned_only = true;
     return std::move(report_);
   }
 
   RunReport execute() {
+    if (auto const error = capture([this] { carry_out(); })) comm_.end_with(*error);
+    return std::move(report_);
+  }
+
+ private:
+  void carry_out() {
     prepare();
     report_.planned_only = true;
     progress_.event("plan", Json().set("report", report_json(report_)));
@@ -65,10 +73,8 @@ class Job : PlannedJob {
     guarded(&Job::commit, {ErrorKind::interrupted, ErrorKind::resources});
     finish_report();
     keep_trace();
-    return std::move(report_);
   }
 
- private:
   /// Neither source nor target may suffer from a trace.
   void open_trace() {
     if (!context_.trace_file) return;
@@ -118,14 +124,13 @@ class Job : PlannedJob {
   }
 
   void begin_target() {
+    begin_phase("preparing the target");
     TargetBuild::Beginning beginning;
     beginning.needed_bytes = report_.target_bytes;
     beginning.free_bytes = report_.free_bytes;
     beginning.fresh = context_.fresh;
     beginning.journaled = !by_library();
-    together(comm_, [&] {
-      if (comm_.rank() == 0 && beginning.journaled) beginning.identity = identity_of(spec_, source_, stamps_, plan_);
-    });
+    beginning.identity = identity_;
     target_->begin(source_, beginning);
     if (!target_->started_afresh().empty()) report_.warnings.push_back(target_->started_afresh());
     std::vector<std::uint32_t> kept;
@@ -150,6 +155,7 @@ class Job : PlannedJob {
   void move_bytes() {
     Clock::time_point const start = Clock::now();
     FileSet source_set(source_.files, FileSet::Access::read);
+    source_set.look_at_each([this](std::uint32_t file, File const& opened) { check_unchanged(file, opened.stamp()); });
     FileSet target_set(target_->files(), FileSet::Access::write);
     digests_.assign(plan_.plan.tensor_bytes.size(), 0);
     StreamOptions options;
@@ -192,11 +198,13 @@ class Job : PlannedJob {
 
   void commit() {
     Clock::time_point const start = Clock::now();
+    begin_phase("completing the target's files");
     target_->finish(digests_);
     together(comm_, [&] {
       check_source_unchanged();
       if (manifest_) report_.digests_compared = check_source_digests(*manifest_, source_, plan_, target_->digests());
     });
+    begin_phase("reading the target back");
     Clock::time_point const checking = Clock::now();
     progress_.begin(comm_, "verify", spec_.run.verify == VerifyChoice::written ? report_.target_bytes : 0, StageTotal::of_all_ranks);
     std::uint64_t read_back = 0;
@@ -213,15 +221,23 @@ class Job : PlannedJob {
     report_.verify_seconds = seconds_since(checking);
     report_.bytes_verified = target_->bytes_checked();
     report_.total_digest = target_->total();
+    begin_phase("publishing");
     target_->publish();
     report_.commit_seconds = seconds_since(start) - report_.verify_seconds;
   }
 
+  /// Opened again: a network file system then asks the server.
   void check_source_unchanged() const {
     for (std::size_t f = static_cast<std::size_t>(comm_.rank()); f < source_.files.size(); f += static_cast<std::size_t>(comm_.size()))
-      if (stamp_of(source_.files[f]) != stamps_[f])
-        fail(ErrorKind::io, "{}: changed while it was read. Nothing was published: run again when nobody writes the source.",
-             source_.files[f].string());
+      check_unchanged(f, stamp_of(source_.files[f]));
+    for (auto const& [path, stamp] : described_by_) check_unchanged(path, stamp, stamp_of(path));
+  }
+
+  void check_unchanged(std::size_t file, FileStamp const& now) const { check_unchanged(source_.files[file], source_.stamps[file], now); }
+
+  static void check_unchanged(fs::path const& path, FileStamp const& before, FileStamp const& now) {
+    if (auto const what = difference(before, now); !what.empty())
+      fail(ErrorKind::io, "{}: changed while it was read: {}. Nothing was published: run again when nobody writes the source.", path.string(), what);
   }
 
   /// Of all ranks together.

@@ -13,22 +13,39 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The record of a file: paths count from the checkpoint, or from the folder above an iteration.
-FileRecord const* find_record(Manifest const& manifest, fs::path const& file) {
-  std::string const path = file.generic_string();
-  for (FileRecord const& record : manifest.files)
-    if (path == record.path || path.ends_with("/" + record.path)) return &record;
-  return nullptr;
-}
+/// The records of a manifest by their paths, which count from the checkpoint, or from the folder above an iteration.
+class FileRecords {
+ public:
+  explicit FileRecords(Manifest const& manifest) {
+    records_.reserve(manifest.files.size());
+    for (FileRecord const& record : manifest.files) records_.emplace(record.path, &record);
+  }
+
+  /// Of the record paths that the file's path ends with, the longest.
+  FileRecord const* find(fs::path const& file) const {
+    std::string const path = file.generic_string();
+    for (std::size_t at = 0; at != std::string::npos;) {
+      auto const found = records_.find(std::string_view(path).substr(at));
+      if (found != records_.end()) return found->second;
+      at = path.find('/', at);
+      if (at != std::string::npos) ++at;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::unordered_map<std::string_view, FileRecord const*> records_;
+};
 
 /// Whether the manifest lists every file of the source. One that is listed with another size is an Error of kind source.
 bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source, fs::path const& place) {
+  FileRecords const records(manifest);
   for (fs::path const& file : source.files)
-    if (find_record(manifest, file) == nullptr) return false;
-  for (fs::path const& file : source.files) {
-    std::error_code ignored;
-    std::uint64_t const size = fs::file_size(file, ignored);
-    if (std::uint64_t const recorded = find_record(manifest, file)->size_bytes; size != recorded)
+    if (records.find(file) == nullptr) return false;
+  for (std::size_t f = 0; f < source.files.size(); ++f) {
+    fs::path const& file = source.files[f];
+    auto const size = static_cast<std::uint64_t>(source.stamps[f].bytes);
+    if (std::uint64_t const recorded = records.find(file)->size_bytes; size != recorded)
       fail(ErrorKind::source,
            "{}: has {} bytes, {} says {}. Restore it from a copy; or, if it was changed on purpose, remove the {} or set source.verify = \"off\".",
            file.string(), size, (place / manifest_name).string(), recorded, manifest_name);
@@ -52,10 +69,10 @@ bool read_as_stored(JobPlan const& plan, std::size_t tensor) {
 }
 
 /// Files of a tensor that are not what the manifest says.
-void add_changed_files(Manifest const& manifest, JobPlan const& plan, std::size_t tensor, std::set<std::string>& changed) {
+void add_changed_files(FileRecords const& records, JobPlan const& plan, std::size_t tensor, std::set<std::string>& changed) {
   for (std::uint32_t const blob : plan.source.tensors[tensor].blobs) {
     fs::path const path = plan.source.files[plan.source.blobs[blob].file];
-    FileRecord const* const record = find_record(manifest, path);
+    FileRecord const* const record = records.find(path);
     if (record != nullptr && !changed.contains(path.string()) && record_of(path, path.parent_path()).xxh3 != record->xxh3)
       changed.insert(path.string());
   }
@@ -90,6 +107,7 @@ std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const
 
 std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source, JobPlan const& plan,
                                  std::span<std::uint64_t const> digests) {
+  FileRecords const records(manifest);
   std::unordered_map<std::string_view, TensorDigest const*> known;
   for (TensorDigest const& tensor : manifest.tensors) known.emplace(tensor.name, &tensor);
   std::vector<std::string> faults;
@@ -104,7 +122,7 @@ std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint cons
     ++compared;
     if (recorded.crc64 == digests[t]) continue;
     faults.push_back(fmt::format("'{}' has the digest {}, recorded is {}", recorded.name, hex64(digests[t]), hex64(recorded.crc64)));
-    if (faults.size() <= 8) add_changed_files(manifest, plan, t, changed);
+    if (faults.size() <= 8) add_changed_files(records, plan, t, changed);
   }
   if (compared > 0) add_missing(manifest, plan, faults);
   if (faults.empty()) return compared;

@@ -1,6 +1,7 @@
 #include "pipeline/source_stamp.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <vector>
 
@@ -37,16 +38,18 @@ class Stamper {
     fs::recursive_directory_iterator it(root, error);
     if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", root.string(), error.message());
     look_at(root, root);
-    for (; it != fs::recursive_directory_iterator(); it.increment(error)) {
-      if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check its permissions.", root.string(), error.message());
-      look_at(it->path(), root);
-    }
+    for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) look_at(it->path(), root);
+    // Half a list is none: with its stamp an unchanged checkpoint would look like a changed one.
+    if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check its permissions.", root.string(), error.message());
   }
 
   void look_at(fs::path const& path, fs::path const& root) {
     std::string const name = path.filename().string();
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) return;
+    if (::stat(path.c_str(), &status) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return;  // a link that leads nowhere, or a file that has just gone
+      fail_errno(path, "stat", errno);
+    }
     std::int64_t const changed = nanoseconds_since_1970(status.st_mtim);
     bool const is_file = S_ISREG(status.st_mode);
     if (is_file && name.starts_with('.') && name != dcp::metadata_name) return;

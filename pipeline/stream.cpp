@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/activity.hpp"
 #include "core/base/file.hpp"
 #include "core/base/stall_clock.hpp"
 #include "core/device/strided_digest.hpp"
@@ -137,9 +138,10 @@ std::optional<StagedRound> StreamThreads::take_if_there(Handover& handover) {
 }
 
 Error StreamThreads::nothing_moved() const {
+  std::string const step = Activity::now().step;
   return {ErrorKind::stall,
-          fmt::format("no round was read or written for {} s, {} are done. Look at the file systems of source and target, then run again.",
-                      options_.stall_timeout_seconds, rounds_.load())};
+          fmt::format("no round was read or written for {} s, {} are done{}. Look at the file systems of source and target, then run again.",
+                      options_.stall_timeout_seconds, rounds_.load(), step.empty() ? "" : "; it stands still during " + step)};
 }
 
 /// Waits like a condition variable, and meanwhile watches the stop flag and that the other threads move. A thread that hangs in a system call
@@ -292,6 +294,7 @@ StreamStats StreamThreads::collected() const {
 }
 
 StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink, RoundSource const& next_round) {
+  Waiting const activity;  // what moves here is watched here
   std::optional<StreamStats> stats;
   std::optional<Error> const error = capture([&] { stats = StreamThreads(comm, options, sources, sink, next_round).run(); });
   if (error && options.exchanging) comm.abort(*error);

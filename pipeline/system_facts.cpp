@@ -1,28 +1,16 @@
 #include "pipeline/system_facts.hpp"
 
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include <cerrno>
 #include <fstream>
 #include <string>
 #include <system_error>
-
-#include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/file_time.hpp"
 
 namespace reshard {
 
 namespace fs = std::filesystem;
 
-FileStamp stamp_of(fs::path const& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0)
-    fail(ErrorKind::io, "{}: cannot be looked at: {}. The source changed during the run: run again when nobody writes it.", path.string(),
-         system_reason(errno));
-  return {status.st_size, nanoseconds_since_1970(status.st_mtim), status.st_ino};
-}
+FileStamp stamp_of(fs::path const& path) { return File::open_for_reading(path, ErrorKind::io).stamp(); }
 
 std::uint64_t free_bytes_at(fs::path path) {
   std::error_code ignored;

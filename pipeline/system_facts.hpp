@@ -3,17 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "core/base/file.hpp"
+
 namespace reshard {
 
-/// A file as it was at some time: when two stamps differ, somebody has changed it in between.
-struct FileStamp {
-  std::int64_t bytes = 0;
-  std::int64_t mtime_ns = 0;
-  std::uint64_t inode = 0;
-  friend bool operator==(FileStamp const&, FileStamp const&) = default;
-};
-
-/// Error: io when the file has gone.
+/// Of an opened file: stat() alone may be answered from a network file system's cache, opening asks its server. Error: io when the file has gone.
 FileStamp stamp_of(std::filesystem::path const& path);
 
 /// What may be written at a path, or above it where it does not exist yet; 0 when that cannot be found out.

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
 #include "pipeline/shown_name.hpp"
@@ -28,19 +32,19 @@ struct OwnRecord {
 OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, bool megatron) {
   fs::path const whole = fs::absolute(path).lexically_normal();
   fs::path const named = whole.has_filename() ? whole : whole.parent_path();
-  std::error_code ignored;
   std::vector<fs::path> places{named, named.parent_path()};
+  std::set<fs::path> seen(places.begin(), places.end());  // a Megatron checkpoint has a folder for each of its files
   for (fs::path const& file : files)
-    if (fs::path const folder = fs::absolute(file).lexically_normal().parent_path(); std::find(places.begin(), places.end(), folder) == places.end())
-      places.push_back(folder);
+    if (fs::path folder = fs::absolute(file).lexically_normal().parent_path(); seen.insert(folder).second) places.push_back(std::move(folder));
   for (fs::path const& place : places) {
-    if (place == named.parent_path() && fs::is_directory(named, ignored) && !fs::exists(named / dcp::metadata_name, ignored) && !megatron &&
-        !fs::exists(place / manifest_name, ignored))
+    if (place == named.parent_path() && sees_folder(named) && !sees_anything(named / dcp::metadata_name) && !megatron &&
+        !sees_anything(place / manifest_name))
       continue;
     if (auto manifest = find_manifest(place)) return {place, std::move(manifest), std::nullopt};
-    if (fs::is_regular_file(place / integrity_name, ignored))
-      return {place, std::nullopt,
-              parse_integrity(read_text_file(place / integrity_name, std::uint64_t{1} << 30U), (place / integrity_name).string())};
+    if (fs::path const file = place / integrity_name; sees_file(file)) {
+      allowed_member(place, integrity_name);
+      return {place, std::nullopt, parse_integrity(read_text_file(file, std::uint64_t{1} << 30U), file.string())};
+    }
   }
   fail(ErrorKind::usage,
        "{}: has neither {} nor {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "
@@ -170,7 +174,7 @@ class Verdict {
 /// A checkpoint whose headers cannot be read may still say which of its files is to blame.
 VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm const& comm) {
   std::optional<OwnRecord> own;
-  auto const nothing = capture([&] { together(comm, [&] { own = find_record(path, {}, false); }); });
+  auto const nothing = capture([&] { together_seeing(comm, [&] { own = find_record(path, {}, false); }); });
   if (nothing) throw error;
   std::vector<std::string> const faults = faults_of_files(*own, comm);
   if (faults.empty()) throw error;
@@ -183,7 +187,7 @@ VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm co
 
 std::vector<std::string> file_faults(fs::path const& path, SourceCheckpoint const& checkpoint, Comm const& comm) {
   OwnRecord own;
-  together(comm, [&] { own = find_record(path, checkpoint.files, checkpoint.megatron.has_value()); });
+  together_seeing(comm, [&] { own = find_record(path, checkpoint.files, checkpoint.megatron.has_value()); });
   if (own.manifest && own.manifest->files.empty())
     fail(ErrorKind::usage, "{}: lists no files, because the job that wrote it did not read them back. Set source.verify to \"auto\".", own.file());
   std::vector<std::string> faults = faults_of_files(own, comm);
@@ -192,13 +196,14 @@ std::vector<std::string> file_faults(fs::path const& path, SourceCheckpoint cons
 }
 
 VerifyReport verify_one(DigestQuery query, Comm const& comm) {
-  together(comm, [&] { check_checkpoint_folder(query.path); });
+  together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   SourceCheckpoint checkpoint;
   auto const unreadable = capture([&] { checkpoint = open_source(query.path, SourceFormat::found, {}, comm); });
   if (unreadable) return verify_unreadable(query.path, *unreadable, comm);
   bool const replicas = query.scope == DigestScope::all;
   std::optional<OwnRecord> own;
-  auto const nothing = capture([&] { together(comm, [&] { own = find_record(query.path, checkpoint.files, checkpoint.megatron.has_value()); }); });
+  auto const nothing =
+      capture([&] { together_seeing(comm, [&] { own = find_record(query.path, checkpoint.files, checkpoint.megatron.has_value()); }); });
   if (nothing && !(replicas && nothing->kind() == ErrorKind::usage)) throw *nothing;
   Verdict verdict(query.path);
   if (own) {

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/base/file.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/shown_name.hpp"
 #include "pipeline/target_request.hpp"
 #include "pipeline/version.hpp"
@@ -90,10 +91,10 @@ std::string last_name(fs::path const& path) {
 }
 
 LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
-  together(comm, [&] { check_checkpoint_folder(query.path); });
+  together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   SourceCheckpoint const source = open_source(query.path, SourceFormat::found, {}, comm);
   JobPlan plan;
-  together(comm, [&] { plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders)); });
+  together_seeing(comm, [&] { plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders)); });
   LayoutView view;
   together(comm, [&] {
     if (comm.rank() != 0) return;
@@ -114,7 +115,7 @@ LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   PlanLimits limits;
   limits.digests = false;
   JobPlan plan;
-  together(comm, [&] {
+  together_seeing(comm, [&] {
     check_source_format(job, source);
     plan = make_job_plan(source, request, limits);
   });

@@ -112,7 +112,7 @@ void PageFile::write(std::string_view html) const {
   fs::path const beside = path_.parent_path() / fmt::format(".{}.{}.part", path_.filename().string(), ::getpid());
   try {
     write_text_file(beside, html);
-    if (::rename(beside.c_str(), path_.c_str()) != 0) fail_errno(path_, "rename", errno);
+    rename_path(beside, path_);
     sync_directory(path_.parent_path());
   } catch (Error const&) {
     ::unlink(beside.c_str());

@@ -78,6 +78,7 @@ std::vector<Foreign> const foreign_libraries = {
     {"mpi.h", {"core/transport/", "core/formats/hdf5/"}},
     {"hdf5", {"core/formats/hdf5/"}},
     {"H5", {"core/formats/hdf5/"}},
+    {"seccomp.h", {"core/formats/hdf5/"}},
     {"cuda", {"core/device/cuda/"}},
     {"cufile", {"core/device/cuda/"}},
     {"nvtx", {"core/device/cuda/"}},

@@ -37,9 +37,18 @@ class Error : public std::exception {
   /// The same error with a place put in front: "place: sentence".
   Error in(std::string_view place) const { return {kind_, fmt::format("{}: {}", place, sentence_)}; }
 
+  /// Whether every rank of the job throws this error, now: none waits for another.
+  bool is_agreed() const { return agreed_; }
+  Error agreed() const {
+    Error error = *this;
+    error.agreed_ = true;
+    return error;
+  }
+
  private:
   ErrorKind kind_;
   std::string sentence_;
+  bool agreed_ = false;
 };
 
 /// Throws an Error of this kind; the arguments are those of fmt::format.

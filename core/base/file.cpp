@@ -1,13 +1,22 @@
 #include "core/base/file.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#include "core/base/activity.hpp"
+#include "core/base/file_time.hpp"
+#include "core/base/retry.hpp"
+#include "core/base/sight.hpp"
 
 namespace reshard {
 namespace {
@@ -28,6 +37,10 @@ ErrorKind kind_of_errno(int error_number) {
     case ENFILE: return ErrorKind::resources;
     default: return ErrorKind::io;
   }
+}
+
+FileStamp stamp_from(struct stat const& status) {
+  return {status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim), status.st_ino, status.st_dev};
 }
 
 /// The parts of a vectored transfer that are still to come.
@@ -63,13 +76,16 @@ void fail_errno(std::filesystem::path const& path, std::string_view doing, int e
   fail(kind, "{}: {} failed: {}. {}", path.string(), doing, system_reason(error_number), next);
 }
 
-File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+File::File(File&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)), sight_(other.sight_), seen_(other.seen_) {}
 
 File& File::operator=(File&& other) noexcept {
   if (this != &other) {
     if (descriptor_ >= 0) ::close(descriptor_);
     descriptor_ = std::exchange(other.descriptor_, -1);
     path_ = std::move(other.path_);
+    sight_ = other.sight_;
+    seen_ = other.seen_;
   }
   return *this;
 }
@@ -79,8 +95,24 @@ File::~File() {
 }
 
 File File::open_for_reading(std::filesystem::path const& path, ErrorKind missing) {
+  Sight* const sight = current_sight();
+  if (sight == nullptr) return open_here(path, missing);
+  File file(-1, path);
+  std::string const stamp = sight->see("open " + path.string(), [&] {
+    file = open_here(path, missing);
+    FileStamp const found = file.stamp_here();
+    return std::string(reinterpret_cast<char const*>(&found), sizeof found);
+  });
+  RESHARD_EXPECT(stamp.size() == sizeof file.seen_);
+  std::memcpy(&file.seen_, stamp.data(), stamp.size());
+  file.sight_ = sight;
+  return file;
+}
+
+File File::open_here(std::filesystem::path const& path, ErrorKind missing) {
+  FileStep const step("opening", path);
   // O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files.
-  int const descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int const descriptor = retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) {
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG || errno == EACCES)
       fail(missing, "{}: cannot be opened: {}. Check the path and its permissions.", path.string(), system_reason(errno));
@@ -88,30 +120,55 @@ File File::open_for_reading(std::filesystem::path const& path, ErrorKind missing
   }
   File file(descriptor, path);
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0) fail_errno(path, "stat", errno);
+  if (retried([&] { return ::fstat(descriptor, &status); }) != 0) fail_errno(path, "stat", errno);
   if (!S_ISREG(status.st_mode)) fail(missing, "{}: is not a regular file. Name a file.", path.string());
+  OpenedFiles::note(path, [&] { return file.stamp_here(); });
   return file;
 }
 
 File File::create(std::filesystem::path const& path) {
-  int const descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  FileStep const step("creation", path);
+  int const descriptor = retried([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
   if (descriptor < 0) fail_errno(path, "create", errno);
   return {descriptor, path};
 }
 
 File File::open_for_writing(std::filesystem::path const& path) {
-  int const descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  FileStep const step("opening", path);
+  int const descriptor = retried([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); });
   if (descriptor < 0) fail_errno(path, "open for writing", errno);
   return {descriptor, path};
 }
 
 std::uint64_t File::size_bytes() const {
+  if (sight_ != nullptr) return static_cast<std::uint64_t>(seen_.bytes);
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0) fail_errno(path_, "stat", errno);
+  if (retried([&] { return ::fstat(descriptor_, &status); }) != 0) fail_errno(path_, "stat", errno);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
+FileStamp File::stamp() const { return sight_ == nullptr ? stamp_here() : seen_; }
+
+FileStamp File::stamp_here() const {
+  struct stat status {};
+  if (retried([&] { return ::fstat(descriptor_, &status); }) != 0) fail_errno(path_, "stat", errno);
+  struct statfs system {};
+  FileStamp stamp = stamp_from(status);
+  if (::fstatfs(descriptor_, &system) == 0 && system.f_type == FUSE_SUPER_MAGIC) stamp.inode = 0;
+  return stamp;
+}
+
 std::size_t File::read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
+  if (sight_ == nullptr) return read_here(offset_bytes, into);
+  RESHARD_EXPECT(sight_ == current_sight());
+  std::string const bytes = sight_->see(fmt::format("read {}+{} {}", offset_bytes, into.size(), path_.string()),
+                                        [&] { return std::string(reinterpret_cast<char const*>(into.data()), read_here(offset_bytes, into)); });
+  std::copy_n(reinterpret_cast<std::byte const*>(bytes.data()), bytes.size(), into.data());
+  return bytes.size();
+}
+
+std::size_t File::read_here(std::uint64_t offset_bytes, std::span<std::byte> into) const {
+  FileStep const step("reading", path_);
   std::size_t done = 0;
   while (done < into.size()) {
     std::size_t const want = std::min(into.size() - done, largest_request);
@@ -134,19 +191,20 @@ void File::read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const 
 }
 
 void File::write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const {
+  FileStep const step("writing", path_);
   std::size_t done = 0;
   while (done < bytes.size()) {
     std::size_t const want = std::min(bytes.size() - done, largest_request);
     ssize_t const put = ::pwrite(descriptor_, bytes.data() + done, want, static_cast<off_t>(offset_bytes + done));
-    if (put < 0) {
-      if (errno == EINTR) continue;
-      fail_errno(path_, fmt::format("write of {} bytes at offset {}", want, offset_bytes + done), errno);
-    }
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) fail_errno(path_, fmt::format("write of {} bytes at offset {}", want, offset_bytes + done), put < 0 ? errno : EIO);
     done += static_cast<std::size_t>(put);
   }
 }
 
 void File::read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const {
+  RESHARD_EXPECT(sight_ == nullptr);
+  FileStep const step("reading", path_);
   PartsLeft left(parts);
   while (!left.empty()) {
     ssize_t const got = ::preadv(descriptor_, left.data(), left.count(), static_cast<off_t>(offset_bytes + left.bytes_done()));
@@ -160,6 +218,7 @@ void File::read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> part
 }
 
 bool File::write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts, Cache cache) const {
+  FileStep const step("writing", path_);
   int const flags = cache == Cache::drop ? rwf_dontcache : 0;
   PartsLeft left(parts);
   while (!left.empty()) {
@@ -188,17 +247,20 @@ std::atomic<bool> lost_writes = false;
 bool write_back_has_failed() { return lost_writes; }
 
 bool File::begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
+  FileStep const step("write-back", path_);
   auto const offset = static_cast<off_t>(offset_bytes);
-  if (::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE) == 0) return true;
+  auto const begin = [&] { return ::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE); };
+  if (retried(begin) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == ESPIPE || errno == EOPNOTSUPP) return false;
   fail_write_back(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
 }
 
 void File::finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
+  FileStep const step("write-back", path_);
   auto const offset = static_cast<off_t>(offset_bytes);
   // A failed write-back is told once per descriptor: it must not be dropped here, a later fsync would not repeat it.
   unsigned const all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  if (::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), all) != 0)
+  if (retried([&] { return ::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), all); }) != 0)
     fail_write_back(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
   ::posix_fadvise(descriptor_, offset, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
 }
@@ -206,11 +268,21 @@ void File::finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) co
 void File::expect_sequential_reads() const { ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL); }
 
 void File::resize(std::uint64_t size_bytes) const {
-  if (::ftruncate(descriptor_, static_cast<off_t>(size_bytes)) != 0) fail_errno(path_, fmt::format("resize to {} bytes", size_bytes), errno);
+  FileStep const step("resizing", path_);
+  if (retried([&] { return ::ftruncate(descriptor_, static_cast<off_t>(size_bytes)); }) != 0)
+    fail_errno(path_, fmt::format("resize to {} bytes", size_bytes), errno);
 }
 
 void File::sync() const {
-  if (::fsync(descriptor_) != 0) fail_write_back(path_, "fsync", errno);
+  FileStep const step("fsync", path_);
+  if (retried([&] { return ::fsync(descriptor_); }) != 0) fail_write_back(path_, "fsync", errno);
+}
+
+void File::close() {
+  FileStep const step("closing", path_);
+  int const descriptor = std::exchange(descriptor_, -1);
+  // After EINTR Linux has closed the descriptor: its number may belong to another file by now.
+  if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) fail_write_back(path_, "close", errno);
 }
 
 std::string read_text_file(std::filesystem::path const& path, std::uint64_t limit_bytes) {
@@ -224,15 +296,36 @@ std::string read_text_file(std::filesystem::path const& path, std::uint64_t limi
 }
 
 void write_text_file(std::filesystem::path const& path, std::string_view text) {
-  File const file = File::create(path);
+  File file = File::create(path);
   file.write_at(0, std::as_bytes(std::span(text)));
   file.sync();
+  file.close();
+}
+
+void make_folders(std::filesystem::path const& path) {
+  std::error_code error;
+  do {
+    error.clear();
+    std::filesystem::create_directories(path, error);
+  } while (error == std::errc::interrupted);
+  if (error) fail_errno(path, "create", error.value());
+}
+
+void rename_path(std::filesystem::path const& from, std::filesystem::path const& to) {
+  FileStep const step("renaming", from);
+  bool interrupted = false;
+  while (::rename(from.c_str(), to.c_str()) != 0) {
+    if (errno == ENOENT && interrupted) return;  // the interrupted call had done it
+    if (errno != EINTR) fail_errno(from, fmt::format("rename to {}", to.filename().string()), errno);
+    interrupted = true;
+  }
 }
 
 void sync_directory(std::filesystem::path const& path) {
-  int const descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  FileStep const step("fsync", path);
+  int const descriptor = retried([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (descriptor < 0) fail_errno(path, "open directory", errno);
-  int const result = ::fsync(descriptor);
+  int const result = retried([&] { return ::fsync(descriptor); });
   int const reason = errno;
   ::close(descriptor);
   if (result != 0 && reason != EINVAL) fail_errno(path, "fsync of directory", reason);

@@ -13,27 +13,45 @@
 
 namespace reshard {
 
-/// An open regular file with positioned, complete transfers: EINTR is retried, short transfers are finished, requests are split below 1 GiB.
-/// Every failure is an Error of kind io (resources for a full disk or quota) with the path, the offset and the system's reason.
-/// Transfers at disjoint places may run in several threads.
+class Sight;
+
+/// A file as it was at some time: when two stamps differ, it was changed or replaced in between.
+/// The device's number says the same only on one node: network file systems number theirs on each node. FUSE file systems may number inodes on each
+/// node, too: there the inode is 0.
+struct FileStamp {
+  std::int64_t bytes = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t device = 0;
+  friend bool operator==(FileStamp const&, FileStamp const&) = default;
+};
+
+/// An open regular file with positioned, complete transfers: short transfers are finished, requests are split below 1 GiB.
+/// Calls that a signal has interrupted are made again. Every failure is an Error of kind io (resources for a full disk or quota) with the path, the
+/// offset and the system's reason. Transfers at disjoint places may run in several threads. What is opened for writing cannot be read: a network file
+/// system then sends exactly the bytes that were written, never the rest of their page, which another node may have written meanwhile.
+/// A file that is opened for reading under a Sight is read through it, and must not outlive it.
 class File {
  public:
   /// Opens an existing regular file for reading. A missing or special file is an Error of kind `missing`.
   static File open_for_reading(std::filesystem::path const& path, ErrorKind missing = ErrorKind::source);
-  /// Creates (or empties) a file for reading and writing.
+  /// Creates (or empties) a file for writing.
   static File create(std::filesystem::path const& path);
-  /// Opens an existing file for reading and writing.
+  /// Opens an existing file for writing.
   static File open_for_writing(std::filesystem::path const& path);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   File(File const&) = delete;
   File& operator=(File const&) = delete;
+  /// Of a written file only on the way out of a failure: what close() would say is lost here.
   ~File();
 
   std::filesystem::path const& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   std::uint64_t size_bytes() const;
+  FileStamp stamp() const;
 
   /// Fills `into` from `offset_bytes`; the end of the file inside the range is an Error (kind source: the file is cut short).
   void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
@@ -57,21 +75,34 @@ class File {
   void resize(std::uint64_t size_bytes) const;
   /// Data and size reach the device before this returns.
   void sync() const;
+  /// Ends the use of a written file: a network file system may say only here that it could not take what was written, which counts as a failed
+  /// write-back. Nothing is left open, whatever it says.
+  void close();
 
  private:
   File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  static File open_here(std::filesystem::path const& path, ErrorKind missing);
+  FileStamp stamp_here() const;
+  std::size_t read_here(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+
   int descriptor_ = -1;
   std::filesystem::path path_;
+  Sight* sight_ = nullptr;
+  FileStamp seen_;  ///< with a sight
 };
 
-/// Whether a sync or a write-back of this process has ever failed. What was written may then be lost, and a later sync of the same file, through
-/// another descriptor, may say nothing of it.
+/// Whether a sync, a write-back or a close of this process has ever failed. What was written may then be lost, and a later sync of the same file,
+/// through another descriptor, may say nothing of it.
 bool write_back_has_failed();
 
 /// The whole file; larger than `limit_bytes` is an Error of kind source.
 std::string read_text_file(std::filesystem::path const& path, std::uint64_t limit_bytes);
-/// Creates the file with exactly these bytes and syncs it.
+/// Creates the file with exactly these bytes, syncs and closes it.
 void write_text_file(std::filesystem::path const& path, std::string_view text);
+/// Makes a folder and those above it, as far as they are missing.
+void make_folders(std::filesystem::path const& path);
+/// Gives a file or folder another name on the same file system; what had that name before is replaced.
+void rename_path(std::filesystem::path const& from, std::filesystem::path const& to);
 /// Makes the names inside a directory durable.
 void sync_directory(std::filesystem::path const& path);
 

@@ -22,6 +22,7 @@ std::size_t FileSet::open_count() const {
 std::shared_ptr<File const> FileSet::open_on_disk(std::uint32_t file) const {
   if (access_ == Access::write) return std::make_shared<File const>(File::open_for_writing(path(file)));
   auto opened = std::make_shared<File const>(File::open_for_reading(path(file)));
+  if (look_) look_(file, *opened);
   opened->expect_sequential_reads();
   return opened;
 }

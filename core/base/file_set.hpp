@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.hpp"
@@ -22,6 +24,9 @@ class FileSet {
 
   /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size.
   FileSet(std::vector<std::filesystem::path> paths, Access access, std::size_t open_limit = default_open_limit);
+
+  /// `look` is called with each file when it is opened, and again when it is opened again; what it throws, open() throws. Before the first open().
+  void look_at_each(std::function<void(std::uint32_t, File const&)> look) { look_ = std::move(look); }
 
   /// The open file; a number that is not in the set is an internal Error, a file that cannot be opened throws what File throws.
   std::shared_ptr<File const> open(std::uint32_t file);
@@ -41,6 +46,7 @@ class FileSet {
 
   std::vector<std::filesystem::path> paths_;
   Access access_;
+  std::function<void(std::uint32_t, File const&)> look_;
   std::size_t open_limit_;
   mutable std::mutex mutex_;
   std::list<std::uint32_t> recent_;  // most recently used first

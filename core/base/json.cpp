@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
+#include <vector>
 
 #include <simdjson.h>
 
@@ -10,6 +10,29 @@ namespace reshard {
 namespace {
 
 constexpr int deepest = 64;
+
+// What a document may cost: a value takes up to so many bytes, and each of them follows one of ",:[{" (a few in texts count as well). Honest
+// documents have names and numbers of several digits; one that is all punctuation is made to fill the memory.
+constexpr std::uint64_t value_bytes = 64;
+constexpr std::uint64_t free_bytes = std::uint64_t{64} << 20U;
+constexpr std::uint64_t bytes_per_byte = 16;
+
+void check_cost(std::string_view text, std::string_view place) {
+  std::uint64_t values = 0;
+  for (char const c : text) values += c == ',' || c == ':' || c == '[' || c == '{' ? 1U : 0U;
+  if (values * value_bytes <= free_bytes + bytes_per_byte * text.size()) return;
+  fail(ErrorKind::source, "{}: {} values in {} bytes of JSON are no honest document. The file is damaged or hostile.", place, values, text.size());
+}
+
+/// Sorts instead of hashing: keys can be made to have one hash.
+void check_keys(Json::Object const& members, std::string_view place) {
+  std::vector<std::string_view> keys;
+  keys.reserve(members.size());
+  for (auto const& [key, value] : members) keys.push_back(key);
+  std::ranges::sort(keys);
+  auto const twice = std::ranges::adjacent_find(keys);
+  if (twice != keys.end()) fail(ErrorKind::source, "{}: the key {} stands twice in one JSON object. Keep one of them.", place, json_quoted(*twice));
+}
 
 Json from_element(simdjson::dom::element element, std::string_view place, int depth) {
   if (depth > deepest) fail(ErrorKind::source, "{}: JSON nested deeper than {} levels. The file is damaged or hostile.", place, deepest);
@@ -24,18 +47,16 @@ Json from_element(simdjson::dom::element element, std::string_view place, int de
     case Type::ARRAY: {
       Json::Array items;
       simdjson::dom::array const array = element;
+      items.reserve(array.size());
       for (auto item : array) items.push_back(from_element(item, place, depth + 1));
       return Json(std::move(items));
     }
     case Type::OBJECT: {
       Json::Object members;
-      std::unordered_set<std::string_view> seen;
       simdjson::dom::object const object = element;
-      for (auto member : object) {
-        if (!seen.insert(member.key).second)
-          fail(ErrorKind::source, "{}: the key {} stands twice in one JSON object. Keep one of them.", place, json_quoted(member.key));
-        members.emplace_back(std::string(member.key), from_element(member.value, place, depth + 1));
-      }
+      members.reserve(object.size());
+      for (auto member : object) members.emplace_back(std::string(member.key), from_element(member.value, place, depth + 1));
+      check_keys(members, place);
       return Json(std::move(members));
     }
   }
@@ -119,6 +140,7 @@ std::string Json::dump(int indent) const {
 }
 
 Json parse_json(std::string_view text, std::string_view place) {
+  check_cost(text, place);
   simdjson::dom::parser parser;
   simdjson::dom::element element;
   auto const error = parser.parse(text.data(), text.size()).get(element);

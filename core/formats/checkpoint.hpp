@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/file.hpp"
 #include "core/formats/dcp/directory.hpp"
 #include "core/formats/dcp/metadata.hpp"
 #include "core/formats/hdf5/container.hpp"
@@ -73,6 +74,8 @@ struct SourceCheckpoint {
   std::optional<DcpCheckpoint> dcp;
   std::optional<LogicalCheckpoint> logical;
   std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
+  std::vector<FileStamp> stamps;             ///< of each file, from a descriptor that read its header, before that; the same on every rank
+  std::vector<int> stamped_by;               ///< which rank it was
   std::vector<TensorDigest> recorded;        ///< digests that stand in the files themselves (HDF5 containers)
   std::vector<std::string> warnings;
 };

@@ -5,6 +5,7 @@
 
 #include "core/base/text.hpp"
 #include "core/mapping/map_reader.hpp"
+#include "core/mapping/toml_keys.hpp"
 
 namespace reshard {
 namespace {
@@ -14,6 +15,8 @@ class Loader : MapReader {
   explicit Loader(std::string_view file_name) : MapReader(file_name) { map_.name = file_name; }
 
   MapFile load(std::string_view text) {
+    if (std::size_t const parts = longest_key(text); parts > most_key_parts)
+      fail(ErrorKind::usage, "{}: a key has {} parts, at most {} are read. Correct it.", map_.name, parts, most_key_parts);
     toml::table root;
     try {
       root = toml::parse(text, std::string_view(map_.name));

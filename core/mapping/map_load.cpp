@@ -2,6 +2,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/sight.hpp"
 #include "core/mapping/map_file.hpp"
 
 namespace reshard {
@@ -12,11 +13,10 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t largest_map_bytes = 4U << 20;
 
 fs::path base_path(std::string const& base, fs::path const& folder, std::span<fs::path const> folders, std::string const& map) {
-  std::error_code ignored;
   fs::path const beside = folder / (base + ".toml");
-  if (fs::is_regular_file(beside, ignored)) return beside;
+  if (sees_file(beside)) return beside;
   for (fs::path const& other : folders)
-    if (fs::path const path = other / (base + ".toml"); fs::is_regular_file(path, ignored)) return path;
+    if (fs::path const path = other / (base + ".toml"); sees_file(path)) return path;
   fail(ErrorKind::usage, "{}: base = \"{}\": there is no {}.toml beside this map or in the map folder. Correct the name.", map, base, base);
 }
 

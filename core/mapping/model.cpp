@@ -1,6 +1,7 @@
 #include "core/mapping/model.hpp"
 
 #include <charconv>
+#include <map>
 #include <set>
 
 #include "core/base/text.hpp"
@@ -21,10 +22,19 @@ namespace {
 Json scoped_facts(Json const& facts, std::string const& member) {
   Json const* const first = member.empty() ? nullptr : facts.find(member);
   if (first == nullptr || first->members() == nullptr) return facts;
-  Json result = facts;
-  for (auto const& [key, value] : *first->members()) result.set(key, value);
-  result.set("top", facts);
-  return result;
+  Json::Object result = facts.members() == nullptr ? Json::Object() : *facts.members();
+  std::map<std::string_view, std::size_t> place_of;
+  if (facts.members() != nullptr)
+    for (auto const& [key, value] : *facts.members()) place_of.emplace(key, place_of.size());
+  for (auto const& [key, value] : *first->members()) {
+    if (auto const known = place_of.find(key); known != place_of.end())
+      result[known->second].second = value;
+    else
+      result.emplace_back(key, value);
+  }
+  Json scoped(std::move(result));
+  scoped.set("top", facts);
+  return scoped;
 }
 
 }  // namespace

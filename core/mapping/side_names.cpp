@@ -11,6 +11,8 @@ using Use = SideVariable::Use;
 
 // Sizes come from a checkpoint's facts: a model of this many layers or experts is a mistake, and going through them would not end.
 constexpr Index most_indices = Index{1} << 20;
+/// Names of one entry: ten times those of the largest model. Sizes come from the checkpoint's own config.
+constexpr Index most_names = Index{1} << 22;
 
 /// Adds a run to a list that is mostly filled in ascending order.
 void extend(std::vector<Run>& runs, Run const& run) {
@@ -150,6 +152,20 @@ void SideNames::check_parts(Walk const& walk, std::string const& name) const {
   }
 }
 
+/// Before the first name is made.
+void SideNames::check_count(SideEntry const& entry) const {
+  Index names = 1;
+  for (NameAxis const& counted : entry.name_axes) {
+    Index const count = counted.part ? counted.part->count() : shares_.positions(entry, counted.axis);
+    if (count <= most_names / std::max<Index>(names, 1)) {
+      names *= count;
+      continue;
+    }
+    fail(ErrorKind::usage, "{}: it makes more than {} names, {} for each '{}' alone. Check the sizes in {}.", entry.written->place, most_names, count,
+         model_.axes()[counted.axis].name, model_.origin());
+  }
+}
+
 void SideNames::enumerate(Walk& walk) const {
   SideEntry const& entry = entries_[walk.entry];
   std::size_t const level = walk.variables.size();
@@ -226,6 +242,7 @@ std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {
     if (!entry.fault.empty())
       fail(ErrorKind::usage, "{}: {}. Quantised values cannot be stored like this: set model.quant = \"dequantise-bf16\", or choose another target.",
            entry.written->place, entry.fault);
+    check_count(entry);
     Walk walk{e, chunk, further || place == 2, {}, {}};
     enumerate(walk);
     for (Made& made : walk.made) {

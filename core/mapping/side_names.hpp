@@ -42,6 +42,7 @@ class SideNames {
   bool at_place(SideEntry const& entry, std::string const& place, PipelineChunk const& chunk) const;
   bool in_domain(SideEntry const& entry, AxisId axis, Index value) const;
   bool on_chunk(SideEntry const& entry, Walk const& walk) const;
+  void check_count(SideEntry const& entry) const;
   void enumerate(Walk& walk) const;
   void make_leaf(Walk& walk) const;
   void check_parts(Walk const& walk, std::string const& name) const;

@@ -5,9 +5,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 #include <thread>
 
+#include "core/base/activity.hpp"
+#include "core/base/file.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/stall_clock.hpp"
 
@@ -16,7 +19,14 @@ namespace {
 
 constexpr std::size_t largest_message = std::size_t{1} << 30;
 
+// Between looks of a rank that waits for the others to agree.
+constexpr std::chrono::microseconds agreement_nap{200};
+
+// For the others to meet the same error.
+constexpr std::chrono::seconds patience_with_last_words{2};
+
 std::int64_t reduce(MPI_Comm comm, std::int64_t value, MPI_Op operation) {
+  Waiting const waiting;
   std::int64_t result = 0;
   check_mpi(MPI_Allreduce(&value, &result, 1, MPI_INT64_T, operation, comm), "MPI_Allreduce");
   return result;
@@ -71,25 +81,33 @@ Comm Comm::world() {
   int size = 0;
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  return {MPI_COMM_WORLD, rank, size};
+  static MPI_Comm last_words = MPI_COMM_NULL;
+  if (last_words == MPI_COMM_NULL && size > 1) check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &last_words), "MPI_Comm_dup");
+  return {MPI_COMM_WORLD, last_words, rank, size};
 }
 
-void Comm::barrier() const { check_mpi(MPI_Barrier(comm_), "MPI_Barrier"); }
+void Comm::barrier() const {
+  Waiting const waiting;
+  check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
+}
 std::int64_t Comm::min(std::int64_t value) const { return reduce(comm_, value, MPI_MIN); }
 std::int64_t Comm::max(std::int64_t value) const { return reduce(comm_, value, MPI_MAX); }
 std::int64_t Comm::sum(std::int64_t value) const { return reduce(comm_, value, MPI_SUM); }
 
 void Comm::xor_all(std::span<std::uint32_t> values) const {
+  Waiting const waiting;
   if (values.empty()) return;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT32_T, MPI_BXOR, comm_), "MPI_Allreduce");
 }
 
 void Comm::xor_all(std::span<std::uint64_t> values) const {
+  Waiting const waiting;
   if (values.empty()) return;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT64_T, MPI_BXOR, comm_), "MPI_Allreduce");
 }
 
 std::string Comm::broadcast(std::string bytes, int root) const {
+  Waiting const waiting;
   std::uint64_t size = bytes.size();
   check_mpi(MPI_Bcast(&size, 1, MPI_UINT64_T, root, comm_), "MPI_Bcast");
   bytes.resize(size);
@@ -99,6 +117,7 @@ std::string Comm::broadcast(std::string bytes, int root) const {
 }
 
 std::vector<std::string> Comm::all_gather(std::string const& bytes) const {
+  Waiting const waiting;
   auto const ranks = static_cast<std::size_t>(size_);
   std::vector<std::uint64_t> sizes(ranks);
   std::uint64_t const mine = bytes.size();
@@ -122,6 +141,19 @@ std::vector<std::string> Comm::all_gather(std::string const& bytes) const {
   return result;
 }
 
+void Comm::end_with(Error const& error) const {
+  if (size_ == 1 || error.is_agreed()) throw error;
+  Waiting const waiting;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(last_words_, &request), "MPI_Ibarrier");
+  auto const deadline = std::chrono::steady_clock::now() + patience_with_last_words;
+  for (int all_here = 0; std::chrono::steady_clock::now() < deadline; std::this_thread::sleep_for(agreement_nap)) {
+    check_mpi(MPI_Test(&request, &all_here, MPI_STATUS_IGNORE), "MPI_Test");
+    if (all_here != 0) throw error.agreed();
+  }
+  abort(error);
+}
+
 void Comm::abort(int code) const {
   MPI_Abort(comm_, code);
   std::abort();
@@ -133,12 +165,33 @@ void Comm::abort(Error const& error) const {
   abort(exit_code(error.kind()));
 }
 
+namespace {
+
+/// What the system refused in a walk through folders, by the same rules as what it refuses to our own calls. The library's words are "filesystem
+/// error: cannot remove all: Input/output error [path]".
+Error error_of(std::filesystem::filesystem_error const& refused) {
+  std::string_view const said = refused.what();
+  constexpr std::string_view before = " cannot ";
+  std::size_t const begin = said.find(before);
+  std::string_view doing = "access";
+  if (begin != std::string_view::npos) doing = said.substr(begin + before.size(), said.find(": ", begin + before.size()) - begin - before.size());
+  try {
+    fail_errno(refused.path1().empty() ? "a folder" : refused.path1(), doing, refused.code().value());  // an iterator that moves on names none
+  } catch (Error const& error) {
+    return error;
+  }
+}
+
+}  // namespace
+
 std::optional<Error> capture(std::function<void()> const& work) {
   try {
     work();
     return std::nullopt;
   } catch (Error const& error) {
     return error;
+  } catch (std::filesystem::filesystem_error const& refused) {
+    return error_of(refused);
   } catch (std::bad_alloc const&) {
     return Error(ErrorKind::resources, "out of memory. Lower run.memory or start fewer ranks on this host.");
   } catch (std::exception const& error) {
@@ -155,11 +208,8 @@ namespace {
   packed = comm.broadcast(std::move(packed), first);
   auto const space = packed.find(' ');
   auto const kind = static_cast<ErrorKind>(std::stoi(packed.substr(0, space)));
-  throw Error(kind, packed.substr(space + 1));
+  throw Error(kind, packed.substr(space + 1)).agreed();
 }
-
-// Between looks of a rank that waits for the others to agree.
-constexpr std::chrono::microseconds agreement_nap{200};
 
 /// What the ranks know of each other's steps.
 struct Progress {
@@ -183,6 +233,7 @@ class Steps {
     std::array<std::int64_t, 2> least = {};
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallreduce(mine.data(), least.data(), 2, MPI_INT64_T, MPI_MIN, comm_.handle(), &request), "MPI_Iallreduce");
+    Waiting const activity;  // with a watch of its own
     StallClock waiting(timeout_seconds_);
     for (int agreed = 0;;) {
       check_mpi(MPI_Test(&request, &agreed, MPI_STATUS_IGNORE), "MPI_Test");

@@ -45,14 +45,19 @@ class Comm {
   /// The bytes of every rank, in rank order, on every rank. Any size: messages are split below 1 GiB.
   std::vector<std::string> all_gather(std::string const& bytes) const;
 
+  /// For an Error that ends the work of this rank: throws it when every rank throws it as well (is_agreed(), or all of them come here within a
+  /// moment). One that only this rank has ends the job on every rank, as others may wait for this one for ever.
+  [[noreturn]] void end_with(Error const& error) const;
+
   /// Ends the job on every rank with this exit code, without agreement; for failures inside a collective.
   [[noreturn]] void abort(int code) const;
   /// The same with the exit code of the error, after its sentence and this rank's number have gone to stderr.
   [[noreturn]] void abort(Error const& error) const;
 
  private:
-  Comm(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
+  Comm(MPI_Comm comm, MPI_Comm last_words, int rank, int size) : comm_(comm), last_words_(last_words), rank_(rank), size_(size) {}
   MPI_Comm comm_;
+  MPI_Comm last_words_;  ///< for end_with()
   int rank_;
   int size_;
 };
@@ -63,7 +68,8 @@ std::string mpi_library();
 /// Throws an internal Error with MPI's own text when `code` is not MPI_SUCCESS.
 void check_mpi(int code, char const* call);
 
-/// What `work` threw, as an Error (foreign exceptions become internal ones); nothing when it returned.
+/// What `work` threw, as an Error; nothing when it returned. What the system refused to std::filesystem is of kind io or resources, other foreign
+/// exceptions are internal errors.
 std::optional<Error> capture(std::function<void()> const& work);
 
 /// Runs `work` on every rank (it makes no collective call). When it failed on some rank, every rank throws the error of the lowest one.

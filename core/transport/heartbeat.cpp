@@ -22,7 +22,10 @@ bool done(MPI_Request& request) {
 }  // namespace
 
 Heartbeat::Heartbeat(Comm const& comm, double timeout_seconds)
-    : comm_(comm), between_beats_(std::min(most_seconds_between_beats, timeout_seconds / 4)), silence_(timeout_seconds) {
+    : comm_(comm),
+      watchdog_(comm, timeout_seconds),
+      between_beats_(std::min(most_seconds_between_beats, timeout_seconds / 4)),
+      silence_(timeout_seconds) {
   int level = 0;
   check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   if (comm.size() == 1 || level < MPI_THREAD_MULTIPLE) return;

@@ -10,6 +10,7 @@
 
 #include "core/base/stall_clock.hpp"
 #include "core/transport/comm.hpp"
+#include "core/transport/watchdog.hpp"
 
 namespace reshard {
 
@@ -18,10 +19,10 @@ namespace reshard {
 /// nothing of the rank before it for too long ends the job with exit code 8. Whatever else a rank does, or waits for, makes no difference. A job that
 /// was suspended as a whole goes on.
 ///
-/// Does nothing with one rank, or where MPI may not be called from several threads (MPI_THREAD_MULTIPLE).
+/// With one rank, or where MPI may not be called from several threads (MPI_THREAD_MULTIPLE), only this rank's own Watchdog is at work.
 class Heartbeat {
  public:
-  /// Collective.
+  /// From the main thread. Collective.
   Heartbeat(Comm const& comm, double timeout_seconds);
   /// Takes leave of the next rank and waits for the one before it to do so, as long as the timeout.
   ~Heartbeat();
@@ -38,6 +39,7 @@ class Heartbeat {
   [[noreturn]] void lost(double seconds) const;
 
   Comm const comm_;
+  Watchdog watchdog_;
   std::chrono::duration<double> between_beats_;
   MPI_Comm own_ = MPI_COMM_NULL;
   int next_ = 0;

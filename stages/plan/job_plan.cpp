@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/sight.hpp"
 #include "core/formats/hdf5/keys.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
@@ -322,8 +323,7 @@ class JobPlanner {
       reference_names_.emplace();
       for (auto const& [tensor, file] : model_.reference->weight_map) reference_names_->insert(tensor);
       auto const single = model_.reference->path / huggingface::single_file_name;
-      std::error_code ignored;
-      if (reference_names_->empty() && std::filesystem::is_regular_file(single, ignored))
+      if (reference_names_->empty() && sees_file(single))
         for (FileTensor const& tensor : safetensors::read_header(File::open_for_reading(single)).tensors) reference_names_->insert(tensor.name);
     }
     return reference_names_->contains(name);

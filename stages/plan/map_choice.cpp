@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/model.hpp"
 
@@ -15,12 +16,18 @@ constexpr char const* quant_map = "quant";
 
 bool is_family(fs::path const& file) { return file.stem() != core_map && file.stem() != quant_map; }
 
+std::vector<std::string> map_names(fs::path const& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto const& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().filename().string());
+  return names;
+}
+
 std::vector<fs::path> map_files(std::vector<fs::path> const& folders) {
   std::vector<fs::path> files;
   for (fs::path const& folder : folders) {
-    std::error_code error;
-    for (auto const& entry : fs::directory_iterator(folder, error))
-      if (entry.path().extension() == ".toml") files.push_back(entry.path());
+    for (std::string const& name : seen_names("maps in", folder, [&] { return map_names(folder); })) files.push_back(folder / name);
     if (!files.empty()) break;  // the first folder that has maps
   }
   if (files.empty()) {
@@ -52,8 +59,7 @@ MapFile find_named(std::string const& name, std::vector<fs::path> const& files, 
   for (fs::path const& file : files)
     if (file.stem() == name) return load_map_file(file, folders);
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(name, ignored)) fail(ErrorKind::usage, "[model] map = \"{}\": there is no such file. Check the path.", name);
+    if (!sees_file(name)) fail(ErrorKind::usage, "[model] map = \"{}\": there is no such file. Check the path.", name);
     return load_map_file(name, folders);
   }
   std::vector<std::string> const known = names_of(files);

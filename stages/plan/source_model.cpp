@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
@@ -23,8 +24,7 @@ std::string joined_names(MapChoice const& maps) { return maps.family ? maps.core
 constexpr std::string_view divisor_key = "make_vocab_size_divisible_by";
 
 huggingface::Folder described_by(fs::path const& path) {
-  std::error_code ignored;
-  return huggingface::open_reference(fs::is_directory(path, ignored) ? path : path.parent_path());
+  return huggingface::open_reference(sees_folder(path) ? path : path.parent_path());
 }
 
 class SourceReader {

@@ -1,6 +1,8 @@
 #include "stages/plan/state_policy.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "core/base/text.hpp"
 #include "stages/plan/mlite_keys.hpp"
@@ -15,6 +17,7 @@ void check_megatron(MegatronCheckpoint const& checkpoint, TargetRequest const& r
   bool optimizer = !checkpoint.directory.optimizer_only.empty();
   bool rng = false;
   std::vector<std::string> others;
+  std::set<std::string_view> seen(kept.begin(), kept.end());
   for (std::size_t f = 0; f < checkpoint.headers.size(); ++f) {
     megatron::ShardHeader const& header = checkpoint.headers[f];
     optimizer = optimizer || header.has_optimizer;
@@ -22,8 +25,7 @@ void check_megatron(MegatronCheckpoint const& checkpoint, TargetRequest const& r
     for (std::string const& file : checkpoint.directory.shards[f].files)
       optimizer = optimizer || file.find("optim.pt") != std::string::npos || file.starts_with("layer_wise_optimizer");
     for (std::string const& key : header.other_keys)
-      if (std::find(kept.begin(), kept.end(), key) == kept.end() && std::find(others.begin(), others.end(), key) == others.end())
-        others.push_back(key);
+      if (seen.insert(key).second) others.push_back(key);
     if (!header.unplaced.empty())
       fail(ErrorKind::source, "{}: '{}' holds no tensor, where the model needs one. Save the checkpoint again.",
            checkpoint.directory.shards[f].model_path().string(), header.unplaced.front());

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
-#include "core/base/file_set.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/item.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "stages/read/shared_headers.hpp"
+#include "stages/read/stamped_files.hpp"
 #include "stages/read/unflatten.hpp"
 
 namespace reshard {
@@ -32,21 +36,20 @@ std::uint64_t take_word(std::string const& packed, std::size_t& at) {
 }
 
 /// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every rank.
-void read_item_heads(DcpCheckpoint& checkpoint, std::vector<fs::path> const& files, Comm const& comm) {
+void read_item_heads(DcpCheckpoint& checkpoint, StampedFiles& files, Comm const& comm) {
   dcp::Metadata const& metadata = checkpoint.metadata;
   std::size_t const count = metadata.chunks.size();
   auto const ranks = static_cast<std::size_t>(comm.size());
   auto const first_of = [&](std::size_t rank) { return count / ranks * rank + std::min(rank, count % ranks); };
   std::string mine;
   together(comm, [&] {
-    FileSet set(files, FileSet::Access::read);
     auto const rank = static_cast<std::size_t>(comm.rank());
     for (dcp::StoredTensor const& tensor : metadata.tensors) {
       std::size_t const begin = std::max<std::size_t>(tensor.first_chunk, first_of(rank));
       std::size_t const end = std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, first_of(rank + 1));
       for (std::size_t c = begin; c < end; ++c) {
         dcp::Chunk const& chunk = metadata.chunks[c];
-        auto const file = set.open(chunk.item.file);
+        auto const file = files.open(chunk.item.file);
         pack(mine, dcp::read_tensor_item(*file, chunk.item, tensor.dtype, metadata.sizes(chunk), tensor.name));
       }
     }
@@ -82,17 +85,16 @@ void check_archive(File const& file, dcp::StoredObject const& object) {
 }
 
 /// Objects lie inside their files; tensors are looked at by read_item_heads.
-void check_objects(dcp::Metadata const& metadata, std::vector<fs::path> const& files) {
-  FileSet set(files, FileSet::Access::read);
+void check_objects(dcp::Metadata const& metadata, StampedFiles& files) {
   for (dcp::StoredObject const& object : metadata.objects) {
-    auto const file = set.open(object.item.file);
+    auto const file = files.open(object.item.file);
     std::uint64_t const bytes = file->size_bytes();
     if (object.item.offset_bytes <= bytes && object.item.size_bytes <= bytes - object.item.offset_bytes) {
       check_archive(*file, object);
       continue;
     }
     fail(ErrorKind::source, "{}: '{}' is said to lie at bytes [{}, +{}), the file has {}. The file was cut short: copy it again.",
-         files[object.item.file].string(), object.name, object.item.offset_bytes, object.item.size_bytes, bytes);
+         file->path().string(), object.name, object.item.offset_bytes, object.item.size_bytes, bytes);
   }
 }
 
@@ -111,7 +113,8 @@ class BoxCollector {
     std::string const* text = member(header, sharding_info);
     Json const info = text == nullptr ? Json() : parse_json(*text, path.string() + ", " + std::string(sharding_info));
     checkpoint_.metadata.files.push_back(path.filename().string());
-    for (FileTensor const& tensor : header.tensors) add_box(file, path, tensor, offsets_of(info, path, tensor));
+    Members const saved = members_of(info);
+    for (FileTensor const& tensor : header.tensors) add_box(file, path, tensor, offsets_of(saved, path, tensor));
   }
 
   void finish() {
@@ -135,10 +138,21 @@ class BoxCollector {
     std::vector<std::pair<dcp::Chunk, std::uint64_t>> chunks;
   };
 
-  static std::vector<Index> offsets_of(Json const& info, fs::path const& path, FileTensor const& tensor) {
+  /// What DCP_SHARDING_INFO says of each tensor: a file may have a million of them.
+  using Members = std::unordered_map<std::string_view, Json const*>;
+
+  static Members members_of(Json const& info) {
+    Members members;
+    if (info.members() == nullptr) return members;
+    members.reserve(info.members()->size());
+    for (auto const& [name, value] : *info.members()) members.emplace(name, &value);
+    return members;
+  }
+
+  static std::vector<Index> offsets_of(Members const& info, fs::path const& path, FileTensor const& tensor) {
     std::vector<Index> offsets(tensor.shape.size(), 0);
-    Json const* entry = info.find(tensor.name);
-    Json const* saved = entry == nullptr ? nullptr : entry->find("saved_offsets");
+    auto const entry = info.find(tensor.name);
+    Json const* saved = entry == info.end() ? nullptr : entry->second->find("saved_offsets");
     if (saved == nullptr) return offsets;
     auto const* items = saved->items();
     bool good = items != nullptr && items->size() == offsets.size();
@@ -174,20 +188,26 @@ class BoxCollector {
   std::map<std::string, Boxes> boxes_;
 };
 
+std::vector<std::string> safetensors_names(fs::path const& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (auto const& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace
 
 std::vector<fs::path> safetensors_files(fs::path const& path) {
   std::vector<fs::path> files;
-  std::error_code ignored;
-  for (auto const& entry : fs::directory_iterator(path, ignored))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
+  for (std::string const& name : seen_names("safetensors files in", path, [&] { return safetensors_names(path); }))
+    files.push_back(allowed_member(path, name));
   return files;
 }
 
 bool looks_like_boxed_safetensors(fs::path const& path) {
-  std::error_code ignored;
-  if (fs::exists(path / huggingface::index_name, ignored)) return false;
+  if (sees_anything(path / huggingface::index_name)) return false;
   std::vector<fs::path> const files = safetensors_files(path);
   if (files.empty()) return false;
   safetensors::Header const header = safetensors::read_header(File::open_for_reading(files.front()));
@@ -197,12 +217,12 @@ bool looks_like_boxed_safetensors(fs::path const& path) {
 SourceCheckpoint open_dcp_metadata(fs::path const& path, Comm const& comm) {
   SourceCheckpoint source;
   DcpCheckpoint checkpoint;
-  together(comm, [&] {
+  together_seeing(comm, [&] {
     checkpoint.directory = dcp::open_directory(path);
     fs::path const& folder = checkpoint.directory.folder;
     checkpoint.metadata = dcp::read_metadata(File::open_for_reading(folder / dcp::metadata_name));
     checkpoint.flavour = dcp::flavour_of(checkpoint.directory, checkpoint.metadata);
-    for (std::string const& file : checkpoint.metadata.files) source.files.push_back(folder / file);
+    source.files = dcp::item_paths(checkpoint.directory, checkpoint.metadata);
   });
   source.dcp = std::move(checkpoint);
   return source;
@@ -211,11 +231,15 @@ SourceCheckpoint open_dcp_metadata(fs::path const& path, Comm const& comm) {
 SourceCheckpoint open_dcp(fs::path const& path, Comm const& comm) {
   SourceCheckpoint source = open_dcp_metadata(path, comm);
   DcpCheckpoint& checkpoint = *source.dcp;
+  StampedFiles files(source.files);
   together(comm, [&] {
-    if (comm.rank() == 0) check_objects(checkpoint.metadata, source.files);
+    if (comm.rank() == 0) check_objects(checkpoint.metadata, files);
+  });
+  together_seeing(comm, [&] {
     if (checkpoint.flavour == dcp::Flavour::torch_dist) checkpoint.common = dcp::read_common(checkpoint.directory, checkpoint.metadata);
   });
-  read_item_heads(checkpoint, source.files, comm);
+  read_item_heads(checkpoint, files, comm);
+  files.give_stamps(source, comm);
   together(comm, [&] { unflatten(checkpoint); });
   return source;
 }
@@ -232,8 +256,8 @@ DcpCheckpoint boxed_checkpoint(fs::path const& path, std::span<fs::path const> f
 
 SourceCheckpoint open_boxed_safetensors(fs::path const& path, Comm const& comm) {
   SourceCheckpoint source;
-  together(comm, [&] { source.files = safetensors_files(path); });
-  std::vector<safetensors::Header> const headers = shared_safetensors_headers(source.files, comm);
+  together_seeing(comm, [&] { source.files = safetensors_files(path); });
+  std::vector<safetensors::Header> const headers = shared_safetensors_headers(source, comm);
   together(comm, [&] { source.dcp = boxed_checkpoint(path, source.files, headers); });
   source.warnings.push_back(
       "safetensors files of a distributed save do not say how large a tensor is: the largest box decides, so a missing last file goes unnoticed");

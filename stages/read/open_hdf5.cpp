@@ -6,9 +6,12 @@
 #include <set>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
 #include "core/formats/hdf5/keys.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "stages/read/shared_headers.hpp"
 
 namespace reshard {
@@ -60,10 +63,7 @@ class Collector {
   }
 
  private:
-  fs::path folder() const {
-    std::error_code ignored;
-    return fs::is_directory(path_, ignored) ? path_ : path_.parent_path();
-  }
+  fs::path folder() const { return sees_folder(path_) ? path_ : path_.parent_path(); }
 
   void check_alike() const {
     auto const other =
@@ -170,33 +170,43 @@ class Collector {
   std::vector<hdf5::Found> parts_;
 };
 
+std::vector<std::string> hdf5_names(fs::path const& folder) {
+  std::error_code ignored;
+  std::vector<std::string> names;
+  for (auto const& entry : fs::directory_iterator(folder, ignored))
+    if ((entry.path().extension() == ".h5" || entry.path().extension() == ".hdf5") && entry.is_regular_file(ignored))
+      names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace
 
 std::vector<fs::path> hdf5_files(fs::path const& path) {
-  std::error_code ignored;
-  if (fs::is_regular_file(path, ignored)) return hdf5::looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
+  if (sees_file(path)) return hdf5::looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
   std::vector<fs::path> files;
-  for (auto const& entry : fs::directory_iterator(path, ignored))
-    if ((entry.path().extension() == ".h5" || entry.path().extension() == ".hdf5") && entry.is_regular_file(ignored)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
+  for (std::string const& name : seen_names("HDF5 files in", path, [&] { return hdf5_names(path); })) files.push_back(allowed_member(path, name));
   return files;
 }
 
 bool looks_like_hdf5_checkpoint(fs::path const& path) { return !hdf5_files(path).empty(); }
 
 SourceCheckpoint open_hdf5(fs::path const& path, Comm const& comm) {
-  std::vector<fs::path> files;
-  together(comm, [&] {
+  SourceCheckpoint opened;
+  std::vector<fs::path>& files = opened.files;
+  together_seeing(comm, [&] {
     files = hdf5_files(path);
     if (files.empty()) fail(ErrorKind::source, "{}: holds no HDF5 file (*.h5, *.hdf5). Check the path.", path.string());
   });
   std::vector<hdf5::Found> parts;
-  auto const packed = shared_headers(files, comm, [](File const& file) { return hdf5::pack(hdf5::read_file(file.path())); });
+  auto const packed = shared_headers(opened, comm, [](File const& file) { return hdf5::pack(hdf5::read_file(file.path())); });
   SourceCheckpoint source;
-  together(comm, [&] {
+  together_seeing(comm, [&] {
     for (std::string const& bytes : packed) parts.push_back(hdf5::unpack(bytes));
     source = Collector(path, files, std::move(parts)).run();
   });
+  source.stamps = std::move(opened.stamps);
+  source.stamped_by = std::move(opened.stamped_by);
   return source;
 }
 

@@ -4,7 +4,9 @@
 
 #include "core/base/file.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/sight.hpp"
 #include "core/formats/megatron/report.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "stages/read/open_dcp.hpp"
 #include "stages/read/open_hdf5.hpp"
 #include "stages/read/shared_headers.hpp"
@@ -17,9 +19,9 @@ namespace fs = std::filesystem;
 SourceCheckpoint open_huggingface(fs::path const& path, Comm const& comm) {
   SourceCheckpoint source;
   HuggingFaceCheckpoint checkpoint;
-  together(comm, [&] { checkpoint.folder = huggingface::open_folder(path); });
+  together_seeing(comm, [&] { checkpoint.folder = huggingface::open_folder(path); });
   for (fs::path const& file : checkpoint.folder.files) source.files.push_back(checkpoint.folder.path / file);
-  checkpoint.headers = shared_safetensors_headers(source.files, comm);
+  checkpoint.headers = shared_safetensors_headers(source, comm);
   source.warnings = checkpoint.folder.warnings;
   together(comm, [&] {
     huggingface::IndexCheck const index(checkpoint.folder);
@@ -36,19 +38,24 @@ SourceCheckpoint open_huggingface(fs::path const& path, Comm const& comm) {
 SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& user, Comm const& comm) {
   SourceCheckpoint source;
   MegatronCheckpoint checkpoint;
-  together(comm, [&] { checkpoint.directory = megatron::open_directory(path); });
-  for (megatron::Shard const& shard : checkpoint.directory.shards) {
-    if (shard.model_file.empty())
-      fail(ErrorKind::source, "{}: holds no {}, so the weights of this rank are missing. The save was cut short, or the file was moved: restore it.",
-           shard.path.string(), megatron::model_file_name);
-    source.files.push_back(shard.model_path());
-  }
-  for (std::string const& packed : shared_headers(source.files, comm, [](File const& file) { return pack(megatron::read_shard_header(file)); }))
-    checkpoint.headers.push_back(megatron::unpack(packed));
-  std::vector<megatron::ShardHeader const*> headers;
-  for (auto const& header : checkpoint.headers) headers.push_back(&header);
-  checkpoint.classification = megatron::classify(megatron::shard_facts(checkpoint.directory, headers), user);
-  megatron::require_readable(checkpoint.classification, checkpoint.directory.iteration_dir.string());
+  together_seeing(comm, [&] {
+    checkpoint.directory = megatron::open_directory(path);
+    for (megatron::Shard const& shard : checkpoint.directory.shards) {
+      if (shard.model_file.empty())
+        fail(ErrorKind::source,
+             "{}: holds no {}, so the weights of this rank are missing. The save was cut short, or the file was moved: restore it.",
+             shard.path.string(), megatron::model_file_name);
+      source.files.push_back(shard.model_path());
+    }
+  });
+  auto const packed_headers = shared_headers(source, comm, [](File const& file) { return pack(megatron::read_shard_header(file)); });
+  together(comm, [&] {
+    for (std::string const& packed : packed_headers) checkpoint.headers.push_back(megatron::unpack(packed));
+    std::vector<megatron::ShardHeader const*> headers;
+    for (auto const& header : checkpoint.headers) headers.push_back(&header);
+    checkpoint.classification = megatron::classify(megatron::shard_facts(checkpoint.directory, headers), user);
+    megatron::require_readable(checkpoint.classification, checkpoint.directory.iteration_dir.string());
+  });
   source.warnings = checkpoint.directory.notes;
   for (std::string const& note : checkpoint.classification.notes)
     if (!note.starts_with("expert_parallel_size was not given")) source.warnings.push_back(note);  // a job has no such key to give
@@ -59,12 +66,10 @@ SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& 
 }  // namespace
 
 void check_checkpoint_folder(fs::path const& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
-  if (fs::is_regular_file(path, ignored) && looks_like_hdf5_checkpoint(path)) return;
-  if (!fs::is_directory(path, ignored))
-    fail(ErrorKind::source, "{}: is neither a directory nor an HDF5 file. Name the checkpoint's folder.", path.string());
-  if (fs::exists(path / huggingface::config_name, ignored) && !huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path) &&
+  if (!sees_anything(path)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
+  if (sees_file(path) && looks_like_hdf5_checkpoint(path)) return;
+  if (!sees_folder(path)) fail(ErrorKind::source, "{}: is neither a directory nor an HDF5 file. Name the checkpoint's folder.", path.string());
+  if (sees_anything(path / huggingface::config_name) && !huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path) &&
       !dcp::looks_like_dcp(path) && !looks_like_hdf5_checkpoint(path))
     fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
          path.string(), huggingface::config_name, huggingface::index_name);
@@ -85,7 +90,7 @@ std::string_view format_of(SourceCheckpoint const& source) {
 SourceCheckpoint open_source(fs::path const& path, SourceFormat format, megatron::UserSizes const& user, Comm const& comm) {
   enum Kind : std::int64_t { megatron_directory, huggingface_folder, dcp_folder, boxed_safetensors, hdf5_files_of };
   Kind kind = megatron_directory;
-  together(comm, [&] {
+  together_seeing(comm, [&] {
     check_checkpoint_folder(path);
     bool const dcp = format == SourceFormat::dcp || (format == SourceFormat::found && dcp::looks_like_dcp(path));
     bool const weights = format == SourceFormat::huggingface || (format == SourceFormat::found && huggingface::looks_like_folder(path));

@@ -1,6 +1,7 @@
 #include "stages/read/shared_headers.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/base/integers.hpp"
 
@@ -39,27 +40,41 @@ std::string safetensors_head(File const& file) {
 
 }  // namespace
 
-std::vector<std::string> shared_headers(std::vector<fs::path> const& files, Comm const& comm, std::function<std::string(File const&)> const& read) {
+std::vector<std::string> shared_headers(SourceCheckpoint& source, Comm const& comm, std::function<std::string(File const&)> const& read) {
+  std::vector<fs::path> const& files = source.files;
   std::string mine;
   together(comm, [&] {
-    for (std::size_t f = static_cast<std::size_t>(comm.rank()); f < files.size(); f += static_cast<std::size_t>(comm.size()))
-      put_block(mine, read(File::open_for_reading(files[f])));
+    for (std::size_t f = static_cast<std::size_t>(comm.rank()); f < files.size(); f += static_cast<std::size_t>(comm.size())) {
+      File const file = File::open_for_reading(files[f]);
+      FileStamp const stamp = file.stamp();
+      mine.append(reinterpret_cast<char const*>(&stamp), sizeof stamp);
+      put_block(mine, read(file));
+    }
   });
   std::vector<std::string> const all = comm.all_gather(mine);
   std::vector<std::string_view> left(all.begin(), all.end());
   std::vector<std::string> result;
-  for (std::size_t f = 0; f < files.size(); ++f) result.emplace_back(take_block(left[f % all.size()]));
+  source.stamps.assign(files.size(), {});
+  source.stamped_by.resize(files.size());
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    std::string_view& in = left[f % all.size()];
+    RESHARD_EXPECT(in.size() >= sizeof(FileStamp));
+    std::memcpy(&source.stamps[f], in.data(), sizeof(FileStamp));
+    in.remove_prefix(sizeof(FileStamp));
+    source.stamped_by[f] = static_cast<int>(f % all.size());
+    result.emplace_back(take_block(in));
+  }
   return result;
 }
 
-std::vector<safetensors::Header> shared_safetensors_headers(std::vector<fs::path> const& files, Comm const& comm) {
+std::vector<safetensors::Header> shared_safetensors_headers(SourceCheckpoint& source, Comm const& comm) {
   std::vector<safetensors::Header> headers;
-  std::vector<std::string> const heads = shared_headers(files, comm, safetensors_head);
+  std::vector<std::string> const heads = shared_headers(source, comm, safetensors_head);
   together(comm, [&] {
     for (std::size_t f = 0; f < heads.size(); ++f) {
       std::uint64_t size = 0;
       std::copy_n(heads[f].data(), sizeof size, reinterpret_cast<char*>(&size));
-      headers.push_back(safetensors::parse_header(std::as_bytes(std::span(heads[f])).subspan(sizeof size), size, files[f].string()));
+      headers.push_back(safetensors::parse_header(std::as_bytes(std::span(heads[f])).subspan(sizeof size), size, source.files[f].string()));
     }
   });
   return headers;

@@ -6,16 +6,17 @@
 #include <vector>
 
 #include "core/base/file.hpp"
+#include "core/formats/checkpoint.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
 
-/// Reads the header of every file, each rank those that are its turn, and gives all of them to all ranks. Collective.
-std::vector<std::string> shared_headers(std::vector<std::filesystem::path> const& files, Comm const& comm,
-                                        std::function<std::string(File const&)> const& read);
+/// Reads the header of every file of the source, each rank those that are its turn, and gives all of them to all ranks. Each file is stamped first,
+/// from the same descriptor: source.stamps. Pre: source.files is the same on every rank. Collective.
+std::vector<std::string> shared_headers(SourceCheckpoint& source, Comm const& comm, std::function<std::string(File const&)> const& read);
 
 /// The header of every safetensors file, read that way.
-std::vector<safetensors::Header> shared_safetensors_headers(std::vector<std::filesystem::path> const& files, Comm const& comm);
+std::vector<safetensors::Header> shared_safetensors_headers(SourceCheckpoint& source, Comm const& comm);
 
 }  // namespace reshard

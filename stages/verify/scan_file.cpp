@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "core/base/activity.hpp"
 #include "stages/verify/scan_window.hpp"
 
 namespace reshard {
@@ -41,6 +42,7 @@ void ScanFile::read(std::uint64_t offset_bytes, std::span<std::byte> into) {
 
 /// How many bytes came; what is missing can only be read through the cache.
 std::size_t ScanFile::read_directly(std::uint64_t offset_bytes, std::span<std::byte> into) {
+  FileStep const step("reading", file_.path());
   std::size_t done = 0;
   while (done < into.size()) {
     ssize_t const got = ::pread(direct_, into.data() + done, into.size() - done, static_cast<off_t>(offset_bytes + done));

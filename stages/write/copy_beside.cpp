@@ -14,7 +14,7 @@ constexpr std::size_t block_bytes = std::size_t{4} << 20;
 
 void copy_plain_file(fs::path const& from_path, fs::path const& to_path) {
   File const from = File::open_for_reading(from_path);
-  File const to = File::create(to_path);
+  File to = File::create(to_path);
   std::vector<std::byte> block(block_bytes);
   for (std::uint64_t at = 0;;) {
     std::size_t const got = from.read_some_at(at, block);
@@ -23,12 +23,7 @@ void copy_plain_file(fs::path const& from_path, fs::path const& to_path) {
     if (got < block.size()) break;
   }
   to.sync();
-}
-
-void make_folder(fs::path const& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail_errno(path, "create", error.value());
+  to.close();
 }
 
 void copy_any(fs::path const& from, fs::path const& to, int depth) {
@@ -38,7 +33,7 @@ void copy_any(fs::path const& from, fs::path const& to, int depth) {
   if (!fs::is_directory(status) || depth == deepest)
     fail(ErrorKind::source, "{}: is no plain file or folder, so it cannot travel along. Remove it from the checkpoint, or put a copy in its place.",
          from.string());
-  make_folder(to);
+  make_folders(to);
   std::error_code error;
   for (fs::directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error))
     copy_any(entry->path(), to / entry->path().filename(), depth + 1);
@@ -48,7 +43,7 @@ void copy_any(fs::path const& from, fs::path const& to, int depth) {
 }  // namespace
 
 void copy_beside(fs::path const& from, fs::path const& to) {
-  make_folder(to.parent_path());
+  make_folders(to.parent_path());
   copy_any(from, to, 0);
 }
 

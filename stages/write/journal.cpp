@@ -144,7 +144,7 @@ void write_journal(std::filesystem::path const& path, JournalEntry const& entry)
   std::filesystem::path unnamed = path;
   unnamed += ".new";
   write_text_file(unnamed, head_block(1, false) + journal_block(entry));
-  std::filesystem::rename(unnamed, path);
+  rename_path(unnamed, path);
   sync_directory(path.parent_path());
 }
 
@@ -191,6 +191,7 @@ void JournalWriter::stop() {
 void JournalWriter::end() {
   stop();
   if (failure_) throw *failure_;
+  file_.close();
 }
 
 void JournalWriter::append(std::string const& block) {

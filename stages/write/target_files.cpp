@@ -63,15 +63,18 @@ void write_beginning(TargetLayout const& layout, File const& file) {
 }  // namespace
 
 void create_target_file(TargetLayout const& layout) {
-  std::error_code error;
-  std::filesystem::create_directories(layout.path.parent_path(), error);
-  if (error) fail_errno(layout.path.parent_path(), "create", error.value());
-  File const file = File::create(layout.path);
+  make_folders(layout.path.parent_path());
+  File file = File::create(layout.path);
   file.resize(layout.size_bytes);
   write_beginning(layout, file);
+  file.close();
 }
 
-void reopen_target_file(TargetLayout const& layout) { write_beginning(layout, File::open_for_writing(layout.path)); }
+void reopen_target_file(TargetLayout const& layout) {
+  File file = File::open_for_writing(layout.path);
+  write_beginning(layout, file);
+  file.close();
+}
 
 namespace {
 
@@ -103,11 +106,12 @@ std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uin
 }
 
 void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame) {
-  File const file = File::open_for_writing(layout.path);
+  File file = File::open_for_writing(layout.path);
   for (FileSegment const& segment : layout.skeleton) file.write_at(segment.offset_bytes, std::vector<std::byte>(segment.bytes.size()));
   if (layout.header.empty())
     for (FileSegment const& segment : frame) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
   file.sync();
+  file.close();
 }
 
 FileDigests::FileDigests(std::span<TargetLayout const> files) : shares_(files.size(), 0) {

@@ -71,7 +71,7 @@ void create_target_file(TargetLayout const& layout);
 void reopen_target_file(TargetLayout const& layout);
 /// What stands around the payloads once all of them are written, the header included, without overlap.
 std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32, std::span<std::uint64_t const> digests);
-/// Writes a frame but for the header, then syncs the file.
+/// Writes a frame but for the header, then syncs and closes the file.
 void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame);
 
 }  // namespace reshard

@@ -23,7 +23,7 @@ JobPlan plan_with_view() {
   return plan;
 }
 
-JobIdentity identity(JobPlan const& plan) { return identity_of({}, {}, {}, plan); }
+JobIdentity identity(JobPlan const& plan) { return identity_of({}, {}, plan); }
 
 TEST(JobIdentity, TheSamePlanIsTheSameJob) { EXPECT_EQ(difference(identity(plan_with_view()), identity(plan_with_view())), ""); }
 

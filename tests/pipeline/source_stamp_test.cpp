@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "core/base/file_time.hpp"
+#include "core/transport/comm.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -52,6 +53,17 @@ TEST_F(Stamps, ChangeWithSizeTimeAndName) {
   fs::rename(model, folder_.path() / "mp_rank_00" / "other.pt");
   fs::last_write_time(folder_.path() / "mp_rank_00" / "other.pt", time);
   EXPECT_NE(digest(), before);
+}
+
+TEST_F(Stamps, LeaveOutALinkThatLeadsNowhereButNothingElse) {
+  std::string const before = digest();
+  fs::create_symlink("nowhere", folder_.path() / "lost");
+  EXPECT_EQ(digest(), before);
+  fs::create_symlink(std::string(300, 'x'), folder_.path() / "unknown");  // the system cannot say whether it is there
+  auto const error = capture([&] { source_stamp(folder_.path()); });
+  ASSERT_TRUE(error) << "a stamp without what could not be looked at";
+  EXPECT_EQ(error->kind(), ErrorKind::io);
+  EXPECT_NE(error->sentence().find("/unknown: stat failed"), std::string::npos) << error->sentence();
 }
 
 TEST_F(Stamps, TakeATimeFarInTheFutureForTheLastThatTheyKnow) {

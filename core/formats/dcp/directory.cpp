@@ -1,9 +1,11 @@
 #include "core/formats/dcp/directory.hpp"
+#include "core/base/sight.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <system_error>
 
+#include "core/base/member_file.hpp"
 #include "core/base/text.hpp"
 
 namespace reshard::dcp {
@@ -17,26 +19,7 @@ constexpr std::uint64_t largest_tracker_bytes = 4096;
 constexpr std::uint64_t largest_backend_bytes = 1 << 20;
 constexpr std::size_t shown_names = 8;
 
-/// The names in a folder, sorted, so that every rank sees the same order.
-std::vector<std::string> names_in(fs::path const& folder) {
-  std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator it(folder, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) names.push_back(it->path().filename().string());
-  if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", folder.string(), error.message());
-  std::ranges::sort(names);
-  return names;
-}
-
 bool has(std::vector<std::string> const& names, std::string_view name) { return std::ranges::binary_search(names, name); }
-bool is_folder(fs::path const& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-bool is_file(fs::path const& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
-}
 std::string shown(std::vector<std::string> const& names) { return names.empty() ? "nothing" : listed(names, shown_names); }
 
 std::optional<std::int64_t> decimal(std::string_view digits) {
@@ -66,7 +49,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(blank) + 1 - begin);
 }
 
-Step read_tracker(fs::path const& path) {
+Step read_tracker(fs::path const& root) {
+  fs::path const path = allowed_member(root, tracker_name);
   std::string const text = read_text_file(path, largest_tracker_bytes);
   std::string_view const word = trimmed(text);
   if (word == release_name) return {.release = true};
@@ -81,7 +65,7 @@ std::vector<std::string> saves_in(fs::path const& root, std::vector<std::string>
   for (std::string const& name : names) {
     auto const step = step_from_name(name);
     bool const right = step && (!wanted || (step->release == wanted->release && step->iteration == wanted->iteration));
-    if (right && is_folder(root / name)) saves.push_back(name);
+    if (right && sees_folder(root / name)) saves.push_back(name);
   }
   return saves;
 }
@@ -94,7 +78,8 @@ bool is_metadata_of_rank(std::string_view name) {
 }
 
 /// The backend that metadata.json names.
-std::string read_backend(fs::path const& path) {
+std::string read_backend(fs::path const& folder, fs::path const& root) {
+  fs::path const path = allowed_member(folder, backend_name, root);
   Json const json = parse_json(read_text_file(path, largest_backend_bytes), path.string());
   Json const* const backend = json.find("sharded_backend");
   if (backend == nullptr || backend->text() == nullptr)
@@ -103,17 +88,17 @@ std::string read_backend(fs::path const& path) {
   return *backend->text();
 }
 
-void expect_torch_dist(fs::path const& path) {
-  if (std::string const backend = read_backend(path); backend != "torch_dist")
+void expect_torch_dist(fs::path const& folder, fs::path const& root) {
+  if (std::string const backend = read_backend(folder, root); backend != "torch_dist")
     fail(ErrorKind::source,
          "{}: the tensors are stored by the backend {}, expected \"torch_dist\". Load the checkpoint with Megatron and save it with "
          "--dist-ckpt-format torch_dist.",
-         path.string(), json_quoted(backend));
+         (folder / backend_name).string(), json_quoted(backend));
 }
 
 /// Says why a folder without .metadata cannot be read.
-[[noreturn]] void refuse_without_metadata(fs::path const& folder, std::vector<std::string> const& names) {
-  if (has(names, backend_name)) expect_torch_dist(folder / backend_name);
+[[noreturn]] void refuse_without_metadata(fs::path const& folder, fs::path const& root, std::vector<std::string> const& names) {
+  if (has(names, backend_name)) expect_torch_dist(folder, root);
   if (std::ranges::any_of(names, is_metadata_of_rank))
     fail(ErrorKind::source,
          "{}: has a catalogue for each rank ({}) and none for all: it was saved without collectives, which is not read. Load it with torch and save "
@@ -133,15 +118,16 @@ bool travels_along(std::string_view name) {
 }
 
 Directory read_folder(fs::path const& root, fs::path const& folder, std::optional<Step> const& step) {
-  std::vector<std::string> const names = names_in(folder);
-  if (!is_file(folder / metadata_name)) refuse_without_metadata(folder, names);
+  std::vector<std::string> const names = member_names(folder);
+  if (!sees_file(folder / metadata_name)) refuse_without_metadata(folder, root, names);
+  for (std::string_view const name : {metadata_name, common_name}) allowed_member(folder, name, root);
   Directory result{.root = root, .folder = folder, .iteration = {}, .side_files = {}};
   if (step) {
     result.iteration = step->iteration;
     result.release = step->release;
   }
   if (has(names, backend_name)) {
-    expect_torch_dist(folder / backend_name);
+    expect_torch_dist(folder, root);
     result.has_backend_file = true;
   }
   result.has_common_file = has(names, common_name);
@@ -170,27 +156,27 @@ fs::path normal(fs::path const& given) {
   return path;
 }
 
-bool is_save(fs::path const& folder) { return is_file(folder / metadata_name) || is_file(folder / backend_name); }
+bool is_save(fs::path const& folder) { return sees_file(folder / metadata_name) || sees_file(folder / backend_name); }
 
 /// Saves that are complete.
 std::vector<std::string> readable(fs::path const& root, std::vector<std::string> saves) {
-  std::erase_if(saves, [&](std::string const& name) { return !is_file(root / name / metadata_name); });
+  std::erase_if(saves, [&](std::string const& name) { return !sees_file(root / name / metadata_name); });
   return saves;
 }
 
-bool has_item_files(fs::path const& folder) { return std::ranges::any_of(names_in(folder), is_item_file); }
+bool has_item_files(fs::path const& folder) { return std::ranges::any_of(member_names(folder), is_item_file); }
 
 }  // namespace
 
 bool looks_like_dcp(fs::path const& given) {
   fs::path const root = normal(given);
-  if (!is_folder(root)) return false;
+  if (!sees_folder(root)) return false;
   if (is_save(root)) return true;
   try {
-    std::vector<std::string> const names = names_in(root);
+    std::vector<std::string> const names = member_names(root);
     if (std::ranges::any_of(names, is_item_file)) return true;
     std::optional<Step> wanted;
-    if (has(names, tracker_name)) wanted = read_tracker(root / tracker_name);
+    if (has(names, tracker_name)) wanted = read_tracker(root);
     return std::ranges::any_of(saves_in(root, names, wanted),
                                [&](std::string const& name) { return is_save(root / name) || has_item_files(root / name); });
   } catch (Error const&) {
@@ -200,13 +186,13 @@ bool looks_like_dcp(fs::path const& given) {
 
 Directory open_directory(fs::path const& given) {
   fs::path const root = normal(given);
-  if (!is_folder(root))
+  if (!sees_folder(root))
     fail(ErrorKind::source, "{}: expected the folder of a distributed checkpoint, found {}. Check the path.", root.string(),
-         fs::exists(root) ? "a file" : "nothing");
-  if (is_file(root / metadata_name)) return read_folder(root, root, step_from_name(root.filename().string()));
-  std::vector<std::string> const names = names_in(root);
+         sees_anything(root) ? "a file" : "nothing");
+  if (sees_file(root / metadata_name)) return read_folder(root, root, step_from_name(root.filename().string()));
+  std::vector<std::string> const names = member_names(root);
   if (has(names, tracker_name)) {
-    Step const step = read_tracker(root / tracker_name);
+    Step const step = read_tracker(root);
     return read_folder(root, root / tracked(root, names, step), step);
   }
   std::vector<std::string> const saves = saves_in(root, names);
@@ -216,7 +202,13 @@ Directory open_directory(fs::path const& given) {
          listed(complete), tracker_name);
   if (complete.size() == 1) return read_folder(root, root / complete.front(), step_from_name(complete.front()));
   if (saves.size() == 1) return read_folder(root, root / saves.front(), step_from_name(saves.front()));
-  refuse_without_metadata(root, names);
+  refuse_without_metadata(root, root, names);
+}
+
+std::vector<fs::path> item_paths(Directory const& directory, Metadata const& metadata) {
+  std::vector<fs::path> paths;
+  for (std::string const& file : metadata.files) paths.push_back(allowed_member(directory.folder, file, directory.root));
+  return paths;
 }
 
 Flavour flavour_of(Directory const& directory, Metadata const& metadata) {

@@ -9,6 +9,11 @@ namespace reshard::dcp {
 namespace {
 
 constexpr std::size_t largest_rank = 64;
+/// Steps from a state dict to a value in it.
+constexpr std::size_t longest_path = 64;
+/// The pickle may share one text or list among many keys; what is made of them is copied for each, and may have so many bytes.
+constexpr std::uint64_t free_bytes = std::uint64_t{16} << 20U;
+constexpr std::uint64_t bytes_per_byte = 16;
 
 struct Alias {
   std::string_view name;
@@ -40,7 +45,8 @@ bool stays_in_folder(std::string_view path) {
 
 class Assembler {
  public:
-  Assembler(Records& records, std::string place) : records_(records), place_(std::move(place)) {}
+  Assembler(Records& records, File const& file)
+      : records_(records), place_(file.path().string()), bytes_left_(free_bytes + bytes_per_byte * file.size_bytes()) {}
 
   Metadata run(Root const& root);
 
@@ -53,6 +59,13 @@ class Assembler {
   std::string list_text(std::span<Index const> list) const {
     return fmt::format("[{}]", fmt::join(list.first(std::min(list.size(), largest_rank)), ", "));
   }
+
+  /// Before `bytes` are made for `key`.
+  void charge(std::uint32_t key, std::uint64_t bytes) {
+    if (bytes > bytes_left_) refuse("by {} the file makes far more than it has bytes. The file is hostile.", quoted(key));
+    bytes_left_ -= bytes;
+  }
+  void check_path(std::uint32_t key, std::size_t steps);
 
   std::vector<Value> const& dict(Value value, std::string_view what);
   void index_storage(std::vector<Value> const& pairs);
@@ -69,6 +82,7 @@ class Assembler {
 
   Records& records_;
   std::string place_;
+  std::uint64_t bytes_left_;
   Metadata out_;
   std::vector<Value> const* storage_ = nullptr;
   IdTable by_key_;                           ///< pairs of storage_, by name and offsets
@@ -226,21 +240,31 @@ void Assembler::read_planner_data(Value value) {
   }
 }
 
+void Assembler::check_path(std::uint32_t key, std::size_t steps) {
+  if (steps > longest_path) refuse("planner_data of {} has {} steps, at most {} are read. The file is hostile.", quoted(key), steps, longest_path);
+  charge(key, steps * sizeof(Path::value_type));
+}
+
 Path Assembler::path(std::uint32_t key, Value value) {
   Path steps;
-  if (value.tag() == Tag::numbers)
+  if (value.tag() == Tag::numbers) {
+    check_path(key, records_.lists[value.id()].size());
     for (Index const number : records_.lists[value.id()]) steps.emplace_back(number);
-  else if (value.tag() == Tag::tuple)
+  } else if (value.tag() == Tag::tuple) {
+    check_path(key, records_.tuple(value).size());
     for (Value const step : records_.tuple(value)) {
-      if (step.tag() == Tag::string)
+      if (step.tag() == Tag::string) {
+        charge(key, records_.strings[step.id()].size());
         steps.emplace_back(std::string(records_.strings[step.id()]));
-      else if (auto const number = records_.integer(step))
+      } else if (auto const number = records_.integer(step)) {
         steps.emplace_back(*number);
-      else
+      } else {
         refuse("planner_data of {} has a step that is {}, expected a str or an int. The file is damaged.", quoted(key), records_.describe(step));
+      }
     }
-  else
+  } else {
     refuse("planner_data of {} is {}, expected a tuple. The file is damaged.", quoted(key), records_.describe(value));
+  }
   return steps;
 }
 
@@ -250,6 +274,7 @@ void Assembler::read_flattened(Value value) {
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
     if (pairs[i].tag() != Tag::string) refuse("a key of mcore_data is {}, expected a str. The file is damaged.", records_.describe(pairs[i]));
     std::vector<Value> const& facts = dict(pairs[i + 1], fmt::format("mcore_data of {}", quoted(pairs[i].id())));
+    charge(pairs[i].id(), facts.size() * sizeof(Value));
     for (std::size_t j = 0; j < facts.size(); j += 2) {
       if (records_.word(facts[j]) != Word::original_shape) continue;
       auto const shape = records_.numbers(facts[j + 1]);
@@ -257,6 +282,10 @@ void Assembler::read_flattened(Value value) {
         refuse("mcore_data of {}: the original shape is {}, expected a tuple of ints. The file is damaged.", quoted(pairs[i].id()),
                records_.describe(facts[j + 1]));
       auto const numbers = records_.lists[*shape];
+      if (numbers.size() > largest_rank)
+        refuse("mcore_data of {}: the original shape has {} dimensions, at most {} are read. The file is hostile.", quoted(pairs[i].id()),
+               numbers.size(), largest_rank);
+      charge(pairs[i].id(), numbers.size() * sizeof(Index) + records_.strings[pairs[i].id()].size());
       out_.flattened.emplace_back(records_.strings[pairs[i].id()], std::vector<Index>(numbers.begin(), numbers.end()));
     }
   }
@@ -267,7 +296,7 @@ void Assembler::read_flattened(Value value) {
 Metadata read_metadata(File const& file) {
   Machine machine(file);
   Root const root = machine.run();
-  return Assembler(machine.records(), file.path().string()).run(root);
+  return Assembler(machine.records(), file).run(root);
 }
 
 }  // namespace reshard::dcp

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/formats/hdf5/call_filter.hpp"
 #include "core/formats/hdf5/names.hpp"
 
 namespace reshard::hdf5 {
@@ -28,8 +29,8 @@ struct AnswerHead {
 
 // In the child.
 
-void set_limit(__rlimit_resource resource, rlim_t value) {
-  rlimit const limit = {value, value};
+void set_limit(__rlimit_resource resource, rlim_t value, rlim_t more_in_the_end = 0) {
+  rlimit const limit = {value, value + more_in_the_end};
   ::setrlimit(resource, &limit);
 }
 
@@ -61,8 +62,12 @@ void take_limits(ChildLimits const& limits) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Handlers of MPI or of this program would print or wait; a crash has to be a quiet end here.
   for (int const number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
+  // What a filter of system calls forbids as well, for systems without one.
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  set_limit(RLIMIT_FSIZE, 0);
+  set_limit(RLIMIT_NPROC, 0);
   set_limit(RLIMIT_CORE, 0);
-  set_limit(RLIMIT_CPU, limits.cpu_seconds);
+  set_limit(RLIMIT_CPU, limits.cpu_seconds, 1);  // SIGXCPU first, which says why it ended
   if (std::uint64_t const now = address_space_bytes(); now != 0) set_limit(RLIMIT_AS, now + limits.more_memory_bytes);
 }
 
@@ -85,6 +90,7 @@ void say(int descriptor, AnswerHead::Kind kind, std::string_view text) {
 [[noreturn]] void be_child(File const& file, ChildWork work, ChildLimits const& limits, int descriptor) {
   take_limits(limits);
   leave_descriptors(file.descriptor(), descriptor);
+  allow_only_reading(descriptor);
   try {
     say(descriptor, AnswerHead::Kind::answer, work(file));
   } catch (Error const& error) {
@@ -109,14 +115,21 @@ class Child {
   int end() {
     if (process_ < 0) return status_;
     ::kill(process_, SIGKILL);
-    while (::waitpid(process_, &status_, 0) < 0 && errno == EINTR) continue;
+    while (::wait4(process_, &status_, 0, &used_) < 0 && errno == EINTR) continue;
     process_ = -1;
     return status_;
+  }
+
+  /// Pre: it has ended.
+  double cpu_seconds() const {
+    auto const seconds = [](timeval const& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+    return seconds(used_.ru_utime) + seconds(used_.ru_stime);
   }
 
  private:
   pid_t process_;
   int status_ = 0;
+  rusage used_{};
 };
 
 enum class Outcome { complete, ended, late };
@@ -144,14 +157,24 @@ Outcome read_all(int descriptor, std::span<char> into, Clock::time_point deadlin
 
 [[noreturn]] void refuse_ended(File const& file, int status) {
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU) refuse(file, "libhdf5 used up its processor time");
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) refuse(file, "libhdf5 made a system call that reading does not need, and was ended");
   if (WIFSIGNALED(status)) refuse(file, fmt::format("libhdf5 crashed (signal {}, {})", WTERMSIG(status), ::strsignal(WTERMSIG(status))));
   refuse(file, "libhdf5 ended the process");
+}
+
+/// Hostile bytes could only make it compute, and that has a limit of its own.
+[[noreturn]] void fail_late(File const& file, Child& child, ChildLimits const& limits) {
+  child.end();
+  fail(ErrorKind::io,
+       "{}: what the file holds was not known after {} s, of which libhdf5 computed for {:.1f} s: the file system or this machine is too slow. "
+       "Check it, then run again.",
+       file.path().string(), limits.wall_seconds, child.cpu_seconds());
 }
 
 std::string answer_of(File const& file, Child& child, int descriptor, ChildLimits const& limits) {
   auto const deadline = Clock::now() + std::chrono::seconds(limits.wall_seconds);
   auto const check = [&](Outcome outcome) {
-    if (outcome == Outcome::late) refuse(file, fmt::format("libhdf5 took longer than {} s", limits.wall_seconds));
+    if (outcome == Outcome::late) fail_late(file, child, limits);
     if (outcome == Outcome::ended) refuse_ended(file, child.end());
   };
   AnswerHead head{};
@@ -169,7 +192,10 @@ std::string answer_of(File const& file, Child& child, int descriptor, ChildLimit
 
 }  // namespace
 
-void open_no_more_files() { set_limit(RLIMIT_NOFILE, 0); }
+void open_no_more_files() {
+  set_limit(RLIMIT_NOFILE, 0);
+  forbid_paths();
+}
 
 std::string ask_child(File const& file, ChildWork work, ChildLimits const& limits) {
   int ends[2] = {-1, -1};

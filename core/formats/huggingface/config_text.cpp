@@ -104,15 +104,20 @@ bool same_value(std::string_view text, MemberPlace const& member, Json const& va
   return *parse_config(wrapped, place).find("v") == value;
 }
 
+/// Keys rarely have escapes, and a large file has very many keys.
+bool is_key(std::string_view text, MemberPlace const& member, std::string_view key, std::string_view place) {
+  std::string_view const quoted = text.substr(member.key_begin, member.key_end - member.key_begin);
+  if (quoted.find('\\') == std::string_view::npos) return quoted.substr(1, quoted.size() - 2) == key;
+  return *parse_json(fmt::format("[{}]", quoted), place).items()->front().text() == key;
+}
+
 std::string patched(std::string text, ConfigPatch const& change, std::string_view place) {
   std::size_t object = after_blanks(text, 0);
   for (std::size_t depth = 0;; ++depth) {
     std::string const& key = change.path[depth];
     bool const last = depth + 1 == change.path.size();
     auto const members = members_at(text, object);
-    auto const found = std::ranges::find_if(members, [&](MemberPlace const& member) {
-      return *parse_json(fmt::format("[{}]", text.substr(member.key_begin, member.key_end - member.key_begin)), place).items()->front().text() == key;
-    });
+    auto const found = std::ranges::find_if(members, [&](MemberPlace const& member) { return is_key(text, member, key, place); });
     if (found == members.end()) return change.value ? with_member(std::move(text), object, members, key, nested(change, depth)) : text;
     bool const is_object = text[found->value_begin] == '{';
     if (!last && is_object) {

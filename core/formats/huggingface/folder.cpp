@@ -7,9 +7,10 @@
 #include <system_error>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
-#include "core/formats/huggingface/members.hpp"
 
 namespace reshard::huggingface {
 namespace {
@@ -79,13 +80,14 @@ void read_index(Folder& folder) {
 
 /// Rules 8 and 9. All missing files in one message: they are downloaded together.
 void check_files(Folder const& folder) {
+  std::vector<MemberKind> const kinds = member_kinds(folder.path, folder.files);
   std::vector<std::string> missing;
-  for (fs::path const& file : folder.files)
-    if (member_kind(folder.path, file.string()) == MemberKind::missing) missing.push_back(shown(file.string()));
+  for (std::size_t f = 0; f < kinds.size(); ++f)
+    if (kinds[f] == MemberKind::missing) missing.push_back(shown(folder.files[f].string()));
   if (!missing.empty())
     fail(ErrorKind::source, "{}: {} of the {} files that the index names are missing: {}. Download them again.", folder.path.string(), missing.size(),
          folder.files.size(), listed(missing));
-  for (fs::path const& file : folder.files) readable_member(folder.path, file.string());
+  for (std::size_t f = 0; f < kinds.size(); ++f) readable_member(folder.path, folder.files[f], kinds[f]);
 }
 
 /// Rules 2 to 4.
@@ -113,19 +115,28 @@ void read_config(Folder& folder, std::vector<std::string> const& names) {
   folder.config = parse_config(folder.config_text, path.string());
 }
 
+/// Why a file is not carried along; "" when it is.
+std::string sidecar_problem(fs::path const& path) {
+  return seen("sidecar", path, [&] {
+    std::error_code reason;
+    std::uintmax_t const bytes = fs::file_size(path, reason);
+    if (reason) return reason.message();
+    return bytes <= largest_sidecar_bytes ? std::string() : human_bytes(bytes);
+  });
+}
+
 /// Rules 16 to 18. A link out of the folder is left out, not refused: no weight depends on it, but its target must not reach the output.
 void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
   for (std::string const& name : names) {
     if (!may_be_sidecar(name)) continue;
     MemberKind const kind = member_kind(folder.path, name);
-    std::error_code reason;
     if (kind == MemberKind::outside) folder.warnings.push_back(fmt::format("{}: a link that leaves the folder, not copied", shown(name)));
     if (kind != MemberKind::file) continue;
-    std::uintmax_t const bytes = fs::file_size(folder.path / name, reason);
-    if (!reason && bytes <= largest_sidecar_bytes)
+    std::string const problem = sidecar_problem(folder.path / name);
+    if (problem.empty())
       folder.sidecars.push_back(name);
     else
-      folder.warnings.push_back(fmt::format("{}: {}, not copied", shown(name), reason ? reason.message() : human_bytes(bytes)));
+      folder.warnings.push_back(fmt::format("{}: {}, not copied", shown(name), problem));
   }
 }
 
@@ -152,8 +163,7 @@ std::string shard_name_problem(std::string_view name) {
 }
 
 bool looks_like_folder(fs::path const& path) {
-  std::error_code reason;
-  if (!fs::is_directory(path, reason)) return false;
+  if (!sees_folder(path)) return false;
   auto const names = member_names(path);
   return std::ranges::any_of(names,
                              [](std::string const& name) { return name == index_name || shard_name_problem(name).empty() || is_pickled(name); });
@@ -176,9 +186,7 @@ Folder open_folder(fs::path const& path) {
 }
 
 Folder open_reference(fs::path const& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored))
-    fail(ErrorKind::usage, "{}: is not a directory. Name a folder with a config.json as target.reference.", path.string());
+  if (!sees_folder(path)) fail(ErrorKind::usage, "{}: is not a directory. Name a folder with a config.json as target.reference.", path.string());
   Folder folder;
   folder.path = path;
   std::vector<std::string> const names = member_names(path);
@@ -192,7 +200,7 @@ Folder open_reference(fs::path const& path) {
 void copy_sidecar(Folder const& folder, std::string const& name, fs::path const& target_folder) {
   constexpr std::size_t block_bytes = std::size_t{4} << 20;
   File const from = File::open_for_reading(readable_member(folder.path, name));
-  File const to = File::create(target_folder / name);
+  File to = File::create(target_folder / name);
   std::vector<std::byte> block(std::min<std::size_t>(block_bytes, from.size_bytes()));
   for (std::uint64_t at = 0; !block.empty();) {
     std::size_t const got = from.read_some_at(at, block);
@@ -201,6 +209,7 @@ void copy_sidecar(Folder const& folder, std::string const& name, fs::path const&
     if (got < block.size()) break;
   }
   to.sync();
+  to.close();
 }
 
 }  // namespace reshard::huggingface

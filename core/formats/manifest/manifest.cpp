@@ -4,6 +4,8 @@
 #include <tuple>
 
 #include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/xxh3.hpp"
 
 namespace reshard {
@@ -94,10 +96,12 @@ std::string manifest_text(Manifest const& manifest) {
 
 std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint) {
   std::filesystem::path const path = checkpoint / manifest_name;
-  std::error_code error;
-  auto const type = std::filesystem::symlink_status(path, error).type();
-  if (type == std::filesystem::file_type::not_found) return std::nullopt;
-  return parse_manifest(read_text_file(path, largest_manifest), path.string());
+  bool const there = seen_flag("is there", path, [&] {
+    std::error_code ignored;
+    return std::filesystem::symlink_status(path, ignored).type() != std::filesystem::file_type::not_found;
+  });
+  if (!there) return std::nullopt;
+  return parse_manifest(read_text_file(allowed_member(checkpoint, manifest_name), largest_manifest), path.string());
 }
 
 }  // namespace reshard

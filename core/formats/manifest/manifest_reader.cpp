@@ -1,4 +1,4 @@
-#include <unordered_set>
+#include <set>
 
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/manifest/member.hpp"
@@ -16,7 +16,7 @@ class Names {
   }
 
  private:
-  std::unordered_set<std::string_view> seen_;  // of the JSON document
+  std::set<std::string_view> seen_;  // of the JSON document; no hashes, since names can be made to share one
 };
 
 std::uint64_t hex_of(JsonPlace const& at, std::string_view key) {

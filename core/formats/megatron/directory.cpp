@@ -11,6 +11,8 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 
 namespace reshard::megatron {
@@ -28,14 +30,24 @@ struct Entry {
 
 /// The names in a directory, sorted as text, so that every rank sees the same order.
 std::vector<Entry> entries_of(fs::path const& path) {
-  std::error_code error;
+  constexpr char folder_mark = '/';  // no name has one
+  std::vector<std::string> const names = seen_names("entries of", path, [&] {
+    std::error_code error;
+    std::vector<std::string> found;
+    fs::directory_iterator it(path, error);
+    for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+      std::error_code unknown;  // a dangling link is an entry that is no directory
+      found.push_back(it->path().filename().string());
+      if (it->is_directory(unknown)) found.back() += folder_mark;
+    }
+    if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", path.string(), error.message());
+    return found;
+  });
   std::vector<Entry> result;
-  fs::directory_iterator it(path, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    std::error_code unknown;  // a dangling link is an entry that is no directory
-    result.push_back({it->path().filename().string(), it->is_directory(unknown)});
+  for (std::string const& name : names) {
+    bool const directory = name.ends_with(folder_mark);
+    result.push_back({name.substr(0, name.size() - (directory ? 1 : 0)), directory});
   }
-  if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", path.string(), error.message());
   std::sort(result.begin(), result.end(), [](Entry const& a, Entry const& b) { return a.name < b.name; });
   return result;
 }
@@ -85,7 +97,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 Step read_tracker(fs::path const& root) {
-  auto const path = root / tracker_name;
+  auto const path = allowed_member(root, tracker_name);
   auto const text = read_text_file(path, largest_tracker_bytes);
   auto const word = trimmed(text);
   if (word == release_name) return {.release = true};
@@ -128,12 +140,14 @@ void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entrie
            path.string(), entry.name);
 }
 
-Shard make_shard(fs::path const& parent, std::string const& name) {
+/// `given` is what the user named.
+Shard make_shard(fs::path const& given, fs::path const& parent, std::string const& name) {
   Shard shard{.name = name, .path = parent / name, .numbers = *parse_shard_name(name), .files = {}, .model_file = {}};
   for (auto const& entry : entries_of(shard.path))
     if (!entry.directory) shard.files.push_back(entry.name);
   for (std::string_view const file : {model_file_name, std::string_view("model_rng.pt")})
     if (shard.model_file.empty() && std::binary_search(shard.files.begin(), shard.files.end(), file)) shard.model_file = file;
+  allowed_member(parent, fs::path(name) / shard.model_file, given);
   return shard;
 }
 
@@ -173,7 +187,7 @@ void set_optimizer_directories_apart(Directory& found) {
                                       found.optimizer_only.size(), listed(found.optimizer_only, 4)));
 }
 
-Directory read_iteration(fs::path const& root, fs::path const& iteration_dir, Step step) {
+Directory read_iteration(fs::path const& given, fs::path const& root, fs::path const& iteration_dir, Step step) {
   Directory found{.root = root,
                   .iteration_dir = iteration_dir,
                   .release = step.release,
@@ -186,7 +200,7 @@ Directory read_iteration(fs::path const& root, fs::path const& iteration_dir, St
   refuse_other_formats(iteration_dir, entries);
   for (auto const& entry : entries) {
     if (entry.directory && parse_shard_name(entry.name))
-      found.shards.push_back(make_shard(iteration_dir, entry.name));
+      found.shards.push_back(make_shard(given, iteration_dir, entry.name));
     else
       found.foreign.push_back(entry.name);
   }
@@ -212,7 +226,7 @@ Directory open_tracked(fs::path const& root, std::vector<Entry> const& entries) 
   if (exact == names.end() && names.size() > 1)
     fail(ErrorKind::source, "{}: {} names iteration {}, and {} all have this number. Give one of them by its path.", root.string(), tracker_name,
          step.iteration, listed(names));
-  return read_iteration(root, root / (exact == names.end() ? names.front() : *exact), step);
+  return read_iteration(root, root, root / (exact == names.end() ? names.front() : *exact), step);
 }
 
 Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries) {
@@ -222,7 +236,7 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
     fail(ErrorKind::source, "{}: expected {}, one iter_* or release directory, or mp_rank_* directories; found {}. Give {}.", root.string(),
          tracker_name, first_names(entries), names.empty() ? "the directory of a Megatron checkpoint" : "one of the iterations by its path");
   }
-  auto found = read_iteration(root, root / names.front(), *parse_step(names.front()));
+  auto found = read_iteration(root, root, root / names.front(), *parse_step(names.front()));
   found.notes.push_back(fmt::format("{} is missing; {} was taken because it is the only iteration. Its save may not have been completed.",
                                     tracker_name, names.front()));
   return found;
@@ -233,15 +247,14 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
 Directory open_directory(fs::path const& given) {
   fs::path path = given.lexically_normal();
   if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();  // "dir/" is "dir"
-  std::error_code error;
-  if (!fs::is_directory(path, error))
+  if (!sees_folder(path))
     fail(ErrorKind::source, "{}: expected the directory of a Megatron checkpoint, found {}. Check the path.", path.string(),
-         fs::exists(path, error) ? "a file" : "nothing");
+         sees_anything(path) ? "a file" : "nothing");
   auto const entries = entries_of(path);
   if (has(entries, tracker_name)) return open_tracked(path, entries);
   auto const step = parse_step(path.filename().string());
-  if (step) return read_iteration(path.has_parent_path() ? path.parent_path() : fs::path("."), path, *step);
-  if (has_shards(entries)) return read_iteration(path, path, {});
+  if (step) return read_iteration(path, path.has_parent_path() ? path.parent_path() : fs::path("."), path, *step);
+  if (has_shards(entries)) return read_iteration(path, path, path, {});
   return open_untracked(path, entries);
 }
 

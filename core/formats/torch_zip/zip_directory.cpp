@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_set>
+#include <vector>
 
 #include "core/base/json.hpp"
 #include "core/formats/torch_zip/little_endian.hpp"
@@ -155,9 +155,12 @@ class DirectoryReader {
   }
 
   void expect_unique_names(std::vector<Record> const& records) const {
-    std::unordered_set<std::string_view> names;
-    for (Record const& record : records)
-      if (!names.insert(record.entry.name).second) damaged("two records are named {}.", json_quoted(record.entry.name));
+    std::vector<std::string_view> names;  // sorted, not hashed: names can be made to share a hash
+    names.reserve(records.size());
+    for (Record const& record : records) names.push_back(record.entry.name);
+    std::ranges::sort(names);
+    auto const twice = std::ranges::adjacent_find(names);
+    if (twice != names.end()) damaged("two records are named {}.", json_quoted(*twice));
   }
 
   /// The record must begin where the one before it ended, its descriptor included.

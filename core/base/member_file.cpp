@@ -1,0 +1,120 @@
+#include "core/base/member_file.hpp"
+
+#include <algorithm>
+#include <system_error>
+
+#include "core/base/error.hpp"
+#include "core/base/json.hpp"
+#include "core/base/sight.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// <repo>/blobs of the cache that the folder belongs to (<repo>/snapshots/<revision>[/…]); empty when it belongs to none.
+/// Pre: `folder` is canonical.
+fs::path cache_blobs(fs::path const& folder) {
+  for (fs::path at = folder; at.has_relative_path(); at = at.parent_path())
+    if (at.parent_path().filename() == "snapshots") return at.parent_path().parent_path() / "blobs";
+  return {};
+}
+
+bool lies_in(fs::path const& file, fs::path const& folder) {
+  auto const [file_rest, folder_rest] = std::ranges::mismatch(file, folder);
+  return !folder.empty() && folder_rest == folder.end() && file_rest != file.end();
+}
+
+/// Whether a link stands anywhere on the way from the folder to the member.
+bool has_link(fs::path const& folder, fs::path const& member) {
+  std::error_code ignored;
+  fs::path at = folder;
+  for (fs::path const& name : member)
+    if (fs::is_symlink(fs::symlink_status(at /= name, ignored))) return true;
+  return false;
+}
+
+/// What a member is that a link leads to.
+MemberKind kind_behind_link(fs::path const& folder, fs::path const& member, fs::path const& named) {
+  std::error_code reason;
+  fs::path const root = fs::canonical(folder, reason);
+  if (reason) return MemberKind::missing;
+  fs::path const target = fs::canonical(folder / member, reason);
+  if (reason) return MemberKind::missing;
+  bool const inside =
+      lies_in(target, root) || lies_in(target, cache_blobs(root)) || (!named.empty() && lies_in(target, fs::canonical(named, reason)));
+  if (!inside) return MemberKind::outside;
+  return fs::is_regular_file(target, reason) ? MemberKind::file : MemberKind::not_regular;
+}
+
+MemberKind kind_here(fs::path const& folder, fs::path const& member, fs::path const& named) {
+  if (has_link(folder, member)) return kind_behind_link(folder, member, named);
+  std::error_code reason;
+  fs::file_status const status = fs::symlink_status(folder / member, reason);
+  if (reason || status.type() == fs::file_type::not_found) return MemberKind::missing;
+  return status.type() == fs::file_type::regular ? MemberKind::file : MemberKind::not_regular;
+}
+
+std::string shown(fs::path const& member) {
+  constexpr std::size_t most = 200;
+  std::string const text = member.string();
+  std::string const quoted = json_quoted(text.substr(0, most));
+  return quoted.substr(1, quoted.size() - 2) + (text.size() > most ? "…" : "");
+}
+
+[[noreturn]] void fail_outside(fs::path const& folder, fs::path const& member) {
+  fail(ErrorKind::source, "{}: {} is a link that leaves the folder. Replace it by what it points to, or read the folder that it points to.",
+       folder.string(), shown(member));
+}
+
+}  // namespace
+
+std::vector<std::string> member_names(fs::path const& folder) {
+  return seen_names("names in", folder, [&] {
+    std::error_code reason;
+    std::vector<std::string> names;
+    for (fs::directory_iterator at(folder, reason), end; !reason && at != end; at.increment(reason)) names.push_back(at->path().filename().string());
+    if (reason) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", folder.string(), reason.message());
+    std::ranges::sort(names);
+    return names;
+  });
+}
+
+MemberKind member_kind(fs::path const& folder, fs::path const& member, fs::path const& named) {
+  return member_kinds(folder, std::span(&member, 1), named).front();
+}
+
+std::vector<MemberKind> member_kinds(fs::path const& folder, std::span<fs::path const> members, fs::path const& named) {
+  std::string const what =
+      fmt::format("kinds of {} members from {} in {}", members.size(), members.empty() ? "" : members.front().string(), named.string());
+  std::string const kinds = seen(what, folder, [&] {
+    std::string all;
+    for (fs::path const& member : members) all.push_back(static_cast<char>(kind_here(folder, member, named)));
+    return all;
+  });
+  RESHARD_EXPECT(kinds.size() == members.size());
+  std::vector<MemberKind> result;
+  for (char const kind : kinds) result.push_back(static_cast<MemberKind>(kind));
+  return result;
+}
+
+fs::path readable_member(fs::path const& folder, fs::path const& member, fs::path const& named) {
+  return readable_member(folder, member, member_kind(folder, member, named));
+}
+
+fs::path readable_member(fs::path const& folder, fs::path const& member, MemberKind kind) {
+  switch (kind) {
+    case MemberKind::file: break;
+    case MemberKind::missing: fail(ErrorKind::source, "{}: {} is missing. Download it again.", folder.string(), shown(member));
+    case MemberKind::outside: fail_outside(folder, member);
+    case MemberKind::not_regular: fail(ErrorKind::source, "{}: {} is not a regular file, expected one.", folder.string(), shown(member));
+  }
+  return folder / member;
+}
+
+fs::path allowed_member(fs::path const& folder, fs::path const& member, fs::path const& named) {
+  if (member_kind(folder, member, named) == MemberKind::outside) fail_outside(folder, member);
+  return folder / member;
+}
+
+}  // namespace reshard

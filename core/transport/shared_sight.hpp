@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/sight.hpp"
+#include "core/transport/comm.hpp"
+
+namespace reshard {
+
+/// Rank 0 looks, the others get what it saw. Each question is one broadcast, so a folder of n files should be one question.
+class SharedSight : public Sight {
+ public:
+  explicit SharedSight(Comm const& comm) : comm_(comm) {}
+
+  std::string see(std::string_view question, std::function<std::string()> const& look) override;
+  /// No more questions. Ranks that have failed on their own follow the others' until here. Collective.
+  void end();
+  /// Why this rank cannot follow the others, whatever became of the Error; nothing when it could.
+  std::optional<Error> const& lost() const { return lost_; }
+
+ private:
+  std::string look_for_all(std::string_view question, std::function<std::string()> const& look) const;
+  std::string hear(std::string_view question);
+  [[noreturn]] void lose(std::string_view question, std::string_view other);
+
+  Comm const& comm_;
+  bool over_ = false;  ///< rank 0 has ended
+  std::optional<Error> lost_;
+};
+
+/// As together(), for work that looks at folders and small files: what it sees through Sight is what rank 0 sees, on every rank.
+void together_seeing(Comm const& comm, std::function<void()> const& work);
+
+}  // namespace reshard
