@@ -161,6 +161,10 @@ void add_source(std::vector<Field>& out) {
   out.push_back(choice<SourceVerify>(
       "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; }, {"auto", "files", "off"},
       "\"auto\" compares digests of what is read with the source's reshard.json; \"files\" reads and compares every file first; or \"off\"."));
+  out.push_back(choice<SourceObjects>(
+      "source", "objects", [](JobSpec& job) -> SourceObjects& { return job.source.objects; }, {"look", "unread"},
+      "Pickled objects of DCP formats are copied byte for byte: \"look\" reads each first and applies model.foreign_classes; \"unread\" trusts "
+      "them."));
   out.push_back(number<int>(
       "source", "etp", [](JobSpec& job) -> int& { return job.source.etp; }, 1, most_ranks,
       "Megatron Lite only: the expert tensor parallel size of its run, which its files do not say."));
@@ -295,6 +299,10 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(choice<QuantChoice>(
       "model", "quant", [](JobSpec& job) -> QuantChoice& { return job.model.quant; }, {"keep", "dequantise-bf16"},
       "Quantised weights: keep every byte, or compute BF16 values. Nothing is ever quantised."));
+  out.push_back(choice<ForeignClassChoice>(
+      "model", "foreign_classes", [](JobSpec& job) -> ForeignClassChoice& { return job.model.foreign_classes; }, {"refuse", "keep", "drop"},
+      "Pickled settings and objects that name a class not known to be plain data: \"refuse\" stops the job, \"drop\" leaves them out with a\n"
+      "warning, \"keep\" carries classes of other packages, which whoever loads the target imports and runs."));
   out.push_back(size(
       "run", "memory", [](JobSpec& job) -> std::uint64_t& { return job.run.memory_bytes; },
       "Staging memory of one rank. A smaller size makes more rounds and changes no byte of the result."));

@@ -5,7 +5,7 @@
 
 #include "core/base/error.hpp"
 #include "pipeline/paths.hpp"
-#include "stages/write/publish.hpp"
+#include "stages/write/leftovers.hpp"
 
 namespace reshard {
 
@@ -16,8 +16,8 @@ void check_outside_job(fs::path const& file, std::string_view option, JobSpec co
   std::error_code ignored;
   auto const real = [&](fs::path const& path) { return fs::weakly_canonical(fs::absolute(path), ignored); };
   fs::path const place = real(file);
-  fs::path const target = spec.target.path;
-  std::vector<fs::path> taken{spec.source.path, target, staging_of(target), lock_of(target), journal_of(target)};
+  std::vector<fs::path> taken = places_of(spec.target.path);
+  taken.emplace_back(spec.source.path);
   taken.insert(taken.end(), source_files.begin(), source_files.end());
   for (fs::path const& path : taken)
     if (holds(real(path), place))

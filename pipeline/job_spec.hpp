@@ -25,6 +25,10 @@ enum class ChunkChoice { source, whole, ranks, mesh };
 enum class LayerChoice { automatic, stacked, separate };
 /// Stored tensors that the model's map lists under `keep` (a vision tower): refused, carried byte for byte, or left out.
 enum class UnmappedChoice { refuse, keep, drop };
+/// Values whose classes are not known to be plain data: they stop the job, are carried, or are left out.
+enum class ForeignClassChoice { refuse, keep, drop };
+/// Pickled objects of a DCP source: looked at before they are carried, or not.
+enum class SourceObjects { look, unread };
 /// Quantised weights: their bytes are kept, or they become BF16.
 enum class QuantChoice { keep, dequantise_bf16 };
 /// How the bytes of an HDF5 target are written: by the system at the datasets' places, or by libhdf5 over MPI-IO, each rank for itself or all in
@@ -58,6 +62,7 @@ struct JobSpec {
     std::string prefix;  ///< DCP only: keys without it are left out, from the others it is cut off
     std::string config;  ///< config.json, or its folder, that describes the model; "": what lies beside the weights
     SourceVerify verify = SourceVerify::automatic;
+    SourceObjects objects = SourceObjects::look;
     int etp = 1;  ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
     friend bool operator==(Source const&, Source const&) = default;
   };
@@ -106,6 +111,7 @@ struct JobSpec {
     std::int64_t true_vocab_size = 0;  ///< 0: as the source says
     UnmappedChoice unmapped = UnmappedChoice::refuse;
     QuantChoice quant = QuantChoice::keep;
+    ForeignClassChoice foreign_classes = ForeignClassChoice::refuse;
     friend bool operator==(Model const&, Model const&) = default;
   };
 

@@ -184,8 +184,10 @@ void carry_out(InitCommand const& command, Comm const& comm) {
 void carry_out(CleanCommand const& command, Comm const& comm) {
   together(comm, [&] {
     if (comm.rank() != 0) return;
-    bool const found = remove_leftovers(command.target, WithoutLocks::when_quiet);
-    write_to_stdout(fmt::format("{}: {}\n", command.target, found ? "what interrupted runs left was removed" : "there was nothing to remove"));
+    Cleaned const cleaned = remove_leftovers(command.target, WithoutLocks::when_quiet);
+    if (cleaned.put_back) write_to_stdout(fmt::format("{}: the checkpoint that a killed run was replacing has its name again\n", command.target));
+    if (cleaned.removed || !cleaned.put_back)
+      write_to_stdout(fmt::format("{}: {}\n", command.target, cleaned.removed ? "what interrupted runs left was removed" : "there was nothing to remove"));
   });
 }
 

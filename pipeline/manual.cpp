@@ -97,8 +97,9 @@ void add_environment_and_files(Roff& page) {
   page.section("FILES");
   page.item("reshard.json",
             "in a target: from which source and by which job it was made, the digest of every tensor, sizes and digests of all files.");
-  page.item(".<NAME>.part", "beside a target NAME: the target while it is built.");
-  page.item(".<NAME>.resume", "what of it is done: after an interruption the same command goes on from there; reshard clean removes both.");
+  page.item(".<NAME>.part-<TOKEN>", "beside a target NAME: the target while it is built; each run has a TOKEN of its own.");
+  page.item(".<NAME>.resume-<TOKEN>", "what of it is done: after an interruption the same command goes on from there; reshard clean removes both.");
+  page.item(".<NAME>.old-<TOKEN>", "the checkpoint that is being replaced, for a moment, where a file system cannot exchange two names.");
   page.item(".<NAME>.lock", "held by the job that writes the target.");
 }
 

@@ -12,6 +12,7 @@
 #include "pipeline/nightly_target.hpp"
 #include "pipeline/paths.hpp"
 #include "pipeline/source_stamp.hpp"
+#include "stages/write/publish.hpp"
 
 namespace reshard {
 namespace {
@@ -91,6 +92,7 @@ class Search {
     SourceStamp stamp;
     if (auto const error = capture([&] { stamp = source_stamp(source_ / name); })) return skip(name, error->sentence());
     JobSpec const job = job_for(name);
+    (void)capture([&] { put_back_replaced(job.target.path); });  // else it is as if it had never been converted
     FoundTarget const found = find_target(job, stamp);
     TargetState const state = found.state;
     if (state == TargetState::made) return end(Action::up_to_date, name, job);

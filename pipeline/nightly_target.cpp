@@ -104,11 +104,11 @@ std::int64_t changed_ns(fs::path const& path) {
   return nanoseconds_since_1970(status.st_mtim);
 }
 
-/// A target of `reshard run` has no stamp: then the times decide.
-bool same_source(fs::path const& target, Manifest const& manifest, SourceStamp const& source) {
+/// Without a stamp nothing is known: the clocks of two hosts say nothing of what came first.
+bool same_source(Manifest const& manifest, SourceStamp const& source) {
   Json const* const recorded = manifest.source.find("stamp");
   auto const stamp = recorded == nullptr ? std::nullopt : parse_stamp(*recorded);
-  return stamp ? stamp->digest == source.digest : source.newest_ns <= changed_ns(target / manifest_name);
+  return stamp && stamp->digest == source.digest;
 }
 
 class Surplus {
@@ -174,20 +174,19 @@ class Surplus {
 
   /// What we did not finish removing is ours to finish; what interrupted runs left is seen to afterwards.
   void look_at_hidden(std::string const& name) {
-    auto const of = [&](std::string_view ending) {
-      bool const is_one = name.ends_with(fmt::format(".{}", ending)) && name.size() > ending.size() + 2;
-      return is_one ? name.substr(1, name.size() - ending.size() - 2) : "";
-    };
-    if (std::string const target = of(removed_ending); !target.empty()) half_removed_.push_back(target);
-    for (std::string_view const ending : {"part", "resume"})
-      if (std::string const target = of(ending); !target.empty() && target != task_.name) interrupted_.insert(target);
+    std::string const ending = fmt::format(".{}", removed_ending);
+    if (name.ends_with(ending) && name.size() > ending.size() + 1) half_removed_.push_back(name.substr(1, name.size() - ending.size() - 1));
+    auto const left = parse_hidden_name(name);
+    // Tonight's own is gone on with while its checkpoint is awaited; beside a target that is as it should be it is of no use.
+    if (left && (left->target != task_.name || task_.action != NightlyTask::Action::waiting)) interrupted_.insert(left->target);
   }
 
   /// The name goes first, so that nobody takes half a checkpoint for one.
   void remove(std::string const& name) {
     fs::path const target = folder_ / name;
     auto const error = capture([&] {
-      Publication const lock(target, ExistingTarget::replace);  // no other job may write it meanwhile
+      TargetLock const lock(target, make_token());  // no other job may write it meanwhile
+      if (auto const sign = sign_of_life(leftovers_of(target), lock.is_held(), lock.now_ns())) fail(ErrorKind::target, "{}.", *sign);
       if (!is_ours(target, name)) return;
       fs::path const hidden = removed_of(target);
       if (is_there(hidden) && !is_half_removed(hidden, name))
@@ -206,7 +205,7 @@ class Surplus {
     fs::path const hidden = removed_of(target);
     if (!is_half_removed(hidden, name)) return;
     auto const error = capture([&] {
-      Publication const lock(target, ExistingTarget::replace);  // no other job may write it meanwhile
+      TargetLock const lock(target, make_token());  // no other job may write it meanwhile
       delete_folder(hidden);
     });
     if (error) removal_.warnings.push_back(fmt::format("{}: a surplus checkpoint was not removed: {}", hidden.string(), error->sentence()));
@@ -224,38 +223,39 @@ class Surplus {
   /// Removes what an interrupted night left of a checkpoint that no later night will choose; warns of what is another's or in use.
   void clean(std::string const& name) {
     fs::path const target = folder_ / name;
-    fs::path const left = is_there(staging_of(target)) ? staging_of(target) : journal_of(target);
-    bool found = false;
-    auto const error = capture([&] { found = is_abandoned(target, name) && remove_leftovers(target, WithoutLocks::refuse); });
-    bool const removed = !error && !is_there(left);
-    if (removed && found) removal_.cleaned.push_back(left.string());
-    if (removed) return;
+    Leftovers const left = leftovers_of(target);
+    if (left.empty()) return;
+    fs::path const first = !left.staging.empty() ? left.staging.front() : left.all().front();
+    Cleaned cleaned;
+    auto const error = capture([&] {
+      if (is_abandoned(left, name)) cleaned = remove_leftovers(target, WithoutLocks::refuse);
+    });
+    if (!error && cleaned.removed) removal_.cleaned.push_back(first.string());
+    if (!error && leftovers_of(target).empty()) return;
     removal_.warnings.push_back(
         fmt::format("{}: belongs to a run that is going on, or was left by one that was interrupted: then `reshard clean {}` removes it",
-                    left.string(), target.string()));
+                    first.string(), target.string()));
   }
 
   /// A night that waits for its turn to go on holds no lock: the time of the last change counts, too.
-  bool is_abandoned(fs::path const& target, std::string const& name) const {
+  bool is_abandoned(Leftovers const& left, std::string const& name) const {
     bool const newer = std::any_of(task_.skipped.begin(), task_.skipped.end(), [&](NightlySkip const& skip) { return skip.name == name; });
-    if (task_.name.empty() || newer || !is_left_by_nightly(target, name)) return false;
+    if (task_.name.empty() || newer || !is_left_by_nightly(left, name)) return false;
     std::int64_t newest_ns = 0;
-    for (fs::path const& path : {staging_of(target), journal_of(target)})
-      if (capture([&] { newest_ns = std::max(newest_ns, is_there(path) ? source_stamp(path).newest_ns : 0); })) return false;
+    for (auto const* const list : {&left.staging, &left.journals})
+      for (fs::path const& path : *list)
+        if (capture([&] { newest_ns = std::max(newest_ns, source_stamp(path).newest_ns); })) return false;
     return !unsettled_seconds(newest_ns, now_ns(), job_.nightly.settle_seconds);
   }
 
   /// A journal says whose it is; a staging folder without one is of no use to any run.
-  bool is_left_by_nightly(fs::path const& target, std::string const& name) const {
-    if (!is_there(journal_of(target))) return is_there(source_ / name);
-    std::string source;
-    if (capture([&] { source = read_text_file(journal_of(target) / journal_source_name, most_path_bytes); })) return false;
-    return is_source_of(name, resolved(source));
-  }
-
-  static bool is_there(fs::path const& path) {
-    std::error_code ignored;
-    return fs::exists(fs::symlink_status(path, ignored));
+  bool is_left_by_nightly(Leftovers const& left, std::string const& name) const {
+    if (left.journals.empty()) return std::filesystem::exists(fs::symlink_status(source_ / name));
+    return std::all_of(left.journals.begin(), left.journals.end(), [&](fs::path const& journal) {
+      std::string source;
+      if (capture([&] { source = read_text_file(journal / journal_source_name, most_path_bytes); })) return false;
+      return is_source_of(name, resolved(source));
+    });
   }
 
   JobSpec const& job_;
@@ -274,7 +274,7 @@ FoundTarget find_target(JobSpec const& job, SourceStamp const& source) {
   if (fs::symlink_status(job.target.path, ignored).type() == fs::file_type::not_found) return {TargetState::absent, ""};
   auto const manifest = record_of(job.target.path);
   if (!manifest || recorded_source(*manifest) != resolved(job.source.path)) return {TargetState::foreign, ""};
-  if (same_job(job, *manifest) && same_source(job.target.path, *manifest, source)) return {TargetState::made, ""};
+  if (same_job(job, *manifest) && same_source(*manifest, source)) return {TargetState::made, ""};
   if (!is_of_nightly(*manifest)) return {TargetState::of_run, ""};
   if (manifest->format != name(job.target.format)) return {TargetState::other_format, manifest->format};
   std::string stranger = stranger_in(job.target.path, *manifest);

@@ -14,6 +14,7 @@
 #include "pipeline/source_manifest.hpp"
 #include "pipeline/target_request.hpp"
 #include "pipeline/verify_one.hpp"
+#include "stages/read/look_at_objects.hpp"
 #include "stages/read/open_source.hpp"
 #include "stages/read/stamped_files.hpp"
 
@@ -54,6 +55,9 @@ std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files, std::
   }
   return stored;
 }
+
+/// Whether targets of this format have a place for the objects of a DCP source.
+bool carries_objects(CheckpointFormat target) { return target != CheckpointFormat::megatron && target != CheckpointFormat::huggingface; }
 
 }  // namespace
 
@@ -113,6 +117,7 @@ void PlannedJob::read_source() {
   source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
   together(comm_, [&] { check_source_format(spec_, source_); });
   if (spec_.source.verify == SourceVerify::files) check_source_files();
+  if (spec_.source.objects == SourceObjects::look && carries_objects(spec_.target.format)) look_at_objects(source_, comm_);
   report_.header_seconds = seconds_since(start);
 }
 
@@ -188,8 +193,9 @@ std::uint64_t PlannedJob::round_memory() const {
 
 void PlannedJob::choose_path_of_bytes() {
   PathLoad busiest;
+  RankCells const cells(plan_.plan, comm_.size());
   for (int r = 0; r < comm_.size(); ++r) {
-    PathLoad const load = load_of(plan_.plan, cells_of_rank(plan_.plan, r, comm_.size()), plan_.source.views, first_view_file());
+    PathLoad const load = load_of(plan_.plan, cells.of(r), plan_.source.views, first_view_file());
     if (load.host_copy_seconds + load.host_compute_seconds >= busiest.host_copy_seconds + busiest.host_compute_seconds) busiest = load;
   }
   bool const asks_for_gpu = spec_.run.device == DeviceChoice::cuda || spec_.run.transport == TransportChoice::nccl;
@@ -250,8 +256,9 @@ std::uint64_t PlannedJob::arena_bytes() const {
 std::uint64_t PlannedJob::count_rounds() const {
   if (exchanging()) return exchange_rounds().count();
   std::uint64_t rounds = 0;
+  RankCells const parts(plan_.plan, comm_.size());
   for (int r = 0; r < comm_.size(); ++r) {
-    CellRange cells = cells_of_rank(plan_.plan, r, comm_.size());
+    CellRange cells = parts.of(r);
     for (; cells.begin < cells.end; ++rounds) cells.begin = round_end(plan_.plan, cells, round_bytes());
   }
   return rounds;

@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 /// Lets the journal know of a failed write-back at once: where ranks exchange, an error ends the process.
 class JournaledWriter : public ExtentWriter {
  public:
-  JournaledWriter(FileSet& files, WriteObserver const& observer, TargetBuild const& target) : ExtentWriter(files, observer), target_(target) {}
+  JournaledWriter(WriteObserver const& observer, TargetBuild& target)
+      : ExtentWriter(target.open_files(), observer, WriteMode::automatic, target.edges()), target_(target) {}
 
   void write(std::span<Extent const> extents, std::byte* staging) override {
     auto const error = capture([&] { ExtentWriter::write(extents, staging); });
@@ -69,8 +70,12 @@ class Job : PlannedJob {
     target_.emplace(spec_, plan_, comm_);
     target_->remember_source(context_.source_record);
     begin_target();
-    guarded(&Job::move_bytes, {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::io, ErrorKind::stall});
-    guarded(&Job::commit, {ErrorKind::interrupted, ErrorKind::resources});
+    if (!target_->is_complete()) {
+      guarded(&Job::move_bytes, {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::io, ErrorKind::stall});
+      guarded(&Job::commit, {ErrorKind::interrupted, ErrorKind::resources});
+    } else {
+      guarded(&Job::only_publish, {});
+    }
     finish_report();
     keep_trace();
   }
@@ -119,8 +124,9 @@ class Job : PlannedJob {
   void guarded(void (Job::*work)(), std::initializer_list<ErrorKind> resumable) {
     auto const error = capture([&] { (this->*work)(); });
     if (!error) return;
+    Error const reason = target_->explained(*error);
     target_->keep(std::find(resumable.begin(), resumable.end(), error->kind()) != resumable.end());
-    throw *error;
+    throw reason;
   }
 
   void begin_target() {
@@ -132,7 +138,8 @@ class Job : PlannedJob {
     beginning.journaled = !by_library();
     beginning.identity = identity_;
     target_->begin(source_, beginning);
-    if (!target_->started_afresh().empty()) report_.warnings.push_back(target_->started_afresh());
+    report_.warnings.insert(report_.warnings.end(), target_->warnings().begin(), target_->warnings().end());
+    if (target_->is_complete()) return;
     std::vector<std::uint32_t> kept;
     if (auto const& earlier = target_->earlier()) {
       report_.earlier_runs = earlier->runs;
@@ -156,7 +163,6 @@ class Job : PlannedJob {
     Clock::time_point const start = Clock::now();
     FileSet source_set(source_.files, FileSet::Access::read);
     source_set.look_at_each([this](std::uint32_t file, File const& opened) { check_unchanged(file, opened.stamp()); });
-    FileSet target_set(target_->files(), FileSet::Access::write);
     digests_.assign(plan_.plan.tensor_bytes.size(), 0);
     StreamOptions options;
     options.memory_bytes = arena_bytes();
@@ -177,7 +183,7 @@ class Job : PlannedJob {
     WriteObserver const observer = [this](std::uint32_t file, std::uint64_t offset, std::span<std::byte const> bytes) {
       target_->observe(file, offset, bytes);
     };
-    std::unique_ptr<ExtentSink> const sink = open_sink(target_set, observer);
+    std::unique_ptr<ExtentSink> const sink = open_sink(observer);
     progress_.begin(comm_, "stream", target_bytes_of(cells_of_rank(plan_.plan, comm_.rank(), comm_.size())), StageTotal::of_this_rank);
     auto const failure = capture([&] { stats_ = stream(comm_, options, source_set, *sink, rounds()); });
     progress_.end(streamed_bytes_, failure && failure->kind() != ErrorKind::interrupted);
@@ -186,12 +192,13 @@ class Job : PlannedJob {
       if (failure && !only_for_another) throw *failure;
     });
     sink->close();
+    if (by_library()) target_->sync_everywhere();
     write_mode_ = sink->mode_name();
     report_.stream_seconds = seconds_since(start);
   }
 
-  std::unique_ptr<ExtentSink> open_sink(FileSet& target_set, WriteObserver const& observer) const {
-    if (!by_library()) return std::make_unique<JournaledWriter>(target_set, observer, *target_);
+  std::unique_ptr<ExtentSink> open_sink(WriteObserver const& observer) {
+    if (!by_library()) return std::make_unique<JournaledWriter>(observer, *target_);
     auto const transfer = spec_.target.io == TargetIo::collective ? hdf5::Transfer::collective : hdf5::Transfer::independent;
     return std::make_unique<Hdf5Sink>(comm_, target_->files(), transfer, observer, spec_.run.stall_seconds);
   }
@@ -224,6 +231,18 @@ class Job : PlannedJob {
     begin_phase("publishing");
     target_->publish();
     report_.commit_seconds = seconds_since(start) - report_.verify_seconds;
+  }
+
+  /// An earlier run of this job has written and verified everything.
+  void only_publish() {
+    Clock::time_point const start = Clock::now();
+    if (comm_.rank() == 0) progress_.note("an earlier run wrote and verified all of the target: it only gets its name now");
+    together(comm_, [&] { check_stop("before the target got its name"); });
+    report_.earlier_runs = 1;  // the last of them did the rest
+    report_.bytes_reused = report_.target_bytes;
+    report_.total_digest = target_->total();
+    target_->publish();
+    report_.commit_seconds = seconds_since(start);
   }
 
   /// Opened again: a network file system then asks the server.

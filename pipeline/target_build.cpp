@@ -1,6 +1,7 @@
 #include "pipeline/target_build.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <sys/stat.h>
@@ -10,6 +11,8 @@
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
 #include "pipeline/paths.hpp"
+#include "pipeline/shared_edges.hpp"
+#include "pipeline/source_stamp.hpp"
 #include "pipeline/target_check.hpp"
 #include "pipeline/version.hpp"
 #include "stages/write/copy_beside.hpp"
@@ -18,6 +21,12 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
+
+void sync_file(fs::path const& path) {
+  File file = File::open_for_writing(path);
+  file.sync();
+  file.close();
+}
 
 /// Enough for the scan to keep the disk busy.
 constexpr std::uint64_t usual_scan_bytes = 64U << 20;
@@ -33,11 +42,30 @@ std::uint64_t allocated_bytes(fs::path const& folder) {
   return bytes;
 }
 
-/// By what sums differ from how they stood before; they stand so now.
+/// Device and inode of a folder, if it is there, and of all above it: the same for a folder by whatever path, and mount, it is reached.
+struct FolderNumbers {
+  using Number = std::pair<dev_t, ino_t>;
+  std::optional<Number> own;
+  std::set<Number> all;
+};
+
+FolderNumbers folder_numbers(fs::path folder) {
+  FolderNumbers numbers;
+  for (bool first = true;; first = false) {
+    struct stat status {};
+    bool const is_folder = ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+    if (is_folder) numbers.all.emplace(status.st_dev, status.st_ino);
+    if (is_folder && first) numbers.own.emplace(status.st_dev, status.st_ino);
+    if (folder == folder.parent_path()) return numbers;
+    folder = folder.parent_path();
+  }
+}
+
+/// By what sums differ from how they stood before; they stand so now. Only those that were touched are looked at.
 template <class Word>
-std::vector<SumShare> changes(std::span<Word> now, std::vector<Word>& before) {
+std::vector<SumShare> changes(std::span<std::size_t const> touched, std::span<Word> now, std::vector<Word>& before) {
   std::vector<SumShare> shares;
-  for (std::size_t i = 0; i < now.size(); ++i) {
+  for (std::size_t const i : touched) {
     if (now[i] == before[i]) continue;
     shares.push_back({i, static_cast<std::uint64_t>(now[i] ^ before[i])});
     before[i] = now[i];
@@ -45,27 +73,42 @@ std::vector<SumShare> changes(std::span<Word> now, std::vector<Word>& before) {
   return shares;
 }
 
+/// With paths below the staging folder, which gets its name later.
+std::vector<TargetLayout> layouts_of(JobPlan const& plan) {
+  std::vector<TargetLayout> layouts;
+  for (TargetFile const& file : plan.files)
+    layouts.push_back({file.path, file.size_bytes, file.torch, file.header, file.items, file.skeleton, file.finished});
+  return layouts;
+}
+
 }  // namespace
 
 TargetBuild::TargetBuild(JobSpec const& spec, JobPlan const& plan, Comm const& comm)
-    : spec_(spec), plan_(plan), comm_(comm), journal_(journal_of(spec.target.path)) {
-  fs::path const staging = staging_of(spec.target.path);
-  for (TargetFile const& file : plan.files)
-    layouts_.push_back({staging / file.path, file.size_bytes, file.torch, file.header, file.items, file.skeleton, file.finished});
+    : spec_(spec), plan_(plan), comm_(comm), layouts_(layouts_of(plan)) {
   records_.emplace(layouts_);
   file_digests_.emplace(layouts_);
 }
 
-/// Links can lead from the source into the target: replacing the target would then destroy what is read.
+/// Links and further mounts can lead from the source into the target: replacing the target would then destroy what is read.
 void TargetBuild::check_source_apart(SourceCheckpoint const& source) const {
   std::error_code ignored;
   fs::path const target = fs::weakly_canonical(fs::absolute(spec_.target.path), ignored);
+  FolderNumbers const of_target = folder_numbers(target);
+  std::set<fs::path> looked_at;
   for (fs::path const& file : source.files) {
     fs::path const real = fs::weakly_canonical(fs::absolute(file), ignored);
-    bool const beside_target = holds(real.parent_path(), target) && !fs::is_regular_file(spec_.source.path, ignored);
-    if (holds(target, real) || beside_target)
+    fs::path const folder = real.parent_path();
+    bool const in_folder = !fs::is_regular_file(spec_.source.path, ignored);
+    bool holds_it = holds(target, real);
+    bool beside = in_folder && holds(folder, target);
+    if (looked_at.insert(folder).second) {
+      FolderNumbers const of_source = folder_numbers(folder);
+      holds_it = holds_it || (of_target.own && of_source.all.contains(*of_target.own));
+      beside = beside || (in_folder && of_source.own && of_target.all.contains(*of_source.own));
+    }
+    if (holds_it || beside)
       fail(ErrorKind::usage, "[target] path: {} {} the source's {} (really {}). Choose a target outside of the source.", target.string(),
-           beside_target ? "lies in the folder of" : "holds", file.string(), real.string());
+           holds_it ? "holds" : "lies in the folder of", file.string(), real.string());
   }
 }
 
@@ -80,31 +123,46 @@ void TargetBuild::check_replaceable() const {
        target.string());
 }
 
+void TargetBuild::check_free_space(Beginning const& beginning) const {
+  std::uint64_t free = beginning.free_bytes;
+  for (fs::path const& left : leftovers_of(spec_.target.path).staging) free += allocated_bytes(left);  // reused, or removed first
+  if (free >= beginning.needed_bytes) return;
+  fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", spec_.target.path,
+       human_bytes(free), human_bytes(beginning.needed_bytes), human_bytes(beginning.needed_bytes - free));
+}
+
 void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginning) {
-  bool going_on = false;
+  auto found = Found::nothing;
+  std::string token;
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
     check_source_apart(source);
     check_replaceable();
-    std::uint64_t const there = allocated_bytes(staging_of(spec_.target.path));  // reused, or removed first
-    if (beginning.free_bytes + there < beginning.needed_bytes)
-      fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", spec_.target.path,
-           human_bytes(beginning.free_bytes + there), human_bytes(beginning.needed_bytes),
-           human_bytes(beginning.needed_bytes - beginning.free_bytes - there));
+    check_free_space(beginning);
     publication_.emplace(spec_.target.path, spec_.target.replace ? ExistingTarget::replace : ExistingTarget::refuse);
-    going_on = take_over(beginning);
+    token = publication_->token();
+    identity_ = beginning.identity;
+    found = take_over(beginning);
+    // Before anything is read but headers: a change from now on ends the job, or shows in the stamp.
+    if (source_record_.find("stamp") == nullptr) source_record_.set("stamp", stamp_json(source_stamp(spec_.source.path)));
   });
-  going_on = comm_.max(going_on ? 1 : 0) != 0;
+  use_token(comm_.broadcast(std::move(token), 0));
+  found = static_cast<Found>(comm_.max(static_cast<int>(found)));
   journaled_ = beginning.journaled;
+  complete_ = found == Found::all;
+  if (complete_) return;
+  bool const going_on = found == Found::part;
   together(comm_, [&] { for_my_files([&](std::uint32_t f) { going_on ? reopen_target_file(layouts_[f]) : create_target_file(layouts_[f]); }); });
   if (going_on) {
-    earlier_ = journal_.take_over(comm_, {layouts_.size(), [&](std::uint32_t f) { File::open_for_writing(layouts_[f].path).sync(); }});
+    earlier_ = journal_->take_over(comm_, {[&](std::uint32_t f) { sync_file(layouts_[f].path); }, [&](auto const& held) { write_held(held); }},
+                                   {.cells = plan_.plan.cells.size(),
+                                    .digests = plan_.plan.tensor_bytes.size(),
+                                    .records = records_->shares().size(),
+                                    .files = file_digests_->shares().size()});
     if (comm_.rank() == 0) restore_sums(earlier_->done);
   } else if (journaled_) {
     together(comm_, [&] {
-      if (comm_.rank() != 0) return;
-      bool const nightly = source_record_.find("nightly") != nullptr;
-      journal_.create(publication_->staging(), beginning.identity, nightly ? spec_.source.path : "");
+      if (comm_.rank() == 0) note_job();
     });
   }
   std::error_code ignored;
@@ -114,31 +172,64 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
                (has_one || spec_.target.integrity == IntegrityChoice::always);
 }
 
-/// On rank 0. True: what is there is gone on with; else the staging folder is new and empty.
-bool TargetBuild::take_over(Beginning const& beginning) {
-  if (publication_->has_leftovers()) {
-    auto const reason = obstacle(beginning);
-    if (!reason) {
-      publication_->go_on();
-      publication_->keep(true);
+/// Every rank has the same names from rank 0.
+void TargetBuild::use_token(std::string const& token) {
+  staging_ = staging_of(spec_.target.path, token);
+  journal_.emplace(journal_of(spec_.target.path, token));
+  for (TargetLayout& layout : layouts_) layout.path = staging_ / layout.path;
+  open_files_.emplace(files(), FileSet::Access::write);
+}
+
+void TargetBuild::note_job() const {
+  bool const nightly = source_record_.find("nightly") != nullptr;
+  journal_->create(publication_->staging(), identity_, nightly ? spec_.source.path : "");
+}
+
+/// On rank 0. Unless something is gone on with, the staging folder is new and empty.
+TargetBuild::Found TargetBuild::take_over(Beginning const& beginning) {
+  if (!publication_->is_locked())
+    warnings_.push_back(fmt::format("{}: its file system has no locks. Another job for this target is noticed by its changes only, and what a killed run "
+                                    "left is gone on with after {} s without a change.",
+                                    spec_.target.path, quiet_seconds));
+  Leftovers const& left = publication_->leftovers();
+  std::string why;
+  for (fs::path const& folder : left.journals)
+    for (fs::path const& staging : left.staging) {
+      RunJournal const journal(folder);
+      auto const reason = obstacle(journal, staging, beginning);
+      if (reason && (why.empty() || journal.is_of(staging))) why = *reason;
+      if (reason) continue;
+      bool const complete = journal.is_complete(staging);
+      if (!complete && !beginning.journaled) continue;
+      publication_->go_on(folder, staging);
+      if (complete) {
+        auto const made = find_manifest(publication_->staging());
+        total_ = made ? made->total : "";
+        return Found::all;
+      }
       remove_unplanned();
-      return true;
+      return Found::part;
     }
-    started_afresh_ = fmt::format("{}: left by an earlier run, not gone on with: {}. It was removed.", publication_->staging().string(), *reason);
+  if (!left.staging.empty()) {
+    if (beginning.fresh) why = "--fresh was given";
+    if (why.empty()) why = beginning.journaled ? "its journal is no folder, or gone" : "with this target.io a run always begins again";
+    warnings_.push_back(
+        fmt::format("{}: left by an earlier run, not gone on with: {}. It was removed.", left.staging.front().string(), why));
   }
   publication_->start_afresh();
-  return false;
+  return Found::nothing;
 }
 
 /// Why an earlier run cannot be gone on with.
-std::optional<std::string> TargetBuild::obstacle(Beginning const& beginning) const {
+std::optional<std::string> TargetBuild::obstacle(RunJournal const& journal, fs::path const& staging, Beginning const& beginning) const {
   if (beginning.fresh) return "--fresh was given";
-  if (!beginning.journaled) return "with this target.io a run always begins anew";
-  if (auto const reason = journal_.obstacle(publication_->staging(), beginning.identity)) return reason;
-  for (TargetLayout const& layout : layouts_) {
+  if (auto reason = journal.obstacle(staging, beginning.identity)) return reason;
+  if (!publication_->is_own_folder(staging) || !publication_->is_own_folder(journal.folder())) return "it belongs to another user";
+  for (TargetFile const& file : plan_.files) {
+    fs::path const path = staging / file.path;
     std::error_code missing;
-    if (!fs::is_regular_file(fs::symlink_status(layout.path, missing)) || fs::file_size(layout.path, missing) != layout.size_bytes)
-      return fmt::format("{} is missing or has another size", layout.path.filename().string());
+    if (!fs::is_regular_file(fs::symlink_status(path, missing)) || fs::file_size(path, missing) != file.size_bytes)
+      return fmt::format("{} is missing or has another size", path.filename().string());
   }
   return std::nullopt;
 }
@@ -147,8 +238,8 @@ std::optional<std::string> TargetBuild::obstacle(Beginning const& beginning) con
 void TargetBuild::remove_unplanned() const {
   fs::path const& staging = publication_->staging();
   std::set<fs::path> planned;
-  for (TargetLayout const& layout : layouts_)
-    for (fs::path path = layout.path; path != staging; path = path.parent_path()) planned.insert(path);
+  for (TargetFile const& file : plan_.files)
+    for (fs::path path = staging / file.path; path != staging; path = path.parent_path()) planned.insert(path);
   std::vector<fs::path> others;
   for (auto entry = fs::recursive_directory_iterator(staging); entry != fs::recursive_directory_iterator(); ++entry) {
     if (planned.contains(entry->path())) continue;
@@ -166,11 +257,19 @@ void TargetBuild::restore_sums(JournalEntry const& done) {
 
 void TargetBuild::keep(bool kept) {
   distrust_lost_writes();
-  if (publication_) publication_->keep(kept && journaled_);
+  if (publication_) publication_->keep(complete_ || (kept && journaled_));
+}
+
+Error TargetBuild::explained(Error const& error) const {
+  std::error_code unknown;
+  if (staging_.empty() || fs::symlink_status(staging_, unknown).type() != fs::file_type::not_found) return error;
+  return {ErrorKind::target, fmt::format("{}: is not there any more: another job has taken it over, or somebody removed it. Nothing was published: look "
+                                         "what else writes {}, then run again.",
+                                         staging_.string(), spec_.target.path)};
 }
 
 void TargetBuild::distrust_lost_writes() const {
-  if (journaled_ && write_back_has_failed()) journal_.distrust();
+  if (journaled_ && journal_ && write_back_has_failed()) journal_->distrust();
 }
 
 void TargetBuild::begin_rounds(bool lockstep, std::vector<std::uint32_t> kept) {
@@ -178,10 +277,36 @@ void TargetBuild::begin_rounds(bool lockstep, std::vector<std::uint32_t> kept) {
   noted_records_.assign(records_->shares().begin(), records_->shares().end());
   noted_files_.assign(file_digests_->shares().begin(), file_digests_->shares().end());
   if (!journaled_) return;
+  edges_.emplace(find_edges(plan_.plan, comm_));
   together(comm_, [&] {
-    auto const sync = [paths = files()](std::uint32_t file) { File::open_for_writing(paths[file]).sync(); };
-    journal_.begin(comm_, {.lockstep = lockstep, .kept = std::move(kept), .sync_file = sync});
+    auto const sync = [this](std::uint32_t file) { open_files_->sync(file); };
+    journal_->begin(comm_, {.lockstep = lockstep, .kept = std::move(kept), .sync_file = sync});
   });
+}
+
+/// What ranks of an earlier run had kept back when it ended.
+void TargetBuild::write_held(std::span<HeldBytes const> held) const {
+  std::map<std::uint32_t, std::vector<FileSegment>> by_file;
+  for (HeldBytes const& one : held) {
+    auto const& [offset, bytes] = one.segment;
+    std::uint64_t const size = layouts_[one.file].size_bytes;
+    if (offset > size || bytes.size() > size - offset)
+      fail(ErrorKind::io, "{}: the journal has {} bytes for offset {}, the file ends after {}. Run again with --fresh.",
+           layouts_[one.file].path.string(), bytes.size(), offset, size);
+    by_file[one.file].push_back(one.segment);
+  }
+  for (auto const& [number, segments] : by_file) {
+    File file = File::open_for_writing(layouts_[number].path);
+    for (FileSegment const& segment : segments) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+    file.sync();
+    file.close();
+  }
+}
+
+void TargetBuild::sync_everywhere() const {
+  std::set<std::uint32_t> all;
+  for (std::uint32_t f = 0; f < layouts_.size(); ++f) all.insert(f);
+  sync_on_every_machine(comm_, all, [&](std::uint32_t f) { sync_file(layouts_[f].path); });
 }
 
 void TargetBuild::note(FinishedRound const& round) {
@@ -191,9 +316,11 @@ void TargetBuild::note(FinishedRound const& round) {
   for (Extent const& write : round.writes) entry.bytes += write.bytes;
   entry.cells.push_back(round.cells);
   for (DigestShare const& one : round.digests) entry.digests.push_back({one.tensor, one.share});
-  entry.records = changes(records_->shares(), noted_records_);
-  entry.files = changes(file_digests_->shares(), noted_files_);
-  journal_.add(std::move(entry), round.writes);
+  entry.records = changes(records_->take_touched(), records_->shares(), noted_records_);
+  entry.files = changes(file_digests_->take_touched(), file_digests_->shares(), noted_files_);
+  entry.held = edges_->take_new();
+  for (Extent const& write : round.writes) entry.written.insert(write.file);
+  journal_->add(std::move(entry), round.writes);
 }
 
 std::vector<fs::path> TargetBuild::files() const {
@@ -213,7 +340,11 @@ void TargetBuild::observe(std::uint32_t file, std::uint64_t offset_bytes, std::s
 }
 
 void TargetBuild::finish(std::span<std::uint64_t const> digests) {
-  together(comm_, [&] { journal_.end(); });
+  together(comm_, [&] {
+    journal_->end();
+    open_files_->close();
+  });
+  std::vector<std::vector<FileSegment>> const held = gathered_edges(edges(), layouts_.size(), comm_);
   digests_.assign(digests.begin(), digests.end());
   if (earlier_ && comm_.rank() == 0 && !digests_.empty())
     for (SumShare const& one : earlier_->done.digests) digests_[one.number] ^= one.value;
@@ -222,7 +353,7 @@ void TargetBuild::finish(std::span<std::uint64_t const> digests) {
   together(comm_, [&] {
     for_my_files([&](std::uint32_t f) {
       std::vector<FileSegment> const frame = frame_of(layouts_[f], records_->of_file(f), digests_);
-      finish_target_file(layouts_[f], frame);
+      finish_target_file(layouts_[f], frame, held[f]);
       for (FileSegment const& segment : frame) file_digests_->add(f, segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
     });
   });
@@ -294,7 +425,7 @@ void TargetBuild::add_copied(SideCopy const& side) {
 }
 
 void TargetBuild::check(std::string_view source_format, std::string_view source_layout, std::function<void(std::uint64_t)> const& watch) {
-  if (spec_.run.verify == VerifyChoice::off) return;
+  if (spec_.run.verify == VerifyChoice::off) return seal();
   if (spec_.run.verify == VerifyChoice::written) {
     check_files(watch);
     together(comm_, [&] {
@@ -306,6 +437,18 @@ void TargetBuild::check(std::string_view source_format, std::string_view source_
     total_ = made.total;
     if (comm_.rank() == 0) write_text_file(publication_->staging() / manifest_name, manifest_text(made));
   });
+  seal();
+}
+
+/// From here on what was written is worth keeping, whatever its publication meets: the next run of the job only gives it its name.
+void TargetBuild::seal() {
+  together(comm_, [&] {
+    if (comm_.rank() != 0) return;
+    if (!journaled_) note_job();
+    journal_->mark_complete(publication_->staging());
+  });
+  complete_ = true;
+  keep(true);
 }
 
 void TargetBuild::check_files(std::function<void(std::uint64_t)> const& watch) {

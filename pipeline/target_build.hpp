@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/file_set.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/transport/comm.hpp"
@@ -17,6 +18,7 @@
 #include "pipeline/stream.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/verify/scan.hpp"
+#include "stages/write/edge_bytes.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/publish.hpp"
 #include "stages/write/target_files.hpp"
@@ -42,16 +44,26 @@ class TargetBuild {
   /// Looks whether the target may be written and takes its lock. Goes on with what an earlier run of the same job left, or makes every file at full
   /// size.
   void begin(SourceCheckpoint const& source, Beginning const& beginning);
+  /// Whether an earlier run of the same job has written and verified everything, and could only not give it its name: then publish() is all that is
+  /// left to do.
+  bool is_complete() const { return complete_; }
   /// What earlier runs did; nothing when this is the first.
   std::optional<EarlierWork> const& earlier() const { return earlier_; }
-  /// Why an earlier run was not gone on with, as a sentence; "" when there was none.
-  std::string const& started_afresh() const { return started_afresh_; }
+  /// On rank 0: why an earlier run was not gone on with, that there are no locks; as sentences.
+  std::vector<std::string> const& warnings() const { return warnings_; }
   /// Before rounds are written. `kept`: which cells of the whole plan there are now.
   void begin_rounds(bool lockstep, std::vector<std::uint32_t> kept);
   /// Notes a round as done; from the writing thread.
   void note(FinishedRound const& round);
-  /// Whether what is there shall stay for the next run when this one ends without publishing.
+  /// Whether what is there shall stay for the next run when this one ends without publishing. What has been verified stays in any case.
   void keep(bool kept);
+  /// The files that rounds write, from begin() on. What ExtentWriter keeps back goes to edges().
+  FileSet& open_files() { return *open_files_; }
+  EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
+  /// Where libhdf5 has written: what each machine has of it reaches the device. Collective.
+  void sync_everywhere() const;
+  /// What to say for an error of this run: when the staging folder is not there any more, that is the reason.
+  Error explained(Error const& error) const;
   /// After a failed write-back nobody goes on with what is there. Not collective; for any thread.
   void distrust_lost_writes() const;
   /// The files that rounds write, by the plan's numbers.
@@ -76,13 +88,20 @@ class TargetBuild {
   std::string const& total() const { return total_; }
 
  private:
-  bool take_over(Beginning const& beginning);
-  std::optional<std::string> obstacle(Beginning const& beginning) const;
+  /// What begin() finds.
+  enum class Found { nothing, part, all };
+  Found take_over(Beginning const& beginning);
+  void use_token(std::string const& token);
+  std::optional<std::string> obstacle(RunJournal const& journal, std::filesystem::path const& staging, Beginning const& beginning) const;
+  void check_free_space(Beginning const& beginning) const;
+  void note_job() const;
+  void seal();
   void remove_unplanned() const;
   void restore_sums(JournalEntry const& done);
   void check_source_apart(SourceCheckpoint const& source) const;
   void check_replaceable() const;
   void for_my_files(std::function<void(std::uint32_t)> const& work) const;
+  void write_held(std::span<HeldBytes const> held) const;
   void write_small_files();
   void add_copied(SideCopy const& side);
   void check_small_files();
@@ -96,13 +115,18 @@ class TargetBuild {
   JobPlan const& plan_;
   Comm const& comm_;
   std::optional<Publication> publication_;
-  RunJournal journal_;
+  std::filesystem::path staging_;  ///< its name on every rank; "" before begin()
+  std::vector<TargetLayout> layouts_;
+  std::optional<FileSet> open_files_;  ///< from begin() on
+  std::optional<EdgeBytes> edges_;
+  std::optional<RunJournal> journal_;  ///< from begin() on; behind the files, which it syncs to its end
   bool journaled_ = false;
+  bool complete_ = false;
+  JobIdentity identity_;  ///< of rank 0
   std::optional<EarlierWork> earlier_;
-  std::string started_afresh_;
+  std::vector<std::string> warnings_;
   std::vector<std::uint32_t> noted_records_;  ///< the sums as they stood at the last noted round
   std::vector<std::uint64_t> noted_files_;
-  std::vector<TargetLayout> layouts_;
   std::optional<RecordChecksums> records_;
   std::optional<FileDigests> file_digests_;
   std::vector<std::uint64_t> digests_;

@@ -64,6 +64,8 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
   request.unmapped = static_cast<Unmapped>(job.model.unmapped);
+  request.foreign_classes = static_cast<ForeignClasses>(job.model.foreign_classes);
+  request.objects_unread = job.source.objects == SourceObjects::unread;
   request.dequantise = job.model.quant == QuantChoice::dequantise_bf16;
   request.drop_optimizer = job.source.optimizer == StatePolicy::drop;
   request.drop_rng = job.source.rng == StatePolicy::drop;

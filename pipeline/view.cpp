@@ -11,7 +11,7 @@
 #include "pipeline/view_timeline.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
-#include "stages/write/publish.hpp"
+#include "stages/write/leftovers.hpp"
 
 namespace reshard {
 namespace {
@@ -137,8 +137,9 @@ LayoutView job_view(ViewQuery const& query, Comm const& comm) {
 /// What a page must not be written into.
 std::vector<fs::path> taken_places(ViewQuery const& query) {
   if (query.job) {
-    fs::path const target = query.job->target.path;
-    return {query.job->source.path, target, staging_of(target), lock_of(target), journal_of(target)};
+    std::vector<fs::path> places = places_of(query.job->target.path);
+    places.emplace_back(query.job->source.path);
+    return places;
   }
   if (!query.trace.empty()) return {query.trace};
   return {query.path};

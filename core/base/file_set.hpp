@@ -14,8 +14,9 @@
 
 namespace reshard {
 
-/// The files of one job, by number: opened on first use, at most `open_limit` kept open, the least recently used closed first.
-/// Every call may come from any thread. A file in somebody's hands stays open after it has left the set.
+/// The files of one job, by number: opened on first use, about `open_limit` kept open, the least recently used closed first.
+/// Every call may come from any thread. A file that is read stays open for whoever holds it after it has left the set. A file that is written leaves
+/// the set only when nobody holds it, and after a sync through the descriptor that wrote it: another one might not hear of a failed write-back.
 class FileSet {
  public:
   enum class Access { read, write };
@@ -30,6 +31,10 @@ class FileSet {
 
   /// The open file; a number that is not in the set is an internal Error, a file that cannot be opened throws what File throws.
   std::shared_ptr<File const> open(std::uint32_t file);
+  /// What was written to a file before this call reaches the device.
+  void sync(std::uint32_t file);
+  /// Closes all files, which nobody holds any more; what was not synced is not. Throws the first thing that a written file has to say.
+  void close();
 
   std::filesystem::path const& path(std::uint32_t file) const;
   std::size_t size() const { return paths_.size(); }
@@ -38,11 +43,13 @@ class FileSet {
 
  private:
   struct Entry {
-    std::shared_ptr<File const> file;
+    std::shared_ptr<File> file;
     std::list<std::uint32_t>::iterator place;
+    bool dirty = false;  ///< perhaps written since its last sync
   };
-  std::shared_ptr<File const> open_on_disk(std::uint32_t file) const;
-  void drop_oldest();
+  std::shared_ptr<File> open_on_disk(std::uint32_t file) const;
+  void make_room();
+  std::list<std::uint32_t>::iterator leaving();
 
   std::vector<std::filesystem::path> paths_;
   Access access_;

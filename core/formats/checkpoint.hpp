@@ -10,6 +10,7 @@
 #include "core/base/file.hpp"
 #include "core/formats/dcp/directory.hpp"
 #include "core/formats/dcp/metadata.hpp"
+#include "core/formats/dcp/object_look.hpp"
 #include "core/formats/hdf5/container.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/manifest/manifest.hpp"
@@ -50,6 +51,7 @@ struct DcpCheckpoint {
   std::vector<std::uint64_t> payload_offset_bytes;    ///< of each chunk: its first element, from the start of its file
   std::map<std::size_t, std::vector<Index>> strides;  ///< of the chunks that are not row-major, in elements
   std::optional<dcp::CommonState> common;             ///< torch_dist
+  std::vector<dcp::ObjectLook> looks;                 ///< parallel to the objects; empty: not looked at yet
   TensorContainer container = TensorContainer::items;
   Json config;             ///< the config.json that travels in an HDF5 container; null for none
   bool flattened = false;  ///< some tensors were flattened on disk

@@ -181,7 +181,8 @@ class RoundLoads {
 
 ExchangeRounds::ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank, int ranks, std::uint64_t staging_bytes)
     : plan_(plan), reader_of_file_(std::move(reader_of_file)), rank_(rank), staging_bytes_(staging_bytes) {
-  for (int r = 0; r < ranks; ++r) left_.push_back(cells_of_rank(plan, r, ranks));
+  RankCells const cells(plan, ranks);
+  for (int r = 0; r < ranks; ++r) left_.push_back(cells.of(r));
 }
 
 std::vector<ExchangeRounds::Share> ExchangeRounds::choose() {

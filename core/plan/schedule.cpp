@@ -1,6 +1,7 @@
 #include "core/plan/schedule.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/integers.hpp"
 #include "core/plan/compile.hpp"
@@ -15,26 +16,76 @@ std::span<Region const> regions_of(Plan const& plan, Cell const& cell) { return 
 
 std::span<Region const> digests_of(Plan const& plan, Cell const& cell) { return {plan.digests.data() + cell.first_digest, cell.digest_count}; }
 
+/// From the first to the last byte of a region in its target file.
+FileSpan reach_of(Plan const& plan, Region const& region) {
+  std::uint64_t end = region.dst_offset_bytes + region.run_bytes;
+  for (ByteDim const& dim : plan.dims_of(region)) end += (dim.count - 1) * static_cast<std::uint64_t>(dim.to_stride);
+  return {region.dst_file, region.dst_offset_bytes, end};
+}
+
+/// Whether two cells write between each other's bytes in some file.
+bool interleaved(Plan const& plan, Cell const& a, Cell const& b) {
+  std::map<std::uint32_t, FileSpan> reach;
+  for (Region const& region : regions_of(plan, a)) {
+    FileSpan const span = reach_of(plan, region);
+    auto const known = reach.try_emplace(span.file, span).first;
+    known->second.begin = std::min(known->second.begin, span.begin);
+    known->second.end = std::max(known->second.end, span.end);
+  }
+  return std::ranges::any_of(regions_of(plan, b), [&](Region const& region) {
+    FileSpan const span = reach_of(plan, region);
+    auto const known = reach.find(span.file);
+    return known != reach.end() && span.begin < known->second.end && span.end > known->second.begin;
+  });
+}
+
+/// Where the plan's order is cut between ranks.
+class CutSearch {
+ public:
+  CutSearch(Plan const& plan, int ranks) : plan_(plan), ranks_(ranks), before_(plan.cells.size() + 1, 0) {
+    for (std::size_t i = 0; i < plan.cells.size(); ++i) before_[i + 1] = before_[i] + weight(plan.cells[i]);
+  }
+
+  /// The first cell of a rank.
+  std::size_t cut_before(int rank) const {
+    std::size_t const at = first_from(part(rank));
+    if (is_clean(at)) return at;
+    // Parts of neighbours overlap nowhere, so cuts stay in order.
+    std::uint64_t const slack = part(1) / 8;
+    std::size_t const low = first_from(part(rank) - std::min(slack, part(rank)));
+    std::size_t const high = first_from(part(rank) + slack + 1);
+    for (std::size_t step = 1; step <= std::max(at - low, high - std::min(at, high)); ++step) {
+      if (at + step < high && is_clean(at + step)) return at + step;
+      if (at >= low + step && is_clean(at - step)) return at - step;
+    }
+    return at;
+  }
+
+ private:
+  /// A cell belongs to the rank in whose part of the total its first byte falls.
+  std::uint64_t part(int rank) const { return static_cast<std::uint64_t>(static_cast<double>(before_.back()) * rank / ranks_); }
+  std::size_t first_from(std::uint64_t bytes) const {
+    auto const end = before_.end() - 1;
+    return static_cast<std::size_t>(std::lower_bound(before_.begin(), end, bytes) - before_.begin());
+  }
+  bool is_clean(std::size_t cut) const {
+    return cut == 0 || cut >= plan_.cells.size() || !interleaved(plan_, plan_.cells[cut - 1], plan_.cells[cut]);
+  }
+
+  Plan const& plan_;
+  int ranks_;
+  std::vector<std::uint64_t> before_;  ///< weight of the cells before each
+};
+
 }  // namespace
 
-CellRange cells_of_rank(Plan const& plan, int rank, int ranks) {
-  std::uint64_t total = 0;
-  for (Cell const& cell : plan.cells) total += weight(cell);
-  // A cell belongs to the rank in whose part of the total its first byte falls.
-  auto const part = [&](int r) { return static_cast<std::uint64_t>(static_cast<double>(total) * r / ranks); };
-  CellRange range{plan.cells.size(), plan.cells.size()};
-  std::uint64_t before = 0;
-  for (std::size_t i = 0; i < plan.cells.size(); ++i) {
-    if (range.begin == plan.cells.size() && before >= part(rank)) range.begin = i;
-    if (rank + 1 < ranks && before >= part(rank + 1)) {
-      range.end = i;
-      break;
-    }
-    before += weight(plan.cells[i]);
-  }
-  range.begin = std::min(range.begin, range.end);
-  return range;
+RankCells::RankCells(Plan const& plan, int ranks) {
+  CutSearch const search(plan, ranks);
+  for (int r = 0; r < ranks; ++r) cuts_.push_back(search.cut_before(r));
+  cuts_.push_back(plan.cells.size());
 }
+
+CellRange cells_of_rank(Plan const& plan, int rank, int ranks) { return RankCells(plan, ranks).of(rank); }
 
 std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_bytes) {
   std::uint64_t staging = 0;

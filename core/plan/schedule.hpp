@@ -10,7 +10,19 @@
 
 namespace reshard {
 
-/// Which cells a rank does: a contiguous part of the plan's order, balanced by bytes. The parts of all ranks cover the plan.
+/// Which cells each rank does: contiguous parts of the plan's order, balanced by bytes, that cover the plan. Cells whose bytes lie between each
+/// other's in a target file (a transposed tensor, say) go to one rank where an eighth of a rank's share allows it: each page of a file should have
+/// one writer. Holds nothing of the plan.
+class RankCells {
+ public:
+  RankCells(Plan const& plan, int ranks);
+  CellRange of(int rank) const { return {cuts_[static_cast<std::size_t>(rank)], cuts_[static_cast<std::size_t>(rank) + 1]}; }
+
+ private:
+  std::vector<std::size_t> cuts_;  ///< the first cell of each rank, then the number of cells
+};
+
+/// Of one rank; whoever asks for several makes a RankCells.
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks);
 
 /// One past the last cell of the round that begins with the first cell of `cells`: as many as fit, at least one.

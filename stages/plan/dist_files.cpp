@@ -130,7 +130,7 @@ std::string common_bytes(DistRecord const& dist, SourceCheckpoint const& source)
   bool const regroup = from_dist && dist.has_states && has_several_optimizers(dist.record->document()) != dist.experts_apart;
   if (from_dist && !regroup && !dist.new_keys && dist.args.empty() && source.dcp->directory.has_common_file) {
     check_carried(*dist.record, dist.record->document().root, "common state");
-    return read_text_file(source.dcp->directory.folder / dcp::common_name, largest_common_bytes);
+    if (may_copy_file(*dist.record)) return read_text_file(source.dcp->directory.folder / dcp::common_name, largest_common_bytes);
   }
   return CommonBuilder(dist, from_dist).build();
 }
@@ -148,6 +148,12 @@ void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const
 }
 
 void add_tracker(JobPlan& job, RunRecord const* record) { job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}}); }
+
+std::string common_text(RunRecord const& record) {
+  DistRecord dist;
+  dist.record = &record;
+  return CommonBuilder(dist, true).build();
+}
 
 std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist) { return CommonBuilder(dist, false).objects(); }
 

@@ -23,6 +23,9 @@ struct DistRecord {
 /// The objects of a Megatron-FSDP checkpoint that say what it is: args, checkpoint_version and iteration, each as its torch.save'd bytes.
 std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist);
 
+/// common.pt with all that a record holds.
+std::string common_text(RunRecord const& record);
+
 /// The tracker of a Megatron root.
 void add_tracker(JobPlan& job, RunRecord const* record);
 

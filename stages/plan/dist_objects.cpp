@@ -102,13 +102,14 @@ std::string object_key(std::string const& module_key, ObjectForm const& form) {
   return text_of(result);
 }
 
-void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form, ObjectChoice const& choice) {
+void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form, ObjectChoice const& choice, ObjectGate& gate) {
   for (dcp::StoredObject const& object : source.metadata.objects) {
     if (object.name == dcp::common_key) continue;
     if (choice.drop_rng && is_run_state(object.name)) continue;
     if (choice.drop_optimizer && (object.name.starts_with("optimizer.") || object.name.starts_with("chained_"))) continue;
     auto const module_key = module_state_key(object.name);
     if (module_key && !choice.module_states) continue;
+    if (!gate.admits(object)) continue;
     target.add_object(module_key ? object_key(*module_key, form) : object.name, 0, object.item.file, object.item.offset_bytes,
                       object.item.size_bytes);
   }

@@ -7,6 +7,7 @@
 
 #include "core/mapping/side.hpp"
 #include "stages/plan/extra_state.hpp"
+#include "stages/plan/object_gate.hpp"
 #include "stages/plan/target_dcp.hpp"
 
 namespace reshard {
@@ -42,7 +43,7 @@ struct ObjectChoice {
 
 /// Adds the objects of a torch_dist source to a torch_dist target: states of modules under their new keys, all others (random generators, …) as
 /// they are.
-void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form, ObjectChoice const& choice);
+void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form, ObjectChoice const& choice, ObjectGate& gate);
 
 /// Adds the states that the modules behind the stored names of a target keep, from a source that has them otherwise or not at all.
 void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName> const& names);

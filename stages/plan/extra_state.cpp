@@ -4,8 +4,10 @@
 #include <charconv>
 #include <set>
 
+#include "core/base/json.hpp"
 #include "core/formats/torch_zip/carried_calls.hpp"
 #include "stages/plan/dist_objects.hpp"
+#include "stages/plan/run_record.hpp"
 
 namespace reshard {
 namespace {
@@ -164,10 +166,12 @@ ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known cons
     case megatron::ExtraKind::other:
       placed.entry.kind = Kind::copy;
       placed.entry.node = node_of(known, &placed.entry.from);
-      if (std::string const call = pickle::call_not_to_carry(*placed.entry.from, placed.entry.node); !call.empty())
-        fail(ErrorKind::source,
-             "{}: '{}' holds a call of {}, expected opaque bytes; loading the target would carry it out. The file is hostile: do not use it.",
-             files_[known.file].string(), known.key, call);
+      if (auto const found = pickle::not_to_carry(*placed.entry.from, placed.entry.node); !may_be_carried(found, foreign_classes_))
+        fail(
+            ErrorKind::source,
+            "{}: '{}', the state of a module, holds {}, expected plain data; loading the target would import and run it. Save the checkpoint without "
+            "such state, or set model.foreign_classes = \"keep\" when that is a class of a package that you trust.",
+            files_[known.file].string(), known.key, json_quoted(found.name));
       return placed;
   }
   return placed;

@@ -10,6 +10,7 @@
 #include "core/formats/torch_zip/torch_file.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/plan.hpp"
+#include "stages/plan/job_plan.hpp"
 
 namespace reshard {
 
@@ -21,7 +22,8 @@ namespace reshard {
 class ExtraStates {
  public:
   /// No source: every key is made.
-  ExtraStates(std::string spec, std::string form) : spec_(std::move(spec)), form_(std::move(form)) {}
+  ExtraStates(std::string spec, std::string form, ForeignClasses foreign_classes)
+      : spec_(std::move(spec)), form_(std::move(form)), foreign_classes_(foreign_classes) {}
 
   /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where ranks hold one each.
   void take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts);
@@ -74,6 +76,7 @@ class ExtraStates {
 
   std::string spec_;
   std::string form_;
+  ForeignClasses foreign_classes_;
   bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
   MegatronCheckpoint const* source_ = nullptr;

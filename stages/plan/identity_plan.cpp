@@ -9,6 +9,7 @@
 #include "core/formats/hdf5/keys.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "stages/plan/dist_files.hpp"
+#include "stages/plan/object_gate.hpp"
 #include "stages/plan/target_dcp.hpp"
 #include "stages/plan/target_hdf5.hpp"
 #include "stages/plan/target_side.hpp"
@@ -70,6 +71,7 @@ class IdentityPlanner {
     if (request_.drop_optimizer) drop_optimizer();
     if (to_huggingface()) drop_what_safetensors_cannot_hold();
     check_anything_left();
+    check_objects();
     make_source();
     std::vector<OpaqueCopy> opaque;
     if (to_huggingface()) plan_safetensors();
@@ -274,7 +276,8 @@ class IdentityPlanner {
   std::vector<OpaqueCopy> plan_dcp() {
     bool const dist = request_.format == Format::torch_dist;
     bool const fsdp = request_.format == Format::fsdp_dtensor;
-    std::optional<RunRecord> const found = dist || fsdp ? run_record(source_) : std::nullopt;
+    std::optional<RunRecord> found = dist || fsdp ? run_record(source_) : std::nullopt;
+    if (found) settle_foreign_classes(*found, request_.foreign_classes, job_.warnings);
     RunRecord const* record = found ? &*found : nullptr;
     DcpTarget target(job_, dist || record != nullptr ? run_folder(record) : fs::path());
     for (dcp::StoredObject const* object : objects_)
@@ -304,11 +307,26 @@ class IdentityPlanner {
   /// What lies beside the items stays beside them.
   void copy_side_files(DcpCheckpoint const& dcp, fs::path const& folder) {
     std::vector<std::string> names = dcp.directory.side_files;
-    if (dcp.directory.has_common_file) {
-      if (auto const record = run_record(source_)) check_carried(*record, record->document().root, "common state");
-      names.emplace_back(dcp::common_name);
-    }
+    if (dcp.directory.has_common_file) copy_common(dcp, folder);
     for (std::string const& name : names) job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
+  }
+
+  void copy_common(DcpCheckpoint const& dcp, fs::path const& folder) {
+    auto record = run_record(source_);
+    RESHARD_EXPECT(record);
+    settle_foreign_classes(*record, request_.foreign_classes, job_.warnings);
+    check_carried(*record, record->document().root, "common state");
+    if (may_copy_file(*record))
+      job_.side_copies.push_back({dcp.directory.folder / dcp::common_name, folder / dcp::common_name});
+    else
+      job_.texts.push_back({folder / dcp::common_name, common_text(*record), false, {}});
+  }
+
+  /// What is in the way of a load must not stand in the target; leaving it out is the job's choice.
+  void check_objects() {
+    ObjectGate gate(source_, request_);
+    std::erase_if(objects_, [&gate](dcp::StoredObject const* object) { return !gate.admits(*object); });
+    gate.warn(job_.warnings);
   }
 
   std::string renamed(std::string const& key) const { return request_.target_prefix + key.substr(request_.source_prefix.size()); }

@@ -45,6 +45,7 @@ class JobPlanner {
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0) job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
     if (model_.is_megatron()) record_ = run_record(source_);
+    if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
     job_.opaque = plan_target();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, target_adds_});
@@ -160,7 +161,7 @@ class JobPlanner {
     warn_of_unknown_padding();
     Side const side(*job_.model, model_.maps.core, named_options(true));
     target_adds_ = side.adds();
-    ExtraStates extras(request_.spec, request_.form);
+    ExtraStates extras(request_.spec, request_.form, request_.foreign_classes);
     Index const experts = count("expert");
     if (source_.megatron) {
       extras.take(*source_.megatron, model_.chunks, experts);
@@ -242,9 +243,11 @@ class JobPlanner {
     bool const from_dist = source_.dcp && source_.dcp->flavour == dcp::Flavour::torch_dist;
     bool const same_modules = from_dist && request_.spec == model_.traits.spec;
     ObjectChoice const choice{same_modules, request_.drop_rng, request_.drop_optimizer};
-    if (from_dist) copy_objects(target, *source_.dcp, {stacked, count("L"), count("expert")}, choice);
+    ObjectGate gate(source_, request_);
+    if (from_dist) copy_objects(target, *source_.dcp, {stacked, count("L"), count("expert")}, choice, gate);
+    gate.warn(job_.warnings);
     if (same_modules) return;
-    ExtraStates extras(request_.spec, from_dist ? "sequential" : request_.form);
+    ExtraStates extras(request_.spec, from_dist ? "sequential" : request_.form, request_.foreign_classes);
     if (source_.megatron) extras.take(*source_.megatron, model_.chunks, count("expert"));
     if (from_dist) extras.take(*source_.dcp, source_.files);
     make_objects(target, extras, names);

@@ -26,6 +26,9 @@ enum class LayerKeys { automatic, stacked, separate };
 /// What happens to stored tensors that a map lists under `keep`.
 enum class Unmapped { refuse, keep, drop };
 
+/// What happens to values whose classes are not known to be plain data: they stop the job, are carried, or are left out.
+enum class ForeignClasses { refuse, keep, drop };
+
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
   enum class Format { megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5 };
@@ -47,7 +50,9 @@ struct TargetRequest {
   std::string map = "auto";                 ///< model.map
   Index true_vocab_size = 0;
   Unmapped unmapped = Unmapped::refuse;
-  bool dequantise = false;  ///< quantised weights become BF16
+  ForeignClasses foreign_classes = ForeignClasses::refuse;
+  bool objects_unread = false;  ///< objects of a DCP source are not looked at
+  bool dequantise = false;      ///< quantised weights become BF16
   bool drop_optimizer = false;
   bool drop_rng = false;
   bool true_rows = false;                          ///< vocabulary rows that are known to be padding are left out

@@ -8,6 +8,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/item.hpp"
+#include "core/formats/dcp/item_paths.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "stages/read/shared_headers.hpp"
 #include "stages/read/stamped_files.hpp"

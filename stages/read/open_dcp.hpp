@@ -9,7 +9,7 @@
 
 namespace reshard {
 
-/// The *.safetensors files of a folder, by name. A link out of the folder is an Error of kind source.
+/// The *.safetensors files of a folder, by name; a link out of the folder is an Error of kind source.
 std::vector<std::filesystem::path> safetensors_files(std::filesystem::path const& path);
 
 /// Boxes of tensors in safetensors files, from their headers.

@@ -8,8 +8,7 @@
 
 namespace reshard {
 
-/// The HDF5 files of a checkpoint: the file itself, or the *.h5 and *.hdf5 files of a folder, by name. Empty when there are none.
-/// A link out of the folder is an Error of kind source.
+/// The HDF5 files of a checkpoint: the file itself, or the *.h5 and *.hdf5 files of a folder, by name; may be empty. A link out of it is an Error.
 std::vector<std::filesystem::path> hdf5_files(std::filesystem::path const& path);
 
 /// Whether the path is an HDF5 file or a folder with some.

@@ -25,9 +25,12 @@ std::string_view name_of(WriteMode mode) {
 }
 
 void ExtentWriter::write(std::span<Extent const> extents, std::byte* staging) {
-  std::vector<Extent> const sorted = by_place(extents);
-  if (observer_)
-    for (Extent const& extent : sorted) observer_(extent.file, extent.offset_bytes, {staging + extent.at, extent.bytes});
+  std::vector<Extent> sorted = by_place(extents);
+  for (Extent const& extent : sorted) {
+    if (observer_) observer_(extent.file, extent.offset_bytes, {staging + extent.at, extent.bytes});
+    stats_.bytes += extent.bytes;
+  }
+  if (edges_ != nullptr) sorted = edges_->keep(sorted, staging);
   for (ExtentBatch const& batch : batches_of(sorted, rules)) write_batch(batch, staging);
 }
 
@@ -40,8 +43,12 @@ void ExtentWriter::write_batch(ExtentBatch const& batch, std::byte* staging) {
     RESHARD_EXPECT(file->write_parts_at(batch.offset_bytes, parts, File::Cache::keep));
     if (mode_ == WriteMode::window && batch.bytes >= least_uncached_bytes) slide_window({file, batch.offset_bytes, batch.bytes});
   }
-  stats_.bytes += batch.bytes;
   stats_.calls += 1;
+}
+
+void ExtentWriter::close() {
+  window_.clear();
+  window_bytes_ = 0;
 }
 
 bool ExtentWriter::write_uncached(ExtentBatch const& batch, File const& file, std::span<iovec const> parts) {

@@ -12,6 +12,7 @@
 
 #include "core/base/file_set.hpp"
 #include "core/plan/extent_batch.hpp"
+#include "stages/write/edge_bytes.hpp"
 #include "stages/write/extent_sink.hpp"
 
 namespace reshard {
@@ -31,14 +32,17 @@ std::string_view name_of(WriteMode mode);
 
 /// Writes the extents of rounds from staging memory into files that exist at full size. Neighbours are joined into large vectored writes.
 /// Nothing is synced: the caller syncs the files when all is written. Used by one thread.
+/// Bytes in pages that another rank writes, too, are kept back where there is something that keeps them.
 class ExtentWriter : public ExtentSink {
  public:
-  /// `files` and `observer` outlive the writer; an empty observer is allowed.
-  ExtentWriter(FileSet& files, WriteObserver const& observer, WriteMode mode = WriteMode::automatic)
-      : files_(files), observer_(observer), mode_(mode) {}
+  /// What is given outlives the writer; an empty observer is allowed, and no `edges`.
+  ExtentWriter(FileSet& files, WriteObserver const& observer, WriteMode mode = WriteMode::automatic, EdgeBytes* edges = nullptr)
+      : files_(files), observer_(observer), mode_(mode), edges_(edges) {}
 
   /// Writes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in the files.
   void write(std::span<Extent const> extents, std::byte* staging) override;
+  /// Lets go of the files.
+  void close() override;
 
   WriteStats const& stats() const override { return stats_; }
   std::string_view mode_name() const override { return name_of(mode_); }
@@ -58,6 +62,7 @@ class ExtentWriter : public ExtentSink {
   FileSet& files_;
   WriteObserver const& observer_;
   WriteMode mode_;
+  EdgeBytes* edges_;
   WriteStats stats_;
   std::deque<Written> window_;
   std::uint64_t window_bytes_ = 0;

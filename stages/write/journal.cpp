@@ -114,6 +114,13 @@ std::optional<JournalEntry> entry_of(std::string_view payload) {
   entry.digests = decoder.shares();
   entry.records = decoder.shares();
   entry.files = decoder.shares();
+  entry.held.resize(decoder.count(24));
+  for (HeldBytes& held : entry.held) {
+    held.file = static_cast<std::uint32_t>(decoder.word());
+    held.segment.offset_bytes = decoder.word();
+    held.segment.bytes = decoder.text();
+  }
+  for (std::uint64_t files = decoder.count(8); files > 0; --files) entry.written.insert(static_cast<std::uint32_t>(decoder.word()));
   if (!decoder.good()) return std::nullopt;
   return entry;
 }
@@ -131,7 +138,11 @@ std::string journal_block(JournalEntry const& entry) {
   Encoder payload;
   payload.add(entry.round).add(entry.bytes).add(entry.cells.size());
   for (CellRange const& range : entry.cells) payload.add(range.begin).add(range.end);
-  return payload.add(entry.digests).add(entry.records).add(entry.files).block(Kind::entry);
+  payload.add(entry.digests).add(entry.records).add(entry.files).add(entry.held.size());
+  for (HeldBytes const& held : entry.held) payload.add(held.file).add(held.segment.offset_bytes).add(std::string_view(held.segment.bytes));
+  payload.add(entry.written.size());
+  for (std::uint32_t const file : entry.written) payload.add(file);
+  return payload.block(Kind::entry);
 }
 
 std::optional<JournalEntry> parse_journal_block(std::string_view bytes) {

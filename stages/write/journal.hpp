@@ -15,6 +15,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/file_segment.hpp"
 #include "core/plan/round.hpp"
 
 namespace reshard {
@@ -26,14 +27,23 @@ struct SumShare {
   friend bool operator==(SumShare const&, SumShare const&) = default;
 };
 
+/// Bytes of a target file that are still to be written.
+struct HeldBytes {
+  std::uint32_t file = 0;
+  FileSegment segment;
+  friend bool operator==(HeldBytes const&, HeldBytes const&) = default;
+};
+
 /// What one or more rounds have done to a target: the cells that are complete in it, and what they added to the sums of the job.
 struct JournalEntry {
   std::uint64_t round = 0;
-  std::uint64_t bytes = 0;        ///< payload written
-  std::vector<CellRange> cells;   ///< of the whole plan
-  std::vector<SumShare> digests;  ///< of the source, by tensor
-  std::vector<SumShare> records;  ///< CRC-32 of zip records, by RecordChecksums::shares()
-  std::vector<SumShare> files;    ///< CRC-64 of files, by FileDigests::shares()
+  std::uint64_t bytes = 0;               ///< payload written
+  std::vector<CellRange> cells;          ///< of the whole plan
+  std::vector<SumShare> digests;         ///< of the source, by tensor
+  std::vector<SumShare> records;         ///< CRC-32 of zip records, by RecordChecksums::shares()
+  std::vector<SumShare> files;           ///< CRC-64 of files, by FileDigests::shares()
+  std::vector<HeldBytes> held;           ///< counted in all that, but written only after the last round of all ranks
+  std::set<std::uint32_t> written = {};  ///< files with other bytes of these rounds
   friend bool operator==(JournalEntry const&, JournalEntry const&) = default;
 };
 
@@ -45,7 +55,7 @@ struct Journal {
   /// Rounds have messages and are numbered alike on all ranks: a round is done when every rank has written it.
   bool lockstep = false;
   std::vector<JournalEntry> entries;
-  std::size_t synced = 0;  ///< so many entries, from the front, were on the device together with what they speak of
+  std::size_t synced = 0;  ///< so many entries, from the front, were on the device together with what they speak of; held bytes are in the journal
 };
 
 /// Of this machine; "" where the system does not tell.

@@ -5,27 +5,16 @@
 #include <chrono>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/transport/comm.hpp"
 
 namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path hidden(fs::path const& target, std::string_view ending) {
-  return target.parent_path() / fmt::format(".{}.{}", target.filename().string(), ending);
-}
-
-fs::path absolute_target(fs::path const& target) {
-  fs::path path = fs::absolute(target).lexically_normal();
-  if (path.filename().empty()) path = path.parent_path();  // a trailing slash
-  if (path.filename().empty()) fail(ErrorKind::target, "{}: cannot be a target. Name a folder below it.", target.string());
-  return path;
-}
 
 void sync_tree(fs::path const& root) {
   for (auto const& entry : fs::recursive_directory_iterator(root))
@@ -39,135 +28,226 @@ void sync_tree(fs::path const& root) {
   fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number), next);
 }
 
-void remove_left(fs::path const& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", path.string(), error.message());
+/// A name that is there already is another run's.
+void make_folder(fs::path const& path) {
+  if (::mkdir(path.c_str(), 0777) != 0) refuse_making(path, errno, "Check the permissions of its parent.");
 }
 
-bool is_there(fs::path const& path) {
+void check_existing(fs::path const& target, ExistingTarget existing) {
+  if (!is_there(target)) return;
+  if (existing == ExistingTarget::refuse)
+    fail(ErrorKind::target, "{}: exists already. Choose another target.path, or set target.replace = true to replace it.", target.string());
   std::error_code ignored;
-  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+  if (!fs::is_directory(fs::symlink_status(target, ignored)))
+    fail(ErrorKind::target, "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.",
+         target.string());
 }
 
-constexpr std::chrono::hours quiet_time{1};
+/// A folder that is there can be renamed only within its file system, and in a sticky folder only by some.
+void check_movable(fs::path const& target) {
+  struct statx there {};
+  struct statx parent {};
+  auto const look = [](fs::path const& path, struct statx& into) {
+    return ::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &into) == 0;
+  };
+  if (!look(target, there) || !look(target.parent_path() / ".", parent)) return;
+  bool const other_device = there.stx_dev_major != parent.stx_dev_major || there.stx_dev_minor != parent.stx_dev_minor;
+  bool const mounted = (there.stx_attributes_mask & there.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  if (other_device || mounted)
+    fail(ErrorKind::target,
+         "{}: is a mount point, or on another file system than its folder, so no new checkpoint can take its name. Choose a target.path below it.",
+         target.string());
+  uid_t const user = ::geteuid();
+  if ((parent.stx_mode & S_ISVTX) != 0 && user != 0 && user != there.stx_uid && user != parent.stx_uid)
+    fail(ErrorKind::target,
+         "{}: belongs to user {}, and its folder lets only the owner of a name change it (sticky bit), so user {} cannot replace it. Choose another "
+         "target.path, or ask that user to remove it.",
+         target.string(), there.stx_uid, user);
+}
 
-/// Of a folder and all that lies in it; what is not there is as old as can be.
-fs::file_time_type last_change(fs::path const& root) {
+/// Where the target will be: its folder is there, its name is free or may be replaced.
+fs::path ready_place(fs::path const& target, ExistingTarget existing) {
+  fs::path place = absolute_target(target);
   std::error_code error;
-  fs::file_time_type newest = fs::last_write_time(root, error);
-  for (fs::recursive_directory_iterator it(root, error); !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    std::error_code vanished;
-    newest = std::max(newest, fs::last_write_time(it->path(), vanished));
-  }
-  return newest;
+  fs::create_directories(place.parent_path(), error);
+  if (error) refuse_making(place.parent_path(), error.value(), "Check target.path.");
+  check_existing(place, existing);
+  if (is_there(place)) check_movable(place);
+  return place;
 }
 
-/// What cannot be locked is another job's, unless it may be taken for abandoned.
-void check_abandoned(Publication const& unlocked, WithoutLocks without_locks) {
-  fs::path const staging = unlocked.staging();
-  if (without_locks == WithoutLocks::refuse)
-    fail(ErrorKind::target, "{}: its file system has no locks, so a run may be writing it. Remove it when no run is alive.", staging.string());
-  auto const newest = std::max(last_change(staging), last_change(unlocked.journal()));
-  if (newest == fs::file_time_type::min() || newest + quiet_time <= fs::file_time_type::clock::now()) return;
-  fail(ErrorKind::target,
-       "{}: its file system has no locks, and it or {} has changed in the last hour, so a run may be writing it. Wait until nothing has changed for "
-       "an hour, or remove both by hand when no run is alive.",
-       staging.string(), unlocked.journal().string());
-}
+constexpr std::string_view how_to_wait = "Wait until that run is over, or choose another target.path.";
 
 }  // namespace
 
-fs::path staging_of(fs::path const& target) { return hidden(absolute_target(target), "part"); }
-fs::path lock_of(fs::path const& target) { return hidden(absolute_target(target), "lock"); }
-fs::path journal_of(fs::path const& target) { return hidden(absolute_target(target), "resume"); }
+LifeSign::LifeSign(fs::path file, double seconds) : file_(std::move(file)), seconds_(seconds), thread_([this] { run(); }) {}
 
-Publication::Publication(fs::path const& target)
-    : target_(absolute_target(target)), staging_(hidden(target_, "part")), lock_(hidden(target_, "lock")), journal_(hidden(target_, "resume")) {}
-
-Publication::Publication(fs::path const& target, ExistingTarget existing) : Publication(target) {
-  existing_ = existing;
-  std::error_code error;
-  fs::create_directories(target_.parent_path(), error);
-  if (error) refuse_making(target_.parent_path(), error.value(), "Check target.path.");
-  check_target();
-  take_lock();
+LifeSign::~LifeSign() {
+  std::lock_guard const lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
 }
 
-bool Publication::has_leftovers() const { return is_there(staging_); }
+void LifeSign::run() {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, std::chrono::duration<double>(seconds_), [&] { return ended_; })) {
+    lock.unlock();
+    bool const gone = ::utimensat(AT_FDCWD, file_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+    lock.lock();
+    if (gone) lost_ = true;
+  }
+}
+
+Publication::Publication(fs::path const& target, ExistingTarget existing)
+    : target_(ready_place(target, existing)),
+      existing_(existing),
+      token_(make_token()),
+      staging_(staging_of(target_, token_)),
+      journal_(journal_of(target_, token_)),
+      old_(old_of(target_, token_)),
+      lock_(target_, token_) {
+  check_renaming();
+  left_ = leftovers_of(target_);
+  if (!is_locked()) {
+    if (auto const sign = sign_of_life(left_, false, lock_.now_ns()))
+      fail(ErrorKind::target, "{}: another job may be writing this target: its file system has no locks, and {}. {}", target_.string(), *sign,
+           how_to_wait);
+  }
+  if (put_back_old(target_, left_)) left_ = leftovers_of(target_);
+  check_target();
+}
+
+/// What fails here would fail at the end, when all is written.
+void Publication::check_renaming() {
+  fs::path const parent = target_.parent_path();
+  std::error_code error;
+  fs::directory_iterator const listed(parent, error);
+  if (error)
+    fail(ErrorKind::target, "{}: cannot be listed: {}. The folder of a target must be readable: change its permissions, or choose another target.path.",
+         parent.string(), error.message());
+  make_folder(staging_);
+  int const refused = ::rename(staging_.c_str(), journal_.c_str()) != 0 ? errno : 0;
+  struct stat made {};
+  bool const seen = refused == 0 && ::lstat(journal_.c_str(), &made) == 0;
+  auto const failure = capture([&] {
+    if (refused != 0)
+      fail(ErrorKind::target, "{}: a folder cannot be renamed in it: {}. Choose another target.path.", parent.string(), system_reason(refused));
+    sync_directory(journal_);
+    sync_directory(parent);
+  });
+  ::rmdir(refused == 0 ? journal_.c_str() : staging_.c_str());
+  if (failure) throw *failure;
+  if (seen) user_ = made.st_uid;
+}
+
+bool Publication::is_own_folder(fs::path const& path) const {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == user_;
+}
+
+void Publication::remove_leftovers_but(Leftovers const& left) {
+  // The lock says enough of this machine. It may be free because it does not reach another one.
+  if (auto const sign = sign_of_life(left, is_locked(), lock_.now_ns()))
+    fail(ErrorKind::target, "{}: another job may be writing this target, and would lose its work: {}. {}", target_.string(), *sign, how_to_wait);
+  for (fs::path const& one : left.all())
+    if (!discard(one, staging_) && !is_locked())
+      fail(ErrorKind::target, "{}: another job has just taken it. {}", one.string(), how_to_wait);
+}
+
+/// From here on what has our names is this run's.
+void Publication::own() {
+  ours_ = true;
+  write_owner(journal_, this_owner(token_));
+  auto const made = identity_of(staging_);
+  if (!made) fail(ErrorKind::target, "{}: is gone already: another job has taken it. {}", staging_.string(), how_to_wait);
+  staged_ = *made;
+  life_sign_.emplace(journal_ / owner_name);
+}
 
 void Publication::start_afresh() {
+  remove_leftovers_but(left_);
   ours_ = true;
-  remove_left(journal_);
-  remove_left(staging_);
-  std::error_code error;
-  fs::create_directory(staging_, error);
-  if (error) refuse_making(staging_, error.value(), "Check the permissions of its parent.");
+  make_folder(journal_);
+  make_folder(staging_);
+  own();
+  check_alone();
+}
+
+/// Two jobs that start at the same moment without locks see each other only now.
+void Publication::check_alone() const {
+  if (is_locked()) return;
+  Leftovers others = leftovers_of(target_);
+  std::erase(others.staging, staging_);
+  std::erase(others.journals, journal_);
+  if (auto const sign = sign_of_life(others, false, lock_.now_ns()))
+    fail(ErrorKind::target, "{}: another job has begun to write this target at the same moment: {}. {}", target_.string(), *sign, how_to_wait);
+}
+
+void Publication::go_on(fs::path const& journal, fs::path const& staging) {
+  Leftovers others = left_;
+  std::erase(others.staging, staging);
+  std::erase(others.journals, journal);
+  remove_leftovers_but(others);
+  // The journal first: a run that has lost it ends.
+  for (auto const& [from, to] : {std::pair(journal, journal_), std::pair(staging, staging_)})
+    if (::rename(from.c_str(), to.c_str()) != 0)
+      fail(ErrorKind::target, "{}: cannot be taken over: {}. {}", from.string(), system_reason(errno), how_to_wait);
+  kept_ = true;
+  own();
+}
+
+bool Publication::is_owner() const {
+  if (!ours_ || (life_sign_ && life_sign_->is_lost())) return false;
+  auto const owner = read_owner(journal_);
+  return owner && owner->token == token_ && identity_of(staging_) == staged_;
 }
 
 Publication::~Publication() {
-  std::error_code ignored;
-  if (ours_ && !kept_) {
-    fs::remove_all(journal_, ignored);  // first: without it nobody goes on with what is left of the rest
-    fs::remove_all(staging_, ignored);
+  if (!ours_) return;
+  life_sign_.reset();
+  if (kept_) {
+    Owner ended = this_owner(token_);
+    ended.ended = true;
+    if (is_there(journal_)) capture([&] { write_owner(journal_, ended); });
+    return;
   }
-  if (lock_descriptor_ < 0) return;
-  fs::remove(lock_, ignored);
-  ::close(lock_descriptor_);
-}
-
-void Publication::check_target() const {
-  if (existing_ == ExistingTarget::keep || !is_there(target_)) return;
-  if (existing_ == ExistingTarget::refuse)
-    fail(ErrorKind::target, "{}: exists already. Choose another target.path, or set target.replace = true to replace it.", target_.string());
   std::error_code ignored;
-  if (!fs::is_directory(fs::symlink_status(target_, ignored)))
-    fail(ErrorKind::target, "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.",
-         target_.string());
+  fs::remove_all(journal_, ignored);  // first: without it no run goes on with what is left of the rest
+  fs::remove_all(staging_, ignored);
+  fs::remove_all(old_, ignored);
 }
 
-void Publication::take_lock() {
-  for (int attempt = 0; attempt < 16; ++attempt) {
-    int const descriptor = ::open(lock_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (descriptor < 0) refuse_making(lock_, errno, "Check the permissions of its folder.");
-    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-      int const reason = errno;
-      ::close(descriptor);
-      if (reason == EWOULDBLOCK)
-        fail(ErrorKind::target, "{}: another job is writing this target ({} is locked). Wait for it, or choose another target.path.",
-             target_.string(), lock_.string());
-      if (reason != ENOLCK && reason != ENOSYS && reason != EOPNOTSUPP)
-        fail(ErrorKind::io, "{}: cannot be locked: {}. Check the file system.", lock_.string(), system_reason(reason));
-      return;  // a file system without locks: the staging folder's name alone keeps jobs apart
-    }
-    struct stat held {};
-    struct stat named {};
-    if (::fstat(descriptor, &held) == 0 && ::stat(lock_.c_str(), &named) == 0 && held.st_ino == named.st_ino) {
-      lock_descriptor_ = descriptor;
-      return;
-    }
-    ::close(descriptor);  // its holder removed it between our open and our lock
-  }
-  fail(ErrorKind::target, "{}: the lock changes hands all the time: other jobs write this target. Wait for them, or choose another target.path.",
-       lock_.string());
-}
+void Publication::check_target() const { check_existing(target_, existing_); }
 
-bool remove_leftovers(fs::path const& target, WithoutLocks without_locks) {
-  if (target.empty()) fail(ErrorKind::usage, "the path of the target is empty. Name the target.path of the job.");
-  fs::path const place = absolute_target(target);
-  if (!is_there(place.parent_path())) fail(ErrorKind::target, "{}: is not there. Check the path of the target.", place.parent_path().string());
-  Publication publication(place, ExistingTarget::keep);
-  bool const found = publication.has_leftovers() || is_there(publication.journal());
-  if (found && !publication.is_locked()) check_abandoned(publication, without_locks);
-  publication.go_on();  // its end removes them
-  return found;
+std::optional<Publication::Identity> Publication::identity_of(fs::path const& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
+  return Identity{status.st_dev, status.st_ino};
 }
 
 void Publication::publish() {
   sync_tree(staging_);
+  if (!is_owner())
+    fail(ErrorKind::target, "{}: another job has taken over what this run wrote, or it was removed. Nothing was published: {}", staging_.string(),
+         "look what writes this target, then run again.");
   move_into_place();
+  kept_ = true;  // the old checkpoint, until the new one's name is durable
+  auto const failure = capture([&] { sync_directory(target_.parent_path()); });
+  if (failure)
+    throw Error(ErrorKind::io, fmt::format("{}: is complete and in its place, but the system could not make that durable: {} After a power cut its "
+                                           "old state may be there again: then run again. What it replaced is beside it until then.",
+                                           target_.string(), failure->sentence()));
   kept_ = false;
-  sync_directory(target_.parent_path());
+}
+
+bool Publication::is_in_place() const { return identity_of(target_) == staged_; }
+
+void Publication::refuse_moving(int error_number) const {
+  bool const hardware = error_number == EIO || error_number == ESTALE;
+  fail(hardware ? ErrorKind::io : ErrorKind::target,
+       "{}: cannot be renamed to {}: {}. Nothing was published, and what was written is kept: remove the cause, then run again, which will only rename "
+       "it.",
+       staging_.string(), target_.string(), system_reason(error_number));
 }
 
 void Publication::move_into_place() {
@@ -176,23 +256,70 @@ void Publication::move_into_place() {
     if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0) return;
     bool const without_flags = errno == EINVAL || errno == ENOSYS;
     if (without_flags && ::rename(staging_.c_str(), target_.c_str()) == 0) return;
-    if (errno != EEXIST)
-      fail(ErrorKind::target, "{}: cannot be renamed to {}: {}. Nothing was published: check the permissions of its folder, then run again.",
-           staging_.string(), target_.string(), system_reason(errno));
-    check_target();  // somebody has just made it
+    int const reason = errno;
+    if (is_in_place()) return;  // a server may have done it and its answer been lost
+    if (reason != EEXIST && reason != ENOTEMPTY) refuse_moving(reason);
+    check_target();  // another program has just made it
   }
-  // The old checkpoint takes the staging folder's name and is removed with it.
-  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return;
-  if (errno != EINVAL && errno != ENOSYS)
-    fail(ErrorKind::target, "{}: cannot take the place of {}: {}. Nothing was published: check the permissions of its folder, then run again.",
-         staging_.string(), target_.string(), system_reason(errno));
-  fs::path const old = hidden(target_, "old");
-  std::error_code error;
-  fs::remove_all(old, error);
-  if (::rename(target_.c_str(), old.c_str()) != 0 || ::rename(staging_.c_str(), target_.c_str()) != 0)
-    fail(ErrorKind::target, "{}: cannot be replaced: {}. The old checkpoint is there or in {}: check the permissions of the folder, then run again.",
-         target_.string(), system_reason(errno), old.string());
-  fs::remove_all(old, error);
+  if (!exchange()) replace_in_two_steps();
+}
+
+/// The old checkpoint takes the staging folder's name and is removed with it. False where the file system cannot do that.
+bool Publication::exchange() {
+  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return true;
+  int const reason = errno;
+  if (is_in_place()) return true;
+  if (reason != EINVAL && reason != ENOSYS) refuse_moving(reason);
+  return false;
+}
+
+void Publication::replace_in_two_steps() {
+  if (::rename(target_.c_str(), old_.c_str()) != 0) refuse_moving(errno);
+  if (::rename(staging_.c_str(), target_.c_str()) == 0) return;
+  int const reason = errno;
+  if (is_in_place()) return;
+  if (::rename(old_.c_str(), target_.c_str()) == 0) refuse_moving(reason);
+  fail(ErrorKind::target,
+       "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is {} now, and cannot get its name back: {}. Remove the cause, then run "
+       "again: what was written is kept, and will only be renamed.",
+       staging_.string(), target_.string(), system_reason(reason), old_.string(), system_reason(errno));
+}
+
+namespace {
+
+fs::path existing_place(fs::path const& target) {
+  if (target.empty()) fail(ErrorKind::usage, "the path of the target is empty. Name the target.path of the job.");
+  fs::path place = absolute_target(target);
+  if (!is_there(place.parent_path())) fail(ErrorKind::target, "{}: is not there. Check the path of the target.", place.parent_path().string());
+  return place;
+}
+
+}  // namespace
+
+Cleaned remove_leftovers(fs::path const& target, WithoutLocks without_locks) {
+  fs::path const place = existing_place(target);
+  std::string const token = make_token();
+  TargetLock const lock(place, token);
+  Leftovers left = leftovers_of(place);
+  if (!left.empty() && !lock.is_held() && without_locks == WithoutLocks::refuse)
+    fail(ErrorKind::target, "{}: its file system has no locks, so a run may be writing it. Remove it when no run is alive.",
+         left.all().front().string());
+  if (auto const sign = sign_of_life(left, lock.is_held(), lock.now_ns()))
+    fail(ErrorKind::target, "{}: a run may be writing this target: {}{}. Wait until then, or remove it by hand when no run is alive.", place.string(),
+         lock.is_held() ? "" : "its file system has no locks, and ", *sign);
+  Cleaned cleaned;
+  cleaned.put_back = put_back_old(place, left);
+  if (cleaned.put_back) left = leftovers_of(place);
+  for (fs::path const& one : left.all()) cleaned.removed = discard(one, staging_of(place, token)) || cleaned.removed;
+  return cleaned;
+}
+
+void put_back_replaced(fs::path const& target) {
+  fs::path const place = absolute_target(target);
+  if (is_there(place) || leftovers_of(place).old.empty()) return;
+  TargetLock const lock(place, make_token());
+  Leftovers const left = leftovers_of(place);
+  if (!sign_of_life(left, lock.is_held(), lock.now_ns())) put_back_old(place, left);
 }
 
 }  // namespace reshard

@@ -1,12 +1,31 @@
 #include "stages/write/target_files.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/crc32.hpp"
 #include "core/base/crc64.hpp"
 #include "core/formats/dcp/item.hpp"
 
 namespace reshard {
+
+void TouchedSums::note(std::size_t number) {
+  if (!numbers_.empty() && numbers_.back() == number) return;
+  if (numbers_.size() >= 2 * sorted_ + 1024) sort();  // never many more than there are sums, however often they change
+  numbers_.push_back(number);
+}
+
+void TouchedSums::sort() {
+  std::sort(numbers_.begin(), numbers_.end());
+  numbers_.erase(std::unique(numbers_.begin(), numbers_.end()), numbers_.end());
+  sorted_ = numbers_.size();
+}
+
+std::vector<std::size_t> TouchedSums::take() {
+  sort();
+  sorted_ = 0;
+  return std::exchange(numbers_, {});
+}
 
 RecordChecksums::RecordChecksums(std::span<TargetLayout const> files) {
   for (TargetLayout const& file : files) {
@@ -42,6 +61,7 @@ void RecordChecksums::add(std::uint32_t file, std::uint64_t offset_bytes, std::s
     std::uint64_t const first = std::max(at->begin, offset_bytes);
     std::uint64_t const last = std::min(at->end, end);
     if (first >= last) continue;
+    touched_.note(first_share_[file] + at->number);
     shares_[first_share_[file] + at->number] ^= crc32_share(bytes.subspan(first - offset_bytes, last - first), at->end - last);
   }
 }
@@ -105,11 +125,12 @@ std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uin
   return {{0, layout.header}};
 }
 
-void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame) {
+void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame, std::span<FileSegment const> held) {
   File file = File::open_for_writing(layout.path);
   for (FileSegment const& segment : layout.skeleton) file.write_at(segment.offset_bytes, std::vector<std::byte>(segment.bytes.size()));
   if (layout.header.empty())
     for (FileSegment const& segment : frame) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+  for (FileSegment const& segment : held) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
   file.sync();
   file.close();
 }
@@ -119,6 +140,7 @@ FileDigests::FileDigests(std::span<TargetLayout const> files) : shares_(files.si
 }
 
 void FileDigests::add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+  touched_.note(file);
   shares_[file] ^= crc64_shifted(crc64(bytes), size_bytes_[file] - offset_bytes - bytes.size());
 }
 

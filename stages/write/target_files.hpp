@@ -26,6 +26,19 @@ struct TargetLayout {
   std::function<std::vector<FileSegment>(std::span<std::uint64_t const>)> finished = {};
 };
 
+/// Which of many sums have changed: a round changes a few of perhaps a million.
+class TouchedSums {
+ public:
+  void note(std::size_t number);
+  /// Those noted since this was last asked, sorted.
+  std::vector<std::size_t> take();
+
+ private:
+  void sort();
+  std::vector<std::size_t> numbers_;
+  std::size_t sorted_ = 0;  ///< so many were left when they were last sorted
+};
+
 /// The CRC-32 of every zip record of a job, gathered from the pieces as they are written by any rank.
 class RecordChecksums {
  public:
@@ -36,6 +49,8 @@ class RecordChecksums {
 
   /// What the ranks xor together: one word per record.
   std::span<std::uint32_t> shares() { return shares_; }
+  /// Numbers of the shares that add() has changed since this was last asked, sorted.
+  std::vector<std::size_t> take_touched() { return touched_.take(); }
   /// The checksums of one file's records, once the shares of all ranks are in.
   std::vector<std::uint32_t> of_file(std::uint32_t file) const;
 
@@ -46,6 +61,7 @@ class RecordChecksums {
     std::uint32_t number = 0;  ///< in the file's storages or tensor items
   };
   static std::vector<Record> records_of(TargetLayout const& file);
+  TouchedSums touched_;
   std::vector<std::vector<Record>> records_;  ///< by file, by offset
   std::vector<std::size_t> first_share_;      ///< by file
   std::vector<std::uint32_t> shares_;
@@ -59,8 +75,11 @@ class FileDigests {
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
   /// One word per file: what the ranks xor together.
   std::span<std::uint64_t> shares() { return shares_; }
+  /// Numbers of the shares that add() has changed since this was last asked, sorted.
+  std::vector<std::size_t> take_touched() { return touched_.take(); }
 
  private:
+  TouchedSums touched_;
   std::vector<std::uint64_t> size_bytes_;
   std::vector<std::uint64_t> shares_;
 };
@@ -71,7 +90,7 @@ void create_target_file(TargetLayout const& layout);
 void reopen_target_file(TargetLayout const& layout);
 /// What stands around the payloads once all of them are written, the header included, without overlap.
 std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32, std::span<std::uint64_t const> digests);
-/// Writes a frame but for the header, then syncs and closes the file.
-void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame);
+/// Writes a frame but for the header, and payload that was kept back; then syncs and closes the file.
+void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame, std::span<FileSegment const> held = {});
 
 }  // namespace reshard

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -13,125 +16,64 @@
 namespace reshard::fuzz {
 namespace {
 
-/// Python's library, as far as attacks on pickles are known to use it, and the installers: whatever is called of these is refused, but for `values`.
-constexpr std::array<std::string_view, 84> guarded = {"__builtin__", "__main__",    "_codecs",      "_ctypes",
-                                                      "_io",         "_operator",   "_pickle",      "_posixsubprocess",
-                                                      "_socket",     "_thread",     "aifc",         "ast",
-                                                      "asyncio",     "atexit",      "bdb",          "builtins",
-                                                      "cProfile",    "cgitb",       "code",         "codecs",
-                                                      "codeop",      "collections", "commands",     "compileall",
-                                                      "copy",        "copy_reg",    "copyreg",      "ctypes",
-                                                      "dbm",         "decimal",     "dis",          "distutils",
-                                                      "doctest",     "enum",        "fileinput",    "fractions",
-                                                      "ftplib",      "functools",   "gc",           "glob",
-                                                      "http",        "idlelib",     "imaplib",      "imp",
-                                                      "importlib",   "inspect",     "io",           "linecache",
-                                                      "logging",     "marshal",     "modulefinder", "multiprocessing",
-                                                      "nt",          "operator",    "os",           "pathlib",
-                                                      "pdb",         "pickle",      "pip",          "pkgutil",
-                                                      "platform",    "posix",       "posixpath",    "profile",
-                                                      "pty",         "pydoc",       "runpy",        "setuptools",
-                                                      "shelve",      "shutil",      "signal",       "smtplib",
-                                                      "socket",      "ssl",         "subprocess",   "sys",
-                                                      "tempfile",    "threading",   "timeit",       "trace",
-                                                      "types",       "urllib",      "webbrowser",   "zipimport"};
-
-/// Of guarded modules, PyTorch and NumPy: what makes a value and does nothing else.
-constexpr std::array<std::string_view, 79> values = {"__builtin__.bool",
-                                                     "__builtin__.bytearray",
-                                                     "__builtin__.bytes",
-                                                     "__builtin__.complex",
-                                                     "__builtin__.dict",
-                                                     "__builtin__.float",
-                                                     "__builtin__.frozenset",
-                                                     "__builtin__.int",
-                                                     "__builtin__.list",
-                                                     "__builtin__.object",
-                                                     "__builtin__.range",
-                                                     "__builtin__.set",
-                                                     "__builtin__.slice",
-                                                     "__builtin__.str",
-                                                     "__builtin__.tuple",
-                                                     "__builtin__.xrange",
-                                                     "builtins.bool",
-                                                     "builtins.bytearray",
-                                                     "builtins.bytes",
-                                                     "builtins.complex",
-                                                     "builtins.dict",
-                                                     "builtins.float",
-                                                     "builtins.frozenset",
-                                                     "builtins.int",
-                                                     "builtins.list",
-                                                     "builtins.object",
-                                                     "builtins.range",
-                                                     "builtins.set",
-                                                     "builtins.slice",
-                                                     "builtins.str",
-                                                     "builtins.tuple",
-                                                     "_codecs.encode",
-                                                     "_io.BytesIO",
-                                                     "_io.StringIO",
-                                                     "io.BytesIO",
-                                                     "io.StringIO",
-                                                     "collections.Counter",
-                                                     "collections.OrderedDict",
-                                                     "collections.defaultdict",
-                                                     "collections.deque",
-                                                     "copy_reg._reconstructor",
-                                                     "copyreg._reconstructor",
-                                                     "decimal.Decimal",
-                                                     "fractions.Fraction",
-                                                     "pathlib.Path",
-                                                     "pathlib.PosixPath",
-                                                     "pathlib.PurePath",
-                                                     "pathlib.PurePosixPath",
-                                                     "pathlib.PureWindowsPath",
-                                                     "pathlib.WindowsPath",
-                                                     "pathlib._local.Path",
-                                                     "pathlib._local.PosixPath",
-                                                     "pathlib._local.PurePath",
-                                                     "pathlib._local.PurePosixPath",
-                                                     "pathlib._local.PureWindowsPath",
-                                                     "pathlib._local.WindowsPath",
-                                                     "signal.Handlers",
-                                                     "signal.Signals",
-                                                     "types.SimpleNamespace",
-                                                     "numpy._core.multiarray._reconstruct",
-                                                     "numpy._core.multiarray.scalar",
-                                                     "numpy._core.numeric._frombuffer",
-                                                     "numpy.core.multiarray._reconstruct",
-                                                     "numpy.core.multiarray.scalar",
-                                                     "numpy.core.numeric._frombuffer",
-                                                     "numpy.dtype",
-                                                     "numpy.ndarray",
-                                                     "torch.Generator",
-                                                     "torch.Size",
-                                                     "torch.device",
-                                                     "torch._C.Generator",
-                                                     "torch._tensor._rebuild_from_type_v2",
-                                                     "torch._utils._rebuild_parameter",
-                                                     "torch._utils._rebuild_parameter_with_state",
-                                                     "torch._utils._rebuild_tensor_v2",
-                                                     "torch._utils._rebuild_tensor_v3",
-                                                     "torch.serialization._get_layout",
-                                                     "torch.storage.UntypedStorage",
-                                                     "torch.Tensor"};
-
-bool contains(auto const& list, std::string_view word) { return std::find(list.begin(), list.end(), word) != list.end(); }
-
-/// numpy.dtypes.Float32DType and datetime.datetime: families in which every public class is a value.
-bool is_class_of_values(std::string_view module, std::string_view name) {
-  return (module == "numpy.dtypes" || module == "datetime") && name.find('.') == std::string_view::npos && !name.starts_with('_');
+/// What may be called: it makes a value.
+bool is_maker(std::string_view module, std::string_view name) {
+  static std::set<std::string, std::less<>> const makers = [] {
+    std::set<std::string, std::less<>> all = {"_codecs.encode",
+                                              "_io.BytesIO",
+                                              "_io.StringIO",
+                                              "io.BytesIO",
+                                              "io.StringIO",
+                                              "argparse.Namespace",
+                                              "types.SimpleNamespace",
+                                              "collections.Counter",
+                                              "collections.OrderedDict",
+                                              "collections.defaultdict",
+                                              "collections.deque",
+                                              "copy_reg._reconstructor",
+                                              "copyreg._reconstructor",
+                                              "decimal.Decimal",
+                                              "datetime.date",
+                                              "datetime.datetime",
+                                              "datetime.time",
+                                              "datetime.timedelta",
+                                              "datetime.timezone",
+                                              "signal.Handlers",
+                                              "signal.Signals",
+                                              "numpy.dtype",
+                                              "torch.Size",
+                                              "torch.device",
+                                              "torch._C.Generator",
+                                              "torch._tensor._rebuild_from_type_v2",
+                                              "torch._utils._rebuild_tensor",
+                                              "torch._utils._rebuild_tensor_v2",
+                                              "torch._utils._rebuild_tensor_v3",
+                                              "torch._utils._rebuild_parameter",
+                                              "torch._utils._rebuild_parameter_with_state",
+                                              "torch.torch_version.TorchVersion",
+                                              "__builtin__.xrange"};
+    for (char const* const type : {"bytearray", "complex", "frozenset", "range", "set", "slice"})
+      for (std::string const builtins : {"__builtin__.", "builtins."}) all.insert(builtins + type);
+    for (std::string const core : {"numpy.core.multiarray.", "numpy._core.multiarray."}) all.insert({core + "_reconstruct", core + "scalar"});
+    for (std::string const paths : {"pathlib.", "pathlib._local."})
+      for (char const* const type : {"Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"}) all.insert(paths + type);
+    return all;
+  }();
+  // The framework that these checkpoints come from; its own modules are looked at by the program's list.
+  return makers.contains(std::string(module) + '.' + std::string(name)) || module.starts_with("megatron.");
 }
 
-/// `name` may have dots: an attribute of an attribute.
-bool is_harmful(std::string_view module, std::string_view name) {
-  std::string_view const package = module.substr(0, module.find('.'));
-  // On the way to an attribute of a class nobody passes a module; os reached through pathlib is os.
-  for (std::size_t begin = 0, dot = name.find('.'); dot != std::string_view::npos; begin = dot + 1, dot = name.find('.', begin))
-    if (contains(guarded, name.substr(begin, dot - begin))) return true;
-  if (package != "torch" && package != "numpy" && !contains(guarded, package) && package != "datetime") return false;
-  return !contains(values, std::string(module) + '.' + std::string(name)) && !is_class_of_values(module, name);
+/// What may be named without being called: types of numbers, and those that an object is made of.
+bool is_type(std::string_view module, std::string_view name) {
+  constexpr std::array<std::string_view, 13> plain = {"bool",   "bytes", "dict",  "float",   "int",       "list", "long",
+                                                      "object", "str",   "tuple", "unicode", "bytearray", "set"};
+  if (module == "__builtin__" || module == "builtins") return std::ranges::find(plain, name) != plain.end();
+  bool const number = name.starts_with("float") || name.starts_with("bfloat") || name.starts_with("int") || name.starts_with("uint") ||
+                      name.starts_with("complex") || name.starts_with("bool");
+  if (module == "numpy") return number || name == "ndarray";
+  if (module == "torch.storage") return name == "UntypedStorage" || name == "_UntypedStorage";
+  if (module == "torch" || module == "torch.cuda") return number || name == "Tensor" || name.ends_with("Storage");
+  return module == "signal" && name.starts_with("SIG") && name.find('_') == std::string_view::npos;
 }
 
 class Reader {
@@ -153,11 +95,11 @@ class Reader {
  private:
   /// What a value is, as far as it matters here.
   struct Value {
-    enum class Kind { plain, text, tuple, name, mark } kind = Kind::plain;
-    std::string text{};          ///< text
-    std::string module{};        ///< name: of a class or a function, which may be called
-    std::string attribute{};     ///< name: with dots where it was reached through others
-    std::vector<Value> items{};  ///< tuple: those that are names or texts matter
+    enum class Kind { plain, text, tuple, name } kind = Kind::plain;
+    std::string text{};  ///< of a text
+    std::string module{};
+    std::string attribute{};     ///< of a name: a class or a function, which may be called
+    std::vector<Value> items{};  ///< of a tuple with few items: those that are names or texts
   };
 
   void step(std::uint8_t op) {
@@ -254,9 +196,9 @@ class Reader {
   void make_tuple(std::size_t count) {
     FUZZ_EXPECT(stack_.size() >= count);
     Value tuple{.kind = Value::Kind::tuple};
-    // Only getattr's arguments matter; deep or long tuples would cost time.
-    for (std::size_t i = stack_.size() - count; i < stack_.size(); ++i)
-      tuple.items.push_back(count == 2 && stack_[i].kind != Value::Kind::tuple ? stack_[i] : Value{});
+    // Only the arguments of a few functions matter; deep or long tuples would cost time.
+    for (std::size_t i = stack_.size() - count; i < stack_.size() && count <= 4; ++i)
+      tuple.items.push_back(stack_[i].kind != Value::Kind::tuple ? stack_[i] : Value{});
     stack_.resize(stack_.size() - count);
     push(std::move(tuple));
   }
@@ -264,6 +206,8 @@ class Reader {
     Value value{.kind = Value::Kind::name};
     value.module = line();
     value.attribute = line();
+    if (!is_maker(value.module, value.attribute) && !is_type(value.module, value.attribute)) found_ = value.module + "." + value.attribute;
+    if (value.attribute.find('.') != std::string::npos) found_ = value.module + "." + value.attribute;  // whatever the module has imported
     push(std::move(value));
   }
 
@@ -273,22 +217,24 @@ class Reader {
     push({});
     if (callable.kind != Value::Kind::name) {
       found_ = "a computed function";
-    } else if ((callable.module == "__builtin__" || callable.module == "builtins") && callable.attribute == "getattr") {
-      attribute_of(arguments);
-    } else if (is_harmful(callable.module, callable.attribute)) {
-      found_ = callable.module + "." + callable.attribute;
-    }
-  }
-
-  void attribute_of(Value const& arguments) {
-    bool const plain = arguments.items.size() == 2 && arguments.items[0].kind == Value::Kind::name && arguments.items[1].kind == Value::Kind::text;
-    if (!plain) {
-      found_ = "getattr of a computed value";
       return;
     }
-    Value& result = stack_.back();
-    result = arguments.items[0];
-    result.attribute += "." + arguments.items[1].text;
+    std::string const name = callable.module + "." + callable.attribute;
+    bool const plain_type = is_type(callable.module, callable.attribute) && callable.module.find("builtin") != std::string::npos;
+    if (!is_maker(callable.module, callable.attribute) && !plain_type) found_ = name;
+    if (name == "_codecs.encode" && !is_text(arguments, 1, {"latin1", "latin-1"})) found_ = name + " by another codec";
+    if (name == "torch._tensor._rebuild_from_type_v2" && !is_plain_tensor(arguments)) found_ = name + " of another function";
+  }
+
+  static bool is_text(Value const& arguments, std::size_t at, std::initializer_list<std::string_view> wanted) {
+    return at < arguments.items.size() && std::ranges::find(wanted, arguments.items[at].text) != wanted.end();
+  }
+  /// It calls its first argument.
+  static bool is_plain_tensor(Value const& arguments) {
+    if (arguments.items.size() != 4) return false;
+    Value const& function = arguments.items[0];
+    bool const rebuilds = function.attribute == "_rebuild_tensor_v2" || function.attribute == "_rebuild_tensor_v3";
+    return function.module == "torch._utils" && rebuilds && arguments.items[1].module == "torch" && arguments.items[1].attribute == "Tensor";
   }
 
   std::string_view left_;
@@ -300,6 +246,6 @@ class Reader {
 
 }  // namespace
 
-std::string harmful_call(std::string_view pickle) { return Reader(pickle).run(); }
+std::string harmful_name(std::string_view pickle) { return Reader(pickle).run(); }
 
 }  // namespace reshard::fuzz

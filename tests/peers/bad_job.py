@@ -1,6 +1,7 @@
 """Runs jobs that must not succeed: their exit code, their sentence, and what they leave behind."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -127,6 +128,20 @@ class BadJobs:
         bad_sources.copy_of("flat", self.target)
         (self.target / "old").write_text("precious")
         return listing(self.parent)
+
+    def left(self, ending):
+        """The folder `.target.<ending>-TOKEN` of an interrupted run, or one that is not there."""
+        return next(iter(sorted(self.parent.glob(f".target.{ending}-*"))), self.parent / f".target.{ending}")
+
+    def part(self):
+        return self.left("part")
+
+    def journal(self):
+        return self.left("resume")
+
+    def names(self):
+        """What lies where the target is to be, without the tokens."""
+        return {re.sub("-[0-9a-f]{16}$", "", path.name) for path in self.parent.iterdir()}
 
     def clear(self):
         shutil.rmtree(self.parent)

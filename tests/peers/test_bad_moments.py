@@ -40,14 +40,10 @@ def large():
     return tree(LARGE)
 
 
-def part(jobs):
-    return jobs.parent / ".target.part"
-
-
 def started(jobs, source, ranks, memory="1 MiB", **options):
     """A job that has begun to write: with so little memory the rest takes a while."""
     job = jobs.start(jobs.text(source, memory=memory, **options), ranks)
-    wait_until(lambda: part(jobs).exists() or job.process.poll() is not None)
+    wait_until(lambda: jobs.part().exists() or job.process.poll() is not None)
     assert job.process.poll() is None, job.wait()
     return job
 
@@ -62,14 +58,14 @@ def test_a_signal_ends_the_job_and_leaves_what_the_next_one_goes_on_with(number,
     bad_jobs.signal(job.ranks()[0], number)  # one rank alone: the others must learn of it
     outcome = job.wait()
     expect(outcome, INTERRUPTED, ("Nothing was published", "again"))
-    assert {path.name for path in bad_jobs.parent.iterdir()} == LEFT
+    assert bad_jobs.names() == LEFT
     assert outcome.seconds < 10
 
 
 def test_a_signal_during_an_exchange(bad_jobs, large):
     """Messages are under way, so the job is cut off as by a kill: what it leaves has a hidden name, and the next job clears it."""
     job = bad_jobs.start(bad_jobs.text(large), 3, settings=["run.transport=mpi"])
-    wait_until(lambda: part(bad_jobs).exists())
+    wait_until(lambda: bad_jobs.part().exists())
     bad_jobs.signal(job.ranks()[-1], signal.SIGTERM)
     expect(job.wait(), INTERRUPTED, ("Nothing was published", "again"))
     assert not bad_jobs.target.exists()
@@ -82,7 +78,7 @@ def test_a_signal_leaves_the_target_that_was_to_be_replaced(bad_jobs, large):
     job = started(bad_jobs, large, 1, target_options={"replace": True})
     bad_jobs.signal(job.process.pid, signal.SIGTERM)
     expect(job.wait(), INTERRUPTED, ("Nothing was published",))
-    assert {path.name for path in bad_jobs.parent.iterdir()} == LEFT | {"target"}
+    assert bad_jobs.names() == LEFT | {"target"}
     assert {name: content for name, content in listing(bad_jobs.parent).items() if name.startswith("target")} == old
 
 
@@ -90,7 +86,7 @@ def test_the_launchers_signal_reaches_all_ranks(bad_jobs, large):
     job = started(bad_jobs, large, 3)
     bad_jobs.signal(job.process.pid, signal.SIGUSR1)  # mpirun passes it on
     expect(job.wait(), INTERRUPTED, ("Nothing was published",))
-    assert {path.name for path in bad_jobs.parent.iterdir()} == LEFT
+    assert bad_jobs.names() == LEFT
 
 
 # --- kills --------------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def job(program, case, fault, rank, call, seed):
     log = program.scratch / "fault.log"
     log.unlink(missing_ok=True)
     target = program.scratch / "target"
-    path = ".target.part/" if case.kind.endswith("write") else "/model_optim_rng.pt"
+    path = ".target.part-" if case.kind.endswith("write") else "/model_optim_rng.pt"
     settings = {"FAULT": fault, "FAULT_PATH": path, "FAULT_RANK": rank, "FAULT_CALL": call, "FAULT_SEED": seed, "FAULT_LOG": log}
     exports = {"LD_PRELOAD": SHIM} | {f"RESHARD_{name}": value for name, value in settings.items()}
     options = {"layout": LAYOUT} if case.target_format in ("megatron", "torch_dist") else {}
@@ -85,7 +85,7 @@ def check_named(outcome, broken, case):
     if case.kind == "flip-message":
         assert re.search(r"'[a-z_.]+': digest [0-9a-f]{16} in the target|should be the same", said), said
         return
-    name = place.split(".target.part/")[1]
+    name = place.split(".target.part-")[1].split("/", 1)[1]
     assert name in said, f"{name} at {offset} is not named: {said}"
 
 

@@ -67,7 +67,7 @@ def end(job, way, choice):
 def moments(bad_jobs, text):
     """Seconds until a job begins to write and until its target is there."""
     job = bad_jobs.start(text, 3)
-    wait_until(lambda: (bad_jobs.parent / ".target.part").exists(), 30)
+    wait_until(lambda: bad_jobs.part().exists(), 30)
     begin = time.monotonic() - job.begin
     wait_until(bad_jobs.target.exists, 30)
     published = time.monotonic() - job.begin
@@ -104,9 +104,10 @@ def test_a_kill_at_any_moment_leaves_the_container_absent_or_complete(bad_jobs, 
 def test_a_staged_container_says_that_it_is_not_complete(bad_jobs, source):
     """A user who opens what a killed job left behind is told by the file itself."""
     job = bad_jobs.start(bad_jobs.text(source, "hdf5", memory="1 MiB"), 1)
-    staged = bad_jobs.parent / ".target.part" / SINGLE
-    wait_until(lambda: staged.exists() and staged.stat().st_size > 0 or job.process.poll() is not None)
+    staged = lambda: bad_jobs.part() / SINGLE  # noqa: E731
+    wait_until(lambda: staged().exists() and staged().stat().st_size > 0 or job.process.poll() is not None)
     bad_jobs.signal(job.process.pid, signal.SIGSTOP)
+    staged = staged()
     if staged.exists():
         try:
             with h5py.File(staged) as file:
@@ -120,7 +121,7 @@ def test_a_staged_container_says_that_it_is_not_complete(bad_jobs, source):
 
 def test_a_signal_leaves_no_target(bad_jobs, source):
     job = bad_jobs.start(bad_jobs.text(source, "hdf5", memory="1 MiB"), 1)
-    wait_until(lambda: (bad_jobs.parent / ".target.part").exists() or job.process.poll() is not None)
+    wait_until(lambda: bad_jobs.part().exists() or job.process.poll() is not None)
     bad_jobs.signal(job.process.pid, signal.SIGTERM)
     outcome = job.wait()
     assert outcome.code in (0, 75), outcome.error

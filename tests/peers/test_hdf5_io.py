@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -96,15 +95,13 @@ def test_other_formats_have_no_such_key(program, scratch):
     assert done.returncode == 2 and "no meaning" in done.stderr, done.stderr
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace injects the failure, and it is not installed")
 @pytest.mark.parametrize("io, failing", [("independent", 0), ("independent", 2), ("collective", 0)])  # rank 0 writes for all on one host
 def test_a_rank_whose_write_fails_ends_the_job(io, failing, scratch):
     job = scratch / "job.toml"
     target = scratch / "there"
     job.write_text(job_text(SOURCE, target, "hdf5", DROP, {"io": io}, {}, {"memory": "1 MiB"}))
     words = [BINARY, "run", str(job)]
-    failure = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64,pwritev,write", "-P", str(scratch / ".there.part" / "model.h5"),
-               "-e", "inject=pwrite64,pwritev,write:error=EIO:when=3+"]
+    failure = ["env", f"LD_PRELOAD={os.environ['RESHARD_CALL_SHIM']}", "RESHARD_CALLS=write:/.there.part-:EIO:2"]
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
     for rank in range(3):
         command += ([":"] if rank else []) + ["-n", "1", *(failure if rank == failing else []), *words]

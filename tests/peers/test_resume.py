@@ -92,7 +92,7 @@ def slow_writes(jobs):
     delay, log = jobs.scratch / "delay", jobs.scratch / "writes"
     delay.write_text(str(WRITE_MILLISECONDS))
     log.unlink(missing_ok=True)
-    return ["env", f"LD_PRELOAD={SHIM}", "RESHARD_DELAY_PATH=.part/", f"RESHARD_DELAY_FILE={delay}", f"RESHARD_DELAY_LOG={log}"]
+    return ["env", f"LD_PRELOAD={SHIM}", "RESHARD_DELAY_PATH=.part-", f"RESHARD_DELAY_FILE={delay}", f"RESHARD_DELAY_LOG={log}"]
 
 
 def writes_so_far(jobs):
@@ -216,7 +216,7 @@ def test_a_job_that_was_suspended_for_longer_than_a_stall_goes_on(transport, bad
 def interrupted(jobs, job, **options):
     outcome, log = attempt(jobs, job, signal.SIGUSR1, **options)
     expect(outcome, INTERRUPTED, ("Nothing was published",))
-    assert (jobs.parent / ".target.resume").is_dir() and (jobs.parent / ".target.part").is_dir()
+    assert jobs.journal().is_dir() and jobs.part().is_dir()
     return log
 
 
@@ -262,7 +262,7 @@ def test_on_demand_a_run_begins_afresh(bad_jobs):
 def test_a_file_that_is_gone_begins_afresh(bad_jobs):
     expected, _ = whole("megatron")
     interrupted(bad_jobs, text(bad_jobs))
-    next((bad_jobs.parent / ".target.part").rglob("*.pt")).unlink()
+    next(bad_jobs.part().rglob("*.pt")).unlink()
     assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs)), "missing or has another size", expected)
 
 
@@ -285,12 +285,12 @@ def test_files_beside_a_source_of_one_file_do_not_matter(bad_jobs):
     assert_tidy(bad_jobs)
 
 
-@pytest.mark.parametrize("name", [".target.part", ".target.resume"])
-def test_a_folder_that_was_moved_away_is_not_followed(name, bad_jobs):
+@pytest.mark.parametrize("ending", ["part", "resume"])
+def test_a_folder_that_was_moved_away_is_not_followed(ending, bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))
-    elsewhere = bad_jobs.scratch / "elsewhere"
-    shutil.move(bad_jobs.parent / name, elsewhere)
-    (bad_jobs.parent / name).symlink_to(elsewhere)
+    elsewhere, folder_of_run = bad_jobs.scratch / "elsewhere", bad_jobs.left(ending)
+    shutil.move(folder_of_run, elsewhere)
+    folder_of_run.symlink_to(elsewhere)
     before = sorted(path.name for path in elsewhere.iterdir())
     assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs)), "is no folder", whole("megatron")[0])
     assert sorted(path.name for path in elsewhere.iterdir()) == before and not bad_jobs.target.is_symlink()
@@ -299,7 +299,7 @@ def test_a_folder_that_was_moved_away_is_not_followed(name, bad_jobs):
 def test_a_damaged_journal_costs_time_and_no_byte(bad_jobs):
     expected, total = whole("megatron")
     interrupted(bad_jobs, text(bad_jobs))
-    for journal in (bad_jobs.parent / ".target.resume").glob("0000-*"):
+    for journal in bad_jobs.journal().glob("0000-*"):
         content = journal.read_bytes()
         journal.write_bytes(content[: len(content) * 2 // 3] + os.urandom(50))
     outcome, log = attempt(bad_jobs, text(bad_jobs))
@@ -311,7 +311,7 @@ def test_strange_things_in_the_journal_folder_and_the_staging_folder(bad_jobs):
     """What cannot be read counts for nothing; what does not belong there is not published."""
     expected, total = whole("megatron")
     interrupted(bad_jobs, text(bad_jobs))
-    journal, staging = bad_jobs.parent / ".target.resume", bad_jobs.parent / ".target.part"
+    journal, staging = bad_jobs.journal(), bad_jobs.part()
     (journal / "0000-00007").mkdir()
     (journal / "0000-00007" / "file").write_text("x")
     (journal / "0000-00008").symlink_to("/dev/zero")
@@ -333,7 +333,7 @@ def test_bytes_that_changed_between_the_runs_are_found(bad_jobs):
     expected, _ = whole("megatron")
     interrupted(bad_jobs, text(bad_jobs))
     changed = 0
-    for file in (bad_jobs.parent / ".target.part").rglob("*.pt"):
+    for file in bad_jobs.part().rglob("*.pt"):
         content = bytearray(file.read_bytes())
         for at in range(4096, len(content), 65536):
             if any(content[at : at + 64]):
@@ -377,11 +377,9 @@ def test_where_ranks_write_together_a_run_begins_afresh(bad_jobs):
 def lost_writes(jobs):
     """What to put in front of each rank, so that no sync of one of the target's files succeeds."""
     name = next(name for name in whole("megatron")[0] if name.endswith(".pt"))
-    path = jobs.parent / ".target.part" / name
-    return ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-P", str(path), "-e", "inject=fsync:error=EIO"]
+    return ["env", f"LD_PRELOAD={os.environ['RESHARD_CALL_SHIM']}", f"RESHARD_CALLS=fsync:/{name}:EIO"]
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace injects the failure, and it is not installed")
 def test_a_sync_that_fails_is_told_once_and_ends_the_job(bad_jobs):
     """No reading back here: the job has nothing but the system's word."""
     outcome, log = attempt(bad_jobs, text(bad_jobs), settings=["run.verify=streamed"], prefix=lost_writes(bad_jobs))
@@ -389,7 +387,6 @@ def test_a_sync_that_fails_is_told_once_and_ends_the_job(bad_jobs):
     assert not any(bad_jobs.parent.iterdir())
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace injects the failure, and it is not installed")
 def test_after_lost_writes_a_run_begins_afresh(bad_jobs):
     expected, _ = whole("megatron")
     settings = ["run.verify=streamed"]
@@ -398,7 +395,6 @@ def test_after_lost_writes_a_run_begins_afresh(bad_jobs):
     assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=settings), "a sync had failed", expected)
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace injects the failure, and it is not installed")
 def test_after_lost_writes_of_an_earlier_run_the_next_one_begins_afresh(bad_jobs):
     """The sync at the beginning of a run that goes on is the one that is told."""
     expected, _ = whole("megatron")
@@ -415,7 +411,7 @@ def test_after_lost_writes_of_an_earlier_run_the_next_one_begins_afresh(bad_jobs
 
 def test_clean_removes_what_an_interrupted_run_left(bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))
-    neighbours = {".other.part", ".target.parts", "target2"}
+    neighbours = {".other.part-0123456789abcdef", ".target.parts", ".target.part-0123", "target2"}
     for name in neighbours:
         (bad_jobs.parent / name).mkdir()
     outcome = bad_jobs.command("clean", bad_jobs.target)
@@ -450,6 +446,6 @@ def test_events_are_not_added_to_another_file(bad_jobs):
 
 def test_clean_does_not_disturb_a_running_job(bad_jobs):
     job = bad_jobs.start(text(bad_jobs), 1, prefix=slow_writes(bad_jobs))
-    wait_until(lambda: (bad_jobs.parent / ".target.resume").exists() or job.process.poll() is not None)
+    wait_until(lambda: bad_jobs.journal().exists() or job.process.poll() is not None)
     expect(bad_jobs.command("clean", bad_jobs.target), TARGET, ("another job", "Wait"))
     assert job.wait().code == 0

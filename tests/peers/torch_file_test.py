@@ -241,8 +241,6 @@ def strange_values():
     with_class.name = "list"
     dict_with_class = unknown.DictWithName(a=1)
     dict_with_class.name = "dict"
-    inner = unknown.Outer.Inner()
-    inner.value = 3
     reduced = unknown.Reduced(1, "two")
     reduced.state = {"deep": [holder]}
     return {
@@ -267,10 +265,10 @@ def strange_values():
             mode=unknown.Colour.RED, dtype=torch.bfloat16, path=pathlib.Path("/a/b/c"), nothing=None, sizes=[[1, 2], [3, (4, None)]], signal=signal.SIGTERM
         ),
         "enums": [unknown.Colour.GREEN, unknown.Mode.READ | unknown.Mode.WRITE, unknown.Colour.RED],
-        "unknown": [holder, holder, unknown.Slotted(1, [2]), unknown.WithKeywords(1, b=2), reduced, with_class, dict_with_class, inner, unknown.Frozen(1, "x")],
+        "unknown": [holder, holder, unknown.Slotted(1, [2]), unknown.WithKeywords(1, b=2), reduced, with_class, dict_with_class, unknown.Frozen(1, "x")],
         "named tuple": unknown.Point(1, 2),
         "torch": [torch.Size([2, 3]), torch.device("cuda", 1), torch.float8_e4m3fn],
-        "functions": [len, math.sqrt, os.path.join, functools.partial(int, base=2), operator.itemgetter(1), unknown.Plain, unknown.Outer.Inner],
+        "functions": [len, math.sqrt, os.path.join, functools.partial(int, base=2), operator.itemgetter(1), unknown.Plain],
         "library": [datetime.datetime(2024, 1, 2, 3, 4, 5), decimal.Decimal("1.25"), fractions.Fraction(1, 3), complex(1, -2), range(3, 9, 2), slice(1, 2), ...],
         "paths": [pathlib.PurePosixPath("a"), pathlib.Path(".")],
         "streams": [io.BytesIO(b"extra \x00\xff state"), io.BytesIO()],
@@ -278,6 +276,13 @@ def strange_values():
         "numpy random": numpy.random.RandomState(3).get_state(),
         "python random": random.Random(5).getstate(),
     }
+
+
+def test_a_name_with_a_dot_is_not_written(scratch):
+    original = scratch / "original.pt"
+    torch.save([unknown.Outer.Inner], original, pickle_protocol=4)
+    assert "Outer.Inner" in tool("list", original)
+    assert "'Outer.Inner' of module 'unknown_classes' has a dot" in refused("copy", original, scratch / "copy.pt")
 
 
 def test_cycles(scratch):

@@ -59,6 +59,8 @@ TEST(JobSpec, FillsInDefaults) {
   EXPECT_EQ(job.run.memory_bytes, 536'870'912U);
   EXPECT_EQ(job.run.stall_seconds, 600);
   EXPECT_EQ(job.model.map, "auto");
+  EXPECT_EQ(job.source.objects, SourceObjects::look);
+  EXPECT_EQ(job.model.foreign_classes, ForeignClassChoice::refuse);
 }
 
 TEST(JobSpec, ReadsEveryKey) {
@@ -68,6 +70,7 @@ path = "in"
 format = "huggingface"
 optimizer = "drop"
 rng = "drop"
+objects = "unread"
 [target]
 path = "out"
 format = "megatron"
@@ -86,6 +89,7 @@ last_stage_layers = 0
 [model]
 map = "qwen3_moe"
 true_vocab_size = 151643
+foreign_classes = "drop"
 [run]
 memory = "1 GiB"
 transport = "mpi"
@@ -95,6 +99,8 @@ device = "host"
   EXPECT_EQ(job.target.layout, layout);
   EXPECT_EQ(job.source.format, CheckpointFormat::huggingface);
   EXPECT_EQ(job.source.rng, StatePolicy::drop);
+  EXPECT_EQ(job.source.objects, SourceObjects::unread);
+  EXPECT_EQ(job.model.foreign_classes, ForeignClassChoice::drop);
   EXPECT_TRUE(job.target.replace);
   EXPECT_EQ(job.target.transformer_impl, TransformerImpl::local);
   EXPECT_EQ(job.target.experts, ExpertStorage::sequential);

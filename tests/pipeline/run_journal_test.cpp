@@ -49,6 +49,19 @@ TEST(CertainEntries, UnsyncedOnesCountOnlyWhileTheirMachineLives) {
   EXPECT_EQ(certain_entries(gone, alive).size(), 2U);
 }
 
+TEST(CertainEntries, OnlyThoseWithoutAMarkNameFilesToSync) {
+  Journal made = journal("now", 3, 1);
+  for (std::uint32_t i = 0; i < 3; ++i) made.entries[i].written = {i, 7};
+  std::vector<std::optional<Journal>> const ranks{made};
+  EXPECT_EQ(joined(certain_entries(ranks, alive)).written, (std::set<std::uint32_t>{1, 2, 7}));
+}
+
+TEST(Joined, HeldBytesOfEntriesThatCountAreKept) {
+  std::vector<JournalEntry> entries{entry(0, 2, {}), entry(2, 4, {}), entry(1, 3, {})};
+  for (std::size_t i = 0; i < 3; ++i) entries[i].held = {{static_cast<std::uint32_t>(i), {4096, "x"}}};
+  EXPECT_EQ(joined(entries).held, (std::vector<HeldBytes>{{0, {4096, "x"}}, {1, {4096, "x"}}}));
+}
+
 TEST(CertainEntries, RanksCountForThemselves) {
   std::vector<std::optional<Journal>> const ranks{journal("now", 5, 0), std::nullopt, journal("before", 9, 3)};
   EXPECT_EQ(certain_entries(ranks, alive).size(), 8U);

@@ -25,7 +25,7 @@ class Place:
     def slowed_program(self):
         """A script, so that only the program and not Slurm's own programs get the shim."""
         path = self.folder / "reshard"
-        exports = f"LD_PRELOAD={os.environ['RESHARD_DELAY_SHIM']} RESHARD_DELAY_PATH=.part/ RESHARD_DELAY_FILE={self.folder}/delay"
+        exports = f"LD_PRELOAD={os.environ['RESHARD_DELAY_SHIM']} RESHARD_DELAY_PATH=.part- RESHARD_DELAY_FILE={self.folder}/delay"
         exports += f" RESHARD_DELAY_LOG={self.folder}/writes"
         path.write_text(f"#!/bin/sh\nexec env {exports} {os.environ['RESHARD_BIN']} \"$@\"\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -41,5 +41,6 @@ class Place:
         """Bytes that all attempts together wrote into the staging folder."""
         return sum(map(int, (self.folder / "writes").read_text().split()))
 
-    def part(self):
-        return self.target.parent / f".{self.target.name}.part"
+    def has_begun(self):
+        """Whether there is a staging folder."""
+        return any(self.target.parent.glob(f".{self.target.name}.part-*"))

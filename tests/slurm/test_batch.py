@@ -46,7 +46,7 @@ def test_an_array_runs_all_jobs_and_one_of_two_with_the_same_target(cluster, pla
     place.delay(10)  # so that all of them are at work when the last one begins
     array = cluster.submit([*SMALL, "--ntasks-per-node=1", "--array=1-8"], SCRIPTS / "array.sbatch", "list.txt", cwd=place.folder,
                            environment=place.environment)
-    wait_until(lambda: len(list((place.folder / "out").glob(".*.part"))) == 7, array.describe)
+    wait_until(lambda: len(list((place.folder / "out").glob(".*.part-*"))) == 7, array.describe)
     place.delay(0)
     codes = [cluster.job(f"{array.number}_{i + 1}").wait_for_end() for i in range(8)]
     assert sorted((codes[3], codes[5])) == [0, 4], codes

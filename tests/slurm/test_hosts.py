@@ -52,7 +52,7 @@ def at_work(hosts, place, **run):
     """A slow job on all hosts that has been at work for a moment of random length."""
     place.delay(100)
     launched = Launched(hosts, place, place.write_job("job.toml", place.target, **run), hosts.names)
-    wait_until(place.part().exists, "the job has begun", 30)
+    wait_until(place.has_begun, "the job has begun", 30)
     time.sleep(random.Random(seed_of("moment", time.time_ns() % 1000)).uniform(0.5, 1.5))
     assert len(launched.ranks()) == 6 and launched.process.poll() is None
     return launched
@@ -137,7 +137,7 @@ def test_slurm_goes_on_after_a_cut_cable(hosts, scratch, place, undisturbed):
         job = place.write_job("job.toml", place.target, transport="mpi", stall_seconds=5)
         batch = cluster.submit(["--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=1"], SCRIPTS / "reshard.sbatch", job, cwd=place.folder,
                                environment=place.environment)
-        wait_until(place.part().exists, batch.describe, 30)
+        wait_until(place.has_begun, batch.describe, 30)
         facts = batch.facts()
         used = cluster.client("scontrol", "show", "hostnames", facts["NodeList"]).split()
         victim = next(name for name in used if name != facts["BatchHost"])

@@ -21,7 +21,7 @@ def begin(cluster, place, options=(), milliseconds=SLOW_MILLISECONDS):
     """A job that is at work, and has been for a moment of random length."""
     place.delay(milliseconds)
     job = cluster.submit([*OPTIONS, *options], SCRIPTS / "reshard.sbatch", place.job, cwd=place.folder, environment=place.environment)
-    wait_until(place.part().exists, job.describe, 30)
+    wait_until(place.has_begun, job.describe, 30)
     wait = random.Random(seed_of("moment", time.time_ns() % 1000)).uniform(1.0, 2.0)
     time.sleep(wait)
     assert job.state() == "RUNNING" and not place.target.exists(), job.describe()

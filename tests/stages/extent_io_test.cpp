@@ -229,5 +229,56 @@ TEST(ExtentBatch, CutsOnPagesAndLeavesTheTailPageApart) {
   EXPECT_EQ(batches_of(extents, {.most_bytes = 1 << 20, .tail = TailPage::joined}).size(), 1U);
 }
 
+/// Whatever way extents cross the pages: what is written now and what is kept make up all, and no page is touched that is to be kept.
+TEST(EdgeBytes, KeepWhatLiesInTheirPages) {
+  for (std::uint64_t seed = 1; seed <= 200 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    std::vector<std::uint64_t> const sizes = random_sizes(random, 2000);
+    std::vector<Extent> const extents = random_partition(sizes, 300, random);
+    Bytes const staging = random_bytes(staging_bytes(extents), random);
+    std::vector<FileSpan> pages;
+    std::vector<Bytes> expected(sizes.size());
+    for (std::uint32_t f = 0; f < sizes.size(); ++f) {
+      expected[f].resize(sizes[f]);
+      for (std::uint64_t at = 64 * (random() % 4); at < sizes[f]; at += 64 * (2 + random() % 9)) pages.push_back({f, at, at + 64});
+    }
+    for (Extent const& e : extents) std::memcpy(expected[e.file].data() + e.offset_bytes, staging.data() + e.at, e.bytes);
+    EdgeBytes edges(pages);
+    std::vector<Bytes> result(sizes.size());
+    for (std::uint32_t f = 0; f < sizes.size(); ++f) result[f].resize(sizes[f]);
+    for (Extent const& e : edges.keep(by_place(extents), staging.data())) {
+      for (FileSpan const& page : pages) EXPECT_TRUE(e.file != page.file || e.offset_bytes + e.bytes <= page.begin || e.offset_bytes >= page.end);
+      std::memcpy(result[e.file].data() + e.offset_bytes, staging.data() + e.at, e.bytes);
+    }
+    for (auto const& [file, segment] : edges.all())
+      std::memcpy(result[file].data() + segment.offset_bytes, segment.bytes.data(), segment.bytes.size());
+    EXPECT_EQ(result, expected);
+    EXPECT_EQ(edges.take_new(), edges.all());
+    EXPECT_TRUE(edges.take_new().empty());
+  }
+}
+
+TEST(ExtentWriter, ShowsWhatItKeepsBackToTheObserver) {
+  ScratchFolder const folder("writer_edges");
+  FileSet files({folder.empty_file("a", 300)}, FileSet::Access::write);
+  std::uint64_t observed = 0;
+  WriteObserver const observer = [&](std::uint32_t, std::uint64_t, std::span<std::byte const> bytes) { observed += bytes.size(); };
+  EdgeBytes edges({{0, 0, 64}});
+  ExtentWriter writer(files, observer, WriteMode::automatic, &edges);
+  Bytes staging(300, std::byte{1});
+  std::vector<Extent> const extents{{0, 10, 290, 10}};
+  writer.write(extents, staging.data());
+  writer.close();
+  files.close();
+  EXPECT_EQ(observed, 290U);
+  EXPECT_EQ(writer.stats().bytes, 290U);
+  ASSERT_EQ(edges.all().size(), 1U);
+  EXPECT_EQ(edges.all()[0], (HeldBytes{0, {10, std::string(54, '\1')}}));
+  Bytes const there = bytes_of(folder.path() / "a");
+  EXPECT_EQ(there[63], std::byte{0});
+  EXPECT_EQ(there[64], std::byte{1});
+}
+
 }  // namespace
 }  // namespace reshard

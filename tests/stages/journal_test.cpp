@@ -45,6 +45,15 @@ JournalEntry entry(std::uint64_t round) {
       .round = round, .bytes = 100 + round, .cells = {{round, round + 1}}, .digests = {{7, round}}, .records = {{1, 2}, {3, 4}}, .files = {{5, 6}}};
 }
 
+TEST_F(JournalTest, BytesThatAreStillToBeWrittenAreFoundAgain) {
+  JournalEntry made = entry(3);
+  made.held = {{0, {5, "abc"}}, {9, {1ULL << 40, std::string("\0\n", 2)}}};
+  made.written = {2, 9};
+  auto const found = parse_journal_block(journal_block(made));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(*found, made);
+}
+
 TEST_F(JournalTest, EntriesAreFoundAgain) {
   std::optional<JournalWriter> writer(parts());
   for (std::uint64_t round = 0; round < 5; ++round) writer->add(entry(round), {});

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/formats/dcp/directory.hpp"
+#include "core/formats/dcp/item_paths.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "stages/read/open_dcp.hpp"

@@ -1,7 +1,10 @@
-// Loaded in front of libc (LD_PRELOAD): breaks one read, write or message of one rank, as failing hardware would, without telling the program.
+// Loaded in front of libc (LD_PRELOAD): breaks one read, write or message of one rank, as failing hardware would, without telling the program; or
+// one call fails as a network file system lets it fail.
 //
-//   RESHARD_FAULT        count | flip-read | flip-write | drop-write | swap-write | flip-message | no-locks (as a file system without flock)
-//   RESHARD_FAULT_PATH   reads and writes of files with this in their path
+//   RESHARD_FAULT        count | flip-read | flip-write | drop-write | swap-write | flip-message | no-locks (as a file system without flock) |
+//                        quota-close | interrupt-close | interrupt-fsync | interrupt-open | interrupt-ftruncate (EDQUOT, EINTR) |
+//                        zero-write (this and all later writes take nothing)
+//   RESHARD_FAULT_PATH   calls on files with this in their path
 //   RESHARD_FAULT_RANK, RESHARD_FAULT_CALL   which rank, and which of its calls from 0 on
 //   RESHARD_FAULT_SEED   which bit
 //   RESHARD_FAULT_LOG    gets "path offset" of what was broken, or with `count` the number of calls
@@ -9,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +22,7 @@
 #include <vector>
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <sys/file.h>
 #include <sys/uio.h>
@@ -40,6 +45,7 @@ struct Plan {
   std::atomic<std::uint64_t> reads = 0;
   std::atomic<std::uint64_t> writes = 0;
   std::atomic<std::uint64_t> messages = 0;
+  std::atomic<std::uint64_t> others = 0;
 
   void note(std::string const& text) const {
     if (std::FILE* const file = std::fopen(log.c_str(), "w")) {
@@ -47,14 +53,18 @@ struct Plan {
       std::fclose(file);
     }
   }
-  ~Plan() {
+  void count() const {
     if (kind == "count" && mine) note(std::to_string(reads) + " " + std::to_string(writes) + " " + std::to_string(messages));
   }
 };
 
+/// Never destroyed: files are closed until the very end.
 Plan& plan() {
-  static Plan one;
-  return one;
+  static Plan* const one = [] {
+    std::atexit([] { plan().count(); });
+    return new Plan;
+  }();
+  return *one;
 }
 
 std::string path_of(int descriptor) {
@@ -69,6 +79,22 @@ bool due(std::atomic<std::uint64_t>& calls, std::string_view kind, std::string c
   if (!faults.mine || (!path.empty() && path.find(faults.path) == std::string::npos)) return false;
   std::uint64_t const number = calls++;
   return faults.kind.ends_with(kind) && number == faults.call;
+}
+
+/// Whether this call fails: the chosen one of its kind.
+bool fails(std::string_view kind, std::string const& path) {
+  if (!plan().kind.ends_with(kind) || !due(plan().others, kind, path)) return false;
+  plan().note(path);
+  errno = plan().kind.starts_with("quota") ? EDQUOT : EINTR;
+  return true;
+}
+
+/// Whether the device takes nothing any more.
+bool takes_nothing(std::string const& path) {
+  Plan& faults = plan();
+  if (faults.kind != "zero-write" || !faults.mine || path.find(faults.path) == std::string::npos || faults.writes++ < faults.call) return false;
+  faults.note(path);
+  return true;
 }
 
 /// Flips one bit and says where.
@@ -118,6 +144,7 @@ ssize_t preadv(int descriptor, iovec const* parts, int count, off_t offset) {
 ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
   auto* const real = next<decltype(pwritev2)>("pwritev2");
   std::string const path = path_of(descriptor);
+  if (plan().kind == "zero-write") return takes_nothing(path) ? 0 : real(descriptor, parts, count, offset, flags);
   if (!due(plan().writes, "-write", path)) return real(descriptor, parts, count, offset, flags);
   std::vector<char> bytes;
   for (int i = 0; i < count; ++i)
@@ -131,10 +158,34 @@ ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, in
 ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
   auto* const real = next<decltype(pwrite)>("pwrite");
   std::string const path = path_of(descriptor);
+  if (plan().kind == "zero-write") return takes_nothing(path) ? 0 : real(descriptor, from, count, offset);
   if (count == 0 || !due(plan().writes, "-write", path)) return real(descriptor, from, count, offset);
   auto const* const begin = static_cast<char const*>(from);
   std::vector<char> const bytes = broken({begin, begin + count}, path, static_cast<std::uint64_t>(offset));
   return plan().kind == "drop-write" ? static_cast<ssize_t>(count) : real(descriptor, bytes.data(), count, offset);
+}
+
+int open(char const* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  unsigned const mode = (flags & O_CREAT) != 0 ? va_arg(rest, unsigned) : 0;
+  va_end(rest);
+  if (fails("-open", path)) return -1;
+  return next<int(char const*, int, ...)>("open")(path, flags, mode);
+}
+
+int fsync(int descriptor) { return fails("-fsync", path_of(descriptor)) ? -1 : next<decltype(fsync)>("fsync")(descriptor); }
+
+int ftruncate(int descriptor, off_t bytes) {
+  return fails("-ftruncate", path_of(descriptor)) ? -1 : next<decltype(ftruncate)>("ftruncate")(descriptor, bytes);
+}
+
+int close(int descriptor) {
+  auto* const real = next<decltype(close)>("close");
+  if (!plan().kind.ends_with("-close")) return real(descriptor);
+  std::string const path = path_of(descriptor);
+  int const result = real(descriptor);
+  return fails("-close", path) ? -1 : result;
 }
 
 int flock(int descriptor, int operation) {

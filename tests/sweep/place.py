@@ -94,7 +94,7 @@ class Place:
         """What the shim has seen, and the calls that it broke."""
         seen, broken = [], []
         for line in self.log.read_text(errors="replace").splitlines() if self.log.exists() else []:
-            number, function, path = line.lstrip("!").split(" ", 2)
+            number, function, path = line.lstrip("!").removesuffix(" (deleted)").split(" ", 2)
             call = Call(int(number), function, path.replace(str(self.folder) + "/", "").replace(str(self.source), "source"))
             seen.append(call)
             if line.startswith("!"):

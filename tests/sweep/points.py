@@ -1,15 +1,11 @@
 """One point of the sweep: one fault of one call, what is found afterwards, and the command again."""
 
-import hashlib
 import time
 from dataclasses import dataclass
 
 from checkpoints import contents
 from faults import FAULTS, KILLED, right_codes
 from place import HANGS, Call, Fault
-
-EMPTY = hashlib.sha1(b"").hexdigest()
-
 
 @dataclass
 class Point:
@@ -82,8 +78,9 @@ def check_disturbed(point, scenario, place, result, outcome):
 
 
 def without_locks(found, scenario):
-    """An empty lock file may stay, as documented: the next run to this target takes it."""
-    return {path: value for path, value in found.items() if path in scenario.final or not (path.endswith(".lock") and value == EMPTY)}
+    """A lock file that no job holds may stay, as documented: the next run to this target takes it."""
+    locks = {f".{name}.lock" for name in scenario.targets()}
+    return {path: value for path, value in found.items() if path in scenario.final or path not in locks}
 
 
 def check_again(scenario, place, result):

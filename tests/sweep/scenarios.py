@@ -53,11 +53,11 @@ class Scenario:
 
     again = command
 
-    def learn(self, place):
-        """From an undisturbed command: its calls, and the end that every disturbed one must come to."""
+    def learn(self, place, rank=0):
+        """From an undisturbed command: the calls of a rank, and the end that every disturbed one must come to."""
         self.prepare(place)
         self.before = contents(place.out)
-        outcome = place.run(self.command(), Fault())
+        outcome = place.run(self.command(), Fault(rank=rank))
         assert outcome.code == 0, f"{self.name}: {outcome.said}"
         self.final = contents(place.out)
         self.new = part_of(self.final, TARGET)

@@ -64,7 +64,7 @@ def points_of(scenario, options, place):
     for watch_source in (False, True):
         place.watch_source = watch_source
         place.always = scenario.always
-        calls = scenario.learn(place)
+        calls = scenario.learn(place, options.rank)
         for fault in faults:
             if FAULTS[fault].in_source != watch_source:
                 continue

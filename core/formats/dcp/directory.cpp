@@ -7,6 +7,7 @@
 
 #include "core/base/member_file.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/dcp/item_paths.hpp"
 
 namespace reshard::dcp {
 namespace {

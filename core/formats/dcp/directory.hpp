@@ -50,9 +50,6 @@ bool looks_like_dcp(std::filesystem::path const& path);
 /// collectives, a zarr backend, a tracker that names a folder that is not there, metadata.json that is none.
 Directory open_directory(std::filesystem::path const& path);
 
-/// The files that metadata.files names. A link that leads out of the checkpoint (core/base/member_file.hpp) is an Error of kind source.
-std::vector<std::filesystem::path> item_paths(Directory const& directory, Metadata const& metadata);
-
 /// Judges by metadata.json and by the keys.
 Flavour flavour_of(Directory const& directory, Metadata const& metadata);
 

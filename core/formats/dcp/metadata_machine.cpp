@@ -16,6 +16,8 @@ constexpr std::size_t longest_global_bytes = 1024;
 /// Every list and dict takes some bytes to be filled and named; those of an honest file are mostly consumed.
 constexpr std::uint64_t bytes_per_container = 8;
 constexpr std::uint64_t free_containers = 4096;
+constexpr std::uint64_t bytes_per_number = 2;
+constexpr std::uint64_t free_numbers = 256;
 /// SETITEMS, BUILD, STOP: how the pickle of an object with several attributes ends.
 constexpr std::string_view last_bytes = "ub.";
 
@@ -168,9 +170,13 @@ void Machine::pop_value_or_mark() {
 
 template <std::size_t bytes>
 void Machine::put() {
-  std::uint64_t const number = source_.number<bytes>();
-  // Writers count up, and each number takes some bytes to write.
-  if (number > source_.at()) refuse("memo index {} is above the {} bytes read so far. The file is damaged or hostile.", number, source_.at());
+  store(source_.number<bytes>());
+}
+
+/// Writers count up, and store a value once: it takes a byte or more to make and another one to be stored.
+void Machine::store(std::uint64_t number) {
+  if (number > free_numbers + source_.at() / bytes_per_number)
+    refuse("memo index {} is more than the {} bytes read so far can have made. The file is damaged or hostile.", number, source_.at());
   memo_.put(number, top());
 }
 

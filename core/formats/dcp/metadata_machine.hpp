@@ -99,7 +99,8 @@ class Machine {
   void put();
   template <std::size_t bytes>
   void get();
-  void memoize() { memo_.put(memo_.size(), top()); }
+  void memoize() { store(memo_.size()); }
+  void store(std::uint64_t number);
   template <Tag tag, std::uint64_t payload>
   void constant() {
     push({tag, payload});
@@ -157,7 +158,7 @@ class Machine {
   void take_chunks(TensorRecord& record, Value list);
   void refuse_transforms(Value descriptors, PlaceRecord const& place);
 
-  static constexpr std::size_t largest_stack = std::size_t{1} << 24;
+  static constexpr std::size_t largest_stack = std::size_t{1} << 22;
 
   PickleSource source_;
   std::string place_;

@@ -2,358 +2,135 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/formats/torch_zip/carried_names.hpp"
+#include "core/formats/torch_zip/pickle_graph.hpp"
 
 namespace reshard::pickle {
 namespace {
 
-/// Packages whose members are refused unless listed below, sorted: Python's library, PyTorch, NumPy, installers.
-constexpr std::array<std::string_view, 247> guarded_packages = {"__builtin__",
-                                                                "__builtins__",
-                                                                "_codecs",
-                                                                "_ctypes",
-                                                                "_frozen_importlib",
-                                                                "_frozen_importlib_external",
-                                                                "_imp",
-                                                                "_io",
-                                                                "_operator",
-                                                                "_osx_support",
-                                                                "_pickle",
-                                                                "_posixsubprocess",
-                                                                "_pyio",
-                                                                "_signal",
-                                                                "_sitebuiltins",
-                                                                "_socket",
-                                                                "_ssl",
-                                                                "_thread",
-                                                                "_winapi",
-                                                                "abc",
-                                                                "aifc",
-                                                                "antigravity",
-                                                                "argparse",
-                                                                "array",
-                                                                "ast",
-                                                                "asynchat",
-                                                                "asyncio",
-                                                                "asyncore",
-                                                                "atexit",
-                                                                "audioop",
-                                                                "base64",
-                                                                "bdb",
-                                                                "binascii",
-                                                                "bisect",
-                                                                "builtins",
-                                                                "bz2",
-                                                                "cPickle",
-                                                                "cProfile",
-                                                                "calendar",
-                                                                "cgi",
-                                                                "cgitb",
-                                                                "chunk",
-                                                                "cmath",
-                                                                "cmd",
-                                                                "code",
-                                                                "codecs",
-                                                                "codeop",
-                                                                "collections",
-                                                                "colorsys",
-                                                                "commands",
-                                                                "compileall",
-                                                                "concurrent",
-                                                                "configparser",
-                                                                "contextlib",
-                                                                "contextvars",
-                                                                "copy",
-                                                                "copy_reg",
-                                                                "copyreg",
-                                                                "crypt",
-                                                                "csv",
-                                                                "ctypes",
-                                                                "curses",
-                                                                "dataclasses",
-                                                                "datetime",
-                                                                "dbm",
-                                                                "decimal",
-                                                                "difflib",
-                                                                "dis",
-                                                                "distutils",
-                                                                "doctest",
-                                                                "email",
-                                                                "encodings",
-                                                                "ensurepip",
-                                                                "enum",
-                                                                "errno",
-                                                                "exceptions",
-                                                                "faulthandler",
-                                                                "fcntl",
-                                                                "filecmp",
-                                                                "fileinput",
-                                                                "fnmatch",
-                                                                "fractions",
-                                                                "ftplib",
-                                                                "functools",
-                                                                "gc",
-                                                                "genericpath",
-                                                                "getopt",
-                                                                "getpass",
-                                                                "gettext",
-                                                                "glob",
-                                                                "graphlib",
-                                                                "grp",
-                                                                "gzip",
-                                                                "hashlib",
-                                                                "heapq",
-                                                                "hmac",
-                                                                "html",
-                                                                "http",
-                                                                "idlelib",
-                                                                "imaplib",
-                                                                "imghdr",
-                                                                "imp",
-                                                                "importlib",
-                                                                "inspect",
-                                                                "io",
-                                                                "ipaddress",
-                                                                "itertools",
-                                                                "json",
-                                                                "keyword",
-                                                                "lib2to3",
-                                                                "linecache",
-                                                                "locale",
-                                                                "logging",
-                                                                "lzma",
-                                                                "mailbox",
-                                                                "mailcap",
-                                                                "marshal",
-                                                                "math",
-                                                                "mimetypes",
-                                                                "mmap",
-                                                                "modulefinder",
-                                                                "msilib",
-                                                                "msvcrt",
-                                                                "multiprocessing",
-                                                                "netrc",
-                                                                "nis",
-                                                                "nntplib",
-                                                                "nt",
-                                                                "ntpath",
-                                                                "nturl2path",
-                                                                "numbers",
-                                                                "numpy",
-                                                                "opcode",
-                                                                "operator",
-                                                                "optparse",
-                                                                "os",
-                                                                "ossaudiodev",
-                                                                "pathlib",
-                                                                "pdb",
-                                                                "pickle",
-                                                                "pickletools",
-                                                                "pip",
-                                                                "pipes",
-                                                                "pkg_resources",
-                                                                "pkgutil",
-                                                                "platform",
-                                                                "plistlib",
-                                                                "popen2",
-                                                                "poplib",
-                                                                "posix",
-                                                                "posixpath",
-                                                                "pprint",
-                                                                "profile",
-                                                                "pstats",
-                                                                "pty",
-                                                                "pwd",
-                                                                "py_compile",
-                                                                "pyclbr",
-                                                                "pydoc",
-                                                                "pydoc_data",
-                                                                "pyexpat",
-                                                                "queue",
-                                                                "quopri",
-                                                                "random",
-                                                                "re",
-                                                                "readline",
-                                                                "reprlib",
-                                                                "resource",
-                                                                "rlcompleter",
-                                                                "runpy",
-                                                                "sched",
-                                                                "secrets",
-                                                                "select",
-                                                                "selectors",
-                                                                "setuptools",
-                                                                "shelve",
-                                                                "shlex",
-                                                                "shutil",
-                                                                "signal",
-                                                                "site",
-                                                                "smtpd",
-                                                                "smtplib",
-                                                                "sndhdr",
-                                                                "socket",
-                                                                "socketserver",
-                                                                "spwd",
-                                                                "sqlite3",
-                                                                "sre_compile",
-                                                                "sre_constants",
-                                                                "sre_parse",
-                                                                "ssl",
-                                                                "stat",
-                                                                "statistics",
-                                                                "string",
-                                                                "stringprep",
-                                                                "struct",
-                                                                "subprocess",
-                                                                "sunau",
-                                                                "symtable",
-                                                                "sys",
-                                                                "sysconfig",
-                                                                "syslog",
-                                                                "tabnanny",
-                                                                "tarfile",
-                                                                "telnetlib",
-                                                                "tempfile",
-                                                                "termios",
-                                                                "test",
-                                                                "textwrap",
-                                                                "this",
-                                                                "threading",
-                                                                "time",
-                                                                "timeit",
-                                                                "tkinter",
-                                                                "token",
-                                                                "tokenize",
-                                                                "tomllib",
-                                                                "torch",
-                                                                "trace",
-                                                                "traceback",
-                                                                "tracemalloc",
-                                                                "tty",
-                                                                "turtle",
-                                                                "turtledemo",
-                                                                "types",
-                                                                "typing",
-                                                                "unicodedata",
-                                                                "unittest",
-                                                                "urllib",
-                                                                "uu",
-                                                                "uuid",
-                                                                "venv",
-                                                                "warnings",
-                                                                "wave",
-                                                                "weakref",
-                                                                "webbrowser",
-                                                                "winreg",
-                                                                "winsound",
-                                                                "wsgiref",
-                                                                "xdrlib",
-                                                                "xml",
-                                                                "xmlrpc",
-                                                                "zipapp",
-                                                                "zipfile",
-                                                                "zipimport",
-                                                                "zlib",
-                                                                "zoneinfo"};
+constexpr std::string_view codec_call = "_codecs\nencode";
+constexpr std::string_view from_type_call = "torch._tensor\n_rebuild_from_type_v2";
+constexpr std::string_view dtype_call = "numpy\ndtype";
+constexpr std::array<std::string_view, 2> bytearray_calls = {"__builtin__\nbytearray", "builtins\nbytearray"};
 
-/// "module.name" of what only builds values; a '*' at the end stands for every name.
-constexpr std::array<std::string_view, 62> harmless = {"__builtin__.bytearray",
-                                                       "__builtin__.complex",
-                                                       "__builtin__.dict",
-                                                       "__builtin__.frozenset",
-                                                       "__builtin__.int",
-                                                       "__builtin__.list",
-                                                       "__builtin__.object",
-                                                       "__builtin__.range",
-                                                       "__builtin__.set",
-                                                       "__builtin__.slice",
-                                                       "__builtin__.tuple",
-                                                       "__builtin__.xrange",
-                                                       "_codecs.encode",
-                                                       "_io.BytesIO",
-                                                       "_io.StringIO",
-                                                       "argparse.Namespace",
-                                                       "builtins.bytearray",
-                                                       "builtins.bytes",
-                                                       "builtins.complex",
-                                                       "builtins.dict",
-                                                       "builtins.float",
-                                                       "builtins.frozenset",
-                                                       "builtins.int",
-                                                       "builtins.list",
-                                                       "builtins.object",
-                                                       "builtins.range",
-                                                       "builtins.set",
-                                                       "builtins.slice",
-                                                       "builtins.str",
-                                                       "builtins.tuple",
-                                                       "collections.Counter",
-                                                       "collections.OrderedDict",
-                                                       "collections.defaultdict",
-                                                       "collections.deque",
-                                                       "copy_reg._reconstructor",
-                                                       "copyreg._reconstructor",
-                                                       "datetime.*",
-                                                       "decimal.Decimal",
-                                                       "fractions.Fraction",
-                                                       "io.BytesIO",
-                                                       "numpy.core.multiarray._reconstruct",
-                                                       "numpy._core.multiarray._reconstruct",
-                                                       "numpy.core.multiarray.scalar",
-                                                       "numpy._core.multiarray.scalar",
-                                                       "numpy._core.numeric._frombuffer",
-                                                       "numpy.core.numeric._frombuffer",
-                                                       "numpy.dtype",
-                                                       "numpy.dtypes.*",
-                                                       "numpy.ndarray",
-                                                       "pathlib.*",
-                                                       "pathlib._local.*",
-                                                       "signal.Signals",
-                                                       "signal.Handlers",
-                                                       "torch.Size",
-                                                       "torch._C.Generator",
-                                                       "torch._tensor._rebuild_from_type_v2",
-                                                       "torch._utils._rebuild_parameter",
-                                                       "torch._utils._rebuild_parameter_with_state",
-                                                       "torch._utils._rebuild_tensor_v2",
-                                                       "torch.device",
-                                                       "types.SimpleNamespace",
-                                                       "uuid.UUID"};
+/// Looks at single nodes.
+class NameCheck {
+ public:
+  explicit NameCheck(Document const& document) : document_(document) {}
 
-bool is_harmless(std::string_view module, std::string_view name) {
-  return std::any_of(harmless.begin(), harmless.end(), [&](std::string_view known) {
-    std::size_t const dot = known.rfind('.');
-    return known.substr(0, dot) == module && (known.substr(dot + 1) == "*" || known.substr(dot + 1) == name);
-  });
-}
+  NotCarried of(NodeId id) const {
+    Node const& node = document_.at(id);
+    if (node.kind == Kind::global) return name(id, Permission::value);
+    if (node.kind != Kind::reduce) return {};
+    if (node.callable == no_node || document_.at(node.callable).kind != Kind::global) return {"a computed function"};
+    NotCarried const called = name(node.callable, node.state == no_node ? Permission::enumeration : Permission::call);
+    if (called || fits(node)) return called;
+    return {full_name(node.callable) + unusual(node)};
+  }
 
-bool may_carry(std::string_view module, std::string_view name) {
-  if (is_harmless(module, name)) return true;
-  std::string_view const package = module.substr(0, module.find('.'));
-  return !std::binary_search(guarded_packages.begin(), guarded_packages.end(), package);
-}
+ private:
+  std::string full_name(NodeId id) const {
+    auto const [module, name] = document_.class_of(id);
+    return fmt::format("{}.{}", module, name);
+  }
+
+  NotCarried name(NodeId id, Permission least) const {
+    auto const [module, name] = document_.class_of(id);
+    Permission const permission = permission_of(module, name);
+    if (permission >= least) return {};
+    return {fmt::format("{}.{}", module, name), permission == Permission::foreign};
+  }
+
+  /// For a call that does not fit: what makes it unusual, as far as that has a name.
+  std::string unusual(Node const& call) const {
+    Node const* const first = argument(call, 0);
+    bool const named = first != nullptr && first->kind == Kind::global;
+    return named ? fmt::format(" of {}", full_name(document_.at(call.arguments).items[0])) : " with unusual arguments";
+  }
+
+  Node const* argument(Node const& call, std::size_t number) const {
+    if (call.arguments == no_node || number >= document_.at(call.arguments).items.size()) return nullptr;
+    return &document_.at(document_.at(call.arguments).items[number]);
+  }
+
+  /// Functions that do more than make a value when their arguments are unusual.
+  bool fits(Node const& call) const {
+    std::string_view const function = document_.at(call.callable).text;
+    Node const* const first = argument(call, 0);
+    // It calls its argument. The reader knows the usual forms, and has made tensors of them.
+    if (function == from_type_call) return false;
+    if (function == codec_call) {
+      Node const* const codec = argument(call, 1);
+      return first != nullptr && first->kind == Kind::string && codec != nullptr && codec->kind == Kind::string &&
+             (codec->text == "latin1" || codec->text == "latin-1");
+    }
+    if (std::ranges::find(bytearray_calls, function) != bytearray_calls.end())
+      return first == nullptr || first->kind == Kind::bytes || first->kind == Kind::string;
+    return function != dtype_call || (first != nullptr && is_number_type(*first) && has_plain_state(call));
+  }
+
+  /// "f8", "<i4": numbers. Elements that are objects would be taken from the file as addresses.
+  static bool is_number_type(Node const& text) {
+    std::string_view name = text.kind == Kind::string ? std::string_view(text.text) : std::string_view();
+    if (!name.empty() && std::string_view("<>=|").find(name.front()) != std::string_view::npos) name.remove_prefix(1);
+    return name.size() >= 2 && name.size() <= 3 && std::string_view("biufcU").find(name.front()) != std::string_view::npos &&
+           name.substr(1).find_first_not_of("0123456789") == std::string_view::npos;
+  }
+
+  /// (3, '<', None, None, None, -1, -1, 0): no fields, no shape, and flags of numbers or text.
+  bool has_plain_state(Node const& call) const {
+    if (call.state == no_node) return true;
+    Node const& state = document_.at(call.state);
+    if (state.kind != Kind::tuple || state.items.size() != 8) return false;
+    for (std::size_t i = 2; i < 5; ++i)
+      if (document_.at(state.items[i]).kind != Kind::none) return false;
+    Node const& flags = document_.at(state.items[7]);
+    return flags.kind == Kind::integer && (flags.integer == 0 || flags.integer == 8);
+  }
+
+  Document const& document_;
+};
+
+/// Of many findings the one to report: the first that no job can permit, else the first.
+class Worst {
+ public:
+  void add(NotCarried found) {
+    if (found && (!worst_ || (worst_.foreign && !found.foreign))) worst_ = std::move(found);
+  }
+  bool is_final() const { return worst_ && !worst_.foreign; }
+  NotCarried take() { return std::move(worst_); }
+
+ private:
+  NotCarried worst_;
+};
 
 }  // namespace
 
-std::string call_not_to_carry(Document const& document, NodeId id) {
-  std::vector<bool> seen(document.nodes.size(), false);
-  std::vector<NodeId> open{id};
-  while (!open.empty()) {
-    NodeId const at = open.back();
-    open.pop_back();
-    if (at == no_node || seen[at]) continue;
-    seen[at] = true;
-    Node const& node = document.at(at);
-    if (node.kind == Kind::reduce) {
-      auto const [module, name] = document.class_of(at);
-      if (module.empty()) return "a computed function";
-      if (!may_carry(module, name)) return fmt::format("{}.{}", module, name);
-    }
-    open.insert(open.end(), node.items.begin(), node.items.end());
-    open.insert(open.end(), node.pairs.begin(), node.pairs.end());
-    for (NodeId const next : {node.callable, node.arguments, node.state}) open.push_back(next);
-  }
-  return {};
+NotCarried not_to_carry(Document const& document, NodeId id) {
+  NameCheck const check(document);
+  Worst worst;
+  std::vector<bool> const carried = reachable(document, id);
+  for (NodeId node = 0; node < carried.size() && !worst.is_final(); ++node)
+    if (carried[node]) worst.add(check.of(node));
+  return worst.take();
+}
+
+NotCarried not_to_copy(Document const& document) {
+  NameCheck const check(document);
+  Worst worst;
+  for (NodeId node = 0; node < document.nodes.size() && !worst.is_final(); ++node) worst.add(check.of(node));
+  return worst.take();
+}
+
+std::vector<bool> nodes_not_to_carry(Document const& document) {
+  NameCheck const check(document);
+  std::vector<bool> found(document.nodes.size());
+  for (NodeId node = 0; node < found.size(); ++node) found[node] = static_cast<bool>(check.of(node));
+  return leading_to(document, std::move(found));
 }
 
 }  // namespace reshard::pickle

@@ -135,15 +135,21 @@ void Document::set(NodeId dict, std::string_view key, NodeId value) {
 }
 
 bool Document::erase(NodeId dict, std::string_view key) {
+  return erase(dict, [key](std::string_view other, NodeId) { return other == key; });
+}
+
+bool Document::erase(NodeId dict, std::function<bool(std::string_view, NodeId)> const& gone) {
   auto* const entries = entries_of(*this, dict);
-  bool erased = false;
-  while (entries != nullptr) {
-    auto const place = position_of(*this, *entries, key);
-    if (!place) break;
-    auto const first = entries->begin() + static_cast<std::ptrdiff_t>(*place);
-    entries->erase(first, first + 2);
-    erased = true;
+  if (entries == nullptr) return false;
+  std::size_t kept = 0;
+  for (std::size_t at = 0; at + 1 < entries->size(); at += 2) {  // in one go: a key may stand there many times
+    Node const& key = this->at((*entries)[at]);
+    if (key.kind == Kind::string && gone(key.text, (*entries)[at + 1])) continue;
+    (*entries)[kept++] = (*entries)[at];
+    (*entries)[kept++] = (*entries)[at + 1];
   }
+  bool const erased = kept < entries->size();
+  entries->resize(kept);
   return erased;
 }
 

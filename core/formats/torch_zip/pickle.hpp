@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -74,7 +76,7 @@ struct Node {
 
 /// A whole pickle as inert data: a graph of nodes. Shared nodes are shared (identity is kept); nothing was called or imported.
 struct Document {
-  std::vector<Node> nodes;
+  std::deque<Node> nodes;  ///< growing moves none of them
   std::vector<StorageRef> storages;
   std::vector<TensorRef> tensors;
   NodeId root = no_node;
@@ -106,6 +108,8 @@ struct Document {
   void set(NodeId dict, std::string_view key, NodeId value);
   /// Removes a string key; false when it was not there.
   bool erase(NodeId dict, std::string_view key);
+  /// Removes the entries that have a string key and for which `gone` says so; false when there were none.
+  bool erase(NodeId dict, std::function<bool(std::string_view key, NodeId value)> const& gone);
   /// (key, value) of the same kinds of node, string keys only, in order.
   std::vector<std::pair<std::string, NodeId>> members(NodeId dict) const;
   /// The "module" and "name" of the class of an object or of a global; empty when it is neither.
@@ -115,7 +119,7 @@ struct Document {
 /// Limits against hostile input (docs/formats/torch-file.md).
 struct Limits {
   std::size_t largest_nodes = 64U << 20;
-  std::size_t largest_bytes = std::size_t{1} << 30;  ///< memory of the document, roughly
+  std::size_t largest_bytes = std::size_t{176} << 20;  ///< memory of the document and of the machine that makes it
   std::size_t deepest = 1000;
 };
 

@@ -5,11 +5,17 @@
 #include "core/base/file.hpp"
 
 namespace reshard::pickle {
+namespace {
+
+/// With its share of what the allocator adds to a block of nodes.
+constexpr std::size_t node_bytes = sizeof(Node) + 8;
+
+}  // namespace
 
 NodeId Builder::add(Node node) {
   if (document.nodes.size() >= limits_.largest_nodes)
     refuse("more than {} values. No checkpoint has that many: the file is hostile or damaged.", limits_.largest_nodes);
-  charge(sizeof(Node) + node.text.size() + node.items.size() * sizeof(NodeId));
+  charge(node_bytes + node.text.size() + node.items.size() * sizeof(NodeId));
   document.nodes.push_back(std::move(node));
   return static_cast<NodeId>(document.nodes.size() - 1);
 }

@@ -1,6 +1,5 @@
 #include "core/formats/torch_zip/pickle_emitter.hpp"
 
-#include <algorithm>
 #include <bit>
 
 #include "core/base/error.hpp"
@@ -67,29 +66,16 @@ void Emitter::unshared_string(std::string_view text) {
   store();
 }
 
-void Emitter::bare_global(std::string_view module, std::string_view name) {
-  op(Op::global);
-  out_ += module;
-  out_ += '\n';
-  out_ += name;
-  out_ += '\n';
-}
-
 void Emitter::global(std::string_view module, std::string_view name) {
   std::string key = fmt::format("{}\n{}", module, name);
   if (auto const found = globals_.find(key); found != globals_.end()) return fetch(found->second);
-  // Protocol 2 finds no "Outer.Inner": like Python's pickler, reach it by getattr(Outer, 'Inner').
-  auto const dots = static_cast<std::size_t>(std::ranges::count(name, '.'));
-  for (std::size_t i = 0; i < dots; ++i) global("__builtin__", "getattr");
-  bare_global(module, name.substr(0, name.find('.')));
-  std::uint32_t number = store();
-  for (std::size_t i = 0; i < dots; ++i) {
-    name.remove_prefix(name.find('.') + 1);
-    string(name.substr(0, name.find('.')));
-    close_tuple(2);
-    number = call();
-  }
-  globals_.emplace(std::move(key), number);
+  // Protocol 2 finds no "Outer.Inner", only getattr(Outer, 'Inner') does. That call reaches everything that a module has imported: we never write it.
+  if (name.find('.') != std::string_view::npos)
+    fail(ErrorKind::source, "the name '{}' of module '{}' has a dot, which no pickle of protocol 2 can say. Leave the value out.", name, module);
+  op(Op::global);
+  out_ += key;
+  out_ += '\n';
+  globals_.emplace(std::move(key), store());
 }
 
 void Emitter::long_integer(std::string_view bytes) {

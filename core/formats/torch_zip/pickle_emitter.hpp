@@ -25,6 +25,7 @@ class Emitter {
   void string(std::string_view text);
   /// A string that is not looked for in the memo (it is stored there all the same).
   void unshared_string(std::string_view text);
+  /// A name with a dot is an Error of kind source.
   void global(std::string_view module, std::string_view name);
   void integer(std::int64_t value) { append_integer(out_, value); }
   /// Little-endian two's complement, shortest form.
@@ -40,7 +41,6 @@ class Emitter {
 
  private:
   void byte(std::uint64_t value) { out_.push_back(static_cast<char>(value & 0xff)); }
-  void bare_global(std::string_view module, std::string_view name);
 
   std::string out_;
   std::uint32_t stored_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace reshard::pickle {
 namespace {
@@ -90,6 +91,33 @@ std::vector<bool> reachable(Document const& document, NodeId root) {
     for (std::size_t position = 0; position < child_count(node); ++position) meet(child(node, position));
   }
   return seen;
+}
+
+std::vector<bool> leading_to(Document const& document, std::vector<bool> marked) {
+  auto const each_edge = [&document](auto const& take) {
+    for (NodeId from = 0; from < document.nodes.size(); ++from)
+      for (std::size_t position = 0; position < child_count(document.at(from)); ++position)
+        if (NodeId const to = child(document.at(from), position); to != no_node) take(from, to);
+  };
+  // All edges by the node that they lead to: those of node i end at last[i] and begin where the one before ends.
+  std::vector<std::size_t> last(document.nodes.size() + 1);
+  each_edge([&last](NodeId, NodeId to) { ++last[to + 1]; });
+  std::partial_sum(last.begin(), last.end(), last.begin());
+  std::vector<NodeId> origins(last.back());
+  each_edge([&](NodeId from, NodeId to) { origins[last[to]++] = from; });
+  std::vector<NodeId> waiting;
+  for (NodeId id = 0; id < marked.size(); ++id)
+    if (marked[id]) waiting.push_back(id);
+  while (!waiting.empty()) {
+    NodeId const to = waiting.back();
+    waiting.pop_back();
+    for (std::size_t i = to == 0 ? 0 : last[to - 1]; i < last[to]; ++i) {
+      if (marked[origins[i]]) continue;
+      marked[origins[i]] = true;
+      waiting.push_back(origins[i]);
+    }
+  }
+  return marked;
 }
 
 bool deeper_than(Document const& document, std::size_t deepest) { return HeightSearch(document, deepest).exceeds(document.root); }

@@ -8,8 +8,11 @@
 namespace reshard::pickle {
 namespace {
 
+constexpr std::size_t free_memo = 1 << 17;
 constexpr std::size_t longest_line_bytes = 1 << 20;
 constexpr std::size_t longest_global_bytes = 1024;
+/// Of an item that is appended: a vector that grows has room for twice as many, and the old one is there while it does.
+constexpr std::size_t growing_bytes = 3 * sizeof(NodeId);
 
 }  // namespace
 
@@ -147,7 +150,7 @@ void Machine::push_dict(std::vector<NodeId> items) {
 void Machine::add_items(std::span<NodeId const> items) {
   Node& node = builder_.document.at(top());
   if (node.kind != Kind::list && node.kind != Kind::reduce) builder_.refuse("items are appended to a {}. The file is damaged.", kind_name(node.kind));
-  builder_.charge(items.size() * sizeof(NodeId));
+  builder_.charge(items.size() * growing_bytes);
   node.items.insert(node.items.end(), items.begin(), items.end());
 }
 
@@ -155,7 +158,7 @@ void Machine::add_pairs(std::span<NodeId const> items) {
   Node& node = builder_.document.at(top());
   if (node.kind != Kind::dict && node.kind != Kind::reduce) builder_.refuse("keys are set on a {}. The file is damaged.", kind_name(node.kind));
   if (items.size() % 2 != 0) builder_.refuse("keys and values are {} together, an odd number. The file is damaged.", items.size());
-  builder_.charge(items.size() * sizeof(NodeId));
+  builder_.charge(items.size() * growing_bytes);
   std::vector<NodeId>& pairs = node.kind == Kind::dict ? node.items : node.pairs;
   pairs.insert(pairs.end(), items.begin(), items.end());
 }
@@ -163,7 +166,7 @@ void Machine::add_pairs(std::span<NodeId const> items) {
 void Machine::add_members(std::span<NodeId const> items) {
   Node& node = builder_.document.at(top());
   if (node.kind != Kind::set) builder_.refuse("members are added to a {}, expected a set. The file is damaged.", kind_name(node.kind));
-  builder_.charge(items.size() * sizeof(NodeId));
+  builder_.charge(items.size() * growing_bytes);
   node.items.insert(node.items.end(), items.begin(), items.end());
 }
 
@@ -234,11 +237,18 @@ void Machine::build() {
 }
 
 void Machine::get(std::uint64_t index) {
-  auto const found = memo_.find(index);
-  if (found == memo_.end()) builder_.refuse("memo index {} is read, {} were stored and not this one. The file is damaged.", index, memo_.size());
-  push(found->second);
+  if (index >= memo_.size() || memo_[index] == no_node)
+    builder_.refuse("memo index {} is read, {} were stored and not this one. The file is damaged.", index, memo_count_);
+  push(memo_[index]);
 }
 
-void Machine::put(std::uint64_t index) { memo_[index] = top(); }
+void Machine::put(std::uint64_t index) {
+  NodeId const value = top();
+  // Writers count up, and each number takes some bytes to write.
+  if (index > at_ + free_memo) builder_.refuse("memo index {} is above the {} bytes read so far. The file is damaged or hostile.", index, at_);
+  while (memo_.size() <= index) append(memo_, no_node);
+  if (memo_[index] == no_node) ++memo_count_;
+  memo_[index] = value;
+}
 
 }  // namespace reshard::pickle

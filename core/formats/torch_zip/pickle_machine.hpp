@@ -4,7 +4,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/formats/torch_zip/pickle_builder.hpp"
@@ -41,8 +40,22 @@ class Machine {
 
   // The stack.
   NodeId add(Node node) { return builder_.add(std::move(node)); }
-  void push(NodeId id) { stack_.push_back(id); }
+  /// Memory that opcodes of one byte can take is accounted for: a vector's new room when it grows, the old one being there as long.
+  template <class T>
+  void append(std::vector<T>& to, T value) {
+    if (to.size() == to.capacity()) {
+      builder_.charge((to.capacity() + 16) * 2 * sizeof(T));
+      to.reserve((to.capacity() + 16) * 2);
+    }
+    to.push_back(value);
+  }
+  void push(NodeId id) { append(stack_, id); }
   void push_new(Node node) { push(add(std::move(node))); }
+  /// None, True, False and the smallest integers are one value each, as they are for Python.
+  void push_constant(NodeId& known, Node node) {
+    if (known == no_node) known = add(std::move(node));
+    push(known);
+  }
   NodeId pop();
   NodeId top() const;
   std::vector<NodeId> pop_to_mark();
@@ -81,7 +94,12 @@ class Machine {
   Limits limits_;
   std::vector<NodeId> stack_;
   std::vector<std::size_t> marks_;  ///< heights of the stack; nothing below the last one can be popped
-  std::unordered_map<std::uint64_t, NodeId> memo_;
+  std::vector<NodeId> memo_;        ///< no_node where nothing was stored
+  std::uint64_t memo_count_ = 0;    ///< what was
+  NodeId none_ = no_node;
+  NodeId true_ = no_node;
+  NodeId false_ = no_node;
+  std::vector<NodeId> small_integers_ = std::vector<NodeId>(256, no_node);
   NodeId fresh_call_ = no_node;    ///< what the previous opcode called, if it was a call
   NodeId dropped_call_ = no_node;  ///< such a call, popped by the previous opcode
 };

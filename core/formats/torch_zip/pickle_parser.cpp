@@ -35,10 +35,14 @@ void drop_unused_tensors(Document& document) {
 
 bool Machine::run_scalar(Op op) {
   switch (op) {
-    case Op::none: push_new({.kind = Kind::none}); return true;
-    case Op::newtrue: push_new({.kind = Kind::boolean, .boolean = true}); return true;
-    case Op::newfalse: push_new({.kind = Kind::boolean}); return true;
-    case Op::binint1: push_new({.kind = Kind::integer, .integer = static_cast<std::int64_t>(number(1))}); return true;
+    case Op::none: push_constant(none_, {.kind = Kind::none}); return true;
+    case Op::newtrue: push_constant(true_, {.kind = Kind::boolean, .boolean = true}); return true;
+    case Op::newfalse: push_constant(false_, {.kind = Kind::boolean}); return true;
+    case Op::binint1: {
+      std::uint64_t const value = number(1);
+      push_constant(small_integers_[value], {.kind = Kind::integer, .integer = static_cast<std::int64_t>(value)});
+      return true;
+    }
     case Op::binint2: push_new({.kind = Kind::integer, .integer = static_cast<std::int64_t>(number(2))}); return true;
     case Op::binint: push_new({.kind = Kind::integer, .integer = static_cast<std::int32_t>(number(4))}); return true;
     case Op::long1: push_integer_bytes(number(1)); return true;
@@ -111,7 +115,7 @@ bool Machine::run_tuple(Op op) {
 
 bool Machine::run_stack(Op op) {
   switch (op) {
-    case Op::mark: marks_.push_back(stack_.size()); return true;
+    case Op::mark: append(marks_, stack_.size()); return true;
     case Op::pop: pop_value_or_mark(); return true;
     case Op::pop_mark: pop_to_mark(); return true;
     case Op::dup: push(top()); return true;
@@ -127,7 +131,7 @@ bool Machine::run_memo(Op op) {
     case Op::put: put(decimal_index()); return true;
     case Op::binput: put(number(1)); return true;
     case Op::long_binput: put(number(4)); return true;
-    case Op::memoize: put(memo_.size()); return true;
+    case Op::memoize: put(memo_count_); return true;
     default: return false;
   }
 }
@@ -187,7 +191,8 @@ void Machine::refuse_opcode(Op op) const {
 Document Machine::run() {
   while (true) {
     builder_.offset = at_;
-    Op const op = static_cast<Op>(number(1));
+    if (at_ == bytes_.size()) throw EndOfBytes{at_, 1};
+    Op const op = static_cast<Op>(bytes_[at_++]);
     NodeId const called_before = fresh_call_;
     NodeId const dropped_before = dropped_call_;
     if (op == Op::stop && dropped_before == no_node) return finish();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <vector>
 
 namespace reshard::pickle {
 namespace {
@@ -85,15 +86,36 @@ bool append_escape(std::string_view text, std::size_t& at, std::string& out) {
   return true;
 }
 
-/// bytes = bytes * 10 + digit, lowest byte first.
-void times_ten_plus(std::string& bytes, std::uint32_t digit) {
-  std::uint32_t carry = digit;
-  for (char& byte : bytes) {
-    carry += static_cast<unsigned char>(byte) * 10U;
-    byte = static_cast<char>(carry & 0xff);
-    carry >>= 8;
+/// number = number * factor + more, lowest word first.
+void times_plus(std::vector<std::uint32_t>& number, std::uint32_t factor, std::uint32_t more) {
+  std::uint64_t carry = more;
+  for (std::uint32_t& word : number) {
+    carry += std::uint64_t{word} * factor;
+    word = static_cast<std::uint32_t>(carry);
+    carry >>= 32;
   }
-  if (carry != 0) bytes.push_back(static_cast<char>(carry));
+  if (carry != 0) number.push_back(static_cast<std::uint32_t>(carry));
+}
+
+/// Little-endian, of decimal digits. By many digits at a time: digit by digit a long number would take a thousand times as long as its bytes to read.
+std::string bytes_from_digits(std::string_view digits) {
+  constexpr std::size_t step = 9;
+  std::vector<std::uint32_t> number;
+  while (!digits.empty()) {
+    std::string_view const some = digits.substr(0, step);
+    std::uint32_t factor = 1;
+    std::uint32_t value = 0;
+    for (char const digit : some) {
+      factor *= 10;
+      value = value * 10 + static_cast<std::uint32_t>(digit - '0');
+    }
+    times_plus(number, factor, value);
+    digits.remove_prefix(some.size());
+  }
+  std::string bytes;
+  for (std::uint32_t const word : number)
+    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(word >> shift & 0xff));
+  return bytes;
 }
 
 void negate(std::string& bytes) {
@@ -187,11 +209,8 @@ std::optional<Node> integer_from_decimal(std::string_view digits) {
   if (minus || digits.starts_with('+')) digits.remove_prefix(1);
   constexpr std::size_t most_digits = largest_integer_bytes * 12 / 5;  // 2.4 digits a byte, a little less than the true 2.408
   if (digits.empty() || digits.size() > most_digits) return std::nullopt;
-  std::string bytes;
-  for (char const digit : digits) {
-    if (digit < '0' || digit > '9') return std::nullopt;
-    times_ten_plus(bytes, static_cast<std::uint32_t>(digit - '0'));
-  }
+  if (digits.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  std::string bytes = bytes_from_digits(digits);
   bytes.push_back(0);  // room for the sign
   if (minus) negate(bytes);
   return integer_from_little_endian(bytes);

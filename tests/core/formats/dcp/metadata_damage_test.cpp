@@ -106,7 +106,7 @@ TEST(MetadataDamage, RefusesBrokenStreams) {
       {"AddItemsToAList", "\x80\x04](N\x90.", "expected a set"},
       {"MemoMiss", "\x80\x04h\0."s, "memo index 0 is read"},
       {"MemoMissFarAway", "\x80\x04j\xff\xff\xff\xff.", "memo index 4294967295 is read"},
-      {"MemoIndexAbsurd", "\x80\x04Nr\xff\xff\xff\x7f.", "above the"},
+      {"MemoIndexAbsurd", "\x80\x04Nr\xff\xff\xff\x7f.", "is more than the"},
       {"PutOfNothing", "\x80\x04q\0."s, "the stack is empty"},
       {"StringTooLong", "\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xffhi.", "more bytes are needed"},
       {"BytesTooLong", "\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7fhi.", "more bytes are needed"},
@@ -269,7 +269,7 @@ TEST(MetadataDamage, MemoryDoesNotExplode) {
   expect_refused(std::vector<BadFile>{
       {"Lists", "\x80\x04" + lists + ".", "The file is hostile"},
       {"NestedTuples", nested, "holds a tuple"},
-      {"MemoOfOneValue", memo, "holds None"},
+      {"MemoOfOneValue", memo, "is more than the"},
       {"Marks", marks, "marks are on the stack"},
       {"Values", values, "values are on the stack"},
   });

@@ -1,7 +1,11 @@
 #include <chrono>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 #include <gtest/gtest.h>
 
+#include "core/formats/torch_zip/pickle_graph.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 namespace reshard {
@@ -280,8 +284,110 @@ TEST(PickleBombs, TheMemoryLimitHolds) {
   std::string const bytes = "](" + std::string(100000, 'N') + "e.";
   pickle::Limits const limits{.largest_bytes = 1 << 20};
   EXPECT_THROW(pickle::parse(std::as_bytes(std::span(bytes)), "test", nullptr, limits), Error);
-  EXPECT_THROW(pickle::parse(std::as_bytes(std::span(bytes)), "test", nullptr, {.largest_nodes = 1000}), Error);
+  std::string const lists(1001, ']');
+  EXPECT_THROW(pickle::parse(std::as_bytes(std::span(lists)), "test", nullptr, {.largest_nodes = 1000}), Error);
   EXPECT_NO_THROW(pickle::parse(std::as_bytes(std::span(bytes)), "test"));
+}
+
+/// What a pickle costs a process that reads it and nothing else.
+struct Cost {
+  bool refused = false;
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+};
+
+std::uint64_t peak_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+/// Of this process, however busy the machine is.
+double busy_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+Cost cost_of(std::string const& bytes) {
+  int ends[2] = {};
+  RESHARD_EXPECT(::pipe(ends) == 0);
+  if (::fork() == 0) {
+    std::uint64_t const before = peak_bytes();
+    double const begin = busy_seconds();
+    Cost cost;
+    cost.refused = error_of_pickle(bytes).has_value();
+    cost.seconds = busy_seconds() - begin;
+    cost.bytes = peak_bytes() - before;
+    ::_exit(::write(ends[1], &cost, sizeof cost) == sizeof cost ? 0 : 1);
+  }
+  ::close(ends[1]);
+  Cost cost;
+  EXPECT_EQ(::read(ends[0], &cost, sizeof cost), static_cast<ssize_t>(sizeof cost));
+  ::close(ends[0]);
+  ::wait(nullptr);
+  return cost;
+}
+
+TEST(PickleBombs, WhatIsRefusedTakesLittleMemoryAndTime) {
+  // Of 64 MiB, the most that is read: with them no more than 256 MiB. Opcodes of one byte that each make something the machine must keep.
+  constexpr std::size_t size = 64U << 20;
+  auto const filled = [](std::string start, std::string_view with) {
+    while (start.size() < size) start += with;
+    return start;
+  };
+  std::string const number = "L" + std::string(2450, '9') + "L\n";
+  std::vector<std::pair<char const*, std::string>> const bombs = {
+      {"Memoize", filled("N", "\x94")},
+      {"MemoizeNewValues", filled("", "]\x94")},
+      {"Dup", filled("N", "2")},
+      {"DupAndMark", filled("N(N", "2(")},
+      {"Mark", filled("", "(")},
+      {"None", filled("", "N")},
+      {"Lists", filled("", "]")},
+      {"Tuples", filled("N", "\x85")},
+      {"EmptyStrings", filled("", "\x8c\0"s)},
+      {"Globals", filled("", "ca\nb\n")},
+      {"Dicts", filled("", "}NNs0")},
+      {"LongMemoIndex", filled("", "N0") + "Nr\xff\xff\xff\x03."s},
+      {"GrowingList", filled("]", "Na")},
+      {"PushAndPop", filled("", "N0")},
+      {"Keywords", filled("cm\nC\nq\0(NNNNNNNNNNNNNNNNtq\1}NNsq\2"s, "h\0h\1h\2\x92"s)},
+      {"LongNumbers", filled("", number)},
+  };
+  for (auto const& [name, bytes] : bombs) {
+    Cost const cost = cost_of(bytes);
+    EXPECT_TRUE(cost.refused) << name;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_LT(cost.bytes, std::uint64_t{192} << 20) << name;  // beside the bytes themselves
+#endif
+#if defined(NDEBUG) && defined(__OPTIMIZE__)
+    EXPECT_LT(cost.seconds, 4) << name;  // a second on a machine with nothing else to do
+#else
+    EXPECT_LT(cost.seconds, 20) << name;
+#endif
+  }
+}
+
+TEST(PickleBombs, AMillionKeysCostAMillionSteps) {
+  constexpr std::size_t count = 1000000;
+  auto const begin = std::chrono::steady_clock::now();
+  // Half of them the key that is removed, all in front of the others: removing them one by one would move the others half a million times.
+  pickle::Document document;
+  document.root = document.add_dict();
+  pickle::NodeId const gone = document.add_string("gone");
+  pickle::NodeId const kept = document.add_string("kept");
+  for (std::size_t i = 0; i < count; ++i) {
+    document.at(document.root).items.push_back(i < count / 2 ? gone : kept);
+    document.at(document.root).items.push_back(document.root);
+  }
+  EXPECT_FALSE(pickle::deeper_than(document, 1000));
+  EXPECT_TRUE(document.erase(document.root, "gone"));
+  EXPECT_FALSE(document.erase(document.root, "gone"));
+  EXPECT_EQ(document.at(document.root).items.size(), count);
+  std::chrono::duration<double> const took = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(took.count(), 5);
 }
 
 struct Stranger {

@@ -9,7 +9,7 @@
 namespace reshard {
 namespace {
 
-using namespace std::string_literals;
+using namespace std::literals;
 using pickle::Document;
 using pickle::Kind;
 using pickle::Node;
@@ -173,10 +173,16 @@ TEST(PickleParse, WritesKeywordArgumentsAsAPartial) {
             "functools.partial(__builtin__.getattr(m.C '__new__'))<-(#4 (m.C 7) {'k' 1} None)()");
 }
 
-TEST(PickleParse, NestedClassNamesAreReachedByGetattr) {
-  Document document;
-  document.root = document.add_global("m", "Outer.Inner");
-  EXPECT_EQ(shown(parse(dump(document))), "__builtin__.getattr(m.Outer 'Inner')");
+TEST(PickleParse, NamesWithADotAreReadAndNeverWritten) {
+  Document const document = parse("\x8c\1m\x8c\x0bOuter.Inner\x93.");
+  EXPECT_EQ(document.class_of(document.root), std::pair("m"sv, "Outer.Inner"sv));
+  try {
+    dump(document);
+    FAIL() << "it was written";
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    EXPECT_NE(error.sentence().find("'Outer.Inner' of module 'm'"), std::string::npos) << error.what();
+  }
 }
 
 TEST(PickleParse, RecognisesTensors) {
