@@ -1,6 +1,7 @@
 // What the process that reads an HDF5 file answers: a hostile file may have taken it over, so its bytes are believed no more than the file's. What is
 // accepted lies in the file without overlap, and is the same after being packed and unpacked.
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>

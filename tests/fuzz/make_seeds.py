@@ -148,7 +148,9 @@ def entry(round_: int, cells: list, sums: list) -> bytes:
     words = [round_, 100 * round_, len(cells), *(x for cell in cells for x in cell)]
     for shares in (sums, [], sums):
         words += [len(shares), *(x for share in shares for x in share)]
-    return block(2, struct.pack(f"<{len(words)}Q", *words))
+    held = struct.pack("<QQQQ", 1, 0, 64, 5) + b"\x80\x02}q."
+    written = struct.pack("<QQ", 1, 0)
+    return block(2, struct.pack(f"<{len(words)}Q", *words) + held + written)
 
 
 def journals(seeds: Seeds):

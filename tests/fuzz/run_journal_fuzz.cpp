@@ -56,6 +56,9 @@ void expect_joined(JournalEntry const& done) {
   }
 }
 
+/// Of a plan that is larger than what most inputs speak of.
+constexpr RunJournal::Limits limits = {.cells = 1 << 20, .digests = 1 << 20, .records = 1 << 20, .files = 1 << 20};
+
 bool same(JournalEntry const& a, JournalEntry const& b) {
   return a.bytes == b.bytes && a.cells == b.cells && a.digests == b.digests && a.records == b.records && a.files == b.files;
 }
@@ -70,12 +73,13 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   fs::create_directory(folder);
   std::string_view const text = lay_out(folder, fuzz::text_of(data, size));
   if (auto const identity = parse_identity(text)) FUZZ_EXPECT(identity_text(*identity) == text);
+  RunJournal::TargetFiles const files = {.sync = [](std::uint32_t) {}, .write = [](std::span<HeldBytes const>) {}};
   RunJournal journal(folder);
-  FUZZ_EXPECT(journal.obstacle(scratch(), {}) != "");
-  auto const earlier = fuzz::accepted(ErrorKind::source, [&] { return journal.take_over(Comm::world(), {.count = 0, .sync = {}}); });
+  (void)journal.obstacle(scratch(), {});
+  auto const earlier = fuzz::accepted(ErrorKind::source, [&] { return journal.take_over(Comm::world(), files, limits); });
   if (!earlier) return 0;
   expect_joined(earlier->done);
-  EarlierWork const again = RunJournal(folder).take_over(Comm::world(), {.count = 0, .sync = {}});
+  EarlierWork const again = RunJournal(folder).take_over(Comm::world(), files, limits);
   FUZZ_EXPECT(again.runs == earlier->runs + 1 && same(again.done, earlier->done));
   return 0;
 }
