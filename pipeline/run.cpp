@@ -61,6 +61,8 @@ class Job : PlannedJob {
  private:
   void carry_out() {
     prepare();
+    if (comm_.size() > 1 && !heartbeat_.hears_others())
+      report_.warnings.push_back("this MPI gives less than MPI_THREAD_MULTIPLE: a rank whose host is gone would not be noticed");
     report_.planned_only = true;
     progress_.event("plan", Json().set("report", report_json(report_)));
     report_.planned_only = false;

@@ -26,6 +26,8 @@ class Heartbeat {
   Heartbeat(Comm const& comm, double timeout_seconds);
   /// Takes leave of the next rank and waits for the one before it to do so, as long as the timeout.
   ~Heartbeat();
+  /// Whether a rank that is gone would be noticed.
+  bool hears_others() const { return own_ != MPI_COMM_NULL; }
   Heartbeat(Heartbeat const&) = delete;
   Heartbeat& operator=(Heartbeat const&) = delete;
 

@@ -306,20 +306,20 @@ class IdentityPlanner {
 
   /// What lies beside the items stays beside them.
   void copy_side_files(DcpCheckpoint const& dcp, fs::path const& folder) {
-    std::vector<std::string> names = dcp.directory.side_files;
     if (dcp.directory.has_common_file) copy_common(dcp, folder);
-    for (std::string const& name : names) job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
+    for (std::string const& name : dcp.directory.side_files) job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
   }
 
   void copy_common(DcpCheckpoint const& dcp, fs::path const& folder) {
-    auto record = run_record(source_);
-    RESHARD_EXPECT(record);
-    settle_foreign_classes(*record, request_.foreign_classes, job_.warnings);
-    check_carried(*record, record->document().root, "common state");
-    if (may_copy_file(*record))
+    auto const common = dcp::read_common(dcp.directory, dcp.metadata);
+    RESHARD_EXPECT(common);
+    RunRecord record = common_record(*common);
+    settle_foreign_classes(record, request_.foreign_classes, job_.warnings);
+    check_carried(record, record.document().root, "common state");
+    if (may_copy_file(record))
       job_.side_copies.push_back({dcp.directory.folder / dcp::common_name, folder / dcp::common_name});
     else
-      job_.texts.push_back({folder / dcp::common_name, common_text(*record), false, {}});
+      job_.texts.push_back({folder / dcp::common_name, common_text(record), false, {}});
   }
 
   /// What is in the way of a load must not stand in the target; leaving it out is the job's choice.

@@ -64,6 +64,16 @@ std::int64_t stated_iteration(pickle::Document const& document) {
 
 }  // namespace
 
+RunRecord common_record(dcp::CommonState const& common) {
+  RunRecord record;
+  auto torch = std::make_shared<TorchFile>(common.torch);
+  torch->document.root = common.root;
+  record.torch = std::move(torch);
+  record.all = true;
+  record.file = common.file.string();
+  return record;
+}
+
 std::optional<RunRecord> run_record(SourceCheckpoint const& source) {
   RunRecord record;
   if (source.megatron) {
@@ -77,12 +87,8 @@ std::optional<RunRecord> run_record(SourceCheckpoint const& source) {
   }
   if (!source.dcp || source.dcp->flavour == dcp::Flavour::plain) return std::nullopt;
   if (!source.dcp->common) return record_of_objects(source);
-  auto torch = std::make_shared<TorchFile>(source.dcp->common->torch);
-  torch->document.root = source.dcp->common->root;
-  record.iteration = stated_iteration(torch->document);
-  record.torch = std::move(torch);
-  record.all = true;
-  record.file = source.dcp->common->file.string();
+  record = common_record(*source.dcp->common);
+  record.iteration = stated_iteration(record.document());
   if (!source.dcp->directory.release) record.folder_iteration = source.dcp->directory.iteration;
   return record;
 }

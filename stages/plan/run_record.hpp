@@ -31,6 +31,9 @@ struct RunRecord {
 /// Nothing for a Hugging Face source, a plain DCP checkpoint, or one without such a record.
 std::optional<RunRecord> run_record(SourceCheckpoint const& source);
 
+/// All of a common state.
+RunRecord common_record(dcp::CommonState const& common);
+
 /// Whether a job lets this into a target; `found` may be nothing.
 bool may_be_carried(pickle::NotCarried const& found, ForeignClasses choice);
 /// The Error of kind source: `place` says where it stands.

@@ -42,7 +42,7 @@ struct JournalEntry {
   std::vector<SumShare> digests;         ///< of the source, by tensor
   std::vector<SumShare> records;         ///< CRC-32 of zip records, by RecordChecksums::shares()
   std::vector<SumShare> files;           ///< CRC-64 of files, by FileDigests::shares()
-  std::vector<HeldBytes> held;           ///< counted in all that, but written only after the last round of all ranks
+  std::vector<HeldBytes> held = {};      ///< counted in all that, but written only after the last round of all ranks
   std::set<std::uint32_t> written = {};  ///< files with other bytes of these rounds
   friend bool operator==(JournalEntry const&, JournalEntry const&) = default;
 };

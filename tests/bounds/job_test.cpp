@@ -94,7 +94,10 @@ TEST(ModelBounds, SizesOfAConfigAreNotBelieved) {
 
 TEST(JournalBounds, ManyEntriesAndCountsThatNothingBacks) {
   ScratchFolder const folder("bounds_journal");
-  JournalEntry const entry{.round = 1, .bytes = 1, .cells = {{0, 1}}, .digests = {{1, 1}}, .records = {}, .files = {{1, 1}}};
+  JournalEntry entry;
+  entry.round = entry.bytes = 1;
+  entry.cells = {{0, 1}};
+  entry.digests = entry.files = {{1, 1}};
   write_journal(folder.path() / "journal", entry);
   std::string whole = read_text_file(folder.path() / "journal", 1 << 20);
   whole += repeated(journal_block(entry), 50'000);

@@ -207,7 +207,7 @@ int open(char const* path, int flags, ...) {
   va_start(more, flags);
   mode_t const mode = mode_of(flags, more);
   va_end(more);
-  return carried_out("open", path_of(path), [&] { return real(path, flags, mode); });
+  return carried_out((flags & O_CREAT) != 0 ? "open-new" : "open", path_of(path), [&] { return real(path, flags, mode); });
 }
 
 int openat(int folder, char const* path, int flags, ...) {

@@ -29,10 +29,12 @@ class MemoryFile {
   MemoryFile& operator=(MemoryFile const&) = delete;
 
   File holding(std::string_view bytes) const {
-    File file = File::open_for_writing(fmt::format("/proc/self/fd/{}", descriptor_));
+    std::string const path = fmt::format("/proc/self/fd/{}", descriptor_);
+    File file = File::open_for_writing(path);
     file.resize(0);
     file.write_at(0, std::as_bytes(std::span(bytes)));
-    return file;
+    file.close();
+    return File::open_for_reading(path);
   }
 
  private:

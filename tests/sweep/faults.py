@@ -6,12 +6,12 @@ TRANSFERS = {"read", "pread", "preadv", "write", "pwrite", "pwritev2"}
 WRITES = {"write", "pwrite", "pwritev2", "ftruncate", "fsync", "fdatasync", "sync_file_range", "close", "close-written"}
 CLOSES = {"close", "close-written"}
 NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "remove"}
-NEW_NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2"}
-OPENS = {"open", "openat", "creat", "opendir"}
+NEW_NAMES = {"open-new", "creat", "mkdir", "mkdirat", "rename", "renameat", "renameat2"}
+OPENS = {"open", "open-new", "openat", "creat", "opendir"}
 LOOKS = {"stat", "lstat", "fstat", "readdir", "flock", "posix_fadvise"}
 ALL = TRANSFERS | WRITES | NAMES | OPENS | LOOKS
 # What the program calls itself and can call again; the C++ library's walks through folders cannot.
-REPEATED = {"open", "pread", "preadv", "pwrite", "pwritev2", "ftruncate", "fsync", "sync_file_range"}
+REPEATED = {"open", "open-new", "pread", "preadv", "pwrite", "pwritev2", "ftruncate", "fsync", "sync_file_range"}
 LOSSES = {"eio", "estale", "enospc", "edquot"}
 SOURCE, TARGET, IO, RESOURCES, STALL, INTERRUPTED, KILLED = 3, 4, 5, 6, 8, 75, 137
 STALL_SECONDS = 2
@@ -37,9 +37,9 @@ FAULTS = {
     "eio": error("EIO", ALL, {TARGET, IO}, in_source=True),
     "eio-lasting": error("EIO", ALL, {TARGET, IO}, lasting=True),
     "estale": error("ESTALE", ALL, {TARGET, IO}, in_source=True),
-    "enospc": error("ENOSPC", WRITES | NAMES | OPENS, {RESOURCES}),
+    "enospc": error("ENOSPC", WRITES | NAMES | NEW_NAMES, {RESOURCES}),
     "enospc-lasting": error("ENOSPC", WRITES | NEW_NAMES, {RESOURCES}, lasting=True),
-    "edquot": error("EDQUOT", WRITES | NAMES | OPENS, {RESOURCES}),
+    "edquot": error("EDQUOT", WRITES | NAMES | NEW_NAMES, {RESOURCES}),
     "eacces": error("EACCES", NAMES | OPENS | LOOKS, {TARGET, IO}, in_source=True),
     "eintr": error("EINTR", ALL - CLOSES, {TARGET, IO}, in_source=True),
     "short": Kind("short", TRANSFERS, {0}, in_source=True),
@@ -58,7 +58,7 @@ def right_codes(fault, call):
     codes = FAULTS[fault].codes
     if call.function == "close-written" and fault in LOSSES and not call.path.endswith(".lock"):
         codes = codes - {0}  # what was written may be lost
-    if RESOURCES in codes and call.function in (NAMES | OPENS) - NEW_NAMES - {"open"}:
+    if RESOURCES in codes and call.function in NAMES - NEW_NAMES:
         codes = codes | {TARGET}  # what an earlier run left cannot be removed
     # What cannot be read or found of a source counts as damage of it, as long as the job has not begun.
     return codes | {SOURCE} if call.path.startswith("source") else codes

@@ -7,6 +7,7 @@ from checkpoints import contents
 from faults import FAULTS, KILLED, right_codes
 from place import HANGS, Call, Fault
 
+
 @dataclass
 class Point:
     what: str

@@ -244,7 +244,7 @@ TEST(PickleBombs, AMillionNestedListsAreRefused) {
   expect_refused({
       {"Lists", std::string(1000000, ']') + std::string(999999, 'a') + ".", "nested more than 1000 deep"},
       {"Tuples", "N" + std::string(1000000, '\x85') + ".", "nested more than 1000 deep"},
-      {"Calls", "cm\nf\n" + repeated(")R", 1000000) + ".", "nested more than 1000 deep"},
+      {"Calls", "cm\nf\n" + repeated(")R", 500000) + ".", "nested more than 1000 deep"},
       {"Marks", std::string(1000000, '(') + "N.", "left over"},
       {"SharedThenDeep", "]q\0"s + repeated("\x85h\0\x86"s, 600) + ".", "nested more than 1000 deep"},
   });
