@@ -8,6 +8,9 @@ endif()
 if(RESHARD_SANITIZE)
   target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${RESHARD_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(reshard_warnings INTERFACE -fsanitize=${RESHARD_SANITIZE})
+  if(RESHARD_SANITIZE MATCHES undefined) # a message that nothing fails on is overlooked
+    target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+  endif()
 endif()
 
 # reshard_add_library(name SOURCES … [USES other reshard libraries …] [LINK foreign targets …])

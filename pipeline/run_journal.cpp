@@ -113,9 +113,13 @@ std::vector<Sums> all_sums() {
           {&JournalEntry::written, Sums::Way::added}};
 }
 
-/// Whether one of the ranges has cells that are taken.
-bool overlaps(std::map<std::size_t, std::size_t> const& taken, std::span<CellRange const> ranges) {
+/// Whether one of the ranges has cells that are taken, or that another of them has.
+bool overlaps(std::map<std::size_t, std::size_t> const& taken, std::vector<CellRange> ranges) {
+  std::ranges::sort(ranges, {}, &CellRange::begin);
+  std::size_t end = 0;
   for (CellRange const& range : ranges) {
+    if (range.begin < range.end && range.begin < end) return true;
+    end = std::max(end, range.end);
     auto const after = taken.lower_bound(range.end);  // the first that begins behind it
     if (range.begin < range.end && after != taken.begin() && std::prev(after)->second > range.begin) return true;
   }
@@ -133,12 +137,15 @@ std::vector<CellRange> in_whole_plan(std::span<CellRange const> ranges, std::spa
   return whole;
 }
 
+constexpr std::size_t most_ranks = 1U << 20U;
+
 /// Whatever is wrong with a journal: what it has to say is lost, and no more.
 std::optional<Journal> read_if_possible(fs::path const& path, RunJournal::Limits const& limits) {
   std::error_code ignored;
   if (!fs::is_regular_file(fs::symlink_status(path, ignored))) return std::nullopt;
   std::optional<Journal> journal;
   if (capture([&] { journal = read_journal(path); }) || !journal || !keeps_limits(*journal, limits)) return std::nullopt;
+  if (journal->ranks > most_ranks) return std::nullopt;
   return journal;
 }
 
@@ -156,15 +163,16 @@ std::string changed_keys_of(fs::path const& before, std::string const& now) {
   return changed.empty() ? "" : ": " + listed(changed, 4);
 }
 
+/// Runs with larger numbers are none of ours: whoever looks at all smaller ones would not come to an end.
+constexpr std::uint64_t most_runs = 1'000'000;
+
 /// The first number of a name: "0002-00007" gives 2.
 std::optional<std::uint64_t> run_of(std::string const& name) {
   std::uint64_t run = 0;
   auto const [end, error] = std::from_chars(name.data(), name.data() + name.size(), run);
-  if (error != std::errc() || end == name.data()) return std::nullopt;
+  if (error != std::errc() || end == name.data() || run > most_runs) return std::nullopt;
   return run;
 }
-
-constexpr std::size_t most_ranks = 1U << 20U;
 
 /// The second number of the name of a rank's journal of this run.
 std::optional<std::size_t> rank_of(std::string const& name, std::uint64_t run) {

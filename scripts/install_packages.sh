@@ -2,6 +2,7 @@
 # Installs the Debian packages that are missing, and nothing when none is.
 #   scripts/install_packages.sh build   what the program needs (the default)
 #   scripts/install_packages.sh test    also what its tests need
+#   scripts/install_packages.sh fuzz    what scripts/fuzz.sh needs
 #   scripts/install_packages.sh package what the program and its Debian package need
 set -euo pipefail
 
@@ -10,11 +11,12 @@ packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-op
 case "${1:-build}" in
   build) ;;
   package) packages+=(dpkg-dev file) ;;
+  fuzz) packages+=(libgtest-dev clang-14 libclang-rt-14-dev llvm-14 python3) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev hdf5-tools ccache strace git chromium
     python3 python3-pytest python3-venv ca-certificates man-db mandoc groff zsh fish
     slurmctld slurmd slurm-client munge iproute2 shellcheck) ;;
   *)
-    echo "install_packages.sh: '$1' is not a set of packages: choose build, test or package" >&2
+    echo "install_packages.sh: '$1' is not a set of packages: choose build, test, fuzz or package" >&2
     exit 2
     ;;
 esac

@@ -77,8 +77,9 @@ void write(std::string& out, Json const& value, int indent, int level) {
   } else if (auto const* integer = value.integer()) {
     out += fmt::format("{}", *integer);
   } else if (auto const* real = value.real()) {
-    out += std::isfinite(*real) ? fmt::format("{}", *real) : "null";
-    if (std::isfinite(*real) && *real == std::floor(*real) && std::fabs(*real) < 1e15) out += ".0";
+    std::string const digits = std::isfinite(*real) ? fmt::format("{}", *real) : "null";
+    out += digits;
+    if (digits.find_first_not_of("-0123456789") == std::string::npos) out += ".0";  // else it would be read as an integer
   } else if (auto const* text = value.text()) {
     out += json_quoted(*text);
   } else if (auto const* items = value.items()) {

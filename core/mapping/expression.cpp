@@ -81,7 +81,7 @@ class Evaluation {
   Json unary(Node const& node) const {
     Json const operand = value(*node.children[0]);
     if (node.word == "not") return truth(operand) ? 0 : 1;
-    return -integer(operand, "the operand of '-'");
+    return difference(0, integer(operand, "the operand of '-'"));
   }
 
   Json binary(Node const& node) const {
@@ -129,17 +129,23 @@ class Evaluation {
 
   Json arithmetic(std::string const& symbol, std::int64_t a, std::int64_t b) const {
     if (symbol == "+") return checked_add(a, b, ErrorKind::usage, place_);
-    if (symbol == "-") return checked_add(a, -b, ErrorKind::usage, place_);
+    if (symbol == "-") return difference(a, b);
     if (symbol == "*") return checked_mul(a, b, ErrorKind::usage, place_);
     if (symbol == "<") return a < b ? 1 : 0;
     if (symbol == ">") return a > b ? 1 : 0;
     if (symbol == "<=") return a <= b ? 1 : 0;
     if (symbol == ">=") return a >= b ? 1 : 0;
     if (b <= 0) mistake("'{}' by {}; the divisor must be above zero", symbol, b);
-    std::int64_t const remainder = ((a % b) + b) % b;
-    if (symbol == "%") return remainder;
+    std::int64_t const remainder = a % b;  // of the sign of a
+    if (symbol == "%") return remainder < 0 ? remainder + b : remainder;
     if (remainder != 0 && scope_.exact_division) mistake("{} / {} is not a whole number. The configuration does not fit this map.", a, b);
-    return (a - remainder) / b;
+    return a / b - (remainder < 0 ? 1 : 0);
+  }
+
+  std::int64_t difference(std::int64_t a, std::int64_t b) const {
+    std::int64_t result = 0;
+    if (__builtin_sub_overflow(a, b, &result)) mistake("{} - {} does not fit in 64 bits. Check the configuration this map is used with.", a, b);
+    return result;
   }
 
   Json call(Node const& node) const {
@@ -170,7 +176,8 @@ class Evaluation {
     if (name == "ceil_div" && a.size() == 2) {
       std::int64_t const divisor = integer(a[1], "the divisor");
       if (divisor <= 0) mistake("ceil_div by {}; the divisor must be above zero", divisor);
-      return (integer(a[0], "the dividend") + divisor - 1) / divisor;
+      std::int64_t const dividend = integer(a[0], "the dividend");
+      return dividend / divisor + (dividend % divisor > 0 ? 1 : 0);
     }
     if (name == "contains" && a.size() == 2) return count(a[0], a[1]) > 0 ? 1 : 0;
     if (name == "count" && a.size() == 2) return count(a[0], a[1]);
@@ -214,6 +221,7 @@ class Evaluation {
     for (Json const& item : *list.items()) {
       if (item.text() == nullptr) mistake("join needs texts, found {}", item.dump());
       result += (&item == list.items()->data() ? "" : between) + *item.text();
+      if (result.size() > longest_text) mistake("a text of more than {} letters", longest_text);
     }
     return Json(std::move(result));
   }

@@ -60,6 +60,15 @@ TEST(Joined, WhatIsSaidTwiceCountsOnce) {
   EXPECT_EQ(all.bytes, 5U);
 }
 
+TEST(Joined, AnEntryThatSaysACellTwiceDoesNotCount) {
+  JournalEntry twice = entry(0, 4, {{1, 5}});
+  twice.cells.push_back({2, 6});
+  std::vector<JournalEntry> const entries{twice, entry(5, 7, {{1, 2}})};
+  JournalEntry const all = joined(entries);
+  EXPECT_EQ(all.cells, (std::vector<CellRange>{{5, 7}}));
+  EXPECT_EQ(all.digests, (std::vector<SumShare>{{1, 2}}));
+}
+
 TEST(CertainEntries, UnsyncedOnesCountOnlyWhileTheirMachineLives) {
   std::vector<std::optional<Journal>> const living{journal("now", 5, 2)};
   std::vector<std::optional<Journal>> const gone{journal("before", 5, 2)};

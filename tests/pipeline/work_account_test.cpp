@@ -183,3 +183,9 @@ TEST(WorkAccount, SumsOfRecordsAreThoseOfAllRanks) {
 
 }  // namespace
 }  // namespace reshard
+
+int main(int argc, char** argv) {
+  reshard::MpiSession const session(&argc, &argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

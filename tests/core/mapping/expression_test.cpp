@@ -112,6 +112,20 @@ TEST(Expression, WrongValuesAreSaidWithTheirValue) {
   }
 }
 
+TEST(Expression, TheLargestNumbersAreComputedOrRefused) {
+  Json const limits = Json(Json::Object{{"least", Json(INT64_MIN)}, {"most", Json(INT64_MAX)}});
+  for (auto const& [text, value] : std::vector<Case>{{"(most - 1) % most", Json(INT64_MAX - 1)},
+                                                     {"least % 3", 1},
+                                                     {"least / 2", Json(INT64_MIN / 2)},
+                                                     {"least / 3", Json(INT64_MIN / 3 - 1)},
+                                                     {"ceil_div(most, 2)", Json(INT64_MAX / 2 + 1)},
+                                                     {"ceil_div(most, most)", 1},
+                                                     {"-1 - least", Json(INT64_MAX)}})
+    EXPECT_EQ(Expression::parse(text, "map:1").evaluate(scope_of(limits)), value) << text;
+  for (char const* const text : {"-least", "0 - least", "most + 1", "least * 2", "join(list('x' * 1000000, 'x' * 1000000), '')"})
+    EXPECT_THROW(Expression::parse(text, "map:1").evaluate(scope_of(limits)), Error) << text;
+}
+
 TEST(Expression, DeepNestingIsRefusedNotFollowed) {
   EXPECT_THROW(Expression::parse(std::string(100000, '(') + "1", "m:1"), Error);
   EXPECT_THROW(Expression::parse(std::string(100000, '-') + "1", "m:1"), Error);
