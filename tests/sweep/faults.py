@@ -15,6 +15,7 @@ REPEATED = {"open", "open-new", "pread", "preadv", "pwrite", "pwritev2", "ftrunc
 LOSSES = {"eio", "estale", "enospc", "edquot"}
 SOURCE, TARGET, IO, RESOURCES, STALL, INTERRUPTED, KILLED = 3, 4, 5, 6, 8, 75, 137
 STALL_SECONDS = 2
+EARLY_CALLS = 5  # made while the job file is read, before anything watches for a stall
 
 
 @dataclass
@@ -43,7 +44,7 @@ FAULTS = {
     "eacces": error("EACCES", NAMES | OPENS | LOOKS, {TARGET, IO}, in_source=True),
     "eintr": error("EINTR", ALL - CLOSES, {TARGET, IO}, in_source=True),
     "short": Kind("short", TRANSFERS, {0}, in_source=True),
-    "hold": Kind("hold", ALL - CLOSES, {0, STALL}, hold_seconds=STALL_SECONDS + 3.0, settings=["--set", f"run.stall_seconds={STALL_SECONDS}"]),
+    "hold": Kind("hold", ALL - CLOSES, {STALL}, hold_seconds=STALL_SECONDS + 3.0, settings=["--set", f"run.stall_seconds={STALL_SECONDS}"]),
 }
 
 
@@ -56,6 +57,8 @@ def right_codes(fault, call):
     if fault == "eintr" and call.function in REPEATED:
         return {0}
     codes = FAULTS[fault].codes
+    if fault == "hold" and call.number <= EARLY_CALLS:
+        codes = codes | {0}
     if call.function == "close-written" and fault in LOSSES and not call.path.endswith(".lock"):
         codes = codes - {0}  # what was written may be lost
     if RESOURCES in codes and call.function == "fsync":
