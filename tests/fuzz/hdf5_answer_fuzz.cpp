@@ -43,7 +43,6 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   using namespace reshard;
   auto found = fuzz::attempt(ErrorKind::internal, [&] { return hdf5::unpack(std::string(fuzz::text_of(data, size))); });
   if (!found) return 0;
-  FUZZ_EXPECT(hdf5::pack(*found) == fuzz::text_of(data, size));
   bool const checked = fuzz::accepted(ErrorKind::source, [&] {
                          hdf5::check_found(*found, file_bytes, "fuzz");
                          return true;

@@ -253,7 +253,7 @@ def metadata_files(seeds: Seeds):
 
 def hdf5_containers(seeds: Seeds, tool: str):
     def spec(**more):
-        tensor = {"name": "w", "dtype": "BF16", "shape": [2, 3], "axes": ["a", "b"], "data": "00" * 12}
+        tensor = {"name": "w", "dtype": "BF16", "shape": [2, 3], "data": "00" * 12}  # labels would be behind the data
         return {"tensors": [tensor], "objects": [], "attributes": {}, "alignment": 64, **more}
 
     cases = {"one": spec(), "objects": spec(objects=[{"name": "o", "data": "0102"}], attributes={"map": "mcore"}), "unfinished": spec(finish=False),
@@ -293,8 +293,8 @@ def answers(seeds: Seeds):
 
     for name, parts in (
             ("empty", number(0) + number(0) + number(0) + number(0)),
-            ("two", number(1) + number(1) + text("map") + text("mcore") + number(2) + dataset("w", 1, [2, 3], ["a", "b"], 2048, 6, 7)
-             + dataset("v", 1, [8], [], 4096, 8, None) + number(1) + dataset("o", 1, [5], [], 5000, 5, 1))):
+            ("two", number(1) + number(1) + text("map") + text("mcore") + number(2) + dataset("w", 4, [2, 3], ["a", "b"], 2048, 6, 7)
+             + dataset("v", 4, [8], [], 4096, 8, None) + number(1) + dataset("o", 4, [5], [], 5000, 5, 1))):
         body = b"RH5F0001" + parts
         seeds.add("hdf5_answer", name, body + number(crc64(body)))
 
