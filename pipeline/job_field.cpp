@@ -324,7 +324,7 @@ void add_model_and_run(std::vector<Field>& out) {
       "Before the target is published: \"written\" reads it back and compares digests; \"streamed\" only records those of the source."));
   out.push_back(number<int>(
       "run", "stall_seconds", [](JobSpec& job) -> int& { return job.run.stall_seconds; }, 1, most_stall_seconds,
-      "A job in which no byte is read, written or sent for so long is ended with exit code 8."));
+      "A job in which nothing moves for so long, in any phase, is ended with exit code 8."));
   out.push_back(number<int>(
       "run", "progress_seconds", [](JobSpec& job) -> int& { return job.run.progress_seconds; }, 0, most_progress_seconds,
       "Seconds between lines of progress in a log (a terminal has a live line instead), and between events of progress; 0: none."));

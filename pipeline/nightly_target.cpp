@@ -252,6 +252,8 @@ class Surplus {
   bool is_left_by_nightly(Leftovers const& left, std::string const& name) const {
     if (left.journals.empty()) return std::filesystem::exists(fs::symlink_status(source_ / name));
     return std::all_of(left.journals.begin(), left.journals.end(), [&](fs::path const& journal) {
+      std::error_code unknown;
+      if (fs::is_empty(journal, unknown) && !unknown) return true;  // all but removed
       std::string source;
       if (capture([&] { source = read_text_file(journal / journal_source_name, most_path_bytes); })) return false;
       return is_source_of(name, resolved(source));

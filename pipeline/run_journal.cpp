@@ -21,6 +21,7 @@
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
+#include "stages/write/leftovers.hpp"
 
 namespace reshard {
 namespace {

@@ -22,9 +22,6 @@ struct EarlierWork {
   JournalEntry done;  ///< cells in order and joined, on every rank; the sums are on rank 0
 };
 
-/// The file of a nightly job's journal that names its source.
-inline constexpr std::string_view journal_source_name = "source";
-
 /// The journal folder of a target, `.NAME.resume-TOKEN`, which stages/write/publish.hpp makes and renames:
 ///
 ///   owner        the run that writes here

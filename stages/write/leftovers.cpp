@@ -101,9 +101,9 @@ std::optional<HiddenName> parse_hidden_name(std::string_view name) {
 }
 
 std::vector<fs::path> Leftovers::all() const {
-  std::vector<fs::path> paths = journals;  // first: without it nothing goes on with the rest
-  paths.insert(paths.end(), staging.begin(), staging.end());
+  std::vector<fs::path> paths = staging;
   paths.insert(paths.end(), old.begin(), old.end());
+  paths.insert(paths.end(), journals.begin(), journals.end());
   return paths;
 }
 
@@ -175,6 +175,20 @@ std::optional<std::string> sign_of_life(Leftovers const& left, bool locked, std:
   return std::nullopt;
 }
 
+void remove_folder(fs::path const& folder, std::error_code& error) {
+  if (!fs::is_directory(fs::symlink_status(folder, error))) {  // a link, or nothing
+    fs::remove(folder, error);
+    return;
+  }
+  std::vector<fs::path> first;
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator(); it.increment(error))
+    if (it->path().filename() != journal_source_name) first.push_back(it->path());
+  if (error == std::errc::no_such_file_or_directory) error.clear();
+  for (fs::path const& path : first)
+    if (!error) fs::remove_all(path, error);
+  if (!error) fs::remove_all(folder, error);
+}
+
 bool discard(fs::path const& left, fs::path const& own_name) {
   auto const refuse = [&](std::string const& reason) {
     fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", left.string(), reason);
@@ -186,7 +200,7 @@ bool discard(fs::path const& left, fs::path const& own_name) {
     refuse(system_reason(reason));
   }
   std::error_code error;
-  fs::remove_all(own_name, error);
+  remove_folder(own_name, error);
   if (error) refuse(fmt::format("{} ({})", error.message(), own_name.string()));
   return true;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace reshard {
@@ -43,6 +44,7 @@ struct Leftovers {
   std::vector<std::filesystem::path> staging;
   std::vector<std::filesystem::path> journals;
   std::vector<std::filesystem::path> old;  ///< an earlier version's counts only while the target's name is free
+  /// In the order in which they may be removed: the journals, which say whose the rest is, come last.
   std::vector<std::filesystem::path> all() const;
   bool empty() const { return staging.empty() && journals.empty() && old.empty(); }
 };
@@ -76,6 +78,12 @@ std::optional<Owner> read_owner(std::filesystem::path const& journal);
 /// `locked`: the caller holds the target's lock, which says enough of runs of this machine, and of other machines where locks reach that far.
 /// `now_ns`: the time of the file system, by whose clock changes are dated.
 std::optional<std::string> sign_of_life(Leftovers const& left, bool locked, std::int64_t now_ns);
+
+/// The file of a nightly job's journal that names its source. It is the last to go: a night that finds a journal must know whose it is.
+inline constexpr std::string_view journal_source_name = "source";
+
+/// Removes a folder and what is in it, a journal's `source` last.
+void remove_folder(std::filesystem::path const& folder, std::error_code& error);
 
 /// Gives what has one of these names another one first, under which no other run writes; then removes it. False when it was gone already.
 /// Error of kind target when it cannot be removed.

@@ -81,6 +81,12 @@ fs::path ready_place(fs::path const& target, ExistingTarget existing) {
   return place;
 }
 
+/// A leftover stays of its kind while it goes.
+fs::path name_for(fs::path const& left, fs::path const& staging, fs::path const& journal) {
+  auto const hidden = parse_hidden_name(left.filename().string());
+  return hidden && hidden->kind == HiddenName::Kind::journal ? journal : staging;
+}
+
 constexpr std::string_view how_to_wait = "Wait until that run is over, or choose another target.path.";
 
 }  // namespace
@@ -155,7 +161,8 @@ void Publication::remove_leftovers_but(Leftovers const& left) {
   if (auto const sign = sign_of_life(left, is_locked(), lock_.now_ns()))
     fail(ErrorKind::target, "{}: another job may be writing this target, and would lose its work: {}. {}", target_.string(), *sign, how_to_wait);
   for (fs::path const& one : left.all())
-    if (!discard(one, staging_) && !is_locked()) fail(ErrorKind::target, "{}: another job has just taken it. {}", one.string(), how_to_wait);
+    if (!discard(one, name_for(one, staging_, journal_)) && !is_locked())
+      fail(ErrorKind::target, "{}: another job has just taken it. {}", one.string(), how_to_wait);
 }
 
 /// From here on what has our names is this run's.
@@ -219,9 +226,9 @@ Publication::~Publication() {
 
 void Publication::remove_own() {
   life_sign_.reset();
-  for (fs::path const& path : {journal_, staging_, old_}) {  // in this order: without a journal no run goes on with what is left of the rest
+  for (fs::path const& path : {staging_, old_, journal_}) {  // the journal last: it says whose the rest is
     std::error_code error;
-    fs::remove_all(path, error);
+    remove_folder(path, error);
     if (error && left_behind_.empty())
       left_behind_ = fmt::format("{}: could not be removed: {}. `reshard clean {}` removes it.", path.string(), error.message(), target_.string());
   }
@@ -327,7 +334,8 @@ Cleaned remove_leftovers(fs::path const& target, WithoutLocks without_locks) {
   Cleaned cleaned;
   cleaned.put_back = put_back_old(place, left);
   if (cleaned.put_back) left = leftovers_of(place);
-  for (fs::path const& one : left.all()) cleaned.removed = discard(one, staging_of(place, token)) || cleaned.removed;
+  for (fs::path const& one : left.all())
+    cleaned.removed = discard(one, name_for(one, staging_of(place, token), journal_of(place, token))) || cleaned.removed;
   return cleaned;
 }
 

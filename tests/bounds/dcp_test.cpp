@@ -15,7 +15,7 @@ void read(std::string const& bytes) { static_cast<void>(raw::read(bytes)); }
 TEST(MetadataBounds, OpcodesThatMakeMuchOfLittle) {
   expect_refused(bounded("8M lists", "\x80\x04" + std::string(8'000'000, ']'), read), "hostile");
   expect_refused(bounded("8M tuples in each other", "\x80\x04N" + std::string(8'000'000, '\x85') + ".", read), "holds a tuple");
-  expect_refused(bounded("8M memo entries", "\x80\x04N" + std::string(8'000'000, '\x94') + ".", read), "holds None");
+  expect_refused(bounded("8M memo entries", "\x80\x04N" + std::string(8'000'000, '\x94') + ".", read), "memo index");
   expect_refused(bounded("8M marks", "\x80\x04" + std::string(8'000'000, '('), read), "");
   expect_refused(bounded("memo entries far apart", "\x80\x04N" + repeated("r\xff\xff\0\0r\xff\xff\1\0"s, 800'000), read), "");
 }

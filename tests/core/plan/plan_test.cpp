@@ -246,7 +246,10 @@ TEST(Plan, TooLittleMemoryIsSaidBeforeAnythingMoves) {
 
 TEST(Schedule, PartsOfRanksCoverThePlanAndAreBalanced) {
   Plan plan;
-  for (std::uint32_t i = 0; i < 100; ++i) plan.cells.push_back({i, 1, 10, 100 + i % 7, 100});
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    plan.regions.push_back({.dst_offset_bytes = 100 * i, .run_bytes = 100});
+    plan.cells.push_back({i, 1, 10, 100 + i % 7, 100});
+  }
   for (int ranks : {1, 2, 3, 4, 7, 100, 130}) {
     std::size_t next = 0;
     for (int r = 0; r < ranks; ++r) {

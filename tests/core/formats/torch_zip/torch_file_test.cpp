@@ -32,6 +32,9 @@ std::vector<std::byte> pattern(std::uint64_t bytes, std::size_t seed) {
   return result;
 }
 
+/// What has been written, to be read: a file that is written cannot be.
+File again(File const& written) { return File::open_for_reading(written.path()); }
+
 /// Writes payloads in `order`, then the rest.
 void write_file(File const& file, TorchFilePlan const& plan, std::vector<std::size_t> const& order) {
   std::vector<std::uint32_t> crcs(plan.storages.size());
@@ -51,7 +54,7 @@ TEST(TorchFile, WhatIsPlannedAndWrittenIsReadBack) {
   write_file(file, plan, {2, 0, 3, 1});
   EXPECT_EQ(file.size_bytes(), plan.size_bytes);
 
-  TorchFile const torch = read_torch_file(file);
+  TorchFile const torch = read_torch_file(again(file));
   EXPECT_EQ(torch.container, TorchFile::Container::zip);
   ASSERT_EQ(torch.document.tensors.size(), 4U);
   std::size_t i = 0;
@@ -64,7 +67,7 @@ TEST(TorchFile, WhatIsPlannedAndWrittenIsReadBack) {
     EXPECT_EQ(tensor.size_bytes, plan.storages[i].size_bytes);
     EXPECT_TRUE(tensor.strides.empty());
     std::vector<std::byte> bytes(tensor.size_bytes);
-    file.read_at(tensor.offset_bytes, bytes);
+    again(file).read_at(tensor.offset_bytes, bytes);
     EXPECT_EQ(bytes, pattern(tensor.size_bytes, i));
     EXPECT_EQ(torch.storages.at(std::to_string(i)).crc32, crc32(bytes));
     ++i;
@@ -102,10 +105,10 @@ TEST(TorchFile, StoragesAreNumberedInTheOrderOfThePickle) {
   EXPECT_LT(plan.storages[2].header_offset_bytes, plan.storages[0].header_offset_bytes);
   EXPECT_LT(plan.storages[0].header_offset_bytes, plan.storages[1].header_offset_bytes);
   EXPECT_EQ(plan.storages[2].size_bytes, 3U);
-  MemoryFile const memory;
-  File const file = memory.holding("");
+  ScratchFolder const folder("torch_file");
+  File const file = File::create(folder.path() / "m.pt");
   write_file(file, plan, {0, 1, 2});
-  Document const read = read_torch_file(file).document;
+  Document const read = read_torch_file(again(file)).document;
   ASSERT_EQ(read.tensors.size(), 2U);
   EXPECT_EQ(read.tensors[0].storage.key, "0");
   EXPECT_EQ(read.tensors[0].shape, (std::vector<Index>{3}));
@@ -115,8 +118,8 @@ TEST(TorchFile, AFileInsideAnotherIsReadAndWritten) {
   constexpr std::uint64_t base = 1001;
   Document document = small_document();
   TorchFilePlan const plan = plan_torch_file(document, "archive");
-  MemoryFile const memory;
-  File const file = memory.holding("");
+  ScratchFolder const folder("torch_file");
+  File const file = File::create(folder.path() / "m.pt");
   std::vector<std::uint32_t> crcs;
   for (std::size_t i = 0; i < plan.storages.size(); ++i) {
     auto const bytes = pattern(plan.storages[i].size_bytes, i);
@@ -126,10 +129,11 @@ TEST(TorchFile, AFileInsideAnotherIsReadAndWritten) {
   finish_torch_file(file, plan, crcs, base);
   ASSERT_EQ(file.size_bytes(), base + plan.size_bytes);
   file.write_at(base + plan.size_bytes, std::as_bytes(std::span(std::string_view("PK\5\6 of the next"))));
-  TorchFile const torch = read_torch_file(FileRange(file, base, plan.size_bytes));
+  File const written = again(file);
+  TorchFile const torch = read_torch_file(FileRange(written, base, plan.size_bytes));
   EXPECT_EQ(torch.storages.at("3").offset_bytes, base + plan.storages[3].payload_offset_bytes);
   try {
-    read_torch_file(FileRange(file, base, plan.size_bytes - 1));
+    read_torch_file(FileRange(written, base, plan.size_bytes - 1));
     FAIL() << "an item cut short was read";
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
@@ -248,8 +252,9 @@ void expect_sparse_file_is_read(Document& document, std::size_t directory_entrie
   for (ZipRecord const& storage : plan.storages) crcs.push_back(crc32_of_zeros(storage.size_bytes));
   finish_torch_file(file, plan, crcs);
   ASSERT_EQ(file.size_bytes(), plan.size_bytes);
-  EXPECT_EQ(zip::read_directory(file).size(), directory_entries);
-  TorchFile const torch = read_torch_file(file);
+  File const written = again(file);
+  EXPECT_EQ(zip::read_directory(written).size(), directory_entries);
+  TorchFile const torch = read_torch_file(written);
   ASSERT_EQ(torch.document.tensors.size(), plan.storages.size());
   for (std::size_t i = 0; i < plan.storages.size(); ++i) {
     StorageRecord const& record = torch.storages.at(std::to_string(i));
