@@ -153,7 +153,9 @@ class Job : PlannedJob {
     auto const error = capture([&] { (this->*work)(); });
     if (!error) return;
     Error const reason = target_->explained(*error);
-    target_->keep(std::find(resumable.begin(), resumable.end(), error->kind()) != resumable.end());
+    // What was made of another source is of no use to the next run.
+    bool const changed = error->is_agreed() ? comm_.max(source_changed_ ? 1 : 0) != 0 : source_changed_.load();
+    target_->keep(!changed && std::find(resumable.begin(), resumable.end(), error->kind()) != resumable.end());
     throw reason;
   }
 
@@ -289,9 +291,11 @@ class Job : PlannedJob {
 
   void check_unchanged(std::size_t file, FileStamp const& now) const { check_unchanged(source_.files[file], source_.stamps[file], now); }
 
-  static void check_unchanged(fs::path const& path, FileStamp const& before, FileStamp const& now) {
-    if (auto const what = difference(before, now); !what.empty())
-      fail(ErrorKind::io, "{}: changed while it was read: {}. Nothing was published: run again when nobody writes the source.", path.string(), what);
+  void check_unchanged(fs::path const& path, FileStamp const& before, FileStamp const& now) const {
+    auto const what = difference(before, now);
+    if (what.empty()) return;
+    source_changed_ = true;
+    fail(ErrorKind::io, "{}: changed while it was read: {}. Nothing was published: run again when nobody writes the source.", path.string(), what);
   }
 
   /// Of all ranks together.
@@ -328,6 +332,7 @@ class Job : PlannedJob {
   std::vector<std::uint64_t> digests_;
   Progress progress_;
   std::atomic<std::uint64_t> streamed_bytes_ = 0;
+  mutable std::atomic<bool> source_changed_ = false;
   StreamStats stats_;
   std::string write_mode_;
 };
