@@ -127,6 +127,10 @@ class Surplus {
       else if (job_.nightly.keep > 0 && counts(it->path()))
         targets.push_back({name, changed_ns(it->path() / manifest_name)});
     }
+    if (error) {
+      removal_.warnings.push_back(fmt::format("{}: cannot be listed: {}. Nothing was removed or cleaned there.", folder_.string(), error.message()));
+      return std::move(removal_);
+    }
     ListedFolder const current{task_.name, task_.name.empty() ? 0 : changed_ns(folder_ / task_.name / manifest_name)};
     for (std::string const& name : surplus_targets(std::move(targets), current, static_cast<std::size_t>(job_.nightly.keep))) remove(name);
     for (std::string const& name : half_removed_) finish_removal(name);
@@ -223,7 +227,8 @@ class Surplus {
   /// Removes what an interrupted night left of a checkpoint that no later night will choose; warns of what is another's or in use.
   void clean(std::string const& name) {
     fs::path const target = folder_ / name;
-    Leftovers const left = leftovers_of(target);
+    Leftovers left;
+    if (auto const unseen = capture([&] { left = leftovers_of(target); })) removal_.warnings.push_back(unseen->sentence());
     if (left.empty()) return;
     fs::path const first = !left.staging.empty() ? left.staging.front() : left.all().front();
     Cleaned cleaned;
@@ -231,7 +236,9 @@ class Surplus {
       if (is_abandoned(left, name)) cleaned = remove_leftovers(target, WithoutLocks::refuse);
     });
     if (!error && cleaned.removed) removal_.cleaned.push_back(first.string());
-    if (!error && leftovers_of(target).empty()) return;
+    bool gone = false;
+    (void)capture([&] { gone = leftovers_of(target).empty(); });
+    if (!error && gone) return;
     removal_.warnings.push_back(
         fmt::format("{}: belongs to a run that is going on, or was left by one that was interrupted: then `reshard clean {}` removes it",
                     first.string(), target.string()));

@@ -9,6 +9,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/file_time.hpp"
+#include "core/base/retry.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/dcp/directory.hpp"
 
@@ -20,10 +21,10 @@ namespace fs = std::filesystem;
 class Stamper {
  public:
   SourceStamp run(fs::path const& root) {
-    std::error_code error;
-    bool const is_folder = fs::is_directory(root, error);
-    if (error && error != std::errc::no_such_file_or_directory) fail_errno(root, "stat", error.value());  // else a folder would pass for a file
-    if (is_folder)
+    struct stat status {};
+    bool const there = look(root, status);
+    if (!there && errno != ENOENT) fail_errno(root, "stat", errno);  // else a folder would pass for a file
+    if (there && S_ISDIR(status.st_mode))
       walk(root);
     else
       look_at(root, root.parent_path());
@@ -35,6 +36,10 @@ class Stamper {
   }
 
  private:
+  static bool look(fs::path const& path, struct stat& status) {
+    return retried([&] { return ::stat(path.c_str(), &status); }) == 0;
+  }
+
   void walk(fs::path const& root) {
     std::error_code error;
     fs::recursive_directory_iterator it(root, error);
@@ -48,7 +53,7 @@ class Stamper {
   void look_at(fs::path const& path, fs::path const& root) {
     std::string const name = path.filename().string();
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) {
+    if (!look(path, status)) {
       if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return;  // a link that leads nowhere, or a file that has just gone
       fail_errno(path, "stat", errno);
     }

@@ -48,6 +48,7 @@ struct Leftovers {
   std::vector<std::filesystem::path> all() const;
   bool empty() const { return staging.empty() && journals.empty() && old.empty(); }
 };
+/// An Error of kind target or io when the folder cannot be listed.
 Leftovers leftovers_of(std::filesystem::path const& target);
 
 /// The target and all names beside it that belong to it, as far as they are known: nothing else may be written there.
