@@ -37,33 +37,39 @@ FolderNumbers folder_numbers(fs::path folder) {
   }
 }
 
+/// The path without links, as far as it is there.
+fs::path really(fs::path const& path) {
+  std::error_code error;
+  fs::path found = fs::weakly_canonical(fs::absolute(path), error);
+  if (error) fail(ErrorKind::io, "{}: cannot be looked at: {}. Check the file system and the permissions.", path.string(), error.message());
+  return found;
+}
+
 }  // namespace
 
 void check_outside_job(fs::path const& file, std::string_view option, JobSpec const& spec, std::span<fs::path const> source_files) {
   if (file.empty()) fail(ErrorKind::usage, "{}: the path is empty. Choose another path for {}.", option, option);
-  std::error_code ignored;
-  auto const real = [&](fs::path const& path) { return fs::weakly_canonical(fs::absolute(path), ignored); };
-  fs::path const place = real(file);
+  fs::path const place = really(file);
   std::vector<fs::path> taken = places_of(spec.target.path);
   taken.emplace_back(spec.source.path);
   taken.insert(taken.end(), source_files.begin(), source_files.end());
   for (fs::path const& path : taken)
-    if (holds(real(path), place))
+    if (holds(really(path), place))
       fail(ErrorKind::usage, "{} {}: {} belongs to this job's source or target. Choose another path for {}.", option, place.string(), path.string(),
            option);
 }
 
 void check_source_apart(JobSpec const& spec, SourceCheckpoint const& source) {
   std::error_code ignored;
-  fs::path const target = fs::weakly_canonical(fs::absolute(spec.target.path), ignored);
+  fs::path const target = really(spec.target.path);
   FolderNumbers const of_target = folder_numbers(target);
-  FolderNumbers const of_root = folder_numbers(fs::weakly_canonical(fs::absolute(spec.source.path), ignored));
+  FolderNumbers const of_root = folder_numbers(really(spec.source.path));
   if (of_root.own && of_target.all.contains(*of_root.own))
     fail(ErrorKind::usage, "[target] path: {} is the source {}, or lies in it, by another mount. Choose a target outside of the source.",
          target.string(), spec.source.path);
   std::set<fs::path> looked_at;
   for (fs::path const& file : source.files) {
-    fs::path const real = fs::weakly_canonical(fs::absolute(file), ignored);
+    fs::path const real = really(file);
     fs::path const folder = real.parent_path();
     bool const in_folder = !fs::is_regular_file(spec.source.path, ignored);
     bool holds_it = holds(target, real);

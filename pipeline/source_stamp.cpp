@@ -40,14 +40,19 @@ class Stamper {
     return retried([&] { return ::stat(path.c_str(), &status); }) == 0;
   }
 
+  [[noreturn]] static void fail_listing(fs::path const& root, std::error_code const& error) {
+    fail(error == std::errc::permission_denied ? ErrorKind::source : ErrorKind::io, "{}: cannot be listed: {}. Check the path and its permissions.",
+         root.string(), error.message());
+  }
+
   void walk(fs::path const& root) {
     std::error_code error;
     fs::recursive_directory_iterator it(root, error);
-    if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", root.string(), error.message());
+    if (error) fail_listing(root, error);
     look_at(root, root);
     for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) look_at(it->path(), root);
     // Half a list is none: with its stamp an unchanged checkpoint would look like a changed one.
-    if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check its permissions.", root.string(), error.message());
+    if (error) fail_listing(root, error);
   }
 
   void look_at(fs::path const& path, fs::path const& root) {
@@ -55,6 +60,7 @@ class Stamper {
     struct stat status {};
     if (!look(path, status)) {
       if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return;  // a link that leads nowhere, or a file that has just gone
+      if (errno == EACCES) fail(ErrorKind::source, "{}: cannot be looked at: {}. Check its permissions.", path.string(), system_reason(errno));
       fail_errno(path, "stat", errno);
     }
     std::int64_t const changed = nanoseconds_since_1970(status.st_mtim);

@@ -75,10 +75,18 @@ void TargetBuild::check_replaceable() const {
   std::error_code ignored;
   fs::path const target = spec_.target.path;
   if (!spec_.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
-  if (looks_like_checkpoint(target)) return;
+  bool is_checkpoint = false;
+  if (auto const unseen = capture([&] { is_checkpoint = looks_like_checkpoint(target); })) throw Error(ErrorKind::target, unseen->sentence());
+  if (is_checkpoint) return;
   fail(ErrorKind::target,
        "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
        target.string());
+}
+
+/// Without a stamp a night converts again: a folder of the source that may not be read is no reason to end a job.
+void TargetBuild::add_stamp() {
+  auto const error = capture([&] { source_record_.set("stamp", stamp_json(source_stamp(spec_.source.path))); });
+  if (error && error->kind() != ErrorKind::source) throw *error;
 }
 
 void TargetBuild::check_free_space(Beginning const& beginning) const {
@@ -103,8 +111,7 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
     identity_ = beginning.identity;
     found = take_over(beginning);
     // Before anything is read but headers: a change from now on ends the job, or shows in the stamp.
-    // Without one a night converts again.
-    if (source_record_.find("stamp") == nullptr) (void)capture([&] { source_record_.set("stamp", stamp_json(source_stamp(spec_.source.path))); });
+    if (source_record_.find("stamp") == nullptr) add_stamp();
   });
   use_token(comm_.broadcast(std::move(token), 0));
   found = static_cast<Found>(comm_.max(static_cast<int>(found)));

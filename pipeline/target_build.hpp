@@ -104,6 +104,7 @@ class TargetBuild {
   void remove_unplanned() const;
   void restore_sums(JournalEntry const& done);
   void check_replaceable() const;
+  void add_stamp();
   void for_my_files(std::function<void(std::uint32_t)> const& work) const;
   void write_held(std::span<HeldBytes const> held) const;
   void write_small_files();
