@@ -244,9 +244,7 @@ std::optional<Publication::Identity> Publication::identity_of(fs::path const& pa
 
 void Publication::publish() {
   sync_tree(staging_);
-  if (!is_owner())
-    fail(ErrorKind::target, "{}: another job has taken over what this run wrote, or it was removed. Nothing was published: {}", staging_.string(),
-         "look what writes this target, then run again.");
+  if (!is_owner()) refuse_lost();
   move_into_place();
   kept_ = true;  // the old checkpoint, until the new one's name is durable
   auto const failure = capture([&] { sync_directory(target_.parent_path()); });
@@ -260,12 +258,24 @@ void Publication::publish() {
 
 bool Publication::is_in_place() const { return identity_of(target_) == staged_; }
 
+namespace {
+
+/// Of a rename.
+ErrorKind kind_of_refusal(int error_number) {
+  if (error_number == EIO || error_number == ESTALE) return ErrorKind::io;
+  return error_number == ENOSPC || error_number == EDQUOT ? ErrorKind::resources : ErrorKind::target;
+}
+
+}  // namespace
+
+void Publication::refuse_lost() const {
+  fail(ErrorKind::target, "{}: another job has taken over what this run wrote, or it was removed. Nothing was published: {}", staging_.string(),
+       "look what writes this target, then run again.");
+}
+
 void Publication::refuse_moving(int error_number) const {
-  bool const hardware = error_number == EIO || error_number == ESTALE;
-  bool const full = error_number == ENOSPC || error_number == EDQUOT;
-  fail(full       ? ErrorKind::resources
-       : hardware ? ErrorKind::io
-                  : ErrorKind::target,
+  if (error_number == ENOENT && !is_there(staging_)) refuse_lost();
+  fail(kind_of_refusal(error_number),
        "{}: cannot be renamed to {}: {}. Nothing was published, and what was written is kept: remove the cause, then run again, which will only "
        "rename "
        "it.",
@@ -302,7 +312,7 @@ void Publication::replace_in_two_steps() {
   int const reason = errno;
   if (is_in_place()) return;
   if (::rename(old_.c_str(), target_.c_str()) == 0) refuse_moving(reason);
-  fail(ErrorKind::target,
+  fail(kind_of_refusal(reason),
        "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is {} now, and cannot get its name back: {}. Remove the cause, then "
        "run "
        "again: what was written is kept, and will only be renamed.",

@@ -101,6 +101,7 @@ class Publication {
   void replace_in_two_steps();
   bool is_in_place() const;
   [[noreturn]] void refuse_moving(int error_number) const;
+  [[noreturn]] void refuse_lost() const;
   void remove_own();
 
   std::filesystem::path target_;
