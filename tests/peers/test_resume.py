@@ -375,9 +375,8 @@ def test_where_ranks_write_together_a_run_begins_afresh(bad_jobs):
 
 
 def lost_writes(jobs):
-    """What to put in front of each rank, so that no sync of one of the target's files succeeds."""
-    name = next(name for name in whole("megatron")[0] if name.endswith(".pt"))
-    return ["env", f"LD_PRELOAD={os.environ['RESHARD_CALL_SHIM']}:{SHIM}", f"RESHARD_CALLS=fsync:/{name}:EIO"]
+    """What to put in front of each rank, so that no sync of the target's weight files succeeds."""
+    return ["env", f"LD_PRELOAD={os.environ['RESHARD_CALL_SHIM']}:{SHIM}", "RESHARD_CALLS=fsync:/model_optim_rng.pt:EIO"]
 
 
 def test_a_sync_that_fails_is_told_once_and_ends_the_job(bad_jobs):

@@ -93,15 +93,21 @@ def test_a_flipped_bit_in_a_pt_file_is_named(target_format, ranks, settings, bad
     nothing_published(bad_jobs)
 
 
+VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
+
+
 @pytest.mark.parametrize("config, layout, form", [
     (DENSE, TP2, LOCAL), (BIASES, TP2, LOCAL), (MOE, Layout(tp=2, ep=2), TE_GROUPED), (DENSE.with_(vocab=500), TP2, LOCAL)])
 def test_every_record_that_is_read_is_compared(config, layout, form, bad_jobs):
-    """All but replicas that are left out."""
+    """All but replicas that are left out, biases whose rows are too short to be counted, and vocabulary with padding that is not read."""
+    padded = config.vocab % 8 != 0
     source = tree(bad_jobs.scratch, config, layout, form)
     stored = set()
     count = 0
     for path in sorted(source.rglob("*.pt")):
         for name, tensor in model_of(path).items():
+            if name.endswith("linear_qkv.bias") or (padded and name in VOCABULARY and path.parent.name == "mp_rank_01"):
+                continue
             if isinstance(tensor, torch.Tensor) and tensor.numel() and (name, raw(tensor)) not in stored:
                 stored.add((name, raw(tensor)))
                 count += 1
@@ -276,7 +282,8 @@ def test_routers_of_expert_parallel_ranks_are_replicas(bad_jobs):
 
     edited(source, other_router, names[-1])
     outcome = bad_jobs.run(job(bad_jobs, source), 2)
-    expect(outcome, SOURCE, (router, *names[-1:], "1 of ", "elements differ", "expert 3, hidden 5", "and 9"))
+    expect(outcome, SOURCE, (router, *names[-1:], "1 of ", "elements differ", "expert 3, hidden 5 ("))
+    assert "(9 and" in outcome.error or "and 9)" in outcome.error
 
 
 def test_large_replicas_are_left_to_the_look_at_all_of_them(bad_jobs):
