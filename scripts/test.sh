@@ -1,11 +1,22 @@
 #!/bin/bash
-# Installs what is missing, builds everything with warnings as errors, and runs every test.
+# Installs what is missing, builds everything with warnings as errors, and runs the tests.
+#   scripts/test.sh --all               the long matrices and sweeps too
 #   RESHARD_PEERS=off scripts/test.sh   leaves out the comparisons with the Python libraries (for machines without a network)
 # Ends in the summary of ctest, with its exit code.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/mpi_environment.sh
 source scripts/mpi_environment.sh
+
+selection=(--label-exclude '^long$')
+case "${1:-}" in
+  "") ;;
+  --all) selection=() ;;
+  *)
+    echo "test.sh: '$1' is no option: --all runs the long tests too" >&2
+    exit 2
+    ;;
+esac
 
 scripts/install_packages.sh test
 scripts/install_nccl.sh
@@ -29,4 +40,4 @@ case "${RESHARD_PEERS:-on}" in
 esac
 
 scripts/build.sh dev "-DRESHARD_PEERS=$peers"
-exec ctest --preset dev --output-on-failure --parallel 2 --no-tests=error
+exec ctest --preset dev --output-on-failure --parallel 2 --no-tests=error "${selection[@]}"
