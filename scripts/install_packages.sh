@@ -11,7 +11,7 @@ packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-op
 case "${1:-build}" in
   build) ;;
   package) packages+=(dpkg-dev file) ;;
-  fuzz) packages+=(libgtest-dev clang-14 libclang-rt-14-dev llvm-14 python3) ;;
+  fuzz) packages+=(libgtest-dev clang-16 libclang-rt-16-dev llvm-16 python3) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev hdf5-tools ccache strace git chromium
     python3 python3-pytest python3-venv ca-certificates man-db mandoc groff zsh fish
     slurmctld slurmd slurm-client munge iproute2 shellcheck) ;;
