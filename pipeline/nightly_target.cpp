@@ -127,7 +127,7 @@ class Surplus {
       else if (job_.nightly.keep > 0 && counts(it->path()))
         targets.push_back({name, changed_ns(it->path() / manifest_name)});
     }
-    if (error) {
+    if (error && error != std::errc::no_such_file_or_directory) {
       removal_.warnings.push_back(fmt::format("{}: cannot be listed: {}. Nothing was removed or cleaned there.", folder_.string(), error.message()));
       return std::move(removal_);
     }
@@ -260,7 +260,7 @@ class Surplus {
     if (left.journals.empty()) return std::filesystem::exists(fs::symlink_status(source_ / name));
     return std::all_of(left.journals.begin(), left.journals.end(), [&](fs::path const& journal) {
       std::error_code unknown;
-      if (fs::is_empty(journal, unknown) && !unknown) return true;  // all but removed
+      if (left.staging.empty() && fs::is_empty(journal, unknown) && !unknown) return true;  // the last step of a removal
       std::string source;
       if (capture([&] { source = read_text_file(journal / journal_source_name, most_path_bytes); })) return false;
       return is_source_of(name, resolved(source));
