@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/base/retry.hpp"
 #include "core/base/file_time.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/manifest/manifest.hpp"
@@ -57,10 +58,10 @@ bool is_line_of(std::string const& line, fs::path const& staging) {
 
 /// One line for a file or folder: opened, so that a client of a network file system asks its server.
 std::string line_of(fs::path const& path, fs::path const& root) {
-  int const descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  int const descriptor = retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
   if (descriptor < 0) fail_errno(path, "open", errno);
   struct stat status {};
-  bool const seen = ::fstat(descriptor, &status) == 0;
+  bool const seen = retried([&] { return ::fstat(descriptor, &status); }) == 0;
   int const reason = errno;
   ::close(descriptor);
   if (!seen) fail_errno(path, "stat", reason);
