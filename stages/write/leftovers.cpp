@@ -119,8 +119,8 @@ Leftovers leftovers_of(fs::path const& target) {
     if (name->kind == Kind::journal) found.journals.push_back(it->path());
     if (name->kind == Kind::old && (is_free || !name->token.empty())) found.old.push_back(it->path());
   }
-  // Half a list would hide a run that lives.
-  if (ended && ended != std::errc::no_such_file_or_directory)
+  // Half a list would hide a run that lives. A parent that is missing or a file holds none: preflight speaks of it.
+  if (ended && ended != std::errc::no_such_file_or_directory && ended != std::errc::not_a_directory)
     fail(ended == std::errc::permission_denied ? ErrorKind::target : ErrorKind::io, "{}: cannot be listed: {}. Check the folder and its permissions.",
          place.parent_path().string(), ended.message());
   for (auto* const list : {&found.staging, &found.journals, &found.old}) std::sort(list->begin(), list->end());
