@@ -293,6 +293,14 @@ CLI::App const* command_of(CLI::App const& app) {
   return command;
 }
 
+/// `reshard --json inspect X` means what `reshard inspect --json X` means.
+std::vector<std::string> json_behind_command(std::vector<std::string> words) {
+  auto const command = std::find_if(words.begin(), words.end(), [](std::string const& word) { return !word.starts_with('-'); });
+  auto const json = std::find(words.begin(), command, "--json");
+  if (json != command && command != words.end()) std::rotate(json, json + 1, command + 1);
+  return words;
+}
+
 /// `reshard help`, `reshard help COMMAND`.
 PrintCommand help_of(CommandTable const& table, std::span<std::string const> names) {
   std::string const name = names.empty() ? "" : names.front();
@@ -308,20 +316,20 @@ Command parse_command_line(int argc, char const* const* argv) {
   CLI::App app("Rewrites a large-model checkpoint from any TP x PP x EP layout into any other.", "reshard");
   app.set_help_flag("-h,--help", "this text");
   app.add_flag("--version", parsed.version, "version and libraries; with --json as JSON");
-  app.add_flag("--json", parsed.json, "with --version");
+  app.add_flag("--json", parsed.json, "with --version, or in front of a command that has it");
   app.add_flag("--print-defaults", parsed.defaults, "a complete, commented job file");
   app.require_subcommand(0, 1);
   add_commands(app, parsed);
   let_the_last_win(app);
   app.footer(examples);
   app.get_help_ptr()->description("this text, or a command's with `reshard COMMAND --help`");
-  std::vector<std::string> const words(argv + std::min(argc, 1), argv + argc);
+  std::vector<std::string> const words = json_behind_command({argv + std::min(argc, 1), argv + argc});
   CommandTable const table = command_table(app);
   if (!words.empty() && words.front() == "help") return help_of(table, std::span(words).subspan(1));
   std::string const unknown = unknown_word(table, words, std::array<std::string, 1>{"man"});
   if (!unknown.empty()) return mistake("command line: " + unknown);
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
   } catch (CLI::CallForHelp const&) {
     CLI::App const* asked = command_of(app);
     return PrintCommand{help_text(table, asked == &app ? "" : asked->get_name()), 0};

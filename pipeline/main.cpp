@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <climits>
@@ -36,6 +37,8 @@ constexpr std::uint64_t largest_job_bytes = 4U << 20;
 
 /// How long a rank may be silent in commands that have no job file.
 constexpr double silence_seconds = 600;
+
+constexpr std::string_view error_word = "error: ";
 
 std::atomic<bool> stop_requested = false;
 
@@ -115,15 +118,24 @@ void with_result(EventFile* events, std::function<void()> const& work) {
 /// Whether the report is not to be seen on stdout: other things are, or nothing is.
 bool keeps_report(RunCommand const& command) { return (command.quiet && !command.json) || command.events_file == "-"; }
 
-void carry_out(RunCommand const& command, Comm const& comm) {
+/// After a plan: the job would be refused.
+int code_of_plan(RunReport const& report, Comm const& comm) {
+  if (!report.refusal) return 0;
+  if (comm.rank() == 0) say("error: " + report.refusal->sentence() + "\n");
+  return exit_code(report.refusal->kind());
+}
+
+int carry_out(RunCommand const& command, Comm const& comm) {
   JobSpec const job = read_job(command.job_file, command.overrides, JobUse::run, comm);
   std::unique_ptr<EventFile> const events = command.dry_run ? nullptr : open_events(command, job, comm);
   RunReport report;
   with_result(events.get(), [&] { report = carry_out(command, job, {}, events.get(), comm); });
   if (events) events->add("result", Json().set("exit_code", 0).set("report", report_json(report)));
-  if (comm.rank() != 0) return;
-  warn(report.warnings);
-  if (!keeps_report(command)) print_report(command, command.json ? report_json(report).dump(2) + "\n" : report_text(report));
+  if (comm.rank() == 0) {
+    warn(report.warnings);
+    if (!keeps_report(command)) print_report(command, command.json ? report_json(report).dump(2) + "\n" : report_text(report));
+  }
+  return code_of_plan(report, comm);
 }
 
 /// Prints on rank 0; without a report there was nothing to convert.
@@ -154,7 +166,7 @@ std::optional<RunReport> convert(RunCommand const& command, JobSpec const& job, 
   return report;
 }
 
-void carry_out(NightlyCommand const& command, Comm const& comm) {
+int carry_out(NightlyCommand const& command, Comm const& comm) {
   JobSpec const job = read_job(command.run.job_file, command.run.overrides, JobUse::nightly, comm);
   std::unique_ptr<EventFile> const events = command.run.dry_run ? nullptr : open_events(command.run, job, comm);
   NightlyTask task;
@@ -167,6 +179,7 @@ void carry_out(NightlyCommand const& command, Comm const& comm) {
     events->add("result", report ? result.set("report", report_json(*report)) : result);
   }
   if (comm.rank() == 0) tell(command.run, job, task, report, removal);
+  return report ? code_of_plan(*report, comm) : 0;
 }
 
 void carry_out(InitCommand const& command, Comm const& comm) {
@@ -273,8 +286,8 @@ void carry_out(ViewCommand const& command, Comm const& comm) {
 }
 
 int carry_out(Command const& command, Comm const& comm) {
-  if (auto const* job = std::get_if<RunCommand>(&command)) carry_out(*job, comm);
-  if (auto const* nightly = std::get_if<NightlyCommand>(&command)) carry_out(*nightly, comm);
+  if (auto const* job = std::get_if<RunCommand>(&command)) return carry_out(*job, comm);
+  if (auto const* nightly = std::get_if<NightlyCommand>(&command)) return carry_out(*nightly, comm);
   if (auto const* init = std::get_if<InitCommand>(&command)) carry_out(*init, comm);
   if (auto const* clean = std::get_if<CleanCommand>(&command)) carry_out(*clean, comm);
   if (auto const* list = std::get_if<ListCommand>(&command)) carry_out(*list, comm);
@@ -299,10 +312,20 @@ int execute(Command const& command, std::vector<std::string> const& words, Comm 
   return code;
 }
 
+/// Told on stderr. With --json a script finds the reason where it looks for the answer, too.
+void tell_failure(std::vector<std::string> const& words, int code, std::string_view line) {
+  say(fmt::format("{}\n", line));
+  std::string_view const sentence = line.substr(line.starts_with(error_word) ? error_word.size() : 0);
+  if (std::find(words.begin(), words.end(), "--json") == words.end()) return;
+  capture([&] { write_to_stdout(Json().set("exit_code", code).set("error", sentence).dump(2) + "\n"); });
+}
+
 /// What needs no rank.
-int print_only(PrintCommand const& command) {
+int print_only(PrintCommand const& command, std::vector<std::string> const& words) {
   if (command.code != 0) {
-    say(command.text);
+    std::string_view text = command.text;
+    while (text.ends_with('\n')) text.remove_suffix(1);
+    tell_failure(words, command.code, text);
     return command.code;
   }
   auto const error = capture([&] { write_to_stdout(command.text); });
@@ -316,13 +339,13 @@ int print_only(PrintCommand const& command) {
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit shall be an error of write, not the end
   guard_standard_streams();
+  std::vector<std::string> const words(argv + std::min(argc, 1), argv + argc);
   Command const command = parse_command_line(argc, argv);
-  if (auto const* text = std::get_if<PrintCommand>(&command)) return print_only(*text);
+  if (auto const* text = std::get_if<PrintCommand>(&command)) return print_only(*text, words);
   if (std::holds_alternative<RunCommand>(command) || std::holds_alternative<NightlyCommand>(command)) {
     for (int const signal : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) std::signal(signal, request_stop);
     std::signal(SIGPIPE, SIG_IGN);  // who reads our words may go, the job stays
   }
-  std::vector<std::string> const words(argv + 1, argv + argc);
   int code = 0;
   int rank = 0;
   auto const error = capture([&] {
@@ -333,9 +356,9 @@ int main(int argc, char** argv) {
     if (!failed) return;
     // Every rank has this error: the lowest one speaks.
     code = exit_code(failed->kind());
-    if (rank == 0) say("error: " + failed->sentence() + "\n");
+    if (rank == 0) tell_failure(words, code, fmt::format("{}{}", error_word, failed->sentence()));
   });
   if (!error) return code;
-  say("error: " + error->sentence() + "\n");
+  tell_failure(words, exit_code(error->kind()), fmt::format("{}{}", error_word, error->sentence()));
   return exit_code(error->kind());
 }

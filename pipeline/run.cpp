@@ -54,6 +54,7 @@ class Job : PlannedJob {
   RunReport plan() {
     if (auto const error = capture([this] { prepare(); })) comm_.end_with(*error);
     report_.planned_only = true;
+    report_.refusal = capture([this] { look_at_target(); });
     return std::move(report_);
   }
 
@@ -86,6 +87,17 @@ class Job : PlannedJob {
     add_warnings();
     finish_report();
     keep_trace();
+  }
+
+  DiskSpace space() const { return {report_.target_bytes, report_.free_bytes}; }
+
+  /// What begin_target() would refuse. Collective.
+  void look_at_target() const {
+    together(comm_, [&] {
+      if (comm_.rank() != 0) return;
+      check_target(spec_, source_, space());
+      look_at_place(spec_.target.path, existing_target(spec_));
+    });
   }
 
   void compare_replicas() {
@@ -162,8 +174,7 @@ class Job : PlannedJob {
   void begin_target() {
     begin_phase("preparing the target");
     TargetBuild::Beginning beginning;
-    beginning.needed_bytes = report_.target_bytes;
-    beginning.free_bytes = report_.free_bytes;
+    beginning.space = space();
     beginning.fresh = context_.fresh;
     beginning.journaled = !by_library();
     beginning.identity = identity_;

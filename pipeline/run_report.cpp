@@ -75,6 +75,7 @@ Json report_json(RunReport const& r) {
   out.set("target", Json().set("path", r.job.target.path).set("format", name(r.job.target.format))).set("map", r.map).set("ranks", r.ranks);
   out.set("plan", figures(r));
   if (!r.planned_only) out.set("run", measured(r));
+  if (r.refusal) out.set("refused", Json().set("exit_code", exit_code(r.refusal->kind())).set("error", r.refusal->sentence()));
   Json::Array warnings;
   for (std::string const& warning : r.warnings) warnings.emplace_back(warning);
   out.set("warnings", Json(std::move(warnings))).set("job", print_spec(r.job));

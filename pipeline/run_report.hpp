@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/error.hpp"
 #include "core/base/json.hpp"
 #include "pipeline/job_spec.hpp"
 
@@ -21,6 +23,7 @@ struct StageReport {
 struct RunReport {
   JobSpec job;
   bool planned_only = false;
+  std::optional<Error> refusal;  ///< with planned_only: the error with which the job would end before it writes anything
   int ranks = 1;
   std::string source_format;
   std::string source_layout;  ///< "tp 2 · pp 2 · …" or "safetensors, 3 files"

@@ -4,13 +4,9 @@
 #include <map>
 #include <set>
 
-#include <sys/stat.h>
-
 #include "core/base/file.hpp"
-#include "pipeline/checkpoint_look.hpp"
 #include "pipeline/file_records.hpp"
 #include "pipeline/gathered_texts.hpp"
-#include "pipeline/job_paths.hpp"
 #include "pipeline/shared_edges.hpp"
 #include "pipeline/source_stamp.hpp"
 #include "pipeline/target_check.hpp"
@@ -30,17 +26,6 @@ void sync_file(fs::path const& path) {
 
 /// Enough for the scan to keep the disk busy.
 constexpr std::uint64_t usual_scan_bytes = 64U << 20;
-
-/// What a tree takes on the disk.
-std::uint64_t allocated_bytes(fs::path const& folder) {
-  std::uint64_t bytes = 0;
-  std::error_code ended;  // also when somebody removes it meanwhile
-  for (fs::recursive_directory_iterator entry(folder, ended); !ended && entry != fs::recursive_directory_iterator(); entry.increment(ended)) {
-    struct stat status {};
-    if (::lstat(entry->path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
-  }
-  return bytes;
-}
 
 /// By what sums differ from how they stood before; they stand so now. Only those that were touched are looked at.
 template <class Word>
@@ -70,31 +55,10 @@ TargetBuild::TargetBuild(JobSpec const& spec, JobPlan const& plan, Comm const& c
   file_digests_.emplace(layouts_);
 }
 
-/// replace = true is no leave to remove what is no checkpoint.
-void TargetBuild::check_replaceable() const {
-  std::error_code ignored;
-  fs::path const target = spec_.target.path;
-  if (!spec_.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
-  bool is_checkpoint = false;
-  if (auto const unseen = capture([&] { is_checkpoint = looks_like_checkpoint(target); })) throw Error(ErrorKind::target, unseen->sentence());
-  if (is_checkpoint) return;
-  fail(ErrorKind::target,
-       "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
-       target.string());
-}
-
 /// Without a stamp a night converts again: a folder of the source that may not be read is no reason to end a job.
 void TargetBuild::add_stamp() {
   auto const error = capture([&] { source_record_.set("stamp", stamp_json(source_stamp(spec_.source.path))); });
   if (error && error->kind() != ErrorKind::source) throw *error;
-}
-
-void TargetBuild::check_free_space(Beginning const& beginning) const {
-  std::uint64_t free = beginning.free_bytes;
-  for (fs::path const& left : leftovers_of(spec_.target.path).staging) free += allocated_bytes(left);  // reused, or removed first
-  if (free >= beginning.needed_bytes) return;
-  fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", spec_.target.path,
-       human_bytes(free), human_bytes(beginning.needed_bytes), human_bytes(beginning.needed_bytes - free));
 }
 
 void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginning) {
@@ -103,10 +67,8 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
   std::string token;
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
-    check_source_apart(spec_, source);
-    check_replaceable();
-    check_free_space(beginning);
-    publication_.emplace(spec_.target.path, spec_.target.replace ? ExistingTarget::replace : ExistingTarget::refuse);
+    check_target(spec_, source, beginning.space);
+    publication_.emplace(spec_.target.path, existing_target(spec_));
     token = publication_->token();
     identity_ = beginning.identity;
     found = take_over(beginning);

@@ -17,6 +17,7 @@
 #include "pipeline/job_spec.hpp"
 #include "pipeline/run_journal.hpp"
 #include "pipeline/stream.hpp"
+#include "pipeline/target_preflight.hpp"
 #include "pipeline/work_account.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/verify/scan.hpp"
@@ -37,8 +38,7 @@ class TargetBuild {
   /// What a run needs to know of the one before it.
   struct Beginning {
     JobIdentity identity;
-    std::uint64_t needed_bytes = 0;  ///< of the disk
-    std::uint64_t free_bytes = 0;
+    DiskSpace space;
     bool fresh = false;  ///< what an earlier run left is not gone on with
     /// Where the ranks write together nothing can be gone on with.
     bool journaled = true;
@@ -98,12 +98,10 @@ class TargetBuild {
   Found take_over(Beginning const& beginning);
   void use_token(std::string const& token);
   std::optional<std::string> obstacle(RunJournal const& journal, std::filesystem::path const& staging, Beginning const& beginning) const;
-  void check_free_space(Beginning const& beginning) const;
   void note_job() const;
   void seal();
   void remove_unplanned() const;
   void restore_sums(JournalEntry const& done);
-  void check_replaceable() const;
   void add_stamp();
   void for_my_files(std::function<void(std::uint32_t)> const& work) const;
   void write_held(std::span<HeldBytes const> held) const;

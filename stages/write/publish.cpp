@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/base/retry.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
@@ -22,12 +23,6 @@ void sync_tree(fs::path const& root) {
   sync_directory(root);
 }
 
-/// A full disk is a matter of resources, anything else one of the target.
-[[noreturn]] void refuse_making(fs::path const& path, int error_number, std::string_view next) {
-  if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "create", error_number);
-  fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number), next);
-}
-
 [[noreturn]] void refuse_renaming(fs::path const& path, int error_number, std::string_view next) {
   if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "rename", error_number);
   fail(ErrorKind::target, "{}: cannot be renamed, or what is in it: {}. {}", path.string(), system_reason(error_number), next);
@@ -35,50 +30,7 @@ void sync_tree(fs::path const& root) {
 
 /// A name that is there already is another run's.
 void make_folder(fs::path const& path) {
-  if (::mkdir(path.c_str(), 0777) != 0) refuse_making(path, errno, "Check the permissions of its parent.");
-}
-
-void check_existing(fs::path const& target, ExistingTarget existing) {
-  if (!is_there(target)) return;
-  if (existing == ExistingTarget::refuse)
-    fail(ErrorKind::target, "{}: exists already. Choose another target.path, or set target.replace = true to replace it.", target.string());
-  std::error_code ignored;
-  if (!fs::is_directory(fs::symlink_status(target, ignored)))
-    fail(ErrorKind::target, "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.",
-         target.string());
-}
-
-/// A folder that is there can be renamed only within its file system, and in a sticky folder only by some.
-void check_movable(fs::path const& target) {
-  struct statx there {};
-  struct statx parent {};
-  auto const look = [](fs::path const& path, struct statx& into) {
-    return ::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &into) == 0;
-  };
-  if (!look(target, there) || !look(target.parent_path() / ".", parent)) return;
-  bool const other_device = there.stx_dev_major != parent.stx_dev_major || there.stx_dev_minor != parent.stx_dev_minor;
-  bool const mounted = (there.stx_attributes_mask & there.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
-  if (other_device || mounted)
-    fail(ErrorKind::target,
-         "{}: is a mount point, or on another file system than its folder, so no new checkpoint can take its name. Choose a target.path below it.",
-         target.string());
-  uid_t const user = ::geteuid();
-  if ((parent.stx_mode & S_ISVTX) != 0 && user != 0 && user != there.stx_uid && user != parent.stx_uid)
-    fail(ErrorKind::target,
-         "{}: belongs to user {}, and its folder lets only the owner of a name change it (sticky bit), so user {} cannot replace it. Choose another "
-         "target.path, or ask that user to remove it.",
-         target.string(), there.stx_uid, user);
-}
-
-/// Where the target will be: its folder is there, its name is free or may be replaced.
-fs::path ready_place(fs::path const& target, ExistingTarget existing) {
-  fs::path place = absolute_target(target);
-  std::error_code error;
-  fs::create_directories(place.parent_path(), error);
-  if (error) refuse_making(place.parent_path(), error.value(), "Check target.path.");
-  check_existing(place, existing);
-  if (is_there(place)) check_movable(place);
-  return place;
+  if (retried([&] { return ::mkdir(path.c_str(), 0777); }) != 0) refuse_making(path, errno, "Check the permissions of its parent.");
 }
 
 /// A leftover stays of its kind while it goes.

@@ -13,11 +13,9 @@
 
 #include "stages/write/leftovers.hpp"
 #include "stages/write/target_lock.hpp"
+#include "stages/write/target_place.hpp"
 
 namespace reshard {
-
-/// What to do when the target's name is taken.
-enum class ExistingTarget { refuse, replace };
 
 /// Touches a file again and again, on a thread of its own, so that others see that its run lives.
 class LifeSign {

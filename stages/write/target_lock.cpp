@@ -12,17 +12,14 @@
 
 #include "core/base/file.hpp"
 #include "core/base/file_time.hpp"
+#include "core/base/retry.hpp"
 #include "stages/write/leftovers.hpp"
+#include "stages/write/target_place.hpp"
 
 namespace reshard {
 namespace {
 
 constexpr int most_attempts = 16;
-
-[[noreturn]] void refuse_making(std::filesystem::path const& path, int error_number) {
-  if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "create", error_number);
-  fail(ErrorKind::target, "{}: cannot be made: {}. Check the permissions of its folder.", path.string(), system_reason(error_number));
-}
 
 std::string content_of(int descriptor) {
   std::array<char, 64> bytes{};
@@ -46,9 +43,9 @@ TargetLock::TargetLock(std::filesystem::path const& target, std::string token)
 /// False: its holder removed it between our open and our lock.
 bool TargetLock::open_and_lock() {
   // Whoever may write the folder could put a link there: nothing is made or changed behind one.
-  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-  if (descriptor_ < 0) refuse_making(path_, errno);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+  descriptor_ = retried([&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666); });
+  if (descriptor_ < 0) refuse_making(path_, errno, "Check the permissions of its folder.");
+  if (retried([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) != 0) {
     int const reason = errno;
     if (reason == ENOLCK || reason == ENOSYS || reason == EOPNOTSUPP) return true;
     ::close(std::exchange(descriptor_, -1));

@@ -1,0 +1,58 @@
+#include "pipeline/target_preflight.hpp"
+
+#include <sys/stat.h>
+
+#include "core/base/text.hpp"
+#include "core/transport/comm.hpp"
+#include "pipeline/checkpoint_look.hpp"
+#include "pipeline/job_paths.hpp"
+#include "stages/write/leftovers.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a tree takes on the disk.
+std::uint64_t allocated_bytes(fs::path const& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code ended;  // also when somebody removes it meanwhile
+  for (fs::recursive_directory_iterator entry(folder, ended); !ended && entry != fs::recursive_directory_iterator(); entry.increment(ended)) {
+    struct stat status {};
+    if (::lstat(entry->path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+/// replace = true is no leave to remove what is no checkpoint.
+void check_replaceable(JobSpec const& spec) {
+  std::error_code ignored;
+  fs::path const target = spec.target.path;
+  if (!spec.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
+  bool is_checkpoint = false;
+  if (auto const unseen = capture([&] { is_checkpoint = looks_like_checkpoint(target); })) throw Error(ErrorKind::target, unseen->sentence());
+  if (is_checkpoint) return;
+  fail(ErrorKind::target,
+       "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
+       target.string());
+}
+
+void check_free_space(fs::path const& target, DiskSpace const& space) {
+  std::uint64_t free = space.free_bytes;
+  for (fs::path const& left : leftovers_of(target).staging) free += allocated_bytes(left);  // reused, or removed first
+  if (free >= space.needed_bytes) return;
+  fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", target.string(),
+       human_bytes(free), human_bytes(space.needed_bytes), human_bytes(space.needed_bytes - free));
+}
+
+}  // namespace
+
+ExistingTarget existing_target(JobSpec const& spec) { return spec.target.replace ? ExistingTarget::replace : ExistingTarget::refuse; }
+
+void check_target(JobSpec const& spec, SourceCheckpoint const& source, DiskSpace const& space) {
+  check_source_apart(spec, source);
+  check_replaceable(spec);
+  check_free_space(spec.target.path, space);
+}
+
+}  // namespace reshard
