@@ -162,6 +162,11 @@ class BadJobs:
         assert listing(self.parent) == before, f"left behind: {sorted(set(listing(self.parent)) - set(before))}"
         return outcome
 
+    def refused_early(self, code, says, text, options=(), **others):
+        """What `run` refuses, a plan refuses with the same code and reason."""
+        self.refused(code, says, text, options=options, **others)
+        return self.refused(code, says, text, options=[*options, "--dry-run"], **others)
+
 
 def listing(folder):
     """Relative path -> bytes of every file below a folder; folders and links count too."""

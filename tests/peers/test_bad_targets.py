@@ -22,7 +22,7 @@ def dense():
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, dense):
     bad_jobs.old_target()
-    bad_jobs.refused(TARGET, (str(bad_jobs.target.relative_to(bad_jobs.scratch)), "exists already", "replace = true"), bad_jobs.text(dense), ranks=ranks)
+    bad_jobs.refused_early(TARGET, (str(bad_jobs.target.relative_to(bad_jobs.scratch)), "exists already", "replace = true"), bad_jobs.text(dense), ranks=ranks)
     assert (bad_jobs.target / "old").read_text() == "precious"
     outcome = bad_jobs.run(bad_jobs.text(dense), ranks=ranks, settings=["target.replace=true"])
     assert outcome.code == 0, outcome.error
@@ -34,7 +34,7 @@ def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, d
 def test_a_folder_that_is_no_checkpoint_is_not_replaced(bad_jobs, dense):
     bad_jobs.target.mkdir()
     (bad_jobs.target / "thesis.tex").write_text("precious")
-    bad_jobs.refused(TARGET, ("target", "no checkpoint", "Choose another"), bad_jobs.text(dense, target_options={"replace": True}))
+    bad_jobs.refused_early(TARGET, ("target", "no checkpoint", "Choose another"), bad_jobs.text(dense, target_options={"replace": True}))
     assert (bad_jobs.target / "thesis.tex").read_text() == "precious"
 
 
@@ -45,7 +45,7 @@ def test_links_from_the_source_into_the_target_are_seen(bad_jobs, scratch):
     (linked / "iter_0001000").symlink_to(source / "iter_0001000")
     (linked / "latest_checkpointed_iteration.txt").write_text("1000")
     before = listing(source)
-    bad_jobs.refused(USAGE, ("target", "holds the source's", "outside"), bad_jobs.text(linked, target=source, target_options={"replace": True}))
+    bad_jobs.refused_early(USAGE, ("target", "holds the source's", "outside"), bad_jobs.text(linked, target=source, target_options={"replace": True}))
     assert listing(source) == before
 
 
@@ -58,13 +58,13 @@ def test_a_refused_source_leaves_the_target_that_was_to_be_replaced(bad_jobs, sc
 
 def test_a_file_as_target(bad_jobs, dense):
     bad_jobs.target.write_text("precious")
-    bad_jobs.refused(TARGET, ("target", "exists already"), bad_jobs.text(dense))
-    bad_jobs.refused(TARGET, ("target", "no directory", "Remove it"), bad_jobs.text(dense, target_options={"replace": True}))
+    bad_jobs.refused_early(TARGET, ("target", "exists already"), bad_jobs.text(dense))
+    bad_jobs.refused_early(TARGET, ("target", "no directory", "Remove it"), bad_jobs.text(dense, target_options={"replace": True}))
 
 
 def test_a_dangling_link_as_target(bad_jobs, dense):
     bad_jobs.target.symlink_to(bad_jobs.scratch / "nowhere")
-    bad_jobs.refused(TARGET, ("target", "exists already"), bad_jobs.text(dense))
+    bad_jobs.refused_early(TARGET, ("target", "exists already"), bad_jobs.text(dense))
 
 
 @pytest.mark.parametrize("place, says", [
@@ -73,24 +73,24 @@ def test_a_dangling_link_as_target(bad_jobs, dense):
 def test_a_target_inside_or_around_the_source(place, says, bad_jobs, scratch):
     source = bad_sources.copy_of("dense", scratch / "source")
     before = listing(source)
-    bad_jobs.refused(USAGE, ("target", "path", *says), bad_jobs.text(source, target=source / place))
+    bad_jobs.refused_early(USAGE, ("target", "path", *says), bad_jobs.text(source, target=source / place))
     assert listing(source) == before
 
 
 def test_a_target_that_reaches_the_source_by_a_link(bad_jobs, scratch):
     source = bad_sources.copy_of("dense", scratch / "source")
     (scratch / "link").symlink_to(source)
-    bad_jobs.refused(USAGE, ("inside the source",), bad_jobs.text(source, target=scratch / "link" / "inside"))
+    bad_jobs.refused_early(USAGE, ("inside the source",), bad_jobs.text(source, target=scratch / "link" / "inside"))
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_file_in_the_place_of_the_targets_parent(ranks, bad_jobs, dense):
     (bad_jobs.parent / "file").write_text("precious")
-    bad_jobs.refused(TARGET, ("results/file", "target.path"), bad_jobs.text(dense, target=bad_jobs.parent / "file" / "target"), ranks=ranks)
+    bad_jobs.refused_early(TARGET, ("results/file", "target.path"), bad_jobs.text(dense, target=bad_jobs.parent / "file" / "target"), ranks=ranks)
 
 
 def test_the_root_as_target(bad_jobs, dense):
-    bad_jobs.refused(USAGE, ("target", "source"), bad_jobs.text(dense, target="/"))
+    bad_jobs.refused_early(USAGE, ("target", "source"), bad_jobs.text(dense, target="/"))
 
 
 # --- file systems -------------------------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ def mounted(scratch):
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_read_only_parent(ranks, mounted, bad_jobs, dense):
     place = mounted("size=1m,ro")
-    bad_jobs.refused(TARGET, (place.name, "Read-only file system"), bad_jobs.text(dense, target=place / "target"), ranks=ranks)
+    bad_jobs.refused_early(TARGET, (place.name, "Read-only file system"), bad_jobs.text(dense, target=place / "target"), ranks=ranks)
     assert not list(place.iterdir())
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(ranks, mounted, bad_jobs, dense):
     place = mounted("size=64k")
-    bad_jobs.refused(RESOURCES, (place.name, "64.0 KiB free", "writes 86", "Free"), bad_jobs.text(dense, target=place / "target"), ranks=ranks)
+    bad_jobs.refused_early(RESOURCES, (place.name, "64.0 KiB free", "writes 86", "Free"), bad_jobs.text(dense, target=place / "target"), ranks=ranks)
     assert not list(place.iterdir())
 
 
