@@ -33,7 +33,11 @@ struct Attempt {
   std::string map;
   std::string tensors;
   std::optional<Error> refusal;
+  std::string first_refusal;  ///< of the defaults; "" when they do
 };
+
+/// Whether optimizer state of some form can go from one to the other.
+bool carries_optimizer(Format from, Format to) { return from == to && to == Format::torch_dist; }
 
 /// What is tried after the defaults, the least first.
 struct Choice {
@@ -109,7 +113,7 @@ class Draft {
   }
 
   Attempt attempt(Format format) const {
-    Attempt result{.format = format, .job = {}, .map = {}, .tensors = {}, .refusal = {}};
+    Attempt result{.format = format, .job = {}, .map = {}, .tensors = {}, .refusal = {}, .first_refusal = {}};
     for (bool const plain_layout : {false, true})
       for (Choice const& choice : choices) {
         result.job = first_job(format);
@@ -118,12 +122,20 @@ class Draft {
         result.job.source.rng = choice.rng;
         result.job.model.unmapped = choice.unmapped;
         auto const error = capture([&] { plan(result); });
-        if (!error) return Attempt{format, result.job, result.map, result.tensors, std::nullopt};
+        if (!error) return settled(std::move(result));
+        if (result.first_refusal.empty()) result.first_refusal = error->sentence();
         // Of several refusals the last one is about what no choice helps.
         if (!result.refusal || choice.unmapped == UnmappedChoice::refuse) result.refusal = error;
         if (error->kind() == ErrorKind::internal || error->kind() == ErrorKind::resources) return result;
       }
     return result;
+  }
+
+  /// State that the format could hold is not left out unless somebody says so.
+  Attempt settled(Attempt attempt) const {
+    attempt.refusal.reset();
+    if (carries_optimizer(found_, attempt.format)) attempt.job.source.optimizer = StatePolicy::refuse;
+    return attempt;
   }
 
   void plan(Attempt& attempt) const {
@@ -158,12 +170,19 @@ class Draft {
     return fmt::format("{} = \"drop\"  # {} of the source has no place in this target\n", key, what);
   }
 
+  static std::string optimizer_policy(Attempt const& chosen) {
+    if (chosen.first_refusal.empty() || chosen.job.source.optimizer == StatePolicy::drop)
+      return policy("optimizer", chosen.job.source.optimizer, "optimizer state");
+    return comment_lines("As it is, the job is refused: " + shown_line(chosen.first_refusal)) +
+           "# optimizer = \"drop\"  # would leave the optimizer state out: the training that goes on would begin with a new one\n";
+  }
+
   std::string source_table(Attempt const& chosen) const {
     JobSpec::Source const& source = chosen.job.source;
     std::string text = "\n[source]\n" + comment_lines(fmt::format("Found: {}; {}.", found_text(), chosen.tensors));
     for (std::string const& warning : source_.warnings) text += comment_lines(shown_line(warning));
     text += fmt::format("path = {}\n", json_quoted(source.path));
-    return text + policy("optimizer", source.optimizer, "optimizer state") + policy("rng", source.rng, "random-number state");
+    return text + optimizer_policy(chosen) + policy("rng", source.rng, "random-number state");
   }
 
   /// A message of one line: names in it may hold anything.
@@ -174,17 +193,28 @@ class Draft {
   }
 
   std::string target_table(Attempt const& chosen) const {
-    std::string possible;
-    std::string others;
+    std::vector<std::string> possible;
+    std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // a reason, and the formats that it is true of
     for (Attempt const& attempt : attempts_) {
-      if (!attempt.refusal)
-        possible += fmt::format("{}\"{}\"", possible.empty() ? "" : ", ", name(attempt.format));
+      std::string const format = fmt::format("\"{}\"", name(attempt.format));
+      if (!attempt.refusal) {
+        possible.push_back(format);
+        continue;
+      }
+      std::string const reason = shown_line(attempt.refusal->sentence());
+      auto const same = std::find_if(reasons.begin(), reasons.end(), [&](auto const& one) { return one.first == reason; });
+      if (same != reasons.end())
+        same->second.push_back(format);
       else
-        others += comment_lines(fmt::format("Not possible as it is: \"{}\": {}", name(attempt.format), shown_line(attempt.refusal->sentence())));
+        reasons.push_back({reason, {format}});
     }
+    std::string others;
+    for (auto const& [reason, formats] : reasons)
+      others += comment_lines(fmt::format("Not possible as it is: {}: {}", fmt::join(formats, ", "), reason));
     JobSpec::Target const& target = chosen.job.target;
-    std::string text = fmt::format("\n[target]\npath = {}\n{}{}format = \"{}\"\n", json_quoted(target.path),
-                                   comment_lines(fmt::format("Possible for this source: {}.", possible)), others, name(target.format));
+    std::string text =
+        fmt::format("\n[target]\npath = {}\n{}{}format = \"{}\"\n", json_quoted(target.path),
+                    comment_lines(fmt::format("Possible for this source: {}.", fmt::join(possible, ", "))), others, name(target.format));
     if (target.format == Format::huggingface && found_ != Format::huggingface)
       text += "# reference = \"/path/to/original-model\"  # its config.json, tokenizer and generation settings go into the target\n";
     return text + (has_layout(target.format) ? layout_lines(target.layout) : "");

@@ -9,6 +9,7 @@
 #include "stages/read/open_dcp.hpp"
 #include "stages/read/open_hdf5.hpp"
 #include "stages/read/open_source.hpp"
+#include "stages/write/leftovers.hpp"
 
 namespace reshard {
 namespace {
@@ -95,16 +96,28 @@ Inspection inspect_huggingface(fs::path const& path) {
   return result;
 }
 
-}  // namespace
-
-Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
-  check_checkpoint_folder(path);
+Inspection inspect_format(fs::path const& path, megatron::UserSizes const& user) {
   if (dcp::looks_like_dcp(path)) return inspect_dcp(path);
   bool const others = huggingface::looks_like_folder(path) || megatron::looks_like_megatron(path);
   if (!others && looks_like_hdf5_checkpoint(path)) return inspect_hdf5(path);
   if (huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path))
     return looks_like_boxed_safetensors(path) ? inspect_boxed_safetensors(path) : inspect_huggingface(path);
   return inspect_megatron(path, user);
+}
+
+}  // namespace
+
+Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
+  check_checkpoint_folder(path);
+  Inspection result = inspect_format(path, user);
+  auto const hidden = parse_hidden_name(absolute_target(path).filename().string());
+  if (!hidden || hidden->kind != HiddenName::Kind::staging) return result;
+  std::string const target = (absolute_target(path).parent_path() / hidden->target).string();
+  result.sound = false;
+  result.json.set("unfinished_target", target);
+  result.text += fmt::format(
+      "unfinished        a run of reshard that was to make {} has not completed it: run its job again, or `reshard clean {}`\n", target, target);
+  return result;
 }
 
 }  // namespace reshard

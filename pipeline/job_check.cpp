@@ -33,6 +33,7 @@ class Checker {
     if (spec_.target.format == CheckpointFormat::megatron) check_expert_tensor_size();
     check_pipeline();
     check_chunks();
+    check_kept_names();
     check_transport();
     return std::move(found_);
   }
@@ -73,6 +74,16 @@ class Checker {
       add(*target, fmt::format("the source {} lies inside it. Choose a folder that does not hold the source", source));
     else if (holds(from, to))
       add(*target, fmt::format("lies inside the source {}, which is never changed. Choose a folder outside it", source));
+  }
+
+  /// Nothing would come of such a key, and Megatron could not load what it expects.
+  void check_kept_names() {
+    if (spec_.model.map != "none") return;
+    for (Given const& given : given_)
+      if (given.field->key().starts_with("target.layout."))
+        add(given,
+            "model.map = \"none\" carries every tensor and all optimizer state as they are stored, in the layout of the source. Remove the key, "
+            "or set model.map to \"auto\"");
   }
 
   void check_expert_tensor_size() {

@@ -52,8 +52,8 @@ void check_dcp(DcpCheckpoint const& checkpoint, TargetRequest const& request, bo
   if (!view.fixed_state.empty() && !request.drop_optimizer)
     fail(ErrorKind::source,
          "{}: optimizer state is bound to the layout it was saved in ('{}'): the order of its buffers is known to the running Megatron alone, so it "
-         "cannot follow a change of tp, pp or ep. Save with --dist-ckpt-optim-fully-reshardable, set source.optimizer = \"drop\", or, where only "
-         "data parallelism changes, model.map = \"none\".",
+         "cannot follow a change of tp, pp or ep. Load it in Megatron at the old sizes and save again with --dist-ckpt-optim-fully-reshardable, or "
+         "set source.optimizer = \"drop\". Where only data parallelism changes, Megatron loads the checkpoint as it is.",
          place, view.fixed_state.front());
   if (optimizer && !carried && !request.drop_optimizer)
     fail(ErrorKind::source,

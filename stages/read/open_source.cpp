@@ -7,6 +7,7 @@
 #include "core/base/sight.hpp"
 #include "core/formats/megatron/report.hpp"
 #include "core/transport/shared_sight.hpp"
+#include "stages/read/foreign.hpp"
 #include "stages/read/open_dcp.hpp"
 #include "stages/read/open_hdf5.hpp"
 #include "stages/read/shared_headers.hpp"
@@ -67,14 +68,32 @@ SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& 
   return source;
 }
 
+/// What is in a folder, sorted; folders with a '/' behind.
+std::vector<std::string> marked_names(fs::path const& path) {
+  std::vector<std::string> names = seen_names("marked names of", path, [&] {
+    std::vector<std::string> found;
+    std::error_code ended;
+    for (fs::directory_iterator it(path, ended); !ended && it != fs::directory_iterator(); it.increment(ended)) {
+      std::error_code unknown;
+      found.push_back(it->path().filename().string() + (it->is_directory(unknown) ? "/" : ""));
+    }
+    if (ended) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", path.string(), ended.message());
+    return found;
+  });
+  std::ranges::sort(names);
+  return names;
+}
+
 }  // namespace
 
 void check_checkpoint_folder(fs::path const& path) {
   if (!sees_anything(path)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
   if (sees_file(path) && looks_like_hdf5_checkpoint(path)) return;
-  if (!sees_folder(path)) fail(ErrorKind::source, "{}: is neither a directory nor an HDF5 file. Name the checkpoint's folder.", path.string());
-  if (sees_anything(path / huggingface::config_name) && !huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path) &&
-      !dcp::looks_like_dcp(path) && !looks_like_hdf5_checkpoint(path))
+  if (!sees_folder(path)) fail(ErrorKind::source, "{}: {}", path.string(), foreign_file(path));
+  if (huggingface::looks_like_folder(path) || megatron::looks_like_megatron(path) || dcp::looks_like_dcp(path) || looks_like_hdf5_checkpoint(path))
+    return;
+  if (std::string const answer = foreign_folder(path, marked_names(path)); !answer.empty()) fail(ErrorKind::source, "{}: {}", path.string(), answer);
+  if (sees_anything(path / huggingface::config_name))
     fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
          path.string(), huggingface::config_name, huggingface::index_name);
 }

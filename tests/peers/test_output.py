@@ -1,6 +1,8 @@
 """What cannot be written is said: a full or closed stdout, a job file without a place, a page inside a checkpoint."""
 
+import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -43,6 +45,35 @@ def test_a_full_or_closed_stdout_is_an_error(words, job):
         done = reshard(job.parent, *words, shell=shell)
         assert done.returncode == code, done.stderr
         assert "stdout: cannot be written" in own_words(done.stderr)
+
+
+@pytest.mark.parametrize("words, code", [(["run", "job.toml", "--json"], 4), (["verify", "nowhere", "--json"], 3), (["--json", "inspect", "nowhere"], 3),
+                                         (["ls", "--json"], 2), (["clean", "target", "--json"], 2)])
+def test_an_error_is_a_document_too(words, code, job):
+    assert reshard(job.parent, "run", job).returncode == 0
+    done = reshard(job.parent, *words)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["exit_code"]) == (code, code)
+    assert "error: " + document["error"] in done.stderr
+
+
+def test_a_plan_is_shown_with_what_stands_in_its_way(job):
+    assert reshard(job.parent, "run", job).returncode == 0
+    done = reshard(job.parent, "plan", job, "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 4 == document["refused"]["exit_code"]
+    assert "exists already" in document["refused"]["error"] and document["plan"]["target_bytes"] > 0
+
+
+def test_json_may_stand_in_front(job):
+    behind, front = (reshard(job.parent, *words) for words in (["inspect", SAMPLE, "--json"], ["--json", "inspect", SAMPLE]))
+    assert front.returncode == 0 and json.loads(front.stdout) == json.loads(behind.stdout)
+
+
+def test_an_unfinished_target_is_called_so(scratch):
+    shutil.copytree(SAMPLE, scratch / ".next.part-0123456789abcdef")
+    done = reshard(scratch, "inspect", ".next.part-0123456789abcdef", "--json")
+    assert done.returncode == 3 and json.loads(done.stdout)["unfinished_target"] == str(scratch / "next")
 
 
 def test_one_rank_of_several_says_it(job):

@@ -57,9 +57,17 @@ def test_state_bound_to_its_layout_comes_along_when_the_layout_stays(program, sc
     """Without a map nothing is interpreted, so nothing is lost; megatron-core accepts it as its own."""
     source, _ = optimizer_worlds("dense")
     uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", DP_RESHARDABLE)
-    there = to_torch_dist(program, scratch / "source", scratch / "there", source.layout, model={"map": "none"})
+    there = program.run(scratch / "source", scratch / "there", "torch_dist", model={"map": "none"})
     dcp_reading.check_catalogue(iteration_folder(there))
     assert_same_tensors(dcp_checkpoints.resume(source, there, DP_RESHARDABLE), uninterrupted)
+
+
+def test_another_layout_is_refused_where_nothing_is_interpreted(program, scratch):
+    source, target = optimizer_worlds("dense")
+    dcp_checkpoints.train_and_save(source, scratch / "source", DP_RESHARDABLE)
+    outcome = program.attempt(scratch / "source", scratch / "there", "torch_dist", target_options={"layout": target.layout.toml()}, model={"map": "none"})
+    assert outcome.returncode == 2 and "target.layout" in outcome.stderr and "layout of the source" in outcome.stderr, outcome.stderr
+    assert not (scratch / "there").exists()
 
 
 @pytest.mark.parametrize("kind", [PLAIN, RESHARDABLE, DP_RESHARDABLE])
