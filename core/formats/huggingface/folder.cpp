@@ -197,6 +197,12 @@ Folder open_reference(fs::path const& path) {
   return folder;
 }
 
+std::optional<Folder> find_carried(std::vector<fs::path> const& folders) {
+  for (fs::path const& folder : folders)
+    if (fs::path const carried = folder / carried_name; sees_file(carried / config_name)) return open_reference(carried);
+  return std::nullopt;
+}
+
 void copy_sidecar(Folder const& folder, std::string const& name, fs::path const& target_folder) {
   constexpr std::size_t block_bytes = std::size_t{4} << 20;
   File const from = File::open_for_reading(readable_member(folder.path, name));
