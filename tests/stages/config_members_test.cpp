@@ -11,6 +11,7 @@
 #include "core/base/file.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "stages/plan/carried_config.hpp"
+#include "stages/plan/config_comparison.hpp"
 #include "stages/plan/map_choice.hpp"
 #include "stages/plan/model_facts.hpp"
 
@@ -261,6 +262,54 @@ TEST(GuessedMembers, AreThoseThatArgsDoNotState) {
   EXPECT_EQ(guessed(), Keys());
   std::erase_if(*args.members(), [](auto const& member) { return member.first == "rotary_base" || member.first == "norm_epsilon"; });
   EXPECT_EQ(guessed(), (Keys{"rms_norm_eps = 1e-05", "rope_theta = 10000"}));
+}
+
+// --- two models ---------------------------------------------------------------------------------------------------------
+
+Keys differences(ModelDescription const& a, ModelDescription const& b) {
+  ConfigComparison const found = compare_configs(a, b, {maps_folder()});
+  EXPECT_EQ(found.not_compared, "");
+  Keys result;
+  for (ConfigDifference const& one : found.differences) result.push_back(one.key + ": " + one.a + ", " + one.b);
+  return result;
+}
+
+TEST(CompareConfigs, LooksAtWhatChangesTheFunction) {
+  Json const plain = small("llama");
+  Json const other = with(with(with(plain, {"use_cache"}, false), {"dtype"}, "float16"), {"transformers_version"}, "5.0");
+  EXPECT_EQ(differences({plain, {}}, {other, {}}), Keys());
+  EXPECT_EQ(differences({plain, {}}, {with(plain, {"rms_norm_eps"}, 0.01), {}}), Keys{"rms_norm_eps: 1e-05, 0.01"});
+  EXPECT_EQ(differences({with(plain, {"hidden_act"}, "gelu"), {}}, {plain, {}}), Keys{"hidden_act: \"gelu\", "});
+  EXPECT_EQ(differences({small("qwen2"), {}}, {small("qwen3"), {}}), Keys{"model_type: \"qwen2\", \"qwen3\""});
+  EXPECT_EQ(differences({with(plain, {"rope_scaling"}, rope("linear")), {}}, {plain, {}}),
+            (Keys{"rope_scaling.factor: 4.0, ", "rope_scaling.rope_type: \"linear\", "}));
+}
+
+TEST(CompareConfigs, KnowsBothPlacesOfRope) {
+  Json parameters;
+  parameters.set("rope_type", "default").set("rope_theta", 10000.0);
+  Json now = with(small("qwen3"), {"rope_parameters"}, parameters);
+  std::erase_if(*now.members(), [](auto const& member) { return member.first == "rope_theta"; });
+  EXPECT_EQ(differences({small("qwen3"), {}}, {now, {}}), Keys());
+}
+
+TEST(CompareConfigs, MistralWithoutAWindowIsLlama) {
+  EXPECT_EQ(differences({small("mistral"), {}}, {small("llama"), {}}), Keys());
+  EXPECT_EQ(differences({with(small("mistral"), {"sliding_window"}, 16), {}}, {small("llama"), {}}), Keys{"sliding_window: 16, "});
+}
+
+TEST(CompareConfigs, ArgsStandForAConfig) {
+  Json const config = with(small("mistral"), {"sliding_window"}, 16);
+  Json args = args_of(maps_of(config), config);
+  EXPECT_EQ(differences({config, {}}, {{}, args}), Keys());
+  args.set("window_size", Json());
+  EXPECT_EQ(differences({config, {}}, {{}, args}), Keys{"sliding_window: 16, "});
+  EXPECT_EQ(differences({{}, args}, {config, {}}), Keys{"sliding_window: , 16"});
+}
+
+TEST(CompareConfigs, SaysWhenThereIsNothingToCompare) {
+  EXPECT_EQ(compare_configs({}, {}, {maps_folder()}).not_compared, "neither has a config.json");
+  EXPECT_EQ(compare_configs({small("llama"), {}}, {}, {maps_folder()}).not_compared, "b has neither a config.json nor args");
 }
 
 }  // namespace
