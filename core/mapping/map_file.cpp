@@ -63,8 +63,9 @@ class Loader : MapReader {
     if (key == "args") return members(node, map_.args);
     if (key == "config") return members(node, map_.config);
     if (key == "neutral") return members(node, map_.neutral);
-    static std::array<std::string, 19> const known = {"base",    "facts", "match",  "options", "places", "let",  "axes",   "sets",  "present", "rules",
-                                                      "tensors", "names", "stored", "drop",    "keep",   "args", "config", "quant", "neutral"};
+    static std::array<std::string, 19> const known = {"base", "facts",   "match",  "options", "places", "let",    "axes",
+                                                      "sets", "present", "rules",  "tensors", "names",  "stored", "drop",
+                                                      "keep", "args",    "config", "quant",   "neutral"};
     std::string const near = nearest(key, known);
     mistake(node,
             fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 20)));

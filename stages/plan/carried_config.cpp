@@ -21,7 +21,8 @@ std::optional<double> number_of(Json const& value) {
 bool alike(Json const& a, Json const& b) {
   auto const plain = [](Json const& value) {
     auto const* items = value.items();
-    bool const ones = items != nullptr && !items->empty() && std::all_of(items->begin(), items->end(), [](Json const& item) { return number_of(item) == 1.0; });
+    bool const ones =
+        items != nullptr && !items->empty() && std::all_of(items->begin(), items->end(), [](Json const& item) { return number_of(item) == 1.0; });
     return value.is_null() ? Json(0) : ones ? Json(1) : value;
   };
   Json const x = plain(a);
@@ -135,9 +136,10 @@ class Reviser {
     args.set(arg.name, arg.second);
     std::map<std::string, Json> const with = leaves_of(made_of(args));
     if (with != before_) return;
-    result_.warnings.push_back(fmt::format("{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
-                                           "it was: give target.reference if the model computes something else by now",
-                                           folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
+    result_.warnings.push_back(
+        fmt::format("{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
+                    "it was: give target.reference if the model computes something else by now",
+                    folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
   }
 
   MapFile const& family_;

@@ -15,9 +15,9 @@ struct ConfigRevision {
   std::vector<std::string> warnings;
 };
 
-/// Compares the args that the family makes of `config` with those of the checkpoint. Where these say something else by now, members of the config that
-/// [config] makes of args take its new values. What no member says is a warning. Without [config] it is an Error of kind source. `folder` is where
-/// the config travels.
+/// Compares the args that the family makes of `config` with those of the checkpoint. Where these say something else by now, members of the config
+/// that [config] makes of args take its new values. What no member says is a warning. Without [config] it is an Error of kind source. `folder` is
+/// where the config travels.
 ConfigRevision revised_config(MapFile const& family, MapFile const& core, Json const& config, Json const& args, std::string const& folder);
 
 /// Args that differ and count: name, what the first says, what the second says. Null, false and what [neutral] calls so under "args.NAME" are alike.

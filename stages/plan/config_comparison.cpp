@@ -68,7 +68,8 @@ std::vector<ConfigDifference> by_args(MapChoice const& maps, Json const& config,
     result.push_back({key, text_of(config_is_a ? of_config : of_args), text_of(config_is_a ? of_args : of_config)});
   };
   if (maps.family->config.empty()) {
-    for (ArgDifference const& one : differing_args(*maps.family, maps.core, family_args(maps, config), args)) add("args." + one.name, one.first, one.second);
+    for (ArgDifference const& one : differing_args(*maps.family, maps.core, family_args(maps, config), args))
+      add("args." + one.name, one.first, one.second);
     return result;
   }
   for (huggingface::ConfigPatch const& change : revised_config(*maps.family, maps.core, config, args, "").changes) {
@@ -121,8 +122,7 @@ ModelDescription describe_model(SourceCheckpoint const& checkpoint, fs::path con
   if (auto const files = files_of(checkpoint, config); files && (result.config.is_null() || !config.empty())) result.config = files->config;
   if (checkpoint.megatron) result.args = checkpoint.megatron->headers.front().args;
   if (checkpoint.dcp && checkpoint.dcp->flavour != dcp::Flavour::plain)
-    if (auto const record = run_record(checkpoint))
-      result.args = megatron::args_as_json(record->document(), megatron::find_args(record->document()));
+    if (auto const record = run_record(checkpoint)) result.args = megatron::args_as_json(record->document(), megatron::find_args(record->document()));
   return result;
 }
 

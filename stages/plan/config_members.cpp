@@ -115,27 +115,14 @@ std::string shown_value(Json const& value) {
   return text;
 }
 
-std::vector<std::string> unheld_warnings(MapFile const& family, MapFile const& core, Json const& config, bool kept) {
+std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config, bool kept) {
   ConfigMembers const all(family, core, config);
-  std::vector<std::string> warnings;
-  std::string last;
   std::vector<std::string> lost;
-  auto const tell = [&] {
-    if (!lost.empty())
-      warnings.push_back(fmt::format("config.json says {}, which Megatron's args cannot hold: what is trained from this checkpoint computes something "
-                                     "else. {}",
-                                     fmt::join(lost, " and "), kept ? "It is kept in huggingface/config.json" : "Keep that file"));
-    lost.clear();
-  };
-  for (ConfigMember const& member : all.members()) {
-    if (all.held(member)) continue;
-    std::string const outer = member.key.substr(0, member.key.find('.'));
-    if (outer != last) tell();
-    last = outer;
-    lost.push_back(fmt::format("{} = {}", member.key, shown_value(member.value)));
-  }
-  tell();
-  return warnings;
+  for (ConfigMember const& member : all.members())
+    if (!all.held(member)) lost.push_back(fmt::format("{} = {}", member.key, shown_value(member.value)));
+  if (lost.empty()) return "";
+  return fmt::format("config.json says {}, which Megatron's args cannot hold: what is trained from this checkpoint computes something else. {}",
+                     listed(lost, 20), kept ? "It is kept in huggingface/config.json" : "Keep that file");
 }
 
 }  // namespace reshard

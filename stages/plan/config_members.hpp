@@ -48,8 +48,8 @@ class ConfigMembers {
   std::vector<ConfigMember> members_;
 };
 
-/// What Megatron's args cannot say of a config.json, as one sentence for each of its members. `kept`: the file travels with the checkpoint.
-std::vector<std::string> unheld_warnings(MapFile const& family, MapFile const& core, Json const& config, bool kept);
+/// What Megatron's args cannot say of a config.json, as a sentence; "" for nothing. `kept`: the file travels with the checkpoint.
+std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config, bool kept);
 
 /// A value as messages show it.
 std::string shown_value(Json const& value);

@@ -86,8 +86,8 @@ class JobPlanner {
   void carry_config() {
     add_carried(job_, model_.files);
     if (record_ || !model_.args.is_null() || !model_.maps.family || model_.config.is_null()) return;
-    auto const lost = unheld_warnings(*model_.maps.family, model_.maps.core, model_.config, job_.reference.has_value());
-    job_.warnings.insert(job_.warnings.end(), lost.begin(), lost.end());
+    std::string const lost = unheld_warning(*model_.maps.family, model_.maps.core, model_.config, job_.reference.has_value());
+    if (!lost.empty()) job_.warnings.push_back(lost);
   }
 
   /// Whether any layer has routed experts: a config can count experts that no layer uses.

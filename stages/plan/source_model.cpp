@@ -239,9 +239,10 @@ class SourceReader {
   void warn_of_guesses() {
     auto const guessed = guessed_members(*result_.maps.family, result_.maps.core, result_.args, result_.config);
     if (!guessed.empty())
-      result_.warnings.push_back(fmt::format("config.json is made from the checkpoint's args, which do not say all: {} {} guessed. Give "
-                                             "target.reference to take a model's own config and tokenizer",
-                                             listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
+      result_.warnings.push_back(
+          fmt::format("config.json is made from the checkpoint's args, which do not say all: {} {} guessed. Give "
+                      "target.reference to take a model's own config and tokenizer",
+                      listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
   }
 
   /// Two descriptions of one model must agree on every axis that both have.
@@ -255,8 +256,7 @@ class SourceReader {
 
   /// Training may have gone on with other settings than those that the carried config.json says.
   void revise_carried() {
-    ConfigRevision revision =
-        revised_config(*result_.maps.family, result_.maps.core, result_.config, result_.args, result_.reference->path.string());
+    ConfigRevision revision = revised_config(*result_.maps.family, result_.maps.core, result_.config, result_.args, result_.reference->path.string());
     result_.config_changes = std::move(revision.changes);
     result_.warnings.insert(result_.warnings.end(), revision.warnings.begin(), revision.warnings.end());
   }
