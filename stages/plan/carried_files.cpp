@@ -36,7 +36,8 @@ std::optional<huggingface::Folder> files_of(SourceCheckpoint const& source, fs::
   if (source.logical) return beside(source.logical->folder);
   if (source.megatron) return huggingface::find_carried(places(source.megatron->directory.iteration_dir, source.megatron->directory.root));
   if (source.dcp->container == TensorContainer::hdf5) return beside(source.dcp->directory.folder);
-  return huggingface::find_carried(places(source.dcp->directory.folder, source.dcp->directory.root));
+  auto carried = huggingface::find_carried(places(source.dcp->directory.folder, source.dcp->directory.root));
+  return carried || source.dcp->flavour != dcp::Flavour::plain ? carried : beside(source.dcp->directory.folder);
 }
 
 }  // namespace reshard

@@ -281,7 +281,8 @@ class IdentityPlanner {
   std::vector<OpaqueCopy> plan_dcp() {
     bool const dist = request_.format == Format::torch_dist;
     bool const fsdp = request_.format == Format::fsdp_dtensor;
-    add_carried(job_, files_of(source_));
+    auto const files = files_of(source_);
+    if (files && !(source_.dcp && files->path == source_.dcp->directory.folder)) add_carried(job_, files);  // what lies beside the items stays there
     std::optional<RunRecord> found = dist || fsdp ? run_record(source_) : std::nullopt;
     if (found) settle_foreign_classes(*found, request_.foreign_classes, job_.warnings);
     RunRecord const* record = found ? &*found : nullptr;

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 using safetensors::shown;
 
 /// Weights of other formats, and names that we write ourselves: never sidecars (docs/formats/huggingface.md, rule 17).
-constexpr std::array not_sidecars = {"*.safetensors", "*.index.json", "*.bin",     "*.pt",   "*.pth", "*.ckpt",      "*.gguf",
-                                     "reshard.json",  "*.h5",         "*.msgpack", "*.onnx", "*.npz", "config.json", "manifest.json"};
+constexpr std::array not_sidecars = {"*.distcp",     "*.safetensors", "*.index.json", "*.bin",  "*.pt",  "*.pth",       "*.ckpt",       "*.gguf",
+                                     "reshard.json", "*.h5",          "*.msgpack",    "*.onnx", "*.npz", "config.json", "manifest.json"};
 
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
