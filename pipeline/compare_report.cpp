@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/base/file.hpp"
+#include "core/base/text.hpp"
 #include "pipeline/shown_name.hpp"
 
 namespace reshard {
@@ -68,7 +69,9 @@ class Reporter {
     for (auto const& [side, letter] : {std::pair(&findings_.sides->a, 'a'), std::pair(&findings_.sides->b, 'b')})
       if (std::string const left = not_compared(*side, findings_.sides->by_names); !left.empty())
         text_ += fmt::format("not compared in {} ({}): {}\n", letter, side->path.string(), left);
+    if (std::string const& why = findings_.sides->configs.not_compared; !why.empty()) text_ += fmt::format("not compared: the configs: {}\n", why);
     add_states();
+    for (ConfigDifference const& one : configs()) text_ += fmt::format("{:<15} {}\n", "other config", config_text(one));
     for (HeaderDifference const& difference : findings_.matched->differences) add_row([&] { add(difference); });
     if (values() && !differing_.empty())
       text_ += fmt::format("{:>11} {:>11} {:>11}  {:<20} {:<11} tensor\n", "max |a-b|", "max rel", "mean |a-b|", "differing", "dtype");
@@ -95,6 +98,9 @@ class Reporter {
       for (Row const& row : rows_of_all_) tensors.push(row_json(row));
     else
       for (Row const& row : differing_) tensors.push(row_json(row));
+    Json other = Json::array();
+    for (ConfigDifference const& one : configs()) other.push(Json().set("key", one.key).set("a", one.a).set("b", one.b));
+    result.set("config_differences", std::move(other)).set("configs_not_compared", findings_.sides->configs.not_compared);
     result.set("notes", std::move(notes)).set("not_compared", std::move(left)).set("header_differences", std::move(headers));
     return result.set("tensors", std::move(tensors));
   }
@@ -118,6 +124,15 @@ class Reporter {
     if (!row.layer) return shown_name(name_of(row));
     return fmt::format("{}, {} {}", shown_name(name_of(row)), model_.axes()[*model_.layer_axis(static_cast<int>(row.tensor))].name, *row.layer);
   }
+
+  std::vector<ConfigDifference> const& configs() const { return findings_.sides->configs.differences; }
+
+  static std::string config_text(ConfigDifference const& one) {
+    auto const shown = [](std::string const& value) { return value.empty() ? std::string("not there") : value; };
+    return fmt::format("{}: {} in a, {} in b", one.key, shown(one.a), shown(one.b));
+  }
+
+  bool same_weights() const { return differing_.empty() && findings_.matched->differences.empty(); }
 
   static std::string dtype_text(Row const& row) {
     return row.dtype_a == row.dtype_b ? std::string(name(row.dtype_a)) : fmt::format("{} / {}", name(row.dtype_a), name(row.dtype_b));
@@ -241,6 +256,11 @@ class Reporter {
     std::size_t const headers = findings_.matched->differences.size();
     std::size_t const all = rows_of_all_.size() + headers;
     if (is_same(findings_)) return fmt::format("same: {} tensors, {}", all, human_bytes(bytes_));
+    if (same_weights()) {
+      std::vector<std::string> keys;
+      for (ConfigDifference const& one : configs()) keys.push_back(config_text(one));
+      return fmt::format("same weights, other config: {} ({} tensors, {})", listed(keys, 4), all, human_bytes(bytes_));
+    }
     std::string text = fmt::format("different: {} of {} tensors", differing_.size() + headers, all);
     std::string parts;
     auto const add = [&parts](std::size_t count, std::string_view what) {
@@ -274,7 +294,7 @@ class Reporter {
 }  // namespace
 
 bool is_same(CompareFindings const& findings) {
-  return findings.matched->differences.empty() &&
+  return findings.matched->differences.empty() && findings.sides->configs.differences.empty() &&
          std::all_of(findings.stats.begin(), findings.stats.end(), [](TensorStats const& stats) { return stats.same(); });
 }
 

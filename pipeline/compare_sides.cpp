@@ -145,7 +145,11 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.a.path = request.a;
   sides.b.path = request.b;
   for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, SourceFormat::found, {}, comm);
-  together_seeing(comm, [&] { SidesOpener(request, sides).run(); });
+  together_seeing(comm, [&] {
+    SidesOpener(request, sides).run();
+    sides.configs = compare_configs(describe_model(sides.a.checkpoint, request.config_a), describe_model(sides.b.checkpoint, request.config_b),
+                                    request.map_folders);
+  });
   std::vector<std::string> const& warnings = sides.a.catalogue.warnings;  // of b, copies are read
   sides.notes.insert(sides.notes.end(), warnings.begin(), warnings.end());
   return sides;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "pipeline/compare.hpp"
+#include "stages/plan/config_comparison.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {
@@ -20,6 +21,7 @@ struct ComparedSides {
   ComparedSide a;
   ComparedSide b;
   bool by_names = false;  ///< logical tensors are stored ones
+  ConfigComparison configs;
   std::vector<std::string> notes;
 };
 

@@ -70,8 +70,9 @@ std::string text_digest(std::string_view text) {
 }
 
 /// The files beside the weights, and those of other folders that the job names: they describe the model.
-std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source) {
+std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
   std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
+  if (plan.reference) places.insert(plan.reference->path);
   std::error_code ignored;
   if (!fs::is_regular_file(spec.source.path, ignored))  // beside a single file there may be anything
     for (fs::path const& file : source.files) places.insert(file.parent_path());
@@ -96,14 +97,14 @@ void add_stamp(Digest& digest, fs::path const& file) {
 }
 
 /// In one look: there may be a folder for each file.
-std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source) {
+std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
     for (std::size_t f = 0; f < source.files.size(); ++f) {
       digest.add(resolved(source.files[f].string()));
       digest.add(source.stamps[f]);
     }
-    for (fs::path const& file : describing_files(spec, source)) {
+    for (fs::path const& file : describing_files(spec, source, plan)) {
       digest.add(resolved(file.string()));
       add_stamp(digest, file);
     }
@@ -189,7 +190,7 @@ std::string const& program_digest() {
 
 JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
   std::string const job = job_text(spec);
-  return {program_digest(), text_digest(job), source_digest(spec, source), plan_digest(plan), job};
+  return {program_digest(), text_digest(job), source_digest(spec, source, plan), plan_digest(plan), job};
 }
 
 std::string identity_text(JobIdentity const& identity) {

@@ -322,11 +322,7 @@ void TargetBuild::add_integrity() {
 /// Sidecars and texts; what makes the checkpoint count comes last.
 void TargetBuild::write_small_files() {
   fs::path const& staging = publication_->staging();
-  if (plan_.reference)
-    for (std::string const& name : plan_.reference->sidecars) {
-      huggingface::copy_sidecar(*plan_.reference, name, staging);
-      small_files_.push_back(record_of(plan_.reference->path / name, plan_.reference->path));
-    }
+  if (plan_.reference) copy_sidecars(*plan_.reference, plan_.reference_to);
   for (SideCopy const& side : plan_.side_copies) {
     copy_beside(side.from, staging / side.to);
     add_copied(side);
@@ -338,6 +334,16 @@ void TargetBuild::write_small_files() {
       write_text_file(staging / text.path, bytes);
       small_files_.push_back(record_of_text(text.path.generic_string(), bytes));
     }
+}
+
+void TargetBuild::copy_sidecars(huggingface::Folder const& from, fs::path const& to) {
+  make_folders(publication_->staging() / to);
+  for (std::string const& name : from.sidecars) {
+    huggingface::copy_sidecar(from, name, publication_->staging() / to);
+    FileRecord record = record_of(from.path / name, from.path);
+    record.path = (to / record.path).generic_string();
+    small_files_.push_back(std::move(record));
+  }
 }
 
 /// A file, or every file of a folder.

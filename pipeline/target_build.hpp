@@ -106,6 +106,7 @@ class TargetBuild {
   void for_my_files(std::function<void(std::uint32_t)> const& work) const;
   void write_held(std::span<HeldBytes const> held) const;
   void write_small_files();
+  void copy_sidecars(huggingface::Folder const& from, std::filesystem::path const& to);
   void add_copied(SideCopy const& side);
   void check_small_files();
   void add_integrity();

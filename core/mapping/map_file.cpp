@@ -62,8 +62,10 @@ class Loader : MapReader {
     if (key == "quant") return quant(node);
     if (key == "args") return members(node, map_.args);
     if (key == "config") return members(node, map_.config);
-    static std::array<std::string, 18> const known = {"base",  "facts",   "match", "options", "places", "let",  "axes", "sets",   "present",
-                                                      "rules", "tensors", "names", "stored",  "drop",   "keep", "args", "config", "quant"};
+    if (key == "neutral") return members(node, map_.neutral);
+    static std::array<std::string, 19> const known = {"base", "facts",   "match",  "options", "places", "let",    "axes",
+                                                      "sets", "present", "rules",  "tensors", "names",  "stored", "drop",
+                                                      "keep", "args",    "config", "quant",   "neutral"};
     std::string const near = nearest(key, known);
     mistake(node,
             fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 20)));

@@ -33,8 +33,8 @@ MapFile inherited(MapFile base, MapFile derived) {
   result.model_types = std::move(derived.model_types);
   result.match_args = std::move(derived.match_args);
   if (!derived.facts.empty()) result.facts = std::move(derived.facts);
-  for (auto const list :
-       {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes, &MapFile::sets, &MapFile::present, &MapFile::args, &MapFile::config})
+  for (auto const list : {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes, &MapFile::sets, &MapFile::present, &MapFile::args,
+                          &MapFile::config, &MapFile::neutral})
     unite(result.*list, std::move(derived.*list));
   unite(result.tensors, std::move(derived.tensors));
   unite(result.macros, std::move(derived.macros));

@@ -142,7 +142,8 @@ void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const
   job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
   if (source.dcp)
     for (std::string const& name : source.dcp->directory.side_files)
-      if (!is_mlite_optimizer(name) && !is_mlite_rng(name)) job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
+      if (!is_mlite_optimizer(name) && !is_mlite_rng(name) && !(name == huggingface::carried_name && job.reference))
+        job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
   job.texts.push_back({folder / dcp::backend_name, dcp::backend_json(), true, {}});
   add_tracker(job, dist.record);
 }

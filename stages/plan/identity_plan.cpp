@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/hdf5/keys.hpp"
 #include "core/formats/huggingface/shards.hpp"
+#include "stages/plan/carried_files.hpp"
 #include "stages/plan/dist_files.hpp"
 #include "stages/plan/object_gate.hpp"
 #include "stages/plan/target_dcp.hpp"
@@ -228,7 +229,11 @@ class IdentityPlanner {
     std::vector<TensorSpec> specs;
     for (SourceTensor const& tensor : tensors_) specs.push_back({request_.target_prefix + tensor.key, tensor.dtype, tensor.shape});
     HuggingFaceTarget target;
-    if (!request_.reference.empty()) target.reference = huggingface::open_reference(request_.reference);
+    target.reference = request_.reference.empty() ? files_of(source_) : std::optional(huggingface::open_reference(request_.reference));
+    if (!target.reference)
+      job_.warnings.push_back(
+          "the target gets no config.json, because the source has none: transformers cannot load it without one. Give target.reference, the folder "
+          "of the model's config and tokenizer");
     place_in_shards(job_, specs, request_.shard_bytes, target, [this](std::size_t t) {
       TensorBox const whole{std::vector<Index>(tensors_[t].shape.size(), 0), tensors_[t].shape};
       return std::vector<Piece>{piece_of(*job_.model, static_cast<int>(t), whole, row_major(whole))};
@@ -276,6 +281,8 @@ class IdentityPlanner {
   std::vector<OpaqueCopy> plan_dcp() {
     bool const dist = request_.format == Format::torch_dist;
     bool const fsdp = request_.format == Format::fsdp_dtensor;
+    auto const files = files_of(source_);
+    if (files && !(source_.dcp && files->path == source_.dcp->directory.folder)) add_carried(job_, files);  // what lies beside the items stays there
     std::optional<RunRecord> found = dist || fsdp ? run_record(source_) : std::nullopt;
     if (found) settle_foreign_classes(*found, request_.foreign_classes, job_.warnings);
     RunRecord const* record = found ? &*found : nullptr;
@@ -307,7 +314,8 @@ class IdentityPlanner {
   /// What lies beside the items stays beside them.
   void copy_side_files(DcpCheckpoint const& dcp, fs::path const& folder) {
     if (dcp.directory.has_common_file) copy_common(dcp, folder);
-    for (std::string const& name : dcp.directory.side_files) job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
+    for (std::string const& name : dcp.directory.side_files)
+      if (name != huggingface::carried_name || !job_.reference) job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
   }
 
   void copy_common(DcpCheckpoint const& dcp, fs::path const& folder) {

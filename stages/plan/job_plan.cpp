@@ -7,6 +7,7 @@
 #include "core/formats/hdf5/keys.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
+#include "stages/plan/config_members.hpp"
 #include "stages/plan/dist_files.hpp"
 #include "stages/plan/dist_objects.hpp"
 #include "stages/plan/identity_plan.hpp"
@@ -47,6 +48,7 @@ class JobPlanner {
     if (model_.is_megatron()) record_ = run_record(source_);
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
+    if (to_megatron()) carry_config();
     job_.opaque = plan_target();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, target_adds_});
     job_.target_adds = target_adds_;
@@ -76,6 +78,16 @@ class JobPlanner {
     if (request_.format != Format::huggingface && !has_experts() && request_.mesh.ep > 1)
       fail(ErrorKind::usage, "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
            request_.mesh.ep);
+  }
+
+  bool to_megatron() const { return request_.format != Format::huggingface && request_.format != Format::hdf5; }
+
+  /// Where the source has no args, Megatron is told what it can be told; all of config.json travels along.
+  void carry_config() {
+    add_carried(job_, model_.files);
+    if (record_ || !model_.args.is_null() || !model_.maps.family || model_.config.is_null()) return;
+    std::string const lost = unheld_warning(*model_.maps.family, model_.maps.core, model_.config, job_.reference.has_value());
+    if (!lost.empty()) job_.warnings.push_back(lost);
   }
 
   /// Whether any layer has routed experts: a config can count experts that no layer uses.
@@ -124,6 +136,7 @@ class JobPlanner {
     target_adds_ = side.adds();
     plan_huggingface_target(job_, {job_.model.get(), &side, dtypes_, &request_}, {model_.reference, model_.config_text});
     correct_prediction_layers();
+    for (huggingface::ConfigPatch const& change : model_.config_changes) patch_config(job_, change);
     std::vector<StoredName> names;
     if (!job_.model->schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
     describe_quantised(job_, *job_.model, side, names, fact(model_.args, "quantization_config"));

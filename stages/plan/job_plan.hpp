@@ -99,7 +99,8 @@ struct JobPlan {
   std::vector<TextFile> texts;
   std::vector<OpaqueCopy> opaque;                ///< what the plan copies besides tensors
   std::vector<int> target_adds;                  ///< what stored values of the target have over logical ones, by logical tensor; empty: nothing
-  std::optional<huggingface::Folder> reference;  ///< a Hugging Face target: whose sidecars are copied
+  std::optional<huggingface::Folder> reference;  ///< whose sidecars are copied
+  std::filesystem::path reference_to;            ///< and into which folder of the target; "" for the target itself
   std::vector<SideCopy> side_copies;
   std::vector<std::string> warnings;
 };

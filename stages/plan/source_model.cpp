@@ -7,6 +7,8 @@
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "stages/plan/carried_config.hpp"
+#include "stages/plan/carried_files.hpp"
 #include "stages/plan/kept_tensors.hpp"
 #include "stages/plan/logical_source.hpp"
 #include "stages/plan/mlite_keys.hpp"
@@ -20,12 +22,7 @@ namespace fs = std::filesystem;
 
 std::string joined_names(MapChoice const& maps) { return maps.family ? maps.core.name + " and " + maps.family->name : maps.core.name; }
 
-/// config.json of a folder, or the file itself.
 constexpr std::string_view divisor_key = "make_vocab_size_divisible_by";
-
-huggingface::Folder described_by(fs::path const& path) {
-  return huggingface::open_reference(sees_folder(path) ? path : path.parent_path());
-}
 
 class SourceReader {
  public:
@@ -67,13 +64,24 @@ class SourceReader {
     if (source_.huggingface && result_.config.is_null())
       fail(ErrorKind::source, "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
            place());
+    result_.files = files_of(source_, request_.source_config);
     if ((to_huggingface() || to_hdf5()) && source_.huggingface) result_.reference = source_.huggingface->folder;
-    if (to_hdf5() && !request_.source_config.empty()) result_.reference = described_by(request_.source_config);
+    if (to_hdf5() && !request_.source_config.empty()) result_.reference = result_.files;
     if (!request_.reference.empty()) result_.reference = huggingface::open_reference(request_.reference);
+    if (!result_.reference && (to_huggingface() || to_hdf5()) && is_megatron_by_names()) take_carried();
     if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
     if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty()) result_.config_text = result_.config.dump(2) + "\n";
     if (source_.dcp && family_names() && result_.config.is_null())
       fail(ErrorKind::usage, "[source] config: {} does not say what model it holds. Set source.config to its config.json.", place());
+  }
+
+  bool is_megatron_by_names() const { return !family_names() && !source_.logical; }
+
+  /// What travelled with a Megatron checkpoint serves as its reference.
+  void take_carried() {
+    if (!result_.files || !request_.source_config.empty()) return;
+    result_.reference = result_.files;
+    result_.carried = true;
   }
 
   void find_args() {
@@ -160,6 +168,7 @@ class SourceReader {
     if (maps.family) {
       make_family_model();
       if (!result_.args.is_null() && (named || to_huggingface())) compare_facts();
+      if (result_.carried && to_huggingface() && !result_.args.is_null()) revise_carried();
     } else {
       result_.model = std::make_unique<Model>(maps.core, maps.core, ModelFacts{result_.args, "args", carried_vocab()});
     }
@@ -224,16 +233,32 @@ class SourceReader {
     Json quantised = fact(result_.args, "quantization_config");  // what an earlier job noted there
     if (!quantised.is_null()) result_.config.set("quantization_config", std::move(quantised));
     result_.config_text = result_.config.dump(2) + "\n";
-    if (to_huggingface())
-      result_.warnings.push_back("config.json is made from the checkpoint's args; give target.reference to take a model's own config and tokenizer");
+    if (to_huggingface()) warn_of_guesses();
+  }
+
+  void warn_of_guesses() {
+    auto const guessed = guessed_members(*result_.maps.family, result_.maps.core, result_.args, result_.config);
+    if (!guessed.empty())
+      result_.warnings.push_back(
+          fmt::format("config.json is made from the checkpoint's args, which do not say all: {} {} guessed. Give "
+                      "target.reference to take a model's own config and tokenizer",
+                      listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
   }
 
   /// Two descriptions of one model must agree on every axis that both have.
   void compare_facts() const {
     Model const described(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size});
     if (auto const conflict = axis_conflict(*result_.model, described, result_.args))
-      fail(ErrorKind::source, "facts: {} is {} in config.json and {} in args. They describe two different models: check target.reference.",
-           conflict->axis, conflict->by_config, conflict->by_args);
+      fail(ErrorKind::source, "facts: {} is {} in {} and {} in args. They describe two different models: {}.", conflict->axis, conflict->by_config,
+           result_.carried ? (result_.reference->path / huggingface::config_name).string() : "config.json", conflict->by_args,
+           result_.carried ? "give target.reference, the folder of this model's own config" : "check target.reference");
+  }
+
+  /// Training may have gone on with other settings than those that the carried config.json says.
+  void revise_carried() {
+    ConfigRevision revision = revised_config(*result_.maps.family, result_.maps.core, result_.config, result_.args, result_.reference->path.string());
+    result_.config_changes = std::move(revision.changes);
+    result_.warnings.insert(result_.warnings.end(), revision.warnings.begin(), revision.warnings.end());
   }
 
   void apply_maps() {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/huggingface/config.hpp"
 #include "stages/plan/dist_source.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/plan/map_choice.hpp"
@@ -19,6 +20,9 @@ struct SourceModel {
   Json config;              ///< config.json of the source or the reference; null when there is none
   std::string config_text;  ///< config.json made from args
   std::optional<huggingface::Folder> reference;
+  std::optional<huggingface::Folder> files;              ///< config.json of the source and what lies beside it
+  bool carried = false;                                  ///< the reference is what travelled with a Megatron checkpoint
+  std::vector<huggingface::ConfigPatch> config_changes;  ///< of the carried config.json: what args say by now
   MegatronTraits traits{"", "", "mtp_model_layer", 0};
   std::optional<DistView> view;  ///< DCP sources
   MapChoice maps;

@@ -1,3 +1,5 @@
+#include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "stages/plan/target_side.hpp"
 
@@ -10,6 +12,18 @@ void add_sidecars(JobPlan& job, HuggingFaceTarget const& target) {
   }
   if (!target.reference->config.is_null()) job.texts.push_back({std::string(huggingface::config_name), target.reference->config_text, false, {}});
   job.reference = target.reference;
+}
+
+void add_carried(JobPlan& job, std::optional<huggingface::Folder> const& files) {
+  if (!files || files->config.is_null()) return;
+  std::filesystem::path const folder = huggingface::carried_name;
+  job.texts.push_back({folder / huggingface::config_name, files->config_text, false, {}});
+  if (!files->weight_map.empty()) {
+    auto const index = readable_member(files->path, huggingface::index_name);
+    job.texts.push_back({folder / huggingface::index_name, {}, false, [index] { return read_text_file(index, huggingface::largest_index_bytes); }});
+  }
+  job.reference = files;
+  job.reference_to = folder;
 }
 
 void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes, HuggingFaceTarget const& target,

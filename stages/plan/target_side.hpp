@@ -43,6 +43,9 @@ struct HuggingFaceTarget {
 };
 /// config.json and the files that travel beside it.
 void add_sidecars(JobPlan& job, HuggingFaceTarget const& target);
+/// The same files in a target of another format: byte for byte in its folder `huggingface`, with the index of the weights. Nothing without a
+/// config.json.
+void add_carried(JobPlan& job, std::optional<huggingface::Folder> const& files);
 /// Distributes tensors over safetensors files and fills files, texts and the target catalogue. `pieces(i)` are those of specs[i]; where `copies` is
 /// not empty, copies[i] says that specs[i] holds what another tensor holds.
 void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes, HuggingFaceTarget const& target,

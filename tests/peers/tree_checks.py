@@ -23,7 +23,7 @@ def check_tree(root, config, layout, form, expected):
         with zipfile.ZipFile(path) as archive:
             assert archive.testzip() is None, f"{path}: bad checksum"
     names = {path.name for path in root.iterdir()}
-    assert names - {MANIFEST} == {TRACKER, iteration_folder(root).name}, f"unexpected beside the tree: {sorted(names)}"
+    assert names - {MANIFEST, "huggingface"} == {TRACKER, iteration_folder(root).name}, f"unexpected beside the tree: {sorted(names)}"
 
 
 def assert_layout_args(args, config, layout):

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 using safetensors::shown;
 
 /// Weights of other formats, and names that we write ourselves: never sidecars (docs/formats/huggingface.md, rule 17).
-constexpr std::array not_sidecars = {"*.safetensors", "*.index.json", "*.bin",     "*.pt",   "*.pth", "*.ckpt",      "*.gguf",
-                                     "reshard.json",  "*.h5",         "*.msgpack", "*.onnx", "*.npz", "config.json", "manifest.json"};
+constexpr std::array not_sidecars = {"*.distcp",     "*.safetensors", "*.index.json", "*.bin",  "*.pt",  "*.pth",       "*.ckpt",       "*.gguf",
+                                     "reshard.json", "*.h5",          "*.msgpack",    "*.onnx", "*.npz", "config.json", "manifest.json"};
 
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -195,6 +195,12 @@ Folder open_reference(fs::path const& path) {
   if (folder.config.is_null()) fail(ErrorKind::usage, "{}: has no config.json. Name a folder of this model as target.reference.", path.string());
   find_sidecars(folder, names);
   return folder;
+}
+
+std::optional<Folder> find_carried(std::vector<fs::path> const& folders) {
+  for (fs::path const& folder : folders)
+    if (fs::path const carried = folder / carried_name; sees_file(carried / config_name)) return open_reference(carried);
+  return std::nullopt;
 }
 
 void copy_sidecar(Folder const& folder, std::string const& name, fs::path const& target_folder) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,6 +17,8 @@ namespace reshard::huggingface {
 inline constexpr std::string_view index_name = "model.safetensors.index.json";
 inline constexpr std::string_view single_file_name = "model.safetensors";
 inline constexpr std::string_view config_name = "config.json";
+/// The folder of a checkpoint of another format in which a model's config.json and the files beside it travel.
+inline constexpr std::string_view carried_name = "huggingface";
 
 /// The longest index we read: a hundred times the largest seen.
 inline constexpr std::uint64_t largest_index_bytes = 512'000'000;
@@ -46,6 +49,9 @@ Folder open_folder(std::filesystem::path const& path);
 /// Opens a folder whose config, sidecars and shard map are wanted, not its weights: they need not be there. No config.json is an Error of
 /// kind usage.
 Folder open_reference(std::filesystem::path const& path);
+
+/// The carried files of a checkpoint: the first of these folders whose folder `huggingface` has a config.json; nothing when none has.
+std::optional<Folder> find_carried(std::vector<std::filesystem::path> const& folders);
 
 /// Why `name` cannot be a weight file of a folder, as the end of a sentence ("has a '/'"); empty when it can.
 std::string shard_name_problem(std::string_view name);

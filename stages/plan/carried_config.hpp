@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/formats/huggingface/config.hpp"
+#include "core/mapping/map_file.hpp"
+
+namespace reshard {
+
+/// What is changed in a config.json that travelled with a Megatron checkpoint, and why.
+struct ConfigRevision {
+  std::vector<huggingface::ConfigPatch> changes;
+  std::vector<std::string> warnings;
+};
+
+/// Compares the args that the family makes of `config` with those of the checkpoint. Where these say something else by now, members of the config
+/// that [config] makes of args take its new values. What no member says is a warning. Without [config] it is an Error of kind source. `folder` is
+/// where the config travels.
+ConfigRevision revised_config(MapFile const& family, MapFile const& core, Json const& config, Json const& args, std::string const& folder);
+
+/// Args that differ and count: name, what the first says, what the second says. Null, false and what [neutral] calls so under "args.NAME" are alike.
+struct ArgDifference {
+  std::string name;
+  Json first;
+  Json second;
+};
+std::vector<ArgDifference> differing_args(MapFile const& family, MapFile const& core, Json const& first, Json const& second);
+
+/// Members of a config.json made of args for which args say nothing, so that a default was taken: "rope_theta = 10000".
+std::vector<std::string> guessed_members(MapFile const& family, MapFile const& core, Json const& args, Json const& made);
+
+}  // namespace reshard

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/huggingface/folder.hpp"
+
+namespace reshard {
+
+/// config.json of a folder, or the file itself, with the files beside it.
+huggingface::Folder described_by(std::filesystem::path const& path);
+
+/// The Hugging Face files of a source: what lies beside its weights, the folder `huggingface` in it or beside its iterations, or what
+/// `source_config` names. Nothing when there are none.
+std::optional<huggingface::Folder> files_of(SourceCheckpoint const& source, std::filesystem::path const& source_config = {});
+
+}  // namespace reshard
