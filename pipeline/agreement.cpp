@@ -66,6 +66,17 @@ void check_same_start(Comm const& comm, std::vector<std::string> const& words) {
   check_same(comm, facts);
 }
 
+void check_same_folder(Comm const& comm, JobSpec const& job) {
+  std::array<std::string const*, 4> const paths = {&job.source.path, &job.source.config, &job.target.path, &job.target.reference};
+  bool const any = std::ranges::any_of(paths, [](std::string const* path) { return !path->empty() && !std::filesystem::path(*path).is_absolute(); });
+  if (!any) return;
+  std::error_code unknown;
+  std::array<SharedFact, 1> const facts = {SharedFact{"the current folder, from which relative paths of the job count,",
+                                                      std::filesystem::current_path(unknown).string(), ErrorKind::usage,
+                                                      "Start all ranks in the same folder, or write absolute paths."}};
+  check_same(comm, facts);
+}
+
 void check_same_identity(Comm const& comm, JobIdentity const& identity) {
   std::array<SharedFact, 4> const facts = {
       SharedFact{"the program", identity.program, ErrorKind::usage, "Install the same build of reshard on every node."},

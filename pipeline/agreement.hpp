@@ -7,6 +7,7 @@
 
 #include "core/transport/comm.hpp"
 #include "pipeline/job_identity.hpp"
+#include "pipeline/job_spec.hpp"
 
 namespace reshard {
 
@@ -24,6 +25,9 @@ void check_same(Comm const& comm, std::span<SharedFact const> facts);
 
 /// The program, the words of the command line and RESHARD_MAPS. `words` are those behind the program's name. Collective.
 void check_same_start(Comm const& comm, std::vector<std::string> const& words);
+
+/// The folder that relative paths of a job count from, when it has any. Collective.
+void check_same_folder(Comm const& comm, JobSpec const& job);
 
 /// What the ranks have planned. Collective.
 void check_same_identity(Comm const& comm, JobIdentity const& identity);

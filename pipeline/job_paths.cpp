@@ -41,6 +41,8 @@ FolderNumbers folder_numbers(fs::path folder) {
 fs::path really(fs::path const& path) {
   std::error_code error;
   fs::path found = fs::weakly_canonical(fs::absolute(path), error);
+  if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long)
+    fail(ErrorKind::target, "{}: cannot be followed: {}. Choose another path.", path.string(), error.message());
   if (error) fail(ErrorKind::io, "{}: cannot be looked at: {}. Check the file system and the permissions.", path.string(), error.message());
   return found;
 }

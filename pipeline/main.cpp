@@ -68,6 +68,7 @@ void print_report(RunCommand const& command, std::string const& text) {
 }
 
 JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use, Comm const& comm) {
+  Heartbeat const heartbeat(comm, silence_seconds);
   JobSpec job;
   std::string text;
   together(comm, [&] {
@@ -80,6 +81,7 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
   });
   text = comm.broadcast(std::move(text), 0);  // one reading: no rank can see another job
   together(comm, [&] { job = parse_job_spec(text, file, overrides, use); });
+  check_same_folder(comm, job);
   return job;
 }
 
@@ -300,12 +302,12 @@ int carry_out(Command const& command, Comm const& comm) {
 }
 
 int execute(Command const& command, std::vector<std::string> const& words, Comm const& comm) {
-  // A job says itself how long ranks may be silent.
-  std::optional<Heartbeat> heartbeat;
-  if (!std::holds_alternative<RunCommand>(command) && !std::holds_alternative<NightlyCommand>(command)) heartbeat.emplace(comm, silence_seconds);
+  std::optional<Heartbeat> heartbeat(std::in_place, comm, silence_seconds);
   int code = 0;
   auto const error = capture([&] {
     check_same_start(comm, words);
+    // A job says itself how long ranks may be silent.
+    if (std::holds_alternative<RunCommand>(command) || std::holds_alternative<NightlyCommand>(command)) heartbeat.reset();
     code = carry_out(command, comm);
   });
   if (error) comm.end_with(*error);

@@ -34,8 +34,9 @@ bool links_to_neighbour(fs::path const& path) {
 
 /// The words of a tracker, read while nobody is rewriting it.
 std::optional<std::int64_t> parsed_tracker(std::string const& text) {
-  std::string word = text;
-  std::erase_if(word, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; });
+  constexpr std::string_view blanks = " \t\r\n";
+  std::size_t const begin = std::min(text.find_first_not_of(blanks), text.size());
+  std::string const word = text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
   if (word != megatron::release_name && word.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
   return step_of_name(word);
 }

@@ -11,6 +11,7 @@
 #include "pipeline/nightly_choice.hpp"
 #include "pipeline/paths.hpp"
 #include "pipeline/run_journal.hpp"
+#include "pipeline/strangers.hpp"
 #include "stages/write/publish.hpp"
 
 namespace reshard {
@@ -59,34 +60,6 @@ JobSpec essence(JobSpec job) {
 bool is_of_nightly(Manifest const& manifest) {
   Json const* const mark = manifest.source.find("nightly");
   return mark != nullptr && mark->boolean() != nullptr && *mark->boolean();
-}
-
-/// The files that the conversion wrote. With run.verify = "streamed" there are no records of them, but their names.
-std::set<std::string> written_files(Manifest const& manifest) {
-  std::set<std::string> files{std::string(manifest_name)};
-  for (FileRecord const& file : manifest.files) files.insert(file.path);
-  if (Json const* const names = manifest.source.find("files"); names != nullptr && names->items() != nullptr)
-    for (Json const& name : *names->items())
-      if (name.text() != nullptr) files.insert(*name.text());
-  return files;
-}
-
-/// The first thing in a folder that the conversion did not put there, "" when there is none. What cannot be listed counts as such.
-std::string stranger_in(fs::path const& folder, Manifest const& manifest) {
-  std::set<std::string> const files = written_files(manifest);
-  auto const leads_to_a_file = [&](std::string const& directory) {
-    auto const next = files.lower_bound(directory + "/");
-    return next != files.end() && next->starts_with(directory + "/");
-  };
-  std::error_code error;
-  fs::recursive_directory_iterator it(folder, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    std::error_code ignored;
-    std::string const name = it->path().lexically_relative(folder).generic_string();
-    bool const is_folder = fs::is_directory(it->symlink_status(ignored));
-    if (is_folder ? !leads_to_a_file(name) : !files.contains(name)) return name;
-  }
-  return error ? "something that cannot be listed: " + error.message() : "";
 }
 
 bool same_job(JobSpec const& job, Manifest const& manifest) {
@@ -155,7 +128,7 @@ class Surplus {
   bool counts(fs::path const& path) {
     auto const manifest = made_here(path, path.filename().string());
     if (!manifest) return false;
-    std::string const stranger = stranger_in(path, *manifest);
+    std::string const stranger = stranger_in(path, written_files(*manifest));
     if (!stranger.empty())
       removal_.warnings.push_back(
           fmt::format("{}: is left as it is and does not count for nightly.keep: it holds {}, which was not put there by the conversion",
@@ -166,7 +139,7 @@ class Surplus {
   /// Whether the folder may be deleted.
   bool is_ours(fs::path const& path, std::string const& name) const {
     auto const manifest = made_here(path, name);
-    return manifest && stranger_in(path, *manifest).empty();
+    return manifest && stranger_in(path, written_files(*manifest)).empty();
   }
 
   /// Whether a removal that did not come to its end left the folder (no link to one). The last thing in it is the record.
@@ -286,7 +259,7 @@ FoundTarget find_target(JobSpec const& job, SourceStamp const& source) {
   if (same_job(job, *manifest) && same_source(*manifest, source)) return {TargetState::made, ""};
   if (!is_of_nightly(*manifest)) return {TargetState::of_run, ""};
   if (manifest->format != name(job.target.format)) return {TargetState::other_format, manifest->format};
-  std::string stranger = stranger_in(job.target.path, *manifest);
+  std::string stranger = stranger_in(job.target.path, written_files(*manifest));
   return stranger.empty() ? FoundTarget{TargetState::outdated, ""} : FoundTarget{TargetState::extended, std::move(stranger)};
 }
 

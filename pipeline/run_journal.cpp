@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
-#include "core/base/retry.hpp"
 #include "core/base/file_time.hpp"
+#include "core/base/retry.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/file_records.hpp"
@@ -271,7 +271,7 @@ std::optional<std::string> RunJournal::obstacle(fs::path const& staging, JobIden
   for (fs::path const& folder : {staging, folder_})
     if (!fs::is_directory(fs::symlink_status(folder, ignored))) return folder.filename().string() + " is no folder";
   if (fs::exists(fs::symlink_status(folder_ / lost_file, ignored))) return "a sync had failed, so it may have lost what it wrote";
-  if (!fs::is_regular_file(fs::symlink_status(folder_ / job_file, ignored))) return "it had not begun to write";
+  if (!fs::is_regular_file(fs::symlink_status(folder_ / job_file, ignored))) return "its journal is incomplete";
   std::string text;
   if (capture([&] { text = read_text_file(folder_ / job_file, most_identity_bytes); })) return "its journal cannot be read";
   std::size_t const last = text.rfind("staging ");
@@ -303,7 +303,9 @@ void RunJournal::create(fs::path const& staging, JobIdentity const& identity, st
 
 void RunJournal::mark_complete(fs::path const& staging) const {
   std::string const contents = contents_of(staging);
-  if (contents.empty()) fail(ErrorKind::io, "{}: cannot be looked at. Check the file system, then run again.", staging.string());
+  if (contents.empty())
+    fail(ErrorKind::io, "{}: cannot be listed and read again, or a file in it was replaced by a link. Look what else writes there, then run again.",
+         staging.string());
   fs::path const made = folder_ / fmt::format("{}.new", complete_file);
   write_text_file(made, contents);
   fs::rename(made, folder_ / complete_file);

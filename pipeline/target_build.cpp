@@ -9,6 +9,7 @@
 #include "pipeline/gathered_texts.hpp"
 #include "pipeline/shared_edges.hpp"
 #include "pipeline/source_stamp.hpp"
+#include "pipeline/strangers.hpp"
 #include "pipeline/target_check.hpp"
 #include "pipeline/version.hpp"
 #include "stages/write/copy_beside.hpp"
@@ -382,11 +383,23 @@ void TargetBuild::check(std::string_view source_format, std::string_view source_
 void TargetBuild::seal() {
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
+    check_nothing_else();
     if (!journaled_) note_job();
     journal_->mark_complete(publication_->staging());
   });
   complete_ = true;
   keep(true);
+}
+
+/// What another program puts into the folder while it is made would be published with it.
+void TargetBuild::check_nothing_else() const {
+  std::set<std::string> files{std::string(manifest_name)};
+  for (FileRecord const& one : small_files_) files.insert(one.path);
+  for (TargetFile const& file : plan_.files) files.insert(file.path.generic_string());
+  std::string const stranger = stranger_in(publication_->staging(), files, Folders::ignore);
+  if (stranger.empty()) return;
+  fail(ErrorKind::self_check, "{}: holds {}, which this run did not write. Nothing was published: look what writes there, then run again.",
+       publication_->staging().string(), stranger);
 }
 
 void TargetBuild::check_files(std::function<void(std::uint64_t)> const& watch) {

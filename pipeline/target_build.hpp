@@ -109,6 +109,7 @@ class TargetBuild {
   void copy_sidecars(huggingface::Folder const& from, std::filesystem::path const& to);
   void add_copied(SideCopy const& side);
   void check_small_files();
+  void check_nothing_else() const;
   void add_integrity();
   void check_files(std::function<void(std::uint64_t)> const& watch);
   std::vector<FileRecord> file_records() const;

@@ -114,6 +114,7 @@ File File::open_here(std::filesystem::path const& path, ErrorKind missing) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files.
   int const descriptor = retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) {
+    if (errno == ENXIO) fail(missing, "{}: is not a regular file. Name a file.", path.string());  // a socket, a terminal
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG || errno == EACCES)
       fail(missing, "{}: cannot be opened: {}. Check the path and its permissions.", path.string(), system_reason(errno));
     fail_errno(path, "open", errno);

@@ -25,9 +25,9 @@ std::string SharedSight::look_for_all(std::string_view question, std::function<s
 }
 
 void SharedSight::lose(std::string_view question, std::string_view other) {
-  lost_ = Error(ErrorKind::internal, fmt::format("rank {} looks at '{}' where rank 0 looks at '{}': their jobs differ. Start all ranks with the same "
-                                                 "program and command.",
-                                                 comm_.rank(), question, other));
+  lost_ = Error(ErrorKind::usage, fmt::format("rank {} looks at '{}' where rank 0 looks at '{}': their jobs differ. Start all ranks with the same "
+                                              "program and command.",
+                                              comm_.rank(), question, other));
   throw *lost_;
 }
 

@@ -43,6 +43,8 @@ constexpr std::string_view what_to_permit = "Check the permissions of its parent
 
 void refuse_making(fs::path const& path, int error_number, std::string_view next) {
   if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "create", error_number);
+  if (error_number == ENAMETOOLONG) next = "The folders of a run have names that are 23 bytes longer than the target's: choose a shorter one.";
+  if (error_number == EISDIR || error_number == ELOOP) next = "A lock is a plain file: remove what is there, or choose another target.path.";
   if (error_number == EROFS) next = "Choose a target.path on a file system that can be written.";
   fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number), next);
 }

@@ -15,7 +15,7 @@ import pytest
 import bad_sources
 from reshard_job import BINARY, job_text
 
-USAGE, SOURCE, TARGET, IO, RESOURCES, STALL, INTERRUPTED = 2, 3, 4, 5, 6, 8, 75
+USAGE, SOURCE, TARGET, IO, RESOURCES, SELF_CHECK, STALL, INTERRUPTED = 2, 3, 4, 5, 6, 7, 8, 75
 TIMEOUT_SECONDS = 30
 # Of Open MPI: no look for fast networks at the start, no second of grace at the end when a rank has exited with a code.
 ENVIRONMENT = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_odls_base_sigkill_timeout": "0"} | os.environ | {"OMP_NUM_THREADS": "1"}

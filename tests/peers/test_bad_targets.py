@@ -38,6 +38,27 @@ def test_a_folder_that_is_no_checkpoint_is_not_replaced(bad_jobs, dense):
     assert (bad_jobs.target / "thesis.tex").read_text() == "precious"
 
 
+@pytest.mark.parametrize("beside", ["notes.txt", "iter_0001000/notes.txt", "logs/events"])
+def test_what_lies_beside_a_converted_checkpoint_is_not_replaced(beside, bad_jobs, dense):
+    assert bad_jobs.run(bad_jobs.text(dense)).code == 0
+    (bad_jobs.target / beside).parent.mkdir(exist_ok=True)
+    (bad_jobs.target / beside).write_text("precious")
+    bad_jobs.refused_early(TARGET, (beside.split("/")[0], "no part of the checkpoint", "Move it away"), bad_jobs.text(dense, target_options={"replace": True}))
+    assert (bad_jobs.target / beside).read_text() == "precious"
+
+
+def test_a_root_with_several_iterations_is_not_replaced(bad_jobs, dense):
+    bad_jobs.old_target()
+    for number in (1, 2):
+        (bad_jobs.target / f"iter_000000{number}").mkdir()
+    bad_jobs.refused_early(TARGET, ("iterations", "no more than one"), bad_jobs.text(dense, target_options={"replace": True}))
+
+
+@pytest.mark.parametrize("name", [".next.part-0123456789abcdef", ".next.resume-0123456789abcdef", ".next.old-0123456789abcdef", ".next.part", ".next.lock"])
+def test_the_names_of_unfinished_targets_are_no_targets(name, bad_jobs, dense):
+    bad_jobs.refused_early(USAGE, (name, "Choose another name"), bad_jobs.text(dense, target=bad_jobs.parent / name))
+
+
 def test_links_from_the_source_into_the_target_are_seen(bad_jobs, scratch):
     source = bad_sources.copy_of("dense", scratch / "real")
     linked = scratch / "linked"

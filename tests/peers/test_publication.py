@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bad_sources
-from bad_job import IO, TARGET, USAGE, Running, command_of, expect, listing, wait_until
+from bad_job import IO, SELF_CHECK, TARGET, USAGE, Running, command_of, expect, listing, wait_until
 from reshard_job import BINARY, tree_hashes
 
 SHIM = os.environ.get("RESHARD_CALL_SHIM")
@@ -95,6 +95,17 @@ def test_a_job_whose_folder_was_taken_publishes_nothing(moment, locks, bad_jobs,
     assert outcome.code == 0, outcome.error
     assert tree_hashes(bad_jobs.target) == whole("flat") and verified(bad_jobs)[0]
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("name", ["EXTRA.pt", "mp_rank_07/model_optim_rng.pt"])
+def test_what_another_program_puts_there_is_not_published(name, bad_jobs, whole):
+    job = Held(bad_jobs, "dense", "posix_fadvise:.part-")
+    extra = bad_jobs.part() / name
+    extra.parent.mkdir(exist_ok=True)
+    extra.write_text("of somebody else")
+    expect(job.go(), SELF_CHECK, (name, "did not write", "Nothing was published"))
+    assert not bad_jobs.target.exists()
+    assert run(bad_jobs, "dense").code == 0 and tree_hashes(bad_jobs.target) == whole("dense")
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

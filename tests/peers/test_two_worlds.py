@@ -3,6 +3,7 @@ read. Such a job must be refused before the target exists, or make the target th
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -227,6 +228,23 @@ def test_other_settings_on_one_rank_are_refused(one, other, small):
 def test_a_setting_of_one_rank_only_is_refused(small):
     outcome = small.run(small.rank(), small.rank(options=["--fresh"]))
     small.expect_refused(outcome, USAGE, "--fresh", "rank 0", "rank 1")
+
+
+@pytest.mark.parametrize("other", [["verify", DATA / "moe-tp2-pp2-ep2"], ["clean", "nothing"], ["inspect", DATA / "moe-tp2-pp2-ep2"]])
+def test_another_command_on_one_rank_is_refused(other, small):
+    outcome = small.run(small.rank(), [BINARY, *other])
+    small.expect_refused(outcome, USAGE, "the command", other[0], "rank 1")
+
+
+def test_another_folder_for_relative_paths_is_refused(small, scratch):
+    (scratch / "elsewhere").mkdir()
+    job = scratch / "relative.toml"
+    job.write_text((scratch / "job.toml").read_text().replace(str(small.target), "results/target"))
+    for source in (None, "sources"):  # with a relative source, too
+        if source:
+            job.write_text(re.sub(r'(?<=\[source\]\npath = ")[^"]*', source, job.read_text()))
+        outcome = small.run([BINARY, "run", job], ["env", "-C", scratch / "elsewhere", BINARY, "run", job])
+        small.expect_refused(outcome, USAGE, "current folder", "elsewhere", "absolute paths")
 
 
 def test_an_edited_job_file_on_one_rank_is_refused(small, scratch):

@@ -1,0 +1,32 @@
+#include "pipeline/strangers.hpp"
+
+namespace reshard {
+
+namespace fs = std::filesystem;
+
+std::set<std::string> written_files(Manifest const& manifest) {
+  std::set<std::string> files{std::string(manifest_name)};
+  for (FileRecord const& file : manifest.files) files.insert(file.path);
+  if (Json const* const names = manifest.source.find("files"); names != nullptr && names->items() != nullptr)
+    for (Json const& name : *names->items())
+      if (name.text() != nullptr) files.insert(*name.text());
+  return files;
+}
+
+std::string stranger_in(fs::path const& folder, std::set<std::string> const& files, Folders folders) {
+  auto const leads_to_a_file = [&](std::string const& directory) {
+    auto const next = files.lower_bound(directory + "/");
+    return next != files.end() && next->starts_with(directory + "/");
+  };
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    std::error_code ignored;
+    std::string const name = it->path().lexically_relative(folder).generic_string();
+    bool const is_folder = fs::is_directory(it->symlink_status(ignored));
+    if (is_folder ? folders == Folders::count && !leads_to_a_file(name) : !files.contains(name)) return name;
+  }
+  return error ? "something that cannot be listed: " + error.message() : "";
+}
+
+}  // namespace reshard
