@@ -307,6 +307,9 @@ class JobPlanner {
   Args made_args() const {
     if (Json::Object const* kept = model_.args.members()) return *kept;
     Args args = job_.model->evaluate(model_.maps.family->args);
+    // Megatron-Core looks whether its config has these, not what they are.
+    bool const yarn = std::any_of(args.begin(), args.end(), [](auto const& arg) { return arg.first.starts_with("yarn_") && !arg.second.is_null(); });
+    if (!yarn) std::erase_if(args, [](auto const& arg) { return arg.first.starts_with("yarn_"); });
     int const embed = job_.model->find_tensor("embed");
     DType const dtype = embed >= 0 ? dtypes_[static_cast<std::size_t>(embed)].value_or(DType::bf16) : DType::bf16;
     args.emplace_back("params_dtype", dtype == DType::bf16 ? "torch.bfloat16" : dtype == DType::f16 ? "torch.float16" : "torch.float32");
