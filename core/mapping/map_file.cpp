@@ -53,6 +53,8 @@ class Loader : MapReader {
     if (key == "axes") return flatten(node, map_.axes);
     if (key == "sets") return sets(node);
     if (key == "present") return named(node, map_.present);
+    if (key == "expected") return named(node, map_.expected);
+    if (key == "own_args") return append(map_.own_args, texts(node, key));
     if (key == "rules") return rules(node);
     if (key == "tensors") return tensors(node);
     if (key == "names") return macros(node);
@@ -62,8 +64,9 @@ class Loader : MapReader {
     if (key == "quant") return quant(node);
     if (key == "args") return members(node, map_.args);
     if (key == "config") return members(node, map_.config);
-    static std::array<std::string, 18> const known = {"base",  "facts",   "match", "options", "places", "let",  "axes", "sets",   "present",
-                                                      "rules", "tensors", "names", "stored",  "drop",   "keep", "args", "config", "quant"};
+    static std::array<std::string, 20> const known = {"base",   "facts",   "match",    "options",  "places", "let",     "axes",
+                                                      "sets",   "present", "expected", "own_args", "rules",  "tensors", "names",
+                                                      "stored", "drop",    "keep",     "args",     "config", "quant"};
     std::string const near = nearest(key, known);
     mistake(node,
             fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 20)));
