@@ -85,6 +85,17 @@ std::vector<NameGroup> grouped(std::vector<std::string> const& names) {
   return result;
 }
 
+bool all_contain(std::vector<NameGroup> const& groups, std::string_view part) {
+  return std::all_of(groups.begin(), groups.end(), [&](NameGroup const& group) { return group.pattern.find(part) != std::string::npos; });
+}
+
+/// What to do about tensors that a strict load would miss. A bias that a model lacks is 0.
+char const* advice(std::vector<NameGroup> const& missing) {
+  if (!all_contain(missing, ".bias")) return "load with strict=False";
+  if (all_contain(missing, "linear_")) return "one switch, add_bias_linear, is for all biases; load with strict=False: Megatron starts these at 0";
+  return "they must be 0: load with strict=False, and set those to 0 that Megatron starts at random, such as router.bias";
+}
+
 std::size_t total(std::vector<NameGroup> const& groups) {
   std::size_t result = 0;
   for (NameGroup const& group : groups) result += group.count;
@@ -116,17 +127,15 @@ ArgsDifference args_difference(Model const& model, MapFile const& core, Json con
   }
   for (auto const& [name, shape] : theirs)
     if (!ours.contains(name)) missing.push_back(name);
-  auto const is_bias = [](std::string const& name) { return pattern_of(name).find(".bias") != std::string::npos; };
-  result.missing_are_biases = std::all_of(missing.begin(), missing.end(), is_bias);
   result.unknown = grouped(unknown);
   result.missing = grouped(missing);
   return result;
 }
 
-std::string shown(std::vector<NameGroup> const& groups) {
+std::string shown(std::vector<NameGroup> const& groups, std::string_view word) {
   std::vector<std::string> patterns;
   for (NameGroup const& group : groups) patterns.push_back(group.count == 1 ? group.pattern : fmt::format("{} ({})", group.pattern, group.count));
-  return fmt::format("{} tensor{}: {}", total(groups), total(groups) == 1 ? "" : "s", listed(patterns, most_patterns));
+  return fmt::format("{} {}tensor{}: {}", total(groups), word, total(groups) == 1 ? "" : "s", listed(patterns, most_patterns));
 }
 
 std::string shown(ShapeConflict const& conflict) {
@@ -160,11 +169,7 @@ void check_made_args(Model const& model, MapFile const& core, std::string const&
 std::string strict_load_note(Model const& model, MapFile const& core, Json const& args, SideOptions const& options) {
   ArgsDifference const difference = args_difference(model, core, args, options, ArgsReader::megatron);
   std::vector<std::string> parts;
-  if (!difference.missing.empty())
-    parts.push_back(fmt::format("asks for {} more {}", shown(difference.missing),
-                                difference.missing_are_biases
-                                    ? "(add_bias_linear means all biases; load with strict=False, Megatron starts them at 0)"
-                                    : "(load with strict=False)"));
+  if (!difference.missing.empty()) parts.push_back(fmt::format("asks for {} ({})", shown(difference.missing, "more "), advice(difference.missing)));
   if (!difference.unknown.empty()) parts.push_back(fmt::format("does not know {}", shown(difference.unknown)));
   if (!difference.shapes.empty())
     parts.push_back(fmt::format("has other shapes for {}: {}",

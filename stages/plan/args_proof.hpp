@@ -26,7 +26,6 @@ struct ArgsDifference {
   std::vector<NameGroup> unknown;     ///< the model has them, and args know nothing of them
   std::vector<NameGroup> missing;     ///< args ask for them, and the model has none
   std::vector<ShapeConflict> shapes;  ///< both have them
-  bool missing_are_biases = false;    ///< all that are missing
   bool empty() const { return unknown.empty() && missing.empty() && shapes.empty(); }
 };
 
@@ -38,8 +37,8 @@ enum class ArgsReader { map, megatron };
 /// Pre: no weight of the model is quantised (Model::add_part). The vocabulary is not compared: padding and model.true_vocab_size decide over it.
 ArgsDifference args_difference(Model const& model, MapFile const& core, Json const& args, SideOptions options, ArgsReader reader);
 
-/// "3 tensors: decoder.layers.*.mlp.linear_fc1.bias (3)" and the like, four patterns at most.
-std::string shown(std::vector<NameGroup> const& groups);
+/// "3 tensors: decoder.layers.*.mlp.linear_fc1.bias (3)" and the like, four patterns at most; "3 more tensors: …" with a word.
+std::string shown(std::vector<NameGroup> const& groups, std::string_view word = "");
 /// "'decoder.….weight' is [30, 1, 3], and [30, 1, 4] by args"
 std::string shown(ShapeConflict const& conflict);
 

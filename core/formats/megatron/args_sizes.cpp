@@ -49,15 +49,17 @@ std::optional<Index> moe_fc1_rows(Json const& args) {
   return gated ? 2 * *rows : *rows;
 }
 
-/// The stages that a hybrid model's pattern cuts out, as a pipeline layout; "" where it names none, or not as many as there are chunks.
-std::string pattern_layout(Json const& args, MeshSizes const& sizes) {
+/// The stages that a hybrid model's pattern cuts out; nothing where it names none, or not as many as there are chunks.
+std::optional<PipelineSpec> pattern_spec(Json const& args, MeshSizes const& sizes) {
   auto const pattern = hybrid_pattern(args);
-  if (!pattern || pattern->stages.size() < 2 || std::ssize(pattern->stages) != Index{sizes.pp} * sizes.vpp) return "";
-  std::string layout = "E";
-  for (std::string const& stage : pattern->stages) layout += (&stage == pattern->stages.data() ? "" : "|") + std::string(stage.size(), 't');
-  auto const depths = integer(args, "mtp_num_layers").value_or(pattern->depths());
-  std::int64_t const stored = is_true(args, "mtp_use_repeated_layer") ? std::min<std::int64_t>(depths, 1) : depths;
-  return layout + std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(stored, 0, largest_shard_number)), 'm') + "L";
+  if (!pattern || pattern->stages.size() < 2 || std::ssize(pattern->stages) != Index{sizes.pp} * sizes.vpp) return std::nullopt;
+  auto const depths = std::clamp<std::int64_t>(integer(args, "mtp_num_layers").value_or(pattern->depths()), 0, largest_shard_number);
+  PipelineSpec spec{.pp = sizes.pp, .vpp = sizes.vpp, .decoder_layers = narrow<int>(pattern->decoder_layers())};
+  spec.mtp_layers = narrow<int>(is_true(args, "mtp_use_repeated_layer") ? std::min<std::int64_t>(depths, 1) : depths);
+  spec.layout = "E";
+  for (std::string const& stage : pattern->stages) spec.layout += (&stage == pattern->stages.data() ? "" : "|") + std::string(stage.size(), 't');
+  spec.layout += std::string(static_cast<std::size_t>(spec.mtp_layers), 'm') + "L";
+  return spec;
 }
 
 }  // namespace
@@ -85,8 +87,7 @@ PipelineSpec pipeline_spec(Json const& args, MeshSizes const& sizes) {
     return value < 0 || value > largest_shard_number ? absent : static_cast<int>(value);
   };
   Json const* layout = args.find("pipeline_model_parallel_layout");
-  if (std::string stages = pattern_layout(args, sizes); !stages.empty())
-    return {.pp = sizes.pp, .vpp = sizes.vpp, .decoder_layers = layers("num_layers", 0), .mtp_layers = layers("mtp_num_layers", 0), .layout = stages};
+  if (auto const spec = pattern_spec(args, sizes)) return *spec;
   return {.pp = sizes.pp,
           .vpp = sizes.vpp,
           .decoder_layers = layers("num_layers", 0),

@@ -44,7 +44,7 @@ std::string with_stages(HybridPattern const& pattern, std::span<int const> layer
   std::string const letters = joined(pattern.stages);
   std::string result;
   std::size_t at = 0;
-  for (int const count : layers) {
+  for (int const& count : layers) {
     if (&count != layers.data()) result += stage_bound;
     result += letters.substr(at, static_cast<std::size_t>(count));
     at += static_cast<std::size_t>(count);
