@@ -53,6 +53,8 @@ class Loader : MapReader {
     if (key == "axes") return flatten(node, map_.axes);
     if (key == "sets") return sets(node);
     if (key == "present") return named(node, map_.present);
+    if (key == "expected") return named(node, map_.expected);
+    if (key == "own_args") return append(map_.own_args, texts(node, key));
     if (key == "rules") return rules(node);
     if (key == "tensors") return tensors(node);
     if (key == "names") return macros(node);
@@ -63,12 +65,12 @@ class Loader : MapReader {
     if (key == "args") return members(node, map_.args);
     if (key == "config") return members(node, map_.config);
     if (key == "neutral") return members(node, map_.neutral);
-    static std::array<std::string, 19> const known = {"base", "facts",   "match",  "options", "places", "let",    "axes",
-                                                      "sets", "present", "rules",  "tensors", "names",  "stored", "drop",
-                                                      "keep", "args",    "config", "quant",   "neutral"};
+    static std::array<std::string, 21> const known = {"base",   "facts",   "match",    "options",  "places", "let",     "axes",
+                                                      "sets",   "present", "expected", "own_args", "rules",  "tensors", "names",
+                                                      "stored", "drop",    "keep",     "args",     "config", "quant",   "neutral"};
     std::string const near = nearest(key, known);
     mistake(node,
-            fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 20)));
+            fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 21)));
   }
 
   static void set(std::string& to, std::string from) { to = std::move(from); }

@@ -133,8 +133,10 @@ struct MapFile {
   std::vector<NamedExpression> places;
   std::vector<NamedExpression> let;
   std::vector<NamedExpression> axes;
-  std::vector<NamedExpression> sets;     ///< name "layer.moe"
-  std::vector<NamedExpression> present;  ///< tensor pattern: whether the model has it, where no family file says so
+  std::vector<NamedExpression> sets;      ///< name "layer.moe"
+  std::vector<NamedExpression> present;   ///< tensor pattern: whether the model has it, where no family file says so
+  std::vector<NamedExpression> expected;  ///< tensor pattern: whether Megatron-Core's own model has it by args; null where that is not known
+  std::vector<std::string> own_args;      ///< args that maps write for this program alone: Megatron knows none of them
   std::vector<AxisRule> rules;
   std::vector<MapTensor> tensors;
   std::vector<MapMacro> macros;

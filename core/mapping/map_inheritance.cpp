@@ -33,13 +33,14 @@ MapFile inherited(MapFile base, MapFile derived) {
   result.model_types = std::move(derived.model_types);
   result.match_args = std::move(derived.match_args);
   if (!derived.facts.empty()) result.facts = std::move(derived.facts);
-  for (auto const list : {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes, &MapFile::sets, &MapFile::present, &MapFile::args,
-                          &MapFile::config, &MapFile::neutral})
+  for (auto const list : {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes, &MapFile::sets, &MapFile::present, &MapFile::expected,
+                          &MapFile::args, &MapFile::config, &MapFile::neutral})
     unite(result.*list, std::move(derived.*list));
   unite(result.tensors, std::move(derived.tensors));
   unite(result.macros, std::move(derived.macros));
   unite(result.stored, std::move(derived.stored));
   unite(result.quant, std::move(derived.quant));
+  append(result.own_args, std::move(derived.own_args));
   append(result.rules, std::move(derived.rules));
   append(result.drop, std::move(derived.drop));
   append(result.keep, std::move(derived.keep));

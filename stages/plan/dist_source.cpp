@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 #include "stages/plan/source_names.hpp"
 
@@ -130,6 +131,7 @@ class DistCollector {
       auto const at = finder.find(name);
       if (!at) {
         if (name.copy || partial) continue;  // frozen weights have no state
+        fail_behind_prefix(table, name);
         fail(ErrorKind::source,
              "{}: lacks '{}', which {} expects. The save was cut short, or the facts or the map are another checkpoint's: check source.config and "
              "model.map, or choose another save.",
@@ -142,6 +144,20 @@ class DistCollector {
     }
     for (auto const& [key, at] : table)
       if (!explained[at] && !side_.dropped(key)) fail_unexplained(place_, checkpoint_.metadata.tensors[at].name, names_, model_, map_names_);
+  }
+
+  /// The Error where this name is there behind a prefix that other keys have too.
+  void fail_behind_prefix(DistView::Table const& table, StoredName const& name) const {
+    std::set<std::string> prefixes;
+    for (auto const& [key, at] : table)
+      if (key.ends_with("." + name.name)) prefixes.insert(key.substr(0, key.size() - name.name.size()));
+    if (prefixes.empty()) return;
+    std::string const& prefix = *prefixes.begin();
+    auto const behind =
+        static_cast<std::size_t>(std::count_if(table.begin(), table.end(), [&](auto const& item) { return item.first.starts_with(prefix); }));
+    fail(ErrorKind::source, "{}: '{}' is there as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = \"{}\"{}.", place_, name.name,
+         prefix, name.name, behind, table.size(), prefix, prefix,
+         behind == table.size() ? "" : "; the other keys are no part of what the map describes, and model.unmapped = \"drop\" leaves them out");
   }
 
   void add_tensor(StoredName const& name, dcp::StoredTensor const& tensor, std::size_t first_tensor) {
@@ -189,7 +205,8 @@ DistView look_at(DcpCheckpoint const& checkpoint, std::string const& prefix) {
         view.states.push_back(state->state);
         view.state_tables.emplace_back();
       }
-      view.state_tables[at].emplace(state->weight, t);
+      bool const behind = !prefix.empty() && state->weight.starts_with(prefix);
+      view.state_tables[at].emplace(behind ? state->weight.substr(prefix.size()) : state->weight, t);
     } else if (checkpoint.flavour != dcp::Flavour::plain && without_chain(key).starts_with("optimizer")) {
       view.fixed_state.push_back(key);
     } else if (key.starts_with(cut)) {
@@ -198,6 +215,8 @@ DistView look_at(DcpCheckpoint const& checkpoint, std::string const& prefix) {
       view.weights.emplace(std::move(name), t);
     } else if (prefix.empty()) {
       view.weights.emplace(key, t);  // nothing will explain it, and the user hears of it
+    } else {
+      view.unread.push_back(key);
     }
   }
   return view;

@@ -21,6 +21,7 @@ struct DistView {
   std::vector<std::string> states;       ///< kinds of optimizer state that follow their weights: "param", "exp_avg", …
   std::vector<Table> state_tables;       ///< parallel to `states`; keys are those of the weights
   std::vector<std::string> fixed_state;  ///< keys of optimizer state that is bound to the layout it was saved in (dp_reshardable and older)
+  std::vector<std::string> unread;       ///< weights whose keys do not begin with the prefix that was asked for
   MegatronTraits traits;                 ///< Megatron's names; not meaningful for others
   bool stacked = false;                  ///< layers are an axis in front
   bool halves = false;                   ///< gate and up have keys of their own

@@ -11,6 +11,7 @@
 #include "stages/plan/carried_files.hpp"
 #include "stages/plan/dist_files.hpp"
 #include "stages/plan/object_gate.hpp"
+#include "stages/plan/source_names.hpp"
 #include "stages/plan/target_dcp.hpp"
 #include "stages/plan/target_hdf5.hpp"
 #include "stages/plan/target_side.hpp"
@@ -65,6 +66,7 @@ class IdentityPlanner {
     if (source.dcp) read_dcp(*source.dcp);
     if (source.logical) read_logical(*source.logical);
     if (source.huggingface) read_huggingface();
+    if (!unread_.empty()) job_.warnings.push_back(unread_note(unread_, request.source_prefix) + ": they are left out");
   }
 
   JobPlan run(PlanLimits const& limits) {
@@ -93,7 +95,10 @@ class IdentityPlanner {
   void read_dcp(DcpCheckpoint const& dcp) {
     dcp::Metadata const& metadata = dcp.metadata;
     for (dcp::StoredTensor const& stored : metadata.tensors) {
-      if (!stored.name.starts_with(request_.source_prefix)) continue;
+      if (!stored.name.starts_with(request_.source_prefix)) {
+        unread_.push_back(stored.name);
+        continue;
+      }
       SourceTensor tensor{stored.name.substr(request_.source_prefix.size()), stored.dtype, stored.shape, {}};
       for (std::size_t c = stored.first_chunk; c < stored.first_chunk + stored.chunk_count; ++c) {
         dcp::Chunk const& chunk = metadata.chunks[c];
@@ -128,7 +133,7 @@ class IdentityPlanner {
   /// A tensor that is stored whole.
   void add_whole(std::size_t file, std::string const& name, DType dtype, std::vector<Index> const& shape, std::uint64_t offset_bytes,
                  std::vector<Index> const& strides) {
-    if (!name.starts_with(request_.source_prefix)) return;
+    if (!name.starts_with(request_.source_prefix)) return unread_.push_back(name);
     SourceBox box{{std::vector<Index>(shape.size(), 0), shape}, narrow<std::uint32_t>(file), offset_bytes, strides};
     tensors_.push_back({name.substr(request_.source_prefix.size()), dtype, shape, {std::move(box)}});
   }
@@ -388,6 +393,7 @@ class IdentityPlanner {
   SourceCheckpoint const& source_;
   TargetRequest const& request_;
   JobPlan job_;
+  std::vector<std::string> unread_;  ///< what source.prefix leaves out
   std::vector<SourceTensor> tensors_;
   std::vector<dcp::StoredObject const*> objects_;
 };

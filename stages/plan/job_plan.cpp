@@ -4,9 +4,11 @@
 #include <set>
 
 #include "core/base/sight.hpp"
+#include "core/base/text.hpp"
 #include "core/formats/hdf5/keys.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/safetensors/safetensors.hpp"
+#include "stages/plan/args_proof.hpp"
 #include "stages/plan/config_members.hpp"
 #include "stages/plan/dist_files.hpp"
 #include "stages/plan/dist_objects.hpp"
@@ -40,6 +42,7 @@ class JobPlanner {
     model_ = read_source_model(source_, request_, carries_state(source_, request_));
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
+    if (model_.maps.family && to_megatron()) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
     dtypes_ = dtypes_of(job_.source);
@@ -69,6 +72,10 @@ class JobPlanner {
     return value.integer() == nullptr ? 0 : *value.integer();
   }
 
+  bool to_megatron() const {
+    return request_.format == Format::megatron || request_.format == Format::torch_dist || request_.format == Format::fsdp_dtensor;
+  }
+
   void complete_request() {
     request_.pipeline.decoder_layers = static_cast<int>(count("L"));
     request_.pipeline.mtp_layers = static_cast<int>(count("M"));
@@ -79,8 +86,6 @@ class JobPlanner {
       fail(ErrorKind::usage, "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
            request_.mesh.ep);
   }
-
-  bool to_megatron() const { return request_.format != Format::huggingface && request_.format != Format::hdf5; }
 
   /// Where the source has no args, Megatron is told what it can be told; all of config.json travels along.
   void carry_config() {
@@ -182,6 +187,7 @@ class JobPlanner {
     } else if (source_.dcp && model_.is_megatron()) {
       extras.take(*source_.dcp, source_.files);
     }
+    check_args(side, named_options(true));
     MegatronTarget target{pipeline_chunks(request_.pipeline), record_ ? &*record_ : nullptr, model_.args, target_args(), &extras};
     return plan_megatron_target(job_, {job_.model.get(), &side, dtypes_, &request_}, target);
   }
@@ -198,7 +204,9 @@ class JobPlanner {
                     model_.traits.padded_vocab));
   }
 
-  Side dist_side(bool stacked) const {
+  Side dist_side(bool stacked) const { return {*job_.model, model_.maps.core, dist_options(stacked)}; }
+
+  SideOptions dist_options(bool stacked) const {
     bool const fsdp = request_.format == Format::fsdp_dtensor;
     SideOptions options = named_options(false);
     options.in_front = true;
@@ -206,7 +214,7 @@ class JobPlanner {
     options.options["stacked"] = Json(stacked && !fsdp ? 1 : 0);
     options.options["halves"] = Json(fsdp ? 1 : 0);
     options.options["parts"] = Json(fsdp ? 0 : 1);
-    return Side(*job_.model, model_.maps.core, std::move(options));
+    return options;
   }
 
   /// Layers go into one key where they did in the source, else where Megatron would do so: when all are alike.
@@ -240,6 +248,7 @@ class JobPlanner {
     warn_of_unknown_padding();
     Side const side = dist_side(stacked);
     target_adds_ = side.adds();
+    check_args(side, dist_options(false));
     TargetParts const parts{job_.model.get(), &side, dtypes_, &request_};
     DistTensors const dist{pipeline_chunks(request_.pipeline), model_.states, request_.format == Format::fsdp_dtensor};
     if (dist.fsdp) return plan_fsdp(parts, dist);
@@ -333,6 +342,25 @@ class JobPlanner {
     return args;
   }
 
+  /// Every argument that the target will have.
+  Json all_args(Side const& side) const {
+    Json result = record_ ? model_.args : Json::object();
+    for (auto& [key, value] : target_args()) result.set(key, std::move(value));
+    for (auto& [key, value] : megatron::target_args({request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args))
+      result.set(key, std::move(value));
+    return result;
+  }
+
+  /// Args that a family's map stands behind must say what the target holds: a later job, and Megatron, has nothing else.
+  void check_args(Side const& side, SideOptions const& options) {
+    if (!plain_) return;
+    Json const args = all_args(side);
+    check_made_args(*plain_, model_.maps.core, model_.maps.family->name, args, options, job_.warnings);
+    if (model_.is_megatron()) return;  // its own Megatron has such layers
+    std::string note = strict_load_note(*plain_, model_.maps.core, args, options);
+    if (!note.empty()) job_.warnings.push_back(std::move(note));
+  }
+
   std::string source_form() const { return source_.megatron ? model_.traits.form : default_form(); }
 
   /// The stored names of the reference: its index, or the header of its only file.
@@ -345,7 +373,8 @@ class JobPlanner {
       if (reference_names_->empty() && sees_file(single))
         for (FileTensor const& tensor : safetensors::read_header(File::open_for_reading(single)).tensors) reference_names_->insert(tensor.name);
     }
-    return reference_names_->contains(name);
+    if (name.find_first_of("*?") == std::string_view::npos) return reference_names_->contains(name);
+    return std::any_of(reference_names_->begin(), reference_names_->end(), [&](std::string const& known) { return matches_glob(name, known); });
   }
 
   SourceCheckpoint const& source_;
@@ -355,6 +384,7 @@ class JobPlanner {
   SourceModel model_;
   std::vector<std::optional<DType>> dtypes_;
   std::optional<RunRecord> record_;
+  std::optional<Model> plain_;  ///< the model with every weight as it is, where a family's map describes a Megatron target
   std::vector<int> target_adds_;
   std::optional<std::set<std::string, std::less<>>> reference_names_;
 };

@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/mapping/side_scope.hpp"
+#include "stages/plan/args_proof.hpp"
 #include "stages/plan/core_forms.hpp"
 #include "stages/plan/map_choice.hpp"
 #include "stages/plan/mlite_keys.hpp"
@@ -251,7 +252,6 @@ class MapChecker {
 
   void keep_patterns(CoreForm const& form, SideProof proof) {
     if (form.options.local && result_.megatron.empty()) {
-      core_stored_ = std::move(proof.stored);
       for (NamePattern& pattern : proof.patterns) {
         std::vector<std::string> cuts = cuts_of(pattern, form.options);
         result_.megatron.push_back({std::move(pattern), std::move(cuts)});
@@ -292,22 +292,22 @@ class MapChecker {
     if (auto const conflict = axis_conflict(*model_, described, args))
       result_.errors.push_back(fmt::format("{} [args]: axis '{}' is {} by config.json and {} by the args that are made of it. Correct [args].",
                                            map_->name, conflict->axis, conflict->by_config, conflict->by_args));
-    check_described(described);
+    check_described(args);
     if (family_->config.empty()) return result_.notes.push_back("no [config]: a Hugging Face target needs target.reference");
     result_.config = described.evaluate(family_->config);
     check_config(config_from_args(*family_, described));
   }
 
-  void check_described(Model& described) {
-    apply_present(described, maps_.core);
-    CoreForm const form = core_forms(*model_, maps_.core).front();
-    for (int const tensor : Side(described, maps_.core, form.options).optional_tensors()) {
-      int const ours = model_->find_tensor(described.tensors()[static_cast<std::size_t>(tensor)].name);
-      described.set_exists(tensor, ours >= 0 && model_->exists(ours));
-    }
-    auto const differs =
-        difference(core_stored_, prove_form(described, maps_.core, form, Detail::stored).stored, "for config.json", "for the args made of it");
-    if (differs) result_.errors.push_back(fmt::format("{} [args]: in Megatron's files {}. Correct [args].", map_->name, *differs));
+  /// A job makes the same check of the args that its target will have.
+  void check_described(Json const& args) {
+    SideOptions const options = core_forms(*model_, maps_.core).front().options;
+    ArgsDifference const differs = args_difference(*model_, maps_.core, args, options, ArgsReader::map);
+    if (!differs.empty())
+      result_.errors.push_back(
+          fmt::format("{} [args], read again by {}: {}. Correct [args]; where Megatron has no argument for it, one of own_args in {}.", map_->name,
+                      maps_.core.name, first_difference(differs), maps_.core.name));
+    std::string note = strict_load_note(*model_, maps_.core, args, options);
+    if (!note.empty()) result_.notes.push_back(std::move(note));
   }
 
   void check_config(Json const& made) {
@@ -363,7 +363,6 @@ class MapChecker {
   std::set<std::string> used_;                ///< places of entries that made names
   std::unique_ptr<Model> model_;
   Stored stored_;
-  Stored core_stored_;
   MapCheck result_;
 };
 

@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "stages/plan/carried_config.hpp"
 #include "stages/plan/carried_files.hpp"
@@ -14,6 +15,7 @@
 #include "stages/plan/mlite_keys.hpp"
 #include "stages/plan/model_facts.hpp"
 #include "stages/plan/quant_source.hpp"
+#include "stages/plan/source_names.hpp"
 
 namespace reshard {
 namespace {
@@ -29,6 +31,16 @@ class SourceReader {
   SourceReader(SourceCheckpoint const& source, TargetRequest const& request) : source_(source), request_(request) {}
 
   SourceModel run(bool carry_states) {
+    try {
+      return read(carry_states);
+    } catch (Error const& error) {
+      if (ignored_map_.empty() || error.kind() == ErrorKind::internal) throw;
+      throw Error(error.kind(), error.sentence() + " Note: " + ignored_map_ + ".");
+    }
+  }
+
+ private:
+  SourceModel read(bool carry_states) {
     find_facts();
     make_model();
     if (source_.logical) return with_logical_catalogue(std::move(result_), *source_.logical, source_.files);
@@ -42,7 +54,6 @@ class SourceReader {
     return std::move(result_);
   }
 
- private:
   bool to_huggingface() const { return request_.format == TargetRequest::Format::huggingface; }
   bool to_hdf5() const { return request_.format == TargetRequest::Format::hdf5; }
   /// Whether the source has the stored names of its family.
@@ -56,6 +67,7 @@ class SourceReader {
 
   void find_facts() {
     if (source_.dcp) result_.view = look_at(*source_.dcp, request_.source_prefix);
+    if (!source_.logical) refuse_adapters(source_, result_.view ? &*result_.view : nullptr, place());
     if (source_.logical) read_logical_facts(*source_.logical, result_);
     if (!family_names() && !source_.logical) find_args();
     if (source_.huggingface) result_.config = source_.huggingface->folder.config;
@@ -162,8 +174,19 @@ class SourceReader {
            request_.source_etp);
     MapChoice const& maps = result_.maps;
     if (!source_.logical) settle_unmapped(result_.maps, source_, result_.view ? &*result_.view : nullptr, request_, result_.warnings);
+    settle_unread();
+    check_pattern();
     // From Megatron to Megatron args describe the model; the family was named for what its map keeps.
-    if (maps.family && result_.config.is_null() && maps.family->config.empty() && !to_huggingface() && !family_names()) result_.maps.family.reset();
+    if (maps.family && result_.config.is_null() && maps.family->config.empty() && !to_huggingface() && !family_names()) {
+      if (named && maps.family->keep.empty()) {
+        ignored_map_ = fmt::format(
+            "model.map = \"{}\" is not used: {} has no [config], so the checkpoint's args alone describe the model. Set source.config to the model's "
+            "config.json",
+            request_.map, maps.family->name);
+        result_.warnings.push_back(ignored_map_);
+      }
+      result_.maps.family.reset();
+    }
     if (maps.family && result_.config.is_null()) make_config();
     if (maps.family) {
       make_family_model();
@@ -172,6 +195,32 @@ class SourceReader {
     } else {
       result_.model = std::make_unique<Model>(maps.core, maps.core, ModelFacts{result_.args, "args", carried_vocab()});
     }
+  }
+
+  /// Keys that do not begin with source.prefix. In Megatron's formats they are parts of the same model, such as a vision tower.
+  void settle_unread() {
+    if (!result_.view || result_.view->unread.empty()) return;
+    auto& names = result_.view->unread;
+    std::sort(names.begin(), names.end());
+    auto const of_model = [&](std::string const& name) {
+      auto const fits = [&](std::string const& pattern) { return matches_glob(pattern, name); };
+      return result_.maps.family && std::any_of(result_.maps.family->keep.begin(), result_.maps.family->keep.end(), fits);
+    };
+    bool const weights = !family_names() || std::any_of(names.begin(), names.end(), of_model);
+    std::string const note = unread_note(names, request_.source_prefix);
+    if (weights && request_.unmapped != Unmapped::drop)
+      fail(ErrorKind::usage,
+           "[source] prefix: {}: they would be lost, and model.unmapped = \"keep\" cannot carry them, because the target's names for them are not "
+           "known. Set "
+           "model.unmapped = \"drop\" to leave them out.",
+           note);
+    result_.warnings.push_back(note + ": they are left out");
+  }
+
+  /// Letters that no layer has, and a pattern of another length than the model.
+  void check_pattern() const {
+    for (NamedExpression const& let : result_.maps.core.let)
+      if (let.name == "letters") megatron::check_hybrid_pattern(result_.args, *let.expression.evaluate({}).text(), place());
   }
 
   /// A config may speak of layers for multi-token prediction that were never trained, or were not saved: the checkpoint decides.
@@ -291,10 +340,18 @@ class SourceReader {
     check_whole(source, *result_.family_side);
   }
 
-  /// Whether the source has a stored tensor of this name.
+  bool has_like(std::string_view pattern) const {
+    bool found = false;
+    each_stored(source_, result_.view ? &*result_.view : nullptr,
+                [&](std::string const& name, std::vector<Index> const&) { found = found || matches_glob(pattern, name); });
+    return found;
+  }
+
+  /// Whether the source has a stored tensor of this name, or one that fits it as a pattern.
   bool has(std::string_view name) const {
-    if (source_.dcp) return family_names() && result_.view->weights.contains(std::string(name));
-    if (!source_.huggingface) return false;
+    if (!family_names()) return false;
+    if (name.find_first_of("*?") != std::string_view::npos) return has_like(name);
+    if (source_.dcp) return result_.view->weights.contains(std::string(name));
     if (!find_stored_) find_stored_ = finder_over(*source_.huggingface);
     return find_stored_(std::string(name)).has_value();
   }
@@ -303,6 +360,7 @@ class SourceReader {
   void find_quantised() {
     QuantSource const found(source_, result_.view ? &*result_.view : nullptr);
     if (!found.any(result_.maps.core)) return;
+    result_.unquantised = *result_.model;
     result_.model->set_schemes(evaluate_schemes(result_.maps.core, *result_.model));
     if (request_.dequantise) {
       if (source_.dcp)
@@ -413,9 +471,20 @@ class SourceReader {
   mutable FindTensor find_stored_;  ///< of a Hugging Face source, made when a map asks for a name
   std::optional<MapFile> names_;    ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
+  std::string ignored_map_;  ///< why a map that was named is not used
 };
 
 }  // namespace
+
+Model SourceModel::as_it_is() const {
+  if (!unquantised) return *model;
+  Model result = *unquantised;
+  for (std::size_t t = 0; t < result.tensors().size(); ++t) {
+    auto const tensor = static_cast<int>(t);
+    result.set_exists(tensor, model->exists(tensor) || model->quantised(tensor));
+  }
+  return result;
+}
 
 SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request, bool carry_states) {
   return SourceReader(source, request).run(carry_states);

@@ -27,6 +27,7 @@ struct SourceModel {
   std::optional<DistView> view;  ///< DCP sources
   MapChoice maps;
   std::unique_ptr<Model> model;
+  std::optional<Model> unquantised;  ///< the model as it was before parts of quantised weights became tensors of it; nothing where none did
   std::unique_ptr<Side> family_side;
   std::vector<PipelineChunk> chunks;  ///< Megatron sources
   std::vector<std::string> states;    ///< optimizer states that the job carries
@@ -36,6 +37,8 @@ struct SourceModel {
   std::optional<Index> recorded_vocab;     ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
 
+  /// The model with every weight as it is, however it is quantised.
+  Model as_it_is() const;
   /// Whether names and args are Megatron's.
   bool is_megatron() const { return !args.is_null(); }
 };

@@ -26,6 +26,12 @@ void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector
 void check_stored(std::string const& file, std::string const& tensor, DType dtype, std::vector<Index> const& shape,
                   std::vector<Index> const& expected, Side const& side, std::uint32_t entry, Model const& model);
 
+/// "39 stored tensors such as 'vision_model.a' do not begin with 'language_model.' (source.prefix)".
+std::string unread_note(std::vector<std::string> const& names, std::string const& prefix);
+
+/// An Error of kind source when the source holds adapters (LoRA and its like) alone, or weights that wait behind `.to_wrap.` for one.
+void refuse_adapters(SourceCheckpoint const& source, DistView const* view, std::string const& place);
+
 /// Every stored tensor of a source: its name, without the prefix of a DCP source, and its shape in the file. `view` is that of a DCP source.
 void each_stored(SourceCheckpoint const& source, DistView const* view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit);

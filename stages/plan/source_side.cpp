@@ -212,6 +212,19 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
   return collector.take();
 }
 
+namespace {
+/// Only an index can say that a tensor should be there.
+[[noreturn]] void fail_lacking(HuggingFaceCheckpoint const& checkpoint, StoredName const& name, Side const& side) {
+  auto const& index = checkpoint.folder.weight_map;
+  bool const listed_there = std::any_of(index.begin(), index.end(), [&](auto const& item) { return item.first == name.name; });
+  fail(ErrorKind::source, "{}: lacks '{}', which {} expects{}.", checkpoint.folder.path.string(), name.name, side.entry_place(name.entry),
+       listed_there
+           ? " and the index lists. The download is incomplete: download the folder again"
+           : " for its config.json. Weights and config.json are two models', or the map does not know this form of the model: compare both, or "
+             "name another map with model.map");
+}
+}  // namespace
+
 Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoint const& checkpoint, std::string const& map_names, bool dequantise) {
   struct Place {
     std::uint32_t file;
@@ -250,9 +263,7 @@ Catalog huggingface_catalog(Model& model, Side const& side, HuggingFaceCheckpoin
     for (std::size_t i = 0; at == stored.end() && i < name.aliases.size(); ++i) at = stored.find(name.aliases[i]);
     if (at == stored.end()) {
       if (name.copy) continue;
-      fail(ErrorKind::source,
-           "{}: lacks '{}', which {} expects. The download is incomplete, or config.json belongs to another model: download the folder again.",
-           checkpoint.folder.path.string(), name.name, side.entry_place(name.entry));
+      fail_lacking(checkpoint, name, side);
     }
     explained[at->second] = true;
     collector.add_tensor(places[at->second].file, {}, name, *places[at->second].tensor);

@@ -3,6 +3,7 @@
 
 #include "core/base/error.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/megatron/shard_name.hpp"
 
 namespace reshard::megatron {
@@ -48,6 +49,19 @@ std::optional<Index> moe_fc1_rows(Json const& args) {
   return gated ? 2 * *rows : *rows;
 }
 
+/// The stages that a hybrid model's pattern cuts out; nothing where it names none, or not as many as there are chunks.
+std::optional<PipelineSpec> pattern_spec(Json const& args, MeshSizes const& sizes) {
+  auto const pattern = hybrid_pattern(args);
+  if (!pattern || pattern->stages.size() < 2 || std::ssize(pattern->stages) != Index{sizes.pp} * sizes.vpp) return std::nullopt;
+  auto const depths = std::clamp<std::int64_t>(integer(args, "mtp_num_layers").value_or(pattern->depths()), 0, largest_shard_number);
+  PipelineSpec spec{.pp = sizes.pp, .vpp = sizes.vpp, .decoder_layers = narrow<int>(pattern->decoder_layers())};
+  spec.mtp_layers = narrow<int>(is_true(args, "mtp_use_repeated_layer") ? std::min<std::int64_t>(depths, 1) : depths);
+  spec.layout = "E";
+  for (std::string const& stage : pattern->stages) spec.layout += (&stage == pattern->stages.data() ? "" : "|") + std::string(stage.size(), 't');
+  spec.layout += std::string(static_cast<std::size_t>(spec.mtp_layers), 'm') + "L";
+  return spec;
+}
+
 }  // namespace
 
 ArgsSizes args_sizes(Json const& args, std::string_view place) {
@@ -73,6 +87,7 @@ PipelineSpec pipeline_spec(Json const& args, MeshSizes const& sizes) {
     return value < 0 || value > largest_shard_number ? absent : static_cast<int>(value);
   };
   Json const* layout = args.find("pipeline_model_parallel_layout");
+  if (auto const spec = pattern_spec(args, sizes)) return *spec;
   return {.pp = sizes.pp,
           .vpp = sizes.vpp,
           .decoder_layers = layers("num_layers", 0),
@@ -111,6 +126,27 @@ ArgValues inherited_args(TargetArgs const& target, Json const& source_args, bool
   return present;
 }
 
+/// The pattern of a hybrid model whose `|` bound other stages before: Megatron takes them instead of all other settings of the pipeline.
+void cut_pattern(ArgValues& values, TargetArgs const& target, Json const& source_args) {
+  auto const pattern = hybrid_pattern(source_args);
+  if (!pattern || pattern->stages.size() < 2) return;
+  std::vector<int> layers;
+  for (PipelineChunk const& chunk : pipeline_chunks(target.pipeline)) {
+    int count = 0;
+    for (Run const& run : chunk.decoder) count += narrow<int>(run.end - run.begin);
+    layers.push_back(count);
+  }
+  std::erase_if(values, [](auto const& value) {
+    return value.first == "num_layers_per_virtual_pipeline_stage" || value.first.starts_with("decoder_") || value.first.starts_with("account_for_") ||
+           value.first == "pipeline_model_parallel_layout";
+  });
+  for (char const* other : {"num_layers_per_virtual_pipeline_stage", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+                            "pipeline_model_parallel_layout"})
+    values.emplace_back(other, Json());
+  for (char const* other : {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"}) values.emplace_back(other, Json(false));
+  values.emplace_back(pattern->key, Json(with_stages(*pattern, layers)));
+}
+
 }  // namespace
 
 ArgValues target_args(TargetArgs const& target, Json const& source_args) {
@@ -138,6 +174,7 @@ ArgValues target_args(TargetArgs const& target, Json const& source_args) {
       {"ckpt_format", Json("torch")},
   };
   if (target.padded_vocab > 0) values.emplace_back("padded_vocab_size", Json(target.padded_vocab));
+  cut_pattern(values, target, source_args);
   for (auto& value : inherited_args(target, source_args, !chunk_layers.is_null())) values.push_back(std::move(value));
   return values;
 }

@@ -1,0 +1,205 @@
+"""Nothing is lost or contradicted in silence: keys that nothing reads, args that do not describe the files, patterns, adapters, maps without effect."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import family_models_hybrid
+from family_models import FAMILIES, MOE, Family, dense, logits_of, save_family, with_fused_experts
+from hf_models import read_hf
+from megatron_args import args_of, change_args, renamed_dist
+from peer_types import Layout
+from tensor_patterns import assert_same_tensors
+
+LLAMA = FAMILIES["llama"]
+ONE = Layout()
+HYBRID = Family(family_models_hybrid.mamba("M*-ME"), ONE, ONE)
+
+
+def refused(outcome, code, *words):
+    assert outcome.returncode == code, f"exit {outcome.returncode}\n{outcome.stderr[-2000:]}"
+    for word in words:
+        assert word in outcome.stderr, outcome.stderr[-2000:]
+
+
+def warned(outcome, *words):
+    refused(outcome, 0, "warning:", *words)
+
+
+@pytest.fixture
+def folder(scratch):
+    return save_family(scratch / "folder", LLAMA)
+
+
+@pytest.fixture
+def with_tower(program, folder, scratch):
+    """A torch_dist checkpoint as Megatron-Bridge saves a vision-language model."""
+    plain = program.run(folder, scratch / "plain", "torch_dist", target_options={"layout": ONE.toml()})
+    tower = {f"vision_model.layers.{layer}.weight": torch.randn(4, 4) for layer in range(3)}
+    return renamed_dist(plain, scratch / "tower", lambda key: "language_model." + key, tower)
+
+
+def test_a_prefix_that_all_wanted_keys_have_is_named(program, with_tower, folder, scratch):
+    outcome = program.attempt(with_tower, scratch / "out", "huggingface", target_options={"reference": folder})
+    refused(outcome, 3, "begin with 'language_model.'", 'Set source.prefix = "language_model."')
+
+
+@pytest.mark.parametrize("unmapped", ["refuse", "keep"])
+def test_a_vision_tower_beside_the_prefix_is_not_lost(unmapped, program, with_tower, folder, scratch):
+    outcome = program.attempt(
+        with_tower, scratch / "out", "huggingface", source_options={"prefix": "language_model."}, target_options={"reference": folder},
+        model={"unmapped": unmapped})
+    refused(outcome, 2, "3 stored tensors (vision_model.layers.0.weight, ", 'model.unmapped = "drop"')
+    assert not (scratch / "out").exists()
+
+
+def test_a_vision_tower_is_left_out_by_request(program, with_tower, folder, scratch):
+    outcome = program.attempt(
+        with_tower, scratch / "out", "huggingface", source_options={"prefix": "language_model."}, target_options={"reference": folder},
+        model={"unmapped": "drop"})
+    warned(outcome, "3 stored tensors (vision_model.layers.0.weight, ")
+    assert_same_tensors(read_hf(scratch / "out"), read_hf(folder))
+
+
+def test_unread_keys_of_a_plain_checkpoint_are_counted(program, scratch):
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save({"model.a": torch.ones(4), "other.b": torch.ones(4)}, checkpoint_id=scratch / "source", no_dist=True)
+    outcome = program.attempt(scratch / "source", scratch / "out", "dcp", source_options={"prefix": "model."})
+    warned(outcome, "1 stored tensor (other.b) does not begin with 'model.' (source.prefix): they are left out")
+
+
+# --- args ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [dict(conv_kernel=3), dict(use_conv_bias=False)])
+def test_an_odd_convolution_is_read_again_by_args_alone(changes, program, scratch):
+    folder = save_family(scratch / "folder", replace(HYBRID, make=family_models_hybrid.mamba("M*-ME", **changes)))
+    outcome = program.attempt(folder, scratch / "tree", "megatron", target_options={"layout": ONE.toml()})
+    warned(outcome, "Megatron-Core's own model, made from the target's args", "mixer.conv1d")
+    dist = program.run(scratch / "tree", scratch / "dist", "torch_dist", target_options={"layout": ONE.toml()})
+    back = program.to_hf(dist, scratch / "back")
+    assert_same_tensors(read_hf(back), read_hf(folder))
+    config = json.loads((back / "config.json").read_text())
+    assert {key: config[key] for key in changes} == changes
+
+
+OLMO2 = """
+base = "llama"
+match = { model_type = ["olmo2"] }
+[stored."{l}"]
+"input_layernorm.weight" = false
+"post_attention_layernorm.weight" = "attn.post_norm: hidden"
+"post_feedforward_layernorm.weight" = "ffn.post_norm: hidden"
+"self_attn.q_norm.weight" = "attn.q_norm_wide: (group head dim)"
+"self_attn.k_norm.weight" = "attn.k_norm_wide: (group dim)"
+[args]
+qk_layernorm = "true"
+"""
+OWN = 'qk_layernorm_wide = "true"\nno_input_norm = "true"\nno_pre_mlp_norm = "true"\n'
+
+
+def test_a_model_without_norms_in_front(program, scratch):
+    """With args of this program alone later jobs need no map; without them each job says what it needs, and works with it."""
+    folder = save_family(scratch / "folder", Family(dense("Olmo2", head_dim=None, num_attention_heads=4, num_key_value_heads=2), ONE, ONE))
+    for name, args in ("said", OWN), ("unsaid", ""):
+        named = {"map": str(scratch / f"{name}.toml")}
+        Path(named["map"]).write_text(OLMO2 + args)
+        outcome = program.attempt(folder, scratch / name, "megatron", target_options={"layout": ONE.toml()}, model=named)
+        warned(outcome, "loading all of it needs layer code of the family's own")
+        assert ("do not describe all of it" in outcome.stderr) == (name == "unsaid")
+        later = {} if name == "said" else dict(model=named, source_options={"config": folder})
+        again = program.run(scratch / name, scratch / f"{name}-dist", "torch_dist", target_options={"layout": ONE.toml()}, **later)
+        back = program.to_hf(again, scratch / f"{name}-back", target_options={"reference": folder}, model=named)
+        assert_same_tensors(read_hf(back), read_hf(folder))
+    refused(program.attempt(scratch / "unsaid", scratch / "no", "torch_dist", target_options={"layout": ONE.toml()}), 3, "lacks")
+
+
+def test_a_named_map_without_config_says_that_it_is_not_used(program, folder, scratch):
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": ONE.toml()})
+    (scratch / "named.toml").write_text('base = "decoder"\nmatch = { model_type = ["named"] }\n')
+    outcome = program.attempt(tree, scratch / "out", "megatron", target_options={"layout": ONE.toml()}, model={"map": str(scratch / "named.toml")})
+    warned(outcome, "named.toml has no [config], so the checkpoint's args alone describe the model", "Set source.config")
+
+
+# --- patterns of hybrid models ------------------------------------------------------------------------------------
+
+
+def test_bounds_of_stages_in_a_pattern(program, scratch):
+    folder = save_family(scratch / "folder", HYBRID)
+    uneven = Layout(pp=3, first_stage_layers=1)  # 1 + 2 + 2
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": uneven.toml()})
+    change_args(tree, hybrid_layer_pattern="M|*-|ME", decoder_first_pipeline_num_layers=None)  # what a Megatron that knows bounds would save
+    one = program.run(tree, scratch / "one", "megatron", target_options={"layout": ONE.toml()})
+    assert args_of(one).hybrid_layer_pattern == "M*-ME"
+    other = program.run(tree, scratch / "other", "megatron", target_options={"layout": Layout(pp=2, first_stage_layers=3).toml()})
+    assert args_of(other).hybrid_layer_pattern == "M*-|ME" and args_of(other).decoder_first_pipeline_num_layers is None
+    dist = program.run(other, scratch / "dist", "torch_dist", target_options={"layout": Layout(pp=5).toml()})
+    assert args_of(dist).hybrid_layer_pattern == "M|*|-|M|E"
+    for number, source in enumerate((tree, one, other, dist)):
+        assert_same_tensors(read_hf(program.to_hf(source, scratch / f"back{number}", target_options={"reference": folder})), read_hf(folder))
+
+
+@pytest.mark.parametrize("pattern, words", [("M*XME", ("'X' is no layer", "M*XME")), ("M*-MEM", ("has 6 decoder layers", "num_layers is 5"))])
+def test_a_pattern_that_is_none_of_the_model(pattern, words, program, scratch):
+    folder = save_family(scratch / "folder", HYBRID)
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": ONE.toml()})
+    change_args(tree, hybrid_layer_pattern=pattern)
+    refused(program.attempt(tree, scratch / "out", "megatron", target_options={"layout": ONE.toml()}), 3, *words)
+    refused(program.attempt(tree, scratch / "out", "huggingface", target_options={"reference": folder}), 3, *words)
+
+
+# --- adapters -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", ["with", "without"])
+def test_a_folder_of_an_adapter_is_called_one(config, program, folder, scratch):
+    adapter = scratch / "adapter"
+    adapter.mkdir()
+    names = [f"base_model.model.model.layers.0.self_attn.q_proj.lora_{part}.weight" for part in "AB"]
+    save_file({name: torch.randn(4, 4) for name in names}, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text("{}")
+    if config == "with":
+        (adapter / "config.json").write_text((folder / "config.json").read_text())
+    outcome = program.attempt(adapter, scratch / "out", "megatron", target_options={"layout": ONE.toml()})
+    refused(outcome, 3, "adapter (LoRA)", "Merge the adapter")
+
+
+@pytest.mark.parametrize("case", ["wrapped", "beside"])
+def test_adapters_of_torch_dist(case, program, folder, scratch):
+    plain = program.run(folder, scratch / "plain", "torch_dist", target_options={"layout": ONE.toml()})
+    adapters = {f"decoder.layers.self_attention.linear_qkv.adapter.linear_{end}.weight": torch.randn(5, 4, 4) for end in ("in", "out")}
+    wrap = (lambda key: key.replace("linear_qkv.weight", "linear_qkv.to_wrap.weight")) if case == "wrapped" else (lambda key: key)
+    source = renamed_dist(plain, scratch / "source", wrap, adapters)
+    outcome = program.attempt(source, scratch / "out", "megatron", target_options={"layout": ONE.toml()})
+    refused(outcome, 3, "an adapter (LoRA)", "Merge the adapter")
+
+
+# --- forms that were refused --------------------------------------------------------------------------------------
+
+
+CONVERTED = {
+    "experts of two layers in one tensor": Family(dense("Qwen3Moe", **MOE, num_experts=6, num_hidden_layers=2), ONE, ONE, add=with_fused_experts),
+    "experts in one tensor and a dense layer 3": Family(
+        dense("Qwen3Moe", **MOE, num_experts=6, mlp_only_layers=[3]), ONE, ONE, add=with_fused_experts),
+    "qwen2_moe without biases": Family(
+        dense("Qwen2Moe", **MOE, num_experts=6, shared_expert_intermediate_size=40, qkv_bias=False), ONE, ONE),
+    "qwen3_next with biases": Family(dense("Qwen3Next", **family_models_hybrid.DELTA, attention_bias=True), ONE, ONE),
+    "biases of attention alone": Family(dense("Llama", attention_bias=True), ONE, ONE),
+    "biases of the MLP alone": Family(dense("Llama", mlp_bias=True), ONE, ONE),
+}
+
+
+@pytest.mark.parametrize("case", CONVERTED)
+def test_settings_that_random_tests_leave_out(case, program, scratch):
+    family = CONVERTED[case]
+    folder = save_family(scratch / "folder", family)
+    tree = program.run(folder, scratch / "tree", "megatron", ranks=1, target_options={"layout": Layout(tp=2).toml()})
+    back = program.to_hf(tree, scratch / "back", ranks=1, target_options={"reference": folder})
+    assert_same_tensors(read_hf(back), read_hf(folder))
+    if not family.add:
+        assert torch.equal(logits_of(back, family), logits_of(folder, family))
