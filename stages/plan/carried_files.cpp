@@ -1,6 +1,10 @@
 #include "stages/plan/carried_files.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "core/base/sight.hpp"
+#include "core/base/text.hpp"
 
 namespace reshard {
 namespace {
@@ -20,10 +24,18 @@ std::vector<fs::path> places(fs::path const& folder, fs::path const& root) {
   return result;
 }
 
+/// Names of files that describe a model, its words and its inputs. Beside a file, whose folder is anybody's, nothing else belongs to it.
+constexpr std::array<char const*, 9> model_files = {"*config.json", "*token*.json",   "*token*.model", "vocab*",    "merges.txt",
+                                                    "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken"};
+
 std::optional<huggingface::Folder> beside(fs::path const& path) {
   fs::path const folder = sees_folder(path) ? path : path.parent_path();
   if (!sees_file(folder / huggingface::config_name)) return std::nullopt;
-  return huggingface::open_reference(folder);
+  huggingface::Folder found = huggingface::open_reference(folder);
+  std::erase_if(found.sidecars, [](std::string const& name) {
+    return std::ranges::none_of(model_files, [&](char const* pattern) { return matches_glob(pattern, name); });
+  });
+  return found;
 }
 
 }  // namespace
