@@ -1,0 +1,7 @@
+"""test_strict_load.py for every family."""
+
+from test_strict_load import FAMILIES, check
+
+
+def test_all_families(program, scratch):
+    check([name for name in FAMILIES if "mxfp4" not in name], program, scratch)
