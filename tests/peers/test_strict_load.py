@@ -29,7 +29,11 @@ FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES | BIASES
 QUICK = ("llama", "llama-tied", "llama-attention-bias", "qwen3-moe-attention-bias", "gpt-oss", "glm4-moe-mtp", "gemma3-text", "deepseek-v3")
 
 # Families whose layers megatron-core cannot build without Transformer Engine, or at all, and the words it has for that.
-UNBUILT = {}
+UNBUILT = {
+    **dict.fromkeys(("deepseek-v3.2", "glm-5", "glm-5-shared-indexers"), "dsa needs Transformer Engine"),
+    **dict.fromkeys(("qwen3-next", "qwen3.5", "qwen3.5-moe-text", "qwen3.5-moe"), "gated_delta_net needs Transformer Engine"),
+    **dict.fromkeys(("nemotron-h", "nemotron-3", "nemotron-3-latent"), "Mamba layers need Transformer Engine"),
+    **dict.fromkeys(("deepseek-v4", "deepseek-v4-published"), "dsv4_hybrid needs Transformer Engine")}
 
 SAID = {"missing": r"asks for (\d+) more", "unexpected": r"does not know (\d+)", "shapes": r"has other shapes for (a|\d+) tensor"}
 
