@@ -13,12 +13,12 @@ std::set<std::string> written_files(Manifest const& manifest) {
   return files;
 }
 
-std::string stranger_in(fs::path const& folder, std::set<std::string> const& files, Folders folders) {
+std::string find_stranger(fs::path const& folder, std::set<std::string> const& files, Folders folders, std::error_code& error) {
   auto const leads_to_a_file = [&](std::string const& directory) {
     auto const next = files.lower_bound(directory + "/");
     return next != files.end() && next->starts_with(directory + "/");
   };
-  std::error_code error;
+  error.clear();
   fs::recursive_directory_iterator it(folder, error);
   for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
     std::error_code ignored;
@@ -26,7 +26,13 @@ std::string stranger_in(fs::path const& folder, std::set<std::string> const& fil
     bool const is_folder = fs::is_directory(it->symlink_status(ignored));
     if (is_folder ? folders == Folders::count && !leads_to_a_file(name) : !files.contains(name)) return name;
   }
-  return error ? "something that cannot be listed: " + error.message() : "";
+  return "";
+}
+
+std::string stranger_in(fs::path const& folder, std::set<std::string> const& files) {
+  std::error_code error;
+  std::string const stranger = find_stranger(folder, files, Folders::count, error);
+  return error ? "something that cannot be listed: " + error.message() : stranger;
 }
 
 }  // namespace reshard

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <system_error>
 
 #include "core/formats/manifest/manifest.hpp"
 
@@ -14,8 +15,10 @@ std::set<std::string> written_files(Manifest const& manifest);
 /// Whether a folder that leads to none of the files counts as a stranger, when it is empty.
 enum class Folders { count, ignore };
 
-/// The first file or folder below `folder` that is none of these files and leads to none, "" when there is none. What cannot be listed counts as
-/// such.
-std::string stranger_in(std::filesystem::path const& folder, std::set<std::string> const& files, Folders folders = Folders::count);
+/// The first file or folder below `folder` that is none of these files and leads to none, "" when there is none, or none before `error`.
+std::string find_stranger(std::filesystem::path const& folder, std::set<std::string> const& files, Folders folders, std::error_code& error);
+
+/// The same, with empty folders. What cannot be listed counts as a stranger.
+std::string stranger_in(std::filesystem::path const& folder, std::set<std::string> const& files);
 
 }  // namespace reshard

@@ -396,7 +396,10 @@ void TargetBuild::check_nothing_else() const {
   std::set<std::string> files{std::string(manifest_name)};
   for (FileRecord const& one : small_files_) files.insert(one.path);
   for (TargetFile const& file : plan_.files) files.insert(file.path.generic_string());
-  std::string const stranger = stranger_in(publication_->staging(), files, Folders::ignore);
+  std::error_code error;
+  std::string const stranger = find_stranger(publication_->staging(), files, Folders::ignore, error);
+  if (error)
+    fail(ErrorKind::io, "{}: cannot be listed: {}. Check the file system, then run again.", publication_->staging().string(), error.message());
   if (stranger.empty()) return;
   fail(ErrorKind::self_check, "{}: holds {}, which this run did not write. Nothing was published: look what writes there, then run again.",
        publication_->staging().string(), stranger);
