@@ -72,7 +72,10 @@ std::string text_digest(std::string_view text) {
 /// The files beside the weights, and those of other folders that the job names: they describe the model.
 std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
   std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
-  if (plan.reference) places.insert(plan.reference->path);
+  if (plan.reference) {
+    for (std::string const& name : plan.reference->sidecars) places.insert(plan.reference->path / name);
+    for (std::string_view const name : {huggingface::config_name, huggingface::index_name}) places.insert(plan.reference->path / name);
+  }
   std::error_code ignored;
   if (!fs::is_regular_file(spec.source.path, ignored))  // beside a single file there may be anything
     for (fs::path const& file : source.files) places.insert(file.parent_path());

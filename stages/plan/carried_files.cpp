@@ -24,11 +24,15 @@ std::vector<fs::path> places(fs::path const& folder, fs::path const& root) {
   return result;
 }
 
-/// Names of files that describe a model, its words and its inputs. Beside a file, whose folder is anybody's, nothing else belongs to it.
-constexpr std::array<char const*, 9> model_files = {"*config.json", "*token*.json",   "*token*.model", "vocab*",    "merges.txt",
-                                                    "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken"};
+/// Names of files that describe a model, its words and its inputs, or come with it. Beside a file, whose folder is anybody's, nothing else belongs to
+/// it.
+constexpr std::array<char const*, 13> model_files = {"*config.json", "*token*.json",   "*token*.model", "vocab*",     "merges.txt",
+                                                     "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken", "*.md",
+                                                     "*.py",         "LICENSE*",       "NOTICE*"};
 
-std::optional<huggingface::Folder> beside(fs::path const& path) {
+}  // namespace
+
+std::optional<huggingface::Folder> model_files_beside(fs::path const& path) {
   fs::path const folder = sees_folder(path) ? path : path.parent_path();
   if (!sees_file(folder / huggingface::config_name)) return std::nullopt;
   huggingface::Folder found = huggingface::open_reference(folder);
@@ -38,18 +42,16 @@ std::optional<huggingface::Folder> beside(fs::path const& path) {
   return found;
 }
 
-}  // namespace
-
 huggingface::Folder described_by(fs::path const& path) { return huggingface::open_reference(sees_folder(path) ? path : path.parent_path()); }
 
 std::optional<huggingface::Folder> files_of(SourceCheckpoint const& source, fs::path const& source_config) {
   if (!source_config.empty()) return described_by(source_config);
   if (source.huggingface) return source.huggingface->folder;
-  if (source.logical) return beside(source.logical->folder);
+  if (source.logical) return model_files_beside(source.logical->folder);
   if (source.megatron) return huggingface::find_carried(places(source.megatron->directory.iteration_dir, source.megatron->directory.root));
-  if (source.dcp->container == TensorContainer::hdf5) return beside(source.dcp->directory.folder);
+  if (source.dcp->container == TensorContainer::hdf5) return model_files_beside(source.dcp->directory.folder);
   auto carried = huggingface::find_carried(places(source.dcp->directory.folder, source.dcp->directory.root));
-  return carried || source.dcp->flavour != dcp::Flavour::plain ? carried : beside(source.dcp->directory.folder);
+  return carried || source.dcp->flavour != dcp::Flavour::plain ? carried : model_files_beside(source.dcp->directory.folder);
 }
 
 }  // namespace reshard

@@ -8,6 +8,9 @@
 
 namespace reshard {
 
+/// The files of a Hugging Face folder that lie beside weights in HDF5 or DCP, where there is a config.json; files that may be anybody's are left out.
+std::optional<huggingface::Folder> model_files_beside(std::filesystem::path const& path);
+
 /// config.json of a folder, or the file itself, with the files beside it.
 huggingface::Folder described_by(std::filesystem::path const& path);
 
