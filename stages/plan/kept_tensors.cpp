@@ -90,4 +90,20 @@ void settle_unmapped(MapChoice& maps, SourceCheckpoint const& source, DistView c
   lines.into(*maps.family, false);
 }
 
+void settle_unread(MapChoice const& maps, DistView const& view, bool megatron, TargetRequest const& request, std::vector<std::string>& warnings) {
+  if (view.unread.empty()) return;
+  std::vector<std::string> names = view.unread;
+  std::sort(names.begin(), names.end());
+  bool const of_model =
+      maps.family && std::any_of(names.begin(), names.end(), [&](std::string const& name) { return matches(maps.family->keep, name); });
+  std::string const note = unread_note(names, request.source_prefix);
+  if ((megatron || of_model) && request.unmapped != Unmapped::drop)
+    fail(ErrorKind::usage,
+         "[source] prefix: {}: they would be lost, and model.unmapped = \"keep\" cannot carry them, because the target's names for them are not "
+         "known. "
+         "Set model.unmapped = \"drop\" to leave them out.",
+         note);
+  warnings.push_back(note + ": they are left out");
+}
+
 }  // namespace reshard

@@ -16,4 +16,8 @@ namespace reshard {
 void settle_unmapped(MapChoice& maps, SourceCheckpoint const& source, DistView const* view, TargetRequest const& request,
                      std::vector<std::string>& warnings);
 
+/// Deals with the weights of a DCP source whose keys do not begin with source.prefix: they are counted and named in a warning. In Megatron's formats,
+/// or where the family's `keep` fits one, they are parts of the same model: an Error of kind usage, unless they are left out by request.
+void settle_unread(MapChoice const& maps, DistView const& view, bool megatron, TargetRequest const& request, std::vector<std::string>& warnings);
+
 }  // namespace reshard

@@ -174,7 +174,7 @@ class SourceReader {
            request_.source_etp);
     MapChoice const& maps = result_.maps;
     if (!source_.logical) settle_unmapped(result_.maps, source_, result_.view ? &*result_.view : nullptr, request_, result_.warnings);
-    settle_unread();
+    if (result_.view) settle_unread(result_.maps, *result_.view, !family_names(), request_, result_.warnings);
     check_pattern();
     // From Megatron to Megatron args describe the model; the family was named for what its map keeps.
     if (maps.family && result_.config.is_null() && maps.family->config.empty() && !to_huggingface() && !family_names()) {
@@ -195,26 +195,6 @@ class SourceReader {
     } else {
       result_.model = std::make_unique<Model>(maps.core, maps.core, ModelFacts{result_.args, "args", carried_vocab()});
     }
-  }
-
-  /// Keys that do not begin with source.prefix. In Megatron's formats they are parts of the same model, such as a vision tower.
-  void settle_unread() {
-    if (!result_.view || result_.view->unread.empty()) return;
-    auto& names = result_.view->unread;
-    std::sort(names.begin(), names.end());
-    auto const of_model = [&](std::string const& name) {
-      auto const fits = [&](std::string const& pattern) { return matches_glob(pattern, name); };
-      return result_.maps.family && std::any_of(result_.maps.family->keep.begin(), result_.maps.family->keep.end(), fits);
-    };
-    bool const weights = !family_names() || std::any_of(names.begin(), names.end(), of_model);
-    std::string const note = unread_note(names, request_.source_prefix);
-    if (weights && request_.unmapped != Unmapped::drop)
-      fail(ErrorKind::usage,
-           "[source] prefix: {}: they would be lost, and model.unmapped = \"keep\" cannot carry them, because the target's names for them are not "
-           "known. Set "
-           "model.unmapped = \"drop\" to leave them out.",
-           note);
-    result_.warnings.push_back(note + ": they are left out");
   }
 
   /// Letters that no layer has, and a pattern of another length than the model.

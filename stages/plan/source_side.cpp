@@ -217,11 +217,11 @@ namespace {
 [[noreturn]] void fail_lacking(HuggingFaceCheckpoint const& checkpoint, StoredName const& name, Side const& side) {
   auto const& index = checkpoint.folder.weight_map;
   bool const listed_there = std::any_of(index.begin(), index.end(), [&](auto const& item) { return item.first == name.name; });
-  fail(ErrorKind::source, "{}: lacks '{}', which {} expects{}.", checkpoint.folder.path.string(), name.name, side.entry_place(name.entry),
+  fail(ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", checkpoint.folder.path.string(), name.name, side.entry_place(name.entry),
        listed_there
-           ? " and the index lists. The download is incomplete: download the folder again"
-           : " for its config.json. Weights and config.json are two models', or the map does not know this form of the model: compare both, or "
-             "name another map with model.map");
+           ? "The index lists it, so the download is incomplete: download the folder again"
+           : "Weights and config.json are two models', or the map does not know this form of the model: compare both, or name another map with "
+             "model.map");
 }
 }  // namespace
 

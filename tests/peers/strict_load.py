@@ -34,9 +34,9 @@ def verdict(root, parallel_state):
         model = build(content["args"])
     except Exception as error:  # noqa: BLE001: what cannot be built is said, and expected by name
         return {"cannot be built": f"{type(error).__name__}: {error}"}
-    # This version's word for the inner layer of multi-token prediction; the next one's is what a tree gets.
-    stored = {key.replace(".mtp_model_layer.", ".transformer_layer."): value for key, value in content["model"].items()}
-    own = {key: value for key, value in model.state_dict().items() if torch.is_tensor(value)}
+    # 0.16 calls the inner layer of multi-token prediction as torch_dist still does; mp_rank files have the name of later releases.
+    content["model"] = {key.replace(".mtp_model_layer.", ".transformer_layer."): value for key, value in content["model"].items()}
+    stored, own = content["model"], {key: value for key, value in model.state_dict().items() if torch.is_tensor(value)}
     tensors = {key: value for key, value in stored.items() if torch.is_tensor(value)}
     found = dict(
         missing=sorted(own.keys() - tensors.keys()), unexpected=sorted(tensors.keys() - own.keys()),
