@@ -154,7 +154,8 @@ void add_source(std::vector<Field>& out) {
       "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies, "Random-number state in the source, in the same way."));
   out.push_back(text(
       "source", "prefix", [](JobSpec& job) -> std::string& { return job.source.prefix; },
-      "DCP: only keys that begin with this are read, and it is cut off, such as \"model.\"."));
+      "DCP formats: only keys that begin with this are read, and it is cut off, such as \"model.\". Others are counted and named; in Megatron's "
+      "formats they stop the job unless model.unmapped = \"drop\"."));
   out.push_back(text(
       "source", "config", [](JobSpec& job) -> std::string& { return job.source.config; },
       "A config.json, or a folder that has one, that describes the source's model; \"\" stands for: as the source says."));
