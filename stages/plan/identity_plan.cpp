@@ -415,7 +415,10 @@ void check_formats(SourceCheckpoint const& source, TargetRequest const& request)
 bool keeps_names(SourceCheckpoint const& source, TargetRequest const& request) {
   if (request.map == "none") return true;
   bool const plain = source.dcp && source.dcp->flavour == dcp::Flavour::plain;
-  bool const described = !request.source_config.empty() || (source.dcp && !source.dcp->config.is_null());
+  bool const megatron =
+      request.format == Format::megatron || request.format == Format::torch_dist || request.format == Format::fsdp_dtensor;
+  bool const described = !request.source_config.empty() || (source.dcp && !source.dcp->config.is_null()) ||
+                         (plain && megatron && files_of(source).has_value());  // names that Megatron has need the config, wherever it lies
   bool const fsdp = source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor && request.format == Format::fsdp_dtensor;
   bool const to_plain = fsdp || request.format == Format::dcp || (plain && request.format == Format::huggingface);
   return request.map == "auto" && (to_plain || (plain && !described)) && !source.megatron;

@@ -77,6 +77,7 @@ class SourceReader {
       fail(ErrorKind::source, "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
            place());
     result_.files = files_of(source_, request_.source_config);
+    if (source_.dcp && family_names() && result_.config.is_null() && result_.files) result_.config = result_.files->config;
     if ((to_huggingface() || to_hdf5()) && source_.huggingface) result_.reference = source_.huggingface->folder;
     if (to_hdf5() && !request_.source_config.empty()) result_.reference = result_.files;
     if (!request_.reference.empty()) result_.reference = huggingface::open_reference(request_.reference);

@@ -133,6 +133,17 @@ def test_args_that_changed_change_the_config(program, scratch):
     assert now == before
 
 
+def test_a_dcp_folder_with_its_config_becomes_megatron(program, scratch):
+    """… without source.config, and comes back with the same logits."""
+    setting = SETTINGS["llama, rope linear"]
+    folder = save_model(scratch, setting)
+    convert(program, folder, scratch / "dcp", "dcp")
+    convert(program, scratch / "dcp", scratch / "tree", "megatron", **WAYS["megatron"])
+    convert(program, scratch / "tree", scratch / "back", "huggingface")
+    assert beside(scratch / "back") == beside(folder)
+    assert torch.equal(logits_of(scratch / "back", family_of(setting)), logits_of(folder, family_of(setting)))
+
+
 def test_a_dcp_folder_without_config_is_warned_of(program, scratch):
     folder = save_model(scratch, SETTINGS["mistral, plain"])
     convert(program, folder, scratch / "dcp", "dcp")
