@@ -8,8 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 kind=${1:-}
 case "$kind" in
-  asan) labels=unit ;;
-  tsan) labels='mpi|threads' ;;
+  asan) labels=unit tests=unit_tests ;;
+  tsan) labels='mpi|threads' tests=parallel_tests ;;
   *)
     echo "sanitize.sh: '$kind' is no sanitizer: choose asan or tsan" >&2
     exit 2
@@ -21,10 +21,12 @@ shift
 options=()
 command -v ccache >/dev/null && options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 cmake --preset "$kind" "${options[@]}"
-build=(cmake --build --preset "$kind" --parallel "$(nproc)")
+build=(cmake --build --preset "$kind" --parallel "$(nproc)" --target)
 chosen=(-L "$labels")
-if [[ $# -gt 0 ]]; then
-  build+=(--target "$@")
+if [[ $# -eq 0 ]]; then
+  build+=("$tests")
+else
+  build+=("$@")
   names=$(printf '|%s' "$@")
   chosen=(-R "^(${names#|})(\\.np[0-9]+)?\$")
 fi
