@@ -1,4 +1,4 @@
-# cmake -DOUT=file.cpp -DSOURCES_DIR=pipeline/view -P embed_texts.cmake: the files of the pages as one C++ file.
+# cmake -DOUT=file.cpp -DSOURCES_DIR=pipeline/view/page -P embed_texts.cmake: the files of the pages as one C++ file.
 set(common common.js palette.js)
 set(layout_parts ${common} layout_data.js layout_list.js layout_owners.js layout_boxes.js layout_table.js layout_flows.js layout.js)
 set(timeline_parts ${common} timeline_data.js timeline_draw.js timeline.js)
@@ -21,7 +21,7 @@ read_all(timeline_body timeline.html)
 read_all(layout_script ${layout_parts})
 read_all(timeline_script ${timeline_parts})
 
-set(cpp "#include \"pipeline/view_assets.hpp\"\n\nnamespace reshard {\n\nPageAssets page_assets() {\n  return {\n")
+set(cpp "#include \"pipeline/view/view_assets.hpp\"\n\nnamespace reshard {\n\nPageAssets page_assets() {\n  return {\n")
 foreach(part style layout_body)
   string(APPEND cpp "    R\"PAGE(${${part}})PAGE\",\n")
 endforeach()

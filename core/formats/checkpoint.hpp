@@ -8,17 +8,17 @@
 #include <vector>
 
 #include "core/base/file.hpp"
-#include "core/formats/dcp/directory.hpp"
-#include "core/formats/dcp/metadata.hpp"
-#include "core/formats/dcp/object_look.hpp"
-#include "core/formats/hdf5/container.hpp"
+#include "core/containers/dcp/directory.hpp"
+#include "core/containers/dcp/metadata.hpp"
+#include "core/containers/dcp/object_look.hpp"
+#include "core/containers/hdf5/container.hpp"
+#include "core/containers/safetensors/safetensors.hpp"
+#include "core/containers/stored_record.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/classify.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/shard.hpp"
-#include "core/formats/safetensors/safetensors.hpp"
-#include "core/formats/stored_record.hpp"
 
 namespace reshard {
 

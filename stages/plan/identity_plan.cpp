@@ -6,15 +6,15 @@
 #include <unordered_map>
 
 #include "core/base/text.hpp"
-#include "core/formats/hdf5/keys.hpp"
+#include "core/containers/hdf5/keys.hpp"
 #include "core/formats/huggingface/shards.hpp"
-#include "stages/plan/carried_files.hpp"
-#include "stages/plan/dist_files.hpp"
-#include "stages/plan/object_gate.hpp"
-#include "stages/plan/source_names.hpp"
-#include "stages/plan/target_dcp.hpp"
-#include "stages/plan/target_hdf5.hpp"
-#include "stages/plan/target_side.hpp"
+#include "stages/plan/config/carried_files.hpp"
+#include "stages/plan/source/source_names.hpp"
+#include "stages/plan/target/dist_files.hpp"
+#include "stages/plan/target/object_gate.hpp"
+#include "stages/plan/target/target_dcp.hpp"
+#include "stages/plan/target/target_hdf5.hpp"
+#include "stages/plan/target/target_side.hpp"
 
 namespace reshard {
 namespace {
@@ -415,8 +415,7 @@ void check_formats(SourceCheckpoint const& source, TargetRequest const& request)
 bool keeps_names(SourceCheckpoint const& source, TargetRequest const& request) {
   if (request.map == "none") return true;
   bool const plain = source.dcp && source.dcp->flavour == dcp::Flavour::plain;
-  bool const megatron =
-      request.format == Format::megatron || request.format == Format::torch_dist || request.format == Format::fsdp_dtensor;
+  bool const megatron = request.format == Format::megatron || request.format == Format::torch_dist || request.format == Format::fsdp_dtensor;
   bool const described = !request.source_config.empty() || (source.dcp && !source.dcp->config.is_null()) ||
                          (plain && megatron && files_of(source).has_value());  // names that Megatron has need the config, wherever it lies
   bool const fsdp = source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor && request.format == Format::fsdp_dtensor;

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "core/base/file_segment.hpp"
+#include "core/containers/dcp/file_items.hpp"
+#include "core/containers/torch/torch_file.hpp"
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/dcp/file_items.hpp"
 #include "core/formats/megatron/shard_name.hpp"
-#include "core/formats/torch_zip/torch_file.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/plan.hpp"
-#include "stages/plan/chunk_grid.hpp"
+#include "stages/plan/target/chunk_grid.hpp"
 
 namespace reshard {
 

@@ -8,7 +8,7 @@
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
-#include "core/formats/hdf5/keys.hpp"
+#include "core/containers/hdf5/keys.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/transport/shared_sight.hpp"

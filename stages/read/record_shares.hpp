@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/formats/stored_record.hpp"
+#include "core/containers/stored_record.hpp"
 #include "core/plan/round.hpp"
 
 namespace reshard {

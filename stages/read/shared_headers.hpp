@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/file.hpp"
+#include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/safetensors/safetensors.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {

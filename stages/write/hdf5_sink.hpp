@@ -3,7 +3,7 @@
 #include <atomic>
 #include <filesystem>
 
-#include "core/formats/hdf5/parallel_writer.hpp"
+#include "core/containers/hdf5/parallel_writer.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/write/extent_sink.hpp"
 #include "stages/write/extent_writer.hpp"

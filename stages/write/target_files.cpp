@@ -5,7 +5,7 @@
 
 #include "core/base/crc32.hpp"
 #include "core/base/crc64.hpp"
-#include "core/formats/dcp/item.hpp"
+#include "core/containers/dcp/item.hpp"
 
 namespace reshard {
 

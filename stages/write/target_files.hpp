@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/file_segment.hpp"
-#include "core/formats/dcp/file_items.hpp"
-#include "core/formats/torch_zip/torch_file.hpp"
+#include "core/containers/dcp/file_items.hpp"
+#include "core/containers/torch/torch_file.hpp"
 
 namespace reshard {
 

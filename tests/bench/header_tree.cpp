@@ -12,7 +12,7 @@
 
 #include "core/base/json.hpp"
 #include "core/plan/schedule.hpp"
-#include "pipeline/target_request.hpp"
+#include "pipeline/job/target_request.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
 #include "stages/write/target_files.hpp"

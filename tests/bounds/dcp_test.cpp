@@ -1,6 +1,6 @@
-#include "core/formats/dcp/item.hpp"
+#include "core/containers/dcp/item.hpp"
 #include "tests/bounds/bounds.hpp"
-#include "tests/core/formats/dcp/item_files.hpp"
+#include "tests/core/containers/dcp/item_files.hpp"
 #include "tests/support/dcp_pickle.hpp"
 
 namespace reshard {

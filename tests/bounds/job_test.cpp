@@ -2,7 +2,7 @@
 #include "core/mapping/model.hpp"
 #include "core/mapping/side.hpp"
 #include "core/mapping/toml_keys.hpp"
-#include "pipeline/job_spec.hpp"
+#include "pipeline/job/job_spec.hpp"
 #include "stages/write/journal.hpp"
 #include "tests/bounds/bounds.hpp"
 #include "tests/support/scratch_folder.hpp"

@@ -1,4 +1,4 @@
-#include "core/formats/safetensors/safetensors.hpp"
+#include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "stages/read/open_dcp.hpp"
 #include "tests/bounds/bounds.hpp"

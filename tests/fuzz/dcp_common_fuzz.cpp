@@ -1,7 +1,7 @@
 // Megatron's common state, as an item of a .distcp file (common.pt goes the same way): the dict that is found is one, and the
 // file that we write of its document is read as the same document.
 
-#include "core/formats/dcp/directory.hpp"
+#include "core/containers/dcp/directory.hpp"
 #include "tests/fuzz/torch_document.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "core/formats/dcp/item.hpp"
-#include "core/formats/dcp/item_head.hpp"
+#include "core/containers/dcp/item.hpp"
+#include "core/containers/dcp/item_head.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 

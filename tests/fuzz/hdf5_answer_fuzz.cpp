@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/base/crc64.hpp"
-#include "core/formats/hdf5/check_found.hpp"
+#include "core/containers/hdf5/check_found.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);

@@ -4,10 +4,10 @@
 
 #include <hdf5.h>
 
-#include "core/formats/hdf5/calls.hpp"
-#include "core/formats/hdf5/check_found.hpp"
-#include "core/formats/hdf5/child.hpp"
-#include "core/formats/hdf5/walk.hpp"
+#include "core/containers/hdf5/calls.hpp"
+#include "core/containers/hdf5/check_found.hpp"
+#include "core/containers/hdf5/child.hpp"
+#include "core/containers/hdf5/walk.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/scratch_folder.hpp"
 

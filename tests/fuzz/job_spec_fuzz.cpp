@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/job_spec.hpp"
+#include "pipeline/job/job_spec.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {

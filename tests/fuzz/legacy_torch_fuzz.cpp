@@ -1,7 +1,7 @@
 // The container of torch before 1.6: pickles one behind the other, then the storages. The first pickle, a magic number, is put in front of inputs
 // that lack it.
 
-#include "core/formats/torch_zip/legacy_container.hpp"
+#include "core/containers/torch/legacy_container.hpp"
 #include "tests/fuzz/pickle_mutator.hpp"
 #include "tests/fuzz/torch_document.hpp"
 #include "tests/support/torch_file_bytes.hpp"

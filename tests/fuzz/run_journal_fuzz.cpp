@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "core/base/crc64.hpp"
-#include "pipeline/run_journal.hpp"
+#include "pipeline/target/run_journal.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/scratch_folder.hpp"
 

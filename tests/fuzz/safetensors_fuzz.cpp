@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/formats/safetensors/safetensors.hpp"
+#include "core/containers/safetensors/safetensors.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace reshard {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/formats/torch_zip/torch_file.hpp"
+#include "core/containers/torch/torch_file.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 /// What the targets that end in a torch document check of it.

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "core/base/crc32.hpp"
-#include "core/formats/dcp/directory.hpp"
-#include "core/formats/dcp/item.hpp"
+#include "core/containers/dcp/directory.hpp"
+#include "core/containers/dcp/item.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "core/formats/dcp/metadata.hpp"
+#include "core/containers/dcp/metadata.hpp"
 
 /// Metadata made by hand.
 namespace reshard {

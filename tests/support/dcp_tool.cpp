@@ -13,7 +13,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
-#include "core/formats/dcp/metadata.hpp"
+#include "core/containers/dcp/metadata.hpp"
 #include "tests/support/dcp_metadata.hpp"
 
 namespace reshard {

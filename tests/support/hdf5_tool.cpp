@@ -16,7 +16,7 @@
 #include "core/base/crc64.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
-#include "core/formats/hdf5/container.hpp"
+#include "core/containers/hdf5/container.hpp"
 
 namespace reshard {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "pipeline/stream.hpp"
+#include "stages/stream/stream.hpp"
 #include "stages/write/extent_writer.hpp"
 
 namespace reshard {

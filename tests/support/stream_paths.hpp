@@ -5,7 +5,7 @@
 
 #include "core/transport/mpi_transport.hpp"
 #include "core/transport/nccl/nccl_transport.hpp"
-#include "pipeline/stream.hpp"
+#include "stages/stream/stream.hpp"
 #include "tests/support/fake_nccl.hpp"
 
 namespace reshard {

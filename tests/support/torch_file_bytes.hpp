@@ -14,8 +14,8 @@
 #include "core/base/crc32.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/formats/torch_zip/little_endian.hpp"
-#include "core/formats/torch_zip/torch_file.hpp"
+#include "core/containers/torch/little_endian.hpp"
+#include "core/containers/torch/torch_file.hpp"
 
 /// Torch files made byte by byte, right or wrong on purpose.
 namespace reshard {

@@ -13,7 +13,7 @@
 #include "core/base/crc32.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
-#include "core/formats/torch_zip/torch_file.hpp"
+#include "core/containers/torch/torch_file.hpp"
 
 namespace reshard {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
-#include "core/formats/safetensors/safetensors.hpp"
+#include "core/containers/safetensors/safetensors.hpp"
 #include "core/plan/catalog.hpp"
 #include "stages/read/extent_reader.hpp"
 

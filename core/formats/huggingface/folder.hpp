@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/json.hpp"
-#include "core/formats/safetensors/safetensors.hpp"
+#include "core/containers/safetensors/safetensors.hpp"
 
 namespace reshard::huggingface {
 

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
+#include "core/containers/torch/torch_types.hpp"
 #include "core/formats/megatron/mapping_size.hpp"
-#include "core/formats/torch_zip/torch_types.hpp"
 
 namespace reshard::megatron {
 namespace {

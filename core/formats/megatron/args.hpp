@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/json.hpp"
-#include "core/formats/torch_zip/pickle.hpp"
+#include "core/containers/torch/pickle.hpp"
 #include "core/layout/mesh.hpp"
 
 namespace reshard::megatron {

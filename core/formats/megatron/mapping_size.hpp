@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "core/formats/torch_zip/pickle.hpp"
+#include "core/containers/torch/pickle.hpp"
 
 namespace reshard::megatron {
 

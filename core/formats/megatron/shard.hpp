@@ -7,8 +7,8 @@
 
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
-#include "core/formats/file_tensor.hpp"
-#include "core/formats/torch_zip/torch_file.hpp"
+#include "core/containers/file_tensor.hpp"
+#include "core/containers/torch/torch_file.hpp"
 
 namespace reshard::megatron {
 

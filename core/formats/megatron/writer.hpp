@@ -7,9 +7,9 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/containers/torch/pickle.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/shard_name.hpp"
-#include "core/formats/torch_zip/pickle.hpp"
 
 namespace reshard::megatron {
 

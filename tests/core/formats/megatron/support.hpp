@@ -13,9 +13,9 @@
 
 #include "core/base/crc32.hpp"
 #include "core/base/file.hpp"
+#include "core/containers/torch/torch_file.hpp"
 #include "core/formats/megatron/classify.hpp"
 #include "core/formats/megatron/writer.hpp"
-#include "core/formats/torch_zip/torch_file.hpp"
 
 namespace reshard::megatron {
 

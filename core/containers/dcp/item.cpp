@@ -1,0 +1,177 @@
+#include "core/containers/dcp/item.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/crc32.hpp"
+#include "core/base/file_range.hpp"
+#include "core/base/json.hpp"
+#include "core/containers/dcp/item_head.hpp"
+#include "core/containers/dcp/tensor_pickle.hpp"
+#include "core/containers/torch/pickle_builder.hpp"
+#include "core/containers/torch/storage_check.hpp"
+#include "core/containers/torch/torch_file.hpp"
+#include "core/containers/torch/zip_layout.hpp"
+
+namespace reshard::dcp {
+namespace {
+
+constexpr std::size_t head_bytes = 4096;
+
+/// Calls whose result is a tensor, but none that lies in a storage as a strided array of numbers.
+struct OtherTensor {
+  std::string_view callable;
+  std::string_view what;
+};
+constexpr std::array other_tensors = {
+    OtherTensor{"_rebuild_qtensor", "a quantised tensor"},
+    OtherTensor{"_rebuild_sparse_tensor", "a sparse tensor"},
+    OtherTensor{"_rebuild_sparse_csr_tensor", "a sparse tensor"},
+    OtherTensor{"_rebuild_nested_tensor", "a nested tensor"},
+    OtherTensor{"_rebuild_meta_tensor_no_storage", "a meta tensor, which has no elements"},
+    OtherTensor{"_rebuild_wrapper_subclass", "a tensor of a wrapper class"},
+    OtherTensor{"_rebuild_device_tensor_from_numpy", "a tensor of a device without storages"},
+    OtherTensor{"_rebuild_device_tensor_from_cpu_tensor", "a tensor of a device without storages"},
+    OtherTensor{"_rebuild_tensor_v2", "a conjugated or negated tensor"},
+    OtherTensor{"_rebuild_tensor_v3", "a tensor of an unknown element type, conjugated or negated"},
+    OtherTensor{"_rebuild_parameter", "a Parameter around something other than a plain tensor"},
+};
+
+/// What a value that is no plain tensor is, in words.
+std::string described(pickle::Document const& document) {
+  auto const [module, callable] = document.class_of(document.root);
+  if (callable.empty()) return fmt::format("a {}", pickle::kind_name(document.at(document.root).kind));
+  if (callable.starts_with("_rebuild_from_type")) {
+    pickle::Node const& arguments = document.at(document.at(document.root).arguments);
+    for (pickle::NodeId const argument : arguments.items)
+      if (auto const [of, name] = document.class_of(argument); !name.empty() && !name.starts_with("_rebuild_"))
+        return fmt::format("a tensor of class {}.{}", of, name);
+  }
+  for (OtherTensor const& other : other_tensors)
+    if (other.callable == callable) return fmt::format("{} ({}.{})", other.what, module, callable);
+  return fmt::format("an object of {}.{}", module, callable);
+}
+
+std::string shape_text(std::span<Index const> shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
+
+class ItemReader {
+ public:
+  ItemReader(File const& file, ItemPlace const& place, std::string_view key) : range_(file, place.offset_bytes, place.size_bytes), key_(key) {}
+
+  /// The tensor, and the record that it lies in.
+  struct Found {
+    FileTensor tensor;
+    StorageRecord record;
+  };
+
+  Found read() const try {
+    std::array<std::byte, head_bytes> buffer;
+    std::span const head = std::span(buffer).first(range_.read_some_at(0, buffer));
+    if (auto const found = read_item_head(head, range_.size_bytes())) {
+      StorageRecord const record{
+          .offset_bytes = range_.offset_bytes() + found->payload_offset_bytes, .size_bytes = found->storage_bytes, .crc32 = {}};
+      expect_inside(range_, found->tensor, record);
+      return {storage_tensor(record, found->tensor, {}), record};
+    }
+    return read_archive();
+  } catch (Error const& error) {
+    throw error.in(fmt::format("tensor {}", json_quoted(key_)));
+  }
+
+  void expect(FileTensor const& tensor, DType dtype, std::span<Index const> shape) const {
+    if (tensor.dtype == dtype && std::ranges::equal(tensor.shape, shape)) return;
+    fail(ErrorKind::source,
+         "{}: the item of tensor {} holds {} of shape {}, .metadata says {} of shape {}. The files are not of one save, or one of them is damaged: "
+         "fetch "
+         "the checkpoint again.",
+         range_.name(), json_quoted(key_), name(tensor.dtype), shape_text(tensor.shape), name(dtype), shape_text(shape));
+  }
+
+ private:
+  Found read_archive() const {
+    TorchFile const torch = read_torch_file(range_);
+    pickle::Node const& root = torch.document.at(torch.document.root);
+    if (root.kind != pickle::Kind::tensor)
+      fail(ErrorKind::source, "{}: the item holds {}, expected a plain tensor. Save it as one: detached, dense and of the class torch.Tensor.",
+           range_.name(), described(torch.document));
+    pickle::TensorRef const& tensor = torch.document.tensors[root.index];
+    return {file_tensor(torch, tensor, {}), torch.storages.at(tensor.storage.key)};
+  }
+
+  FileRange range_;
+  std::string_view key_;
+};
+
+constexpr std::string_view folder = "archive/";
+constexpr std::string_view pickle_name = "data.pkl";
+constexpr std::string_view storage_name = "data/0";
+
+std::uint64_t payload_bytes_of(DType dtype, std::span<Index const> shape) {
+  auto const volume = static_cast<std::uint64_t>(checked_volume(shape, ErrorKind::source, "tensor shape"));
+  return checked_mul(volume, static_cast<std::uint64_t>(bits(dtype)) / 8, ErrorKind::source, "tensor size");
+}
+
+/// Writes the records of an item one behind the other.
+class FrameWriter {
+ public:
+  void append(std::string& out, std::string_view name, std::string_view content) {
+    ZipRecord const record = place(name, content.size());
+    std::uint32_t const crc = crc32(std::as_bytes(std::span(content)));
+    zip::append_local_header(out, record);
+    out += content;
+    close(out, record, crc);
+  }
+  ZipRecord place(std::string_view name, std::uint64_t size) { return layout_.place(std::string(folder).append(name), size); }
+  /// What follows a payload.
+  void close(std::string& out, ZipRecord const& record, std::uint32_t crc) {
+    zip::append_descriptor(out, record, crc);
+    zip::append_central_header(directory_, record, crc);
+  }
+  void end(std::string& out) const {
+    out += directory_;
+    zip::append_end_records(out, layout_);
+  }
+
+ private:
+  zip::Layout layout_;
+  std::string directory_;
+};
+
+}  // namespace
+
+ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtype, std::span<Index const> shape, std::string_view key) {
+  ItemReader const reader(file, place, key);
+  ItemReader::Found found = reader.read();
+  reader.expect(found.tensor, dtype, shape);
+  return {.payload_offset_bytes = found.tensor.offset_bytes,
+          .strides = std::move(found.tensor.strides),
+          .storage_offset_bytes = found.record.offset_bytes,
+          .storage_bytes = found.record.size_bytes};
+}
+
+ItemLayout item_layout(DType dtype, std::span<Index const> shape) {
+  ItemLayout result{.payload_offset_bytes = 0, .payload_bytes = payload_bytes_of(dtype, shape), .size_bytes = 0};
+  zip::Layout layout;
+  auto const place = [&](std::string_view name, std::uint64_t size) { return layout.place_unnamed(folder.size() + name.size(), size); };
+  place(pickle_name, tensor_pickle(dtype, shape).size());
+  for (zip::SmallRecord const& record : zip::before_storages) place(record.name, record.content.size());
+  result.payload_offset_bytes = place(storage_name, result.payload_bytes);
+  for (zip::SmallRecord const& record : zip::after_storages) place(record.name, record.content.size());
+  result.size_bytes = layout.size_bytes();
+  return result;
+}
+
+ItemFrame item_frame(DType dtype, std::span<Index const> shape, std::uint32_t payload_crc32) {
+  ItemFrame frame;
+  FrameWriter writer;
+  writer.append(frame.head, pickle_name, tensor_pickle(dtype, shape));
+  for (zip::SmallRecord const& record : zip::before_storages) writer.append(frame.head, record.name, record.content);
+  ZipRecord const storage = writer.place(storage_name, payload_bytes_of(dtype, shape));
+  zip::append_local_header(frame.head, storage);
+  writer.close(frame.tail, storage, payload_crc32);
+  for (zip::SmallRecord const& record : zip::after_storages) writer.append(frame.tail, record.name, record.content);
+  writer.end(frame.tail);
+  return frame;
+}
+
+}  // namespace reshard::dcp

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "core/containers/dcp/directory.hpp"
+
+namespace reshard::dcp {
+
+/// The files that metadata.files names. A link that leads out of the checkpoint (core/base/member_file.hpp) is an Error of kind source.
+std::vector<std::filesystem::path> item_paths(Directory const& directory, Metadata const& metadata);
+
+}  // namespace reshard::dcp

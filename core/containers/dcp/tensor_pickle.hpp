@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/dtype.hpp"
+#include "core/base/integers.hpp"
+#include "core/containers/torch/pickle.hpp"
+
+/// The data.pkl of one plain tensor.
+namespace reshard::dcp {
+
+/// A tensor and the bytes its pickle takes.
+struct PickledTensor {
+  pickle::TensorRef tensor;
+  std::size_t size_bytes = 0;
+};
+
+/// Recognises the pickle that torch.save makes of a plain tensor or Parameter, with or without memo. Nothing for everything else, right or wrong.
+std::optional<PickledTensor> match_tensor_pickle(std::string_view bytes);
+
+/// The pickle of a row-major tensor in a storage of its own with key "0", without memo. An element type that torch lacks is an Error of kind source.
+std::string tensor_pickle(DType dtype, std::span<Index const> shape);
+
+}  // namespace reshard::dcp

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/containers/hdf5/container.hpp"
+
+namespace reshard::hdf5 {
+
+/// A range of a file's bytes: [begin, end).
+struct ByteSpan {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// A file in memory that takes room only for pages that were written.
+class SparseMemory {
+ public:
+  SparseMemory();
+  ~SparseMemory();
+  SparseMemory(SparseMemory const&) = delete;
+  SparseMemory& operator=(SparseMemory const&) = delete;
+
+  /// A path by which this process can open it.
+  std::string path() const;
+  std::uint64_t size_bytes() const;
+  /// What was written outside `datasets`, in pieces that neither begin nor end with a zero.
+  std::vector<FileSegment> written_outside(std::vector<ByteSpan> datasets) const;
+
+ private:
+  std::uint64_t next(std::uint64_t from, int whence) const;
+
+  int descriptor_ = -1;
+};
+
+}  // namespace reshard::hdf5

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "core/base/error.hpp"
+#include "core/base/json.hpp"
+#include "core/layout/pipeline_layout.hpp"
+#include "pipeline/job/job_field.hpp"
+#include "pipeline/job/paths.hpp"
+
+namespace reshard::job {
+namespace {
+
+/// Absolute, links resolved as far as the path exists, without a slash at the end.
+std::filesystem::path resolved(std::string const& path) {
+  std::error_code problem;
+  std::filesystem::path const absolute = std::filesystem::absolute(path, problem);
+  std::filesystem::path const canonical = std::filesystem::weakly_canonical(absolute, problem);
+  std::filesystem::path const normal = (problem ? absolute : canonical).lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+/// The checks of one job: each member function looks at one group of keys.
+class Checker {
+ public:
+  Checker(JobSpec const& spec, std::span<Given const> given) : spec_(spec), given_(given) {}
+
+  std::vector<std::string> run() {
+    check_scopes();
+    check_paths();
+    if (spec_.target.format == CheckpointFormat::megatron) check_expert_tensor_size();
+    check_pipeline();
+    check_chunks();
+    check_kept_names();
+    check_transport();
+    return std::move(found_);
+  }
+
+ private:
+  Given const* find(std::string_view key) const {
+    for (Given const& given : given_)
+      if (given.field->key() == key) return &given;
+    return nullptr;
+  }
+
+  void add(Given const& given, std::string const& sentence) { found_.push_back(label(given) + ": " + sentence); }
+
+  void check_scopes() {
+    if (find("target.format") == nullptr) return;  // missing or refused: already reported
+    for (Given const& given : given_) {
+      if (has_meaning(*given.field, spec_.target.format)) continue;
+      std::string formats;
+      for (unsigned f = 1; f <= static_cast<unsigned>(CheckpointFormat::hdf5); ++f)
+        if (auto const format = static_cast<CheckpointFormat>(f); has_meaning(*given.field, format))
+          formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
+      add(given,
+          fmt::format("the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}", name(spec_.target.format), formats));
+    }
+  }
+
+  void check_paths() {
+    for (std::string_view const key : {"source.path", "target.path", "model.map"})
+      if (Given const* given = find(key); given != nullptr && std::get<std::string>(given->value).empty()) add(*given, "the text is empty");
+    Given const* const target = find("target.path");
+    if (target == nullptr || spec_.source.path.empty() || spec_.target.path.empty()) return;
+    auto const from = resolved(spec_.source.path);
+    auto const to = resolved(spec_.target.path);
+    std::string const source = json_quoted(spec_.source.path);
+    if (from == to)
+      add(*target, "is also source.path. The source is never changed: choose another folder");
+    else if (holds(to, from))
+      add(*target, fmt::format("the source {} lies inside it. Choose a folder that does not hold the source", source));
+    else if (holds(from, to))
+      add(*target, fmt::format("lies inside the source {}, which is never changed. Choose a folder outside it", source));
+  }
+
+  /// Nothing would come of such a key, and Megatron could not load what it expects.
+  void check_kept_names() {
+    if (spec_.model.map != "none") return;
+    for (Given const& given : given_)
+      if (given.field->key().starts_with("target.layout."))
+        add(given,
+            "model.map = \"none\" carries every tensor and all optimizer state as they are stored, in the layout of the source. Remove the key, "
+            "or set model.map to \"auto\"");
+  }
+
+  void check_expert_tensor_size() {
+    Given const* const etp = find("target.layout.etp");
+    auto const& layout = spec_.target.layout;
+    if (etp != nullptr && layout.tp % layout.expert_tensor_size() != 0)
+      add(*etp, fmt::format("mp_rank_* folders can hold this only when etp divides tp = {}. Choose a divisor of {}, or 0 for tp itself", layout.tp,
+                            layout.tp));
+  }
+
+  void check_pipeline() {
+    if (Given const* const chunks = find("target.layout.vpp"); chunks != nullptr && spec_.target.layout.vpp > 1 && spec_.target.layout.pp == 1)
+      add(*chunks, "Megatron has several model chunks per rank only with layout.pp above 1, and layout.pp = 1. Set vpp to 1 or raise pp");
+    Given const* const given = find("target.layout.pipeline");
+    if (given == nullptr || spec_.target.layout.pipeline.empty()) return;
+    auto const& layout = spec_.target.layout;
+    if (layout.first_stage_layers >= 0 || layout.last_stage_layers >= 0)
+      add(*given, "says every stage; first_stage_layers and last_stage_layers say some of them again. Keep one way");
+    try {
+      check_stages(*given, pipeline_stages(layout.pipeline));
+    } catch (Error const& problem) {
+      add(*given, problem.sentence());
+    }
+  }
+
+  /// Keys that belong to one choice of target.chunks.
+  void check_chunks() {
+    struct Companion {
+      std::string_view key;
+      ChunkChoice chunks;
+      std::string_view word;
+    };
+    for (Companion const& companion : {Companion{"target.ranks", ChunkChoice::ranks, "ranks"}, Companion{"target.mesh", ChunkChoice::mesh, "mesh"},
+                                       Companion{"target.placements", ChunkChoice::mesh, "mesh"}}) {
+      Given const* const given = find(companion.key);
+      bool const chosen = spec_.target.chunks == companion.chunks;
+      JobSpec const usual;
+      bool const is_default = given != nullptr && given->field->show(spec_) == given->field->show(usual);
+      if (given != nullptr && !chosen && !is_default) add(*given, fmt::format("means something only with target.chunks = \"{}\"", companion.word));
+      if (given == nullptr && chosen && find("target.chunks") != nullptr) add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
+    }
+  }
+
+  /// NCCL moves the memory of GPUs only.
+  void check_transport() {
+    Given const* const given = find("run.transport");
+    bool const no_gpu = spec_.run.device == DeviceChoice::host || spec_.run.device == DeviceChoice::emulated;
+    if (given == nullptr || spec_.run.transport != TransportChoice::nccl || !no_gpu) return;
+    add(*given,
+        fmt::format("\"nccl\" sends from GPU to GPU, and run.device = \"{}\" uses none. Set run.transport to mpi or auto, or run.device to cuda",
+                    spec_.run.device == DeviceChoice::host ? "host" : "emulated"));
+  }
+
+  void check_stages(Given const& given, std::int64_t stages) {
+    auto const& layout = spec_.target.layout;
+    if (stages % layout.pp != 0) return add(given, fmt::format("has {} stages, which pp = {} does not divide", stages, layout.pp));
+    if (find("target.layout.vpp") != nullptr && stages != std::int64_t{layout.pp} * layout.vpp)
+      add(given,
+          fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}", stages, layout.pp, layout.vpp, stages / layout.pp));
+  }
+
+  JobSpec const& spec_;
+  std::span<Given const> given_;
+  std::vector<std::string> found_;
+};
+
+}  // namespace
+
+std::int64_t pipeline_stages(std::string_view layout) { return static_cast<std::int64_t>(parse_pipeline_layout(layout).size()); }
+
+std::vector<std::string> contradictions(JobSpec const& spec, std::span<Given const> given) { return Checker(spec, given).run(); }
+
+}  // namespace reshard::job

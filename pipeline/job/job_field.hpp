@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "pipeline/job/job_spec.hpp"
+
+namespace reshard::job {
+
+/// A value that no key takes; the text says what it is: "an array".
+struct Foreign {
+  std::string what;
+};
+/// A value as the job file or the command line gave it.
+using Value = std::variant<std::int64_t, bool, std::string, Foreign>;
+
+enum class FieldKind { text, choice, number, flag, size };
+/// For which target formats a key means something: a set of bits.
+using FieldScope = unsigned;
+constexpr FieldScope only_for(CheckpointFormat format) { return 1U << static_cast<unsigned>(format); }
+inline constexpr FieldScope every_target = ~0U;
+
+/// The table that only `reshard nightly` reads.
+inline constexpr std::string_view nightly_table = "nightly";
+
+/// One key of the job file: reading, printing and explaining all come from this one description.
+struct Field {
+  std::string_view table;  ///< "target"
+  std::string_view name;   ///< "layout.tp"
+  FieldKind kind = FieldKind::text;
+  FieldScope scope = every_target;
+  std::string_view comment = {};          ///< for the default job file
+  std::vector<std::string> choices = {};  ///< the words of a choice, in the order of its enum
+  std::string range = {};                 ///< of a number: "1 to 32768"
+  std::string_view example = {};          ///< a required key's value in the default job file
+
+  /// Takes a value that fits the kind, or says what is wrong with it.
+  std::function<std::optional<std::string>(JobSpec&, Value const&)> set = {};
+  /// The value as TOML.
+  std::function<std::string(JobSpec const&)> show = {};
+
+  std::string key() const { return std::string(table) + "." + std::string(name); }
+  bool required() const { return !example.empty(); }
+};
+
+/// Every key, in the order of the default job file.
+std::vector<Field> const& fields();
+
+/// Whether a key means something for this target.
+bool has_meaning(Field const& field, CheckpointFormat target);
+
+/// The value as a sentence shows it, shortened and safe on a terminal: 4, true, "text", an array.
+std::string shown(Value const& value);
+
+/// The value that a word of the command line is for this key: a number or a flag where the key takes one and the word is one, else the text.
+Value value_from_word(Field const& field, std::string_view word);
+
+/// "512 MiB", "5 GB", "4096": a whole number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB); nothing for any other text.
+std::optional<std::uint64_t> bytes_from_text(std::string_view text);
+
+/// The shortest such text that is exactly this size.
+std::string text_from_bytes(std::uint64_t bytes);
+
+/// A key with its value, and where it was given: "job.toml:12:9".
+struct Given {
+  Field const* field = nullptr;
+  Value value;
+  std::string place;
+};
+
+/// "job.toml:12:9: [target] layout.tp = -1"
+std::string label(Given const& given);
+
+/// What disagrees between the keys of one job, each with its place; `given` has each key once, and only keys whose values were taken.
+std::vector<std::string> contradictions(JobSpec const& spec, std::span<Given const> given);
+
+/// The number of stages of a pipeline layout such as "Ettt|(tt|)*29,m|L" (here 32); an Error of kind usage when the text is not one.
+std::int64_t pipeline_stages(std::string_view layout);
+
+}  // namespace reshard::job

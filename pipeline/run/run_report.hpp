@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/json.hpp"
+#include "pipeline/job/job_spec.hpp"
+
+namespace reshard {
+
+/// What one of the stages that work side by side did. Seconds are the mean over the ranks; stall is waiting for another stage, for memory or for
+/// another rank.
+struct StageReport {
+  std::uint64_t bytes = 0;  ///< of all ranks
+  double busy_seconds = 0;
+  double stall_seconds = 0;
+};
+
+/// What a job did, or would do. Bytes and counts are sums over the ranks.
+struct RunReport {
+  JobSpec job;
+  bool planned_only = false;
+  std::optional<Error> refusal;  ///< with planned_only: the error with which the job would end before it writes anything
+  int ranks = 1;
+  std::string source_format;
+  std::string source_layout;  ///< "tp 2 · pp 2 · …" or "safetensors, 3 files"
+  std::string map;            ///< the family's map, "" for none
+  std::string transport;      ///< "direct", "mpi" or "nccl"
+  std::string device;         ///< "host", "cuda" or "emulated": where bytes are rearranged
+  std::string path_reason;    ///< why there
+  std::string device_name;    ///< rank 0's, "" on the host path
+  std::string write_mode;
+  std::string total_digest;  ///< of the whole model (core/formats/manifest), "" where none was taken
+  std::vector<std::string> warnings;
+
+  std::uint64_t logical_tensors = 0;
+  std::uint64_t source_files = 0;
+  std::uint64_t source_tensors = 0;
+  std::uint64_t replicas_not_read = 0;
+  std::uint64_t target_files = 0;
+  std::uint64_t target_tensors = 0;
+  std::uint64_t regions = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t payload_read = 0;     ///< bytes of the model, each counted once
+  std::uint64_t payload_written = 0;  ///< with replicas
+  std::uint64_t target_bytes = 0;     ///< sizes of the target's files
+  std::uint64_t free_bytes = 0;       ///< where the target goes
+  std::uint64_t staging_bytes = 0;    ///< per rank, at most
+
+  std::uint64_t earlier_runs = 0;  ///< that were interrupted, and gone on with
+  std::uint64_t bytes_reused = 0;  ///< payload that they had written
+
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_exchanged = 0;
+  std::uint64_t bytes_copied = 0;
+  std::uint64_t bytes_uploaded = 0;     ///< to GPUs
+  std::uint64_t bytes_downloaded = 0;   ///< from GPUs
+  std::uint64_t digests_compared = 0;   ///< tensors of the source that were compared with its manifest
+  std::uint64_t replicas_compared = 0;  ///< of the source, with the one that was read
+  std::uint64_t records_compared = 0;   ///< zip records of the source whose CRC-32 was compared
+  std::uint64_t bytes_verified = 0;     ///< read back from the target before it was published
+  std::uint64_t read_calls = 0;
+  std::uint64_t write_calls = 0;
+  std::uint64_t peak_memory_bytes = 0;    ///< resident, of the largest rank
+  std::uint64_t device_memory_bytes = 0;  ///< of its GPU, in the rank that took most
+  StageReport read;                       ///< from the source
+  StageReport exchange;                   ///< copied, converted, sent and received
+  StageReport write;                      ///< to the target
+  double header_seconds = 0;
+  double plan_seconds = 0;
+  double stream_seconds = 0;
+  double verify_seconds = 0;
+  double commit_seconds = 0;
+  double total_seconds = 0;
+};
+
+/// One JSON document, keys in a fixed order.
+Json report_json(RunReport const& report);
+/// A few lines for people; ends with a newline.
+std::string report_text(RunReport const& report);
+
+}  // namespace reshard

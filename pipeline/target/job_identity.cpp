@@ -1,0 +1,223 @@
+#include "pipeline/target/job_identity.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/sight.hpp"
+#include "core/base/xxh3.hpp"
+#include "core/formats/manifest/manifest.hpp"
+#include "pipeline/job/paths.hpp"
+#include "pipeline/target/file_records.hpp"
+#include "pipeline/version.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Digest {
+ public:
+  template <class T>
+  void add_all(std::vector<T> const& values) {
+    static_assert(std::has_unique_object_representations_v<T>, "padding has no value");
+    add(values.size());
+    hash_.add(std::as_bytes(std::span(values)));
+  }
+  void add(std::uint64_t value) { hash_.add(std::as_bytes(std::span(&value, 1))); }
+  void add(std::string_view text) {
+    add(text.size());
+    hash_.add(std::as_bytes(std::span(text)));
+  }
+  /// Without the device's number: the next run may be on another node.
+  void add(FileStamp const& stamp) {
+    add(static_cast<std::uint64_t>(stamp.bytes));
+    add(static_cast<std::uint64_t>(stamp.mtime_ns));
+    add(static_cast<std::uint64_t>(stamp.ctime_ns));
+    add(stamp.inode);
+  }
+  std::string text() const { return hex64(hash_.value()); }
+
+ private:
+  Xxh3 hash_;
+};
+
+/// However it was spelt.
+std::string resolved(std::string const& path) {
+  return seen("resolved", path, [&] {
+    std::error_code problem;
+    fs::path const found = fs::weakly_canonical(fs::absolute(path, problem), problem);
+    return path.empty() || problem ? path : full_path(found).string();
+  });
+}
+
+/// The job with its paths resolved, without what decides about no byte.
+std::string job_text(JobSpec spec) {
+  VerifyChoice const verify = spec.run.verify;  // decides which sums are taken
+  spec.run = {};
+  spec.run.verify = verify;
+  for (std::string* const path : {&spec.source.path, &spec.source.config, &spec.target.path, &spec.target.reference}) *path = resolved(*path);
+  return print_spec(spec);
+}
+
+std::string text_digest(std::string_view text) {
+  Digest digest;
+  digest.add(text);
+  return digest.text();
+}
+
+/// The files beside the weights, and those of other folders that the job names: they describe the model.
+std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
+  std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
+  if (plan.reference) {
+    for (std::string const& name : plan.reference->sidecars) places.insert(plan.reference->path / name);
+    for (std::string_view const name : {huggingface::config_name, huggingface::index_name}) places.insert(plan.reference->path / name);
+  }
+  std::error_code ignored;
+  if (!fs::is_regular_file(spec.source.path, ignored))  // beside a single file there may be anything
+    for (fs::path const& file : source.files) places.insert(file.parent_path());
+  std::set<fs::path> files;
+  for (fs::path const& place : places) {
+    if (fs::is_regular_file(place, ignored)) files.insert(place);
+    if (!fs::is_directory(place, ignored)) continue;
+    for (auto const& entry : fs::directory_iterator(place, ignored))
+      if (entry.is_regular_file(ignored)) files.insert(entry.path());
+  }
+  for (fs::path const& file : source.files) files.erase(file);
+  return files;
+}
+
+/// What may not be read describes nothing.
+void add_stamp(Digest& digest, fs::path const& file) {
+  try {
+    digest.add(stamp_of(file));
+  } catch (Error const&) {
+    digest.add(std::uint64_t{0});
+  }
+}
+
+/// In one look: there may be a folder for each file.
+std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
+  return seen("source digest", spec.source.path, [&] {
+    Digest digest;
+    for (std::size_t f = 0; f < source.files.size(); ++f) {
+      digest.add(resolved(source.files[f].string()));
+      digest.add(source.stamps[f]);
+    }
+    for (fs::path const& file : describing_files(spec, source, plan)) {
+      digest.add(resolved(file.string()));
+      add_stamp(digest, file);
+    }
+    return digest.text();
+  });
+}
+
+void add_place(Digest& digest, StoredPlace const& place) {
+  digest.add(place.file);
+  digest.add(place.offset_bytes);
+  digest.add(static_cast<std::uint64_t>(place.dtype));
+  digest.add_all(place.shape);
+}
+
+/// All that decides about the values it gives.
+void add_view(Digest& digest, SourceView const& view) {
+  auto const& [codes, integer_bits, block_rows, block_columns, second] = view.scheme;
+  digest.add(view.name);
+  for (auto const word : {static_cast<Index>(view.kind), static_cast<Index>(view.dtype), static_cast<Index>(view.constant), static_cast<Index>(codes),
+                          static_cast<Index>(integer_bits), block_rows, block_columns, static_cast<Index>(second)})
+    digest.add(static_cast<std::uint64_t>(word));
+  digest.add_all(view.shape);
+  add_place(digest, view.stored);
+  for (auto const* const place : {&view.scale, &view.second, &view.zero_points}) {
+    digest.add(std::uint64_t{place->has_value()});
+    if (*place) add_place(digest, **place);
+  }
+}
+
+void add_blobs(Digest& digest, std::span<Blob const> blobs) {
+  digest.add(blobs.size());
+  for (Blob const& blob : blobs) {
+    digest.add(blob.file);
+    digest.add(blob.offset_bytes);
+    digest.add(static_cast<std::uint64_t>(blob.dtype));
+    digest.add(blob.name);
+  }
+}
+
+std::string plan_digest(JobPlan const& plan) {
+  Digest digest;
+  digest.add(plan.map_name);
+  for (TargetFile const& file : plan.files) {
+    digest.add(file.path.string());
+    digest.add(file.size_bytes);
+    digest.add(file.header);
+    for (FileSegment const& segment : file.skeleton) {
+      digest.add(segment.offset_bytes);
+      digest.add(segment.bytes.size());
+    }
+  }
+  for (SourceView const& view : plan.source.views) {
+    add_view(digest, view);
+  }
+  add_blobs(digest, plan.source.blobs);
+  add_blobs(digest, plan.target.blobs);
+  digest.add_all(plan.adds);
+  digest.add_all(plan.target_adds);
+  digest.add_all(plan.plan.cells);
+  digest.add_all(plan.plan.regions);
+  digest.add_all(plan.plan.dims);
+  digest.add_all(plan.plan.digests);
+  digest.add_all(plan.plan.tensor_bytes);
+  return digest.text();
+}
+
+struct Part {
+  std::string_view name;
+  std::string JobIdentity::*digest;
+  std::string_view changed;
+};
+constexpr std::array<Part, 4> parts = {Part{"program", &JobIdentity::program, "it was another build of reshard"},
+                                       Part{"job", &JobIdentity::job, "the job has changed"},
+                                       Part{"source", &JobIdentity::source, "the source has changed"},
+                                       Part{"plan", &JobIdentity::plan, "the plan is another one, as with another run.memory or transport"}};
+
+}  // namespace
+
+std::string const& program_digest() {
+  static std::string const digest = version_number() + "-" + hex64(record_of("/proc/self/exe", "/proc/self").xxh3);
+  return digest;
+}
+
+JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
+  std::string const job = job_text(spec);
+  return {program_digest(), text_digest(job), source_digest(spec, source, plan), plan_digest(plan), job};
+}
+
+std::string identity_text(JobIdentity const& identity) {
+  std::string text;
+  for (Part const& part : parts) text += fmt::format("{} {}\n", part.name, identity.*part.digest);
+  return text;
+}
+
+std::optional<JobIdentity> parse_identity(std::string_view text) {
+  JobIdentity identity;
+  for (Part const& part : parts) {
+    std::size_t const end = text.find('\n');
+    if (end == std::string_view::npos || !text.starts_with(fmt::format("{} ", part.name))) return std::nullopt;
+    identity.*part.digest = text.substr(part.name.size() + 1, end - part.name.size() - 1);
+    text.remove_prefix(end + 1);
+  }
+  if (!text.empty()) return std::nullopt;
+  return identity;
+}
+
+std::string difference(JobIdentity const& before, JobIdentity const& now) {
+  for (Part const& part : parts)
+    if (before.*part.digest != now.*part.digest) return std::string(part.changed);
+  return "";
+}
+
+}  // namespace reshard

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/formats/checkpoint.hpp"
+#include "pipeline/job/job_spec.hpp"
+#include "pipeline/target/system_facts.hpp"
+#include "stages/plan/job_plan.hpp"
+
+namespace reshard {
+
+/// What makes two runs the same work: only then may one go on where the other stopped. Each part is a digest.
+struct JobIdentity {
+  std::string program;        ///< this executable, to the byte
+  std::string job;            ///< the job, but for what only says how fast
+  std::string source;         ///< size, time and inode of every file that describes or holds the source
+  std::string plan;           ///< files, cells and regions
+  std::string job_text = {};  ///< what `job` is the digest of; not compared
+};
+
+/// Looks at the describing files through Sight.
+JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan);
+
+/// Version and digest of this executable, which is read once.
+std::string const& program_digest();
+
+/// A line "name digest" for each part, and back; nothing for any other text.
+std::string identity_text(JobIdentity const& identity);
+std::optional<JobIdentity> parse_identity(std::string_view text);
+
+/// What is not the same, for a sentence: "the source has changed". "" when all is the same.
+std::string difference(JobIdentity const& before, JobIdentity const& now);
+
+}  // namespace reshard

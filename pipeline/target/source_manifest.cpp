@@ -1,0 +1,138 @@
+#include "pipeline/target/source_manifest.hpp"
+
+#include <set>
+#include <unordered_map>
+
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+#include "core/plan/digest_work.hpp"
+#include "pipeline/target/file_records.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The records of a manifest by their paths, which count from the checkpoint, or from the folder above an iteration.
+class FileRecords {
+ public:
+  explicit FileRecords(Manifest const& manifest) {
+    records_.reserve(manifest.files.size());
+    for (FileRecord const& record : manifest.files) records_.emplace(record.path, &record);
+  }
+
+  /// Of the record paths that the file's path ends with, the longest.
+  FileRecord const* find(fs::path const& file) const {
+    std::string const path = file.generic_string();
+    for (std::size_t at = 0; at != std::string::npos;) {
+      auto const found = records_.find(std::string_view(path).substr(at));
+      if (found != records_.end()) return found->second;
+      at = path.find('/', at);
+      if (at != std::string::npos) ++at;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::unordered_map<std::string_view, FileRecord const*> records_;
+};
+
+/// Whether the manifest lists every file of the source. One that is listed with another size is an Error of kind source.
+bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source, fs::path const& place) {
+  FileRecords const records(manifest);
+  for (fs::path const& file : source.files)
+    if (records.find(file) == nullptr) return false;
+  for (std::size_t f = 0; f < source.files.size(); ++f) {
+    fs::path const& file = source.files[f];
+    auto const size = static_cast<std::uint64_t>(source.stamps[f].bytes);
+    if (std::uint64_t const recorded = records.find(file)->size_bytes; size != recorded)
+      fail(ErrorKind::source,
+           "{}: has {} bytes, {} says {}. Restore it from a copy; or, if it was changed on purpose, remove the {} or set source.verify = \"off\".",
+           file.string(), size, (place / manifest_name).string(), recorded, manifest_name);
+  }
+  return true;
+}
+
+/// Digests that HDF5 containers have themselves.
+std::optional<Manifest> own_record(SourceCheckpoint const& source) {
+  if (source.recorded.empty()) return std::nullopt;
+  Manifest manifest;
+  manifest.tensors = source.recorded;
+  return manifest;
+}
+
+/// Whether what the plan reads of a tensor is what is stored.
+bool read_as_stored(JobPlan const& plan, std::size_t tensor) {
+  for (std::uint32_t const blob : plan.source.tensors[tensor].blobs)
+    if (plan.source.blobs[blob].file >= plan.source.real_files()) return false;
+  return !plan.source.tensors[tensor].blobs.empty();
+}
+
+/// Files of a tensor that are not what the manifest says.
+void add_changed_files(FileRecords const& records, JobPlan const& plan, std::size_t tensor, std::set<std::string>& changed) {
+  for (std::uint32_t const blob : plan.source.tensors[tensor].blobs) {
+    fs::path const path = plan.source.files[plan.source.blobs[blob].file];
+    FileRecord const* const record = records.find(path);
+    if (record != nullptr && !changed.contains(path.string()) && record_of(path, path.parent_path()).xxh3 != record->xxh3)
+      changed.insert(path.string());
+  }
+}
+
+bool is_state(std::string_view name) { return name.find("exp_avg") != std::string_view::npos || name.find("optim") != std::string_view::npos; }
+
+/// Recorded tensors that the source does not have; an optimizer's may have been left out by request.
+void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std::string>& faults) {
+  for (TensorDigest const& recorded : manifest.tensors)
+    if (int const t = plan.model->find_tensor(recorded.name);
+        !is_state(recorded.name) && (t < 0 || plan.source.tensors[static_cast<std::size_t>(t)].blobs.empty()))
+      faults.push_back(fmt::format("'{}' is recorded, and missing", recorded.name));
+}
+
+}  // namespace
+
+std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const& source, std::vector<std::string>& warnings) {
+  fs::path const whole = fs::absolute(path).lexically_normal();
+  fs::path const folder = whole.has_filename() ? whole : whole.parent_path();
+  for (fs::path const& place : {folder, folder.parent_path()}) {
+    auto manifest = find_manifest(place);
+    if (!manifest) continue;
+    // Without files its job did not read the target back: the digests are of this folder's tensors all the same.
+    if (manifest->files.empty() ? place == folder : speaks_of(*manifest, source, place)) return manifest;
+    if (place == folder)
+      warnings.push_back(fmt::format("{} speaks of other files than this checkpoint has: it is not looked at", (place / manifest_name).string()));
+    break;
+  }
+  return own_record(source);
+}
+
+std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source, JobPlan const& plan,
+                                 std::span<std::uint64_t const> digests) {
+  FileRecords const records(manifest);
+  std::unordered_map<std::string_view, TensorDigest const*> known;
+  for (TensorDigest const& tensor : manifest.tensors) known.emplace(tensor.name, &tensor);
+  std::vector<std::string> faults;
+  std::set<std::string> changed;
+  std::size_t compared = 0;
+  for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
+    auto const found = known.find(plan.model->tensors()[t].name);
+    if (found == known.end() || plan.plan.tensor_bytes[t] == 0 || !read_as_stored(plan, t)) continue;
+    TensorDigest const& recorded = *found->second;
+    Blob const& blob = plan.source.blobs[plan.source.tensors[t].blobs.front()];
+    if (recorded.shape != logical_shape(*plan.model, static_cast<int>(t)) || recorded.dtype != name(blob.dtype)) continue;
+    ++compared;
+    if (recorded.crc64 == digests[t]) continue;
+    faults.push_back(fmt::format("'{}' has the digest {}, recorded is {}", recorded.name, hex64(digests[t]), hex64(recorded.crc64)));
+    if (faults.size() <= 8) add_changed_files(records, plan, t, changed);
+  }
+  if (compared > 0) add_missing(manifest, plan, faults);
+  if (faults.empty()) return compared;
+  std::vector<std::string> const files(changed.begin(), changed.end());
+  fail(ErrorKind::source,
+       "{}: the source is not what was recorded when it was written: {}. {}. Nothing was published. Restore the files from a copy; or, if they were "
+       "changed on purpose, remove the {}.",
+       source.files.front().parent_path().string(), listed(faults, 8),
+       files.empty() ? "No recorded file is known to have changed: perhaps the bytes did on their way" : "Changed: " + listed(files, 8),
+       manifest_name);
+}
+
+}  // namespace reshard

@@ -1,0 +1,106 @@
+#include "pipeline/verify/compare.hpp"
+
+#include "core/plan/schedule.hpp"
+#include "pipeline/verify/compare_match.hpp"
+#include "pipeline/verify/compare_report.hpp"
+#include "pipeline/verify/compare_sides.hpp"
+#include "stages/read/extent_reader.hpp"
+#include "stages/read/open_source.hpp"
+#include "stages/stream/stream.hpp"
+
+namespace reshard {
+namespace {
+
+/// As in run(): large enough for the disk, small enough that several are in flight.
+constexpr std::uint64_t usual_round_bytes = 48U << 20;
+
+/// Takes the place of the writer: what would be written is compared with what is there.
+class CompareSink : public ExtentSink {
+ public:
+  explicit CompareSink(ExtentComparer& comparer) : comparer_(comparer) {}
+  void write(std::span<Extent const> extents, std::byte* staging) override {
+    comparer_.compare(extents, staging);
+    stats_ = {comparer_.bytes(), comparer_.calls()};
+  }
+  WriteStats const& stats() const override { return stats_; }
+  std::string_view mode_name() const override { return "compare"; }
+
+ private:
+  ExtentComparer& comparer_;
+  WriteStats stats_;
+};
+
+class Comparer {
+ public:
+  Comparer(CompareRequest const& request, Comm const& comm) : request_(request), comm_(comm) {}
+
+  CompareReport run() {
+    together(comm_, [&] {
+      check_checkpoint_folder(request_.a);
+      check_checkpoint_folder(request_.b);
+    });
+    sides_ = open_sides(request_, comm_);
+    limits_.staging_bytes = request_.memory_bytes / 4;
+    limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, request_.memory_bytes / 32);
+    limits_.digests = false;
+    together(comm_, [&] {
+      matched_ = match_sides(sides_, request_.comparison);
+      plan_ = make_plan(*sides_.a.catalogue.model, sides_.a.catalogue.source, matched_.b, limits_);
+    });
+    compare();
+    return report();
+  }
+
+ private:
+  void compare() {
+    FileSet a_files(sides_.a.checkpoint.files, FileSet::Access::read);
+    FileSet b_files(sides_.b.checkpoint.files, FileSet::Access::read);
+    ExtentReader reader(b_files, matched_.b.views);
+    together(comm_, [&] {
+      StoredPlaces const places(*sides_.a.catalogue.model, matched_.b);
+      ExtentComparer comparer(matched_.b, places, request_.comparison,
+                              [&reader](std::span<Extent const> extents, std::byte* memory) { reader.read(extents, memory); });
+      CompareSink sink(comparer);
+      StreamOptions options;
+      options.memory_bytes = arena_bytes();
+      options.views = sides_.a.catalogue.source.views;
+      stream(comm_, options, a_files, sink, direct_rounds(plan_, my_cells(), std::min(usual_round_bytes, limits_.staging_bytes)));
+      stats_ = std::move(comparer.stats());
+    });
+    merge_stats(comm_, stats_);
+  }
+
+  CellRange my_cells() const { return cells_of_rank(plan_, comm_.rank(), comm_.size()); }
+
+  /// Staging memory: what is allowed, or less when this rank has less to do.
+  std::uint64_t arena_bytes() const {
+    CellRange const cells = my_cells();
+    std::uint64_t needed = 1U << 20;
+    for (std::size_t i = cells.begin; i < cells.end && needed < request_.memory_bytes; ++i) needed += plan_.cells[i].staging_bytes + (64U << 10);
+    return std::min(needed, request_.memory_bytes);
+  }
+
+  CompareReport report() const {
+    CompareFindings const findings{&request_, &sides_, &matched_, stats_};
+    CompareReport result;
+    result.same = is_same(findings);
+    if (comm_.rank() != 0) return result;
+    result.json = compare_json(findings);
+    result.text = compare_text(findings);
+    return result;
+  }
+
+  CompareRequest const& request_;
+  Comm const& comm_;
+  ComparedSides sides_;
+  PlanLimits limits_;
+  MatchedSides matched_;
+  Plan plan_;
+  std::vector<TensorStats> stats_;
+};
+
+}  // namespace
+
+CompareReport compare_checkpoints(CompareRequest const& request, Comm const& comm) { return Comparer(request, comm).run(); }
+
+}  // namespace reshard

@@ -1,0 +1,173 @@
+#include "pipeline/verify/compare_sides.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/sight.hpp"
+#include "core/base/text.hpp"
+#include "core/transport/shared_sight.hpp"
+#include "pipeline/job/target_request.hpp"
+#include "stages/plan/source/dist_source.hpp"
+#include "stages/read/open_source.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_plain(SourceCheckpoint const& checkpoint) { return checkpoint.dcp && checkpoint.dcp->flavour == dcp::Flavour::plain; }
+/// Names and args are Megatron's.
+bool is_megatron(SourceCheckpoint const& checkpoint) { return checkpoint.megatron || (checkpoint.dcp && !is_plain(checkpoint)); }
+
+/// The folder of a checkpoint that has a config.json; "" for others.
+fs::path config_beside(ComparedSide const& side) {
+  if (!side.checkpoint.huggingface && !side.checkpoint.logical) return {};
+  fs::path const folder = side.checkpoint.huggingface ? side.checkpoint.huggingface->folder.path : side.checkpoint.logical->folder;
+  return sees_file(folder / huggingface::config_name) ? folder : fs::path();
+}
+
+Index vocab_of(JobPlan const& catalogue) {
+  int const axis = catalogue.model->axes().find("vocab");
+  return axis < 0 ? 0 : catalogue.model->axes()[static_cast<AxisId>(axis)].size;
+}
+
+class SidesOpener {
+ public:
+  SidesOpener(CompareRequest const& request, ComparedSides& sides) : request_(request), sides_(sides) {}
+
+  void run() {
+    if (request_.map == "none") return open_by_names();
+    if (request_.map == "auto" && names_can_do() && same_names()) return;
+    auto const failed = capture([&] { open_by_maps(); });
+    if (!failed) return match_vocabularies();
+    if (request_.map != "auto" || !share_names_) throw *failed;
+    sides_.notes.push_back("compared by stored names, because no map reads both: " + failed->sentence());
+    open_by_names();
+  }
+
+ private:
+  /// Logical tensors have axes, which a comparison by names does not look at.
+  bool names_can_do() const {
+    auto const whole = [](SourceCheckpoint const& checkpoint) { return !checkpoint.megatron && !checkpoint.logical; };
+    return whole(sides_.a.checkpoint) && whole(sides_.b.checkpoint);
+  }
+
+  void open_by_names() {
+    TargetRequest by_name;
+    by_name.map = "none";
+    for (ComparedSide* side : {&sides_.a, &sides_.b}) {
+      if (side->checkpoint.megatron)
+        fail(ErrorKind::usage, "{}: the files of a Megatron checkpoint hold parts that only a map can put together. Leave out --map none.",
+             side->path.string());
+      side->catalogue = catalogue(side->checkpoint, by_name);
+    }
+    sides_.by_names = true;
+  }
+
+  /// Opens both by their names, and says whether these and all shapes agree.
+  bool same_names() {
+    open_by_names();
+    auto const shapes = [](JobPlan const& job) {
+      std::map<std::string, std::vector<std::string>> result;
+      for (LogicalTensor const& tensor : job.model->tensors()) {
+        std::vector<std::string>& shape = result[tensor.name];
+        for (LogicalAxis const& axis : tensor.axes) shape.push_back(job.model->axes()[axis.axis].name);
+      }
+      return result;
+    };
+    auto const a = shapes(sides_.a.catalogue);
+    auto const b = shapes(sides_.b.catalogue);
+    sides_.by_names = a == b;
+    share_names_ = std::any_of(a.begin(), a.end(), [&b](auto const& tensor) { return b.contains(tensor.first); });
+    return sides_.by_names;
+  }
+
+  void open_by_maps() {
+    open_by_map(sides_.a, request_.config_a, sides_.b, request_.config_b);
+    open_by_map(sides_.b, request_.config_b, sides_.a, request_.config_a);
+  }
+
+  void open_by_map(ComparedSide& side, fs::path const& own_config, ComparedSide const& other, fs::path const& other_config) const {
+    fs::path config = own_config;
+    if (config.empty() && !side.checkpoint.huggingface && !side.checkpoint.logical)
+      config = other_config.empty() ? config_beside(other) : other_config;
+    if (is_plain(side.checkpoint) && config.empty())
+      fail(ErrorKind::usage, "{}: does not say what model it holds, and neither does the other checkpoint. Give its config.json with --config-{}.",
+           side.path.string(), &side == &sides_.a ? "a" : "b");
+    TargetRequest request = by_map(config);
+    if (!is_megatron(side.checkpoint) || config.empty()) {
+      side.catalogue = catalogue(side.checkpoint, request);
+      return;
+    }
+    request.format = TargetRequest::Format::huggingface;  // then config.json decides about axes, as on the other side
+    auto const failed = capture([&] { side.catalogue = catalogue(side.checkpoint, request); });
+    if (!failed) return;
+    // A config of another model: what the checkpoint's own args say shows the difference tensor by tensor.
+    if (!own_config.empty() || capture([&] { side.catalogue = catalogue(side.checkpoint, by_map({})); })) throw *failed;
+  }
+
+  TargetRequest by_map(fs::path const& config) const { return request_without_target(request_.map, config, request_.map_folders); }
+
+  /// Args that do not count the vocabulary leave padded rows in it.
+  void match_vocabularies() {
+    Index const a = vocab_of(sides_.a.catalogue);
+    Index const b = vocab_of(sides_.b.catalogue);
+    if (a == b || a == 0 || b == 0) return;
+    ComparedSide& larger = a > b ? sides_.a : sides_.b;
+    if (!is_megatron(larger.checkpoint)) return;
+    TargetRequest request = by_map({});
+    request.true_vocab_size = std::min(a, b);
+    JobPlan shorter;
+    if (capture([&] { shorter = catalogue(larger.checkpoint, request); })) return;
+    sides_.notes.push_back(fmt::format("{} does not say how many of its {} embedding rows are vocabulary: the first {} are compared",
+                                       larger.path.string(), std::max(a, b), request.true_vocab_size));
+    larger.catalogue = std::move(shorter);
+  }
+
+  CompareRequest const& request_;
+  ComparedSides& sides_;
+  bool share_names_ = false;
+};
+
+std::size_t count_of_objects(SourceCheckpoint const& checkpoint) {
+  if (checkpoint.dcp) return checkpoint.dcp->metadata.objects.size();
+  std::size_t count = 0;
+  if (checkpoint.megatron)
+    for (megatron::ShardHeader const& header : checkpoint.megatron->headers)
+      for (megatron::ChunkTable const& chunk : header.chunks) count += chunk.extras.size();
+  return count;
+}
+
+}  // namespace
+
+ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
+  ComparedSides sides;
+  sides.a.path = request.a;
+  sides.b.path = request.b;
+  for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, SourceFormat::found, {}, comm);
+  together_seeing(comm, [&] {
+    SidesOpener(request, sides).run();
+    sides.configs = compare_configs(describe_model(sides.a.checkpoint, request.config_a), describe_model(sides.b.checkpoint, request.config_b),
+                                    request.map_folders);
+  });
+  std::vector<std::string> const& warnings = sides.a.catalogue.warnings;  // of b, copies are read
+  sides.notes.insert(sides.notes.end(), warnings.begin(), warnings.end());
+  return sides;
+}
+
+std::string not_compared(ComparedSide const& side, bool by_names) {
+  std::vector<std::string> parts;
+  if (std::size_t const objects = count_of_objects(side.checkpoint); objects > 0) parts.push_back(fmt::format("{} opaque objects", objects));
+  if (side.checkpoint.dcp && !by_names && !look_at(*side.checkpoint.dcp, "").fixed_state.empty())
+    parts.emplace_back("optimizer state that is bound to its layout");
+  if (side.checkpoint.megatron) {
+    auto const& headers = side.checkpoint.megatron->headers;
+    if (std::any_of(headers.begin(), headers.end(), [](auto const& header) { return header.has_optimizer; }) ||
+        !side.checkpoint.megatron->directory.optimizer_only.empty())
+      parts.emplace_back("optimizer state");
+    if (std::any_of(headers.begin(), headers.end(), [](auto const& header) { return header.has_rng; })) parts.emplace_back("random-generator state");
+  }
+  return listed(parts);
+}
+
+}  // namespace reshard

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "pipeline/verify/compare.hpp"
+#include "stages/plan/config/config_comparison.hpp"
+#include "stages/plan/job_plan.hpp"
+
+namespace reshard {
+
+/// One of the two checkpoints: its headers, and its pieces in the numbering of its own model.
+struct ComparedSide {
+  std::filesystem::path path;
+  SourceCheckpoint checkpoint;
+  JobPlan catalogue;
+};
+
+struct ComparedSides {
+  ComparedSide a;
+  ComparedSide b;
+  bool by_names = false;  ///< logical tensors are stored ones
+  ConfigComparison configs;
+  std::vector<std::string> notes;
+};
+
+/// Opens both in terms of one set of logical tensors. With map "auto" that is the stored ones where both sides have the same, else those of a map;
+/// where no map reads both, the stored ones again if both sides have whole tensors. Collective.
+ComparedSides open_sides(CompareRequest const& request, Comm const& comm);
+
+/// What of a checkpoint no comparison looks at: "12 opaque objects, optimizer state"; "" for nothing.
+std::string not_compared(ComparedSide const& side, bool by_names);
+
+}  // namespace reshard

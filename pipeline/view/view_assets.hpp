@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string_view>
+
+namespace reshard {
+
+/// The files of pipeline/view/page that make a page, as cmake/embed_texts.cmake put them into the program.
+struct PageAssets {
+  std::string_view style;
+  std::string_view layout_body;
+  std::string_view layout_script;
+  std::string_view timeline_body;
+  std::string_view timeline_script;
+};
+PageAssets page_assets();
+
+}  // namespace reshard

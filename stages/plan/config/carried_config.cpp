@@ -1,0 +1,197 @@
+#include "stages/plan/config/carried_config.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/text.hpp"
+#include "stages/plan/config/config_members.hpp"
+#include "stages/plan/source/model_facts.hpp"
+
+namespace reshard {
+namespace {
+
+std::optional<double> number_of(Json const& value) {
+  if (auto const* integer = value.integer()) return static_cast<double>(*integer);
+  if (auto const* real = value.real()) return *real;
+  if (auto const* flag = value.boolean()) return *flag ? 1 : 0;
+  return std::nullopt;
+}
+
+/// Numbers by their value, null as false, and a rule for layers that is true for all of them as 1.
+bool alike(Json const& a, Json const& b) {
+  auto const plain = [](Json const& value) {
+    auto const* items = value.items();
+    bool const ones =
+        items != nullptr && !items->empty() && std::all_of(items->begin(), items->end(), [](Json const& item) { return number_of(item) == 1.0; });
+    return value.is_null() ? Json(0) : ones ? Json(1) : value;
+  };
+  Json const x = plain(a);
+  Json const y = plain(b);
+  auto const m = number_of(x);
+  auto const n = number_of(y);
+  if (m && n) return *m == *n;
+  if (x.items() == nullptr || y.items() == nullptr || x.items()->size() != y.items()->size()) return x == y;
+  return std::equal(x.items()->begin(), x.items()->end(), y.items()->begin(), alike);
+}
+
+Json member_or_null(Json const& object, std::string_view key) {
+  Json const* found = object.find(key);
+  return found == nullptr ? Json() : *found;
+}
+
+/// Leaves by their dotted key.
+void add_leaves(Json const& value, std::string const& key, std::map<std::string, Json>& leaves) {
+  if (value.members() == nullptr) {
+    if (!value.is_null()) leaves[key] = value;
+    return;
+  }
+  for (auto const& [name, inner] : *value.members()) add_leaves(inner, key.empty() ? name : key + "." + name, leaves);
+}
+
+std::map<std::string, Json> leaves_of(Json const& config) {
+  std::map<std::string, Json> leaves;
+  add_leaves(config, "", leaves);
+  return leaves;
+}
+
+/// Where a member of [config] stands in a config.json: rope's are elsewhere since transformers 5.
+std::vector<std::string> place_of(Json const& config, std::string const& facts, std::string const& key) {
+  std::vector<std::string> path;
+  Json const* inner = facts.empty() ? nullptr : config.find(facts);
+  if (inner != nullptr && inner->members() != nullptr) path.push_back(facts);
+  Json const& object = path.empty() ? config : *inner;
+  constexpr std::string_view scaling = "rope_scaling.";
+  bool const gathered = object.find("rope_parameters") != nullptr;
+  std::string name = key;
+  if (gathered && (key == "rope_theta" || key == "partial_rotary_factor") && object.find(key) == nullptr) name = "rope_parameters." + key;
+  if (gathered && key.starts_with(scaling)) name = "rope_parameters." + (key == "rope_scaling.type" ? "rope_type" : key.substr(scaling.size()));
+  for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.')) {
+    path.push_back(name.substr(0, dot));
+    name = name.substr(dot + 1);
+  }
+  path.push_back(name);
+  return path;
+}
+
+Json at_path(Json const& config, std::vector<std::string> const& path) {
+  Json const* value = &config;
+  for (std::string const& name : path) {
+    value = value->find(name);
+    if (value == nullptr) return {};
+  }
+  return *value;
+}
+
+class Reviser {
+ public:
+  Reviser(MapFile const& family, MapFile const& core, Json const& config, std::string const& folder)
+      : family_(family), core_(core), config_(config), folder_(folder), members_(family, core, config) {}
+
+  ConfigRevision run(Json const& args) {
+    Json then = args;
+    for (auto& [key, value] : Model(family_, core_, {config_, "config.json"}).evaluate(family_.args)) then.set(key, std::move(value));
+    Json now = args;
+    for (char const* size : {"vocab_size", "mtp_num_layers"})  // told by the files, not by args alone
+      if (Json value = member_or_null(then, size); !value.is_null() || std::string_view(size) == "mtp_num_layers") now.set(size, std::move(value));
+    std::vector<ArgDifference> const differing = differing_args(family_, core_, then, now);
+    if (differing.empty()) return {};
+    if (family_.config.empty()) refuse(differing.front());
+    before_ = leaves_of(made_of(then));
+    change(leaves_of(made_of(now)));
+    for (ArgDifference const& arg : differing) warn_when_untold(then, arg);
+    return std::move(result_);
+  }
+
+ private:
+  Json made_of(Json const& args) const { return config_from_args(family_, Model(core_, core_, {args, "args"})); }
+
+  [[noreturn]] void refuse(ArgDifference const& arg) const {
+    fail(ErrorKind::source,
+         "{}: by its config.json args.{} is {}, the checkpoint says {}. {} cannot make a config.json of args: give target.reference, a folder whose "
+         "config.json says what was trained.",
+         folder_, arg.name, shown_value(arg.first), shown_value(arg.second), family_.name);
+  }
+
+  bool counts(std::string const& key, Json const& value) const { return !members_.neutral(key, value); }
+
+  void change(std::map<std::string, Json> const& after) {
+    std::map<std::string, std::pair<Json, Json>> both;
+    for (auto const& [key, value] : before_) both[key].first = value;
+    for (auto const& [key, value] : after) both[key].second = value;
+    for (auto const& [key, values] : both) {
+      if (alike(values.first, values.second) || !(counts(key, values.first) || counts(key, values.second))) continue;
+      std::vector<std::string> path = place_of(config_, family_.facts, key);
+      Json const old = at_path(config_, path);
+      Json value = values.second;
+      if (value.is_null() && path.back() == "rope_type") value = "default";
+      if (alike(old, value)) continue;
+      result_.warnings.push_back(fmt::format("{}: {} was {}, the checkpoint's args make it {}. The target's config.json says that", folder_,
+                                             fmt::join(path, "."), shown_value(old), shown_value(value)));
+      result_.changes.push_back({std::move(path), value.is_null() ? std::nullopt : std::optional(std::move(value))});
+    }
+  }
+
+  /// A changed arg that [config] does not look at.
+  void warn_when_untold(Json args, ArgDifference const& arg) {
+    args.set(arg.name, arg.second);
+    std::map<std::string, Json> const with = leaves_of(made_of(args));
+    if (with != before_) return;
+    result_.warnings.push_back(
+        fmt::format("{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
+                    "it was: give target.reference if the model computes something else by now",
+                    folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
+  }
+
+  MapFile const& family_;
+  MapFile const& core_;
+  Json const& config_;
+  std::string const& folder_;
+  ConfigMembers members_;
+  std::map<std::string, Json> before_;
+  ConfigRevision result_;
+};
+
+}  // namespace
+
+ConfigRevision revised_config(MapFile const& family, MapFile const& core, Json const& config, Json const& args, std::string const& folder) {
+  return Reviser(family, core, config, folder).run(args);
+}
+
+std::vector<ArgDifference> differing_args(MapFile const& family, MapFile const& core, Json const& first, Json const& second) {
+  static Json const nothing = Json::object();
+  ConfigMembers const members(core, core, nothing);
+  auto const same = [&](std::string const& name, Json const& a, Json const& b) {
+    std::string const key = "args." + name;
+    return alike(a, b) || (members.neutral(key, a) && members.neutral(key, b));
+  };
+  std::vector<ArgDifference> result;
+  for (NamedExpression const& arg : family.args) {
+    Json const a = member_or_null(first, arg.name);
+    Json const b = member_or_null(second, arg.name);
+    if (!same(arg.name, a, b)) result.push_back({arg.name, a, b});
+  }
+  return result;
+}
+
+std::vector<std::string> guessed_members(MapFile const& family, MapFile const& core, Json const& args, Json const& made) {
+  ConfigMembers const members(family, core, made);
+  std::map<std::string, Json> const leaves = leaves_of(made);
+  std::vector<std::string> result;
+  for (NamedExpression const& member : family.config) {
+    auto const leaf = leaves.find(member.name);
+    std::vector<std::string> const keys = member.expression.keys();
+    auto const stated = [&](std::string const& key) { return args.find(key.substr(0, key.find('.'))) != nullptr; };
+    auto const defined = [&](std::string const& key) {
+      for (auto const* list : {&core.let, &core.axes, &core.sets})
+        for (NamedExpression const& item : *list)
+          if (item.name == key) return true;
+      return false;
+    };
+    if (leaf == leaves.end() || keys.empty() || members.neutral(member.name, leaf->second)) continue;
+    if (std::none_of(keys.begin(), keys.end(), [&](std::string const& key) { return stated(key) || defined(key); }))
+      result.push_back(fmt::format("{} = {}", member.name, shown_value(leaf->second)));
+  }
+  return result;
+}
+
+}  // namespace reshard

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/formats/checkpoint.hpp"
+#include "stages/plan/source/map_choice.hpp"
+
+namespace reshard {
+
+/// What says how a checkpoint computes: a config.json, Megatron's args, both or neither (null).
+struct ModelDescription {
+  Json config;
+  Json args;
+};
+
+/// Of a checkpoint: what lies beside its weights or travels with it; `config` names another config.json.
+ModelDescription describe_model(SourceCheckpoint const& checkpoint, std::filesystem::path const& config);
+
+/// A member of config.json, or an argument ("args.rotary_base"), that two models have otherwise. "" stands for: not there.
+struct ConfigDifference {
+  std::string key;
+  std::string a;
+  std::string b;
+};
+
+/// What two descriptions say otherwise of what the model computes, or why they were not compared.
+struct ConfigComparison {
+  std::vector<ConfigDifference> differences;
+  std::string not_compared;
+};
+
+/// Compares what changes the function of a model, by the map of its family: members that args hold by what they make of args, others by their value.
+ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b, std::vector<std::filesystem::path> const& map_folders);
+
+}  // namespace reshard

@@ -1,0 +1,118 @@
+#include "stages/plan/source/map_choice.hpp"
+
+#include <algorithm>
+
+#include "core/base/sight.hpp"
+#include "core/base/text.hpp"
+#include "core/mapping/model.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char const* core_map = "mcore";
+constexpr char const* quant_map = "quant";
+
+bool is_family(fs::path const& file) { return file.stem() != core_map && file.stem() != quant_map; }
+
+std::vector<std::string> map_names(fs::path const& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto const& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().filename().string());
+  return names;
+}
+
+std::vector<fs::path> map_files(std::vector<fs::path> const& folders) {
+  std::vector<fs::path> files;
+  for (fs::path const& folder : folders) {
+    for (std::string const& name : seen_names("maps in", folder, [&] { return map_names(folder); })) files.push_back(folder / name);
+    if (!files.empty()) break;  // the first folder that has maps
+  }
+  if (files.empty()) {
+    std::vector<std::string> const names(folders.begin(), folders.end());
+    fail(ErrorKind::usage, "model maps: no *.toml in {}. Install the program with its maps, or set RESHARD_MAPS to their folder.", listed(names));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// A map that jobs can name: of a family, or of names alone; not what others inherit from.
+bool can_be_named(fs::path const& file) {
+  try {
+    MapFile const map = load_map_file(file);
+    return !map.model_types.empty() || map.axes.empty();
+  } catch (Error const&) {
+    return true;  // naming it says what is wrong with it
+  }
+}
+
+std::vector<std::string> names_of(std::vector<fs::path> const& files) {
+  std::vector<std::string> names;
+  for (fs::path const& file : files)
+    if (is_family(file) && can_be_named(file)) names.push_back(file.stem().string());
+  return names;
+}
+
+MapFile find_named(std::string const& name, std::vector<fs::path> const& files, std::vector<fs::path> const& folders) {
+  for (fs::path const& file : files)
+    if (file.stem() == name) return load_map_file(file, folders);
+  if (name.find('/') != std::string::npos || name.ends_with(".toml")) {
+    if (!sees_file(name)) fail(ErrorKind::usage, "[model] map = \"{}\": there is no such file. Check the path.", name);
+    return load_map_file(name, folders);
+  }
+  std::vector<std::string> const known = names_of(files);
+  std::string const near = nearest(name, known);
+  fail(ErrorKind::usage, "[model] map = \"{}\": there is no such map.{} Known: {}. A path of your own file works too.", name,
+       near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
+}
+
+bool matches_args(MapFile const& map, Json const& args) {
+  if (map.match_args.empty() || args.is_null()) return false;
+  ExpressionScope scope;
+  scope.absent_spreads = true;
+  scope.key = [&args](std::string_view key) { return std::optional<Json>(fact(args, key)); };
+  return map.match_args.holds(scope);
+}
+
+std::optional<MapFile> find_family(std::vector<fs::path> const& files, std::vector<fs::path> const& folders, Json const& config, Json const& args) {
+  Json const* type = config.find("model_type");
+  std::vector<MapFile> by_args;
+  for (fs::path const& file : files) {
+    if (!is_family(file)) continue;
+    MapFile map = load_map_file(file, folders);
+    if (type != nullptr && type->text() != nullptr) {
+      if (std::find(map.model_types.begin(), map.model_types.end(), *type->text()) != map.model_types.end()) return map;
+      continue;
+    }
+    if (matches_args(map, args)) by_args.push_back(std::move(map));
+  }
+  if (by_args.size() > 1) {
+    std::vector<std::string> names;
+    for (MapFile const& map : by_args) names.push_back(map.name);
+    fail(ErrorKind::usage, "[model] map = \"auto\": the checkpoint's args fit several families: {}. Name one.", listed(names));
+  }
+  return by_args.empty() ? std::nullopt : std::optional<MapFile>(std::move(by_args.front()));
+}
+
+}  // namespace
+
+MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folders, Json const& config, Json const& args, bool need_family) {
+  std::vector<fs::path> const files = map_files(folders);
+  MapChoice choice{find_named(core_map, files, folders), std::nullopt};
+  if (map != "auto") {
+    if (map != core_map) choice.family = find_named(map, files, folders);
+  } else if (need_family) {
+    choice.family = find_family(files, folders, config, args);
+  }
+  if (choice.family || !need_family) return choice;
+  Json const* type = config.find("model_type");
+  std::string const what = type != nullptr && type->text() != nullptr ? fmt::format("model_type '{}' of config.json", *type->text())
+                                                                      : std::string("what the checkpoint's args describe");
+  fail(ErrorKind::usage,
+       "[model] map = \"auto\": no map is for {}. Known families: {}. Name one with model.map, or write a map (docs/model-maps.md).", what,
+       listed(names_of(files), 40));
+}
+
+}  // namespace reshard

@@ -1,0 +1,350 @@
+#include "stages/plan/source/mlite_keys.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+
+#include <fmt/ranges.h>
+
+namespace reshard {
+namespace {
+
+constexpr std::string_view layers = "layers.";
+constexpr std::string_view of_experts = ".moe.experts.";
+constexpr std::string_view first_projections = ".moe.experts.fc1.weight";
+constexpr std::string_view routers = ".moe.router.gate.weight";
+constexpr std::size_t most_digits = 6;  // of a stage, a layer, an expert
+
+/// Takes a number off the front; nothing when there is none, or a long one.
+std::optional<Index> take_number(std::string_view& text) {
+  std::size_t digits = 0;
+  while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') ++digits;
+  if (digits == 0 || digits > most_digits) return std::nullopt;
+  Index value = 0;
+  std::from_chars(text.data(), text.data() + digits, value);
+  text.remove_prefix(digits);
+  return value;
+}
+
+bool take(std::string_view& text, std::string_view part) {
+  if (!text.starts_with(part)) return false;
+  text.remove_prefix(part.size());
+  return true;
+}
+
+/// A pipeline stage's part of the model, in model order.
+struct Part {
+  Index chunk = 0;
+  Index stage = 0;
+  auto operator<=>(Part const&) const = default;
+};
+
+/// A key taken apart.
+struct MliteKey {
+  bool staged = false;  ///< it names its stage
+  Part part;
+  std::optional<Index> layer;
+  std::string_view rest;  ///< behind the layer number, or behind the prefix
+};
+
+/// "model.…", "model_pp1.…"; with several chunks to a stage "model_pp1.0.…".
+std::optional<MliteKey> taken_apart(std::string_view key) {
+  MliteKey result;
+  if (!take(key, "model")) return std::nullopt;
+  if (take(key, "_pp")) {
+    std::optional<Index> const stage = take_number(key);
+    if (!stage) return std::nullopt;
+    result.part.stage = *stage;
+    result.staged = true;
+  }
+  if (!take(key, ".")) return std::nullopt;
+  std::string_view behind = key;
+  if (std::optional<Index> const chunk = take_number(behind); chunk && take(behind, ".")) {
+    result.part.chunk = *chunk;
+    key = behind;
+  }
+  behind = key;
+  if (take(behind, layers)) result.layer = take_number(behind);
+  result.rest = result.layer ? behind : key;
+  return result;
+}
+
+class Stages {
+ public:
+  Stages(DistView::Table const& keys, std::string const& place) : place_(place) {
+    for (auto const& [key, at] : keys) {
+      std::optional<MliteKey> const apart = taken_apart(key);
+      if (!apart) continue;
+      std::string& one = apart->staged ? staged_ : unstaged_;
+      if (one.empty() || key < one) one = key;
+      std::set<Index>& of_part = layers_[apart->part];
+      if (apart->layer) of_part.insert(*apart->layer);
+    }
+    if (!staged_.empty() && !unstaged_.empty())
+      fail(ErrorKind::source, "{}: '{}' names a pipeline stage and '{}' none. Set source.prefix, or use the checkpoint of one run.", place_, staged_,
+           unstaged_);
+    count();
+  }
+
+  std::string name(std::string const& key) const {
+    std::optional<MliteKey> const apart = taken_apart(key);
+    if (!apart) return key;
+    if (!apart->layer) return std::string(apart->rest);
+    return fmt::format("{}{}{}", layers, first_.at(apart->part) + *apart->layer, apart->rest);
+  }
+
+ private:
+  void count() {
+    Part last;
+    for (auto const& [part, numbers] : layers_) last = {std::max(last.chunk, part.chunk), std::max(last.stage, part.stage)};
+    Index first = 0;
+    for (Part part; part.chunk <= last.chunk && !layers_.empty();
+         part = part.stage < last.stage ? Part{part.chunk, part.stage + 1} : Part{part.chunk + 1, 0}) {
+      auto const found = layers_.find(part);
+      if (found == layers_.end())
+        fail(ErrorKind::source,
+             "{}: has keys of {}, but none of {}. The save was cut short, or a part of it is missing: restore it, or choose another save.", place_,
+             shown(last), shown(part));
+      auto const held = static_cast<Index>(found->second.size());
+      if (held > 0 && *found->second.rbegin() != held - 1)
+        fail(ErrorKind::source, "{}: {} has {} layers, and the highest is number {}: layers are missing. The save was cut short: choose another one.",
+             place_, shown(part), held, *found->second.rbegin());
+      first_[part] = first;
+      first += held;
+    }
+  }
+
+  std::string shown(Part const& part) const {
+    std::string const stage = staged_.empty() ? "the model" : fmt::format("stage model_pp{}", part.stage);
+    return part.chunk > 0 ? fmt::format("{}, chunk {}", stage, part.chunk) : stage;
+  }
+
+  std::string const& place_;
+  std::string staged_;
+  std::string unstaged_;
+  std::map<Part, std::set<Index>> layers_;
+  std::map<Part, Index> first_;
+};
+
+/// The numbers behind `part` in the names of layers' tensors.
+struct Numbers {
+  std::set<Index> layers;
+  std::set<Index> experts;
+};
+
+Numbers numbers_of(DistView::Table const& names) {
+  Numbers found;
+  for (auto const& [name, at] : names) {
+    std::string_view rest = name;
+    if (!take(rest, layers)) continue;
+    std::optional<Index> const layer = take_number(rest);
+    if (!layer) continue;
+    found.layers.insert(*layer);
+    if (!take(rest, first_projections)) continue;
+    if (std::optional<Index> const expert = take_number(rest); expert && rest.empty()) found.experts.insert(*expert);
+  }
+  return found;
+}
+
+class Options {
+ public:
+  Options(MliteSource const& source, Model const& model) : source_(source), model_(model), found_(numbers_of(source.names)) {}
+
+  std::map<std::string, Json> all(std::vector<std::string>& warnings) const {
+    check_layers();
+    std::map<std::string, Json> options;
+    options["rank_experts"] = rank_experts();
+    options["rank_inter"] = rank_inter(warnings);
+    options["vocab_padding"] = vocab_padding(warnings);
+    return options;
+  }
+
+ private:
+  Index size(char const* word) const {
+    Json const value = model_.value(word);
+    return value.integer() == nullptr ? 0 : *value.integer();
+  }
+
+  void check_layers() const {
+    auto const held = static_cast<Index>(found_.layers.size());
+    if (held == size("L")) return;
+    fail(ErrorKind::source, "{}: holds {} layers, and {} says {}. Check source.config; a stage may be missing.", source_.place, held, model_.origin(),
+         size("L"));
+  }
+
+  /// Experts under a name of their own in each layer: those of one rank.
+  Index rank_experts() const {
+    Index const all = size("expert");
+    if (found_.experts.empty()) return std::max<Index>(all, 1);  // what is missing is named with the rest
+    check_routers();
+    auto const held = static_cast<Index>(found_.experts.size());
+    if (*found_.experts.rbegin() != held - 1)
+      fail(ErrorKind::source,
+           "{}: names of {} experts, and the highest is number {}: experts are missing. The save was cut short: choose another one.", source_.place,
+           held, *found_.experts.rbegin());
+    if (all == 0 || all % held != 0)
+      fail(ErrorKind::source, "{}: each layer names {} experts, and {} says {}, which {} does not divide. Check source.config.", source_.place, held,
+           model_.origin(), all, held);
+    check_ranks(all / held, held, all);
+    return held;
+  }
+
+  /// Every rank has the router whole: it says how many experts there are.
+  void check_routers() const {
+    dcp::StoredTensor const* tensor = stored(routers);
+    if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert")) return;
+    fail(ErrorKind::source, "{}: '{}' chooses among {} experts, and {} says {}. Set source.config to this model's.", source_.place, tensor->name,
+         tensor->shape[0], model_.origin(), size("expert"));
+  }
+
+  /// As many expert-parallel ranks must lie in the rows as names leave over.
+  void check_ranks(Index by_names, Index held, Index all) const {
+    dcp::StoredTensor const* tensor = stored(".moe.experts.fc1.weight0");
+    Index const rows_of_rank = checked_mul(Index{2}, size("moe_inter"), ErrorKind::source, "moe_inter");
+    if (tensor == nullptr || tensor->shape.size() != 2 || rows_of_rank == 0) return;
+    Index const rows = tensor->shape[0];
+    Index const expected = checked_mul(by_names, rows_of_rank, ErrorKind::source, tensor->name);
+    if (rows > 0 && expected % rows == 0) return;  // all of it, or a shard: check_whole() has words for that
+    fail(ErrorKind::source,
+         "{}: '{}' has {} rows, which are {} expert-parallel ranks of 2 x {} rows; but {} experts under {} names are {} ranks. Check source.config.",
+         source_.place, tensor->name, rows, rows % rows_of_rank == 0 ? fmt::format("{}", rows / rows_of_rank) : "no whole number of",
+         rows_of_rank / 2, all, held, by_names);
+  }
+
+  Index rank_inter(std::vector<std::string>& warnings) const {
+    Index const inter = std::max<Index>(size("moe_inter"), 1);
+    if (inter % source_.etp != 0)
+      fail(ErrorKind::usage, "[source] etp = {}: moe_inter is {}, which {} does not divide. Give the etp that the run was trained with.", source_.etp,
+           inter, source_.etp);
+    Index const cuts = columns_cut(stored(".moe.experts.fc2.weight0"));
+    if (cuts % source_.etp != 0 || (source_.etp == 1 && cuts > 1))
+      warnings.push_back(fmt::format(
+          "source.etp = {}, but the experts' second projections are stored in {} column parts, which expert tensor parallelism of another "
+          "size may have left. The file does not say it: with a wrong source.etp, rows of gate and up change places",
+          source_.etp, cuts));
+    return inter / source_.etp;
+  }
+
+  /// How many parts the boxes cut the second dimension into.
+  Index columns_cut(dcp::StoredTensor const* tensor) const {
+    if (tensor == nullptr || tensor->shape.size() != 2) return source_.etp;
+    dcp::Metadata const& metadata = source_.checkpoint.metadata;
+    std::set<Index> begins;
+    for (std::size_t c = tensor->first_chunk; c < tensor->first_chunk + tensor->chunk_count; ++c)
+      begins.insert(metadata.offsets(metadata.chunks[c])[1]);
+    return std::max<Index>(static_cast<Index>(begins.size()), 1);
+  }
+
+  /// Rows of embedding and head are rounded up to a multiple of 128, and of the tensor-parallel size.
+  Index vocab_padding(std::vector<std::string>& warnings) const {
+    constexpr Index multiple = 128;
+    Index const vocab = size("vocab");
+    Index const least = checked_add(vocab, (multiple - vocab % multiple) % multiple, ErrorKind::source, "vocab");
+    dcp::StoredTensor const* tensor = named("embed.embedding.weight");
+    Index const rows = tensor == nullptr || tensor->shape.empty() ? vocab : tensor->shape[0];
+    if (rows < vocab) return least - vocab;
+    if (rows > least)
+      warnings.push_back(fmt::format("'{}' has {} rows; the vocabulary of {} is {}, padded {}. The rows behind it are left out", tensor->name, rows,
+                                     model_.origin(), vocab, least));
+    return rows - vocab;
+  }
+
+  dcp::StoredTensor const* named(std::string const& name) const {
+    auto const found = source_.names.find(name);
+    return found == source_.names.end() ? nullptr : &source_.checkpoint.metadata.tensors[found->second];
+  }
+
+  /// This tensor of the first layer that has it.
+  dcp::StoredTensor const* stored(std::string_view name) const {
+    for (Index const layer : found_.layers)
+      if (auto const* tensor = named(fmt::format("{}{}{}", layers, layer, name))) return tensor;
+    return nullptr;
+  }
+
+  MliteSource const& source_;
+  Model const& model_;
+  Numbers found_;
+};
+
+/// How many such shards make up the whole; 1 when `shape` is no even shard.
+Index shards(std::vector<Index> const& shape, std::vector<Index> const& whole) {
+  Index count = 1;
+  for (std::size_t d = 0; d < whole.size() && shape.size() == whole.size(); ++d) {
+    if (shape[d] <= 0 || whole[d] % shape[d] != 0) return 1;
+    count *= whole[d] / shape[d];
+  }
+  return count;
+}
+
+/// A stored tensor, and the shape that it should have.
+struct Found {
+  std::string name;
+  dcp::StoredTensor const* tensor = nullptr;
+  std::vector<Index> whole;
+};
+
+std::vector<Found> found_in(MliteSource const& source, Side const& side) {
+  std::vector<Found> result;
+  for (StoredName const& name : side.names(nullptr))
+    if (auto const found = source.names.find(name.name); found != source.names.end())
+      result.push_back({name.name, &source.checkpoint.metadata.tensors[found->second], side.shape(name)});
+  return result;
+}
+
+/// Whether tensor or expert parallelism cuts a tensor.
+bool is_cut(std::string_view name) {
+  for (std::string_view const part : {of_experts, std::string_view("attn.qkv.linear.weight"), std::string_view("attn.proj."),
+                                      std::string_view("embed."), std::string_view("head.")})
+    if (name.find(part) != std::string_view::npos) return true;
+  return false;
+}
+
+/// "optimizer_rank_3.pt".
+bool is_of_rank(std::string_view file, std::string_view kind) { return take(file, kind) && take_number(file) && file == ".pt"; }
+
+}  // namespace
+
+bool has_mlite_names(MapFile const& map) {
+  return std::any_of(map.options.begin(), map.options.end(), [](NamedExpression const& option) { return option.name == "rank_experts"; });
+}
+
+DistView::Table without_stages(DistView::Table const& keys, std::string const& place) {
+  Stages const stages(keys, place);
+  DistView::Table names;
+  std::map<std::string, std::string> twice;
+  for (auto const& [key, at] : keys) {
+    std::string const name = stages.name(key);
+    if (!names.emplace(name, at).second) twice.emplace(name, key);
+  }
+  if (twice.empty()) return names;
+  fail(ErrorKind::source, "{}: '{}' is in the checkpoint for several pipeline stages ('{}' among them), and only one can be read. Save it again.",
+       place, twice.begin()->first, twice.begin()->second);
+}
+
+std::map<std::string, Json> mlite_options(MliteSource const& source, Model const& model, std::vector<std::string>& warnings) {
+  return Options(source, model).all(warnings);
+}
+
+void check_whole(MliteSource const& source, Side const& side) {
+  std::vector<Found> const tensors = found_in(source, side);
+  for (Found const& found : tensors)  // a wrong config.json shows in what every rank has whole
+    if (!is_cut(found.name) && found.tensor->shape != found.whole) return;
+  for (Found const& found : tensors) {
+    Index const count = is_cut(found.name) ? shards(found.tensor->shape, found.whole) : 1;
+    if (count == 1) continue;
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is [{}], and a model of these sizes needs [{}]: the file holds 1/{} of {}. Releases of Megatron Lite saved every rank's shard of "
+        "an "
+        "FSDP2 parameter under one key, so one is left and the others are lost. That cannot be repaired: save again with a release that does not, or "
+        "export Hugging Face weights from the running job.",
+        source.place, found.tensor->name, fmt::join(found.tensor->shape, ", "), fmt::join(found.whole, ", "), count,
+        found.name.find(of_experts) != std::string::npos ? "the experts" : "this tensor");
+  }
+}
+
+bool is_mlite_optimizer(std::string_view file) { return is_of_rank(file, "optimizer_rank_"); }
+bool is_mlite_rng(std::string_view file) { return is_of_rank(file, "rng_state_rank_"); }
+
+}  // namespace reshard

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/formats/huggingface/config.hpp"
+#include "stages/plan/job_plan.hpp"
+#include "stages/plan/source/dist_source.hpp"
+#include "stages/plan/source/map_choice.hpp"
+#include "stages/plan/source/run_record.hpp"
+#include "stages/plan/source/source_side.hpp"
+
+namespace reshard {
+
+/// A source seen through a map: its model, the facts it was made from, and every piece that it holds.
+struct SourceModel {
+  Json args;                ///< of a Megatron source; null for others
+  Json config;              ///< config.json of the source or the reference; null when there is none
+  std::string config_text;  ///< config.json made from args
+  std::optional<huggingface::Folder> reference;
+  std::optional<huggingface::Folder> files;              ///< config.json of the source and what lies beside it
+  bool carried = false;                                  ///< the reference is what travelled with a Megatron checkpoint
+  std::vector<huggingface::ConfigPatch> config_changes;  ///< of the carried config.json: what args say by now
+  MegatronTraits traits{"", "", "mtp_model_layer", 0};
+  std::optional<DistView> view;  ///< DCP sources
+  MapChoice maps;
+  std::unique_ptr<Model> model;
+  std::optional<Model> unquantised;  ///< the model as it was before parts of quantised weights became tensors of it; nothing where none did
+  std::unique_ptr<Side> family_side;
+  std::vector<PipelineChunk> chunks;  ///< Megatron sources
+  std::vector<std::string> states;    ///< optimizer states that the job carries
+  Catalog catalog;
+  std::vector<int> adds;                   ///< what stored values of the source have over logical ones (Side::adds)
+  std::optional<Index> prediction_layers;  ///< layers for multi-token prediction, where config.json says another number
+  std::optional<Index> recorded_vocab;     ///< vocabulary rows that mean something, where args say so
+  std::vector<std::string> warnings;
+
+  /// The model with every weight as it is, however it is quantised.
+  Model as_it_is() const;
+  /// Whether names and args are Megatron's.
+  bool is_megatron() const { return !args.is_null(); }
+};
+
+/// Reads facts, chooses the maps, makes the model and the source's catalogue. `carry_states`: the target can hold optimizer state.
+SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request, bool carry_states);
+
+}  // namespace reshard

@@ -1,0 +1,95 @@
+#include "pipeline/nightly/nightly_choice.hpp"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace reshard {
+namespace {
+
+std::vector<std::string> names(std::vector<ListedFolder> const& folders) {
+  std::vector<std::string> out;
+  for (ListedFolder const& folder : folders) out.push_back(folder.name);
+  return out;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(StepOfName, IsTheLastNumber) {
+  EXPECT_EQ(step_of_name("iter_0001000"), 1000);
+  EXPECT_EQ(step_of_name("global_step_10"), 10);
+  EXPECT_EQ(step_of_name("checkpoint-500"), 500);
+  EXPECT_EQ(step_of_name("epoch-2-step-50"), 50);
+  EXPECT_EQ(step_of_name("step_100_hf"), 100);
+  EXPECT_EQ(step_of_name("release"), 0);
+  EXPECT_EQ(step_of_name("999999999999999999"), 999'999'999'999'999'999);
+  EXPECT_EQ(step_of_name("1234567890123456789"), std::nullopt);
+  EXPECT_EQ(step_of_name("best"), std::nullopt);
+  EXPECT_EQ(step_of_name(""), std::nullopt);
+}
+
+TEST(UnfinishedNames, AreThoseOfSavesAndCopiesUnderWay) {
+  for (std::string_view const name : {".iter_1.part", "tmp-checkpoint-500", "step-5.tmp", "iter_7.part"})
+    EXPECT_TRUE(is_unfinished_name(name)) << name;
+  for (std::string_view const name : {"iter_1", "checkpoint-500", "tmpl-5"}) EXPECT_FALSE(is_unfinished_name(name)) << name;
+}
+
+TEST(NewestFirst, CountsNumbersAndNotDigits) {
+  EXPECT_EQ(names(newest_first({{"iter_9", 50}, {"iter_0000010", 1}, {"iter_100", 2}})), (Names{"iter_100", "iter_0000010", "iter_9"}));
+  EXPECT_EQ(names(newest_first({{"release", 9}, {"iter_1", 1}})), (Names{"iter_1", "release"}));
+}
+
+TEST(NewestFirst, TakesTimesWhenANameHasNoNumber) {
+  EXPECT_EQ(names(newest_first({{"iter_100", 5}, {"best", 7}, {"iter_200", 6}})), (Names{"best", "iter_200", "iter_100"}));
+  EXPECT_TRUE(newest_first({}).empty());
+}
+
+TEST(Tracker, SaysWhichStepsCount) {
+  EXPECT_EQ(tracker_word("iter_0000100", 100), TrackerWord::names);
+  EXPECT_EQ(tracker_word("iter_0000101", 100), TrackerWord::beyond);
+  EXPECT_EQ(tracker_word("iter_0000099", 100), TrackerWord::nothing);
+  EXPECT_EQ(tracker_word("iter_0000100", std::nullopt), TrackerWord::nothing);
+  EXPECT_EQ(tracker_word("best", 100), TrackerWord::nothing);
+  EXPECT_EQ(tracker_word("iter_0000001", 0), TrackerWord::beyond);  // the tracker says "release"
+}
+
+TEST(Settling, CountsWholeSeconds) {
+  constexpr std::int64_t second = 1'000'000'000;
+  EXPECT_EQ(unsettled_seconds(100 * second, 159 * second + 1, 60), 59);
+  EXPECT_EQ(unsettled_seconds(100 * second, 160 * second, 60), std::nullopt);
+  EXPECT_EQ(unsettled_seconds(200 * second, 100 * second, 60), 0);  // clocks differ
+  EXPECT_EQ(unsettled_seconds(200 * second, 100 * second, 0), std::nullopt);
+  EXPECT_EQ(unsettled_seconds(std::numeric_limits<std::int64_t>::min(), 100 * second, 60), std::nullopt);
+}
+
+TEST(Surplus, IsWhatIsOlderThanTheLastK) {
+  std::vector<ListedFolder> const targets = {{"iter_300", 0}, {"iter_1000", 0}, {"iter_200", 0}, {"iter_400", 0}};
+  EXPECT_EQ(surplus_targets(targets, {"iter_1000", 0}, 2), (Names{"iter_200", "iter_300"}));
+  EXPECT_EQ(surplus_targets(targets, {"iter_1000", 0}, 1), (Names{"iter_200", "iter_300", "iter_400"}));
+  EXPECT_TRUE(surplus_targets(targets, {"iter_1000", 0}, 4).empty());
+  EXPECT_TRUE(surplus_targets(targets, {"iter_1000", 0}, 0).empty());
+}
+
+TEST(Surplus, IsNeverNewerThanTheCurrentOne) {
+  // Training was set back to an earlier step.
+  std::vector<ListedFolder> const targets = {{"iter_300", 0}, {"iter_1000", 0}, {"iter_900", 0}, {"iter_200", 0}};
+  EXPECT_EQ(surplus_targets(targets, {"iter_300", 0}, 2), (Names{"iter_200"}));
+  EXPECT_EQ(surplus_targets(targets, {"iter_300", 0}, 1), (Names{"iter_200"}));
+  EXPECT_TRUE(surplus_targets(targets, {"iter_300", 0}, 4).empty());
+  EXPECT_EQ(surplus_targets({{"best", 30}, {"final", 20}, {"first", 10}}, {"final", 20}, 1), (Names{"first"}));
+}
+
+TEST(Surplus, NeedsNoCurrentOneAmongTheTargets) {
+  // That one was not made by a nightly job.
+  EXPECT_EQ(surplus_targets({{"iter_9", 0}, {"iter_8", 0}, {"iter_7", 0}, {"iter_2", 0}}, {"iter_7", 0}, 1), (Names{"iter_2"}));
+  EXPECT_EQ(surplus_targets({{"iter_9", 0}, {"iter_8", 0}, {"iter_2", 0}}, {"iter_5", 0}, 1), (Names{"iter_2"}));
+  EXPECT_EQ(surplus_targets({{"iter_9", 50}, {"iter_8", 40}, {"iter_2", 10}}, {"best", 20}, 1), (Names{"iter_2"}));
+}
+
+TEST(Surplus, IsNothingWithoutACurrentOne) {
+  EXPECT_TRUE(surplus_targets({{"iter_1", 0}, {"iter_2", 0}}, {}, 1).empty());
+  EXPECT_TRUE(surplus_targets({{"a", 1}, {"b", 3}, {"c", 2}}, {}, 1).empty());
+}
+
+}  // namespace
+}  // namespace reshard

@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+#include <set>
+#include <type_traits>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/mapping/map_file.hpp"
+#include "stages/plan/check/map_check.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t largest_config_bytes = 1U << 20;
+
+fs::path maps_folder() { return fs::path(RESHARD_SOURCE_DIR) / "configs" / "models"; }
+
+std::vector<fs::path> files_in(fs::path const& folder, std::string const& extension) {
+  std::vector<fs::path> files;
+  for (auto const& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == extension) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<fs::path> maps() { return files_in(maps_folder(), ".toml"); }
+
+/// "" where no shipped map lists the model_type.
+std::string map_for(std::string const& type) {
+  for (fs::path const& path : maps()) {
+    std::vector<std::string> const types = load_map_file(path).model_types;
+    if (std::find(types.begin(), types.end(), type) != types.end()) return path.stem().string();
+  }
+  return "";
+}
+
+/// A config.json, or the text model's own inside of one.
+struct PublishedModel {
+  std::string name;
+  Json config;
+  std::string type;
+};
+
+/// So that a failure names the model and not its bytes.
+void PrintTo(PublishedModel const& model, std::ostream* out) { *out << model.name; }
+
+std::string model_type(Json const& config) {
+  Json const* type = config.find("model_type");
+  return type == nullptr || type->text() == nullptr ? "" : *type->text();
+}
+
+/// tests/data/configs: config.json of published models, as far as maps ask for it. A text model inside of one counts for itself where its family has
+/// no config of its own.
+std::vector<PublishedModel> published_models() {
+  std::vector<PublishedModel> models;
+  for (fs::path const& path : files_in(fs::path(RESHARD_SOURCE_DIR) / "tests" / "data" / "configs", ".json")) {
+    Json const config = parse_json(read_text_file(path, largest_config_bytes), path.string());
+    models.push_back({path.stem().string(), config, model_type(config)});
+  }
+  for (std::size_t i = 0, count = models.size(); i < count; ++i) {
+    Json const* inner = models[i].config.find("text_config");
+    std::string const type = inner == nullptr ? "" : model_type(*inner);
+    bool const own = std::any_of(models.begin(), models.end(), [&](PublishedModel const& model) { return model.type == type; });
+    if (!type.empty() && !own && !map_for(type).empty()) models.push_back({models[i].name + "_inside", *inner, type});
+  }
+  return models;
+}
+
+template <class Param>
+std::string test_name(testing::TestParamInfo<Param> const& info) {
+  std::string name;
+  if constexpr (std::is_same_v<Param, fs::path>)
+    name = info.param.stem().string();
+  else
+    name = info.param.name;
+  std::replace_if(
+      name.begin(), name.end(), [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
+  return name;
+}
+
+class PublishedConfig : public testing::TestWithParam<PublishedModel> {};
+
+TEST_P(PublishedConfig, ProvesTheMapOfItsFamily) {
+  std::string const map = map_for(GetParam().type);
+  ASSERT_NE(map, "") << "no map lists model_type '" << GetParam().type << "'";
+  try {
+    MapCheck const found = check_map({map, {maps_folder()}, GetParam().config, {}});
+    for (std::string const& error : found.errors) ADD_FAILURE() << error;
+    EXPECT_FALSE(found.tensors.empty());
+  } catch (Error const& error) {
+    FAIL() << error.sentence();
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Configs, PublishedConfig, testing::ValuesIn(published_models()), test_name<PublishedModel>);
+
+class ShippedMap : public testing::TestWithParam<fs::path> {};
+
+TEST_P(ShippedMap, NeedsNoModelToBeRead) {
+  try {
+    check_map({GetParam().stem().string(), {maps_folder()}, {}, {}});
+  } catch (Error const& error) {
+    FAIL() << error.sentence();
+  }
+}
+
+TEST_P(ShippedMap, HasAConfigWhenItIsAFamily) {
+  std::vector<std::string> const types = load_map_file(GetParam()).model_types;
+  if (types.empty()) GTEST_SKIP() << "no family";
+  std::vector<PublishedModel> const all = published_models();
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(),
+                          [&](PublishedModel const& model) { return std::find(types.begin(), types.end(), model.type) != types.end(); }))
+      << "put the config.json of a published model of " << GetParam().filename() << " into tests/data/configs";
+}
+INSTANTIATE_TEST_SUITE_P(Maps, ShippedMap, testing::ValuesIn(maps()), test_name<fs::path>);
+
+TEST(ShippedMaps, NoModelTypeIsOfTwoFamilies) {
+  std::set<std::string> seen;
+  for (fs::path const& path : maps())
+    for (std::string const& type : load_map_file(path).model_types) EXPECT_TRUE(seen.insert(type).second) << type << " in " << path;
+}
+
+}  // namespace
+}  // namespace reshard

@@ -1,0 +1,174 @@
+// Stored tensors without a logical tensor: refused, kept, left out.
+#include "stages/plan/source/kept_tensors.hpp"
+
+#include "core/mapping/quant_finder.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+constexpr char const* common = "let = { L = 1, M = 0 }\naxes = { hidden = 4, layer = 1 }\n";
+
+FileTensor tensor(std::string name, std::vector<Index> shape) { return {std::move(name), DType::bf16, std::move(shape), {}, 0, 0}; }
+
+/// A folder of two files; the index names all tensors but the last of each.
+SourceCheckpoint folder(std::vector<FileTensor> first, std::vector<FileTensor> second) {
+  SourceCheckpoint source;
+  source.huggingface.emplace();
+  for (auto* tensors : {&first, &second}) {
+    tensors->push_back(tensor("vision.unused", {1}));
+    safetensors::Header header;
+    header.tensors = *tensors;
+    std::vector<std::size_t> indexed;
+    for (std::size_t i = 0; i + 1 < tensors->size(); ++i) indexed.push_back(i);
+    source.huggingface->headers.push_back(std::move(header));
+    source.huggingface->indexed.push_back(std::move(indexed));
+  }
+  return source;
+}
+
+SourceCheckpoint with_vision() {
+  return folder({tensor("norm.weight", {4}), tensor("vision.b.bias", {3})}, {tensor("vision.a.weight", {3, 5}), tensor("vision.scale", {})});
+}
+
+struct Job {
+  explicit Job(std::string const& family)
+      : maps{parse_map_file(std::string(common) + "tensors = { '' = ['norm: hidden'] }\n[stored]\n'final.weight' = 'norm: hidden'\n", "core.toml"),
+             parse_map_file(family + common + "[stored]\n'norm.weight' = 'norm: hidden'\n", "family.toml")} {}
+
+  void settle(SourceCheckpoint const& source, Unmapped unmapped) {
+    TargetRequest request;
+    request.unmapped = unmapped;
+    settle_unmapped(maps, source, nullptr, request, warnings);
+  }
+  /// Names and shapes of a whole side of the job.
+  Lines names(MapFile const& map) const {
+    Model const model(*maps.family, maps.core, {Json::object(), "facts", 0});
+    Side const side(model, map, {});
+    Lines result;
+    for (StoredName const& name : side.names(nullptr)) {
+      std::string text = name.name;
+      for (Index const extent : side.shape(name)) text += fmt::format(" {}", extent);
+      result.push_back(text);
+    }
+    return result;
+  }
+
+  MapChoice maps;
+  Lines warnings;
+};
+
+template <class Work>
+std::string refusal(Work&& work, ErrorKind kind) {
+  try {
+    work();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), kind) << error.sentence();
+    return error.sentence();
+  }
+  return "no error";
+}
+
+TEST(KeptTensors, AreRefusedWithoutAWord) {
+  Job job("keep = ['vision.*', 'audio.*']\n");
+  EXPECT_EQ(
+      refusal([&] { job.settle(with_vision(), Unmapped::refuse); }, ErrorKind::usage),
+      "[model] unmapped: 3 stored tensors such as 'vision.a.weight' are no part of what family.toml describes (its `keep`: vision.*, audio.*). Set "
+      "model.unmapped = \"keep\" to carry them byte for byte, or \"drop\" to leave them out.");
+}
+
+TEST(KeptTensors, HaveTheirStoredNameOnEverySide) {
+  Job job("keep = ['vision.*']\n");
+  job.settle(with_vision(), Unmapped::keep);
+  EXPECT_EQ(job.names(*job.maps.family), (Lines{"norm.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
+  EXPECT_EQ(job.names(job.maps.core), (Lines{"final.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
+  EXPECT_TRUE(job.warnings.empty());
+}
+
+TEST(KeptTensors, StandBesideTheEmbedding) {
+  Job job("keep = ['vision.*']\n");
+  job.settle(with_vision(), Unmapped::keep);
+  Model const model(*job.maps.family, job.maps.core, {Json::object(), "facts", 0});
+  SideOptions options;
+  options.local = true;
+  Side const side(model, job.maps.core, std::move(options));
+  PipelineChunk const first{0, 0, {{0, 1, false}}, {}, true, false};
+  PipelineChunk const last{1, 0, {}, {}, false, true};
+  EXPECT_EQ(side.names(&first).size(), 4U);
+  EXPECT_EQ(side.names(&last).size(), 1U);
+}
+
+TEST(KeptTensors, AreNeverSharedByShape) {
+  Job job("keep = ['vision.*']\n");
+  job.settle(folder({tensor("vision.a", {3, 3})}, {tensor("vision.b", {3, 3})}), Unmapped::keep);
+  Model const model(*job.maps.family, job.maps.core, {Json::object(), "facts", 0});
+  EXPECT_EQ(job.names(*job.maps.family), (Lines{"norm.weight 4", "vision.a 3 3", "vision.b 3 3"}));
+  EXPECT_EQ(model.tensors().size(), 3U);
+}
+
+TEST(KeptTensors, AreLeftOutOnRequestWithAWarning) {
+  Job job("keep = ['vision.*']\n");
+  job.settle(with_vision(), Unmapped::drop);
+  EXPECT_EQ(job.names(*job.maps.family), (Lines{"norm.weight 4"}));
+  Model const model(*job.maps.family, job.maps.core, {Json::object(), "facts", 0});
+  for (MapFile const* map : {&job.maps.core, &*job.maps.family}) EXPECT_TRUE(Side(model, *map, {}).dropped("vision.a.weight"));
+  EXPECT_EQ(job.warnings, (Lines{"3 stored tensors such as 'vision.a.weight' are left out (model.unmapped = \"drop\")"}));
+}
+
+TEST(KeptTensors, ThatAreNotThereNeedNoWord) {
+  for (char const* keep : {"", "keep = ['audio.*']\n"}) {
+    Job job(keep);
+    job.settle(with_vision(), Unmapped::refuse);
+    EXPECT_EQ(job.names(*job.maps.family), (Lines{"norm.weight 4"}));
+  }
+}
+
+TEST(KeptTensors, WithBracesInTheirNameCannotBeKept) {
+  Job job("keep = ['vision.*']\n");
+  SourceCheckpoint const source = folder({tensor("vision.{a}", {3})}, {});
+  EXPECT_EQ(refusal([&] { job.settle(source, Unmapped::keep); }, ErrorKind::source).find("'vision.{a}': a stored name with braces cannot be kept."),
+            0U);
+}
+
+TEST(KeptTensors, OfMegatronFilesAreFoundToo) {
+  Job job("keep = ['vision.*']\n");
+  SourceCheckpoint source;
+  source.megatron.emplace();
+  source.megatron->headers.resize(2);
+  for (auto& header : source.megatron->headers) {
+    header.chunks.resize(1);
+    header.chunks[0].tensors = {tensor("vision.a", {2, 2})};
+  }
+  job.settle(source, Unmapped::keep);
+  EXPECT_EQ(job.names(job.maps.core), (Lines{"final.weight 4", "vision.a 2 2"}));
+}
+
+TEST(KeptTensors, ThatLookQuantisedAreKeptAsTheyAre) {
+  Job job("keep = ['vision.*']\n");
+  job.settle(folder({tensor("vision.q.weight", {4, 4})}, {tensor("vision.q.weight_scale", {})}), Unmapped::keep);
+  MapFile const schemes = parse_map_file(
+      "[quant.whole]\nvalues = { name = 'weight', dtype = 'BF16', blocks = [1, 1] }\nscale = { name = 'weight_scale', dtype = 'BF16', blocks = "
+      "['all', "
+      "'all'] }\n",
+      "quant.toml");
+  Model model(*job.maps.family, job.maps.core, {Json::object(), "facts", 0});
+  model.set_schemes(evaluate_schemes(schemes, model));
+  Side const side(model, *job.maps.family, {});
+  QuantFinder finder(model, side);
+  auto const find = [](std::string const& name) -> std::optional<FoundTensor> {
+    if (name == "vision.q.weight") return FoundTensor{DType::bf16, {4, 4}};
+    if (name == "vision.q.weight_scale") return FoundTensor{DType::bf16, {}};
+    return std::nullopt;
+  };
+  finder.look({}, side.names(nullptr), find, "folder");
+  finder.apply(model);
+  EXPECT_EQ(Side(model, *job.maps.family, {}).names(nullptr).size(), 3U);
+}
+
+}  // namespace
+}  // namespace reshard

@@ -1,0 +1,133 @@
+#include "stages/plan/target/dist_objects.hpp"
+
+#include <gtest/gtest.h>
+
+#include "stages/plan/target/optimizer_groups.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr ObjectForm stacked{true, 8, 64};
+constexpr ObjectForm separate{false, 8, 64};
+
+struct KeyCase {
+  char const* module_key;
+  char const* stacked;
+  char const* separate;
+};
+
+TEST(ObjectKeys, MoveNumbersBetweenNameAndAxis) {
+  for (KeyCase const& each : {
+           KeyCase{"decoder.layers.3.self_attention.linear_qkv._extra_state", "decoder.layers.self_attention.linear_qkv._extra_state/shard_3_8",
+                   "decoder.layers.3.self_attention.linear_qkv._extra_state/shard_0_1"},
+           KeyCase{"decoder.layers.3.mlp.experts.local_experts.7.linear_fc1._extra_state",
+                   "decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_3.7_8.64",
+                   "decoder.layers.3.mlp.experts.experts.linear_fc1._extra_state/shard_7_64"},
+           KeyCase{"mtp.layers.0.eh_proj._extra_state", "mtp.layers.0.eh_proj._extra_state/shard_0_1", "mtp.layers.0.eh_proj._extra_state/shard_0_1"},
+           KeyCase{"decoder.final_layernorm._extra_state", "decoder.final_layernorm._extra_state/shard_0_1",
+                   "decoder.final_layernorm._extra_state/shard_0_1"},
+       }) {
+    EXPECT_EQ(object_key(each.module_key, stacked), each.stacked);
+    EXPECT_EQ(object_key(each.module_key, separate), each.separate);
+    EXPECT_EQ(module_state_key(each.stacked), each.module_key);
+    EXPECT_EQ(module_state_key(each.separate), each.module_key);
+  }
+}
+
+TEST(ObjectKeys, SingletonExpertsHaveTheirNumberInTheName) {
+  EXPECT_EQ(module_state_key("decoder.layers.3.mlp.experts.experts.7.linear_fc1._extra_state/shard_0_1"),
+            "decoder.layers.3.mlp.experts.local_experts.7.linear_fc1._extra_state");
+}
+
+TEST(ObjectKeys, OtherObjectsAreNoModuleState) {
+  for (char const* key : {"rng_state/shard_0.1_2.2", "a._extra_state", "a._extra_state/shard_0", "a._extra_state/shard_x_1",
+                          "a._extra_state/shard_0.1_2", "a._extra_state/shard_0_-1", "", "/shard_0_1"})
+    EXPECT_EQ(module_state_key(key), std::nullopt) << key;
+  EXPECT_EQ(module_state_key("decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_3_8"), std::nullopt) << "an expert number is missing";
+}
+
+TEST(ObjectKeys, TextAndPartsAgree) {
+  std::string const text = "rng_state/shard_0.1_2.4";
+  auto const parsed = parse_object_key(text);
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->key, "rng_state");
+  EXPECT_EQ(parsed->offsets, (std::vector<Index>{0, 1}));
+  EXPECT_EQ(parsed->shape, (std::vector<Index>{2, 4}));
+  EXPECT_EQ(text_of(*parsed), text);
+}
+
+using pickle::Document;
+using pickle::NodeId;
+
+NodeId group(Document& document, double decay, bool decoupled, bool expert) {
+  NodeId const dict = document.add_dict();
+  document.set(dict, "wd_mult", document.add_real(decay));
+  document.set(dict, "lr_mult", document.add_real(1));
+  document.set(dict, "is_decoupled_lr", document.add_bool(decoupled));
+  document.set(dict, "is_expert_parallel", document.add_bool(expert));
+  return dict;
+}
+
+NodeId settings(Document& document, std::vector<NodeId> groups) {
+  NodeId const inner = document.add_dict();
+  document.set(inner, "param_groups", document.add_list(std::move(groups)));
+  NodeId const outer = document.add_dict();
+  document.set(outer, "optimizer", inner);
+  return outer;
+}
+
+/// {"optimizer": one optimizer's settings}
+Document single_optimizer() {
+  Document document;
+  document.root = document.add_dict();
+  document.set(document.root, "optimizer",
+               settings(document, {group(document, 1, false, false), group(document, 0, false, false), group(document, 1, true, false)}));
+  return document;
+}
+
+std::vector<NodeId> groups_of(Document const& document, NodeId optimizer) {
+  return document.at(document.find(document.find(optimizer, "optimizer"), "param_groups")).items;
+}
+
+TEST(OptimizerGroups, ExpertsGetTheGroupsThatTheyAreIn) {
+  Document const common = single_optimizer();
+  EXPECT_FALSE(has_several_optimizers(common));
+  for (bool const biases : {false, true}) {
+    Document document = common;
+    split_optimizers(document, document.root, common, true, biases);
+    EXPECT_TRUE(has_several_optimizers(document));
+    auto const& chain = document.at(document.find(document.root, "optimizer")).items;
+    ASSERT_EQ(chain.size(), 4U);
+    EXPECT_EQ(groups_of(document, chain[1]).size(), 3U);
+    auto const experts = groups_of(document, chain[3]);
+    EXPECT_EQ(experts.size(), biases ? 2U : 1U);
+    for (NodeId const expert : experts) EXPECT_TRUE(document.at(document.find(expert, "is_expert_parallel")).boolean);
+    for (NodeId const other : groups_of(document, chain[1])) EXPECT_FALSE(document.at(document.find(other, "is_expert_parallel")).boolean);
+  }
+}
+
+TEST(OptimizerGroups, JoiningKeepsEveryKindOfGroupOnce) {
+  Document common;
+  common.root = common.add_dict();
+  NodeId const dense = settings(common, {group(common, 1, false, false)});
+  NodeId const experts = settings(common, {group(common, 1, false, true), group(common, 0, false, true)});
+  NodeId const chain = common.add_dict();
+  common.at(chain).items = {common.add_int(0), dense, common.add_int(1), experts};
+  common.set(common.root, "optimizer", chain);
+  Document document = common;
+  split_optimizers(document, document.root, common, false, false);
+  EXPECT_FALSE(has_several_optimizers(document));
+  auto const groups = groups_of(document, document.find(document.root, "optimizer"));
+  ASSERT_EQ(groups.size(), 2U);
+  for (NodeId const each : groups) EXPECT_FALSE(document.at(document.find(each, "is_expert_parallel")).boolean);
+}
+
+TEST(OptimizerGroups, TheFormThatIsThereStays) {
+  Document const common = single_optimizer();
+  Document document = common;
+  split_optimizers(document, document.root, common, false, false);
+  EXPECT_EQ(pickle::dump(document), pickle::dump(common));
+}
+
+}  // namespace
+}  // namespace reshard
