@@ -6,9 +6,7 @@
 #include "pipeline/commands/inspect_dcp.hpp"
 #include "pipeline/commands/inspect_hdf5.hpp"
 #include "pipeline/commands/look.hpp"
-#include "stages/read/open_dcp.hpp"
-#include "stages/read/open_hdf5.hpp"
-#include "stages/read/open_source.hpp"
+#include "stages/read/recognise.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -97,18 +95,19 @@ Inspection inspect_huggingface(fs::path const& path) {
 }
 
 Inspection inspect_format(fs::path const& path, megatron::UserSizes const& user) {
-  if (dcp::looks_like_dcp(path)) return inspect_dcp(path);
-  bool const others = huggingface::looks_like_folder(path) || megatron::looks_like_megatron(path);
-  if (!others && looks_like_hdf5_checkpoint(path)) return inspect_hdf5(path);
-  if (huggingface::looks_like_folder(path) && !megatron::looks_like_megatron(path))
-    return looks_like_boxed_safetensors(path) ? inspect_boxed_safetensors(path) : inspect_huggingface(path);
+  switch (kind_of(path)) {
+    case CheckpointKind::megatron: break;
+    case CheckpointKind::huggingface: return inspect_huggingface(path);
+    case CheckpointKind::dcp: return inspect_dcp(path);
+    case CheckpointKind::boxed_safetensors: return inspect_boxed_safetensors(path);
+    case CheckpointKind::hdf5: return inspect_hdf5(path);
+  }
   return inspect_megatron(path, user);
 }
 
 }  // namespace
 
 Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
-  check_checkpoint_folder(path);
   Inspection result = inspect_format(path, user);
   auto const hidden = parse_hidden_name(absolute_target(path).filename().string());
   if (!hidden || hidden->kind != HiddenName::Kind::staging) return result;

@@ -1,5 +1,6 @@
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/commands/look.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_dcp.hpp"
@@ -118,7 +119,8 @@ void list_stored(Lister& lister, SourceCheckpoint const& source) {
 }  // namespace
 
 TensorList list_tensors(fs::path const& path, Listing listing, std::string const& map, std::vector<fs::path> const& map_folders, Comm const& comm) {
-  bool const places_matter = listing == Listing::logical || !dcp::looks_like_dcp(path);
+  bool places_matter = true;
+  together_seeing(comm, [&] { places_matter = listing == Listing::logical || kind_of(path) != CheckpointKind::dcp; });
   SourceCheckpoint const source = places_matter ? open_source(path, SourceFormat::found, {}, comm) : open_dcp_metadata(path, comm);
   std::string_view const format = format_of(source);
   Lister lister;

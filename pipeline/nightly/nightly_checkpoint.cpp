@@ -10,7 +10,7 @@
 #include "core/formats/megatron/directory.hpp"
 #include "pipeline/commands/look.hpp"
 #include "pipeline/target/source_stamp.hpp"
-#include "stages/read/open_hdf5.hpp"
+#include "stages/read/recognise.hpp"
 
 namespace reshard {
 namespace {
@@ -67,10 +67,7 @@ std::string missing_mark(fs::path const& folder) {
 bool holds_checkpoint(fs::path const& folder) {
   bool found = false;
   // A folder that cannot be listed holds nothing that could be read.
-  (void)capture([&] {
-    found = megatron::looks_like_megatron(folder) || dcp::looks_like_dcp(folder) || huggingface::looks_like_folder(folder) ||
-            looks_like_hdf5_checkpoint(folder);
-  });
+  (void)capture([&] { found = !recognise(folder).empty(); });
   return found;
 }
 

@@ -6,7 +6,7 @@
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/target/strangers.hpp"
-#include "stages/read/checkpoint_look.hpp"
+#include "stages/read/recognise.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -58,7 +58,7 @@ void check_replaceable(JobSpec const& spec) {
   fs::path const target = spec.target.path;
   if (!spec.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
   bool is_checkpoint = false;
-  if (auto const unseen = capture([&] { is_checkpoint = looks_like_checkpoint(target); })) throw Error(ErrorKind::target, unseen->sentence());
+  if (auto const unseen = capture([&] { is_checkpoint = !recognise(target).empty(); })) throw Error(ErrorKind::target, unseen->sentence());
   if (is_checkpoint) return check_only_a_checkpoint(target);
   fail(ErrorKind::target,
        "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",

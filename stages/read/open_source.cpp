@@ -1,13 +1,9 @@
 #include "stages/read/open_source.hpp"
 
-#include <algorithm>
-
 #include "core/base/file.hpp"
 #include "core/base/integers.hpp"
-#include "core/base/sight.hpp"
 #include "core/formats/megatron/report.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "stages/read/foreign.hpp"
 #include "stages/read/open_dcp.hpp"
 #include "stages/read/open_hdf5.hpp"
 #include "stages/read/shared_headers.hpp"
@@ -68,35 +64,7 @@ SourceCheckpoint open_megatron(fs::path const& path, megatron::UserSizes const& 
   return source;
 }
 
-/// What is in a folder, sorted; folders with a '/' behind.
-std::vector<std::string> marked_names(fs::path const& path) {
-  std::vector<std::string> names = seen_names("marked names of", path, [&] {
-    std::vector<std::string> found;
-    std::error_code ended;
-    for (fs::directory_iterator it(path, ended); !ended && it != fs::directory_iterator(); it.increment(ended)) {
-      std::error_code unknown;
-      found.push_back(it->path().filename().string() + (it->is_directory(unknown) ? "/" : ""));
-    }
-    if (ended) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", path.string(), ended.message());
-    return found;
-  });
-  std::ranges::sort(names);
-  return names;
-}
-
 }  // namespace
-
-void check_checkpoint_folder(fs::path const& path) {
-  if (!sees_anything(path)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
-  if (sees_file(path) && looks_like_hdf5_checkpoint(path)) return;
-  if (!sees_folder(path)) fail(ErrorKind::source, "{}: {}", path.string(), foreign_file(path));
-  if (huggingface::looks_like_folder(path) || megatron::looks_like_megatron(path) || dcp::looks_like_dcp(path) || looks_like_hdf5_checkpoint(path))
-    return;
-  if (std::string const answer = foreign_folder(path, marked_names(path)); !answer.empty()) fail(ErrorKind::source, "{}: {}", path.string(), answer);
-  if (sees_anything(path / huggingface::config_name))
-    fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
-         path.string(), huggingface::config_name, huggingface::index_name);
-}
 
 std::string_view format_of(SourceCheckpoint const& source) {
   if (source.megatron) return "megatron";
@@ -111,33 +79,14 @@ std::string_view format_of(SourceCheckpoint const& source) {
 }
 
 SourceCheckpoint open_source(fs::path const& path, SourceFormat format, megatron::UserSizes const& user, Comm const& comm) {
-  enum Kind : std::int64_t { megatron_directory, huggingface_folder, dcp_folder, boxed_safetensors, hdf5_files_of };
-  Kind kind = megatron_directory;
-  together_seeing(comm, [&] {
-    check_checkpoint_folder(path);
-    bool const dcp = format == SourceFormat::dcp || (format == SourceFormat::found && dcp::looks_like_dcp(path));
-    bool const weights = format == SourceFormat::huggingface || (format == SourceFormat::found && huggingface::looks_like_folder(path));
-    bool const megatron = format == SourceFormat::megatron || (format == SourceFormat::found && megatron::looks_like_megatron(path));
-    if (dcp + weights + megatron > 1)
-      fail(ErrorKind::source, "{}: holds several of Megatron ranks, Hugging Face weights and a {} side by side. Say which with source.format.",
-           path.string(), dcp::metadata_name);
-    // Beside weights of another format a file such as tf_model.h5 is one of another program.
-    bool const other = dcp || weights || megatron;
-    bool const hdf5 = format == SourceFormat::hdf5 || (format == SourceFormat::found && !other && looks_like_hdf5_checkpoint(path));
-    if (hdf5)
-      kind = hdf5_files_of;
-    else if (dcp)
-      kind = dcp_folder;
-    else if (weights)
-      kind = huggingface_folder;
-    if ((weights || (dcp && !dcp::looks_like_dcp(path))) && looks_like_boxed_safetensors(path)) kind = boxed_safetensors;
-  });
+  CheckpointKind kind = CheckpointKind::megatron;
+  together_seeing(comm, [&] { kind = kind_of(path, format); });
   switch (kind) {
-    case megatron_directory: return open_megatron(path, user, comm);
-    case huggingface_folder: return open_huggingface(path, comm);
-    case dcp_folder: return open_dcp(path, comm);
-    case hdf5_files_of: return open_hdf5(path, comm);
-    case boxed_safetensors: break;
+    case CheckpointKind::megatron: return open_megatron(path, user, comm);
+    case CheckpointKind::huggingface: return open_huggingface(path, comm);
+    case CheckpointKind::dcp: return open_dcp(path, comm);
+    case CheckpointKind::hdf5: return open_hdf5(path, comm);
+    case CheckpointKind::boxed_safetensors: break;
   }
   return open_boxed_safetensors(path, comm);
 }

@@ -1,0 +1,103 @@
+// What a folder is taken for, by the names in it: one rule for every command.
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.hpp"
+#include "stages/read/recognise.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = CheckpointKind;
+
+constexpr char const* hdf5_signature = "\x89HDF\r\n\x1a\n";
+
+/// A safetensors file whose header is `json`.
+std::string safetensors_bytes(std::string const& json) {
+  std::string bytes;
+  for (unsigned shift = 0; shift < 64; shift += 8) bytes += static_cast<char>(static_cast<std::uint64_t>(json.size()) >> shift & 0xff);
+  return bytes + json;
+}
+
+class Recognise : public testing::Test {
+ protected:
+  fs::path make(std::string const& folder, std::vector<std::string> const& names) const {
+    fs::path const path = scratch_.path() / folder;
+    for (std::string const& name : names) {
+      fs::create_directories((path / name).parent_path());
+      std::string text = name.ends_with(".h5") ? hdf5_signature : "";
+      if (name.ends_with("boxes.safetensors"))
+        text = safetensors_bytes(R"({"__metadata__": {"DCP_SHARDING_INFO": "{}"}})");
+      else if (name.ends_with(".safetensors"))
+        text = safetensors_bytes("{}");
+      std::ofstream(path / name, std::ios::binary) << text;
+    }
+    return path;
+  }
+
+  static std::string refusal(fs::path const& path) {
+    try {
+      (void)kind_of(path);
+    } catch (Error const& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::source);
+      return error.what();
+    }
+    return "";
+  }
+
+  ScratchFolder scratch_;
+};
+
+TEST_F(Recognise, EachFormatByItsNames) {
+  EXPECT_EQ(kind_of(make("m", {"mp_rank_00/model_optim_rng.pt"})), Kind::megatron);
+  EXPECT_EQ(kind_of(make("w", {"model.safetensors", "config.json"})), Kind::huggingface);
+  EXPECT_EQ(kind_of(make("d", {".metadata", "__0_0.distcp"})), Kind::dcp);
+  EXPECT_EQ(kind_of(make("b", {"boxes.safetensors"})), Kind::boxed_safetensors);
+  EXPECT_EQ(kind_of(make("h", {"model.h5"})), Kind::hdf5);
+  EXPECT_EQ(kind_of(scratch_.path() / "h" / "model.h5"), Kind::hdf5);
+}
+
+TEST_F(Recognise, AnHdf5FileBesideOtherWeightsIsAnotherPrograms) {
+  fs::path const path = make("w", {"model.safetensors", "tf_model.h5"});
+  EXPECT_EQ(recognise(path), std::vector{Kind::huggingface});
+  EXPECT_EQ(kind_of(path, SourceFormat::hdf5), Kind::hdf5);
+}
+
+TEST_F(Recognise, OfSeveralFormatsTheJobChooses) {
+  fs::path const path = make("x", {".metadata", "__0_0.distcp", "model.safetensors"});
+  EXPECT_EQ(recognise(path), (std::vector{Kind::huggingface, Kind::dcp}));
+  EXPECT_NE(refusal(path).find("side by side"), std::string::npos);
+  EXPECT_EQ(kind_of(path, SourceFormat::dcp), Kind::dcp);
+  EXPECT_EQ(kind_of(path, SourceFormat::huggingface), Kind::huggingface);
+}
+
+TEST_F(Recognise, BoxesAreFoundUnderBothNamesOfTheirFormat) {
+  fs::path const path = make("b", {"boxes.safetensors"});
+  EXPECT_EQ(kind_of(path, SourceFormat::dcp), Kind::boxed_safetensors);
+  EXPECT_EQ(kind_of(path, SourceFormat::huggingface), Kind::boxed_safetensors);
+}
+
+TEST_F(Recognise, WhatIsNoneIsRefusedWithTheReason) {
+  EXPECT_NE(refusal(scratch_.path() / "absent").find("does not exist"), std::string::npos);
+  EXPECT_NE(refusal(make("c", {"config.json"})).find("no weights"), std::string::npos);
+  EXPECT_NE(refusal(make("g", {"model.gguf"})).find("llama.cpp"), std::string::npos);
+  make("f", {"weights.bin"});
+  EXPECT_NE(refusal(scratch_.path() / "f" / "weights.bin"), "");
+}
+
+TEST_F(Recognise, AFileInsideACheckpointIsKnownToBe) {
+  fs::path const path = make("m", {"mp_rank_00/model_optim_rng.pt"});
+  EXPECT_EQ(enclosing_checkpoint(path / "deeper" / "report.json"), path);
+  EXPECT_EQ(enclosing_checkpoint(make("n", {"notes.txt"}) / "report.json"), std::nullopt);
+  EXPECT_EQ(enclosing_checkpoint(make("h", {"model.h5"}) / "report.json"), std::nullopt) << "a lone HDF5 file may lie anywhere";
+}
+
+}  // namespace
+}  // namespace reshard
