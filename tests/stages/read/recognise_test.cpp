@@ -52,7 +52,7 @@ class Recognise : public testing::Test {
     return "";
   }
 
-  ScratchFolder scratch_;
+  ScratchFolder scratch_{"recognise"};
 };
 
 TEST_F(Recognise, EachFormatByItsNames) {
