@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/base/text.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/cli/command_line.hpp"
 #include "pipeline/cli/standard_output.hpp"
@@ -54,10 +55,14 @@ std::vector<fs::path> map_folders() {
   return folders;
 }
 
-void say(std::string const& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+/// Names from a file must not steer the terminal.
+void say(std::string const& text) {
+  std::string const shown = without_controls(text, "\n\t");
+  std::fwrite(shown.data(), 1, shown.size(), stderr);
+}
 
 void warn(std::vector<std::string> const& warnings) {
-  for (std::string const& warning : warnings) say("warning: " + warning + "\n");
+  for (std::string const& warning : warnings) say("warning: " + without_controls(warning) + "\n");
 }
 
 /// What a job made is there, whether anybody can be told or not.

@@ -67,4 +67,17 @@ bool matches_glob(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
+std::string without_controls(std::string_view text, std::string_view keep) {
+  std::string out;
+  for (char const c : text) {
+    auto const code = static_cast<unsigned char>(c);
+    bool const control = code < 0x20 || code == 0x7f;
+    if (control && keep.find(c) == std::string_view::npos)
+      out += fmt::format("\\u{:04x}", code);
+    else
+      out += c;
+  }
+  return out;
+}
+
 }  // namespace reshard

@@ -32,11 +32,12 @@ struct Boxes {
   static constexpr std::uint32_t no_box = 0xffffffffU;
   std::vector<std::uint32_t> chosen;
   std::vector<std::uint32_t> box_of;
+  std::unordered_map<std::uint64_t, std::uint32_t> groups;  ///< box -> place in `chosen`
 };
 
 Boxes boxes_of(TensorPieces const& all, Catalog const& catalog) {
   Boxes result;
-  std::unordered_map<std::uint64_t, std::uint32_t> groups;  // box -> place in `chosen`
+  auto& groups = result.groups;
   groups.reserve(all.pieces.size());
   result.box_of.assign(all.pieces.size(), Boxes::no_box);
   std::vector<std::uint32_t> load(catalog.files.size());  // file -> pieces chosen from it
@@ -64,8 +65,13 @@ Boxes boxes_of(TensorPieces const& all, Catalog const& catalog) {
 std::vector<Replica> replicas(TensorPieces const& all, Catalog const& catalog) {
   Boxes const boxes = boxes_of(all, catalog);
   std::vector<Replica> result;
-  for (std::uint32_t i = 0; i < all.pieces.size(); ++i)
-    if (boxes.box_of[i] != Boxes::no_box && boxes.chosen[boxes.box_of[i]] != i) result.push_back({boxes.chosen[boxes.box_of[i]], i});
+  for (std::uint32_t i = 0; i < all.pieces.size(); ++i) {
+    bool const declared = boxes.box_of[i] == Boxes::no_box;
+    auto const same = declared ? boxes.groups.find(box_hash(all.pieces[i])) : boxes.groups.end();
+    if (declared && same == boxes.groups.end()) continue;
+    std::uint32_t const taken = boxes.chosen[declared ? same->second : boxes.box_of[i]];
+    if (taken != i) result.push_back({taken, i, declared});
+  }
   return result;
 }
 

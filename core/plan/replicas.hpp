@@ -26,6 +26,7 @@ Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog);
 struct Replica {
   std::uint32_t taken = 0;
   std::uint32_t left_out = 0;
+  bool declared = false;  ///< a declared copy, such as an output layer that is tied to the embedding
 };
 std::vector<Replica> replicas(TensorPieces const& all, Catalog const& catalog);
 

@@ -165,7 +165,9 @@ void add_source(std::vector<Field>& out) {
       "compares every file first; or \"off\"."));
   out.push_back(choice<ReplicaChoice>(
       "source", "replicas", [](JobSpec& job) -> ReplicaChoice& { return job.source.replicas; }, {"compare", "first"},
-      "Norms, biases and other tensors below 1 MiB that several files hold: \"compare\" stops the job when they differ, \"first\" takes one."));
+      "Norms, biases and other tensors below 1 MiB that several files hold, and tied layers that are stored twice: \"compare\" stops the job when "
+      "they "
+      "differ, \"first\" takes one."));
   out.push_back(choice<SourceObjects>(
       "source", "objects", [](JobSpec& job) -> SourceObjects& { return job.source.objects; }, {"look", "unread"},
       "Pickled objects of DCP formats are copied byte for byte: \"look\" reads each first and applies model.foreign_classes; \"unread\" trusts "

@@ -72,7 +72,7 @@ class Job : PlannedJob {
     progress_.event("plan", Json().set("report", report_json(report_)));
     report_.planned_only = false;
     together(comm_, [&] { check_stop("before anything was written"); });
-    if (spec_.source.replicas == ReplicaChoice::compare && plan_.plan.replicas_dropped > 0) compare_replicas();
+    if (spec_.source.replicas == ReplicaChoice::compare && (plan_.plan.replicas_dropped > 0 || has_copies(plan_.source))) compare_replicas();
     open_trace();
     open_gpu();
     target_.emplace(spec_, plan_, comm_);
@@ -116,6 +116,21 @@ class Job : PlannedJob {
       fail(ErrorKind::source,
            "{}: {}. Nothing was written. Ranks that train apart or a damaged file make such a checkpoint: take another one, or set source.replicas = "
            "\"first\" to take one of each.",
+           spec_.source.path, listed(findings.faults, 4));
+    });
+    if (source_.huggingface) compare_tied(read);
+  }
+
+  /// Folders of Hugging Face seldom have copies, and then a config.json that ties what was trained apart is likely. Megatron writes a large copy
+  /// itself, on its last stage.
+  void compare_tied(CatalogReader const& read) {
+    ReplicaFindings const findings = compare_copies(*plan_.model, plan_.source, read, comm_);
+    report_.replicas_compared += findings.compared;
+    together(comm_, [&] {
+      if (findings.faults.empty()) return;
+      fail(ErrorKind::source,
+           "{}: {}. config.json ties them, so the copy would be lost. Nothing was written. Set tie_word_embeddings = false in config.json to keep "
+           "both, or source.replicas = \"first\" to drop the copy.",
            spec_.source.path, listed(findings.faults, 4));
     });
   }

@@ -48,6 +48,7 @@ class Comparer {
       TensorPieces const& all = catalog_.tensors[t];
       if (!model_.exists(static_cast<int>(t)) || all.pieces.size() < 2) continue;
       for (Replica const& replica : replicas(all, catalog_)) {
+        if (replica.declared) continue;
         Pair const pair{t, replica, span_of(all, replica.taken), span_of(all, replica.left_out)};
         if (std::max(pair.taken.bytes, pair.left_out.bytes) < largest_small_replica_bytes && pair.taken.bytes > 0) found.push_back(pair);
       }
@@ -169,6 +170,64 @@ class Comparer {
   std::vector<std::string> faults_;
 };
 
+constexpr std::uint64_t slice_bytes = std::uint64_t{4} << 20;
+
+/// Two stored tensors that should have the same bytes.
+struct StoredCopy {
+  Blob const* taken = nullptr;
+  Blob const* copy = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+/// The copies whose elements stand in the order of the originals', without gaps.
+std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog) {
+  std::vector<StoredCopy> found;
+  for (std::size_t t = 0; t < catalog.tensors.size() && t < model.tensors().size(); ++t) {
+    TensorPieces const& all = catalog.tensors[t];
+    if (!model.exists(static_cast<int>(t)) || std::ranges::find(all.copy, true) == all.copy.end()) continue;
+    for (Replica const& replica : replicas(all, catalog)) {
+      Piece const& taken = all.pieces[replica.taken];
+      Piece const& copy = all.pieces[replica.left_out];
+      Blob const& a = catalog.blobs[all.blobs[replica.taken]];
+      Blob const& b = catalog.blobs[all.blobs[replica.left_out]];
+      if (!replica.declared || a.dtype != b.dtype || bits(a.dtype) < 8 || taken.digits != copy.digits || taken.offset != 0 || copy.offset != 0)
+        continue;
+      std::uint64_t elements = 1;
+      std::uint64_t reach = 1;
+      for (PieceDigit const& digit : taken.digits) {
+        elements *= static_cast<std::uint64_t>(digit.count);
+        reach += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
+      }
+      if (elements == reach) found.push_back({&a, &b, elements * static_cast<std::uint64_t>(bits(a.dtype)) / 8});
+    }
+  }
+  return found;
+}
+
+/// This rank's slices of one pair: elements that differ, and the first.
+struct SliceFindings {
+  std::uint64_t differing = 0;
+  std::uint64_t first = std::uint64_t(-1);  ///< element
+};
+
+SliceFindings compare_slices(StoredCopy const& pair, CatalogReader const& read, Comm const& comm) {
+  auto const element = static_cast<std::uint64_t>(bits(pair.taken->dtype)) / 8;
+  std::vector<std::byte> a;
+  std::vector<std::byte> b;
+  SliceFindings found;
+  auto const step = slice_bytes * static_cast<std::uint64_t>(comm.size());
+  for (std::uint64_t at = slice_bytes * static_cast<std::uint64_t>(comm.rank()); at < pair.bytes; at += step) {
+    a.resize(std::min(slice_bytes, pair.bytes - at));
+    b.resize(a.size());
+    read(pair.taken->file, pair.taken->offset_bytes + at, a);
+    read(pair.copy->file, pair.copy->offset_bytes + at, b);
+    if (a == b) continue;
+    for (std::uint64_t e = 0; e < a.size(); e += element)
+      if (std::memcmp(a.data() + e, b.data() + e, element) != 0 && found.differing++ == 0) found.first = (at + e) / element;
+  }
+  return found;
+}
+
 /// The sentences of every rank, on every rank.
 std::vector<std::string> gathered(std::vector<std::string> const& mine, Comm const& comm) {
   std::vector<std::string> all;
@@ -191,6 +250,32 @@ ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalo
     for (std::size_t p = first_of(comm.rank()); p < first_of(comm.rank() + 1); ++p) comparer.compare(pairs[p]);
   });
   findings.faults = gathered(comparer.faults(), comm);
+  return findings;
+}
+
+bool has_copies(Catalog const& catalog) {
+  return std::ranges::any_of(catalog.tensors, [](TensorPieces const& all) { return std::ranges::find(all.copy, true) != all.copy.end(); });
+}
+
+ReplicaFindings compare_copies(Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm) {
+  std::vector<StoredCopy> const pairs = stored_copies(model, catalog);
+  ReplicaFindings findings;
+  findings.compared = pairs.size();
+  for (StoredCopy const& pair : pairs) {
+    SliceFindings mine;
+    together(comm, [&] { mine = compare_slices(pair, read, comm); });
+    std::uint64_t differing = 0;
+    std::uint64_t first = mine.first;
+    for (std::string const& numbers : comm.all_gather(fmt::format("{} {}", mine.differing, mine.first))) {
+      std::size_t const blank = numbers.find(' ');
+      differing += std::stoull(numbers.substr(0, blank));
+      first = std::min<std::uint64_t>(first, std::stoull(numbers.substr(blank + 1)));
+    }
+    if (differing == 0) continue;
+    findings.faults.push_back(fmt::format("{} in {} should be a copy of {}, and {} of {} elements differ, the first of them number {}",
+                                          json_quoted(pair.copy->name), catalog.files[pair.copy->file], json_quoted(pair.taken->name), differing,
+                                          pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)), first));
+  }
   return findings;
 }
 

@@ -1,5 +1,6 @@
 #include "stages/write/target_place.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 #include <fcntl.h>
@@ -39,11 +40,18 @@ void check_movable(fs::path const& target) {
 constexpr std::string_view where_from = "Check target.path.";
 constexpr std::string_view what_to_permit = "Check the permissions of its parent.";
 
+/// Of the names that a run makes beside the target.
+std::size_t longest_name(fs::path const& target) {
+  std::string const token = make_token();
+  return std::max({staging_of(target, token).filename().string().size(), journal_of(target, token).filename().string().size(),
+                   old_of(target, token).filename().string().size()});
+}
+
 }  // namespace
 
 void refuse_making(fs::path const& path, int error_number, std::string_view next) {
   if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "create", error_number);
-  if (error_number == ENAMETOOLONG) next = "The folders of a run have names that are 23 bytes longer than the target's: choose a shorter one.";
+  if (error_number == ENAMETOOLONG) next = "The folders of a run have names that are longer than the target's: choose a shorter one.";
   if (error_number == EISDIR || error_number == ELOOP) next = "A lock is a plain file: remove what is there, or choose another target.path.";
   if (error_number == EROFS) next = "Choose a target.path on a file system that can be written.";
   fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number), next);
@@ -80,6 +88,8 @@ void look_at_place(fs::path const& target, ExistingTarget existing) {
     fail(ErrorKind::target,
          "{}: cannot be listed: {}. The folder of a target must be readable: change its permissions, or choose another target.path.", there.string(),
          system_reason(errno));
+  long const longest = ::pathconf(there.c_str(), _PC_NAME_MAX);
+  if (longest > 0 && longest_name(place) > static_cast<std::size_t>(longest)) refuse_making(place, ENAMETOOLONG, where_from);
   check_existing(place, existing);
   if (is_there(place)) check_movable(place);
 }

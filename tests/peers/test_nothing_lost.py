@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import family_models_hybrid
 from family_models import FAMILIES, MOE, Family, dense, logits_of, save_family, with_fused_experts
@@ -211,3 +211,22 @@ def test_settings_that_random_tests_leave_out(case, program, scratch):
     assert_same_tensors(read_hf(back), read_hf(folder))
     if not family.add:
         assert torch.equal(logits_of(back, family), logits_of(folder, family))
+
+
+@pytest.mark.parametrize("target", ["huggingface", "megatron"])
+def test_a_stored_head_that_a_tied_config_would_lose_is_refused(target, program, scratch):
+    """… on every number of ranks; an equal copy is none, and the job can say that it shall go."""
+    folder = save_family(scratch / "tied", FAMILIES["llama-tied"])
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    head = tensors["model.embed_tokens.weight"].clone()
+    options = {"target_options": {"layout": ONE.toml()}} if target == "megatron" else {}
+    save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
+    warned(program.attempt(folder, scratch / "equal", target, **options), "'lm_head.weight' is taken for a copy")
+    head[3, 2] += 1
+    save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
+    for ranks in (1, 2):
+        outcome = program.attempt(folder, scratch / "out", target, ranks=ranks, **options)
+        refused(outcome, 3, "should be a copy of", f"1 of {head.numel()} elements differ", "tie_word_embeddings = false")
+        assert not (scratch / "out").exists()
+    warned(program.attempt(folder, scratch / "out", target, source_options={"replicas": "first"}, **options), "'lm_head.weight'")

@@ -157,7 +157,18 @@ fs::path normal(fs::path const& given) {
   return path;
 }
 
-bool is_save(fs::path const& folder) { return sees_file(folder / metadata_name) || sees_file(folder / backend_name); }
+/// Other programs have a metadata.json, too.
+bool names_a_backend(fs::path const& folder) {
+  if (!sees_file(folder / backend_name)) return false;
+  try {
+    (void)read_backend(folder, folder);
+    return true;
+  } catch (Error const&) {
+    return false;
+  }
+}
+
+bool is_save(fs::path const& folder) { return sees_file(folder / metadata_name) || names_a_backend(folder); }
 
 /// Saves that are complete.
 std::vector<std::string> readable(fs::path const& root, std::vector<std::string> saves) {

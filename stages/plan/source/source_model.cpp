@@ -385,8 +385,8 @@ class SourceReader {
         if (tensor.copy[i]) copies.push_back(result_.catalog.blobs[tensor.blobs[i]].name);
     if (!copies.empty())
       result_.warnings.push_back(
-          fmt::format("{} is taken for a copy of another stored tensor and not read: config.json ties them. If their values differ, "
-                      "set tie_word_embeddings = false in config.json",
+          fmt::format("{} is taken for a copy of another stored tensor: config.json ties them. A run compares the two, and refuses the source "
+                      "when they differ",
                       listed(copies, 4)));
   }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+
 namespace reshard {
 namespace {
 
@@ -20,6 +23,23 @@ TEST(Json, IntegersAreReadAsIntegersAgain) {
     ASSERT_NE(again.integer(), nullptr) << Json(value).dump();
     EXPECT_EQ(*again.integer(), value);
   }
+}
+
+TEST(Json, NumbersBeyond64BitsAreNamedAsSuch) {
+  for (std::string const text : {"[1e999]", "[1000000000000000019884624838656]"}) {
+    try {
+      (void)parse_json(text, "config.json");
+      ADD_FAILURE() << text;
+    } catch (Error const& error) {
+      EXPECT_NE(std::string(error.what()).find("64 bits"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Text, ControlCharactersAreEscaped) {
+  EXPECT_EQ(without_controls("a\nwarning: \x1b[31mb\x7f"), "a\\u000awarning: \\u001b[31mb\\u007f");
+  EXPECT_EQ(without_controls("a\n\tb\x1b", "\n\t"), "a\n\tb\\u001b");
+  EXPECT_EQ(without_controls("größe"), "größe");
 }
 
 }  // namespace

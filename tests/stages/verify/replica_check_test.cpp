@@ -45,6 +45,23 @@ struct Sample {
   }
 };
 
+/// "big" of a file declared a copy of that of another.
+struct CopySample : Sample {
+  CopySample() {
+    catalog.tensors[1].copy = {false, true};
+    for (std::size_t i = 0; i < static_cast<std::size_t>(big); ++i) files[0][25 + i] = files[1][25 + i] = static_cast<float>(i);
+  }
+
+  ReplicaFindings copies() const {
+    return compare_copies(
+        model, catalog,
+        [&](std::uint32_t file, std::uint64_t offset, std::span<std::byte> into) {
+          std::memcpy(into.data(), std::as_bytes(std::span(files[file])).data() + offset, into.size());
+        },
+        Comm::world());
+  }
+};
+
 bool says(std::string const& sentence, std::string_view part) { return sentence.find(part) != std::string::npos; }
 
 TEST(Replicas, EqualOnesPass) {
@@ -87,6 +104,30 @@ TEST(Replicas, DeclaredCopiesAreNone) {
   ReplicaFindings const found = sample.compare();
   EXPECT_EQ(found.compared, 0U);
   EXPECT_TRUE(found.faults.empty());
+}
+
+TEST(Copies, EqualOnesPassWhateverTheirSize) {
+  EXPECT_FALSE(has_copies(Sample().catalog));
+  CopySample const sample;
+  EXPECT_TRUE(has_copies(sample.catalog));
+  EXPECT_EQ(sample.copies().compared, 1U);
+  EXPECT_TRUE(sample.copies().faults.empty());
+}
+
+TEST(Copies, WhatDiffersIsCountedOverAllRanks) {
+  CopySample sample;
+  sample.files[1][25 + 17] = -1;
+  sample.files[1][25 + CopySample::big - 1] = -1;
+  ReplicaFindings const found = sample.copies();
+  ASSERT_EQ(found.faults.size(), 1U);
+  for (std::string_view const part : {"\"big\" in b should be a copy of \"big\"", "2 of 262144 elements differ, the first of them number 17"})
+    EXPECT_TRUE(says(found.faults.front(), part)) << found.faults.front();
+}
+
+TEST(Copies, ThoseInAnotherOrderAreLeftOut) {
+  CopySample sample;
+  sample.catalog.tensors[0].copy = {false, true, true};  // "fused" has its dimensions swapped
+  EXPECT_EQ(sample.copies().compared, 2U);
 }
 
 }  // namespace
