@@ -127,9 +127,11 @@ std::string sidecar_problem(fs::path const& path) {
 
 /// Rules 16 to 18. A link out of the folder is left out, not refused: no weight depends on it, but its target must not reach the output.
 void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
+  std::vector<std::string> folders;
   for (std::string const& name : names) {
     if (!may_be_sidecar(name)) continue;
     MemberKind const kind = member_kind(folder.path, name);
+    if (kind == MemberKind::not_regular && sees_folder(folder.path / name)) folders.push_back(name + "/");
     if (kind == MemberKind::outside) folder.warnings.push_back(fmt::format("{}: a link that leaves the folder, not copied", shown(name)));
     if (kind != MemberKind::file) continue;
     std::string const problem = sidecar_problem(folder.path / name);
@@ -138,6 +140,7 @@ void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
     else
       folder.warnings.push_back(fmt::format("{}: {}, not copied", shown(name), problem));
   }
+  if (!folders.empty()) folder.warnings.push_back(fmt::format("{}: of folders beside the weights nothing is copied", listed(folders, 6)));
 }
 
 /// Rule 5. Stale shards of an earlier download: said, never loaded.
