@@ -144,7 +144,7 @@ Json parse_json(std::string_view text, std::string_view place) {
   simdjson::dom::parser parser;
   simdjson::dom::element element;
   auto const error = parser.parse(text.data(), text.size()).get(element);
-  if (error == simdjson::NUMBER_ERROR || error == simdjson::BIGINT_ERROR)
+  if (error == simdjson::NUMBER_ERROR)
     fail(ErrorKind::source, "{}: has a number that is none, or that 64 bits do not hold. Correct it, or compare the file with the original.", place);
   if (error != simdjson::SUCCESS)
     fail(ErrorKind::source, "{}: is not valid JSON: {}. The file is damaged: compare it with the original.", place, simdjson::error_message(error));
