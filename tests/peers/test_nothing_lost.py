@@ -222,11 +222,11 @@ def test_a_stored_head_that_a_tied_config_would_lose_is_refused(target, program,
     head = tensors["model.embed_tokens.weight"].clone()
     options = {"target_options": {"layout": ONE.toml()}} if target == "megatron" else {}
     save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
-    warned(program.attempt(folder, scratch / "equal", target, **options), "'lm_head.weight' is taken for a copy")
+    warned(program.attempt(folder, scratch / "equal", target, **options), "lm_head.weight is taken for a copy")
     head[3, 2] += 1
     save_file({**tensors, "lm_head.weight": head}, file, {"format": "pt"})
     for ranks in (1, 2):
         outcome = program.attempt(folder, scratch / "out", target, ranks=ranks, **options)
         refused(outcome, 3, "should be a copy of", f"1 of {head.numel()} elements differ", "tie_word_embeddings = false")
         assert not (scratch / "out").exists()
-    warned(program.attempt(folder, scratch / "out", target, source_options={"replicas": "first"}, **options), "'lm_head.weight'")
+    warned(program.attempt(folder, scratch / "out", target, source_options={"replicas": "first"}, **options), "lm_head.weight")
