@@ -22,7 +22,6 @@ from pathlib import Path
 from corpus_compare import differences
 from corpus_run import Workshop, files_below
 
-AT_ONCE = 2
 LONG_AGO = (1_600_000_000, 1_600_000_000)
 MADE = re.compile(r"made/([\w.+/-]+)")
 
@@ -34,6 +33,7 @@ def main():
     parser.add_argument("--binary", help="the program; model maps come from RESHARD_MAPS, else from this source tree")
     parser.add_argument("--ranks", default="1", help="numbers of MPI ranks, such as 1,2: the results of all must be those of the first (default: 1)")
     parser.add_argument("--only", default="", help="a regular expression: only jobs with such a name (check)")
+    parser.add_argument("--at-once", type=int, default=2, help="how many jobs run at a time (default: 2)")
     parser.add_argument("--keep", action="store_true", help="leave what differs in FOLDER/work-PID (check)")
     options = parser.parse_args()
     options.ranks = [int(word) for word in options.ranks.split(",")]
@@ -81,7 +81,7 @@ def record(options):
         digests[job["name"]] = {"exit": outcome.code, "said": outcome.said, "files": outcome.files}
 
     for level in levels(jobs):
-        in_parallel(run, level)
+        in_parallel(run, level, options.at_once)
     shop.remove()
     shutil.rmtree(folder / "made", ignore_errors=True)
     made.rename(folder / "made")
@@ -147,7 +147,7 @@ def check(options, again_on=None):
         results.append((title(each), found, len(outcome.files)))
 
     for several in by_turns(runs):
-        in_parallel(run, several)
+        in_parallel(run, several, options.at_once)
     if not options.keep:
         shop.remove()
     return summary(results, set() if options.only or again_on else set(recorded["jobs"]) - {job["name"] for job in jobs}, time.monotonic() - start)
@@ -191,8 +191,8 @@ def summary(results, gone, seconds):
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def in_parallel(function, rows):
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+def in_parallel(function, rows, at_once):
+    with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(function, rows))
 
 

@@ -50,6 +50,7 @@ def choice_jobs():
         ("foreign-dropped", foreign, "megatron", DROP, TP2, {"foreign_classes": "drop"}, {}),
         ("fsdp-grouped", SAMPLE, "fsdp_dtensor", DROP, TP2 | {"experts": "grouped"}, {}, {}),
         ("fsdp-sequential", SAMPLE, "fsdp_dtensor", DROP, TP2 | {"experts": "sequential", "chunk_bytes": "8 KiB"}, {}, {}),
+        ("dequantise-dcp", "inputs/dcp/grid", "dcp", {}, {}, {"quant": "dequantise-bf16"}, {}),
         ("te-names", LLAMA, "megatron", {}, TP2 | {"transformer_impl": "transformer_engine"}, {}, {}),
         ("local-names", LLAMA, "torch_dist", {}, TP2 | {"transformer_impl": "local"}, {}, {})]
     jobs = [run_job(f"choice/{name}", *rest) for name, *rest in rows]
@@ -132,8 +133,7 @@ def refused_choices():
         ("lite-map-on-hf", LLAMA, "torch_dist", {}, TP2, {"map": "mlite_qwen3_moe"}), ("wrong-map", LLAMA, "megatron", {}, TP2, {"map": "mixtral"}),
         ("wrong-config", SAMPLE, "huggingface", DROP | {"config": LLAMA}, {}, {"map": "qwen3_moe"}),
         ("no-map", "inputs/hf/strange-names", "megatron", {}, TP2, {}),
-        ("block-cut", "inputs/quantised/qwen3_moe-fp8_block", "megatron", {}, layout("{ tp = 4 }"), {}),
-        ("dequantise-dcp", grid, "dcp", {}, {}, {"quant": "dequantise-bf16"}),
+        ("block-cut", "inputs/quantised/qwen3_moe-fp8_block", "megatron", {}, layout("{ tp = 8 }"), {}),
         ("quantised-hdf5", "inputs/quantised/llama-nvfp4", "hdf5", {}, {}, {}), ("prefix-of-nothing", grid, "dcp", {"prefix": "nothing."}, {}, {}),
         ("prefix-elsewhere", hf, "megatron", {"prefix": "model."}, TP2, {}), ("mesh-missing", grid, "dcp", {}, {"chunks": "mesh"}, {}),
         ("mesh-words", grid, "dcp", {}, {"chunks": "mesh", "mesh": "dp=two", "placements": "*: S0"}, {}),
@@ -146,8 +146,8 @@ def refused_choices():
         ("map-words", LLAMA, "megatron", {}, TP2, {"map": "inputs/maps/broken.toml"})]
     jobs = [run_job(f"refused/{name}", *rest) for name, *rest in rows]
     jobs.append(run_job("refused/existing", "inputs/sound/flat", "megatron", target_options=TP2, before="inputs/sound/dense"))
-    replaced = TP2 | {"replace": True}
-    jobs.append(run_job("refused/no-checkpoint-replaced", "inputs/sound/flat", "megatron", target_options=replaced, before="inputs/hdf5/plain-config"))
+    occupied = {"target_options": TP2 | {"replace": True}, "before": "inputs/hdf5/plain-config"}
+    jobs.append(run_job("refused/no-checkpoint-replaced", "inputs/sound/flat", "megatron", **occupied))
     broken = [
         ["inspect", "none"], ["ls", "none"], ["digest", "none"], ["verify", "none", dense], ["verify", grid, dense], ["diff", hf, grid],
         ["check-map", "lama"], ["view", "none"], ["init", "none"], ["verify", dense], ["check-map", "inputs/maps/broken.toml"]]
