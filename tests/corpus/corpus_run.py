@@ -6,18 +6,20 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 MAPS = Path(__file__).resolve().parents[2] / "configs" / "models"
 SECONDS = 120
-# Of the JSON on stdout: the clock, what the disk and the memory of the machine happened to be.
-VARYING = {"free_bytes", "peak_memory_bytes", "seconds", "busy_seconds", "stall_seconds", "gib_per_second"}
+# Of the JSON on stdout: the clock, what disk and memory of the machine happened to be, and how far streams ran ahead.
+VARYING = {"free_bytes", "peak_memory_bytes", "device_memory_bytes", "seconds", "busy_seconds", "stall_seconds", "gib_per_second"}
 TOKEN = re.compile(r"(\.(?:part|resume|old)-)[0-9a-f]{16}")
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_pml": "ob1", "OMPI_MCA_odls_base_sigkill_timeout": "0"}
 # Of Open MPI, for one rank: no daemon beside it and no look for a network. A job then takes a sixth of the time.
+SESSION = "OMPI_MCA_orte_tmpdir_base"  # without a daemon all would share one folder, and remove it for each other
 ALONE = {"OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_btl": "self"}
 
 
@@ -50,13 +52,14 @@ class Workshop:
         target = self.folder / job["target"] if job["target"] else None
         words = job["command"] + (["--set", f"run.memory={memory}"] if memory else [])
         self.prepare(job, target)
-        environment = os.environ | ENVIRONMENT | (ALONE if ranks == 1 else {}) | {"RESHARD_MAPS": self.maps}
-        try:
-            told = subprocess.run(
-                [*launcher(ranks), self.binary, *words], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True, timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            return Outcome(0, f"still ran after {SECONDS} s"), target
+        with tempfile.TemporaryDirectory(prefix="corpus-") as session:
+            environment = os.environ | ENVIRONMENT | (ALONE | {SESSION: session} if ranks == 1 else {}) | {"RESHARD_MAPS": self.maps}
+            try:
+                told = subprocess.run(
+                    [*launcher(ranks), self.binary, *words], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL, text=True, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                return Outcome(0, f"still ran after {SECONDS} s"), target
         files = files_below(target, memory and (memory, job["memory"])) if target else {}
         return Outcome(told.returncode, self.normalised(told.stdout), files), target
 
