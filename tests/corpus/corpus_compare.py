@@ -11,11 +11,16 @@ ANY_RANKS = ("error", "warnings")  # of the JSON, what does not depend on the nu
 
 def differences(recorded, outcome, recorded_folder, target, same_ranks, memory=None):
     """Sentences, the first few. `recorded` has the members of Outcome; the folders are there where files were written."""
-    found = [] if recorded["exit"] == outcome.code else [f"exit code {outcome.code}, recorded {recorded['exit']}"]
+    found = [] if ended(recorded["exit"]) == ended(outcome.code) else [f"exit code {outcome.code}, recorded {recorded['exit']}"]
     found += file_differences(recorded["files"], outcome.files, recorded_folder, target, memory)
     found += said_differences(recorded["said"], outcome.said, same_ranks)
     more = len(found) - SHOWN
     return found[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
+
+
+def ended(code):
+    """A signal as mpirun reports it."""
+    return code if code >= 0 else 128 - code
 
 
 def file_differences(recorded, found, recorded_folder, target, memory):
