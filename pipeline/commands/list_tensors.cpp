@@ -49,13 +49,19 @@ class Lister {
       names.emplace_back(axis_name);
       axes += fmt::format("{}{} {}", axes.empty() ? "" : " · ", axis_name, count);
     }
-    DType const dtype = catalog.blobs[pieces.blobs.front()].dtype;
+    bool const stored = !pieces.blobs.empty();  // without elements a tensor may have no box anywhere
+    DType const dtype = stored ? catalog.blobs[pieces.blobs.front()].dtype : DType::u8;
+    std::string_view const dtype_name = stored ? name(dtype) : "-";
     auto const bytes = static_cast<std::uint64_t>(model.volume(tensor)) * static_cast<std::uint64_t>(bits(dtype)) / 8;
     Json item;
-    item.set("name", tensor.name).set("dtype", name(dtype)).set("shape", shape_json(shape)).set("axes", Json(std::move(names))).set("bytes", bytes);
+    item.set("name", tensor.name)
+        .set("dtype", stored ? Json(dtype_name) : Json())
+        .set("shape", shape_json(shape))
+        .set("axes", Json(std::move(names)))
+        .set("bytes", bytes);
     item.set("pieces", static_cast<std::int64_t>(pieces.pieces.size()));
     items_.push_back(std::move(item));
-    text_ += fmt::format("{:<9}{:>12}  {:>7} pieces  {:<20} {}\n", name(dtype), human_bytes(bytes), pieces.pieces.size(), tensor.name, axes);
+    text_ += fmt::format("{:<9}{:>12}  {:>7} pieces  {:<20} {}\n", dtype_name, human_bytes(bytes), pieces.pieces.size(), tensor.name, axes);
   }
 
   TensorList take(fs::path const& path, std::string_view format, std::string_view kind) {

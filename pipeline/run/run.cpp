@@ -129,8 +129,8 @@ class Job : PlannedJob {
     together(comm_, [&] {
       if (findings.faults.empty()) return;
       fail(ErrorKind::source,
-           "{}: {}. config.json ties them, so the copy would be lost. Nothing was written. Set tie_word_embeddings = false in config.json to keep "
-           "both, or source.replicas = \"first\" to drop the copy.",
+           "{}: {}. By config.json and the map it is a copy, so its values would be lost. Nothing was written. Where config.json says "
+           "tie_word_embeddings = true, set it to false to keep both, or set source.replicas = \"first\" to drop the copy.",
            spec_.source.path, listed(findings.faults, 4));
     });
   }

@@ -80,11 +80,23 @@ void add_changed_files(FileRecords const& records, JobPlan const& plan, std::siz
 
 bool is_state(std::string_view name) { return name.find("exp_avg") != std::string_view::npos || name.find("optim") != std::string_view::npos; }
 
+/// Whether this is a part (WEIGHT.SCHEME.PART) of a weight that the job reads as what its parts stand for.
+bool is_part_of_computed(JobPlan const& plan, std::string const& name) {
+  std::size_t const part = name.rfind('.');
+  std::size_t const scheme = part == std::string::npos || part == 0 ? std::string::npos : name.rfind('.', part - 1);
+  if (scheme == std::string::npos) return false;
+  int const weight = plan.model->find_tensor(name.substr(0, scheme));
+  if (weight < 0) return false;
+  auto const at = static_cast<std::size_t>(weight);
+  return !plan.source.tensors[at].blobs.empty() && !read_as_stored(plan, at);
+}
+
 /// Recorded tensors that the source does not have; an optimizer's may have been left out by request.
 void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std::string>& faults) {
   for (TensorDigest const& recorded : manifest.tensors)
-    if (int const t = plan.model->find_tensor(recorded.name);
-        !is_state(recorded.name) && (t < 0 || plan.source.tensors[static_cast<std::size_t>(t)].blobs.empty()))
+    if (int const t = plan.model->find_tensor(recorded.name); !is_state(recorded.name) &&
+                                                              (t < 0 || plan.source.tensors[static_cast<std::size_t>(t)].blobs.empty()) &&
+                                                              !is_part_of_computed(plan, recorded.name))
       faults.push_back(fmt::format("'{}' is recorded, and missing", recorded.name));
 }
 

@@ -179,6 +179,10 @@ class IdentityPlanner {
              request_.source_prefix, tensor.key, tensor.key);
     if (request_.source_etp != 1)
       fail(ErrorKind::usage, "[source] etp = {}: names are kept in this job, so nothing is taken apart. Remove the key.", request_.source_etp);
+    if (request_.dequantise)
+      fail(ErrorKind::usage,
+           "[model] quant = \"dequantise-bf16\": names are kept in this job, so nothing says which tensors are scales. Remove the key, or choose a "
+           "source and a target that a map describes.");
     if (!request_.source_config.empty())
       fail(ErrorKind::usage, "[source] config = \"{}\": names are kept in this job, so no model is described. Remove the key, or name a map.",
            request_.source_config.string());

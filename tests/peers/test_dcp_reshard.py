@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -254,6 +255,14 @@ def test_safetensors_shards_become_anything_else(target_format, options, program
     target = program.run(safetensors_shards, scratch / "target", target_format, target_options=options)
     found = dcp_reading.whole_tensors(target) if target_format == "dcp" else read_safetensors(target)
     assert_same_tensors(found, {name: dcp_worlds.values(name, shape, dtype) for name, (shape, dtype) in SAFE_TENSORS.items()})
+
+
+def test_logical_tensors_of_safetensors_shards_are_listed(safetensors_shards):
+    """… also those without elements, of which no file has a box."""
+    outcome = subprocess.run([BINARY, "ls", safetensors_shards, "--logical", "--json"], capture_output=True, text=True, timeout=60)
+    assert outcome.returncode == 0, outcome.stderr
+    listed = {tensor["name"]: tensor["shape"] for tensor in json.loads(outcome.stdout)["tensors"]}
+    assert listed == {name: list(shape) for name, (shape, _) in SAFE_TENSORS.items()}
 
 
 def test_a_checkpoint_becomes_safetensors_with_its_names(program, scratch):

@@ -141,6 +141,15 @@ def test_dequantising_drops_the_description(program, scratch):
     assert len(stored_bits(back)) == len([n for n in stored if n.endswith("weight")])
 
 
+def test_what_was_recorded_of_parts_does_not_stop_dequantising(program, scratch):
+    """The manifest of a Megatron target of ours lists values and scales; a job that computes the weight reads neither by name."""
+    source = saved("llama", scratch / "source")
+    quantise_folder(source, lambda name: "fp8_block")
+    megatron = program.to_megatron(source, scratch / "a", Layout(), LOCAL)
+    assert (megatron / "reshard.json").exists()
+    program.to_hf(megatron, scratch / "hf", model={"quant": "dequantise-bf16"})
+
+
 @pytest.mark.parametrize("model_keys", [{}, {"quant": "dequantise-bf16"}])
 def test_a_weight_without_its_scale_is_refused(model_keys, program, scratch):
     source = saved("llama", scratch / "source")

@@ -385,8 +385,8 @@ class SourceReader {
         if (tensor.copy[i]) copies.push_back(result_.catalog.blobs[tensor.blobs[i]].name);
     if (!copies.empty())
       result_.warnings.push_back(
-          fmt::format("{} is taken for a copy of another stored tensor: config.json ties them. A run compares the two, and refuses the source "
-                      "when they differ",
+          fmt::format("{} is taken for a copy of another stored tensor, by config.json and the map. A run compares the two, and refuses the "
+                      "source when they differ",
                       listed(copies, 4)));
   }
 
@@ -411,7 +411,7 @@ class SourceReader {
         {"form", view.traits.form.empty() ? usual : view.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", view.traits.mtp_block}};
     options.options["stacked"] = Json(view.stacked ? 1 : 0);
     options.options["halves"] = Json(view.halves ? 1 : 0);
-    options.options["parts"] = Json(1);
+    options.options["parts"] = Json(source_.dcp->flavour == dcp::Flavour::fsdp_dtensor ? 0 : 1);
     if (view.traits.padded_vocab > 0) options.padded_sizes["vocab"] = view.traits.padded_vocab;
     options.place = place() + ", ";
     return options;
