@@ -8,7 +8,7 @@
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/directory.hpp"
-#include "pipeline/commands/look.hpp"
+#include "pipeline/describe/look.hpp"
 #include "pipeline/target/source_stamp.hpp"
 #include "stages/read/recognise.hpp"
 

@@ -8,15 +8,18 @@
 #include "core/base/json.hpp"
 #include "pipeline/cli/command_line.hpp"
 #include "pipeline/cli/completion.hpp"
+#include "pipeline/commands/all_commands.hpp"
+#include "pipeline/commands/job_command.hpp"
 
 namespace reshard {
 namespace {
 
-PrintCommand printed(std::vector<char const*> words) {
+/// What is printed at once; code -1 for a command.
+CommandLine printed(std::vector<char const*> words) {
   words.insert(words.begin(), "reshard");
-  Command const command = parse_command_line(static_cast<int>(words.size()), words.data());
-  auto const* print = std::get_if<PrintCommand>(&command);
-  return print == nullptr ? PrintCommand{"", -1} : *print;
+  Commands const commands = all_commands();
+  CommandLine const line = parse_command_line(static_cast<int>(words.size()), words.data(), commands);
+  return line.command == nullptr ? line : CommandLine{nullptr, "", -1};
 }
 
 /// The names in the list of commands.
@@ -56,7 +59,7 @@ TEST(Help, OfEveryCommandFitsOneScreenAndHasAnExample) {
   std::vector<std::string> const names = command_names();
   ASSERT_GE(names.size(), 10U);
   for (std::string const& name : names) {
-    PrintCommand const help = printed({name.c_str(), "--help"});
+    CommandLine const help = printed({name.c_str(), "--help"});
     EXPECT_EQ(help.code, 0);
     EXPECT_NE(help.text.find("Usage: reshard " + name), std::string::npos) << help.text;
     EXPECT_NE(help.text.find("\nExample:\n"), std::string::npos) << name;
@@ -81,14 +84,14 @@ TEST(Help, OfTheProgramNamesExitCodes) {
 }
 
 TEST(CommandLine, SaysWhatThereIsToDo) {
-  PrintCommand const said = printed({});
+  CommandLine const said = printed({});
   EXPECT_EQ(said.code, 2);
   for (std::string const& name : command_names()) EXPECT_NE(said.text.find(name), std::string::npos) << name;
 }
 
 /// The mistake that these words are told to be.
 std::string mistake(std::vector<char const*> words) {
-  PrintCommand const said = printed(std::move(words));
+  CommandLine const said = printed(std::move(words));
   EXPECT_EQ(said.code, 2);
   EXPECT_TRUE(said.text.starts_with("error: ")) << said.text;
   return said.text;
@@ -126,12 +129,20 @@ TEST(CommandLine, HelpIsACommandToo) {
   EXPECT_EQ(printed({"help", "view"}).text, printed({"view", "--help"}).text);
 }
 
-RunCommand run_command(std::vector<char const*> words) {
+/// The options of a job, to be looked at.
+struct JobOptionsAlone : Command {
+  JobOptions options;
+  CLI::App* add_to(CLI::App& app) override { return add_job_options(app, {"run", "", ""}, options, true); }
+  int run(Surroundings const&, Comm const&) override { return 0; }
+};
+
+JobOptions run_command(std::vector<char const*> words) {
   words.insert(words.begin(), {"reshard", "run", "job.toml"});
-  Command const command = parse_command_line(static_cast<int>(words.size()), words.data());
-  auto const* run = std::get_if<RunCommand>(&command);
-  EXPECT_NE(run, nullptr);
-  return run == nullptr ? RunCommand{} : *run;
+  Commands commands;
+  commands.push_back(std::make_unique<JobOptionsAlone>());
+  CommandLine const line = parse_command_line(static_cast<int>(words.size()), words.data(), commands);
+  EXPECT_EQ(line.command, commands.front().get());
+  return static_cast<JobOptionsAlone&>(*commands.front()).options;
 }
 
 TEST(CommandLine, OfAnOptionThatIsRepeatedTheLastOneCounts) {
@@ -157,7 +168,7 @@ TEST(CommandLine, AnEmptyPathIsNone) {
 
 TEST(Completion, KnowsCommandsOptionsAndKeys) {
   for (char const* shell : {"bash", "zsh", "fish"}) {
-    PrintCommand const script = printed({"completion", shell});
+    CommandLine const script = printed({"completion", shell});
     EXPECT_EQ(script.code, 0);
     for (std::string const& name : command_names()) EXPECT_NE(script.text.find(name), std::string::npos) << shell << ": " << name;
     for (SettingFacts const& setting : setting_facts()) EXPECT_NE(script.text.find(setting.key), std::string::npos) << shell << ": " << setting.key;

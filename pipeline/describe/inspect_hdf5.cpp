@@ -1,4 +1,4 @@
-#include "pipeline/commands/inspect_hdf5.hpp"
+#include "pipeline/describe/inspect_hdf5.hpp"
 
 #include <map>
 

@@ -1,4 +1,4 @@
-#include "pipeline/commands/init_job.hpp"
+#include "pipeline/describe/init_job.hpp"
 
 #include <csignal>
 

@@ -1,7 +1,7 @@
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/commands/look.hpp"
+#include "pipeline/describe/look.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_dcp.hpp"
 #include "stages/read/open_source.hpp"

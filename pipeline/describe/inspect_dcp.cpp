@@ -1,4 +1,4 @@
-#include "pipeline/commands/inspect_dcp.hpp"
+#include "pipeline/describe/inspect_dcp.hpp"
 
 #include <algorithm>
 #include <map>

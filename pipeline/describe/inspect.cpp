@@ -3,9 +3,9 @@
 #include "core/base/file.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/report.hpp"
-#include "pipeline/commands/inspect_dcp.hpp"
-#include "pipeline/commands/inspect_hdf5.hpp"
-#include "pipeline/commands/look.hpp"
+#include "pipeline/describe/inspect_dcp.hpp"
+#include "pipeline/describe/inspect_hdf5.hpp"
+#include "pipeline/describe/look.hpp"
 #include "stages/read/recognise.hpp"
 #include "stages/write/leftovers.hpp"
 

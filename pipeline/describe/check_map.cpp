@@ -1,4 +1,4 @@
-#include "pipeline/commands/check_map.hpp"
+#include "pipeline/describe/check_map.hpp"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "pipeline/commands/look.hpp"
+#include "pipeline/describe/look.hpp"
 
 namespace reshard {
 

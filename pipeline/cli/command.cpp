@@ -1,0 +1,26 @@
+#include "pipeline/cli/command.hpp"
+
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+
+#include "pipeline/job/job_field.hpp"
+
+namespace reshard {
+
+void add_json(CLI::App& command, bool& into) { command.add_flag("--json", into, "one JSON document on stdout"); }
+
+void add_map(CLI::App& command, std::string& into) {
+  command.add_option("--map", into, "model map (default: auto); none: tensors by their stored names")->type_name("MAP");
+}
+
+void add_config(CLI::App& command, std::string& into) {
+  command.add_option("--config", into, "config.json or its folder, where the checkpoint has none")->type_name("PATH");
+}
+
+std::string choices_of(std::string_view key) {
+  for (job::Field const& field : job::fields())
+    if (field.key() == key) return fmt::format("{}", fmt::join(field.choices, "|"));
+  return "";
+}
+
+}  // namespace reshard

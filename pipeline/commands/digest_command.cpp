@@ -1,0 +1,45 @@
+#include <CLI/CLI.hpp>
+
+#include "pipeline/cli/standard_output.hpp"
+#include "pipeline/commands/all_commands.hpp"
+#include "pipeline/verify/digest.hpp"
+
+namespace reshard {
+namespace {
+
+class DigestCommand : public Command {
+ public:
+  CLI::App* add_to(CLI::App& app) override {
+    CLI::App* sub =
+        app.add_subcommand("digest", "read a checkpoint and print the digest of every logical tensor: the same in every layout and format")
+            ->footer("mpirun -n 8 reshard digest /data/model-hf --json");
+    sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
+    add_map(*sub, map_);
+    add_config(*sub, config_);
+    add_json(*sub, json_);
+    return sub;
+  }
+
+  int run(Surroundings const& surroundings, Comm const& comm) override {
+    DigestQuery query;
+    query.path = path_;
+    query.map = map_;
+    query.config = config_;
+    query.map_folders = surroundings.map_folders;
+    DigestReport const report = digest_report(query, comm);
+    if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
+    return 0;
+  }
+
+ private:
+  std::string path_;
+  std::string map_ = "auto";
+  std::string config_;  ///< config.json or its folder; "" for none
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_digest_command() { return std::make_unique<DigestCommand>(); }
+
+}  // namespace reshard

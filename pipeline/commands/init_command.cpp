@@ -1,0 +1,49 @@
+#include <CLI/CLI.hpp>
+
+#include "pipeline/cli/command_table.hpp"
+#include "pipeline/cli/standard_output.hpp"
+#include "pipeline/commands/all_commands.hpp"
+#include "pipeline/describe/init_job.hpp"
+
+namespace reshard {
+namespace {
+
+/// Writes a job file for a source.
+class InitCommand : public Command {
+ public:
+  CLI::App* add_to(CLI::App& app) override {
+    CLI::App* sub = app.add_subcommand("init", "write a job file for a source: what it is, which targets are possible, which policies they need")
+                        ->footer("reshard init /data/model/iter_0001000 -o job.toml");
+    std::string const formats = choices_of("target.format");
+    sub->add_option("SOURCE", source_, "a checkpoint")->required()->type_name("");
+    sub->add_option("-o,--output", output_, "the job file to write, which must not exist (default: stdout)")->type_name("FILE");
+    sub->add_option("--target-format", target_format_, "what to make of it (default: what is asked for most)")
+        ->check(CLI::IsMember(choices_of_word(formats)))
+        ->type_name(formats);
+    return sub;
+  }
+
+  int run(Surroundings const& surroundings, Comm const& comm) override {
+    InitRequest request{source_, std::nullopt, surroundings.map_folders};
+    for (CheckpointFormat const format : {CheckpointFormat::megatron, CheckpointFormat::huggingface, CheckpointFormat::dcp,
+                                          CheckpointFormat::torch_dist, CheckpointFormat::fsdp_dtensor, CheckpointFormat::hdf5})
+      if (name(format) == target_format_) request.format = format;
+    std::string const text = init_job(request, comm);
+    together(comm, [&] {
+      if (comm.rank() == 0 && !output_.empty()) write_new_job(output_, text);
+    });
+    if (comm.rank() == 0 && output_.empty()) write_to_stdout(text);
+    return 0;
+  }
+
+ private:
+  std::string source_;
+  std::string output_;         ///< "": to stdout
+  std::string target_format_;  ///< "": one that suits the source
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_init_command() { return std::make_unique<InitCommand>(); }
+
+}  // namespace reshard

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/cli/command.hpp"
+#include "pipeline/job/job_spec.hpp"
+#include "pipeline/run/run.hpp"
+
+namespace reshard {
+
+// What `run`, `plan` and `nightly` have in common.
+
+struct JobOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;
+  std::optional<std::string> trace_file = std::nullopt;
+  std::optional<std::string> events_file = std::nullopt;
+  ProgressStyle progress = ProgressStyle::automatic;
+  bool dry_run = false;  ///< `plan`, or `run --dry-run`
+  bool fresh = false;
+  bool quiet = false;
+  bool json = false;
+
+  /// Whether the report is not to be seen on stdout: other things are, or nothing is.
+  bool keeps_report() const { return (quiet && !json) || events_file == "-"; }
+};
+
+/// A command with a job file.
+struct JobTexts {
+  char const* name;
+  char const* text;
+  char const* examples;
+};
+CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& options, bool may_dry_run);
+
+/// The job file with its overrides, as rank 0 reads it. Collective; mistakes are Errors of kind usage.
+JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use, Comm const& comm);
+
+/// On rank 0, when the options name a file for events; collective.
+std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job, Comm const& comm);
+
+/// Runs or plans. Collective. `source_record` goes into the target's manifest; `events` may be null. The result is not told there yet.
+RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record, EventFile* events, Surroundings const& surroundings,
+                    Comm const& comm);
+
+/// Does the work and tells the events of its failure.
+void with_result(EventFile* events, std::function<void()> const& work);
+
+/// Prints on rank 0. What a job made is there, whether anybody can be told or not.
+void print_report(JobOptions const& options, std::string const& text);
+
+/// The exit code: after a plan the job may be one that would be refused.
+int code_of(RunReport const& report, Comm const& comm);
+
+}  // namespace reshard

@@ -1,0 +1,94 @@
+#include <CLI/CLI.hpp>
+
+#include "pipeline/cli/standard_output.hpp"
+#include "pipeline/commands/all_commands.hpp"
+#include "pipeline/verify/compare.hpp"
+#include "pipeline/verify/verify_one.hpp"
+
+namespace reshard {
+namespace {
+
+/// What differs is no error, but a script must be able to ask.
+constexpr int code_of_difference = 1;
+
+/// `verify A B` and `diff A B`; `verify A` looks at one checkpoint alone.
+class VerifyCommand : public Command {
+ public:
+  explicit VerifyCommand(Comparison comparison) : comparison_(comparison) {}
+
+  CLI::App* add_to(CLI::App& app) override {
+    bool const diff = comparison_ == Comparison::values;
+    CLI::App* sub =
+        diff ? app.add_subcommand("diff", "the same by values, also of different dtypes: by how much each tensor differs, largest first")
+                   ->footer("mpirun -n 8 reshard diff /data/model-hf /data/model-hf-finetuned --limit 10")
+             : app.add_subcommand("verify",
+                                  "compare two checkpoints of any formats and layouts bit by bit, or one with its own reshard.json; exit code 1 "
+                                  "when they differ")
+                   ->footer("mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf");
+    sub->add_option("PATH", paths_, "A and B: two checkpoints. All replicas in B are compared, of those in A one")
+        ->required()
+        ->expected(diff ? 2 : 1, 2)
+        ->type_name("");
+    add_map(*sub, map_);
+    sub->add_option("--config-a", config_a_, "config.json or its folder, where A has none (default: B's)")->type_name("PATH");
+    sub->add_option("--config-b", config_b_, "the same for B (default: A's)")->type_name("PATH");
+    sub->add_option("--limit", limit_, "rows to show; totals are complete (default: 50)")->type_name("N");
+    sub->add_flag("--json", json_, "one JSON document on stdout, with all rows");
+    if (!diff) sub->add_flag("--replicas", replicas_, "of one checkpoint: all copies inside it are compared, too");
+    return sub;
+  }
+
+  std::string mistake() const override {
+    if (paths_.size() == 2 && replicas_)
+      return "--replicas looks inside one checkpoint. Name one path, or leave it out: of B all replicas are compared anyway.";
+    return "";
+  }
+
+  int run(Surroundings const& surroundings, Comm const& comm) override {
+    return paths_.size() == 1 ? verify_alone(surroundings, comm) : compare(surroundings, comm);
+  }
+
+ private:
+  int verify_alone(Surroundings const& surroundings, Comm const& comm) const {
+    DigestQuery query;
+    query.path = paths_.front();
+    query.map = map_;
+    query.config = config_a_;
+    query.scope = replicas_ ? DigestScope::all : DigestScope::distinct;
+    query.map_folders = surroundings.map_folders;
+    VerifyReport const report = verify_one(std::move(query), comm);
+    if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
+    return report.sound ? 0 : code_of_difference;
+  }
+
+  int compare(Surroundings const& surroundings, Comm const& comm) const {
+    CompareRequest request;
+    request.a = paths_.front();
+    request.b = paths_.back();
+    request.comparison = comparison_;
+    request.map = map_;
+    request.config_a = config_a_;
+    request.config_b = config_b_;
+    request.row_limit = limit_;
+    request.map_folders = surroundings.map_folders;
+    CompareReport const report = compare_checkpoints(request, comm);
+    if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
+    return report.same ? 0 : code_of_difference;
+  }
+
+  Comparison comparison_;
+  std::vector<std::string> paths_;  ///< one or two
+  std::string map_ = "auto";
+  std::string config_a_;  ///< config.json or its folder; "" for none
+  std::string config_b_;
+  std::size_t limit_ = 50;  ///< rows of the text
+  bool replicas_ = false;   ///< `verify A`: replicas, too
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_verify_command() { return std::make_unique<VerifyCommand>(Comparison::bytes); }
+std::unique_ptr<Command> make_diff_command() { return std::make_unique<VerifyCommand>(Comparison::values); }
+
+}  // namespace reshard

@@ -1,0 +1,104 @@
+#include "pipeline/program.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <climits>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+
+#include <unistd.h>
+
+#include "core/base/json.hpp"
+#include "core/transport/heartbeat.hpp"
+#include "pipeline/cli/command_line.hpp"
+#include "pipeline/cli/say.hpp"
+#include "pipeline/cli/standard_output.hpp"
+#include "pipeline/run/agreement.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view error_word = "error: ";
+
+std::atomic<bool> stop_requested = false;
+
+extern "C" void request_stop(int) { stop_requested = true; }
+
+/// Where maps lie: RESHARD_MAPS, then share/reshard/models of the folder above the program's own; a build folder has a link of that name.
+std::vector<fs::path> map_folders() {
+  std::vector<fs::path> folders;
+  if (char const* own = std::getenv("RESHARD_MAPS"); own != nullptr && *own != '\0') folders.emplace_back(own);
+  std::array<char, PATH_MAX> program{};
+  ssize_t const length = ::readlink("/proc/self/exe", program.data(), program.size() - 1);
+  if (length > 0) folders.push_back(fs::path(program.data()).parent_path().parent_path() / "share" / "reshard" / "models");
+  return folders;
+}
+
+int execute(Command& command, std::vector<std::string> const& words, Comm const& comm) {
+  std::optional<Heartbeat> heartbeat(std::in_place, comm, usual_silence_seconds);
+  int code = 0;
+  auto const error = capture([&] {
+    check_same_start(comm, words);
+    if (command.is_job()) heartbeat.reset();
+    code = command.run({map_folders(), &stop_requested}, comm);
+  });
+  if (error) comm.end_with(*error);
+  return code;
+}
+
+/// Told on stderr. With --json a script finds the reason where it looks for the answer, too.
+void tell_failure(std::vector<std::string> const& words, int code, std::string_view line) {
+  say(fmt::format("{}\n", line));
+  std::string_view const sentence = line.substr(line.starts_with(error_word) ? error_word.size() : 0);
+  if (std::find(words.begin(), words.end(), "--json") == words.end()) return;
+  capture([&] { write_to_stdout(Json().set("exit_code", code).set("error", sentence).dump(2) + "\n"); });
+}
+
+/// What needs no rank.
+int print_only(CommandLine const& line, std::vector<std::string> const& words) {
+  if (line.code != 0) {
+    std::string_view text = line.text;
+    while (text.ends_with('\n')) text.remove_suffix(1);
+    tell_failure(words, line.code, text);
+    return line.code;
+  }
+  auto const error = capture([&] { write_to_stdout(line.text); });
+  if (!error) return 0;
+  say("error: " + error->sentence() + "\n");
+  return exit_code(error->kind());
+}
+
+void take_signals() {
+  for (int const signal : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) std::signal(signal, request_stop);
+  std::signal(SIGPIPE, SIG_IGN);  // who reads our words may go, the job stays
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, Commands const& commands) {
+  std::vector<std::string> const words(argv + std::min(argc, 1), argv + argc);
+  CommandLine const line = parse_command_line(argc, argv, commands);
+  if (line.command == nullptr) return print_only(line, words);
+  if (line.command->is_job()) take_signals();
+  int code = 0;
+  int rank = 0;
+  auto const error = capture([&] {
+    MpiSession const session(&argc, &argv);
+    Comm const comm = Comm::world();
+    rank = comm.rank();
+    auto const failed = capture([&] { code = execute(*line.command, words, comm); });
+    if (!failed) return;
+    // Every rank has this error: the lowest one speaks.
+    code = exit_code(failed->kind());
+    if (rank == 0) tell_failure(words, code, fmt::format("{}{}", error_word, failed->sentence()));
+  });
+  if (!error) return code;
+  tell_failure(words, exit_code(error->kind()), fmt::format("{}{}", error_word, error->sentence()));
+  return exit_code(error->kind());
+}
+
+}  // namespace reshard
