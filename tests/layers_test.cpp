@@ -202,6 +202,20 @@ TEST(Layers, EveryFileBelongsToALibrary) {
   }
 }
 
+/// So every header with a source is known to need nothing in front of it; cmake/header_check.cmake compiles the others alone.
+TEST(Layers, ASourceIncludesItsOwnHeaderFirst) {
+  std::map<std::string, std::string> first;
+  for (Include const& include : all_includes()) first.emplace(include.file, include.name);
+  int sources = 0;
+  for (auto const& [file, name] : first) {
+    fs::path const header = fs::path(file).replace_extension(".hpp");
+    if (!file.ends_with(".cpp") || !fs::is_regular_file(fs::path(RESHARD_SOURCE_DIR) / header)) continue;
+    ++sources;
+    EXPECT_EQ(name, header.generic_string()) << file << " does not include its own header first";
+  }
+  EXPECT_GT(sources, 50) << "the sources were not found";
+}
+
 /// Everything that a file includes, itself or through others; foreign headers too.
 std::set<std::string> reached_from(std::string const& file, std::map<std::string, std::vector<std::string>> const& edges) {
   std::set<std::string> seen = {file};

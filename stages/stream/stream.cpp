@@ -1,4 +1,4 @@
-#include "stages/stream/stream_threads.hpp"
+#include "stages/stream/stream.hpp"
 
 #include <thread>
 #include <utility>
@@ -8,6 +8,7 @@
 #include "core/base/stall_clock.hpp"
 #include "core/device/strided_digest.hpp"
 #include "core/plan/no_tensor.hpp"
+#include "stages/stream/stream_threads.hpp"
 
 namespace reshard {
 namespace {
