@@ -156,15 +156,18 @@ class Reviser {
          folder_, arg.name, shown_value(arg.first), shown_value(arg.second), family_.name);
   }
 
-  bool counts(std::string const& key, Json const& value) const { return !members_.neutral(key, value); }
+  bool counts(std::vector<std::string> const& path, Json const& value) const {
+    bool const inside = path.size() > 1 && path.front() == family_.facts;
+    return !members_.neutral(fmt::format("{}", fmt::join(path.begin() + (inside ? 1 : 0), path.end(), ".")), value);
+  }
 
   void change(std::map<std::string, Json> const& after) {
     std::map<std::string, std::pair<Json, Json>> both;
     for (auto const& [key, value] : before_) both[key].first = value;
     for (auto const& [key, value] : after) both[key].second = value;
     for (auto const& [key, values] : both) {
-      if (alike(values.first, values.second) || !(counts(key, values.first) || counts(key, values.second))) continue;
       std::vector<std::string> path = place_of(config_, family_.facts, key);
+      if (alike(values.first, values.second) || !(counts(path, values.first) || counts(path, values.second))) continue;
       Json const old = at_path(completed_, path);
       Json value = values.second;
       if (value.is_null() && path.back() == "rope_type") value = "default";

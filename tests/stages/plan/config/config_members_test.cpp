@@ -60,12 +60,12 @@ TEST_P(PublishedMembers, AreHeldButForThose) { EXPECT_EQ(unheld(published(GetPar
 std::vector<Published> all_published() {
   std::map<std::string, Keys> const expected = {
       {"gemma3-1b", {"hidden_activation", "rope_local_base_freq"}},
-      {"gemma3-27b", {"query_pre_attn_scalar", "rope_scaling.factor", "rope_scaling.rope_type"}},
-      {"gemma3-4b", {"rope_scaling.factor", "rope_scaling.rope_type"}},
-      {"llama4-maverick", {"attention_chunk_size"}},
+      {"gemma3-27b", {"query_pre_attn_scalar", "rope_scaling.factor", "rope_scaling.rope_type", "hidden_activation", "rope_local_base_freq"}},
+      {"gemma3-4b", {"rope_scaling.factor", "rope_scaling.rope_type", "hidden_activation", "rope_local_base_freq"}},
+      {"llama4-maverick", {"attention_chunk_size", "attn_temperature_tuning", "floor_scale", "attn_scale"}},
       {"llama4-scout",
        {"attention_chunk_size", "rope_scaling.factor", "rope_scaling.high_freq_factor", "rope_scaling.low_freq_factor",
-        "rope_scaling.original_max_position_embeddings", "rope_scaling.rope_type"}},
+        "rope_scaling.original_max_position_embeddings", "rope_scaling.rope_type", "attn_temperature_tuning", "floor_scale", "attn_scale"}},
       {"qwen3-vl-235b-a22b", {"rope_scaling.mrope_interleaved"}},
       {"qwen3-vl-30b-a3b", {"rope_scaling.mrope_interleaved"}},
       {"qwen3-vl-8b", {"rope_scaling.mrope_interleaved"}},
@@ -161,7 +161,8 @@ TEST(ConfigFromArgs, SaysTheWindowsAgain) {
   Json const mistral = made_again(with(small("mistral"), {"sliding_window"}, 16));
   EXPECT_EQ(*mistral.find("architectures"), Json(Json::Array{"MistralForCausalLM"}));
   EXPECT_EQ(*mistral.find("sliding_window"), Json(16));
-  EXPECT_EQ(*made_again(small("mistral")).find("architectures"), Json(Json::Array{"LlamaForCausalLM"}));
+  EXPECT_EQ(*made_again(with(small("mistral"), {"sliding_window"}, {})).find("architectures"), Json(Json::Array{"LlamaForCausalLM"}));
+  EXPECT_EQ(*made_again(small("mistral")).find("sliding_window"), Json(4096)) << "what MistralConfig takes where it is left out";
   Json const qwen = made_again(with(with(with(small("qwen2"), {"sliding_window"}, 16), {"use_sliding_window"}, true), {"max_window_layers"}, 3));
   EXPECT_EQ(*qwen.find("sliding_window"), Json(16));
   EXPECT_EQ(*qwen.find("use_sliding_window"), Json(true));
@@ -221,7 +222,7 @@ TEST(RevisedConfig, TakesWhatArgsSayByNow) {
   Json const now = huggingface::patched_config(config, revision.changes);
   EXPECT_EQ(*now.find("rope_theta"), Json(500000));
   EXPECT_EQ(*now.find("rms_norm_eps"), Json(1e-6));
-  EXPECT_EQ(now.find("sliding_window"), nullptr);
+  EXPECT_EQ(*now.find("sliding_window"), Json()) << "left out it would mean 4096";
   EXPECT_EQ(revision.warnings.size(), 3U);
   EXPECT_NE(std::find(revision.warnings.begin(), revision.warnings.end(),
                       "ckpt/huggingface: rope_theta was 10000.0, the checkpoint's args make it 500000. The target's config.json says that"),
@@ -282,7 +283,7 @@ TEST(CompareConfigs, LooksAtWhatChangesTheFunction) {
   Json const other = with(with(with(plain, {"use_cache"}, false), {"dtype"}, "float16"), {"transformers_version"}, "5.0");
   EXPECT_EQ(differences({plain, {}}, {other, {}}), Keys());
   EXPECT_EQ(differences({plain, {}}, {with(plain, {"rms_norm_eps"}, 0.01), {}}), Keys{"rms_norm_eps: 1e-05, 0.01"});
-  EXPECT_EQ(differences({with(plain, {"hidden_act"}, "gelu"), {}}, {plain, {}}), Keys{"hidden_act: \"gelu\", "});
+  EXPECT_EQ(differences({with(plain, {"hidden_act"}, "gelu"), {}}, {plain, {}}), Keys{"hidden_act: \"gelu\", \"silu\""});
   EXPECT_EQ(differences({small("qwen2"), {}}, {small("qwen3"), {}}), Keys{"model_type: \"qwen2\", \"qwen3\""});
   EXPECT_EQ(differences({with(plain, {"rope_scaling"}, rope("linear")), {}}, {plain, {}}),
             (Keys{"rope_scaling.factor: 4.0, ", "rope_scaling.rope_type: \"linear\", "}));
@@ -297,7 +298,8 @@ TEST(CompareConfigs, KnowsBothPlacesOfRope) {
 }
 
 TEST(CompareConfigs, MistralWithoutAWindowIsLlama) {
-  EXPECT_EQ(differences({small("mistral"), {}}, {small("llama"), {}}), Keys());
+  EXPECT_EQ(differences({with(small("mistral"), {"sliding_window"}, {}), {}}, {small("llama"), {}}), Keys());
+  EXPECT_EQ(differences({small("mistral"), {}}, {small("llama"), {}}), Keys{"sliding_window: 4096, "});
   EXPECT_EQ(differences({with(small("mistral"), {"sliding_window"}, 16), {}}, {small("llama"), {}}), Keys{"sliding_window: 16, "});
 }
 
