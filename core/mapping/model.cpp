@@ -18,7 +18,8 @@ class ModelBuilder {
   ModelBuilder(Model& model, MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts)
       : model_(model),
         definitions_(definitions),
-        facts_{scoped_facts(completed_config(definitions, facts.facts), definitions.facts), facts.origin, facts.true_vocab_size, facts.prediction_layers} {
+        facts_{scoped_facts(completed_config(definitions, facts.facts), definitions.facts), facts.origin, facts.true_vocab_size,
+               facts.prediction_layers} {
     model_.facts_ = facts_.facts;
     model_.origin_ = facts.origin;
     for (NamedExpression const& let : definitions.let) model_.lets_[let.name] = named(let.name);

@@ -124,7 +124,12 @@ void take_sizes(Json& args, Json const& from) {
 class Reviser {
  public:
   Reviser(MapFile const& family, MapFile const& core, Json const& config, std::string const& folder)
-      : family_(family), core_(core), config_(config), completed_(completed_config(family, config)), folder_(folder), members_(family, core, config) {}
+      : family_(family),
+        core_(core),
+        config_(config),
+        completed_(completed_config(family, config)),
+        folder_(folder),
+        members_(family, core, config) {}
 
   ConfigRevision run(Json const& args) {
     Json const then = with_args_of(config_, args);
@@ -244,6 +249,17 @@ std::vector<ArgDifference> untold_args(MapFile const& family, MapFile const& cor
   for (std::string const& arg : core.function_args)
     if (args.find(arg) != nullptr) comparison.add(arg, result);
   return result;
+}
+
+std::string untold_warning(MapFile const& family, MapFile const& core, Json const& config, Json const& args) {
+  std::vector<std::string> untold;
+  for (ArgDifference const& arg : untold_args(family, core, config, args))
+    untold.push_back(fmt::format("{} = {}", arg.name, shown_value(arg.second)));
+  if (untold.empty()) return "";
+  return fmt::format(
+      "config.json is made from the checkpoint's args, and no member of it says {}: the model that it describes computes something else. Give "
+      "target.reference, the folder of a model that says so",
+      listed(untold, 20));
 }
 
 std::vector<std::string> guessed_members(MapFile const& family, MapFile const& core, Json const& args, Json const& made) {

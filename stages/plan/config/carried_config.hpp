@@ -16,8 +16,8 @@ struct ArgDifference {
   Json second;
 };
 
-/// What is changed in a config.json that travelled with a Megatron checkpoint, and why. `untold`: args that no member of config.json can say, with what
-/// they are by the changed config.
+/// What is changed in a config.json that travelled with a Megatron checkpoint, and why. `untold`: args that no member of config.json can say, with
+/// what they are by the changed config.
 struct ConfigRevision {
   std::vector<huggingface::ConfigPatch> changes;
   std::vector<ArgDifference> untold;
@@ -40,6 +40,9 @@ std::vector<ArgDifference> differing_function_args(MapFile const& core, Json con
 
 /// Args of a checkpoint that change what it computes, and that a config.json which was made of them does not say.
 std::vector<ArgDifference> untold_args(MapFile const& family, MapFile const& core, Json const& config, Json const& args);
+
+/// The same as a sentence; "" for none.
+std::string untold_warning(MapFile const& family, MapFile const& core, Json const& config, Json const& args);
 
 /// Members of a config.json made of args for which args say nothing, so that a default was taken: "rope_theta = 10000".
 std::vector<std::string> guessed_members(MapFile const& family, MapFile const& core, Json const& args, Json const& made);

@@ -12,6 +12,12 @@ namespace {
 constexpr std::size_t most_items_tried = 16;
 constexpr std::size_t deepest = 6;
 
+/// NaN or an infinity, as config.json has it since transformers 5: {"__float__": "NaN"}.
+std::string const* special_number(Json const& value) {
+  Json const* word = value.members() != nullptr && value.members()->size() == 1 ? value.find("__float__") : nullptr;
+  return word == nullptr ? nullptr : word->text();
+}
+
 /// Other values of the same kind.
 std::vector<Json> others(Json const& value) {
   if (auto const* flag = value.boolean()) return {Json(!*flag)};
@@ -33,6 +39,11 @@ std::vector<Json> others(Json const& value) {
   }
   result.push_back(Json::array());
   return result;
+}
+
+std::string expression_of(MapFile const& family, std::string_view arg) {
+  auto const found = std::ranges::find_if(family.args, [&](NamedExpression const& item) { return item.name == arg; });
+  return found == family.args.end() ? std::string() : "'" + found->expression.text() + "'";
 }
 
 }  // namespace
@@ -59,7 +70,7 @@ void ConfigMembers::add_members(Json const& object, ConfigMember outer, std::str
     member.path.push_back(name);
     member.kept = member.kept || neutral_.kept(member.key);
     if (member.kept ? outer.kept && neutral_.always(name) : neutral_.always(member.key)) continue;
-    if (value.members() != nullptr && member.path.size() < deepest)
+    if (value.members() != nullptr && member.path.size() < deepest && special_number(value) == nullptr)
       add_members(value, std::move(member), "");
     else
       all_.push_back(std::move(member));
@@ -97,9 +108,17 @@ std::string ConfigMembers::state(Json const& config) const {
 
 std::string shown_value(Json const& value) {
   constexpr std::size_t most = 90;
+  if (auto const* word = special_number(value)) return *word;
   std::string text = value.dump();
   if (text.size() > most) text = valid_utf8(text.substr(0, most)) + "…";
   return text;
+}
+
+void refuse_special_numbers(MapFile const& family, Json const& args) {
+  for (auto const& [name, value] : *args.members())
+    if (special_number(value) != nullptr)
+      fail(ErrorKind::source, "config.json: args.{} would be {}, by {} of {}. No model computes with that: correct the member of config.json.", name,
+           shown_value(value), expression_of(family, name), family.name);
 }
 
 std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config, bool kept) {

@@ -55,6 +55,9 @@ class ConfigMembers {
   std::vector<ConfigMember> members_;
 };
 
+/// Args of which one is NaN or infinite are an Error of kind source.
+void refuse_special_numbers(MapFile const& family, Json const& args);
+
 /// What Megatron's args cannot say of a config.json, as a sentence; "" for nothing. `kept`: the file travels with the checkpoint.
 std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config, bool kept);
 

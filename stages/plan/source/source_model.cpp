@@ -10,7 +10,6 @@
 #include "core/formats/megatron/writer.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/carried_files.hpp"
-#include "stages/plan/config/config_members.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
@@ -274,14 +273,8 @@ class SourceReader {
           fmt::format("config.json is made from the checkpoint's args, which do not say all: {} {} guessed. Give "
                       "target.reference to take a model's own config and tokenizer",
                       listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
-    std::vector<std::string> untold;
-    for (ArgDifference const& arg : untold_args(*result_.maps.family, result_.maps.core, result_.config, result_.args))
-      untold.push_back(fmt::format("{} = {}", arg.name, shown_value(arg.second)));
-    if (!untold.empty())
-      result_.warnings.push_back(
-          fmt::format("config.json is made from the checkpoint's args, and no member of it says {}: the model that it describes computes "
-                      "something else. Give target.reference, the folder of a model that says so",
-                      listed(untold, 20)));
+    std::string untold = untold_warning(*result_.maps.family, result_.maps.core, result_.config, result_.args);
+    if (!untold.empty()) result_.warnings.push_back(std::move(untold));
   }
 
   /// Two descriptions of one model must agree on every axis that both have.

@@ -136,6 +136,46 @@ TEST(ConfigMembers, OtherFunctionsAreNot) {
   EXPECT_EQ(unheld(with(small("llama"), {"rms_norm_eps"}, 0.01)), Keys());
 }
 
+TEST(ConfigMembers, KeysThatAClassIgnoresMakeNoArgs) {
+  auto const args = [](Json const& config) {
+    MapChoice const maps = maps_of(config);
+    return args_from_config(*maps.family, maps.core, config);
+  };
+  for (char const* type : {"llama", "glm4_moe", "minimax_m2"})
+    EXPECT_EQ(*args(with(small(type), {"sliding_window"}, 4)).find("window_size"), Json()) << type;
+  Json const mistral = with(small("mistral"), {"sliding_window"}, 16);
+  EXPECT_EQ(args(with(mistral, {"use_sliding_window"}, false)), args(mistral));
+  EXPECT_EQ(args(with(mistral, {"layer_types"}, Json::Array{"full_attention", "sliding_attention", "full_attention", "full_attention"})),
+            args(mistral));
+  for (char const* type : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "gpt_oss"})
+    EXPECT_EQ(*args(with(small(type), {"partial_rotary_factor"}, 0.5)).find("rotary_percent"), Json(1.0)) << type;
+  EXPECT_EQ(*args(with(small("glm4_moe"), {"partial_rotary_factor"}, 0.25)).find("rotary_percent"), Json(0.25));
+  EXPECT_EQ(unheld(with(small("llama"), {"sliding_window"}, 4)), Keys());
+  EXPECT_EQ(unheld(with(small("llama"), {"partial_rotary_factor"}, 0.5)), Keys());
+}
+
+TEST(ConfigMembers, DefaultsThatMegatronLacksAreNamed) {
+  Json published_form;  // google/gemma-3-4b-it says no more of its text model
+  published_form.set("model_type", "gemma3").set("text_config", with(small("gemma3_text"), {"hidden_activation"}, {}));
+  std::erase_if(*published_form.members()->back().second.members(), [](auto const& member) { return member.first == "hidden_activation"; });
+  EXPECT_EQ(unheld(published_form), (Keys{"query_pre_attn_scalar", "hidden_activation", "rope_local_base_freq"}));
+}
+
+TEST(ConfigMembers, SpecialNumbersAreToldAndMakeNoArgs) {
+  Json const nan = *parse_json(R"({"a": {"__float__": "NaN"}})", "test").find("a");
+  EXPECT_EQ(unheld(with(small("llama"), {"logit_scale"}, nan)), Keys{"logit_scale"});
+  EXPECT_EQ(shown_value(nan), "NaN");
+  Json const config = with(small("llama"), {"rms_norm_eps"}, nan);
+  MapChoice const maps = maps_of(config);
+  try {
+    refuse_special_numbers(*maps.family, args_from_config(*maps.family, maps.core, config));
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    EXPECT_NE(error.sentence().find("args.norm_epsilon would be NaN, by 'rms_norm_eps'"), std::string::npos) << error.sentence();
+  }
+}
+
 TEST(ConfigMembers, WarningsNameKeyAndValue) {
   MapChoice const maps = maps_of(small("llama"));
   EXPECT_EQ(
@@ -168,6 +208,17 @@ TEST(ConfigFromArgs, SaysTheWindowsAgain) {
   EXPECT_EQ(*qwen.find("use_sliding_window"), Json(true));
   EXPECT_EQ(*qwen.find("max_window_layers"), Json(3));
   EXPECT_EQ(*qwen.find("layer_types"), Json(Json::Array{"full_attention", "full_attention", "full_attention", "sliding_attention"}));
+}
+
+TEST(ConfigFromArgs, SaysLlamasBiasesAgain) {
+  Json const config = with(with(small("llama"), {"attention_bias"}, true), {"mlp_bias"}, true);
+  Json const args = args_of(maps_of(config), config);
+  MapChoice const found = choose_maps("auto", {maps_folder()}, Json(), args, true);
+  EXPECT_EQ(found.family->name, "llama.toml");
+  Json const again = config_from_args(*found.family, Model(found.core, found.core, {args, "args"}));
+  EXPECT_EQ(*again.find("attention_bias"), Json(true));
+  EXPECT_EQ(*again.find("mlp_bias"), Json(true));
+  EXPECT_EQ(*made_again(small("llama")).find("mlp_bias"), Json(false));
 }
 
 TEST(ConfigFromArgs, SaysYarnAgain) {
@@ -256,6 +307,46 @@ TEST(RevisedConfig, IsRefusedWhereAFamilyCannotSayIt) {
   }
 }
 
+TEST(RevisedConfig, NamesArgsThatNoMemberCanSay) {
+  Json const config = small("llama");
+  Json args = args_of(maps_of(config), config);
+  args.set("rotary_interleaved", true).set("softmax_type", "off-by-one").set("no_rope_freq", Json()).set("glu_linear_offset", 0.0);
+  ConfigRevision const revision = revised(config, args);
+  EXPECT_TRUE(revision.changes.empty());
+  ASSERT_EQ(revision.untold.size(), 2U);
+  EXPECT_EQ(revision.untold[0].name, "rotary_interleaved");
+  EXPECT_EQ(revision.untold[1].name, "softmax_type");
+  EXPECT_EQ(
+      revision.warnings.back(),
+      "ckpt/huggingface: by its config.json args.softmax_type is null, the checkpoint says \"off-by-one\", and no member of config.json tells. It "
+      "stays as it was: give target.reference if the model computes something else by now");
+}
+
+TEST(RevisedConfig, GivesLlamaNoWindow) {
+  Json const config = small("llama");
+  Json args = args_of(maps_of(config), config);
+  args.set("window_size", Json::Array{4, 0});
+  ConfigRevision const revision = revised(config, args);
+  EXPECT_TRUE(revision.changes.empty());
+  ASSERT_EQ(revision.untold.size(), 1U);
+  EXPECT_EQ(revision.untold.front().name, "window_size");
+}
+
+TEST(UntoldArgs, AreThoseThatTheMadeConfigDoesNotMakeAgain) {
+  Json const config = small("qwen3");
+  MapChoice const maps = maps_of(config);
+  Json args = args_of(maps, config);
+  auto const untold = [&] {
+    Keys names;
+    Json const made = config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"}));
+    for (ArgDifference const& arg : untold_args(*maps.family, maps.core, made, args)) names.push_back(arg.name);
+    return names;
+  };
+  EXPECT_EQ(untold(), Keys());
+  args.set("rotary_percent", 0.5).set("position_embedding_type", "none").set("apply_layernorm_1p", true).set("rotary_base", 77);
+  EXPECT_EQ(untold(), (Keys{"position_embedding_type", "rotary_percent", "apply_layernorm_1p"}));
+}
+
 TEST(GuessedMembers, AreThoseThatArgsDoNotState) {
   Json const config = small("llama");
   MapChoice const maps = maps_of(config);
@@ -310,6 +401,67 @@ TEST(CompareConfigs, ArgsStandForAConfig) {
   args.set("window_size", Json());
   EXPECT_EQ(differences({config, {}}, {{}, args}), Keys{"sliding_window: 16, "});
   EXPECT_EQ(differences({{}, args}, {config, {}}), Keys{"sliding_window: , 16"});
+}
+
+TEST(CompareConfigs, LayerTypesCount) {
+  Json const full = Json::Array{"full_attention", "full_attention", "full_attention", "full_attention"};
+  Json const sliding = Json::Array{"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  Json const chunked = Json::Array{"chunked_attention", "chunked_attention", "chunked_attention", "full_attention"};
+  Json qwen = with(with(small("qwen2"), {"sliding_window"}, 6), {"use_sliding_window"}, true);
+  Json llama4 = with(with(small("llama4_text"), {"num_local_experts"}, 4), {"intermediate_size_mlp"}, 60);
+  for (auto const& [config, types] : {std::pair(qwen, sliding), {with(small("gemma3_text"), {"sliding_window"}, 6), sliding}, {llama4, chunked}}) {
+    Keys const found = differences({with(config, {"layer_types"}, types), {}}, {with(config, {"layer_types"}, full), {}});
+    EXPECT_EQ(found, Keys{"layer_types: " + types.dump() + ", " + full.dump()}) << config.dump();
+  }
+  EXPECT_EQ(differences({llama4, {}}, {with(llama4, {"layer_types"}, chunked), {}}), Keys()) << "what the class makes of no_rope_layers";
+  EXPECT_EQ(differences({llama4, {}}, {with(llama4, {"use_qk_norm"}, false), {}}), Keys{"use_qk_norm: true, false"});
+  EXPECT_EQ(differences({small("qwen2"), {}}, {with(small("qwen2"), {"layer_types"}, full), {}}), Keys());
+}
+
+TEST(CompareConfigs, DetailsOfScaledRotationsCount) {
+  auto const with_rope = [](Json scaling) { return with(small("llama"), {"rope_scaling"}, std::move(scaling)); };
+  auto const shorter = [](Json const& config) { return with(config, {"max_position_embeddings"}, 64); };
+  Json const whole = rope("yarn").set("original_max_position_embeddings", 32);
+  for (Json const& config : {with_rope(rope("dynamic")), with_rope(rope("yarn"))})
+    EXPECT_EQ(differences({config, {}}, {shorter(config), {}}), Keys{"max_position_embeddings: 128, 64"}) << config.dump();
+  for (Json const& config : {small("llama"), with_rope(whole), with_rope(rope("linear"))})
+    EXPECT_EQ(differences({config, {}}, {shorter(config), {}}), Keys()) << config.dump();
+  EXPECT_EQ(differences({with_rope(whole), {}}, {with(with_rope(whole), {"rope_scaling", "attention_factor"}, 1.0), {}}),
+            Keys{"rope_scaling.attention_factor: , 1.0"});
+  EXPECT_EQ(differences({with_rope(whole), {}}, {with(with_rope(whole), {"rope_scaling", "truncate"}, false), {}}),
+            Keys{"rope_scaling.truncate: , false"});
+  EXPECT_EQ(differences({with_rope(whole), {}}, {with(with_rope(whole), {"rope_scaling", "truncate"}, true), {}}), Keys());
+}
+
+TEST(CompareConfigs, PartsThatAreCarriedCount) {
+  Json vision;
+  vision.set("hidden_act", "gelu").set("num_attention_heads", 4).set("initializer_range", 0.02).set("attention_dropout", 0.0);
+  Json config;
+  config.set("model_type", "llava").set("text_config", small("llama")).set("vision_config", vision);
+  config.set("vision_feature_layer", -2).set("image_token_index", 7).set("projector_hidden_act", "gelu");
+  auto const found = [&](std::vector<std::string> path, Json value) {
+    return differences({config, {}}, {with(config, std::move(path), std::move(value)), {}});
+  };
+  EXPECT_EQ(found({"vision_config", "hidden_act"}, "relu"), Keys{"vision_config.hidden_act: \"gelu\", \"relu\""});
+  EXPECT_EQ(found({"vision_config", "num_attention_heads"}, 2), Keys{"vision_config.num_attention_heads: 4, 2"});
+  EXPECT_EQ(found({"vision_feature_layer"}, -1), Keys{"vision_feature_layer: -2, -1"});
+  EXPECT_EQ(found({"image_token_index"}, 8), Keys{"image_token_index: 7, 8"});
+  EXPECT_EQ(found({"projector_hidden_act"}, "relu"), Keys{"projector_hidden_act: \"gelu\", \"relu\""});
+  EXPECT_EQ(found({"vision_config", "initializer_range"}, 0.5), Keys());
+  EXPECT_EQ(found({"vision_config", "attention_dropout"}, 0.5), Keys());
+  EXPECT_EQ(unheld(config), Keys()) << "args need not say them";
+}
+
+TEST(CompareConfigs, MegatronArgsCountWithAndWithoutAConfig) {
+  Json const config = small("llama");
+  Json const args = args_of(maps_of(config), config);
+  Json other = args;
+  other.set("rotary_interleaved", true).set("norm_epsilon", 0.5).set("seq_length", 9);
+  EXPECT_EQ(differences({{}, args}, {{}, args}), Keys());
+  EXPECT_EQ(differences({{}, args}, {{}, other}), (Keys{"args.rotary_interleaved: , true", "args.norm_epsilon: 1e-05, 0.5"}));
+  EXPECT_EQ(differences({config, args}, {config, other}), (Keys{"rms_norm_eps: 1e-05, 0.5", "args.rotary_interleaved: , true"}));
+  EXPECT_EQ(differences({config, {}}, {{}, other}), (Keys{"rms_norm_eps: 1e-05, 0.5", "args.rotary_interleaved: , true"}));
+  EXPECT_EQ(differences({config, other}, {config, other}), Keys());
 }
 
 TEST(CompareConfigs, SaysWhenThereIsNothingToCompare) {
