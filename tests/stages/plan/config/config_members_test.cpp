@@ -8,32 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/formats/huggingface/config.hpp"
 #include "stages/plan/config/carried_config.hpp"
-#include "stages/plan/config/config_comparison.hpp"
-#include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/model_facts.hpp"
+#include "tests/stages/plan/config/config_samples.hpp"
 
 namespace reshard {
 namespace {
-
-namespace fs = std::filesystem;
-using huggingface::ConfigPatch;
-
-fs::path maps_folder() { return fs::path(RESHARD_SOURCE_DIR) / "configs" / "models"; }
-
-Json published(std::string const& name) {
-  fs::path const path = fs::path(RESHARD_SOURCE_DIR) / "tests" / "data" / "configs" / (name + ".json");
-  return parse_json(read_text_file(path, 1U << 20), path.string());
-}
-
-MapChoice maps_of(Json const& config) { return choose_maps("auto", {maps_folder()}, config, Json(), true); }
-
-Json with(Json config, std::vector<std::string> path, Json value) {
-  ConfigPatch const patch{std::move(path), std::move(value)};
-  return huggingface::patched_config(std::move(config), std::span(&patch, 1));
-}
 
 /// The keys that Megatron's args cannot hold.
 std::vector<std::string> unheld(Json const& config) {
@@ -44,8 +24,6 @@ std::vector<std::string> unheld(Json const& config) {
     if (!all.held(member)) keys.push_back(member.key);
   return keys;
 }
-
-using Keys = std::vector<std::string>;
 
 struct Published {
   std::string name;
@@ -91,20 +69,6 @@ std::string test_name(testing::TestParamInfo<Published> const& one) {
 INSTANTIATE_TEST_SUITE_P(Configs, PublishedMembers, testing::ValuesIn(all_published()), test_name);
 
 // --- settings -------------------------------------------------------------------------------------------------------
-
-Json small(std::string const& type) {
-  Json config;
-  config.set("model_type", type).set("hidden_size", 48).set("num_hidden_layers", 4).set("num_attention_heads", 6).set("num_key_value_heads", 2);
-  config.set("head_dim", 8).set("intermediate_size", 60).set("vocab_size", 90).set("max_position_embeddings", 128).set("rms_norm_eps", 1e-5);
-  config.set("hidden_act", "silu").set("rope_theta", 10000.0).set("tie_word_embeddings", false);
-  return config;
-}
-
-Json rope(std::string_view type) {
-  Json scaling;
-  scaling.set("rope_type", type).set("factor", 4.0);
-  return scaling;
-}
 
 TEST(ConfigMembers, NoneOfAPlainModelIsLost) {
   for (char const* type : {"llama", "mistral", "qwen2", "qwen3"}) EXPECT_EQ(unheld(small(type)), Keys()) << type;
@@ -187,10 +151,6 @@ TEST(ConfigMembers, WarningsNameKeyAndValue) {
 
 // --- there and back ---------------------------------------------------------------------------------------------------
 
-Json args_of(MapChoice const& maps, Json const& config) {
-  return Json(Json::Object(Model(*maps.family, maps.core, {config, "config.json"}).evaluate(maps.family->args)));
-}
-
 Json made_again(Json const& config) {
   MapChoice const maps = maps_of(config);
   Json const args = args_of(maps, config);
@@ -239,234 +199,6 @@ TEST_P(PublishedMembers, ArgsComeBackFromTheConfigMadeOfThem) {
   Json const again = args_of(maps, config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"})));
   for (ArgDifference const& one : differing_args(*maps.family, maps.core, args, again))
     ADD_FAILURE() << one.name << ": " << one.first.dump() << " became " << one.second.dump();
-}
-
-// --- a config that travelled ------------------------------------------------------------------------------------------
-
-ConfigRevision revised(Json const& config, Json const& args) {
-  MapChoice const maps = maps_of(config);
-  return revised_config(*maps.family, maps.core, config, args, "ckpt/huggingface");
-}
-
-TEST(RevisedConfig, StaysWhereArgsSayTheSame) {
-  Json const config = with(small("mistral"), {"sliding_window"}, 16);
-  Json const args = args_of(maps_of(config), config);
-  EXPECT_TRUE(revised(config, args).changes.empty());
-  EXPECT_TRUE(revised(config, args).warnings.empty());
-  // As Megatron writes them after training with other settings for training alone.
-  Json trained = args;
-  trained.set("seq_length", 4096)
-      .set("attention_dropout", 0.1)
-      .set("vocab_size", Json())
-      .set("padded_vocab_size", 128)
-      .set("window_attn_skip_freq", Json());
-  ConfigRevision const after = revised(config, trained);
-  EXPECT_TRUE(after.changes.empty());
-  EXPECT_TRUE(after.warnings.empty()) << after.warnings.front();
-}
-
-TEST(RevisedConfig, TakesWhatArgsSayByNow) {
-  Json const config = with(small("mistral"), {"sliding_window"}, 16);
-  Json args = args_of(maps_of(config), config);
-  args.set("rotary_base", 500000).set("norm_epsilon", 1e-6).set("window_size", Json());
-  ConfigRevision const revision = revised(config, args);
-  Json const now = huggingface::patched_config(config, revision.changes);
-  EXPECT_EQ(*now.find("rope_theta"), Json(500000));
-  EXPECT_EQ(*now.find("rms_norm_eps"), Json(1e-6));
-  EXPECT_EQ(*now.find("sliding_window"), Json()) << "left out it would mean 4096";
-  EXPECT_EQ(revision.warnings.size(), 3U);
-  EXPECT_NE(std::find(revision.warnings.begin(), revision.warnings.end(),
-                      "ckpt/huggingface: rope_theta was 10000.0, the checkpoint's args make it 500000. The target's config.json says that"),
-            revision.warnings.end());
-}
-
-TEST(RevisedConfig, KnowsWhereTransformersPutsRope) {
-  Json parameters;
-  parameters.set("rope_type", "default").set("rope_theta", 10000.0);
-  Json config = with(small("qwen3"), {"rope_parameters"}, parameters);
-  std::erase_if(*config.members(), [](auto const& member) { return member.first == "rope_theta"; });
-  Json args = args_of(maps_of(config), config);
-  args.set("rotary_base", 500000);
-  Json const now = huggingface::patched_config(config, revised(config, args).changes);
-  EXPECT_EQ(*now.find("rope_parameters")->find("rope_theta"), Json(500000));
-  EXPECT_EQ(now.find("rope_theta"), nullptr);
-}
-
-TEST(RevisedConfig, IsRefusedWhereAFamilyCannotSayIt) {
-  Json const config = published("gemma3-1b");
-  Json args = args_of(maps_of(config), config);
-  EXPECT_TRUE(revised(config, args).changes.empty());
-  args.set("rotary_base", 5);
-  try {
-    revised(config, args);
-    FAIL();
-  } catch (Error const& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find("args.rotary_base is 1000000"), std::string::npos) << error.sentence();
-    EXPECT_NE(error.sentence().find("the checkpoint says 5"), std::string::npos) << error.sentence();
-  }
-}
-
-TEST(RevisedConfig, NamesArgsThatNoMemberCanSay) {
-  Json const config = small("llama");
-  Json args = args_of(maps_of(config), config);
-  args.set("rotary_interleaved", true).set("softmax_type", "off-by-one").set("no_rope_freq", Json()).set("glu_linear_offset", 0.0);
-  ConfigRevision const revision = revised(config, args);
-  EXPECT_TRUE(revision.changes.empty());
-  ASSERT_EQ(revision.untold.size(), 2U);
-  EXPECT_EQ(revision.untold[0].name, "rotary_interleaved");
-  EXPECT_EQ(revision.untold[1].name, "softmax_type");
-  EXPECT_EQ(
-      revision.warnings.back(),
-      "ckpt/huggingface: by its config.json args.softmax_type is null, the checkpoint says \"off-by-one\", and no member of config.json tells. It "
-      "stays as it was: give target.reference if the model computes something else by now");
-}
-
-TEST(RevisedConfig, GivesLlamaNoWindow) {
-  Json const config = small("llama");
-  Json args = args_of(maps_of(config), config);
-  args.set("window_size", Json::Array{4, 0});
-  ConfigRevision const revision = revised(config, args);
-  EXPECT_TRUE(revision.changes.empty());
-  ASSERT_EQ(revision.untold.size(), 1U);
-  EXPECT_EQ(revision.untold.front().name, "window_size");
-}
-
-TEST(UntoldArgs, AreThoseThatTheMadeConfigDoesNotMakeAgain) {
-  Json const config = small("qwen3");
-  MapChoice const maps = maps_of(config);
-  Json args = args_of(maps, config);
-  auto const untold = [&] {
-    Keys names;
-    Json const made = config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"}));
-    for (ArgDifference const& arg : untold_args(*maps.family, maps.core, made, args)) names.push_back(arg.name);
-    return names;
-  };
-  EXPECT_EQ(untold(), Keys());
-  args.set("rotary_percent", 0.5).set("position_embedding_type", "none").set("apply_layernorm_1p", true).set("rotary_base", 77);
-  EXPECT_EQ(untold(), (Keys{"position_embedding_type", "rotary_percent", "apply_layernorm_1p"}));
-}
-
-TEST(GuessedMembers, AreThoseThatArgsDoNotState) {
-  Json const config = small("llama");
-  MapChoice const maps = maps_of(config);
-  Json args = args_of(maps, config);
-  auto const guessed = [&] {
-    return guessed_members(*maps.family, maps.core, args, config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"})));
-  };
-  EXPECT_EQ(guessed(), Keys());
-  std::erase_if(*args.members(), [](auto const& member) { return member.first == "rotary_base" || member.first == "norm_epsilon"; });
-  EXPECT_EQ(guessed(), (Keys{"rms_norm_eps = 1e-05", "rope_theta = 10000"}));
-}
-
-// --- two models ---------------------------------------------------------------------------------------------------------
-
-Keys differences(ModelDescription const& a, ModelDescription const& b) {
-  ConfigComparison const found = compare_configs(a, b, {maps_folder()});
-  EXPECT_EQ(found.not_compared, "");
-  Keys result;
-  for (ConfigDifference const& one : found.differences) result.push_back(one.key + ": " + one.a + ", " + one.b);
-  return result;
-}
-
-TEST(CompareConfigs, LooksAtWhatChangesTheFunction) {
-  Json const plain = small("llama");
-  Json const other = with(with(with(plain, {"use_cache"}, false), {"dtype"}, "float16"), {"transformers_version"}, "5.0");
-  EXPECT_EQ(differences({plain, {}}, {other, {}}), Keys());
-  EXPECT_EQ(differences({plain, {}}, {with(plain, {"rms_norm_eps"}, 0.01), {}}), Keys{"rms_norm_eps: 1e-05, 0.01"});
-  EXPECT_EQ(differences({with(plain, {"hidden_act"}, "gelu"), {}}, {plain, {}}), Keys{"hidden_act: \"gelu\", \"silu\""});
-  EXPECT_EQ(differences({small("qwen2"), {}}, {small("qwen3"), {}}), Keys{"model_type: \"qwen2\", \"qwen3\""});
-  EXPECT_EQ(differences({with(plain, {"rope_scaling"}, rope("linear")), {}}, {plain, {}}),
-            (Keys{"rope_scaling.factor: 4.0, ", "rope_scaling.rope_type: \"linear\", "}));
-}
-
-TEST(CompareConfigs, KnowsBothPlacesOfRope) {
-  Json parameters;
-  parameters.set("rope_type", "default").set("rope_theta", 10000.0);
-  Json now = with(small("qwen3"), {"rope_parameters"}, parameters);
-  std::erase_if(*now.members(), [](auto const& member) { return member.first == "rope_theta"; });
-  EXPECT_EQ(differences({small("qwen3"), {}}, {now, {}}), Keys());
-}
-
-TEST(CompareConfigs, MistralWithoutAWindowIsLlama) {
-  EXPECT_EQ(differences({with(small("mistral"), {"sliding_window"}, {}), {}}, {small("llama"), {}}), Keys());
-  EXPECT_EQ(differences({small("mistral"), {}}, {small("llama"), {}}), Keys{"sliding_window: 4096, "});
-  EXPECT_EQ(differences({with(small("mistral"), {"sliding_window"}, 16), {}}, {small("llama"), {}}), Keys{"sliding_window: 16, "});
-}
-
-TEST(CompareConfigs, ArgsStandForAConfig) {
-  Json const config = with(small("mistral"), {"sliding_window"}, 16);
-  Json args = args_of(maps_of(config), config);
-  EXPECT_EQ(differences({config, {}}, {{}, args}), Keys());
-  args.set("window_size", Json());
-  EXPECT_EQ(differences({config, {}}, {{}, args}), Keys{"sliding_window: 16, "});
-  EXPECT_EQ(differences({{}, args}, {config, {}}), Keys{"sliding_window: , 16"});
-}
-
-TEST(CompareConfigs, LayerTypesCount) {
-  Json const full = Json::Array{"full_attention", "full_attention", "full_attention", "full_attention"};
-  Json const sliding = Json::Array{"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
-  Json const chunked = Json::Array{"chunked_attention", "chunked_attention", "chunked_attention", "full_attention"};
-  Json qwen = with(with(small("qwen2"), {"sliding_window"}, 6), {"use_sliding_window"}, true);
-  Json llama4 = with(with(small("llama4_text"), {"num_local_experts"}, 4), {"intermediate_size_mlp"}, 60);
-  for (auto const& [config, types] : {std::pair(qwen, sliding), {with(small("gemma3_text"), {"sliding_window"}, 6), sliding}, {llama4, chunked}}) {
-    Keys const found = differences({with(config, {"layer_types"}, types), {}}, {with(config, {"layer_types"}, full), {}});
-    EXPECT_EQ(found, Keys{"layer_types: " + types.dump() + ", " + full.dump()}) << config.dump();
-  }
-  EXPECT_EQ(differences({llama4, {}}, {with(llama4, {"layer_types"}, chunked), {}}), Keys()) << "what the class makes of no_rope_layers";
-  EXPECT_EQ(differences({llama4, {}}, {with(llama4, {"use_qk_norm"}, false), {}}), Keys{"use_qk_norm: true, false"});
-  EXPECT_EQ(differences({small("qwen2"), {}}, {with(small("qwen2"), {"layer_types"}, full), {}}), Keys());
-}
-
-TEST(CompareConfigs, DetailsOfScaledRotationsCount) {
-  auto const with_rope = [](Json scaling) { return with(small("llama"), {"rope_scaling"}, std::move(scaling)); };
-  auto const shorter = [](Json const& config) { return with(config, {"max_position_embeddings"}, 64); };
-  Json const whole = rope("yarn").set("original_max_position_embeddings", 32);
-  for (Json const& config : {with_rope(rope("dynamic")), with_rope(rope("yarn"))})
-    EXPECT_EQ(differences({config, {}}, {shorter(config), {}}), Keys{"max_position_embeddings: 128, 64"}) << config.dump();
-  for (Json const& config : {small("llama"), with_rope(whole), with_rope(rope("linear"))})
-    EXPECT_EQ(differences({config, {}}, {shorter(config), {}}), Keys()) << config.dump();
-  EXPECT_EQ(differences({with_rope(whole), {}}, {with(with_rope(whole), {"rope_scaling", "attention_factor"}, 1.0), {}}),
-            Keys{"rope_scaling.attention_factor: , 1.0"});
-  EXPECT_EQ(differences({with_rope(whole), {}}, {with(with_rope(whole), {"rope_scaling", "truncate"}, false), {}}),
-            Keys{"rope_scaling.truncate: , false"});
-  EXPECT_EQ(differences({with_rope(whole), {}}, {with(with_rope(whole), {"rope_scaling", "truncate"}, true), {}}), Keys());
-}
-
-TEST(CompareConfigs, PartsThatAreCarriedCount) {
-  Json vision;
-  vision.set("hidden_act", "gelu").set("num_attention_heads", 4).set("initializer_range", 0.02).set("attention_dropout", 0.0);
-  Json config;
-  config.set("model_type", "llava").set("text_config", small("llama")).set("vision_config", vision);
-  config.set("vision_feature_layer", -2).set("image_token_index", 7).set("projector_hidden_act", "gelu");
-  auto const found = [&](std::vector<std::string> path, Json value) {
-    return differences({config, {}}, {with(config, std::move(path), std::move(value)), {}});
-  };
-  EXPECT_EQ(found({"vision_config", "hidden_act"}, "relu"), Keys{"vision_config.hidden_act: \"gelu\", \"relu\""});
-  EXPECT_EQ(found({"vision_config", "num_attention_heads"}, 2), Keys{"vision_config.num_attention_heads: 4, 2"});
-  EXPECT_EQ(found({"vision_feature_layer"}, -1), Keys{"vision_feature_layer: -2, -1"});
-  EXPECT_EQ(found({"image_token_index"}, 8), Keys{"image_token_index: 7, 8"});
-  EXPECT_EQ(found({"projector_hidden_act"}, "relu"), Keys{"projector_hidden_act: \"gelu\", \"relu\""});
-  EXPECT_EQ(found({"vision_config", "initializer_range"}, 0.5), Keys());
-  EXPECT_EQ(found({"vision_config", "attention_dropout"}, 0.5), Keys());
-  EXPECT_EQ(unheld(config), Keys()) << "args need not say them";
-}
-
-TEST(CompareConfigs, MegatronArgsCountWithAndWithoutAConfig) {
-  Json const config = small("llama");
-  Json const args = args_of(maps_of(config), config);
-  Json other = args;
-  other.set("rotary_interleaved", true).set("norm_epsilon", 0.5).set("seq_length", 9);
-  EXPECT_EQ(differences({{}, args}, {{}, args}), Keys());
-  EXPECT_EQ(differences({{}, args}, {{}, other}), (Keys{"args.rotary_interleaved: , true", "args.norm_epsilon: 1e-05, 0.5"}));
-  EXPECT_EQ(differences({config, args}, {config, other}), (Keys{"rms_norm_eps: 1e-05, 0.5", "args.rotary_interleaved: , true"}));
-  EXPECT_EQ(differences({config, {}}, {{}, other}), (Keys{"rms_norm_eps: 1e-05, 0.5", "args.rotary_interleaved: , true"}));
-  EXPECT_EQ(differences({config, other}, {config, other}), Keys());
-}
-
-TEST(CompareConfigs, SaysWhenThereIsNothingToCompare) {
-  EXPECT_EQ(compare_configs({}, {}, {maps_folder()}).not_compared, "neither has a config.json");
-  EXPECT_EQ(compare_configs({small("llama"), {}}, {}, {maps_folder()}).not_compared, "b has neither a config.json nor args");
 }
 
 }  // namespace
