@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -46,8 +47,18 @@ def written(config):
     return json.loads(json.dumps(config).replace("Infinity", "1e308"))
 
 
+ARGS = {}
+
+
 def args_of(config, scratch, family):
     """None where the config is refused."""
+    key = family, json.dumps(written(config))
+    if key not in ARGS:
+        ARGS[key] = args_by_program(config, scratch, family)
+    return ARGS[key]
+
+
+def args_by_program(config, scratch, family):
     path = scratch / "config.json"
     path.write_text(json.dumps(written(config)))
     outcome = subprocess.run([BINARY, "check-map", family, "--config", str(path), "--json"], capture_output=True, text=True, timeout=120)
@@ -77,9 +88,12 @@ NEEDED = {
     "layers_block_type", "o_groups", "o_lora_rank", "hc_mult", "num_experts", "num_local_experts", "n_routed_experts", "num_nextn_predict_layers", "tie_word_embeddings"}  # fmt: skip
 
 
+WORDS = {word for file in MAPS.glob("*.toml") for word in re.findall(r"\w+", file.read_text())}
+
+
 def members_of(config):
-    """Those that may be left out."""
-    return [key for key in text_of(config) if key not in NEEDED]
+    """Those that may be left out, and that some map speaks of."""
+    return [key for key in text_of(config) if key not in NEEDED and key in WORDS]
 
 
 def fault_without(kind, config, keys, family, scratch):

@@ -8,7 +8,7 @@ namespace reshard {
 namespace {
 
 MapFile family() {
-  return parse_map_file(R"(
+  return parse_map_file(R"toml(
 facts = "text_config"
 [defaults]
 eps = "0.5"
@@ -16,7 +16,7 @@ window = "if(model_type == 'windowed', 4096, null)"
 "rope.type" = "if(rope == null, 'yarn', null)"
 "rope.factor" = "if(rope == null, 32.0, null)"
 "rope.theta" = 7
-)",
+)toml",
                         "family.toml");
 }
 
