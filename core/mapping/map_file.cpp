@@ -65,12 +65,15 @@ class Loader : MapReader {
     if (key == "args") return members(node, map_.args);
     if (key == "config") return members(node, map_.config);
     if (key == "neutral") return members(node, map_.neutral);
-    static std::array<std::string, 21> const known = {"base",   "facts",   "match",    "options",  "places", "let",     "axes",
-                                                      "sets",   "present", "expected", "own_args", "rules",  "tensors", "names",
-                                                      "stored", "drop",    "keep",     "args",     "config", "quant",   "neutral"};
+    if (key == "defaults") return members(node, map_.defaults);
+    if (key == "kept_members") return append(map_.kept_members, texts(node, key));
+    if (key == "function_args") return append(map_.function_args, texts(node, key));
+    static std::array<std::string, 24> const known = {
+        "base",    "facts", "match",  "options", "places", "let",  "axes",   "sets",  "present", "expected", "own_args",     "rules",
+        "tensors", "names", "stored", "drop",    "keep",   "args", "config", "quant", "neutral", "defaults", "kept_members", "function_args"};
     std::string const near = nearest(key, known);
-    mistake(node,
-            fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 21)));
+    mistake(node, fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?",
+                              listed(known, known.size())));
   }
 
   static void set(std::string& to, std::string from) { to = std::move(from); }

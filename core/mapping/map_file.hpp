@@ -142,10 +142,13 @@ struct MapFile {
   std::vector<MapMacro> macros;
   std::vector<MapName> stored;
   std::vector<std::string> drop;
-  std::vector<std::string> keep;         ///< patterns of stored names without a logical tensor, which can be carried as they are
-  std::vector<NamedExpression> args;     ///< Megatron argument = expression over config.json; an empty expression takes an inherited one away
-  std::vector<NamedExpression> config;   ///< config.json key = expression over `args`
-  std::vector<NamedExpression> neutral;  ///< pattern of a config.json member = whether args need not say it; an empty expression: they must
+  std::vector<std::string> keep;           ///< patterns of stored names without a logical tensor, which can be carried as they are
+  std::vector<NamedExpression> args;       ///< Megatron argument = expression over config.json; an empty expression takes an inherited one away
+  std::vector<NamedExpression> config;     ///< config.json key = expression over `args`
+  std::vector<NamedExpression> defaults;   ///< config.json member = what it is where config.json leaves it out; an empty expression: nothing
+  std::vector<std::string> kept_members;   ///< patterns of config.json members that describe parts which are carried as they are
+  std::vector<std::string> function_args;  ///< Megatron arguments that change what a model computes
+  std::vector<NamedExpression> neutral;    ///< pattern of a config.json member = whether args need not say it; an empty expression: they must
   std::vector<MapQuant> quant;
 };
 

@@ -34,7 +34,7 @@ MapFile inherited(MapFile base, MapFile derived) {
   result.match_args = std::move(derived.match_args);
   if (!derived.facts.empty()) result.facts = std::move(derived.facts);
   for (auto const list : {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes, &MapFile::sets, &MapFile::present, &MapFile::expected,
-                          &MapFile::args, &MapFile::config, &MapFile::neutral})
+                          &MapFile::args, &MapFile::config, &MapFile::neutral, &MapFile::defaults})
     unite(result.*list, std::move(derived.*list));
   unite(result.tensors, std::move(derived.tensors));
   unite(result.macros, std::move(derived.macros));
@@ -44,6 +44,8 @@ MapFile inherited(MapFile base, MapFile derived) {
   append(result.rules, std::move(derived.rules));
   append(result.drop, std::move(derived.drop));
   append(result.keep, std::move(derived.keep));
+  append(result.kept_members, std::move(derived.kept_members));
+  append(result.function_args, std::move(derived.function_args));
   return result;
 }
 

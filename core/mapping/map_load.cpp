@@ -42,7 +42,8 @@ MapFile load_map_file(std::filesystem::path const& path, std::span<std::filesyst
   std::vector<fs::path> open;
   MapFile map = load(path, folders, open);
   std::erase_if(map.stored, [](MapName const& name) { return name.entries.empty(); });
-  for (auto* list : {&map.args, &map.config}) std::erase_if(*list, [](NamedExpression const& item) { return item.expression.empty(); });
+  for (auto* list : {&map.args, &map.config, &map.defaults})
+    std::erase_if(*list, [](NamedExpression const& item) { return item.expression.empty(); });
   return map;
 }
 

@@ -5,39 +5,9 @@
 #include <set>
 
 #include "core/base/text.hpp"
+#include "core/mapping/config_defaults.hpp"
 
 namespace reshard {
-
-Json fact(Json const& facts, std::string_view key) {
-  if (Json const* found = facts.find(key)) return *found;
-  auto const dot = key.find('.');
-  if (dot == std::string_view::npos) return {};
-  Json const* inner = facts.find(key.substr(0, dot));
-  return inner == nullptr ? Json() : fact(*inner, key.substr(dot + 1));
-}
-
-namespace {
-
-/// The facts with the members of one of them before those of the top level: `text_config` of a multimodal config.json. `top.KEY` is the top level's.
-Json scoped_facts(Json const& facts, std::string const& member) {
-  Json const* const first = member.empty() ? nullptr : facts.find(member);
-  if (first == nullptr || first->members() == nullptr) return facts;
-  Json::Object result = facts.members() == nullptr ? Json::Object() : *facts.members();
-  std::map<std::string_view, std::size_t> place_of;
-  if (facts.members() != nullptr)
-    for (auto const& [key, value] : *facts.members()) place_of.emplace(key, place_of.size());
-  for (auto const& [key, value] : *first->members()) {
-    if (auto const known = place_of.find(key); known != place_of.end())
-      result[known->second].second = value;
-    else
-      result.emplace_back(key, value);
-  }
-  Json scoped(std::move(result));
-  scoped.set("top", facts);
-  return scoped;
-}
-
-}  // namespace
 
 /// Evaluates the definitions of a map on demand; a cycle is an Error.
 class ModelBuilder {
@@ -48,7 +18,8 @@ class ModelBuilder {
   ModelBuilder(Model& model, MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts)
       : model_(model),
         definitions_(definitions),
-        facts_{scoped_facts(facts.facts, definitions.facts), facts.origin, facts.true_vocab_size, facts.prediction_layers} {
+        facts_{scoped_facts(completed_config(definitions, facts.facts), definitions.facts), facts.origin, facts.true_vocab_size,
+               facts.prediction_layers} {
     model_.facts_ = facts_.facts;
     model_.origin_ = facts.origin;
     for (NamedExpression const& let : definitions.let) model_.lets_[let.name] = named(let.name);
@@ -278,16 +249,18 @@ Json Model::value(std::string_view key) const {
   return fact(facts_, key);
 }
 
+Json Model::value_or_set(std::string_view key) const {
+  auto const set = sets_.find(key);
+  if (set == sets_.end()) return value(key);
+  Json::Array members;
+  for (bool const member : set->second) members.emplace_back(member ? 1 : 0);
+  return Json(std::move(members));
+}
+
 std::vector<std::pair<std::string, Json>> Model::evaluate(std::vector<NamedExpression> const& table) const {
   ExpressionScope scope;
   scope.absent_spreads = true;
-  scope.key = [this](std::string_view key) -> std::optional<Json> {
-    auto const set = sets_.find(key);
-    if (set == sets_.end()) return value(key);
-    Json::Array members;
-    for (bool const member : set->second) members.emplace_back(member ? 1 : 0);
-    return Json(std::move(members));
-  };
+  scope.key = [this](std::string_view key) { return std::optional<Json>(value_or_set(key)); };
   std::vector<std::pair<std::string, Json>> result;
   for (NamedExpression const& item : table) result.emplace_back(item.name, item.expression.evaluate(scope));
   return result;

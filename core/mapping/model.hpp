@@ -11,6 +11,7 @@
 #include "core/base/json.hpp"
 #include "core/layout/axis.hpp"
 #include "core/layout/join.hpp"
+#include "core/mapping/config_defaults.hpp"
 #include "core/mapping/map_file.hpp"
 #include "core/mapping/quant.hpp"
 
@@ -94,6 +95,8 @@ class Model {
 
   /// A let, an axis size, a fact; null when absent. `origin()` names where facts come from.
   Json value(std::string_view key) const;
+  /// The same, where a set's name ("layer.moe") is a list of 0 and 1.
+  Json value_or_set(std::string_view key) const;
   std::string const& origin() const { return origin_; }
   /// Evaluates expressions over facts, lets, axes and sets (a set's name is a list of 0 and 1); absent results stay null.
   std::vector<std::pair<std::string, Json>> evaluate(std::vector<NamedExpression> const& table) const;
@@ -118,8 +121,5 @@ class Model {
 /// one value for are left out, and an axis that only the part has comes last.
 std::vector<LogicalAxis> part_axes(LogicalTensor const& weight, AxisTable const& axes, LayoutExpr const& weight_layout, LayoutExpr const& part_layout,
                                    std::string const& part_name);
-
-/// The fact under a dotted key ("text_config.hidden_size"); null when absent.
-Json fact(Json const& facts, std::string_view key);
 
 }  // namespace reshard

@@ -9,6 +9,7 @@
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "stages/plan/check/args_proof.hpp"
+#include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/identity_plan.hpp"
 #include "stages/plan/source/source_model.hpp"
@@ -91,6 +92,7 @@ class JobPlanner {
   void carry_config() {
     add_carried(job_, model_.files);
     if (record_ || !model_.args.is_null() || !model_.maps.family || model_.config.is_null()) return;
+    if (to_megatron()) refuse_special_numbers(*model_.maps.family, args_from_config(*model_.maps.family, model_.maps.core, model_.config));
     std::string const lost = unheld_warning(*model_.maps.family, model_.maps.core, model_.config, job_.reference.has_value());
     if (!lost.empty()) job_.warnings.push_back(lost);
   }

@@ -12,6 +12,7 @@ import torch
 
 from config_cases import SETTINGS, family_of
 from family_models import logits_of, save_family
+from megatron_args import change_args
 from reshard_job import BINARY
 
 WAYS = {
@@ -131,6 +132,28 @@ def test_args_that_changed_change_the_config(program, scratch):
     before, now = config_of(folder), config_of(scratch / "back")
     before["rope_parameters"]["rope_theta"] = 777
     assert now == before
+
+
+def test_args_that_no_config_says_are_told(program, scratch):
+    """… with the config that travelled and without it, and `verify` finds them between two Megatron checkpoints."""
+    folder = save_model(scratch, SETTINGS["mistral, sliding_window"])
+    convert(program, folder, scratch / "tree", "megatron", **WAYS["megatron"])
+    shutil.copytree(scratch / "tree", scratch / "other")
+    change_args(scratch / "other", rotary_interleaved=True, softmax_type="off-by-one")
+    code, text = compare(scratch / "tree", scratch / "other")
+    assert code == 1 and "args.rotary_interleaved" in text and "args.softmax_type" in text
+    said = convert(program, scratch / "other", scratch / "back", "huggingface")
+    assert "the checkpoint says \"off-by-one\", and no member of config.json tells" in said
+    shutil.rmtree(scratch / "other" / "huggingface")
+    said = convert(program, scratch / "other", scratch / "bare", "huggingface")
+    assert 'no member of it says rotary_interleaved = true, softmax_type = "off-by-one"' in said
+
+
+def test_a_number_that_is_none_is_refused(program, scratch):
+    folder = save_model(scratch, SETTINGS["mistral, sliding_window"])
+    (folder / "config.json").write_text(json.dumps(config_of(folder) | {"rms_norm_eps": float("nan")}))
+    outcome = program.attempt(folder, scratch / "tree", "megatron", ranks=1)
+    assert outcome.returncode == 3 and "args.norm_epsilon would be NaN" in " ".join(outcome.stderr.split())
 
 
 def test_a_dcp_folder_with_its_config_becomes_megatron(program, scratch):

@@ -10,7 +10,7 @@ namespace {
 /// The words of Python's json module that JSON does not have, longest first.
 constexpr std::string_view python_words[] = {"-Infinity", "Infinity", "NaN"};
 
-/// Python's words outside strings, replaced by null.
+/// Python's words outside strings, replaced by what transformers writes for them since version 5.
 std::string strict_json(std::string_view text) {
   std::string strict;
   strict.reserve(text.size());
@@ -18,7 +18,7 @@ std::string strict_json(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     auto const* const word = std::ranges::find_if(python_words, [&](std::string_view each) { return text.substr(i).starts_with(each); });
     if (!in_string && word != std::end(python_words)) {
-      strict += "null";
+      strict += fmt::format(R"({{"__float__": "{}"}})", *word);
       i += word->size();
       continue;
     }

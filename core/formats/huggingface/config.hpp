@@ -17,7 +17,8 @@ struct ConfigPatch {
   std::optional<Json> value;
 };
 
-/// config.json as Python writes it: JSON, in which NaN, Infinity and -Infinity may stand for numbers; they read as null.
+/// config.json as Python writes it: JSON, in which NaN, Infinity and -Infinity may stand for numbers. They read as {"__float__": "NaN"},
+/// which is how transformers 5 writes them.
 Json parse_config(std::string_view text, std::string_view place);
 
 /// The config after the patches. Members keep their order, new ones come last.

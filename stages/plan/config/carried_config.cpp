@@ -5,6 +5,7 @@
 
 #include "core/base/text.hpp"
 #include "stages/plan/config/config_members.hpp"
+#include "stages/plan/config/neutral_members.hpp"
 #include "stages/plan/source/model_facts.hpp"
 
 namespace reshard {
@@ -63,7 +64,8 @@ std::vector<std::string> place_of(Json const& config, std::string const& facts, 
   constexpr std::string_view scaling = "rope_scaling.";
   bool const gathered = object.find("rope_parameters") != nullptr;
   std::string name = key;
-  if (gathered && (key == "rope_theta" || key == "partial_rotary_factor") && object.find(key) == nullptr) name = "rope_parameters." + key;
+  bool const moved = key == "rope_theta" || key == "partial_rotary_factor";
+  if (gathered && moved && (object.find(key) == nullptr || object.find("rope_parameters")->find(key) != nullptr)) name = "rope_parameters." + key;
   if (gathered && key.starts_with(scaling)) name = "rope_parameters." + (key == "rope_scaling.type" ? "rope_type" : key.substr(scaling.size()));
   for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.')) {
     path.push_back(name.substr(0, dot));
@@ -82,28 +84,75 @@ Json at_path(Json const& config, std::vector<std::string> const& path) {
   return *value;
 }
 
+/// Two checkpoints' args, each with what is neutral beside its others.
+class ArgsComparison {
+ public:
+  ArgsComparison(MapFile const& core, Json const& first, Json const& second)
+      : first_(first),
+        second_(second),
+        model_a_(core, core, {first, "args"}),
+        model_b_(core, core, {second, "args"}),
+        neutral_a_(core, core, model_a_),
+        neutral_b_(core, core, model_b_) {}
+
+  void add(std::string const& name, std::vector<ArgDifference>& result) const {
+    Json const a = member_or_null(first_, name);
+    Json const b = member_or_null(second_, name);
+    std::string const key = "args." + name;
+    if (!alike(a, b) && !(neutral_a_.neutral(key, a) && neutral_b_.neutral(key, b))) result.push_back({name, a, b});
+  }
+
+ private:
+  Json const& first_;
+  Json const& second_;
+  Model model_a_;
+  Model model_b_;
+  NeutralMembers neutral_a_;
+  NeutralMembers neutral_b_;
+};
+
+bool makes(MapFile const& family, std::string const& arg) {
+  return std::ranges::any_of(family.args, [&](NamedExpression const& item) { return item.name == arg; });
+}
+
+/// Sizes that the files tell, not args alone.
+void take_sizes(Json& args, Json const& from) {
+  for (char const* size : {"vocab_size", "mtp_num_layers"})
+    if (Json value = member_or_null(from, size); !value.is_null() || std::string_view(size) == "mtp_num_layers") args.set(size, std::move(value));
+}
+
 class Reviser {
  public:
   Reviser(MapFile const& family, MapFile const& core, Json const& config, std::string const& folder)
-      : family_(family), core_(core), config_(config), folder_(folder), members_(family, core, config) {}
+      : family_(family),
+        core_(core),
+        config_(config),
+        completed_(completed_config(family, config)),
+        folder_(folder),
+        members_(family, core, config) {}
 
   ConfigRevision run(Json const& args) {
-    Json then = args;
-    for (auto& [key, value] : Model(family_, core_, {config_, "config.json"}).evaluate(family_.args)) then.set(key, std::move(value));
+    Json const then = with_args_of(config_, args);
     Json now = args;
-    for (char const* size : {"vocab_size", "mtp_num_layers"})  // told by the files, not by args alone
-      if (Json value = member_or_null(then, size); !value.is_null() || std::string_view(size) == "mtp_num_layers") now.set(size, std::move(value));
+    take_sizes(now, then);
     std::vector<ArgDifference> const differing = differing_args(family_, core_, then, now);
-    if (differing.empty()) return {};
-    if (family_.config.empty()) refuse(differing.front());
-    before_ = leaves_of(made_of(then));
-    change(leaves_of(made_of(now)));
-    for (ArgDifference const& arg : differing) warn_when_untold(then, arg);
+    if (!differing.empty() && family_.config.empty()) refuse(differing.front());
+    if (!differing.empty()) {
+      before_ = leaves_of(made_of(then));
+      change(leaves_of(made_of(now)));
+    }
+    note_untold(now);
     return std::move(result_);
   }
 
  private:
   Json made_of(Json const& args) const { return config_from_args(family_, Model(core_, core_, {args, "args"})); }
+
+  Json with_args_of(Json const& config, Json args) const {
+    Json const made = args_from_config(family_, core_, config);
+    for (auto const& [key, value] : *made.members()) args.set(key, value);
+    return args;
+  }
 
   [[noreturn]] void refuse(ArgDifference const& arg) const {
     fail(ErrorKind::source,
@@ -112,39 +161,55 @@ class Reviser {
          folder_, arg.name, shown_value(arg.first), shown_value(arg.second), family_.name);
   }
 
-  bool counts(std::string const& key, Json const& value) const { return !members_.neutral(key, value); }
+  bool counts(std::vector<std::string> const& path, Json const& value) const {
+    bool const inside = path.size() > 1 && path.front() == family_.facts;
+    return !members_.neutral(fmt::format("{}", fmt::join(path.begin() + (inside ? 1 : 0), path.end(), ".")), value);
+  }
 
   void change(std::map<std::string, Json> const& after) {
     std::map<std::string, std::pair<Json, Json>> both;
     for (auto const& [key, value] : before_) both[key].first = value;
     for (auto const& [key, value] : after) both[key].second = value;
     for (auto const& [key, values] : both) {
-      if (alike(values.first, values.second) || !(counts(key, values.first) || counts(key, values.second))) continue;
       std::vector<std::string> path = place_of(config_, family_.facts, key);
-      Json const old = at_path(config_, path);
+      if (alike(values.first, values.second) || !(counts(path, values.first) || counts(path, values.second))) continue;
+      Json const old = at_path(completed_, path);
       Json value = values.second;
       if (value.is_null() && path.back() == "rope_type") value = "default";
       if (alike(old, value)) continue;
       result_.warnings.push_back(fmt::format("{}: {} was {}, the checkpoint's args make it {}. The target's config.json says that", folder_,
                                              fmt::join(path, "."), shown_value(old), shown_value(value)));
-      result_.changes.push_back({std::move(path), value.is_null() ? std::nullopt : std::optional(std::move(value))});
+      result_.changes.push_back(patch(std::move(path), std::move(value)));
     }
   }
 
-  /// A changed arg that [config] does not look at.
-  void warn_when_untold(Json args, ArgDifference const& arg) {
-    args.set(arg.name, arg.second);
-    std::map<std::string, Json> const with = leaves_of(made_of(args));
-    if (with != before_) return;
-    result_.warnings.push_back(
-        fmt::format("{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
-                    "it was: give target.reference if the model computes something else by now",
-                    folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
+  /// Takes a member away, or sets it to null where its absence would mean a value.
+  huggingface::ConfigPatch patch(std::vector<std::string> path, Json value) const {
+    if (!value.is_null()) return {std::move(path), std::move(value)};
+    huggingface::ConfigPatch removal{path, std::nullopt};
+    Json const without = completed_config(family_, huggingface::patched_config(config_, std::span(&removal, 1)));
+    if (at_path(without, path).is_null()) return removal;
+    return {std::move(path), Json()};
+  }
+
+  /// Args that are not those of the changed config.
+  void note_untold(Json const& now) {
+    Json again = with_args_of(huggingface::patched_config(config_, result_.changes), now);
+    take_sizes(again, now);
+    result_.untold = differing_args(family_, core_, again, now);
+    for (ArgDifference& arg : untold_args(family_, core_, completed_, now))
+      if (!makes(family_, arg.name)) result_.untold.push_back(std::move(arg));
+    for (ArgDifference const& arg : result_.untold)
+      result_.warnings.push_back(
+          fmt::format("{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
+                      "it was: give target.reference if the model computes something else by now",
+                      folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
   }
 
   MapFile const& family_;
   MapFile const& core_;
   Json const& config_;
+  Json completed_;
   std::string const& folder_;
   ConfigMembers members_;
   std::map<std::string, Json> before_;
@@ -157,20 +222,44 @@ ConfigRevision revised_config(MapFile const& family, MapFile const& core, Json c
   return Reviser(family, core, config, folder).run(args);
 }
 
+Json args_from_config(MapFile const& family, MapFile const& core, Json const& config) {
+  return Json(Json::Object(Model(family, core, {config, "config.json"}).evaluate(family.args)));
+}
+
 std::vector<ArgDifference> differing_args(MapFile const& family, MapFile const& core, Json const& first, Json const& second) {
-  static Json const nothing = Json::object();
-  ConfigMembers const members(core, core, nothing);
-  auto const same = [&](std::string const& name, Json const& a, Json const& b) {
-    std::string const key = "args." + name;
-    return alike(a, b) || (members.neutral(key, a) && members.neutral(key, b));
-  };
+  ArgsComparison const comparison(core, first, second);
   std::vector<ArgDifference> result;
-  for (NamedExpression const& arg : family.args) {
-    Json const a = member_or_null(first, arg.name);
-    Json const b = member_or_null(second, arg.name);
-    if (!same(arg.name, a, b)) result.push_back({arg.name, a, b});
-  }
+  for (NamedExpression const& arg : family.args) comparison.add(arg.name, result);
   return result;
+}
+
+std::vector<ArgDifference> differing_function_args(MapFile const& core, Json const& first, Json const& second) {
+  ArgsComparison const comparison(core, first, second);
+  std::vector<ArgDifference> result;
+  for (std::string const& arg : core.function_args) comparison.add(arg, result);
+  return result;
+}
+
+std::vector<ArgDifference> untold_args(MapFile const& family, MapFile const& core, Json const& config, Json const& args) {
+  Json const told = args_from_config(family, core, config);
+  Json by_config = args;
+  for (std::string const& arg : core.function_args) by_config.set(arg, member_or_null(told, arg));
+  ArgsComparison const comparison(core, by_config, args);
+  std::vector<ArgDifference> result;
+  for (std::string const& arg : core.function_args)
+    if (args.find(arg) != nullptr) comparison.add(arg, result);
+  return result;
+}
+
+std::string untold_warning(MapFile const& family, MapFile const& core, Json const& config, Json const& args) {
+  std::vector<std::string> untold;
+  for (ArgDifference const& arg : untold_args(family, core, config, args))
+    untold.push_back(fmt::format("{} = {}", arg.name, shown_value(arg.second)));
+  if (untold.empty()) return "";
+  return fmt::format(
+      "config.json is made from the checkpoint's args, and no member of it says {}: the model that it describes computes something else. Give "
+      "target.reference, the folder of a model that says so",
+      listed(untold, 20));
 }
 
 std::vector<std::string> guessed_members(MapFile const& family, MapFile const& core, Json const& args, Json const& made) {

@@ -24,11 +24,21 @@ std::string common_key(std::string const& key) {
   return key == "rope_theta" || key == "partial_rotary_factor" ? "rope." + key : key;
 }
 
+/// Numbers by their value.
+bool equal(Json const& a, Json const& b) {
+  if (a.integer() != nullptr && b.real() != nullptr) return static_cast<double>(*a.integer()) == *b.real();
+  if (a.real() != nullptr && b.integer() != nullptr) return equal(b, a);
+  if (a.items() == nullptr || b.items() == nullptr) return a == b;
+  return std::ranges::equal(*a.items(), *b.items(), equal);
+}
+
+/// Every member that two configs have otherwise, unless it is known to change nothing: by [neutral] with both values, or because no arg and no size
+/// that depends on it becomes another one with the other's value.
 class Comparer {
  public:
   Comparer(MapFile const& family, MapFile const& core, Json const& a, Json const& b) : a_(family, core, a), b_(family, core, b) {
-    for (ConfigMember const& member : a_.members()) both_[common_key(member.key)].first = &member;
-    for (ConfigMember const& member : b_.members()) both_[common_key(member.key)].second = &member;
+    for (ConfigMember const& member : a_.all()) both_[common_key(member.key)].first = &member;
+    for (ConfigMember const& member : b_.all()) both_[common_key(member.key)].second = &member;
   }
 
   std::vector<ConfigDifference> run() const {
@@ -37,18 +47,22 @@ class Comparer {
       auto const [a, b] = pair;
       Json const in_a = a == nullptr ? Json() : a->value;
       Json const in_b = b == nullptr ? Json() : b->value;
-      if (in_a == in_b || !differs(a, b)) continue;
+      if (equal(in_a, in_b) || !differs(a, b)) continue;
       result.push_back({a != nullptr ? a->key : b->key, text_of(in_a), text_of(in_b)});
     }
     return result;
   }
 
  private:
-  /// A member that args hold may be left out where it says what is usual.
   bool differs(ConfigMember const* a, ConfigMember const* b) const {
-    if (a != nullptr && a_.held(*a)) return a_.differs_with(a->path, b == nullptr ? Json() : b->value);
-    if (b != nullptr && b_.held(*b)) return b_.differs_with(b->path, a == nullptr ? Json() : a->value);
-    return true;
+    Json const in_a = a == nullptr ? Json() : a->value;
+    Json const in_b = b == nullptr ? Json() : b->value;
+    if ((a == nullptr || a_.neutral(*a, in_a)) && (b == nullptr || b_.neutral(*b, in_b))) return false;
+    if ((a != nullptr ? a : b)->kept) return true;
+    bool const held_a = a != nullptr && a_.held(*a);
+    bool const held_b = b != nullptr && b_.held(*b);
+    if (!held_a && !held_b) return true;
+    return (held_a && a_.differs_with(a->path, in_b)) || (held_b && b_.differs_with(b->path, in_a));
   }
 
   ConfigMembers a_;
@@ -56,58 +70,126 @@ class Comparer {
   std::map<std::string, std::pair<ConfigMember const*, ConfigMember const*>> both_;
 };
 
-Json family_args(MapChoice const& maps, Json const& config) {
-  Json args = Json::object();
-  for (auto& [key, value] : Model(*maps.family, maps.core, {config, "config.json"}).evaluate(maps.family->args)) args.set(key, std::move(value));
-  return args;
-}
+/// Two models that are told by a family's map.
+class DescribedModels {
+ public:
+  DescribedModels(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps) : a_(a), b_(b), maps_(maps) {}
 
-std::vector<ConfigDifference> by_args(MapChoice const& maps, Json const& config, Json const& args, bool config_is_a) {
-  std::vector<ConfigDifference> result;
-  auto const add = [&](std::string const& key, Json const& of_config, Json const& of_args) {
-    result.push_back({key, text_of(config_is_a ? of_config : of_args), text_of(config_is_a ? of_args : of_config)});
-  };
-  if (maps.family->config.empty()) {
-    for (ArgDifference const& one : differing_args(*maps.family, maps.core, family_args(maps, config), args))
-      add("args." + one.name, one.first, one.second);
-    return result;
+  std::vector<ConfigDifference> run() {
+    if (a_.config.is_null())
+      by_args(b_.config, a_.args, false);
+    else if (b_.config.is_null())
+      by_args(a_.config, b_.args, true);
+    else
+      by_config();
+    if (!a_.args.is_null() && !b_.args.is_null()) by_both_args();
+    return std::move(result_);
   }
-  for (huggingface::ConfigPatch const& change : revised_config(*maps.family, maps.core, config, args, "").changes) {
-    Json const* old = &config;
-    for (std::string const& name : change.path) old = old == nullptr ? nullptr : old->find(name);
-    add(fmt::format("{}", fmt::join(change.path, ".")), old == nullptr ? Json() : *old, change.value.value_or(Json()));
+
+ private:
+  void add(std::string const& key, Json const& in_a, Json const& in_b) {
+    auto const same = [&](ConfigDifference const& known) { return known.key == key; };
+    if (std::ranges::none_of(result_, same)) result_.push_back({key, text_of(in_a), text_of(in_b)});
   }
-  return result;
-}
+
+  bool makes(std::string const& arg) const {
+    return std::ranges::any_of(maps_.family->args, [&](NamedExpression const& item) { return item.name == arg; });
+  }
+
+  void by_args(Json const& config, Json const& args, bool config_is_a) {
+    auto const between = [&](std::string const& key, Json const& of_config, Json const& of_args) {
+      add(key, config_is_a ? of_config : of_args, config_is_a ? of_args : of_config);
+    };
+    if (maps_.family->config.empty()) {
+      Json const made = args_from_config(*maps_.family, maps_.core, config);
+      for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, made, args)) between("args." + one.name, one.first, one.second);
+      for (ArgDifference const& one : untold_args(*maps_.family, maps_.core, config, args)) between("args." + one.name, one.first, one.second);
+      return;
+    }
+    ConfigRevision const revision = revised_config(*maps_.family, maps_.core, config, args, "");
+    for (huggingface::ConfigPatch const& change : revision.changes) {
+      Json const* old = &config;
+      for (std::string const& name : change.path) old = old == nullptr ? nullptr : old->find(name);
+      between(fmt::format("{}", fmt::join(change.path, ".")), old == nullptr ? Json() : *old, change.value.value_or(Json()));
+    }
+    for (ArgDifference const& one : revision.untold) between("args." + one.name, one.first, one.second);
+  }
+
+  void by_config() {
+    std::map<std::string, std::pair<Json, Json>> untold;
+    Json const config_a = current_config(a_, [&](ArgDifference const& one) { untold[one.name].first = one.second; });
+    Json const config_b = current_config(b_, [&](ArgDifference const& one) { untold[one.name].second = one.second; });
+    result_ = Comparer(*maps_.family, maps_.core, config_a, config_b).run();
+    if (result_.empty()) by_made_args(config_a, config_b);
+    for (auto const& [name, values] : untold)
+      if (!equal(values.first, values.second)) add("args." + name, values.first, values.second);
+  }
+
+  /// What two members make of each other only together.
+  void by_made_args(Json const& config_a, Json const& config_b) {
+    Json const a = args_from_config(*maps_.family, maps_.core, config_a);
+    Json const b = args_from_config(*maps_.family, maps_.core, config_b);
+    for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, a, b)) add("args." + one.name, one.first, one.second);
+  }
+
+  /// What the carried config became when training went on; args that it cannot say go to `note`.
+  template <class Note>
+  Json current_config(ModelDescription const& side, Note&& note) const {
+    if (side.args.is_null() || maps_.family->config.empty()) return side.config;
+    ConfigRevision const revision = revised_config(*maps_.family, maps_.core, side.config, side.args, "");
+    for (ArgDifference const& one : revision.untold) note(one);
+    return huggingface::patched_config(side.config, revision.changes);
+  }
+
+  /// Args that the family makes are told by what became of the configs, unless the family cannot make one.
+  void by_both_args() {
+    bool const untold = result_.empty();
+    for (ArgDifference const& one : differing_function_args(maps_.core, a_.args, b_.args))
+      if (untold || !makes(one.name)) add("args." + one.name, one.first, one.second);
+    if (!untold || !maps_.family->config.empty()) return;
+    for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, a_.args, b_.args)) add("args." + one.name, one.first, one.second);
+  }
+
+  ModelDescription const& a_;
+  ModelDescription const& b_;
+  MapChoice const& maps_;
+  std::vector<ConfigDifference> result_;
+};
 
 std::string type_of(Json const& config) {
   Json const* type = config.find("model_type");
   return type == nullptr || type->text() == nullptr ? "" : *type->text();
 }
 
-/// What the carried config became when training went on.
-Json current_config(MapChoice const& maps, ModelDescription const& side) {
-  if (side.args.is_null() || side.config.is_null()) return side.config;
-  if (maps.family->config.empty()) return side.config;
-  return huggingface::patched_config(side.config, revised_config(*maps.family, maps.core, side.config, side.args, "").changes);
+/// Megatron against Megatron without any config.json.
+ConfigComparison compare_args(Json const& a, Json const& b, std::vector<fs::path> const& folders) {
+  MapChoice const maps = choose_maps("auto", folders, Json(), Json(), false);
+  ConfigComparison result;
+  for (ArgDifference const& one : differing_function_args(maps.core, a, b))
+    result.differences.push_back({"args." + one.name, text_of(one.first), text_of(one.second)});
+  return result;
 }
 
 ConfigComparison compare(ModelDescription const& a, ModelDescription const& b, std::vector<fs::path> const& folders) {
-  if (a.config.is_null() && b.config.is_null()) return {{}, "neither has a config.json"};
+  bool const both_args = !a.args.is_null() && !b.args.is_null();
+  if (a.config.is_null() && b.config.is_null()) {
+    if (both_args) return compare_args(a.args, b.args, folders);
+    return {{}, "neither has a config.json"};
+  }
   Json const& config = a.config.is_null() ? b.config : a.config;
   MapChoice const maps = choose_maps("auto", folders, config, Json(), true);
   if (maps.family->args.empty()) return {{}, fmt::format("{} has no [args]", maps.family->name)};
   if (a.config.is_null() || b.config.is_null()) {
-    Json const& args = a.config.is_null() ? a.args : b.args;
-    if (args.is_null()) return {{}, fmt::format("{} has neither a config.json nor args", a.config.is_null() ? "a" : "b")};
-    return {by_args(maps, config, args, b.config.is_null()), ""};
+    if ((a.config.is_null() ? a.args : b.args).is_null())
+      return {{}, fmt::format("{} has neither a config.json nor args", a.config.is_null() ? "a" : "b")};
+    return {DescribedModels(a, b, maps).run(), ""};
   }
   std::string const in_a = type_of(a.config);
   std::string const in_b = type_of(b.config);
   auto const& types = maps.family->model_types;
   if (in_a != in_b && std::find(types.begin(), types.end(), in_b) == types.end())
     return {{{"model_type", text_of(Json(in_a)), text_of(Json(in_b))}}, ""};
-  return {Comparer(*maps.family, maps.core, current_config(maps, a), current_config(maps, b)).run(), ""};
+  return {DescribedModels(a, b, maps).run(), ""};
 }
 
 }  // namespace

@@ -12,12 +12,10 @@ namespace {
 constexpr std::size_t most_items_tried = 16;
 constexpr std::size_t deepest = 6;
 
-bool says_nothing(Json const& value) {
-  if (value.is_null()) return true;
-  if (auto const* flag = value.boolean()) return !*flag;
-  if (auto const* text = value.text()) return text->empty();
-  if (auto const* items = value.items()) return items->empty();
-  return value.members() != nullptr && value.members()->empty();
+/// NaN or an infinity, as config.json has it since transformers 5: {"__float__": "NaN"}.
+std::string const* special_number(Json const& value) {
+  Json const* word = value.members() != nullptr && value.members()->size() == 1 ? value.find("__float__") : nullptr;
+  return word == nullptr ? nullptr : word->text();
 }
 
 /// Other values of the same kind.
@@ -43,49 +41,49 @@ std::vector<Json> others(Json const& value) {
   return result;
 }
 
-bool fits(std::string_view pattern, std::string_view key) {
-  return pattern.find('*') == std::string_view::npos ? pattern == key : matches_glob(pattern, key);
+std::string expression_of(MapFile const& family, std::string_view arg) {
+  auto const found = std::ranges::find_if(family.args, [&](NamedExpression const& item) { return item.name == arg; });
+  return found == family.args.end() ? std::string() : "'" + found->expression.text() + "'";
 }
 
 }  // namespace
 
 ConfigMembers::ConfigMembers(MapFile const& family, MapFile const& core, Json const& config)
-    : family_(family), core_(core), config_(config), model_(family, core, {config, "config.json"}), state_(state(config)) {
-  Json const* inner = family.facts.empty() ? nullptr : config.find(family.facts);
-  if (inner != nullptr && inner->members() != nullptr) add_members(*inner, {family.facts}, "", "");
-  add_members(config, {}, "", family.facts);
+    : family_(family),
+      core_(core),
+      config_(completed_config(family, config)),
+      model_(family, core, {config_, "config.json"}),
+      neutral_(family, core, model_),
+      state_(state(config_)) {
+  Json const* inner = family.facts.empty() ? nullptr : config_.find(family.facts);
+  if (inner != nullptr && inner->members() != nullptr) add_members(*inner, {{family.facts}, "", {}}, "");
+  add_members(config_, {}, family.facts);
+  for (ConfigMember const& member : all_)
+    if (!member.kept && !neutral(member, member.value)) members_.push_back(member);
 }
 
-void ConfigMembers::add_members(Json const& object, std::vector<std::string> path, std::string const& key, std::string_view without) {
+void ConfigMembers::add_members(Json const& object, ConfigMember outer, std::string_view without) {
   Json const* inner = without.empty() ? nullptr : object.find(without);
   for (auto const& [name, value] : *object.members()) {
     if (name == without || (inner != nullptr && inner->find(name) != nullptr)) continue;
-    std::string const inner_key = key.empty() ? name : key + "." + name;
-    if (neutral(inner_key, value)) continue;
-    path.push_back(name);
-    if (value.members() != nullptr && path.size() < deepest)
-      add_members(value, path, inner_key, "");
+    ConfigMember member{outer.path, outer.key.empty() ? name : outer.key + "." + name, value, outer.kept};
+    member.path.push_back(name);
+    member.kept = member.kept || neutral_.kept(member.key);
+    if (member.kept ? outer.kept && neutral_.always(name) : neutral_.always(member.key)) continue;
+    if (value.members() != nullptr && member.path.size() < deepest && special_number(value) == nullptr)
+      add_members(value, std::move(member), "");
     else
-      members_.push_back({path, inner_key, value});
-    path.pop_back();
+      all_.push_back(std::move(member));
   }
 }
 
-bool ConfigMembers::neutral(std::string_view key, Json const& value) const {
-  for (MapFile const* map : {&family_, &core_})
-    for (NamedExpression const& entry : map->neutral) {
-      if (!fits(entry.name, key)) continue;
-      if (entry.expression.empty()) return value.is_null();
-      ExpressionScope scope;
-      scope.absent_spreads = true;
-      scope.key = [&](std::string_view word) { return std::optional<Json>(word == "it" ? value : model_.value(word)); };
-      return entry.expression.holds(scope) || value.is_null();
-    }
-  return says_nothing(value);
+/// Of a part that is carried nothing is known but what has no part in any function.
+bool ConfigMembers::neutral(ConfigMember const& member, Json const& value) const {
+  return neutral_.neutral(member.kept ? std::string_view() : std::string_view(member.key), value);
 }
 
 bool ConfigMembers::differs_with(std::vector<std::string> const& path, Json const& value) const {
-  huggingface::ConfigPatch const change{path, value.is_null() ? std::nullopt : std::optional(value)};
+  huggingface::ConfigPatch const change{path, value};
   return state(huggingface::patched_config(config_, std::span(&change, 1))) != state_;
 }
 
@@ -110,9 +108,17 @@ std::string ConfigMembers::state(Json const& config) const {
 
 std::string shown_value(Json const& value) {
   constexpr std::size_t most = 90;
+  if (auto const* word = special_number(value)) return *word;
   std::string text = value.dump();
   if (text.size() > most) text = valid_utf8(text.substr(0, most)) + "…";
   return text;
+}
+
+void refuse_special_numbers(MapFile const& family, Json const& args) {
+  for (auto const& [name, value] : *args.members())
+    if (special_number(value) != nullptr)
+      fail(ErrorKind::source, "config.json: args.{} would be {}, by {} of {}. No model computes with that: correct the member of config.json.", name,
+           shown_value(value), expression_of(family, name), family.name);
 }
 
 std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config, bool kept) {

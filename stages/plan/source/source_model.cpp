@@ -273,6 +273,8 @@ class SourceReader {
           fmt::format("config.json is made from the checkpoint's args, which do not say all: {} {} guessed. Give "
                       "target.reference to take a model's own config and tokenizer",
                       listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
+    std::string untold = untold_warning(*result_.maps.family, result_.maps.core, result_.config, result_.args);
+    if (!untold.empty()) result_.warnings.push_back(std::move(untold));
   }
 
   /// Two descriptions of one model must agree on every axis that both have.

@@ -8,32 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/formats/huggingface/config.hpp"
 #include "stages/plan/config/carried_config.hpp"
-#include "stages/plan/config/config_comparison.hpp"
-#include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/model_facts.hpp"
+#include "tests/stages/plan/config/config_samples.hpp"
 
 namespace reshard {
 namespace {
-
-namespace fs = std::filesystem;
-using huggingface::ConfigPatch;
-
-fs::path maps_folder() { return fs::path(RESHARD_SOURCE_DIR) / "configs" / "models"; }
-
-Json published(std::string const& name) {
-  fs::path const path = fs::path(RESHARD_SOURCE_DIR) / "tests" / "data" / "configs" / (name + ".json");
-  return parse_json(read_text_file(path, 1U << 20), path.string());
-}
-
-MapChoice maps_of(Json const& config) { return choose_maps("auto", {maps_folder()}, config, Json(), true); }
-
-Json with(Json config, std::vector<std::string> path, Json value) {
-  ConfigPatch const patch{std::move(path), std::move(value)};
-  return huggingface::patched_config(std::move(config), std::span(&patch, 1));
-}
 
 /// The keys that Megatron's args cannot hold.
 std::vector<std::string> unheld(Json const& config) {
@@ -44,8 +24,6 @@ std::vector<std::string> unheld(Json const& config) {
     if (!all.held(member)) keys.push_back(member.key);
   return keys;
 }
-
-using Keys = std::vector<std::string>;
 
 struct Published {
   std::string name;
@@ -60,12 +38,12 @@ TEST_P(PublishedMembers, AreHeldButForThose) { EXPECT_EQ(unheld(published(GetPar
 std::vector<Published> all_published() {
   std::map<std::string, Keys> const expected = {
       {"gemma3-1b", {"hidden_activation", "rope_local_base_freq"}},
-      {"gemma3-27b", {"query_pre_attn_scalar", "rope_scaling.factor", "rope_scaling.rope_type"}},
-      {"gemma3-4b", {"rope_scaling.factor", "rope_scaling.rope_type"}},
-      {"llama4-maverick", {"attention_chunk_size"}},
+      {"gemma3-27b", {"query_pre_attn_scalar", "rope_scaling.factor", "rope_scaling.rope_type", "hidden_activation", "rope_local_base_freq"}},
+      {"gemma3-4b", {"rope_scaling.factor", "rope_scaling.rope_type", "hidden_activation", "rope_local_base_freq"}},
+      {"llama4-maverick", {"attention_chunk_size", "attn_temperature_tuning", "floor_scale", "attn_scale"}},
       {"llama4-scout",
        {"attention_chunk_size", "rope_scaling.factor", "rope_scaling.high_freq_factor", "rope_scaling.low_freq_factor",
-        "rope_scaling.original_max_position_embeddings", "rope_scaling.rope_type"}},
+        "rope_scaling.original_max_position_embeddings", "rope_scaling.rope_type", "attn_temperature_tuning", "floor_scale", "attn_scale"}},
       {"qwen3-vl-235b-a22b", {"rope_scaling.mrope_interleaved"}},
       {"qwen3-vl-30b-a3b", {"rope_scaling.mrope_interleaved"}},
       {"qwen3-vl-8b", {"rope_scaling.mrope_interleaved"}},
@@ -91,20 +69,6 @@ std::string test_name(testing::TestParamInfo<Published> const& one) {
 INSTANTIATE_TEST_SUITE_P(Configs, PublishedMembers, testing::ValuesIn(all_published()), test_name);
 
 // --- settings -------------------------------------------------------------------------------------------------------
-
-Json small(std::string const& type) {
-  Json config;
-  config.set("model_type", type).set("hidden_size", 48).set("num_hidden_layers", 4).set("num_attention_heads", 6).set("num_key_value_heads", 2);
-  config.set("head_dim", 8).set("intermediate_size", 60).set("vocab_size", 90).set("max_position_embeddings", 128).set("rms_norm_eps", 1e-5);
-  config.set("hidden_act", "silu").set("rope_theta", 10000.0).set("tie_word_embeddings", false);
-  return config;
-}
-
-Json rope(std::string_view type) {
-  Json scaling;
-  scaling.set("rope_type", type).set("factor", 4.0);
-  return scaling;
-}
 
 TEST(ConfigMembers, NoneOfAPlainModelIsLost) {
   for (char const* type : {"llama", "mistral", "qwen2", "qwen3"}) EXPECT_EQ(unheld(small(type)), Keys()) << type;
@@ -136,6 +100,46 @@ TEST(ConfigMembers, OtherFunctionsAreNot) {
   EXPECT_EQ(unheld(with(small("llama"), {"rms_norm_eps"}, 0.01)), Keys());
 }
 
+TEST(ConfigMembers, KeysThatAClassIgnoresMakeNoArgs) {
+  auto const args = [](Json const& config) {
+    MapChoice const maps = maps_of(config);
+    return args_from_config(*maps.family, maps.core, config);
+  };
+  for (char const* type : {"llama", "glm4_moe", "minimax_m2"})
+    EXPECT_EQ(*args(with(small(type), {"sliding_window"}, 4)).find("window_size"), Json()) << type;
+  Json const mistral = with(small("mistral"), {"sliding_window"}, 16);
+  EXPECT_EQ(args(with(mistral, {"use_sliding_window"}, false)), args(mistral));
+  EXPECT_EQ(args(with(mistral, {"layer_types"}, Json::Array{"full_attention", "sliding_attention", "full_attention", "full_attention"})),
+            args(mistral));
+  for (char const* type : {"llama", "mistral", "mixtral", "qwen2", "qwen3"})
+    EXPECT_EQ(*args(with(small(type), {"partial_rotary_factor"}, 0.5)).find("rotary_percent"), Json(1.0)) << type;
+  EXPECT_EQ(*args(with(small("glm4_moe"), {"partial_rotary_factor"}, 0.25)).find("rotary_percent"), Json(0.25));
+  EXPECT_EQ(unheld(with(small("llama"), {"sliding_window"}, 4)), Keys());
+  EXPECT_EQ(unheld(with(small("llama"), {"partial_rotary_factor"}, 0.5)), Keys());
+}
+
+TEST(ConfigMembers, DefaultsThatMegatronLacksAreNamed) {
+  Json published_form;  // google/gemma-3-4b-it says no more of its text model
+  published_form.set("model_type", "gemma3").set("text_config", with(small("gemma3_text"), {"hidden_activation"}, {}));
+  std::erase_if(*published_form.members()->back().second.members(), [](auto const& member) { return member.first == "hidden_activation"; });
+  EXPECT_EQ(unheld(published_form), (Keys{"hidden_activation", "query_pre_attn_scalar", "rope_local_base_freq"}));
+}
+
+TEST(ConfigMembers, SpecialNumbersAreToldAndMakeNoArgs) {
+  Json const nan = *parse_json(R"({"a": {"__float__": "NaN"}})", "test").find("a");
+  EXPECT_EQ(unheld(with(small("llama"), {"logit_scale"}, nan)), Keys{"logit_scale"});
+  EXPECT_EQ(shown_value(nan), "NaN");
+  Json const config = with(small("llama"), {"rms_norm_eps"}, nan);
+  MapChoice const maps = maps_of(config);
+  try {
+    refuse_special_numbers(*maps.family, args_from_config(*maps.family, maps.core, config));
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    EXPECT_NE(error.sentence().find("args.norm_epsilon would be NaN, by 'rms_norm_eps'"), std::string::npos) << error.sentence();
+  }
+}
+
 TEST(ConfigMembers, WarningsNameKeyAndValue) {
   MapChoice const maps = maps_of(small("llama"));
   EXPECT_EQ(
@@ -147,10 +151,6 @@ TEST(ConfigMembers, WarningsNameKeyAndValue) {
 
 // --- there and back ---------------------------------------------------------------------------------------------------
 
-Json args_of(MapChoice const& maps, Json const& config) {
-  return Json(Json::Object(Model(*maps.family, maps.core, {config, "config.json"}).evaluate(maps.family->args)));
-}
-
 Json made_again(Json const& config) {
   MapChoice const maps = maps_of(config);
   Json const args = args_of(maps, config);
@@ -161,12 +161,24 @@ TEST(ConfigFromArgs, SaysTheWindowsAgain) {
   Json const mistral = made_again(with(small("mistral"), {"sliding_window"}, 16));
   EXPECT_EQ(*mistral.find("architectures"), Json(Json::Array{"MistralForCausalLM"}));
   EXPECT_EQ(*mistral.find("sliding_window"), Json(16));
-  EXPECT_EQ(*made_again(small("mistral")).find("architectures"), Json(Json::Array{"LlamaForCausalLM"}));
+  EXPECT_EQ(*made_again(with(small("mistral"), {"sliding_window"}, {})).find("architectures"), Json(Json::Array{"LlamaForCausalLM"}));
+  EXPECT_EQ(*made_again(small("mistral")).find("sliding_window"), Json(4096)) << "what MistralConfig takes where it is left out";
   Json const qwen = made_again(with(with(with(small("qwen2"), {"sliding_window"}, 16), {"use_sliding_window"}, true), {"max_window_layers"}, 3));
   EXPECT_EQ(*qwen.find("sliding_window"), Json(16));
   EXPECT_EQ(*qwen.find("use_sliding_window"), Json(true));
   EXPECT_EQ(*qwen.find("max_window_layers"), Json(3));
   EXPECT_EQ(*qwen.find("layer_types"), Json(Json::Array{"full_attention", "full_attention", "full_attention", "sliding_attention"}));
+}
+
+TEST(ConfigFromArgs, SaysLlamasBiasesAgain) {
+  Json const config = with(with(small("llama"), {"attention_bias"}, true), {"mlp_bias"}, true);
+  Json const args = args_of(maps_of(config), config);
+  MapChoice const found = choose_maps("auto", {maps_folder()}, Json(), args, true);
+  EXPECT_EQ(found.family->name, "llama.toml");
+  Json const again = config_from_args(*found.family, Model(found.core, found.core, {args, "args"}));
+  EXPECT_EQ(*again.find("attention_bias"), Json(true));
+  EXPECT_EQ(*again.find("mlp_bias"), Json(true));
+  EXPECT_EQ(*made_again(small("llama")).find("mlp_bias"), Json(false));
 }
 
 TEST(ConfigFromArgs, SaysYarnAgain) {
@@ -187,132 +199,6 @@ TEST_P(PublishedMembers, ArgsComeBackFromTheConfigMadeOfThem) {
   Json const again = args_of(maps, config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"})));
   for (ArgDifference const& one : differing_args(*maps.family, maps.core, args, again))
     ADD_FAILURE() << one.name << ": " << one.first.dump() << " became " << one.second.dump();
-}
-
-// --- a config that travelled ------------------------------------------------------------------------------------------
-
-ConfigRevision revised(Json const& config, Json const& args) {
-  MapChoice const maps = maps_of(config);
-  return revised_config(*maps.family, maps.core, config, args, "ckpt/huggingface");
-}
-
-TEST(RevisedConfig, StaysWhereArgsSayTheSame) {
-  Json const config = with(small("mistral"), {"sliding_window"}, 16);
-  Json const args = args_of(maps_of(config), config);
-  EXPECT_TRUE(revised(config, args).changes.empty());
-  EXPECT_TRUE(revised(config, args).warnings.empty());
-  // As Megatron writes them after training with other settings for training alone.
-  Json trained = args;
-  trained.set("seq_length", 4096)
-      .set("attention_dropout", 0.1)
-      .set("vocab_size", Json())
-      .set("padded_vocab_size", 128)
-      .set("window_attn_skip_freq", Json());
-  ConfigRevision const after = revised(config, trained);
-  EXPECT_TRUE(after.changes.empty());
-  EXPECT_TRUE(after.warnings.empty()) << after.warnings.front();
-}
-
-TEST(RevisedConfig, TakesWhatArgsSayByNow) {
-  Json const config = with(small("mistral"), {"sliding_window"}, 16);
-  Json args = args_of(maps_of(config), config);
-  args.set("rotary_base", 500000).set("norm_epsilon", 1e-6).set("window_size", Json());
-  ConfigRevision const revision = revised(config, args);
-  Json const now = huggingface::patched_config(config, revision.changes);
-  EXPECT_EQ(*now.find("rope_theta"), Json(500000));
-  EXPECT_EQ(*now.find("rms_norm_eps"), Json(1e-6));
-  EXPECT_EQ(now.find("sliding_window"), nullptr);
-  EXPECT_EQ(revision.warnings.size(), 3U);
-  EXPECT_NE(std::find(revision.warnings.begin(), revision.warnings.end(),
-                      "ckpt/huggingface: rope_theta was 10000.0, the checkpoint's args make it 500000. The target's config.json says that"),
-            revision.warnings.end());
-}
-
-TEST(RevisedConfig, KnowsWhereTransformersPutsRope) {
-  Json parameters;
-  parameters.set("rope_type", "default").set("rope_theta", 10000.0);
-  Json config = with(small("qwen3"), {"rope_parameters"}, parameters);
-  std::erase_if(*config.members(), [](auto const& member) { return member.first == "rope_theta"; });
-  Json args = args_of(maps_of(config), config);
-  args.set("rotary_base", 500000);
-  Json const now = huggingface::patched_config(config, revised(config, args).changes);
-  EXPECT_EQ(*now.find("rope_parameters")->find("rope_theta"), Json(500000));
-  EXPECT_EQ(now.find("rope_theta"), nullptr);
-}
-
-TEST(RevisedConfig, IsRefusedWhereAFamilyCannotSayIt) {
-  Json const config = published("gemma3-1b");
-  Json args = args_of(maps_of(config), config);
-  EXPECT_TRUE(revised(config, args).changes.empty());
-  args.set("rotary_base", 5);
-  try {
-    revised(config, args);
-    FAIL();
-  } catch (Error const& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find("args.rotary_base is 1000000"), std::string::npos) << error.sentence();
-    EXPECT_NE(error.sentence().find("the checkpoint says 5"), std::string::npos) << error.sentence();
-  }
-}
-
-TEST(GuessedMembers, AreThoseThatArgsDoNotState) {
-  Json const config = small("llama");
-  MapChoice const maps = maps_of(config);
-  Json args = args_of(maps, config);
-  auto const guessed = [&] {
-    return guessed_members(*maps.family, maps.core, args, config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"})));
-  };
-  EXPECT_EQ(guessed(), Keys());
-  std::erase_if(*args.members(), [](auto const& member) { return member.first == "rotary_base" || member.first == "norm_epsilon"; });
-  EXPECT_EQ(guessed(), (Keys{"rms_norm_eps = 1e-05", "rope_theta = 10000"}));
-}
-
-// --- two models ---------------------------------------------------------------------------------------------------------
-
-Keys differences(ModelDescription const& a, ModelDescription const& b) {
-  ConfigComparison const found = compare_configs(a, b, {maps_folder()});
-  EXPECT_EQ(found.not_compared, "");
-  Keys result;
-  for (ConfigDifference const& one : found.differences) result.push_back(one.key + ": " + one.a + ", " + one.b);
-  return result;
-}
-
-TEST(CompareConfigs, LooksAtWhatChangesTheFunction) {
-  Json const plain = small("llama");
-  Json const other = with(with(with(plain, {"use_cache"}, false), {"dtype"}, "float16"), {"transformers_version"}, "5.0");
-  EXPECT_EQ(differences({plain, {}}, {other, {}}), Keys());
-  EXPECT_EQ(differences({plain, {}}, {with(plain, {"rms_norm_eps"}, 0.01), {}}), Keys{"rms_norm_eps: 1e-05, 0.01"});
-  EXPECT_EQ(differences({with(plain, {"hidden_act"}, "gelu"), {}}, {plain, {}}), Keys{"hidden_act: \"gelu\", "});
-  EXPECT_EQ(differences({small("qwen2"), {}}, {small("qwen3"), {}}), Keys{"model_type: \"qwen2\", \"qwen3\""});
-  EXPECT_EQ(differences({with(plain, {"rope_scaling"}, rope("linear")), {}}, {plain, {}}),
-            (Keys{"rope_scaling.factor: 4.0, ", "rope_scaling.rope_type: \"linear\", "}));
-}
-
-TEST(CompareConfigs, KnowsBothPlacesOfRope) {
-  Json parameters;
-  parameters.set("rope_type", "default").set("rope_theta", 10000.0);
-  Json now = with(small("qwen3"), {"rope_parameters"}, parameters);
-  std::erase_if(*now.members(), [](auto const& member) { return member.first == "rope_theta"; });
-  EXPECT_EQ(differences({small("qwen3"), {}}, {now, {}}), Keys());
-}
-
-TEST(CompareConfigs, MistralWithoutAWindowIsLlama) {
-  EXPECT_EQ(differences({small("mistral"), {}}, {small("llama"), {}}), Keys());
-  EXPECT_EQ(differences({with(small("mistral"), {"sliding_window"}, 16), {}}, {small("llama"), {}}), Keys{"sliding_window: 16, "});
-}
-
-TEST(CompareConfigs, ArgsStandForAConfig) {
-  Json const config = with(small("mistral"), {"sliding_window"}, 16);
-  Json args = args_of(maps_of(config), config);
-  EXPECT_EQ(differences({config, {}}, {{}, args}), Keys());
-  args.set("window_size", Json());
-  EXPECT_EQ(differences({config, {}}, {{}, args}), Keys{"sliding_window: 16, "});
-  EXPECT_EQ(differences({{}, args}, {config, {}}), Keys{"sliding_window: , 16"});
-}
-
-TEST(CompareConfigs, SaysWhenThereIsNothingToCompare) {
-  EXPECT_EQ(compare_configs({}, {}, {maps_folder()}).not_compared, "neither has a config.json");
-  EXPECT_EQ(compare_configs({small("llama"), {}}, {}, {maps_folder()}).not_compared, "b has neither a config.json nor args");
 }
 
 }  // namespace
