@@ -92,10 +92,10 @@ Json current_config(MapChoice const& maps, ModelDescription const& side) {
   return huggingface::patched_config(side.config, revised_config(*maps.family, maps.core, side.config, side.args, "").changes);
 }
 
-ConfigComparison compare(ModelDescription const& a, ModelDescription const& b, std::vector<fs::path> const& folders) {
-  if (a.config.is_null() && b.config.is_null()) return {{}, "neither has a config.json"};
-  Json const& config = a.config.is_null() ? b.config : a.config;
-  MapChoice const maps = choose_maps("auto", folders, config, Json(), true);
+Json const& first_config(ModelDescription const& a, ModelDescription const& b) { return a.config.is_null() ? b.config : a.config; }
+
+ConfigComparison compare(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps) {
+  Json const& config = first_config(a, b);
   if (maps.family->args.empty()) return {{}, fmt::format("{} has no [args]", maps.family->name)};
   if (a.config.is_null() || b.config.is_null()) {
     Json const& args = a.config.is_null() ? a.args : b.args;
@@ -127,12 +127,18 @@ ModelDescription describe_model(SourceCheckpoint const& checkpoint, fs::path con
 }
 
 ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b, std::vector<fs::path> const& map_folders) {
+  if (a.config.is_null() && b.config.is_null()) return {{}, "neither has a config.json"};
   try {
-    return compare(a, b, map_folders);
+    return compare(a, b, choose_maps("auto", map_folders, first_config(a, b), Json(), true));
   } catch (Error const& error) {
     if (error.kind() == ErrorKind::internal) throw;
     return {{}, error.sentence()};
   }
+}
+
+ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps) {
+  if (a.config.is_null() && b.config.is_null()) return {{}, "neither has a config.json"};
+  return compare(a, b, maps);
 }
 
 }  // namespace reshard
