@@ -9,7 +9,9 @@
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "stages/plan/check/args_proof.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/config_members.hpp"
+#include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
@@ -142,10 +144,25 @@ class JobPlanner {
     Side const side(*job_.model, *model_.maps.family, std::move(options));
     target_adds_ = side.adds();
     plan_huggingface_target(job_, {job_.model.get(), &side, dtypes_, &request_}, {model_.reference, model_.config_text});
+    check_reference_names();
     for (huggingface::ConfigPatch const& change : model_.config_changes) patch_config(job_, change);
     std::vector<StoredName> names;
     if (!job_.model->schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
     describe_quantised(job_, *job_.model, side, names, fact(model_.args, "quantization_config"));
+  }
+
+  /// A reference of another family asks for names of its own.
+  void check_reference_names() const {
+    if (request_.reference.empty()) return;
+    Json const type = fact(model_.reference->config, "model_type");
+    auto const& known = model_.maps.family->model_types;
+    if (type.text() == nullptr || std::find(known.begin(), known.end(), *type.text()) != known.end()) return;
+    std::set<std::string, std::less<>> names;
+    for (Blob const& blob : job_.target.blobs) names.insert(blob.name);
+    auto const expected = expected_names(model_.reference->config, names, request_.map_folders);
+    if (expected && !expected->lacking.empty())
+      fail(ErrorKind::source, "target.reference: {}. Give the folder of this model.",
+           lacking_sentence(*expected, names, config_name_of(*model_.reference)));
   }
 
   SideOptions named_options(bool local) const {

@@ -136,7 +136,7 @@ ConfigComparison compare_configs(ModelDescription const& a, ModelDescription con
   }
 }
 
-ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps) {
+ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a, ModelDescription const& b) {
   if (a.config.is_null() && b.config.is_null()) return {{}, "neither has a config.json"};
   return compare(a, b, maps);
 }

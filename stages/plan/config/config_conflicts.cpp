@@ -2,6 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "stages/plan/config/carried_files.hpp"
+#include "stages/plan/config/config_members.hpp"
 #include "stages/plan/source/model_facts.hpp"
 
 namespace reshard {
@@ -9,12 +10,17 @@ namespace {
 
 constexpr std::size_t most_keys_shown = 20;
 
-std::string shown_or_absent(std::string const& value) { return value.empty() ? "absent" : value; }
+/// A value that is the usual one is not among the differences, and may be stated all the same.
+std::string stated(std::string const& value, Json const& config, std::string const& key) {
+  if (!value.empty()) return value;
+  Json const found = fact(config, key);
+  return found.is_null() ? "absent" : shown_value(found);
+}
 
-std::string listed_differences(ConfigComparison const& found) {
+std::string listed_differences(ConfigComparison const& found, Json const& a, Json const& b) {
   std::vector<std::string> keys;
   for (ConfigDifference const& one : found.differences)
-    keys.push_back(fmt::format("{} is {} and {}", one.key, shown_or_absent(one.a), shown_or_absent(one.b)));
+    keys.push_back(fmt::format("{} is {} and {}", one.key, stated(one.a, a, one.key), stated(one.b, b, one.key)));
   return listed(keys, most_keys_shown);
 }
 
@@ -28,7 +34,7 @@ MapChoice maps_for(Json const& config, TargetRequest const& request) {
 ConfigComparison compared(ModelDescription const& a, ModelDescription const& b, TargetRequest const& request) {
   if (!names_a_family(request)) return compare_configs(a, b, request.map_folders);
   ConfigComparison result;
-  if (auto const failed = refusal_of([&] { result = compare_configs(a, b, maps_for(a.config.is_null() ? b.config : a.config, request)); }))
+  if (auto const failed = refusal_of([&] { result = compare_configs_by(maps_for(a.config.is_null() ? b.config : a.config, request), a, b); }))
     result.not_compared = failed->sentence();
   return result;
 }
@@ -36,9 +42,7 @@ ConfigComparison compared(ModelDescription const& a, ModelDescription const& b, 
 /// The first axis to which two configs give other sizes; layers for multi-token prediction do not count, as the checkpoint decides about them.
 std::optional<AxisConflict> size_conflict(Json const& a, Json const& b, TargetRequest const& request) {
   MapChoice const maps = maps_for(a, request);
-  auto const model = [&](Json const& config) {
-    return Model(*maps.family, maps.core, {config, "config.json", request.true_vocab_size, 0});
-  };
+  auto const model = [&](Json const& config) { return Model(*maps.family, maps.core, {config, "config.json", request.true_vocab_size, 0}); };
   Json stated;
   return axis_conflict(model(a), model(b), stated.set("vocab_size", 1));
 }
@@ -53,7 +57,8 @@ std::string contradiction(NamedDescription const& counts, NamedDescription const
   if (!found.not_compared.empty())
     return fmt::format("{} and {} differ, and nothing says whether that matters: {} {}", counts.name, other.name, found.not_compared, outcome);
   if (found.differences.empty()) return "";
-  return fmt::format("{} and {} contradict each other: {}. {}", counts.name, other.name, listed_differences(found), outcome);
+  return fmt::format("{} and {} contradict each other: {}. {}", counts.name, other.name,
+                     listed_differences(found, counts.model.config, other.model.config), outcome);
 }
 
 std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json const& args, TargetRequest const& request) {
@@ -87,12 +92,11 @@ std::vector<std::string> reference_warnings(ModelDescription own, huggingface::F
     std::optional<AxisConflict> conflict;
     refusal_of([&] { conflict = size_conflict(own.config, reference.config, request); });  // what no map knows is told below
     if (conflict)
-      fail(ErrorKind::source, "{} is the config of another model: the axis {} has {} there and {} in the source ({}). Give the folder of this model.", name,
-           conflict->axis, conflict->by_args, conflict->by_config,
-           listed_differences(compared({reference.config, {}}, {own.config, {}}, request)));
+      fail(ErrorKind::source, "{} is the config of another model: the axis {} has {} there and {} in the source ({}). Give the folder of this model.",
+           name, conflict->axis, conflict->by_args, conflict->by_config,
+           listed_differences(compared({reference.config, {}}, {own.config, {}}, request), reference.config, own.config));
   }
-  if (!own.args.is_null())
-    refusal_of([&] { own.args = completed_args(own.args, maps_for(reference.config, request), reference.config); });
+  if (!own.args.is_null()) refusal_of([&] { own.args = completed_args(own.args, maps_for(reference.config, request), reference.config); });
   std::string text = contradiction({{reference.config, {}}, name}, {std::move(own), source},
                                    "The target gets the config.json of target.reference as it is: leave the key out if the source is right", request);
   return text.empty() ? std::vector<std::string>() : std::vector{std::move(text)};

@@ -17,8 +17,8 @@ struct NamedDescription {
   std::string name;
 };
 
-/// Of two descriptions of one model the first counts. What the other says otherwise, as a sentence with every key and both values, and `outcome` behind
-/// it; "" where they agree. `map` is that of the job.
+/// Of two descriptions of one model the first counts. What the other says otherwise, as a sentence with every key and both values, and `outcome`
+/// behind it; "" where they agree. `map` is that of the job.
 std::string contradiction(NamedDescription const& counts, NamedDescription const& other, std::string const& outcome, TargetRequest const& request);
 
 /// The config.json of a source's own: beside its weights, inside its container, or what travelled. Where a container's own and the one beside it
