@@ -319,6 +319,9 @@ class IdentityPlanner {
     bool const fsdp = request_.format == Format::fsdp_dtensor;
     auto const files = files_of(source_);
     if (files && !(source_.dcp && files->path == source_.dcp->directory.folder)) add_carried(job_, files);  // what lies beside the items stays there
+    if (source_.logical)
+      job_.warnings.push_back("the keys of the target are logical names of the HDF5 container (" + tensors_.front().key +
+                              ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
     std::optional<RunRecord> found = dist || fsdp ? run_record(source_) : std::nullopt;
     if (found) settle_foreign_classes(*found, request_.foreign_classes, job_.warnings);
     RunRecord const* record = found ? &*found : nullptr;

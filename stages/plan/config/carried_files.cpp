@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/huggingface/config.hpp"
 
 namespace reshard {
 namespace {
@@ -73,8 +75,16 @@ std::optional<huggingface::Folder> model_files_beside(fs::path const& path) {
 
 huggingface::Folder described_by(fs::path const& path) {
   if (sees_folder(path)) return huggingface::open_reference(path);
-  huggingface::Folder found = huggingface::open_reference(path.parent_path());
-  leave_out_strangers(found);
+  if (!sees_file(path)) fail(ErrorKind::usage, "{}: there is no such file or folder. Name a config.json, or a folder that has one.", path.string());
+  huggingface::Folder found;
+  if (path.filename() == huggingface::config_name) {
+    found = huggingface::open_reference(path.parent_path());
+    leave_out_strangers(found);
+    return found;
+  }
+  found.path = path.parent_path();
+  found.config_text = read_text_file(path, huggingface::largest_config_bytes);
+  found.config = huggingface::parse_config(found.config_text, path.string());
   return found;
 }
 

@@ -71,8 +71,8 @@ std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json co
   if (!own || own->config.is_null()) return result;
   if (!request.source_config.empty()) {
     huggingface::Folder const named = described_by(request.source_config);
-    compare({{named.config, args}, fmt::format("source.config ({})", config_name_of(named))}, {{own->config, args}, "the source's own config.json"},
-            "source.config counts");
+    compare({{named.config, args}, fmt::format("source.config ({})", request.source_config.string())},
+            {{own->config, args}, "the source's own config.json"}, "source.config counts");
     return result;
   }
   Json const& inside = source.logical ? source.logical->config : source.dcp ? source.dcp->config : Json();

@@ -46,11 +46,14 @@ class Settler {
     std::optional<MapChoice> chosen;
     auto const unknown = refusal_of([&] { chosen = maps(config); });
     if (unknown && !request_.source_config.empty())
-      return {{}, {fmt::format("{} was not compared with the checkpoint's args: {}", config_name_of(*model_.files), unknown->sentence())}};
+      return {{}, {fmt::format("{} was not compared with the checkpoint's args: {}", place(), unknown->sentence())}};
     if (unknown || chosen->family->args.empty()) return {};
     check_sizes(*chosen, config);
-    return revised_config(*chosen->family, chosen->core, config, completed_args(model_.args, *chosen, config), model_.files->path.string());
+    return revised_config(*chosen->family, chosen->core, config, completed_args(model_.args, *chosen, config), place());
   }
+
+  /// Where the config comes from, for messages.
+  std::string place() const { return request_.source_config.empty() ? model_.files->path.string() : request_.source_config.string(); }
 
   MapChoice maps(Json const& config) const {
     if (model_.maps.family) return model_.maps;
@@ -64,8 +67,7 @@ class Settler {
                           {config, "config.json", request_.true_vocab_size, layers.integer() == nullptr ? 0 : *layers.integer()});
     if (auto const conflict = axis_conflict(by_config, by_args, model_.args))
       fail(ErrorKind::source, "facts: {} is {} in {} and {} in args. They describe two different models: check {}.", conflict->axis,
-           conflict->by_config, config_name_of(*model_.files), conflict->by_args,
-           request_.source_config.empty() ? "that config.json" : "source.config");
+           conflict->by_config, place(), conflict->by_args, request_.source_config.empty() ? "that config.json" : "source.config");
   }
 
   SourceModel& model_;
