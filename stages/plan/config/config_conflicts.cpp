@@ -80,7 +80,8 @@ std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json co
   std::filesystem::path const folder = source.logical ? source.logical->folder : source.dcp->directory.folder;
   if (auto const beside = model_files_beside(folder))
     compare({{inside, args}, "the config.json inside the HDF5 container"}, {{beside->config, args}, config_name_of(*beside)},
-            "The one inside counts: name the other with source.config if it is right");
+            fmt::format("The one inside counts: if the other is right, name it with {}",
+                        request.format == TargetRequest::Format::huggingface ? "target.reference" : "source.config"));
   return result;
 }
 
