@@ -7,6 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
+#include "stages/plan/config/carried_files.hpp"
 #include "stages/plan/source/dist_source.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -21,6 +22,10 @@ bool is_megatron(SourceCheckpoint const& checkpoint) { return checkpoint.megatro
 
 /// The folder of a checkpoint that has a config.json; "" for others.
 fs::path config_beside(ComparedSide const& side) {
+  if (is_plain(side.checkpoint)) {
+    auto const files = files_of(side.checkpoint);
+    return files && side.checkpoint.dcp->config.is_null() ? files->path : fs::path();
+  }
   if (!side.checkpoint.huggingface && !side.checkpoint.logical) return {};
   fs::path const folder = side.checkpoint.huggingface ? side.checkpoint.huggingface->folder.path : side.checkpoint.logical->folder;
   return sees_file(folder / huggingface::config_name) ? folder : fs::path();
@@ -89,6 +94,7 @@ class SidesOpener {
 
   void open_by_map(ComparedSide& side, fs::path const& own_config, ComparedSide const& other, fs::path const& other_config) const {
     fs::path config = own_config;
+    if (config.empty() && is_plain(side.checkpoint)) config = config_beside(side);
     if (config.empty() && !side.checkpoint.huggingface && !side.checkpoint.logical)
       config = other_config.empty() ? config_beside(other) : other_config;
     if (is_plain(side.checkpoint) && config.empty())

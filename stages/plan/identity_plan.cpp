@@ -9,6 +9,8 @@
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "stages/plan/config/carried_files.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
+#include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/target/dist_files.hpp"
 #include "stages/plan/target/object_gate.hpp"
@@ -71,6 +73,7 @@ class IdentityPlanner {
 
   JobPlan run(PlanLimits const& limits) {
     check_keys();
+    for (std::string& text : config_warnings(source_, Json(), request_)) job_.warnings.push_back(std::move(text));
     if (request_.drop_optimizer) drop_optimizer();
     if (to_huggingface()) drop_what_safetensors_cannot_hold();
     check_anything_left();
@@ -154,11 +157,12 @@ class IdentityPlanner {
                          {std::string(hdf5::names_key), std::string(hdf5::stored_names)},
                          {std::string(hdf5::software_version_key), request_.tool_version}};
     target.part_bytes = request_.shard_bytes;
-    std::string config = source_.huggingface ? source_.huggingface->folder.config_text : std::string();
-    if (source_.dcp && !source_.dcp->config.is_null()) config = source_.dcp->config.dump(2) + "\n";
-    if (!config.empty()) target.objects.push_back({std::string(huggingface::config_name), config, {}});
+    auto const files = files_of(source_);
+    // Where the source is one container, so is the target. Of a DCP folder the config lies beside the file: its names may be no family's.
+    bool const inside = source_.huggingface || (source_.dcp && !source_.dcp->config.is_null());
+    if (inside && files && !files->config_text.empty()) target.objects.push_back({std::string(huggingface::config_name), files->config_text, {}});
     for (dcp::StoredObject const* object : objects_) target.objects.push_back({renamed(object->name), {}, object->item});
-    if (source_.huggingface) add_sidecars(job_, {source_.huggingface->folder, {}});
+    if (files) add_sidecars(job_, {files, {}});
     return plan_hdf5_target(job_, std::move(target));
   }
 
@@ -234,11 +238,38 @@ class IdentityPlanner {
                         {piece_of(*job_.model, static_cast<int>(t), box.box, box.strides.empty() ? row_major(box.box) : box.strides)}, false);
   }
 
+  /// The source's own files, or those of target.reference, which say the same.
+  std::optional<huggingface::Folder> reference() {
+    std::optional<huggingface::Folder> own = files_of(source_);
+    if (request_.reference.empty()) return own;
+    huggingface::Folder given = huggingface::open_reference(request_.reference);
+    for (std::string& text : reference_warnings({own ? own->config : Json(), Json()}, given, request_)) job_.warnings.push_back(std::move(text));
+    return given;
+  }
+
+  /// Names that are not those of the config that lies beside them make no model.
+  void check_names(std::vector<TensorSpec> const& specs, huggingface::Folder const& files) {
+    bool const as_they_were =
+        source_.huggingface && source_.huggingface->folder.path == files.path && request_.source_prefix.empty() && request_.target_prefix.empty();
+    if (as_they_were) return;
+    std::set<std::string, std::less<>> names;
+    for (TensorSpec const& spec : specs) names.insert(spec.name);
+    auto const expected = expected_names(files.config, names, request_.map_folders);
+    if (!expected || expected->lacking.empty()) return;
+    std::string text = origin() + ": " + lacking_sentence(*expected, names, config_name_of(files));
+    if (!expected->most_lack() || request_.map == "none") return job_.warnings.push_back(std::move(text));
+    fail(ErrorKind::source,
+         "{}. Convert the checkpoint that these were made from, cut a prefix off with source.prefix, name a map with the source's names, or set "
+         "model.map = \"none\" to write them as they are.",
+         text);
+  }
+
   void plan_safetensors() {
     std::vector<TensorSpec> specs;
     for (SourceTensor const& tensor : tensors_) specs.push_back({request_.target_prefix + tensor.key, tensor.dtype, tensor.shape});
     HuggingFaceTarget target;
-    target.reference = request_.reference.empty() ? files_of(source_) : std::optional(huggingface::open_reference(request_.reference));
+    target.reference = reference();
+    if (target.reference) check_names(specs, *target.reference);
     if (!target.reference)
       job_.warnings.push_back(
           "the target gets no config.json, because the source has none: transformers cannot load it without one. Give target.reference, the folder "
@@ -292,6 +323,9 @@ class IdentityPlanner {
     bool const fsdp = request_.format == Format::fsdp_dtensor;
     auto const files = files_of(source_);
     if (files && !(source_.dcp && files->path == source_.dcp->directory.folder)) add_carried(job_, files);  // what lies beside the items stays there
+    if (source_.logical)
+      job_.warnings.push_back("the keys of the target are logical names of the HDF5 container (" + tensors_.front().key +
+                              ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
     std::optional<RunRecord> found = dist || fsdp ? run_record(source_) : std::nullopt;
     if (found) settle_foreign_classes(*found, request_.foreign_classes, job_.warnings);
     RunRecord const* record = found ? &*found : nullptr;

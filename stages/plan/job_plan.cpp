@@ -10,8 +10,11 @@
 #include "core/formats/megatron/args.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/config_members.hpp"
+#include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
+#include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
 #include "stages/plan/target/dist_files.hpp"
@@ -41,6 +44,7 @@ class JobPlanner {
            request_.source_prefix, source_.megatron ? "Megatron" : "Hugging Face");
     check_state(source_, request_, job_.warnings);
     model_ = read_source_model(source_, request_, carries_state(source_, request_));
+    settle_configs(model_, source_, request_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
     if (model_.maps.family && to_megatron()) plain_ = model_.as_it_is();
@@ -142,27 +146,25 @@ class JobPlanner {
     Side const side(*job_.model, *model_.maps.family, std::move(options));
     target_adds_ = side.adds();
     plan_huggingface_target(job_, {job_.model.get(), &side, dtypes_, &request_}, {model_.reference, model_.config_text});
-    correct_prediction_layers();
+    check_reference_names();
     for (huggingface::ConfigPatch const& change : model_.config_changes) patch_config(job_, change);
     std::vector<StoredName> names;
     if (!job_.model->schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
     describe_quantised(job_, *job_.model, side, names, fact(model_.args, "quantization_config"));
   }
 
-  /// config.json of the reference may count layers for multi-token prediction that the checkpoint lacks: loaders would look for them.
-  void correct_prediction_layers() {
-    if (!model_.prediction_layers || !model_.reference) return;
-    MapFile const& family = *model_.maps.family;
-    for (NamedExpression const& let : family.let) {
-      if (let.name != "M") continue;
-      for (std::string const& key : let.expression.keys())
-        for (std::string const& outer : {family.facts, std::string()}) {
-          Json const stated = fact(model_.reference->config, outer.empty() ? key : outer + "." + key);
-          if (stated.integer() == nullptr || *stated.integer() == 0) continue;
-          std::vector<std::string> path = outer.empty() ? std::vector{key} : std::vector{outer, key};
-          patch_config(job_, {std::move(path), Json(*model_.prediction_layers)});
-        }
-    }
+  /// A reference of another family asks for names of its own.
+  void check_reference_names() const {
+    if (request_.reference.empty()) return;
+    Json const type = fact(model_.reference->config, "model_type");
+    auto const& known = model_.maps.family->model_types;
+    if (type.text() == nullptr || std::find(known.begin(), known.end(), *type.text()) != known.end()) return;
+    std::set<std::string, std::less<>> names;
+    for (Blob const& blob : job_.target.blobs) names.insert(blob.name);
+    auto const expected = expected_names(model_.reference->config, names, request_.map_folders);
+    if (expected && !expected->lacking.empty())
+      fail(ErrorKind::source, "target.reference: {}. Give the folder of this model.",
+           lacking_sentence(*expected, names, config_name_of(*model_.reference)));
   }
 
   SideOptions named_options(bool local) const {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/huggingface/config.hpp"
 
 namespace reshard {
 namespace {
@@ -30,28 +32,70 @@ constexpr std::array<char const*, 13> model_files = {"*config.json", "*token*.js
                                                      "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken", "*.md",
                                                      "*.py",         "LICENSE*",       "NOTICE*"};
 
+void leave_out_strangers(huggingface::Folder& folder) {
+  std::erase_if(folder.sidecars, [](std::string const& name) {
+    return std::ranges::none_of(model_files, [&](char const* pattern) { return matches_glob(pattern, name); });
+  });
+}
+
+/// A container's own config.json counts before the one that lies beside it; these are its bytes where both say the same.
+std::optional<huggingface::Folder> with_config_inside(fs::path const& place, std::optional<huggingface::Folder> beside, Json const& config,
+                                                      std::string text) {
+  if (config.is_null() || (beside && beside->config == config)) return beside;
+  if (!beside) beside.emplace();
+  beside->path = sees_folder(place) ? place : place.parent_path();
+  beside->config = config;
+  beside->config_text = text.empty() ? config.dump(2) + "\n" : std::move(text);
+  return beside;
+}
+
+std::optional<huggingface::Folder> own_files(SourceCheckpoint const& source) {
+  if (source.huggingface) return source.huggingface->folder;
+  if (source.logical) {
+    LogicalCheckpoint const& logical = *source.logical;
+    return with_config_inside(logical.folder, model_files_beside(logical.folder), logical.config, logical.config_text);
+  }
+  if (source.megatron) return huggingface::find_carried(places(source.megatron->directory.iteration_dir, source.megatron->directory.root));
+  DcpCheckpoint const& dcp = *source.dcp;
+  fs::path const& folder = dcp.directory.folder;
+  if (dcp.container == TensorContainer::hdf5) return with_config_inside(folder, model_files_beside(folder), dcp.config, {});
+  auto carried = huggingface::find_carried(places(folder, dcp.directory.root));
+  return carried || dcp.flavour != dcp::Flavour::plain ? carried : model_files_beside(folder);
+}
+
 }  // namespace
 
 std::optional<huggingface::Folder> model_files_beside(fs::path const& path) {
   fs::path const folder = sees_folder(path) ? path : path.parent_path();
   if (!sees_file(folder / huggingface::config_name)) return std::nullopt;
   huggingface::Folder found = huggingface::open_reference(folder);
-  std::erase_if(found.sidecars, [](std::string const& name) {
-    return std::ranges::none_of(model_files, [&](char const* pattern) { return matches_glob(pattern, name); });
-  });
+  leave_out_strangers(found);
   return found;
 }
 
-huggingface::Folder described_by(fs::path const& path) { return huggingface::open_reference(sees_folder(path) ? path : path.parent_path()); }
+huggingface::Folder described_by(fs::path const& path) {
+  if (sees_folder(path)) return huggingface::open_reference(path);
+  if (!sees_file(path)) fail(ErrorKind::usage, "{}: there is no such file or folder. Name a config.json, or a folder that has one.", path.string());
+  huggingface::Folder found;
+  if (path.filename() == huggingface::config_name) {
+    found = huggingface::open_reference(path.parent_path());
+    leave_out_strangers(found);
+    return found;
+  }
+  found.path = path.parent_path();
+  found.config_text = read_text_file(path, huggingface::largest_config_bytes);
+  found.config = huggingface::parse_config(found.config_text, path.string());
+  return found;
+}
 
 std::optional<huggingface::Folder> files_of(SourceCheckpoint const& source, fs::path const& source_config) {
-  if (!source_config.empty()) return described_by(source_config);
-  if (source.huggingface) return source.huggingface->folder;
-  if (source.logical) return model_files_beside(source.logical->folder);
-  if (source.megatron) return huggingface::find_carried(places(source.megatron->directory.iteration_dir, source.megatron->directory.root));
-  if (source.dcp->container == TensorContainer::hdf5) return model_files_beside(source.dcp->directory.folder);
-  auto carried = huggingface::find_carried(places(source.dcp->directory.folder, source.dcp->directory.root));
-  return carried || source.dcp->flavour != dcp::Flavour::plain ? carried : model_files_beside(source.dcp->directory.folder);
+  if (source_config.empty()) return own_files(source);
+  huggingface::Folder named = described_by(source_config);
+  std::optional<huggingface::Folder> own = own_files(source);
+  if (!own || !named.sidecars.empty()) return named;
+  own->config = std::move(named.config);  // alone: what else belongs to the model is still the source's
+  own->config_text = std::move(named.config_text);
+  return own;
 }
 
 }  // namespace reshard

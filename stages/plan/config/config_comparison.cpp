@@ -170,14 +170,9 @@ ConfigComparison compare_args(Json const& a, Json const& b, std::vector<fs::path
   return result;
 }
 
-ConfigComparison compare(ModelDescription const& a, ModelDescription const& b, std::vector<fs::path> const& folders) {
-  bool const both_args = !a.args.is_null() && !b.args.is_null();
-  if (a.config.is_null() && b.config.is_null()) {
-    if (both_args) return compare_args(a.args, b.args, folders);
-    return {{}, "neither has a config.json"};
-  }
-  Json const& config = a.config.is_null() ? b.config : a.config;
-  MapChoice const maps = choose_maps("auto", folders, config, Json(), true);
+Json const& first_config(ModelDescription const& a, ModelDescription const& b) { return a.config.is_null() ? b.config : a.config; }
+
+ConfigComparison compare(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps) {
   if (maps.family->args.empty()) return {{}, fmt::format("{} has no [args]", maps.family->name)};
   if (a.config.is_null() || b.config.is_null()) {
     if ((a.config.is_null() ? a.args : b.args).is_null())
@@ -209,12 +204,20 @@ ModelDescription describe_model(SourceCheckpoint const& checkpoint, fs::path con
 }
 
 ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b, std::vector<fs::path> const& map_folders) {
+  bool const both_args = !a.args.is_null() && !b.args.is_null();
+  if (a.config.is_null() && b.config.is_null() && !both_args) return {{}, "neither has a config.json"};
   try {
-    return compare(a, b, map_folders);
+    if (a.config.is_null() && b.config.is_null()) return compare_args(a.args, b.args, map_folders);
+    return compare(a, b, choose_maps("auto", map_folders, first_config(a, b), Json(), true));
   } catch (Error const& error) {
     if (error.kind() == ErrorKind::internal) throw;
     return {{}, error.sentence()};
   }
+}
+
+ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a, ModelDescription const& b) {
+  if (a.config.is_null() && b.config.is_null()) return {{}, "neither has a config.json"};
+  return compare(a, b, maps);
 }
 
 }  // namespace reshard

@@ -34,5 +34,7 @@ struct ConfigComparison {
 
 /// Compares what changes the function of a model, by the map of its family: members that args hold by what they make of args, others by their value.
 ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b, std::vector<std::filesystem::path> const& map_folders);
+/// The same by a map that is known.
+ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a, ModelDescription const& b);
 
 }  // namespace reshard

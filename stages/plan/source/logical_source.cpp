@@ -1,8 +1,6 @@
 #include "stages/plan/source/logical_source.hpp"
 
-#include "core/base/sight.hpp"
 #include "core/plan/digest_work.hpp"
-#include "stages/plan/config/carried_files.hpp"
 #include "stages/plan/target/target_hdf5.hpp"
 
 namespace reshard {
@@ -47,7 +45,6 @@ void read_logical_facts(LogicalCheckpoint const& checkpoint, SourceModel& result
   result.args = checkpoint.args;
   if (Json const stated = fact(result.args, "transformer_impl"); !result.args.is_null())
     result.traits.spec = stated.text() != nullptr && *stated.text() == "local" ? "local" : "te";
-  result.reference = model_files_beside(checkpoint.folder);
   if (result.config.is_null() && result.args.is_null())
     fail(ErrorKind::source, "{}: holds neither config.json nor args.json, so nothing says how large the model is. Write the file again.",
          checkpoint.folder.string());

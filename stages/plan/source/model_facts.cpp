@@ -47,4 +47,21 @@ Json config_from_args(MapFile const& family, Model const& described) {
   return result;
 }
 
+std::vector<huggingface::ConfigPatch> prediction_layer_changes(MapFile const& family, Json const& config, Index there) {
+  std::vector<huggingface::ConfigPatch> result;
+  for (NamedExpression const& let : family.let) {
+    if (let.name != "M") continue;
+    for (std::string const& key : let.expression.keys())
+      for (std::string const& outer : {family.facts, std::string()}) {
+        Json const stated = fact(config, outer.empty() ? key : outer + "." + key);
+        if (stated.integer() == nullptr || *stated.integer() == 0) continue;
+        huggingface::ConfigPatch& change = result.emplace_back();
+        change.path = outer.empty() ? std::vector{key} : std::vector{outer, key};
+        change.value.emplace(there);
+        if (family.facts.empty()) break;
+      }
+  }
+  return result;
+}
+
 }  // namespace reshard

@@ -2,7 +2,9 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "core/formats/huggingface/config.hpp"
 #include "core/mapping/model.hpp"
 
 namespace reshard {
@@ -21,5 +23,8 @@ std::optional<AxisConflict> axis_conflict(Model const& by_config, Model const& b
 /// The members of config.json that a family's [config] makes from a model which args describe. "rope_scaling.factor" is a member of a member, left
 /// out where its value is null.
 Json config_from_args(MapFile const& family, Model const& described);
+
+/// The members of a config.json that count layers for multi-token prediction, set to those that are there.
+std::vector<huggingface::ConfigPatch> prediction_layer_changes(MapFile const& family, Json const& config, Index there);
 
 }  // namespace reshard

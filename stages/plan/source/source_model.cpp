@@ -10,6 +10,7 @@
 #include "core/formats/megatron/writer.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/carried_files.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
@@ -72,29 +73,25 @@ class SourceReader {
     if (!family_names() && !source_.logical) find_args();
     if (source_.huggingface) result_.config = source_.huggingface->folder.config;
     if (source_.dcp && !source_.dcp->config.is_null()) result_.config = source_.dcp->config;
-    if (!request_.source_config.empty()) result_.config = described_by(request_.source_config).config;
+    result_.files = files_of(source_, request_.source_config);
+    if (!request_.source_config.empty()) result_.config = result_.files->config;
     if (source_.huggingface && result_.config.is_null())
       fail(ErrorKind::source, "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
            place());
-    result_.files = files_of(source_, request_.source_config);
     if (source_.dcp && family_names() && result_.config.is_null() && result_.files) result_.config = result_.files->config;
-    if ((to_huggingface() || to_hdf5()) && source_.huggingface) result_.reference = source_.huggingface->folder;
-    if (to_hdf5() && !request_.source_config.empty()) result_.reference = result_.files;
-    if (!request_.reference.empty()) result_.reference = huggingface::open_reference(request_.reference);
-    if (!result_.reference && (to_huggingface() || to_hdf5()) && is_megatron_by_names()) take_carried();
-    if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
+    find_reference();
     if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty()) result_.config_text = result_.config.dump(2) + "\n";
     if (source_.dcp && family_names() && result_.config.is_null())
       fail(ErrorKind::usage, "[source] config: {} does not say what model it holds. Set source.config to its config.json.", place());
   }
 
-  bool is_megatron_by_names() const { return !family_names() && !source_.logical; }
-
-  /// What travelled with a Megatron checkpoint serves as its reference.
-  void take_carried() {
-    if (!result_.files || !request_.source_config.empty()) return;
-    result_.reference = result_.files;
-    result_.carried = true;
+  /// The files that lie beside the weights of the target: those of target.reference, else the source's.
+  void find_reference() {
+    if (!request_.reference.empty())
+      result_.reference = huggingface::open_reference(request_.reference);
+    else if (to_huggingface() || to_hdf5())
+      result_.reference = result_.files;
+    if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
   }
 
   void find_args() {
@@ -192,7 +189,6 @@ class SourceReader {
     if (maps.family) {
       make_family_model();
       if (!result_.args.is_null() && (named || to_huggingface())) compare_facts();
-      if (result_.carried && to_huggingface() && !result_.args.is_null()) revise_carried();
     } else {
       result_.model = std::make_unique<Model>(maps.core, maps.core, ModelFacts{result_.args, "args", carried_vocab()});
     }
@@ -222,10 +218,19 @@ class SourceReader {
       there = 0;
     }
     if (there == stated) return;
-    result_.warnings.push_back(fmt::format("config.json says {} layers for multi-token prediction, {} are in the checkpoint", stated, there));
     facts.prediction_layers = there;
-    result_.prediction_layers = there;
+    correct_prediction_layers(stated, there);
     make();
+  }
+
+  /// config.json of the target may count layers for multi-token prediction that the checkpoint lacks: loaders would look for them.
+  void correct_prediction_layers(Index stated, Index there) {
+    std::string text = fmt::format("config.json says {} layers for multi-token prediction, {} are in the checkpoint", stated, there);
+    if (to_huggingface() && result_.reference)
+      result_.config_changes = prediction_layer_changes(*result_.maps.family, result_.reference->config, there);
+    for (huggingface::ConfigPatch const& change : result_.config_changes)
+      text += fmt::format(". The target's config.json is changed: {} = {}", fmt::join(change.path, "."), there);
+    result_.warnings.push_back(std::move(text));
   }
 
   bool has_prediction_layers() const {
@@ -282,15 +287,10 @@ class SourceReader {
     Model const described(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size});
     if (auto const conflict = axis_conflict(*result_.model, described, result_.args))
       fail(ErrorKind::source, "facts: {} is {} in {} and {} in args. They describe two different models: {}.", conflict->axis, conflict->by_config,
-           result_.carried ? (result_.reference->path / huggingface::config_name).string() : "config.json", conflict->by_args,
-           result_.carried ? "give target.reference, the folder of this model's own config" : "check target.reference");
-  }
-
-  /// Training may have gone on with other settings than those that the carried config.json says.
-  void revise_carried() {
-    ConfigRevision revision = revised_config(*result_.maps.family, result_.maps.core, result_.config, result_.args, result_.reference->path.string());
-    result_.config_changes = std::move(revision.changes);
-    result_.warnings.insert(result_.warnings.end(), revision.warnings.begin(), revision.warnings.end());
+           result_.reference ? config_name_of(*result_.reference) : "config.json", conflict->by_args,
+           !request_.reference.empty()       ? "check target.reference"
+           : !request_.source_config.empty() ? "check source.config"
+                                             : "give target.reference, the folder of this model's own config");
   }
 
   void apply_maps() {

@@ -16,13 +16,12 @@ namespace reshard {
 
 /// A source seen through a map: its model, the facts it was made from, and every piece that it holds.
 struct SourceModel {
-  Json args;                ///< of a Megatron source; null for others
-  Json config;              ///< config.json of the source or the reference; null when there is none
-  std::string config_text;  ///< config.json made from args
-  std::optional<huggingface::Folder> reference;
+  Json args;                                             ///< of a Megatron source; null for others
+  Json config;                                           ///< config.json of the source or the reference; null when there is none
+  std::string config_text;                               ///< config.json made from args
+  std::optional<huggingface::Folder> reference;          ///< whose files lie beside the weights of a Hugging Face or HDF5 target
   std::optional<huggingface::Folder> files;              ///< config.json of the source and what lies beside it
-  bool carried = false;                                  ///< the reference is what travelled with a Megatron checkpoint
-  std::vector<huggingface::ConfigPatch> config_changes;  ///< of the carried config.json: what args say by now
+  std::vector<huggingface::ConfigPatch> config_changes;  ///< of the target's config.json: layers for multi-token prediction
   MegatronTraits traits{"", "", "mtp_model_layer", 0};
   std::optional<DistView> view;  ///< DCP sources
   MapChoice maps;
@@ -32,9 +31,8 @@ struct SourceModel {
   std::vector<PipelineChunk> chunks;  ///< Megatron sources
   std::vector<std::string> states;    ///< optimizer states that the job carries
   Catalog catalog;
-  std::vector<int> adds;                   ///< what stored values of the source have over logical ones (Side::adds)
-  std::optional<Index> prediction_layers;  ///< layers for multi-token prediction, where config.json says another number
-  std::optional<Index> recorded_vocab;     ///< vocabulary rows that mean something, where args say so
+  std::vector<int> adds;                ///< what stored values of the source have over logical ones (Side::adds)
+  std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
 
   /// The model with every weight as it is, however it is quantised.

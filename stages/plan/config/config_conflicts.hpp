@@ -1,0 +1,50 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/formats/checkpoint.hpp"
+#include "stages/plan/config/config_comparison.hpp"
+#include "stages/plan/job_plan.hpp"
+
+namespace reshard {
+
+/// A description of the model, and what messages call it: "source.config (/models/a/config.json)".
+struct NamedDescription {
+  ModelDescription model;
+  std::string name;
+};
+
+/// Of two descriptions of one model the first counts. What the other says otherwise, as a sentence with every key and both values, and `outcome`
+/// behind it; "" where they agree. `map` is that of the job.
+std::string contradiction(NamedDescription const& counts, NamedDescription const& other, std::string const& outcome, TargetRequest const& request);
+
+/// The config.json of a source's own: beside its weights, inside its container, or what travelled. Where a container's own and the one beside it
+/// differ, or source.config and these, a warning says which counts. `args`: of the source; null for none.
+std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json const& args, TargetRequest const& request);
+
+/// target.reference goes into the target as it is: a warning with what it says otherwise than the source. Sizes of axes that differ are an Error of
+/// kind source.
+std::vector<std::string> reference_warnings(ModelDescription own, huggingface::Folder const& reference, TargetRequest const& request);
+
+/// What was thrown by `work`, but for errors of our own.
+template <class Work>
+std::optional<Error> refusal_of(Work&& work) {
+  try {
+    work();
+  } catch (Error const& error) {
+    if (error.kind() == ErrorKind::internal) throw;
+    return error;
+  }
+  return std::nullopt;
+}
+
+/// Args that `args` does not state at all are as a config.json of the family makes them: they say nothing.
+Json completed_args(Json args, MapChoice const& maps, Json const& config);
+
+/// What messages call the config.json of a folder.
+std::string config_name_of(huggingface::Folder const& folder);
+
+}  // namespace reshard

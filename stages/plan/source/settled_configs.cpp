@@ -1,0 +1,82 @@
+#include "stages/plan/source/settled_configs.hpp"
+
+#include "stages/plan/config/carried_config.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
+#include "stages/plan/source/model_facts.hpp"
+
+namespace reshard {
+namespace {
+
+using Format = TargetRequest::Format;
+
+class Settler {
+ public:
+  Settler(SourceModel& model, SourceCheckpoint const& source, TargetRequest const& request) : model_(model), source_(source), request_(request) {}
+
+  void run() {
+    warn(config_warnings(source_, model_.args, request_));
+    if (request_.reference.empty()) return revise_by_args();
+    Json const own = model_.files ? model_.files->config : Json();
+    warn(reference_warnings({own, model_.args}, *model_.reference, request_));
+  }
+
+ private:
+  void warn(std::vector<std::string> const& warnings) { model_.warnings.insert(model_.warnings.end(), warnings.begin(), warnings.end()); }
+
+  bool must_agree() const { return request_.format == Format::huggingface || !request_.source_config.empty(); }
+
+  /// Training may have gone on with other settings than those that config.json says.
+  void revise_by_args() {
+    if (model_.args.is_null() || !model_.files || model_.files->config.is_null()) return;
+    ConfigRevision revision;
+    auto const refused = refusal_of([&] { revision = compared_with_args(); });
+    if (refused && must_agree()) throw *refused;
+    if (refused) return warn({refused->sentence()});
+    warn(revision.warnings);
+    if (revision.changes.empty()) return;
+    for (auto* folder : {&model_.files, &model_.reference}) {
+      if (!*folder) continue;
+      (*folder)->config_text = huggingface::patched_config_text(std::move((*folder)->config_text), revision.changes, config_name_of(**folder));
+      (*folder)->config = huggingface::patched_config((*folder)->config, revision.changes);
+    }
+  }
+
+  ConfigRevision compared_with_args() const {
+    Json const& config = model_.files->config;
+    std::optional<MapChoice> chosen;
+    auto const unknown = refusal_of([&] { chosen = maps(config); });
+    if (unknown && !request_.source_config.empty())
+      return {{}, {fmt::format("{} was not compared with the checkpoint's args: {}", place(), unknown->sentence())}};
+    if (unknown || chosen->family->args.empty()) return {};
+    check_sizes(*chosen, config);
+    return revised_config(*chosen->family, chosen->core, config, completed_args(model_.args, *chosen, config), place());
+  }
+
+  /// Where the config comes from, for messages.
+  std::string place() const { return request_.source_config.empty() ? model_.files->path.string() : request_.source_config.string(); }
+
+  MapChoice maps(Json const& config) const {
+    if (model_.maps.family) return model_.maps;
+    return choose_maps("auto", request_.map_folders, config, Json(), true);
+  }
+
+  void check_sizes(MapChoice const& maps, Json const& config) const {
+    Model const by_args(maps.core, maps.core, {model_.args, "args", request_.true_vocab_size});
+    Json const layers = by_args.value("M");
+    Model const by_config(*maps.family, maps.core,
+                          {config, "config.json", request_.true_vocab_size, layers.integer() == nullptr ? 0 : *layers.integer()});
+    if (auto const conflict = axis_conflict(by_config, by_args, model_.args))
+      fail(ErrorKind::source, "facts: {} is {} in {} and {} in args. They describe two different models: check {}.", conflict->axis,
+           conflict->by_config, place(), conflict->by_args, request_.source_config.empty() ? "that config.json" : "source.config");
+  }
+
+  SourceModel& model_;
+  SourceCheckpoint const& source_;
+  TargetRequest const& request_;
+};
+
+}  // namespace
+
+void settle_configs(SourceModel& model, SourceCheckpoint const& source, TargetRequest const& request) { Settler(model, source, request).run(); }
+
+}  // namespace reshard
