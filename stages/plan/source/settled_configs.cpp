@@ -46,7 +46,7 @@ class Settler {
     std::optional<MapChoice> chosen;
     auto const unknown = refusal_of([&] { chosen = maps(config); });
     if (unknown && !request_.source_config.empty())
-      return {{}, {fmt::format("{} was not compared with the checkpoint's args: {}", place(), unknown->sentence())}};
+      return {{}, {}, {fmt::format("{} was not compared with the checkpoint's args: {}", place(), unknown->sentence())}};
     if (unknown || chosen->family->args.empty()) return {};
     check_sizes(*chosen, config);
     return revised_config(*chosen->family, chosen->core, config, completed_args(model_.args, *chosen, config), place());
