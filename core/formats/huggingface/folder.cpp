@@ -22,6 +22,9 @@ using safetensors::shown;
 constexpr std::array not_sidecars = {"*.distcp",     "*.safetensors", "*.index.json", "*.bin",  "*.pt",  "*.pth",       "*.ckpt",       "*.gguf",
                                      "reshard.json", "*.h5",          "*.msgpack",    "*.onnx", "*.npz", "config.json", "manifest.json"};
 
+/// A folder with the same weights in the form in which Meta trains.
+constexpr std::string_view meta_weights = "original";
+
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
@@ -131,7 +134,7 @@ void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
   for (std::string const& name : names) {
     if (!may_be_sidecar(name)) continue;
     MemberKind const kind = member_kind(folder.path, name);
-    if (kind == MemberKind::not_regular && sees_folder(folder.path / name)) folders.push_back(name + "/");
+    if (kind == MemberKind::not_regular && name != meta_weights && sees_folder(folder.path / name)) folders.push_back(name + "/");
     if (kind == MemberKind::outside) folder.warnings.push_back(fmt::format("{}: a link that leaves the folder, not copied", shown(name)));
     if (kind != MemberKind::file) continue;
     std::string const problem = sidecar_problem(folder.path / name);

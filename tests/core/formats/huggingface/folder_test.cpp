@@ -33,7 +33,7 @@ TEST_F(HuggingFaceFolder, TheIndexDecidesAndKeepsItsOrder) {
   EXPECT_EQ(folder.weight_map, (std::vector<std::pair<std::string, std::string>>{{"y", "b.safetensors"}, {"x", "a.safetensors"}}));
   EXPECT_EQ(*folder.index_metadata.find("note"), Json("kept"));
   EXPECT_EQ(*folder.config.find("hidden_size"), Json(8));
-  EXPECT_TRUE(folder.config.find("limit")->is_null());
+  EXPECT_EQ(*folder.config.find("limit"), Json().set("__float__", "Infinity"));
   EXPECT_EQ(folder.config_text, R"({"hidden_size": 8, "limit": Infinity})");
   EXPECT_TRUE(folder.warnings.empty());
   EXPECT_TRUE(looks_like_folder(root_));
@@ -69,6 +69,14 @@ TEST_F(HuggingFaceFolder, ConsolidatedFilesAndTheOriginalFolderAreIgnored) {
   EXPECT_EQ(folder.files, (std::vector<fs::path>{"model.safetensors"}));
   EXPECT_TRUE(folder.sidecars.empty());
   EXPECT_TRUE(folder.warnings.empty());
+}
+
+TEST_F(HuggingFaceFolder, OtherFoldersAreLeftAndSaid) {
+  weights("model.safetensors", {"x"});
+  for (char const* name : {"1_Pooling", "additional_chat_templates", ".git"}) fs::create_directory(root_ / name);
+  Folder const folder = open_folder(root_);
+  ASSERT_EQ(folder.warnings.size(), 1U);
+  EXPECT_NE(folder.warnings.front().find("1_Pooling/, additional_chat_templates/: of folders"), std::string::npos) << folder.warnings.front();
 }
 
 TEST_F(HuggingFaceFolder, StaleShardsAreSaidAndNotRead) {
