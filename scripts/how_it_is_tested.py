@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes docs/how-it-is-tested.md: what is promised, which tests hold each promise, and how much was tried. No number of the page is typed.
 
-    ctest --preset dev --output-junit tests.xml                 what ctest and pytest count
+    ctest --preset dev --output-junit tests.xml --test-output-size-passed 1000000     what ctest and pytest count
     tests/sweep/sweep.py --all                                  build/sweep/results.json; with --ranks 2 its own file
     scripts/fuzz.sh all                                         build/fuzz/results.json
     scripts/how_it_is_tested.py collect                         takes what there is of these into docs/how-it-is-tested.json
@@ -37,21 +37,25 @@ LABELS = {
 def cases_in(output):
     """How many cases a test says it has passed: pytest's own count, or GoogleTest's. On several ranks each says the same."""
     passed = [int(number) for number in re.findall(r"(\d+) passed", output)]
-    passed += [int(number) for number in re.findall(r"\[  PASSED  \] (\d+) tests?", output)]
+    passed += [int(number) for number in re.findall(r"\[  PASSED  \] (?:\S*\[m)?(\d+) tests?", output)]
     return max(passed, default=1)
 
 
-def label_of(case):
-    labels = [one.get("value", "") for one in case.iter("property") if one.get("name") == "cmake_labels"]
-    words = ";".join(labels).split(";")
-    return next((label for label in LABELS if label in words), "other")
+def labels_by_name():
+    """As ctest lists them: its JUnit files have none before CMake 3.26."""
+    listing = subprocess.run(["ctest", "--preset", "dev", "--show-only=json-v1"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    labels = {}
+    for test in json.loads(listing)["tests"]:
+        words = [word for one in test.get("properties", []) if one["name"] == "LABELS" for word in one["value"]]
+        labels[test["name"]] = next((label for label in LABELS if label in words), "other")
+    return labels
 
 
-def tests_of(junit):
+def tests_of(junit, labels):
     tests = {}
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
         output = case.findtext("system-out") or ""
-        tests[case.get("name")] = {"label": label_of(case), "state": case.get("status"), "cases": cases_in(output), "seconds": float(case.get("time", 0))}
+        tests[case.get("name")] = {"label": labels.get(case.get("name"), "other"), "state": case.get("status"), "cases": cases_in(output), "seconds": float(case.get("time", 0))}
     return tests
 
 
@@ -94,7 +98,7 @@ def fuzz_of(records):
 def collect(options):
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     if options.tests.exists():
-        record["tests"] = kept_of(tests_of(options.tests))
+        record["tests"] = kept_of(tests_of(options.tests, labels_by_name()))
     sweeps = sorted(options.sweep.glob("results*.json"))
     if sweeps:
         record["sweep"] = sweep_of(sweeps)
