@@ -84,6 +84,14 @@ TEST_F(Recognise, BoxesAreFoundUnderBothNamesOfTheirFormat) {
   EXPECT_EQ(kind_of(path, SourceFormat::huggingface), Kind::boxed_safetensors);
 }
 
+TEST_F(Recognise, AMetadataJsonIsMegatronsWhereItNamesABackend) {
+  fs::path const path = make("x", {"model.safetensors", "metadata.json"});
+  std::ofstream(path / "metadata.json") << R"({"author": "another program"})";
+  EXPECT_EQ(recognise(path), std::vector{Kind::huggingface});
+  std::ofstream(path / "metadata.json") << R"({"sharded_backend": "torch_dist"})";
+  EXPECT_EQ(recognise(path), (std::vector{Kind::huggingface, Kind::dcp}));
+}
+
 TEST_F(Recognise, WhatIsNoneIsRefusedWithTheReason) {
   EXPECT_NE(refusal(scratch_.path() / "absent").find("does not exist"), std::string::npos);
   EXPECT_NE(refusal(make("c", {"config.json"})).find("no weights"), std::string::npos);

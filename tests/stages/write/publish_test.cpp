@@ -14,6 +14,7 @@
 
 #include "core/transport/comm.hpp"
 #include "stages/write/journal.hpp"
+#include "stages/write/target_place.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -254,6 +255,17 @@ TEST_F(PublishTest, TheLockOfAnotherJobIsLeftToIt) {
     put(lock_of(target()), "second");  // as where locks are those of one machine
   }
   EXPECT_TRUE(is_there(lock_of(target())));
+}
+
+TEST_F(PublishTest, ANameThatLeavesNoRoomForThoseOfARunIsRefusedByAPlanToo) {
+  long const longest = ::pathconf(target().parent_path().c_str(), _PC_NAME_MAX);
+  ASSERT_GT(longest, 64);
+  auto const refusal = [&](std::size_t letters) {
+    auto const error = capture([&] { look_at_place(target().parent_path() / std::string(letters, 'n'), ExistingTarget::refuse); });
+    return error ? error->sentence() : std::string();
+  };
+  EXPECT_EQ(refusal(static_cast<std::size_t>(longest) - 64), "");
+  EXPECT_NE(refusal(static_cast<std::size_t>(longest)).find("longer than the target's"), std::string::npos);
 }
 
 TEST_F(PublishTest, AFolderWhoseNamesNobodyMayReadIsRefusedBeforeAnythingIsWritten) {
