@@ -43,15 +43,28 @@ bool is_checkpoint_surely(fs::path const& folder) {
   }
 }
 
-CheckpointKind found_kind(fs::path const& path) {
-  std::vector<CheckpointKind> const kinds = recognise(path);
+/// What the path may be, where it can be a checkpoint at all.
+std::vector<CheckpointKind> kinds_of_checkpoint(fs::path const& path) {
+  if (!sees_anything(path)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
+  if (sees_file(path) && looks_like_hdf5_checkpoint(path)) return {CheckpointKind::hdf5};
+  if (!sees_folder(path)) fail(ErrorKind::source, "{}: {}", path.string(), foreign_file(path));
+  std::vector<CheckpointKind> kinds = recognise(path);
+  if (!kinds.empty()) return kinds;
+  if (std::string const answer = foreign_folder(path, marked_names(path)); !answer.empty()) fail(ErrorKind::source, "{}: {}", path.string(), answer);
+  if (sees_anything(path / huggingface::config_name))
+    fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
+         path.string(), huggingface::config_name, huggingface::index_name);
+  return kinds;
+}
+
+CheckpointKind found_kind(fs::path const& path, std::vector<CheckpointKind> const& kinds) {
   if (kinds.size() > 1)
     fail(ErrorKind::source, "{}: holds several of Megatron ranks, Hugging Face weights and a {} side by side. Say which with source.format.",
          path.string(), dcp::metadata_name);
   return kinds.empty() ? CheckpointKind::megatron : kinds.front();  // whose reader says what is missing
 }
 
-CheckpointKind wanted_kind(fs::path const& path, SourceFormat wanted) {
+CheckpointKind wanted_kind(fs::path const& path, SourceFormat wanted, std::vector<CheckpointKind> const& kinds) {
   switch (wanted) {
     case SourceFormat::megatron: return CheckpointKind::megatron;
     case SourceFormat::huggingface: return CheckpointKind::huggingface;
@@ -60,7 +73,7 @@ CheckpointKind wanted_kind(fs::path const& path, SourceFormat wanted) {
     case SourceFormat::hdf5: return CheckpointKind::hdf5;
     case SourceFormat::found: break;
   }
-  return found_kind(path);
+  return found_kind(path, kinds);
 }
 
 }  // namespace
@@ -75,21 +88,11 @@ std::vector<CheckpointKind> recognise(fs::path const& path) {
 }
 
 CheckpointKind kind_of(fs::path const& path, SourceFormat wanted) {
-  check_checkpoint_folder(path);
-  CheckpointKind const kind = wanted_kind(path, wanted);
+  CheckpointKind const kind = wanted_kind(path, wanted, kinds_of_checkpoint(path));
   return kind == CheckpointKind::huggingface && looks_like_boxed_safetensors(path) ? CheckpointKind::boxed_safetensors : kind;
 }
 
-void check_checkpoint_folder(fs::path const& path) {
-  if (!sees_anything(path)) fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).", path.string());
-  if (sees_file(path) && looks_like_hdf5_checkpoint(path)) return;
-  if (!sees_folder(path)) fail(ErrorKind::source, "{}: {}", path.string(), foreign_file(path));
-  if (!recognise(path).empty()) return;
-  if (std::string const answer = foreign_folder(path, marked_names(path)); !answer.empty()) fail(ErrorKind::source, "{}: {}", path.string(), answer);
-  if (sees_anything(path / huggingface::config_name))
-    fail(ErrorKind::source, "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
-         path.string(), huggingface::config_name, huggingface::index_name);
-}
+void check_checkpoint_folder(fs::path const& path) { (void)kinds_of_checkpoint(path); }
 
 std::optional<fs::path> enclosing_checkpoint(fs::path const& file) {
   fs::path folder = file.parent_path();
