@@ -111,10 +111,6 @@ class ArgsComparison {
   NeutralMembers neutral_b_;
 };
 
-bool makes(MapFile const& family, std::string const& arg) {
-  return std::ranges::any_of(family.args, [&](NamedExpression const& item) { return item.name == arg; });
-}
-
 /// Sizes that the files tell, not args alone.
 void take_sizes(Json& args, Json const& from) {
   for (char const* size : {"vocab_size", "mtp_num_layers"})
@@ -198,7 +194,7 @@ class Reviser {
     take_sizes(again, now);
     result_.untold = differing_args(family_, core_, again, now);
     for (ArgDifference& arg : untold_args(family_, core_, completed_, now))
-      if (!makes(family_, arg.name)) result_.untold.push_back(std::move(arg));
+      if (!makes_arg(family_, arg.name)) result_.untold.push_back(std::move(arg));
     for (ArgDifference const& arg : result_.untold)
       result_.warnings.push_back(
           fmt::format("{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
@@ -220,6 +216,10 @@ class Reviser {
 
 ConfigRevision revised_config(MapFile const& family, MapFile const& core, Json const& config, Json const& args, std::string const& folder) {
   return Reviser(family, core, config, folder).run(args);
+}
+
+bool makes_arg(MapFile const& family, std::string const& arg) {
+  return std::ranges::any_of(family.args, [&](NamedExpression const& item) { return item.name == arg; });
 }
 
 Json args_from_config(MapFile const& family, MapFile const& core, Json const& config) {

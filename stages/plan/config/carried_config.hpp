@@ -29,6 +29,9 @@ struct ConfigRevision {
 /// where the config travels.
 ConfigRevision revised_config(MapFile const& family, MapFile const& core, Json const& config, Json const& args, std::string const& folder);
 
+/// Whether the family's [args] make this one.
+bool makes_arg(MapFile const& family, std::string const& arg);
+
 /// Megatron's args of a config.json, by the family's [args].
 Json args_from_config(MapFile const& family, MapFile const& core, Json const& config);
 

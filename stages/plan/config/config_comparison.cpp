@@ -70,7 +70,7 @@ class Comparer {
   std::map<std::string, std::pair<ConfigMember const*, ConfigMember const*>> both_;
 };
 
-/// Two models that are told by a family's map.
+/// Two descriptions of a model, compared by the map of its family.
 class DescribedModels {
  public:
   DescribedModels(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps) : a_(a), b_(b), maps_(maps) {}
@@ -90,10 +90,6 @@ class DescribedModels {
   void add(std::string const& key, Json const& in_a, Json const& in_b) {
     auto const same = [&](ConfigDifference const& known) { return known.key == key; };
     if (std::ranges::none_of(result_, same)) result_.push_back({key, text_of(in_a), text_of(in_b)});
-  }
-
-  bool makes(std::string const& arg) const {
-    return std::ranges::any_of(maps_.family->args, [&](NamedExpression const& item) { return item.name == arg; });
   }
 
   void by_args(Json const& config, Json const& args, bool config_is_a) {
@@ -141,11 +137,11 @@ class DescribedModels {
     return huggingface::patched_config(side.config, revision.changes);
   }
 
-  /// Args that the family makes are told by what became of the configs, unless the family cannot make one.
+  /// Args that the family makes show in the configs made of them, unless the family cannot make one.
   void by_both_args() {
     bool const untold = result_.empty();
     for (ArgDifference const& one : differing_function_args(maps_.core, a_.args, b_.args))
-      if (untold || !makes(one.name)) add("args." + one.name, one.first, one.second);
+      if (untold || !makes_arg(*maps_.family, one.name)) add("args." + one.name, one.first, one.second);
     if (!untold || !maps_.family->config.empty()) return;
     for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, a_.args, b_.args)) add("args." + one.name, one.first, one.second);
   }
