@@ -29,7 +29,7 @@ std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json co
 /// kind source.
 std::vector<std::string> reference_warnings(ModelDescription own, huggingface::Folder const& reference, TargetRequest const& request);
 
-/// What was thrown by `work`, but for errors of our own.
+/// The Error that `work` throws, except internal ones, which pass.
 template <class Work>
 std::optional<Error> refusal_of(Work&& work) {
   try {

@@ -25,7 +25,7 @@ class Settler {
 
   bool must_agree() const { return request_.format == Format::huggingface || !request_.source_config.empty(); }
 
-  /// Training may have gone on with other settings than those that config.json says.
+  /// Training may have continued with other settings than those of config.json.
   void revise_by_args() {
     if (model_.args.is_null() || !model_.files || model_.files->config.is_null()) return;
     ConfigRevision revision;
