@@ -28,13 +28,17 @@ std::atomic<bool> stop_requested = false;
 
 extern "C" void request_stop(int) { stop_requested = true; }
 
-/// Where maps lie: RESHARD_MAPS, then share/reshard/models of the folder above the program's own; a build folder has a link of that name.
+/// Where maps lie: RESHARD_MAPS, then share/reshard/models of the folder above the program's own; a
+/// build folder has a link of that name.
 std::vector<fs::path> map_folders() {
   std::vector<fs::path> folders;
-  if (char const* own = std::getenv("RESHARD_MAPS"); own != nullptr && *own != '\0') folders.emplace_back(own);
+  if (char const* own = std::getenv("RESHARD_MAPS"); own != nullptr && *own != '\0')
+    folders.emplace_back(own);
   std::array<char, PATH_MAX> program{};
   ssize_t const length = ::readlink("/proc/self/exe", program.data(), program.size() - 1);
-  if (length > 0) folders.push_back(fs::path(program.data()).parent_path().parent_path() / "share" / "reshard" / "models");
+  if (length > 0)
+    folders.push_back(fs::path(program.data()).parent_path().parent_path() / "share" / "reshard" /
+                      "models");
   return folders;
 }
 
@@ -53,9 +57,12 @@ int execute(Command& command, std::vector<std::string> const& words, Comm const&
 /// Told on stderr. With --json a script finds the reason where it looks for the answer, too.
 void tell_failure(std::vector<std::string> const& words, int code, std::string_view line) {
   say(fmt::format("{}\n", line));
-  std::string_view const sentence = line.substr(line.starts_with(error_word) ? error_word.size() : 0);
+  std::string_view const sentence =
+      line.substr(line.starts_with(error_word) ? error_word.size() : 0);
   if (std::find(words.begin(), words.end(), "--json") == words.end()) return;
-  capture([&] { write_to_stdout(Json().set("exit_code", code).set("error", sentence).dump(2) + "\n"); });
+  capture([&] {
+    write_to_stdout(Json().set("exit_code", code).set("error", sentence).dump(2) + "\n");
+  });
 }
 
 /// What needs no rank.

@@ -19,7 +19,8 @@ std::string& phase_name() {
 
 }  // namespace
 
-FileStep::FileStep(std::string_view doing, std::filesystem::path const& path) : doing_(doing), path_(path), began_(std::chrono::steady_clock::now()) {
+FileStep::FileStep(std::string_view doing, std::filesystem::path const& path)
+    : doing_(doing), path_(path), began_(std::chrono::steady_clock::now()) {
   std::lock_guard const lock(mutex);
   before_ = newest;
   if (before_ != nullptr) before_->after_ = this;
@@ -43,7 +44,8 @@ Activity Activity::now() {
   FileStep const* oldest = newest;
   for (FileStep const* step = newest; step != nullptr; step = step->before_)
     if (step->began_ <= oldest->began_) oldest = step;
-  if (oldest != nullptr) activity.step = fmt::format("{} of {}", oldest->doing_, oldest->path_.string());
+  if (oldest != nullptr)
+    activity.step = fmt::format("{} of {}", oldest->doing_, oldest->path_.string());
   return activity;
 }
 

@@ -8,7 +8,8 @@
 
 namespace reshard {
 
-/// A call that may hang in the system, while it lasts: who watches the process can say where it stands still. Any thread.
+/// A call that may hang in the system, while it lasts: who watches the process can say where it
+/// stands still. Any thread.
 class FileStep {
  public:
   /// What it refers to outlives it.

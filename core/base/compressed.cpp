@@ -11,7 +11,8 @@ namespace reshard {
 namespace {
 
 constexpr std::size_t buffer_bytes = 256U << 10;
-constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view digits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 }  // namespace
 
@@ -23,7 +24,8 @@ std::string deflated(std::string_view text) {
   int state = Z_OK;
   do {
     auto const part = std::min<std::size_t>(text.size(), std::numeric_limits<uInt>::max() / 2);
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));  // zlib reads through it only
+    stream.next_in =
+        reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));  // zlib reads through it only
     stream.avail_in = static_cast<uInt>(part);
     int const flush = part == text.size() ? Z_FINISH : Z_NO_FLUSH;
     text.remove_prefix(part);
@@ -44,8 +46,10 @@ std::string base64(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     std::size_t const count = std::min<std::size_t>(3, bytes.size() - i);
     std::uint32_t word = 0;
-    for (std::size_t k = 0; k < 3; ++k) word = word << 8U | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    for (std::size_t k = 0; k < 4; ++k) out += k <= count ? digits[word >> (18U - 6U * k) & 63U] : '=';
+    for (std::size_t k = 0; k < 3; ++k)
+      word = word << 8U | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    for (std::size_t k = 0; k < 4; ++k)
+      out += k <= count ? digits[word >> (18U - 6U * k) & 63U] : '=';
   }
   return out;
 }

@@ -11,7 +11,8 @@
 namespace reshard {
 namespace {
 
-/// zip's polynomial, bit-reversed: bit 31 is x^0, bit 0 is x^31. A CRC register holds a polynomial in the same order.
+/// zip's polynomial, bit-reversed: bit 31 is x^0, bit 0 is x^31. A CRC register holds a polynomial
+/// in the same order.
 constexpr std::uint32_t polynomial = 0xedb88320U;
 constexpr std::uint32_t one = 0x80000000U;
 
@@ -50,13 +51,15 @@ std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t crc) {
 #else
 std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t crc) {
   if (bytes.empty()) return crc;  // zlib takes a null pointer for "start again"
-  return static_cast<std::uint32_t>(::crc32_z(crc, reinterpret_cast<unsigned char const*>(bytes.data()), bytes.size()));
+  return static_cast<std::uint32_t>(
+      ::crc32_z(crc, reinterpret_cast<unsigned char const*>(bytes.data()), bytes.size()));
 }
 #endif
 
 std::uint32_t crc32_share(std::span<std::byte const> piece, std::uint64_t after_bytes) {
-  // crc32() inverts the register before and after; starting from all ones and inverting once more leaves the plain remainder of the piece,
-  // which is linear: the remainder of a whole is the xor of the remainders of its pieces, each moved to its place.
+  // crc32() inverts the register before and after; starting from all ones and inverting once more
+  // leaves the plain remainder of the piece, which is linear: the remainder of a whole is the xor
+  // of the remainders of its pieces, each moved to its place.
   std::uint32_t const remainder = ~crc32(piece, 0xffffffffU);
   return shifted(remainder, after_bytes);
 }

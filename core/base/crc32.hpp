@@ -6,11 +6,13 @@
 
 namespace reshard {
 
-/// zip's CRC-32 of `bytes`, continuing from `crc` (0 for a start). ISA-L when built with it, else zlib.
+/// zip's CRC-32 of `bytes`, continuing from `crc` (0 for a start). ISA-L when built with it, else
+/// zlib.
 std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t crc = 0);
 
-/// The share of a piece in the CRC-32 of the whole it lies in: the CRCs of all pieces of a whole, in any order, xor to
-/// `crc32_of_whole = crc32_of_zeros(whole_bytes) ^ share_1 ^ share_2 ^ …`. `after_bytes` is how many bytes follow the piece in the whole.
+/// The share of a piece in the CRC-32 of the whole it lies in: the CRCs of all pieces of a whole,
+/// in any order, xor to `crc32_of_whole = crc32_of_zeros(whole_bytes) ^ share_1 ^ share_2 ^ …`.
+/// `after_bytes` is how many bytes follow the piece in the whole.
 std::uint32_t crc32_share(std::span<std::byte const> piece, std::uint64_t after_bytes);
 
 /// The same of several pieces of one whole: cheaper than a share for each where they come in order.
@@ -27,8 +29,9 @@ class Crc32Pieces {
   std::uint64_t whole_bytes_;
   std::uint64_t at_ = 0;  ///< the register stands behind this byte
   std::uint32_t register_ = 0;
-  std::uint32_t share_ = 0;      ///< of what came before the register began
-  std::uint64_t gap_bytes_ = 0;  ///< the last gap between two pieces, and what it multiplies the register by
+  std::uint32_t share_ = 0;  ///< of what came before the register began
+  std::uint64_t gap_bytes_ =
+      0;  ///< the last gap between two pieces, and what it multiplies the register by
   std::uint32_t gap_factor_ = 0;
 };
 

@@ -13,7 +13,8 @@ namespace {
 constexpr auto powers = [] {
   std::array<std::uint64_t, 64> table{};
   table[0] = crc64_one >> 8U;
-  for (std::size_t k = 1; k < table.size(); ++k) table[k] = crc64_product(table[k - 1], table[k - 1]);
+  for (std::size_t k = 1; k < table.size(); ++k)
+    table[k] = crc64_product(table[k - 1], table[k - 1]);
   return table;
 }();
 
@@ -30,7 +31,10 @@ std::uint64_t crc64_by_tables(std::span<std::byte const> bytes, std::uint64_t cr
     std::memcpy(&word, at, 8);
     crc = eight_bytes(crc ^ word);
   }
-  for (; left > 0; --left, ++at) crc = (crc >> 8U) ^ eight_bytes.of_byte(7, static_cast<std::uint8_t>(crc ^ std::to_integer<std::uint64_t>(*at)));
+  for (; left > 0; --left, ++at)
+    crc =
+        (crc >> 8U) ^ eight_bytes.of_byte(
+                          7, static_cast<std::uint8_t>(crc ^ std::to_integer<std::uint64_t>(*at)));
   return crc;
 }
 
@@ -39,10 +43,13 @@ std::uint64_t crc64(std::span<std::byte const> bytes, std::uint64_t crc) {
   constexpr std::size_t too_few_for_a_call = 16;
   if (bytes.size() < too_few_for_a_call) return crc64_by_tables(bytes, crc);
   // ISA-L inverts the register before and after.
-  return ~::crc64_ecma_refl(~crc, reinterpret_cast<unsigned char const*>(bytes.data()), bytes.size());
+  return ~::crc64_ecma_refl(~crc, reinterpret_cast<unsigned char const*>(bytes.data()),
+                            bytes.size());
 }
 #else
-std::uint64_t crc64(std::span<std::byte const> bytes, std::uint64_t crc) { return crc64_by_tables(bytes, crc); }
+std::uint64_t crc64(std::span<std::byte const> bytes, std::uint64_t crc) {
+  return crc64_by_tables(bytes, crc);
+}
 #endif
 
 std::uint64_t crc64_power(std::uint64_t bytes) {
@@ -52,6 +59,8 @@ std::uint64_t crc64_power(std::uint64_t bytes) {
   return power;
 }
 
-std::uint64_t crc64_shifted(std::uint64_t crc, std::uint64_t bytes) { return crc == 0 ? 0 : crc64_product(crc, crc64_power(bytes)); }
+std::uint64_t crc64_shifted(std::uint64_t crc, std::uint64_t bytes) {
+  return crc == 0 ? 0 : crc64_product(crc, crc64_power(bytes));
+}
 
 }  // namespace reshard

@@ -7,12 +7,14 @@
 
 namespace reshard {
 
-// CRC-64 with the polynomial of ECMA-182, bits reflected, without the inversions before and after: the plain remainder, which is linear. The
-// CRC of a whole is the xor of the CRCs of its parts, each moved to its place by crc64_shifted().
+// CRC-64 with the polynomial of ECMA-182, bits reflected, without the inversions before and after:
+// the plain remainder, which is linear. The CRC of a whole is the xor of the CRCs of its parts,
+// each moved to its place by crc64_shifted().
 //
 //   crc64(a b) = crc64_shifted(crc64(a), bytes of b) ^ crc64(b);   zeros in front change nothing
 //
-// A CRC is a polynomial over GF(2) of degree below 64, modulo P: bit 63 is x^0, bit 0 is x^63. The functions in this header are for kernels, too.
+// A CRC is a polynomial over GF(2) of degree below 64, modulo P: bit 63 is x^0, bit 0 is x^63. The
+// functions in this header are for kernels, too.
 
 /// P without x^64.
 inline constexpr std::uint64_t crc64_polynomial = 0xc96c5795d7870f42U;
@@ -20,7 +22,9 @@ inline constexpr std::uint64_t crc64_polynomial = 0xc96c5795d7870f42U;
 inline constexpr std::uint64_t crc64_one = std::uint64_t{1} << 63U;
 
 /// a * x mod P.
-constexpr std::uint64_t crc64_times_x(std::uint64_t a) { return (a >> 1U) ^ (crc64_polynomial & (0 - (a & 1U))); }
+constexpr std::uint64_t crc64_times_x(std::uint64_t a) {
+  return (a >> 1U) ^ (crc64_polynomial & (0 - (a & 1U)));
+}
 
 /// a * b mod P.
 constexpr std::uint64_t crc64_product(std::uint64_t a, std::uint64_t b) {
@@ -46,23 +50,28 @@ class Crc64Factor {
       table[first] = shifted;
     }
     for (std::array<std::uint64_t, 256>& table : tables_)
-      for (std::size_t value = 1; value < 256; ++value) table[value] = table[value & (value - 1)] ^ table[value & (~value + 1)];
+      for (std::size_t value = 1; value < 256; ++value)
+        table[value] = table[value & (value - 1)] ^ table[value & (~value + 1)];
   }
 
   constexpr std::uint64_t operator()(std::uint64_t crc) const {
     std::uint64_t product = 0;
-    for (std::size_t byte = 0; byte < 8; ++byte) product ^= tables_[byte][(crc >> 8 * byte) & 0xffU];
+    for (std::size_t byte = 0; byte < 8; ++byte)
+      product ^= tables_[byte][(crc >> 8 * byte) & 0xffU];
     return product;
   }
 
   /// The product of a register of which only this byte is not zero.
-  constexpr std::uint64_t of_byte(std::size_t byte, std::uint8_t value) const { return tables_[byte][value]; }
+  constexpr std::uint64_t of_byte(std::size_t byte, std::uint8_t value) const {
+    return tables_[byte][value];
+  }
 
  private:
   std::array<std::array<std::uint64_t, 256>, 8> tables_{};  ///< [byte of the register][its value]
 };
 
-/// The CRC of `bytes`, continuing from `crc` (0 for a start). ISA-L when built with it, else tables.
+/// The CRC of `bytes`, continuing from `crc` (0 for a start). ISA-L when built with it, else
+/// tables.
 std::uint64_t crc64(std::span<std::byte const> bytes, std::uint64_t crc = 0);
 
 /// The same with tables, eight bytes at a time.

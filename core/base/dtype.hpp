@@ -6,8 +6,9 @@
 
 namespace reshard {
 
-/// Element types, with the spelling of safetensors (the one spelling used in messages, JSON and maps). The last three are no types of safetensors.
-/// f4_x2 is torch's float4_e2m1fn_x2: two f4 values in each byte, and shapes count the bytes.
+/// Element types, with the spelling of safetensors (the one spelling used in messages, JSON and
+/// maps). The last three are no types of safetensors. f4_x2 is torch's float4_e2m1fn_x2: two f4
+/// values in each byte, and shapes count the bytes.
 enum class DType : std::uint8_t {
   boolean,
   f4,

@@ -25,7 +25,8 @@ enum class ErrorKind {
 /// The process exit code of a kind (the numbers above).
 int exit_code(ErrorKind kind);
 
-/// The one exception type: a kind and a sentence that says where, what disagrees (expected against found) and what to do.
+/// The one exception type: a kind and a sentence that says where, what disagrees (expected against
+/// found) and what to do.
 class Error : public std::exception {
  public:
   Error(ErrorKind kind, std::string sentence) : kind_(kind), sentence_(std::move(sentence)) {}
@@ -35,7 +36,9 @@ class Error : public std::exception {
   char const* what() const noexcept override { return sentence_.c_str(); }
 
   /// The same error with a place put in front: "place: sentence".
-  Error in(std::string_view place) const { return {kind_, fmt::format("{}: {}", place, sentence_)}; }
+  Error in(std::string_view place) const {
+    return {kind_, fmt::format("{}: {}", place, sentence_)};
+  }
 
   /// Whether every rank of the job throws this error, now: none waits for another.
   bool is_agreed() const { return agreed_; }

@@ -24,7 +24,8 @@ namespace {
 constexpr std::size_t largest_request = std::size_t{1} << 30;
 constexpr std::size_t most_parts = 1024;  // IOV_MAX of Linux
 
-// Since Linux 6.14 (include/uapi/linux/fs.h); older headers do not name it, older kernels answer EOPNOTSUPP.
+// Since Linux 6.14 (include/uapi/linux/fs.h); older headers do not name it, older kernels answer
+// EOPNOTSUPP.
 constexpr int rwf_dontcache = 0x80;
 
 ErrorKind kind_of_errno(int error_number) {
@@ -40,7 +41,8 @@ ErrorKind kind_of_errno(int error_number) {
 }
 
 FileStamp stamp_from(struct stat const& status) {
-  return {status.st_size, nanoseconds_since_1970(status.st_mtim), nanoseconds_since_1970(status.st_ctim), status.st_ino, status.st_dev};
+  return {status.st_size, nanoseconds_since_1970(status.st_mtim),
+          nanoseconds_since_1970(status.st_ctim), status.st_ino, status.st_dev};
 }
 
 /// The parts of a vectored transfer that are still to come.
@@ -54,7 +56,8 @@ class PartsLeft {
 
   void skip(std::size_t bytes) {
     done_ += bytes;
-    while (first_ < parts_.size() && bytes >= parts_[first_].iov_len) bytes -= parts_[first_++].iov_len;
+    while (first_ < parts_.size() && bytes >= parts_[first_].iov_len)
+      bytes -= parts_[first_++].iov_len;
     if (first_ == parts_.size()) return;
     parts_[first_].iov_base = static_cast<std::byte*>(parts_[first_].iov_base) + bytes;
     parts_[first_].iov_len -= bytes;
@@ -72,12 +75,16 @@ std::string system_reason(int error_number) { return std::strerror(error_number)
 
 void fail_errno(std::filesystem::path const& path, std::string_view doing, int error_number) {
   auto const kind = kind_of_errno(error_number);
-  char const* next = kind == ErrorKind::resources ? "Free space or raise the limit, then run again." : "Check the file system, then run again.";
+  char const* next = kind == ErrorKind::resources ? "Free space or raise the limit, then run again."
+                                                  : "Check the file system, then run again.";
   fail(kind, "{}: {} failed: {}. {}", path.string(), doing, system_reason(error_number), next);
 }
 
 File::File(File&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)), sight_(other.sight_), seen_(other.seen_) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      sight_(other.sight_),
+      seen_(other.seen_) {}
 
 File& File::operator=(File&& other) noexcept {
   if (this != &other) {
@@ -112,24 +119,31 @@ File File::open_for_reading(std::filesystem::path const& path, ErrorKind missing
 File File::open_here(std::filesystem::path const& path, ErrorKind missing) {
   FileStep const step("opening", path);
   // O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files.
-  int const descriptor = retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  int const descriptor =
+      retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) {
-    if (errno == ENXIO) fail(missing, "{}: is not a regular file. Name a file.", path.string());  // a socket, a terminal
-    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG || errno == EACCES)
-      fail(missing, "{}: cannot be opened: {}. Check the path and its permissions.", path.string(), system_reason(errno));
+    if (errno == ENXIO)
+      fail(missing, "{}: is not a regular file. Name a file.",
+           path.string());  // a socket, a terminal
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG ||
+        errno == EACCES)
+      fail(missing, "{}: cannot be opened: {}. Check the path and its permissions.", path.string(),
+           system_reason(errno));
     fail_errno(path, "open", errno);
   }
   File file(descriptor, path);
   struct stat status {};
   if (retried([&] { return ::fstat(descriptor, &status); }) != 0) fail_errno(path, "stat", errno);
-  if (!S_ISREG(status.st_mode)) fail(missing, "{}: is not a regular file. Name a file.", path.string());
+  if (!S_ISREG(status.st_mode))
+    fail(missing, "{}: is not a regular file. Name a file.", path.string());
   OpenedFiles::note(path, [&] { return file.stamp_here(); });
   return file;
 }
 
 File File::create(std::filesystem::path const& path) {
   FileStep const step("creation", path);
-  int const descriptor = retried([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
+  int const descriptor =
+      retried([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
   if (descriptor < 0) fail_errno(path, "create", errno);
   return {descriptor, path};
 }
@@ -162,8 +176,11 @@ FileStamp File::stamp_here() const {
 std::size_t File::read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
   if (sight_ == nullptr) return read_here(offset_bytes, into);
   RESHARD_EXPECT(sight_ == current_sight());
-  std::string const bytes = sight_->see(fmt::format("read {}+{} {}", offset_bytes, into.size(), path_.string()),
-                                        [&] { return std::string(reinterpret_cast<char const*>(into.data()), read_here(offset_bytes, into)); });
+  std::string const bytes =
+      sight_->see(fmt::format("read {}+{} {}", offset_bytes, into.size(), path_.string()), [&] {
+        return std::string(reinterpret_cast<char const*>(into.data()),
+                           read_here(offset_bytes, into));
+      });
   std::copy_n(reinterpret_cast<std::byte const*>(bytes.data()), bytes.size(), into.data());
   return bytes.size();
 }
@@ -173,10 +190,12 @@ std::size_t File::read_here(std::uint64_t offset_bytes, std::span<std::byte> int
   std::size_t done = 0;
   while (done < into.size()) {
     std::size_t const want = std::min(into.size() - done, largest_request);
-    ssize_t const got = ::pread(descriptor_, into.data() + done, want, static_cast<off_t>(offset_bytes + done));
+    ssize_t const got =
+        ::pread(descriptor_, into.data() + done, want, static_cast<off_t>(offset_bytes + done));
     if (got < 0) {
       if (errno == EINTR) continue;
-      fail_errno(path_, fmt::format("read of {} bytes at offset {}", want, offset_bytes + done), errno);
+      fail_errno(path_, fmt::format("read of {} bytes at offset {}", want, offset_bytes + done),
+                 errno);
     }
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
@@ -187,8 +206,10 @@ std::size_t File::read_here(std::uint64_t offset_bytes, std::span<std::byte> int
 void File::read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
   std::size_t const got = read_some_at(offset_bytes, into);
   if (got != into.size())
-    fail(ErrorKind::source, "{}: {} bytes wanted at offset {}, the file ends after {}. It is cut short: compare its size with the original.",
-         path_.string(), into.size(), offset_bytes, got);
+    fail(
+        ErrorKind::source,
+        "{}: {} bytes wanted at offset {}, the file ends after {}. It is cut short: compare its size with the original.",
+        path_.string(), into.size(), offset_bytes, got);
 }
 
 void File::write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const {
@@ -196,9 +217,12 @@ void File::write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes
   std::size_t done = 0;
   while (done < bytes.size()) {
     std::size_t const want = std::min(bytes.size() - done, largest_request);
-    ssize_t const put = ::pwrite(descriptor_, bytes.data() + done, want, static_cast<off_t>(offset_bytes + done));
+    ssize_t const put =
+        ::pwrite(descriptor_, bytes.data() + done, want, static_cast<off_t>(offset_bytes + done));
     if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) fail_errno(path_, fmt::format("write of {} bytes at offset {}", want, offset_bytes + done), put < 0 ? errno : EIO);
+    if (put <= 0)
+      fail_errno(path_, fmt::format("write of {} bytes at offset {}", want, offset_bytes + done),
+                 put < 0 ? errno : EIO);
     done += static_cast<std::size_t>(put);
   }
 }
@@ -208,17 +232,22 @@ void File::read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> part
   FileStep const step("reading", path_);
   PartsLeft left(parts);
   while (!left.empty()) {
-    ssize_t const got = ::preadv(descriptor_, left.data(), left.count(), static_cast<off_t>(offset_bytes + left.bytes_done()));
+    ssize_t const got = ::preadv(descriptor_, left.data(), left.count(),
+                                 static_cast<off_t>(offset_bytes + left.bytes_done()));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_errno(path_, fmt::format("read at offset {}", offset_bytes + left.bytes_done()), errno);
+    if (got < 0)
+      fail_errno(path_, fmt::format("read at offset {}", offset_bytes + left.bytes_done()), errno);
     if (got == 0)
-      fail(ErrorKind::source, "{}: more bytes wanted at offset {}, where the file ends. It is cut short: compare its size with the original.",
-           path_.string(), offset_bytes + left.bytes_done());
+      fail(
+          ErrorKind::source,
+          "{}: more bytes wanted at offset {}, where the file ends. It is cut short: compare its size with the original.",
+          path_.string(), offset_bytes + left.bytes_done());
     left.skip(static_cast<std::size_t>(got));
   }
 }
 
-bool File::write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts, Cache cache) const {
+bool File::write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts,
+                          Cache cache) const {
   FileStep const step("writing", path_);
   int const flags = cache == Cache::drop ? rwf_dontcache : 0;
   PartsLeft left(parts);
@@ -226,7 +255,8 @@ bool File::write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> par
     off_t const at = static_cast<off_t>(offset_bytes + left.bytes_done());
     ssize_t const put = ::pwritev2(descriptor_, left.data(), left.count(), at, flags);
     if (put < 0 && errno == EINTR) continue;
-    bool const unknown = put < 0 && flags != 0 && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS);
+    bool const unknown =
+        put < 0 && flags != 0 && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS);
     if (unknown && left.bytes_done() == 0) return false;
     if (put <= 0) fail_errno(path_, fmt::format("write at offset {}", at), put < 0 ? errno : EIO);
     left.skip(static_cast<std::size_t>(put));
@@ -238,7 +268,8 @@ namespace {
 
 std::atomic<bool> lost_writes = false;
 
-[[noreturn]] void fail_write_back(std::filesystem::path const& path, std::string const& what, int error_number) {
+[[noreturn]] void fail_write_back(std::filesystem::path const& path, std::string const& what,
+                                  int error_number) {
   lost_writes = true;
   fail_errno(path, what, error_number);
 }
@@ -250,23 +281,33 @@ bool write_back_has_failed() { return lost_writes; }
 bool File::begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
   FileStep const step("write-back", path_);
   auto const offset = static_cast<off_t>(offset_bytes);
-  auto const begin = [&] { return ::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE); };
+  auto const begin = [&] {
+    return ::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE);
+  };
   if (retried(begin) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == ESPIPE || errno == EOPNOTSUPP) return false;
-  fail_write_back(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
+  fail_write_back(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes),
+                  errno);
 }
 
 void File::finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
   FileStep const step("write-back", path_);
   auto const offset = static_cast<off_t>(offset_bytes);
-  // A failed write-back is told once per descriptor: it must not be dropped here, a later fsync would not repeat it.
-  unsigned const all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  if (retried([&] { return ::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), all); }) != 0)
-    fail_write_back(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes), errno);
+  // A failed write-back is told once per descriptor: it must not be dropped here, a later fsync
+  // would not repeat it.
+  unsigned const all =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (retried([&] {
+        return ::sync_file_range(descriptor_, offset, static_cast<off_t>(bytes), all);
+      }) != 0)
+    fail_write_back(path_, fmt::format("write-back of {} bytes at offset {}", bytes, offset_bytes),
+                    errno);
   ::posix_fadvise(descriptor_, offset, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
 }
 
-void File::expect_sequential_reads() const { ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL); }
+void File::expect_sequential_reads() const {
+  ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
+}
 
 void File::resize(std::uint64_t size_bytes) const {
   FileStep const step("resizing", path_);
@@ -283,14 +324,17 @@ void File::close() {
   FileStep const step("closing", path_);
   int const descriptor = std::exchange(descriptor_, -1);
   // After EINTR Linux has closed the descriptor: its number may belong to another file by now.
-  if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) fail_write_back(path_, "close", errno);
+  if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR)
+    fail_write_back(path_, "close", errno);
 }
 
 std::string read_text_file(std::filesystem::path const& path, std::uint64_t limit_bytes) {
   File const file = File::open_for_reading(path);
   std::uint64_t const size = file.size_bytes();
   if (size > limit_bytes)
-    fail(ErrorKind::source, "{}: {} bytes, at most {} are read from such a file. It is not what its name says.", path.string(), size, limit_bytes);
+    fail(ErrorKind::source,
+         "{}: {} bytes, at most {} are read from such a file. It is not what its name says.",
+         path.string(), size, limit_bytes);
   std::string text(size, '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
   return text;
@@ -317,14 +361,16 @@ void rename_path(std::filesystem::path const& from, std::filesystem::path const&
   bool interrupted = false;
   while (::rename(from.c_str(), to.c_str()) != 0) {
     if (errno == ENOENT && interrupted) return;  // the interrupted call had done it
-    if (errno != EINTR) fail_errno(from, fmt::format("rename to {}", to.filename().string()), errno);
+    if (errno != EINTR)
+      fail_errno(from, fmt::format("rename to {}", to.filename().string()), errno);
     interrupted = true;
   }
 }
 
 void sync_directory(std::filesystem::path const& path) {
   FileStep const step("fsync", path);
-  int const descriptor = retried([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  int const descriptor =
+      retried([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (descriptor < 0) fail_errno(path, "open directory", errno);
   int const result = retried([&] { return ::fsync(descriptor); });
   int const reason = errno;

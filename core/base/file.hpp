@@ -16,8 +16,8 @@ namespace reshard {
 class Sight;
 
 /// A file as it was at some time: when two stamps differ, it was changed or replaced in between.
-/// The device's number says the same only on one node: network file systems number theirs on each node. FUSE file systems may number inodes on each
-/// node, too: there the inode is 0.
+/// The device's number says the same only on one node: network file systems number theirs on each
+/// node. FUSE file systems may number inodes on each node, too: there the inode is 0.
 struct FileStamp {
   std::int64_t bytes = 0;
   std::int64_t mtime_ns = 0;
@@ -27,15 +27,19 @@ struct FileStamp {
   friend bool operator==(FileStamp const&, FileStamp const&) = default;
 };
 
-/// An open regular file with positioned, complete transfers: short transfers are finished, requests are split below 1 GiB.
-/// Calls that a signal has interrupted are made again. Every failure is an Error of kind io (resources for a full disk or quota) with the path, the
-/// offset and the system's reason. Transfers at disjoint places may run in several threads. What is opened for writing cannot be read: a network file
-/// system then sends exactly the bytes that were written, never the rest of their page, which another node may have written meanwhile.
-/// A file that is opened for reading under a Sight is read through it, and must not outlive it.
+/// An open regular file with positioned, complete transfers: short transfers are finished, requests
+/// are split below 1 GiB. Calls that a signal has interrupted are made again. Every failure is an
+/// Error of kind io (resources for a full disk or quota) with the path, the offset and the system's
+/// reason. Transfers at disjoint places may run in several threads. What is opened for writing
+/// cannot be read: a network file system then sends exactly the bytes that were written, never the
+/// rest of their page, which another node may have written meanwhile. A file that is opened for
+/// reading under a Sight is read through it, and must not outlive it.
 class File {
  public:
-  /// Opens an existing regular file for reading. A missing or special file is an Error of kind `missing`.
-  static File open_for_reading(std::filesystem::path const& path, ErrorKind missing = ErrorKind::source);
+  /// Opens an existing regular file for reading. A missing or special file is an Error of kind
+  /// `missing`.
+  static File open_for_reading(std::filesystem::path const& path,
+                               ErrorKind missing = ErrorKind::source);
   /// Creates (or empties) a file for writing.
   static File create(std::filesystem::path const& path);
   /// Opens an existing file for writing.
@@ -53,7 +57,8 @@ class File {
   std::uint64_t size_bytes() const;
   FileStamp stamp() const;
 
-  /// Fills `into` from `offset_bytes`; the end of the file inside the range is an Error (kind source: the file is cut short).
+  /// Fills `into` from `offset_bytes`; the end of the file inside the range is an Error (kind
+  /// source: the file is cut short).
   void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
   /// As many bytes as there are from `offset_bytes` on, at most `into.size()`.
   std::size_t read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
@@ -62,12 +67,15 @@ class File {
   void read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const;
 
   enum class Cache { keep, drop };
-  /// As write_at, from several places in turn. Cache::drop writes to the device soon and frees the page cache by itself (RWF_DONTCACHE);
-  /// where the system cannot do that, the answer is false and nothing was written.
-  [[nodiscard]] bool write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts, Cache cache) const;
+  /// As write_at, from several places in turn. Cache::drop writes to the device soon and frees the
+  /// page cache by itself (RWF_DONTCACHE); where the system cannot do that, the answer is false and
+  /// nothing was written.
+  [[nodiscard]] bool write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts,
+                                    Cache cache) const;
   /// Begins to write the range to the device. False where the file system knows no such request.
   [[nodiscard]] bool begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const;
-  /// Waits until the range is on the device and drops it from the page cache. Says nothing about the size and other metadata: sync() does.
+  /// Waits until the range is on the device and drops it from the page cache. Says nothing about
+  /// the size and other metadata: sync() does.
   void finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const;
   /// A hint: this file is read mostly from front to back.
   void expect_sequential_reads() const;
@@ -75,12 +83,13 @@ class File {
   void resize(std::uint64_t size_bytes) const;
   /// Data and size reach the device before this returns.
   void sync() const;
-  /// Ends the use of a written file: a network file system may say only here that it could not take what was written, which counts as a failed
-  /// write-back. Nothing is left open, whatever it says.
+  /// Ends the use of a written file: a network file system may say only here that it could not take
+  /// what was written, which counts as a failed write-back. Nothing is left open, whatever it says.
   void close();
 
  private:
-  File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  File(int descriptor, std::filesystem::path path)
+      : descriptor_(descriptor), path_(std::move(path)) {}
   static File open_here(std::filesystem::path const& path, ErrorKind missing);
   FileStamp stamp_here() const;
   std::size_t read_here(std::uint64_t offset_bytes, std::span<std::byte> into) const;
@@ -91,8 +100,9 @@ class File {
   FileStamp seen_;  ///< with a sight
 };
 
-/// Whether a sync, a write-back or a close of this process has ever failed. What was written may then be lost, and a later sync of the same file,
-/// through another descriptor, may say nothing of it.
+/// Whether a sync, a write-back or a close of this process has ever failed. What was written may
+/// then be lost, and a later sync of the same file, through another descriptor, may say nothing of
+/// it.
 bool write_back_has_failed();
 
 /// The whole file; larger than `limit_bytes` is an Error of kind source.
@@ -101,15 +111,18 @@ std::string read_text_file(std::filesystem::path const& path, std::uint64_t limi
 void write_text_file(std::filesystem::path const& path, std::string_view text);
 /// Makes a folder and those above it, as far as they are missing.
 void make_folders(std::filesystem::path const& path);
-/// Gives a file or folder another name on the same file system; what had that name before is replaced.
+/// Gives a file or folder another name on the same file system; what had that name before is
+/// replaced.
 void rename_path(std::filesystem::path const& from, std::filesystem::path const& to);
 /// Makes the names inside a directory durable.
 void sync_directory(std::filesystem::path const& path);
 
 /// "12.0 MiB", "3 B".
 std::string human_bytes(std::uint64_t bytes);
-/// An Error about what the system refused to do: kind resources for a full disk, quota or limit, else io.
-[[noreturn]] void fail_errno(std::filesystem::path const& path, std::string_view doing, int error_number);
+/// An Error about what the system refused to do: kind resources for a full disk, quota or limit,
+/// else io.
+[[noreturn]] void fail_errno(std::filesystem::path const& path, std::string_view doing,
+                             int error_number);
 /// The system's text for an errno value.
 std::string system_reason(int error_number);
 

@@ -8,13 +8,14 @@
 
 namespace reshard {
 
-/// A part of an open file that is read like a file of its own: offsets count from its start, and nothing outside it is read.
-/// Borrows the file.
+/// A part of an open file that is read like a file of its own: offsets count from its start, and
+/// nothing outside it is read. Borrows the file.
 class FileRange {
  public:
   /// All of the file, as long as it is now.
   FileRange(File const& file);
-  /// [offset_bytes, +size_bytes) of the file; a range that leaves the file is an Error of kind source.
+  /// [offset_bytes, +size_bytes) of the file; a range that leaves the file is an Error of kind
+  /// source.
   FileRange(File const& file, std::uint64_t offset_bytes, std::uint64_t size_bytes);
 
   std::uint64_t offset_bytes() const { return offset_bytes_; }

@@ -39,7 +39,8 @@ std::shared_ptr<File> FileSet::open_on_disk(std::uint32_t file) const {
   return opened;
 }
 
-/// The file that is closed next: one without anything to sync, if there is one. None (the end): all written files are held.
+/// The file that is closed next: one without anything to sync, if there is one. None (the end): all
+/// written files are held.
 std::list<std::uint32_t>::iterator FileSet::leaving() {
   auto chosen = recent_.end();
   for (auto place = recent_.end(); place != recent_.begin();) {
@@ -65,7 +66,8 @@ void FileSet::make_room() {
 }
 
 std::shared_ptr<File const> FileSet::open(std::uint32_t file) {
-  // Opening stays under the lock: two threads that want the same file must not open it twice, and openings are rare.
+  // Opening stays under the lock: two threads that want the same file must not open it twice, and
+  // openings are rare.
   std::lock_guard const lock(mutex_);
   bool const dirty = access_ == Access::write;
   if (auto const found = entries_.find(file); found != entries_.end()) {
@@ -86,7 +88,8 @@ void FileSet::sync(std::uint32_t file) {
     std::lock_guard const lock(mutex_);
     auto const found = entries_.find(file);
     if (found == entries_.end() || !found->second.dirty) return;
-    found->second.dirty = !is_idle(found->second.file);  // whoever holds it may write after the sync
+    found->second.dirty =
+        !is_idle(found->second.file);  // whoever holds it may write after the sync
     written = found->second.file;
   }
   written->sync();

@@ -14,9 +14,11 @@
 
 namespace reshard {
 
-/// The files of one job, by number: opened on first use, about `open_limit` kept open, the least recently used closed first.
-/// Every call may come from any thread. A file that is read stays open for whoever holds it after it has left the set. A file that is written leaves
-/// the set only when nobody holds it, and after a sync through the descriptor that wrote it: another one might not hear of a failed write-back.
+/// The files of one job, by number: opened on first use, about `open_limit` kept open, the least
+/// recently used closed first. Every call may come from any thread. A file that is read stays open
+/// for whoever holds it after it has left the set. A file that is written leaves the set only when
+/// nobody holds it, and after a sync through the descriptor that wrote it: another one might not
+/// hear of a failed write-back.
 class FileSet {
  public:
   enum class Access { read, write };
@@ -24,16 +26,22 @@ class FileSet {
   static constexpr std::size_t default_open_limit = 256;
 
   /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size.
-  FileSet(std::vector<std::filesystem::path> paths, Access access, std::size_t open_limit = default_open_limit);
+  FileSet(std::vector<std::filesystem::path> paths, Access access,
+          std::size_t open_limit = default_open_limit);
 
-  /// `look` is called with each file when it is opened, and again when it is opened again; what it throws, open() throws. Before the first open().
-  void look_at_each(std::function<void(std::uint32_t, File const&)> look) { look_ = std::move(look); }
+  /// `look` is called with each file when it is opened, and again when it is opened again; what it
+  /// throws, open() throws. Before the first open().
+  void look_at_each(std::function<void(std::uint32_t, File const&)> look) {
+    look_ = std::move(look);
+  }
 
-  /// The open file; a number that is not in the set is an internal Error, a file that cannot be opened throws what File throws.
+  /// The open file; a number that is not in the set is an internal Error, a file that cannot be
+  /// opened throws what File throws.
   std::shared_ptr<File const> open(std::uint32_t file);
   /// What was written to a file before this call reaches the device.
   void sync(std::uint32_t file);
-  /// Closes all files, which nobody holds any more; what was not synced is not. Throws the first thing that a written file has to say.
+  /// Closes all files, which nobody holds any more; what was not synced is not. Throws the first
+  /// thing that a written file has to say.
   void close();
 
   std::filesystem::path const& path(std::uint32_t file) const;

@@ -6,12 +6,16 @@
 
 namespace reshard {
 
-/// Nanoseconds since 1970. A time that 64 bits cannot say, before 1677 or after 2262, counts as the first or the last that they can.
+/// Nanoseconds since 1970. A time that 64 bits cannot say, before 1677 or after 2262, counts as the
+/// first or the last that they can.
 inline std::int64_t nanoseconds_since_1970(timespec const& time) {
   std::int64_t seconds_part = 0;
   std::int64_t all = 0;
-  if (!__builtin_mul_overflow(time.tv_sec, 1'000'000'000LL, &seconds_part) && !__builtin_add_overflow(seconds_part, time.tv_nsec, &all)) return all;
-  return time.tv_sec < 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max();
+  if (!__builtin_mul_overflow(time.tv_sec, 1'000'000'000LL, &seconds_part) &&
+      !__builtin_add_overflow(seconds_part, time.tv_nsec, &all))
+    return all;
+  return time.tv_sec < 0 ? std::numeric_limits<std::int64_t>::min()
+                         : std::numeric_limits<std::int64_t>::max();
 }
 
 }  // namespace reshard

@@ -9,21 +9,24 @@
 
 namespace reshard {
 
-/// A count or an index of tensor elements. Byte counts are std::uint64_t and their names say so (`offset_bytes`).
+/// A count or an index of tensor elements. Byte counts are std::uint64_t and their names say so
+/// (`offset_bytes`).
 using Index = std::int64_t;
 
 /// a * b, or an error of this kind when the product does not fit; `what` names the quantity.
 template <class T>
 T checked_mul(T a, T b, ErrorKind kind, std::string_view what) {
   T result{};
-  if (__builtin_mul_overflow(a, b, &result)) fail(kind, "{}: {} x {} does not fit in 64 bits", what, a, b);
+  if (__builtin_mul_overflow(a, b, &result))
+    fail(kind, "{}: {} x {} does not fit in 64 bits", what, a, b);
   return result;
 }
 
 template <class T>
 T checked_add(T a, T b, ErrorKind kind, std::string_view what) {
   T result{};
-  if (__builtin_add_overflow(a, b, &result)) fail(kind, "{}: {} + {} does not fit in 64 bits", what, a, b);
+  if (__builtin_add_overflow(a, b, &result))
+    fail(kind, "{}: {} + {} does not fit in 64 bits", what, a, b);
   return result;
 }
 
@@ -38,12 +41,14 @@ inline Index checked_volume(std::span<Index const> shape, ErrorKind kind, std::s
   return volume;
 }
 
-/// The same number in a narrower integer type; throws (internal) when it does not fit. For MPI, zlib and CUDA counts.
+/// The same number in a narrower integer type; throws (internal) when it does not fit. For MPI,
+/// zlib and CUDA counts.
 template <class To, class From>
 To narrow(From value) {
   static_assert(std::is_integral_v<To> && std::is_integral_v<From>);
   auto const result = static_cast<To>(value);
-  if (static_cast<From>(result) != value || ((result < To{}) != (value < From{}))) broken("narrow", __FILE__, __LINE__);
+  if (static_cast<From>(result) != value || ((result < To{}) != (value < From{})))
+    broken("narrow", __FILE__, __LINE__);
   return result;
 }
 

@@ -11,8 +11,9 @@ namespace {
 
 constexpr int deepest = 64;
 
-// What a document may cost: a value takes up to so many bytes, and each of them follows one of ",:[{" (a few in texts count as well). Honest
-// documents have names and numbers of several digits; one that is all punctuation is made to fill the memory.
+// What a document may cost: a value takes up to so many bytes, and each of them follows one of
+// ",:[{" (a few in texts count as well). Honest documents have names and numbers of several digits;
+// one that is all punctuation is made to fill the memory.
 constexpr std::uint64_t value_bytes = 64;
 constexpr std::uint64_t free_bytes = std::uint64_t{64} << 20U;
 constexpr std::uint64_t bytes_per_byte = 16;
@@ -21,7 +22,9 @@ void check_cost(std::string_view text, std::string_view place) {
   std::uint64_t values = 0;
   for (char const c : text) values += c == ',' || c == ':' || c == '[' || c == '{' ? 1U : 0U;
   if (values * value_bytes <= free_bytes + bytes_per_byte * text.size()) return;
-  fail(ErrorKind::source, "{}: {} values in {} bytes of JSON are no honest document. The file is damaged or hostile.", place, values, text.size());
+  fail(ErrorKind::source,
+       "{}: {} values in {} bytes of JSON are no honest document. The file is damaged or hostile.",
+       place, values, text.size());
 }
 
 /// Sorts instead of hashing: keys can be made to have one hash.
@@ -31,11 +34,15 @@ void check_keys(Json::Object const& members, std::string_view place) {
   for (auto const& [key, value] : members) keys.push_back(key);
   std::ranges::sort(keys);
   auto const twice = std::ranges::adjacent_find(keys);
-  if (twice != keys.end()) fail(ErrorKind::source, "{}: the key {} stands twice in one JSON object. Keep one of them.", place, json_quoted(*twice));
+  if (twice != keys.end())
+    fail(ErrorKind::source, "{}: the key {} stands twice in one JSON object. Keep one of them.",
+         place, json_quoted(*twice));
 }
 
 Json from_element(simdjson::dom::element element, std::string_view place, int depth) {
-  if (depth > deepest) fail(ErrorKind::source, "{}: JSON nested deeper than {} levels. The file is damaged or hostile.", place, deepest);
+  if (depth > deepest)
+    fail(ErrorKind::source,
+         "{}: JSON nested deeper than {} levels. The file is damaged or hostile.", place, deepest);
   using Type = simdjson::dom::element_type;
   switch (element.type()) {
     case Type::NULL_VALUE: return {};
@@ -55,7 +62,8 @@ Json from_element(simdjson::dom::element element, std::string_view place, int de
       Json::Object members;
       simdjson::dom::object const object = element;
       members.reserve(object.size());
-      for (auto member : object) members.emplace_back(std::string(member.key), from_element(member.value, place, depth + 1));
+      for (auto member : object)
+        members.emplace_back(std::string(member.key), from_element(member.value, place, depth + 1));
       check_keys(members, place);
       return Json(std::move(members));
     }
@@ -79,7 +87,8 @@ void write(std::string& out, Json const& value, int indent, int level) {
   } else if (auto const* real = value.real()) {
     std::string const digits = std::isfinite(*real) ? fmt::format("{}", *real) : "null";
     out += digits;
-    if (digits.find_first_not_of("-0123456789") == std::string::npos) out += ".0";  // else it would be read as an integer
+    if (digits.find_first_not_of("-0123456789") == std::string::npos)
+      out += ".0";  // else it would be read as an integer
   } else if (auto const* text = value.text()) {
     out += json_quoted(*text);
   } else if (auto const* items = value.items()) {
@@ -145,9 +154,14 @@ Json parse_json(std::string_view text, std::string_view place) {
   simdjson::dom::element element;
   auto const error = parser.parse(text.data(), text.size()).get(element);
   if (error == simdjson::NUMBER_ERROR)
-    fail(ErrorKind::source, "{}: has a number that is none, or that 64 bits do not hold. Correct it, or compare the file with the original.", place);
+    fail(
+        ErrorKind::source,
+        "{}: has a number that is none, or that 64 bits do not hold. Correct it, or compare the file with the original.",
+        place);
   if (error != simdjson::SUCCESS)
-    fail(ErrorKind::source, "{}: is not valid JSON: {}. The file is damaged: compare it with the original.", place, simdjson::error_message(error));
+    fail(ErrorKind::source,
+         "{}: is not valid JSON: {}. The file is damaged: compare it with the original.", place,
+         simdjson::error_message(error));
   return from_element(element, place, 0);
 }
 
@@ -177,7 +191,9 @@ std::string valid_utf8(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     std::size_t length = 1;
-    while (length < std::min(longest_character, text.size()) && !simdjson::validate_utf8(text.data(), length)) ++length;
+    while (length < std::min(longest_character, text.size()) &&
+           !simdjson::validate_utf8(text.data(), length))
+      ++length;
     bool const valid = simdjson::validate_utf8(text.data(), length);
     if (valid)
       out += text.substr(0, length);

@@ -11,7 +11,8 @@
 
 namespace reshard {
 
-/// A JSON value. Objects keep the order in which members were added or read, so output is deterministic.
+/// A JSON value. Objects keep the order in which members were added or read, so output is
+/// deterministic.
 class Json {
  public:
   using Array = std::vector<Json>;
@@ -58,14 +59,16 @@ class Json {
   std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
 };
 
-/// Parses one complete JSON document. Duplicate keys, invalid UTF-8, trailing text and nesting deeper than 64 are Errors of kind
-/// source that begin with `place`.
+/// Parses one complete JSON document. Duplicate keys, invalid UTF-8, trailing text and nesting
+/// deeper than 64 are Errors of kind source that begin with `place`.
 Json parse_json(std::string_view text, std::string_view place);
 
-/// A string as JSON writes it, quotes included; control characters are escaped. Also safe to show on a terminal.
+/// A string as JSON writes it, quotes included; control characters are escaped. Also safe to show
+/// on a terminal.
 std::string json_quoted(std::string_view text);
 
-/// The text with every byte that is no part of valid UTF-8 written as "\xNN": what JSON can hold. File names may be any bytes.
+/// The text with every byte that is no part of valid UTF-8 written as "\xNN": what JSON can hold.
+/// File names may be any bytes.
 std::string valid_utf8(std::string_view text);
 
 }  // namespace reshard

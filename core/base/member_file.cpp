@@ -12,8 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// <repo>/blobs of the cache that the folder belongs to (<repo>/snapshots/<revision>[/…]); empty when it belongs to none.
-/// Pre: `folder` is canonical.
+/// <repo>/blobs of the cache that the folder belongs to (<repo>/snapshots/<revision>[/…]); empty
+/// when it belongs to none. Pre: `folder` is canonical.
 fs::path cache_blobs(fs::path const& folder) {
   for (fs::path at = folder; at.has_relative_path(); at = at.parent_path())
     if (at.parent_path().filename() == "snapshots") return at.parent_path().parent_path() / "blobs";
@@ -41,8 +41,8 @@ MemberKind kind_behind_link(fs::path const& folder, fs::path const& member, fs::
   if (reason) return MemberKind::missing;
   fs::path const target = fs::canonical(folder / member, reason);
   if (reason) return MemberKind::missing;
-  bool const inside =
-      lies_in(target, root) || lies_in(target, cache_blobs(root)) || (!named.empty() && lies_in(target, fs::canonical(named, reason)));
+  bool const inside = lies_in(target, root) || lies_in(target, cache_blobs(root)) ||
+                      (!named.empty() && lies_in(target, fs::canonical(named, reason)));
   if (!inside) return MemberKind::outside;
   return fs::is_regular_file(target, reason) ? MemberKind::file : MemberKind::not_regular;
 }
@@ -63,8 +63,10 @@ std::string shown(fs::path const& member) {
 }
 
 [[noreturn]] void fail_outside(fs::path const& folder, fs::path const& member) {
-  fail(ErrorKind::source, "{}: {} is a link that leaves the folder. Replace it by what it points to, or read the folder that it points to.",
-       folder.string(), shown(member));
+  fail(
+      ErrorKind::source,
+      "{}: {} is a link that leaves the folder. Replace it by what it points to, or read the folder that it points to.",
+      folder.string(), shown(member));
 }
 
 }  // namespace
@@ -73,8 +75,11 @@ std::vector<std::string> member_names(fs::path const& folder) {
   return seen_names("names in", folder, [&] {
     std::error_code reason;
     std::vector<std::string> names;
-    for (fs::directory_iterator at(folder, reason), end; !reason && at != end; at.increment(reason)) names.push_back(at->path().filename().string());
-    if (reason) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", folder.string(), reason.message());
+    for (fs::directory_iterator at(folder, reason), end; !reason && at != end; at.increment(reason))
+      names.push_back(at->path().filename().string());
+    if (reason)
+      fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.",
+           folder.string(), reason.message());
     std::ranges::sort(names);
     return names;
   });
@@ -84,12 +89,15 @@ MemberKind member_kind(fs::path const& folder, fs::path const& member, fs::path 
   return member_kinds(folder, std::span(&member, 1), named).front();
 }
 
-std::vector<MemberKind> member_kinds(fs::path const& folder, std::span<fs::path const> members, fs::path const& named) {
+std::vector<MemberKind> member_kinds(fs::path const& folder, std::span<fs::path const> members,
+                                     fs::path const& named) {
   std::string const what =
-      fmt::format("kinds of {} members from {} in {}", members.size(), members.empty() ? "" : members.front().string(), named.string());
+      fmt::format("kinds of {} members from {} in {}", members.size(),
+                  members.empty() ? "" : members.front().string(), named.string());
   std::string const kinds = seen(what, folder, [&] {
     std::string all;
-    for (fs::path const& member : members) all.push_back(static_cast<char>(kind_here(folder, member, named)));
+    for (fs::path const& member : members)
+      all.push_back(static_cast<char>(kind_here(folder, member, named)));
     return all;
   });
   RESHARD_EXPECT(kinds.size() == members.size());
@@ -105,9 +113,13 @@ fs::path readable_member(fs::path const& folder, fs::path const& member, fs::pat
 fs::path readable_member(fs::path const& folder, fs::path const& member, MemberKind kind) {
   switch (kind) {
     case MemberKind::file: break;
-    case MemberKind::missing: fail(ErrorKind::source, "{}: {} is missing. Download it again.", folder.string(), shown(member));
+    case MemberKind::missing:
+      fail(ErrorKind::source, "{}: {} is missing. Download it again.", folder.string(),
+           shown(member));
     case MemberKind::outside: fail_outside(folder, member);
-    case MemberKind::not_regular: fail(ErrorKind::source, "{}: {} is not a regular file, expected one.", folder.string(), shown(member));
+    case MemberKind::not_regular:
+      fail(ErrorKind::source, "{}: {} is not a regular file, expected one.", folder.string(),
+           shown(member));
   }
   return folder / member;
 }

@@ -11,7 +11,11 @@ namespace reshard {
 namespace {
 
 void check(bool done, char const* what) {
-  if (!done) fail(ErrorKind::resources, "SHA-256: {} failed in OpenSSL. Look whether its configuration on this machine allows SHA-256.", what);
+  if (!done)
+    fail(
+        ErrorKind::resources,
+        "SHA-256: {} failed in OpenSSL. Look whether its configuration on this machine allows SHA-256.",
+        what);
 }
 
 }  // namespace
@@ -23,7 +27,9 @@ Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
   check(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "EVP_DigestInit_ex");
 }
 
-void Sha256::add(std::span<std::byte const> bytes) { check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate"); }
+void Sha256::add(std::span<std::byte const> bytes) {
+  check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate");
+}
 
 std::string Sha256::hex() const {
   Sha256 copy;  // the call that ends a digest spoils its context

@@ -21,10 +21,12 @@ OpenedFiles::OpenedFiles() : before_(std::exchange(opened_by_thread, this)) {}
 OpenedFiles::~OpenedFiles() { opened_by_thread = before_; }
 
 void OpenedFiles::note(fs::path const& path, std::function<FileStamp()> const& stamp) {
-  if (opened_by_thread != nullptr && !opened_by_thread->stamps_.contains(path)) opened_by_thread->stamps_.emplace(path, stamp());
+  if (opened_by_thread != nullptr && !opened_by_thread->stamps_.contains(path))
+    opened_by_thread->stamps_.emplace(path, stamp());
 }
 
-std::string seen(std::string_view what, fs::path const& path, std::function<std::string()> const& look) {
+std::string seen(std::string_view what, fs::path const& path,
+                 std::function<std::string()> const& look) {
   Sight* const sight = current_sight();
   return sight == nullptr ? look() : sight->see(fmt::format("{} {}", what, path.string()), look);
 }
@@ -33,7 +35,8 @@ bool seen_flag(std::string_view what, fs::path const& path, std::function<bool()
   return seen(what, path, [&] { return std::string(look() ? "1" : "0"); }) == "1";
 }
 
-std::vector<std::string> seen_names(std::string_view what, fs::path const& path, std::function<std::vector<std::string>()> const& look) {
+std::vector<std::string> seen_names(std::string_view what, fs::path const& path,
+                                    std::function<std::vector<std::string>()> const& look) {
   if (current_sight() == nullptr) return look();
   std::string const all = seen(what, path, [&] {
     std::string joined;

@@ -12,14 +12,16 @@
 
 namespace reshard {
 
-/// How a thread looks at folders and small files. Where several ranks must see the same (a listing served from a cache, a file of the same name on
-/// each node, a file that is replaced between two looks would show them different things), one of them looks and the others get its answers. What
-/// looks at the file system while a source is opened or a job is planned asks through seen() or File, so that the ranks agree by construction.
+/// How a thread looks at folders and small files. Where several ranks must see the same (a listing
+/// served from a cache, a file of the same name on each node, a file that is replaced between two
+/// looks would show them different things), one of them looks and the others get its answers. What
+/// looks at the file system while a source is opened or a job is planned asks through seen() or
+/// File, so that the ranks agree by construction.
 class Sight {
  public:
   virtual ~Sight() = default;
-  /// The answer to a question, an Error included. Every rank asks the same questions in the same order; `look` is called where this rank is the one
-  /// that looks.
+  /// The answer to a question, an Error included. Every rank asks the same questions in the same
+  /// order; `look` is called where this rank is the one that looks.
   virtual std::string see(std::string_view question, std::function<std::string()> const& look) = 0;
 };
 
@@ -38,7 +40,8 @@ class SightScope {
   Sight* before_;
 };
 
-/// Which files this thread opens for reading while it lives, each as it was when it was first opened.
+/// Which files this thread opens for reading while it lives, each as it was when it was first
+/// opened.
 class OpenedFiles {
  public:
   OpenedFiles();
@@ -55,11 +58,15 @@ class OpenedFiles {
   std::map<std::filesystem::path, FileStamp> stamps_;
 };
 
-/// What `look` gives for a path, through the sight of this thread. `what` tells apart the questions that are asked of one path.
-std::string seen(std::string_view what, std::filesystem::path const& path, std::function<std::string()> const& look);
-bool seen_flag(std::string_view what, std::filesystem::path const& path, std::function<bool()> const& look);
+/// What `look` gives for a path, through the sight of this thread. `what` tells apart the questions
+/// that are asked of one path.
+std::string seen(std::string_view what, std::filesystem::path const& path,
+                 std::function<std::string()> const& look);
+bool seen_flag(std::string_view what, std::filesystem::path const& path,
+               std::function<bool()> const& look);
 /// Texts without a zero byte, such as names.
-std::vector<std::string> seen_names(std::string_view what, std::filesystem::path const& path, std::function<std::vector<std::string>()> const& look);
+std::vector<std::string> seen_names(std::string_view what, std::filesystem::path const& path,
+                                    std::function<std::vector<std::string>()> const& look);
 
 /// What stands at a path, links followed; what cannot be looked at is not there.
 bool sees_anything(std::filesystem::path const& path);

@@ -5,14 +5,17 @@
 
 namespace reshard {
 
-/// For who looks again and again whether something has moved: says when nothing has for too long. Time in which this process itself stood still
-/// (SIGSTOP, `scontrol suspend`) is no stall: between two looks passes a moment, and whatever passes beyond some seconds does not count.
+/// For who looks again and again whether something has moved: says when nothing has for too long.
+/// Time in which this process itself stood still (SIGSTOP, `scontrol suspend`) is no stall: between
+/// two looks passes a moment, and whatever passes beyond some seconds does not count.
 class StallClock {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit StallClock(double timeout_seconds, Clock::time_point now = Clock::now())
-      : timeout_seconds_(timeout_seconds), most_between_looks_(std::min(5.0, timeout_seconds / 4)), looked_(now) {}
+      : timeout_seconds_(timeout_seconds),
+        most_between_looks_(std::min(5.0, timeout_seconds / 4)),
+        looked_(now) {}
 
   /// Something moved: the time starts anew.
   void begin(Clock::time_point now = Clock::now()) {

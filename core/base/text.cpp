@@ -39,7 +39,8 @@ std::string nearest(std::string_view word, std::span<std::string const> candidat
 
 std::string listed(std::span<std::string const> items, std::size_t most) {
   std::string out;
-  for (std::size_t i = 0; i < std::min(items.size(), most); ++i) out += (i == 0 ? "" : ", ") + items[i];
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i)
+    out += (i == 0 ? "" : ", ") + items[i];
   if (items.size() > most) out += fmt::format(", … ({} in all)", items.size());
   return out;
 }

@@ -20,7 +20,8 @@ Xxh3::Xxh3() : state_(XXH3_createState()) {
 }
 
 void Xxh3::add(std::span<std::byte const> bytes) {
-  if (!bytes.empty()) RESHARD_EXPECT(XXH3_64bits_update(state_.get(), bytes.data(), bytes.size()) == XXH_OK);
+  if (!bytes.empty())
+    RESHARD_EXPECT(XXH3_64bits_update(state_.get(), bytes.data(), bytes.size()) == XXH_OK);
 }
 
 std::uint64_t Xxh3::value() const { return XXH3_64bits_digest(state_.get()); }

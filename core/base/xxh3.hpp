@@ -27,7 +27,8 @@ class Xxh3 {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-/// XXH3-128 with seed 0 as 32 lower-case hexadecimal digits, the high half first: what `xxhsum -H2` prints.
+/// XXH3-128 with seed 0 as 32 lower-case hexadecimal digits, the high half first: what `xxhsum -H2`
+/// prints.
 std::string xxh3_128(std::string_view text);
 
 }  // namespace reshard

@@ -9,7 +9,8 @@
 
 namespace reshard {
 
-/// A tensor as one file holds it. Element (i0, i1, …) is at offset_bytes + (sum i_d * strides[d]) * element size.
+/// A tensor as one file holds it. Element (i0, i1, …) is at offset_bytes + (sum i_d * strides[d]) *
+/// element size.
 struct FileTensor {
   std::string name;
   DType dtype = DType::u8;

@@ -5,7 +5,8 @@
 
 namespace reshard {
 
-/// A record of a zip archive that holds weights of a source. The archive knows the CRC-32 of its bytes.
+/// A record of a zip archive that holds weights of a source. The archive knows the CRC-32 of its
+/// bytes.
 struct StoredRecord {
   std::uint32_t file = 0;          ///< of the source's files
   std::uint64_t offset_bytes = 0;  ///< from the start of the file

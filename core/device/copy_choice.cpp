@@ -13,7 +13,8 @@
 namespace reshard {
 namespace {
 
-// Larger copies are cut: then every index and every distance fits the kernels' 32-bit arithmetic, whatever the element.
+// Larger copies are cut: then every index and every distance fits the kernels' 32-bit arithmetic,
+// whatever the element.
 constexpr std::uint64_t most_moved = std::uint64_t{1} << 30U;
 constexpr std::uint64_t farthest_apart = (std::uint64_t{1} << 32U) - (std::uint64_t{1} << 20U);
 
@@ -23,11 +24,13 @@ constexpr std::uint64_t run_cut_alignment = 256;
 // The GPU's memory is read in pieces of this size: to step farther costs no more.
 constexpr std::uint64_t sector_bytes = 32;
 
-// Runs from this length on are copied by the kernel shifted, by the largest power of two that divides all addresses. Below it most words of
-// the target would be shared by runs, and elements are cheaper.
+// Runs from this length on are copied by the kernel shifted, by the largest power of two that
+// divides all addresses. Below it most words of the target would be shared by runs, and elements
+// are cheaper.
 constexpr std::uint64_t shifted_run_bytes(unsigned width) { return width == 1 ? 32 : 64; }
 
-// Smaller matrices leave most threads of a block without work; what a warp reads of them stays in its cache anyway.
+// Smaller matrices leave most threads of a block without work; what a warp reads of them stays in
+// its cache anyway.
 constexpr std::uint64_t smallest_tiled_matrix = 4096;
 constexpr std::uint64_t smallest_tiled_side = 4;
 
@@ -37,7 +40,9 @@ struct Copy {
   CopyShape shape;
 };
 
-std::uint64_t moved(std::uint64_t place, std::int64_t stride, std::uint64_t steps) { return place + static_cast<std::uint64_t>(stride) * steps; }
+std::uint64_t moved(std::uint64_t place, std::int64_t stride, std::uint64_t steps) {
+  return place + static_cast<std::uint64_t>(stride) * steps;
+}
 
 /// The dimensions in the order of the target, all forwards in it, and as few as that allows.
 Copy in_target_order(CopyRequest const& request) {
@@ -48,7 +53,8 @@ Copy in_target_order(CopyRequest const& request) {
     copy.to = moved(copy.to, dim.to_stride, dim.count - 1);
     dim = {dim.count, -dim.from_stride, -dim.to_stride};
   }
-  std::stable_sort(copy.shape.dims.begin(), copy.shape.dims.end(), [](ByteDim const& a, ByteDim const& b) { return a.to_stride > b.to_stride; });
+  std::stable_sort(copy.shape.dims.begin(), copy.shape.dims.end(),
+                   [](ByteDim const& a, ByteDim const& b) { return a.to_stride > b.to_stride; });
   copy.shape = simplified(copy.shape.run_bytes, copy.shape.dims);
   return copy;
 }
@@ -59,9 +65,13 @@ void set_count(std::vector<ByteDim>& dims, std::size_t d, std::uint64_t count) {
   if (count == 1) dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(d));
 }
 
-std::uint64_t reach(std::int64_t stride, std::uint64_t count) { return static_cast<std::uint64_t>(std::abs(stride)) * (count - 1); }
+std::uint64_t reach(std::int64_t stride, std::uint64_t count) {
+  return static_cast<std::uint64_t>(std::abs(stride)) * (count - 1);
+}
 
-std::uint64_t reach(ByteDim const& dim) { return std::max(reach(dim.from_stride, dim.count), reach(dim.to_stride, dim.count)); }
+std::uint64_t reach(ByteDim const& dim) {
+  return std::max(reach(dim.from_stride, dim.count), reach(dim.to_stride, dim.count));
+}
 
 bool is_too_large(CopyShape const& shape) {
   std::uint64_t from = shape.run_bytes;
@@ -70,7 +80,8 @@ bool is_too_large(CopyShape const& shape) {
     from += reach(dim.from_stride, dim.count);
     to += reach(dim.to_stride, dim.count);
   }
-  return copied_bytes(shape.run_bytes, shape.dims) > most_moved || std::max(from, to) > farthest_apart;
+  return copied_bytes(shape.run_bytes, shape.dims) > most_moved ||
+         std::max(from, to) > farthest_apart;
 }
 
 /// Cuts a copy in two along the dimension that reaches farthest, or along its only run.
@@ -86,12 +97,15 @@ std::pair<Copy, Copy> halves(Copy const& copy) {
     return {low, high};
   }
   std::vector<ByteDim> const& dims = copy.shape.dims;
-  auto const farthest = std::max_element(dims.begin(), dims.end(), [](ByteDim const& a, ByteDim const& b) { return reach(a) < reach(b); });
+  auto const farthest =
+      std::max_element(dims.begin(), dims.end(),
+                       [](ByteDim const& a, ByteDim const& b) { return reach(a) < reach(b); });
   std::uint64_t const cut = farthest->count / 2;
   high.from = moved(copy.from, farthest->from_stride, cut);
   high.to = moved(copy.to, farthest->to_stride, cut);
   set_count(low.shape.dims, static_cast<std::size_t>(farthest - dims.begin()), cut);
-  set_count(high.shape.dims, static_cast<std::size_t>(farthest - dims.begin()), farthest->count - cut);
+  set_count(high.shape.dims, static_cast<std::size_t>(farthest - dims.begin()),
+            farthest->count - cut);
   return {low, high};
 }
 
@@ -116,19 +130,26 @@ unsigned element_bytes(Copy const& copy) {
   return alignment.value();
 }
 
-std::uint64_t step_cost(std::int64_t stride) { return std::min(static_cast<std::uint64_t>(std::abs(stride)), sector_bytes); }
+std::uint64_t step_cost(std::int64_t stride) {
+  return std::min(static_cast<std::uint64_t>(std::abs(stride)), sector_bytes);
+}
 
-/// The dimension that walks the source in the smallest steps. One that repeats the same bytes walks nowhere. Pre: there are dimensions.
+/// The dimension that walks the source in the smallest steps. One that repeats the same bytes walks
+/// nowhere. Pre: there are dimensions.
 std::size_t finest_in_source(std::vector<ByteDim> const& dims) {
   std::size_t best = dims.size() - 1;
   for (std::size_t d = dims.size(); d-- > 0;)
-    if (dims[d].from_stride != 0 && (dims[best].from_stride == 0 || std::abs(dims[d].from_stride) < std::abs(dims[best].from_stride))) best = d;
+    if (dims[d].from_stride != 0 &&
+        (dims[best].from_stride == 0 ||
+         std::abs(dims[d].from_stride) < std::abs(dims[best].from_stride)))
+      best = d;
   return best;
 }
 
 unsigned bits_for(std::uint64_t count) { return static_cast<unsigned>(std::bit_width(count - 1)); }
 
-/// The sides of a tile: cache lines in both directions, and where one side of the matrix is short, more of the other.
+/// The sides of a tile: cache lines in both directions, and where one side of the matrix is short,
+/// more of the other.
 void choose_sides(ChosenCopy& chosen, unsigned pack) {
   unsigned const all_bits = bits_for(tile_bytes / chosen.width);
   unsigned const side_limit = bits_for(tile_side_words * pack);
@@ -147,11 +168,13 @@ ChosenCopy chosen_for(Copy const& copy, CopyVariant variant, unsigned width) {
   chosen.from = copy.from;
   chosen.to = copy.to;
   for (ByteDim const& dim : copy.shape.dims)
-    if (dim.from_stride < 0) chosen.from_start += static_cast<std::uint32_t>(reach(dim.from_stride, dim.count));
+    if (dim.from_stride < 0)
+      chosen.from_start += static_cast<std::uint32_t>(reach(dim.from_stride, dim.count));
   return chosen;
 }
 
-/// How many elements of one word stand side by side in the source's lines and in the target's columns: four bytes of them, or one element.
+/// How many elements of one word stand side by side in the source's lines and in the target's
+/// columns: four bytes of them, or one element.
 unsigned pack_of(Copy const& copy, std::size_t line, std::size_t column) {
   std::uint64_t const width = copy.shape.run_bytes;
   std::vector<ByteDim> const& dims = copy.shape.dims;
@@ -168,8 +191,8 @@ unsigned pack_of(Copy const& copy, std::size_t line, std::size_t column) {
   return alignment.value() >= 4 ? pack : 1;
 }
 
-/// The copy by tiles, when its elements suit and neighbours in the target are far apart in the source, so that single elements would waste
-/// half of what is read or written.
+/// The copy by tiles, when its elements suit and neighbours in the target are far apart in the
+/// source, so that single elements would waste half of what is read or written.
 std::optional<ChosenCopy> by_tiles(Copy const& copy) {
   std::vector<ByteDim> const& dims = copy.shape.dims;
   std::uint64_t const width = copy.shape.run_bytes;
@@ -179,20 +202,24 @@ std::optional<ChosenCopy> by_tiles(Copy const& copy) {
   if (l == c) return std::nullopt;
   ByteDim const& line = dims[l];
   ByteDim const& column = dims[c];
-  if (std::min(line.count, column.count) < smallest_tiled_side || line.count * column.count * width < smallest_tiled_matrix) return std::nullopt;
+  if (std::min(line.count, column.count) < smallest_tiled_side ||
+      line.count * column.count * width < smallest_tiled_matrix)
+    return std::nullopt;
   std::uint64_t const by_lines = step_cost(line.from_stride) + step_cost(line.to_stride);
   std::uint64_t const by_columns = step_cost(column.from_stride) + step_cost(column.to_stride);
   std::uint64_t const tiled = step_cost(line.from_stride) + step_cost(column.to_stride);
   if (2 * std::min(by_lines, by_columns) < 3 * tiled) return std::nullopt;
 
   unsigned const pack = pack_of(copy, l, c);
-  ChosenCopy chosen = chosen_for(copy, pack > 1 ? CopyVariant::packed_tiles : CopyVariant::tiles, static_cast<unsigned>(width));
+  ChosenCopy chosen = chosen_for(copy, pack > 1 ? CopyVariant::packed_tiles : CopyVariant::tiles,
+                                 static_cast<unsigned>(width));
   chosen.line = line;
   chosen.column = column;
   choose_sides(chosen, pack);
   auto const tiles = [](ByteDim const& dim, unsigned bits) {
     std::int64_t const side = std::int64_t{1} << bits;
-    return ByteDim{(dim.count + static_cast<std::uint64_t>(side) - 1) >> bits, dim.from_stride * side, dim.to_stride * side};
+    return ByteDim{(dim.count + static_cast<std::uint64_t>(side) - 1) >> bits,
+                   dim.from_stride * side, dim.to_stride * side};
   };
   chosen.levels = {tiles(line, chosen.line_bits), tiles(column, chosen.column_bits)};
   for (std::size_t d = dims.size(); d-- > 0;)
@@ -200,23 +227,32 @@ std::optional<ChosenCopy> by_tiles(Copy const& copy) {
   return chosen;
 }
 
-/// The levels of single elements: those of a run, then the dimensions, the one along which lanes touch the fewest sectors first.
+/// The levels of single elements: those of a run, then the dimensions, the one along which lanes
+/// touch the fewest sectors first.
 std::vector<ByteDim> element_levels(Copy const& copy, unsigned width) {
   std::vector<ByteDim> levels(copy.shape.dims.rbegin(), copy.shape.dims.rend());
   if (!levels.empty() && copy.shape.run_bytes < sector_bytes) {
-    auto const cost = [](ByteDim const& dim) { return step_cost(dim.from_stride) + step_cost(dim.to_stride); };
-    auto const best = std::min_element(levels.begin(), levels.end(), [&](ByteDim const& a, ByteDim const& b) { return cost(a) < cost(b); });
+    auto const cost = [](ByteDim const& dim) {
+      return step_cost(dim.from_stride) + step_cost(dim.to_stride);
+    };
+    auto const best =
+        std::min_element(levels.begin(), levels.end(),
+                         [&](ByteDim const& a, ByteDim const& b) { return cost(a) < cost(b); });
     std::rotate(levels.begin(), best, best + 1);
   }
-  if (copy.shape.run_bytes > width) levels.insert(levels.begin(), {copy.shape.run_bytes / width, width, width});
+  if (copy.shape.run_bytes > width)
+    levels.insert(levels.begin(), {copy.shape.run_bytes / width, width, width});
   return levels;
 }
 
-/// Which level to take by fours: the outermost whose count four divides, so that the lanes' order stays as it is; else the longest.
+/// Which level to take by fours: the outermost whose count four divides, so that the lanes' order
+/// stays as it is; else the longest.
 std::optional<std::size_t> level_of_fours(std::vector<ByteDim> const& levels) {
   for (std::size_t l = levels.size(); l-- > 0;)
     if (levels[l].count % 4 == 0) return l;
-  auto const longest = std::max_element(levels.begin(), levels.end(), [](ByteDim const& a, ByteDim const& b) { return a.count < b.count; });
+  auto const longest =
+      std::max_element(levels.begin(), levels.end(),
+                       [](ByteDim const& a, ByteDim const& b) { return a.count < b.count; });
   if (longest == levels.end() || longest->count < 4) return std::nullopt;
   return static_cast<std::size_t>(longest - levels.begin());
 }
@@ -238,12 +274,14 @@ void add_elements(Copy const& copy, unsigned width, std::vector<ChosenCopy>& cho
   if (level.count % 4 == 0) return;
   words.from = moved(words.from, level.from_stride, quarter * 4);
   words.to = moved(words.to, level.to_stride, quarter * 4);
-  if (level.from_stride < 0) words.from_start -= static_cast<std::uint32_t>(reach(level.from_stride, quarter * 4 + 1));
+  if (level.from_stride < 0)
+    words.from_start -= static_cast<std::uint32_t>(reach(level.from_stride, quarter * 4 + 1));
   set_count(words.levels, *l, level.count % 4);
   chosen.push_back(std::move(words));
 }
 
-/// Long runs of any alignment. Level 0 counts the words of the target that a run touches, at most where runs are aligned differently.
+/// Long runs of any alignment. Level 0 counts the words of the target that a run touches, at most
+/// where runs are aligned differently.
 ChosenCopy by_shifted_words(Copy const& copy, unsigned width) {
   Alignment alignment(0);
   for (ByteDim const& dim : copy.shape.dims) alignment.add(dim.to_stride);
@@ -263,7 +301,8 @@ void choose(Copy const& copy, std::vector<ChosenCopy>& chosen) {
   }
   if (auto tiles = by_tiles(copy)) return chosen.push_back(std::move(*tiles));
   unsigned const width = element_bytes(copy);
-  if (width < 8 && copy.shape.run_bytes >= shifted_run_bytes(width)) return chosen.push_back(by_shifted_words(copy, width));
+  if (width < 8 && copy.shape.run_bytes >= shifted_run_bytes(width))
+    return chosen.push_back(by_shifted_words(copy, width));
   add_elements(copy, width, chosen);
 }
 

@@ -19,10 +19,15 @@ std::uint32_t small(std::uint64_t number) {
   return static_cast<std::uint32_t>(number);
 }
 
-/// A stride as kernels add it: those of a descriptor stay within 32 bits, and negative ones wrap around.
-std::uint32_t wrapped(std::int64_t stride) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(stride)); }
+/// A stride as kernels add it: those of a descriptor stay within 32 bits, and negative ones wrap
+/// around.
+std::uint32_t wrapped(std::int64_t stride) {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(stride));
+}
 
-bool works_by_tiles(CopyVariant variant) { return variant == CopyVariant::tiles || variant == CopyVariant::packed_tiles; }
+bool works_by_tiles(CopyVariant variant) {
+  return variant == CopyVariant::tiles || variant == CopyVariant::packed_tiles;
+}
 
 /// The parts of one launch while they are collected.
 class LaunchParts {
@@ -33,7 +38,12 @@ class LaunchParts {
     std::uint64_t items = 1;
     std::uint32_t const first_level = small(levels_.size());
     for (ByteDim const& level : chosen.levels) {
-      levels_.push_back({small(level.count), fast_divisor(small(level.count)), 0, wrapped(level.from_stride), wrapped(level.to_stride), {}});
+      levels_.push_back({small(level.count),
+                         fast_divisor(small(level.count)),
+                         0,
+                         wrapped(level.from_stride),
+                         wrapped(level.to_stride),
+                         {}});
       items *= level.count;
     }
     if (works_by_tiles(variant_))
@@ -47,7 +57,8 @@ class LaunchParts {
   void append_to(Program& program) {
     bool const tiles = works_by_tiles(variant_);
     std::uint32_t const units_per_block = tiles ? 1 : warps_per_block;
-    std::uint32_t const blocks = block_count((table_.size() + units_per_block - 1) / units_per_block);
+    std::uint32_t const blocks =
+        block_count((table_.size() + units_per_block - 1) / units_per_block);
     table_.resize(std::size_t{blocks} * units_per_block, no_copy);
     Launch launch;
     launch.kind = tiles ? KernelKind::copy_tiles : KernelKind::copy_runs;
@@ -55,7 +66,8 @@ class LaunchParts {
     launch.width = static_cast<std::uint8_t>(width_);
     launch.descriptors = descriptors_;
     launch.blocks = blocks;
-    launch.at = tiles ? append_descriptors<TilesCopy>(program, tiles_) : append_descriptors<RunsCopy>(program, runs_);
+    launch.at = tiles ? append_descriptors<TilesCopy>(program, tiles_)
+                      : append_descriptors<RunsCopy>(program, runs_);
     append_descriptors<std::uint32_t>(program, table_);
     append_descriptors<CopyLevel>(program, levels_);
     program.launches.push_back(launch);
@@ -111,7 +123,8 @@ void add_copies(Program& program, std::span<CopyRequest const> copies) {
   std::map<std::pair<CopyVariant, unsigned>, LaunchParts> launches;
   for (CopyRequest const& copy : copies)
     for (ChosenCopy const& chosen : choose_kernels(copy))
-      launches.try_emplace({chosen.variant, chosen.width}, chosen.variant, chosen.width).first->second.add(chosen);
+      launches.try_emplace({chosen.variant, chosen.width}, chosen.variant, chosen.width)
+          .first->second.add(chosen);
   for (auto& [kernel, parts] : launches) parts.append_to(program);
 }
 

@@ -7,7 +7,8 @@ namespace {
 
 bool continues(ByteDim const& outer, ByteDim const& inner) {
   auto const count = static_cast<std::int64_t>(inner.count);
-  return outer.from_stride == count * inner.from_stride && outer.to_stride == count * inner.to_stride;
+  return outer.from_stride == count * inner.from_stride &&
+         outer.to_stride == count * inner.to_stride;
 }
 
 /// Takes dimensions that continue the run into it, wherever they stand.
@@ -16,7 +17,9 @@ void lengthen_run(CopyShape& shape) {
     auto const run = static_cast<std::int64_t>(shape.run_bytes);
     return dim.from_stride == run && dim.to_stride == run;
   };
-  for (auto found = shape.dims.begin(); (found = std::find_if(shape.dims.begin(), shape.dims.end(), continues_run)) != shape.dims.end();) {
+  for (auto found = shape.dims.begin();
+       (found = std::find_if(shape.dims.begin(), shape.dims.end(), continues_run)) !=
+       shape.dims.end();) {
     shape.run_bytes *= found->count;
     shape.dims.erase(found);
   }

@@ -14,8 +14,8 @@ struct CopyShape {
   std::vector<ByteDim> dims;
 };
 
-/// The same copy with as few dimensions as possible: those of one index are gone, neighbours that continue each other are joined, and those that
-/// continue the run are part of it.
+/// The same copy with as few dimensions as possible: those of one index are gone, neighbours that
+/// continue each other are joined, and those that continue the run are part of it.
 CopyShape simplified(std::uint64_t run_bytes, std::span<ByteDim const> dims);
 
 }  // namespace reshard

@@ -15,14 +15,16 @@ namespace reshard {
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  /// Whether it is reached. An error of the device that came up meanwhile is thrown (kind internal, or resources when the device is lost).
+  /// Whether it is reached. An error of the device that came up meanwhile is thrown (kind internal,
+  /// or resources when the device is lost).
   virtual bool reached() = 0;
   /// Seconds from `earlier` to this one. Pre: both are reached, of one device.
   virtual double seconds_since(DeviceEvent& earlier) = 0;
 };
 
-/// A queue of work of one device: things in it happen one after the other, things in two streams at the same time. No call waits for the work.
-/// Memory that a call names must stay until the work is done.
+/// A queue of work of one device: things in it happen one after the other, things in two streams at
+/// the same time. No call waits for the work. Memory that a call names must stay until the work is
+/// done.
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
@@ -34,7 +36,8 @@ class DeviceStream {
   /// `places` are addresses of the device.
   virtual void launch(Launch const& launch, LaunchPlaces const& places) = 0;
   virtual std::unique_ptr<DeviceEvent> record() = 0;
-  /// What is put into this stream from now on happens after `event`, which another stream of the device recorded.
+  /// What is put into this stream from now on happens after `event`, which another stream of the
+  /// device recorded.
   virtual void wait(DeviceEvent& event) = 0;
   /// The system's own handle (cudaStream_t); null for a device of the host.
   virtual void* handle() = 0;
@@ -60,7 +63,8 @@ class Device {
   virtual std::uint64_t free_bytes() const = 0;
   /// Begins on an address that is a multiple of 256. A refusal is an Error of kind resources.
   virtual std::unique_ptr<DeviceMemory> allocate(std::uint64_t bytes) = 0;
-  /// Makes [memory, +bytes) of the host fast to copy from and to while the object lives. Pre: both are multiples of the page size.
+  /// Makes [memory, +bytes) of the host fast to copy from and to while the object lives. Pre: both
+  /// are multiples of the page size.
   virtual std::unique_ptr<DeviceMemory> pin(std::byte* memory, std::uint64_t bytes) = 0;
   virtual std::unique_ptr<DeviceStream> new_stream() = 0;
 };
@@ -70,9 +74,10 @@ struct CudaOffer {
   bool built = false;                 ///< the program was built with CUDA
   int devices = 0;                    ///< usable ones
   std::vector<std::string> ids = {};  ///< Device::id() of each
-  std::string why_none;               ///< a clause that ends a sentence, when devices is 0: "the driver is missing"
-  int driver_version = 0;             ///< as CUDA counts: 13000 for 13.0; 0 without a driver
-  int runtime_version = 0;            ///< of the build
+  std::string
+      why_none;  ///< a clause that ends a sentence, when devices is 0: "the driver is missing"
+  int driver_version = 0;   ///< as CUDA counts: 13000 for 13.0; 0 without a driver
+  int runtime_version = 0;  ///< of the build
 };
 
 /// Never fails: a machine without a driver has no devices.
@@ -81,11 +86,13 @@ CudaOffer cuda_offer();
 /// Device `number` of cuda_offer().devices. Error: resources when it cannot be used.
 std::unique_ptr<Device> open_cuda_device(int number);
 
-/// A device that is not there: streams are threads of the host, memory is host memory filled with a pattern, kernels run by run_on_host. Carries
-/// out what a GPU would, in the same order or lack of order.
+/// A device that is not there: streams are threads of the host, memory is host memory filled with a
+/// pattern, kernels run by run_on_host. Carries out what a GPU would, in the same order or lack of
+/// order.
 std::unique_ptr<Device> make_emulated_device();
 
-/// A range of time that shows in NVIDIA's profilers (NVTX) under this name; nothing in a build without CUDA.
+/// A range of time that shows in NVIDIA's profilers (NVTX) under this name; nothing in a build
+/// without CUDA.
 class ProfilerRange {
  public:
   explicit ProfilerRange(char const* name);

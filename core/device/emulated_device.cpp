@@ -47,7 +47,9 @@ class EmulatedEvent final : public DeviceEvent {
   }
 
   double seconds_since(DeviceEvent& earlier) override {
-    return std::chrono::duration<double>(mark_->when - static_cast<EmulatedEvent&>(earlier).mark_->when).count();
+    return std::chrono::duration<double>(mark_->when -
+                                         static_cast<EmulatedEvent&>(earlier).mark_->when)
+        .count();
   }
 
   std::shared_ptr<EmulatedStream::Mark> const& mark() const { return mark_; }
@@ -92,10 +94,15 @@ class EmulatedDevice final : public Device {
   std::string name() const override { return "emulated device"; }
   std::string id() const override { return fmt::format("emulated-{}", ::getpid()); }
   std::uint64_t free_bytes() const override {
-    return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+           static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   }
-  std::unique_ptr<DeviceMemory> allocate(std::uint64_t bytes) override { return std::make_unique<EmulatedMemory>(bytes); }
-  std::unique_ptr<DeviceMemory> pin(std::byte* memory, std::uint64_t bytes) override { return std::make_unique<EmulatedPin>(memory, bytes); }
+  std::unique_ptr<DeviceMemory> allocate(std::uint64_t bytes) override {
+    return std::make_unique<EmulatedMemory>(bytes);
+  }
+  std::unique_ptr<DeviceMemory> pin(std::byte* memory, std::uint64_t bytes) override {
+    return std::make_unique<EmulatedPin>(memory, bytes);
+  }
   std::unique_ptr<DeviceStream> new_stream() override { return std::make_unique<EmulatedStream>(); }
 };
 
@@ -146,8 +153,13 @@ void EmulatedStream::run(std::function<void()> work) {
   changed_.notify_all();
 }
 
-void EmulatedStream::upload(std::byte* to_device, std::byte const* from_host, std::uint64_t bytes) { copy(to_device, from_host, bytes); }
-void EmulatedStream::download(std::byte* to_host, std::byte const* from_device, std::uint64_t bytes) { copy(to_host, from_device, bytes); }
+void EmulatedStream::upload(std::byte* to_device, std::byte const* from_host, std::uint64_t bytes) {
+  copy(to_device, from_host, bytes);
+}
+void EmulatedStream::download(std::byte* to_host, std::byte const* from_device,
+                              std::uint64_t bytes) {
+  copy(to_host, from_device, bytes);
+}
 
 void EmulatedStream::copy(std::byte* to, std::byte const* from, std::uint64_t bytes) {
   run([=] { std::memcpy(to, from, bytes); });

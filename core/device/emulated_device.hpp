@@ -11,7 +11,8 @@
 
 namespace reshard {
 
-/// A stream of make_emulated_device(): a thread with a queue. After a piece of work has thrown, the rest is dropped and every event throws the same.
+/// A stream of make_emulated_device(): a thread with a queue. After a piece of work has thrown, the
+/// rest is dropped and every event throws the same.
 class EmulatedStream final : public DeviceStream {
  public:
   EmulatedStream();
@@ -29,7 +30,8 @@ class EmulatedStream final : public DeviceStream {
   void wait(DeviceEvent& event) override;
   void* handle() override { return nullptr; }
 
-  /// Puts any work into the stream. It may wait for things that other streams do; it should look at stopping() meanwhile.
+  /// Puts any work into the stream. It may wait for things that other streams do; it should look at
+  /// stopping() meanwhile.
   void run(std::function<void()> work);
   /// The stream is being destroyed.
   bool stopping() const;

@@ -10,8 +10,10 @@ CudaOffer cuda_offer() {
 }
 
 std::unique_ptr<Device> open_cuda_device(int number) {
-  fail(ErrorKind::resources, "GPU {} cannot be used: this program was built without CUDA. Set run.device to auto or host, or build with CUDA.",
-       number);
+  fail(
+      ErrorKind::resources,
+      "GPU {} cannot be used: this program was built without CUDA. Set run.device to auto or host, or build with CUDA.",
+      number);
 }
 
 ProfilerRange::ProfilerRange(char const*) {}

@@ -17,7 +17,8 @@ std::uint64_t append_descriptors(Program& program, std::span<Descriptor const> d
   static_assert(std::is_trivially_copyable_v<Descriptor>);
   std::size_t const at = (program.bytes.size() + 15) / 16 * 16;
   program.bytes.resize(at + descriptors.size_bytes());
-  if (!descriptors.empty()) std::memcpy(program.bytes.data() + at, descriptors.data(), descriptors.size_bytes());
+  if (!descriptors.empty())
+    std::memcpy(program.bytes.data() + at, descriptors.data(), descriptors.size_bytes());
   return at;
 }
 

@@ -14,7 +14,8 @@ constexpr std::byte left_over{0xD6};
 
 template <class Kernel>
 void run_block(Kernel, CopyWork const& work, std::uint32_t block) {
-  for (std::uint32_t thread = 0; thread < threads_per_block; ++thread) Kernel::run(work, block, thread);
+  for (std::uint32_t thread = 0; thread < threads_per_block; ++thread)
+    Kernel::run(work, block, thread);
 }
 
 template <unsigned Width, unsigned Pack>
@@ -29,15 +30,19 @@ void run_block(CopyTiles<Width, Pack>, CopyWork const& work, std::uint32_t block
 
 }  // namespace
 
-void run_copy_blocks_on_host(Launch const& launch, LaunchPlaces const& places, std::uint32_t first, std::uint32_t end) {
+void run_copy_blocks_on_host(Launch const& launch, LaunchPlaces const& places, std::uint32_t first,
+                             std::uint32_t end) {
   CopyWork const work = copy_work(launch, places);
   auto const run = [&](auto kernel) {
     for (std::uint32_t block = first; block < end; ++block) run_block(kernel, work, block);
   };
-  bool const known = launch.kind == KernelKind::copy_tiles ? visit_tiles(launch, run) : visit_runs(launch, run);
+  bool const known =
+      launch.kind == KernelKind::copy_tiles ? visit_tiles(launch, run) : visit_runs(launch, run);
   RESHARD_EXPECT(known);
 }
 
-void run_copy_on_host(Launch const& launch, LaunchPlaces const& places) { run_copy_blocks_on_host(launch, places, 0, launch.blocks); }
+void run_copy_on_host(Launch const& launch, LaunchPlaces const& places) {
+  run_copy_blocks_on_host(launch, places, 0, launch.blocks);
+}
 
 }  // namespace reshard

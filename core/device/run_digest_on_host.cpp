@@ -11,7 +11,8 @@ namespace {
 constexpr DigestTables tables = make_digest_tables();
 
 void run_block(Launch const& launch, LaunchPlaces const& places, std::uint32_t block) {
-  DigestDescriptor const& piece = descriptor_of_block(descriptors_of<DigestDescriptor>(launch, places), launch.descriptors, block);
+  DigestDescriptor const& piece = descriptor_of_block(
+      descriptors_of<DigestDescriptor>(launch, places), launch.descriptors, block);
   DigestShared shared;
   std::memset(&shared, 0xd6, sizeof shared);  // anything, when a block starts
   auto const each_thread = [](auto phase) {

@@ -15,10 +15,12 @@ struct RunPlace {
   std::int64_t to = 0;
 };
 
-/// Pre: every count is at least 1. Runs count with the last dimension fastest; `run` is below the product of the counts.
+/// Pre: every count is at least 1. Runs count with the last dimension fastest; `run` is below the
+/// product of the counts.
 ///
 ///   dims {2, from 100, to 8}, {4, from 10, to 2}; run 5 is index (1, 1): from 110, to 10
-RESHARD_HOST_DEVICE inline RunPlace place_of_run(std::uint64_t run, ByteDim const* dims, std::size_t dim_count) {
+RESHARD_HOST_DEVICE inline RunPlace place_of_run(std::uint64_t run, ByteDim const* dims,
+                                                 std::size_t dim_count) {
   RunPlace place;
   for (std::size_t d = dim_count; d-- > 0;) {
     auto const index = static_cast<std::int64_t>(run % dims[d].count);
@@ -29,12 +31,14 @@ RESHARD_HOST_DEVICE inline RunPlace place_of_run(std::uint64_t run, ByteDim cons
   return place;
 }
 
-/// Copies runs of `run_bytes` bytes from `from` to `to`, once for every index tuple of `dims` (outermost first). Strides may be zero or negative.
+/// Copies runs of `run_bytes` bytes from `from` to `to`, once for every index tuple of `dims`
+/// (outermost first). Strides may be zero or negative.
 ///
 ///   a 3 x 5 float matrix, transposed: run_bytes 4, dims {3, 20, 4}, {5, 4, 12}
 ///
 /// Pre: no byte that is read is written; no byte is written twice.
-void copy_strided(std::byte const* from, std::byte* to, std::uint64_t run_bytes, std::span<ByteDim const> dims);
+void copy_strided(std::byte const* from, std::byte* to, std::uint64_t run_bytes,
+                  std::span<ByteDim const> dims);
 
 /// How many bytes that copies.
 std::uint64_t copied_bytes(std::uint64_t run_bytes, std::span<ByteDim const> dims);

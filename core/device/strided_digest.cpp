@@ -14,11 +14,13 @@ namespace {
 /// From this many multiplications on, the tables of a factor pay.
 constexpr std::uint64_t enough_for_tables = 40;
 
-/// Indices of a dimension in the order in which their runs stand in the tensor: what came before is multiplied by `factor` at each step.
+/// Indices of a dimension in the order in which their runs stand in the tensor: what came before is
+/// multiplied by `factor` at each step.
 class Level {
  public:
   /// `times`: how often the whole dimension is walked.
-  Level(ByteDim const& dim, std::uint64_t times) : count_(dim.count), from_stride_(dim.from_stride) {
+  Level(ByteDim const& dim, std::uint64_t times)
+      : count_(dim.count), from_stride_(dim.from_stride) {
     if (dim.to_stride < 0) {
       first_from_ = static_cast<std::int64_t>(dim.count - 1) * dim.from_stride;
       from_stride_ = -dim.from_stride;
@@ -53,10 +55,12 @@ class Level {
 };
 
 template <class ShareOfRun>
-std::uint64_t sum_of(std::span<Level const> levels, std::byte const* from, ShareOfRun share_of_run) {
+std::uint64_t sum_of(std::span<Level const> levels, std::byte const* from,
+                     ShareOfRun share_of_run) {
   if (levels.empty()) return share_of_run(from);
   if (levels.size() == 1) return levels[0].sum(from, share_of_run);
-  return levels[0].sum(from, [&](std::byte const* at) { return sum_of(levels.subspan(1), at, share_of_run); });
+  return levels[0].sum(
+      from, [&](std::byte const* at) { return sum_of(levels.subspan(1), at, share_of_run); });
 }
 
 template <std::size_t bytes>
@@ -66,15 +70,20 @@ std::uint64_t word_at(std::byte const* at) {
   return word;
 }
 
-/// The shares of all runs. A run of a few bytes is its own remainder, but for the factor that all have in common.
-std::uint64_t sum_of_runs(std::span<Level const> levels, std::byte const* from, std::uint64_t run_bytes) {
+/// The shares of all runs. A run of a few bytes is its own remainder, but for the factor that all
+/// have in common.
+std::uint64_t sum_of_runs(std::span<Level const> levels, std::byte const* from,
+                          std::uint64_t run_bytes) {
   auto const in_common = [run_bytes](std::uint64_t sum) { return crc64_shifted(sum, run_bytes); };
   switch (run_bytes) {
     case 1: return in_common(sum_of(levels, from, word_at<1>));
     case 2: return in_common(sum_of(levels, from, word_at<2>));
     case 4: return in_common(sum_of(levels, from, word_at<4>));
     case 8: return in_common(sum_of(levels, from, word_at<8>));
-    default: return sum_of(levels, from, [run_bytes](std::byte const* at) { return crc64({at, static_cast<std::size_t>(run_bytes)}); });
+    default:
+      return sum_of(levels, from, [run_bytes](std::byte const* at) {
+        return crc64({at, static_cast<std::size_t>(run_bytes)});
+      });
   }
 }
 
@@ -84,12 +93,15 @@ CopyShape digest_shape(std::uint64_t run_bytes, std::span<ByteDim const> dims) {
   for (ByteDim const& dim : dims)
     if (dim.count == 0) return {};
   CopyShape shape = simplified(run_bytes, dims);
-  auto const coarser = [](ByteDim const& a, ByteDim const& b) { return std::abs(a.from_stride) > std::abs(b.from_stride); };
+  auto const coarser = [](ByteDim const& a, ByteDim const& b) {
+    return std::abs(a.from_stride) > std::abs(b.from_stride);
+  };
   std::stable_sort(shape.dims.begin(), shape.dims.end(), coarser);
   return shape;
 }
 
-std::uint64_t strided_digest(std::byte const* from, std::uint64_t run_bytes, std::span<ByteDim const> dims, std::uint64_t after_bytes) {
+std::uint64_t strided_digest(std::byte const* from, std::uint64_t run_bytes,
+                             std::span<ByteDim const> dims, std::uint64_t after_bytes) {
   CopyShape const shape = digest_shape(run_bytes, dims);
   if (shape.run_bytes == 0) return 0;
   std::vector<Level> levels;
@@ -101,7 +113,8 @@ std::uint64_t strided_digest(std::byte const* from, std::uint64_t run_bytes, std
     last_to += levels.back().last_to();
   }
   // The sum ends with the run that stands last in the tensor.
-  return crc64_shifted(sum_of_runs(levels, from, shape.run_bytes), after_bytes - (shape.run_bytes - run_bytes) - last_to);
+  return crc64_shifted(sum_of_runs(levels, from, shape.run_bytes),
+                       after_bytes - (shape.run_bytes - run_bytes) - last_to);
 }
 
 }  // namespace reshard

@@ -9,17 +9,20 @@
 
 namespace reshard {
 
-/// The share of a piece in the CRC-64 (core/base/crc64.hpp) of a logical tensor's row-major bytes; the shares of all pieces xor to the whole. Runs of
-/// `run_bytes` bytes lie at `from` + from_stride · index and stand at to_stride · index from where the run of index 0 stands, behind which the
+/// The share of a piece in the CRC-64 (core/base/crc64.hpp) of a logical tensor's row-major bytes;
+/// the shares of all pieces xor to the whole. Runs of `run_bytes` bytes lie at `from` + from_stride
+/// · index and stand at to_stride · index from where the run of index 0 stands, behind which the
 /// tensor has `after_bytes` bytes.
 ///
-///   column 2 of a 3 x 5 float matrix: run_bytes 4, dims {3, its row stride, 20}, after_bytes 60 - 8 - 4
+///   column 2 of a 3 x 5 float matrix: run_bytes 4, dims {3, its row stride, 20}, after_bytes 60 -
+///   8 - 4
 ///
 /// Pre: every run lies within the tensor.
-std::uint64_t strided_digest(std::byte const* from, std::uint64_t run_bytes, std::span<ByteDim const> dims, std::uint64_t after_bytes);
+std::uint64_t strided_digest(std::byte const* from, std::uint64_t run_bytes,
+                             std::span<ByteDim const> dims, std::uint64_t after_bytes);
 
-/// The runs of a piece, joined where they continue each other, in an order that walks the memory they lie in by small steps; run_bytes is 0 when
-/// there are none.
+/// The runs of a piece, joined where they continue each other, in an order that walks the memory
+/// they lie in by small steps; run_bytes is 0 when there are none.
 CopyShape digest_shape(std::uint64_t run_bytes, std::span<ByteDim const> dims);
 
 }  // namespace reshard

@@ -28,9 +28,11 @@ struct LaunchPart {
 };
 
 template <class Descriptor>
-void append(Program& program, KernelKind kind, std::map<unsigned, LaunchPart<Descriptor>> const& parts) {
+void append(Program& program, KernelKind kind,
+            std::map<unsigned, LaunchPart<Descriptor>> const& parts) {
   for (auto const& [variant, part] : parts) {
-    std::uint64_t const at = append_descriptors(program, std::span<Descriptor const>(part.descriptors));
+    std::uint64_t const at =
+        append_descriptors(program, std::span<Descriptor const>(part.descriptors));
     program.launches.push_back({.kind = kind,
                                 .descriptors = narrow<std::uint32_t>(part.descriptors.size()),
                                 .blocks = block_count(part.blocks),
@@ -71,23 +73,28 @@ DequantiseDescriptor descriptor_of(DequantiseRequest const& request) {
 
 }  // namespace
 
-void add_converts(Program& program, std::span<ConvertRequest const> requests, std::uint64_t verdict) {
+void add_converts(Program& program, std::span<ConvertRequest const> requests,
+                  std::uint64_t verdict) {
   RESHARD_EXPECT(requests.size() <= requests_of_marks && verdict % 8 == 0);
   std::map<unsigned, LaunchPart<ConvertDescriptor>> parts;
   for (std::size_t r = 0; r < requests.size(); ++r) {
     ConvertRequest const& request = requests[r];
-    RESHARD_EXPECT(quant::convertible(request.stored, request.wanted) && std::isfinite(request.constant) && request.count <= elements_of_marks);
+    RESHARD_EXPECT(quant::convertible(request.stored, request.wanted) &&
+                   std::isfinite(request.constant) && request.count <= elements_of_marks);
     if (request.count == 0) continue;
-    ConvertDescriptor const descriptor{.first_block = 0,
-                                       .from = request.from,
-                                       .to = request.to,
-                                       .count = request.count,
-                                       .constant = request.constant,
-                                       .request = r,
-                                       .verdict = verdict,
-                                       .rounds = request.rounding == Rounding::nearest_even ? 1U : 0U};
+    ConvertDescriptor const descriptor{
+        .first_block = 0,
+        .from = request.from,
+        .to = request.to,
+        .count = request.count,
+        .constant = request.constant,
+        .request = r,
+        .verdict = verdict,
+        .rounds = request.rounding == Rounding::nearest_even ? 1U : 0U};
     unsigned const variant = number_of(request.stored) * wanted_formats + number_of(request.wanted);
-    parts[variant].add(descriptor, value_blocks(request.count, static_cast<std::uint64_t>(bits(request.wanted)) / 8));
+    parts[variant].add(
+        descriptor,
+        value_blocks(request.count, static_cast<std::uint64_t>(bits(request.wanted)) / 8));
   }
   append(program, KernelKind::convert, parts);
 }
@@ -96,7 +103,8 @@ void add_dequantises(Program& program, std::span<DequantiseRequest const> reques
   std::map<unsigned, LaunchPart<DequantiseDescriptor>> parts;
   for (DequantiseRequest const& request : requests) {
     DequantiseDescriptor const descriptor = descriptor_of(request);
-    parts[static_cast<unsigned>(descriptor.grid.codes)].add(descriptor, value_blocks(descriptor.count, 2));
+    parts[static_cast<unsigned>(descriptor.grid.codes)].add(descriptor,
+                                                            value_blocks(descriptor.count, 2));
   }
   append(program, KernelKind::dequantise, parts);
 }

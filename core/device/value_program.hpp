@@ -14,11 +14,13 @@ namespace reshard {
 /// What becomes of a value that the wanted dtype does not have.
 enum class Rounding : std::uint8_t {
   exact,         ///< it is reported
-  nearest_even,  ///< it is rounded once, from the exact sum with the constant; too large ones become infinity, as IEEE 754 says
+  nearest_even,  ///< it is rounded once, from the exact sum with the constant; too large ones
+                 ///< become infinity, as IEEE 754 says
 };
 
-/// quant::convert() on a device: `count` elements from byte `from` on become elements from byte `to` on. Both may be any address.
-/// Pre: quant::convertible(stored, wanted); constant is finite; count is at most 2^40.
+/// quant::convert() on a device: `count` elements from byte `from` on become elements from byte
+/// `to` on. Both may be any address. Pre: quant::convertible(stored, wanted); constant is finite;
+/// count is at most 2^40.
 struct ConvertRequest {
   std::uint64_t from = 0;
   std::uint64_t to = 0;
@@ -29,8 +31,8 @@ struct ConvertRequest {
   Rounding rounding = Rounding::exact;
 };
 
-/// quant::Dequantiser::run() of `part` on a device; the stored bytes are those that needs_of(part) names, each from its place on. `decoder` is
-/// used during the call only.
+/// quant::Dequantiser::run() of `part` on a device; the stored bytes are those that needs_of(part)
+/// names, each from its place on. `decoder` is used during the call only.
 struct DequantiseRequest {
   quant::Dequantiser const* decoder = nullptr;
   quant::RowPart part;
@@ -41,19 +43,24 @@ struct DequantiseRequest {
   std::uint64_t to = 0;
 };
 
-/// The first inexact element of the converts of one call: request `request` of it, counted from the beginning, and the element in that request.
+/// The first inexact element of the converts of one call: request `request` of it, counted from the
+/// beginning, and the element in that request.
 struct InexactPlace {
   std::uint64_t request = 0;
   std::uint64_t element = 0;
 };
 
-/// Adds launches to a program. Results are bit for bit those of quant::convert and quant::Dequantiser, NaNs included; only, what is behind an
-/// inexact element and that element itself are rounded to nearest even instead of being left out. The converts write into the verdict_bytes bytes
-/// from `verdict` on (a multiple of 8, counted from LaunchPlaces::to), which must be clear before: afterwards inexact_of() tells whether
-/// one was inexact, and where first. Launches read no byte that a request does not name, and write none.
+/// Adds launches to a program. Results are bit for bit those of quant::convert and
+/// quant::Dequantiser, NaNs included; only, what is behind an inexact element and that element
+/// itself are rounded to nearest even instead of being left out. The converts write into the
+/// verdict_bytes bytes from `verdict` on (a multiple of 8, counted from LaunchPlaces::to), which
+/// must be clear before: afterwards inexact_of() tells whether one was inexact, and where first.
+/// Launches read no byte that a request does not name, and write none.
 ///
-/// Pre: no byte that one of the requests of a call reads is written by one of them; no byte is written twice.
-void add_converts(Program& program, std::span<ConvertRequest const> requests, std::uint64_t verdict);
+/// Pre: no byte that one of the requests of a call reads is written by one of them; no byte is
+/// written twice.
+void add_converts(Program& program, std::span<ConvertRequest const> requests,
+                  std::uint64_t verdict);
 void add_dequantises(Program& program, std::span<DequantiseRequest const> requests);
 
 /// The bytes of a verdict before any launch (zeros), and what they say after it.

@@ -29,7 +29,8 @@ struct MegatronCheckpoint {
   std::vector<megatron::ShardHeader> headers;
 };
 
-/// A Hugging Face folder with its headers; `headers` and `indexed` are parallel to folder.files. Only the indexed tensors are the checkpoint's.
+/// A Hugging Face folder with its headers; `headers` and `indexed` are parallel to folder.files.
+/// Only the indexed tensors are the checkpoint's.
 struct HuggingFaceCheckpoint {
   huggingface::Folder folder;
   std::vector<safetensors::Header> headers;
@@ -43,22 +44,26 @@ enum class TensorContainer {
   hdf5,         ///< one dataset per tensor
 };
 
-/// A PyTorch distributed checkpoint, or another set of boxes of tensors under the names of a state dict: whole tensors in boxes. Flattened optimizer
-/// tensors have been given the shape that they have in the model.
+/// A PyTorch distributed checkpoint, or another set of boxes of tensors under the names of a state
+/// dict: whole tensors in boxes. Flattened optimizer tensors have been given the shape that they
+/// have in the model.
 struct DcpCheckpoint {
   dcp::Directory directory;
   dcp::Flavour flavour = dcp::Flavour::plain;
   dcp::Metadata metadata;
-  std::vector<std::uint64_t> payload_offset_bytes;    ///< of each chunk: its first element, from the start of its file
-  std::map<std::size_t, std::vector<Index>> strides;  ///< of the chunks that are not row-major, in elements
-  std::optional<dcp::CommonState> common;             ///< torch_dist
-  std::vector<dcp::ObjectLook> looks;                 ///< parallel to the objects; empty: not looked at yet
+  std::vector<std::uint64_t>
+      payload_offset_bytes;  ///< of each chunk: its first element, from the start of its file
+  std::map<std::size_t, std::vector<Index>>
+      strides;                             ///< of the chunks that are not row-major, in elements
+  std::optional<dcp::CommonState> common;  ///< torch_dist
+  std::vector<dcp::ObjectLook> looks;      ///< parallel to the objects; empty: not looked at yet
   TensorContainer container = TensorContainer::items;
   Json config;             ///< the config.json that travels in an HDF5 container; null for none
   bool flattened = false;  ///< some tensors were flattened on disk
 };
 
-/// The logical tensors of a model in HDF5 containers of ours (docs/formats/hdf5.md); `parts` is parallel to the files.
+/// The logical tensors of a model in HDF5 containers of ours (docs/formats/hdf5.md); `parts` is
+/// parallel to the files.
 struct LogicalCheckpoint {
   std::filesystem::path folder;
   std::vector<hdf5::Found> parts;
@@ -77,10 +82,12 @@ struct SourceCheckpoint {
   std::optional<DcpCheckpoint> dcp;
   std::optional<LogicalCheckpoint> logical;
   std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
-  std::vector<FileStamp> stamps;             ///< of each file, from a descriptor that read its header, before that; the same on every rank
-  std::vector<int> stamped_by;               ///< which rank it was
-  std::vector<StoredRecord> records;         ///< zip records with weights, where files have any
-  std::vector<TensorDigest> recorded;        ///< digests that stand in the files themselves (HDF5 containers)
+  std::vector<FileStamp> stamps;  ///< of each file, from a descriptor that read its header, before
+                                  ///< that; the same on every rank
+  std::vector<int> stamped_by;    ///< which rank it was
+  std::vector<StoredRecord> records;  ///< zip records with weights, where files have any
+  std::vector<TensorDigest>
+      recorded;  ///< digests that stand in the files themselves (HDF5 containers)
   std::vector<std::string> warnings;
 };
 

@@ -27,7 +27,8 @@ std::vector<std::string> AxisTable::names() const {
 
 Index extent(Share const& share) {
   Index total = 0;
-  for (Run const& run : share) total = checked_add(total, run.end - run.begin, ErrorKind::usage, "extent of a share");
+  for (Run const& run : share)
+    total = checked_add(total, run.end - run.begin, ErrorKind::usage, "extent of a share");
   return total;
 }
 

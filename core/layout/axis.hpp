@@ -13,7 +13,8 @@ namespace reshard {
 /// The number of an axis in its AxisTable.
 using AxisId = std::uint32_t;
 
-/// A named dimension of the model and its size: `group` 4, `expert` 128. An axis is a role: what is cut differently is another axis.
+/// A named dimension of the model and its size: `group` 4, `expert` 128. An axis is a role: what is
+/// cut differently is another axis.
 struct Axis {
   std::string name;
   Index size = 0;
@@ -35,7 +36,8 @@ class AxisTable {
   std::unordered_map<std::string, AxisId> ids_;
 };
 
-/// Half-open run of indices of an axis, or `end - begin` elements of no tensor (padding) when `fill`.
+/// Half-open run of indices of an axis, or `end - begin` elements of no tensor (padding) when
+/// `fill`.
 struct Run {
   Index begin = 0;
   Index end = 0;
@@ -43,9 +45,11 @@ struct Run {
   friend bool operator==(Run const&, Run const&) = default;
 };
 
-/// What one place of a checkpoint holds of an axis: an ordered list of runs. The stored index counts through them from 0.
+/// What one place of a checkpoint holds of an axis: an ordered list of runs. The stored index
+/// counts through them from 0.
 ///
-///   vocab 10 padded to 16, rank 1 of 2: {[8, 10), fill 6}.   experts 5 and 2, in this order: {[5, 6), [2, 3)}.
+///   vocab 10 padded to 16, rank 1 of 2: {[8, 10), fill 6}.   experts 5 and 2, in this order: {[5,
+///   6), [2, 3)}.
 using Share = std::vector<Run>;
 
 /// The number of stored indices of a share.

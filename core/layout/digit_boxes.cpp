@@ -36,8 +36,10 @@ void DigitBoxes::take(Piece const& piece, PieceDigit const& digit) {
   ElementaryDigits::Range const range = digits_->range_of(digit);
   for (std::size_t k = range.begin; k < range.end; ++k) {
     if (has_digit_[k] != 0)
-      fail(ErrorKind::usage, "axis '{}' stands twice in one stored tensor (tensor number {}): use each part of it once, in the name or in the shape.",
-           digits_->axis_at(digits_->place_of(digit.axis)).name, piece.tensor);
+      fail(
+          ErrorKind::usage,
+          "axis '{}' stands twice in one stored tensor (tensor number {}): use each part of it once, in the name or in the shape.",
+          digits_->axis_at(digits_->place_of(digit.axis)).name, piece.tensor);
     has_digit_[k] = 1;
   }
   if (range.end - range.begin == 1) {
@@ -57,10 +59,11 @@ void DigitBoxes::check_complete(Piece const& piece) const {
   for (std::size_t k = 0; k < width_; ++k)
     if (has_digit_[k] == 0 && digits_->extent(k) > 1) {
       JoinDigit const& digit = digits_->list()[k];
-      fail(ErrorKind::usage,
-           "axis '{}' (tensor number {}): a stored tensor leaves out (index mod {}) div {}, which others have. "
-           "The parts of an axis in name and shape must make up the whole axis.",
-           digits_->axis_at(digits_->place_of(digit.axis)).name, piece.tensor, digit.mod, digit.div);
+      fail(
+          ErrorKind::usage,
+          "axis '{}' (tensor number {}): a stored tensor leaves out (index mod {}) div {}, which others have. "
+          "The parts of an axis in name and shape must make up the whole axis.",
+          digits_->axis_at(digits_->place_of(digit.axis)).name, piece.tensor, digit.mod, digit.div);
     }
 }
 
@@ -99,19 +102,23 @@ bool DigitBoxes::is_before(std::uint32_t a, std::uint32_t b) const {
   return a < b;
 }
 
-/// Numbers in the order of the leading digits of each box, as many as fit into 63 bits: most comparisons then touch no row.
+/// Numbers in the order of the leading digits of each box, as many as fit into 63 bits: most
+/// comparisons then touch no row.
 std::vector<std::uint64_t> DigitBoxes::keys() const {
   std::vector<std::uint64_t> keys(size(), 0);
   int free_bits = 63;
   for (std::size_t k = 0; k < width_; ++k) {
     std::uint64_t greatest = 0;
     for (std::size_t box = 0; box < size(); ++box)
-      greatest |= static_cast<std::uint64_t>(row(box)[k].first) | static_cast<std::uint64_t>(row(box)[k].count);
+      greatest |= static_cast<std::uint64_t>(row(box)[k].first) |
+                  static_cast<std::uint64_t>(row(box)[k].count);
     auto const bits = static_cast<int>(std::bit_width(greatest));
     if (2 * bits > free_bits) break;
     free_bits -= 2 * bits;
     for (std::size_t box = 0; box < size(); ++box)
-      keys[box] = (keys[box] << (2 * bits)) | static_cast<std::uint64_t>(row(box)[k].first) << bits | static_cast<std::uint64_t>(row(box)[k].count);
+      keys[box] = (keys[box] << (2 * bits)) |
+                  static_cast<std::uint64_t>(row(box)[k].first) << bits |
+                  static_cast<std::uint64_t>(row(box)[k].count);
   }
   return keys;
 }
@@ -125,7 +132,9 @@ std::vector<std::uint32_t> DigitBoxes::sorted() const {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> keyed;
   keyed.reserve(size());
   for (std::uint32_t const box : order) keyed.emplace_back(all[box], box);
-  std::ranges::sort(keyed, [this](auto const& a, auto const& b) { return a.first != b.first ? a.first < b.first : is_before(a.second, b.second); });
+  std::ranges::sort(keyed, [this](auto const& a, auto const& b) {
+    return a.first != b.first ? a.first < b.first : is_before(a.second, b.second);
+  });
   for (std::size_t i = 0; i < keyed.size(); ++i) order[i] = keyed[i].second;
   return order;
 }

@@ -8,21 +8,23 @@
 
 namespace reshard {
 
-/// One interval of a box, with the stride (elements of the blob) of its digit. Internal to this library, as all of this header.
+/// One interval of a box, with the stride (elements of the blob) of its digit. Internal to this
+/// library, as all of this header.
 struct BoxDigit {
   Index first = 0;
   Index count = 1;
   Index stride = 0;
 };
 
-/// Pieces of one logical tensor as boxes over its elementary digits, in flat arrays: a piece is one box unless its digits had to be split.
-/// Pieces without elements give none.
+/// Pieces of one logical tensor as boxes over its elementary digits, in flat arrays: a piece is one
+/// box unless its digits had to be split. Pieces without elements give none.
 class DigitBoxes {
  public:
-  explicit DigitBoxes(ElementaryDigits const& digits) : digits_(&digits), width_(digits.list().size()) {}
+  explicit DigitBoxes(ElementaryDigits const& digits)
+      : digits_(&digits), width_(digits.list().size()) {}
 
-  /// Adds pieces, numbered from 0 on. A piece that lacks an axis is a bug; one that has a part of an axis twice or not at all is an Error of
-  /// kind usage.
+  /// Adds pieces, numbered from 0 on. A piece that lacks an axis is a bug; one that has a part of
+  /// an axis twice or not at all is an Error of kind usage.
   void add(std::span<Piece const> pieces);
 
   std::size_t size() const { return pieces_.size(); }

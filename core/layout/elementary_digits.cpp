@@ -25,7 +25,8 @@ struct Splitter {
       step(digit, {whole_end, 1}, begin - whole_end * inner, end - whole_end * inner);
       return;
     }
-    if (begin < whole_begin * inner) step(digit, {whole_begin - 1, 1}, begin - (whole_begin - 1) * inner, inner);
+    if (begin < whole_begin * inner)
+      step(digit, {whole_begin - 1, 1}, begin - (whole_begin - 1) * inner, inner);
     if (whole_begin < whole_end) step(digit, {whole_begin, whole_end - whole_begin}, 0, inner);
     if (whole_end * inner < end) step(digit, {whole_end, 1}, 0, end - whole_end * inner);
   }
@@ -46,7 +47,8 @@ std::vector<Interval> split_interval(Interval whole, std::span<Index const> unit
   return std::move(splitter.rows);
 }
 
-ElementaryDigits::ElementaryDigits(std::span<AxisId const> order, AxisTable const& axes) : axes_(&axes), slot_of_axis_(axes.size(), -1) {
+ElementaryDigits::ElementaryDigits(std::span<AxisId const> order, AxisTable const& axes)
+    : axes_(&axes), slot_of_axis_(axes.size(), -1) {
   for (AxisId const axis : order) {
     RESHARD_EXPECT(axis < axes.size() && slot_of_axis_[axis] < 0);
     slot_of_axis_[axis] = static_cast<int>(slots_.size());
@@ -58,8 +60,10 @@ ElementaryDigits::Slot const& ElementaryDigits::slot(AxisId axis) const {
   RESHARD_EXPECT(axis < slot_of_axis_.size());
   int const found = slot_of_axis_[axis];
   if (found < 0)
-    fail(ErrorKind::usage, "axis '{}' stands in a stored tensor, but the logical tensor has no such axis. Write '*{}' if its values repeat along it.",
-         (*axes_)[axis].name, (*axes_)[axis].name);
+    fail(
+        ErrorKind::usage,
+        "axis '{}' stands in a stored tensor, but the logical tensor has no such axis. Write '*{}' if its values repeat along it.",
+        (*axes_)[axis].name, (*axes_)[axis].name);
   return slots_[static_cast<std::size_t>(found)];
 }
 
@@ -70,7 +74,8 @@ void ElementaryDigits::add(PieceDigit const& digit) {
   Slot& slot = slots_[static_cast<std::size_t>(&found - slots_.data())];
   for (Index const radix : {digit.div, digit.mod}) {
     bool const is_top = radix >= slot.size;
-    if (!is_top && std::ranges::find(slot.radices, radix) == slot.radices.end()) slot.radices.push_back(radix);
+    if (!is_top && std::ranges::find(slot.radices, radix) == slot.radices.end())
+      slot.radices.push_back(radix);
   }
 }
 
@@ -84,10 +89,12 @@ void ElementaryDigits::close() {
     std::ranges::sort(slot.radices);
     for (std::size_t i = 1; i < slot.radices.size(); ++i)
       if (slot.radices[i] % slot.radices[i - 1] != 0)
-        fail(ErrorKind::usage,
-             "axis '{}' (size {}) is counted in blocks of {} in one stored tensor and of {} in another, and {} does not divide {}. "
-             "Blocks of one axis must nest: choose counts that divide each other.",
-             (*axes_)[slot.axis].name, slot.size, slot.radices[i - 1], slot.radices[i], slot.radices[i - 1], slot.radices[i]);
+        fail(
+            ErrorKind::usage,
+            "axis '{}' (size {}) is counted in blocks of {} in one stored tensor and of {} in another, and {} does not divide {}. "
+            "Blocks of one axis must nest: choose counts that divide each other.",
+            (*axes_)[slot.axis].name, slot.size, slot.radices[i - 1], slot.radices[i],
+            slot.radices[i - 1], slot.radices[i]);
     append_digits(slot);
   }
 }
@@ -109,7 +116,8 @@ void ElementaryDigits::append_digits(Slot& slot) {
 
 ElementaryDigits::Range ElementaryDigits::range_of(PieceDigit const& digit) const {
   Slot const& found = slot(digit.axis);
-  if (digit.mod == digit.div || digit.div >= found.size) return {found.range.begin, found.range.begin};
+  if (digit.mod == digit.div || digit.div >= found.size)
+    return {found.range.begin, found.range.begin};
   std::size_t begin = found.range.begin;
   if (digit.mod < found.size)
     while (begin < found.range.end && list_[begin].mod != digit.mod) ++begin;
@@ -121,7 +129,8 @@ ElementaryDigits::Range ElementaryDigits::range_of(PieceDigit const& digit) cons
 
 std::vector<Index> ElementaryDigits::units(Range range) const {
   std::vector<Index> units;
-  for (std::size_t k = range.begin; k < range.end; ++k) units.push_back(list_[k].div / list_[range.end - 1].div);
+  for (std::size_t k = range.begin; k < range.end; ++k)
+    units.push_back(list_[k].div / list_[range.end - 1].div);
   return units;
 }
 

@@ -11,7 +11,9 @@ namespace {
 /// Turns parts into pieces and fills: resolves names, separates digits from repeats.
 class Emitter {
  public:
-  Emitter(LayoutExpr const& expr, LayoutScope const& scope) : expr_(expr), scope_(scope) { RESHARD_EXPECT(scope.tensor != nullptr); }
+  Emitter(LayoutExpr const& expr, LayoutScope const& scope) : expr_(expr), scope_(scope) {
+    RESHARD_EXPECT(scope.tensor != nullptr);
+  }
 
   void emit(Layout& layout, LayoutPart const& part) {
     std::vector<PieceDigit> digits;
@@ -41,8 +43,10 @@ class Emitter {
       if (known.name == name) return known.number;
     int const number = scope_.tensor(name);
     if (number < 0)
-      fail(ErrorKind::usage, "'{}': it holds '{}', which is no tensor of this model. Correct the tags, or name the tensor in the model's map.",
-           expr_.text, name);
+      fail(
+          ErrorKind::usage,
+          "'{}': it holds '{}', which is no tensor of this model. Correct the tags, or name the tensor in the model's map.",
+          expr_.text, name);
     resolved_.push_back({name, number});
     return number;
   }
@@ -53,8 +57,10 @@ class Emitter {
         PieceDigit const& a = digits[i];
         PieceDigit const& b = digits[j];
         if (a.axis == b.axis && std::max(a.div, b.div) < std::min(a.mod, b.mod))
-          fail(ErrorKind::usage, "'{}': axis '{}' stands twice in '{}'. Use each part of an axis once, or another axis of the same size.", expr_.text,
-               (*scope_.axes)[a.axis].name, part.name);
+          fail(
+              ErrorKind::usage,
+              "'{}': axis '{}' stands twice in '{}'. Use each part of an axis once, or another axis of the same size.",
+              expr_.text, (*scope_.axes)[a.axis].name, part.name);
       }
   }
 
@@ -69,8 +75,10 @@ std::vector<Index> row_major(std::vector<Index> const& shape) {
   return strides;
 }
 
-// Strides come from files: the farthest element of the view must have an offset that fits. Sums below zero also hold the least stride.
-void check_strides(LayoutExpr const& expr, std::vector<Index> const& shape, std::span<Index const> strides) {
+// Strides come from files: the farthest element of the view must have an offset that fits. Sums
+// below zero also hold the least stride.
+void check_strides(LayoutExpr const& expr, std::vector<Index> const& shape,
+                   std::span<Index const> strides) {
   Index farthest = 0;
   for (std::size_t d = 0; d < shape.size(); ++d) {
     Index const reach = checked_mul(shape[d], strides[d], ErrorKind::source, expr.text);
@@ -78,7 +86,8 @@ void check_strides(LayoutExpr const& expr, std::vector<Index> const& shape, std:
   }
 }
 
-Layout emitted(LayoutExpr const& expr, LayoutScope const& scope, std::vector<Index> shape, std::vector<LayoutPart> all) {
+Layout emitted(LayoutExpr const& expr, LayoutScope const& scope, std::vector<Index> shape,
+               std::vector<LayoutPart> all) {
   Layout layout;
   layout.shape = std::move(shape);
   Emitter emitter(expr, scope);
@@ -86,18 +95,21 @@ Layout emitted(LayoutExpr const& expr, LayoutScope const& scope, std::vector<Ind
   return layout;
 }
 
-Layout box_of(LayoutExpr const& expr, LayoutScope const& scope, LayoutNode const& tree, std::span<Index const> begin, std::span<Index const> end,
+Layout box_of(LayoutExpr const& expr, LayoutScope const& scope, LayoutNode const& tree,
+              std::span<Index const> begin, std::span<Index const> end,
               std::span<Index const> strides) {
   std::vector<Index> shape(tree.children.size());
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (begin[d] < 0 || end[d] < begin[d] || end[d] > tree.children[d].extent)
-      fail(ErrorKind::source,
-           "'{}': a box takes [{}, {}) of dimension {}, which has {} elements. The checkpoint's metadata disagrees with the model.", expr.text,
-           begin[d], end[d], d, tree.children[d].extent);
+      fail(
+          ErrorKind::source,
+          "'{}': a box takes [{}, {}) of dimension {}, which has {} elements. The checkpoint's metadata disagrees with the model.",
+          expr.text, begin[d], end[d], d, tree.children[d].extent);
     shape[d] = end[d] - begin[d];
   }
   RESHARD_EXPECT(strides.empty() || strides.size() == shape.size());
-  std::vector<Index> const own = strides.empty() ? row_major(shape) : std::vector<Index>(strides.begin(), strides.end());
+  std::vector<Index> const own =
+      strides.empty() ? row_major(shape) : std::vector<Index>(strides.begin(), strides.end());
   check_strides(expr, shape, own);
   std::vector<LayoutPart> all{LayoutPart{}};
   for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -112,7 +124,8 @@ Layout box_of(LayoutExpr const& expr, LayoutScope const& scope, LayoutNode const
 
 }  // namespace
 
-Layout evaluate(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, std::span<Index const> strides) {
+Layout evaluate(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
+                std::span<Index const> strides) {
   LayoutNode const tree = layout_tree(expr, scope, shares);
   std::vector<Index> const begin(tree.children.size(), 0);
   std::vector<Index> end;
@@ -120,19 +133,24 @@ Layout evaluate(LayoutExpr const& expr, LayoutScope const& scope, Shares const& 
   return box_of(expr, scope, tree, begin, end, strides);
 }
 
-Layout evaluate_box(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, std::span<Index const> begin, std::span<Index const> end,
+Layout evaluate_box(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
+                    std::span<Index const> begin, std::span<Index const> end,
                     std::span<Index const> strides) {
   LayoutNode const tree = layout_tree(expr, scope, shares);
   if (begin.size() != tree.children.size() || end.size() != tree.children.size())
-    fail(ErrorKind::source, "'{}': a box of {} dimensions does not fit a stored tensor of {}.", expr.text, begin.size(), tree.children.size());
+    fail(ErrorKind::source, "'{}': a box of {} dimensions does not fit a stored tensor of {}.",
+         expr.text, begin.size(), tree.children.size());
   return box_of(expr, scope, tree, begin, end, strides);
 }
 
-Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, Index begin, Index end) {
+Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
+                     Index begin, Index end) {
   LayoutNode const tree = layout_tree(expr, scope, shares);
   if (begin < 0 || end < begin || end > tree.extent)
-    fail(ErrorKind::source, "'{}': the flat range [{}, {}) does not lie in its {} elements. The checkpoint's metadata disagrees with the model.",
-         expr.text, begin, end, tree.extent);
+    fail(
+        ErrorKind::source,
+        "'{}': the flat range [{}, {}) does not lie in its {} elements. The checkpoint's metadata disagrees with the model.",
+        expr.text, begin, end, tree.extent);
   std::vector<LayoutPart> all = parts(tree, begin, end);
   for (LayoutPart& part : all) part.offset -= begin;
   return emitted(expr, scope, {end - begin}, std::move(all));

@@ -7,9 +7,11 @@ namespace {
 
 class Cutter {
  public:
-  Cutter(std::span<Index const> shape, Index first) : shape_(shape), first_(first), row_(shape.size(), 0) {}
+  Cutter(std::span<Index const> shape, Index first)
+      : shape_(shape), first_(first), row_(shape.size(), 0) {}
 
-  /// Elements [begin, end) of the block of dimensions d, d + 1, … whose rows before d are row_; `at` is the block's first element in the tensor.
+  /// Elements [begin, end) of the block of dimensions d, d + 1, … whose rows before d are row_;
+  /// `at` is the block's first element in the tensor.
   void cut(std::size_t d, Index begin, Index end, Index at) {
     if (begin == end) return;
     Index inner = 1;
@@ -17,7 +19,8 @@ class Cutter {
     if (d + 1 >= shape_.size()) return add(d, begin, end, at + begin);
     Index const first = begin / inner;
     Index const last = end / inner;
-    if (first == last) return part(d, first, begin - first * inner, end - first * inner, at + first * inner);
+    if (first == last)
+      return part(d, first, begin - first * inner, end - first * inner, at + first * inner);
     Index const whole = begin % inner == 0 ? first : first + 1;
     if (whole != first) part(d, first, begin - first * inner, inner, at + first * inner);
     if (whole < last) add(d, whole, last, at + whole * inner);

@@ -13,8 +13,9 @@ struct FlatBox {
   Index offset = 0;
 };
 
-/// The elements [begin, end) of a row-major tensor as boxes, in order: at most 2n - 1 for n dimensions. Each box lies row-major in the range.
-/// Pre: 0 <= begin <= end <= the product of `shape`.
+/// The elements [begin, end) of a row-major tensor as boxes, in order: at most 2n - 1 for n
+/// dimensions. Each box lies row-major in the range. Pre: 0 <= begin <= end <= the product of
+/// `shape`.
 std::vector<FlatBox> flat_boxes(std::span<Index const> shape, Index begin, Index end);
 
 }  // namespace reshard

@@ -8,8 +8,9 @@
 namespace reshard {
 namespace {
 
-/// The sorted boxes of one side as a tree: level k groups boxes that agree on digits 0…k. A node's children are a run of the next level;
-/// those of the last level are a run of `order`. The last node of every level is an end mark.
+/// The sorted boxes of one side as a tree: level k groups boxes that agree on digits 0…k. A node's
+/// children are a run of the next level; those of the last level are a run of `order`. The last
+/// node of every level is an end mark.
 struct Trie {
   struct Node {
     Index begin = 0;
@@ -26,10 +27,13 @@ struct Trie {
         levels[level].push_back({digit.first, digit.first + digit.count, child_count(level, i)});
       }
     }
-    for (std::size_t level = 0; level < depth; ++level) levels[level].push_back({0, 0, child_count(level, order.size())});
+    for (std::size_t level = 0; level < depth; ++level)
+      levels[level].push_back({0, 0, child_count(level, order.size())});
   }
 
-  std::uint32_t roots() const { return narrow<std::uint32_t>(levels.empty() ? order.size() : levels[0].size() - 1); }
+  std::uint32_t roots() const {
+    return narrow<std::uint32_t>(levels.empty() ? order.size() : levels[0].size() - 1);
+  }
 
   DigitBoxes const* boxes;
   std::vector<std::uint32_t> order;
@@ -38,11 +42,14 @@ struct Trie {
  private:
   std::size_t first_difference(BoxDigit const* a, BoxDigit const* b) const {
     std::size_t level = 0;
-    while (level < levels.size() && a[level].first == b[level].first && a[level].count == b[level].count) ++level;
+    while (level < levels.size() && a[level].first == b[level].first &&
+           a[level].count == b[level].count)
+      ++level;
     return level;
   }
 
-  // End marks are pushed from the first level down, so the next level has no mark yet when its size is taken.
+  // End marks are pushed from the first level down, so the next level has no mark yet when its size
+  // is taken.
   std::uint32_t child_count(std::size_t level, std::size_t box) const {
     return narrow<std::uint32_t>(level + 1 < levels.size() ? levels[level + 1].size() : box);
   }
@@ -58,8 +65,9 @@ class Joiner {
   Joiner(Trie const& src, Trie const& dst, std::span<Piece const> targets, Join& result)
       : src_(src), dst_(dst), targets_(targets), result_(result), path_(result.digits.size()) {}
 
-  /// All overlaps between two runs of siblings of one level. Both are sorted by `begin`, so target nodes that end before a source node
-  /// begins are passed by for good once nothing longer stands before them.
+  /// All overlaps between two runs of siblings of one level. Both are sorted by `begin`, so target
+  /// nodes that end before a source node begins are passed by for good once nothing longer stands
+  /// before them.
   void visit(std::size_t level, Siblings src, Siblings dst) {
     if (level == path_.size()) {
       for (std::uint32_t s = src.begin; s < src.end; ++s)
@@ -75,7 +83,8 @@ class Joiner {
         Index const end = std::min(left[s].end, right[d].end);
         if (begin >= end) continue;
         path_[level] = {begin, end - begin};
-        visit(level + 1, {left[s].children, left[s + 1].children}, {right[d].children, right[d + 1].children});
+        visit(level + 1, {left[s].children, left[s + 1].children},
+              {right[d].children, right[d + 1].children});
       }
     }
   }
@@ -84,7 +93,8 @@ class Joiner {
   void emit(std::uint32_t src, std::uint32_t dst) {
     BoxDigit const* const left = src_.boxes->row(src);
     BoxDigit const* const right = dst_.boxes->row(dst);
-    Overlap overlap{src_.boxes->piece(src), dst_.boxes->piece(dst), src_.boxes->offset(src), dst_.boxes->offset(dst)};
+    Overlap overlap{src_.boxes->piece(src), dst_.boxes->piece(dst), src_.boxes->offset(src),
+                    dst_.boxes->offset(dst)};
     for (std::size_t k = 0; k < path_.size(); ++k) {
       overlap.src_offset += (path_[k].first - left[k].first) * left[k].stride;
       overlap.dst_offset += (path_[k].first - right[k].first) * right[k].stride;
@@ -92,7 +102,8 @@ class Joiner {
     emit_copies(overlap, left, right, targets_[overlap.dst].copies);
   }
 
-  void emit_copies(Overlap overlap, BoxDigit const* left, BoxDigit const* right, std::span<PieceCopy const> copies) {
+  void emit_copies(Overlap overlap, BoxDigit const* left, BoxDigit const* right,
+                   std::span<PieceCopy const> copies) {
     if (!copies.empty()) {
       for (Index i = 0; i < copies.front().count; ++i) {
         emit_copies(overlap, left, right, copies.subspan(1));
@@ -101,7 +112,8 @@ class Joiner {
       return;
     }
     result_.overlaps.push_back(overlap);
-    for (std::size_t k = 0; k < path_.size(); ++k) result_.spans.push_back({path_[k].first, path_[k].count, left[k].stride, right[k].stride});
+    for (std::size_t k = 0; k < path_.size(); ++k)
+      result_.spans.push_back({path_[k].first, path_[k].count, left[k].stride, right[k].stride});
   }
 
   Trie const& src_;
@@ -113,8 +125,8 @@ class Joiner {
 
 }  // namespace
 
-Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<AxisId const> order, AxisTable const& axes,
-          std::span<Piece const> splits) {
+Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<AxisId const> order,
+          AxisTable const& axes, std::span<Piece const> splits) {
   ElementaryDigits digits(order, axes);
   digits.add(src);
   digits.add(dst);
@@ -142,7 +154,8 @@ std::vector<CopyDim> merged(std::span<OverlapDigit const> digits) {
   });
   std::vector<CopyDim> result;
   for (CopyDim const& dim : dims) {
-    if (!result.empty() && result.back().src_stride == dim.count * dim.src_stride && result.back().dst_stride == dim.count * dim.dst_stride)
+    if (!result.empty() && result.back().src_stride == dim.count * dim.src_stride &&
+        result.back().dst_stride == dim.count * dim.dst_stride)
       result.back() = {result.back().count * dim.count, dim.src_stride, dim.dst_stride};
     else
       result.push_back(dim);

@@ -10,14 +10,16 @@
 
 namespace reshard {
 
-/// An elementary digit of a joined tensor: (index mod `mod`) div `div` of an axis, after both sides are split at all their radices.
+/// An elementary digit of a joined tensor: (index mod `mod`) div `div` of an axis, after both sides
+/// are split at all their radices.
 struct JoinDigit {
   AxisId axis = 0;
   Index mod = 0;
   Index div = 1;
 };
 
-/// One digit's interval in an overlap: values [first, first + count), with the strides (elements) on both sides.
+/// One digit's interval in an overlap: values [first, first + count), with the strides (elements)
+/// on both sides.
 struct OverlapDigit {
   Index first = 0;
   Index count = 1;
@@ -25,8 +27,9 @@ struct OverlapDigit {
   Index dst_stride = 0;
 };
 
-/// Pieces of ONE logical tensor on both sides of a job. `src[i]` and `dst[i]` are indices into the spans given to join().
-/// digits[k] belongs to Join::digits[k]; src_offset and dst_offset (elements) are the places of the overlap's first element.
+/// Pieces of ONE logical tensor on both sides of a job. `src[i]` and `dst[i]` are indices into the
+/// spans given to join(). digits[k] belongs to Join::digits[k]; src_offset and dst_offset
+/// (elements) are the places of the overlap's first element.
 struct Overlap {
   std::uint32_t src = 0;
   std::uint32_t dst = 0;
@@ -35,37 +38,48 @@ struct Overlap {
 };
 
 struct Join {
-  std::vector<JoinDigit> digits;  ///< canonical order: the tensor's axes as given, each from its coarsest digit to its finest
+  std::vector<JoinDigit> digits;  ///< canonical order: the tensor's axes as given, each from its
+                                  ///< coarsest digit to its finest
   std::vector<Overlap> overlaps;
   std::vector<OverlapDigit> spans;  ///< overlaps.size() x digits.size(), row by row
-  std::span<OverlapDigit const> span_of(std::size_t overlap) const { return {spans.data() + overlap * digits.size(), digits.size()}; }
+  std::span<OverlapDigit const> span_of(std::size_t overlap) const {
+    return {spans.data() + overlap * digits.size(), digits.size()};
+  }
 };
 
-/// All overlaps of source and target pieces of one logical tensor whose canonical axis order is `order`. No search over all pairs:
-/// product-like pieces cost O((S + D) log + overlaps). Copies (repeats) of a target piece give further overlaps; those of a source piece are
-/// ignored (copy 0 is read). Splits of one axis that do not nest are an Error of kind usage that names the axis and the counts.
-/// The digits are also split as the pieces of `splits` would split them: joins of the same three lists have the same digits.
-/// Pre: all pieces have the same `tensor`.
-Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<AxisId const> order, AxisTable const& axes,
-          std::span<Piece const> splits = {});
+/// All overlaps of source and target pieces of one logical tensor whose canonical axis order is
+/// `order`. No search over all pairs: product-like pieces cost O((S + D) log + overlaps). Copies
+/// (repeats) of a target piece give further overlaps; those of a source piece are ignored (copy 0
+/// is read). Splits of one axis that do not nest are an Error of kind usage that names the axis and
+/// the counts. The digits are also split as the pieces of `splits` would split them: joins of the
+/// same three lists have the same digits. Pre: all pieces have the same `tensor`.
+Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<AxisId const> order,
+          AxisTable const& axes, std::span<Piece const> splits = {});
 
-/// The domain of a logical tensor along one axis: sorted, disjoint runs of indices (an axis limited to a set), in units of `div`.
+/// The domain of a logical tensor along one axis: sorted, disjoint runs of indices (an axis limited
+/// to a set), in units of `div`.
 struct DomainAxis {
   AxisId axis = 0;
   Index div = 1;  ///< hidden/32 counts blocks
   std::vector<Run> runs;
 };
 
-/// Why pieces do not tile a domain: the first bad interval per axis, as text ("layer 3:48, expert 64:128"), and how many pieces hold it.
+/// Why pieces do not tile a domain: the first bad interval per axis, as text ("layer 3:48, expert
+/// 64:128"), and how many pieces hold it.
 struct TilingFault {
   std::string where;
-  int holders = 0;             ///< 0: nothing holds it; 1: one piece holds it, but it lies outside of the domain; else two or more do
-  std::uint32_t a = 0, b = 0;  ///< two of the holders (indices of pieces) when holders >= 2; a alone when 1
+  int holders = 0;  ///< 0: nothing holds it; 1: one piece holds it, but it lies outside of the
+                    ///< domain; else two or more do
+  std::uint32_t
+      a = 0,
+      b = 0;  ///< two of the holders (indices of pieces) when holders >= 2; a alone when 1
 };
 
-/// Whether the pieces hold every element of the domain exactly once. Nothing: they do. A piece that has a part of an axis twice or not at
-/// all, or an axis that the domain lacks, is an Error of kind usage.
-std::optional<TilingFault> tile(std::span<Piece const> pieces, std::span<DomainAxis const> domain, AxisTable const& axes);
+/// Whether the pieces hold every element of the domain exactly once. Nothing: they do. A piece that
+/// has a part of an axis twice or not at all, or an axis that the domain lacks, is an Error of kind
+/// usage.
+std::optional<TilingFault> tile(std::span<Piece const> pieces, std::span<DomainAxis const> domain,
+                                AxisTable const& axes);
 
 /// A strided copy between two blobs, dims outermost first, in elements.
 struct CopyDim {
@@ -75,7 +89,8 @@ struct CopyDim {
   friend bool operator==(CopyDim const&, CopyDim const&) = default;
 };
 
-/// Drops extents of 1, sorts by target stride (descending), merges neighbours that are one run on both sides.
+/// Drops extents of 1, sorts by target stride (descending), merges neighbours that are one run on
+/// both sides.
 std::vector<CopyDim> merged(std::span<OverlapDigit const> digits);
 
 }  // namespace reshard

@@ -9,7 +9,8 @@ namespace {
 
 using Factor = LayoutExpr::Factor;
 
-// An expression of 4096 characters can cross alternatives into astronomically many names; real ones hold fewer than ten.
+// An expression of 4096 characters can cross alternatives into astronomically many names; real ones
+// hold fewer than ten.
 constexpr std::size_t most_paths = 4096;
 
 /// One choice of an alternative at every '(…|…)': the name it makes, and the digits met on the way.
@@ -44,7 +45,8 @@ std::vector<Path> paths_of(std::string const& tag, std::vector<Factor> const& fa
   for (Factor const& factor : factors) {
     std::vector<Path> const inner = paths_of(factor);
     if (all.size() * inner.size() > most_paths)
-      fail(ErrorKind::usage, "a layout expression holds more than {} tensors. Split its entry.", most_paths);
+      fail(ErrorKind::usage, "a layout expression holds more than {} tensors. Split its entry.",
+           most_paths);
     std::vector<Path> crossed;
     for (Path const& left : all)
       for (Path const& right : inner) {
@@ -57,14 +59,17 @@ std::vector<Path> paths_of(std::string const& tag, std::vector<Factor> const& fa
   return all;
 }
 
-bool same_part(LayoutExpr::Digit const& a, LayoutExpr::Digit const& b) { return a.axis == b.axis && a.mod == b.mod && a.div == b.div; }
+bool same_part(LayoutExpr::Digit const& a, LayoutExpr::Digit const& b) {
+  return a.axis == b.axis && a.mod == b.mod && a.div == b.div;
+}
 
 }  // namespace
 
 std::vector<std::string> LayoutExpr::tensors() const {
   std::vector<std::string> names;
   for (Path& path : paths_of(tag, dims))
-    if (!path.filler && std::ranges::find(names, path.name) == names.end()) names.push_back(std::move(path.name));
+    if (!path.filler && std::ranges::find(names, path.name) == names.end())
+      names.push_back(std::move(path.name));
   return names;
 }
 
@@ -73,7 +78,9 @@ std::vector<LayoutExpr::Digit> LayoutExpr::digits_of(std::string_view tensor) co
   for (Path const& path : paths_of(tag, dims)) {
     if (path.filler || path.name != tensor) continue;
     for (Digit const& digit : path.digits)
-      if (!digit.repeat && std::ranges::none_of(digits, [&](Digit const& seen) { return same_part(seen, digit); })) digits.push_back(digit);
+      if (!digit.repeat &&
+          std::ranges::none_of(digits, [&](Digit const& seen) { return same_part(seen, digit); }))
+        digits.push_back(digit);
   }
   return digits;
 }

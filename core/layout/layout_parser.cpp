@@ -7,7 +7,8 @@
 namespace reshard {
 namespace {
 
-// Both bounds keep the recursion over an expression small, whatever text a map or a hostile file holds.
+// Both bounds keep the recursion over an expression small, whatever text a map or a hostile file
+// holds.
 constexpr int deepest = 64;
 constexpr std::size_t longest = 4096;
 
@@ -15,7 +16,8 @@ bool is_word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) !
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_number_char(char c) { return c >= '0' && c <= '9'; }
 
-/// Recursive descent over one text, a method per rule of the grammar in docs/formats/layout-expressions.md.
+/// Recursive descent over one text, a method per rule of the grammar in
+/// docs/formats/layout-expressions.md.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -24,7 +26,8 @@ class Parser {
     LayoutExpr expr;
     expr.text = std::string(text_);
     LayoutExpr::Product root = product(0);
-    if (peek() != '\0') refuse(fmt::format("'{}' at column {} closes or separates nothing", peek(), at_ + 1));
+    if (peek() != '\0')
+      refuse(fmt::format("'{}' at column {} closes or separates nothing", peek(), at_ + 1));
     expr.tag = std::move(root.tag);
     expr.dims = std::move(root.factors);
     return expr;
@@ -32,7 +35,10 @@ class Parser {
 
  private:
   [[noreturn]] void refuse(std::string const& why) const {
-    fail(ErrorKind::usage, "'{}': {}. A layout is a sequence of axes, (products | alternatives), 1, fill(n) and *axis.", text_, why);
+    fail(
+        ErrorKind::usage,
+        "'{}': {}. A layout is a sequence of axes, (products | alternatives), 1, fill(n) and *axis.",
+        text_, why);
   }
 
   /// The next character that is not white space, '\0' at the end.
@@ -49,8 +55,10 @@ class Parser {
 
   void expect(char wanted, std::string_view after) {
     if (take(wanted)) return;
-    std::string const found = at_ < text_.size() ? fmt::format("'{}'", text_[at_]) : std::string("the end");
-    refuse(fmt::format("column {} has {} where '{}' must follow {}", at_ + 1, found, wanted, after));
+    std::string const found =
+        at_ < text_.size() ? fmt::format("'{}'", text_[at_]) : std::string("the end");
+    refuse(
+        fmt::format("column {} has {} where '{}' must follow {}", at_ + 1, found, wanted, after));
   }
 
   std::string word(std::string_view what) {
@@ -62,7 +70,8 @@ class Parser {
   }
 
   std::string name(std::string_view what) {
-    if (is_number_char(peek())) refuse(fmt::format("the number at column {} stands where {} is expected", at_ + 1, what));
+    if (is_number_char(peek()))
+      refuse(fmt::format("the number at column {} stands where {} is expected", at_ + 1, what));
     return word(what);
   }
 
@@ -73,7 +82,9 @@ class Parser {
     std::string tag = word("a tag");
     while (take('.')) tag += "." + word("the part of a tag after '.'");
     if (take(':')) return tag;
-    if (tag.find('.') != std::string::npos) refuse(fmt::format("'{}' before column {} looks like a tag, but no ':' follows", tag, at_ + 1));
+    if (tag.find('.') != std::string::npos)
+      refuse(
+          fmt::format("'{}' before column {} looks like a tag, but no ':' follows", tag, at_ + 1));
     at_ = begin;
     return {};
   }
@@ -81,7 +92,8 @@ class Parser {
   LayoutExpr::Product product(int depth) {
     LayoutExpr::Product product;
     product.tag = optional_tag();
-    for (char next = peek(); next != '\0' && next != '|' && next != ')'; next = peek()) product.factors.push_back(factor(depth));
+    for (char next = peek(); next != '\0' && next != '|' && next != ')'; next = peek())
+      product.factors.push_back(factor(depth));
     return product;
   }
 
@@ -94,7 +106,9 @@ class Parser {
     } else if (is_number_char(next)) {
       std::size_t const column = at_ + 1;
       std::string const number = word("a number");
-      if (number != "1") refuse(fmt::format("'{}' at column {}: the only number that may stand alone is 1", number, column));
+      if (number != "1")
+        refuse(fmt::format("'{}' at column {}: the only number that may stand alone is 1", number,
+                           column));
     } else if (next == '*' || is_word_char(next)) {
       axis_or_fill(result);
     } else {
@@ -104,7 +118,9 @@ class Parser {
   }
 
   std::vector<LayoutExpr::Product> alternatives(int depth) {
-    if (depth > deepest) refuse(fmt::format("parentheses are nested deeper than {} levels at column {}", deepest, at_ + 1));
+    if (depth > deepest)
+      refuse(fmt::format("parentheses are nested deeper than {} levels at column {}", deepest,
+                         at_ + 1));
     expect('(', "nothing");
     std::vector<LayoutExpr::Product> all;
     do all.push_back(product(depth));
@@ -124,9 +140,11 @@ class Parser {
       expect(')', "the count of fill");
       return;
     }
-    if (peek() == ':' || peek() == '.') refuse(fmt::format("the tag at column {} must stand first in its alternative", column));
+    if (peek() == ':' || peek() == '.')
+      refuse(fmt::format("the tag at column {} must stand first in its alternative", column));
     result.kind = LayoutExpr::Factor::Kind::digit;
-    result.digit = {std::move(axis), take('%') ? word("the count after '%'") : "", take('/') ? word("the count after '/'") : "", repeat, column};
+    result.digit = {std::move(axis), take('%') ? word("the count after '%'") : "",
+                    take('/') ? word("the count after '/'") : "", repeat, column};
   }
 
   std::string_view text_;
@@ -137,8 +155,10 @@ class Parser {
 
 LayoutExpr parse_layout(std::string_view text) {
   if (text.size() > longest)
-    fail(ErrorKind::usage, "a layout expression of {} characters is longer than the limit of {}; it begins '{}'. Split the stored tensor's entry.",
-         text.size(), longest, text.substr(0, 40));
+    fail(
+        ErrorKind::usage,
+        "a layout expression of {} characters is longer than the limit of {}; it begins '{}'. Split the stored tensor's entry.",
+        text.size(), longest, text.substr(0, 40));
   return Parser(text).stored();
 }
 

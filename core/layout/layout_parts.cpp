@@ -9,10 +9,13 @@ namespace {
 
 using Parts = std::vector<LayoutPart>;
 
-// Crossed alternatives and long lists of runs multiply; beyond this an expression is a mistake, not a checkpoint.
+// Crossed alternatives and long lists of runs multiply; beyond this an expression is a mistake, not
+// a checkpoint.
 constexpr std::size_t most_parts = std::size_t{1} << 16;
 
-void append(Parts& to, Parts&& from) { to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end())); }
+void append(Parts& to, Parts&& from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
 
 std::string joined(std::string_view outer, std::string_view inner) {
   std::string name(outer);
@@ -32,7 +35,8 @@ Parts digit_parts(LayoutNode const& node, Index begin, Index end) {
       all.back().dims[0].digit.count += to - from;
       continue;
     }
-    PieceDigit const digit{node.axis, node.mod, node.div, stretch.first + from - stretch.position, to - from, 1};
+    PieceDigit const digit{node.axis, node.mod, node.div, stretch.first + from - stretch.position,
+                           to - from, 1};
     all.push_back({"", {{digit, indexed}}, from, stretch.fill});
   }
   return all;
@@ -59,7 +63,8 @@ Parts alternative_parts(LayoutNode const& node, Index begin, Index end) {
   return all;
 }
 
-/// [begin, end) of the row-major product of node.children[factor…]: the tail of one row, whole rows, the head of one row.
+/// [begin, end) of the row-major product of node.children[factor…]: the tail of one row, whole
+/// rows, the head of one row.
 Parts product_parts(LayoutNode const& node, std::size_t factor, Index begin, Index end) {
   if (begin >= end) return {};
   if (factor == node.children.size()) return {LayoutPart{}};
@@ -73,9 +78,11 @@ Parts product_parts(LayoutNode const& node, std::size_t factor, Index begin, Ind
   };
   Index const whole_begin = begin / row + (begin % row != 0 ? 1 : 0);
   Index const whole_end = end / row;
-  if (whole_begin > whole_end) return rows(whole_end, whole_end + 1, begin - whole_end * row, end - whole_end * row);
+  if (whole_begin > whole_end)
+    return rows(whole_end, whole_end + 1, begin - whole_end * row, end - whole_end * row);
   Parts all;
-  if (begin < whole_begin * row) append(all, rows(whole_begin - 1, whole_begin, begin - (whole_begin - 1) * row, row));
+  if (begin < whole_begin * row)
+    append(all, rows(whole_begin - 1, whole_begin, begin - (whole_begin - 1) * row, row));
   if (whole_begin < whole_end) append(all, rows(whole_begin, whole_end, 0, row));
   if (whole_end * row < end) append(all, rows(whole_end, whole_end + 1, 0, end - whole_end * row));
   return all;
@@ -103,15 +110,19 @@ void scale(std::vector<LayoutPart>& all, Index by) {
   }
 }
 
-std::vector<LayoutPart> cross(std::vector<LayoutPart> const& outer, std::vector<LayoutPart> const& inner) {
+std::vector<LayoutPart> cross(std::vector<LayoutPart> const& outer,
+                              std::vector<LayoutPart> const& inner) {
   if (!inner.empty() && outer.size() > most_parts / inner.size())
-    fail(ErrorKind::usage, "a layout falls into more than {} pieces ({} x {}). Store its parts under names of their own.", most_parts, outer.size(),
-         inner.size());
+    fail(
+        ErrorKind::usage,
+        "a layout falls into more than {} pieces ({} x {}). Store its parts under names of their own.",
+        most_parts, outer.size(), inner.size());
   Parts all;
   all.reserve(outer.size() * inner.size());
   for (LayoutPart const& left : outer)
     for (LayoutPart const& right : inner) {
-      LayoutPart part{joined(left.name, right.name), left.dims, left.offset + right.offset, left.fill || right.fill};
+      LayoutPart part{joined(left.name, right.name), left.dims, left.offset + right.offset,
+                      left.fill || right.fill};
       part.dims.insert(part.dims.end(), right.dims.begin(), right.dims.end());
       all.push_back(std::move(part));
     }

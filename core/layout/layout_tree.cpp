@@ -16,7 +16,8 @@ Index rounded_up_quotient(Index value, Index by) { return value / by + (value % 
 
 class TreeBuilder {
  public:
-  TreeBuilder(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares) : expr_(expr), scope_(scope), shares_(shares) {
+  TreeBuilder(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares)
+      : expr_(expr), scope_(scope), shares_(shares) {
     RESHARD_EXPECT(scope.axes != nullptr);
   }
 
@@ -48,7 +49,8 @@ class TreeBuilder {
         node.extent = 0;
         for (LayoutExpr::Product const& alternative : factor.alternatives) {
           node.children.push_back(product(alternative.tag, alternative.factors));
-          node.extent = checked_add(node.extent, node.children.back().extent, ErrorKind::usage, expr_.text);
+          node.extent =
+              checked_add(node.extent, node.children.back().extent, ErrorKind::usage, expr_.text);
         }
         break;
     }
@@ -62,12 +64,16 @@ class TreeBuilder {
     node.repeat = digit.repeat;
     Index const size = (*scope_.axes)[node.axis].size;
     node.div = digit.div.empty() ? 1 : count(digit.div, written(digit));
-    if (node.div < 1) fail(ErrorKind::usage, "'{}': {} divides by {}. A count must be at least 1.", expr_.text, written(digit), node.div);
+    if (node.div < 1)
+      fail(ErrorKind::usage, "'{}': {} divides by {}. A count must be at least 1.", expr_.text,
+           written(digit), node.div);
     Index const mod = digit.mod.empty() ? size : count(digit.mod, written(digit));
     if (digit.mod.empty() || mod == size) {
-      node.mod = checked_mul(std::max(Index{1}, rounded_up_quotient(size, node.div)), node.div, ErrorKind::usage, expr_.text);
+      node.mod = checked_mul(std::max(Index{1}, rounded_up_quotient(size, node.div)), node.div,
+                             ErrorKind::usage, expr_.text);
       node.stretches = stretches(digit, node.axis, node.div);
-      node.extent = node.stretches.empty() ? 0 : node.stretches.back().position + node.stretches.back().count;
+      node.extent =
+          node.stretches.empty() ? 0 : node.stretches.back().position + node.stretches.back().count;
     } else {
       node.mod = mod;
       check_whole_blocks(digit, node);
@@ -83,7 +89,8 @@ class TreeBuilder {
     std::vector<std::string> names = scope_.axes->names();
     std::ranges::sort(names);
     std::string const near = nearest(digit.axis, names);
-    fail(ErrorKind::usage, "'{}': '{}' at column {} is not an axis.{} This model's axes: {}", expr_.text, digit.axis, digit.column,
+    fail(ErrorKind::usage, "'{}': '{}' at column {} is not an axis.{} This model's axes: {}",
+         expr_.text, digit.axis, digit.column,
          near.empty() ? "" : fmt::format(" Did you mean '{}'?", near), listed(names));
   }
 
@@ -93,14 +100,18 @@ class TreeBuilder {
     auto const [stop, error] = std::from_chars(text.data(), end, value);
     if (error == std::errc() && stop == end) return value;
     std::optional<Index> const named = scope_.size ? scope_.size(text) : std::nullopt;
-    if (!named) fail(ErrorKind::usage, "'{}': {}: '{}' is neither a number nor the name of a size. Give one.", expr_.text, where, text);
-    if (*named < 0) fail(ErrorKind::usage, "'{}': {}: '{}' is {}, below zero.", expr_.text, where, text, *named);
+    if (!named)
+      fail(ErrorKind::usage, "'{}': {}: '{}' is neither a number nor the name of a size. Give one.",
+           expr_.text, where, text);
+    if (*named < 0)
+      fail(ErrorKind::usage, "'{}': {}: '{}' is {}, below zero.", expr_.text, where, text, *named);
     return *named;
   }
 
   static std::string written(LayoutExpr::Digit const& digit) {
-    return fmt::format("'{}{}{}' at column {}", digit.axis, digit.mod.empty() ? "" : "%" + digit.mod, digit.div.empty() ? "" : "/" + digit.div,
-                       digit.column);
+    return fmt::format("'{}{}{}' at column {}", digit.axis,
+                       digit.mod.empty() ? "" : "%" + digit.mod,
+                       digit.div.empty() ? "" : "/" + digit.div, digit.column);
   }
 
   /// The runs of a share, cut into blocks of `div`; neighbours that continue each other become one.
@@ -110,7 +121,8 @@ class TreeBuilder {
     for (Run const& run : runs(id)) {
       check_cut(digit, id, run, div);
       Index const first = run.fill ? 0 : run.begin / div;
-      Index const blocks = run.fill ? (run.end - run.begin) / div : rounded_up_quotient(run.end, div) - first;
+      Index const blocks =
+          run.fill ? (run.end - run.begin) / div : rounded_up_quotient(run.end, div) - first;
       if (blocks == 0) continue;
       Stretch const next{position, blocks, first, run.fill};
       position = checked_add(position, blocks, ErrorKind::usage, expr_.text);
@@ -132,8 +144,10 @@ class TreeBuilder {
     if (share == nullptr) return {{0, axis.size, false}};
     for (Run const& run : *share)
       if (run.begin < 0 || run.end < run.begin || (!run.fill && run.end > axis.size))
-        fail(ErrorKind::usage, "'{}': the share [{}, {}) of axis '{}' does not lie in its {} indices. Choose a split that fits this model.",
-             expr_.text, run.begin, run.end, axis.name, axis.size);
+        fail(
+            ErrorKind::usage,
+            "'{}': the share [{}, {}) of axis '{}' does not lie in its {} indices. Choose a split that fits this model.",
+            expr_.text, run.begin, run.end, axis.name, axis.size);
     return *share;
   }
 
@@ -141,26 +155,35 @@ class TreeBuilder {
     Index const size = (*scope_.axes)[id].size;
     if (run.fill) {
       if ((run.end - run.begin) % div != 0)
-        fail(ErrorKind::usage, "'{}': {} elements of padding along axis '{}' are not whole blocks of {} ({}). Pad to a multiple of {}.", expr_.text,
-             run.end - run.begin, digit.axis, div, written(digit), div);
+        fail(
+            ErrorKind::usage,
+            "'{}': {} elements of padding along axis '{}' are not whole blocks of {} ({}). Pad to a multiple of {}.",
+            expr_.text, run.end - run.begin, digit.axis, div, written(digit), div);
       return;
     }
     bool const cut_in_front = run.begin % div != 0;
     if (run.begin != run.end && (cut_in_front || (run.end % div != 0 && run.end != size)))
-      fail(ErrorKind::usage, "'{}': a cut of axis '{}' at {} falls inside a block of {} ({}). Choose a split of its {} indices at multiples of {}.",
-           expr_.text, digit.axis, cut_in_front ? run.begin : run.end, div, written(digit), size, div);
+      fail(
+          ErrorKind::usage,
+          "'{}': a cut of axis '{}' at {} falls inside a block of {} ({}). Choose a split of its {} indices at multiples of {}.",
+          expr_.text, digit.axis, cut_in_front ? run.begin : run.end, div, written(digit), size,
+          div);
   }
 
   /// a%m/b has the same m/b values in every block of m, so a share can only hold whole blocks.
   void check_whole_blocks(LayoutExpr::Digit const& digit, LayoutNode const& node) const {
     if (node.mod < 1 || node.mod % node.div != 0)
-      fail(ErrorKind::usage, "'{}': {}: {} is not a multiple of {}. Choose counts that divide each other.", expr_.text, written(digit), node.mod,
-           node.div);
+      fail(ErrorKind::usage,
+           "'{}': {}: {} is not a multiple of {}. Choose counts that divide each other.",
+           expr_.text, written(digit), node.mod, node.div);
     for (Run const& run : runs(node.axis))
-      if ((run.fill ? 0 : run.begin) % node.mod != 0 || (run.fill ? run.end - run.begin : run.end) % node.mod != 0)
-        fail(ErrorKind::usage,
-             "'{}': {} needs whole blocks of {}, but axis '{}' (size {}) is held as [{}, {}) here. Choose a split at multiples of {}.", expr_.text,
-             written(digit), node.mod, digit.axis, (*scope_.axes)[node.axis].size, run.begin, run.end, node.mod);
+      if ((run.fill ? 0 : run.begin) % node.mod != 0 ||
+          (run.fill ? run.end - run.begin : run.end) % node.mod != 0)
+        fail(
+            ErrorKind::usage,
+            "'{}': {} needs whole blocks of {}, but axis '{}' (size {}) is held as [{}, {}) here. Choose a split at multiples of {}.",
+            expr_.text, written(digit), node.mod, digit.axis, (*scope_.axes)[node.axis].size,
+            run.begin, run.end, node.mod);
   }
 
   LayoutExpr const& expr_;

@@ -13,7 +13,8 @@ namespace reshard {
 struct LayoutNode {
   enum class Kind { one, digit, fill, product, alternatives };
 
-  /// Stored indices [position, position + count) of a digit: the values first, first + 1, … or elements of no tensor.
+  /// Stored indices [position, position + count) of a digit: the values first, first + 1, … or
+  /// elements of no tensor.
   struct Stretch {
     Index position = 0;
     Index count = 0;
@@ -23,7 +24,8 @@ struct LayoutNode {
 
   Kind kind = Kind::one;
   Index extent = 1;
-  Index inner = 1;       ///< in a product: the extent of all factors after this one, its stride within the product
+  Index inner =
+      1;  ///< in a product: the extent of all factors after this one, its stride within the product
   std::string_view tag;  ///< kind product
   AxisId axis = 0;       ///< kind digit, as the four below
   Index mod = 1;

@@ -15,31 +15,41 @@ constexpr int most_layers = 1 << 24;
 
 int quotient(int layers, int parts, std::string_view layers_are, std::string_view parts_are) {
   if (parts < 1 || layers < 0 || layers % parts != 0)
-    fail(ErrorKind::usage,
-         "pipeline: {} {} cannot be spread evenly over {} {}. Choose pp and vpp so that they divide, set the layers of the first and last stage, "
-         "or give a pipeline layout.",
-         layers, layers_are, parts, parts_are);
+    fail(
+        ErrorKind::usage,
+        "pipeline: {} {} cannot be spread evenly over {} {}. Choose pp and vpp so that they divide, set the layers of the first and last stage, "
+        "or give a pipeline layout.",
+        layers, layers_are, parts, parts_are);
   return layers / parts;
 }
 
 bool is_set(int layers) { return layers >= 0; }
 
 void check(PipelineSpec const& spec) {
-  if (spec.pp < 1 || spec.vpp < 1) fail(ErrorKind::usage, "pipeline: pp = {} and vpp = {} must both be at least 1.", spec.pp, spec.vpp);
+  if (spec.pp < 1 || spec.vpp < 1)
+    fail(ErrorKind::usage, "pipeline: pp = {} and vpp = {} must both be at least 1.", spec.pp,
+         spec.vpp);
   if (Index{spec.pp} * spec.vpp > most_pipeline_stages)
-    fail(ErrorKind::usage, "pipeline: pp {} x vpp {} are more than {} chunks. Choose smaller sizes.", spec.pp, spec.vpp, most_pipeline_stages);
+    fail(ErrorKind::usage,
+         "pipeline: pp {} x vpp {} are more than {} chunks. Choose smaller sizes.", spec.pp,
+         spec.vpp, most_pipeline_stages);
   if (spec.decoder_layers < 0 || spec.mtp_layers < 0)
-    fail(ErrorKind::usage, "pipeline: {} decoder layers and {} prediction depths: neither may be below zero.", spec.decoder_layers, spec.mtp_layers);
+    fail(ErrorKind::usage,
+         "pipeline: {} decoder layers and {} prediction depths: neither may be below zero.",
+         spec.decoder_layers, spec.mtp_layers);
   if (spec.decoder_layers > most_layers || spec.mtp_layers > most_layers)
-    fail(ErrorKind::usage, "pipeline: {} decoder layers and {} prediction depths: more than {} are no model's.", spec.decoder_layers, spec.mtp_layers,
-         most_layers);
+    fail(ErrorKind::usage,
+         "pipeline: {} decoder layers and {} prediction depths: more than {} are no model's.",
+         spec.decoder_layers, spec.mtp_layers, most_layers);
   bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
   bool const counted = spec.account_for_embedding || spec.account_for_loss;
   if ((uneven ? 1 : 0) + (counted ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
-    fail(ErrorKind::usage,
-         "pipeline: of first/last stage layers ({}/{}), counting embedding or loss as layers ({}/{}) and a layout ('{}') only one may be "
-         "set. Remove the others.",
-         spec.first_stage_layers, spec.last_stage_layers, spec.account_for_embedding, spec.account_for_loss, spec.layout);
+    fail(
+        ErrorKind::usage,
+        "pipeline: of first/last stage layers ({}/{}), counting embedding or loss as layers ({}/{}) and a layout ('{}') only one may be "
+        "set. Remove the others.",
+        spec.first_stage_layers, spec.last_stage_layers, spec.account_for_embedding,
+        spec.account_for_loss, spec.layout);
 }
 
 /// Decoder layers of the chunks of first, middle and last pipeline rank.
@@ -52,21 +62,30 @@ struct StageSizes {
 StageSizes uneven_sizes(PipelineSpec const& spec) {
   int const first = std::max(spec.first_stage_layers, 0);
   int const last = std::max(spec.last_stage_layers, 0);
-  int const fixed_stages = (is_set(spec.first_stage_layers) ? 1 : 0) + (is_set(spec.last_stage_layers) ? 1 : 0);
+  int const fixed_stages =
+      (is_set(spec.first_stage_layers) ? 1 : 0) + (is_set(spec.last_stage_layers) ? 1 : 0);
   if (fixed_stages > spec.pp)
-    fail(ErrorKind::usage, "pipeline: pp = {} has one stage, which cannot hold both {} first and {} last layers. Set one of them.", spec.pp, first,
-         last);
+    fail(
+        ErrorKind::usage,
+        "pipeline: pp = {} has one stage, which cannot hold both {} first and {} last layers. Set one of them.",
+        spec.pp, first, last);
   Index const rest = Index{spec.decoder_layers} - first - last;
   int const middle_stages = spec.pp - fixed_stages;
   if (rest < 0 || (middle_stages == 0 && rest != 0))
-    fail(ErrorKind::usage,
-         "pipeline: the first stage takes {} and the last {} layers, which does not fit {} decoder layers over pp = {}. Choose other sizes.", first,
-         last, spec.decoder_layers, spec.pp);
+    fail(
+        ErrorKind::usage,
+        "pipeline: the first stage takes {} and the last {} layers, which does not fit {} decoder layers over pp = {}. Choose other sizes.",
+        first, last, spec.decoder_layers, spec.pp);
   StageSizes sizes;
   if (middle_stages > 0)
-    sizes.middle = quotient(narrow<int>(rest), middle_stages * spec.vpp, "decoder layers outside of the first and last stage", "chunks");
-  sizes.first = is_set(spec.first_stage_layers) ? quotient(first, spec.vpp, "layers of the first stage", "virtual stages") : sizes.middle;
-  sizes.last = is_set(spec.last_stage_layers) ? quotient(last, spec.vpp, "layers of the last stage", "virtual stages") : sizes.middle;
+    sizes.middle = quotient(narrow<int>(rest), middle_stages * spec.vpp,
+                            "decoder layers outside of the first and last stage", "chunks");
+  sizes.first = is_set(spec.first_stage_layers)
+                    ? quotient(first, spec.vpp, "layers of the first stage", "virtual stages")
+                    : sizes.middle;
+  sizes.last = is_set(spec.last_stage_layers)
+                   ? quotient(last, spec.vpp, "layers of the last stage", "virtual stages")
+                   : sizes.middle;
   return sizes;
 }
 
@@ -87,8 +106,11 @@ std::vector<int> chunk_sizes(PipelineSpec const& spec) {
   }
   int const embedding = spec.account_for_embedding ? 1 : 0;
   int const loss = spec.account_for_loss ? 1 : 0;
-  std::string const counted = embedding + loss == 0 ? "decoder layers" : "layers (decoder layers with embedding and loss as they are counted)";
-  std::vector<int> result(chunks, quotient(spec.decoder_layers + embedding + loss, narrow<int>(chunks), counted, "chunks"));
+  std::string const counted =
+      embedding + loss == 0 ? "decoder layers"
+                            : "layers (decoder layers with embedding and loss as they are counted)";
+  std::vector<int> result(chunks, quotient(spec.decoder_layers + embedding + loss,
+                                           narrow<int>(chunks), counted, "chunks"));
   result.front() -= embedding;
   result.back() -= loss;
   return result;
@@ -106,8 +128,10 @@ std::vector<PipelineStage> even_stages(PipelineSpec const& spec) {
 std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
   std::vector<PipelineStage> stages = parse_pipeline_layout(spec.layout);
   if (std::ssize(stages) != Index{spec.pp} * spec.vpp)
-    fail(ErrorKind::usage, "pipeline layout '{}': it has {} stages, but pp {} x vpp {} is {}. Change the layout, pp or vpp.", spec.layout,
-         stages.size(), spec.pp, spec.vpp, Index{spec.pp} * spec.vpp);
+    fail(
+        ErrorKind::usage,
+        "pipeline layout '{}': it has {} stages, but pp {} x vpp {} is {}. Change the layout, pp or vpp.",
+        spec.layout, stages.size(), spec.pp, spec.vpp, Index{spec.pp} * spec.vpp);
   int decoder = 0;
   int mtp = 0;
   for (PipelineStage const& stage : stages) {
@@ -115,9 +139,10 @@ std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
     mtp += stage.mtp_layers;
   }
   if (decoder != spec.decoder_layers || mtp != spec.mtp_layers)
-    fail(ErrorKind::usage,
-         "pipeline layout '{}': it has {} t and {} m, but the model has {} decoder layers and {} prediction depths. Change the layout.", spec.layout,
-         decoder, mtp, spec.decoder_layers, spec.mtp_layers);
+    fail(
+        ErrorKind::usage,
+        "pipeline layout '{}': it has {} t and {} m, but the model has {} decoder layers and {} prediction depths. Change the layout.",
+        spec.layout, decoder, mtp, spec.decoder_layers, spec.mtp_layers);
   return stages;
 }
 
@@ -132,13 +157,18 @@ std::vector<Run> next_run(Index& at, int count) {
 
 std::vector<std::pair<int, int>> reachable_tp_ep(int tp, int ep, int etp) {
   if (etp == 0) etp = tp;
-  if (tp < 1 || ep < 1 || etp < 1) fail(ErrorKind::usage, "mesh: tp = {}, ep = {} and etp = {} must all be at least 1.", tp, ep, etp);
+  if (tp < 1 || ep < 1 || etp < 1)
+    fail(ErrorKind::usage, "mesh: tp = {}, ep = {} and etp = {} must all be at least 1.", tp, ep,
+         etp);
   Index const experts = Index{ep} * etp;
   Index const ranks = experts / std::gcd(Index{tp}, experts);
   if (ranks > most_ranks / tp)
-    fail(ErrorKind::usage, "mesh: tp = {}, ep = {} and etp = {} need more than {} ranks. Choose smaller sizes.", tp, ep, etp, most_ranks);
+    fail(ErrorKind::usage,
+         "mesh: tp = {}, ep = {} and etp = {} need more than {} ranks. Choose smaller sizes.", tp,
+         ep, etp, most_ranks);
   std::vector<std::pair<int, int>> pairs;
-  for (Index rank = 0; rank < ranks * tp; ++rank) pairs.emplace_back(narrow<int>(rank % tp), narrow<int>(rank / etp % ep));
+  for (Index rank = 0; rank < ranks * tp; ++rank)
+    pairs.emplace_back(narrow<int>(rank % tp), narrow<int>(rank / etp % ep));
   std::ranges::sort(pairs);
   auto const repeated = std::ranges::unique(pairs);
   pairs.erase(repeated.begin(), repeated.end());
@@ -147,7 +177,8 @@ std::vector<std::pair<int, int>> reachable_tp_ep(int tp, int ep, int etp) {
 
 std::vector<PipelineChunk> pipeline_chunks(PipelineSpec const& spec) {
   check(spec);
-  std::vector<PipelineStage> const stages = spec.layout.empty() ? even_stages(spec) : written_stages(spec);
+  std::vector<PipelineStage> const stages =
+      spec.layout.empty() ? even_stages(spec) : written_stages(spec);
   std::vector<PipelineChunk> chunks;
   Index decoder = 0;
   Index mtp = 0;

@@ -18,8 +18,9 @@ struct MeshSizes {
   friend bool operator==(MeshSizes const&, MeshSizes const&) = default;
 };
 
-/// The (tp, ep) pairs that some global rank has, in order of tp, then ep: {(r mod tp, (r div etp) mod ep) : 0 <= r < lcm(tp, ep * etp)}.
-/// The grid has holes when etp != tp: sizes 2, 4, 1 give (0,0)(0,2)(1,1)(1,3).
+/// The (tp, ep) pairs that some global rank has, in order of tp, then ep: {(r mod tp, (r div etp)
+/// mod ep) : 0 <= r < lcm(tp, ep * etp)}. The grid has holes when etp != tp: sizes 2, 4, 1 give
+/// (0,0)(0,2)(1,1)(1,3).
 std::vector<std::pair<int, int>> reachable_tp_ep(int tp, int ep, int etp);
 
 /// What one model chunk (pipeline rank p, virtual stage v) holds.
@@ -45,8 +46,9 @@ struct PipelineSpec {
   std::string layout{};  ///< "Ettt|(tt|)*29,m|L"; "" for none
 };
 
-/// The chunks in model order s = v * pp + p. Sizes that do not divide, a layout whose stage or layer count disagrees, are Errors of kind usage
-/// that name both numbers. MTP depths sit in the chunk with the head unless a layout string says otherwise.
+/// The chunks in model order s = v * pp + p. Sizes that do not divide, a layout whose stage or
+/// layer count disagrees, are Errors of kind usage that name both numbers. MTP depths sit in the
+/// chunk with the head unless a layout string says otherwise.
 std::vector<PipelineChunk> pipeline_chunks(PipelineSpec const& spec);
 
 }  // namespace reshard

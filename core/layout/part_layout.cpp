@@ -15,7 +15,8 @@ using Product = LayoutExpr::Product;
 
 class PartMaker {
  public:
-  PartMaker(LayoutExpr const& weight, std::function<Index(std::string const&)> const& size_of) : weight_(weight), size_of_(size_of) {}
+  PartMaker(LayoutExpr const& weight, std::function<Index(std::string const&)> const& size_of)
+      : weight_(weight), size_of_(size_of) {}
 
   std::vector<Factor> made(Factor factor, PartDim const& dim) const {
     switch (dim.kind) {
@@ -31,7 +32,8 @@ class PartMaker {
     return std::move(whole.factors);
   }
 
-  /// Writes named counts of digits as numbers: whoever compares the digits of two parts knows no names.
+  /// Writes named counts of digits as numbers: whoever compares the digits of two parts knows no
+  /// names.
   void write_numbers(std::vector<Factor>& factors) const {
     for (Factor& factor : factors) {
       for (std::string* text : {&factor.digit.mod, &factor.digit.div})
@@ -56,7 +58,8 @@ class PartMaker {
 
   Index extent(Product const& product) const {
     Index result = 1;
-    for (Factor const& factor : product.factors) result = checked_mul(result, extent(factor), ErrorKind::usage, weight_.text);
+    for (Factor const& factor : product.factors)
+      result = checked_mul(result, extent(factor), ErrorKind::usage, weight_.text);
     return result;
   }
 
@@ -73,7 +76,8 @@ class PartMaker {
   }
 
   [[noreturn]] void straddles(Index block, std::string const& what, Index size) const {
-    fail(ErrorKind::usage, "'{}': blocks of {} straddle {} (extent {})", weight_.text, block, what, size);
+    fail(ErrorKind::usage, "'{}': blocks of {} straddle {} (extent {})", weight_.text, block, what,
+         size);
   }
 
   static std::string first_axis(Factor const& factor) {
@@ -84,7 +88,8 @@ class PartMaker {
     return "";
   }
 
-  /// Divides the extent of a product by n. `last`: nothing follows it in its dimension and nothing repeats it, so its last block may be short.
+  /// Divides the extent of a product by n. `last`: nothing follows it in its dimension and nothing
+  /// repeats it, so its last block may be short.
   void divide(Product& product, Index n, bool last) const {
     Index left = n;
     for (std::size_t f = product.factors.size(); f-- > 0 && left > 1;) {
@@ -100,10 +105,13 @@ class PartMaker {
       left /= size;
       // All of it lies in each block; what remains is the name of the tensor.
       std::vector<Factor> name = tags_alone(factor, false);
-      auto const at = product.factors.erase(product.factors.begin() + static_cast<std::ptrdiff_t>(f));
-      product.factors.insert(at, std::make_move_iterator(name.begin()), std::make_move_iterator(name.end()));
+      auto const at =
+          product.factors.erase(product.factors.begin() + static_cast<std::ptrdiff_t>(f));
+      product.factors.insert(at, std::make_move_iterator(name.begin()),
+                             std::make_move_iterator(name.end()));
     }
-    if (left > 1 && !last) straddles(n, product.tag.empty() ? "a part" : "'" + product.tag + "'", n / left);
+    if (left > 1 && !last)
+      straddles(n, product.tag.empty() ? "a part" : "'" + product.tag + "'", n / left);
   }
 
   /// Whether the factor holds more than one alternative, at any depth.
@@ -123,7 +131,10 @@ class PartMaker {
   void divide(Factor& factor, Index n, bool last) const {
     switch (factor.kind) {
       case Factor::Kind::one: return;
-      case Factor::Kind::digit: factor.digit.div = std::to_string(checked_mul(count(factor.digit.div, 1), n, ErrorKind::usage, weight_.text)); return;
+      case Factor::Kind::digit:
+        factor.digit.div = std::to_string(
+            checked_mul(count(factor.digit.div, 1), n, ErrorKind::usage, weight_.text));
+        return;
       case Factor::Kind::fill: {
         Index const size = count(factor.count, 0);
         if (size % n != 0 && !last) straddles(n, "padding", size);
@@ -149,10 +160,15 @@ class PartMaker {
   /// The last digit of a dimension as blocks, and what is in a block as a further dimension.
   std::vector<Factor> split(Factor factor, PartDim const& dim) const {
     Factor* leaf = &factor;
-    while (leaf->kind == Factor::Kind::alternatives && leaf->alternatives.size() == 1 && !leaf->alternatives.front().factors.empty())
+    while (leaf->kind == Factor::Kind::alternatives && leaf->alternatives.size() == 1 &&
+           !leaf->alternatives.front().factors.empty())
       leaf = &leaf->alternatives.front().factors.back();
-    if (leaf->kind != Factor::Kind::digit || !leaf->digit.mod.empty() || !leaf->digit.div.empty() || extent(leaf->digit) % dim.block != 0)
-      straddles(dim.block, leaf->kind == Factor::Kind::digit ? "'" + leaf->digit.axis + "'" : "several tensors", extent(*leaf));
+    if (leaf->kind != Factor::Kind::digit || !leaf->digit.mod.empty() || !leaf->digit.div.empty() ||
+        extent(leaf->digit) % dim.block != 0)
+      straddles(
+          dim.block,
+          leaf->kind == Factor::Kind::digit ? "'" + leaf->digit.axis + "'" : "several tensors",
+          extent(*leaf));
     Factor inner = *leaf;
     leaf->digit.div = std::to_string(dim.block);
     inner.digit.mod = std::to_string(dim.block);
@@ -167,7 +183,8 @@ class PartMaker {
       for (Factor const& child : product.factors)
         if (auto more = tags(child); !more.empty()) inner = std::move(more);
       for (std::string const& name : inner) {
-        std::string const path = product.tag.empty() || name.empty() ? product.tag + name : product.tag + "." + name;
+        std::string const path =
+            product.tag.empty() || name.empty() ? product.tag + name : product.tag + "." + name;
         if (!path.empty()) result.push_back(path);
       }
     }
@@ -212,10 +229,12 @@ void add_suffix(std::vector<Factor>& factors, std::string const& suffix) {
 
 }  // namespace
 
-LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims, std::string_view vector, std::string_view suffix,
+LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims,
+                       std::string_view vector, std::string_view suffix,
                        std::function<Index(std::string const&)> const& size_of) {
   if (weight.dims.size() < dims.size())
-    fail(ErrorKind::usage, "'{}': has {} dimensions, a quantised weight has at least {}", weight.text, weight.dims.size(), dims.size());
+    fail(ErrorKind::usage, "'{}': has {} dimensions, a quantised weight has at least {}",
+         weight.text, weight.dims.size(), dims.size());
   LayoutExpr result;
   result.text = weight.text;
   result.tag = weight.tag;
@@ -226,7 +245,8 @@ LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims, 
       result.dims.push_back(weight.dims[d]);
       continue;
     }
-    for (Factor& factor : maker.made(weight.dims[d], dims[d - before])) result.dims.push_back(std::move(factor));
+    for (Factor& factor : maker.made(weight.dims[d], dims[d - before]))
+      result.dims.push_back(std::move(factor));
   }
   maker.write_numbers(result.dims);
   if (has_tag(result.dims))

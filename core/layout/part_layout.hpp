@@ -13,7 +13,8 @@ namespace reshard {
 struct PartDim {
   enum class Kind {
     blocks,  ///< one element for every `block` of them; the last block may be shorter
-    split,   ///< two dimensions: blocks of `block`, and in each of them one element for every `inner`
+    split,   ///< two dimensions: blocks of `block`, and in each of them one element for every
+             ///< `inner`
     all,     ///< nothing: one value for the whole dimension
     one,     ///< the same, as a dimension of extent 1
   };
@@ -22,17 +23,21 @@ struct PartDim {
   Index inner = 1;
 };
 
-/// The layout of a part of a quantised weight, made from the weight's: its last dimensions as `dims` says, those before them as they are, and the
-/// axis `vector` behind all ("" for none). The logical tensors' names get `suffix`. Where a dimension that holds several tensors goes, the
+/// The layout of a part of a quantised weight, made from the weight's: its last dimensions as
+/// `dims` says, those before them as they are, and the axis `vector` behind all ("" for none). The
+/// logical tensors' names get `suffix`. Where a dimension that holds several tensors goes, the
 /// tensors stay, one element each:
 ///
-///   ffn: (gate: inter | up: inter) hidden   blocks 128, 128   ffn: (gate.s: inter/128 | up.s: inter/128) hidden/128
-///   attn: (group (q: head dim | k: dim)) h  all, all          attn: (q.s: | k.s:)
+///   ffn: (gate: inter | up: inter) hidden   blocks 128, 128   ffn: (gate.s: inter/128 | up.s:
+///   inter/128) hidden/128 attn: (group (q: head dim | k: dim)) h  all, all          attn: (q.s: |
+///   k.s:)
 ///
-/// In a product the last factor is divided; when its extent divides the block it goes, and the rest is divided by what is left. A tensor that ends
-/// inside a block while something follows it in the dimension is an Error of kind usage that names block, axis and extent.
-/// `size_of` gives the size of an axis, or the value of a named count.
-LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims, std::string_view vector, std::string_view suffix,
+/// In a product the last factor is divided; when its extent divides the block it goes, and the rest
+/// is divided by what is left. A tensor that ends inside a block while something follows it in the
+/// dimension is an Error of kind usage that names block, axis and extent. `size_of` gives the size
+/// of an axis, or the value of a named count.
+LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims,
+                       std::string_view vector, std::string_view suffix,
                        std::function<Index(std::string const&)> const& size_of);
 
 }  // namespace reshard

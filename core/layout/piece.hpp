@@ -12,8 +12,9 @@
 
 namespace reshard {
 
-/// One digit of an affine piece: the values first, first + 1, … first + count - 1 of (index mod `mod`) div `div` of an axis, `stride`
-/// elements of the blob apart. `mod` is never 0: a whole axis has mod = its size (rounded up to a multiple of div) and div = 1.
+/// One digit of an affine piece: the values first, first + 1, … first + count - 1 of (index mod
+/// `mod`) div `div` of an axis, `stride` elements of the blob apart. `mod` is never 0: a whole axis
+/// has mod = its size (rounded up to a multiple of div) and div = 1.
 struct PieceDigit {
   AxisId axis = 0;
   Index mod = 0;
@@ -31,7 +32,8 @@ struct PieceCopy {
   friend bool operator==(PieceCopy const&, PieceCopy const&) = default;
 };
 
-/// An affine part of a stored blob: the element of `tensor` with digit values first+i is at offset + sum(i * stride), in elements.
+/// An affine part of a stored blob: the element of `tensor` with digit values first+i is at offset
+/// + sum(i * stride), in elements.
 struct Piece {
   int tensor = 0;  ///< the caller's number of the logical tensor
   std::vector<PieceDigit> digits;
@@ -63,23 +65,32 @@ struct LayoutScope {
   std::function<std::optional<Index>(std::string_view)> size;
 };
 
-/// The shape of the stored tensor and its pieces, strides row-major of the shape, or `strides` (in elements, one per dimension) when given.
-/// A whole tensor gives one piece per alternative and combination of runs. An illegal share (a cut inside a digit's block), an unknown axis or
-/// size is an Error of kind usage with the expression in it.
-Layout evaluate(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, std::span<Index const> strides = {});
+/// The shape of the stored tensor and its pieces, strides row-major of the shape, or `strides` (in
+/// elements, one per dimension) when given. A whole tensor gives one piece per alternative and
+/// combination of runs. An illegal share (a cut inside a digit's block), an unknown axis or size is
+/// an Error of kind usage with the expression in it.
+Layout evaluate(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
+                std::span<Index const> strides = {});
 
-/// The same for a box of the stored tensor: rows [begin[d], end[d]) of every dimension; strides row-major of the box, offset 0 its first
-/// element. Boxes may cut inside products and alternatives.
-Layout evaluate_box(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, std::span<Index const> begin, std::span<Index const> end,
+/// The same for a box of the stored tensor: rows [begin[d], end[d]) of every dimension; strides
+/// row-major of the box, offset 0 its first element. Boxes may cut inside products and
+/// alternatives.
+Layout evaluate_box(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
+                    std::span<Index const> begin, std::span<Index const> end,
                     std::span<Index const> strides = {});
 
-/// The same for the flat element range [begin, end) of the row-major tensor; offset 0 is element `begin`.
-Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares, Index begin, Index end);
+/// The same for the flat element range [begin, end) of the row-major tensor; offset 0 is element
+/// `begin`.
+Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
+                     Index begin, Index end);
 
-/// Where the elements of a share lie in the WHOLE stored tensor (global formats): per stored dimension, the runs of rows in the order of the
-/// share, neighbours merged. The share is the cross product of the dimensions' rows; padding (`fill` runs) has no rows there.
+/// Where the elements of a share lie in the WHOLE stored tensor (global formats): per stored
+/// dimension, the runs of rows in the order of the share, neighbours merged. The share is the cross
+/// product of the dimensions' rows; padding (`fill` runs) has no rows there.
 ///
-///   (gate: inter | up: inter) hidden, inter 8, share [4, 8): rows [4, 8) and [12, 16) of dimension 0, all of dimension 1.
-std::vector<std::vector<Run>> share_rows(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares);
+///   (gate: inter | up: inter) hidden, inter 8, share [4, 8): rows [4, 8) and [12, 16) of dimension
+///   0, all of dimension 1.
+std::vector<std::vector<Run>> share_rows(LayoutExpr const& expr, LayoutScope const& scope,
+                                         Shares const& shares);
 
 }  // namespace reshard

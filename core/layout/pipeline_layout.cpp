@@ -15,17 +15,21 @@ class LayoutUnroller {
   /// The letters and bars, all repeats written out.
   std::string unrolled() {
     std::string out;
-    for (char next = peek(); next != '\0'; next = peek()) append(out, next == '(' ? group() : item());
+    for (char next = peek(); next != '\0'; next = peek())
+      append(out, next == '(' ? group() : item());
     return out;
   }
 
  private:
   [[noreturn]] void refuse(std::string const& why) const {
-    fail(ErrorKind::usage, "pipeline layout '{}': {}. It is made of E, t, m, L and |, x*n and (…)*n.", text_, why);
+    fail(ErrorKind::usage,
+         "pipeline layout '{}': {}. It is made of E, t, m, L and |, x*n and (…)*n.", text_, why);
   }
 
   char peek() {
-    while (at_ < text_.size() && (text_[at_] == ',' || text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r')) ++at_;
+    while (at_ < text_.size() && (text_[at_] == ',' || text_[at_] == ' ' || text_[at_] == '\t' ||
+                                  text_[at_] == '\n' || text_[at_] == '\r'))
+      ++at_;
     return at_ < text_.size() ? text_[at_] : '\0';
   }
 
@@ -45,7 +49,8 @@ class LayoutUnroller {
       append(inside, item());
     }
     ++at_;
-    if (peek() != '*') refuse(fmt::format("the group at column {} needs a count, as in '(tt|)*4'", open + 1));
+    if (peek() != '*')
+      refuse(fmt::format("the group at column {} needs a count, as in '(tt|)*4'", open + 1));
     return repeated(inside, count());
   }
 
@@ -63,7 +68,9 @@ class LayoutUnroller {
     return value;
   }
 
-  [[noreturn]] void too_long() const { refuse(fmt::format("written out it has more than {} letters", most_pipeline_stages)); }
+  [[noreturn]] void too_long() const {
+    refuse(fmt::format("written out it has more than {} letters", most_pipeline_stages));
+  }
 
   std::string repeated(std::string const& what, int times) const {
     if (what.size() * static_cast<std::size_t>(times) > most_pipeline_stages) too_long();
@@ -88,7 +95,9 @@ std::vector<PipelineStage> parse_pipeline_layout(std::string_view text) {
   auto const embeddings = std::ranges::count(letters, 'E');
   auto const heads = std::ranges::count(letters, 'L');
   if (embeddings != 1 || heads != 1)
-    fail(ErrorKind::usage, "pipeline layout '{}': it has {} E and {} L. It needs exactly one embedding and one loss.", text, embeddings, heads);
+    fail(ErrorKind::usage,
+         "pipeline layout '{}': it has {} E and {} L. It needs exactly one embedding and one loss.",
+         text, embeddings, heads);
   std::vector<PipelineStage> stages(1);
   for (char const letter : letters) {
     switch (letter) {

@@ -10,26 +10,34 @@
 namespace reshard {
 namespace {
 
-// Text and sizes come from a user: these bounds keep the list of boxes and the work for it in memory's reach.
+// Text and sizes come from a user: these bounds keep the list of boxes and the work for it in
+// memory's reach.
 constexpr std::size_t longest_text = 4096;
 constexpr std::size_t most_boxes = std::size_t{1} << 20;
 constexpr std::size_t most_steps = std::size_t{1} << 26;
 
-constexpr std::string_view placements_help = "Write one of R, S(dim), _S(dim, parts) per mesh axis, separated by spaces: \"R S(0)\".";
-constexpr std::string_view mesh_help = "Write name=size for every mesh axis, separated by spaces: \"dp=4 tp=2\".";
+constexpr std::string_view placements_help =
+    "Write one of R, S(dim), _S(dim, parts) per mesh axis, separated by spaces: \"R S(0)\".";
+constexpr std::string_view mesh_help =
+    "Write name=size for every mesh axis, separated by spaces: \"dp=4 tp=2\".";
 
 /// Words and numbers of one text.
 class Scanner {
  public:
   Scanner(std::string_view text, std::string_view help) : text_(text), help_(help) {
-    if (text.size() > longest_text) fail(ErrorKind::usage, "a text of {} characters is too long. {}", text.size(), help);
+    if (text.size() > longest_text)
+      fail(ErrorKind::usage, "a text of {} characters is too long. {}", text.size(), help);
   }
 
   [[noreturn]] void refuse(std::string_view wanted) const {
-    std::string const found = at_ < text_.size() ? fmt::format("'{}'", text_.substr(at_, 1)) : std::string("the end");
-    fail(ErrorKind::usage, "'{}': column {} has {} where {} is expected. {}", text_, at_ + 1, found, wanted, help_);
+    std::string const found =
+        at_ < text_.size() ? fmt::format("'{}'", text_.substr(at_, 1)) : std::string("the end");
+    fail(ErrorKind::usage, "'{}': column {} has {} where {} is expected. {}", text_, at_ + 1, found,
+         wanted, help_);
   }
-  [[noreturn]] void refuse_value(std::string const& why) const { fail(ErrorKind::usage, "'{}': {}. {}", text_, why, help_); }
+  [[noreturn]] void refuse_value(std::string const& why) const {
+    fail(ErrorKind::usage, "'{}': {}. {}", text_, why, help_);
+  }
 
   bool at_end() {
     skip_spaces();
@@ -51,7 +59,9 @@ class Scanner {
   std::string word() {
     skip_spaces();
     std::size_t const begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_'))
+      ++at_;
     if (at_ == begin) refuse("a name");
     return std::string(text_.substr(begin, at_ - begin));
   }
@@ -114,7 +124,9 @@ void append(Rows& rows, Index begin, Index end) {
     rows.back().end = end;
     return;
   }
-  if (rows.size() == most_boxes) fail(ErrorKind::usage, "strided shards give a rank more than {} runs of rows. Choose fewer parts.", most_boxes);
+  if (rows.size() == most_boxes)
+    fail(ErrorKind::usage,
+         "strided shards give a rank more than {} runs of rows. Choose fewer parts.", most_boxes);
   rows.push_back({begin, end, false});
 }
 
@@ -128,8 +140,11 @@ Index length(Rows const& rows) {
 struct Cut {
   Index size;
   Index step;
-  Cut(Index extent, Index parts) : size(extent), step(extent / parts + (extent % parts == 0 ? 0 : 1)) {}
-  Index begin(Index part) const { return step == 0 || part > size / step ? size : std::min(size, part * step); }
+  Cut(Index extent, Index parts)
+      : size(extent), step(extent / parts + (extent % parts == 0 ? 0 : 1)) {}
+  Index begin(Index part) const {
+    return step == 0 || part > size / step ? size : std::min(size, part * step);
+  }
   Index end(Index part) const { return begin(part) + std::min(size - begin(part), step); }
   /// Parts that have rows.
   Index parts() const { return step == 0 ? 0 : (size - 1) / step + 1; }
@@ -161,17 +176,22 @@ class Slicer {
   Index before_ = 0;  ///< rows in the runs before
 };
 
-/// What one placement does to the rows that are left of a dimension: parts of equal size, each cut over the ranks.
+/// What one placement does to the rows that are left of a dimension: parts of equal size, each cut
+/// over the ranks.
 class Divider {
  public:
   Divider(Rows const& rows, Placement const& placement, Index ranks)
-      : rows_(rows), outer_(length(rows), placement.kind == Placement::Kind::strided_shard ? placement.split_factor : 1), ranks_(ranks) {
+      : rows_(rows),
+        outer_(length(rows),
+               placement.kind == Placement::Kind::strided_shard ? placement.split_factor : 1),
+        ranks_(ranks) {
     if (static_cast<std::uint64_t>(outer_.parts()) > most_boxes)
-      fail(ErrorKind::usage, "_S({}, {}) cuts {} rows into more than {} parts. Choose fewer.", placement.dim, placement.split_factor, outer_.size,
-           most_boxes);
+      fail(ErrorKind::usage, "_S({}, {}) cuts {} rows into more than {} parts. Choose fewer.",
+           placement.dim, placement.split_factor, outer_.size, most_boxes);
   }
 
-  /// Ranks from this one on have no rows: each part has `step` rows or fewer, and a rank takes one at least.
+  /// Ranks from this one on have no rows: each part has `step` rows or fewer, and a rank takes one
+  /// at least.
   Index used_ranks() const { return std::min(outer_.step, ranks_); }
   std::size_t steps() const { return rows_.size() + static_cast<std::size_t>(outer_.parts()); }
 
@@ -195,10 +215,13 @@ class Divider {
 /// Goes through the coordinates of a mesh and collects what each place holds.
 class Boxes {
  public:
-  Boxes(std::span<MeshAxis const> mesh, std::span<Placement const> placements) : mesh_(mesh), placements_(placements) {}
+  Boxes(std::span<MeshAxis const> mesh, std::span<Placement const> placements)
+      : mesh_(mesh), placements_(placements) {}
 
   void descend(std::size_t axis, std::vector<Rows>& rows) {
-    if (std::any_of(rows.begin(), rows.end(), [](Rows const& dimension) { return dimension.empty(); })) return;
+    if (std::any_of(rows.begin(), rows.end(),
+                    [](Rows const& dimension) { return dimension.empty(); }))
+      return;
     if (axis == mesh_.size()) {
       TensorBox box;
       return emit(rows, box);
@@ -210,7 +233,10 @@ class Boxes {
     Divider const divider(whole, how, mesh_[axis].size);
     for (Index rank = 0; rank < divider.used_ranks(); ++rank) {
       steps_ += divider.steps();
-      if (steps_ > most_steps) fail(ErrorKind::usage, "placements cut a tensor too finely for this program. Choose a smaller mesh or fewer parts.");
+      if (steps_ > most_steps)
+        fail(
+            ErrorKind::usage,
+            "placements cut a tensor too finely for this program. Choose a smaller mesh or fewer parts.");
       rows[dim] = divider.rows_of(rank);
       descend(axis + 1, rows);
     }
@@ -223,7 +249,9 @@ class Boxes {
   void emit(std::vector<Rows> const& rows, TensorBox& box) {
     std::size_t const d = box.begin.size();
     if (d == rows.size()) {
-      if (boxes_.size() == most_boxes) fail(ErrorKind::usage, "placements cut a tensor into more than {} boxes. Choose a smaller mesh.", most_boxes);
+      if (boxes_.size() == most_boxes)
+        fail(ErrorKind::usage,
+             "placements cut a tensor into more than {} boxes. Choose a smaller mesh.", most_boxes);
       boxes_.push_back(box);
       return;
     }
@@ -242,19 +270,27 @@ class Boxes {
   std::size_t steps_ = 0;
 };
 
-void check(std::span<Index const> shape, std::span<MeshAxis const> mesh, std::span<Placement const> placements) {
+void check(std::span<Index const> shape, std::span<MeshAxis const> mesh,
+           std::span<Placement const> placements) {
   if (mesh.size() != placements.size())
-    fail(ErrorKind::usage, "{} placements for a mesh of {} axes. Give one placement for each axis, R where it does not cut.", placements.size(),
-         mesh.size());
+    fail(
+        ErrorKind::usage,
+        "{} placements for a mesh of {} axes. Give one placement for each axis, R where it does not cut.",
+        placements.size(), mesh.size());
   for (std::size_t i = 0; i < mesh.size(); ++i) {
-    if (mesh[i].size < 1) fail(ErrorKind::usage, "mesh axis '{}' has size {}; it must be 1 or more.", mesh[i].name, mesh[i].size);
+    if (mesh[i].size < 1)
+      fail(ErrorKind::usage, "mesh axis '{}' has size {}; it must be 1 or more.", mesh[i].name,
+           mesh[i].size);
     Placement const& how = placements[i];
     if (how.kind == Placement::Kind::replicate) continue;
     if (how.dim < 0 || static_cast<std::size_t>(how.dim) >= shape.size())
-      fail(ErrorKind::usage, "mesh axis '{}' cuts dimension {} of a tensor of {} dimensions. Choose a dimension from 0 to {}, or R.", mesh[i].name,
-           how.dim, shape.size(), static_cast<Index>(shape.size()) - 1);
+      fail(
+          ErrorKind::usage,
+          "mesh axis '{}' cuts dimension {} of a tensor of {} dimensions. Choose a dimension from 0 to {}, or R.",
+          mesh[i].name, how.dim, shape.size(), static_cast<Index>(shape.size()) - 1);
     if (how.kind == Placement::Kind::strided_shard && how.split_factor < 1)
-      fail(ErrorKind::usage, "mesh axis '{}' cuts after {} parts; a strided shard needs 1 or more.", mesh[i].name, how.split_factor);
+      fail(ErrorKind::usage, "mesh axis '{}' cuts after {} parts; a strided shard needs 1 or more.",
+           mesh[i].name, how.split_factor);
   }
 }
 
@@ -278,8 +314,10 @@ std::vector<MeshAxis> parse_mesh(std::string_view text) {
     axis.name = scanner.word();
     scanner.expect("=");
     axis.size = scanner.number<Index>();
-    if (axis.size < 1) scanner.refuse_value(fmt::format("'{}' has size {}, which is below 1", axis.name, axis.size));
-    if (std::any_of(result.begin(), result.end(), [&](MeshAxis const& known) { return known.name == axis.name; }))
+    if (axis.size < 1)
+      scanner.refuse_value(fmt::format("'{}' has size {}, which is below 1", axis.name, axis.size));
+    if (std::any_of(result.begin(), result.end(),
+                    [&](MeshAxis const& known) { return known.name == axis.name; }))
       scanner.refuse_value(fmt::format("'{}' stands twice", axis.name));
     result.push_back(std::move(axis));
     scanner.separate();
@@ -287,9 +325,11 @@ std::vector<MeshAxis> parse_mesh(std::string_view text) {
   return result;
 }
 
-std::vector<TensorBox> placed_boxes(std::span<Index const> shape, std::span<MeshAxis const> mesh, std::span<Placement const> placements) {
+std::vector<TensorBox> placed_boxes(std::span<Index const> shape, std::span<MeshAxis const> mesh,
+                                    std::span<Placement const> placements) {
   check(shape, mesh, placements);
-  if (checked_volume(shape, ErrorKind::usage, "a tensor") == 0) return {{std::vector<Index>(shape.size(), 0), {shape.begin(), shape.end()}}};
+  if (checked_volume(shape, ErrorKind::usage, "a tensor") == 0)
+    return {{std::vector<Index>(shape.size(), 0), {shape.begin(), shape.end()}}};
   std::vector<Rows> rows;
   for (Index const extent : shape) rows.push_back({{0, extent, false}});
   Boxes boxes(mesh, placements);

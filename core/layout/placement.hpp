@@ -25,10 +25,11 @@ struct Placement {
   friend bool operator==(Placement const&, Placement const&) = default;
 };
 
-/// "R", "S(0)" or "S0", "_S(0, 2)" and torch's own spellings "Replicate()", "Shard(dim=0)", "_StridedShard(dim=0, sf=2)", separated by spaces.
-/// Errors of kind usage show the text.
+/// "R", "S(0)" or "S0", "_S(0, 2)" and torch's own spellings "Replicate()", "Shard(dim=0)",
+/// "_StridedShard(dim=0, sf=2)", separated by spaces. Errors of kind usage show the text.
 std::vector<Placement> parse_placements(std::string_view text);
-/// "dp=4 tp=2": name and size of every mesh axis, outermost first. Errors of kind usage show the text.
+/// "dp=4 tp=2": name and size of every mesh axis, outermost first. Errors of kind usage show the
+/// text.
 std::vector<MeshAxis> parse_mesh(std::string_view text);
 
 /// Rows [begin, end) of every dimension.
@@ -38,10 +39,13 @@ struct TensorBox {
   friend bool operator==(TensorBox const&, TensorBox const&) = default;
 };
 
-/// The boxes that the ranks of a mesh hold of a tensor, without empty ones and each once (replicas), in row-major order of the mesh. Axes act from
-/// left to right; Shard(d) cuts the current part along d into parts of ceil(size / n) rows, of which late ones are short or empty. A strided shard
-/// cuts after the `split_factor` parts of the axes to its right; where a rank's rows are then not one run it has several boxes.
-/// A tensor without elements has one box. Errors of kind usage: more placements than mesh axes or fewer, a dim that the tensor lacks.
-std::vector<TensorBox> placed_boxes(std::span<Index const> shape, std::span<MeshAxis const> mesh, std::span<Placement const> placements);
+/// The boxes that the ranks of a mesh hold of a tensor, without empty ones and each once
+/// (replicas), in row-major order of the mesh. Axes act from left to right; Shard(d) cuts the
+/// current part along d into parts of ceil(size / n) rows, of which late ones are short or empty. A
+/// strided shard cuts after the `split_factor` parts of the axes to its right; where a rank's rows
+/// are then not one run it has several boxes. A tensor without elements has one box. Errors of kind
+/// usage: more placements than mesh axes or fewer, a dim that the tensor lacks.
+std::vector<TensorBox> placed_boxes(std::span<Index const> shape, std::span<MeshAxis const> mesh,
+                                    std::span<Placement const> placements);
 
 }  // namespace reshard

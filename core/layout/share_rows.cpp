@@ -17,7 +17,10 @@ void append(Rows& rows, Index begin, Index end) {
     rows.back().end = end;
   else if (begin < end)
     rows.push_back({begin, end, false});
-  if (rows.size() > most_rows) fail(ErrorKind::usage, "a share falls into more than {} runs of rows. Choose a split with longer runs.", most_rows);
+  if (rows.size() > most_rows)
+    fail(ErrorKind::usage,
+         "a share falls into more than {} runs of rows. Choose a split with longer runs.",
+         most_rows);
 }
 
 Rows rows_of(LayoutNode const& whole, LayoutNode const& held);
@@ -46,7 +49,8 @@ Rows digit_rows(LayoutNode const& held) {
   return rows;
 }
 
-// `whole` and `held` are the same expression under no shares and under the shares: a value of a digit is its stored index in `whole`.
+// `whole` and `held` are the same expression under no shares and under the shares: a value of a
+// digit is its stored index in `whole`.
 Rows rows_of(LayoutNode const& whole, LayoutNode const& held) {
   switch (whole.kind) {
     case LayoutNode::Kind::one:
@@ -58,7 +62,8 @@ Rows rows_of(LayoutNode const& whole, LayoutNode const& held) {
   Rows rows;
   Index origin = 0;
   for (std::size_t i = 0; i < whole.children.size(); ++i) {
-    for (Run const& run : rows_of(whole.children[i], held.children[i])) append(rows, origin + run.begin, origin + run.end);
+    for (Run const& run : rows_of(whole.children[i], held.children[i]))
+      append(rows, origin + run.begin, origin + run.end);
     origin += whole.children[i].extent;
   }
   return rows;
@@ -66,11 +71,13 @@ Rows rows_of(LayoutNode const& whole, LayoutNode const& held) {
 
 }  // namespace
 
-std::vector<std::vector<Run>> share_rows(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares) {
+std::vector<std::vector<Run>> share_rows(LayoutExpr const& expr, LayoutScope const& scope,
+                                         Shares const& shares) {
   LayoutNode const whole = layout_tree(expr, scope, Shares{});
   LayoutNode const held = layout_tree(expr, scope, shares);
   std::vector<std::vector<Run>> rows;
-  for (std::size_t d = 0; d < whole.children.size(); ++d) rows.push_back(rows_of(whole.children[d], held.children[d]));
+  for (std::size_t d = 0; d < whole.children.size(); ++d)
+    rows.push_back(rows_of(whole.children[d], held.children[d]));
   return rows;
 }
 

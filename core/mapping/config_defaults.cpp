@@ -65,7 +65,8 @@ Json completed_config(MapFile const& family, Json config) {
   Json inner = inside ? *found : config;
   for (NamedExpression const& item : family.defaults) {
     if (says(facts, item.name)) continue;
-    if (Json value = item.expression.evaluate(scope); !value.is_null()) set(inner, item.name, std::move(value));
+    if (Json value = item.expression.evaluate(scope); !value.is_null())
+      set(inner, item.name, std::move(value));
   }
   if (!inside) return inner;
   config.set(family.facts, std::move(inner));

@@ -24,7 +24,9 @@ std::optional<std::int64_t> as_integer(Json const& value) {
   if (auto const* number = value.integer()) return *number;
   if (auto const* flag = value.boolean()) return *flag ? 1 : 0;
   if (auto const* real = value.real())
-    if (*real >= -9e15 && *real <= 9e15 && static_cast<double>(static_cast<std::int64_t>(*real)) == *real) return static_cast<std::int64_t>(*real);
+    if (*real >= -9e15 && *real <= 9e15 &&
+        static_cast<double>(static_cast<std::int64_t>(*real)) == *real)
+      return static_cast<std::int64_t>(*real);
   return std::nullopt;
 }
 
@@ -32,7 +34,8 @@ constexpr std::size_t longest_text = std::size_t{1} << 20;
 
 class Evaluation {
  public:
-  Evaluation(ExpressionScope const& scope, std::string_view text, std::string_view place) : scope_(scope), text_(text), place_(place) {}
+  Evaluation(ExpressionScope const& scope, std::string_view text, std::string_view place)
+      : scope_(scope), text_(text), place_(place) {}
 
   Json value(Node const& node) const {
     switch (node.kind) {
@@ -48,18 +51,22 @@ class Evaluation {
 
   template <class... Args>
   [[noreturn]] void mistake(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::usage, "{}: '{}': {}", place_, text_, fmt::format(format, std::forward<Args>(args)...));
+    fail(ErrorKind::usage, "{}: '{}': {}", place_, text_,
+         fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::int64_t integer(Json const& v, std::string_view role) const {
     if (auto const number = as_integer(v)) return *number;
-    mistake("{} must be an integer, it is {}. Check the configuration this map is used with.", role, v.dump());
+    mistake("{} must be an integer, it is {}. Check the configuration this map is used with.", role,
+            v.dump());
   }
 
  private:
   Json key(std::string const& name) const {
     std::optional<Json> found = scope_.key(name);
-    if (!found) mistake("'{}' is not known here. Check its spelling, or give a default with 'key ?\? value'.", name);
+    if (!found)
+      mistake("'{}' is not known here. Check its spelling, or give a default with 'key ?\? value'.",
+              name);
     return std::move(*found);
   }
 
@@ -68,11 +75,13 @@ class Evaluation {
     if (scope_.absent_spreads && whole.is_null()) return {};
     std::int64_t const at = integer(value(*node.children[1]), "an index");
     if (auto const* text = whole.text()) {
-      if (at < 0 || at >= static_cast<std::int64_t>(text->size())) mistake("{}[{}]: the text has {} letters", node.word, at, text->size());
+      if (at < 0 || at >= static_cast<std::int64_t>(text->size()))
+        mistake("{}[{}]: the text has {} letters", node.word, at, text->size());
       return std::string(1, (*text)[static_cast<std::size_t>(at)]);
     }
     if (auto const* items = whole.items()) {
-      if (at < 0 || at >= static_cast<std::int64_t>(items->size())) mistake("{}[{}]: the list has {} items", node.word, at, items->size());
+      if (at < 0 || at >= static_cast<std::int64_t>(items->size()))
+        mistake("{}[{}]: the list has {} items", node.word, at, items->size());
       return (*items)[static_cast<std::size_t>(at)];
     }
     mistake("{} is neither a list nor a text, it is {}", node.word, whole.dump());
@@ -87,21 +96,27 @@ class Evaluation {
   Json binary(Node const& node) const {
     std::string const& symbol = node.word;
     if (symbol == "??") return fallback(node);
-    if (symbol == "and") return truth(value(*node.children[0])) && truth(value(*node.children[1])) ? 1 : 0;
-    if (symbol == "or") return truth(value(*node.children[0])) || truth(value(*node.children[1])) ? 1 : 0;
+    if (symbol == "and")
+      return truth(value(*node.children[0])) && truth(value(*node.children[1])) ? 1 : 0;
+    if (symbol == "or")
+      return truth(value(*node.children[0])) || truth(value(*node.children[1])) ? 1 : 0;
     Json const left = value(*node.children[0]);
     Json const right = value(*node.children[1]);
     if (symbol == "==" || symbol == "!=") return equal(left, right) == (symbol == "==") ? 1 : 0;
     if (scope_.absent_spreads && (left.is_null() || right.is_null())) return {};
     if (symbol == "+" && left.text() != nullptr && right.text() != nullptr) {
-      if (left.text()->size() + right.text()->size() > longest_text) mistake("a text of more than {} letters", longest_text);
+      if (left.text()->size() + right.text()->size() > longest_text)
+        mistake("a text of more than {} letters", longest_text);
       return *left.text() + *right.text();
     }
-    if (symbol == "*" && left.text() != nullptr) return repeated(*left.text(), integer(right, "the count of a repeated text"));
-    return arithmetic(symbol, integer(left, "the left side of '" + symbol + "'"), integer(right, "the right side of '" + symbol + "'"));
+    if (symbol == "*" && left.text() != nullptr)
+      return repeated(*left.text(), integer(right, "the count of a repeated text"));
+    return arithmetic(symbol, integer(left, "the left side of '" + symbol + "'"),
+                      integer(right, "the right side of '" + symbol + "'"));
   }
 
-  /// a ?? b: b when a is absent, unknown or null; mistakes inside a other than an unknown key still count.
+  /// a ?? b: b when a is absent, unknown or null; mistakes inside a other than an unknown key still
+  /// count.
   Json fallback(Node const& node) const {
     Node const& first = *node.children[0];
     if (first.kind == Node::Kind::key) {
@@ -120,8 +135,10 @@ class Evaluation {
   }
 
   Json repeated(std::string const& text, std::int64_t times) const {
-    if (times < 0 || times > 1'000'000) mistake("a text is repeated {} times; 0 to 1000000 is possible", times);
-    if (text.size() * static_cast<std::size_t>(times) > longest_text) mistake("a text of more than {} letters", longest_text);
+    if (times < 0 || times > 1'000'000)
+      mistake("a text is repeated {} times; 0 to 1000000 is possible", times);
+    if (text.size() * static_cast<std::size_t>(times) > longest_text)
+      mistake("a text of more than {} letters", longest_text);
     std::string out;
     for (std::int64_t i = 0; i < times; ++i) out += text;
     return out;
@@ -138,19 +155,23 @@ class Evaluation {
     if (b <= 0) mistake("'{}' by {}; the divisor must be above zero", symbol, b);
     std::int64_t const remainder = a % b;  // of the sign of a
     if (symbol == "%") return remainder < 0 ? remainder + b : remainder;
-    if (remainder != 0 && scope_.exact_division) mistake("{} / {} is not a whole number. The configuration does not fit this map.", a, b);
+    if (remainder != 0 && scope_.exact_division)
+      mistake("{} / {} is not a whole number. The configuration does not fit this map.", a, b);
     return a / b - (remainder < 0 ? 1 : 0);
   }
 
   std::int64_t difference(std::int64_t a, std::int64_t b) const {
     std::int64_t result = 0;
-    if (__builtin_sub_overflow(a, b, &result)) mistake("{} - {} does not fit in 64 bits. Check the configuration this map is used with.", a, b);
+    if (__builtin_sub_overflow(a, b, &result))
+      mistake("{} - {} does not fit in 64 bits. Check the configuration this map is used with.", a,
+              b);
     return result;
   }
 
   Json call(Node const& node) const {
     std::vector<Json> arguments;
-    if (node.word == "if" && node.children.size() == 3) return value(*node.children[truth(value(*node.children[0])) ? 1 : 2]);
+    if (node.word == "if" && node.children.size() == 3)
+      return value(*node.children[truth(value(*node.children[0])) ? 1 : 2]);
     for (auto const& child : node.children) arguments.push_back(value(*child));
     if (auto found = built_in(node.word, arguments)) return std::move(*found);
     if (scope_.call)
@@ -170,7 +191,8 @@ class Evaluation {
       }
       return best;
     }
-    if (name == "indices" && a.size() == 1 && a[0].items() != nullptr) return indices(*a[0].items());
+    if (name == "indices" && a.size() == 1 && a[0].items() != nullptr)
+      return indices(*a[0].items());
     if (name == "list") return Json(Json::Array(a.begin(), a.end()));
     if (name == "len" && a.size() == 1) return length(a[0]);
     if (name == "ceil_div" && a.size() == 2) {
@@ -183,8 +205,10 @@ class Evaluation {
     if (name == "count" && a.size() == 2) return count(a[0], a[1]);
     if (name == "translate" && a.size() == 3 && a[1].items() != nullptr && a[2].items() != nullptr)
       return translate(a[0], *a[1].items(), *a[2].items());
-    if (name == "split" && a.size() == 2 && a[1].text() != nullptr && !a[1].text()->empty()) return split(a[0], *a[1].text());
-    if (name == "join" && a.size() == 2 && a[1].text() != nullptr) return joined(a[0], *a[1].text());
+    if (name == "split" && a.size() == 2 && a[1].text() != nullptr && !a[1].text()->empty())
+      return split(a[0], *a[1].text());
+    if (name == "join" && a.size() == 2 && a[1].text() != nullptr)
+      return joined(a[0], *a[1].text());
     if (name == "freq" && a.size() == 2) return frequency(a[0], integer(a[1], "the layer number"));
     return std::nullopt;
   }
@@ -192,10 +216,12 @@ class Evaluation {
   /// Every item of a list, replaced by the word in the place where it stands among `from`.
   Json translate(Json const& list, Json::Array const& from, Json::Array const& to) const {
     if (list.is_null()) return {};
-    if (list.items() == nullptr || from.size() != to.size()) mistake("translate needs a list and two lists of one length");
+    if (list.items() == nullptr || from.size() != to.size())
+      mistake("translate needs a list and two lists of one length");
     Json::Array result;
     for (Json const& item : *list.items()) {
-      auto const found = std::find_if(from.begin(), from.end(), [&](Json const& word) { return equal(word, item); });
+      auto const found = std::find_if(from.begin(), from.end(),
+                                      [&](Json const& word) { return equal(word, item); });
       if (found == from.end()) mistake("{} is none of {}", item.dump(), Json(from).dump());
       result.push_back(to[static_cast<std::size_t>(found - from.begin())]);
     }
@@ -208,7 +234,8 @@ class Evaluation {
     if (whole.text() == nullptr) mistake("split needs a text, found {}", whole.dump());
     Json::Array parts;
     std::size_t begin = 0;
-    for (std::size_t at = 0; (at = whole.text()->find(separator, begin)) != std::string::npos; begin = at + separator.size())
+    for (std::size_t at = 0; (at = whole.text()->find(separator, begin)) != std::string::npos;
+         begin = at + separator.size())
       parts.emplace_back(whole.text()->substr(begin, at - begin));
     parts.emplace_back(whole.text()->substr(begin));
     return Json(std::move(parts));
@@ -244,10 +271,14 @@ class Evaluation {
     std::int64_t found = 0;
     if (auto const* text = whole.text()) {
       if (item.text() != nullptr && !item.text()->empty())
-        for (std::size_t at = text->find(*item.text()); at != std::string::npos; at = text->find(*item.text(), at + 1)) ++found;
+        for (std::size_t at = text->find(*item.text()); at != std::string::npos;
+             at = text->find(*item.text(), at + 1))
+          ++found;
       return found;
     }
-    if (auto const* items = whole.items()) return std::count_if(items->begin(), items->end(), [&](Json const& i) { return equal(i, item); });
+    if (auto const* items = whole.items())
+      return std::count_if(items->begin(), items->end(),
+                           [&](Json const& i) { return equal(i, item); });
     if (whole.is_null()) return 0;
     mistake("{} is neither a list nor a text", whole.dump());
   }
@@ -255,7 +286,8 @@ class Evaluation {
   /// Megatron's moe_layer_freq: an integer k (every k-th layer, from 0) or one 0/1 per layer.
   Json frequency(Json const& rule, std::int64_t layer) const {
     if (auto const* items = rule.items()) {
-      if (layer < 0 || layer >= static_cast<std::int64_t>(items->size())) mistake("layer {} of a list of {} layers", layer, items->size());
+      if (layer < 0 || layer >= static_cast<std::int64_t>(items->size()))
+        mistake("layer {} of a list of {} layers", layer, items->size());
       return truth((*items)[static_cast<std::size_t>(layer)]) ? 1 : 0;
     }
     std::int64_t const every = integer(rule, "a layer frequency");
@@ -284,7 +316,8 @@ Expression Expression::parse(std::string_view text, std::string_view place) {
 }
 
 std::string_view Expression::single_key() const {
-  return root_ != nullptr && root_->kind == Node::Kind::key ? std::string_view(root_->word) : std::string_view();
+  return root_ != nullptr && root_->kind == Node::Kind::key ? std::string_view(root_->word)
+                                                            : std::string_view();
 }
 
 std::vector<std::string> Expression::keys() const {

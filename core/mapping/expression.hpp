@@ -14,24 +14,29 @@ namespace reshard {
 
 /// What the words of an expression stand for. Values are JSON values; null is "absent".
 struct ExpressionScope {
-  /// The value of a key (dots included: "text_config.hidden_size", "layer.moe"); nothing when no such key is known, null when known but empty.
+  /// The value of a key (dots included: "text_config.hidden_size", "layer.moe"); nothing when no
+  /// such key is known, null when known but empty.
   std::function<std::optional<Json>(std::string_view key)> key;
-  /// A function that expressions of this place may call beside the built-in ones: exists('tensor'), has('stored name').
+  /// A function that expressions of this place may call beside the built-in ones: exists('tensor'),
+  /// has('stored name').
   std::function<std::optional<Json>(std::string_view name, std::span<Json const> arguments)> call;
   /// Division with a remainder is an Error (sizes), else it floors (numbers, conditions).
   bool exact_division = false;
-  /// Arithmetic with an absent value is absent, instead of an Error: for axes and sets that a model may lack.
+  /// Arithmetic with an absent value is absent, instead of an Error: for axes and sets that a model
+  /// may lack.
   bool absent_spreads = false;
 };
 
-/// An expression of a model map (docs/model-maps.md): integers, 'text', keys, key[index], f(…), + - * / %, ??, comparisons, and, or, not,
-/// true, false, null. Functions: min, max, len, ceil_div, count, contains, freq, list, indices, split, join, translate, if.
+/// An expression of a model map (docs/model-maps.md): integers, 'text', keys, key[index], f(…), + -
+/// * / %, ??, comparisons, and, or, not, true, false, null. Functions: min, max, len, ceil_div,
+/// count, contains, freq, list, indices, split, join, translate, if.
 class Expression {
  public:
   struct Node;
 
   Expression() = default;
-  /// A mistake is an Error of kind usage that shows the text and the column; `place` is put in front.
+  /// A mistake is an Error of kind usage that shows the text and the column; `place` is put in
+  /// front.
   static Expression parse(std::string_view text, std::string_view place);
 
   bool empty() const { return root_ == nullptr; }
@@ -41,7 +46,8 @@ class Expression {
   /// Every key that stands in it.
   std::vector<std::string> keys() const;
 
-  /// An unknown key (outside of `??`), a wrong type, an inexact division are Errors of kind usage with the place.
+  /// An unknown key (outside of `??`), a wrong type, an inexact division are Errors of kind usage
+  /// with the place.
   Json evaluate(ExpressionScope const& scope) const;
   /// The same, where the result must be an integer.
   std::int64_t integer(ExpressionScope const& scope) const;

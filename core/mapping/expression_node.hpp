@@ -19,6 +19,7 @@ struct Expression::Node {
 };
 
 /// The tree of a text; Errors begin with `place`.
-std::shared_ptr<Expression::Node const> parse_expression(std::string_view text, std::string_view place);
+std::shared_ptr<Expression::Node const> parse_expression(std::string_view text,
+                                                         std::string_view place);
 
 }  // namespace reshard

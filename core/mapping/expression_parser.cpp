@@ -23,16 +23,21 @@ class Parser {
 
  private:
   [[noreturn]] void mistake(std::string_view expected) const {
-    std::string const found = at_ < text_.size() ? fmt::format("'{}'", text_.substr(at_, 12)) : "the end";
-    fail(ErrorKind::usage, "{}: '{}': {} expected at column {}, found {}. See docs/model-maps.md for the expression language.", place_, text_,
-         expected, at_ + 1, found);
+    std::string const found =
+        at_ < text_.size() ? fmt::format("'{}'", text_.substr(at_, 12)) : "the end";
+    fail(
+        ErrorKind::usage,
+        "{}: '{}': {} expected at column {}, found {}. See docs/model-maps.md for the expression language.",
+        place_, text_, expected, at_ + 1, found);
   }
 
   void skip_space() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
   }
 
-  static bool word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; }
+  static bool word_char(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+  }
 
   /// Takes an operator; one made of letters must end there.
   bool take(std::string_view symbol) {
@@ -53,7 +58,9 @@ class Parser {
   }
 
   void check_depth(int depth) const {
-    if (depth > deepest) fail(ErrorKind::usage, "{}: an expression nested deeper than {} levels. Split it with [let].", place_, deepest);
+    if (depth > deepest)
+      fail(ErrorKind::usage, "{}: an expression nested deeper than {} levels. Split it with [let].",
+           place_, deepest);
   }
 
   NodePtr disjunction(int depth) {
@@ -148,7 +155,9 @@ class Parser {
 
   NodePtr number() {
     std::size_t const begin = at_;
-    while (at_ < text_.size() && (std::isdigit(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '.')) ++at_;
+    while (at_ < text_.size() &&
+           (std::isdigit(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '.'))
+      ++at_;
     std::string const digits(text_.substr(begin, at_ - begin));
     if (digits.size() > 18) mistake("a number of at most 18 digits");
     if (digits.find('.') != std::string::npos) return literal(std::strtod(digits.c_str(), nullptr));
@@ -188,10 +197,13 @@ class Parser {
 
 }  // namespace
 
-std::shared_ptr<Expression::Node const> parse_expression(std::string_view text, std::string_view place) {
+std::shared_ptr<Expression::Node const> parse_expression(std::string_view text,
+                                                         std::string_view place) {
   constexpr std::size_t longest = 8192;  // a chain of operators is as deep as it is long
   if (text.size() > longest)
-    fail(ErrorKind::usage, "{}: an expression of {} characters; {} are the most. Define parts of it in [let].", place, text.size(), longest);
+    fail(ErrorKind::usage,
+         "{}: an expression of {} characters; {} are the most. Define parts of it in [let].", place,
+         text.size(), longest);
   return Parser(text, place).whole();
 }
 

@@ -16,13 +16,14 @@ class Loader : MapReader {
 
   MapFile load(std::string_view text) {
     if (std::size_t const parts = longest_key(text); parts > most_key_parts)
-      fail(ErrorKind::usage, "{}: a key has {} parts, at most {} are read. Correct it.", map_.name, parts, most_key_parts);
+      fail(ErrorKind::usage, "{}: a key has {} parts, at most {} are read. Correct it.", map_.name,
+           parts, most_key_parts);
     toml::table root;
     try {
       root = toml::parse(text, std::string_view(map_.name));
     } catch (toml::parse_error const& error) {
-      fail(ErrorKind::usage, "{}:{}:{}: {}. Mend the TOML, then run again.", map_.name, error.source().begin.line, error.source().begin.column,
-           error.description());
+      fail(ErrorKind::usage, "{}:{}:{}: {}. Mend the TOML, then run again.", map_.name,
+           error.source().begin.line, error.source().begin.column, error.description());
     }
     for (auto const& [key, node] : written_order(root)) section(key, *node);
     return std::move(map_);
@@ -40,7 +41,8 @@ class Loader : MapReader {
   }
 
   void named(toml::node const& node, std::vector<NamedExpression>& into) const {
-    for (auto const& [key, member] : written_order(table(node, "this section"))) into.push_back({key, expression(*member)});
+    for (auto const& [key, member] : written_order(table(node, "this section")))
+      into.push_back({key, expression(*member)});
   }
 
   void section(std::string const& key, toml::node const& node) {
@@ -69,10 +71,13 @@ class Loader : MapReader {
     if (key == "kept_members") return append(map_.kept_members, texts(node, key));
     if (key == "function_args") return append(map_.function_args, texts(node, key));
     static std::array<std::string, 24> const known = {
-        "base",    "facts", "match",  "options", "places", "let",  "axes",   "sets",  "present", "expected", "own_args",     "rules",
-        "tensors", "names", "stored", "drop",    "keep",   "args", "config", "quant", "neutral", "defaults", "kept_members", "function_args"};
+        "base",    "facts", "match",   "options",  "places",       "let",
+        "axes",    "sets",  "present", "expected", "own_args",     "rules",
+        "tensors", "names", "stored",  "drop",     "keep",         "args",
+        "config",  "quant", "neutral", "defaults", "kept_members", "function_args"};
     std::string const near = nearest(key, known);
-    mistake(node, fmt::format("'{}' is no section of a map.{} Known: {}.", key, near.empty() ? "" : " Did you mean '" + near + "'?",
+    mistake(node, fmt::format("'{}' is no section of a map.{} Known: {}.", key,
+                              near.empty() ? "" : " Did you mean '" + near + "'?",
                               listed(known, known.size())));
   }
 
@@ -91,7 +96,8 @@ class Loader : MapReader {
   }
 
   void quant(toml::node const& node) {
-    for (auto const& [name, member] : written_order(table(node, "quant"))) map_.quant.push_back(read_quant(*this, name, *member));
+    for (auto const& [name, member] : written_order(table(node, "quant")))
+      map_.quant.push_back(read_quant(*this, name, *member));
   }
 
   void match(toml::node const& node) {
@@ -108,8 +114,10 @@ class Loader : MapReader {
   /// An option's text is a value, not an expression.
   void options(toml::node const& node) {
     for (auto const& [key, member] : written_order(table(node, "options"))) {
-      std::string const value = member->is_string() ? "'" + text(*member, "an option") + "'" : std::string();
-      map_.options.push_back({key, value.empty() ? expression(*member) : Expression::parse(value, place(*member))});
+      std::string const value =
+          member->is_string() ? "'" + text(*member, "an option") + "'" : std::string();
+      map_.options.push_back(
+          {key, value.empty() ? expression(*member) : Expression::parse(value, place(*member))});
     }
   }
 
@@ -145,7 +153,10 @@ class Loader : MapReader {
       else if (key == "divides")
         rule.divides = expression(*member);
       else
-        mistake(*member, fmt::format("'{}' is no key of a rule here. Known: axis, uneven = \"cut\", divides, pad.", key));
+        mistake(*member,
+                fmt::format(
+                    "'{}' is no key of a rule here. Known: axis, uneven = \"cut\", divides, pad.",
+                    key));
     }
     return rule;
   }
@@ -154,8 +165,10 @@ class Loader : MapReader {
     for (auto const& [front, list] : written_order(table(node, "tensors")))
       for (std::string const& line : texts(*list, "a tensor")) {
         auto const colon = line.find(':');
-        if (colon == std::string::npos) mistake(*list, fmt::format("'{}': a tensor is written 'name: axes'", line));
-        map_.tensors.push_back({line.substr(0, colon), front + " " + line.substr(colon + 1), place(*list)});
+        if (colon == std::string::npos)
+          mistake(*list, fmt::format("'{}': a tensor is written 'name: axes'", line));
+        map_.tensors.push_back(
+            {line.substr(0, colon), front + " " + line.substr(colon + 1), place(*list)});
       }
   }
 
@@ -215,7 +228,8 @@ class Loader : MapReader {
       entry.is = text(node, "an entry");
       return entry;
     }
-    for (auto const& [key, member] : written_order(table(node, "an entry"))) entry_key(entry, key, *member);
+    for (auto const& [key, member] : written_order(table(node, "an entry")))
+      entry_key(entry, key, *member);
     if (entry.is.empty()) mistake(node, "an entry needs 'is'");
     return entry;
   }
@@ -248,8 +262,11 @@ class Loader : MapReader {
     else if (key == "apart")
       apart(entry, node);
     else
-      mistake(node,
-              fmt::format("'{}' is no key of an entry. Known: is, or, when, in, at, copy, whole, optional, quantised, view, cast, add, apart.", key));
+      mistake(
+          node,
+          fmt::format(
+              "'{}' is no key of an entry. Known: is, or, when, in, at, copy, whole, optional, quantised, view, cast, add, apart.",
+              key));
   }
 
   void apart(MapEntry& entry, toml::node const& node) const {
@@ -268,6 +285,8 @@ class Loader : MapReader {
 
 }  // namespace
 
-MapFile parse_map_file(std::string_view text, std::string_view file_name) { return Loader(file_name).load(text); }
+MapFile parse_map_file(std::string_view text, std::string_view file_name) {
+  return Loader(file_name).load(text);
+}
 
 }  // namespace reshard

@@ -19,27 +19,32 @@ struct NamedExpression {
   Expression expression;
 };
 
-/// One way to store logical tensors under a name (docs/model-maps.md). Texts are as written; empty expressions and lists are absent.
+/// One way to store logical tensors under a name (docs/model-maps.md). Texts are as written; empty
+/// expressions and lists are absent.
 struct MapEntry {
   std::string is;                     ///< layout expression
   std::vector<std::string> or_names;  ///< other names that a reader accepts
   Expression when;
-  std::string in;                  ///< set of the layer axis: "layer.moe"
-  std::vector<std::string> at;     ///< places of a tensor without layer number: "E", "L", "m", "decoder=L-1"
-  Expression copy;                 ///< a further copy, written when this holds
+  std::string in;  ///< set of the layer axis: "layer.moe"
+  std::vector<std::string>
+      at;           ///< places of a tensor without layer number: "E", "L", "m", "decoder=L-1"
+  Expression copy;  ///< a further copy, written when this holds
   std::vector<std::string> whole;  ///< axes that the rules do not cut here
   bool optional = false;           ///< the model may lack it
-  std::string quantised;           ///< layout expression of the weight whose parts are stored, where it differs from `is`
-  std::string view;                ///< layout expression of the shape it has in the file
-  std::string cast;                ///< dtype it has in this format
-  Expression add;                  ///< the stored value is the logical one plus this number
-  bool as_it_is = false;           ///< never a quantised weight: a stored tensor that is carried without being understood
-  Expression apart_when;           ///< alternatives are stored tensors of their own with these endings
+  std::string quantised;  ///< layout expression of the weight whose parts are stored, where it
+                          ///< differs from `is`
+  std::string view;       ///< layout expression of the shape it has in the file
+  std::string cast;       ///< dtype it has in this format
+  Expression add;         ///< the stored value is the logical one plus this number
+  bool as_it_is = false;  ///< never a quantised weight: a stored tensor that is carried without
+                          ///< being understood
+  Expression apart_when;  ///< alternatives are stored tensors of their own with these endings
   std::vector<std::string> apart_as;
   std::string place;  ///< file:line
 };
 
-/// A stored name and the entries that may be meant by it, first choice first; without entries it takes an inherited name away.
+/// A stored name and the entries that may be meant by it, first choice first; without entries it
+/// takes an inherited name away.
 struct MapName {
   std::string name;
   std::vector<MapEntry> entries;
@@ -62,9 +67,11 @@ struct MapMacro {
 struct AxisRule {
   std::string mesh;  ///< tp, etp, ep, pp
   std::string axis;
-  bool cut_rows = false;  ///< uneven = "cut": with more ranks than indices, the stored rows are cut instead
-  Expression pad;         ///< the size is rounded up to a multiple of this first
-  Expression divides;     ///< with cut_rows: the mesh must divide this number all the same (attention heads)
+  bool cut_rows =
+      false;  ///< uneven = "cut": with more ranks than indices, the stored rows are cut instead
+  Expression pad;  ///< the size is rounded up to a multiple of this first
+  Expression
+      divides;  ///< with cut_rows: the mesh must divide this number all the same (attention heads)
   std::string place;
 };
 
@@ -75,7 +82,8 @@ struct MapTensor {
   std::string place;
 };
 
-/// What a part of a quantised weight keeps of one of the weight's last dimensions (PartDim), as written.
+/// What a part of a quantised weight keeps of one of the weight's last dimensions (PartDim), as
+/// written.
 struct MapPartDim {
   PartDim::Kind kind = PartDim::Kind::blocks;
   Expression block;
@@ -84,11 +92,13 @@ struct MapPartDim {
 
 /// One of the stored tensors that a quantised weight is made of.
 struct MapQuantPart {
-  std::string name;                 ///< "values", "scale"
-  std::string stored;               ///< stands in the stored name where the weight has "weight": "weight_scale_inv"
+  std::string name;  ///< "values", "scale"
+  std::string
+      stored;  ///< stands in the stored name where the weight has "weight": "weight_scale_inv"
   std::vector<std::string> dtypes;  ///< those that it can have
   std::vector<MapPartDim> dims;     ///< for the weight's last dimensions
-  Index vector = 0;                 ///< > 0: a dimension of this extent behind all, the same numbers for every layout ("weight_shape")
+  Index vector = 0;  ///< > 0: a dimension of this extent behind all, the same numbers for every
+                     ///< layout ("weight_shape")
   bool optional = false;
 };
 
@@ -101,12 +111,14 @@ struct QuantDecode {
 
 /// How the config.json of a Hugging Face folder speaks of a scheme.
 struct QuantLabel {
-  std::string method;          ///< quantization_config.quant_method: "modelopt", "fp8", "mxfp4", "compressed-tensors"
-  std::string algorithm;       ///< ModelOpt's quant_algo, "NVFP4"
-  std::string weights_alone;   ///< quant_algo where no scale of the input is stored; "" for the same
-  std::string smoothed;        ///< quant_algo where the input has a scale for each column ("pre_quant_scale"); "" for the same
-  Index group_size = 0;        ///< 0: none
-  Index bits = 0;              ///< of a weight
+  std::string method;         ///< quantization_config.quant_method: "modelopt", "fp8", "mxfp4",
+                              ///< "compressed-tensors"
+  std::string algorithm;      ///< ModelOpt's quant_algo, "NVFP4"
+  std::string weights_alone;  ///< quant_algo where no scale of the input is stored; "" for the same
+  std::string smoothed;       ///< quant_algo where the input has a scale for each column
+                              ///< ("pre_quant_scale"); "" for the same
+  Index group_size = 0;       ///< 0: none
+  Index bits = 0;             ///< of a weight
   std::string type = "float";  ///< of a weight
   std::string strategy;        ///< "channel"; "" for none
   friend bool operator==(QuantLabel const&, QuantLabel const&) = default;
@@ -124,43 +136,57 @@ struct MapQuant {
 
 /// A map file as written, parsed but not yet evaluated for a model.
 struct MapFile {
-  std::string name;                      ///< file name, for messages
-  std::vector<std::string> bases;        ///< maps that this one inherits from, by name; empty once they are taken in
-  std::string facts;                     ///< member of config.json whose members come before those of the top level ("text_config")
+  std::string name;  ///< file name, for messages
+  std::vector<std::string>
+      bases;          ///< maps that this one inherits from, by name; empty once they are taken in
+  std::string facts;  ///< member of config.json whose members come before those of the top level
+                      ///< ("text_config")
   std::vector<std::string> model_types;  ///< [match] model_type
-  Expression match_args;                 ///< [match] args: holds for the `args` of a Megatron checkpoint of this family
+  Expression
+      match_args;  ///< [match] args: holds for the `args` of a Megatron checkpoint of this family
   std::vector<NamedExpression> options;
   std::vector<NamedExpression> places;
   std::vector<NamedExpression> let;
   std::vector<NamedExpression> axes;
-  std::vector<NamedExpression> sets;      ///< name "layer.moe"
-  std::vector<NamedExpression> present;   ///< tensor pattern: whether the model has it, where no family file says so
-  std::vector<NamedExpression> expected;  ///< tensor pattern: whether Megatron-Core's own model has it by args; null where that is not known
-  std::vector<std::string> own_args;      ///< args that maps write for this program alone: Megatron knows none of them
+  std::vector<NamedExpression> sets;  ///< name "layer.moe"
+  std::vector<NamedExpression>
+      present;  ///< tensor pattern: whether the model has it, where no family file says so
+  std::vector<NamedExpression> expected;  ///< tensor pattern: whether Megatron-Core's own model has
+                                          ///< it by args; null where that is not known
+  std::vector<std::string>
+      own_args;  ///< args that maps write for this program alone: Megatron knows none of them
   std::vector<AxisRule> rules;
   std::vector<MapTensor> tensors;
   std::vector<MapMacro> macros;
   std::vector<MapName> stored;
   std::vector<std::string> drop;
-  std::vector<std::string> keep;           ///< patterns of stored names without a logical tensor, which can be carried as they are
-  std::vector<NamedExpression> args;       ///< Megatron argument = expression over config.json; an empty expression takes an inherited one away
+  std::vector<std::string> keep;  ///< patterns of stored names without a logical tensor, which can
+                                  ///< be carried as they are
+  std::vector<NamedExpression> args;  ///< Megatron argument = expression over config.json; an empty
+                                      ///< expression takes an inherited one away
   std::vector<NamedExpression> config;     ///< config.json key = expression over `args`
-  std::vector<NamedExpression> defaults;   ///< config.json member = what it is where config.json leaves it out; an empty expression: nothing
-  std::vector<std::string> kept_members;   ///< patterns of config.json members that describe parts which are carried as they are
+  std::vector<NamedExpression> defaults;   ///< config.json member = what it is where config.json
+                                           ///< leaves it out; an empty expression: nothing
+  std::vector<std::string> kept_members;   ///< patterns of config.json members that describe parts
+                                           ///< which are carried as they are
   std::vector<std::string> function_args;  ///< Megatron arguments that change what a model computes
-  std::vector<NamedExpression> neutral;    ///< pattern of a config.json member = whether args need not say it; an empty expression: they must
+  std::vector<NamedExpression> neutral;    ///< pattern of a config.json member = whether args need
+                                           ///< not say it; an empty expression: they must
   std::vector<MapQuant> quant;
 };
 
-/// Parses a map as it is written; `bases` are not looked for. All unknown keys and mistakes are Errors of kind usage with file and line.
+/// Parses a map as it is written; `bases` are not looked for. All unknown keys and mistakes are
+/// Errors of kind usage with file and line.
 MapFile parse_map_file(std::string_view text, std::string_view file_name);
 
-/// What `derived` means on top of a map that it inherits from: tables unite, and what both define is as `derived` says; lists follow one another.
-/// [match] and the name are the derived map's.
+/// What `derived` means on top of a map that it inherits from: tables unite, and what both define
+/// is as `derived` says; lists follow one another. [match] and the name are the derived map's.
 MapFile inherited(MapFile base, MapFile derived);
 
-/// Reads a map and all that it inherits from: a base is NAME.toml in the folder of the map, else in the first of `folders` that has it.
-/// Bases that inherit from each other in a circle are an Error of kind usage.
-MapFile load_map_file(std::filesystem::path const& path, std::span<std::filesystem::path const> folders = {});
+/// Reads a map and all that it inherits from: a base is NAME.toml in the folder of the map, else in
+/// the first of `folders` that has it. Bases that inherit from each other in a circle are an Error
+/// of kind usage.
+MapFile load_map_file(std::filesystem::path const& path,
+                      std::span<std::filesystem::path const> folders = {});
 
 }  // namespace reshard

@@ -5,14 +5,15 @@
 namespace reshard {
 namespace {
 
-/// An item of the derived map takes the place of the base's of that name, or follows behind. What one map says twice stays twice: that is for others
-/// to refuse, as in a map without a base.
+/// An item of the derived map takes the place of the base's of that name, or follows behind. What
+/// one map says twice stays twice: that is for others to refuse, as in a map without a base.
 template <typename Item>
 void unite(std::vector<Item>& base, std::vector<Item>&& derived) {
   std::size_t const inherited = base.size();
   for (Item& item : derived) {
     auto const end = base.begin() + static_cast<std::ptrdiff_t>(inherited);
-    auto const known = std::find_if(base.begin(), end, [&](Item const& other) { return other.name == item.name; });
+    auto const known =
+        std::find_if(base.begin(), end, [&](Item const& other) { return other.name == item.name; });
     if (known == end)
       base.push_back(std::move(item));
     else
@@ -22,7 +23,8 @@ void unite(std::vector<Item>& base, std::vector<Item>&& derived) {
 
 template <typename Item>
 void append(std::vector<Item>& base, std::vector<Item>&& derived) {
-  base.insert(base.end(), std::make_move_iterator(derived.begin()), std::make_move_iterator(derived.end()));
+  base.insert(base.end(), std::make_move_iterator(derived.begin()),
+              std::make_move_iterator(derived.end()));
 }
 
 }  // namespace
@@ -33,8 +35,9 @@ MapFile inherited(MapFile base, MapFile derived) {
   result.model_types = std::move(derived.model_types);
   result.match_args = std::move(derived.match_args);
   if (!derived.facts.empty()) result.facts = std::move(derived.facts);
-  for (auto const list : {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes, &MapFile::sets, &MapFile::present, &MapFile::expected,
-                          &MapFile::args, &MapFile::config, &MapFile::neutral, &MapFile::defaults})
+  for (auto const list : {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes,
+                          &MapFile::sets, &MapFile::present, &MapFile::expected, &MapFile::args,
+                          &MapFile::config, &MapFile::neutral, &MapFile::defaults})
     unite(result.*list, std::move(derived.*list));
   unite(result.tensors, std::move(derived.tensors));
   unite(result.macros, std::move(derived.macros));

@@ -12,18 +12,22 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t largest_map_bytes = 4U << 20;
 
-fs::path base_path(std::string const& base, fs::path const& folder, std::span<fs::path const> folders, std::string const& map) {
+fs::path base_path(std::string const& base, fs::path const& folder,
+                   std::span<fs::path const> folders, std::string const& map) {
   fs::path const beside = folder / (base + ".toml");
   if (sees_file(beside)) return beside;
   for (fs::path const& other : folders)
     if (fs::path const path = other / (base + ".toml"); sees_file(path)) return path;
-  fail(ErrorKind::usage, "{}: base = \"{}\": there is no {}.toml beside this map or in the map folder. Correct the name.", map, base, base);
+  fail(
+      ErrorKind::usage,
+      "{}: base = \"{}\": there is no {}.toml beside this map or in the map folder. Correct the name.",
+      map, base, base);
 }
 
 MapFile load(fs::path const& path, std::span<fs::path const> folders, std::vector<fs::path>& open) {
   if (std::find(open.begin(), open.end(), path) != open.end())
-    fail(ErrorKind::usage, "{}: inherits from itself by way of {}. Break the circle of `base`.", path.filename().string(),
-         open.back().filename().string());
+    fail(ErrorKind::usage, "{}: inherits from itself by way of {}. Break the circle of `base`.",
+         path.filename().string(), open.back().filename().string());
   open.push_back(path);
   MapFile map = parse_map_file(read_text_file(path, largest_map_bytes), path.filename().string());
   std::optional<MapFile> bases;
@@ -38,7 +42,8 @@ MapFile load(fs::path const& path, std::span<fs::path const> folders, std::vecto
 
 }  // namespace
 
-MapFile load_map_file(std::filesystem::path const& path, std::span<std::filesystem::path const> folders) {
+MapFile load_map_file(std::filesystem::path const& path,
+                      std::span<std::filesystem::path const> folders) {
   std::vector<fs::path> open;
   MapFile map = load(path, folders, open);
   std::erase_if(map.stored, [](MapName const& name) { return name.entries.empty(); });

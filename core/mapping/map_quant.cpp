@@ -23,7 +23,8 @@ class QuantReader {
         result.parts.push_back(part(key, *member));
     }
     if (result.parts.empty() || result.parts.front().name != "values")
-      reader_.mistake(node, "the first part of a scheme is `values`, the tensor that stands for the weight");
+      reader_.mistake(
+          node, "the first part of a scheme is `values`, the tensor that stands for the weight");
     return result;
   }
 
@@ -38,7 +39,9 @@ class QuantReader {
       else if (key == "divided_by")
         result.divided_by = reader_.text(*member, key);
       else
-        reader_.mistake(*member, fmt::format("'{}' is no key of decode. Known: codes, times, divided_by.", key));
+        reader_.mistake(
+            *member,
+            fmt::format("'{}' is no key of decode. Known: codes, times, divided_by.", key));
     }
     return result;
   }
@@ -63,10 +66,12 @@ class QuantReader {
       else if (key == "bits")
         result.bits = number(*member);
       else
-        reader_.mistake(*member,
-                        fmt::format("'{}' is no key of label. Known: method, algorithm, weights_alone, smoothed, type, strategy, group_size, "
-                                    "bits.",
-                                    key));
+        reader_.mistake(
+            *member,
+            fmt::format(
+                "'{}' is no key of label. Known: method, algorithm, weights_alone, smoothed, type, strategy, group_size, "
+                "bits.",
+                key));
     }
     return result;
   }
@@ -86,17 +91,25 @@ class QuantReader {
       else if (key == "optional")
         part.optional = reader_.flag(*member, key);
       else
-        reader_.mistake(*member, fmt::format("'{}' is no key of a part. Known: name, dtype, blocks, vector, optional.", key));
+        reader_.mistake(
+            *member,
+            fmt::format("'{}' is no key of a part. Known: name, dtype, blocks, vector, optional.",
+                        key));
     }
-    if (part.stored.empty() || part.dtypes.empty()) reader_.mistake(node, "a part needs `name` and `dtype`");
+    if (part.stored.empty() || part.dtypes.empty())
+      reader_.mistake(node, "a part needs `name` and `dtype`");
     for (std::string const& dtype : part.dtypes)
-      if (!dtype_from_name(dtype)) reader_.mistake(node, fmt::format("'{}' is no dtype. Use the names of safetensors: F8_E4M3, U8, …", dtype));
+      if (!dtype_from_name(dtype))
+        reader_.mistake(
+            node,
+            fmt::format("'{}' is no dtype. Use the names of safetensors: F8_E4M3, U8, …", dtype));
     return part;
   }
 
   void blocks(MapQuantPart& part, toml::node const& node) const {
     auto const* array = node.as_array();
-    if (array == nullptr) reader_.mistake(node, "blocks is a list, one item for each of the weight's last dimensions");
+    if (array == nullptr)
+      reader_.mistake(node, "blocks is a list, one item for each of the weight's last dimensions");
     for (auto const& item : *array) part.dims.push_back(dim(item));
   }
 
@@ -127,6 +140,8 @@ class QuantReader {
 
 }  // namespace
 
-MapQuant read_quant(MapReader const& reader, std::string const& name, toml::node const& node) { return QuantReader(reader).quant(name, node); }
+MapQuant read_quant(MapReader const& reader, std::string const& name, toml::node const& node) {
+  return QuantReader(reader).quant(name, node);
+}
 
 }  // namespace reshard

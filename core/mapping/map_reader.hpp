@@ -14,7 +14,8 @@
 namespace reshard {
 
 /// The members of a table in the order in which they were written (toml++ sorts them by key).
-inline std::vector<std::pair<std::string, toml::node const*>> written_order(toml::table const& table) {
+inline std::vector<std::pair<std::string, toml::node const*>> written_order(
+    toml::table const& table) {
   std::vector<std::pair<std::string, toml::node const*>> members;
   for (auto const& [key, node] : table) members.emplace_back(std::string(key.str()), &node);
   std::stable_sort(members.begin(), members.end(), [](auto const& a, auto const& b) {
@@ -30,9 +31,13 @@ class MapReader {
  public:
   explicit MapReader(std::string_view file_name) : file_name_(file_name) {}
 
-  std::string place(toml::node const& node) const { return fmt::format("{}:{}", file_name_, node.source().begin.line); }
+  std::string place(toml::node const& node) const {
+    return fmt::format("{}:{}", file_name_, node.source().begin.line);
+  }
 
-  [[noreturn]] void mistake(toml::node const& node, std::string const& sentence) const { fail(ErrorKind::usage, "{}: {}", place(node), sentence); }
+  [[noreturn]] void mistake(toml::node const& node, std::string const& sentence) const {
+    fail(ErrorKind::usage, "{}: {}", place(node), sentence);
+  }
 
   std::string text(toml::node const& node, std::string_view what) const {
     if (auto const* value = node.as_string()) return value->get();
@@ -56,8 +61,10 @@ class MapReader {
 
   /// A string is an expression; an integer or a boolean stands for itself.
   Expression expression(toml::node const& node) const {
-    if (auto const* number = node.as_integer()) return Expression::parse(fmt::format("{}", number->get()), place(node));
-    if (auto const* flag = node.as_boolean()) return Expression::parse(flag->get() ? "true" : "false", place(node));
+    if (auto const* number = node.as_integer())
+      return Expression::parse(fmt::format("{}", number->get()), place(node));
+    if (auto const* flag = node.as_boolean())
+      return Expression::parse(flag->get() ? "true" : "false", place(node));
     return Expression::parse(text(node, "an expression"), place(node));
   }
 

@@ -11,15 +11,17 @@ namespace reshard {
 
 /// Evaluates the definitions of a map on demand; a cycle is an Error.
 class ModelBuilder {
-  static constexpr std::size_t deepest = 200;             // definitions inside definitions
-  static constexpr std::size_t most_members = 1U << 14U;  // indices that sets are evaluated for: no model has as many layers
+  static constexpr std::size_t deepest = 200;  // definitions inside definitions
+  static constexpr std::size_t most_members =
+      1U << 14U;  // indices that sets are evaluated for: no model has as many layers
 
  public:
-  ModelBuilder(Model& model, MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts)
+  ModelBuilder(Model& model, MapFile const& definitions, MapFile const& tensors,
+               ModelFacts const& facts)
       : model_(model),
         definitions_(definitions),
-        facts_{scoped_facts(completed_config(definitions, facts.facts), definitions.facts), facts.origin, facts.true_vocab_size,
-               facts.prediction_layers} {
+        facts_{scoped_facts(completed_config(definitions, facts.facts), definitions.facts),
+               facts.origin, facts.true_vocab_size, facts.prediction_layers} {
     model_.facts_ = facts_.facts;
     model_.origin_ = facts.origin;
     for (NamedExpression const& let : definitions.let) model_.lets_[let.name] = named(let.name);
@@ -37,11 +39,16 @@ class ModelBuilder {
     if (auto const known = values_.find(name); known != values_.end()) return known->second;
     NamedExpression const* definition = find(name);
     if (definition == nullptr) return fact(facts_.facts, name);
-    if (!open_.insert(name).second) fail(ErrorKind::usage, "{}: '{}' is defined by itself. Break the cycle.", definitions_.name, name);
+    if (!open_.insert(name).second)
+      fail(ErrorKind::usage, "{}: '{}' is defined by itself. Break the cycle.", definitions_.name,
+           name);
     if (open_.size() > deepest)
-      fail(ErrorKind::usage, "{}: '{}' needs more than {} other definitions, one inside the other.", definitions_.name, name, deepest);
+      fail(ErrorKind::usage, "{}: '{}' needs more than {} other definitions, one inside the other.",
+           definitions_.name, name, deepest);
     ExpressionScope scope;
-    scope.key = [&](std::string_view key) { return std::optional<Json>(key == name ? fact(facts_.facts, key) : named(std::string(key))); };
+    scope.key = [&](std::string_view key) {
+      return std::optional<Json>(key == name ? fact(facts_.facts, key) : named(std::string(key)));
+    };
     scope.exact_division = true;
     scope.absent_spreads = true;
     Json value = definition->expression.evaluate(scope);
@@ -63,8 +70,8 @@ class ModelBuilder {
     if (value.is_null()) return;
     auto const* size = value.integer();
     if (size == nullptr || *size < 0)
-      fail(ErrorKind::usage, "{}: axis '{}' = '{}' is {}, a size is needed. Check {}.", definitions_.name, axis.name, axis.expression.text(),
-           value.dump(), facts_.origin);
+      fail(ErrorKind::usage, "{}: axis '{}' = '{}' is {}, a size is needed. Check {}.",
+           definitions_.name, axis.name, axis.expression.text(), value.dump(), facts_.origin);
     if (*size == 0) return;
     model_.axes_.add(axis.name, *size);
   }
@@ -78,13 +85,17 @@ class ModelBuilder {
     for (NamedExpression const& set : definitions_.sets)
       if (set.name == name) definition = &set;
     if (definition == nullptr) return;
-    if (!open_.insert(name).second) fail(ErrorKind::usage, "{}: set '{}' is defined by itself. Break the cycle.", definitions_.name, name);
+    if (!open_.insert(name).second)
+      fail(ErrorKind::usage, "{}: set '{}' is defined by itself. Break the cycle.",
+           definitions_.name, name);
     auto const size = static_cast<std::size_t>(model_.axes_[static_cast<AxisId>(id)].size);
     if (size > most_members)
-      fail(ErrorKind::usage, "{}: axis '{}' has {} indices; {} are the most for an axis with sets. Check {}.", definitions_.name, axis, size,
-           most_members, facts_.origin);
+      fail(ErrorKind::usage,
+           "{}: axis '{}' has {} indices; {} are the most for an axis with sets. Check {}.",
+           definitions_.name, axis, size, most_members, facts_.origin);
     std::vector<bool> members(size);
-    for (std::size_t i = 0; i < size; ++i) members[i] = definition->expression.holds(set_scope(axis, static_cast<Index>(i)));
+    for (std::size_t i = 0; i < size; ++i)
+      members[i] = definition->expression.holds(set_scope(axis, static_cast<Index>(i)));
     open_.erase(name);
     model_.sets_[name] = std::move(members);
   }
@@ -117,7 +128,8 @@ class ModelBuilder {
     if (model_.volume(logical) == 0) return;
     auto const number = static_cast<int>(model_.tensors_.size());
     if (!model_.tensor_ids_.emplace(logical.name, number).second)
-      fail(ErrorKind::usage, "{}: the tensor '{}' is declared twice. Keep one declaration.", tensor.place, logical.name);
+      fail(ErrorKind::usage, "{}: the tensor '{}' is declared twice. Keep one declaration.",
+           tensor.place, logical.name);
     model_.tensors_.push_back(std::move(logical));
     model_.exists_.push_back(true);
   }
@@ -134,9 +146,11 @@ class ModelBuilder {
     LogicalAxis result;
     if (auto const slash = word.find('/'); slash != std::string_view::npos) {
       auto const digits = word.substr(slash + 1);
-      auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result.div);
+      auto const [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), result.div);
       if (error != std::errc() || end != digits.data() + digits.size() || result.div <= 0)
-        fail(ErrorKind::usage, "{}: '{}': the block size '{}' must be a number above zero.", tensor.place, tensor.name, digits);
+        fail(ErrorKind::usage, "{}: '{}': the block size '{}' must be a number above zero.",
+             tensor.place, tensor.name, digits);
       word = word.substr(0, slash);
     }
     std::string_view const axis = word.substr(0, word.find('.'));
@@ -158,19 +172,24 @@ class ModelBuilder {
   std::set<std::string, std::less<>> declared_;  ///< axes of declared tensors
 };
 
-Model::Model(MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts) { ModelBuilder(*this, definitions, tensors, facts); }
+Model::Model(MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts) {
+  ModelBuilder(*this, definitions, tensors, facts);
+}
 
-Model::Model(std::span<PlainTensor const> tensors, std::string origin) : origin_(std::move(origin)) {
+Model::Model(std::span<PlainTensor const> tensors, std::string origin)
+    : origin_(std::move(origin)) {
   for (PlainTensor const& tensor : tensors) {
     LogicalTensor logical{tensor.name, {}};
     for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
       // Tensors share axes; the dimensions of one tensor never do.
       std::string const axis = fmt::format("{}.{}", d, tensor.shape[d]);
       int const known = axes_.find(axis);
-      logical.axes.push_back({known >= 0 ? static_cast<AxisId>(known) : axes_.add(axis, tensor.shape[d]), 1, ""});
+      logical.axes.push_back(
+          {known >= 0 ? static_cast<AxisId>(known) : axes_.add(axis, tensor.shape[d]), 1, ""});
     }
     if (!tensor_ids_.emplace(logical.name, narrow<int>(tensors_.size())).second)
-      fail(ErrorKind::source, "{}: '{}' is there twice. Remove one of them.", origin_, logical.name);
+      fail(ErrorKind::source, "{}: '{}' is there twice. Remove one of them.", origin_,
+           logical.name);
     tensors_.push_back(std::move(logical));
     exists_.push_back(true);
   }
@@ -197,7 +216,8 @@ int Model::find_tensor(std::string_view name) const {
 bool Model::in_set(std::string_view set, Index i) const {
   if (set.empty()) return true;
   auto const found = sets_.find(set);
-  return found != sets_.end() && i >= 0 && static_cast<std::size_t>(i) < found->second.size() && found->second[static_cast<std::size_t>(i)];
+  return found != sets_.end() && i >= 0 && static_cast<std::size_t>(i) < found->second.size() &&
+         found->second[static_cast<std::size_t>(i)];
 }
 
 std::vector<DomainAxis> Model::domain(LogicalTensor const& tensor) const {
@@ -238,7 +258,8 @@ Index Model::volume(LogicalTensor const& tensor) const {
   for (DomainAxis const& axis : domain(tensor)) {
     Index count = 0;
     for (Run const& run : axis.runs) count += run.end - run.begin;
-    volume = checked_mul(volume, count, ErrorKind::usage, "the size of tensor '" + tensor.name + "'");
+    volume =
+        checked_mul(volume, count, ErrorKind::usage, "the size of tensor '" + tensor.name + "'");
   }
   return volume;
 }
@@ -257,12 +278,14 @@ Json Model::value_or_set(std::string_view key) const {
   return Json(std::move(members));
 }
 
-std::vector<std::pair<std::string, Json>> Model::evaluate(std::vector<NamedExpression> const& table) const {
+std::vector<std::pair<std::string, Json>> Model::evaluate(
+    std::vector<NamedExpression> const& table) const {
   ExpressionScope scope;
   scope.absent_spreads = true;
   scope.key = [this](std::string_view key) { return std::optional<Json>(value_or_set(key)); };
   std::vector<std::pair<std::string, Json>> result;
-  for (NamedExpression const& item : table) result.emplace_back(item.name, item.expression.evaluate(scope));
+  for (NamedExpression const& item : table)
+    result.emplace_back(item.name, item.expression.evaluate(scope));
   return result;
 }
 

@@ -17,7 +17,8 @@
 
 namespace reshard {
 
-/// One axis of a logical tensor: counted in blocks when div > 1 (`hidden/32`), limited to a set when `set` is not empty ("layer.moe").
+/// One axis of a logical tensor: counted in blocks when div > 1 (`hidden/32`), limited to a set
+/// when `set` is not empty ("layer.moe").
 struct LogicalAxis {
   AxisId axis = 0;
   Index div = 1;
@@ -33,9 +34,9 @@ struct LogicalTensor {
 
 /// What a map's expressions are evaluated with.
 struct ModelFacts {
-  Json facts;                                             ///< config.json, or the `args` of a Megatron checkpoint
-  std::string origin;                                     ///< "config.json", "args": for messages
-  Index true_vocab_size = 0;                              ///< 0: from the facts
+  Json facts;                 ///< config.json, or the `args` of a Megatron checkpoint
+  std::string origin;         ///< "config.json", "args": for messages
+  Index true_vocab_size = 0;  ///< 0: from the facts
   std::optional<Index> prediction_layers = std::nullopt;  ///< what `M` is, whatever the facts say
 };
 
@@ -45,34 +46,41 @@ struct PlainTensor {
   std::vector<Index> shape;
 };
 
-/// One model: the sizes of its axes, its sets and its logical tensors. Pure data, from map files and facts.
+/// One model: the sizes of its axes, its sets and its logical tensors. Pure data, from map files
+/// and facts.
 class Model {
  public:
-  /// `definitions` gives [let], [axes], [sets]; [tensors] of both files unite. They may be the same file.
-  /// Axes whose facts are absent do not exist, nor do tensors over them.
+  /// `definitions` gives [let], [axes], [sets]; [tensors] of both files unite. They may be the same
+  /// file. Axes whose facts are absent do not exist, nor do tensors over them.
   Model(MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts);
 
-  /// A model about which nothing is known: every tensor has one axis per dimension. Tensors are numbered as given; names that repeat are an Error
-  /// of kind source.
+  /// A model about which nothing is known: every tensor has one axis per dimension. Tensors are
+  /// numbered as given; names that repeat are an Error of kind source.
   Model(std::span<PlainTensor const> tensors, std::string origin);
 
-  /// Adds a copy of every tensor for each name, none of which exists yet: optimizer state, which is as its weights are. The copy of tensor t under
-  /// names[k] is tensor t + (k + 1) * T of T tensors before, and is called "name of tensor (names[k])".
+  /// Adds a copy of every tensor for each name, none of which exists yet: optimizer state, which is
+  /// as its weights are. The copy of tensor t under names[k] is tensor t + (k + 1) * T of T tensors
+  /// before, and is called "name of tensor (names[k])".
   void add_states(std::span<std::string const> names);
 
   /// The ways in which weights of this model may be quantised.
   void set_schemes(std::vector<QuantScheme> schemes);
   std::vector<QuantScheme> const& schemes() const { return schemes_; }
-  /// The axis whose indices can be quantised or not, one by one: the first, when it counts layers or depths.
+  /// The axis whose indices can be quantised or not, one by one: the first, when it counts layers
+  /// or depths.
   std::optional<AxisId> layer_axis(int tensor) const;
-  /// Adds a part of a quantised weight as a logical tensor with these axes; of the weight's layers it has `members`.
-  int add_part(int weight, std::string name, std::vector<LogicalAxis> axes, std::vector<bool> const& members);
+  /// Adds a part of a quantised weight as a logical tensor with these axes; of the weight's layers
+  /// it has `members`.
+  int add_part(int weight, std::string name, std::vector<LogicalAxis> axes,
+               std::vector<bool> const& members);
   /// Whether some of the tensor, or all, is held by its parts.
   bool quantised(int tensor) const { return quantised_.contains(tensor); }
-  /// Takes all layers but `members` away from a tensor; one without layers exists when any member is true.
+  /// Takes all layers but `members` away from a tensor; one without layers exists when any member
+  /// is true.
   void limit(int tensor, std::vector<bool> const& members);
 
-  /// Whether an axis is no axis of any tensor that the maps declare: a fact that both sides of a job must agree on.
+  /// Whether an axis is no axis of any tensor that the maps declare: a fact that both sides of a
+  /// job must agree on.
   bool fact_alone(std::string_view axis) const { return facts_alone_.contains(axis); }
 
   AxisTable const& axes() const { return axes_; }
@@ -86,7 +94,8 @@ class Model {
   bool in_set(std::string_view set, Index i) const;
   /// The domain of a tensor, one entry per axis.
   std::vector<DomainAxis> domain(LogicalTensor const& tensor) const;
-  /// Indices of an axis from `count` on are padding that nobody can tell from data, so it travels along; it is no part of the logical array.
+  /// Indices of an axis from `count` on are padding that nobody can tell from data, so it travels
+  /// along; it is no part of the logical array.
   void mean_only(AxisId axis, Index count) { meant_[axis] = count; }
   /// The domain without such padding.
   std::vector<DomainAxis> meant_domain(LogicalTensor const& tensor) const;
@@ -98,8 +107,10 @@ class Model {
   /// The same, where a set's name ("layer.moe") is a list of 0 and 1.
   Json value_or_set(std::string_view key) const;
   std::string const& origin() const { return origin_; }
-  /// Evaluates expressions over facts, lets, axes and sets (a set's name is a list of 0 and 1); absent results stay null.
-  std::vector<std::pair<std::string, Json>> evaluate(std::vector<NamedExpression> const& table) const;
+  /// Evaluates expressions over facts, lets, axes and sets (a set's name is a list of 0 and 1);
+  /// absent results stay null.
+  std::vector<std::pair<std::string, Json>> evaluate(
+      std::vector<NamedExpression> const& table) const;
 
  private:
   friend class ModelBuilder;
@@ -117,9 +128,11 @@ class Model {
   std::string origin_;
 };
 
-/// The axes of a part of a quantised weight: those of the weight, in blocks as the digits of the part's layout have them; axes that the part has
-/// one value for are left out, and an axis that only the part has comes last.
-std::vector<LogicalAxis> part_axes(LogicalTensor const& weight, AxisTable const& axes, LayoutExpr const& weight_layout, LayoutExpr const& part_layout,
+/// The axes of a part of a quantised weight: those of the weight, in blocks as the digits of the
+/// part's layout have them; axes that the part has one value for are left out, and an axis that
+/// only the part has comes last.
+std::vector<LogicalAxis> part_axes(LogicalTensor const& weight, AxisTable const& axes,
+                                   LayoutExpr const& weight_layout, LayoutExpr const& part_layout,
                                    std::string const& part_name);
 
 }  // namespace reshard

@@ -6,23 +6,28 @@
 namespace reshard {
 namespace {
 
-/// An axis whose indices can be stored in different ways: a checkpoint quantises some layers and leaves others as they are.
+/// An axis whose indices can be stored in different ways: a checkpoint quantises some layers and
+/// leaves others as they are.
 bool counts_layers(std::string_view axis) { return axis == "layer" || axis == "depth"; }
 
 Index block_of(LayoutExpr::Digit const& digit) {
   Index div = 1;
-  if (!digit.div.empty()) std::from_chars(digit.div.data(), digit.div.data() + digit.div.size(), div);
+  if (!digit.div.empty())
+    std::from_chars(digit.div.data(), digit.div.data() + digit.div.size(), div);
   return div;
 }
 
 }  // namespace
 
-std::vector<LogicalAxis> part_axes(LogicalTensor const& weight, AxisTable const& axes, LayoutExpr const& weight_layout, LayoutExpr const& part_layout,
+std::vector<LogicalAxis> part_axes(LogicalTensor const& weight, AxisTable const& axes,
+                                   LayoutExpr const& weight_layout, LayoutExpr const& part_layout,
                                    std::string const& part_name) {
   std::vector<LogicalAxis> result;
   auto const of_weight = weight_layout.digits_of(weight.name);
   auto const of_part = part_layout.digits_of(part_name);
-  auto const is = [&](std::string const& name) { return [&name](LayoutExpr::Digit const& digit) { return digit.axis == name; }; };
+  auto const is = [&](std::string const& name) {
+    return [&name](LayoutExpr::Digit const& digit) { return digit.axis == name; };
+  };
   for (LogicalAxis axis : weight.axes) {
     std::string const& name = axes[axis.axis].name;
     if (std::ranges::any_of(of_weight, is(name))) {
@@ -35,7 +40,8 @@ std::vector<LogicalAxis> part_axes(LogicalTensor const& weight, AxisTable const&
     result.push_back(axis);
   }
   for (LayoutExpr::Digit const& digit : of_part)
-    if (std::ranges::none_of(of_weight, is(digit.axis))) result.push_back({static_cast<AxisId>(axes.find(digit.axis)), 1, ""});
+    if (std::ranges::none_of(of_weight, is(digit.axis)))
+      result.push_back({static_cast<AxisId>(axes.find(digit.axis)), 1, ""});
   return result;
 }
 
@@ -43,16 +49,19 @@ void Model::set_schemes(std::vector<QuantScheme> schemes) {
   schemes_ = std::move(schemes);
   for (QuantScheme const& scheme : schemes_)
     for (QuantPart const& part : scheme.parts)
-      if (part.vector > 0 && axes_.find(vector_axis(part.vector)) < 0) axes_.add(vector_axis(part.vector), part.vector);
+      if (part.vector > 0 && axes_.find(vector_axis(part.vector)) < 0)
+        axes_.add(vector_axis(part.vector), part.vector);
 }
 
 std::optional<AxisId> Model::layer_axis(int tensor) const {
   LogicalTensor const& logical = tensors_[static_cast<std::size_t>(tensor)];
-  if (logical.axes.empty() || !counts_layers(axes_[logical.axes.front().axis].name)) return std::nullopt;
+  if (logical.axes.empty() || !counts_layers(axes_[logical.axes.front().axis].name))
+    return std::nullopt;
   return logical.axes.front().axis;
 }
 
-int Model::add_part(int weight, std::string name, std::vector<LogicalAxis> axes, std::vector<bool> const& members) {
+int Model::add_part(int weight, std::string name, std::vector<LogicalAxis> axes,
+                    std::vector<bool> const& members) {
   LogicalTensor part{std::move(name), std::move(axes)};
   auto const number = narrow<int>(tensors_.size());
   RESHARD_EXPECT(tensor_ids_.emplace(part.name, number).second);
@@ -71,7 +80,8 @@ void Model::limit(int tensor, std::vector<bool> const& members) {
   }
   LogicalAxis& axis = logical.axes.front();
   std::vector<bool> both(static_cast<std::size_t>(axes_[axis.axis].size), false);
-  for (std::size_t i = 0; i < both.size(); ++i) both[i] = i < members.size() && members[i] && in_set(axis.set, static_cast<Index>(i));
+  for (std::size_t i = 0; i < both.size(); ++i)
+    both[i] = i < members.size() && members[i] && in_set(axis.set, static_cast<Index>(i));
   exists_[static_cast<std::size_t>(tensor)] = std::ranges::find(both, true) != both.end();
   axis.set = axes_[axis.axis].name + "." + logical.name;
   sets_[axis.set] = std::move(both);

@@ -6,7 +6,9 @@ namespace reshard {
 namespace {
 
 bool is_word(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_';
+  });
 }
 
 int find_macro(std::vector<MapMacro> const& macros, std::string_view name) {
@@ -17,7 +19,8 @@ int find_macro(std::vector<MapMacro> const& macros, std::string_view name) {
 
 }  // namespace
 
-NameTemplate NameTemplate::parse(std::string_view text, std::vector<MapMacro> const& macros, std::string_view place) {
+NameTemplate NameTemplate::parse(std::string_view text, std::vector<MapMacro> const& macros,
+                                 std::string_view place) {
   NameTemplate result;
   std::size_t at = 0;
   while (at < text.size()) {
@@ -30,12 +33,14 @@ NameTemplate NameTemplate::parse(std::string_view text, std::vector<MapMacro> co
     }
     std::size_t const close = text.find('}', open);
     if (close == std::string_view::npos)
-      fail(ErrorKind::usage, "{}: '{}': the field that opens at column {} is not closed with '}}'.", place, text, open + 1);
+      fail(ErrorKind::usage, "{}: '{}': the field that opens at column {} is not closed with '}}'.",
+           place, text, open + 1);
     std::string_view field = text.substr(open + 1, close - open - 1);
     segment.macro = find_macro(macros, field);
     if (segment.macro < 0) {
       std::size_t const equals = field.find('=');
-      if (equals != std::string_view::npos && is_word(field.substr(0, equals)) && field.substr(equals).substr(0, 2) != "==") {
+      if (equals != std::string_view::npos && is_word(field.substr(0, equals)) &&
+          field.substr(equals).substr(0, 2) != "==") {
         segment.place = field.substr(0, equals);
         field = field.substr(equals + 1);
       }

@@ -9,8 +9,9 @@
 
 namespace reshard {
 
-/// A stored name with fields: "decoder.layers.{decoder=layer}.mlp.experts.linear_fc1.weight{expert}". A field is a macro of [names], an
-/// expression, or a place and an expression.
+/// A stored name with fields:
+/// "decoder.layers.{decoder=layer}.mlp.experts.linear_fc1.weight{expert}". A field is a macro of
+/// [names], an expression, or a place and an expression.
 class NameTemplate {
  public:
   struct Segment {
@@ -21,7 +22,8 @@ class NameTemplate {
   };
 
   /// `place` is the map's file and line.
-  static NameTemplate parse(std::string_view text, std::vector<MapMacro> const& macros, std::string_view place);
+  static NameTemplate parse(std::string_view text, std::vector<MapMacro> const& macros,
+                            std::string_view place);
   std::vector<Segment> const& segments() const { return segments_; }
 
  private:

@@ -7,7 +7,9 @@ namespace {
 
 Index positive(Expression const& expression, ExpressionScope const& scope, MapQuant const& quant) {
   Index const value = expression.empty() ? 1 : expression.integer(scope);
-  if (value <= 0) fail(ErrorKind::usage, "{}: a block of '{}' is {} = {}; it must be above zero.", quant.place, quant.name, expression.text(), value);
+  if (value <= 0)
+    fail(ErrorKind::usage, "{}: a block of '{}' is {} = {}; it must be above zero.", quant.place,
+         quant.name, expression.text(), value);
   return value;
 }
 
@@ -23,9 +25,11 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
     QuantScheme scheme{quant.name, quant.decode, quant.label, {}};
     for (MapQuantPart const& written : quant.parts) {
       QuantPart part{written.name, written.stored, {}, {}, written.vector, written.optional};
-      for (std::string const& dtype : written.dtypes) part.dtypes.push_back(*dtype_from_name(dtype));
+      for (std::string const& dtype : written.dtypes)
+        part.dtypes.push_back(*dtype_from_name(dtype));
       for (MapPartDim const& dim : written.dims)
-        part.dims.push_back({dim.kind, positive(dim.block, scope, quant), positive(dim.inner, scope, quant)});
+        part.dims.push_back(
+            {dim.kind, positive(dim.block, scope, quant), positive(dim.inner, scope, quant)});
       scheme.parts.push_back(std::move(part));
     }
     result.push_back(std::move(scheme));
@@ -37,9 +41,13 @@ std::string part_name(std::string_view weight, std::string_view part) {
   constexpr std::string_view word = "weight";
   std::size_t const at = weight.rfind(word);
   std::size_t const last = weight.rfind('.');
-  // "weight" of an earlier word of the name is another thing, unless an ending of its own follows: "in_proj.weight.z".
-  bool const found = at != std::string_view::npos && (last == std::string_view::npos || at > last || last == at + word.size());
-  if (found) return std::string(weight.substr(0, at)) + std::string(part) + std::string(weight.substr(at + word.size()));
+  // "weight" of an earlier word of the name is another thing, unless an ending of its own follows:
+  // "in_proj.weight.z".
+  bool const found = at != std::string_view::npos &&
+                     (last == std::string_view::npos || at > last || last == at + word.size());
+  if (found)
+    return std::string(weight.substr(0, at)) + std::string(part) +
+           std::string(weight.substr(at + word.size()));
   if (part.starts_with(word)) return std::string(weight) + std::string(part.substr(word.size()));
   return std::string(weight) + "_" + std::string(part);
 }
@@ -48,6 +56,8 @@ std::string part_tensor(std::string_view weight, QuantScheme const& scheme, Quan
   return fmt::format("{}.{}.{}", weight, scheme.name, part.name);
 }
 
-std::string vector_axis(Index count) { return count > 0 ? fmt::format("numbers{}", count) : std::string(); }
+std::string vector_axis(Index count) {
+  return count > 0 ? fmt::format("numbers{}", count) : std::string();
+}
 
 }  // namespace reshard

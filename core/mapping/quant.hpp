@@ -21,7 +21,8 @@ struct QuantPart {
   bool optional = false;
 };
 
-/// A way to store weights in fewer bits, evaluated for a model. parts[0] stands for the weight itself.
+/// A way to store weights in fewer bits, evaluated for a model. parts[0] stands for the weight
+/// itself.
 struct QuantScheme {
   std::string name;
   QuantDecode decode;
@@ -32,11 +33,13 @@ struct QuantScheme {
 /// The schemes of a map that can be meant for this model.
 std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model);
 
-/// The stored name of a part beside that of its weight: "weight", where it stands last, makes room for the part's word. Also for names with fields.
+/// The stored name of a part beside that of its weight: "weight", where it stands last, makes room
+/// for the part's word. Also for names with fields.
 ///
 ///   mlp.up_proj.weight,     weight_scale  ->  mlp.up_proj.weight_scale
 ///   linear_fc1.weight3,     input_scale   ->  linear_fc1.input_scale3
-///   experts.gate_up_proj,   weight_blocks ->  experts.gate_up_proj_blocks       (no "weight" in the last word)
+///   experts.gate_up_proj,   weight_blocks ->  experts.gate_up_proj_blocks       (no "weight" in
+///   the last word)
 std::string part_name(std::string_view weight, std::string_view part);
 
 /// The logical tensor that a part of a weight is: "attn.q.fp8_block.scale".

@@ -7,11 +7,14 @@
 namespace reshard {
 namespace {
 
-bool fits(QuantPart const& part, FoundTensor const& found, std::optional<std::vector<Index>> const& shape) {
-  return shape && found.shape == *shape && std::ranges::find(part.dtypes, found.dtype) != part.dtypes.end();
+bool fits(QuantPart const& part, FoundTensor const& found,
+          std::optional<std::vector<Index>> const& shape) {
+  return shape && found.shape == *shape &&
+         std::ranges::find(part.dtypes, found.dtype) != part.dtypes.end();
 }
 
-std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& scheme, StoredName const& name, std::string const& weight,
+std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& scheme,
+                                       StoredName const& name, std::string const& weight,
                                        SidePlace const& place, FindTensor const& find) {
   QuantMatch match;
   for (QuantPart const& part : scheme.parts) {
@@ -35,9 +38,11 @@ void set_member(std::vector<bool>& members, Index at) {
 
 }  // namespace
 
-std::optional<QuantMatch> match_quantised(Model const& model, Side const& side, StoredName const& name, SidePlace const& place,
+std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
+                                          StoredName const& name, SidePlace const& place,
                                           FindTensor const& find) {
-  if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2) return std::nullopt;
+  if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
+    return std::nullopt;
   for (std::size_t s = 0; s < model.schemes().size(); ++s) {
     std::vector<std::string> weights{name.name};
     weights.insert(weights.end(), name.aliases.begin(), name.aliases.end());
@@ -50,12 +55,15 @@ std::optional<QuantMatch> match_quantised(Model const& model, Side const& side, 
   return std::nullopt;
 }
 
-void QuantFinder::look(SidePlace const& place, std::span<StoredName const> names, FindTensor const& find, std::string const& place_name) {
+void QuantFinder::look(SidePlace const& place, std::span<StoredName const> names,
+                       FindTensor const& find, std::string const& place_name) {
   for (StoredName const& name : names) {
     if (name.copy) continue;
     auto const match = match_quantised(model_, side_, name, place, find);
     auto const there = [&](std::string const& stored) { return find(stored).has_value(); };
-    if (!match && !there(name.name) && std::none_of(name.aliases.begin(), name.aliases.end(), there)) continue;
+    if (!match && !there(name.name) &&
+        std::none_of(name.aliases.begin(), name.aliases.end(), there))
+      continue;
     for (int const tensor : side_.tensors(name.entry)) note(tensor, name, match, place_name);
   }
 }
@@ -64,22 +72,26 @@ std::string QuantFinder::words(std::optional<std::size_t> scheme) const {
   return scheme ? "quantised (" + model_.schemes()[*scheme].name + ")" : "not quantised";
 }
 
-void QuantFinder::note(int tensor, StoredName const& name, std::optional<QuantMatch> const& match, std::string const& place_name) {
+void QuantFinder::note(int tensor, StoredName const& name, std::optional<QuantMatch> const& match,
+                       std::string const& place_name) {
   std::vector<Index> layers = side_.layers_of(name, tensor);
   if (layers.empty()) layers.push_back(-1);
   std::optional<std::size_t> const scheme = match ? std::optional(match->scheme) : std::nullopt;
   for (Index const layer : layers) {
     auto const [seen, is_new] = seen_.emplace(std::pair(tensor, layer), Seen{scheme, name.name});
     if (!is_new && seen->second.scheme != scheme)
-      fail(ErrorKind::source, "{}: '{}' is {}, and '{}' of the same weight is {}. Parts of one layer's weight must be stored alike.", place_name,
-           name.name, words(scheme), seen->second.name, words(seen->second.scheme));
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is {}, and '{}' of the same weight is {}. Parts of one layer's weight must be stored alike.",
+          place_name, name.name, words(scheme), seen->second.name, words(seen->second.scheme));
   }
   if (!match) return;
   for (std::size_t p = 0; p < match->stored_parts.size(); ++p)
     if (!match->stored_parts[p].empty()) note_part({tensor, match->scheme, p}, name, layers);
 }
 
-void QuantFinder::note_part(PartKey const& key, StoredName const& name, std::vector<Index> const& layers) {
+void QuantFinder::note_part(PartKey const& key, StoredName const& name,
+                            std::vector<Index> const& layers) {
   auto const [found, is_new] = parts_.try_emplace(key);
   if (is_new) {
     QuantScheme const& scheme = model_.schemes()[key.scheme];
@@ -91,7 +103,8 @@ void QuantFinder::note_part(PartKey const& key, StoredName const& name, std::vec
       Json const value = model_.value(axis);
       return value.integer() != nullptr ? *value.integer() : 0;
     };
-    LayoutExpr const part_expr = part_layout(layout, part.dims, vector_axis(part.vector), ending, size_of);
+    LayoutExpr const part_expr =
+        part_layout(layout, part.dims, vector_axis(part.vector), ending, size_of);
     found->second.axes = part_axes(weight, model_.axes(), layout, part_expr, weight.name + ending);
   }
   for (Index const layer : layers) set_member(found->second.layers, layer);
@@ -106,7 +119,8 @@ void QuantFinder::apply(Model& model) const {
   std::map<int, bool> touched;
   for (auto const& [key, found] : parts_) {
     QuantScheme const& scheme = model.schemes()[key.scheme];
-    std::string const name = part_tensor(model.tensors()[static_cast<std::size_t>(key.tensor)].name, scheme, scheme.parts[key.part]);
+    std::string const name = part_tensor(model.tensors()[static_cast<std::size_t>(key.tensor)].name,
+                                         scheme, scheme.parts[key.part]);
     model.add_part(key.tensor, name, found.axes, found.layers);
     touched[key.tensor] = true;
   }

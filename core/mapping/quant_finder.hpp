@@ -18,28 +18,34 @@ struct FoundTensor {
 };
 using FindTensor = std::function<std::optional<FoundTensor>(std::string const&)>;
 
-/// A stored weight that is there as parts: stored_parts[i] is the name of part i of the scheme, "" for an optional one that is absent.
+/// A stored weight that is there as parts: stored_parts[i] is the name of part i of the scheme, ""
+/// for an optional one that is absent.
 struct QuantMatch {
   std::size_t scheme = 0;  ///< in Model::schemes()
   std::vector<std::string> stored_parts;
 };
 
-/// The parts under a stored name, by names, dtypes and shapes; nothing when the weight is stored as it is, or not at all.
-std::optional<QuantMatch> match_quantised(Model const& model, Side const& side, StoredName const& name, SidePlace const& place,
+/// The parts under a stored name, by names, dtypes and shapes; nothing when the weight is stored as
+/// it is, or not at all.
+std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
+                                          StoredName const& name, SidePlace const& place,
                                           FindTensor const& find);
 
-/// Finds out which weights of a checkpoint are quantised, in which layers, and gives the model their parts.
+/// Finds out which weights of a checkpoint are quantised, in which layers, and gives the model
+/// their parts.
 class QuantFinder {
  public:
   /// Both outlive the finder. The model has its schemes already (Model::set_schemes).
   QuantFinder(Model const& model, Side const& side) : model_(model), side_(side) {}
 
   /// The stored names of one place, and what that place has. `place_name` is for messages.
-  void look(SidePlace const& place, std::span<StoredName const> names, FindTensor const& find, std::string const& place_name);
+  void look(SidePlace const& place, std::span<StoredName const> names, FindTensor const& find,
+            std::string const& place_name);
 
   bool found() const { return !parts_.empty(); }
-  /// Adds the parts that were found to the model, and takes the layers that have them from the weights. A layer whose stored tensors of one weight
-  /// differ (some experts quantised, others not) is an Error of kind source. The side must be made anew then.
+  /// Adds the parts that were found to the model, and takes the layers that have them from the
+  /// weights. A layer whose stored tensors of one weight differ (some experts quantised, others
+  /// not) is an Error of kind source. The side must be made anew then.
   void apply(Model& model) const;
 
  private:
@@ -58,14 +64,16 @@ class QuantFinder {
     std::optional<std::size_t> scheme;
     std::string name;
   };
-  void note(int tensor, StoredName const& name, std::optional<QuantMatch> const& match, std::string const& place_name);
+  void note(int tensor, StoredName const& name, std::optional<QuantMatch> const& match,
+            std::string const& place_name);
   void note_part(PartKey const& key, StoredName const& name, std::vector<Index> const& layers);
   std::string words(std::optional<std::size_t> scheme) const;
 
   Model const& model_;
   Side const& side_;
   std::map<PartKey, PartFound> parts_;
-  std::map<std::pair<int, Index>, Seen> seen_;  ///< by tensor and layer; -1 for a tensor without layers
+  std::map<std::pair<int, Index>, Seen>
+      seen_;  ///< by tensor and layer; -1 for a tensor without layers
 };
 
 }  // namespace reshard

@@ -21,17 +21,25 @@ struct Side::Impl {
   std::vector<CompiledMacro> macros;
   std::vector<SideEntry> entries;
   std::map<std::tuple<std::uint32_t, int, int, int>, std::unique_ptr<EntryLayout>> layouts;
-  std::map<std::pair<std::uint32_t, QuantPart const*>, std::optional<std::vector<Index>>> part_shapes;  ///< axes in front aside
-  std::map<std::tuple<std::uint32_t, int, int, int>, std::vector<std::vector<Run>>> rows;               ///< of ranks, axes in front aside
+  std::map<std::pair<std::uint32_t, QuantPart const*>, std::optional<std::vector<Index>>>
+      part_shapes;  ///< axes in front aside
+  std::map<std::tuple<std::uint32_t, int, int, int>, std::vector<std::vector<Run>>>
+      rows;  ///< of ranks, axes in front aside
 
   Impl(Model const& m, MapFile const& f, SideOptions o)
-      : model(m), map(f), options(std::move(o)), words(m, f, options), shares(m, f, options, words), front(m, shares) {
+      : model(m),
+        map(f),
+        options(std::move(o)),
+        words(m, f, options),
+        shares(m, f, options, words),
+        front(m, shares) {
     RESHARD_EXPECT(!options.local || !options.in_front);
     macros = compile_macros(map);
     entries = compile_entries(map, model, macros, options, words.with(nullptr));
     for (AxisRule const& rule : map.rules)
       if (rule.mesh != "tp" && rule.mesh != "etp" && rule.mesh != "ep" && rule.mesh != "pp")
-        fail(ErrorKind::usage, "{}: '{}' is no mesh axis. Known: tp, etp, ep, pp.", rule.place, rule.mesh);
+        fail(ErrorKind::usage, "{}: '{}' is no mesh axis. Known: tp, etp, ep, pp.", rule.place,
+             rule.mesh);
   }
 
   std::vector<std::vector<Run>> const& rank_rows(std::uint32_t number, SidePlace const& place) {
@@ -46,12 +54,15 @@ struct Side::Impl {
   }
 };
 
-Side::Side(Model const& model, MapFile const& map, SideOptions options) : impl_(std::make_unique<Impl>(model, map, std::move(options))) {}
+Side::Side(Model const& model, MapFile const& map, SideOptions options)
+    : impl_(std::make_unique<Impl>(model, map, std::move(options))) {}
 Side::~Side() = default;
 Side::Side(Side&&) noexcept = default;
 
 std::vector<StoredName> Side::names(PipelineChunk const* chunk) const {
-  return SideNames(impl_->model, impl_->map, impl_->options, impl_->words, impl_->shares, impl_->macros, impl_->entries).names(chunk);
+  return SideNames(impl_->model, impl_->map, impl_->options, impl_->words, impl_->shares,
+                   impl_->macros, impl_->entries)
+      .names(chunk);
 }
 
 EntryLayout const& Side::layout(std::uint32_t number, SidePlace const& place) const {
@@ -68,7 +79,8 @@ EntryLayout const& Side::layout(std::uint32_t number, SidePlace const& place) co
 std::vector<Piece> Side::pieces(StoredName const& name, SidePlace const& place) const {
   Layout const& whole = layout(name.entry, place).layout;
   std::vector<Index> const end = SideFront::shape(name, whole.shape);
-  std::vector<Piece> result = impl_->front.cross(name, whole.pieces, std::vector<Index>(end.size(), 0), end, whole.shape);
+  std::vector<Piece> result =
+      impl_->front.cross(name, whole.pieces, std::vector<Index>(end.size(), 0), end, whole.shape);
   impl_->front.add_name_digits(impl_->entries[name.entry], name, place, result);
   return result;
 }
@@ -78,27 +90,34 @@ std::vector<Index> Side::shape(StoredName const& name) const {
   return SideFront::shape(name, layout(name.entry, {}).file_shape);
 }
 
-std::vector<Piece> Side::box_pieces(StoredName const& name, std::span<Index const> begin, std::span<Index const> end) const {
+std::vector<Piece> Side::box_pieces(StoredName const& name, std::span<Index const> begin,
+                                    std::span<Index const> end) const {
   RESHARD_EXPECT(!impl_->options.local);
   std::size_t const front = name.front.size();
   if (begin.size() < front || end.size() != begin.size())
-    fail(ErrorKind::source, "'{}': a box of {} dimensions does not fit a stored tensor of {}.", name.name, begin.size(), shape(name).size());
+    fail(ErrorKind::source, "'{}': a box of {} dimensions does not fit a stored tensor of {}.",
+         name.name, begin.size(), shape(name).size());
   SideEntry const& entry = impl_->entries[name.entry];
   Layout box = impl_->shares.evaluate_entry_box(entry, begin.subspan(front), end.subspan(front));
-  std::vector<Piece> result = impl_->front.cross(name, std::move(box.pieces), begin, end, box.shape);
+  std::vector<Piece> result =
+      impl_->front.cross(name, std::move(box.pieces), begin, end, box.shape);
   impl_->front.add_name_digits(entry, name, {}, result);
   return result;
 }
 
-std::vector<std::vector<Run>> Side::rank_rows(StoredName const& name, SidePlace const& place) const {
+std::vector<std::vector<Run>> Side::rank_rows(StoredName const& name,
+                                              SidePlace const& place) const {
   RESHARD_EXPECT(!impl_->options.local);
-  return impl_->front.rank_rows(impl_->entries[name.entry], name, place, impl_->rank_rows(name.entry, place));
+  return impl_->front.rank_rows(impl_->entries[name.entry], name, place,
+                                impl_->rank_rows(name.entry, place));
 }
 
-std::optional<std::vector<Index>> Side::part_shape(StoredName const& name, QuantPart const& part, SidePlace const& place) const {
+std::optional<std::vector<Index>> Side::part_shape(StoredName const& name, QuantPart const& part,
+                                                   SidePlace const& place) const {
   SideEntry const& entry = impl_->entries[name.entry];
   if (entry.view || !entry.part.empty() || entry.written->as_it_is) return std::nullopt;
-  bool const cut = impl_->shares.depends_on(entry, "tp") || impl_->shares.depends_on(entry, "etp") || impl_->shares.depends_on(entry, "ep");
+  bool const cut = impl_->shares.depends_on(entry, "tp") ||
+                   impl_->shares.depends_on(entry, "etp") || impl_->shares.depends_on(entry, "ep");
   auto& known = impl_->part_shapes[{name.entry, &part}];
   if (known && !cut) return SideFront::shape(name, *known);
   try {
@@ -109,7 +128,9 @@ std::optional<std::vector<Index>> Side::part_shape(StoredName const& name, Quant
   return SideFront::shape(name, *known);
 }
 
-LayoutExpr const& Side::quantised_expression(std::uint32_t entry) const { return impl_->entries[entry].quantised; }
+LayoutExpr const& Side::quantised_expression(std::uint32_t entry) const {
+  return impl_->entries[entry].quantised;
+}
 
 EntryLayout Side::quantised_layout(std::uint32_t number, SidePlace const& place) const {
   SideEntry weight = impl_->entries[number];
@@ -117,7 +138,8 @@ EntryLayout Side::quantised_layout(std::uint32_t number, SidePlace const& place)
   return impl_->shares.evaluate_entry(weight, place);
 }
 
-void Side::add_name_digits(StoredName const& name, SidePlace const& place, std::vector<Piece>& pieces) const {
+void Side::add_name_digits(StoredName const& name, SidePlace const& place,
+                           std::vector<Piece>& pieces) const {
   impl_->front.add_name_digits(impl_->entries[name.entry], name, place, pieces);
 }
 
@@ -139,19 +161,27 @@ std::vector<Index> Side::layers_of(StoredName const& name, int tensor) const {
   return result;
 }
 
-std::vector<int> const& Side::tensors(std::uint32_t entry) const { return impl_->entries[entry].tensors; }
+std::vector<int> const& Side::tensors(std::uint32_t entry) const {
+  return impl_->entries[entry].tensors;
+}
 std::optional<DType> Side::cast(std::uint32_t entry) const { return impl_->entries[entry].cast; }
 std::vector<int> Side::adds() const {
   std::vector<int> result(impl_->model.tensors().size(), 0);
   std::vector<SideEntry const*> said(result.size(), nullptr);
   for (SideEntry const& entry : impl_->entries) {
-    if (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr))) continue;
-    int const add = entry.written->add.empty() ? 0 : narrow<int>(entry.written->add.integer(impl_->words.with(nullptr)));
+    if (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr)))
+      continue;
+    int const add = entry.written->add.empty()
+                        ? 0
+                        : narrow<int>(entry.written->add.integer(impl_->words.with(nullptr)));
     for (int const tensor : entry.tensors) {
       auto const t = static_cast<std::size_t>(tensor);
       if (said[t] != nullptr && result[t] != add)
-        fail(ErrorKind::usage, "{}: add = {}, and {} at {}: stored values of '{}' would differ. Give both entries the same `add`.",
-             entry.written->place, add, result[t], said[t]->written->place, impl_->model.tensors()[t].name);
+        fail(
+            ErrorKind::usage,
+            "{}: add = {}, and {} at {}: stored values of '{}' would differ. Give both entries the same `add`.",
+            entry.written->place, add, result[t], said[t]->written->place,
+            impl_->model.tensors()[t].name);
       said[t] = &entry;
       result[t] = add;
     }
@@ -159,7 +189,9 @@ std::vector<int> Side::adds() const {
   return result;
 }
 
-std::string const& Side::entry_place(std::uint32_t entry) const { return impl_->entries[entry].written->place; }
+std::string const& Side::entry_place(std::uint32_t entry) const {
+  return impl_->entries[entry].written->place;
+}
 
 namespace {
 void add_unique(std::vector<int>& list, int item) {
@@ -179,14 +211,17 @@ std::vector<int> Side::required_tensors() const {
   std::vector<int> result;
   for (SideEntry const& entry : impl_->entries) {
     if (entry.written->optional || !entry.written->copy.empty()) continue;
-    if (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr))) continue;
+    if (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr)))
+      continue;
     for (int const tensor : entry.tensors) add_unique(result, tensor);
   }
   return result;
 }
 
 bool Side::dropped(std::string_view stored_name) const {
-  return std::any_of(impl_->map.drop.begin(), impl_->map.drop.end(), [&](std::string const& pattern) { return matches_glob(pattern, stored_name); });
+  return std::any_of(
+      impl_->map.drop.begin(), impl_->map.drop.end(),
+      [&](std::string const& pattern) { return matches_glob(pattern, stored_name); });
 }
 
 Index Side::padded_size(std::string_view axis) const {
@@ -194,7 +229,8 @@ Index Side::padded_size(std::string_view axis) const {
   if (id < 0) return 0;
   Index const size = impl_->model.axes()[static_cast<AxisId>(id)].size;
   for (AxisRule const& rule : impl_->map.rules)
-    if ((impl_->options.local || impl_->options.in_front) && rule.axis == axis && rule.mesh != "pp") return impl_->shares.padded(rule, size);
+    if ((impl_->options.local || impl_->options.in_front) && rule.axis == axis && rule.mesh != "pp")
+      return impl_->shares.padded(rule, size);
   return size;
 }
 
@@ -204,12 +240,14 @@ void apply_present(Model& model, MapFile const& map) {
   for (NamedExpression const& condition : map.present) {
     bool const holds = condition.expression.holds(scope);
     for (std::size_t t = 0; t < model.tensors().size(); ++t)
-      if (!holds && matches_glob(condition.name, model.tensors()[t].name)) model.set_exists(static_cast<int>(t), false);
+      if (!holds && matches_glob(condition.name, model.tensors()[t].name))
+        model.set_exists(static_cast<int>(t), false);
   }
 }
 
 void apply_family(Model& model, Side const& family) {
-  for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(static_cast<int>(t), false);
+  for (std::size_t t = 0; t < model.tensors().size(); ++t)
+    model.set_exists(static_cast<int>(t), false);
   for (int const tensor : family.required_tensors()) model.set_exists(tensor, true);
   for (int const tensor : family.optional_tensors()) model.set_exists(tensor, true);
 }

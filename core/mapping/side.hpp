@@ -21,16 +21,23 @@ namespace reshard {
 
 /// How one side of a job stores the model.
 struct SideOptions {
-  bool local = false;                         ///< files hold a rank's share and number from 0 (Megatron); else whole tensors (Hugging Face)
-  MeshSizes mesh;                             ///< local sides; sides with axes in front: tp for padding, all of it for rank_rows()
-  std::map<std::string, Json> options;        ///< values for the map's [options], e.g. form = "sequential"
-  std::map<std::string, Index> padded_sizes;  ///< axis: its padded size, where the files say it (source); else the rule's `pad`
-  std::function<bool(std::string_view)> has;  ///< has('stored name'); absent: whether the model has that entry's tensors
-  std::string place;                          ///< for messages: "job.toml, [target] layout"
-  bool in_front = false;                      ///< a global side of Megatron (torch_dist, fsdp_dtensor): FrontAxis, padded axes
+  bool local = false;  ///< files hold a rank's share and number from 0 (Megatron); else whole
+                       ///< tensors (Hugging Face)
+  MeshSizes
+      mesh;  ///< local sides; sides with axes in front: tp for padding, all of it for rank_rows()
+  std::map<std::string, Json>
+      options;  ///< values for the map's [options], e.g. form = "sequential"
+  std::map<std::string, Index> padded_sizes;  ///< axis: its padded size, where the files say it
+                                              ///< (source); else the rule's `pad`
+  std::function<bool(std::string_view)>
+      has;            ///< has('stored name'); absent: whether the model has that entry's tensors
+  std::string place;  ///< for messages: "job.toml, [target] layout"
+  bool in_front =
+      false;  ///< a global side of Megatron (torch_dist, fsdp_dtensor): FrontAxis, padded axes
 };
 
-/// One place of a local side: what one file of a pipeline chunk holds. A global side has one place, all zero, with no chunk.
+/// One place of a local side: what one file of a pipeline chunk holds. A global side has one place,
+/// all zero, with no chunk.
 struct SidePlace {
   int tp_rank = 0;
   int ep_rank = 0;
@@ -38,21 +45,25 @@ struct SidePlace {
   PipelineChunk const* chunk = nullptr;
 };
 
-/// An axis that a stored tensor has as a leading dimension of its own, because its names for several indices are the same text:
-/// layer and expert of "decoder.layers.mlp.experts.experts.linear_fc1.weight".
+/// An axis that a stored tensor has as a leading dimension of its own, because its names for
+/// several indices are the same text: layer and expert of
+/// "decoder.layers.mlp.experts.experts.linear_fc1.weight".
 struct FrontAxis {
   AxisId axis = 0;
   std::vector<Run> runs;  ///< the indices that the dimension counts, ascending
 };
 
-/// A stored tensor's name in one place, and what it stands for. Equal for all (tp, ep) files of a chunk: numbers are positions in a share.
+/// A stored tensor's name in one place, and what it stands for. Equal for all (tp, ep) files of a
+/// chunk: numbers are positions in a share.
 struct StoredName {
   std::string name;
   std::vector<std::string> aliases;  ///< other names that a reader accepts
   std::uint32_t entry = 0;           ///< index into the side's entries
-  std::vector<Index> positions;      ///< one per name axis of the entry: index of the axis, or position in its share when the mesh cuts it
-  bool copy = false;                 ///< holds what another stored tensor holds too: a reader does not need it
-  std::vector<FrontAxis> front;      ///< outermost first; their first indices stand in `positions`. Empty unless SideOptions::in_front
+  std::vector<Index> positions;  ///< one per name axis of the entry: index of the axis, or position
+                                 ///< in its share when the mesh cuts it
+  bool copy = false;  ///< holds what another stored tensor holds too: a reader does not need it
+  std::vector<FrontAxis> front;  ///< outermost first; their first indices stand in `positions`.
+                                 ///< Empty unless SideOptions::in_front
 };
 
 /// What the bytes under a name mean in one place, without axes in front.
@@ -64,36 +75,46 @@ struct EntryLayout {
 /// The map of one side, evaluated for one model: names, shapes and pieces of every stored tensor.
 class Side {
  public:
-  /// `model` and `map` must outlive the side. Mistakes of the map, sizes that the mesh does not divide, are Errors of kind usage.
+  /// `model` and `map` must outlive the side. Mistakes of the map, sizes that the mesh does not
+  /// divide, are Errors of kind usage.
   Side(Model const& model, MapFile const& map, SideOptions options);
   ~Side();
   Side(Side&&) noexcept;
 
-  /// Every stored name of a place, layer by layer, in the map's order inside a layer. A name made twice is an Error of kind usage.
-  /// Depends on the chunk alone; and on which tensors the model has. With axes in front, a name made for indices that are no full product
-  /// (layer 0 with experts 0 and 1, layer 1 with expert 0) is an Error of kind usage.
+  /// Every stored name of a place, layer by layer, in the map's order inside a layer. A name made
+  /// twice is an Error of kind usage. Depends on the chunk alone; and on which tensors the model
+  /// has. With axes in front, a name made for indices that are no full product (layer 0 with
+  /// experts 0 and 1, layer 1 with expert 0) is an Error of kind usage.
   std::vector<StoredName> names(PipelineChunk const* chunk) const;
   /// Layout of an entry in a place; the reference stays valid as long as the side.
   EntryLayout const& layout(std::uint32_t entry, SidePlace const& place) const;
-  /// The pieces of a stored tensor: those of the layout with the digits of the name and of the axes in front.
+  /// The pieces of a stored tensor: those of the layout with the digits of the name and of the axes
+  /// in front.
   std::vector<Piece> pieces(StoredName const& name, SidePlace const& place) const;
   /// Global sides: the shape of the whole stored tensor, axes in front and padding included.
   std::vector<Index> shape(StoredName const& name) const;
-  /// Global sides: the pieces of a box of the stored tensor, rows [begin[d], end[d]) of every dimension of shape(). Strides are row-major of
-  /// the box, offset 0 is its first element. A box that leaves the tensor is an Error of kind source.
-  std::vector<Piece> box_pieces(StoredName const& name, std::span<Index const> begin, std::span<Index const> end) const;
-  /// Global sides: the rows of every dimension of shape() that a rank of SideOptions::mesh holds by the rules of the map; padding is held by
-  /// the ranks at the end. Where the name says the index of an axis that the mesh cuts, other ranks hold no rows of any dimension.
+  /// Global sides: the pieces of a box of the stored tensor, rows [begin[d], end[d]) of every
+  /// dimension of shape(). Strides are row-major of the box, offset 0 is its first element. A box
+  /// that leaves the tensor is an Error of kind source.
+  std::vector<Piece> box_pieces(StoredName const& name, std::span<Index const> begin,
+                                std::span<Index const> end) const;
+  /// Global sides: the rows of every dimension of shape() that a rank of SideOptions::mesh holds by
+  /// the rules of the map; padding is held by the ranks at the end. Where the name says the index
+  /// of an axis that the mesh cuts, other ranks hold no rows of any dimension.
   std::vector<std::vector<Run>> rank_rows(StoredName const& name, SidePlace const& place) const;
-  /// The shape that a part of a quantised weight has beside the stored tensor `name`, axes in front included; nothing where blocks do not fit.
-  std::optional<std::vector<Index>> part_shape(StoredName const& name, QuantPart const& part, SidePlace const& place) const;
-  /// The layout expression of the weight that the parts of an entry are made from, and what it means in a place: the weight as it is when its
-  /// values are computed from the parts.
+  /// The shape that a part of a quantised weight has beside the stored tensor `name`, axes in front
+  /// included; nothing where blocks do not fit.
+  std::optional<std::vector<Index>> part_shape(StoredName const& name, QuantPart const& part,
+                                               SidePlace const& place) const;
+  /// The layout expression of the weight that the parts of an entry are made from, and what it
+  /// means in a place: the weight as it is when its values are computed from the parts.
   LayoutExpr const& quantised_expression(std::uint32_t entry) const;
   EntryLayout quantised_layout(std::uint32_t entry, SidePlace const& place) const;
   /// Completes the pieces of an EntryLayout with the digits of a stored name without axes in front.
-  void add_name_digits(StoredName const& name, SidePlace const& place, std::vector<Piece>& pieces) const;
-  /// The layers (or depths) of a tensor that a stored name stands for; nothing for a tensor without (Model::layer_axis).
+  void add_name_digits(StoredName const& name, SidePlace const& place,
+                       std::vector<Piece>& pieces) const;
+  /// The layers (or depths) of a tensor that a stored name stands for; nothing for a tensor without
+  /// (Model::layer_axis).
   std::vector<Index> layers_of(StoredName const& name, int tensor) const;
   /// Whether an entry's tensors are carried without being understood.
   bool as_it_is(std::uint32_t entry) const;
@@ -103,7 +124,8 @@ class Side {
   std::vector<int> const& tensors(std::uint32_t entry) const;
   /// The dtype an entry insists on, or nothing.
   std::optional<DType> cast(std::uint32_t entry) const;
-  /// What stored values have over logical ones, by logical tensor. Entries of one tensor that disagree are an Error of kind usage.
+  /// What stored values have over logical ones, by logical tensor. Entries of one tensor that
+  /// disagree are an Error of kind usage.
   std::vector<int> adds() const;
   /// "mcore.toml:47", for messages.
   std::string const& entry_place(std::uint32_t entry) const;
@@ -119,7 +141,8 @@ class Side {
   std::unique_ptr<Impl> impl_;
 };
 
-/// `present` of a map: marks the tensors that facts exclude as not existing. For models without a family file.
+/// `present` of a map: marks the tensors that facts exclude as not existing. For models without a
+/// family file.
 void apply_present(Model& model, MapFile const& map);
 /// Marks exactly the tensors that a family side's entries require (and may have) as existing.
 void apply_family(Model& model, Side const& family);

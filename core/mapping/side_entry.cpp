@@ -7,7 +7,8 @@ namespace {
 
 void collect_axes(LayoutExpr::Factor const& factor, std::vector<std::string>& axes) {
   if (factor.kind == LayoutExpr::Factor::Kind::digit) {
-    if (std::find(axes.begin(), axes.end(), factor.digit.axis) == axes.end()) axes.push_back(factor.digit.axis);
+    if (std::find(axes.begin(), axes.end(), factor.digit.axis) == axes.end())
+      axes.push_back(factor.digit.axis);
     return;
   }
   for (auto const& product : factor.alternatives)
@@ -15,11 +16,12 @@ void collect_axes(LayoutExpr::Factor const& factor, std::vector<std::string>& ax
 }
 
 /// Every key that a name's fields use, those of macros included.
-void collect_keys(NameTemplate const& name, std::vector<CompiledMacro> const& macros, int depth, std::vector<std::string>& direct,
-                  std::vector<std::string>& all) {
+void collect_keys(NameTemplate const& name, std::vector<CompiledMacro> const& macros, int depth,
+                  std::vector<std::string>& direct, std::vector<std::string>& all) {
   for (auto const& segment : name.segments()) {
     if (segment.macro >= 0 && depth < 8)
-      for (NameTemplate const& text : macros[static_cast<std::size_t>(segment.macro)].texts) collect_keys(text, macros, depth + 1, all, all);
+      for (NameTemplate const& text : macros[static_cast<std::size_t>(segment.macro)].texts)
+        collect_keys(text, macros, depth + 1, all, all);
     if (segment.expression.empty()) continue;
     for (std::string const& key : segment.expression.keys()) {
       std::string const axis = key.substr(0, key.find('.'));
@@ -29,14 +31,18 @@ void collect_keys(NameTemplate const& name, std::vector<CompiledMacro> const& ma
   }
 }
 
-bool contains(std::vector<std::string> const& items, std::string_view item) { return std::find(items.begin(), items.end(), item) != items.end(); }
+bool contains(std::vector<std::string> const& items, std::string_view item) {
+  return std::find(items.begin(), items.end(), item) != items.end();
+}
 
 class Compiler {
  public:
-  Compiler(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options, ExpressionScope const& words)
+  Compiler(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros,
+           SideOptions const& options, ExpressionScope const& words)
       : map_(map), model_(model), macros_(macros), options_(options), words_(words) {}
 
-  void add(std::size_t group, MapEntry const& written, std::string const& name, LayoutExpr expr, std::string const& ending) {
+  void add(std::size_t group, MapEntry const& written, std::string const& name, LayoutExpr expr,
+           std::string const& ending) {
     SideEntry entry;
     entry.written = &written;
     entry.group = group;
@@ -47,7 +53,8 @@ class Compiler {
       entry.tensors.push_back(number);
     }
     entry.name = NameTemplate::parse(name + ending, map_.macros, written.place);
-    for (std::string const& alias : written.or_names) entry.aliases.push_back(NameTemplate::parse(alias + ending, map_.macros, written.place));
+    for (std::string const& alias : written.or_names)
+      entry.aliases.push_back(NameTemplate::parse(alias + ending, map_.macros, written.place));
     if (!written.view.empty()) entry.view = parse_layout(written.view);
     entry.quantised = written.quantised.empty() ? entry.expr : parse_layout(written.quantised);
     cast(entry);
@@ -56,7 +63,8 @@ class Compiler {
     if (!written.view.empty() || written.as_it_is) return;
     std::size_t const weight = entries_.size() - 1;
     for (QuantScheme const& scheme : model_.schemes())
-      for (QuantPart const& part : scheme.parts) add_part(weight, scheme, part, name + ending, ending);
+      for (QuantPart const& part : scheme.parts)
+        add_part(weight, scheme, part, name + ending, ending);
   }
 
   std::vector<SideEntry> take() { return std::move(entries_); }
@@ -66,27 +74,34 @@ class Compiler {
     if (entry.written->cast.empty()) return;
     entry.cast = dtype_from_name(entry.written->cast);
     if (!entry.cast)
-      fail(ErrorKind::usage, "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …", entry.written->place, entry.written->cast);
+      fail(ErrorKind::usage,
+           "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …",
+           entry.written->place, entry.written->cast);
   }
 
   /// The entry of a part of the weight, when all tensors of the weight's entry have that part.
-  void add_part(std::size_t weight, QuantScheme const& scheme, QuantPart const& part, std::string const& name, std::string const& ending) {
+  void add_part(std::size_t weight, QuantScheme const& scheme, QuantPart const& part,
+                std::string const& name, std::string const& ending) {
     SideEntry entry;
     std::vector<int> const weights = entries_[weight].tensors;
     for (int const tensor : weights) {
-      int const number = model_.find_tensor(part_tensor(model_.tensors()[static_cast<std::size_t>(tensor)].name, scheme, part));
+      int const number = model_.find_tensor(
+          part_tensor(model_.tensors()[static_cast<std::size_t>(tensor)].name, scheme, part));
       if (number < 0) return;
       entry.tensors.push_back(number);
     }
     entry.written = entries_[weight].written;
     entry.group = entries_[weight].group;
     entry.part = scheme.name + "." + part.name;
-    entry.name = NameTemplate::parse(part_name(name, part.stored), map_.macros, entry.written->place);
+    entry.name =
+        NameTemplate::parse(part_name(name, part.stored), map_.macros, entry.written->place);
     for (std::string const& alias : entry.written->or_names)
-      entry.aliases.push_back(NameTemplate::parse(part_name(alias + ending, part.stored), map_.macros, entry.written->place));
+      entry.aliases.push_back(NameTemplate::parse(part_name(alias + ending, part.stored),
+                                                  map_.macros, entry.written->place));
     try {
-      entry.expr = part_layout(entries_[weight].quantised, part.dims, vector_axis(part.vector), "." + entry.part,
-                               [this](std::string const& size) { return size_of(size); });
+      entry.expr =
+          part_layout(entries_[weight].quantised, part.dims, vector_axis(part.vector),
+                      "." + entry.part, [this](std::string const& size) { return size_of(size); });
       check_blocks(entry, entries_[weight].quantised, weights);
     } catch (Error const& error) {
       entry.fault = error.sentence();
@@ -98,34 +113,42 @@ class Compiler {
   }
 
   Index size_of(std::string const& name) const {
-    if (int const axis = model_.axes().find(name); axis >= 0) return model_.axes()[static_cast<AxisId>(axis)].size;
+    if (int const axis = model_.axes().find(name); axis >= 0)
+      return model_.axes()[static_cast<AxisId>(axis)].size;
     std::optional<Json> const value = words_.key(name);
     return value && value->integer() != nullptr ? *value->integer() : 0;
   }
 
-  /// Both sides of a job must have the same blocks: packed values cannot be packed along another axis.
-  void check_blocks(SideEntry const& entry, LayoutExpr const& weight_layout, std::vector<int> const& weights) const {
+  /// Both sides of a job must have the same blocks: packed values cannot be packed along another
+  /// axis.
+  void check_blocks(SideEntry const& entry, LayoutExpr const& weight_layout,
+                    std::vector<int> const& weights) const {
     for (std::size_t i = 0; i < weights.size(); ++i) {
       LogicalTensor const& part = model_.tensors()[static_cast<std::size_t>(entry.tensors[i])];
       LogicalTensor const& weight = model_.tensors()[static_cast<std::size_t>(weights[i])];
       auto const here = part_axes(weight, model_.axes(), weight_layout, entry.expr, part.name);
       bool same = here.size() == part.axes.size();
-      for (std::size_t a = 0; same && a < here.size(); ++a) same = here[a].axis == part.axes[a].axis && here[a].div == part.axes[a].div;
+      for (std::size_t a = 0; same && a < here.size(); ++a)
+        same = here[a].axis == part.axes[a].axis && here[a].div == part.axes[a].div;
       if (!same)
-        fail(ErrorKind::usage, "'{}': '{}' would have blocks along {} here, and has them along {} in the source", entry.written->is, part.name,
-             blocks_text(here), blocks_text(part.axes));
+        fail(ErrorKind::usage,
+             "'{}': '{}' would have blocks along {} here, and has them along {} in the source",
+             entry.written->is, part.name, blocks_text(here), blocks_text(part.axes));
     }
   }
 
   std::string blocks_text(std::vector<LogicalAxis> const& axes) const {
     std::string text;
     for (LogicalAxis const& axis : axes) {
-      if (axis.div > 1) text += fmt::format("{}{}/{}", text.empty() ? "" : ", ", model_.axes()[axis.axis].name, axis.div);
+      if (axis.div > 1)
+        text += fmt::format("{}{}/{}", text.empty() ? "" : ", ", model_.axes()[axis.axis].name,
+                            axis.div);
     }
     return text.empty() ? "no axis" : text;
   }
 
-  /// Finds the axes of shape and name; false when the model lacks one (then it lacks the stored tensor).
+  /// Finds the axes of shape and name; false when the model lacks one (then it lacks the stored
+  /// tensor).
   bool axes(SideEntry& entry) const {
     std::vector<std::string> in_shape;
     for (auto const& dim : entry.expr.dims) collect_axes(dim, in_shape);
@@ -142,7 +165,9 @@ class Compiler {
     for (std::string const& key : direct) {
       int const id = model_.axes().find(key);
       if (id < 0) {
-        if (std::any_of(map_.axes.begin(), map_.axes.end(), [&](auto const& a) { return a.name == key; })) return false;
+        if (std::any_of(map_.axes.begin(), map_.axes.end(),
+                        [&](auto const& a) { return a.name == key; }))
+          return false;
         continue;
       }
       add_name_axis(entry, {static_cast<AxisId>(id), false, {}});
@@ -153,12 +178,15 @@ class Compiler {
   void name_axes_of(SideEntry& entry, int tensor, std::vector<std::string> const& named) const {
     LogicalTensor const& logical = model_.tensors()[static_cast<std::size_t>(tensor)];
     for (LogicalAxis const& axis : logical.axes) {
-      if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) != entry.shape_axes.end()) continue;
+      if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) !=
+          entry.shape_axes.end())
+        continue;
       std::string const& name = model_.axes()[axis.axis].name;
       if (!options_.in_front && !contains(named, name))
-        fail(ErrorKind::usage,
-             "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
-             entry.written->place, entry.expr.text, name, logical.name, name, name);
+        fail(
+            ErrorKind::usage,
+            "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
+            entry.written->place, entry.expr.text, name, logical.name, name, name);
       add_name_axis(entry, {axis.axis, true, {}});
     }
   }
@@ -168,41 +196,56 @@ class Compiler {
     LogicalTensor const& logical = model_.tensors()[static_cast<std::size_t>(tensor)];
     std::vector<LayoutExpr::Digit> const all = entry.expr.digits_of(logical.name);
     for (LogicalAxis const& axis : logical.axes) {
-      if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) == entry.shape_axes.end()) continue;
+      if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) ==
+          entry.shape_axes.end())
+        continue;
       Axis const& whole = model_.axes()[axis.axis];
       std::vector<LayoutExpr::Digit> digits;
-      std::copy_if(all.begin(), all.end(), std::back_inserter(digits), [&](auto const& digit) { return digit.axis == whole.name; });
-      std::optional<AxisPart> const left = part_left(digits, whole.size, axis.div, [this](std::string const& name) -> std::optional<Index> {
-        std::optional<Json> const value = words_.key(name);
-        return value && value->integer() != nullptr ? std::optional<Index>(*value->integer()) : std::nullopt;
-      });
+      std::copy_if(all.begin(), all.end(), std::back_inserter(digits),
+                   [&](auto const& digit) { return digit.axis == whole.name; });
+      std::optional<AxisPart> const left = part_left(
+          digits, whole.size, axis.div, [this](std::string const& name) -> std::optional<Index> {
+            std::optional<Json> const value = words_.key(name);
+            return value && value->integer() != nullptr ? std::optional<Index>(*value->integer())
+                                                        : std::nullopt;
+          });
       bool const all_in_shape = left && left->count() == 1;
-      if (!left || (all_in_shape && (!contains(named, whole.name) || options_.local || options_.in_front))) continue;
+      if (!left ||
+          (all_in_shape && (!contains(named, whole.name) || options_.local || options_.in_front)))
+        continue;
       check_part(entry, logical, axis.axis, *left, named);
-      auto const known = std::find_if(entry.name_axes.begin(), entry.name_axes.end(), [&](NameAxis const& other) { return other.axis == axis.axis; });
+      auto const known =
+          std::find_if(entry.name_axes.begin(), entry.name_axes.end(),
+                       [&](NameAxis const& other) { return other.axis == axis.axis; });
       if (known == entry.name_axes.end()) entry.name_axes.push_back({axis.axis, true, left});
     }
   }
 
   /// One name stands for all the tensors of an entry, in a whole tensor.
-  void check_part(SideEntry const& entry, LogicalTensor const& logical, AxisId axis, AxisPart const& left,
-                  std::vector<std::string> const& named) const {
+  void check_part(SideEntry const& entry, LogicalTensor const& logical, AxisId axis,
+                  AxisPart const& left, std::vector<std::string> const& named) const {
     std::string const& name = model_.axes()[axis].name;
     auto const refuse = [&](std::string_view why) {
-      fail(ErrorKind::usage, "{}: '{}': the shape holds a part of axis '{}' of '{}', and {}.", entry.written->place, entry.expr.text, name,
-           logical.name, why);
+      fail(ErrorKind::usage, "{}: '{}': the shape holds a part of axis '{}' of '{}', and {}.",
+           entry.written->place, entry.expr.text, name, logical.name, why);
     };
-    if (!contains(named, name)) refuse("the name does not count the rest. Put it there, such as {" + name + "%N}");
-    if (options_.local || options_.in_front) refuse("Megatron's formats have no names for the rest. Put the whole axis into the name or the shape");
+    if (!contains(named, name))
+      refuse("the name does not count the rest. Put it there, such as {" + name + "%N}");
+    if (options_.local || options_.in_front)
+      refuse(
+          "Megatron's formats have no names for the rest. Put the whole axis into the name or the shape");
     for (NameAxis const& other : entry.name_axes)
       if (other.axis == axis && other.part != std::optional<AxisPart>(left))
-        refuse("another tensor of this entry has another part of it there. Give them entries of their own");
+        refuse(
+            "another tensor of this entry has another part of it there. Give them entries of their own");
   }
 
   static void add_name_axis(SideEntry& entry, NameAxis axis) {
     for (NameAxis const& known : entry.name_axes)
       if (known.axis == axis.axis) return;
-    if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) != entry.shape_axes.end()) return;
+    if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) !=
+        entry.shape_axes.end())
+      return;
     entry.name_axes.push_back(axis);
   }
 
@@ -214,10 +257,13 @@ class Compiler {
   std::vector<SideEntry> entries_;
 };
 
-/// The expression with only alternative k of its outermost alternatives left; how many there are when k is out of range.
+/// The expression with only alternative k of its outermost alternatives left; how many there are
+/// when k is out of range.
 std::vector<LayoutExpr> split_apart(LayoutExpr const& expr) {
   for (std::size_t d = 0; d < expr.dims.size(); ++d) {
-    if (expr.dims[d].kind != LayoutExpr::Factor::Kind::alternatives || expr.dims[d].alternatives.size() < 2) continue;
+    if (expr.dims[d].kind != LayoutExpr::Factor::Kind::alternatives ||
+        expr.dims[d].alternatives.size() < 2)
+      continue;
     std::vector<LayoutExpr> parts;
     for (auto const& alternative : expr.dims[d].alternatives) {
       parts.push_back(expr);
@@ -234,13 +280,16 @@ std::vector<CompiledMacro> compile_macros(MapFile const& map) {
   std::vector<CompiledMacro> result;
   for (MapMacro const& macro : map.macros) {
     CompiledMacro compiled;
-    for (MacroChoice const& choice : macro.choices) compiled.texts.push_back(NameTemplate::parse(choice.text, map.macros, macro.place));
+    for (MacroChoice const& choice : macro.choices)
+      compiled.texts.push_back(NameTemplate::parse(choice.text, map.macros, macro.place));
     result.push_back(std::move(compiled));
   }
   return result;
 }
 
-std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options,
+std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
+                                       std::vector<CompiledMacro> const& macros,
+                                       SideOptions const& options,
                                        ExpressionScope const& conditions) {
   Compiler compiler(map, model, macros, options, conditions);
   for (std::size_t group = 0; group < map.stored.size(); ++group) {
@@ -258,9 +307,11 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, s
       }
       std::vector<LayoutExpr> parts = split_apart(expr);
       if (parts.size() != written.apart_as.size())
-        fail(ErrorKind::usage, "{}: apart: {} endings for {} alternatives. Give one ending for each.", written.place, written.apart_as.size(),
-             parts.size());
-      for (std::size_t k = 0; k < parts.size(); ++k) compiler.add(group, written, name.name, std::move(parts[k]), written.apart_as[k]);
+        fail(ErrorKind::usage,
+             "{}: apart: {} endings for {} alternatives. Give one ending for each.", written.place,
+             written.apart_as.size(), parts.size());
+      for (std::size_t k = 0; k < parts.size(); ++k)
+        compiler.add(group, written, name.name, std::move(parts[k]), written.apart_as[k]);
     }
   }
   return compiler.take();

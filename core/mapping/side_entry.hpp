@@ -11,8 +11,9 @@ namespace reshard {
 /// An axis that a stored name counts.
 struct NameAxis {
   AxisId axis = 0;
-  bool of_tensor = true;         ///< false: only the name counts it (a further copy)
-  std::optional<AxisPart> part;  ///< the shape holds the rest of the axis; nothing: the name counts all of it
+  bool of_tensor = true;  ///< false: only the name counts it (a further copy)
+  std::optional<AxisPart>
+      part;  ///< the shape holds the rest of the axis; nothing: the name counts all of it
 
   /// The index of the axis that a position stands for; of a part, the first one.
   Index index(Index position) const { return part ? position * part->div : position; }
@@ -27,7 +28,8 @@ struct SideEntry {
   LayoutExpr quantised;  ///< layout of the weight that its parts are made from
   std::optional<LayoutExpr> view;
   std::vector<int> tensors;
-  std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front), outermost first, then further axes of the name
+  std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front),
+                                    ///< outermost first, then further axes of the name
   std::vector<AxisId> shape_axes;   ///< axes whose digits stand in the shape
   std::optional<DType> cast;
   std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
@@ -42,8 +44,11 @@ struct CompiledMacro {
 
 std::vector<CompiledMacro> compile_macros(MapFile const& map);
 
-/// Every entry whose tensors the model can have. Mistakes of expressions are Errors of kind usage with the map's place.
-std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model, std::vector<CompiledMacro> const& macros, SideOptions const& options,
+/// Every entry whose tensors the model can have. Mistakes of expressions are Errors of kind usage
+/// with the map's place.
+std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
+                                       std::vector<CompiledMacro> const& macros,
+                                       SideOptions const& options,
                                        ExpressionScope const& conditions);
 
 /// Whether a digit of this axis stands in the factor.

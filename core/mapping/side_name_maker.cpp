@@ -13,20 +13,26 @@ using Use = SideVariable::Use;
 /// The uses noted so far; they start anew.
 std::vector<Use> taken_uses(std::vector<SideVariable> const& variables) {
   std::vector<Use> uses;
-  for (SideVariable const& variable : variables) uses.push_back(std::exchange(variable.use, Use::none));
+  for (SideVariable const& variable : variables)
+    uses.push_back(std::exchange(variable.use, Use::none));
   return uses;
 }
 
 }  // namespace
 
-std::optional<std::string> NameMaker::make(NameTemplate const& name, std::vector<SideVariable> const& variables, PipelineChunk const* chunk,
-                                           std::string const& where, int depth) const {
-  if (depth > deepest_macro) fail(ErrorKind::usage, "{}: macros nested deeper than {}. Break the cycle.", where, deepest_macro);
+std::optional<std::string> NameMaker::make(NameTemplate const& name,
+                                           std::vector<SideVariable> const& variables,
+                                           PipelineChunk const* chunk, std::string const& where,
+                                           int depth) const {
+  if (depth > deepest_macro)
+    fail(ErrorKind::usage, "{}: macros nested deeper than {}. Break the cycle.", where,
+         deepest_macro);
   std::string result;
   for (auto const& segment : name.segments()) {
     result += segment.literal;
     if (segment.macro >= 0) {
-      std::optional<std::string> const inner = macro(static_cast<std::size_t>(segment.macro), variables, chunk, where, depth);
+      std::optional<std::string> const inner =
+          macro(static_cast<std::size_t>(segment.macro), variables, chunk, where, depth);
       if (!inner) return std::nullopt;
       result += *inner;
     } else if (!segment.expression.empty()) {
@@ -36,14 +42,17 @@ std::optional<std::string> NameMaker::make(NameTemplate const& name, std::vector
   return result;
 }
 
-std::vector<Run> const& NameMaker::place_runs(std::string_view place, PipelineChunk const& chunk, std::string const& where) {
+std::vector<Run> const& NameMaker::place_runs(std::string_view place, PipelineChunk const& chunk,
+                                              std::string const& where) {
   if (place == "decoder") return chunk.decoder;
   if (place == "mtp") return chunk.mtp;
-  fail(ErrorKind::usage, "{}: '{}' is no place of a pipeline chunk. Known: decoder, mtp.", where, place);
+  fail(ErrorKind::usage, "{}: '{}' is no place of a pipeline chunk. Known: decoder, mtp.", where,
+       place);
 }
 
 /// The value of a field; what it asks for, it shows.
-Json NameMaker::field(NameTemplate::Segment const& segment, std::vector<SideVariable> const& variables) const {
+Json NameMaker::field(NameTemplate::Segment const& segment,
+                      std::vector<SideVariable> const& variables) const {
   std::string_view const single = segment.expression.single_key();
   for (SideVariable const& variable : variables) {
     if (model_.axes()[variable.axis].name != single) continue;
@@ -52,12 +61,14 @@ Json NameMaker::field(NameTemplate::Segment const& segment, std::vector<SideVari
   }
   std::vector<Use> const before = taken_uses(variables);
   Json value = segment.expression.evaluate(scope_.with(&variables));
-  for (std::size_t i = 0; i < variables.size(); ++i) variables[i].use = variables[i].use == Use::none ? before[i] : Use::shown;
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    variables[i].use = variables[i].use == Use::none ? before[i] : Use::shown;
   return value;
 }
 
-bool NameMaker::append_field(std::string& result, NameTemplate::Segment const& segment, std::vector<SideVariable> const& variables,
-                             PipelineChunk const* chunk, std::string const& where) const {
+bool NameMaker::append_field(std::string& result, NameTemplate::Segment const& segment,
+                             std::vector<SideVariable> const& variables, PipelineChunk const* chunk,
+                             std::string const& where) const {
   Json const value = field(segment, variables);
   if (auto const* text = value.text()) {
     result += *text;
@@ -65,7 +76,8 @@ bool NameMaker::append_field(std::string& result, NameTemplate::Segment const& s
   }
   auto const* number = value.integer();
   if (number == nullptr)
-    fail(ErrorKind::usage, "{}: the field '{}' of a name is {}, a number or a text is needed.", where, segment.expression.text(), value.dump());
+    fail(ErrorKind::usage, "{}: the field '{}' of a name is {}, a number or a text is needed.",
+         where, segment.expression.text(), value.dump());
   Index shown = *number;
   if (!segment.place.empty() && chunk != nullptr) {
     shown = position_of(place_runs(segment.place, *chunk, where), *number);
@@ -75,25 +87,34 @@ bool NameMaker::append_field(std::string& result, NameTemplate::Segment const& s
   return true;
 }
 
-std::optional<std::string> NameMaker::macro(std::size_t macro, std::vector<SideVariable> const& variables, PipelineChunk const* chunk,
-                                            std::string const& where, int depth) const {
+std::optional<std::string> NameMaker::macro(std::size_t macro,
+                                            std::vector<SideVariable> const& variables,
+                                            PipelineChunk const* chunk, std::string const& where,
+                                            int depth) const {
   auto const& choices = map_.macros[macro].choices;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (!choices[i].in.empty() && !member(choices[i].in, variables)) continue;
     if (!choices[i].when.empty() && !holds(macro, i, variables)) continue;
     return make(macros_[macro].texts[i], variables, chunk, where, depth + 1);
   }
-  fail(ErrorKind::usage, "{}: no choice of the name '{}' holds here. Add a last choice without condition.", where, map_.macros[macro].name);
+  fail(ErrorKind::usage,
+       "{}: no choice of the name '{}' holds here. Add a last choice without condition.", where,
+       map_.macros[macro].name);
 }
 
 /// Whether the condition of a choice holds.
-bool NameMaker::holds(std::size_t macro, std::size_t choice, std::vector<SideVariable> const& variables) const {
-  if (auto const known = settled_.find({macro, choice}); known != settled_.end()) return known->second;
+bool NameMaker::holds(std::size_t macro, std::size_t choice,
+                      std::vector<SideVariable> const& variables) const {
+  if (auto const known = settled_.find({macro, choice}); known != settled_.end())
+    return known->second;
   std::vector<Use> const before = taken_uses(variables);
   bool const result = map_.macros[macro].choices[choice].when.holds(scope_.with(&variables));
-  bool const settled = std::all_of(variables.begin(), variables.end(), [](SideVariable const& variable) { return variable.use == Use::none; });
+  bool const settled =
+      std::all_of(variables.begin(), variables.end(),
+                  [](SideVariable const& variable) { return variable.use == Use::none; });
   if (settled) settled_[{macro, choice}] = result;
-  for (std::size_t i = 0; i < variables.size(); ++i) variables[i].use = std::max(variables[i].use, before[i]);
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    variables[i].use = std::max(variables[i].use, before[i]);
   return result;
 }
 

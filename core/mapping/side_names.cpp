@@ -9,9 +9,11 @@ namespace {
 
 using Use = SideVariable::Use;
 
-// Sizes come from a checkpoint's facts: a model of this many layers or experts is a mistake, and going through them would not end.
+// Sizes come from a checkpoint's facts: a model of this many layers or experts is a mistake, and
+// going through them would not end.
 constexpr Index most_indices = Index{1} << 20;
-/// Names of one entry: ten times those of the largest model. Sizes come from the checkpoint's own config.
+/// Names of one entry: ten times those of the largest model. Sizes come from the checkpoint's own
+/// config.
 constexpr Index most_names = Index{1} << 22;
 
 /// Adds a run to a list that is mostly filled in ascending order.
@@ -46,7 +48,8 @@ struct SideNames::Merged {
 
 Index SideNames::tuples(Made const& made) {
   Index count = 1;
-  for (std::vector<Run> const& runs : made.indices) count = checked_mul(count, extent(runs), ErrorKind::usage, made.stored.name);
+  for (std::vector<Run> const& runs : made.indices)
+    count = checked_mul(count, extent(runs), ErrorKind::usage, made.stored.name);
   return count;
 }
 
@@ -67,15 +70,19 @@ int SideNames::placed(SideEntry const& entry, PipelineChunk const* chunk) const 
   return 0;
 }
 
-bool SideNames::at_place(SideEntry const& entry, std::string const& place, PipelineChunk const& chunk) const {
+bool SideNames::at_place(SideEntry const& entry, std::string const& place,
+                         PipelineChunk const& chunk) const {
   if (place == "E") return chunk.embedding;
   if (place == "L") return chunk.head;
   if (place == "m") return !chunk.mtp.empty() && !chunk.embedding;
   auto const equals = place.find('=');
   if (equals == std::string::npos)
-    fail(ErrorKind::usage, "{}: at = \"{}\" is no place. Known: E, L, m, or decoder=NUMBER.", entry.written->place, place);
-  Index const number = Expression::parse(place.substr(equals + 1), entry.written->place).integer(scope_.with(nullptr));
-  return position_of(NameMaker::place_runs(place.substr(0, equals), chunk, entry.written->place), number) >= 0;
+    fail(ErrorKind::usage, "{}: at = \"{}\" is no place. Known: E, L, m, or decoder=NUMBER.",
+         entry.written->place, place);
+  Index const number = Expression::parse(place.substr(equals + 1), entry.written->place)
+                           .integer(scope_.with(nullptr));
+  return position_of(NameMaker::place_runs(place.substr(0, equals), chunk, entry.written->place),
+                     number) >= 0;
 }
 
 bool SideNames::in_domain(SideEntry const& entry, AxisId axis, Index value) const {
@@ -83,15 +90,17 @@ bool SideNames::in_domain(SideEntry const& entry, AxisId axis, Index value) cons
     for (LogicalAxis const& logical : model_.tensors()[static_cast<std::size_t>(tensor)].axes)
       if (logical.axis == axis && !model_.in_set(logical.set, value)) return false;
   std::string const& in = entry.written->in;
-  if (!in.empty() && std::string_view(in).substr(0, in.find('.')) == model_.axes()[axis].name) return model_.in_set(in, value);
+  if (!in.empty() && std::string_view(in).substr(0, in.find('.')) == model_.axes()[axis].name)
+    return model_.in_set(in, value);
   return true;
 }
 
 /// The indices of a name axis that an entry goes through.
 std::vector<Run> SideNames::domain(SideEntry const& entry, AxisId axis, Index count) const {
   if (Index const most = std::max(count, model_.axes()[axis].size); most > most_indices)
-    fail(ErrorKind::usage, "{}: names count axis '{}', which has {} indices; {} are the most. Check the sizes in {}.", entry.written->place,
-         model_.axes()[axis].name, most, most_indices, model_.origin());
+    fail(ErrorKind::usage,
+         "{}: names count axis '{}', which has {} indices; {} are the most. Check the sizes in {}.",
+         entry.written->place, model_.axes()[axis].name, most, most_indices, model_.origin());
   if (count != model_.axes()[axis].size) return {{0, count, false}};
   std::vector<Run> runs;
   for (Index i = 0; i < count; ++i) {
@@ -107,8 +116,10 @@ std::vector<Run> SideNames::domain(SideEntry const& entry, AxisId axis, Index co
 void SideNames::make_leaf(Walk& walk) const {
   SideEntry const& entry = entries_[walk.entry];
   std::vector<Use> before;
-  for (SideVariable const& variable : walk.variables) before.push_back(std::exchange(variable.use, Use::none));
-  std::optional<std::string> name = maker_.make(entry.name, walk.variables, walk.chunk, entry.written->place);
+  for (SideVariable const& variable : walk.variables)
+    before.push_back(std::exchange(variable.use, Use::none));
+  std::optional<std::string> name =
+      maker_.make(entry.name, walk.variables, walk.chunk, entry.written->place);
   Made made;
   for (std::size_t i = 0; i < before.size(); ++i) {
     SideVariable const& variable = walk.variables[i];
@@ -126,11 +137,13 @@ void SideNames::make_leaf(Walk& walk) const {
   made.stored.entry = walk.entry;
   made.stored.copy = walk.copy;
   for (NameTemplate const& alias : entry.aliases)
-    if (auto text = maker_.make(alias, walk.variables, walk.chunk, entry.written->place)) made.stored.aliases.push_back(std::move(*text));
+    if (auto text = maker_.make(alias, walk.variables, walk.chunk, entry.written->place))
+      made.stored.aliases.push_back(std::move(*text));
   walk.made.push_back(std::move(made));
 }
 
-/// Where the shape holds a part of an axis, the name is the same for all indices that differ only there.
+/// Where the shape holds a part of an axis, the name is the same for all indices that differ only
+/// there.
 void SideNames::check_parts(Walk const& walk, std::string const& name) const {
   SideEntry const& entry = entries_[walk.entry];
   for (std::size_t i = 0; i < entry.name_axes.size(); ++i) {
@@ -144,10 +157,12 @@ void SideNames::check_parts(Walk const& walk, std::string const& name) const {
         others[i].value = index;
         auto const other = maker_.make(entry.name, others, walk.chunk, entry.written->place);
         if (other && *other == name) continue;
-        fail(ErrorKind::usage,
-             "{}: '{}': the shape holds a part of axis '{}', so indices {} and {} are in one stored tensor, but their names are '{}' and '{}'. Count "
-             "only the rest of the axis in the name.",
-             entry.written->place, entry.expr.text, axis.name, first, index, name, other.value_or(""));
+        fail(
+            ErrorKind::usage,
+            "{}: '{}': the shape holds a part of axis '{}', so indices {} and {} are in one stored tensor, but their names are '{}' and '{}'. Count "
+            "only the rest of the axis in the name.",
+            entry.written->place, entry.expr.text, axis.name, first, index, name,
+            other.value_or(""));
       }
   }
 }
@@ -156,13 +171,16 @@ void SideNames::check_parts(Walk const& walk, std::string const& name) const {
 void SideNames::check_count(SideEntry const& entry) const {
   Index names = 1;
   for (NameAxis const& counted : entry.name_axes) {
-    Index const count = counted.part ? counted.part->count() : shares_.positions(entry, counted.axis);
+    Index const count =
+        counted.part ? counted.part->count() : shares_.positions(entry, counted.axis);
     if (count <= most_names / std::max<Index>(names, 1)) {
       names *= count;
       continue;
     }
-    fail(ErrorKind::usage, "{}: it makes more than {} names, {} for each '{}' alone. Check the sizes in {}.", entry.written->place, most_names, count,
-         model_.axes()[counted.axis].name, model_.origin());
+    fail(ErrorKind::usage,
+         "{}: it makes more than {} names, {} for each '{}' alone. Check the sizes in {}.",
+         entry.written->place, most_names, count, model_.axes()[counted.axis].name,
+         model_.origin());
   }
 }
 
@@ -172,7 +190,8 @@ void SideNames::enumerate(Walk& walk) const {
   if (level == entry.name_axes.size()) return make_leaf(walk);
   NameAxis const& counted = entry.name_axes[level];
   AxisId const axis = counted.axis;
-  std::vector<Run> const indices = domain(entry, axis, counted.part ? counted.part->count() : shares_.positions(entry, axis));
+  std::vector<Run> const indices =
+      domain(entry, axis, counted.part ? counted.part->count() : shares_.positions(entry, axis));
   for (Run const& run : indices)
     for (Index i = run.begin; i < run.end; ++i) {
       std::size_t const first = walk.made.size();
@@ -186,11 +205,13 @@ void SideNames::enumerate(Walk& walk) const {
     }
 }
 
-/// Whether names under these first numbers are in the chunk at all: asks with the first index of the other axes.
+/// Whether names under these first numbers are in the chunk at all: asks with the first index of
+/// the other axes.
 bool SideNames::on_chunk(SideEntry const& entry, Walk const& walk) const {
   if (walk.chunk == nullptr) return true;
   std::vector<SideVariable> probe = walk.variables;
-  for (std::size_t i = walk.variables.size(); i < entry.name_axes.size(); ++i) probe.push_back({entry.name_axes[i].axis, 0});
+  for (std::size_t i = walk.variables.size(); i < entry.name_axes.size(); ++i)
+    probe.push_back({entry.name_axes[i].axis, 0});
   return maker_.make(entry.name, probe, walk.chunk, entry.written->place).has_value();
 }
 
@@ -218,15 +239,19 @@ void SideNames::finish(Merged& merged) const {
     product = checked_mul(product, count, ErrorKind::usage, stored.name);
     if (merged.first.shown[i] && count == 1) continue;
     if (!entry.name_axes[i].of_tensor)
-      fail(ErrorKind::usage, "{}: '{}' is made for {} indices of '{}', which its tensors lack. Put {{{}}} into the name.", entry.written->place,
-           stored.name, count, axis, axis);
+      fail(
+          ErrorKind::usage,
+          "{}: '{}' is made for {} indices of '{}', which its tensors lack. Put {{{}}} into the name.",
+          entry.written->place, stored.name, count, axis, axis);
     axes.push_back(axis);
     stored.positions[i] = runs.front().begin;
     stored.front.push_back({entry.name_axes[i].axis, std::move(runs)});
   }
   if (product != merged.tuples)
-    fail(ErrorKind::usage, "{}: '{}' stands for {} combinations of {}, which make no full product ({}). Put one of these axes into the name.",
-         entry.written->place, stored.name, merged.tuples, fmt::join(axes, ", "), product);
+    fail(
+        ErrorKind::usage,
+        "{}: '{}' stands for {} combinations of {}, which make no full product ({}). Put one of these axes into the name.",
+        entry.written->place, stored.name, merged.tuples, fmt::join(axes, ", "), product);
 }
 
 std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {
@@ -240,8 +265,10 @@ std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {
     bool const further = !entry.written->copy.empty();
     if (further && !entry.written->copy.holds(scope_.with(nullptr))) continue;
     if (!entry.fault.empty())
-      fail(ErrorKind::usage, "{}: {}. Quantised values cannot be stored like this: set model.quant = \"dequantise-bf16\", or choose another target.",
-           entry.written->place, entry.fault);
+      fail(
+          ErrorKind::usage,
+          "{}: {}. Quantised values cannot be stored like this: set model.quant = \"dequantise-bf16\", or choose another target.",
+          entry.written->place, entry.fault);
     check_count(entry);
     Walk walk{e, chunk, further || place == 2, {}, {}};
     enumerate(walk);
@@ -254,8 +281,10 @@ std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {
       }
       Merged& other = all[found->second];
       if (entries_[other.first.stored.entry].group != entry.group)
-        fail(ErrorKind::usage, "'{}' is made by {} and by {}. Limit one of them with `in` or `when`.", made.stored.name,
-             map_.stored[entries_[other.first.stored.entry].group].place, entry.written->place);
+        fail(ErrorKind::usage,
+             "'{}' is made by {} and by {}. Limit one of them with `in` or `when`.",
+             made.stored.name, map_.stored[entries_[other.first.stored.entry].group].place,
+             entry.written->place);
       if (options_.in_front && other.first.stored.entry == e) merge(other, made);
     }
   }
@@ -269,9 +298,11 @@ std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {
   return result;
 }
 
-/// Layer by layer, as loaders go: what the map lists before the first entry with layers, the layers, the rest.
+/// Layer by layer, as loaders go: what the map lists before the first entry with layers, the
+/// layers, the rest.
 void SideNames::sort_by_layer(std::vector<StoredName>& names) const {
-  auto const layer = static_cast<AxisId>(model_.axes().find("layer"));  // -1 becomes a number that no axis has
+  auto const layer =
+      static_cast<AxisId>(model_.axes().find("layer"));  // -1 becomes a number that no axis has
   auto const layer_of = [&](StoredName const& name) -> Index {
     auto const& axes = entries_[name.entry].name_axes;
     for (std::size_t i = 0; i < axes.size(); ++i)
@@ -283,9 +314,12 @@ void SideNames::sort_by_layer(std::vector<StoredName>& names) const {
     if (layer_of(name) >= 0) first_layered = std::min(first_layered, name.entry);
   auto const place = [&](StoredName const& name) {
     Index const of_layer = layer_of(name);
-    return of_layer >= 0 ? of_layer + 1 : name.entry < first_layered ? 0 : std::numeric_limits<Index>::max();
+    return of_layer >= 0                ? of_layer + 1
+           : name.entry < first_layered ? 0
+                                        : std::numeric_limits<Index>::max();
   };
-  std::stable_sort(names.begin(), names.end(), [&](StoredName const& a, StoredName const& b) { return place(a) < place(b); });
+  std::stable_sort(names.begin(), names.end(),
+                   [&](StoredName const& a, StoredName const& b) { return place(a) < place(b); });
 }
 
 }  // namespace reshard

@@ -12,15 +12,22 @@ namespace reshard {
 class SideNames {
  public:
   /// All outlive the names.
-  SideNames(Model const& model, MapFile const& map, SideOptions const& options, SideScope const& scope, SideShares const& shares,
+  SideNames(Model const& model, MapFile const& map, SideOptions const& options,
+            SideScope const& scope, SideShares const& shares,
             std::vector<CompiledMacro> const& macros, std::vector<SideEntry> const& entries)
-      : model_(model), map_(map), options_(options), scope_(scope), shares_(shares), entries_(entries), maker_(model, map, scope, macros) {}
+      : model_(model),
+        map_(map),
+        options_(options),
+        scope_(scope),
+        shares_(shares),
+        entries_(entries),
+        maker_(model, map, scope, macros) {}
 
   std::vector<StoredName> names(PipelineChunk const* chunk) const;
 
  private:
-  /// A name that one entry makes, and the indices of its name axes that it is made for: a run of one, or all that the axis has when the name
-  /// does not ask for the axis.
+  /// A name that one entry makes, and the indices of its name axes that it is made for: a run of
+  /// one, or all that the axis has when the name does not ask for the axis.
   struct Made {
     StoredName stored;
     std::vector<std::vector<Run>> indices;  ///< as `shown` only kept where axes can be in front

@@ -12,7 +12,9 @@ struct Reach {
   Index to = 1;
 };
 
-std::optional<Index> number(std::string const& text, std::function<std::optional<Index>(std::string const&)> const& size_of) {
+std::optional<Index> number(
+    std::string const& text,
+    std::function<std::optional<Index>(std::string const&)> const& size_of) {
   Index value = 0;
   char const* const end = text.data() + text.size();
   auto const [stop, error] = std::from_chars(text.data(), end, value);
@@ -22,8 +24,9 @@ std::optional<Index> number(std::string const& text, std::function<std::optional
 
 }  // namespace
 
-std::optional<AxisPart> part_left(std::span<LayoutExpr::Digit const> digits, Index size, Index unit,
-                                  std::function<std::optional<Index>(std::string const&)> const& size_of) {
+std::optional<AxisPart> part_left(
+    std::span<LayoutExpr::Digit const> digits, Index size, Index unit,
+    std::function<std::optional<Index>(std::string const&)> const& size_of) {
   std::vector<Reach> reaches;
   for (LayoutExpr::Digit const& digit : digits) {
     std::optional<Index> const div = digit.div.empty() ? Index{1} : number(digit.div, size_of);
@@ -31,7 +34,8 @@ std::optional<AxisPart> part_left(std::span<LayoutExpr::Digit const> digits, Ind
     if (!div || !mod || *div < 1 || *mod < 1) return std::nullopt;
     if (*div < std::min(*mod, size)) reaches.push_back({*div, std::min(*mod, size)});
   }
-  std::sort(reaches.begin(), reaches.end(), [](Reach const& a, Reach const& b) { return a.from < b.from; });
+  std::sort(reaches.begin(), reaches.end(),
+            [](Reach const& a, Reach const& b) { return a.from < b.from; });
   reaches.push_back({size, size});
   AxisPart left;
   Index reached = std::min(unit, size);
@@ -40,7 +44,8 @@ std::optional<AxisPart> part_left(std::span<LayoutExpr::Digit const> digits, Ind
     if (reach.from > reached) left = {reach.from, reached};
     reached = reach.to;
   }
-  if (left.mod == size) left.mod = checked_mul((size - 1) / left.div + 1, left.div, ErrorKind::usage, "an axis' part");
+  if (left.mod == size)
+    left.mod = checked_mul((size - 1) / left.div + 1, left.div, ErrorKind::usage, "an axis' part");
   return left.mod % left.div == 0 ? std::optional<AxisPart>(left) : std::nullopt;
 }
 

@@ -10,7 +10,8 @@ Json SideScope::value(std::string_view name, std::vector<SideVariable> const* va
     for (SideVariable const& variable : *variables) {
       if (model_.axes()[variable.axis].name != axis) continue;
       variable.use = std::max(variable.use, SideVariable::Use::asked);
-      return axis.size() == name.size() ? Json(variable.value) : Json(model_.in_set(name, variable.value));
+      return axis.size() == name.size() ? Json(variable.value)
+                                        : Json(model_.in_set(name, variable.value));
     }
   }
   if (name == "tp") return options_.mesh.tp;
@@ -19,16 +20,22 @@ Json SideScope::value(std::string_view name, std::vector<SideVariable> const* va
   if (name == "ep") return options_.mesh.ep;
   if (name == "etp") return options_.mesh.etp;
   if (name == "local") return options_.local;
-  if (auto const found = options_.options.find(std::string(name)); found != options_.options.end()) return found->second;
+  if (auto const found = options_.options.find(std::string(name)); found != options_.options.end())
+    return found->second;
   for (NamedExpression const& option : map_.options)
-    if (option.name == name) return option.expression.evaluate({[](std::string_view) { return std::optional<Json>(); }, {}, false, false});
+    if (option.name == name)
+      return option.expression.evaluate(
+          {[](std::string_view) { return std::optional<Json>(); }, {}, false, false});
   return model_.value(name);
 }
 
 ExpressionScope SideScope::with(std::vector<SideVariable> const* variables) const {
   ExpressionScope result;
-  result.key = [this, variables](std::string_view name) { return std::optional<Json>(value(name, variables)); };
-  result.call = [this](std::string_view name, std::span<Json const> arguments) -> std::optional<Json> {
+  result.key = [this, variables](std::string_view name) {
+    return std::optional<Json>(value(name, variables));
+  };
+  result.call = [this](std::string_view name,
+                       std::span<Json const> arguments) -> std::optional<Json> {
     if (arguments.size() != 1 || arguments[0].text() == nullptr) return std::nullopt;
     if (name == "exists") {
       int const tensor = model_.find_tensor(*arguments[0].text());

@@ -12,15 +12,17 @@ struct SideVariable {
 
   AxisId axis = 0;
   Index value = 0;
-  mutable Use use = Use::none;  ///< whether a condition asked for it, or a field shows it in the name
+  mutable Use use =
+      Use::none;  ///< whether a condition asked for it, or a field shows it in the name
 };
 
-/// What words mean in the expressions of one side: variables, mesh sizes, options, then the model's lets, axes and facts; the functions
-/// exists('tensor') and has('stored name').
+/// What words mean in the expressions of one side: variables, mesh sizes, options, then the model's
+/// lets, axes and facts; the functions exists('tensor') and has('stored name').
 class SideScope {
  public:
   /// All three outlive the scope.
-  SideScope(Model const& model, MapFile const& map, SideOptions const& options) : model_(model), map_(map), options_(options) {}
+  SideScope(Model const& model, MapFile const& map, SideOptions const& options)
+      : model_(model), map_(map), options_(options) {}
 
   /// `variables` may be null; they outlive the result.
   ExpressionScope with(std::vector<SideVariable> const* variables) const;

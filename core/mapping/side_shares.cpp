@@ -19,7 +19,9 @@ std::string divisors(Index n) {
 
 AxisRule const* SideShares::rank_rule_of(SideEntry const& entry, AxisId axis) const {
   std::string const& name = model_.axes()[axis].name;
-  if (std::find(entry.written->whole.begin(), entry.written->whole.end(), name) != entry.written->whole.end()) return nullptr;
+  if (std::find(entry.written->whole.begin(), entry.written->whole.end(), name) !=
+      entry.written->whole.end())
+    return nullptr;
   for (AxisRule const& rule : map_.rules)
     if (rule.axis == name && rule.mesh != "pp") return &rule;
   return nullptr;
@@ -33,10 +35,14 @@ int SideShares::mesh_rank(std::string_view mesh, SidePlace const& place) {
 }
 
 Index SideShares::padded(AxisRule const& rule, Index size) const {
-  if (auto const known = options_.padded_sizes.find(rule.axis); known != options_.padded_sizes.end()) return known->second;
+  if (auto const known = options_.padded_sizes.find(rule.axis);
+      known != options_.padded_sizes.end())
+    return known->second;
   if (rule.pad.empty()) return size;
   Index const multiple = rule.pad.integer(scope_.with(nullptr));
-  if (multiple <= 0) fail(ErrorKind::usage, "{}: axis '{}' is padded to a multiple of {}; it must be above zero.", rule.place, rule.axis, multiple);
+  if (multiple <= 0)
+    fail(ErrorKind::usage, "{}: axis '{}' is padded to a multiple of {}; it must be above zero.",
+         rule.place, rule.axis, multiple);
   return (size + multiple - 1) / multiple * multiple;
 }
 
@@ -51,12 +57,15 @@ void SideShares::check_divisible(AxisRule const& rule, Index size) const {
   if (cuts_rows(rule, size)) {
     Index const whole = rule.divides.empty() ? ranks : rule.divides.integer(scope_.with(nullptr));
     if (whole % ranks == 0) return;
-    fail(ErrorKind::usage, "{}{} = {}: '{}' is {}, which {} does not divide. Choose a divisor of {}: {}.", options_.place, rule.mesh, ranks,
-         rule.divides.text(), whole, ranks, whole, divisors(whole));
+    fail(ErrorKind::usage,
+         "{}{} = {}: '{}' is {}, which {} does not divide. Choose a divisor of {}: {}.",
+         options_.place, rule.mesh, ranks, rule.divides.text(), whole, ranks, whole,
+         divisors(whole));
   }
   if (size % ranks == 0) return;
-  fail(ErrorKind::usage, "{}{} = {}: axis '{}' has {} indices, which {} does not divide. Choose a divisor of {}: {}.", options_.place, rule.mesh,
-       ranks, rule.axis, size, ranks, size, divisors(size));
+  fail(ErrorKind::usage,
+       "{}{} = {}: axis '{}' has {} indices, which {} does not divide. Choose a divisor of {}: {}.",
+       options_.place, rule.mesh, ranks, rule.axis, size, ranks, size, divisors(size));
 }
 
 /// How many positions a share of the axis has: the same on every rank.
@@ -88,7 +97,8 @@ Run SideShares::rank_run(AxisRule const& rule, AxisId axis, SidePlace const& pla
   return {begin, begin + part, false};
 }
 
-/// A cut must not fall inside a block of a quantised weight: its scale or its packed bytes belong to both sides.
+/// A cut must not fall inside a block of a quantised weight: its scale or its packed bytes belong
+/// to both sides.
 void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index size) const {
   if (entry.part.empty()) return;
   Index block = 1;  // the largest that a digit of the axis counts in, or lies in
@@ -96,23 +106,30 @@ void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index s
     return count.empty() ? Index{1} : static_cast<Index>(std::strtoll(count.c_str(), nullptr, 10));
   };
   for (int const tensor : entry.tensors)
-    for (LayoutExpr::Digit const& digit : entry.expr.digits_of(model_.tensors()[static_cast<std::size_t>(tensor)].name))
+    for (LayoutExpr::Digit const& digit :
+         entry.expr.digits_of(model_.tensors()[static_cast<std::size_t>(tensor)].name))
       if (digit.axis == rule.axis) block = std::max({block, number(digit.div), number(digit.mod)});
   int const ranks = mesh_size(rule.mesh);
   Index const part = padded(rule, size) / ranks;
   if (block == 1 || ranks == 1 || part % block == 0) return;
   std::string legal;
   if (size % block == 0)
-    legal = fmt::format("It has {} blocks: choose a size that divides {} ({})", size / block, size / block, divisors(size / block));
+    legal = fmt::format("It has {} blocks: choose a size that divides {} ({})", size / block,
+                        size / block, divisors(size / block));
   else
-    legal = fmt::format("{} is no multiple of {}, so no cut of it is: choose {} = 1", size, block, rule.mesh);
-  fail(ErrorKind::usage,
-       "{}{} = {}: '{}': a cut of axis '{}' (size {}) at {} falls inside a block of {}. {}, or set model.quant = \"dequantise-bf16\".",
-       options_.place, rule.mesh, ranks, model_.tensors()[static_cast<std::size_t>(entry.tensors.front())].name, rule.axis, size, part, block, legal);
+    legal = fmt::format("{} is no multiple of {}, so no cut of it is: choose {} = 1", size, block,
+                        rule.mesh);
+  fail(
+      ErrorKind::usage,
+      "{}{} = {}: '{}': a cut of axis '{}' (size {}) at {} falls inside a block of {}. {}, or set model.quant = \"dequantise-bf16\".",
+      options_.place, rule.mesh, ranks,
+      model_.tensors()[static_cast<std::size_t>(entry.tensors.front())].name, rule.axis, size, part,
+      block, legal);
 }
 
 /// The extents of a view: its parts name no tensors.
-static std::vector<Index> view_shape(LayoutExpr const& view, LayoutScope context, Shares const& shares) {
+static std::vector<Index> view_shape(LayoutExpr const& view, LayoutScope context,
+                                     Shares const& shares) {
   context.tensor = [](std::string_view) { return 0; };
   return evaluate(view, context, shares).shape;
 }
@@ -121,7 +138,8 @@ LayoutScope SideShares::context(AxisTable const& axes) const {
   return {&axes, [this](std::string_view name) { return model_.find_tensor(name); },
           [this](std::string_view name) -> std::optional<Index> {
             Json const value = scope_.value(name, nullptr);
-            return value.integer() == nullptr ? std::nullopt : std::optional<Index>(*value.integer());
+            return value.integer() == nullptr ? std::nullopt
+                                              : std::optional<Index>(*value.integer());
           }};
 }
 
@@ -167,7 +185,8 @@ EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& 
   return result;
 }
 
-std::vector<Index> SideShares::part_shape(SideEntry const& entry, QuantPart const& part, SidePlace const& place) const {
+std::vector<Index> SideShares::part_shape(SideEntry const& entry, QuantPart const& part,
+                                          SidePlace const& place) const {
   LayoutScope scope = context(model_.axes());
   auto const size_of = [&](std::string const& name) {
     int const axis = model_.axes().find(name);
@@ -177,31 +196,41 @@ std::vector<Index> SideShares::part_shape(SideEntry const& entry, QuantPart cons
   shaped.expr = part_layout(entry.quantised, part.dims, vector_axis(part.vector), "", size_of);
   Shares shares = padding(entry);
   for (AxisId const axis : entry.shape_axes)
-    if (AxisRule const* rule = rule_of(entry, axis); rule != nullptr && !cuts_rows(*rule, model_.axes()[axis].size))
+    if (AxisRule const* rule = rule_of(entry, axis);
+        rule != nullptr && !cuts_rows(*rule, model_.axes()[axis].size))
       shares.set(axis, share(*rule, model_.axes()[axis].size, place));
   std::vector<Index> shape = view_shape(shaped.expr, scope, shares);
   for (AxisId const axis : entry.shape_axes)
-    if (AxisRule const* rule = rule_of(entry, axis); rule != nullptr && cuts_rows(*rule, model_.axes()[axis].size)) {
+    if (AxisRule const* rule = rule_of(entry, axis);
+        rule != nullptr && cuts_rows(*rule, model_.axes()[axis].size)) {
       Rows const rows = cut_rows(shaped, *rule, shape, place);
       shape[rows.cut] = rows.end[rows.cut] - rows.begin[rows.cut];
     }
   return shape;
 }
 
-Layout SideShares::evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin, std::span<Index const> end) const {
-  if (entry.view) fail(ErrorKind::usage, "{}: a part of a tensor with a `view` cannot be described. Leave `view` out.", entry.written->place);
+Layout SideShares::evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin,
+                                      std::span<Index const> end) const {
+  if (entry.view)
+    fail(ErrorKind::usage,
+         "{}: a part of a tensor with a `view` cannot be described. Leave `view` out.",
+         entry.written->place);
   return evaluate_box(entry.expr, context(model_.axes()), padding(entry), begin, end);
 }
 
 /// The rows of a rank in the dimension where the rule's axis stands.
-SideShares::Rows SideShares::cut_rows(SideEntry const& entry, AxisRule const& rule, std::vector<Index> const& shape, SidePlace const& place) const {
+SideShares::Rows SideShares::cut_rows(SideEntry const& entry, AxisRule const& rule,
+                                      std::vector<Index> const& shape,
+                                      SidePlace const& place) const {
   Rows rows{std::vector<Index>(shape.size(), 0), shape, 0};
   while (!holds_axis(entry.expr.dims[rows.cut], rule.axis)) ++rows.cut;
   int const ranks = mesh_size(rule.mesh);
   Index& end = rows.end[rows.cut];
   if (end % ranks != 0)
-    fail(ErrorKind::usage, "{}{} = {}: '{}' has {} rows in dimension {}, which {} does not divide. Choose a divisor of {}.", options_.place,
-         rule.mesh, ranks, entry.expr.text, end, rows.cut, ranks, end);
+    fail(
+        ErrorKind::usage,
+        "{}{} = {}: '{}' has {} rows in dimension {}, which {} does not divide. Choose a divisor of {}.",
+        options_.place, rule.mesh, ranks, entry.expr.text, end, rows.cut, ranks, end);
   Index const part = end / ranks;
   rows.begin[rows.cut] = part * mesh_rank(rule.mesh, place);
   end = rows.begin[rows.cut] + part;
@@ -215,13 +244,15 @@ AxisTable SideShares::padded_axes() const {
     Axis const& known = model_.axes()[axis];
     Index size = known.size;
     for (AxisRule const& rule : map_.rules)
-      if (options_.in_front && rule.axis == known.name && rule.mesh != "pp") size = padded(rule, size);
+      if (options_.in_front && rule.axis == known.name && rule.mesh != "pp")
+        size = padded(rule, size);
     result.add(known.name, size);
   }
   return result;
 }
 
-std::vector<std::vector<Run>> SideShares::rank_rows(SideEntry const& entry, SidePlace const& place) const {
+std::vector<std::vector<Run>> SideShares::rank_rows(SideEntry const& entry,
+                                                    SidePlace const& place) const {
   AxisTable const axes = padded_axes();
   Shares shares;
   AxisRule const* row_rule = nullptr;
@@ -240,13 +271,16 @@ std::vector<std::vector<Run>> SideShares::rank_rows(SideEntry const& entry, Side
   }
   std::vector<std::vector<Run>> result = share_rows(entry.expr, context(axes), shares);
   if (row_rule != nullptr) {
-    Rows const rows = cut_rows(entry, *row_rule, evaluate(entry.expr, context(axes), Shares{}).shape, place);
+    Rows const rows =
+        cut_rows(entry, *row_rule, evaluate(entry.expr, context(axes), Shares{}).shape, place);
     result[rows.cut] = {{rows.begin[rows.cut], rows.end[rows.cut], false}};
   }
   return result;
 }
 
-bool SideShares::depends_on(SideEntry const& entry, std::string_view mesh) const { return options_.local && rank_depends_on(entry, mesh); }
+bool SideShares::depends_on(SideEntry const& entry, std::string_view mesh) const {
+  return options_.local && rank_depends_on(entry, mesh);
+}
 
 bool SideShares::rank_depends_on(SideEntry const& entry, std::string_view mesh) const {
   return std::any_of(entry.shape_axes.begin(), entry.shape_axes.end(), [&](AxisId axis) {

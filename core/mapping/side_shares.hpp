@@ -12,11 +12,15 @@ namespace reshard {
 class SideShares {
  public:
   /// All outlive the shares.
-  SideShares(Model const& model, MapFile const& map, SideOptions const& options, SideScope const& scope)
+  SideShares(Model const& model, MapFile const& map, SideOptions const& options,
+             SideScope const& scope)
       : model_(model), map_(map), options_(options), scope_(scope) {}
 
-  /// The rule that cuts what a file holds of an axis of an entry, or nullptr: on a global side none does.
-  AxisRule const* rule_of(SideEntry const& entry, AxisId axis) const { return options_.local ? rank_rule_of(entry, axis) : nullptr; }
+  /// The rule that cuts what a file holds of an axis of an entry, or nullptr: on a global side none
+  /// does.
+  AxisRule const* rule_of(SideEntry const& entry, AxisId axis) const {
+    return options_.local ? rank_rule_of(entry, axis) : nullptr;
+  }
   /// The rule by which ranks share an axis of an entry, or nullptr.
   AxisRule const* rank_rule_of(SideEntry const& entry, AxisId axis) const;
   /// The rank of a place along a mesh axis.
@@ -26,11 +30,15 @@ class SideShares {
   /// How many positions a share of the axis has: the same on every rank.
   Index positions(SideEntry const& entry, AxisId axis) const;
   EntryLayout evaluate_entry(SideEntry const& entry, SidePlace const& place) const;
-  /// The shape of a part of a quantised weight of this entry. Blocks that do not fit are an Error of kind usage.
-  std::vector<Index> part_shape(SideEntry const& entry, QuantPart const& part, SidePlace const& place) const;
+  /// The shape of a part of a quantised weight of this entry. Blocks that do not fit are an Error
+  /// of kind usage.
+  std::vector<Index> part_shape(SideEntry const& entry, QuantPart const& part,
+                                SidePlace const& place) const;
   /// Global sides: the part of an entry in a box of its dimensions, axes in front aside.
-  Layout evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin, std::span<Index const> end) const;
-  /// Global sides: the rows that a rank holds of every dimension of an entry, axes in front aside; padding counts as rows.
+  Layout evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin,
+                            std::span<Index const> end) const;
+  /// Global sides: the rows that a rank holds of every dimension of an entry, axes in front aside;
+  /// padding counts as rows.
   std::vector<std::vector<Run>> rank_rows(SideEntry const& entry, SidePlace const& place) const;
   /// The indices that a rank holds of an axis in front or in the name, padding aside.
   Run rank_run(AxisRule const& rule, AxisId axis, SidePlace const& place) const;
@@ -54,7 +62,8 @@ class SideShares {
   AxisTable padded_axes() const;
   LayoutScope context(AxisTable const& axes) const;
   void check_cut(SideEntry const& entry, AxisRule const& rule, Index size) const;
-  Rows cut_rows(SideEntry const& entry, AxisRule const& rule, std::vector<Index> const& shape, SidePlace const& place) const;
+  Rows cut_rows(SideEntry const& entry, AxisRule const& rule, std::vector<Index> const& shape,
+                SidePlace const& place) const;
 
   Model const& model_;
   MapFile const& map_;

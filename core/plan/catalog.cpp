@@ -21,7 +21,8 @@ std::uint32_t Catalog::add_view(SourceView view) {
   RESHARD_EXPECT(view.stored.file < real_files());
   check_view(view, files[view.stored.file]);
   auto const number = narrow<std::uint32_t>(files.size());
-  files.push_back(fmt::format("{}: '{}' as {}", files[view.stored.file], view.name, name(view.dtype)));
+  files.push_back(
+      fmt::format("{}: '{}' as {}", files[view.stored.file], view.name, name(view.dtype)));
   views.push_back(std::move(view));
   return number;
 }

@@ -10,7 +10,8 @@
 
 namespace reshard {
 
-/// A stored tensor's bytes: where its first element lies. `file` may be a view. `name` is for messages and listings.
+/// A stored tensor's bytes: where its first element lies. `file` may be a view. `name` is for
+/// messages and listings.
 struct Blob {
   std::uint32_t file = 0;
   std::uint64_t offset_bytes = 0;
@@ -18,25 +19,30 @@ struct Blob {
   std::string name;
 };
 
-/// Pieces of one logical tensor on one side: piece i lies in blob blobs[i]. Strides and offsets of pieces are in elements of the blob.
+/// Pieces of one logical tensor on one side: piece i lies in blob blobs[i]. Strides and offsets of
+/// pieces are in elements of the blob.
 struct TensorPieces {
   std::vector<Piece> pieces;
   std::vector<std::uint32_t> blobs;
-  std::vector<bool> copy;  ///< holds what another piece holds by declaration (tied embeddings): never read, always written
+  std::vector<bool> copy;  ///< holds what another piece holds by declaration (tied embeddings):
+                           ///< never read, always written
 };
 
 /// All pieces of a checkpoint: which part of which logical tensor lies where.
 struct Catalog {
   std::vector<std::string> files;  ///< paths, for messages; behind them one text for each view
-  std::vector<SourceView> views;   ///< view v has the file number real_files() + v; only a source has any
+  std::vector<SourceView>
+      views;  ///< view v has the file number real_files() + v; only a source has any
   std::vector<Blob> blobs;
-  std::vector<TensorPieces> tensors;  ///< by number of the logical tensor; as many as the model has before anything is added
+  std::vector<TensorPieces> tensors;  ///< by number of the logical tensor; as many as the model has
+                                      ///< before anything is added
 
   /// Adds a stored tensor with its pieces. `copy` as in TensorPieces.
   void add(Blob blob, std::vector<Piece> pieces, bool copy);
 
-  /// Adds a computed tensor and returns its file number: a Blob of it has offset 0 and the view's dtype.
-  /// A view that cannot be computed is an Error (check_view). Pre: all real files are in `files`.
+  /// Adds a computed tensor and returns its file number: a Blob of it has offset 0 and the view's
+  /// dtype. A view that cannot be computed is an Error (check_view). Pre: all real files are in
+  /// `files`.
   std::uint32_t add_view(SourceView view);
 
   std::size_t real_files() const { return files.size() - views.size(); }

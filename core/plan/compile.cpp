@@ -10,22 +10,28 @@
 namespace reshard {
 namespace {
 
-bool is_straight(Region const& region) { return region.dim_count == 0 && region.run_bytes >= straight_bytes; }
+bool is_straight(Region const& region) {
+  return region.dim_count == 0 && region.run_bytes >= straight_bytes;
+}
 
 std::uint64_t stride_at(ByteDim const& dim, RegionEnd end) {
   return static_cast<std::uint64_t>(end == RegionEnd::source ? dim.from_stride : dim.to_stride);
 }
 
-/// Which dimensions step over gaps larger than the limit at one end, and the bytes from first to last of what the others span.
+/// Which dimensions step over gaps larger than the limit at one end, and the bytes from first to
+/// last of what the others span.
 struct Levels {
   std::vector<bool> outer;
   std::uint64_t block_bytes = 0;
 };
 
-Levels levels_of(Region const& region, std::span<ByteDim const> dims, RegionEnd end, std::uint64_t gap_bytes) {
+Levels levels_of(Region const& region, std::span<ByteDim const> dims, RegionEnd end,
+                 std::uint64_t gap_bytes) {
   std::vector<std::size_t> by_stride(dims.size());
   std::iota(by_stride.begin(), by_stride.end(), std::size_t{0});
-  std::sort(by_stride.begin(), by_stride.end(), [&](std::size_t a, std::size_t b) { return stride_at(dims[a], end) < stride_at(dims[b], end); });
+  std::sort(by_stride.begin(), by_stride.end(), [&](std::size_t a, std::size_t b) {
+    return stride_at(dims[a], end) < stride_at(dims[b], end);
+  });
   Levels result{std::vector<bool>(dims.size(), false), region.run_bytes};
   bool inside = true;
   for (std::size_t const d : by_stride) {
@@ -50,7 +56,8 @@ struct Area {
 
 class Compiler {
  public:
-  Compiler(std::span<Region const> regions, std::span<ByteDim const> dims) : regions_(regions), dims_(dims) {}
+  Compiler(std::span<Region const> regions, std::span<ByteDim const> dims)
+      : regions_(regions), dims_(dims) {}
 
   RoundWork run() {
     make_areas();
@@ -62,7 +69,9 @@ class Compiler {
   }
 
  private:
-  std::span<ByteDim const> dims_of(Region const& region) const { return dims_.subspan(region.first_dim, region.dim_count); }
+  std::span<ByteDim const> dims_of(Region const& region) const {
+    return dims_.subspan(region.first_dim, region.dim_count);
+  }
 
   std::uint64_t take(std::uint64_t bytes) {
     std::uint64_t const at = round_.staging_bytes;
@@ -70,11 +79,14 @@ class Compiler {
     return at;
   }
 
-  /// The stretches of the target that the regions touch, gaps up to a limit included (a neighbour usually fills them).
+  /// The stretches of the target that the regions touch, gaps up to a limit included (a neighbour
+  /// usually fills them).
   void make_areas() {
     std::vector<FileSpan> spans;
-    for (Region const& region : regions_) append_spans(region, dims_of(region), RegionEnd::target, sieve_gap_bytes, spans);
-    for (FileSpan const& span : united(std::move(spans), 0)) areas_.push_back({span, {}, 0, 0, false});
+    for (Region const& region : regions_)
+      append_spans(region, dims_of(region), RegionEnd::target, sieve_gap_bytes, spans);
+    for (FileSpan const& span : united(std::move(spans), 0))
+      areas_.push_back({span, {}, 0, 0, false});
     for (std::uint32_t r = 0; r < regions_.size(); ++r) {
       std::vector<FileSpan> mine;
       append_spans(regions_[r], dims_of(regions_[r]), RegionEnd::target, sieve_gap_bytes, mine);
@@ -90,16 +102,19 @@ class Compiler {
   }
 
   std::size_t area_of(FileSpan const& span) const {
-    auto const after = std::upper_bound(areas_.begin(), areas_.end(), span, [](FileSpan const& s, Area const& a) {
-      return s.file != a.span.file ? s.file < a.span.file : s.begin < a.span.begin;
-    });
+    auto const after =
+        std::upper_bound(areas_.begin(), areas_.end(), span, [](FileSpan const& s, Area const& a) {
+          return s.file != a.span.file ? s.file < a.span.file : s.begin < a.span.begin;
+        });
     return static_cast<std::size_t>(after - areas_.begin()) - 1;
   }
 
   /// What an area's bytes are made of, relative to its start: equal texts are equal bytes.
   std::string recipe(Area const& area) const {
     std::string text;
-    auto const append = [&text](std::uint64_t value) { text.append(reinterpret_cast<char const*>(&value), sizeof value); };
+    auto const append = [&text](std::uint64_t value) {
+      text.append(reinterpret_cast<char const*>(&value), sizeof value);
+    };
     append(area.span.end - area.span.begin);
     for (std::uint32_t const r : area.regions) {
       Region const& region = regions_[r];
@@ -118,7 +133,8 @@ class Compiler {
 
   void place_areas() {
     std::unordered_map<std::string, std::uint64_t> known;
-    bool const several_files = areas_.size() > 1 && areas_.front().span.file != areas_.back().span.file;
+    bool const several_files =
+        areas_.size() > 1 && areas_.front().span.file != areas_.back().span.file;
     for (Area& area : areas_) {
       std::uint64_t const bytes = area.span.end - area.span.begin;
       if (several_files && area.covered == bytes) {
@@ -133,7 +149,8 @@ class Compiler {
     }
   }
 
-  /// Every region whose target area is no alias brings bytes; straight ones are read in place, the others through united source spans.
+  /// Every region whose target area is no alias brings bytes; straight ones are read in place, the
+  /// others through united source spans.
   void place_reads() {
     std::vector<FileSpan> spans;
     needed_.assign(regions_.size(), false);
@@ -142,7 +159,8 @@ class Compiler {
       for (std::uint32_t const r : area.regions) needed_[r] = true;
     }
     for (std::uint32_t r = 0; r < regions_.size(); ++r)
-      if (needed_[r] && !is_straight(regions_[r])) append_spans(regions_[r], dims_of(regions_[r]), RegionEnd::source, sieve_gap_bytes, spans);
+      if (needed_[r] && !is_straight(regions_[r]))
+        append_spans(regions_[r], dims_of(regions_[r]), RegionEnd::source, sieve_gap_bytes, spans);
     sources_ = united(std::move(spans), sieve_gap_bytes);
     for (FileSpan const& span : sources_) {
       source_at_.push_back(take(span.end - span.begin));
@@ -152,7 +170,9 @@ class Compiler {
 
   std::uint64_t staged_at(std::uint32_t file, std::uint64_t offset) const {
     auto const after = std::upper_bound(sources_.begin(), sources_.end(), offset,
-                                        [file](std::uint64_t o, FileSpan const& s) { return file != s.file ? file < s.file : o < s.begin; });
+                                        [file](std::uint64_t o, FileSpan const& s) {
+                                          return file != s.file ? file < s.file : o < s.begin;
+                                        });
     auto const i = static_cast<std::size_t>(after - sources_.begin()) - 1;
     return source_at_[i] + offset - sources_[i].begin;
   }
@@ -163,23 +183,28 @@ class Compiler {
       for (std::uint32_t const r : area.regions) {
         Region const& region = regions_[r];
         if (is_straight(region))
-          round_.reads.push_back({region.src_file, region.src_offset_bytes, region.run_bytes, area.at + region.dst_offset_bytes - area.span.begin});
+          round_.reads.push_back({region.src_file, region.src_offset_bytes, region.run_bytes,
+                                  area.at + region.dst_offset_bytes - area.span.begin});
         else
           add_strided(region);
       }
     }
     std::stable_sort(round_.reads.begin(), round_.reads.end(),
-                     [](Extent const& a, Extent const& b) { return a.file != b.file ? a.file < b.file : a.offset_bytes < b.offset_bytes; });
+                     [](Extent const& a, Extent const& b) {
+                       return a.file != b.file ? a.file < b.file : a.offset_bytes < b.offset_bytes;
+                     });
   }
 
-  /// Dimensions that are no part of a contiguous block at one of the ends are walked here; the rest is one strided copy.
+  /// Dimensions that are no part of a contiguous block at one of the ends are walked here; the rest
+  /// is one strided copy.
   void add_strided(Region const& region) {
     auto const dims = dims_of(region);
     std::vector<ByteDim> walked;
     std::vector<ByteDim> inner;
     auto const at_source = levels_of(region, dims, RegionEnd::source, sieve_gap_bytes);
     auto const at_target = levels_of(region, dims, RegionEnd::target, sieve_gap_bytes);
-    for (std::size_t d = 0; d < dims.size(); ++d) (at_source.outer[d] || at_target.outer[d] ? walked : inner).push_back(dims[d]);
+    for (std::size_t d = 0; d < dims.size(); ++d)
+      (at_source.outer[d] || at_target.outer[d] ? walked : inner).push_back(dims[d]);
     std::vector<std::uint64_t> index(walked.size(), 0);
     for (;;) {
       std::uint64_t src = region.src_offset_bytes;
@@ -189,7 +214,9 @@ class Compiler {
         dst += index[d] * static_cast<std::uint64_t>(walked[d].to_stride);
       }
       Area const& area = areas_[area_of({region.dst_file, dst, dst})];
-      if (!area.alias) round_.copies.push_back({staged_at(region.src_file, src), area.at + dst - area.span.begin, region.run_bytes, inner});
+      if (!area.alias)
+        round_.copies.push_back({staged_at(region.src_file, src), area.at + dst - area.span.begin,
+                                 region.run_bytes, inner});
       std::size_t d = walked.size();
       while (d > 0 && ++index[d - 1] == walked[d - 1].count) index[--d] = 0;
       if (d == 0) return;
@@ -202,10 +229,12 @@ class Compiler {
       return;
     }
     std::vector<FileSpan> runs;
-    for (std::uint32_t const r : area.regions) append_spans(regions_[r], dims_of(regions_[r]), RegionEnd::target, 0, runs);
+    for (std::uint32_t const r : area.regions)
+      append_spans(regions_[r], dims_of(regions_[r]), RegionEnd::target, 0, runs);
     for (FileSpan const& run : united(std::move(runs), 0)) {
       if (run.end <= area.span.begin || run.begin >= area.span.end) continue;
-      round_.writes.push_back({run.file, run.begin, run.end - run.begin, area.at + run.begin - area.span.begin});
+      round_.writes.push_back(
+          {run.file, run.begin, run.end - run.begin, area.at + run.begin - area.span.begin});
     }
   }
 
@@ -220,7 +249,8 @@ class Compiler {
 
 }  // namespace
 
-void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd end, std::uint64_t gap_bytes, std::vector<FileSpan>& spans) {
+void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd end,
+                  std::uint64_t gap_bytes, std::vector<FileSpan>& spans) {
   bool const source = end == RegionEnd::source;
   std::uint32_t const file = source ? region.src_file : region.dst_file;
   std::uint64_t const offset = source ? region.src_offset_bytes : region.dst_offset_bytes;
@@ -247,10 +277,13 @@ void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd
 }
 
 std::vector<FileSpan> united(std::vector<FileSpan> spans, std::uint64_t gap_bytes) {
-  std::sort(spans.begin(), spans.end(), [](FileSpan const& a, FileSpan const& b) { return a.file != b.file ? a.file < b.file : a.begin < b.begin; });
+  std::sort(spans.begin(), spans.end(), [](FileSpan const& a, FileSpan const& b) {
+    return a.file != b.file ? a.file < b.file : a.begin < b.begin;
+  });
   std::vector<FileSpan> result;
   for (FileSpan const& span : spans) {
-    if (!result.empty() && result.back().file == span.file && span.begin <= result.back().end + gap_bytes)
+    if (!result.empty() && result.back().file == span.file &&
+        span.begin <= result.back().end + gap_bytes)
       result.back().end = std::max(result.back().end, span.end);
     else
       result.push_back(span);
@@ -271,6 +304,8 @@ std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim c
   return bound;
 }
 
-RoundWork compile_round(std::span<Region const> regions, std::span<ByteDim const> dims) { return Compiler(regions, dims).run(); }
+RoundWork compile_round(std::span<Region const> regions, std::span<ByteDim const> dims) {
+  return Compiler(regions, dims).run();
+}
 
 }  // namespace reshard

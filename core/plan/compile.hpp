@@ -12,12 +12,14 @@ inline constexpr std::uint64_t straight_bytes = 256U << 10;
 /// Source bytes nearer to each other than this are read together, the gap too.
 inline constexpr std::uint64_t sieve_gap_bytes = 64U << 10;
 
-/// The work of one rank that reads and writes these regions itself: reads, copies and writes over one staging block. Regions that bring the same
-/// bytes to several target files are read once and written from the same place. `dims` is what the regions' first_dim counts in.
+/// The work of one rank that reads and writes these regions itself: reads, copies and writes over
+/// one staging block. Regions that bring the same bytes to several target files are read once and
+/// written from the same place. `dims` is what the regions' first_dim counts in.
 RoundWork compile_round(std::span<Region const> regions, std::span<ByteDim const> dims);
 
-/// About the staging that compile_round takes, at the cost of a few additions per region: exact but for bytes shared by several regions (less)
-/// and gaps that are read along (at most sieve_gap_bytes each, more).
+/// About the staging that compile_round takes, at the cost of a few additions per region: exact but
+/// for bytes shared by several regions (less) and gaps that are read along (at most sieve_gap_bytes
+/// each, more).
 std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim const> dims);
 
 /// Bytes [begin, end) of a file.
@@ -30,8 +32,10 @@ struct FileSpan {
 /// Which end of a region.
 enum class RegionEnd { source, target };
 
-/// The byte ranges that a region touches at one end; ranges with gaps of at most `gap_bytes` between them count as one.
-void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd end, std::uint64_t gap_bytes, std::vector<FileSpan>& spans);
+/// The byte ranges that a region touches at one end; ranges with gaps of at most `gap_bytes`
+/// between them count as one.
+void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd end,
+                  std::uint64_t gap_bytes, std::vector<FileSpan>& spans);
 
 /// Sorts spans and unites those that touch or lie at most `gap_bytes` apart.
 std::vector<FileSpan> united(std::vector<FileSpan> spans, std::uint64_t gap_bytes);

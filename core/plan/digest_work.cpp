@@ -25,12 +25,14 @@ std::vector<AxisId> axis_order(LogicalTensor const& tensor) {
 /// Collects the slots and regions of one tensor after the other.
 class Worker {
  public:
-  Worker(Model const& model, Catalog const& catalog, DigestScope scope) : model_(model), catalog_(catalog), scope_(scope) {}
+  Worker(Model const& model, Catalog const& catalog, DigestScope scope)
+      : model_(model), catalog_(catalog), scope_(scope) {}
 
   DigestWork run() {
     work_.tensor_bytes.resize(model_.tensors().size());
     for (std::size_t t = 0; t < model_.tensors().size(); ++t)
-      if (model_.exists(static_cast<int>(t)) && model_.volume(model_.tensors()[t]) > 0) add_tensor(static_cast<std::uint32_t>(t));
+      if (model_.exists(static_cast<int>(t)) && model_.volume(model_.tensors()[t]) > 0)
+        add_tensor(static_cast<std::uint32_t>(t));
     return std::move(work_);
   }
 
@@ -40,9 +42,11 @@ class Worker {
     Distinct const distinct = distinct_pieces(all, catalog_);
     prove_whole(model_, model_.tensors()[t], distinct, catalog_);
     std::uint64_t const element = element_bytes(distinct, catalog_, model_.tensors()[t].name);
-    work_.tensor_bytes[t] = static_cast<std::uint64_t>(logical_volume(model_, static_cast<int>(t))) * element;
+    work_.tensor_bytes[t] =
+        static_cast<std::uint64_t>(logical_volume(model_, static_cast<int>(t))) * element;
     if (scope_ == DigestScope::distinct)
-      for (std::size_t i = 0; i < distinct.pieces.size(); ++i) add_slot(t, distinct.pieces[i], distinct.blobs[i]);
+      for (std::size_t i = 0; i < distinct.pieces.size(); ++i)
+        add_slot(t, distinct.pieces[i], distinct.blobs[i]);
     else
       add_all(t, all);
     add_regions(t, element);
@@ -77,7 +81,8 @@ class Worker {
       std::uint32_t const slot = first_slot + overlap.src;
       Blob const& blob = catalog_.blobs[work_.slots[slot].blob];
       RegionEnds const ends{{blob.file, blob.offset_bytes}, {slot, 0}};
-      work_.regions.push_back(make_region(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o), element, work_.dims));
+      work_.regions.push_back(make_region(ends, overlap.src_offset, overlap.dst_offset,
+                                          joined.span_of(o), element, work_.dims));
     }
     pieces_.clear();
   }
@@ -93,7 +98,9 @@ class Worker {
 
 std::vector<Index> logical_shape(Model const& model, int tensor) {
   std::vector<Index> shape;
-  for (DomainAxis const& axis : model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)])) shape.push_back(extent_of(axis));
+  for (DomainAxis const& axis :
+       model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)]))
+    shape.push_back(extent_of(axis));
   return shape;
 }
 
@@ -106,7 +113,8 @@ Index logical_volume(Model const& model, int tensor) {
 namespace {
 
 /// The row-major array over a domain.
-std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model const& model, int tensor) {
+std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model const& model,
+                               int tensor) {
   std::vector<Piece> pieces{{tensor, {}, {}, 0}};
   Index stride = 1;
   for (std::size_t d = domain.size(); d-- > 0;) {
@@ -117,7 +125,8 @@ std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model cons
       Index before = 0;
       for (Run const& run : axis.runs) {
         Piece part = piece;
-        part.digits.push_back({axis.axis, (size + axis.div - 1) / axis.div * axis.div, axis.div, run.begin, run.end - run.begin, stride});
+        part.digits.push_back({axis.axis, (size + axis.div - 1) / axis.div * axis.div, axis.div,
+                               run.begin, run.end - run.begin, stride});
         part.offset += before * stride;
         before += run.end - run.begin;
         longer.push_back(std::move(part));
@@ -132,7 +141,8 @@ std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model cons
 }  // namespace
 
 std::vector<Piece> logical_pieces(Model const& model, int tensor) {
-  return pieces_over(model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)]), model, tensor);
+  return pieces_over(model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)]), model,
+                     tensor);
 }
 
 std::vector<Piece> padding_pieces(Model const& model, int tensor) {
@@ -143,13 +153,17 @@ std::vector<Piece> padding_pieces(Model const& model, int tensor) {
   for (std::size_t d = 0; d < domain.size(); ++d) {
     if (domain[d].runs == meant[d].runs) continue;
     ++padded;
-    Index const end = meant[d].runs.empty() ? 0 : meant[d].runs.back().end;  // padding is behind all that is meant
+    Index const end = meant[d].runs.empty()
+                          ? 0
+                          : meant[d].runs.back().end;  // padding is behind all that is meant
     for (Run& run : domain[d].runs) run.begin = std::min(std::max(run.begin, end), run.end);
     std::erase_if(domain[d].runs, [](Run const& run) { return run.begin == run.end; });
   }
   return padded == 1 ? pieces_over(domain, model, tensor) : std::vector<Piece>();
 }
 
-DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope) { return Worker(model, catalog, scope).run(); }
+DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope) {
+  return Worker(model, catalog, scope).run();
+}
 
 }  // namespace reshard

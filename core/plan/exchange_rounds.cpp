@@ -12,15 +12,19 @@
 namespace reshard {
 namespace {
 
-/// Source files from this number on are messages: what a writer takes apart is compiled as if each message were a file.
+/// Source files from this number on are messages: what a writer takes apart is compiled as if each
+/// message were a file.
 constexpr std::uint32_t first_message_file = 0x80000000U;
 
-/// What travels from one reader to one writer in one round: blocks packed one after the other, each source block once.
+/// What travels from one reader to one writer in one round: blocks packed one after the other, each
+/// source block once.
 class Parcel {
  public:
-  Parcel(Plan const& plan, std::uint32_t number) : plan_(plan), file_(first_message_file + number) {}
+  Parcel(Plan const& plan, std::uint32_t number)
+      : plan_(plan), file_(first_message_file + number) {}
 
-  /// Takes a region in and returns it as the writer sees it: its source is this message. `dims` gets the region's dimensions.
+  /// Takes a region in and returns it as the writer sees it: its source is this message. `dims`
+  /// gets the region's dimensions.
   Region add(Region region, std::vector<ByteDim>& dims) {
     auto const own = plan_.dims_of(region);
     std::vector<ByteDim> packed(own.begin(), own.end());
@@ -37,7 +41,8 @@ class Parcel {
     region.src_file = file_;
     region.src_offset_bytes = at->second;
     region.first_dim = narrow<std::uint32_t>(dims.size());
-    for (std::size_t d = 0; d < own.size(); ++d) dims.push_back({own[d].count, packed[d].to_stride, own[d].to_stride});
+    for (std::size_t d = 0; d < own.size(); ++d)
+      dims.push_back({own[d].count, packed[d].to_stride, own[d].to_stride});
     return region;
   }
 
@@ -48,7 +53,9 @@ class Parcel {
  private:
   static std::string key(Region const& region, std::span<ByteDim const> dims) {
     std::string text;
-    auto const append = [&text](std::uint64_t value) { text.append(reinterpret_cast<char const*>(&value), sizeof value); };
+    auto const append = [&text](std::uint64_t value) {
+      text.append(reinterpret_cast<char const*>(&value), sizeof value);
+    };
     append(region.src_file);
     append(region.src_offset_bytes);
     append(region.run_bytes);
@@ -79,12 +86,16 @@ class Parcel {
 void take_messages(RoundWork& round, std::vector<Message>& messages) {
   std::vector<Extent> reads;
   std::vector<Extent> staged;  // from messages, by staging place
-  for (Extent const& read : round.reads) (read.file < first_message_file ? reads : staged).push_back(read);
-  std::sort(staged.begin(), staged.end(), [](Extent const& a, Extent const& b) { return a.at < b.at; });
+  for (Extent const& read : round.reads)
+    (read.file < first_message_file ? reads : staged).push_back(read);
+  std::sort(staged.begin(), staged.end(),
+            [](Extent const& a, Extent const& b) { return a.at < b.at; });
   std::vector<bool> taken(staged.size(), false);
   std::vector<StridedCopy> copies;
   for (StridedCopy& copy : round.copies) {
-    auto const after = std::upper_bound(staged.begin(), staged.end(), copy.from, [](std::uint64_t at, Extent const& e) { return at < e.at; });
+    auto const after =
+        std::upper_bound(staged.begin(), staged.end(), copy.from,
+                         [](std::uint64_t at, Extent const& e) { return at < e.at; });
     auto const i = static_cast<std::size_t>(after - staged.begin()) - 1;
     if (after == staged.begin() || copy.from >= staged[i].at + staged[i].bytes) {
       copies.push_back(std::move(copy));
@@ -98,7 +109,8 @@ void take_messages(RoundWork& round, std::vector<Message>& messages) {
   for (std::size_t i = 0; i < staged.size(); ++i) {
     if (taken[i]) continue;  // its copies read the message itself
     Message& message = messages[staged[i].file - first_message_file];
-    message.copies.push_back({message.at + staged[i].offset_bytes, staged[i].at, staged[i].bytes, {}});
+    message.copies.push_back(
+        {message.at + staged[i].offset_bytes, staged[i].at, staged[i].bytes, {}});
   }
   round.reads = std::move(reads);
   round.copies = std::move(copies);
@@ -130,15 +142,19 @@ class RoundLoads {
 
   /// Adds a cell, unless some rank would need more than the limit then.
   bool add(Cell const& cell, std::size_t writer, std::optional<std::uint64_t> limit) {
-    // A writer holds the message, its staged form and the target; a reader what it read and the message.
+    // A writer holds the message, its staged form and the target; a reader what it read and the
+    // message.
     std::map<std::size_t, std::uint64_t> more{{writer, 2 * cell.staging_bytes}};
     std::map<std::uint32_t, Reads> touched;
     for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
       Region const& region = plan_.regions[r];
       more.emplace(reader_of(region.src_file), 2 * cell.staging_bytes);
-      touched.try_emplace(region.src_file, reads_[region.src_file]).first->second.add(region, plan_.dims_of(region));
+      touched.try_emplace(region.src_file, reads_[region.src_file])
+          .first->second.add(region, plan_.dims_of(region));
     }
-    for (auto const& [file, reads] : touched) more[reader_of(file)] += reads.gap_bytes() - std::min(reads.gap_bytes(), reads_[file].gap_bytes());
+    for (auto const& [file, reads] : touched)
+      more[reader_of(file)] +=
+          reads.gap_bytes() - std::min(reads.gap_bytes(), reads_[file].gap_bytes());
     if (limit)
       for (auto const& [rank, bytes] : more)
         if (load_[rank] + bytes > *limit) return false;
@@ -148,7 +164,8 @@ class RoundLoads {
   }
 
  private:
-  /// The reads of one file. Gaps between them may be read along: no more than there are, nor larger ones than compile_round() takes.
+  /// The reads of one file. Gaps between them may be read along: no more than there are, nor larger
+  /// ones than compile_round() takes.
   struct Reads {
     std::uint64_t begin = std::numeric_limits<std::uint64_t>::max();
     std::uint64_t end = 0;
@@ -157,7 +174,8 @@ class RoundLoads {
 
     void add(Region const& region, std::span<ByteDim const> dims) {
       std::uint64_t last = region.src_offset_bytes + region.run_bytes;
-      for (ByteDim const& dim : dims) last += (dim.count - 1) * static_cast<std::uint64_t>(dim.from_stride);
+      for (ByteDim const& dim : dims)
+        last += (dim.count - 1) * static_cast<std::uint64_t>(dim.from_stride);
       begin = std::min(begin, region.src_offset_bytes);
       end = std::max(end, last);
       bytes += bytes_of(region, dims);
@@ -169,7 +187,9 @@ class RoundLoads {
     }
   };
 
-  std::size_t reader_of(std::uint32_t file) const { return static_cast<std::size_t>(reader_of_file_[file]); }
+  std::size_t reader_of(std::uint32_t file) const {
+    return static_cast<std::size_t>(reader_of_file_[file]);
+  }
 
   Plan const& plan_;
   std::vector<int> const& reader_of_file_;
@@ -179,8 +199,12 @@ class RoundLoads {
 
 }  // namespace
 
-ExchangeRounds::ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank, int ranks, std::uint64_t staging_bytes)
-    : plan_(plan), reader_of_file_(std::move(reader_of_file)), rank_(rank), staging_bytes_(staging_bytes) {
+ExchangeRounds::ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank,
+                               int ranks, std::uint64_t staging_bytes)
+    : plan_(plan),
+      reader_of_file_(std::move(reader_of_file)),
+      rank_(rank),
+      staging_bytes_(staging_bytes) {
   RankCells const cells(plan, ranks);
   for (int r = 0; r < ranks; ++r) left_.push_back(cells.of(r));
 }
@@ -190,7 +214,9 @@ std::vector<ExchangeRounds::Share> ExchangeRounds::choose() {
   std::vector<Share> chosen;
   for (std::size_t writer = 0; writer < left_.size(); ++writer) {
     for (CellRange& range = left_[writer]; range.begin < range.end; ++range.begin) {
-      if (!loads.add(plan_.cells[range.begin], writer, chosen.empty() ? std::nullopt : std::optional(staging_bytes_))) break;
+      if (!loads.add(plan_.cells[range.begin], writer,
+                     chosen.empty() ? std::nullopt : std::optional(staging_bytes_)))
+        break;
       chosen.push_back({static_cast<int>(writer), range.begin});
     }
   }

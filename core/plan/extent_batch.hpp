@@ -11,7 +11,8 @@
 
 namespace reshard {
 
-/// One request to the file system: consecutive bytes of one file, from or to several places of the staging memory.
+/// One request to the file system: consecutive bytes of one file, from or to several places of the
+/// staging memory.
 struct ExtentBatch {
   struct Part {
     std::uint64_t at = 0;
@@ -27,7 +28,8 @@ struct ExtentBatch {
 /// What happens to the last, incomplete page of a run of neighbours.
 enum class TailPage {
   joined,  ///< it belongs to the request before it
-  apart,   ///< a request of its own: the next round may write the rest of that page, so it should stay in the page cache
+  apart,   ///< a request of its own: the next round may write the rest of that page, so it should
+           ///< stay in the page cache
 };
 
 struct BatchRules {
@@ -41,15 +43,20 @@ constexpr std::uint64_t page_bytes = 4096;
 inline std::vector<Extent> by_place(std::span<Extent const> extents) {
   std::vector<Extent> sorted;
   sorted.reserve(extents.size());
-  std::copy_if(extents.begin(), extents.end(), std::back_inserter(sorted), [](Extent const& e) { return e.bytes != 0; });
+  std::copy_if(extents.begin(), extents.end(), std::back_inserter(sorted),
+               [](Extent const& e) { return e.bytes != 0; });
   auto const place = [](Extent const& e) { return std::tuple(e.file, e.offset_bytes, e.at); };
-  if (!std::is_sorted(sorted.begin(), sorted.end(), [&](auto const& a, auto const& b) { return place(a) < place(b); }))
-    std::sort(sorted.begin(), sorted.end(), [&](auto const& a, auto const& b) { return place(a) < place(b); });
+  if (!std::is_sorted(sorted.begin(), sorted.end(),
+                      [&](auto const& a, auto const& b) { return place(a) < place(b); }))
+    std::sort(sorted.begin(), sorted.end(),
+              [&](auto const& a, auto const& b) { return place(a) < place(b); });
   return sorted;
 }
 
-/// Where the request that holds byte `offset_bytes` of a run ending at `end_bytes` stops: on a page boundary, or at the end of the run.
-inline std::uint64_t batch_end(std::uint64_t offset_bytes, std::uint64_t end_bytes, BatchRules const& rules) {
+/// Where the request that holds byte `offset_bytes` of a run ending at `end_bytes` stops: on a page
+/// boundary, or at the end of the run.
+inline std::uint64_t batch_end(std::uint64_t offset_bytes, std::uint64_t end_bytes,
+                               BatchRules const& rules) {
   std::uint64_t const reach = (offset_bytes + rules.most_bytes) / page_bytes * page_bytes;
   if (reach < end_bytes) return reach;
   std::uint64_t const last_page = end_bytes / page_bytes * page_bytes;
@@ -57,7 +64,8 @@ inline std::uint64_t batch_end(std::uint64_t offset_bytes, std::uint64_t end_byt
 }
 
 /// Cuts the run of file neighbours `run` into requests and appends them.
-inline void append_batches(std::span<Extent const> run, BatchRules const& rules, std::vector<ExtentBatch>& batches) {
+inline void append_batches(std::span<Extent const> run, BatchRules const& rules,
+                           std::vector<ExtentBatch>& batches) {
   std::uint64_t const run_end = run.back().offset_bytes + run.back().bytes;
   std::uint64_t limit = run.front().offset_bytes;
   for (Extent const& extent : run) {
@@ -80,12 +88,15 @@ inline void append_batches(std::span<Extent const> run, BatchRules const& rules,
   }
 }
 
-/// The requests that move these extents. Neighbours in a file share a request, and a part where they are neighbours in staging as well.
+/// The requests that move these extents. Neighbours in a file share a request, and a part where
+/// they are neighbours in staging as well.
 ///
-///   extents {file 0, [0, 4 KiB), at 0} and {file 0, [4 KiB, 6 KiB), at 64 KiB}: one request for [0, 6 KiB) with two parts
+///   extents {file 0, [0, 4 KiB), at 0} and {file 0, [4 KiB, 6 KiB), at 64 KiB}: one request for
+///   [0, 6 KiB) with two parts
 ///
 /// Pre: `sorted` comes from by_place().
-inline std::vector<ExtentBatch> batches_of(std::span<Extent const> sorted, BatchRules const& rules) {
+inline std::vector<ExtentBatch> batches_of(std::span<Extent const> sorted,
+                                           BatchRules const& rules) {
   std::vector<ExtentBatch> batches;
   for (std::size_t begin = 0; begin < sorted.size();) {
     std::size_t end = begin + 1;

@@ -21,7 +21,8 @@ struct KeyedRegion {
   Region region;
 };
 
-/// How the index space of a tensor is cut into cells: indices of digits before `digit` one by one, that digit in blocks.
+/// How the index space of a tensor is cut into cells: indices of digits before `digit` one by one,
+/// that digit in blocks.
 struct CellCut {
   std::size_t digit = 0;
   Index block = 1;
@@ -30,7 +31,8 @@ struct CellCut {
 
 class TensorPlanner {
  public:
-  TensorPlanner(Plan& plan, Model const& model, int tensor, Catalog const& source, Catalog const& target, PlanLimits const& limits)
+  TensorPlanner(Plan& plan, Model const& model, int tensor, Catalog const& source,
+                Catalog const& target, PlanLimits const& limits)
       : plan_(plan),
         model_(model),
         tensor_(tensor),
@@ -46,7 +48,8 @@ class TensorPlanner {
     prove_whole(model_, logical_, distinct_, source_);
     prove_target();
     element_ = element_bytes(distinct_, source_, logical_.name);
-    for (std::uint32_t const number : wanted_->blobs) RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blobs.front()].dtype);
+    for (std::uint32_t const number : wanted_->blobs)
+      RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blobs.front()].dtype);
     std::vector<AxisId> order;
     for (LogicalAxis const& axis : logical_.axes) order.push_back(axis.axis);
     Piece const& stored = distinct_.pieces.front();
@@ -56,12 +59,15 @@ class TensorPlanner {
         if (digit.axis == axis && digit.count > 1) stride = std::max(stride, digit.stride);
       return stride == 0 ? std::numeric_limits<Index>::max() : stride;  // those of names first
     };
-    std::stable_sort(order.begin(), order.end(), [&](AxisId a, AxisId b) { return widest(a) > widest(b); });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](AxisId a, AxisId b) { return widest(a) > widest(b); });
     std::vector<Piece> logical;
     if (limits_.digests) logical = logical_pieces(model_, tensor_);
     join_ = join(distinct_.pieces, wanted_->pieces, order, model_.axes(), logical);
-    if (limits_.digests) digest_join_ = join(distinct_.pieces, logical, order, model_.axes(), wanted_->pieces);
-    std::vector<Piece> const padding = limits_.digests ? padding_pieces(model_, tensor_) : std::vector<Piece>();
+    if (limits_.digests)
+      digest_join_ = join(distinct_.pieces, logical, order, model_.axes(), wanted_->pieces);
+    std::vector<Piece> const padding =
+        limits_.digests ? padding_pieces(model_, tensor_) : std::vector<Piece>();
     if (!padding.empty()) {
       logical.insert(logical.end(), wanted_->pieces.begin(), wanted_->pieces.end());
       padding_join_ = join(distinct_.pieces, padding, order, model_.axes(), logical);
@@ -74,18 +80,22 @@ class TensorPlanner {
   }
 
  private:
-  /// Nothing may vanish: the target's stored tensors, replicas and copies aside, hold every element once, too.
+  /// Nothing may vanish: the target's stored tensors, replicas and copies aside, hold every element
+  /// once, too.
   void prove_target() const {
     Distinct const distinct = distinct_pieces(*wanted_, target_);
     auto const fault = tile(distinct.pieces, model_.domain(logical_), model_.axes());
     if (!fault) return;
     if (fault->holders == 0)
-      fail(ErrorKind::usage,
-           "target: '{}' is in the source, but no stored tensor of the target holds {}. Choose a target form whose map has a place for it, "
-           "or add its stored name to `drop` in a copy of the source's map to leave it out.",
-           logical_.name, fault->where);
-    fail(ErrorKind::usage, "target: {} stored tensors hold {} of '{}'. Limit one of the map's entries with `in` or `when`.", fault->holders,
-         fault->where, logical_.name);
+      fail(
+          ErrorKind::usage,
+          "target: '{}' is in the source, but no stored tensor of the target holds {}. Choose a target form whose map has a place for it, "
+          "or add its stored name to `drop` in a copy of the source's map to leave it out.",
+          logical_.name, fault->where);
+    fail(
+        ErrorKind::usage,
+        "target: {} stored tensors hold {} of '{}'. Limit one of the map's entries with `in` or `when`.",
+        fault->holders, fault->where, logical_.name);
   }
 
   CellCut cut_for(std::uint64_t aim) const {
@@ -102,8 +112,10 @@ class TensorPlanner {
     }
     std::uint64_t inner = element_;
     cut.digit = n;
-    auto const names = static_cast<std::size_t>(std::find(single.begin(), single.end(), false) - single.begin());
-    for (std::size_t d = n; d-- > names;) {  // numbers of names come first and stay apart: their bytes lie in different stored tensors
+    auto const names =
+        static_cast<std::size_t>(std::find(single.begin(), single.end(), false) - single.begin());
+    for (std::size_t d = n; d-- > names;) {  // numbers of names come first and stay apart: their
+                                             // bytes lie in different stored tensors
       if (inner > aim) break;
       cut.digit = d;
       cut.block = std::max<Index>(1, static_cast<Index>(aim / inner));
@@ -117,10 +129,12 @@ class TensorPlanner {
     CellCut const cut = cut_for(aim);
     dims_.clear();
     make_keyed(keyed_, join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds{place(source_, distinct_.blobs[overlap.src]), place(target_, wanted_->blobs[overlap.dst])};
+      return RegionEnds{place(source_, distinct_.blobs[overlap.src]),
+                        place(target_, wanted_->blobs[overlap.dst])};
     });
     make_keyed(keyed_digests_, digest_join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds{place(source_, distinct_.blobs[overlap.src]), {static_cast<std::uint32_t>(tensor_), 0}};
+      return RegionEnds{place(source_, distinct_.blobs[overlap.src]),
+                        {static_cast<std::uint32_t>(tensor_), 0}};
     });
     add_padding(cut);
     std::vector<Cell> cells;
@@ -135,13 +149,16 @@ class TensorPlanner {
       Cell cell = measured(members);
       if (cell.staging_bytes > limits_.staging_bytes) {
         if (aim > element_) return false;
-        fail(ErrorKind::resources, "tensor '{}': one step needs {} of memory, {} are there. Raise run.memory.", logical_.name,
-             human_bytes(cell.staging_bytes), human_bytes(limits_.staging_bytes));
+        fail(ErrorKind::resources,
+             "tensor '{}': one step needs {} of memory, {} are there. Raise run.memory.",
+             logical_.name, human_bytes(cell.staging_bytes), human_bytes(limits_.staging_bytes));
       }
       cell.first_region = narrow<std::uint32_t>(plan_.regions.size() + begin);
       cell.region_count = narrow<std::uint32_t>(end - begin);
       cell.first_digest = narrow<std::uint32_t>(plan_.digests.size() + digest);
-      for (; digest < keyed_digests_.size() && keyed_digests_[digest].cell == keyed_[begin].cell; ++digest) ++cell.digest_count;
+      for (; digest < keyed_digests_.size() && keyed_digests_[digest].cell == keyed_[begin].cell;
+           ++digest)
+        ++cell.digest_count;
       cells.push_back(cell);
       begin = end;
     }
@@ -158,36 +175,44 @@ class TensorPlanner {
       return RegionEnds{place(source_, distinct_.blobs[overlap.src]), {no_tensor, 0}};
     });
     keyed_digests_.insert(keyed_digests_.end(), padding.begin(), padding.end());
-    std::stable_sort(keyed_digests_.begin(), keyed_digests_.end(), [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
+    std::stable_sort(keyed_digests_.begin(), keyed_digests_.end(),
+                     [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
   }
 
-  static FilePlace place(Catalog const& catalog, std::uint32_t blob) { return {catalog.blobs[blob].file, catalog.blobs[blob].offset_bytes}; }
+  static FilePlace place(Catalog const& catalog, std::uint32_t blob) {
+    return {catalog.blobs[blob].file, catalog.blobs[blob].offset_bytes};
+  }
 
   /// The regions of a join, cut at the borders of cells, by cell.
   template <class EndsOf>
-  void make_keyed(std::vector<KeyedRegion>& keyed, Join const& join, CellCut const& cut, EndsOf ends_of) {
+  void make_keyed(std::vector<KeyedRegion>& keyed, Join const& join, CellCut const& cut,
+                  EndsOf ends_of) {
     keyed.clear();
     for (std::size_t o = 0; o < join.overlaps.size(); ++o) {
       Overlap const& overlap = join.overlaps[o];
       RegionEnds const ends = ends_of(overlap);
       auto const whole = join.span_of(o);
       part_.assign(whole.begin(), whole.end());
-      split(join, o, cut, 0, 0, overlap.src_offset, overlap.dst_offset, [&](std::uint64_t cell, Index src, Index dst) {
-        keyed.push_back({cell, make_region(ends, src, dst, part_, element_, dims_)});
-      });
+      split(join, o, cut, 0, 0, overlap.src_offset, overlap.dst_offset,
+            [&](std::uint64_t cell, Index src, Index dst) {
+              keyed.push_back({cell, make_region(ends, src, dst, part_, element_, dims_)});
+            });
     }
-    std::stable_sort(keyed.begin(), keyed.end(), [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
+    std::stable_sort(keyed.begin(), keyed.end(),
+                     [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
   }
 
   Cell measured(std::span<Region const> members) const {
     Cell cell;
     cell.staging_bytes = staging_bound(members, dims_);
-    if (cell.staging_bytes > limits_.staging_bytes) cell.staging_bytes = compile_round(members, dims_).staging_bytes;
+    if (cell.staging_bytes > limits_.staging_bytes)
+      cell.staging_bytes = compile_round(members, dims_).staging_bytes;
     std::tuple<std::uint32_t, std::uint64_t> last_source{0xffffffffU, 0};
     for (Region const& region : members) {
       std::uint64_t const bytes = bytes_of(region, dims_of(region));
       cell.target_bytes += bytes;
-      std::tuple<std::uint32_t, std::uint64_t> const source{region.src_file, region.src_offset_bytes};
+      std::tuple<std::uint32_t, std::uint64_t> const source{region.src_file,
+                                                            region.src_offset_bytes};
       if (source != last_source) cell.source_bytes += bytes;
       last_source = source;
     }
@@ -195,7 +220,9 @@ class TensorPlanner {
     return cell;
   }
 
-  std::span<ByteDim const> dims_of(Region const& region) const { return {dims_.data() + region.first_dim, region.dim_count}; }
+  std::span<ByteDim const> dims_of(Region const& region) const {
+    return {dims_.data() + region.first_dim, region.dim_count};
+  }
 
   void commit(std::vector<Region>& regions, std::vector<Cell> const& cells) {
     auto const shift = narrow<std::uint32_t>(plan_.dims.size());
@@ -211,12 +238,15 @@ class TensorPlanner {
     std::uint64_t const bytes = static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
     plan_.source_bytes += bytes;
     if (limits_.digests)
-      plan_.tensor_bytes[static_cast<std::size_t>(tensor_)] = static_cast<std::uint64_t>(logical_volume(model_, tensor_)) * element_;
+      plan_.tensor_bytes[static_cast<std::size_t>(tensor_)] =
+          static_cast<std::uint64_t>(logical_volume(model_, tensor_)) * element_;
   }
 
-  /// Cuts an overlap at the borders of cells: outer digits index by index, the cut digit block by block. The part is in part_.
+  /// Cuts an overlap at the borders of cells: outer digits index by index, the cut digit block by
+  /// block. The part is in part_.
   template <class Add>
-  void split(Join const& join, std::size_t o, CellCut const& cut, std::size_t d, std::uint64_t cell, Index src, Index dst, Add const& add) {
+  void split(Join const& join, std::size_t o, CellCut const& cut, std::size_t d, std::uint64_t cell,
+             Index src, Index dst, Add const& add) {
     if (d == join.digits.size() || d > cut.digit) return add(cell, src, dst);
     OverlapDigit const whole = join.span_of(o)[d];
     Index const block = d == cut.digit ? cut.block : 1;
@@ -224,7 +254,8 @@ class TensorPlanner {
     for (Index first = whole.first; first < whole.first + whole.count;) {
       Index const end = std::min((first / block + 1) * block, whole.first + whole.count);
       part_[d] = {first, end - first, whole.src_stride, whole.dst_stride};
-      split(join, o, cut, d + 1, cell * blocks + static_cast<std::uint64_t>(first / block), src + (first - whole.first) * whole.src_stride,
+      split(join, o, cut, d + 1, cell * blocks + static_cast<std::uint64_t>(first / block),
+            src + (first - whole.first) * whole.src_stride,
             dst + (first - whole.first) * whole.dst_stride, add);
       first = end;
     }
@@ -261,8 +292,10 @@ void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, bool digests) {
     cell.digest_count = digests ? 1 : 0;
     cell.source_bytes = cell.target_bytes = copy.bytes;
     if (digests)
-      plan.digests.push_back({copy.src_file, narrow<std::uint32_t>(plan.tensor_bytes.size() - 1), copy.src_offset_bytes, 0, copy.bytes, 0, 0});
-    plan.regions.push_back({copy.src_file, copy.dst_file, copy.src_offset_bytes, copy.dst_offset_bytes, copy.bytes, 0, 0});
+      plan.digests.push_back({copy.src_file, narrow<std::uint32_t>(plan.tensor_bytes.size() - 1),
+                              copy.src_offset_bytes, 0, copy.bytes, 0, 0});
+    plan.regions.push_back({copy.src_file, copy.dst_file, copy.src_offset_bytes,
+                            copy.dst_offset_bytes, copy.bytes, 0, 0});
     cell.staging_bytes = staging_bound(std::span(plan.regions).last(1), {});
     plan.cells.push_back(cell);
     plan.source_bytes += copy.bytes;
@@ -281,7 +314,8 @@ void sort_cells(Plan& plan) {
   std::vector<std::pair<std::tuple<std::uint32_t, std::uint64_t>, Cell>> keyed;
   keyed.reserve(plan.cells.size());
   for (Cell const& cell : plan.cells) keyed.emplace_back(first_target(cell), cell);
-  std::stable_sort(keyed.begin(), keyed.end(), [](auto const& a, auto const& b) { return a.first < b.first; });
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [](auto const& a, auto const& b) { return a.first < b.first; });
   for (std::size_t i = 0; i < keyed.size(); ++i) plan.cells[i] = keyed[i].second;
 }
 
@@ -293,7 +327,8 @@ std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims) {
   return bytes;
 }
 
-Plan make_plan(Model const& model, Catalog const& source, Catalog const& target, PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
+Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
+               PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
   Plan plan;
   if (limits.digests) plan.tensor_bytes.resize(model.tensors().size());
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {

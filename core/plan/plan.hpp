@@ -11,7 +11,8 @@
 
 namespace reshard {
 
-/// A strided block of bytes that goes from a source file to a target file: runs of run_bytes, once per index tuple of its dims.
+/// A strided block of bytes that goes from a source file to a target file: runs of run_bytes, once
+/// per index tuple of its dims.
 struct Region {
   std::uint32_t src_file = 0;
   std::uint32_t dst_file = 0;
@@ -25,8 +26,9 @@ struct Region {
 /// The bytes that a region moves; `dims` are its own.
 std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims);
 
-/// The regions of one block of one logical tensor's index space: they read the same source bytes and are done together, so that each source
-/// byte is read once in the whole job however many targets take it.
+/// The regions of one block of one logical tensor's index space: they read the same source bytes
+/// and are done together, so that each source byte is read once in the whole job however many
+/// targets take it.
 struct Cell {
   std::uint32_t first_region = 0;
   std::uint32_t region_count = 0;
@@ -37,29 +39,34 @@ struct Cell {
   std::uint32_t digest_count = 0;
 };
 
-/// What goes where: regions grouped by cell, cells in target order. The same for any number of ranks.
+/// What goes where: regions grouped by cell, cells in target order. The same for any number of
+/// ranks.
 struct Plan {
   std::vector<Region> regions;
   std::vector<ByteDim> dims;
   std::vector<Cell> cells;
-  /// Where the source bytes of a cell, each once, stand in their logical tensor: dst_file is the number of the tensor, dst_offset_bytes the place in
-  /// its row-major bytes (logical_pieces). Opaque copies count as tensors behind those of the model. Empty without PlanLimits::digests.
+  /// Where the source bytes of a cell, each once, stand in their logical tensor: dst_file is the
+  /// number of the tensor, dst_offset_bytes the place in its row-major bytes (logical_pieces).
+  /// Opaque copies count as tensors behind those of the model. Empty without PlanLimits::digests.
   std::vector<Region> digests;
   std::vector<std::uint64_t> tensor_bytes;  ///< by that number; 0 for tensors that do not exist
   std::uint64_t source_bytes = 0;           ///< distinct bytes read
   std::uint64_t target_bytes = 0;           ///< payload bytes written, copies included
-  std::uint64_t replicas_dropped = 0;       ///< source pieces not read because another holds the same
+  std::uint64_t replicas_dropped = 0;  ///< source pieces not read because another holds the same
   std::uint64_t logical_tensors = 0;
-  std::uint64_t joined_regions = 0;  ///< overlaps of source and target pieces, before they are cut into cells
+  std::uint64_t joined_regions =
+      0;  ///< overlaps of source and target pieces, before they are cut into cells
 
-  std::span<ByteDim const> dims_of(Region const& region) const { return {dims.data() + region.first_dim, region.dim_count}; }
+  std::span<ByteDim const> dims_of(Region const& region) const {
+    return {dims.data() + region.first_dim, region.dim_count};
+  }
 };
 
 /// Bounds of a plan's cells.
 struct PlanLimits {
   std::uint64_t cell_bytes = 16U << 20;     ///< source bytes of a cell, aimed at
   std::uint64_t staging_bytes = 64U << 20;  ///< what a cell may need in memory at most
-  bool digests = true;                      ///< whether the plan says how to take digests of the source
+  bool digests = true;  ///< whether the plan says how to take digests of the source
 };
 
 /// Bytes that are carried as they are, outside all logical tensors (opaque module state).
@@ -71,8 +78,10 @@ struct OpaqueCopy {
   std::uint64_t bytes = 0;
 };
 
-/// Joins source and target on the logical tensors that exist. Proves that the source holds every element exactly once (replicas aside) and that
-/// both sides agree on dtypes. Errors: source (missing or doubly held elements, dtypes), resources (a row too large for the limits).
-Plan make_plan(Model const& model, Catalog const& source, Catalog const& target, PlanLimits const& limits, std::span<OpaqueCopy const> opaque = {});
+/// Joins source and target on the logical tensors that exist. Proves that the source holds every
+/// element exactly once (replicas aside) and that both sides agree on dtypes. Errors: source
+/// (missing or doubly held elements, dtypes), resources (a row too large for the limits).
+Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
+               PlanLimits const& limits, std::span<OpaqueCopy const> opaque = {});
 
 }  // namespace reshard

@@ -15,7 +15,8 @@ class RawViews {
   void replace(Extent const& read, std::uint32_t number) {
     SourceView const& view = views_[number];
     Index const size = element_bytes(view.dtype);
-    RESHARD_EXPECT(read.offset_bytes % static_cast<std::uint64_t>(size) == 0 && read.bytes % static_cast<std::uint64_t>(size) == 0);
+    RESHARD_EXPECT(read.offset_bytes % static_cast<std::uint64_t>(size) == 0 &&
+                   read.bytes % static_cast<std::uint64_t>(size) == 0);
     ViewPart part;
     part.view = number;
     part.first = static_cast<Index>(read.offset_bytes) / size;
@@ -38,7 +39,8 @@ class RawViews {
   std::uint64_t stage(StoredPlace const& place, Index offset, Index bytes) {
     std::uint64_t const at = work_.staging_bytes;
     auto const wanted = static_cast<std::uint64_t>(bytes);
-    reads_.push_back({place.file, place.offset_bytes + static_cast<std::uint64_t>(offset), wanted, at});
+    reads_.push_back(
+        {place.file, place.offset_bytes + static_cast<std::uint64_t>(offset), wanted, at});
     work_.staging_bytes += staging_aligned(wanted);
     return at;
   }
@@ -59,7 +61,8 @@ class RawViews {
       part.rows = quant::leading_part(columns, part.first, left, left, left);
       part.count = part.rows.rows * part.rows.columns;
       quant::Needs const needs = decoder.needs_of(part.rows);
-      part.stored = stage(view.stored, needs.code_bytes.begin, needs.code_bytes.end - needs.code_bytes.begin);
+      part.stored =
+          stage(view.stored, needs.code_bytes.begin, needs.code_bytes.end - needs.code_bytes.begin);
       part.scales = stage(view.scale, needs.scales);
       part.seconds = stage(view.second, needs.seconds);
       part.zero_points = stage(view.zero_points, needs.zero_points);
@@ -79,8 +82,10 @@ class RawViews {
 
 }  // namespace
 
-std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views, std::uint32_t first_view_file) {
-  bool const none = std::none_of(work.reads.begin(), work.reads.end(), [&](Extent const& read) { return read.file >= first_view_file; });
+std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views,
+                                      std::uint32_t first_view_file) {
+  bool const none = std::none_of(work.reads.begin(), work.reads.end(),
+                                 [&](Extent const& read) { return read.file >= first_view_file; });
   if (none) return {};
   RawViews raw(work, views);
   std::vector<Extent> others;
@@ -96,9 +101,12 @@ std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView cons
 double staging_growth(std::span<SourceView const> views) {
   double growth = 1;
   for (SourceView const& view : views) {
-    // Codes take half of their BF16 values at most; scales and zero points of small blocks no more than that again.
+    // Codes take half of their BF16 values at most; scales and zero points of small blocks no more
+    // than that again.
     double const more =
-        view.kind == ViewKind::dequantise ? 1.5 : static_cast<double>(bits(view.stored.dtype)) / static_cast<double>(bits(view.dtype));
+        view.kind == ViewKind::dequantise
+            ? 1.5
+            : static_cast<double>(bits(view.stored.dtype)) / static_cast<double>(bits(view.dtype));
     growth = std::max(growth, 1 + more);
   }
   return growth;

@@ -10,7 +10,8 @@
 
 namespace reshard {
 
-/// A stretch of a view that is computed in staging memory: from the stored bytes that lie there at the places `stored`, `scales`, … to `to`.
+/// A stretch of a view that is computed in staging memory: from the stored bytes that lie there at
+/// the places `stored`, `scales`, … to `to`.
 struct ViewPart {
   std::uint32_t view = 0;
   Index first = 0;  ///< element of the view
@@ -23,11 +24,14 @@ struct ViewPart {
   std::uint64_t to = 0;
 };
 
-/// Replaces the reads of views in a round by reads of the stored bytes, which get staging places behind the others, and returns what is left to
-/// compute before anything else happens in the round. View v has the file number first_view_file + v.
-std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views, std::uint32_t first_view_file);
+/// Replaces the reads of views in a round by reads of the stored bytes, which get staging places
+/// behind the others, and returns what is left to compute before anything else happens in the
+/// round. View v has the file number first_view_file + v.
+std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views,
+                                      std::uint32_t first_view_file);
 
-/// By what factor a round's staging may grow at most in stage_raw_views(), small pieces of a few KiB aside; 1 without views.
+/// By what factor a round's staging may grow at most in stage_raw_views(), small pieces of a few
+/// KiB aside; 1 without views.
 double staging_growth(std::span<SourceView const> views);
 
 }  // namespace reshard

@@ -20,8 +20,9 @@ struct RegionEnds {
   FilePlace to;
 };
 
-/// An overlap, or a part of one, as bytes: `src` and `dst` are its first element, counted from the ends; its dimensions are appended to `dims`.
-Region make_region(RegionEnds const& ends, Index src, Index dst, std::span<OverlapDigit const> part, std::uint64_t element_bytes,
-                   std::vector<ByteDim>& dims);
+/// An overlap, or a part of one, as bytes: `src` and `dst` are its first element, counted from the
+/// ends; its dimensions are appended to `dims`.
+Region make_region(RegionEnds const& ends, Index src, Index dst, std::span<OverlapDigit const> part,
+                   std::uint64_t element_bytes, std::vector<ByteDim>& dims);
 
 }  // namespace reshard

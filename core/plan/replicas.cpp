@@ -13,7 +13,8 @@ std::uint64_t mixed(std::uint64_t value) {
 
 }  // namespace
 
-// Were two boxes to collide, one would be missing from the tiling and the proof would refuse the checkpoint: nothing can go wrong unseen.
+// Were two boxes to collide, one would be missing from the tiling and the proof would refuse the
+// checkpoint: nothing can go wrong unseen.
 std::uint64_t box_hash(Piece const& piece) {
   std::uint64_t hash = 0;
   for (PieceDigit const& digit : piece.digits) {
@@ -44,7 +45,8 @@ Boxes boxes_of(TensorPieces const& all, Catalog const& catalog) {
   auto const file_of = [&](std::uint32_t piece) { return catalog.blobs[all.blobs[piece]].file; };
   for (std::uint32_t i = 0; i < all.pieces.size(); ++i) {
     if (all.copy[i]) continue;
-    auto const [at, is_new] = groups.emplace(box_hash(all.pieces[i]), static_cast<std::uint32_t>(result.chosen.size()));
+    auto const [at, is_new] =
+        groups.emplace(box_hash(all.pieces[i]), static_cast<std::uint32_t>(result.chosen.size()));
     result.box_of[i] = at->second;
     if (is_new) {
       result.chosen.push_back(i);

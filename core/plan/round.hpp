@@ -10,10 +10,12 @@ namespace reshard {
 
 /// Parts of a staging block begin on multiples of this.
 inline constexpr std::uint64_t staging_alignment = 64;
-constexpr std::uint64_t staging_aligned(std::uint64_t bytes) { return (bytes + staging_alignment - 1) / staging_alignment * staging_alignment; }
+constexpr std::uint64_t staging_aligned(std::uint64_t bytes) {
+  return (bytes + staging_alignment - 1) / staging_alignment * staging_alignment;
+}
 
-/// Bytes [offset_bytes, +bytes) of a file, and where they stand in the round's staging memory. `file` counts in the job's list of source files
-/// (reads) or target files (writes).
+/// Bytes [offset_bytes, +bytes) of a file, and where they stand in the round's staging memory.
+/// `file` counts in the job's list of source files (reads) or target files (writes).
 struct Extent {
   std::uint32_t file = 0;
   std::uint64_t offset_bytes = 0;
@@ -22,7 +24,8 @@ struct Extent {
   friend bool operator==(Extent const&, Extent const&) = default;
 };
 
-/// Copies runs of `run_bytes` from staging place `from` to staging place `to`, once for every index tuple of `dims` (outermost first).
+/// Copies runs of `run_bytes` from staging place `from` to staging place `to`, once for every index
+/// tuple of `dims` (outermost first).
 struct StridedCopy {
   std::uint64_t from = 0;
   std::uint64_t to = 0;
@@ -37,7 +40,8 @@ struct ZeroFill {
 };
 
 /// One flat message with another rank: `bytes` bytes of staging from `at` on.
-/// A send is packed by `copies` (from what was read to the message) before it leaves; a receive is unpacked by `copies` after it arrived.
+/// A send is packed by `copies` (from what was read to the message) before it leaves; a receive is
+/// unpacked by `copies` after it arrived.
 struct Message {
   int peer = 0;
   std::uint64_t at = 0;
@@ -45,9 +49,10 @@ struct Message {
   std::vector<StridedCopy> copies;
 };
 
-/// Runs of `run_bytes` bytes that were read to staging place `from`, and where they stand in the row-major bytes of the logical tensor `tensor`:
-/// at byte `at`; `dims` lead through both (to_stride: in the tensor). Their share is added to the digest of the tensor, which has `tensor_bytes`.
-/// In the source file they stand at `offset_bytes`, as far apart as in staging.
+/// Runs of `run_bytes` bytes that were read to staging place `from`, and where they stand in the
+/// row-major bytes of the logical tensor `tensor`: at byte `at`; `dims` lead through both
+/// (to_stride: in the tensor). Their share is added to the digest of the tensor, which has
+/// `tensor_bytes`. In the source file they stand at `offset_bytes`, as far apart as in staging.
 struct DigestPart {
   std::uint32_t tensor = 0;
   std::uint64_t from = 0;
@@ -74,8 +79,9 @@ struct CellRange {
 };
 
 /// What one rank does in one round, all in one staging block of `staging_bytes`:
-/// reads, then digests of what was read, fills, local copies and packing, then the exchange, then unpacking, then writes.
-/// Several writes may take the same staging bytes (a replicated tensor). Rounds with messages are numbered alike on every rank.
+/// reads, then digests of what was read, fills, local copies and packing, then the exchange, then
+/// unpacking, then writes. Several writes may take the same staging bytes (a replicated tensor).
+/// Rounds with messages are numbered alike on every rank.
 struct RoundWork {
   std::uint64_t staging_bytes = 0;
   std::vector<Extent> reads;

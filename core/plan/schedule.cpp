@@ -12,14 +12,19 @@ namespace {
 
 std::uint64_t weight(Cell const& cell) { return cell.target_bytes + cell.source_bytes; }
 
-std::span<Region const> regions_of(Plan const& plan, Cell const& cell) { return {plan.regions.data() + cell.first_region, cell.region_count}; }
+std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
+  return {plan.regions.data() + cell.first_region, cell.region_count};
+}
 
-std::span<Region const> digests_of(Plan const& plan, Cell const& cell) { return {plan.digests.data() + cell.first_digest, cell.digest_count}; }
+std::span<Region const> digests_of(Plan const& plan, Cell const& cell) {
+  return {plan.digests.data() + cell.first_digest, cell.digest_count};
+}
 
 /// From the first to the last byte of a region in its target file.
 FileSpan reach_of(Plan const& plan, Region const& region) {
   std::uint64_t end = region.dst_offset_bytes + region.run_bytes;
-  for (ByteDim const& dim : plan.dims_of(region)) end += (dim.count - 1) * static_cast<std::uint64_t>(dim.to_stride);
+  for (ByteDim const& dim : plan.dims_of(region))
+    end += (dim.count - 1) * static_cast<std::uint64_t>(dim.to_stride);
   return {region.dst_file, region.dst_offset_bytes, end};
 }
 
@@ -42,8 +47,10 @@ bool interleaved(Plan const& plan, Cell const& a, Cell const& b) {
 /// Where the plan's order is cut between ranks.
 class CutSearch {
  public:
-  CutSearch(Plan const& plan, int ranks) : plan_(plan), ranks_(ranks), before_(plan.cells.size() + 1, 0) {
-    for (std::size_t i = 0; i < plan.cells.size(); ++i) before_[i + 1] = before_[i] + weight(plan.cells[i]);
+  CutSearch(Plan const& plan, int ranks)
+      : plan_(plan), ranks_(ranks), before_(plan.cells.size() + 1, 0) {
+    for (std::size_t i = 0; i < plan.cells.size(); ++i)
+      before_[i + 1] = before_[i] + weight(plan.cells[i]);
   }
 
   /// The first cell of a rank.
@@ -63,13 +70,17 @@ class CutSearch {
 
  private:
   /// A cell belongs to the rank in whose part of the total its first byte falls.
-  std::uint64_t part(int rank) const { return static_cast<std::uint64_t>(static_cast<double>(before_.back()) * rank / ranks_); }
+  std::uint64_t part(int rank) const {
+    return static_cast<std::uint64_t>(static_cast<double>(before_.back()) * rank / ranks_);
+  }
   std::size_t first_from(std::uint64_t bytes) const {
     auto const end = before_.end() - 1;
-    return static_cast<std::size_t>(std::lower_bound(before_.begin(), end, bytes) - before_.begin());
+    return static_cast<std::size_t>(std::lower_bound(before_.begin(), end, bytes) -
+                                    before_.begin());
   }
   bool is_clean(std::size_t cut) const {
-    return cut == 0 || cut >= plan_.cells.size() || !interleaved(plan_, plan_.cells[cut - 1], plan_.cells[cut]);
+    return cut == 0 || cut >= plan_.cells.size() ||
+           !interleaved(plan_, plan_.cells[cut - 1], plan_.cells[cut]);
   }
 
   Plan const& plan_;
@@ -85,7 +96,9 @@ RankCells::RankCells(Plan const& plan, int ranks) {
   cuts_.push_back(plan.cells.size());
 }
 
-CellRange cells_of_rank(Plan const& plan, int rank, int ranks) { return RankCells(plan, ranks).of(rank); }
+CellRange cells_of_rank(Plan const& plan, int rank, int ranks) {
+  return RankCells(plan, ranks).of(rank);
+}
 
 std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_bytes) {
   std::uint64_t staging = 0;
@@ -97,7 +110,8 @@ std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_b
   return at;
 }
 
-std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells, std::uint64_t staging_bytes) {
+std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells,
+                                                        std::uint64_t staging_bytes) {
   return [&plan, cells, staging_bytes]() mutable -> std::optional<RoundWork> {
     if (cells.begin == cells.end) return std::nullopt;
     std::size_t end = round_end(plan, cells, staging_bytes);
@@ -111,7 +125,8 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
         digests.insert(digests.end(), own_digests.begin(), own_digests.end());
       }
       RoundWork round = compile_round(regions, plan.dims);
-      // Gaps that are read along can make a round larger than its cells: then it takes fewer of them.
+      // Gaps that are read along can make a round larger than its cells: then it takes fewer of
+      // them.
       if (round.staging_bytes <= 2 * staging_bytes || end - cells.begin == 1) {
         round.cells = {cells.begin, end};
         cells.begin = end;
@@ -147,7 +162,10 @@ std::vector<int> balanced_readers(Plan const& plan, std::size_t files, int ranks
   std::vector<int> readers(files, 0);
   std::uint64_t before = 0;
   for (std::size_t f = 0; f < files; ++f) {
-    readers[f] = total == 0 ? 0 : std::min(ranks - 1, static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * ranks));
+    readers[f] = total == 0
+                     ? 0
+                     : std::min(ranks - 1, static_cast<int>(static_cast<double>(before) /
+                                                            static_cast<double>(total) * ranks));
     before += bytes[f];
   }
   return readers;

@@ -10,13 +10,16 @@
 
 namespace reshard {
 
-/// Which cells each rank does: contiguous parts of the plan's order, balanced by bytes, that cover the plan. Cells whose bytes lie between each
-/// other's in a target file (a transposed tensor, say) go to one rank where an eighth of a rank's share allows it: each page of a file should have
-/// one writer. Holds nothing of the plan.
+/// Which cells each rank does: contiguous parts of the plan's order, balanced by bytes, that cover
+/// the plan. Cells whose bytes lie between each other's in a target file (a transposed tensor, say)
+/// go to one rank where an eighth of a rank's share allows it: each page of a file should have one
+/// writer. Holds nothing of the plan.
 class RankCells {
  public:
   RankCells(Plan const& plan, int ranks);
-  CellRange of(int rank) const { return {cuts_[static_cast<std::size_t>(rank)], cuts_[static_cast<std::size_t>(rank) + 1]}; }
+  CellRange of(int rank) const {
+    return {cuts_[static_cast<std::size_t>(rank)], cuts_[static_cast<std::size_t>(rank) + 1]};
+  }
 
  private:
   std::vector<std::size_t> cuts_;  ///< the first cell of each rank, then the number of cells
@@ -25,18 +28,24 @@ class RankCells {
 /// Of one rank; whoever asks for several makes a RankCells.
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks);
 
-/// One past the last cell of the round that begins with the first cell of `cells`: as many as fit, at least one.
+/// One past the last cell of the round that begins with the first cell of `cells`: as many as fit,
+/// at least one.
 std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_bytes);
 
-/// Rounds of one rank that reads and writes its cells itself, each about `staging_bytes` and never more than twice that. Call until it gives nothing.
-std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells, std::uint64_t staging_bytes);
+/// Rounds of one rank that reads and writes its cells itself, each about `staging_bytes` and never
+/// more than twice that. Call until it gives nothing.
+std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells,
+                                                        std::uint64_t staging_bytes);
 
-/// Rounds in which every source file is read by one rank and its bytes travel by message: for sources that not every rank sees, and on demand.
-/// No rank needs more than about `staging_bytes` in a round, gaps that are read along included, unless a single cell does.
-/// The number of rounds is the same on every rank, and so is who sends what to whom. `reader_of_file` gives the reading rank of each source file.
+/// Rounds in which every source file is read by one rank and its bytes travel by message: for
+/// sources that not every rank sees, and on demand. No rank needs more than about `staging_bytes`
+/// in a round, gaps that are read along included, unless a single cell does. The number of rounds
+/// is the same on every rank, and so is who sends what to whom. `reader_of_file` gives the reading
+/// rank of each source file.
 class ExchangeRounds {
  public:
-  ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank, int ranks, std::uint64_t staging_bytes);
+  ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank, int ranks,
+                 std::uint64_t staging_bytes);
   std::optional<RoundWork> next();
   /// How many rounds are left.
   std::uint64_t count() const;
@@ -47,7 +56,8 @@ class ExchangeRounds {
     int writer = 0;
     std::size_t cell = 0;
   };
-  /// The cells of the next round: every rank makes the same choice, and no writer or reader needs more than its staging.
+  /// The cells of the next round: every rank makes the same choice, and no writer or reader needs
+  /// more than its staging.
   std::vector<Share> choose();
 
   Plan const& plan_;
@@ -57,8 +67,9 @@ class ExchangeRounds {
   std::vector<CellRange> left_;  ///< cells not yet done, per writing rank
 };
 
-/// Takes cells out of a plan: what another run has done already. `done` is sorted, its ranges neither touch nor overlap. Gives the number in the
-/// whole plan of each cell that is left; the sums of the plan (source_bytes, ...) stay those of the whole.
+/// Takes cells out of a plan: what another run has done already. `done` is sorted, its ranges
+/// neither touch nor overlap. Gives the number in the whole plan of each cell that is left; the
+/// sums of the plan (source_bytes, ...) stay those of the whole.
 std::vector<std::uint32_t> drop_cells(Plan& plan, std::span<CellRange const> done);
 
 /// The readers of source files: files in order, balanced by their bytes in the plan.

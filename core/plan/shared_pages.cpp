@@ -16,9 +16,11 @@ void unite(std::vector<FileSpan>& spans, std::uint64_t& gap_bytes, std::size_t m
   }
 }
 
-void append_common(FileSpan const& mine, std::span<FileSpan const> others, std::vector<FileSpan>& common) {
-  auto at = std::partition_point(others.begin(), others.end(),
-                                 [&](FileSpan const& o) { return o.file < mine.file || (o.file == mine.file && o.end <= mine.begin); });
+void append_common(FileSpan const& mine, std::span<FileSpan const> others,
+                   std::vector<FileSpan>& common) {
+  auto at = std::partition_point(others.begin(), others.end(), [&](FileSpan const& o) {
+    return o.file < mine.file || (o.file == mine.file && o.end <= mine.begin);
+  });
   for (; at != others.end() && at->file == mine.file && at->begin < mine.end; ++at)
     common.push_back({mine.file, std::max(mine.begin, at->begin), std::min(mine.end, at->end)});
 }
@@ -41,7 +43,8 @@ std::vector<FileSpan> written_pages(Plan const& plan, CellRange cells, PageLimit
   for (std::size_t c = cells.begin; c < cells.end; ++c) {
     Cell const& cell = plan.cells[c];
     for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-      append_spans(plan.regions[r], plan.dims_of(plan.regions[r]), RegionEnd::target, gap_bytes, spans);
+      append_spans(plan.regions[r], plan.dims_of(plan.regions[r]), RegionEnd::target, gap_bytes,
+                   spans);
     if (spans.size() > most_loose_spans) unite(spans, gap_bytes, most_loose_spans / 2);
   }
   for (FileSpan& span : spans) {
@@ -52,9 +55,11 @@ std::vector<FileSpan> written_pages(Plan const& plan, CellRange cells, PageLimit
   return spans;
 }
 
-std::vector<FileSpan> pages_of_lower_ranks(std::span<std::vector<FileSpan> const> written, std::size_t rank, PageLimits const& limits) {
+std::vector<FileSpan> pages_of_lower_ranks(std::span<std::vector<FileSpan> const> written,
+                                           std::size_t rank, PageLimits const& limits) {
   std::vector<FileSpan> lower;
-  for (std::vector<FileSpan> const& spans : written.first(rank)) lower.insert(lower.end(), spans.begin(), spans.end());
+  for (std::vector<FileSpan> const& spans : written.first(rank))
+    lower.insert(lower.end(), spans.begin(), spans.end());
   lower = united(std::move(lower), 0);
   std::vector<FileSpan> common;
   for (FileSpan const& mine : written[rank]) append_common(mine, lower, common);

@@ -16,12 +16,14 @@ struct PageLimits {
   std::size_t most_pages = 1024;  ///< of one rank
 };
 
-/// Where in the target files these cells are written: whole pages, sorted. Where they would be more stretches than the limit, gaps between them are
-/// taken in, the smallest first.
+/// Where in the target files these cells are written: whole pages, sorted. Where they would be more
+/// stretches than the limit, gaps between them are taken in, the smallest first.
 std::vector<FileSpan> written_pages(Plan const& plan, CellRange cells, PageLimits const& limits);
 
-/// The pages of a rank that a lower rank writes, too, sorted, the first `most_pages` of them. `written` are the written_pages() of all ranks.
-/// While the lower ranks write, these are kept back: caches of two nodes that hold the same page may each write all of it.
-std::vector<FileSpan> pages_of_lower_ranks(std::span<std::vector<FileSpan> const> written, std::size_t rank, PageLimits const& limits);
+/// The pages of a rank that a lower rank writes, too, sorted, the first `most_pages` of them.
+/// `written` are the written_pages() of all ranks. While the lower ranks write, these are kept
+/// back: caches of two nodes that hold the same page may each write all of it.
+std::vector<FileSpan> pages_of_lower_ranks(std::span<std::vector<FileSpan> const> written,
+                                           std::size_t rank, PageLimits const& limits);
 
 }  // namespace reshard

@@ -4,29 +4,40 @@
 
 namespace reshard {
 
-void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct, Catalog const& source) {
+void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct,
+                 Catalog const& source) {
   auto const fault = tile(distinct.pieces, model.domain(tensor), model.axes());
   if (!fault) return;
   if (fault->holders == 0)
-    fail(ErrorKind::source, "source: '{}': nothing holds {}. A file is missing from the checkpoint, or {} describes another model.", tensor.name,
-         fault->where, model.origin());
+    fail(
+        ErrorKind::source,
+        "source: '{}': nothing holds {}. A file is missing from the checkpoint, or {} describes another model.",
+        tensor.name, fault->where, model.origin());
   Blob const& a = source.blobs[distinct.blobs[fault->a]];
   Blob const& b = source.blobs[distinct.blobs[fault->b]];
-  fail(ErrorKind::source, "source: '{}': {} stored places hold {}: '{}' in {} and '{}' in {}. Remove one of them, or check the parallel sizes in {}.",
-       tensor.name, fault->holders, fault->where, a.name, source.files[a.file], b.name, source.files[b.file], model.origin());
+  fail(
+      ErrorKind::source,
+      "source: '{}': {} stored places hold {}: '{}' in {} and '{}' in {}. Remove one of them, or check the parallel sizes in {}.",
+      tensor.name, fault->holders, fault->where, a.name, source.files[a.file], b.name,
+      source.files[b.file], model.origin());
 }
 
-std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source, std::string_view tensor) {
+std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source,
+                            std::string_view tensor) {
   Blob const& first = source.blobs[distinct.blobs.front()];
   for (std::uint32_t const number : distinct.blobs) {
     Blob const& blob = source.blobs[number];
     if (blob.dtype == first.dtype) continue;
-    fail(ErrorKind::source, "source: '{}' is {} in '{}' ({}) and {} in '{}' ({}). Save the whole checkpoint with one dtype per tensor.", tensor,
-         name(first.dtype), first.name, source.files[first.file], name(blob.dtype), blob.name, source.files[blob.file]);
+    fail(
+        ErrorKind::source,
+        "source: '{}' is {} in '{}' ({}) and {} in '{}' ({}). Save the whole checkpoint with one dtype per tensor.",
+        tensor, name(first.dtype), first.name, source.files[first.file], name(blob.dtype),
+        blob.name, source.files[blob.file]);
   }
   if (bits(first.dtype) % 8 != 0)
-    fail(ErrorKind::source, "{}: '{}' is {}, elements smaller than a byte cannot be resharded by this version.", source.files[first.file], first.name,
-         name(first.dtype));
+    fail(ErrorKind::source,
+         "{}: '{}' is {}, elements smaller than a byte cannot be resharded by this version.",
+         source.files[first.file], first.name, name(first.dtype));
   return static_cast<std::uint64_t>(bits(first.dtype) / 8);
 }
 

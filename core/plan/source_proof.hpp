@@ -9,10 +9,14 @@
 
 namespace reshard {
 
-/// Proves that the source holds every element of a logical tensor exactly once, replicas aside. Errors of kind source.
-void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct, Catalog const& source);
+/// Proves that the source holds every element of a logical tensor exactly once, replicas aside.
+/// Errors of kind source.
+void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct,
+                 Catalog const& source);
 
-/// Bytes of an element of these pieces. Errors of kind source: several dtypes, or one with elements smaller than a byte.
-std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source, std::string_view tensor);
+/// Bytes of an element of these pieces. Errors of kind source: several dtypes, or one with elements
+/// smaller than a byte.
+std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source,
+                            std::string_view tensor);
 
 }  // namespace reshard

@@ -8,9 +8,13 @@
 namespace reshard {
 namespace {
 
-Index volume(std::vector<Index> const& shape) { return checked_volume(shape, ErrorKind::source, "a tensor's shape"); }
+Index volume(std::vector<Index> const& shape) {
+  return checked_volume(shape, ErrorKind::source, "a tensor's shape");
+}
 
-std::string shape_text(std::vector<Index> const& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(std::vector<Index> const& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 quant::MatrixShape matrix_of(std::vector<Index> const& shape) {
   std::size_t const n = shape.size();
@@ -33,48 +37,62 @@ quant::Companions companions_of(SourceView const& view) {
 }
 
 bool shares_one_scale(SourceView const& view) {
-  return view.scheme.block_rows == 0 && view.scheme.block_columns == 0 && volume(view.scale->shape) == 1;
+  return view.scheme.block_rows == 0 && view.scheme.block_columns == 0 &&
+         volume(view.scale->shape) == 1;
 }
 
 std::vector<Index> without_ones(std::vector<Index> const& shape) {
   std::vector<Index> kept;
-  std::copy_if(shape.begin(), shape.end(), std::back_inserter(kept), [](Index extent) { return extent != 1; });
+  std::copy_if(shape.begin(), shape.end(), std::back_inserter(kept),
+               [](Index extent) { return extent != 1; });
   return kept;
 }
 
-[[noreturn]] void fail_shape(SourceView const& view, std::string const& file, std::string_view what, StoredPlace const& place,
-                             std::string const& wanted) {
-  fail(ErrorKind::source,
-       "{}: '{}': its {} {} {}, a weight of {} in blocks of {} x {} needs {}. Correct the scheme, or compare the files with the original.", file,
-       view.name, what, name(place.dtype), shape_text(place.shape), shape_text(view.shape), view.scheme.block_rows, view.scheme.block_columns,
-       wanted);
+[[noreturn]] void fail_shape(SourceView const& view, std::string const& file, std::string_view what,
+                             StoredPlace const& place, std::string const& wanted) {
+  fail(
+      ErrorKind::source,
+      "{}: '{}': its {} {} {}, a weight of {} in blocks of {} x {} needs {}. Correct the scheme, or compare the files with the original.",
+      file, view.name, what, name(place.dtype), shape_text(place.shape), shape_text(view.shape),
+      view.scheme.block_rows, view.scheme.block_columns, wanted);
 }
 
-/// Codes may have any dimensions, as long as some of the first ones are the rows of the computed tensor: a transposed tensor has the same bytes.
-void check_codes(SourceView const& view, std::string const& file, quant::Dequantiser const& decoder) {
+/// Codes may have any dimensions, as long as some of the first ones are the rows of the computed
+/// tensor: a transposed tensor has the same bytes.
+void check_codes(SourceView const& view, std::string const& file,
+                 quant::Dequantiser const& decoder) {
   Index const rows = decoder.shape().stack * decoder.shape().rows;
   Index prefix = 1;
   bool found = rows == 1;
   for (Index const extent : view.stored.shape) found = (prefix *= extent) == rows || found;
-  if (found && volume(view.stored.shape) * bits(view.stored.dtype) / 8 == decoder.code_bytes()) return;
-  fail_shape(view, file, "codes are", view.stored, fmt::format("{} rows of {} bytes", rows, decoder.row_bytes()));
+  if (found && volume(view.stored.shape) * bits(view.stored.dtype) / 8 == decoder.code_bytes())
+    return;
+  fail_shape(view, file, "codes are", view.stored,
+             fmt::format("{} rows of {} bytes", rows, decoder.row_bytes()));
 }
 
-/// The tensor has one element for each block: the leading dimensions of the computed tensor, then rows and columns of blocks.
-void check_grid(SourceView const& view, std::string const& file, std::string_view what, StoredPlace const& place, Index rows, Index columns) {
-  std::vector<Index> grid(view.shape.begin(), view.shape.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(view.shape.size(), 2)));
+/// The tensor has one element for each block: the leading dimensions of the computed tensor, then
+/// rows and columns of blocks.
+void check_grid(SourceView const& view, std::string const& file, std::string_view what,
+                StoredPlace const& place, Index rows, Index columns) {
+  std::vector<Index> grid(
+      view.shape.begin(),
+      view.shape.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(view.shape.size(), 2)));
   grid.push_back(rows);
   grid.push_back(columns);
-  if (without_ones(place.shape) != without_ones(grid)) fail_shape(view, file, what, place, shape_text(grid));
+  if (without_ones(place.shape) != without_ones(grid))
+    fail_shape(view, file, what, place, shape_text(grid));
 }
 
 void check_dequantise(SourceView const& view, std::string const& file) {
-  if (!view.scale) fail(ErrorKind::source, "{}: '{}' is to be dequantised, but it has no scale.", file, view.name);
+  if (!view.scale)
+    fail(ErrorKind::source, "{}: '{}' is to be dequantised, but it has no scale.", file, view.name);
   if (view.dtype != DType::bf16)
-    fail(ErrorKind::usage, "{}: '{}' is to be dequantised to {}: only BF16 is offered.", file, view.name, name(view.dtype));
+    fail(ErrorKind::usage, "{}: '{}' is to be dequantised to {}: only BF16 is offered.", file,
+         view.name, name(view.dtype));
   if ((view.scheme.second != quant::SecondScale::none) != view.second.has_value())
-    fail(ErrorKind::source, "{}: '{}' {} a second scale, which its scheme {}.", file, view.name, view.second ? "has" : "lacks",
-         view.second ? "does not know" : "needs");
+    fail(ErrorKind::source, "{}: '{}' {} a second scale, which its scheme {}.", file, view.name,
+         view.second ? "has" : "lacks", view.second ? "does not know" : "needs");
   if (auto const problem = quant::problem_of(view.scheme, companions_of(view)))
     fail(ErrorKind::source, "{}: '{}' cannot be dequantised: {}.", file, view.name, *problem);
   Index const stack = matrix_of(view.shape).stack;
@@ -82,8 +100,11 @@ void check_dequantise(SourceView const& view, std::string const& file) {
     fail_shape(view, file, "second scale is", *view.second, fmt::format("1 number or {}", stack));
   quant::Dequantiser const decoder = dequantiser_of(view);
   check_codes(view, file, decoder);
-  if (!shares_one_scale(view)) check_grid(view, file, "scale is", *view.scale, decoder.scale_rows(), decoder.scale_columns());
-  if (view.zero_points) check_grid(view, file, "zero points are", *view.zero_points, decoder.zero_rows(), decoder.scale_columns());
+  if (!shares_one_scale(view))
+    check_grid(view, file, "scale is", *view.scale, decoder.scale_rows(), decoder.scale_columns());
+  if (view.zero_points)
+    check_grid(view, file, "zero points are", *view.zero_points, decoder.zero_rows(),
+               decoder.scale_columns());
 }
 
 }  // namespace
@@ -93,26 +114,32 @@ Index elements_of(SourceView const& view) { return volume(view.shape); }
 quant::Dequantiser dequantiser_of(SourceView const& view) {
   quant::MatrixShape matrix = matrix_of(view.shape);
   quant::Companions const companions = companions_of(view);
-  if (shares_one_scale(view)) matrix = {.stack = 1, .rows = matrix.stack * matrix.rows, .columns = matrix.columns};
+  if (shares_one_scale(view))
+    matrix = {.stack = 1, .rows = matrix.stack * matrix.rows, .columns = matrix.columns};
   return {view.scheme, matrix, companions};
 }
 
 void check_view(SourceView const& view, std::string const& file) {
   if (view.kind == ViewKind::dequantise) return check_dequantise(view, file);
   if (!quant::convertible(view.stored.dtype, view.dtype))
-    fail(ErrorKind::source, "{}: '{}' is {} and is wanted as {}: only floating-point tensors can be converted, to F64, F32, BF16 or F16.", file,
-         view.name, name(view.stored.dtype), name(view.dtype));
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is {} and is wanted as {}: only floating-point tensors can be converted, to F64, F32, BF16 or F16.",
+        file, view.name, name(view.stored.dtype), name(view.dtype));
   if (view.stored.shape != view.shape)
-    fail(ErrorKind::internal, "{}: '{}' of {} as {}: a conversion keeps the shape.", file, view.name, shape_text(view.stored.shape),
-         shape_text(view.shape));
+    fail(ErrorKind::internal, "{}: '{}' of {} as {}: a conversion keeps the shape.", file,
+         view.name, shape_text(view.stored.shape), shape_text(view.shape));
 }
 
 void fail_inexact(SourceView const& view, std::string const& file, Index element, double value) {
   if (view.kind == ViewKind::cast)
-    fail(ErrorKind::source, "{}: '{}': element {} is {}, a value that {} does not have. Keep the tensor in {}.", file, view.name, element, value,
-         name(view.dtype), name(view.stored.dtype));
-  fail(ErrorKind::source, "{}: '{}': element {} is {}, and {} + ({}) is no value of {}. Save this tensor in F32, or keep the form of norms it is in.",
-       file, view.name, element, value, value, view.constant, name(view.dtype));
+    fail(ErrorKind::source,
+         "{}: '{}': element {} is {}, a value that {} does not have. Keep the tensor in {}.", file,
+         view.name, element, value, name(view.dtype), name(view.stored.dtype));
+  fail(
+      ErrorKind::source,
+      "{}: '{}': element {} is {}, and {} + ({}) is no value of {}. Save this tensor in F32, or keep the form of norms it is in.",
+      file, view.name, element, value, value, view.constant, name(view.dtype));
 }
 
 }  // namespace reshard

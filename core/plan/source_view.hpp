@@ -20,40 +20,50 @@ struct StoredPlace {
 };
 
 enum class ViewKind {
-  cast,        ///< the same values in another dtype; a value that it does not have is an Error when it is read
-  add,         ///< value + constant, exactly, in any dtype that holds it; else an Error when it is read
+  cast,  ///< the same values in another dtype; a value that it does not have is an Error when it is
+         ///< read
+  add,   ///< value + constant, exactly, in any dtype that holds it; else an Error when it is read
   dequantise,  ///< BF16 of a quantised weight, each value rounded once
 };
 
-/// A tensor that no file holds: it is computed from a stored tensor while that is read. Everything behind the reader takes it for a file of its own
-/// (Catalog::add_view), whose bytes are the computed tensor in row-major order.
+/// A tensor that no file holds: it is computed from a stored tensor while that is read. Everything
+/// behind the reader takes it for a file of its own (Catalog::add_view), whose bytes are the
+/// computed tensor in row-major order.
 struct SourceView {
   ViewKind kind = ViewKind::cast;
   std::string name;           ///< of the stored tensor, for messages
   StoredPlace stored;         ///< of dequantise: the codes, with any shape that has their bytes
   DType dtype = DType::bf16;  ///< of the computed tensor
-  std::vector<Index> shape;   ///< of the computed tensor; its last two dimensions are the matrix that blocks count in, those before them a stack
+  std::vector<Index> shape;   ///< of the computed tensor; its last two dimensions are the matrix
+                              ///< that blocks count in, those before them a stack
   int constant = 0;           ///< of add
   // The rest is of dequantise.
   quant::Scheme scheme = {};
-  /// One number for each block: [.., rows / block_rows, columns / block_columns], rounded up; dimensions of 1 may be left out or put in. One number
-  /// for all where the whole matrix shares a scale.
+  /// One number for each block: [.., rows / block_rows, columns / block_columns], rounded up;
+  /// dimensions of 1 may be left out or put in. One number for all where the whole matrix shares a
+  /// scale.
   std::optional<StoredPlace> scale = std::nullopt;
-  std::optional<StoredPlace> second = std::nullopt;       ///< one number, or one for each matrix of the stack
-  std::optional<StoredPlace> zero_points = std::nullopt;  ///< as quant::Companions says: I8 like the scale, or I32 [.., words of the rows, blocks]
+  std::optional<StoredPlace> second =
+      std::nullopt;  ///< one number, or one for each matrix of the stack
+  std::optional<StoredPlace> zero_points =
+      std::nullopt;  ///< as quant::Companions says: I8 like the scale, or I32 [.., words of the
+                     ///< rows, blocks]
 };
 
 /// Elements of the computed tensor.
 Index elements_of(SourceView const& view);
 
-/// The decoder of a dequantising view. Where all matrices of a stack share one scale they are one tall matrix to it.
+/// The decoder of a dequantising view. Where all matrices of a stack share one scale they are one
+/// tall matrix to it.
 quant::Dequantiser dequantiser_of(SourceView const& view);
 
-/// Looks whether the view can be computed: dtypes, and the sizes of the stored tensors. An Error of kind source names the tensors that disagree;
-/// `file` is the path of view.stored.
+/// Looks whether the view can be computed: dtypes, and the sizes of the stored tensors. An Error of
+/// kind source names the tensors that disagree; `file` is the path of view.stored.
 void check_view(SourceView const& view, std::string const& file);
 
-/// The Error of a converting view that meets a value which its dtype does not have; `file` is the path of view.stored.
-[[noreturn]] void fail_inexact(SourceView const& view, std::string const& file, Index element, double value);
+/// The Error of a converting view that meets a value which its dtype does not have; `file` is the
+/// path of view.stored.
+[[noreturn]] void fail_inexact(SourceView const& view, std::string const& file, Index element,
+                               double value);
 
 }  // namespace reshard

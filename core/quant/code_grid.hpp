@@ -10,7 +10,8 @@
 #include "core/quant/code_format.hpp"
 #include "core/quant/number_formats.hpp"
 
-// The arithmetic of quantised weights, for the host and for kernels alike: plain numbers, no memory of its own.
+// The arithmetic of quantised weights, for the host and for kernels alike: plain numbers, no memory
+// of its own.
 namespace reshard::quant {
 
 /// [begin, end) of a tensor in row-major order.
@@ -32,7 +33,8 @@ struct TensorPart {
   std::int64_t begin = 0;
 };
 
-/// The stored tensors of a quantised weight, as far as they are there; the codes' elements are bytes.
+/// The stored tensors of a quantised weight, as far as they are there; the codes' elements are
+/// bytes.
 struct StoredParts {
   TensorPart codes;
   TensorPart scales;
@@ -47,7 +49,8 @@ struct Factors {
   double zero = 0;
 };
 
-/// Where codes, scales and zero points of a stack of matrices are, and how they are stored. Rows count through the stack.
+/// Where codes, scales and zero points of a stack of matrices are, and how they are stored. Rows
+/// count through the stack.
 struct CodeGrid {
   std::int64_t rows = 0;  ///< of one matrix
   std::int64_t columns = 0;
@@ -82,9 +85,12 @@ constexpr double value_of_code(CodeFormat codes, int bits, std::uint8_t code) {
 
 namespace detail {
 
-// Processors do not agree on the NaN that an operation returns. Here it is the first operand that is one, made quiet, and where numbers make a NaN
-// (0 * infinity) it is a negative one without payload: what x86 does.
-constexpr double quiet(double nan) { return std::bit_cast<double>(std::bit_cast<std::uint64_t>(nan) | std::uint64_t{1} << 51U); }
+// Processors do not agree on the NaN that an operation returns. Here it is the first operand that
+// is one, made quiet, and where numbers make a NaN (0 * infinity) it is a negative one without
+// payload: what x86 does.
+constexpr double quiet(double nan) {
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(nan) | std::uint64_t{1} << 51U);
+}
 
 constexpr double result_or_nan(double result, double a, double b) {
   if (result == result) return result;
@@ -111,17 +117,23 @@ RESHARD_HOST_DEVICE inline std::uint64_t load(std::byte const* at) {
 
 }  // namespace detail
 
-/// The BF16 code of a code that stands for `value`, rounded once, to nearest even. A NaN is what the processor makes it.
-[[gnu::always_inline]] constexpr std::uint16_t dequantised_plainly(double value, Factors const& factors, bool divide) {
+/// The BF16 code of a code that stands for `value`, rounded once, to nearest even. A NaN is what
+/// the processor makes it.
+[[gnu::always_inline]] constexpr std::uint16_t dequantised_plainly(double value,
+                                                                   Factors const& factors,
+                                                                   bool divide) {
   double const scaled = (value - factors.zero) * factors.scale;
-  return static_cast<std::uint16_t>(encode(formats::bf16, divide ? scaled / factors.divisor : scaled).code);
+  return static_cast<std::uint16_t>(
+      encode(formats::bf16, divide ? scaled / factors.divisor : scaled).code);
 }
 
 /// The same, and a NaN is the same on every processor.
-[[gnu::always_inline]] constexpr std::uint16_t dequantised(double value, Factors const& factors, bool divide) {
+[[gnu::always_inline]] constexpr std::uint16_t dequantised(double value, Factors const& factors,
+                                                           bool divide) {
   std::uint16_t const code = dequantised_plainly(value, factors, divide);
   if ((code & 0x7fffU) <= 0x7f80U) return code;
-  return static_cast<std::uint16_t>(encode(formats::bf16, detail::which_nan(value, factors, divide)).code);
+  return static_cast<std::uint16_t>(
+      encode(formats::bf16, detail::which_nan(value, factors, divide)).code);
 }
 
 /// Whether only a NaN makes a NaN; host processors keep that one as dequantised() does.
@@ -134,19 +146,27 @@ constexpr bool ordinary(Factors const& factors) {
 RESHARD_HOST_DEVICE inline double number_at(DType dtype, TensorPart const& part, std::int64_t at) {
   std::int64_t const element = at - part.begin;
   switch (dtype) {
-    case DType::f32: return decode(formats::f32, detail::load<std::uint32_t>(part.bytes + 4 * element));
-    case DType::bf16: return decode(formats::bf16, detail::load<std::uint16_t>(part.bytes + 2 * element));
-    case DType::f16: return decode(formats::f16, detail::load<std::uint16_t>(part.bytes + 2 * element));
-    case DType::f8_e4m3: return decode(formats::e4m3, detail::load<std::uint8_t>(part.bytes + element));
-    case DType::f8_e5m2: return decode(formats::e5m2, detail::load<std::uint8_t>(part.bytes + element));
+    case DType::f32:
+      return decode(formats::f32, detail::load<std::uint32_t>(part.bytes + 4 * element));
+    case DType::bf16:
+      return decode(formats::bf16, detail::load<std::uint16_t>(part.bytes + 2 * element));
+    case DType::f16:
+      return decode(formats::f16, detail::load<std::uint16_t>(part.bytes + 2 * element));
+    case DType::f8_e4m3:
+      return decode(formats::e4m3, detail::load<std::uint8_t>(part.bytes + element));
+    case DType::f8_e5m2:
+      return decode(formats::e5m2, detail::load<std::uint8_t>(part.bytes + element));
     case DType::i8: return static_cast<std::int8_t>(part.bytes[element]);
     default: return decode_e8m0(static_cast<std::uint8_t>(part.bytes[element]));
   }
 }
 
 /// The scale of an element, and the byte zero point beside it.
-RESHARD_HOST_DEVICE inline std::int64_t scale_index(CodeGrid const& grid, std::int64_t row, std::int64_t column) {
-  return (row / grid.rows * grid.scale_rows + row % grid.rows / grid.block_rows) * grid.scale_columns + column / grid.block_columns;
+RESHARD_HOST_DEVICE inline std::int64_t scale_index(CodeGrid const& grid, std::int64_t row,
+                                                    std::int64_t column) {
+  return (row / grid.rows * grid.scale_rows + row % grid.rows / grid.block_rows) *
+             grid.scale_columns +
+         column / grid.block_columns;
 }
 
 RESHARD_HOST_DEVICE inline std::int64_t second_index(CodeGrid const& grid, std::int64_t row) {
@@ -154,7 +174,8 @@ RESHARD_HOST_DEVICE inline std::int64_t second_index(CodeGrid const& grid, std::
 }
 
 /// The first and the last word that hold the packed zero point of an element.
-RESHARD_HOST_DEVICE inline FlatRange zero_words(CodeGrid const& grid, std::int64_t row, std::int64_t column) {
+RESHARD_HOST_DEVICE inline FlatRange zero_words(CodeGrid const& grid, std::int64_t row,
+                                                std::int64_t column) {
   std::int64_t const first_bit = row % grid.rows * grid.bits;
   std::int64_t const before = row / grid.rows * grid.zero_rows;
   std::int64_t const block = column / grid.block_columns;
@@ -162,22 +183,28 @@ RESHARD_HOST_DEVICE inline FlatRange zero_words(CodeGrid const& grid, std::int64
           (before + (first_bit + grid.bits - 1) / zero_word_bits) * grid.scale_columns + block};
 }
 
-RESHARD_HOST_DEVICE inline double packed_zero_point(CodeGrid const& grid, StoredParts const& stored, std::int64_t row, std::int64_t column) {
+RESHARD_HOST_DEVICE inline double packed_zero_point(CodeGrid const& grid, StoredParts const& stored,
+                                                    std::int64_t row, std::int64_t column) {
   FlatRange const words = zero_words(grid, row, column);
-  std::uint64_t const low = detail::load<std::uint32_t>(stored.zero_points.bytes + 4 * (words.begin - stored.zero_points.begin));
-  std::uint64_t const high = detail::load<std::uint32_t>(stored.zero_points.bytes + 4 * (words.end - stored.zero_points.begin));
+  std::uint64_t const low = detail::load<std::uint32_t>(
+      stored.zero_points.bytes + 4 * (words.begin - stored.zero_points.begin));
+  std::uint64_t const high = detail::load<std::uint32_t>(
+      stored.zero_points.bytes + 4 * (words.end - stored.zero_points.begin));
   auto const first_bit = static_cast<unsigned>(row % grid.rows * grid.bits % zero_word_bits);
   std::uint64_t const code = ((low | high << 32U) >> first_bit) & detail::ones(grid.bits);
   return value_of_code(grid.codes, grid.bits, static_cast<std::uint8_t>(code));
 }
 
 /// The factors of the block that an element lies in; `scale` is scale_index() of it.
-RESHARD_HOST_DEVICE inline Factors factors_of(CodeGrid const& grid, StoredParts const& stored, std::int64_t row, std::int64_t column,
+RESHARD_HOST_DEVICE inline Factors factors_of(CodeGrid const& grid, StoredParts const& stored,
+                                              std::int64_t row, std::int64_t column,
                                               std::int64_t scale) {
   Factors factors;
   factors.scale = number_at(grid.scale_dtype, stored.scales, scale);
-  if (grid.zero_points == ZeroPoints::bytes) factors.zero = number_at(DType::i8, stored.zero_points, scale);
-  if (grid.zero_points == ZeroPoints::packed) factors.zero = packed_zero_point(grid, stored, row, column);
+  if (grid.zero_points == ZeroPoints::bytes)
+    factors.zero = number_at(DType::i8, stored.zero_points, scale);
+  if (grid.zero_points == ZeroPoints::packed)
+    factors.zero = packed_zero_point(grid, stored, row, column);
   if (grid.second == SecondScale::none) return factors;
   double const second = number_at(grid.second_dtype, stored.seconds, second_index(grid, row));
   if (grid.second == SecondScale::times)

@@ -9,7 +9,8 @@
 namespace reshard::quant {
 namespace {
 
-// The program runs on little-endian machines only: the low bytes of a code are the bytes of its element.
+// The program runs on little-endian machines only: the low bytes of a code are the bytes of its
+// element.
 template <std::size_t bytes>
 std::uint64_t load(std::byte const* at) {
   std::uint64_t code = 0;
@@ -52,7 +53,8 @@ bool convertible(DType stored, DType wanted) {
   return float_format(stored) && to && to->bits() >= 16;
 }
 
-std::optional<Inexact> convert(DType stored, Bytes from, double constant, DType wanted, std::span<std::byte> to) {
+std::optional<Inexact> convert(DType stored, Bytes from, double constant, DType wanted,
+                               std::span<std::byte> to) {
   RESHARD_EXPECT(convertible(stored, wanted));
   switch (stored) {
     case DType::f64: return run_to<formats::f64>(wanted, from, constant, to);

@@ -21,9 +21,11 @@ CodeGrid grid_of(Scheme const& scheme, MatrixShape const& shape, Companions cons
   grid.columns = shape.columns;
   grid.bits = code_bits(scheme);
   grid.row_bytes = ceil_div(shape.columns * grid.bits, 8);
-  if (scheme.codes == CodeFormat::integer) grid.row_bytes = ceil_div(shape.columns * grid.bits, zero_word_bits) * 4;
+  if (scheme.codes == CodeFormat::integer)
+    grid.row_bytes = ceil_div(shape.columns * grid.bits, zero_word_bits) * 4;
   grid.block_rows = scheme.block_rows == 0 ? std::max<Index>(shape.rows, 1) : scheme.block_rows;
-  grid.block_columns = scheme.block_columns == 0 ? std::max<Index>(shape.columns, 1) : scheme.block_columns;
+  grid.block_columns =
+      scheme.block_columns == 0 ? std::max<Index>(shape.columns, 1) : scheme.block_columns;
   grid.scale_rows = ceil_div(shape.rows, grid.block_rows);
   grid.scale_columns = ceil_div(shape.columns, grid.block_columns);
   grid.zero_rows = grid.scale_rows;
@@ -43,7 +45,8 @@ CodeGrid grid_of(Scheme const& scheme, MatrixShape const& shape, Companions cons
 }  // namespace
 
 RowPart leading_part(Index columns, Index first, Index count, Index most_rows, Index most_columns) {
-  RowPart part{.first_row = first / columns, .rows = 1, .first_column = first % columns, .columns = 0};
+  RowPart part{
+      .first_row = first / columns, .rows = 1, .first_column = first % columns, .columns = 0};
   Index const whole_rows = std::min(count / columns, most_rows);
   if (part.first_column == 0 && whole_rows >= 1) {
     part.rows = whole_rows;
@@ -54,9 +57,12 @@ RowPart leading_part(Index columns, Index first, Index count, Index most_rows, I
   return part;
 }
 
-Dequantiser::Dequantiser(Scheme const& scheme, MatrixShape const& shape, Companions const& companions) : shape_(shape), companions_(companions) {
+Dequantiser::Dequantiser(Scheme const& scheme, MatrixShape const& shape,
+                         Companions const& companions)
+    : shape_(shape), companions_(companions) {
   RESHARD_EXPECT(!problem_of(scheme, companions));
-  RESHARD_EXPECT(shape.stack >= 0 && shape.rows >= 0 && shape.columns >= 0 && (companions.seconds == 1 || companions.seconds == shape.stack));
+  RESHARD_EXPECT(shape.stack >= 0 && shape.rows >= 0 && shape.columns >= 0 &&
+                 (companions.seconds == 1 || companions.seconds == shape.stack));
   grid_ = grid_of(scheme, shape, companions);
   for (std::size_t code = 0; code < std::size_t{1} << static_cast<unsigned>(grid_.bits); ++code)
     values_[code] = value_of_code(grid_.codes, grid_.bits, static_cast<std::uint8_t>(code));
@@ -65,22 +71,29 @@ Dequantiser::Dequantiser(Scheme const& scheme, MatrixShape const& shape, Compani
 Needs Dequantiser::needs_of(RowPart const& part) const {
   Index const last_row = part.first_row + part.rows - 1;
   Index const last_column = part.first_column + part.columns - 1;
-  RESHARD_EXPECT(part.rows >= 1 && part.columns >= 1 && last_row < shape_.stack * shape_.rows && last_column < shape_.columns);
+  RESHARD_EXPECT(part.rows >= 1 && part.columns >= 1 && last_row < shape_.stack * shape_.rows &&
+                 last_column < shape_.columns);
   RESHARD_EXPECT(part.rows == 1 || part.columns == shape_.columns);
   Needs needs;
   bool const to_row_end = last_column + 1 == shape_.columns;
-  needs.code_bytes = {part.first_row * grid_.row_bytes + part.first_column * grid_.bits / 8,
-                      last_row * grid_.row_bytes + (to_row_end ? grid_.row_bytes : ceil_div((last_column + 1) * grid_.bits, 8))};
-  needs.scales = {scale_index(grid_, part.first_row, part.first_column), scale_index(grid_, last_row, last_column) + 1};
-  if (grid_.second != SecondScale::none) needs.seconds = {second_index(grid_, part.first_row), second_index(grid_, last_row) + 1};
+  needs.code_bytes = {
+      part.first_row * grid_.row_bytes + part.first_column * grid_.bits / 8,
+      last_row * grid_.row_bytes +
+          (to_row_end ? grid_.row_bytes : ceil_div((last_column + 1) * grid_.bits, 8))};
+  needs.scales = {scale_index(grid_, part.first_row, part.first_column),
+                  scale_index(grid_, last_row, last_column) + 1};
+  if (grid_.second != SecondScale::none)
+    needs.seconds = {second_index(grid_, part.first_row), second_index(grid_, last_row) + 1};
   if (grid_.zero_points == ZeroPoints::bytes) needs.zero_points = needs.scales;
   if (grid_.zero_points == ZeroPoints::packed)
-    needs.zero_points = {zero_words(grid_, part.first_row, part.first_column).begin, zero_words(grid_, last_row, last_column).end + 1};
+    needs.zero_points = {zero_words(grid_, part.first_row, part.first_column).begin,
+                         zero_words(grid_, last_row, last_column).end + 1};
   return needs;
 }
 
 template <class Rounded>
-void Dequantiser::run_codes(std::byte const* codes, Index first_bit, Index count, Rounded rounded, std::byte* to) const {
+void Dequantiser::run_codes(std::byte const* codes, Index first_bit, Index count, Rounded rounded,
+                            std::byte* to) const {
   auto const put = [to](Index i, std::uint16_t element) { std::memcpy(to + 2 * i, &element, 2); };
   if (grid_.bits == 8) {
     std::byte const* const first = codes + first_bit / 8;
@@ -101,21 +114,28 @@ void Dequantiser::run_codes(std::byte const* codes, Index first_bit, Index count
   }
 }
 
-void Dequantiser::run_block(std::byte const* codes, Index first_bit, Index count, Factors const& factors, std::byte* to) const {
+void Dequantiser::run_block(std::byte const* codes, Index first_bit, Index count,
+                            Factors const& factors, std::byte* to) const {
   bool const divide = grid_.second == SecondScale::divided_by;
   if (ordinary(factors))
     run_codes(
-        codes, first_bit, count, [factors, divide](double value) { return dequantised_plainly(value, factors, divide); }, to);
+        codes, first_bit, count,
+        [factors, divide](double value) { return dequantised_plainly(value, factors, divide); },
+        to);
   else
     run_codes(
-        codes, first_bit, count, [factors, divide](double value) { return dequantised(value, factors, divide); }, to);
+        codes, first_bit, count,
+        [factors, divide](double value) { return dequantised(value, factors, divide); }, to);
 }
 
-void Dequantiser::run(RowPart const& part, StoredBytes const& stored, std::span<std::byte> to) const {
+void Dequantiser::run(RowPart const& part, StoredBytes const& stored,
+                      std::span<std::byte> to) const {
   Needs const needs = needs_of(part);
-  RESHARD_EXPECT(holds(stored.codes, needs.code_bytes, 8) && holds(stored.scales, needs.scales, bits(companions_.scale)));
+  RESHARD_EXPECT(holds(stored.codes, needs.code_bytes, 8) &&
+                 holds(stored.scales, needs.scales, bits(companions_.scale)));
   RESHARD_EXPECT(holds(stored.seconds, needs.seconds, bits(companions_.second)));
-  RESHARD_EXPECT(holds(stored.zero_points, needs.zero_points, bits(companions_.zero_points.value_or(DType::i8))));
+  RESHARD_EXPECT(holds(stored.zero_points, needs.zero_points,
+                       bits(companions_.zero_points.value_or(DType::i8))));
   RESHARD_EXPECT(static_cast<Index>(to.size()) == 2 * part.rows * part.columns);
   StoredParts const parts{{stored.codes.data(), needs.code_bytes.begin},
                           {stored.scales.data(), needs.scales.begin},
@@ -129,7 +149,8 @@ void Dequantiser::run(RowPart const& part, StoredBytes const& stored, std::span<
     Index end = (part.first_column / grid_.block_columns + 1) * grid_.block_columns;
     for (Index column = part.first_column; column < end_of_part; ++scale) {
       Index const count = std::min(end, end_of_part) - column;
-      run_block(stored.codes.data(), row_bit + column * grid_.bits, count, factors_of(grid_, parts, row, column, scale), at);
+      run_block(stored.codes.data(), row_bit + column * grid_.bits, count,
+                factors_of(grid_, parts, row, column, scale), at);
       at += 2 * count;
       column = end;
       end += grid_.block_columns;

@@ -9,7 +9,8 @@
 
 namespace reshard::quant {
 
-/// The part of a stack that is computed in one go: several whole rows, or some columns of one row. At least one element.
+/// The part of a stack that is computed in one go: several whole rows, or some columns of one row.
+/// At least one element.
 struct RowPart {
   Index first_row = 0;
   Index rows = 1;
@@ -17,8 +18,9 @@ struct RowPart {
   Index columns = 0;
 };
 
-/// The largest part that elements [first, first + count) of a stack begin with: whole rows where they begin one, else up to the row's end. At most
-/// `most_rows` rows; of a row that is cut, at most `most_columns` columns. Pre: count and most_columns are at least 1.
+/// The largest part that elements [first, first + count) of a stack begin with: whole rows where
+/// they begin one, else up to the row's end. At most `most_rows` rows; of a row that is cut, at
+/// most `most_columns` columns. Pre: count and most_columns are at least 1.
 RowPart leading_part(Index columns, Index first, Index count, Index most_rows, Index most_columns);
 
 /// What a part needs of the stored tensors: bytes of the codes, elements of the others.
@@ -39,10 +41,11 @@ struct StoredBytes {
 
 /// Decodes a stack of quantised matrices to BF16.
 ///
-/// The product is rounded once: to the nearest BF16, of two the even one. A code less its zero point has at most 9 significant bits and a scale of
-/// 24 bits at most leaves the product exact in a double; beside a second scale codes have 4 bits at most, so that holds there, too. A quotient is
-/// seldom exact, but one that is not lies further from every border between two BF16 values than a double rounds. NaNs and products beyond BF16
-/// become what IEEE 754 says.
+/// The product is rounded once: to the nearest BF16, of two the even one. A code less its zero
+/// point has at most 9 significant bits and a scale of 24 bits at most leaves the product exact in
+/// a double; beside a second scale codes have 4 bits at most, so that holds there, too. A quotient
+/// is seldom exact, but one that is not lies further from every border between two BF16 values than
+/// a double rounds. NaNs and products beyond BF16 become what IEEE 754 says.
 class Dequantiser {
  public:
   /// Pre: problem_of() finds nothing, and companions.seconds is 1 or shape.stack.
@@ -56,7 +59,9 @@ class Dequantiser {
   Index code_bytes() const { return shape_.stack * shape_.rows * grid_.row_bytes; }
   Index scale_rows() const { return grid_.scale_rows; }  ///< of one matrix
   Index scale_columns() const { return grid_.scale_columns; }
-  Index zero_rows() const { return grid_.zero_rows; }  ///< of one matrix; each has scale_columns() elements
+  Index zero_rows() const {
+    return grid_.zero_rows;
+  }  ///< of one matrix; each has scale_columns() elements
 
   Needs needs_of(RowPart const& part) const;
   /// Writes two bytes for each element of the part. Pre: `stored` has what needs_of(part) names.
@@ -64,8 +69,10 @@ class Dequantiser {
 
  private:
   template <class Rounded>
-  void run_codes(std::byte const* codes, Index first_bit, Index count, Rounded rounded, std::byte* to) const;
-  void run_block(std::byte const* codes, Index first_bit, Index count, Factors const& factors, std::byte* to) const;
+  void run_codes(std::byte const* codes, Index first_bit, Index count, Rounded rounded,
+                 std::byte* to) const;
+  void run_block(std::byte const* codes, Index first_bit, Index count, Factors const& factors,
+                 std::byte* to) const;
 
   MatrixShape shape_;
   Companions companions_;

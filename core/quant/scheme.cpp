@@ -13,7 +13,9 @@ bool has_short_float(DType dtype) {
   return format && format->fraction_bits <= formats::f32.fraction_bits;
 }
 
-bool is_scale(DType dtype) { return dtype == DType::u8 || dtype == DType::f8_e8m0 || has_short_float(dtype); }
+bool is_scale(DType dtype) {
+  return dtype == DType::u8 || dtype == DType::f8_e8m0 || has_short_float(dtype);
+}
 
 }  // namespace
 
@@ -25,13 +27,19 @@ int code_bits(Scheme const& scheme) {
 std::optional<std::string> problem_of(Scheme const& scheme, Companions const& companions) {
   bool const is_integer = scheme.codes == CodeFormat::integer;
   auto const zeros = companions.zero_points;
-  if (is_integer && (scheme.integer_bits < 1 || scheme.integer_bits > 8)) return fmt::format("codes of {} bits are not 1 to 8", scheme.integer_bits);
-  if (scheme.block_rows < 0 || scheme.block_columns < 0) return fmt::format("a block of {} x {}", scheme.block_rows, scheme.block_columns);
-  if (!is_scale(companions.scale)) return fmt::format("a scale of {} is not known", name(companions.scale));
-  if (zeros && zeros != DType::i32 && zeros != DType::i8) return fmt::format("zero points of {} are not known", name(*zeros));
-  if (zeros == DType::i32 && (!is_integer || scheme.block_rows != 1)) return "packed zero points need packed codes and a scale for each row";
+  if (is_integer && (scheme.integer_bits < 1 || scheme.integer_bits > 8))
+    return fmt::format("codes of {} bits are not 1 to 8", scheme.integer_bits);
+  if (scheme.block_rows < 0 || scheme.block_columns < 0)
+    return fmt::format("a block of {} x {}", scheme.block_rows, scheme.block_columns);
+  if (!is_scale(companions.scale))
+    return fmt::format("a scale of {} is not known", name(companions.scale));
+  if (zeros && zeros != DType::i32 && zeros != DType::i8)
+    return fmt::format("zero points of {} are not known", name(*zeros));
+  if (zeros == DType::i32 && (!is_integer || scheme.block_rows != 1))
+    return "packed zero points need packed codes and a scale for each row";
   if (scheme.second == SecondScale::none) return std::nullopt;
-  if (!has_short_float(companions.second)) return fmt::format("a second scale of {} is not known", name(companions.second));
+  if (!has_short_float(companions.second))
+    return fmt::format("a second scale of {} is not known", name(companions.second));
   if (scheme.codes == CodeFormat::i8 || (is_integer && scheme.integer_bits > 4))
     return "a second scale goes with codes of at most 4 significant bits";
   return std::nullopt;

@@ -9,8 +9,8 @@
 
 namespace reshard::quant {
 
-/// A quantised form: value = (code - zero point) * scale, with one scale for each block of the matrix. The table in docs/formats/quantised.md says
-/// which fields each of the known forms has.
+/// A quantised form: value = (code - zero point) * scale, with one scale for each block of the
+/// matrix. The table in docs/formats/quantised.md says which fields each of the known forms has.
 struct Scheme {
   CodeFormat codes = CodeFormat::e4m3;
   int integer_bits = 4;     ///< of CodeFormat::integer: 1 to 8
@@ -23,7 +23,8 @@ struct Scheme {
 /// Bits of one code.
 int code_bits(Scheme const& scheme);
 
-/// A stack of matrices in row-major order, [stack, rows, columns]. A row number counts through the stack: row r of matrix s is s * rows + r.
+/// A stack of matrices in row-major order, [stack, rows, columns]. A row number counts through the
+/// stack: row r of matrix s is s * rows + r.
 struct MatrixShape {
   Index stack = 1;
   Index rows = 0;
@@ -33,13 +34,16 @@ struct MatrixShape {
 
 /// The tensors beside the codes.
 struct Companions {
-  DType scale = DType::f32;                         ///< F32, BF16, F16, F8_E4M3, F8_E5M2; F8_E8M0 and U8 are both E8M0
-  DType second = DType::f32;                        ///< F32, BF16, F16
-  Index seconds = 1;                                ///< 1, or one for each matrix of the stack
-  std::optional<DType> zero_points = std::nullopt;  ///< I8: one beside each scale. I32: packed as codes are, but along the rows of each matrix
+  DType scale = DType::f32;   ///< F32, BF16, F16, F8_E4M3, F8_E5M2; F8_E8M0 and U8 are both E8M0
+  DType second = DType::f32;  ///< F32, BF16, F16
+  Index seconds = 1;          ///< 1, or one for each matrix of the stack
+  std::optional<DType> zero_points =
+      std::nullopt;  ///< I8: one beside each scale. I32: packed as codes are, but along the rows of
+                     ///< each matrix
 };
 
-/// What is wrong with the fields, as "a scale of F64 is not known"; nothing when a Dequantiser takes them.
+/// What is wrong with the fields, as "a scale of F64 is not known"; nothing when a Dequantiser
+/// takes them.
 std::optional<std::string> problem_of(Scheme const& scheme, Companions const& companions);
 
 }  // namespace reshard::quant

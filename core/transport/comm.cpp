@@ -32,17 +32,20 @@ std::int64_t reduce(MPI_Comm comm, std::int64_t value, MPI_Op operation) {
   return result;
 }
 
-/// Whether the launcher (mpirun or srun) has put ranks on several hosts. MPI itself cannot be asked without messages.
+/// Whether the launcher (mpirun or srun) has put ranks on several hosts. MPI itself cannot be asked
+/// without messages.
 bool has_several_hosts() {
   auto const number = [](char const* name) {
     char const* const text = std::getenv(name);
     return text == nullptr ? 0L : std::strtol(text, nullptr, 10);
   };
-  return number("SLURM_STEP_NUM_NODES") > 1 || number("OMPI_COMM_WORLD_SIZE") > number("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return number("SLURM_STEP_NUM_NODES") > 1 ||
+         number("OMPI_COMM_WORLD_SIZE") > number("OMPI_COMM_WORLD_LOCAL_SIZE");
 }
 
-// Open MPI 4.1.4 crashes in MPI_Init (in mca_btl_tcp) when TCP brings it a message of a rank that has left MPI_Init already. Ranks leave it together,
-// but for what a host is behind: that is waited for before the first message.
+// Open MPI 4.1.4 crashes in MPI_Init (in mca_btl_tcp) when TCP brings it a message of a rank that
+// has left MPI_Init already. Ranks leave it together, but for what a host is behind: that is waited
+// for before the first message.
 constexpr std::chrono::milliseconds pause_after_init{300};
 
 }  // namespace
@@ -52,7 +55,8 @@ void check_mpi(int code, char const* call) {
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(code, text, &length);
-  fail(ErrorKind::internal, "{} failed: {}. Check the MPI installation and the network.", call, text);
+  fail(ErrorKind::internal, "{} failed: {}. Check the MPI installation and the network.", call,
+       text);
 }
 
 std::string mpi_library() {
@@ -68,8 +72,10 @@ MpiSession::MpiSession(int* argc, char*** argv) {
   int provided = 0;
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED)
-    fail(ErrorKind::resources, "this MPI gives thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI built with threads.", provided,
-         MPI_THREAD_SERIALIZED);
+    fail(
+        ErrorKind::resources,
+        "this MPI gives thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI built with threads.",
+        provided, MPI_THREAD_SERIALIZED);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (has_several_hosts()) std::this_thread::sleep_for(pause_after_init);
 }
@@ -82,7 +88,8 @@ Comm Comm::world() {
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   static MPI_Comm last_words = MPI_COMM_NULL;
-  if (last_words == MPI_COMM_NULL && size > 1) check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &last_words), "MPI_Comm_dup");
+  if (last_words == MPI_COMM_NULL && size > 1)
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &last_words), "MPI_Comm_dup");
   return {MPI_COMM_WORLD, last_words, rank, size};
 }
 
@@ -97,13 +104,17 @@ std::int64_t Comm::sum(std::int64_t value) const { return reduce(comm_, value, M
 void Comm::xor_all(std::span<std::uint32_t> values) const {
   Waiting const waiting;
   if (values.empty()) return;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT32_T, MPI_BXOR, comm_), "MPI_Allreduce");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT32_T,
+                          MPI_BXOR, comm_),
+            "MPI_Allreduce");
 }
 
 void Comm::xor_all(std::span<std::uint64_t> values) const {
   Waiting const waiting;
   if (values.empty()) return;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT64_T, MPI_BXOR, comm_), "MPI_Allreduce");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT64_T,
+                          MPI_BXOR, comm_),
+            "MPI_Allreduce");
 }
 
 std::string Comm::broadcast(std::string bytes, int root) const {
@@ -112,7 +123,9 @@ std::string Comm::broadcast(std::string bytes, int root) const {
   check_mpi(MPI_Bcast(&size, 1, MPI_UINT64_T, root, comm_), "MPI_Bcast");
   bytes.resize(size);
   for (std::size_t done = 0; done < size; done += largest_message)
-    check_mpi(MPI_Bcast(bytes.data() + done, narrow<int>(std::min(largest_message, size - done)), MPI_BYTE, root, comm_), "MPI_Bcast");
+    check_mpi(MPI_Bcast(bytes.data() + done, narrow<int>(std::min(largest_message, size - done)),
+                        MPI_BYTE, root, comm_),
+              "MPI_Bcast");
   return bytes;
 }
 
@@ -121,7 +134,8 @@ std::vector<std::string> Comm::all_gather(std::string const& bytes) const {
   auto const ranks = static_cast<std::size_t>(size_);
   std::vector<std::uint64_t> sizes(ranks);
   std::uint64_t const mine = bytes.size();
-  check_mpi(MPI_Allgather(&mine, 1, MPI_UINT64_T, sizes.data(), 1, MPI_UINT64_T, comm_), "MPI_Allgather");
+  check_mpi(MPI_Allgather(&mine, 1, MPI_UINT64_T, sizes.data(), 1, MPI_UINT64_T, comm_),
+            "MPI_Allgather");
   std::uint64_t total = 0;
   for (std::uint64_t const size : sizes) total += size;
   std::vector<std::string> result(ranks);
@@ -133,11 +147,16 @@ std::vector<std::string> Comm::all_gather(std::string const& bytes) const {
       counts[r] = narrow<int>(sizes[r]);
       places[r] = narrow<int>(at);
     }
-    check_mpi(MPI_Allgatherv(bytes.data(), narrow<int>(mine), MPI_BYTE, all.data(), counts.data(), places.data(), MPI_BYTE, comm_), "MPI_Allgatherv");
-    for (std::size_t r = 0; r < ranks; ++r) result[r].assign(all, static_cast<std::size_t>(places[r]), sizes[r]);
+    check_mpi(MPI_Allgatherv(bytes.data(), narrow<int>(mine), MPI_BYTE, all.data(), counts.data(),
+                             places.data(), MPI_BYTE, comm_),
+              "MPI_Allgatherv");
+    for (std::size_t r = 0; r < ranks; ++r)
+      result[r].assign(all, static_cast<std::size_t>(places[r]), sizes[r]);
     return result;
   }
-  for (std::size_t r = 0; r < ranks; ++r) result[r] = broadcast(static_cast<int>(r) == rank_ ? bytes : std::string(), static_cast<int>(r));
+  for (std::size_t r = 0; r < ranks; ++r)
+    result[r] =
+        broadcast(static_cast<int>(r) == rank_ ? bytes : std::string(), static_cast<int>(r));
   return result;
 }
 
@@ -147,7 +166,8 @@ void Comm::end_with(Error const& error) const {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(last_words_, &request), "MPI_Ibarrier");
   auto const deadline = std::chrono::steady_clock::now() + patience_with_last_words;
-  for (int all_here = 0; std::chrono::steady_clock::now() < deadline; std::this_thread::sleep_for(agreement_nap)) {
+  for (int all_here = 0; std::chrono::steady_clock::now() < deadline;
+       std::this_thread::sleep_for(agreement_nap)) {
     check_mpi(MPI_Test(&request, &all_here, MPI_STATUS_IGNORE), "MPI_Test");
     if (all_here != 0) throw error.agreed();
   }
@@ -167,16 +187,20 @@ void Comm::abort(Error const& error) const {
 
 namespace {
 
-/// What the system refused in a walk through folders, by the same rules as what it refuses to our own calls. The library's words are "filesystem
-/// error: cannot remove all: Input/output error [path]".
+/// What the system refused in a walk through folders, by the same rules as what it refuses to our
+/// own calls. The library's words are "filesystem error: cannot remove all: Input/output error
+/// [path]".
 Error error_of(std::filesystem::filesystem_error const& refused) {
   std::string_view const said = refused.what();
   constexpr std::string_view before = " cannot ";
   std::size_t const begin = said.find(before);
   std::string_view doing = "access";
-  if (begin != std::string_view::npos) doing = said.substr(begin + before.size(), said.find(": ", begin + before.size()) - begin - before.size());
+  if (begin != std::string_view::npos)
+    doing = said.substr(begin + before.size(),
+                        said.find(": ", begin + before.size()) - begin - before.size());
   try {
-    fail_errno(refused.path1().empty() ? "a folder" : refused.path1(), doing, refused.code().value());  // an iterator that moves on names none
+    fail_errno(refused.path1().empty() ? "a folder" : refused.path1(), doing,
+               refused.code().value());  // an iterator that moves on names none
   } catch (Error const& error) {
     return error;
   }
@@ -193,9 +217,14 @@ std::optional<Error> capture(std::function<void()> const& work) {
   } catch (std::filesystem::filesystem_error const& refused) {
     return error_of(refused);
   } catch (std::bad_alloc const&) {
-    return Error(ErrorKind::resources, "out of memory. Lower run.memory or start fewer ranks on this host.");
+    return Error(ErrorKind::resources,
+                 "out of memory. Lower run.memory or start fewer ranks on this host.");
   } catch (std::exception const& error) {
-    return Error(ErrorKind::internal, fmt::format("internal error: {}. This is a bug of reshard: please report it with the job file.", error.what()));
+    return Error(
+        ErrorKind::internal,
+        fmt::format(
+            "internal error: {}. This is a bug of reshard: please report it with the job file.",
+            error.what()));
   }
 }
 
@@ -204,7 +233,8 @@ namespace {
 /// Every rank throws the error of rank `first`.
 [[noreturn]] void throw_error_of(Comm const& comm, int first, std::optional<Error> const& mine) {
   std::string packed;
-  if (comm.rank() == first) packed = fmt::format("{} {}", static_cast<int>(mine->kind()), mine->sentence());
+  if (comm.rank() == first)
+    packed = fmt::format("{} {}", static_cast<int>(mine->kind()), mine->sentence());
   packed = comm.broadcast(std::move(packed), first);
   auto const space = packed.find(' ');
   auto const kind = static_cast<ErrorKind>(std::stoi(packed.substr(0, space)));
@@ -220,19 +250,24 @@ struct Progress {
 /// One rank's steps until it is done or has failed.
 class Steps {
  public:
-  Steps(Comm const& comm, double timeout_seconds, std::function<bool()> const& step) : comm_(comm), timeout_seconds_(timeout_seconds), step_(step) {}
+  Steps(Comm const& comm, double timeout_seconds, std::function<bool()> const& step)
+      : comm_(comm), timeout_seconds_(timeout_seconds), step_(step) {}
 
   void take_one() {
     if (done_ || failure_) return;
     failure_ = capture([this] { done_ = step_(); });
   }
 
-  /// Goes on with the steps while the ranks learn from each other how far they were when this was called.
+  /// Goes on with the steps while the ranks learn from each other how far they were when this was
+  /// called.
   Progress agree() {
-    std::array<std::int64_t, 2> const mine = {failure_ ? comm_.rank() : comm_.size(), done_ ? 1 : 0};
+    std::array<std::int64_t, 2> const mine = {failure_ ? comm_.rank() : comm_.size(),
+                                              done_ ? 1 : 0};
     std::array<std::int64_t, 2> least = {};
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallreduce(mine.data(), least.data(), 2, MPI_INT64_T, MPI_MIN, comm_.handle(), &request), "MPI_Iallreduce");
+    check_mpi(MPI_Iallreduce(mine.data(), least.data(), 2, MPI_INT64_T, MPI_MIN, comm_.handle(),
+                             &request),
+              "MPI_Iallreduce");
     Waiting const activity;  // with a watch of its own
     StallClock waiting(timeout_seconds_);
     for (int agreed = 0;;) {
@@ -240,9 +275,11 @@ class Steps {
       if (agreed != 0) return {static_cast<int>(least[0]), least[1] == 1};
       take_one();
       if (waiting.is_over())
-        comm_.abort(failure_.value_or(
-            Error(ErrorKind::stall,
-                  fmt::format("another rank was not heard of for {} s. Look at the hosts of this job, then run again.", timeout_seconds_))));
+        comm_.abort(failure_.value_or(Error(
+            ErrorKind::stall,
+            fmt::format(
+                "another rank was not heard of for {} s. Look at the hosts of this job, then run again.",
+                timeout_seconds_))));
       std::this_thread::sleep_for(agreement_nap);
     }
   }
@@ -265,12 +302,14 @@ void together(Comm const& comm, std::function<void()> const& work) {
   if (first < comm.size()) throw_error_of(comm, first, mine);
 }
 
-void together_step_by_step(Comm const& comm, double timeout_seconds, std::function<bool()> const& step) {
+void together_step_by_step(Comm const& comm, double timeout_seconds,
+                           std::function<bool()> const& step) {
   Steps steps(comm, timeout_seconds, step);
   for (;;) {
     steps.take_one();
     Progress const progress = steps.agree();
-    if (progress.first_failed < comm.size()) throw_error_of(comm, progress.first_failed, steps.failure());
+    if (progress.first_failed < comm.size())
+      throw_error_of(comm, progress.first_failed, steps.failure());
     if (progress.all_done) return;
   }
 }

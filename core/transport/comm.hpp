@@ -15,7 +15,8 @@
 
 namespace reshard {
 
-/// MPI for the life of the program: initialised here (MPI_THREAD_MULTIPLE), finalised at the end of main.
+/// MPI for the life of the program: initialised here (MPI_THREAD_MULTIPLE), finalised at the end of
+/// main.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);
@@ -42,41 +43,51 @@ class Comm {
   void xor_all(std::span<std::uint64_t> values) const;
   /// The bytes of `root` on every rank.
   std::string broadcast(std::string bytes, int root) const;
-  /// The bytes of every rank, in rank order, on every rank. Any size: messages are split below 1 GiB.
+  /// The bytes of every rank, in rank order, on every rank. Any size: messages are split below 1
+  /// GiB.
   std::vector<std::string> all_gather(std::string const& bytes) const;
 
-  /// For an Error that ends the work of this rank: throws it when every rank throws it as well (is_agreed(), or all of them come here within a
-  /// moment). One that only this rank has ends the job on every rank, as others may wait for this one for ever.
+  /// For an Error that ends the work of this rank: throws it when every rank throws it as well
+  /// (is_agreed(), or all of them come here within a moment). One that only this rank has ends the
+  /// job on every rank, as others may wait for this one for ever.
   [[noreturn]] void end_with(Error const& error) const;
 
-  /// Ends the job on every rank with this exit code, without agreement; for failures inside a collective.
+  /// Ends the job on every rank with this exit code, without agreement; for failures inside a
+  /// collective.
   [[noreturn]] void abort(int code) const;
-  /// The same with the exit code of the error, after its sentence and this rank's number have gone to stderr.
+  /// The same with the exit code of the error, after its sentence and this rank's number have gone
+  /// to stderr.
   [[noreturn]] void abort(Error const& error) const;
 
  private:
-  Comm(MPI_Comm comm, MPI_Comm last_words, int rank, int size) : comm_(comm), last_words_(last_words), rank_(rank), size_(size) {}
+  Comm(MPI_Comm comm, MPI_Comm last_words, int rank, int size)
+      : comm_(comm), last_words_(last_words), rank_(rank), size_(size) {}
   MPI_Comm comm_;
   MPI_Comm last_words_;  ///< for end_with()
   int rank_;
   int size_;
 };
 
-/// The library's own name for itself, on one line: "Open MPI v4.1.4, package: ...". May be called before MpiSession begins.
+/// The library's own name for itself, on one line: "Open MPI v4.1.4, package: ...". May be called
+/// before MpiSession begins.
 std::string mpi_library();
 
 /// Throws an internal Error with MPI's own text when `code` is not MPI_SUCCESS.
 void check_mpi(int code, char const* call);
 
-/// What `work` threw, as an Error; nothing when it returned. Foreign exceptions become internal ones, but std::filesystem's are of kind io or resources.
+/// What `work` threw, as an Error; nothing when it returned. Foreign exceptions become internal
+/// ones, but std::filesystem's are of kind io or resources.
 std::optional<Error> capture(std::function<void()> const& work);
 
-/// Runs `work` on every rank (it makes no collective call). When it failed on some rank, every rank throws the error of the lowest one.
+/// Runs `work` on every rank (it makes no collective call). When it failed on some rank, every rank
+/// throws the error of the lowest one.
 void together(Comm const& comm, std::function<void()> const& work);
 
-/// The same for work that waits for other ranks by other means than MPI: `step` is called again and again until it returns true on every rank, or
-/// throws on one of them. Then every rank throws the error of the lowest one at once, also ranks whose steps would have waited for the failed one.
-/// A rank that is not heard of for `timeout_seconds` ends the job with exit code 8.
-void together_step_by_step(Comm const& comm, double timeout_seconds, std::function<bool()> const& step);
+/// The same for work that waits for other ranks by other means than MPI: `step` is called again and
+/// again until it returns true on every rank, or throws on one of them. Then every rank throws the
+/// error of the lowest one at once, also ranks whose steps would have waited for the failed one. A
+/// rank that is not heard of for `timeout_seconds` ends the job with exit code 8.
+void together_step_by_step(Comm const& comm, double timeout_seconds,
+                           std::function<bool()> const& step);
 
 }  // namespace reshard

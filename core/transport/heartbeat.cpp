@@ -63,7 +63,9 @@ void Heartbeat::say(std::uint64_t word) {
   check_mpi(MPI_Isend(&said_, 1, MPI_UINT64_T, next_, 0, own_, &saying_), "MPI_Isend");
 }
 
-void Heartbeat::hear() { check_mpi(MPI_Irecv(&heard_, 1, MPI_UINT64_T, before_, 0, own_, &hearing_), "MPI_Irecv"); }
+void Heartbeat::hear() {
+  check_mpi(MPI_Irecv(&heard_, 1, MPI_UINT64_T, before_, 0, own_, &hearing_), "MPI_Irecv");
+}
 
 void Heartbeat::beat() {
   bool left = false;
@@ -82,14 +84,19 @@ void Heartbeat::beat() {
         say(alive);
       }
     }
-    if (double const seconds = silence_.look(); !before_left_ && seconds > silence_.timeout_seconds()) lost(seconds);
+    if (double const seconds = silence_.look();
+        !before_left_ && seconds > silence_.timeout_seconds())
+      lost(seconds);
   }
 }
 
 void Heartbeat::lost(double seconds) const {
-  comm_.abort(Error(ErrorKind::stall, fmt::format("rank {} was not heard of for {:.0f} s: its process stands still, its host is gone, or the network "
-                                                  "to it. Look after that host, then run the same command again: a job goes on where it stopped.",
-                                                  before_, seconds)));
+  comm_.abort(Error(
+      ErrorKind::stall,
+      fmt::format(
+          "rank {} was not heard of for {:.0f} s: its process stands still, its host is gone, or the network "
+          "to it. Look after that host, then run the same command again: a job goes on where it stopped.",
+          before_, seconds)));
 }
 
 }  // namespace reshard

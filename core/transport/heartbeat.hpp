@@ -17,12 +17,14 @@ namespace reshard {
 /// How long a rank may be silent where no job says it.
 inline constexpr double usual_silence_seconds = 600;
 
-/// Notices ranks that are gone without a word: a host without power, a cut link, a stopped process. MPI itself waits for them for ever. Each rank
-/// tells the next one once a second that it lives, or four times within a shorter timeout, on a communicator and a thread of its own; who hears
-/// nothing of the rank before it for too long ends the job with exit code 8. Whatever else a rank does, or waits for, makes no difference. A job that
-/// was suspended as a whole goes on.
+/// Notices ranks that are gone without a word: a host without power, a cut link, a stopped process.
+/// MPI itself waits for them for ever. Each rank tells the next one once a second that it lives, or
+/// four times within a shorter timeout, on a communicator and a thread of its own; who hears
+/// nothing of the rank before it for too long ends the job with exit code 8. Whatever else a rank
+/// does, or waits for, makes no difference. A job that was suspended as a whole goes on.
 ///
-/// With one rank, or where MPI may not be called from several threads (MPI_THREAD_MULTIPLE), only this rank's own Watchdog is at work.
+/// With one rank, or where MPI may not be called from several threads (MPI_THREAD_MULTIPLE), only
+/// this rank's own Watchdog is at work.
 class Heartbeat {
  public:
   /// From the main thread. Collective.

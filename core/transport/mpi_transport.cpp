@@ -11,13 +11,16 @@ namespace {
 
 constexpr int message_tag = 71;
 
-// Far below the 2 GiB that an MPI count can say, and small enough that a slow network still shows progress well within a stall timeout.
+// Far below the 2 GiB that an MPI count can say, and small enough that a slow network still shows
+// progress well within a stall timeout.
 constexpr std::uint64_t largest_part_bytes = std::uint64_t{64} << 20;
 
 }  // namespace
 
-void MpiTransport::post(std::span<FlatMessage const> receives, std::span<FlatMessage const> sends, std::size_t first_number) {
-  for (std::size_t const r : ring_order(receives, comm_.rank(), comm_.size(), RingDirection::down)) begin(receives[r], first_number + r, true);
+void MpiTransport::post(std::span<FlatMessage const> receives, std::span<FlatMessage const> sends,
+                        std::size_t first_number) {
+  for (std::size_t const r : ring_order(receives, comm_.rank(), comm_.size(), RingDirection::down))
+    begin(receives[r], first_number + r, true);
   for (std::size_t const s : ring_order(sends, comm_.rank(), comm_.size(), RingDirection::up))
     begin(sends[s], first_number + receives.size() + s, false);
 }
@@ -31,9 +34,13 @@ void MpiTransport::begin(FlatMessage const& message, std::size_t number, bool re
     int const bytes = narrow<int>(std::min(largest_part_bytes, message.bytes - done));
     MPI_Request request = MPI_REQUEST_NULL;
     if (receive)
-      check_mpi(MPI_Irecv(message.at + done, bytes, MPI_BYTE, message.peer, message_tag, comm_.handle(), &request), "MPI_Irecv");
+      check_mpi(MPI_Irecv(message.at + done, bytes, MPI_BYTE, message.peer, message_tag,
+                          comm_.handle(), &request),
+                "MPI_Irecv");
     else
-      check_mpi(MPI_Isend(message.at + done, bytes, MPI_BYTE, message.peer, message_tag, comm_.handle(), &request), "MPI_Isend");
+      check_mpi(MPI_Isend(message.at + done, bytes, MPI_BYTE, message.peer, message_tag,
+                          comm_.handle(), &request),
+                "MPI_Isend");
     requests_.push_back(request);
     parts_.push_back({flight, bytes});
     ++flights_[flight].parts_left;
@@ -51,7 +58,8 @@ std::size_t MpiTransport::new_flight(Flight const& flight) {
   return at;
 }
 
-/// Polls instead of MPI_Waitsome: a rank that waits must notice a stalled peer and failures of its own other threads.
+/// Polls instead of MPI_Waitsome: a rank that waits must notice a stalled peer and failures of its
+/// own other threads.
 void MpiTransport::poll(std::vector<Landed>& landed) {
   landed.insert(landed.end(), at_once_.begin(), at_once_.end());
   at_once_.clear();
@@ -59,9 +67,11 @@ void MpiTransport::poll(std::vector<Landed>& landed) {
   int count = 0;
   done_.resize(requests_.size());
   statuses_.resize(requests_.size());
-  int const code = MPI_Testsome(narrow<int>(requests_.size()), requests_.data(), &count, done_.data(), statuses_.data());
+  int const code = MPI_Testsome(narrow<int>(requests_.size()), requests_.data(), &count,
+                                done_.data(), statuses_.data());
   if (code == MPI_ERR_IN_STATUS)
-    for (int i = 0; i < count; ++i) check_mpi(statuses_[static_cast<std::size_t>(i)].MPI_ERROR, "a message");
+    for (int i = 0; i < count; ++i)
+      check_mpi(statuses_[static_cast<std::size_t>(i)].MPI_ERROR, "a message");
   check_mpi(code, "MPI_Testsome");
   RESHARD_EXPECT(count >= 0);
   for (int i = 0; i < count; ++i) {
@@ -80,7 +90,8 @@ void MpiTransport::poll(std::vector<Landed>& landed) {
   parts_.resize(kept);
 }
 
-void MpiTransport::land(std::size_t request, MPI_Status const& status, std::vector<Landed>& landed) {
+void MpiTransport::land(std::size_t request, MPI_Status const& status,
+                        std::vector<Landed>& landed) {
   Part const part = parts_[request];
   Flight& flight = flights_[part.flight];
   bytes_landed_ += static_cast<std::uint64_t>(part.bytes);
@@ -88,9 +99,10 @@ void MpiTransport::land(std::size_t request, MPI_Status const& status, std::vect
     int arrived = 0;
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &arrived), "MPI_Get_count");
     if (arrived != part.bytes)
-      fail(ErrorKind::internal,
-           "a message from rank {} has {} bytes, {} were planned. This is a bug of reshard: the ranks carry out different plans.", flight.peer,
-           arrived, part.bytes);
+      fail(
+          ErrorKind::internal,
+          "a message from rank {} has {} bytes, {} were planned. This is a bug of reshard: the ranks carry out different plans.",
+          flight.peer, arrived, part.bytes);
   }
   if (--flight.parts_left > 0) return;
   landed.push_back(flight.report);

@@ -7,8 +7,8 @@
 
 namespace reshard {
 
-/// Messages in host memory, over MPI. A message travels in parts of at most 64 MiB. At most one of these is in use per Comm at a time: two would
-/// take each other's messages.
+/// Messages in host memory, over MPI. A message travels in parts of at most 64 MiB. At most one of
+/// these is in use per Comm at a time: two would take each other's messages.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(Comm const& comm) : comm_(comm) {}
@@ -16,7 +16,8 @@ class MpiTransport final : public Transport {
   MpiTransport(MpiTransport const&) = delete;
   MpiTransport& operator=(MpiTransport const&) = delete;
 
-  void post(std::span<FlatMessage const> receives, std::span<FlatMessage const> sends, std::size_t first_number) override;
+  void post(std::span<FlatMessage const> receives, std::span<FlatMessage const> sends,
+            std::size_t first_number) override;
   void poll(std::vector<Landed>& landed) override;
   bool one_group() const override { return false; }
   std::uint64_t bytes_landed() const override { return bytes_landed_; }

@@ -9,7 +9,8 @@
 namespace reshard {
 namespace {
 
-// Ranks may share cores with the reader and the writer: after a moment without news, sleep between looks.
+// Ranks may share cores with the reader and the writer: after a moment without news, sleep between
+// looks.
 constexpr double eager_seconds = 0.005;
 constexpr std::chrono::microseconds nap{50};
 
@@ -32,9 +33,11 @@ bool Patience::wait() {
 }
 
 Error stalled(double timeout_seconds, std::string_view awaited) {
-  return {ErrorKind::stall,
-          fmt::format("no message came or left for {} s. Still waiting for messages{}. Look at those ranks and their hosts, then run again.",
-                      timeout_seconds, awaited)};
+  return {
+      ErrorKind::stall,
+      fmt::format(
+          "no message came or left for {} s. Still waiting for messages{}. Look at those ranks and their hosts, then run again.",
+          timeout_seconds, awaited)};
 }
 
 std::string awaited_text(std::span<int const> peers) {

@@ -11,8 +11,8 @@
 
 namespace reshard {
 
-/// What a thread has that looks again and again whether another rank or a device has done something. It naps between looks and knows when nothing
-/// has moved for too long.
+/// What a thread has that looks again and again whether another rank or a device has done
+/// something. It naps between looks and knows when nothing has moved for too long.
 ///
 ///   patience.begin();
 ///   while (!done()) {
@@ -26,8 +26,8 @@ class Patience {
 
   /// Something moved, or is about to: the time starts anew.
   void begin() { stall_clock_.begin(); }
-  /// For after a look that found nothing new: yields the core at first, later sleeps for a moment. False, without delay, when nothing has moved for
-  /// the timeout.
+  /// For after a look that found nothing new: yields the core at first, later sleeps for a moment.
+  /// False, without delay, when nothing has moved for the timeout.
   [[nodiscard]] bool wait();
 
   double timeout_seconds() const { return stall_clock_.timeout_seconds(); }
@@ -41,7 +41,8 @@ class Patience {
   double waited_seconds_ = 0;
 };
 
-/// An Error of kind stall: no message came or left for so long. `awaited` lists what is missing, as in " from rank 3 (12.0 MiB)".
+/// An Error of kind stall: no message came or left for so long. `awaited` lists what is missing, as
+/// in " from rank 3 (12.0 MiB)".
 Error stalled(double timeout_seconds, std::string_view awaited);
 
 /// " from or to ranks 1, 3", for stalled().

@@ -10,19 +10,22 @@
 
 namespace reshard {
 
-/// Rank 0 looks, the others get what it saw. Each question is one broadcast, so a folder of n files should be one question.
+/// Rank 0 looks, the others get what it saw. Each question is one broadcast, so a folder of n files
+/// should be one question.
 class SharedSight : public Sight {
  public:
   explicit SharedSight(Comm const& comm) : comm_(comm) {}
 
   std::string see(std::string_view question, std::function<std::string()> const& look) override;
-  /// No more questions. Ranks that have failed on their own follow the others' until here. Collective.
+  /// No more questions. Ranks that have failed on their own follow the others' until here.
+  /// Collective.
   void end();
   /// Why this rank cannot follow the others, whatever became of the Error; nothing when it could.
   std::optional<Error> const& lost() const { return lost_; }
 
  private:
-  std::string look_for_all(std::string_view question, std::function<std::string()> const& look) const;
+  std::string look_for_all(std::string_view question,
+                           std::function<std::string()> const& look) const;
   std::string hear(std::string_view question);
   [[noreturn]] void lose(std::string_view question, std::string_view other);
 
@@ -31,7 +34,8 @@ class SharedSight : public Sight {
   std::optional<Error> lost_;
 };
 
-/// As together(), for work that looks at folders and small files: what it sees through Sight is what rank 0 sees, on every rank.
+/// As together(), for work that looks at folders and small files: what it sees through Sight is
+/// what rank 0 sees, on every rank.
 void together_seeing(Comm const& comm, std::function<void()> const& work);
 
 }  // namespace reshard

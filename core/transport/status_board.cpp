@@ -20,7 +20,8 @@ bool done(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) {
 
 }  // namespace
 
-StatusBoard::StatusBoard(Comm const& comm) : rank_(comm.rank()), size_(comm.size()), heard_(static_cast<std::size_t>(comm.size())) {
+StatusBoard::StatusBoard(Comm const& comm)
+    : rank_(comm.rank()), size_(comm.size()), heard_(static_cast<std::size_t>(comm.size())) {
   if (size_ == 1) return;
   check_mpi(MPI_Comm_dup(comm.handle(), &comm_), "MPI_Comm_dup");
   expect_word();
@@ -29,7 +30,9 @@ StatusBoard::StatusBoard(Comm const& comm) : rank_(comm.rank()), size_(comm.size
 /// Rank 0 waits for anybody's numbers, the others for its word.
 void StatusBoard::expect_word() {
   if (rank_ == 0)
-    check_mpi(MPI_Irecv(&incoming_, sizeof incoming_, MPI_BYTE, MPI_ANY_SOURCE, numbers_tag, comm_, &receiving_), "MPI_Irecv");
+    check_mpi(MPI_Irecv(&incoming_, sizeof incoming_, MPI_BYTE, MPI_ANY_SOURCE, numbers_tag, comm_,
+                        &receiving_),
+              "MPI_Irecv");
   else
     check_mpi(MPI_Irecv(&word_, 1, MPI_UINT64_T, 0, word_tag, comm_, &receiving_), "MPI_Irecv");
 }
@@ -73,13 +76,18 @@ void StatusBoard::spread_stop() {
   said_ = static_cast<std::uint64_t>(stop_);
   words_.resize(static_cast<std::size_t>(size_) - 1);
   for (int r = 1; r < size_; ++r)
-    check_mpi(MPI_Isend(&said_, 1, MPI_UINT64_T, r, word_tag, comm_, &words_[static_cast<std::size_t>(r) - 1]), "MPI_Isend");
+    check_mpi(MPI_Isend(&said_, 1, MPI_UINT64_T, r, word_tag, comm_,
+                        &words_[static_cast<std::size_t>(r) - 1]),
+              "MPI_Isend");
 }
 
 void StatusBoard::send(bool last) {
-  outgoing_ = {static_cast<std::uint64_t>(stop_), last ? 1U : 0U, heard_[static_cast<std::size_t>(rank_)]};
-  // Synchronous: over when rank 0 has taken it. Else a rank 0 that waits in a collective would be sent numbers without end.
-  check_mpi(MPI_Issend(&outgoing_, sizeof outgoing_, MPI_BYTE, 0, numbers_tag, comm_, &sending_), "MPI_Issend");
+  outgoing_ = {static_cast<std::uint64_t>(stop_), last ? 1U : 0U,
+               heard_[static_cast<std::size_t>(rank_)]};
+  // Synchronous: over when rank 0 has taken it. Else a rank 0 that waits in a collective would be
+  // sent numbers without end.
+  check_mpi(MPI_Issend(&outgoing_, sizeof outgoing_, MPI_BYTE, 0, numbers_tag, comm_, &sending_),
+            "MPI_Issend");
 }
 
 void StatusBoard::tell(Numbers const& mine) {
@@ -125,7 +133,8 @@ void StatusBoard::end_all(std::function<void()> const& meanwhile) {
   }
   for (MPI_Request& request : words_) check_mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
   std::uint64_t const word = end_word;
-  for (int r = 1; r < size_; ++r) check_mpi(MPI_Send(&word, 1, MPI_UINT64_T, r, word_tag, comm_), "MPI_Send");
+  for (int r = 1; r < size_; ++r)
+    check_mpi(MPI_Send(&word, 1, MPI_UINT64_T, r, word_tag, comm_), "MPI_Send");
 }
 
 }  // namespace reshard

@@ -15,8 +15,9 @@ namespace reshard {
 /// Why ranks shall stop; the greater one counts.
 enum class StopReason : std::uint64_t { none = 0, signal = 1, failure = 2 };
 
-/// What the ranks tell rank 0 about themselves from time to time, and the one word that goes back: stop. Nobody waits for it: a rank that has not yet
-/// got rid of its last numbers keeps silent. Used by the thread that uses MPI.
+/// What the ranks tell rank 0 about themselves from time to time, and the one word that goes back:
+/// stop. Nobody waits for it: a rank that has not yet got rid of its last numbers keeps silent.
+/// Used by the thread that uses MPI.
 class StatusBoard {
  public:
   /// What a number means is the users' affair.
@@ -39,7 +40,8 @@ class StatusBoard {
   /// What some rank has asked for.
   StopReason stop() const { return stop_; }
 
-  /// Collective: waits for the last numbers of every rank. Rank 0 calls `meanwhile` again and again.
+  /// Collective: waits for the last numbers of every rank. Rank 0 calls `meanwhile` again and
+  /// again.
   void close(std::function<void()> const& meanwhile);
 
  private:

@@ -7,14 +7,19 @@
 
 namespace reshard {
 
-void add_json(CLI::App& command, bool& into) { command.add_flag("--json", into, "one JSON document on stdout"); }
+void add_json(CLI::App& command, bool& into) {
+  command.add_flag("--json", into, "one JSON document on stdout");
+}
 
 void add_map(CLI::App& command, std::string& into) {
-  command.add_option("--map", into, "model map (default: auto); none: tensors by their stored names")->type_name("MAP");
+  command
+      .add_option("--map", into, "model map (default: auto); none: tensors by their stored names")
+      ->type_name("MAP");
 }
 
 void add_config(CLI::App& command, std::string& into) {
-  command.add_option("--config", into, "config.json or its folder, where the checkpoint has none")->type_name("PATH");
+  command.add_option("--config", into, "config.json or its folder, where the checkpoint has none")
+      ->type_name("PATH");
 }
 
 std::string choices_of(std::string_view key) {

@@ -26,11 +26,13 @@ class Command {
   Command(Command const&) = delete;
   Command& operator=(Command const&) = delete;
 
-  /// Adds the command with its options, which write into this object: it must outlive `app`. The footer is its examples.
+  /// Adds the command with its options, which write into this object: it must outlive `app`. The
+  /// footer is its examples.
   virtual CLI::App* add_to(CLI::App& app) = 0;
   /// What the options cannot mean together, as a sentence; "" for nothing.
   virtual std::string mistake() const { return ""; }
-  /// Whether it carries out a job: that says itself how long ranks may be silent, and a signal ends it in order.
+  /// Whether it carries out a job: that says itself how long ranks may be silent, and a signal ends
+  /// it in order.
   virtual bool is_job() const { return false; }
   /// Collective. The exit code; Errors are thrown, the same on every rank.
   virtual int run(Surroundings const& surroundings, Comm const& comm) = 0;

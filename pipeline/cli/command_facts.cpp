@@ -33,7 +33,10 @@ OptionFacts facts_of(CLI::Option const& option) {
 }
 
 CommandFacts facts_of(CLI::App const& app) {
-  CommandFacts facts{.name = app.get_name(), .text = app.get_description(), .examples = app.get_footer(), .options = {}};
+  CommandFacts facts{.name = app.get_name(),
+                     .text = app.get_description(),
+                     .examples = app.get_footer(),
+                     .options = {}};
   for (CLI::Option const* option : app.get_options())
     if (!option->get_group().empty()) facts.options.push_back(facts_of(*option));
   return facts;
@@ -44,7 +47,8 @@ CommandFacts facts_of(CLI::App const& app) {
 CommandTable command_table(CLI::App const& app) {
   CommandTable table{facts_of(app)};
   table.front().name = "";
-  for (CLI::App const* command : app.get_subcommands([](CLI::App const* sub) { return !sub->get_group().empty(); }))
+  for (CLI::App const* command :
+       app.get_subcommands([](CLI::App const* sub) { return !sub->get_group().empty(); }))
     table.push_back(facts_of(*command));
   return table;
 }

@@ -21,7 +21,8 @@ mpirun -n 8 reshard run job.toml --set run.memory="2 GiB"
 mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf
 srun --mpi=pmix reshard run job.toml)";
 
-/// What the program's own options write into, and those of the commands that print texts about the command line.
+/// What the program's own options write into, and those of the commands that print texts about the
+/// command line.
 struct OwnOptions {
   bool version = false;
   bool json = false;
@@ -35,30 +36,40 @@ CommandLine mistake(std::string const& text) { return {nullptr, "error: " + text
 
 /// What shells and packagers need.
 void add_texts(CLI::App& app, OwnOptions& own) {
-  CLI::App* completion = app.add_subcommand("completion", "the script that completes commands, options and keys in a shell")
-                             ->footer("source <(reshard completion bash)");
+  CLI::App* completion =
+      app.add_subcommand("completion",
+                         "the script that completes commands, options and keys in a shell")
+          ->footer("source <(reshard completion bash)");
   completion->add_option("bash|zsh|fish", own.shell, "the shell")
       ->required()
       ->type_name("")
       ->check(CLI::IsMember(std::vector<std::string>{"bash", "zsh", "fish"}));
   CLI::App* man = app.add_subcommand("man", "a page of the manual, for packagers")->group("");
-  man->add_option("PAGE", own.page, "the page")->required()->type_name("")->check(CLI::IsMember(manual_pages()));
+  man->add_option("PAGE", own.page, "the page")
+      ->required()
+      ->type_name("")
+      ->check(CLI::IsMember(manual_pages()));
 }
 
-/// Of an option that takes one value, the last one counts: scripts can put defaults before what a user adds.
+/// Of an option that takes one value, the last one counts: scripts can put defaults before what a
+/// user adds.
 void let_the_last_win(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
     for (CLI::Option* option : command->get_options())
-      if (!option->get_positional() && option->get_items_expected_max() <= 1) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      if (!option->get_positional() && option->get_items_expected_max() <= 1)
+        option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
 /// A path that is "", perhaps from a variable of a script that is not set.
 std::string empty_path(CLI::App const& command) {
   for (CLI::Option const* option : command.get_options()) {
-    WordKind const kind = kind_of_word(option->get_positional() ? option->get_name(true) : option->get_type_name());
+    WordKind const kind =
+        kind_of_word(option->get_positional() ? option->get_name(true) : option->get_type_name());
     if (kind != WordKind::file && kind != WordKind::path) continue;
     for (std::string const& word : option->results())
-      if (word.empty()) return fmt::format("{}: {}: the path is empty. Name one.", command.get_name(), option->get_name(option->get_positional()));
+      if (word.empty())
+        return fmt::format("{}: {}: the path is empty. Name one.", command.get_name(),
+                           option->get_name(option->get_positional()));
   }
   return "";
 }
@@ -71,7 +82,8 @@ CLI::App const* command_of(CLI::App const& app) {
 
 /// `reshard --json inspect X` means what `reshard inspect --json X` means.
 std::vector<std::string> json_behind_command(std::vector<std::string> words) {
-  auto const command = std::find_if(words.begin(), words.end(), [](std::string const& word) { return !word.starts_with('-'); });
+  auto const command = std::find_if(words.begin(), words.end(),
+                                    [](std::string const& word) { return !word.starts_with('-'); });
   auto const json = std::find(words.begin(), command, "--json");
   if (json != command && command != words.end()) std::rotate(json, json + 1, command + 1);
   return words;
@@ -89,7 +101,8 @@ CommandLine no_command(CommandTable const& table) {
   std::vector<std::string> names;
   for (CommandFacts const& command : table)
     if (!command.name.empty()) names.push_back(command.name);
-  return mistake(fmt::format("what to do? Name a command: {}. `reshard --help` describes them.", fmt::join(names, ", ")));
+  return mistake(fmt::format("what to do? Name a command: {}. `reshard --help` describes them.",
+                             fmt::join(names, ", ")));
 }
 
 /// The program's command line: what it can mean, and what it means.
@@ -110,18 +123,21 @@ class Parser {
   }
 
   CommandLine run(std::vector<std::string> const& words) {
-    if (!words.empty() && words.front() == "help") return help_of(table_, std::span(words).subspan(1));
+    if (!words.empty() && words.front() == "help")
+      return help_of(table_, std::span(words).subspan(1));
     std::string const unknown = unknown_word(table_, words, std::array<std::string, 1>{"man"});
     if (!unknown.empty()) return mistake("command line: " + unknown);
     try {
-      app_.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
+      app_.parse(std::vector<std::string>(words.rbegin(),
+                                          words.rend()));  // CLI11 takes them from the back
     } catch (CLI::CallForHelp const&) {
       CLI::App const* asked = command_of(app_);
       return printed(help_text(table_, asked == &app_ ? "" : asked->get_name()));
     } catch (CLI::ParseError const& error) {
       CLI::App const* meant = command_of(app_);
       std::string const program = meant == &app_ ? "reshard" : "reshard " + meant->get_name();
-      return mistake(fmt::format("command line: {}. `{} --help` shows what it takes.", error.what(), program));
+      return mistake(
+          fmt::format("command line: {}. `{} --help` shows what it takes.", error.what(), program));
     }
     std::string const empty = empty_path(*command_of(app_));
     return empty.empty() ? chosen() : mistake(empty);
@@ -142,7 +158,8 @@ class Parser {
   }
 
   Commands const& commands_;
-  CLI::App app_{"Rewrites a large-model checkpoint from any TP x PP x EP layout into any other.", "reshard"};
+  CLI::App app_{"Rewrites a large-model checkpoint from any TP x PP x EP layout into any other.",
+                "reshard"};
   OwnOptions own_;
   std::vector<CLI::App*> apps_;
   CommandTable table_;

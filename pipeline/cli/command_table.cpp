@@ -13,17 +13,18 @@ constexpr std::size_t columns = 80;
 constexpr std::size_t name_columns = 24;
 constexpr std::size_t command_columns = 14;
 
-constexpr std::array<ExitCode, 11> codes = {{{0, "done; verify, diff: the same"},
-                                             {1, "verify, diff: something differs"},
-                                             {2, "the command line or the job file is wrong"},
-                                             {3, "the source is damaged, incomplete or not supported"},
-                                             {4, "the target exists or is locked"},
-                                             {5, "input or output failed"},
-                                             {6, "not enough disk, memory or ranks"},
-                                             {7, "self-check: the result did not verify; nothing was published"},
-                                             {8, "a rank stalled or was lost"},
-                                             {70, "a bug of reshard"},
-                                             {75, "interrupted; run again"}}};
+constexpr std::array<ExitCode, 11> codes = {
+    {{0, "done; verify, diff: the same"},
+     {1, "verify, diff: something differs"},
+     {2, "the command line or the job file is wrong"},
+     {3, "the source is damaged, incomplete or not supported"},
+     {4, "the target exists or is locked"},
+     {5, "input or output failed"},
+     {6, "not enough disk, memory or ranks"},
+     {7, "self-check: the result did not verify; nothing was published"},
+     {8, "a rank stalled or was lost"},
+     {70, "a bug of reshard"},
+     {75, "interrupted; run again"}}};
 
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 
@@ -38,14 +39,16 @@ std::string row(std::string const& name, std::string_view text, std::size_t inde
 }
 
 std::string left_side(OptionFacts const& option) {
-  return fmt::format("{}{}{}", fmt::join(option.names, ", "), option.value.empty() ? "" : " ", option.value);
+  return fmt::format("{}{}{}", fmt::join(option.names, ", "), option.value.empty() ? "" : " ",
+                     option.value);
 }
 
 std::string rows_of(CommandFacts const& command) {
   std::string text;
   for (bool const positional : {true, false})
     for (OptionFacts const& option : command.options)
-      if (option.positional() == positional) text += row(left_side(option), option.text, name_columns);
+      if (option.positional() == positional)
+        text += row(left_side(option), option.text, name_columns);
   return text;
 }
 
@@ -53,7 +56,8 @@ std::string examples_of(CommandFacts const& command) {
   std::string text;
   for (std::size_t at = 0; at < command.examples.size();) {
     std::size_t const end = std::min(command.examples.find('\n', at), command.examples.size());
-    text += fmt::format("{}  {}\n", text.empty() ? "\nExample:\n" : "", command.examples.substr(at, end - at));
+    text += fmt::format("{}  {}\n", text.empty() ? "\nExample:\n" : "",
+                        command.examples.substr(at, end - at));
     at = end + 1;
   }
   return text;
@@ -68,7 +72,8 @@ std::string commands_text(CommandTable const& table) {
 
 std::string exit_codes_text() {
   std::string list;
-  for (ExitCode const& code : codes) list += fmt::format("{}{} {}", list.empty() ? "" : " | ", code.code, code.text);
+  for (ExitCode const& code : codes)
+    list += fmt::format("{}{} {}", list.empty() ? "" : " | ", code.code, code.text);
   return "\nExit codes: " + wrapped(list, columns, 2, 12) + "\n";
 }
 
@@ -99,7 +104,8 @@ std::vector<std::string> choices_of_word(std::string_view type_name) {
 }
 
 std::string synopsis(CommandFacts const& command) {
-  std::string text = command.name.empty() ? "reshard [OPTIONS] [COMMAND]" : fmt::format("reshard {} [OPTIONS]", command.name);
+  std::string text = command.name.empty() ? "reshard [OPTIONS] [COMMAND]"
+                                          : fmt::format("reshard {} [OPTIONS]", command.name);
   for (OptionFacts const& option : command.options) {
     if (!option.positional()) continue;
     std::string const word = option.several ? option.names.front() + "..." : option.names.front();
@@ -110,7 +116,8 @@ std::string synopsis(CommandFacts const& command) {
 
 std::span<ExitCode const> exit_codes() { return codes; }
 
-std::string wrapped(std::string_view text, std::size_t width, std::size_t indent, std::size_t used) {
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent,
+                    std::size_t used) {
   std::string out;
   std::size_t column = used;
   for (std::size_t at = 0; at < text.size();) {
@@ -131,9 +138,12 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
 }
 
 std::string help_text(CommandTable const& table, std::string_view name) {
-  auto const found = std::find_if(table.begin(), table.end(), [&](CommandFacts const& command) { return command.name == name; });
+  auto const found = std::find_if(table.begin(), table.end(), [&](CommandFacts const& command) {
+    return command.name == name;
+  });
   CommandFacts const& command = found == table.end() ? table.front() : *found;
-  std::string text = fmt::format("{}\n\nUsage: {}\n\n{}", wrapped(command.text, columns, 0, 0), synopsis(command), rows_of(command));
+  std::string text = fmt::format("{}\n\nUsage: {}\n\n{}", wrapped(command.text, columns, 0, 0),
+                                 synopsis(command), rows_of(command));
   if (command.name.empty()) text += commands_text(table);
   text += examples_of(command);
   return command.name.empty() ? text + exit_codes_text() : text;

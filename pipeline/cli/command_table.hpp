@@ -7,7 +7,8 @@
 
 namespace reshard {
 
-// What the command line is, as data: --help, the manual pages and the completions of shells all come from this one description.
+// What the command line is, as data: --help, the manual pages and the completions of shells all
+// come from this one description.
 
 /// What a word of the command line stands for.
 enum class WordKind { none, text, number, file, path, map, setting, choice };
@@ -34,8 +35,9 @@ struct CommandFacts {
 /// The program first, then its commands; hidden ones are left out.
 using CommandTable = std::vector<CommandFacts>;
 
-/// A type name says what a word is: FILE, PATH, MAP, KEY=VALUE, N, or the choices themselves, "auto|host|cuda" (lower case).
-/// So does the name of a positional: PATH, JOB.toml, "bash|zsh|fish".
+/// A type name says what a word is: FILE, PATH, MAP, KEY=VALUE, N, or the choices themselves,
+/// "auto|host|cuda" (lower case). So does the name of a positional: PATH, JOB.toml,
+/// "bash|zsh|fish".
 WordKind kind_of_word(std::string_view type_name);
 /// The words between the bars.
 std::vector<std::string> choices_of_word(std::string_view type_name);
@@ -49,11 +51,14 @@ struct ExitCode {
 };
 std::span<ExitCode const> exit_codes();
 
-/// What --help prints, at most 80 columns wide; ends with a newline. Of the program: with its commands.
+/// What --help prints, at most 80 columns wide; ends with a newline. Of the program: with its
+/// commands.
 std::string help_text(CommandTable const& table, std::string_view command);
 
-/// Text with line breaks between words, so that no line is longer than `columns` where a break can help it. Lines after the first begin with `indent`
-/// blanks; the first one is thought to have `used` columns before it.
-std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent, std::size_t used);
+/// Text with line breaks between words, so that no line is longer than `columns` where a break can
+/// help it. Lines after the first begin with `indent` blanks; the first one is thought to have
+/// `used` columns before it.
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent,
+                    std::size_t used);
 
 }  // namespace reshard

@@ -10,23 +10,31 @@ namespace reshard {
 namespace {
 
 CommandFacts const* command_named(CommandTable const& table, std::string_view name) {
-  auto const found = std::find_if(table.begin(), table.end(), [&](CommandFacts const& command) { return command.name == name; });
+  auto const found = std::find_if(table.begin(), table.end(), [&](CommandFacts const& command) {
+    return command.name == name;
+  });
   return found == table.end() ? nullptr : &*found;
 }
 
 OptionFacts const* option_named(CommandFacts const& command, std::string_view name) {
   for (OptionFacts const& option : command.options)
-    if (!option.positional() && std::find(option.names.begin(), option.names.end(), name) != option.names.end()) return &option;
+    if (!option.positional() &&
+        std::find(option.names.begin(), option.names.end(), name) != option.names.end())
+      return &option;
   return nullptr;
 }
 
 /// "--set=a" is --set, "-ofile" is -o.
-std::string name_in(std::string const& word) { return word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2); }
+std::string name_in(std::string const& word) {
+  return word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
+}
 
 bool is_option(std::string const& word) { return word.size() > 1 && word.front() == '-'; }
 
 /// The option's value is the next word, not the rest of this one.
-bool takes_next_word(OptionFacts const& option, std::string const& word) { return !option.value.empty() && word.size() == name_in(word).size(); }
+bool takes_next_word(OptionFacts const& option, std::string const& word) {
+  return !option.value.empty() && word.size() == name_in(word).size();
+}
 
 std::string unknown_option(CommandFacts const& command, std::string const& word) {
   std::vector<std::string> names;
@@ -50,7 +58,8 @@ std::string unknown_command(CommandTable const& table, std::string const& word) 
                      near.empty() ? "" : fmt::format("Did you mean {}? ", near));
 }
 
-std::string unknown_word(CommandTable const& table, std::span<std::string const> words, std::span<std::string const> hidden) {
+std::string unknown_word(CommandTable const& table, std::span<std::string const> words,
+                         std::span<std::string const> hidden) {
   CommandFacts const* command = &table.front();
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::string const& word = words[i];

@@ -7,9 +7,11 @@
 
 namespace reshard {
 
-/// What is wrong with the words of a command line (without the program's name) before their meaning is looked at: a command or an option that does
-/// not exist. "" when all are known. `hidden` are commands that the table leaves out; what follows them is not looked at.
-std::string unknown_word(CommandTable const& table, std::span<std::string const> words, std::span<std::string const> hidden);
+/// What is wrong with the words of a command line (without the program's name) before their meaning
+/// is looked at: a command or an option that does not exist. "" when all are known. `hidden` are
+/// commands that the table leaves out; what follows them is not looked at.
+std::string unknown_word(CommandTable const& table, std::span<std::string const> words,
+                         std::span<std::string const> hidden);
 
 /// "Unknown command 'rum'. Did you mean run? …"
 std::string unknown_command(CommandTable const& table, std::string const& word);

@@ -16,7 +16,10 @@ std::string completion_script(std::string_view shell, CommandTable const& table)
 std::vector<SettingFacts> setting_facts() {
   std::vector<SettingFacts> settings;
   for (job::Field const& field : job::fields()) {
-    SettingFacts facts{.key = field.key(), .choices = field.choices, .text = std::string(field.comment), .path = false};
+    SettingFacts facts{.key = field.key(),
+                       .choices = field.choices,
+                       .text = std::string(field.comment),
+                       .path = false};
     if (field.kind == job::FieldKind::flag) facts.choices = {"true", "false"};
     std::replace(facts.text.begin(), facts.text.end(), '\n', ' ');
     facts.text = facts.text.substr(0, facts.text.find_first_of(".:;"));

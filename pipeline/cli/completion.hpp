@@ -8,8 +8,8 @@
 
 namespace reshard {
 
-/// The completion script for "bash", "zsh" or "fish": commands, options, their choices, files, names of maps, keys of the job file with their values.
-/// Pre: one of the three.
+/// The completion script for "bash", "zsh" or "fish": commands, options, their choices, files,
+/// names of maps, keys of the job file with their values. Pre: one of the three.
 std::string completion_script(std::string_view shell, CommandTable const& table);
 
 /// What a script completes of the job file.
@@ -28,7 +28,8 @@ std::string fish_completion(CommandTable const& table);
 /// 'text' for a shell: nothing in it is special, quotes of its own included.
 std::string shell_quoted(std::string_view text);
 
-/// The shell function _reshard_maps that prints the names of the maps, a line each: from RESHARD_MAPS and from beside the installed program.
+/// The shell function _reshard_maps that prints the names of the maps, a line each: from
+/// RESHARD_MAPS and from beside the installed program.
 std::string_view maps_function();
 
 }  // namespace reshard

@@ -5,13 +5,16 @@
 namespace reshard {
 namespace {
 
-/// What to offer for a word of this kind, as the body of a `case` branch. Where nothing is set, readline completes names of files itself.
+/// What to offer for a word of this kind, as the body of a `case` branch. Where nothing is set,
+/// readline completes names of files itself.
 std::string offer(OptionFacts const& option) {
   switch (option.kind) {
     case WordKind::choice: return fmt::format("_reshard_words {}", fmt::join(option.choices, " "));
     case WordKind::map: return "_reshard_words auto none $(_reshard_maps); _reshard_files '*.toml'";
     case WordKind::setting: return "_reshard_setting";
-    case WordKind::file: return option.names.front().ends_with(".toml") ? "_reshard_files '*.toml'" : "_reshard_files '*'";
+    case WordKind::file:
+      return option.names.front().ends_with(".toml") ? "_reshard_files '*.toml'"
+                                                     : "_reshard_files '*'";
     case WordKind::path: return "_reshard_files '*'";
     case WordKind::none:
     case WordKind::text:
@@ -31,19 +34,27 @@ std::string branch_of(CommandFacts const& command) {
       continue;
     }
     for (std::string const& name : option.names) names += (names.empty() ? "" : " ") + name;
-    if (!option.value.empty()) values += fmt::format("        {}) {}; return ;;\n", fmt::join(option.names, "|"), offer(option));
+    if (!option.value.empty())
+      values +=
+          fmt::format("        {}) {}; return ;;\n", fmt::join(option.names, "|"), offer(option));
   }
-  return fmt::format("    {})\n{}      if [[ $cur == -* ]]; then _reshard_words {}; else {}; fi\n      ;;\n", command.name,
-                     values.empty() ? "" : fmt::format("      case $prev in\n{}      esac\n", values), names, positional);
+  return fmt::format(
+      "    {})\n{}      if [[ $cur == -* ]]; then _reshard_words {}; else {}; fi\n      ;;\n",
+      command.name,
+      values.empty() ? "" : fmt::format("      case $prev in\n{}      esac\n", values), names,
+      positional);
 }
 
-/// A setting is completed in two steps, and with '=' in COMP_WORDBREAKS (its default) it is three words.
+/// A setting is completed in two steps, and with '=' in COMP_WORDBREAKS (its default) it is three
+/// words.
 std::string setting_function() {
   std::string keys;
   std::string values;
   for (SettingFacts const& setting : setting_facts()) {
     keys += " " + setting.key + "=";
-    if (!setting.choices.empty()) values += fmt::format("    {}) _reshard_words {} ;;\n", setting.key, fmt::join(setting.choices, " "));
+    if (!setting.choices.empty())
+      values += fmt::format("    {}) _reshard_words {} ;;\n", setting.key,
+                            fmt::join(setting.choices, " "));
     if (setting.path) values += fmt::format("    {}) _reshard_files '*' ;;\n", setting.key);
   }
   return fmt::format(R"sh(_reshard_setting() {{
@@ -121,11 +132,14 @@ std::string bash_completion(CommandTable const& table) {
   for (OptionFacts const& option : table.front().options)
     for (std::string const& name : option.names) options += " " + name;
   std::string text =
-      "# bash completion of reshard; made by `reshard completion bash`\n# shellcheck disable=SC2046,SC2053\n\n" + std::string(maps_function());
+      "# bash completion of reshard; made by `reshard completion bash`\n# shellcheck disable=SC2046,SC2053\n\n" +
+      std::string(maps_function());
   text += std::string(helpers) + setting_function() + std::string(main_function);
   for (CommandFacts const& command : table)
     if (!command.name.empty()) text += branch_of(command);
-  text += fmt::format("    '') if [[ $cur == -* ]]; then _reshard_words{}; else _reshard_words{}; fi ;;\n", options, top);
+  text += fmt::format(
+      "    '') if [[ $cur == -* ]]; then _reshard_words{}; else _reshard_words{}; fi ;;\n", options,
+      top);
   return text + "  esac\n}\n\ncomplete -F _reshard reshard\n";
 }
 

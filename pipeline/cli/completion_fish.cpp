@@ -8,14 +8,16 @@ namespace {
 /// 'text' for fish, where a backslash is special inside quotes, too.
 std::string quoted(std::string_view text) {
   std::string out = "'";
-  for (char const c : text) out += c == '\'' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  for (char const c : text)
+    out += c == '\'' || c == '\\' ? std::string("\\") + c : std::string(1, c);
   return out + "'";
 }
 
 /// What follows a word of this kind: -x takes no files, -r takes them as well.
 std::string action(OptionFacts const& option) {
   switch (option.kind) {
-    case WordKind::choice: return fmt::format(" -x -a {}", quoted(fmt::format("{}", fmt::join(option.choices, " "))));
+    case WordKind::choice:
+      return fmt::format(" -x -a {}", quoted(fmt::format("{}", fmt::join(option.choices, " "))));
     case WordKind::map: return " -r -F -a '(__reshard_maps)'";
     case WordKind::setting: return " -x -a '(__reshard_settings)'";
     case WordKind::file:
@@ -39,8 +41,10 @@ std::string lines_of(CommandFacts const& command, std::string const& condition) 
       continue;
     }
     std::string names;
-    for (std::string const& name : option.names) names += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-    text += fmt::format("complete -c reshard -n {}{}{} -d {}\n", quoted(condition), names, action(option), quoted(option.text));
+    for (std::string const& name : option.names)
+      names += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+    text += fmt::format("complete -c reshard -n {}{}{} -d {}\n", quoted(condition), names,
+                        action(option), quoted(option.text));
   }
   return text;
 }
@@ -49,7 +53,8 @@ std::string settings_function() {
   std::string text = "function __reshard_settings\n";
   for (SettingFacts const& setting : setting_facts()) {
     std::vector<std::string> words;
-    for (std::string const& choice : setting.choices) words.push_back(quoted(fmt::format("{}={}\t{}", setting.key, choice, setting.text)));
+    for (std::string const& choice : setting.choices)
+      words.push_back(quoted(fmt::format("{}={}\t{}", setting.key, choice, setting.text)));
     if (words.empty()) words.push_back(quoted(fmt::format("{}=\t{}", setting.key, setting.text)));
     text += fmt::format("    printf '%s\\n' {}\n", fmt::join(words, " "));
   }
@@ -70,11 +75,13 @@ end
 }  // namespace
 
 std::string fish_completion(CommandTable const& table) {
-  std::string text = "# fish completion of reshard; made by `reshard completion fish`\n\n" + std::string(maps) + "\n" + settings_function();
+  std::string text = "# fish completion of reshard; made by `reshard completion fish`\n\n" +
+                     std::string(maps) + "\n" + settings_function();
   text += "\ncomplete -c reshard -f\n" + lines_of(table.front(), "__fish_use_subcommand");
   for (CommandFacts const& command : table) {
     if (command.name.empty()) continue;
-    text += fmt::format("complete -c reshard -n __fish_use_subcommand -a {} -d {}\n", command.name, quoted(command.text));
+    text += fmt::format("complete -c reshard -n __fish_use_subcommand -a {} -d {}\n", command.name,
+                        quoted(command.text));
     text += lines_of(command, "__fish_seen_subcommand_from " + command.name);
   }
   return text;

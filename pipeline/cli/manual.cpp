@@ -54,7 +54,8 @@ std::string value_of(Field const& field) {
     case FieldKind::text: return "a text";
     case FieldKind::choice: {
       std::string words;
-      for (std::string const& word : field.choices) words += fmt::format("{}\"{}\"", words.empty() ? "" : ", ", word);
+      for (std::string const& word : field.choices)
+        words += fmt::format("{}\"{}\"", words.empty() ? "" : ", ", word);
       return words;
     }
     case FieldKind::number: return "a number, " + field.range;
@@ -64,7 +65,9 @@ std::string value_of(Field const& field) {
   return "a size";
 }
 
-std::string default_of(Field const& field) { return field.required() ? std::string() : field.show(JobSpec()); }
+std::string default_of(Field const& field) {
+  return field.required() ? std::string() : field.show(JobSpec());
+}
 
 /// The comment of the default job file as one line.
 std::string meaning_of(Field const& field) {
@@ -75,42 +78,58 @@ std::string meaning_of(Field const& field) {
 
 std::string term_of(OptionFacts const& option) {
   if (option.positional()) return "<" + option.names.front() + ">";
-  return fmt::format("{}{}", fmt::join(option.names, ", "), option.value.empty() ? "" : " <" + option.value + ">");
+  return fmt::format("{}{}", fmt::join(option.names, ", "),
+                     option.value.empty() ? "" : " <" + option.value + ">");
 }
 
 void add_options(Roff& page, CommandFacts const& command) {
   for (bool const positional : {true, false})
     for (OptionFacts const& option : command.options)
       if (option.positional() == positional && option.names.back() != "--help")
-        page.item(term_of(option), option.text + (option.several && !positional ? ". May be given more than once." : "."));
+        page.item(
+            term_of(option),
+            option.text + (option.several && !positional ? ". May be given more than once." : "."));
 }
 
 void add_exit_status(Roff& page) {
   page.section("EXIT STATUS");
-  for (ExitCode const& code : exit_codes()) page.item(std::to_string(code.code), fmt::format("{}.", code.text));
+  for (ExitCode const& code : exit_codes())
+    page.item(std::to_string(code.code), fmt::format("{}.", code.text));
 }
 
 void add_environment_and_files(Roff& page) {
   page.section("ENVIRONMENT");
-  page.item("RESHARD_MAPS", "a folder of model maps that is looked into first; then share/reshard/models beside the installed program.");
-  page.item("RESHARD_NCCL_LIBRARY", "the NCCL library to load, with its path, where run.transport = \"nccl\" does not find the right one.");
+  page.item(
+      "RESHARD_MAPS",
+      "a folder of model maps that is looked into first; then share/reshard/models beside the installed program.");
+  page.item(
+      "RESHARD_NCCL_LIBRARY",
+      "the NCCL library to load, with its path, where run.transport = \"nccl\" does not find the right one.");
   page.section("FILES");
-  page.item("reshard.json",
-            "in a target: from which source and by which job it was made, the digest of every tensor, sizes and digests of all files.");
-  page.item(".<NAME>.part-<TOKEN>", "beside a target NAME: the target while it is built; each run has a TOKEN of its own.");
-  page.item(".<NAME>.resume-<TOKEN>", "what of it is done: after an interruption the same command goes on from there; reshard clean removes both.");
-  page.item(".<NAME>.old-<TOKEN>", "the checkpoint that is being replaced, for a moment, where a file system cannot exchange two names.");
+  page.item(
+      "reshard.json",
+      "in a target: from which source and by which job it was made, the digest of every tensor, sizes and digests of all files.");
+  page.item(".<NAME>.part-<TOKEN>",
+            "beside a target NAME: the target while it is built; each run has a TOKEN of its own.");
+  page.item(
+      ".<NAME>.resume-<TOKEN>",
+      "what of it is done: after an interruption the same command goes on from there; reshard clean removes both.");
+  page.item(
+      ".<NAME>.old-<TOKEN>",
+      "the checkpoint that is being replaced, for a moment, where a file system cannot exchange two names.");
   page.item(".<NAME>.lock", "held by the job that writes the target.");
 }
 
 std::string command_page(CommandTable const& table) {
   Roff page("RESHARD", 1, version_date(), "reshard " + version_number(), "User Commands");
-  page.section("NAME").paragraph("reshard - rewrite large-model checkpoints into other parallel layouts and formats");
+  page.section("NAME").paragraph(
+      "reshard - rewrite large-model checkpoints into other parallel layouts and formats");
   page.section("SYNOPSIS");
   for (CommandFacts const& command : table) page.paragraph(synopsis(command));
   page.section("DESCRIPTION")
       .paragraph(about)
-      .paragraph("Commands that move or read much data are started by mpirun(1) or srun(1), on as many ranks as is useful.");
+      .paragraph(
+          "Commands that move or read much data are started by mpirun(1) or srun(1), on as many ranks as is useful.");
   page.section("OPTIONS");
   add_options(page, table.front());
   page.section("COMMANDS");
@@ -132,13 +151,18 @@ std::string job_page() {
   page.section("NAME").paragraph("reshard.toml - the job file of reshard");
   page.section("DESCRIPTION")
       .paragraph(about_jobs)
-      .paragraph("reshard --print-defaults prints a complete, commented job file; reshard init writes one for a source.");
+      .paragraph(
+          "reshard --print-defaults prints a complete, commented job file; reshard init writes one for a source.");
   std::string_view table;
   for (Field const& field : job::fields()) {
-    if (field.table != table) page.section(fmt::format("[{}]", field.table)).paragraph(fmt::format("{}:", title_of(field.table)));
+    if (field.table != table)
+      page.section(fmt::format("[{}]", field.table))
+          .paragraph(fmt::format("{}:", title_of(field.table)));
     table = field.table;
-    std::string const usual = field.required() ? "Required." : fmt::format("Default: {}.", default_of(field));
-    page.item(fmt::format("{} = <{}>", field.name, value_of(field)), fmt::format("{} {}", meaning_of(field), usual));
+    std::string const usual =
+        field.required() ? "Required." : fmt::format("Default: {}.", default_of(field));
+    page.item(fmt::format("{} = <{}>", field.name, value_of(field)),
+              fmt::format("{} {}", meaning_of(field), usual));
   }
   page.section("EXAMPLE").code(example_job);
   page.section("SEE ALSO").paragraph("reshard(1)");
@@ -148,7 +172,8 @@ std::string job_page() {
 /// A cell of a table: bars would end it.
 std::string cell(std::string_view text) {
   std::string out;
-  for (char const c : text) out += c == '|' ? "\\|" : c == '*' ? "\\*" : c == '<' ? "&lt;" : std::string(1, c);
+  for (char const c : text)
+    out += c == '|' ? "\\|" : c == '*' ? "\\*" : c == '<' ? "&lt;" : std::string(1, c);
   return out;
 }
 
@@ -161,7 +186,8 @@ std::string code_cell(std::string_view text) {
 }  // namespace
 
 std::string job_spec_markdown() {
-  std::string text = fmt::format("# The job file\n\n{}\n\n```toml\n{}\n```\n", wrapped(about_jobs, 150, 0, 0), example_job);
+  std::string text = fmt::format("# The job file\n\n{}\n\n```toml\n{}\n```\n",
+                                 wrapped(about_jobs, 150, 0, 0), example_job);
   text +=
       "\n`reshard --print-defaults` prints a complete, commented job file, `reshard init SOURCE` writes one for a source. This page is made from "
       "the\n"
@@ -169,9 +195,12 @@ std::string job_spec_markdown() {
   std::string_view table;
   for (Field const& field : job::fields()) {
     if (field.table != table)
-      text += fmt::format("\n## [{}]: {}\n\n| key | value | default | meaning |\n|---|---|---|---|\n", field.table, title_of(field.table));
+      text +=
+          fmt::format("\n## [{}]: {}\n\n| key | value | default | meaning |\n|---|---|---|---|\n",
+                      field.table, title_of(field.table));
     table = field.table;
-    text += fmt::format("| `{}` | {} | {} | {} |\n", field.name, cell(value_of(field)), field.required() ? "required" : code_cell(default_of(field)),
+    text += fmt::format("| `{}` | {} | {} | {} |\n", field.name, cell(value_of(field)),
+                        field.required() ? "required" : code_cell(default_of(field)),
                         cell(meaning_of(field)));
   }
   return text;

@@ -11,7 +11,9 @@ constexpr std::size_t columns = 78;
 
 /// The code point of a UTF-8 sequence and its length; a byte that begins none stands for itself.
 std::pair<unsigned, std::size_t> code_point(std::string_view text) {
-  auto const byte = [&](std::size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(text[i])); };
+  auto const byte = [&](std::size_t i) {
+    return static_cast<unsigned>(static_cast<unsigned char>(text[i]));
+  };
   std::size_t const length = byte(0) >= 0xf0U ? 4 : byte(0) >= 0xe0U ? 3 : byte(0) >= 0xc0U ? 2 : 1;
   if (length == 1 || length > text.size()) return {byte(0), 1};
   unsigned point = byte(0) & (0xffU >> (length + 1));
@@ -31,7 +33,9 @@ std::string escaped(std::string_view text) {
       case '`': out += "\\(ga"; break;
       case '^': out += "\\(ha"; break;
       case '~': out += "\\(ti"; break;
-      default: out += point < 0x80 ? std::string(1, static_cast<char>(point)) : fmt::format("\\[u{:04X}]", point);
+      default:
+        out += point < 0x80 ? std::string(1, static_cast<char>(point))
+                            : fmt::format("\\[u{:04X}]", point);
     }
     text.remove_prefix(length);
   }
@@ -57,8 +61,10 @@ std::string argument(std::string_view text) {
 
 }  // namespace
 
-Roff::Roff(std::string_view title, int section, std::string_view date, std::string_view source, std::string_view manual) {
-  text_ = fmt::format(".TH {} {} {} {} {}\n", argument(title), section, fmt::format("\"{}\"", date), argument(source), argument(manual));
+Roff::Roff(std::string_view title, int section, std::string_view date, std::string_view source,
+           std::string_view manual) {
+  text_ = fmt::format(".TH {} {} {} {} {}\n", argument(title), section, fmt::format("\"{}\"", date),
+                      argument(source), argument(manual));
 }
 
 Roff& Roff::section(std::string_view title) {
@@ -73,7 +79,9 @@ Roff& Roff::subsection(std::string_view title) {
   return *this;
 }
 
-void Roff::filled(std::string_view text) { text_ += guarded(wrapped(escaped(text), columns, 0, 0)) + "\n"; }
+void Roff::filled(std::string_view text) {
+  text_ += guarded(wrapped(escaped(text), columns, 0, 0)) + "\n";
+}
 
 Roff& Roff::paragraph(std::string_view text) {
   if (!fresh_) text_ += ".PP\n";
@@ -85,14 +93,16 @@ Roff& Roff::paragraph(std::string_view text) {
 Roff& Roff::item(std::string_view term, std::string_view text) {
   fresh_ = false;
   std::string shown = "\\fB";
-  for (char const c : escaped(term)) shown += c == '<' ? "\\fI" : c == '>' ? "\\fB" : std::string(1, c);
+  for (char const c : escaped(term))
+    shown += c == '<' ? "\\fI" : c == '>' ? "\\fB" : std::string(1, c);
   text_ += fmt::format(".TP\n{}\\fR\n", shown);
   filled(text);
   return *this;
 }
 
 Roff& Roff::code(std::string_view lines) {
-  text_ += fmt::format("{}.RS 4\n.EX\n{}\n.EE\n.RE\n", fresh_ ? "" : ".PP\n", guarded(escaped(lines)));
+  text_ +=
+      fmt::format("{}.RS 4\n.EX\n{}\n.EE\n.RE\n", fresh_ ? "" : ".PP\n", guarded(escaped(lines)));
   fresh_ = false;
   return *this;
 }

@@ -14,7 +14,8 @@ void guard_standard_streams() {
   for (int const descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
     // The lowest free descriptor is this one: those below it are open.
-    [[maybe_unused]] int const opened = ::open("/dev/null", descriptor == STDOUT_FILENO ? O_RDONLY : O_RDWR);
+    [[maybe_unused]] int const opened =
+        ::open("/dev/null", descriptor == STDOUT_FILENO ? O_RDONLY : O_RDWR);
   }
 }
 
@@ -34,8 +35,8 @@ void write_to_stdout(std::string_view text) {
       continue;
     }
     bool const full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-    fail(full ? ErrorKind::resources : ErrorKind::io, "stdout: cannot be written: {}. {}", system_reason(reason),
-         full ? "Free space or raise the limit." : "Look where it leads.");
+    fail(full ? ErrorKind::resources : ErrorKind::io, "stdout: cannot be written: {}. {}",
+         system_reason(reason), full ? "Free space or raise the limit." : "Look where it leads.");
   }
 }
 

@@ -11,8 +11,11 @@ namespace {
 class CleanCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
-    CLI::App* sub = app.add_subcommand("clean", "remove what interrupted runs left beside a target; the target itself stays")
-                        ->footer("reshard clean /data/model-hf");
+    CLI::App* sub =
+        app.add_subcommand(
+               "clean",
+               "remove what interrupted runs left beside a target; the target itself stays")
+            ->footer("reshard clean /data/model-hf");
     sub->add_option("TARGET", target_, "target.path of the job")->required()->type_name("");
     return sub;
   }
@@ -21,9 +24,13 @@ class CleanCommand : public Command {
     together(comm, [&] {
       if (comm.rank() != 0) return;
       Cleaned const cleaned = remove_leftovers(target_, WithoutLocks::when_quiet);
-      if (cleaned.put_back) write_to_stdout(fmt::format("{}: the checkpoint that a killed run was replacing has its name again\n", target_));
+      if (cleaned.put_back)
+        write_to_stdout(fmt::format(
+            "{}: the checkpoint that a killed run was replacing has its name again\n", target_));
       if (cleaned.removed || !cleaned.put_back)
-        write_to_stdout(fmt::format("{}: {}\n", target_, cleaned.removed ? "what interrupted runs left was removed" : "there was nothing to remove"));
+        write_to_stdout(fmt::format("{}: {}\n", target_,
+                                    cleaned.removed ? "what interrupted runs left was removed"
+                                                    : "there was nothing to remove"));
     });
     return 0;
   }

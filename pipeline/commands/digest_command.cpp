@@ -11,7 +11,9 @@ class DigestCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
     CLI::App* sub =
-        app.add_subcommand("digest", "read a checkpoint and print the digest of every logical tensor: the same in every layout and format")
+        app.add_subcommand(
+               "digest",
+               "read a checkpoint and print the digest of every logical tensor: the same in every layout and format")
             ->footer("mpirun -n 8 reshard digest /data/model-hf --json");
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     add_map(*sub, map_);

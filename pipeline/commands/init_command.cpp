@@ -12,12 +12,18 @@ namespace {
 class InitCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
-    CLI::App* sub = app.add_subcommand("init", "write a job file for a source: what it is, which targets are possible, which policies they need")
-                        ->footer("reshard init /data/model/iter_0001000 -o job.toml");
+    CLI::App* sub =
+        app.add_subcommand(
+               "init",
+               "write a job file for a source: what it is, which targets are possible, which policies they need")
+            ->footer("reshard init /data/model/iter_0001000 -o job.toml");
     std::string const formats = choices_of("target.format");
     sub->add_option("SOURCE", source_, "a checkpoint")->required()->type_name("");
-    sub->add_option("-o,--output", output_, "the job file to write, which must not exist (default: stdout)")->type_name("FILE");
-    sub->add_option("--target-format", target_format_, "what to make of it (default: what is asked for most)")
+    sub->add_option("-o,--output", output_,
+                    "the job file to write, which must not exist (default: stdout)")
+        ->type_name("FILE");
+    sub->add_option("--target-format", target_format_,
+                    "what to make of it (default: what is asked for most)")
         ->check(CLI::IsMember(choices_of_word(formats)))
         ->type_name(formats);
     return sub;
@@ -25,8 +31,9 @@ class InitCommand : public Command {
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
     InitRequest request{source_, std::nullopt, surroundings.map_folders};
-    for (CheckpointFormat const format : {CheckpointFormat::megatron, CheckpointFormat::huggingface, CheckpointFormat::dcp,
-                                          CheckpointFormat::torch_dist, CheckpointFormat::fsdp_dtensor, CheckpointFormat::hdf5})
+    for (CheckpointFormat const format :
+         {CheckpointFormat::megatron, CheckpointFormat::huggingface, CheckpointFormat::dcp,
+          CheckpointFormat::torch_dist, CheckpointFormat::fsdp_dtensor, CheckpointFormat::hdf5})
       if (name(format) == target_format_) request.format = format;
     std::string const text = init_job(request, comm);
     together(comm, [&] {

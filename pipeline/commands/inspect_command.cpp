@@ -9,7 +9,8 @@ namespace reshard {
 namespace {
 
 /// Reads an optional positive size.
-void add_size(CLI::App& app, std::string const& name, std::optional<int>& into, std::string const& text) {
+void add_size(CLI::App& app, std::string const& name, std::optional<int>& into,
+              std::string const& text) {
   app.add_option_function<int>(
          name, [&into](int value) { into = value; }, text)
       ->check(CLI::Range(1, 999999))
@@ -19,13 +20,18 @@ void add_size(CLI::App& app, std::string const& name, std::optional<int>& into, 
 class InspectCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
-    CLI::App* sub = app.add_subcommand("inspect", "what a checkpoint is: format and layout, with the reason for each conclusion")
-                        ->footer("reshard inspect /data/model/iter_0001000");
+    CLI::App* sub =
+        app.add_subcommand(
+               "inspect",
+               "what a checkpoint is: format and layout, with the reason for each conclusion")
+            ->footer("reshard inspect /data/model/iter_0001000");
     sub->add_option("PATH", path_, "a checkpoint folder")->required()->type_name("");
-    add_size(*sub, "--expert-parallel-size", sizes_.ep, "what the loader would be told; 1 asks for the non-EP reader");
+    add_size(*sub, "--expert-parallel-size", sizes_.ep,
+             "what the loader would be told; 1 asks for the non-EP reader");
     add_size(*sub, "--tensor-parallel-size", sizes_.tp, "the same for tensor parallelism");
     add_size(*sub, "--pipeline-parallel-size", sizes_.pp, "the same for pipeline parallelism");
-    add_size(*sub, "--expert-tensor-parallel-size", sizes_.etp, "the same for expert tensor parallelism");
+    add_size(*sub, "--expert-tensor-parallel-size", sizes_.etp,
+             "the same for expert tensor parallelism");
     add_json(*sub, json_);
     return sub;
   }

@@ -23,39 +23,52 @@ ProgressStyle progress_style(std::string_view word) {
 
 /// Options of commands that write.
 void add_writing_options(CLI::App& sub, JobOptions& options) {
-  CLI::Option* dry = sub.add_flag("--dry-run", options.dry_run, "plan only, as `reshard plan` does");
-  sub.add_option("--trace", options.trace_file, "write the run's timeline to FILE, for Perfetto or chrome://tracing")
+  CLI::Option* dry =
+      sub.add_flag("--dry-run", options.dry_run, "plan only, as `reshard plan` does");
+  sub.add_option("--trace", options.trace_file,
+                 "write the run's timeline to FILE, for Perfetto or chrome://tracing")
       ->type_name("FILE")
       ->excludes(dry);
-  sub.add_option("--events", options.events_file, "append what happens to FILE (- for stdout) as NDJSON; the last line has the exit code")
+  sub.add_option(
+         "--events", options.events_file,
+         "append what happens to FILE (- for stdout) as NDJSON; the last line has the exit code")
       ->type_name("FILE")
       ->excludes(dry);
   sub.add_option_function<std::string>(
-         "--progress", [&options](std::string const& style) { options.progress = progress_style(style); },
+         "--progress",
+         [&options](std::string const& style) { options.progress = progress_style(style); },
          "how progress is shown on stderr: auto is a live line on a terminal and lines elsewhere (default: auto)")
       ->type_name("auto|live|lines|none")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "live", "lines", "none"}));
-  sub.add_flag("--fresh", options.fresh, "begin anew instead of going on with what an interrupted run left");
+  sub.add_flag("--fresh", options.fresh,
+               "begin anew instead of going on with what an interrupted run left");
   sub.add_flag("--quiet", options.quiet, "only warnings and errors; no report but with --json");
 }
 
 }  // namespace
 
-CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& options, bool may_dry_run) {
+CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& options,
+                          bool may_dry_run) {
   CLI::App* sub = app.add_subcommand(texts.name, texts.text)->footer(texts.examples);
   sub->add_option("JOB.toml", options.job_file, "the job file")->required()->type_name("");
-  sub->add_option("--set", options.overrides, "override a key of the job file, such as target.layout.tp=4")
+  sub->add_option("--set", options.overrides,
+                  "override a key of the job file, such as target.layout.tp=4")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   sub->add_option_function<std::string>(
-         "--device", [&options](std::string const& value) { options.overrides.push_back("run.device=" + value); }, "sets run.device of the job file")
+         "--device",
+         [&options](std::string const& value) {
+           options.overrides.push_back("run.device=" + value);
+         },
+         "sets run.device of the job file")
       ->type_name(choices_of("run.device"));
   if (may_dry_run) add_writing_options(*sub, options);
   add_json(*sub, options.json);
   return sub;
 }
 
-JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use, Comm const& comm) {
+JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
+                 Comm const& comm) {
   Heartbeat const heartbeat(comm, usual_silence_seconds);
   JobSpec job;
   std::string text;
@@ -73,7 +86,8 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
   return job;
 }
 
-std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job, Comm const& comm) {
+std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job,
+                                       Comm const& comm) {
   std::unique_ptr<EventFile> events;
   together(comm, [&] {
     if (options.dry_run || !options.events_file || comm.rank() != 0) return;
@@ -83,8 +97,8 @@ std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const&
   return events;
 }
 
-RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record, EventFile* events, Surroundings const& surroundings,
-                    Comm const& comm) {
+RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record,
+                    EventFile* events, Surroundings const& surroundings, Comm const& comm) {
   RunContext context{surroundings.map_folders, surroundings.stop};
   if (options.trace_file) context.trace_file = *options.trace_file;
   context.source_record = source_record;
@@ -92,14 +106,20 @@ RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& s
   context.progress = options.quiet ? ProgressStyle::none : options.progress;
   if (options.dry_run) return plan_only(job, context, comm);
   context.events = events;
-  if (events != nullptr) events->add("start", Json().set("version", version_number()).set("ranks", comm.size()).set("job", print_spec(job)));
+  if (events != nullptr)
+    events->add("start", Json()
+                             .set("version", version_number())
+                             .set("ranks", comm.size())
+                             .set("job", print_spec(job)));
   return run(job, context, comm);
 }
 
 void with_result(EventFile* events, std::function<void()> const& work) {
   auto const error = capture(work);
   if (!error) return;
-  if (events != nullptr) events->add("result", Json().set("exit_code", exit_code(error->kind())).set("error", error->sentence()));
+  if (events != nullptr)
+    events->add("result",
+                Json().set("exit_code", exit_code(error->kind())).set("error", error->sentence()));
   throw *error;
 }
 

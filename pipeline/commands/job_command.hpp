@@ -34,17 +34,22 @@ struct JobTexts {
   char const* text;
   char const* examples;
 };
-CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& options, bool may_dry_run);
+CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& options,
+                          bool may_dry_run);
 
-/// The job file with its overrides, as rank 0 reads it. Collective; mistakes are Errors of kind usage.
-JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use, Comm const& comm);
+/// The job file with its overrides, as rank 0 reads it. Collective; mistakes are Errors of kind
+/// usage.
+JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
+                 Comm const& comm);
 
 /// On rank 0, when the options name a file for events; collective.
-std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job, Comm const& comm);
+std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job,
+                                       Comm const& comm);
 
-/// Runs or plans. Collective. `source_record` goes into the target's manifest; `events` may be null. The result is not told there yet.
-RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record, EventFile* events, Surroundings const& surroundings,
-                    Comm const& comm);
+/// Runs or plans. Collective. `source_record` goes into the target's manifest; `events` may be
+/// null. The result is not told there yet.
+RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record,
+                    EventFile* events, Surroundings const& surroundings, Comm const& comm);
 
 /// Does the work and tells the events of its failure.
 void with_result(EventFile* events, std::function<void()> const& work);

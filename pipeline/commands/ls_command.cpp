@@ -11,7 +11,8 @@ class LsCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
     CLI::App* sub =
-        app.add_subcommand("ls", "every tensor with dtype, shape and place; reads headers only")->footer("reshard ls /data/model-hf --logical");
+        app.add_subcommand("ls", "every tensor with dtype, shape and place; reads headers only")
+            ->footer("reshard ls /data/model-hf --logical");
     sub->add_option("PATH", path_, "a checkpoint folder")->required()->type_name("");
     sub->add_flag("--logical", logical_, "the model's logical tensors instead of the stored ones");
     sub->add_option("--map", map_, "model map for --logical (default: auto)")->type_name("MAP");
@@ -20,7 +21,8 @@ class LsCommand : public Command {
   }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
-    TensorList const list = list_tensors(path_, logical_ ? Listing::logical : Listing::stored, map_, surroundings.map_folders, comm);
+    TensorList const list = list_tensors(path_, logical_ ? Listing::logical : Listing::stored, map_,
+                                         surroundings.map_folders, comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? list.json.dump(2) + "\n" : list.text);
     return 0;
   }

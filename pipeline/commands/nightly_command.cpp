@@ -10,10 +10,12 @@ namespace {
 class NightlyCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
-    return add_job_options(app,
-                           {"nightly", "convert the newest complete checkpoint of a training directory, when that is not done yet; keep the last few",
-                            "srun --mpi=pmix reshard nightly nightly.toml"},
-                           options_, true);
+    return add_job_options(
+        app,
+        {"nightly",
+         "convert the newest complete checkpoint of a training directory, when that is not done yet; keep the last few",
+         "srun --mpi=pmix reshard nightly nightly.toml"},
+        options_, true);
   }
 
   bool is_job() const override { return true; }
@@ -23,7 +25,8 @@ class NightlyCommand : public Command {
     std::unique_ptr<EventFile> const events = open_events(options_, job, comm);
     NightlyTask task;
     std::optional<RunReport> report;
-    with_result(events.get(), [&] { report = convert(job, task, events.get(), surroundings, comm); });
+    with_result(events.get(),
+                [&] { report = convert(job, task, events.get(), surroundings, comm); });
     NightlyRemoval removal;
     if (!options_.dry_run) removal = remove_surplus(job, task, comm);
     if (events) {
@@ -36,11 +39,14 @@ class NightlyCommand : public Command {
 
  private:
   /// Converts, unless there is nothing to do: then there is no report. Collective.
-  std::optional<RunReport> convert(JobSpec const& job, NightlyTask& task, EventFile* events, Surroundings const& surroundings, Comm const& comm) {
+  std::optional<RunReport> convert(JobSpec const& job, NightlyTask& task, EventFile* events,
+                                   Surroundings const& surroundings, Comm const& comm) {
     task = find_nightly_task(job, comm);
     if (task.action != NightlyTask::Action::convert) return std::nullopt;
     std::optional<RunReport> report;
-    auto const error = capture([&] { report = carry_out(options_, task.job, task.source_record, events, surroundings, comm); });
+    auto const error = capture([&] {
+      report = carry_out(options_, task.job, task.source_record, events, surroundings, comm);
+    });
     // Perhaps another job has just made this very target.
     if (error && error->kind() == ErrorKind::target) task = find_nightly_task(job, comm);
     if (error && task.action == NightlyTask::Action::convert) throw *error;
@@ -48,17 +54,20 @@ class NightlyCommand : public Command {
   }
 
   /// Prints on rank 0; without a report there was nothing to convert.
-  void tell(JobSpec const& job, NightlyTask const& task, std::optional<RunReport> const& report, NightlyRemoval const& removal) const {
+  void tell(JobSpec const& job, NightlyTask const& task, std::optional<RunReport> const& report,
+            NightlyRemoval const& removal) const {
     if (report) warn(report->warnings);
     warn(removal.warnings);
     if (options_.keeps_report()) return;
     if (options_.json) {
       Json document = nightly_json(task, removal, report && report->planned_only);
-      return print_report(options_, document.set("report", report ? report_json(*report) : Json()).dump(2) + "\n");
+      return print_report(
+          options_, document.set("report", report ? report_json(*report) : Json()).dump(2) + "\n");
     }
     std::string text = report ? report_text(*report) : nightly_line(job, task) + "\n";
     for (std::string const& path : removal.removed) text += "removed           " + path + "\n";
-    for (std::string const& path : removal.cleaned) text += "cleaned           " + path + ": left by an interrupted night\n";
+    for (std::string const& path : removal.cleaned)
+      text += "cleaned           " + path + ": left by an interrupted night\n";
     print_report(options_, text);
   }
 

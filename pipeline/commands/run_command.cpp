@@ -12,14 +12,17 @@ class RunCommand : public Command {
 
   CLI::App* add_to(CLI::App& app) override {
     if (plan_)
-      return add_job_options(app,
-                             {"plan", "what a job would do: tensors, bytes, files, rounds, memory, disk; writes nothing",
-                              "reshard plan job.toml --set target.layout.tp=4 --json"},
-                             options_, false);
-    return add_job_options(app,
-                           {"run", "carry out a job: read, plan, redistribute, write (start it with mpirun or srun)",
-                            "mpirun -n 8 reshard run job.toml --set run.memory=\"2 GiB\""},
-                           options_, true);
+      return add_job_options(
+          app,
+          {"plan",
+           "what a job would do: tensors, bytes, files, rounds, memory, disk; writes nothing",
+           "reshard plan job.toml --set target.layout.tp=4 --json"},
+          options_, false);
+    return add_job_options(
+        app,
+        {"run", "carry out a job: read, plan, redistribute, write (start it with mpirun or srun)",
+         "mpirun -n 8 reshard run job.toml --set run.memory=\"2 GiB\""},
+        options_, true);
   }
 
   bool is_job() const override { return true; }
@@ -28,11 +31,15 @@ class RunCommand : public Command {
     JobSpec const job = read_job(options_.job_file, options_.overrides, JobUse::run, comm);
     std::unique_ptr<EventFile> const events = open_events(options_, job, comm);
     RunReport report;
-    with_result(events.get(), [&] { report = carry_out(options_, job, {}, events.get(), surroundings, comm); });
-    if (events) events->add("result", Json().set("exit_code", 0).set("report", report_json(report)));
+    with_result(events.get(),
+                [&] { report = carry_out(options_, job, {}, events.get(), surroundings, comm); });
+    if (events)
+      events->add("result", Json().set("exit_code", 0).set("report", report_json(report)));
     if (comm.rank() == 0) {
       warn(report.warnings);
-      if (!options_.keeps_report()) print_report(options_, options_.json ? report_json(report).dump(2) + "\n" : report_text(report));
+      if (!options_.keeps_report())
+        print_report(options_,
+                     options_.json ? report_json(report).dump(2) + "\n" : report_text(report));
     }
     return code_of(report, comm);
   }

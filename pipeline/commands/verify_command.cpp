@@ -19,22 +19,33 @@ class VerifyCommand : public Command {
   CLI::App* add_to(CLI::App& app) override {
     bool const diff = comparison_ == Comparison::values;
     CLI::App* sub =
-        diff ? app.add_subcommand("diff", "the same by values, also of different dtypes: by how much each tensor differs, largest first")
-                   ->footer("mpirun -n 8 reshard diff /data/model-hf /data/model-hf-finetuned --limit 10")
-             : app.add_subcommand("verify",
-                                  "compare two checkpoints of any formats and layouts bit by bit, or one with its own reshard.json; exit code 1 "
-                                  "when they differ")
-                   ->footer("mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf");
-    sub->add_option("PATH", paths_, "A and B: two checkpoints. All replicas in B are compared, of those in A one")
+        diff
+            ? app.add_subcommand(
+                     "diff",
+                     "the same by values, also of different dtypes: by how much each tensor differs, largest first")
+                  ->footer(
+                      "mpirun -n 8 reshard diff /data/model-hf /data/model-hf-finetuned --limit 10")
+            : app.add_subcommand(
+                     "verify",
+                     "compare two checkpoints of any formats and layouts bit by bit, or one with its own reshard.json; exit code 1 "
+                     "when they differ")
+                  ->footer("mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf");
+    sub->add_option("PATH", paths_,
+                    "A and B: two checkpoints. All replicas in B are compared, of those in A one")
         ->required()
         ->expected(diff ? 2 : 1, 2)
         ->type_name("");
     add_map(*sub, map_);
-    sub->add_option("--config-a", config_a_, "config.json or its folder, where A has none (default: B's)")->type_name("PATH");
+    sub->add_option("--config-a", config_a_,
+                    "config.json or its folder, where A has none (default: B's)")
+        ->type_name("PATH");
     sub->add_option("--config-b", config_b_, "the same for B (default: A's)")->type_name("PATH");
-    sub->add_option("--limit", limit_, "rows to show; totals are complete (default: 50)")->type_name("N");
+    sub->add_option("--limit", limit_, "rows to show; totals are complete (default: 50)")
+        ->type_name("N");
     sub->add_flag("--json", json_, "one JSON document on stdout, with all rows");
-    if (!diff) sub->add_flag("--replicas", replicas_, "of one checkpoint: all copies inside it are compared, too");
+    if (!diff)
+      sub->add_flag("--replicas", replicas_,
+                    "of one checkpoint: all copies inside it are compared, too");
     return sub;
   }
 
@@ -88,7 +99,11 @@ class VerifyCommand : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> make_verify_command() { return std::make_unique<VerifyCommand>(Comparison::bytes); }
-std::unique_ptr<Command> make_diff_command() { return std::make_unique<VerifyCommand>(Comparison::values); }
+std::unique_ptr<Command> make_verify_command() {
+  return std::make_unique<VerifyCommand>(Comparison::bytes);
+}
+std::unique_ptr<Command> make_diff_command() {
+  return std::make_unique<VerifyCommand>(Comparison::values);
+}
 
 }  // namespace reshard

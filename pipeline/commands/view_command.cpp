@@ -14,27 +14,47 @@ namespace {
 class ViewCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
-    CLI::App* sub = app.add_subcommand("view", "draw which file holds what, and what a job moves, as one HTML page; or the timeline of a run")
-                        ->footer("reshard view job.toml -o layout.html");
-    CLI::Option* subject = sub->add_option("PATH|JOB.toml", subject_, "a checkpoint, or a job file: source and target side by side")->type_name("");
-    sub->add_option("-o,--output", output_, "the page to write; - writes it to stdout")->type_name("FILE");
-    sub->add_option("--trace", trace_file_, "show this timeline, which `run --trace` wrote")->type_name("FILE")->excludes(subject);
-    sub->add_option("--set", overrides_, "override a key of the job file")->type_name("KEY=VALUE")->allow_extra_args(false);
-    sub->add_option("--map", map_, "model map of a checkpoint (default: auto); none: tensors by their stored names")->type_name("MAP");
-    sub->add_option("--config", config_, "config.json or its folder, where the checkpoint has none")->type_name("PATH");
-    sub->add_flag("--plain", plain_, "do not compress the data in the page, for browsers older than 2023");
+    CLI::App* sub =
+        app.add_subcommand(
+               "view",
+               "draw which file holds what, and what a job moves, as one HTML page; or the timeline of a run")
+            ->footer("reshard view job.toml -o layout.html");
+    CLI::Option* subject =
+        sub->add_option("PATH|JOB.toml", subject_,
+                        "a checkpoint, or a job file: source and target side by side")
+            ->type_name("");
+    sub->add_option("-o,--output", output_, "the page to write; - writes it to stdout")
+        ->type_name("FILE");
+    sub->add_option("--trace", trace_file_, "show this timeline, which `run --trace` wrote")
+        ->type_name("FILE")
+        ->excludes(subject);
+    sub->add_option("--set", overrides_, "override a key of the job file")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    sub->add_option(
+           "--map", map_,
+           "model map of a checkpoint (default: auto); none: tensors by their stored names")
+        ->type_name("MAP");
+    sub->add_option("--config", config_, "config.json or its folder, where the checkpoint has none")
+        ->type_name("PATH");
+    sub->add_flag("--plain", plain_,
+                  "do not compress the data in the page, for browsers older than 2023");
     sub->add_flag("--json", json_, "the same data as one JSON document on stdout");
     return sub;
   }
 
   std::string mistake() const override {
-    if (subject_.empty() && trace_file_.empty()) return "view: what to show? Name a checkpoint, a job file, or a timeline with --trace.";
+    if (subject_.empty() && trace_file_.empty())
+      return "view: what to show? Name a checkpoint, a job file, or a timeline with --trace.";
     if (!output_ && !json_) return "view: where to? Name a file with -o, or ask for --json.";
-    if (output_ == "-" && json_) return "view: -o - and --json both write to stdout. Name a file with -o, or leave one out.";
+    if (output_ == "-" && json_)
+      return "view: -o - and --json both write to stdout. Name a file with -o, or leave one out.";
     if (is_file_of_job() && (map_ || config_))
       return "view: a job file states map and config itself. Use --set model.map=… or --set source.config=….";
-    if (!is_file_of_job() && !overrides_.empty()) return "view: --set overrides keys of a job file, and none is named. Leave it out.";
-    if (!trace_file_.empty() && (map_ || config_)) return "view: --map and --config describe a checkpoint, not a timeline. Leave them out.";
+    if (!is_file_of_job() && !overrides_.empty())
+      return "view: --set overrides keys of a job file, and none is named. Leave it out.";
+    if (!trace_file_.empty() && (map_ || config_))
+      return "view: --map and --config describe a checkpoint, not a timeline. Leave them out.";
     return "";
   }
 
@@ -60,7 +80,8 @@ class ViewCommand : public Command {
  private:
   bool is_file_of_job() const { return subject_.ends_with(".toml"); }
 
-  std::string subject_;                 ///< a checkpoint, or a job file (a file whose name ends in .toml); "" with trace_file_
+  std::string subject_;  ///< a checkpoint, or a job file (a file whose name ends in .toml); "" with
+                         ///< trace_file_
   std::vector<std::string> overrides_;  ///< of a job file
   std::string trace_file_;
   std::optional<std::string> map_;  ///< of a checkpoint

@@ -8,16 +8,19 @@
 
 namespace reshard {
 
-/// What `check-map` says: the document, the same for people, and the first mistake; "" when the map is proved.
+/// What `check-map` says: the document, the same for people, and the first mistake; "" when the map
+/// is proved.
 struct MapReport {
   Json json;
   std::string text;
   std::string error;
 };
 
-/// Proves a map (a name in the map folder, or a path) on the model of a config.json or its folder, or of a JSON file with Megatron's args; with
-/// neither ("") it checks what needs no model. A map that cannot be read and sizes that do not divide are Errors of kind usage.
-MapReport check_map_report(std::string const& map, std::string const& config_path, std::string const& args_path,
+/// Proves a map (a name in the map folder, or a path) on the model of a config.json or its folder,
+/// or of a JSON file with Megatron's args; with neither ("") it checks what needs no model. A map
+/// that cannot be read and sizes that do not divide are Errors of kind usage.
+MapReport check_map_report(std::string const& map, std::string const& config_path,
+                           std::string const& args_path,
                            std::vector<std::filesystem::path> const& map_folders);
 
 }  // namespace reshard

@@ -22,9 +22,13 @@ namespace fs = std::filesystem;
 using Format = CheckpointFormat;
 
 constexpr std::size_t columns = 120;
-constexpr std::array all_formats = {Format::megatron, Format::huggingface, Format::torch_dist, Format::fsdp_dtensor, Format::dcp, Format::hdf5};
+constexpr std::array all_formats = {Format::megatron,     Format::huggingface, Format::torch_dist,
+                                    Format::fsdp_dtensor, Format::dcp,         Format::hdf5};
 
-bool has_layout(Format format) { return format == Format::megatron || format == Format::torch_dist || format == Format::fsdp_dtensor; }
+bool has_layout(Format format) {
+  return format == Format::megatron || format == Format::torch_dist ||
+         format == Format::fsdp_dtensor;
+}
 
 /// A target format and what came of planning it.
 struct Attempt {
@@ -46,21 +50,26 @@ struct Choice {
   UnmappedChoice unmapped;
 };
 constexpr std::array choices = {
-    Choice{StatePolicy::refuse, StatePolicy::refuse, UnmappedChoice::refuse}, Choice{StatePolicy::drop, StatePolicy::refuse, UnmappedChoice::refuse},
-    Choice{StatePolicy::refuse, StatePolicy::drop, UnmappedChoice::refuse}, Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::refuse},
+    Choice{StatePolicy::refuse, StatePolicy::refuse, UnmappedChoice::refuse},
+    Choice{StatePolicy::drop, StatePolicy::refuse, UnmappedChoice::refuse},
+    Choice{StatePolicy::refuse, StatePolicy::drop, UnmappedChoice::refuse},
+    Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::refuse},
     Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::keep}};
 
 /// The formats that people most likely want to make of a source come first.
 std::vector<Format> by_likelihood(Format source) {
   std::vector<Format> formats(all_formats.begin(), all_formats.end());
   Format const first = source == Format::huggingface ? Format::megatron : Format::huggingface;
-  std::stable_partition(formats.begin(), formats.end(), [&](Format format) { return format == first; });
-  std::stable_partition(formats.begin(), formats.end(), [&](Format format) { return format != source; });
+  std::stable_partition(formats.begin(), formats.end(),
+                        [&](Format format) { return format == first; });
+  std::stable_partition(formats.begin(), formats.end(),
+                        [&](Format format) { return format != source; });
   return formats;
 }
 
 Format format_named(std::string_view word) {
-  auto const found = std::find_if(all_formats.begin(), all_formats.end(), [&](Format format) { return name(format) == word; });
+  auto const found = std::find_if(all_formats.begin(), all_formats.end(),
+                                  [&](Format format) { return name(format) == word; });
   RESHARD_EXPECT(found != all_formats.end());
   return *found;
 }
@@ -70,13 +79,15 @@ std::string comment(std::string_view text) { return "# " + wrapped(text, columns
 /// Every line of a wrapped text is a comment.
 std::string comment_lines(std::string_view text) {
   std::string lines = comment(text);
-  for (std::size_t at = lines.find('\n'); at + 1 < lines.size(); at = lines.find('\n', at + 1)) lines.insert(at + 1, "# ");
+  for (std::size_t at = lines.find('\n'); at + 1 < lines.size(); at = lines.find('\n', at + 1))
+    lines.insert(at + 1, "# ");
   return lines;
 }
 
 class Draft {
  public:
-  Draft(InitRequest const& request, SourceCheckpoint const& source) : request_(request), source_(source), found_(format_named(format_of(source))) {}
+  Draft(InitRequest const& request, SourceCheckpoint const& source)
+      : request_(request), source_(source), found_(format_named(format_of(source))) {}
 
   std::string text() {
     for (Format const format : by_likelihood(found_)) attempts_.push_back(attempt(format));
@@ -108,12 +119,16 @@ class Draft {
     std::error_code ignored;
     fs::path const folder = fs::is_directory(source, ignored) ? source : source.parent_path();
     fs::path const here = fs::current_path();
-    fs::path const parent = holds(fs::weakly_canonical(folder, ignored), fs::weakly_canonical(here, ignored)) ? folder.parent_path() : here;
+    fs::path const parent =
+        holds(fs::weakly_canonical(folder, ignored), fs::weakly_canonical(here, ignored))
+            ? folder.parent_path()
+            : here;
     return parent / fmt::format("{}-{}", source.stem().string(), name(format));
   }
 
   Attempt attempt(Format format) const {
-    Attempt result{.format = format, .job = {}, .map = {}, .tensors = {}, .refusal = {}, .first_refusal = {}};
+    Attempt result{
+        .format = format, .job = {}, .map = {}, .tensors = {}, .refusal = {}, .first_refusal = {}};
     for (bool const plain_layout : {false, true})
       for (Choice const& choice : choices) {
         result.job = first_job(format);
@@ -126,7 +141,8 @@ class Draft {
         if (result.first_refusal.empty()) result.first_refusal = error->sentence();
         // Of several refusals the last one is about what no choice helps.
         if (!result.refusal || choice.unmapped == UnmappedChoice::refuse) result.refusal = error;
-        if (error->kind() == ErrorKind::internal || error->kind() == ErrorKind::resources) return result;
+        if (error->kind() == ErrorKind::internal || error->kind() == ErrorKind::resources)
+          return result;
       }
     return result;
   }
@@ -134,30 +150,36 @@ class Draft {
   /// State that the format could hold is not left out unless somebody says so.
   Attempt settled(Attempt attempt) const {
     attempt.refusal.reset();
-    if (carries_optimizer(found_, attempt.format)) attempt.job.source.optimizer = StatePolicy::refuse;
+    if (carries_optimizer(found_, attempt.format))
+      attempt.job.source.optimizer = StatePolicy::refuse;
     return attempt;
   }
 
   void plan(Attempt& attempt) const {
-    JobPlan const made = make_job_plan(source_, target_request(attempt.job, request_.map_folders), PlanLimits());
+    JobPlan const made =
+        make_job_plan(source_, target_request(attempt.job, request_.map_folders), PlanLimits());
     attempt.map = fs::path(made.map_name).stem().string();
-    attempt.tensors = fmt::format("{} logical tensors, {}", made.plan.logical_tensors, human_bytes(made.plan.source_bytes));
+    attempt.tensors = fmt::format("{} logical tensors, {}", made.plan.logical_tensors,
+                                  human_bytes(made.plan.source_bytes));
   }
 
   Attempt const& choose() const {
     for (Attempt const& attempt : attempts_) {
       if (request_.format && attempt.format != *request_.format) continue;
       if (!attempt.refusal) return attempt;
-      if (request_.format) throw attempt.refusal->in(fmt::format("--target-format {}", name(attempt.format)));
+      if (request_.format)
+        throw attempt.refusal->in(fmt::format("--target-format {}", name(attempt.format)));
     }
     throw *attempts_.front().refusal;
   }
 
   std::string found_text() const {
-    std::string const files = source_.files.size() == 1 ? "1 file" : fmt::format("{} files", source_.files.size());
+    std::string const files =
+        source_.files.size() == 1 ? "1 file" : fmt::format("{} files", source_.files.size());
     if (!source_.megatron) return fmt::format("{}, {}", name(found_), files);
     MeshSizes const& s = source_.megatron->classification.sizes;
-    return fmt::format("{}, tp {}, pp {}, vpp {}, ep {}, etp {}, {}", name(found_), s.tp, s.pp, s.vpp, s.ep, s.etp, files);
+    return fmt::format("{}, tp {}, pp {}, vpp {}, ep {}, etp {}, {}", name(found_), s.tp, s.pp,
+                       s.vpp, s.ep, s.etp, files);
   }
 
   std::string heading() const {
@@ -166,8 +188,11 @@ class Draft {
   }
 
   static std::string policy(std::string_view key, StatePolicy chosen, std::string_view what) {
-    if (chosen == StatePolicy::refuse) return fmt::format("# {} = \"drop\"  # not needed: no {} of the source would be left out\n", key, what);
-    return fmt::format("{} = \"drop\"  # {} of the source has no place in this target\n", key, what);
+    if (chosen == StatePolicy::refuse)
+      return fmt::format("# {} = \"drop\"  # not needed: no {} of the source would be left out\n",
+                         key, what);
+    return fmt::format("{} = \"drop\"  # {} of the source has no place in this target\n", key,
+                       what);
   }
 
   static std::string optimizer_policy(Attempt const& chosen) {
@@ -179,7 +204,8 @@ class Draft {
 
   std::string source_table(Attempt const& chosen) const {
     JobSpec::Source const& source = chosen.job.source;
-    std::string text = "\n[source]\n" + comment_lines(fmt::format("Found: {}; {}.", found_text(), chosen.tensors));
+    std::string text =
+        "\n[source]\n" + comment_lines(fmt::format("Found: {}; {}.", found_text(), chosen.tensors));
     for (std::string const& warning : source_.warnings) text += comment_lines(shown_line(warning));
     text += fmt::format("path = {}\n", json_quoted(source.path));
     return text + optimizer_policy(chosen) + policy("rng", source.rng, "random-number state");
@@ -188,13 +214,15 @@ class Draft {
   /// A message of one line: names in it may hold anything.
   static std::string shown_line(std::string text) {
     std::replace_if(
-        text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+        text.begin(), text.end(),
+        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
     return text;
   }
 
   std::string target_table(Attempt const& chosen) const {
     std::vector<std::string> possible;
-    std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // a reason, and the formats that it is true of
+    std::vector<std::pair<std::string, std::vector<std::string>>>
+        reasons;  // a reason, and the formats that it is true of
     for (Attempt const& attempt : attempts_) {
       std::string const format = fmt::format("\"{}\"", name(attempt.format));
       if (!attempt.refusal) {
@@ -202,7 +230,8 @@ class Draft {
         continue;
       }
       std::string const reason = shown_line(attempt.refusal->sentence());
-      auto const same = std::find_if(reasons.begin(), reasons.end(), [&](auto const& one) { return one.first == reason; });
+      auto const same = std::find_if(reasons.begin(), reasons.end(),
+                                     [&](auto const& one) { return one.first == reason; });
       if (same != reasons.end())
         same->second.push_back(format);
       else
@@ -210,29 +239,38 @@ class Draft {
     }
     std::string others;
     for (auto const& [reason, formats] : reasons)
-      others += comment_lines(fmt::format("Not possible as it is: {}: {}", fmt::join(formats, ", "), reason));
+      others += comment_lines(
+          fmt::format("Not possible as it is: {}: {}", fmt::join(formats, ", "), reason));
     JobSpec::Target const& target = chosen.job.target;
-    std::string text =
-        fmt::format("\n[target]\npath = {}\n{}{}format = \"{}\"\n", json_quoted(target.path),
-                    comment_lines(fmt::format("Possible for this source: {}.", fmt::join(possible, ", "))), others, name(target.format));
+    std::string text = fmt::format(
+        "\n[target]\npath = {}\n{}{}format = \"{}\"\n", json_quoted(target.path),
+        comment_lines(fmt::format("Possible for this source: {}.", fmt::join(possible, ", "))),
+        others, name(target.format));
     if (target.format == Format::huggingface && found_ != Format::huggingface)
-      text += "# reference = \"/path/to/original-model\"  # its config.json, tokenizer and generation settings go into the target\n";
+      text +=
+          "# reference = \"/path/to/original-model\"  # its config.json, tokenizer and generation settings go into the target\n";
     return text + (has_layout(target.format) ? layout_lines(target.layout) : "");
   }
 
   std::string layout_lines(JobSpec::Layout const& layout) const {
     std::string const why = source_.megatron ? "That of the source" : "One rank";
     std::string text = comment_lines(why + ". Set what the next program runs with.");
-    text += fmt::format("layout.tp = {}\nlayout.pp = {}\nlayout.ep = {}\n", layout.tp, layout.pp, layout.ep);
-    return text + fmt::format("{}layout.etp = {}  # 0 stands for: equal to tp\n", layout.etp == 0 ? "# " : "", layout.etp);
+    text += fmt::format("layout.tp = {}\nlayout.pp = {}\nlayout.ep = {}\n", layout.tp, layout.pp,
+                        layout.ep);
+    return text + fmt::format("{}layout.etp = {}  # 0 stands for: equal to tp\n",
+                              layout.etp == 0 ? "# " : "", layout.etp);
   }
 
   static std::string rest(Attempt const& chosen) {
     std::string text = "\n[model]\n";
-    if (!chosen.map.empty()) text += fmt::format("# map = {}  # found by looking at the source\n", json_quoted(chosen.map));
+    if (!chosen.map.empty())
+      text +=
+          fmt::format("# map = {}  # found by looking at the source\n", json_quoted(chosen.map));
     if (chosen.job.model.unmapped == UnmappedChoice::keep)
-      text += "unmapped = \"keep\"  # parts that the map does not explain, such as a vision tower, are carried byte for byte; or \"drop\"\n";
-    return text + "\n[run]\n# memory = \"512 MiB\"  # of each rank; a smaller size changes no byte of the result\n";
+      text +=
+          "unmapped = \"keep\"  # parts that the map does not explain, such as a vision tower, are carried byte for byte; or \"drop\"\n";
+    return text +
+           "\n[run]\n# memory = \"512 MiB\"  # of each rank; a smaller size changes no byte of the result\n";
   }
 
   InitRequest const& request_;
@@ -256,10 +294,14 @@ void write_new_job(fs::path const& path, std::string const& text) {
   int const descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   int const reason = errno;
   if (descriptor < 0 && reason == EEXIST)
-    fail(ErrorKind::target, "{}: exists already, and is not written over. Choose another name with -o, or remove it.", path.string());
-  if (descriptor < 0 && (reason == ENOSPC || reason == EDQUOT || reason == EIO)) fail_errno(path, "create", reason);
+    fail(ErrorKind::target,
+         "{}: exists already, and is not written over. Choose another name with -o, or remove it.",
+         path.string());
+  if (descriptor < 0 && (reason == ENOSPC || reason == EDQUOT || reason == EIO))
+    fail_errno(path, "create", reason);
   if (descriptor < 0)
-    fail(ErrorKind::usage, "-o {}: the job file cannot be written: {}. Choose another path for -o.", path.string(), system_reason(reason));
+    fail(ErrorKind::usage, "-o {}: the job file cannot be written: {}. Choose another path for -o.",
+         path.string(), system_reason(reason));
   ::close(descriptor);
   auto const error = capture([&] { write_text_file(path, text); });
   if (!error) return;

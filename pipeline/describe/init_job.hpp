@@ -16,12 +16,15 @@ struct InitRequest {
   std::vector<std::filesystem::path> map_folders;
 };
 
-/// A commented job file for a source. Every target format is tried with the planner itself, so the file that comes out is one that `plan` accepts,
-/// with the policies that it needs, and it says which formats are possible and why others are not. Reads headers only. Collective; the same text on
-/// every rank. Errors: of kind source what open_source() refuses; what the planner says when no target, or not the wanted one, is possible.
+/// A commented job file for a source. Every target format is tried with the planner itself, so the
+/// file that comes out is one that `plan` accepts, with the policies that it needs, and it says
+/// which formats are possible and why others are not. Reads headers only. Collective; the same text
+/// on every rank. Errors: of kind source what open_source() refuses; what the planner says when no
+/// target, or not the wanted one, is possible.
 std::string init_job(InitRequest const& request, Comm const& comm);
 
-/// Writes a new file, whole or not at all. Errors: target, when one exists; usage, when its folder cannot take one; io, resources.
+/// Writes a new file, whole or not at all. Errors: target, when one exists; usage, when its folder
+/// cannot take one; io, resources.
 void write_new_job(std::filesystem::path const& path, std::string const& text);
 
 }  // namespace reshard

@@ -21,20 +21,26 @@ Inspection inspect_megatron(fs::path const& path, megatron::UserSizes const& use
   for (megatron::Shard const& shard : directory.shards) {
     headers.emplace_back();
     if (shard.model_file.empty()) continue;
-    auto const error = capture([&] { headers.back() = megatron::read_shard_header(File::open_for_reading(shard.model_path())); });
+    auto const error = capture([&] {
+      headers.back() = megatron::read_shard_header(File::open_for_reading(shard.model_path()));
+    });
     if (error) damage.push_back(error->sentence());
   }
   std::vector<megatron::ShardHeader const*> pointers;
   for (auto const& header : headers) pointers.push_back(header ? &*header : nullptr);
-  megatron::Classification classification = megatron::classify(megatron::shard_facts(directory, pointers), user);
-  for (std::string& sentence : damage) classification.mismatches.push_back({std::move(sentence), false});
+  megatron::Classification classification =
+      megatron::classify(megatron::shard_facts(directory, pointers), user);
+  for (std::string& sentence : damage)
+    classification.mismatches.push_back({std::move(sentence), false});
   Inspection result;
   result.json.set("path", path.string()).set("format", "megatron");
   Json const report = megatron::inspect_json(directory, classification, pointers);
   for (auto const& [key, value] : *report.members()) result.json.set(key, value);
-  result.text = fmt::format("path              {}\nformat            megatron\n{}", path.string(), megatron::inspect_text(report));
+  result.text = fmt::format("path              {}\nformat            megatron\n{}", path.string(),
+                            megatron::inspect_text(report));
   Json const* mismatches = report.find("mismatches");
-  result.sound = mismatches != nullptr && mismatches->items() != nullptr && mismatches->items()->empty();
+  result.sound =
+      mismatches != nullptr && mismatches->items() != nullptr && mismatches->items()->empty();
   return result;
 }
 
@@ -53,7 +59,8 @@ Inspection inspect_huggingface(fs::path const& path) {
   std::int64_t tensors = 0;
   for (std::size_t f = 0; f < folder.files.size(); ++f) {
     auto const error = capture([&] {
-      safetensors::Header const header = safetensors::read_header(File::open_for_reading(folder.path / folder.files[f]));
+      safetensors::Header const header =
+          safetensors::read_header(File::open_for_reading(folder.path / folder.files[f]));
       huggingface::FileCheck const found = check.check(f, header);
       notes.insert(notes.end(), found.warnings.begin(), found.warnings.end());
       tensors += static_cast<std::int64_t>(found.indexed.size());
@@ -69,10 +76,12 @@ Inspection inspect_huggingface(fs::path const& path) {
   std::string kinds_text;
   for (auto const& [dtype, total] : dtypes) {
     kinds.set(dtype, Json().set("tensors", total.tensors).set("bytes", total.bytes));
-    kinds_text += fmt::format("{}{}: {} tensors, {}", kinds_text.empty() ? "" : "; ", dtype, total.tensors, human_bytes(total.bytes));
+    kinds_text += fmt::format("{}{}: {} tensors, {}", kinds_text.empty() ? "" : "; ", dtype,
+                              total.tensors, human_bytes(total.bytes));
   }
   Json const* type = folder.config.find("model_type");
-  std::string const model_type = type != nullptr && type->text() != nullptr ? *type->text() : "unknown (no config.json)";
+  std::string const model_type =
+      type != nullptr && type->text() != nullptr ? *type->text() : "unknown (no config.json)";
   auto const array = [](std::vector<std::string> const& items) {
     Json::Array list(items.begin(), items.end());
     return Json(std::move(list));
@@ -82,13 +91,18 @@ Inspection inspect_huggingface(fs::path const& path) {
       .set("format", "huggingface")
       .set("model_type", model_type)
       .set("files", static_cast<std::int64_t>(folder.files.size()));
-  result.json.set("index", !folder.weight_map.empty()).set("tensors", tensors).set("dtypes", kinds).set("sidecars", array(folder.sidecars));
+  result.json.set("index", !folder.weight_map.empty())
+      .set("tensors", tensors)
+      .set("dtypes", kinds)
+      .set("sidecars", array(folder.sidecars));
   result.json.set("mismatches", array(mismatches)).set("notes", array(notes));
   result.text = fmt::format(
       "path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\ndtypes            "
       "{}\n",
-      path.string(), model_type, folder.files.size(), folder.weight_map.empty() ? "" : " with an index", tensors, kinds_text);
-  for (std::string const& sentence : mismatches) result.text += "mismatch          " + sentence + "\n";
+      path.string(), model_type, folder.files.size(),
+      folder.weight_map.empty() ? "" : " with an index", tensors, kinds_text);
+  for (std::string const& sentence : mismatches)
+    result.text += "mismatch          " + sentence + "\n";
   for (std::string const& note : notes) result.text += "note              " + note + "\n";
   result.sound = mismatches.empty();
   return result;
@@ -115,7 +129,8 @@ Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
   result.sound = false;
   result.json.set("unfinished_target", target);
   result.text += fmt::format(
-      "unfinished        a run of reshard that was to make {} has not completed it: run its job again, or `reshard clean {}`\n", target, target);
+      "unfinished        a run of reshard that was to make {} has not completed it: run its job again, or `reshard clean {}`\n",
+      target, target);
   return result;
 }
 

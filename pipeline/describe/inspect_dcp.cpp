@@ -26,19 +26,24 @@ std::string fault_of(dcp::Metadata const& metadata, dcp::StoredTensor const& ten
   AxisTable axes;
   std::vector<DomainAxis> domain;
   for (std::size_t d = 0; d < tensor.shape.size(); ++d)
-    domain.push_back({axes.add(fmt::format("dimension {}", d), tensor.shape[d]), 1, {{0, tensor.shape[d], false}}});
+    domain.push_back({axes.add(fmt::format("dimension {}", d), tensor.shape[d]),
+                      1,
+                      {{0, tensor.shape[d], false}}});
   std::vector<Piece> pieces;
-  std::set<std::pair<dcp::IndexLists::Id, dcp::IndexLists::Id>> seen;  // the same box twice is a replica
+  std::set<std::pair<dcp::IndexLists::Id, dcp::IndexLists::Id>>
+      seen;  // the same box twice is a replica
   for (dcp::Chunk const& chunk : metadata.chunks_of(tensor)) {
     if (!seen.emplace(chunk.offsets, chunk.sizes).second) continue;
     Piece piece;
     for (std::size_t d = 0; d < tensor.shape.size(); ++d)
-      piece.digits.push_back({domain[d].axis, tensor.shape[d], 1, metadata.offsets(chunk)[d], metadata.sizes(chunk)[d], 1});
+      piece.digits.push_back({domain[d].axis, tensor.shape[d], 1, metadata.offsets(chunk)[d],
+                              metadata.sizes(chunk)[d], 1});
     pieces.push_back(std::move(piece));
   }
   auto const fault = tile(pieces, domain, axes);
   if (!fault) return "";
-  return fault->holders == 0 ? fmt::format("no chunk holds {}", fault->where) : fmt::format("{} chunks hold {}", fault->holders, fault->where);
+  return fault->holders == 0 ? fmt::format("no chunk holds {}", fault->where)
+                             : fmt::format("{} chunks hold {}", fault->holders, fault->where);
 }
 
 struct Totals {
@@ -53,7 +58,8 @@ Totals totals_of(dcp::Metadata const& metadata) {
     ++count;
     for (dcp::Chunk const& chunk : metadata.chunks_of(tensor)) {
       std::uint64_t elements = 1;
-      for (Index const extent : metadata.sizes(chunk)) elements *= static_cast<std::uint64_t>(extent);
+      for (Index const extent : metadata.sizes(chunk))
+        elements *= static_cast<std::uint64_t>(extent);
       totals.chunk_bytes.push_back(elements * static_cast<std::uint64_t>(bits(tensor.dtype)) / 8);
       bytes += totals.chunk_bytes.back();
     }
@@ -76,9 +82,13 @@ class DcpReport {
     };
     Words words{"dcp", "it has a .metadata, and neither files nor a common state of Megatron's"};
     if (checkpoint.flavour == dcp::Flavour::torch_dist)
-      words = {"torch_dist", checkpoint.directory.has_backend_file ? "metadata.json names the torch_dist backend" : "its keys are Megatron-Core's"};
-    if (checkpoint.flavour == dcp::Flavour::fsdp_dtensor) words = {"fsdp_dtensor", "it has a .metadata, no metadata.json, and keys model.module.*"};
-    if (checkpoint.container == TensorContainer::safetensors) words = {"dcp", "its safetensors files hold boxes of tensors (DCP_SHARDING_INFO)"};
+      words = {"torch_dist", checkpoint.directory.has_backend_file
+                                 ? "metadata.json names the torch_dist backend"
+                                 : "its keys are Megatron-Core's"};
+    if (checkpoint.flavour == dcp::Flavour::fsdp_dtensor)
+      words = {"fsdp_dtensor", "it has a .metadata, no metadata.json, and keys model.module.*"};
+    if (checkpoint.container == TensorContainer::safetensors)
+      words = {"dcp", "its safetensors files hold boxes of tensors (DCP_SHARDING_INFO)"};
     add("format", words.name);
     add("reason", words.reason);
     if (checkpoint.directory.iteration) add("iteration", *checkpoint.directory.iteration);
@@ -91,7 +101,8 @@ class DcpReport {
     add("files", static_cast<std::int64_t>(metadata.files.size()));
     add("tensors", static_cast<std::int64_t>(metadata.tensors.size()));
     add("chunks", static_cast<std::int64_t>(metadata.chunks.size()));
-    std::uint64_t const median = totals.chunk_bytes.empty() ? 0 : totals.chunk_bytes[totals.chunk_bytes.size() / 2];
+    std::uint64_t const median =
+        totals.chunk_bytes.empty() ? 0 : totals.chunk_bytes[totals.chunk_bytes.size() / 2];
     result_.json.set("median_chunk_bytes", median);
     line("median chunk", human_bytes(median));
     add("objects", static_cast<std::int64_t>(metadata.objects.size()));
@@ -99,15 +110,19 @@ class DcpReport {
     std::vector<std::string> texts;
     for (auto const& [dtype, total] : totals.dtypes) {
       kinds.set(dtype, Json().set("tensors", total.first).set("bytes", total.second));
-      texts.push_back(fmt::format("{}: {} tensors, {}", dtype, total.first, human_bytes(total.second)));
+      texts.push_back(
+          fmt::format("{}: {} tensors, {}", dtype, total.first, human_bytes(total.second)));
     }
     result_.json.set("dtypes", kinds);
     line("dtypes", fmt::format("{}", fmt::join(texts, "; ")));
-    if (metadata.chunks.size() > many_chunks || (median < small_chunk_bytes && metadata.chunks.size() > 1000))
-      notes_.push_back(
-          fmt::format("{} chunks of {} at the median: loading takes long; rewrite with larger chunks", metadata.chunks.size(), human_bytes(median)));
+    if (metadata.chunks.size() > many_chunks ||
+        (median < small_chunk_bytes && metadata.chunks.size() > 1000))
+      notes_.push_back(fmt::format(
+          "{} chunks of {} at the median: loading takes long; rewrite with larger chunks",
+          metadata.chunks.size(), human_bytes(median)));
     for (dcp::StoredTensor const& tensor : metadata.tensors)
-      if (std::string const fault = fault_of(metadata, tensor); !fault.empty() && mismatches_.size() < most_mismatches)
+      if (std::string const fault = fault_of(metadata, tensor);
+          !fault.empty() && mismatches_.size() < most_mismatches)
         mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
   }
 
@@ -115,7 +130,9 @@ class DcpReport {
   void files(DcpCheckpoint const& checkpoint) {
     dcp::Metadata const& metadata = checkpoint.metadata;
     std::vector<std::uint64_t> needed(metadata.files.size(), 0);
-    auto const note = [&](dcp::ItemPlace const& item) { needed[item.file] = std::max(needed[item.file], item.offset_bytes + item.size_bytes); };
+    auto const note = [&](dcp::ItemPlace const& item) {
+      needed[item.file] = std::max(needed[item.file], item.offset_bytes + item.size_bytes);
+    };
     for (dcp::Chunk const& chunk : metadata.chunks) note(chunk.item);
     for (dcp::StoredObject const& object : metadata.objects) note(object.item);
     for (std::size_t f = 0; f < needed.size(); ++f) {
@@ -123,9 +140,12 @@ class DcpReport {
       std::error_code error;
       bool const there = fs::is_regular_file(path, error);
       std::uint64_t const bytes = there ? fs::file_size(path, error) : 0;
-      if (mismatches_.size() == most_mismatches || (there && !error && bytes >= needed[f])) continue;
-      mismatches_.push_back(there ? fmt::format("{}: {} bytes, its items reach to byte {}: it was cut short", path.string(), bytes, needed[f])
-                                  : fmt::format("{}: is missing, or no plain file", path.string()));
+      if (mismatches_.size() == most_mismatches || (there && !error && bytes >= needed[f]))
+        continue;
+      mismatches_.push_back(
+          there ? fmt::format("{}: {} bytes, its items reach to byte {}: it was cut short",
+                              path.string(), bytes, needed[f])
+                : fmt::format("{}: is missing, or no plain file", path.string()));
     }
   }
 
@@ -133,15 +153,20 @@ class DcpReport {
     if (checkpoint.flavour == dcp::Flavour::plain) return;
     DistView const view = look_at(checkpoint, "");
     add("layers", view.stacked ? "stacked" : "separate");
-    std::string state = view.states.empty() ? "none" : fmt::format("{}: follows its weights", fmt::join(view.states, ", "));
+    std::string state = view.states.empty()
+                            ? "none"
+                            : fmt::format("{}: follows its weights", fmt::join(view.states, ", "));
     if (!view.fixed_state.empty()) state = "bound to the layout it was saved in (dp_reshardable)";
     add("optimizer", state);
-    if (checkpoint.flavour != dcp::Flavour::torch_dist || checkpoint.directory.has_common_file) return;
+    if (checkpoint.flavour != dcp::Flavour::torch_dist || checkpoint.directory.has_common_file)
+      return;
     auto const& objects = checkpoint.metadata.objects;
-    if (std::any_of(objects.begin(), objects.end(), [](dcp::StoredObject const& object) { return object.name == dcp::common_key; }))
+    if (std::any_of(objects.begin(), objects.end(),
+                    [](dcp::StoredObject const& object) { return object.name == dcp::common_key; }))
       notes_.push_back("no common.pt: the common state is an item (Megatron-Core 0.19 and later)");
     else
-      mismatches_.push_back("neither common.pt nor an item of common state: nothing says what model it is, and Megatron does not load it");
+      mismatches_.push_back(
+          "neither common.pt nor an item of common state: nothing says what model it is, and Megatron does not load it");
   }
 
   Inspection take() {
@@ -152,7 +177,9 @@ class DcpReport {
   }
 
  private:
-  void line(std::string_view key, std::string_view value) { result_.text += fmt::format("{:<18}{}\n", key, value); }
+  void line(std::string_view key, std::string_view value) {
+    result_.text += fmt::format("{:<18}{}\n", key, value);
+  }
   void add(std::string const& key, Json const& value) {
     line(key, value.text() != nullptr ? *value.text() : value.dump());
     result_.json.set(key, value);
@@ -181,7 +208,8 @@ Inspection report(fs::path const& path, DcpCheckpoint const& checkpoint) {
 Inspection inspect_dcp(fs::path const& path) {
   DcpCheckpoint checkpoint;
   checkpoint.directory = dcp::open_directory(path);
-  checkpoint.metadata = dcp::read_metadata(File::open_for_reading(checkpoint.directory.folder / dcp::metadata_name));
+  checkpoint.metadata =
+      dcp::read_metadata(File::open_for_reading(checkpoint.directory.folder / dcp::metadata_name));
   checkpoint.flavour = dcp::flavour_of(checkpoint.directory, checkpoint.metadata);
   return report(path, checkpoint);
 }
@@ -189,7 +217,8 @@ Inspection inspect_dcp(fs::path const& path) {
 Inspection inspect_boxed_safetensors(fs::path const& path) {
   std::vector<fs::path> const files = safetensors_files(path);
   std::vector<safetensors::Header> headers;
-  for (fs::path const& file : files) headers.push_back(safetensors::read_header(File::open_for_reading(file)));
+  for (fs::path const& file : files)
+    headers.push_back(safetensors::read_header(File::open_for_reading(file)));
   return report(path, boxed_checkpoint(path, files, headers));
 }
 

@@ -18,8 +18,8 @@ struct Inspection {
   bool sound = true;
 };
 
-/// Format and layout of a checkpoint with the reason for each conclusion; reads headers only. Damage is reported, not thrown, where the rest
-/// can still be told.
+/// Format and layout of a checkpoint with the reason for each conclusion; reads headers only.
+/// Damage is reported, not thrown, where the rest can still be told.
 Inspection inspect(std::filesystem::path const& path, megatron::UserSizes const& user);
 
 /// What `ls` shows: stored tensors, or the model's logical tensors.
@@ -30,7 +30,8 @@ struct TensorList {
   std::string text;
 };
 
-/// Every tensor with dtype, shape and place; reads headers only. `map` as in a job file, for logical tensors.
+/// Every tensor with dtype, shape and place; reads headers only. `map` as in a job file, for
+/// logical tensors.
 TensorList list_tensors(std::filesystem::path const& path, Listing listing, std::string const& map,
                         std::vector<std::filesystem::path> const& map_folders, Comm const& comm);
 

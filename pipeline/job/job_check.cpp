@@ -45,7 +45,9 @@ class Checker {
     return nullptr;
   }
 
-  void add(Given const& given, std::string const& sentence) { found_.push_back(label(given) + ": " + sentence); }
+  void add(Given const& given, std::string const& sentence) {
+    found_.push_back(label(given) + ": " + sentence);
+  }
 
   void check_scopes() {
     if (find("target.format") == nullptr) return;  // missing or refused: already reported
@@ -56,13 +58,17 @@ class Checker {
         if (auto const format = static_cast<CheckpointFormat>(f); has_meaning(*given.field, format))
           formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
       add(given,
-          fmt::format("the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}", name(spec_.target.format), formats));
+          fmt::format(
+              "the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}",
+              name(spec_.target.format), formats));
     }
   }
 
   void check_paths() {
     for (std::string_view const key : {"source.path", "target.path", "model.map"})
-      if (Given const* given = find(key); given != nullptr && std::get<std::string>(given->value).empty()) add(*given, "the text is empty");
+      if (Given const* given = find(key);
+          given != nullptr && std::get<std::string>(given->value).empty())
+        add(*given, "the text is empty");
     Given const* const target = find("target.path");
     if (target == nullptr || spec_.source.path.empty() || spec_.target.path.empty()) return;
     auto const from = resolved(spec_.source.path);
@@ -71,9 +77,14 @@ class Checker {
     if (from == to)
       add(*target, "is also source.path. The source is never changed: choose another folder");
     else if (holds(to, from))
-      add(*target, fmt::format("the source {} lies inside it. Choose a folder that does not hold the source", source));
+      add(*target,
+          fmt::format("the source {} lies inside it. Choose a folder that does not hold the source",
+                      source));
     else if (holds(from, to))
-      add(*target, fmt::format("lies inside the source {}, which is never changed. Choose a folder outside it", source));
+      add(*target,
+          fmt::format(
+              "lies inside the source {}, which is never changed. Choose a folder outside it",
+              source));
   }
 
   /// Nothing would come of such a key, and Megatron could not load what it expects.
@@ -90,18 +101,23 @@ class Checker {
     Given const* const etp = find("target.layout.etp");
     auto const& layout = spec_.target.layout;
     if (etp != nullptr && layout.tp % layout.expert_tensor_size() != 0)
-      add(*etp, fmt::format("mp_rank_* folders can hold this only when etp divides tp = {}. Choose a divisor of {}, or 0 for tp itself", layout.tp,
-                            layout.tp));
+      add(*etp,
+          fmt::format(
+              "mp_rank_* folders can hold this only when etp divides tp = {}. Choose a divisor of {}, or 0 for tp itself",
+              layout.tp, layout.tp));
   }
 
   void check_pipeline() {
-    if (Given const* const chunks = find("target.layout.vpp"); chunks != nullptr && spec_.target.layout.vpp > 1 && spec_.target.layout.pp == 1)
-      add(*chunks, "Megatron has several model chunks per rank only with layout.pp above 1, and layout.pp = 1. Set vpp to 1 or raise pp");
+    if (Given const* const chunks = find("target.layout.vpp");
+        chunks != nullptr && spec_.target.layout.vpp > 1 && spec_.target.layout.pp == 1)
+      add(*chunks,
+          "Megatron has several model chunks per rank only with layout.pp above 1, and layout.pp = 1. Set vpp to 1 or raise pp");
     Given const* const given = find("target.layout.pipeline");
     if (given == nullptr || spec_.target.layout.pipeline.empty()) return;
     auto const& layout = spec_.target.layout;
     if (layout.first_stage_layers >= 0 || layout.last_stage_layers >= 0)
-      add(*given, "says every stage; first_stage_layers and last_stage_layers say some of them again. Keep one way");
+      add(*given,
+          "says every stage; first_stage_layers and last_stage_layers say some of them again. Keep one way");
     try {
       check_stages(*given, pipeline_stages(layout.pipeline));
     } catch (Error const& problem) {
@@ -116,33 +132,43 @@ class Checker {
       ChunkChoice chunks;
       std::string_view word;
     };
-    for (Companion const& companion : {Companion{"target.ranks", ChunkChoice::ranks, "ranks"}, Companion{"target.mesh", ChunkChoice::mesh, "mesh"},
+    for (Companion const& companion : {Companion{"target.ranks", ChunkChoice::ranks, "ranks"},
+                                       Companion{"target.mesh", ChunkChoice::mesh, "mesh"},
                                        Companion{"target.placements", ChunkChoice::mesh, "mesh"}}) {
       Given const* const given = find(companion.key);
       bool const chosen = spec_.target.chunks == companion.chunks;
       JobSpec const usual;
-      bool const is_default = given != nullptr && given->field->show(spec_) == given->field->show(usual);
-      if (given != nullptr && !chosen && !is_default) add(*given, fmt::format("means something only with target.chunks = \"{}\"", companion.word));
-      if (given == nullptr && chosen && find("target.chunks") != nullptr) add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
+      bool const is_default =
+          given != nullptr && given->field->show(spec_) == given->field->show(usual);
+      if (given != nullptr && !chosen && !is_default)
+        add(*given,
+            fmt::format("means something only with target.chunks = \"{}\"", companion.word));
+      if (given == nullptr && chosen && find("target.chunks") != nullptr)
+        add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
     }
   }
 
   /// NCCL moves the memory of GPUs only.
   void check_transport() {
     Given const* const given = find("run.transport");
-    bool const no_gpu = spec_.run.device == DeviceChoice::host || spec_.run.device == DeviceChoice::emulated;
+    bool const no_gpu =
+        spec_.run.device == DeviceChoice::host || spec_.run.device == DeviceChoice::emulated;
     if (given == nullptr || spec_.run.transport != TransportChoice::nccl || !no_gpu) return;
     add(*given,
-        fmt::format("\"nccl\" sends from GPU to GPU, and run.device = \"{}\" uses none. Set run.transport to mpi or auto, or run.device to cuda",
-                    spec_.run.device == DeviceChoice::host ? "host" : "emulated"));
+        fmt::format(
+            "\"nccl\" sends from GPU to GPU, and run.device = \"{}\" uses none. Set run.transport to mpi or auto, or run.device to cuda",
+            spec_.run.device == DeviceChoice::host ? "host" : "emulated"));
   }
 
   void check_stages(Given const& given, std::int64_t stages) {
     auto const& layout = spec_.target.layout;
-    if (stages % layout.pp != 0) return add(given, fmt::format("has {} stages, which pp = {} does not divide", stages, layout.pp));
+    if (stages % layout.pp != 0)
+      return add(given,
+                 fmt::format("has {} stages, which pp = {} does not divide", stages, layout.pp));
     if (find("target.layout.vpp") != nullptr && stages != std::int64_t{layout.pp} * layout.vpp)
       add(given,
-          fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}", stages, layout.pp, layout.vpp, stages / layout.pp));
+          fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}",
+                      stages, layout.pp, layout.vpp, stages / layout.pp));
   }
 
   JobSpec const& spec_;
@@ -152,8 +178,12 @@ class Checker {
 
 }  // namespace
 
-std::int64_t pipeline_stages(std::string_view layout) { return static_cast<std::int64_t>(parse_pipeline_layout(layout).size()); }
+std::int64_t pipeline_stages(std::string_view layout) {
+  return static_cast<std::int64_t>(parse_pipeline_layout(layout).size());
+}
 
-std::vector<std::string> contradictions(JobSpec const& spec, std::span<Given const> given) { return Checker(spec, given).run(); }
+std::vector<std::string> contradictions(JobSpec const& spec, std::span<Given const> given) {
+  return Checker(spec, given).run();
+}
 
 }  // namespace reshard::job

@@ -14,7 +14,9 @@ constexpr std::int64_t most_ranks = 32768;
 constexpr std::int64_t most_stall_seconds = 24 * 3600;
 constexpr std::int64_t most_progress_seconds = 24 * 3600;
 
-std::optional<std::string> expected(std::string_view what, Value const& value) { return fmt::format("expected {}, found {}", what, shown(value)); }
+std::optional<std::string> expected(std::string_view what, Value const& value) {
+  return fmt::format("expected {}, found {}", what, shown(value));
+}
 
 /// A member of the spec as one function for reading and writing.
 template <class T>
@@ -28,10 +30,18 @@ T read(At<T> at, JobSpec const& spec) {
 }
 
 template <class E>
-Field choice(std::string_view table, std::string_view name, At<E> at, std::vector<std::string> words, std::string_view comment) {
-  Field field{.table = table, .name = name, .kind = FieldKind::choice, .comment = comment, .choices = words};
-  field.show = [at, words](JobSpec const& spec) { return json_quoted(words[static_cast<std::size_t>(read(at, spec))]); };
-  field.set = [at, words = std::move(words)](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+Field choice(std::string_view table, std::string_view name, At<E> at,
+             std::vector<std::string> words, std::string_view comment) {
+  Field field{.table = table,
+              .name = name,
+              .kind = FieldKind::choice,
+              .comment = comment,
+              .choices = words};
+  field.show = [at, words](JobSpec const& spec) {
+    return json_quoted(words[static_cast<std::size_t>(read(at, spec))]);
+  };
+  field.set = [at, words = std::move(words)](JobSpec& spec,
+                                             Value const& value) -> std::optional<std::string> {
     auto const* text = std::get_if<std::string>(&value);
     for (std::size_t i = 0; text != nullptr && i < words.size(); ++i)
       if (words[i] == *text) {
@@ -43,14 +53,16 @@ Field choice(std::string_view table, std::string_view name, At<E> at, std::vecto
   return field;
 }
 
-Field text(std::string_view table, std::string_view name, At<std::string> at, std::string_view comment) {
+Field text(std::string_view table, std::string_view name, At<std::string> at,
+           std::string_view comment) {
   Field field{.table = table, .name = name, .kind = FieldKind::text, .comment = comment};
   field.show = [at](JobSpec const& spec) { return json_quoted(read(at, spec)); };
   field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     auto const* word = std::get_if<std::string>(&value);
     if (word == nullptr) return expected("a text in double quotes", value);
     for (char const c : *word)
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "a control character has no place here";
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+        return "a control character has no place here";
     at(spec) = *word;
     return std::nullopt;
   };
@@ -58,14 +70,18 @@ Field text(std::string_view table, std::string_view name, At<std::string> at, st
 }
 
 template <class T>
-Field number(std::string_view table, std::string_view name, At<T> at, std::int64_t least, std::int64_t most, std::string_view comment) {
+Field number(std::string_view table, std::string_view name, At<T> at, std::int64_t least,
+             std::int64_t most, std::string_view comment) {
   Field field{.table = table, .name = name, .kind = FieldKind::number, .comment = comment};
-  field.range = most == std::numeric_limits<std::int64_t>::max() ? fmt::format("{} or more", least) : fmt::format("{} to {}", least, most);
+  field.range = most == std::numeric_limits<std::int64_t>::max()
+                    ? fmt::format("{} or more", least)
+                    : fmt::format("{} to {}", least, most);
   field.show = [at](JobSpec const& spec) { return std::to_string(read(at, spec)); };
   field.set = [=](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     auto const* count = std::get_if<std::int64_t>(&value);
     if (count == nullptr) return expected("a whole number", value);
-    if (*count < least || *count > most) return fmt::format("expected a number from {} to {}", least, most);
+    if (*count < least || *count > most)
+      return fmt::format("expected a number from {} to {}", least, most);
     at(spec) = static_cast<T>(*count);
     return std::nullopt;
   };
@@ -84,14 +100,18 @@ Field flag(std::string_view table, std::string_view name, At<bool> at, std::stri
   return field;
 }
 
-Field size(std::string_view table, std::string_view name, At<std::uint64_t> at, std::string_view comment) {
+Field size(std::string_view table, std::string_view name, At<std::uint64_t> at,
+           std::string_view comment) {
   Field field{.table = table, .name = name, .kind = FieldKind::size, .comment = comment};
   field.show = [at](JobSpec const& spec) { return json_quoted(text_from_bytes(read(at, spec))); };
   field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     std::optional<std::uint64_t> bytes;
     if (auto const* word = std::get_if<std::string>(&value)) bytes = bytes_from_text(*word);
-    if (auto const* count = std::get_if<std::int64_t>(&value); count != nullptr && *count > 0) bytes = static_cast<std::uint64_t>(*count);
-    if (!bytes || *bytes == 0) return expected("a size above zero such as \"512 MiB\", \"5 GB\" or a plain number of bytes", value);
+    if (auto const* count = std::get_if<std::int64_t>(&value); count != nullptr && *count > 0)
+      bytes = static_cast<std::uint64_t>(*count);
+    if (!bytes || *bytes == 0)
+      return expected("a size above zero such as \"512 MiB\", \"5 GB\" or a plain number of bytes",
+                      value);
     at(spec) = *bytes;
     return std::nullopt;
   };
@@ -99,16 +119,21 @@ Field size(std::string_view table, std::string_view name, At<std::uint64_t> at, 
 }
 
 /// A size, or "auto", which is 0 in the spec.
-Field size_or_auto(std::string_view table, std::string_view name, At<std::uint64_t> at, std::string_view comment) {
+Field size_or_auto(std::string_view table, std::string_view name, At<std::uint64_t> at,
+                   std::string_view comment) {
   Field field = size(table, name, at, comment);
-  field.show = [at, show = field.show](JobSpec const& spec) { return read(at, spec) == 0 ? "\"auto\"" : show(spec); };
-  field.set = [at, set = field.set](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+  field.show = [at, show = field.show](JobSpec const& spec) {
+    return read(at, spec) == 0 ? "\"auto\"" : show(spec);
+  };
+  field.set = [at, set = field.set](JobSpec& spec,
+                                    Value const& value) -> std::optional<std::string> {
     auto const* word = std::get_if<std::string>(&value);
     if (word != nullptr && *word == "auto") {
       at(spec) = 0;
       return std::nullopt;
     }
-    return set(spec, value) ? expected("\"auto\" or a size above zero such as \"512 MiB\"", value) : std::nullopt;
+    return set(spec, value) ? expected("\"auto\" or a size above zero such as \"512 MiB\"", value)
+                            : std::nullopt;
   };
   return field;
 }
@@ -127,7 +152,8 @@ Field with_scope(FieldScope scope, Field field) {
 Field target_format(Field field) {
   auto const set_any = field.set;
   field.choices.erase(field.choices.begin());
-  field.set = [set_any, choices = field.choices](JobSpec& spec, Value const& value) -> std::optional<std::string> {
+  field.set = [set_any, choices = field.choices](JobSpec& spec,
+                                                 Value const& value) -> std::optional<std::string> {
     auto const* word = std::get_if<std::string>(&value);
     if (word != nullptr && *word != "auto" && !set_any(spec, value)) return std::nullopt;
     return expected("one of " + listed(choices), value);
@@ -148,10 +174,12 @@ void add_source(std::vector<Field>& out) {
       {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
       "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\", \"hdf5\"."));
   out.push_back(choice<StatePolicy>(
-      "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; }, policies,
+      "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; },
+      policies,
       "Optimizer state: carried where both formats can hold it; where they cannot, \"refuse\" stops the job. \"drop\" leaves it out."));
   out.push_back(choice<StatePolicy>(
-      "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies, "Random-number state in the source, in the same way."));
+      "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies,
+      "Random-number state in the source, in the same way."));
   out.push_back(text(
       "source", "prefix", [](JobSpec& job) -> std::string& { return job.source.prefix; },
       "DCP formats: only keys that begin with this are read, and it is cut off, such as \"model.\". Others are counted and named; in Megatron's "
@@ -160,16 +188,19 @@ void add_source(std::vector<Field>& out) {
       "source", "config", [](JobSpec& job) -> std::string& { return job.source.config; },
       "A config.json, or a folder that has one, that describes the source's model; \"\" stands for: as the source says."));
   out.push_back(choice<SourceVerify>(
-      "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; }, {"auto", "files", "off"},
+      "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; },
+      {"auto", "files", "off"},
       "\"auto\" compares what is read with the CRCs of .pt and .distcp files and with the source's reshard.json; \"files\" reads and\n"
       "compares every file first; or \"off\"."));
   out.push_back(choice<ReplicaChoice>(
-      "source", "replicas", [](JobSpec& job) -> ReplicaChoice& { return job.source.replicas; }, {"compare", "first"},
+      "source", "replicas", [](JobSpec& job) -> ReplicaChoice& { return job.source.replicas; },
+      {"compare", "first"},
       "Norms, biases and other tensors below 1 MiB that several files hold, and tied layers that are stored twice: \"compare\" stops the job when "
       "they "
       "differ, \"first\" takes one."));
   out.push_back(choice<SourceObjects>(
-      "source", "objects", [](JobSpec& job) -> SourceObjects& { return job.source.objects; }, {"look", "unread"},
+      "source", "objects", [](JobSpec& job) -> SourceObjects& { return job.source.objects; },
+      {"look", "unread"},
       "Pickled objects of DCP formats are copied byte for byte: \"look\" reads each first and applies model.foreign_classes; \"unread\" trusts "
       "them."));
   out.push_back(number<int>(
@@ -178,16 +209,18 @@ void add_source(std::vector<Field>& out) {
 }
 
 void add_target(std::vector<Field>& out) {
-  out.push_back(with_example(text(
-                                 "target", "path", [](JobSpec& job) -> std::string& { return job.target.path; },
-                                 "The checkpoint to make. It appears under this name only when it is complete."),
-                             "\"/path/to/target\""));
-  out.push_back(with_example(target_format(choice<CheckpointFormat>(
-                                 "target", "format", [](JobSpec& job) -> CheckpointFormat& { return job.target.format; },
-                                 {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
-                                 "\"megatron\" (mp_rank_* folders), \"huggingface\" (safetensors), \"dcp\" (PyTorch distributed checkpoint, names\n"
-                                 "kept), \"torch_dist\" (Megatron-Core), \"fsdp_dtensor\" (Megatron-FSDP), \"hdf5\" (logical tensors).")),
-                             "\"megatron\""));
+  out.push_back(with_example(
+      text(
+          "target", "path", [](JobSpec& job) -> std::string& { return job.target.path; },
+          "The checkpoint to make. It appears under this name only when it is complete."),
+      "\"/path/to/target\""));
+  out.push_back(with_example(
+      target_format(choice<CheckpointFormat>(
+          "target", "format", [](JobSpec& job) -> CheckpointFormat& { return job.target.format; },
+          {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
+          "\"megatron\" (mp_rank_* folders), \"huggingface\" (safetensors), \"dcp\" (PyTorch distributed checkpoint, names\n"
+          "kept), \"torch_dist\" (Megatron-Core), \"fsdp_dtensor\" (Megatron-FSDP), \"hdf5\" (logical tensors).")),
+      "\"megatron\""));
   out.push_back(flag(
       "target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
       "An existing target is refused; true replaces it in one step at the end."));
@@ -195,102 +228,145 @@ void add_target(std::vector<Field>& out) {
 
 void add_huggingface_and_hdf5(std::vector<Field>& out) {
   auto const scope = only_for(CheckpointFormat::huggingface);
-  out.push_back(with_scope(scope, text(
-                                      "target", "reference", [](JobSpec& job) -> std::string& { return job.target.reference; },
-                                      "Hugging Face only: a folder of the same model; its config and tokenizer files go into the target.")));
-  out.push_back(with_scope(scope, size(
-                                      "target", "shard_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
-                                      "Hugging Face only: the largest safetensors file. One larger tensor gets a file of its own.")));
+  out.push_back(with_scope(
+      scope,
+      text(
+          "target", "reference", [](JobSpec& job) -> std::string& { return job.target.reference; },
+          "Hugging Face only: a folder of the same model; its config and tokenizer files go into the target.")));
+  out.push_back(with_scope(
+      scope,
+      size(
+          "target", "shard_bytes",
+          [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
+          "Hugging Face only: the largest safetensors file. One larger tensor gets a file of its own.")));
   out.push_back(size(
       "target", "part_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.part_bytes; },
       "HDF5 only: the largest file. One larger tensor gets a file of its own."));
   out.push_back(choice<TargetIo>(
-      "target", "io", [](JobSpec& job) -> TargetIo& { return job.target.io; }, {"auto", "direct", "independent", "collective"},
+      "target", "io", [](JobSpec& job) -> TargetIo& { return job.target.io; },
+      {"auto", "direct", "independent", "collective"},
       "HDF5 only: \"direct\" (also \"auto\"), or through MPI-IO, \"independent\" or \"collective\". The files are the same."));
-  for (std::size_t i = out.size() - 2; i < out.size(); ++i) out[i].scope = only_for(CheckpointFormat::hdf5);
+  for (std::size_t i = out.size() - 2; i < out.size(); ++i)
+    out[i].scope = only_for(CheckpointFormat::hdf5);
 }
 
 void add_dcp(std::vector<Field>& out) {
   auto const scope = only_for(CheckpointFormat::dcp);
-  out.push_back(
-      with_scope(scope, choice<ChunkChoice>(
-                            "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; }, {"source", "whole", "ranks", "mesh"},
-                            "DCP only: the boxes of tensors: the \"source\"'s, the \"whole\", rows over \"ranks\", placements on a \"mesh\".")));
-  out.push_back(with_scope(scope, number<std::int64_t>(
-                                      "target", "ranks", [](JobSpec& job) -> std::int64_t& { return job.target.ranks; }, 1, most_ranks,
-                                      "With chunks = \"ranks\": how many.")));
-  out.push_back(with_scope(scope, text(
-                                      "target", "mesh", [](JobSpec& job) -> std::string& { return job.target.mesh; },
-                                      "With chunks = \"mesh\": the axes of the device mesh, such as \"dp=4 tp=2\".")));
-  out.push_back(
-      with_scope(scope, text(
-                            "target", "placements", [](JobSpec& job) -> std::string& { return job.target.placements; },
-                            "With chunks = \"mesh\": for patterns of keys, one placement per mesh axis; the first pattern that matches counts:\n"
-                            "\"hc_head.*: R R; *.experts.*: S0 S0; *: S0 R\". R replicates, S0 shards dimension 0, _S(0, 2) is strided.")));
-  out.push_back(with_scope(scope, text(
-                                      "target", "prefix", [](JobSpec& job) -> std::string& { return job.target.prefix; },
-                                      "DCP only: put before every key, such as \"model.\".")));
+  out.push_back(with_scope(
+      scope,
+      choice<ChunkChoice>(
+          "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; },
+          {"source", "whole", "ranks", "mesh"},
+          "DCP only: the boxes of tensors: the \"source\"'s, the \"whole\", rows over \"ranks\", placements on a \"mesh\".")));
+  out.push_back(with_scope(
+      scope, number<std::int64_t>(
+                 "target", "ranks", [](JobSpec& job) -> std::int64_t& { return job.target.ranks; },
+                 1, most_ranks, "With chunks = \"ranks\": how many.")));
+  out.push_back(with_scope(
+      scope, text(
+                 "target", "mesh", [](JobSpec& job) -> std::string& { return job.target.mesh; },
+                 "With chunks = \"mesh\": the axes of the device mesh, such as \"dp=4 tp=2\".")));
+  out.push_back(with_scope(
+      scope,
+      text(
+          "target", "placements",
+          [](JobSpec& job) -> std::string& { return job.target.placements; },
+          "With chunks = \"mesh\": for patterns of keys, one placement per mesh axis; the first pattern that matches counts:\n"
+          "\"hc_head.*: R R; *.experts.*: S0 S0; *: S0 R\". R replicates, S0 shards dimension 0, _S(0, 2) is strided.")));
+  out.push_back(with_scope(
+      scope, text(
+                 "target", "prefix", [](JobSpec& job) -> std::string& { return job.target.prefix; },
+                 "DCP only: put before every key, such as \"model.\".")));
 }
 
 void add_dist(std::vector<Field>& out) {
   auto const dist = only_for(CheckpointFormat::torch_dist);
-  out.push_back(
-      with_scope(dist, choice<LayerChoice>(
-                           "target", "layers", [](JobSpec& job) -> LayerChoice& { return job.target.layers; }, {"auto", "stacked", "separate"},
-                           "torch_dist only: one key for all layers, \"stacked\", or one for each, \"separate\"; \"auto\" keeps the source's form,\n"
-                           "else stacks where all layers are alike.")));
   out.push_back(with_scope(
-      dist, choice<IntegrityChoice>(
-                "target", "integrity", [](JobSpec& job) -> IntegrityChoice& { return job.target.integrity; }, {"auto", "always", "never"},
-                "torch_dist only: write the integrity.json that Megatron's --verify-integrity wants; \"auto\": when the source has one.")));
-  out.push_back(with_scope(dist | only_for(CheckpointFormat::fsdp_dtensor),
-                           size(
-                               "target", "chunk_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
-                               "torch_dist and fsdp_dtensor: the largest chunk, aimed at.")));
+      dist,
+      choice<LayerChoice>(
+          "target", "layers", [](JobSpec& job) -> LayerChoice& { return job.target.layers; },
+          {"auto", "stacked", "separate"},
+          "torch_dist only: one key for all layers, \"stacked\", or one for each, \"separate\"; \"auto\" keeps the source's form,\n"
+          "else stacks where all layers are alike.")));
+  out.push_back(with_scope(
+      dist,
+      choice<IntegrityChoice>(
+          "target", "integrity",
+          [](JobSpec& job) -> IntegrityChoice& { return job.target.integrity; },
+          {"auto", "always", "never"},
+          "torch_dist only: write the integrity.json that Megatron's --verify-integrity wants; \"auto\": when the source has one.")));
+  out.push_back(
+      with_scope(dist | only_for(CheckpointFormat::fsdp_dtensor),
+                 size(
+                     "target", "chunk_bytes",
+                     [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
+                     "torch_dist and fsdp_dtensor: the largest chunk, aimed at.")));
 }
 
 void add_megatron(std::vector<Field>& out) {
   auto const scope = only_for(CheckpointFormat::megatron);
-  auto const named = scope | only_for(CheckpointFormat::torch_dist) | only_for(CheckpointFormat::fsdp_dtensor);
-  out.push_back(with_scope(named, choice<TransformerImpl>(
-                                      "target", "transformer_impl", [](JobSpec& job) -> TransformerImpl& { return job.target.transformer_impl; },
-                                      {"auto", "transformer_engine", "local"},
-                                      "Megatron formats: whose names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
-  out.push_back(
-      with_scope(named, choice<ExpertStorage>(
-                            "target", "experts", [](JobSpec& job) -> ExpertStorage& { return job.target.experts; }, {"auto", "grouped", "sequential"},
-                            "Megatron formats: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps the source's form.")));
-  out.push_back(
-      with_scope(scope, choice<MpRankStyle>(
-                            "target", "mp_rank_style", [](JobSpec& job) -> MpRankStyle& { return job.target.mp_rank_style; }, {"megatron", "full3d"},
-                            "Megatron only: \"megatron\" leaves out the number of an unused axis, \"full3d\" writes mp_rank_TT_PPP_EEE always.")));
+  auto const named =
+      scope | only_for(CheckpointFormat::torch_dist) | only_for(CheckpointFormat::fsdp_dtensor);
+  out.push_back(with_scope(
+      named,
+      choice<TransformerImpl>(
+          "target", "transformer_impl",
+          [](JobSpec& job) -> TransformerImpl& { return job.target.transformer_impl; },
+          {"auto", "transformer_engine", "local"},
+          "Megatron formats: whose names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
+  out.push_back(with_scope(
+      named,
+      choice<ExpertStorage>(
+          "target", "experts", [](JobSpec& job) -> ExpertStorage& { return job.target.experts; },
+          {"auto", "grouped", "sequential"},
+          "Megatron formats: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps the source's form.")));
+  out.push_back(with_scope(
+      scope,
+      choice<MpRankStyle>(
+          "target", "mp_rank_style",
+          [](JobSpec& job) -> MpRankStyle& { return job.target.mp_rank_style; },
+          {"megatron", "full3d"},
+          "Megatron only: \"megatron\" leaves out the number of an unused axis, \"full3d\" writes mp_rank_TT_PPP_EEE always.")));
 }
 
 void add_layout(std::vector<Field>& out) {
-  constexpr FieldScope layout_formats =
-      only_for(CheckpointFormat::megatron) | only_for(CheckpointFormat::torch_dist) | only_for(CheckpointFormat::fsdp_dtensor);
-  auto const add = [&out, layout_formats](std::string_view name, At<int> at, std::int64_t least, std::string_view comment) {
-    out.push_back(with_scope(layout_formats, number("target", name, at, least, most_ranks, comment)));
+  constexpr FieldScope layout_formats = only_for(CheckpointFormat::megatron) |
+                                        only_for(CheckpointFormat::torch_dist) |
+                                        only_for(CheckpointFormat::fsdp_dtensor);
+  auto const add = [&out, layout_formats](std::string_view name, At<int> at, std::int64_t least,
+                                          std::string_view comment) {
+    out.push_back(
+        with_scope(layout_formats, number("target", name, at, least, most_ranks, comment)));
   };
   add(
-      "layout.tp", [](JobSpec& job) -> int& { return job.target.layout.tp; }, 1, "Tensor parallel size.");
+      "layout.tp", [](JobSpec& job) -> int& { return job.target.layout.tp; }, 1,
+      "Tensor parallel size.");
   add(
-      "layout.pp", [](JobSpec& job) -> int& { return job.target.layout.pp; }, 1, "Pipeline parallel size.");
+      "layout.pp", [](JobSpec& job) -> int& { return job.target.layout.pp; }, 1,
+      "Pipeline parallel size.");
   add(
-      "layout.vpp", [](JobSpec& job) -> int& { return job.target.layout.vpp; }, 1, "Model chunks per pipeline rank.");
+      "layout.vpp", [](JobSpec& job) -> int& { return job.target.layout.vpp; }, 1,
+      "Model chunks per pipeline rank.");
   add(
-      "layout.ep", [](JobSpec& job) -> int& { return job.target.layout.ep; }, 1, "Expert parallel size.");
+      "layout.ep", [](JobSpec& job) -> int& { return job.target.layout.ep; }, 1,
+      "Expert parallel size.");
   add(
-      "layout.etp", [](JobSpec& job) -> int& { return job.target.layout.etp; }, 0, "Expert tensor parallel size; 0 stands for: equal to tp.");
+      "layout.etp", [](JobSpec& job) -> int& { return job.target.layout.etp; }, 0,
+      "Expert tensor parallel size; 0 stands for: equal to tp.");
   add(
-      "layout.first_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1,
+      "layout.first_stage_layers",
+      [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1,
       "Decoder layers of the first pipeline rank; -1 stands for: an equal share.");
   add(
-      "layout.last_stage_layers", [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1,
+      "layout.last_stage_layers",
+      [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1,
       "Decoder layers of the last pipeline rank; -1 stands for: an equal share.");
-  out.push_back(with_scope(layout_formats, text(
-                                               "target", "layout.pipeline", [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
-                                               "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
+  out.push_back(with_scope(
+      layout_formats,
+      text(
+          "target", "layout.pipeline",
+          [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
+          "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
 }
 
 void add_model_and_run(std::vector<Field>& out) {
@@ -298,38 +374,50 @@ void add_model_and_run(std::vector<Field>& out) {
       "model", "map", [](JobSpec& job) -> std::string& { return job.model.map; },
       "The model map: a name of configs/models, the path of a map file, or \"auto\"."));
   out.push_back(number<std::int64_t>(
-      "model", "true_vocab_size", [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
-      std::numeric_limits<std::int64_t>::max(), "Vocabulary rows without padding; 0 stands for: as the source says."));
+      "model", "true_vocab_size",
+      [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
+      std::numeric_limits<std::int64_t>::max(),
+      "Vocabulary rows without padding; 0 stands for: as the source says."));
   out.push_back(choice<UnmappedChoice>(
-      "model", "unmapped", [](JobSpec& job) -> UnmappedChoice& { return job.model.unmapped; }, {"refuse", "keep", "drop"},
+      "model", "unmapped", [](JobSpec& job) -> UnmappedChoice& { return job.model.unmapped; },
+      {"refuse", "keep", "drop"},
       "Stored tensors that the map lists under `keep`, such as a vision tower: carry them byte for byte or leave them out."));
   out.push_back(choice<QuantChoice>(
-      "model", "quant", [](JobSpec& job) -> QuantChoice& { return job.model.quant; }, {"keep", "dequantise-bf16"},
+      "model", "quant", [](JobSpec& job) -> QuantChoice& { return job.model.quant; },
+      {"keep", "dequantise-bf16"},
       "Quantised weights: keep every byte, or compute BF16 values. Nothing is ever quantised."));
   out.push_back(choice<ForeignClassChoice>(
-      "model", "foreign_classes", [](JobSpec& job) -> ForeignClassChoice& { return job.model.foreign_classes; }, {"refuse", "keep", "drop"},
+      "model", "foreign_classes",
+      [](JobSpec& job) -> ForeignClassChoice& { return job.model.foreign_classes; },
+      {"refuse", "keep", "drop"},
       "Pickled settings and objects that name a class not known to be plain data: \"refuse\" stops the job, \"drop\" leaves them out with a\n"
       "warning, \"keep\" carries classes of other packages, which whoever loads the target imports and runs."));
   out.push_back(size(
       "run", "memory", [](JobSpec& job) -> std::uint64_t& { return job.run.memory_bytes; },
       "Staging memory of one rank. A smaller size makes more rounds and changes no byte of the result."));
   out.push_back(size_or_auto(
-      "run", "device_memory", [](JobSpec& job) -> std::uint64_t& { return job.run.device_memory_bytes; },
+      "run", "device_memory",
+      [](JobSpec& job) -> std::uint64_t& { return job.run.device_memory_bytes; },
       "On the GPU path: memory of its GPU that one rank takes; \"auto\" takes as much as run.memory."));
   out.push_back(choice<TransportChoice>(
-      "run", "transport", [](JobSpec& job) -> TransportChoice& { return job.run.transport; }, {"auto", "mpi", "nccl"},
+      "run", "transport", [](JobSpec& job) -> TransportChoice& { return job.run.transport; },
+      {"auto", "mpi", "nccl"},
       "How ranks exchange bytes: \"mpi\", \"nccl\" (from GPU to GPU); \"auto\" lets every rank read what it writes."));
   out.push_back(choice<DeviceChoice>(
-      "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; }, {"auto", "host", "cuda", "emulated"},
+      "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; },
+      {"auto", "host", "cuda", "emulated"},
       "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where that is faster; \"emulated\" tries the GPU path without one."));
   out.push_back(choice<VerifyChoice>(
-      "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; }, {"off", "streamed", "written"},
+      "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; },
+      {"off", "streamed", "written"},
       "Before the target is published: \"written\" reads it back and compares digests; \"streamed\" only records those of the source."));
   out.push_back(number<int>(
-      "run", "stall_seconds", [](JobSpec& job) -> int& { return job.run.stall_seconds; }, 1, most_stall_seconds,
+      "run", "stall_seconds", [](JobSpec& job) -> int& { return job.run.stall_seconds; }, 1,
+      most_stall_seconds,
       "A job in which nothing moves for so long, in any phase, is ended with exit code 8."));
   out.push_back(number<int>(
-      "run", "progress_seconds", [](JobSpec& job) -> int& { return job.run.progress_seconds; }, 0, most_progress_seconds,
+      "run", "progress_seconds", [](JobSpec& job) -> int& { return job.run.progress_seconds; }, 0,
+      most_progress_seconds,
       "Seconds between lines of progress in a log (a terminal has a live line instead), and between events of progress; 0: none."));
 }
 
@@ -337,10 +425,12 @@ void add_model_and_run(std::vector<Field>& out) {
 void add_nightly(std::vector<Field>& out) {
   constexpr std::int64_t a_week = 7 * 24 * 3600;
   out.push_back(number<std::int64_t>(
-      nightly_table, "keep", [](JobSpec& job) -> std::int64_t& { return job.nightly.keep; }, 0, most_ranks,
+      nightly_table, "keep", [](JobSpec& job) -> std::int64_t& { return job.nightly.keep; }, 0,
+      most_ranks,
       "How many converted checkpoints stay in target.path; older ones are removed. 0 stands for: all."));
   out.push_back(number<std::int64_t>(
-      nightly_table, "settle_seconds", [](JobSpec& job) -> std::int64_t& { return job.nightly.settle_seconds; }, 0, a_week,
+      nightly_table, "settle_seconds",
+      [](JobSpec& job) -> std::int64_t& { return job.nightly.settle_seconds; }, 0, a_week,
       "A checkpoint that no tracker names counts as still being written when one of its files changed less than so long ago."));
 }
 
@@ -365,6 +455,8 @@ std::vector<Field> const& fields() {
   return all;
 }
 
-bool has_meaning(Field const& field, CheckpointFormat target) { return (field.scope & only_for(target)) != 0; }
+bool has_meaning(Field const& field, CheckpointFormat target) {
+  return (field.scope & only_for(target)) != 0;
+}
 
 }  // namespace reshard::job

@@ -23,7 +23,9 @@ using Value = std::variant<std::int64_t, bool, std::string, Foreign>;
 enum class FieldKind { text, choice, number, flag, size };
 /// For which target formats a key means something: a set of bits.
 using FieldScope = unsigned;
-constexpr FieldScope only_for(CheckpointFormat format) { return 1U << static_cast<unsigned>(format); }
+constexpr FieldScope only_for(CheckpointFormat format) {
+  return 1U << static_cast<unsigned>(format);
+}
 inline constexpr FieldScope every_target = ~0U;
 
 /// The table that only `reshard nightly` reads.
@@ -58,10 +60,12 @@ bool has_meaning(Field const& field, CheckpointFormat target);
 /// The value as a sentence shows it, shortened and safe on a terminal: 4, true, "text", an array.
 std::string shown(Value const& value);
 
-/// The value that a word of the command line is for this key: a number or a flag where the key takes one and the word is one, else the text.
+/// The value that a word of the command line is for this key: a number or a flag where the key
+/// takes one and the word is one, else the text.
 Value value_from_word(Field const& field, std::string_view word);
 
-/// "512 MiB", "5 GB", "4096": a whole number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB); nothing for any other text.
+/// "512 MiB", "5 GB", "4096": a whole number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB);
+/// nothing for any other text.
 std::optional<std::uint64_t> bytes_from_text(std::string_view text);
 
 /// The shortest such text that is exactly this size.
@@ -77,10 +81,12 @@ struct Given {
 /// "job.toml:12:9: [target] layout.tp = -1"
 std::string label(Given const& given);
 
-/// What disagrees between the keys of one job, each with its place; `given` has each key once, and only keys whose values were taken.
+/// What disagrees between the keys of one job, each with its place; `given` has each key once, and
+/// only keys whose values were taken.
 std::vector<std::string> contradictions(JobSpec const& spec, std::span<Given const> given);
 
-/// The number of stages of a pipeline layout such as "Ettt|(tt|)*29,m|L" (here 32); an Error of kind usage when the text is not one.
+/// The number of stages of a pipeline layout such as "Ettt|(tt|)*29,m|L" (here 32); an Error of
+/// kind usage when the text is not one.
 std::int64_t pipeline_stages(std::string_view layout);
 
 }  // namespace reshard::job

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Device and inode of a folder, if it is there, and of all above it: the same for a folder by whatever path, and mount, it is reached.
+/// Device and inode of a folder, if it is there, and of all above it: the same for a folder by
+/// whatever path, and mount, it is reached.
 struct FolderNumbers {
   using Number = std::pair<dev_t, ino_t>;
   std::optional<Number> own;
@@ -42,23 +43,29 @@ fs::path really(fs::path const& path) {
   std::error_code error;
   fs::path found = fs::weakly_canonical(fs::absolute(path), error);
   if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long)
-    fail(ErrorKind::target, "{}: cannot be followed: {}. Choose another path.", path.string(), error.message());
-  if (error) fail(ErrorKind::io, "{}: cannot be looked at: {}. Check the file system and the permissions.", path.string(), error.message());
+    fail(ErrorKind::target, "{}: cannot be followed: {}. Choose another path.", path.string(),
+         error.message());
+  if (error)
+    fail(ErrorKind::io, "{}: cannot be looked at: {}. Check the file system and the permissions.",
+         path.string(), error.message());
   return found;
 }
 
 }  // namespace
 
-void check_outside_job(fs::path const& file, std::string_view option, JobSpec const& spec, std::span<fs::path const> source_files) {
-  if (file.empty()) fail(ErrorKind::usage, "{}: the path is empty. Choose another path for {}.", option, option);
+void check_outside_job(fs::path const& file, std::string_view option, JobSpec const& spec,
+                       std::span<fs::path const> source_files) {
+  if (file.empty())
+    fail(ErrorKind::usage, "{}: the path is empty. Choose another path for {}.", option, option);
   fs::path const place = really(file);
   std::vector<fs::path> taken = places_of(spec.target.path);
   taken.emplace_back(spec.source.path);
   taken.insert(taken.end(), source_files.begin(), source_files.end());
   for (fs::path const& path : taken)
     if (holds(really(path), place))
-      fail(ErrorKind::usage, "{} {}: {} belongs to this job's source or target. Choose another path for {}.", option, place.string(), path.string(),
-           option);
+      fail(ErrorKind::usage,
+           "{} {}: {} belongs to this job's source or target. Choose another path for {}.", option,
+           place.string(), path.string(), option);
 }
 
 void check_source_apart(JobSpec const& spec, SourceCheckpoint const& source) {
@@ -67,8 +74,10 @@ void check_source_apart(JobSpec const& spec, SourceCheckpoint const& source) {
   FolderNumbers const of_target = folder_numbers(target);
   FolderNumbers const of_root = folder_numbers(really(spec.source.path));
   if (of_root.own && of_target.all.contains(*of_root.own))
-    fail(ErrorKind::usage, "[target] path: {} is the source {}, or lies in it, by another mount. Choose a target outside of the source.",
-         target.string(), spec.source.path);
+    fail(
+        ErrorKind::usage,
+        "[target] path: {} is the source {}, or lies in it, by another mount. Choose a target outside of the source.",
+        target.string(), spec.source.path);
   std::set<fs::path> looked_at;
   for (fs::path const& file : source.files) {
     fs::path const real = really(file);
@@ -82,8 +91,11 @@ void check_source_apart(JobSpec const& spec, SourceCheckpoint const& source) {
       beside = beside || (in_folder && of_source.own && of_target.all.contains(*of_source.own));
     }
     if (holds_it || beside)
-      fail(ErrorKind::usage, "[target] path: {} {} the source's {} (really {}). Choose a target outside of the source.", target.string(),
-           holds_it ? "holds" : "lies in the folder of", file.string(), real.string());
+      fail(
+          ErrorKind::usage,
+          "[target] path: {} {} the source's {} (really {}). Choose a target outside of the source.",
+          target.string(), holds_it ? "holds" : "lies in the folder of", file.string(),
+          real.string());
   }
 }
 

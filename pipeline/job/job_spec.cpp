@@ -20,19 +20,22 @@ using job::Field;
 using job::Given;
 using job::Value;
 
-// A job file is a page of text. Each dot of a key is a table inside a table and a level of recursion in the TOML library.
+// A job file is a page of text. Each dot of a key is a table inside a table and a level of
+// recursion in the TOML library.
 constexpr std::size_t limit_text_bytes = 64 * 1024;
 constexpr std::ptrdiff_t limit_dots = 2048;
 constexpr std::size_t limit_reported = 25;
 
-/// Where a mistake is in the job file; what has no place there (the command line, missing keys, contradictions) comes last.
+/// Where a mistake is in the job file; what has no place there (the command line, missing keys,
+/// contradictions) comes last.
 struct Mistake {
   std::pair<std::uint32_t, std::uint32_t> line_column = {UINT32_MAX, UINT32_MAX};
   std::string sentence = {};
 };
 
 std::pair<std::uint32_t, std::uint32_t> position(toml::source_region const& region) {
-  return {static_cast<std::uint32_t>(region.begin.line), static_cast<std::uint32_t>(region.begin.column)};
+  return {static_cast<std::uint32_t>(region.begin.line),
+          static_cast<std::uint32_t>(region.begin.column)};
 }
 
 Value value_of(toml::node const& node) {
@@ -51,14 +54,16 @@ Field const* find_field(std::string_view key) {
   return nullptr;
 }
 
-/// The keys and tables that a table may have: {"path", "format", ...} for "source"; each once, in the order of the fields.
+/// The keys and tables that a table may have: {"path", "format", ...} for "source"; each once, in
+/// the order of the fields.
 std::vector<std::string> members_of(std::string_view table) {
   std::vector<std::string> out;
   std::string const prefix = table.empty() ? "" : std::string(table) + ".";
   for (Field const& field : job::fields()) {
     std::string const key = field.key();
     if (!key.starts_with(prefix)) continue;
-    std::string const member = key.substr(prefix.size(), key.find('.', prefix.size()) - prefix.size());
+    std::string const member =
+        key.substr(prefix.size(), key.find('.', prefix.size()) - prefix.size());
     if (std::find(out.begin(), out.end(), member) == out.end()) out.push_back(member);
   }
   return out;
@@ -68,39 +73,48 @@ std::vector<std::string> members_of(std::string_view table) {
 std::string advice(std::string_view table, std::string_view member) {
   std::vector<std::string> const known = members_of(table);
   for (Field const& field : job::fields())
-    if (std::string const key = field.key(); key.find(fmt::format(".{}.", member)) != std::string::npos)
+    if (std::string const key = field.key();
+        key.find(fmt::format(".{}.", member)) != std::string::npos)
       return "it is a table; set its keys one by one, such as " + key;
   for (Field const& field : job::fields())
-    if (std::string const key = field.key(); key.ends_with(fmt::format(".{}", member))) return "did you mean " + key + "?";
+    if (std::string const key = field.key(); key.ends_with(fmt::format(".{}", member)))
+      return "did you mean " + key + "?";
   std::string const near = member.size() < 64 ? nearest(member, known) : "";
   if (!near.empty()) return "did you mean " + near + "?";
   return "known here: " + listed(known, known.size());
 }
 
-/// Reads one job: the file, then the overrides, then what is missing or contradicts itself. Collects mistakes instead of stopping.
+/// Reads one job: the file, then the overrides, then what is missing or contradicts itself.
+/// Collects mistakes instead of stopping.
 class JobReader {
  public:
   JobReader(std::string_view file_name, JobUse use) : file_name_(file_name), use_(use) {}
 
   void read_text(std::string_view text) {
     if (text.size() > limit_text_bytes)
-      fail(ErrorKind::usage, "{}: {} bytes; a job file has at most {}. Check that this is the job file", file_name_, text.size(), limit_text_bytes);
+      fail(ErrorKind::usage,
+           "{}: {} bytes; a job file has at most {}. Check that this is the job file", file_name_,
+           text.size(), limit_text_bytes);
     if (std::count(text.begin(), text.end(), '.') > limit_dots)
-      fail(ErrorKind::usage, "{}: more than {} dots; a job file is not nested so deeply. Check that this is the job file", file_name_, limit_dots);
+      fail(
+          ErrorKind::usage,
+          "{}: more than {} dots; a job file is not nested so deeply. Check that this is the job file",
+          file_name_, limit_dots);
     try {
       read_table(toml::parse(text, std::string_view(file_name_)), "");
     } catch (toml::parse_error const& problem) {
       auto const [line, column] = position(problem.source());
       std::string const reason = json_quoted(problem.description());
-      fail(ErrorKind::usage, "{}:{}:{}: not TOML: {}. Correct the line and run again", file_name_, line, column,
-           std::string_view(reason).substr(1, reason.size() - 2));
+      fail(ErrorKind::usage, "{}:{}:{}: not TOML: {}. Correct the line and run again", file_name_,
+           line, column, std::string_view(reason).substr(1, reason.size() - 2));
     }
   }
 
   void read_override(std::string const& text) {
     std::string const place = "--set " + json_quoted(text);
     std::size_t const equals = text.find('=');
-    if (equals == std::string::npos) return add({}, place, "expected key=value, such as run.memory=\"1 GiB\"");
+    if (equals == std::string::npos)
+      return add({}, place, "expected key=value, such as run.memory=\"1 GiB\"");
     auto const trimmed = [](std::string_view part) {
       while (part.starts_with(' ')) part.remove_prefix(1);
       while (part.ends_with(' ')) part.remove_suffix(1);
@@ -108,23 +122,32 @@ class JobReader {
     };
     std::string_view const key = trimmed(std::string_view(text).substr(0, equals));
     Field const* const field = find_field(key);
-    if (field != nullptr) return take(*field, job::value_from_word(*field, trimmed(std::string_view(text).substr(equals + 1))), place, {});
+    if (field != nullptr)
+      return take(*field,
+                  job::value_from_word(*field, trimmed(std::string_view(text).substr(equals + 1))),
+                  place, {});
     std::size_t const dot = key.rfind('.');
     std::string_view const table = dot == std::string_view::npos ? "" : key.substr(0, dot);
     std::string_view const member = dot == std::string_view::npos ? key : key.substr(dot + 1);
-    add({}, place, fmt::format("unknown key {}: {}", json_quoted(key), advice(members_of(table).empty() ? "" : table, member)));
+    add({}, place,
+        fmt::format("unknown key {}: {}", json_quoted(key),
+                    advice(members_of(table).empty() ? "" : table, member)));
   }
 
   JobSpec finish() {
     for (Field const& field : job::fields())
       if (field.required() && !seen_.contains(field.key()))
-        add({}, file_name_, fmt::format("[{}] {} is missing. Add it, such as {} = {}", field.table, field.name, field.name, field.example));
+        add({}, file_name_,
+            fmt::format("[{}] {} is missing. Add it, such as {} = {}", field.table, field.name,
+                        field.name, field.example));
     std::vector<Given> given;
     for (auto const& [key, value] : taken_) given.push_back(value);
-    for (std::string& sentence : job::contradictions(spec_, given)) mistakes_.push_back({.sentence = std::move(sentence)});
+    for (std::string& sentence : job::contradictions(spec_, given))
+      mistakes_.push_back({.sentence = std::move(sentence)});
     if (!mistakes_.empty()) report();
     JobSpec::Layout& layout = spec_.target.layout;
-    if (!layout.pipeline.empty()) layout.vpp = static_cast<int>(job::pipeline_stages(layout.pipeline) / layout.pp);
+    if (!layout.pipeline.empty())
+      layout.vpp = static_cast<int>(job::pipeline_stages(layout.pipeline) / layout.pp);
     return spec_;
   }
 
@@ -133,19 +156,24 @@ class JobReader {
 
   void read_table(toml::table const& table, std::string const& prefix) {
     for (auto const& [key, node] : table) {
-      std::string const full = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
-      Field const* const field = key.str().find('.') == std::string_view::npos ? find_field(full) : nullptr;
-      std::string const place = place_of(node.source().begin.line == 0 ? key.source() : node.source());
+      std::string const full =
+          prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
+      Field const* const field =
+          key.str().find('.') == std::string_view::npos ? find_field(full) : nullptr;
+      std::string const place =
+          place_of(node.source().begin.line == 0 ? key.source() : node.source());
       if (field != nullptr) {
         take(*field, value_of(node), place, position(node.source()));
       } else if (key.str().find('.') != std::string_view::npos || members_of(full).empty()) {
         std::string const where = prefix.empty() ? "" : fmt::format("[{}] ", prefix);
         add(position(key.source()), place_of(key.source()),
-            fmt::format("{}unknown key {}: {}", where, job::shown(Value(std::string(key.str()))), advice(prefix, key.str())));
+            fmt::format("{}unknown key {}: {}", where, job::shown(Value(std::string(key.str()))),
+                        advice(prefix, key.str())));
       } else if (node.is_table()) {
         read_table(*node.as_table(), full);
       } else {
-        add(position(node.source()), place, fmt::format("{} = {}: expected a table [{}]", full, job::shown(value_of(node)), full));
+        add(position(node.source()), place,
+            fmt::format("{} = {}: expected a table [{}]", full, job::shown(value_of(node)), full));
       }
     }
   }
@@ -158,7 +186,10 @@ class JobReader {
     seen_.insert(field.key());
     Given given{.field = &field, .value = std::move(value), .place = std::move(place)};
     if (field.table == job::nightly_table && use_ != JobUse::nightly)
-      return mistakes_.push_back({position, job::label(given) + ": only `reshard nightly` knows this table. Start that command, or remove the key"});
+      return mistakes_.push_back(
+          {position,
+           job::label(given) +
+               ": only `reshard nightly` knows this table. Start that command, or remove the key"});
     if (auto const problem = field.set(spec_, given.value))
       mistakes_.push_back({position, job::label(given) + ": " + *problem});
     else
@@ -170,10 +201,15 @@ class JobReader {
   }
 
   [[noreturn]] void report() {
-    std::stable_sort(mistakes_.begin(), mistakes_.end(), [](Mistake const& a, Mistake const& b) { return a.line_column < b.line_column; });
+    std::stable_sort(mistakes_.begin(), mistakes_.end(), [](Mistake const& a, Mistake const& b) {
+      return a.line_column < b.line_column;
+    });
     std::string all;
-    for (std::size_t i = 0; i < std::min(mistakes_.size(), limit_reported); ++i) all += (i == 0 ? "" : "\n") + mistakes_[i].sentence;
-    if (mistakes_.size() > limit_reported) all += fmt::format("\n{}: and {} more mistakes", file_name_, mistakes_.size() - limit_reported);
+    for (std::size_t i = 0; i < std::min(mistakes_.size(), limit_reported); ++i)
+      all += (i == 0 ? "" : "\n") + mistakes_[i].sentence;
+    if (mistakes_.size() > limit_reported)
+      all +=
+          fmt::format("\n{}: and {} more mistakes", file_name_, mistakes_.size() - limit_reported);
     throw Error(ErrorKind::usage, all);
   }
 
@@ -200,7 +236,8 @@ std::string_view name(CheckpointFormat format) {
   return "auto";
 }
 
-JobSpec parse_job_spec(std::string_view text, std::string_view file_name, std::span<std::string const> overrides, JobUse use) {
+JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
+                       std::span<std::string const> overrides, JobUse use) {
   JobReader reader(file_name, use);
   reader.read_text(text);
   for (std::string const& override_text : overrides) reader.read_override(override_text);
@@ -212,7 +249,8 @@ std::string print_spec(JobSpec const& spec) {
   std::string_view table;
   for (Field const& field : job::fields()) {
     if (!job::has_meaning(field, spec.target.format) || field.table == job::nightly_table) continue;
-    if (field.table != table) out += fmt::format("{}[{}]\n", table.empty() ? "" : "\n", field.table);
+    if (field.table != table)
+      out += fmt::format("{}[{}]\n", table.empty() ? "" : "\n", field.table);
     table = field.table;
     out += fmt::format("{} = {}\n", field.name, field.show(spec));
   }
@@ -224,24 +262,31 @@ std::vector<std::string> changed_keys(JobSpec const& spec) {
   std::vector<std::string> lines;
   for (Field const& field : job::fields())
     if (std::string const value = field.show(spec);
-        job::has_meaning(field, spec.target.format) && (field.required() || value != field.show(defaults)))
+        job::has_meaning(field, spec.target.format) &&
+        (field.required() || value != field.show(defaults)))
       lines.push_back(fmt::format("{} = {}", field.key(), value));
   return lines;
 }
 
 std::string default_job_text() {
   JobSpec const defaults;
-  std::string out = "# A job of reshard: what to read, what to make of it, and with how much memory.\n# Run it: mpirun -n 4 reshard run job.toml\n";
+  std::string out =
+      "# A job of reshard: what to read, what to make of it, and with how much memory.\n# Run it: mpirun -n 4 reshard run job.toml\n";
   std::string_view table;
   for (Field const& field : job::fields()) {
     bool const of_nightly = field.table == job::nightly_table;
-    if (field.table != table) out += fmt::format("\n{}[{}]\n", of_nightly ? "# For `reshard nightly` alone:\n# " : "", field.table);
+    if (field.table != table)
+      out += fmt::format("\n{}[{}]\n", of_nightly ? "# For `reshard nightly` alone:\n# " : "",
+                         field.table);
     table = field.table;
     std::string comment = fmt::format("# {}", field.comment);
-    for (std::size_t at = comment.find('\n'); at != std::string::npos; at = comment.find('\n', at + 1)) comment.insert(at + 1, "# ");
+    for (std::size_t at = comment.find('\n'); at != std::string::npos;
+         at = comment.find('\n', at + 1))
+      comment.insert(at + 1, "# ");
     // The file is a job that makes Megatron files; it stays a valid one.
     bool const foreign = of_nightly || !job::has_meaning(field, CheckpointFormat::megatron);
-    out += fmt::format("{}\n{}{} = {}\n", comment, foreign ? "# " : "", field.name, field.required() ? field.example : field.show(defaults));
+    out += fmt::format("{}\n{}{} = {}\n", comment, foreign ? "# " : "", field.name,
+                       field.required() ? field.example : field.show(defaults));
   }
   return out;
 }

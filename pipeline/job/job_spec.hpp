@@ -8,43 +8,61 @@
 
 namespace reshard {
 
-/// How a checkpoint is stored. In a job file: "auto" (sources only: found by looking), "megatron", "huggingface", "dcp", "torch_dist",
-/// "fsdp_dtensor", "hdf5".
-enum class CheckpointFormat { automatic, megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5 };
-/// What to do with state that cannot be carried over: stop with a sentence, or leave it out. `drop` leaves it out in any case.
+/// How a checkpoint is stored. In a job file: "auto" (sources only: found by looking), "megatron",
+/// "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5".
+enum class CheckpointFormat {
+  automatic,
+  megatron,
+  huggingface,
+  dcp,
+  torch_dist,
+  fsdp_dtensor,
+  hdf5
+};
+/// What to do with state that cannot be carried over: stop with a sentence, or leave it out. `drop`
+/// leaves it out in any case.
 enum class StatePolicy { refuse, drop };
-/// Whose names the layer norms of a Megatron checkpoint have; automatic takes those of the source, Transformer Engine's for a Hugging Face source.
+/// Whose names the layer norms of a Megatron checkpoint have; automatic takes those of the source,
+/// Transformer Engine's for a Hugging Face source.
 enum class TransformerImpl { automatic, transformer_engine, local };
-/// How a Megatron checkpoint stores experts: one grouped module or one module per expert; automatic takes the source's form.
+/// How a Megatron checkpoint stores experts: one grouped module or one module per expert; automatic
+/// takes the source's form.
 enum class ExpertStorage { automatic, grouped, sequential };
-/// Folder names: as Megatron writes them (mp_rank_TT[_PPP][_EEE]), or always with all three numbers.
+/// Folder names: as Megatron writes them (mp_rank_TT[_PPP][_EEE]), or always with all three
+/// numbers.
 enum class MpRankStyle { megatron, full3d };
-/// The boxes that the tensors of a DCP target are stored in: the source's, one, rows over ranks, or by placements on a mesh.
+/// The boxes that the tensors of a DCP target are stored in: the source's, one, rows over ranks, or
+/// by placements on a mesh.
 enum class ChunkChoice { source, whole, ranks, mesh };
-/// Whether torch_dist keys have the layer number (separate) or a layer axis in front (stacked); automatic keeps the source's form.
+/// Whether torch_dist keys have the layer number (separate) or a layer axis in front (stacked);
+/// automatic keeps the source's form.
 enum class LayerChoice { automatic, stacked, separate };
-/// Stored tensors that the model's map lists under `keep` (a vision tower): refused, carried byte for byte, or left out.
+/// Stored tensors that the model's map lists under `keep` (a vision tower): refused, carried byte
+/// for byte, or left out.
 enum class UnmappedChoice { refuse, keep, drop };
-/// Values whose classes are not known to be plain data: they stop the job, are carried, or are left out.
+/// Values whose classes are not known to be plain data: they stop the job, are carried, or are left
+/// out.
 enum class ForeignClassChoice { refuse, keep, drop };
 /// Pickled objects of a DCP source: looked at before they are carried, or not.
 enum class SourceObjects { look, unread };
 /// Quantised weights: their bytes are kept, or they become BF16.
 enum class QuantChoice { keep, dequantise_bf16 };
-/// How the bytes of an HDF5 target are written: by the system at the datasets' places, or by libhdf5 over MPI-IO, each rank for itself or all in
-/// step.
+/// How the bytes of an HDF5 target are written: by the system at the datasets' places, or by
+/// libhdf5 over MPI-IO, each rank for itself or all in step.
 enum class TargetIo { automatic, direct, independent, collective };
 enum class TransportChoice { automatic, mpi, nccl };
 /// Where bytes are rearranged; `emulated` takes the GPU path without a GPU, in host memory.
 enum class DeviceChoice { automatic, host, cuda, emulated };
 
-/// How the target is checked before it is published: not at all; the source's digests are taken and recorded; they are compared with the files as
-/// they are on the device.
+/// How the target is checked before it is published: not at all; the source's digests are taken and
+/// recorded; they are compared with the files as they are on the device.
 enum class VerifyChoice { off, streamed, written };
 
-/// What of a source is compared with its own manifest or integrity.json: the digests of what is read; every file, before the job; nothing.
+/// What of a source is compared with its own manifest or integrity.json: the digests of what is
+/// read; every file, before the job; nothing.
 enum class SourceVerify { automatic, files, off };
-/// What several files of a source hold alike: small ones are compared with each other; or the first that the plan finds is taken unseen.
+/// What several files of a source hold alike: small ones are compared with each other; or the first
+/// that the plan finds is taken unseen.
 enum class ReplicaChoice { compare, first };
 /// Whether a torch_dist target gets an integrity.json; automatic: when the source has one.
 enum class IntegrityChoice { automatic, always, never };
@@ -52,9 +70,11 @@ enum class IntegrityChoice { automatic, always, never };
 /// The word that a job file uses for a format.
 std::string_view name(CheckpointFormat format);
 
-/// What a job is to do: the TOML job file with its defaults filled in. docs: `reshard --print-defaults`.
+/// What a job is to do: the TOML job file with its defaults filled in. docs: `reshard
+/// --print-defaults`.
 ///
-/// Paths are as the user wrote them; relative ones count from the current directory, wherever the job file lies.
+/// Paths are as the user wrote them; relative ones count from the current directory, wherever the
+/// job file lies.
 struct JobSpec {
   struct Source {
     std::string path;
@@ -62,7 +82,8 @@ struct JobSpec {
     StatePolicy optimizer = StatePolicy::refuse;
     StatePolicy rng = StatePolicy::refuse;
     std::string prefix;  ///< DCP only: keys without it are left out, from the others it is cut off
-    std::string config;  ///< config.json, or its folder, that describes the model; "": what lies beside the weights
+    std::string config;  ///< config.json, or its folder, that describes the model; "": what lies
+                         ///< beside the weights
     SourceVerify verify = SourceVerify::automatic;
     SourceObjects objects = SourceObjects::look;
     ReplicaChoice replicas = ReplicaChoice::compare;
@@ -88,29 +109,33 @@ struct JobSpec {
 
   struct Target {
     std::string path;
-    CheckpointFormat format = CheckpointFormat::megatron;           ///< never automatic
-    bool replace = false;                                           ///< an existing target is refused unless this is set
-    Layout layout;                                                  ///< Megatron only
+    CheckpointFormat format = CheckpointFormat::megatron;  ///< never automatic
+    bool replace = false;  ///< an existing target is refused unless this is set
+    Layout layout;         ///< Megatron only
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
-    std::string reference;                                   ///< Hugging Face only: folder whose config and tokenizer files are taken; "" for none
-    std::uint64_t shard_bytes = 5'000'000'000;               ///< Hugging Face only: the largest file, but for one larger tensor
-    std::uint64_t part_bytes = 1ULL << 40U;                  ///< HDF5 only: the same
-    TargetIo io = TargetIo::automatic;                       ///< HDF5 only; automatic is direct
-    ChunkChoice chunks = ChunkChoice::source;                ///< DCP only
-    std::int64_t ranks = 1;                                  ///< DCP only: with chunks = ranks
-    std::string mesh;                                        ///< DCP only: "dp=4 tp=2", with chunks = mesh
-    std::string placements;                                  ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
-    std::string prefix;                                      ///< DCP only: put before every key
+    std::string reference;  ///< Hugging Face only: folder whose config and tokenizer files are
+                            ///< taken; "" for none
+    std::uint64_t shard_bytes =
+        5'000'000'000;  ///< Hugging Face only: the largest file, but for one larger tensor
+    std::uint64_t part_bytes = 1ULL << 40U;    ///< HDF5 only: the same
+    TargetIo io = TargetIo::automatic;         ///< HDF5 only; automatic is direct
+    ChunkChoice chunks = ChunkChoice::source;  ///< DCP only
+    std::int64_t ranks = 1;                    ///< DCP only: with chunks = ranks
+    std::string mesh;                          ///< DCP only: "dp=4 tp=2", with chunks = mesh
+    std::string placements;  ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
+    std::string prefix;      ///< DCP only: put before every key
     LayerChoice layers = LayerChoice::automatic;             ///< torch_dist only
     IntegrityChoice integrity = IntegrityChoice::automatic;  ///< torch_dist only
-    std::uint64_t chunk_bytes = 256ULL << 20U;               ///< torch_dist and fsdp_dtensor: the largest chunk, aimed at
+    std::uint64_t chunk_bytes =
+        256ULL << 20U;  ///< torch_dist and fsdp_dtensor: the largest chunk, aimed at
     friend bool operator==(Target const&, Target const&) = default;
   };
 
   struct Model {
-    std::string map = "auto";          ///< a map's name, the path of a map file, or "auto": found by the model's own description
+    std::string map = "auto";  ///< a map's name, the path of a map file, or "auto": found by the
+                               ///< model's own description
     std::int64_t true_vocab_size = 0;  ///< 0: as the source says
     UnmappedChoice unmapped = UnmappedChoice::refuse;
     QuantChoice quant = QuantChoice::keep;
@@ -120,7 +145,8 @@ struct JobSpec {
 
   struct Run {
     std::uint64_t memory_bytes = 512ULL << 20U;  ///< staging memory of one rank
-    std::uint64_t device_memory_bytes = 0;       ///< memory of its GPU that one rank takes, on the GPU path; 0: as memory_bytes
+    std::uint64_t device_memory_bytes =
+        0;  ///< memory of its GPU that one rank takes, on the GPU path; 0: as memory_bytes
     TransportChoice transport = TransportChoice::automatic;
     DeviceChoice device = DeviceChoice::automatic;
     VerifyChoice verify = VerifyChoice::written;
@@ -128,14 +154,17 @@ struct JobSpec {
     int progress_seconds = 30;  ///< between lines of progress in a log, and between events; 0: none
 
     /// The default resolved.
-    std::uint64_t device_bytes() const { return device_memory_bytes == 0 ? memory_bytes : device_memory_bytes; }
+    std::uint64_t device_bytes() const {
+      return device_memory_bytes == 0 ? memory_bytes : device_memory_bytes;
+    }
     friend bool operator==(Run const&, Run const&) = default;
   };
 
   /// `reshard nightly` alone.
   struct Nightly {
     std::int64_t keep = 0;             ///< converted checkpoints that stay; 0: all
-    std::int64_t settle_seconds = 60;  ///< files that are younger are still being written, unless a tracker names their checkpoint
+    std::int64_t settle_seconds = 60;  ///< files that are younger are still being written, unless a
+                                       ///< tracker names their checkpoint
     friend bool operator==(Nightly const&, Nightly const&) = default;
   };
 
@@ -150,15 +179,17 @@ struct JobSpec {
 /// What a job file is read for: its table [nightly] has a meaning for one command only.
 enum class JobUse { run, nightly };
 
-/// Reads a job file's text. Overrides are "key=value" with the key's full name ("run.memory=1 GiB"); they win over the file, later ones over earlier.
+/// Reads a job file's text. Overrides are "key=value" with the key's full name ("run.memory=1
+/// GiB"); they win over the file, later ones over earlier.
 ///
 /// Every mistake is reported at once in one Error of kind usage, a line each, with its place:
 ///   job.toml:12:9: [target] layout.tp = -1: …
 /// A mistake of TOML itself ends the reading, so it is reported alone.
-JobSpec parse_job_spec(std::string_view text, std::string_view file_name, std::span<std::string const> overrides, JobUse use = JobUse::run);
+JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
+                       std::span<std::string const> overrides, JobUse use = JobUse::run);
 
-/// The complete spec as a job file for `run`: keys without a meaning for this target, and [nightly], are left out. Parsing it again gives an equal
-/// spec.
+/// The complete spec as a job file for `run`: keys without a meaning for this target, and
+/// [nightly], are left out. Parsing it again gives an equal spec.
 std::string print_spec(JobSpec const& spec);
 
 /// The keys that are not at their default, a line "table.key = value" each.

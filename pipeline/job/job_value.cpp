@@ -26,7 +26,8 @@ std::string shortened(std::string_view text) {
   constexpr std::size_t most = 80;
   if (text.size() <= most) return std::string(text);
   std::size_t end = most;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;  // not inside a UTF-8 character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U)
+    --end;  // not inside a UTF-8 character
   return std::string(text.substr(0, end)) + "...";
 }
 
@@ -40,11 +41,13 @@ std::string shown(Value const& value) {
 }
 
 std::string label(Given const& given) {
-  return fmt::format("{}: [{}] {} = {}", given.place, given.field->table, given.field->name, shown(given.value));
+  return fmt::format("{}: [{}] {} = {}", given.place, given.field->table, given.field->name,
+                     shown(given.value));
 }
 
 Value value_from_word(Field const& field, std::string_view word) {
-  if (word.size() >= 2 && word.front() == '"' && word.back() == '"') return std::string(word.substr(1, word.size() - 2));
+  if (word.size() >= 2 && word.front() == '"' && word.back() == '"')
+    return std::string(word.substr(1, word.size() - 2));
   if (field.kind == FieldKind::flag && (word == "true" || word == "false")) return word == "true";
   std::int64_t count = 0;
   char const* const end = word.data() + word.size();
@@ -62,14 +65,17 @@ std::optional<std::uint64_t> bytes_from_text(std::string_view text) {
   if (unit.starts_with(' ')) unit.remove_prefix(1);
   std::uint64_t bytes = 0;
   for (Unit const& known : units)
-    if (unit == known.name && !__builtin_mul_overflow(count, known.bytes, &bytes) && bytes <= INT64_MAX) return bytes;
+    if (unit == known.name && !__builtin_mul_overflow(count, known.bytes, &bytes) &&
+        bytes <= INT64_MAX)
+      return bytes;
   if (unit.empty() && !text.ends_with(' ') && count <= INT64_MAX) return count;
   return std::nullopt;
 }
 
 std::string text_from_bytes(std::uint64_t bytes) {
   for (Unit const& unit : units)
-    if (bytes != 0 && bytes % unit.bytes == 0) return fmt::format("{} {}", bytes / unit.bytes, unit.name);
+    if (bytes != 0 && bytes % unit.bytes == 0)
+      return fmt::format("{} {}", bytes / unit.bytes, unit.name);
   return "0 B";
 }
 

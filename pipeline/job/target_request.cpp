@@ -21,7 +21,8 @@ ChunkGrid chunk_grid(JobSpec::Target const& target) {
   try {
     grid.mesh = parse_mesh(target.mesh);
   } catch (Error const& error) {
-    throw Error(ErrorKind::usage, fmt::format("[target] mesh = \"{}\": {}", target.mesh, error.sentence()));
+    throw Error(ErrorKind::usage,
+                fmt::format("[target] mesh = \"{}\": {}", target.mesh, error.sentence()));
   }
   grid.rules = parse_placement_rules(target.placements);
   return grid;
@@ -29,7 +30,8 @@ ChunkGrid chunk_grid(JobSpec::Target const& target) {
 
 }  // namespace
 
-TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::path> const& map_folders) {
+TargetRequest target_request(JobSpec const& job,
+                             std::vector<std::filesystem::path> const& map_folders) {
   TargetRequest request;
   auto const& layout = job.target.layout;
   using Format = TargetRequest::Format;
@@ -57,10 +59,13 @@ TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::pa
   request.pipeline.layout = layout.pipeline;
   if (job.target.transformer_impl != TransformerImpl::automatic)
     request.spec = job.target.transformer_impl == TransformerImpl::local ? "local" : "te";
-  if (job.target.experts != ExpertStorage::automatic) request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
-  request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d : megatron::NameStyle::megatron;
+  if (job.target.experts != ExpertStorage::automatic)
+    request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
+  request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d
+                                                                  : megatron::NameStyle::megatron;
   request.reference = job.target.reference;
-  request.shard_bytes = request.format == Format::hdf5 ? job.target.part_bytes : job.target.shard_bytes;
+  request.shard_bytes =
+      request.format == Format::hdf5 ? job.target.part_bytes : job.target.shard_bytes;
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
   request.unmapped = static_cast<Unmapped>(job.model.unmapped);
@@ -100,11 +105,14 @@ SourceFormat source_format(CheckpointFormat format) {
 
 void check_source_format(JobSpec const& job, SourceCheckpoint& source) {
   CheckpointFormat const stated = job.source.format;
-  if (stated == CheckpointFormat::dcp && source.dcp) source.dcp->flavour = dcp::Flavour::plain;  // names are just names
+  if (stated == CheckpointFormat::dcp && source.dcp)
+    source.dcp->flavour = dcp::Flavour::plain;  // names are just names
   if (stated != CheckpointFormat::torch_dist && stated != CheckpointFormat::fsdp_dtensor) return;
   if (name(stated) == format_of(source)) return;
-  fail(ErrorKind::source, "{}: is a {} checkpoint by its files and keys, source.format says {}. Correct the key, or leave it out.", job.source.path,
-       format_of(source), name(stated));
+  fail(
+      ErrorKind::source,
+      "{}: is a {} checkpoint by its files and keys, source.format says {}. Correct the key, or leave it out.",
+      job.source.path, format_of(source), name(stated));
 }
 
 }  // namespace reshard

@@ -10,19 +10,22 @@
 
 namespace reshard {
 
-/// What the keys of a job ask of its target, for the planner. Errors of kind usage: a mesh or placements that cannot be read.
-TargetRequest target_request(JobSpec const& job, std::vector<std::filesystem::path> const& map_folders);
+/// What the keys of a job ask of its target, for the planner. Errors of kind usage: a mesh or
+/// placements that cannot be read.
+TargetRequest target_request(JobSpec const& job,
+                             std::vector<std::filesystem::path> const& map_folders);
 
-/// What asks the planner for a checkpoint's logical tensors and for no target. `map` is as in a job file; `config`: config.json or its folder, where
-/// the checkpoint has none.
+/// What asks the planner for a checkpoint's logical tensors and for no target. `map` is as in a job
+/// file; `config`: config.json or its folder, where the checkpoint has none.
 TargetRequest request_without_target(std::string const& map, std::filesystem::path const& config,
                                      std::vector<std::filesystem::path> const& map_folders);
 
 /// What the reader looks for.
 SourceFormat source_format(CheckpointFormat format);
 
-/// Compares what was found with what the job states, as far as source_format() left that open: the three DCP formats are told apart by what is in
-/// the folder; a plain reading fits them all. Errors of kind source.
+/// Compares what was found with what the job states, as far as source_format() left that open: the
+/// three DCP formats are told apart by what is in the folder; a plain reading fits them all. Errors
+/// of kind source.
 void check_source_format(JobSpec const& job, SourceCheckpoint& source);
 
 }  // namespace reshard

@@ -26,52 +26,69 @@ using Action = NightlyTask::Action;
   constexpr std::string_view allow = "or set target.replace = true to replace it";
   switch (found.state) {
     case TargetState::other_format:
-      fail(ErrorKind::target,
-           "{}: a nightly job with target.format = \"{}\" made it, this one has target.format = \"{}\". Choose another target.path, {}.", path,
-           found.detail, name(job.target.format), allow);
+      fail(
+          ErrorKind::target,
+          "{}: a nightly job with target.format = \"{}\" made it, this one has target.format = \"{}\". Choose another target.path, {}.",
+          path, found.detail, name(job.target.format), allow);
     case TargetState::of_run:
-      fail(ErrorKind::target,
-           "{}: `reshard run` made it from {}, with another job or before the source changed. Move it away, choose another target.path, {}.", path,
-           job.source.path, allow);
+      fail(
+          ErrorKind::target,
+          "{}: `reshard run` made it from {}, with another job or before the source changed. Move it away, choose another target.path, {}.",
+          path, job.source.path, allow);
     case TargetState::extended:
-      fail(ErrorKind::target, "{}: is outdated, and holds {}, which was not put there by the conversion. Move that away, {}.", path, found.detail,
-           allow);
+      fail(
+          ErrorKind::target,
+          "{}: is outdated, and holds {}, which was not put there by the conversion. Move that away, {}.",
+          path, found.detail, allow);
     default:
-      fail(ErrorKind::target, "{}: is there already, and no {} in it says that it was made from {}. Move it away, or choose another target.path.",
-           path, manifest_name, job.source.path);
+      fail(
+          ErrorKind::target,
+          "{}: is there already, and no {} in it says that it was made from {}. Move it away, or choose another target.path.",
+          path, manifest_name, job.source.path);
   }
 }
 
 /// The search of one rank.
 class Search {
  public:
-  explicit Search(JobSpec const& job) : job_(job), source_(full_path(job.source.path)), target_(full_path(job.target.path)) {}
+  explicit Search(JobSpec const& job)
+      : job_(job), source_(full_path(job.source.path)), target_(full_path(job.target.path)) {}
 
   NightlyTask run() {
     if (job_.run.verify == VerifyChoice::off)
-      fail(ErrorKind::usage,
-           "run.verify = \"off\": writes no {}, from which `reshard nightly` knows what is converted. Set it to \"streamed\" or \"written\".",
-           manifest_name);
+      fail(
+          ErrorKind::usage,
+          "run.verify = \"off\": writes no {}, from which `reshard nightly` knows what is converted. Set it to \"streamed\" or \"written\".",
+          manifest_name);
     std::error_code ignored;
     if (!fs::is_directory(source_, ignored))
-      fail(ErrorKind::source, "{}: {}. source.path of a nightly job is the folder in which training puts its checkpoints: correct it.",
-           source_.string(), fs::exists(source_, ignored) ? "is no folder" : "does not exist");
-    std::vector<ListedFolder> const folders = newest_first(with_valid_names(checkpoints_in(source_)));
+      fail(
+          ErrorKind::source,
+          "{}: {}. source.path of a nightly job is the folder in which training puts its checkpoints: correct it.",
+          source_.string(), fs::exists(source_, ignored) ? "is no folder" : "does not exist");
+    std::vector<ListedFolder> const folders =
+        newest_first(with_valid_names(checkpoints_in(source_)));
     if (folders.empty() && holds_checkpoint(source_))
-      fail(ErrorKind::usage, "{}: is a checkpoint itself. Name the folder that holds the checkpoints as source.path, or start `reshard run`.",
-           source_.string());
+      fail(
+          ErrorKind::usage,
+          "{}: is a checkpoint itself. Name the folder that holds the checkpoints as source.path, or start `reshard run`.",
+          source_.string());
     Tracked const tracked = tracked_step(source_);
     if (tracked.empty) return wait_for_tracker();
     tracked_ = tracked.step;
-    if (tracked_ && std::none_of(folders.begin(), folders.end(), [&](ListedFolder const& one) { return step_of_name(one.name) == tracked_; }))
-      skip(std::string(megatron::tracker_name), fmt::format("names step {}, of which no checkpoint is there", *tracked_));
+    if (tracked_ && std::none_of(folders.begin(), folders.end(), [&](ListedFolder const& one) {
+          return step_of_name(one.name) == tracked_;
+        }))
+      skip(std::string(megatron::tracker_name),
+           fmt::format("names step {}, of which no checkpoint is there", *tracked_));
     for (ListedFolder const& folder : folders)
       if (decide(folder.name)) break;
     return std::move(task_);
   }
 
  private:
-  /// Without folders whose names no JSON text can hold: a target could not say that it was made from one of them.
+  /// Without folders whose names no JSON text can hold: a target could not say that it was made
+  /// from one of them.
   std::vector<ListedFolder> with_valid_names(std::vector<ListedFolder> folders) {
     std::erase_if(folders, [&](ListedFolder const& folder) {
       bool const valid = valid_utf8(folder.name) == folder.name;
@@ -90,18 +107,23 @@ class Search {
   /// Whether the search ends with this checkpoint.
   bool decide(std::string const& name) {
     SourceStamp stamp;
-    if (auto const error = capture([&] { stamp = source_stamp(source_ / name); })) return skip(name, error->sentence());
+    if (auto const error = capture([&] { stamp = source_stamp(source_ / name); }))
+      return skip(name, error->sentence());
     JobSpec const job = job_for(name);
-    (void)capture([&] { put_back_replaced(job.target.path); });  // else it is as if it had never been converted
+    (void)capture([&] {
+      put_back_replaced(job.target.path);
+    });  // else it is as if it had never been converted
     FoundTarget const found = find_target(job, stamp);
     TargetState const state = found.state;
     if (state == TargetState::made) return end(Action::up_to_date, name, job);
     if (std::string const reason = unfinished(name, stamp); !reason.empty()) {
       skip(name, reason);
-      bool const converted = state == TargetState::outdated || state == TargetState::of_run || state == TargetState::extended;
+      bool const converted = state == TargetState::outdated || state == TargetState::of_run ||
+                             state == TargetState::extended;
       return converted && end(Action::waiting, name, job);
     }
-    if (state != TargetState::absent && state != TargetState::outdated && !job_.target.replace) refuse(job, found);
+    if (state != TargetState::absent && state != TargetState::outdated && !job_.target.replace)
+      refuse(job, found);
     task_.source_record.set("nightly", true).set("stamp", stamp_json(stamp));
     end(Action::convert, name, job);
     task_.job.target.replace = state != TargetState::absent;
@@ -111,9 +133,12 @@ class Search {
   std::string unfinished(std::string const& name, SourceStamp const& stamp) const {
     TrackerWord const word = tracker_word(name, tracked_);
     if (word == TrackerWord::names) return "";
-    if (word == TrackerWord::beyond) return fmt::format("is being written: {} names step {}", megatron::tracker_name, *tracked_);
-    if (auto const seconds = unsettled_seconds(stamp.newest_ns, now_ns(), job_.nightly.settle_seconds))
-      return fmt::format("changed {} s ago, nightly.settle_seconds = {}", *seconds, job_.nightly.settle_seconds);
+    if (word == TrackerWord::beyond)
+      return fmt::format("is being written: {} names step {}", megatron::tracker_name, *tracked_);
+    if (auto const seconds =
+            unsettled_seconds(stamp.newest_ns, now_ns(), job_.nightly.settle_seconds))
+      return fmt::format("changed {} s ago, nightly.settle_seconds = {}", *seconds,
+                         job_.nightly.settle_seconds);
     return why_incomplete(source_ / name);
   }
 
@@ -146,15 +171,21 @@ class Search {
 
 Json skips_json(std::vector<NightlySkip> const& skips) {
   Json list = Json::array();
-  for (NightlySkip const& skip : skips) list.push(Json().set("name", skip.name).set("reason", skip.reason));
+  for (NightlySkip const& skip : skips)
+    list.push(Json().set("name", skip.name).set("reason", skip.reason));
   return list;
 }
 
 /// Tasks differ from the job in little: that travels.
 std::string pack(NightlyTask const& task) {
   Json json;
-  json.set("action", static_cast<int>(task.action)).set("name", task.name).set("source", task.job.source.path).set("target", task.job.target.path);
-  json.set("replace", task.job.target.replace).set("record", task.source_record).set("skipped", skips_json(task.skipped));
+  json.set("action", static_cast<int>(task.action))
+      .set("name", task.name)
+      .set("source", task.job.source.path)
+      .set("target", task.job.target.path);
+  json.set("replace", task.job.target.replace)
+      .set("record", task.source_record)
+      .set("skipped", skips_json(task.skipped));
   return json.dump();
 }
 
@@ -169,13 +200,15 @@ NightlyTask unpack(JobSpec const& job, std::string const& packed) {
   task.job.target.replace = *json.find("replace")->boolean();
   task.job.nightly = {};
   task.source_record = *json.find("record");
-  for (Json const& skip : *json.find("skipped")->items()) task.skipped.push_back({*skip.find("name")->text(), *skip.find("reason")->text()});
+  for (Json const& skip : *json.find("skipped")->items())
+    task.skipped.push_back({*skip.find("name")->text(), *skip.find("reason")->text()});
   return task;
 }
 
 std::string skipped_text(NightlyTask const& task) {
   std::string text;
-  for (NightlySkip const& skip : task.skipped) text += fmt::format("{}{} {}", text.empty() ? "" : "; ", skip.name, skip.reason);
+  for (NightlySkip const& skip : task.skipped)
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", skip.name, skip.reason);
   return text.empty() ? text : " (" + text + ")";
 }
 
@@ -194,8 +227,10 @@ NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task, Comm 
   Heartbeat const heartbeat(comm, job.run.stall_seconds);
   NightlyRemoval removal;
   if (comm.rank() == 0)
-    if (auto const error = capture([&] { removal = remove_surplus_targets(job, task); })) removal.warnings.push_back(error->sentence());
-  for (std::string& warning : removal.warnings) warning = valid_utf8(warning);  // it may name a file
+    if (auto const error = capture([&] { removal = remove_surplus_targets(job, task); }))
+      removal.warnings.push_back(error->sentence());
+  for (std::string& warning : removal.warnings)
+    warning = valid_utf8(warning);  // it may name a file
   comm.barrier();
   return removal;
 }
@@ -204,22 +239,29 @@ std::string nightly_line(JobSpec const& job, NightlyTask const& task) {
   switch (task.action) {
     case Action::convert: return "";
     case Action::up_to_date:
-      return fmt::format("nothing to do: {} is up to date with {}{}", task.job.target.path, task.job.source.path, skipped_text(task));
+      return fmt::format("nothing to do: {} is up to date with {}{}", task.job.target.path,
+                         task.job.source.path, skipped_text(task));
     case Action::waiting:
-      if (task.name.empty()) return fmt::format("nothing to do yet: no checkpoint in {} can be chosen{}", job.source.path, skipped_text(task));
-      return fmt::format("nothing to do yet: {} was converted and has changed since; it is still being written{}", task.job.source.path,
-                         skipped_text(task));
+      if (task.name.empty())
+        return fmt::format("nothing to do yet: no checkpoint in {} can be chosen{}",
+                           job.source.path, skipped_text(task));
+      return fmt::format(
+          "nothing to do yet: {} was converted and has changed since; it is still being written{}",
+          task.job.source.path, skipped_text(task));
     case Action::nothing_complete: break;
   }
-  return fmt::format("nothing to do: no complete checkpoint in {}{}", job.source.path, skipped_text(task));
+  return fmt::format("nothing to do: no complete checkpoint in {}{}", job.source.path,
+                     skipped_text(task));
 }
 
 Json nightly_json(NightlyTask const& task, NightlyRemoval const& removal, bool planned) {
-  constexpr std::array<char const*, 4> words = {"converted", "up_to_date", "waiting", "nothing_complete"};
+  constexpr std::array<char const*, 4> words = {"converted", "up_to_date", "waiting",
+                                                "nothing_complete"};
   Json json;
   json.set("action", planned ? "would convert" : words[static_cast<std::size_t>(task.action)]);
   bool const chosen = !task.name.empty();
-  json.set("source", chosen ? Json(task.job.source.path) : Json()).set("target", chosen ? Json(task.job.target.path) : Json());
+  json.set("source", chosen ? Json(task.job.source.path) : Json())
+      .set("target", chosen ? Json(task.job.target.path) : Json());
   json.set("skipped", skips_json(task.skipped));
   json.set("removed", Json(Json::Array(removal.removed.begin(), removal.removed.end())));
   json.set("cleaned", Json(Json::Array(removal.cleaned.begin(), removal.cleaned.end())));

@@ -10,7 +10,8 @@
 
 namespace reshard {
 
-/// A checkpoint that is newer than the chosen one, and why it was passed over; or the tracker, and why it could not be followed.
+/// A checkpoint that is newer than the chosen one, and why it was passed over; or the tracker, and
+/// why it could not be followed.
 struct NightlySkip {
   std::string name;
   std::string reason;
@@ -20,7 +21,8 @@ struct NightlySkip {
 struct NightlyTask {
   enum class Action {
     convert,     ///< `job` is to be run
-    up_to_date,  ///< the target of the newest complete checkpoint is there and was made from it by this job
+    up_to_date,  ///< the target of the newest complete checkpoint is there and was made from it by
+                 ///< this job
     waiting,     ///< a checkpoint that was converted is being written again, or the tracker is
     nothing_complete,
   };
@@ -31,26 +33,30 @@ struct NightlyTask {
   std::vector<NightlySkip> skipped;
 };
 
-/// Looks at the folder source.path for its newest complete checkpoint, and at that one's target. Collective; the same on every rank.
-/// Errors: usage (verify = "off", source.path is a checkpoint itself), source (source.path is no folder), target (the target's name is taken by
-/// something that no nightly job of this target.format made from this checkpoint, and target.replace is not set).
+/// Looks at the folder source.path for its newest complete checkpoint, and at that one's target.
+/// Collective; the same on every rank. Errors: usage (verify = "off", source.path is a checkpoint
+/// itself), source (source.path is no folder), target (the target's name is taken by something that
+/// no nightly job of this target.format made from this checkpoint, and target.replace is not set).
 NightlyTask find_nightly_task(JobSpec const& job, Comm const& comm);
 
 /// What became of surplus targets.
 struct NightlyRemoval {
   std::vector<std::string> removed;   ///< surplus targets
-  std::vector<std::string> cleaned;   ///< staging folders or journals of interrupted nights that no night would go on with
+  std::vector<std::string> cleaned;   ///< staging folders or journals of interrupted nights that no
+                                      ///< night would go on with
   std::vector<std::string> warnings;  ///< what could not be removed, or was left there by others
 };
 
-/// Removes all converted checkpoints but the newest nightly.keep; those as new as the task's stay, and all when none was chosen. Only folders count
-/// that a nightly job made from a checkpoint of their name in source.path, and that hold nothing else. Then what interrupted nights left of older
-/// checkpoints. Collective; never an Error.
+/// Removes all converted checkpoints but the newest nightly.keep; those as new as the task's stay,
+/// and all when none was chosen. Only folders count that a nightly job made from a checkpoint of
+/// their name in source.path, and that hold nothing else. Then what interrupted nights left of
+/// older checkpoints. Collective; never an Error.
 NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task, Comm const& comm);
 
 /// One line without a newline: why there is nothing to do; "" for a task that converts.
 std::string nightly_line(JobSpec const& job, NightlyTask const& task);
-/// {"action", "source", "target", "skipped": [{"name", "reason"}], "removed", "cleaned", "warnings"}; `planned`: a conversion was only planned.
+/// {"action", "source", "target", "skipped": [{"name", "reason"}], "removed", "cleaned",
+/// "warnings"}; `planned`: a conversion was only planned.
 Json nightly_json(NightlyTask const& task, NightlyRemoval const& removal, bool planned);
 
 }  // namespace reshard

@@ -37,16 +37,20 @@ std::optional<std::int64_t> parsed_tracker(std::string const& text) {
   constexpr std::string_view blanks = " \t\r\n";
   std::size_t const begin = std::min(text.find_first_not_of(blanks), text.size());
   std::string const word = text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
-  if (word != megatron::release_name && word.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  if (word != megatron::release_name && word.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
   return step_of_name(word);
 }
 
 /// Shards whose index is still to come look like a folder with one file.
 std::string lone_shard(fs::path const& folder) {
-  if (is_file(folder / huggingface::index_name) || is_file(folder / huggingface::single_file_name)) return "";
+  if (is_file(folder / huggingface::index_name) || is_file(folder / huggingface::single_file_name))
+    return "";
   std::error_code error;
-  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator(); it.increment(error))
-    if (std::string const name = it->path().filename().string(); matches_glob("*-of-*.safetensors", name))
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error))
+    if (std::string const name = it->path().filename().string();
+        matches_glob("*-of-*.safetensors", name))
       return fmt::format("has {} and no {} yet", name, huggingface::index_name);
   return "";
 }
@@ -54,7 +58,8 @@ std::string lone_shard(fs::path const& folder) {
 /// Signs of a save that has not come to its end, by names alone.
 std::string missing_mark(fs::path const& folder) {
   if (dcp::looks_like_dcp(folder)) {
-    if (!is_file(folder / dcp::metadata_name)) return fmt::format("has no {}, which is written last", dcp::metadata_name);
+    if (!is_file(folder / dcp::metadata_name))
+      return fmt::format("has no {}, which is written last", dcp::metadata_name);
     if (is_file(folder / dcp::common_name) && !is_file(folder / dcp::backend_name))
       return fmt::format("has {} and no {} yet", dcp::common_name, dcp::backend_name);
     return "";
@@ -78,12 +83,16 @@ std::vector<ListedFolder> checkpoints_in(fs::path const& folder) {
   for (; !error && it != fs::directory_iterator(); it.increment(error)) {
     std::error_code ignored;
     std::string const name = it->path().filename().string();
-    if (is_unfinished_name(name) || !it->is_directory(ignored) || links_to_neighbour(it->path())) continue;
+    if (is_unfinished_name(name) || !it->is_directory(ignored) || links_to_neighbour(it->path()))
+      continue;
     if (holds_checkpoint(it->path())) found.push_back({name, 0});
   }
-  if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", folder.string(), error.message());
+  if (error)
+    fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.",
+         folder.string(), error.message());
   if (!ordered_by_number(found))
-    for (ListedFolder& one : found) (void)capture([&] { one.newest_ns = source_stamp(folder / one.name).newest_ns; });
+    for (ListedFolder& one : found)
+      (void)capture([&] { one.newest_ns = source_stamp(folder / one.name).newest_ns; });
   return found;
 }
 
@@ -94,11 +103,14 @@ Tracked tracked_step(fs::path const& folder) {
     if (!is_file(path)) return {};
     text = read_text_file(path, largest_tracker_bytes);
     if (auto const step = parsed_tracker(text)) return {step, false};
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it is empty for a moment while it is rewritten
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(100));  // it is empty for a moment while it is rewritten
   }
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return {std::nullopt, true};
-  fail(ErrorKind::source, "{}: expected an iteration number or the word \"release\", found {}. Correct it, or remove it if no program writes it.",
-       path.string(), json_quoted(text.substr(0, 60)));
+  fail(
+      ErrorKind::source,
+      "{}: expected an iteration number or the word \"release\", found {}. Correct it, or remove it if no program writes it.",
+      path.string(), json_quoted(text.substr(0, 60)));
 }
 
 std::string why_incomplete(fs::path const& checkpoint) {
@@ -109,9 +121,11 @@ std::string why_incomplete(fs::path const& checkpoint) {
     Inspection const found = inspect(checkpoint, {});
     if (found.sound) return;
     Json const* const mismatches = found.json.find("mismatches");
-    bool const named = mismatches != nullptr && mismatches->items() != nullptr && !mismatches->items()->empty();
+    bool const named =
+        mismatches != nullptr && mismatches->items() != nullptr && !mismatches->items()->empty();
     Json const first = named ? mismatches->items()->front() : Json();
-    reason = fmt::format("is not whole: {}", first.text() != nullptr ? *first.text() : first.dump());
+    reason =
+        fmt::format("is not whole: {}", first.text() != nullptr ? *first.text() : first.dump());
   });
   return error ? "is not whole: " + error->sentence() : reason;
 }

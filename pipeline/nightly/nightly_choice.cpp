@@ -25,18 +25,24 @@ std::optional<std::int64_t> step_of_name(std::string_view name) {
 }
 
 bool is_unfinished_name(std::string_view name) {
-  return name.starts_with('.') || name.starts_with("tmp-") || name.ends_with(".tmp") || name.ends_with(".part");
+  return name.starts_with('.') || name.starts_with("tmp-") || name.ends_with(".tmp") ||
+         name.ends_with(".part");
 }
 
 bool ordered_by_number(std::span<ListedFolder const> folders) {
-  return std::all_of(folders.begin(), folders.end(), [](ListedFolder const& folder) { return step_of_name(folder.name).has_value(); });
+  return std::all_of(folders.begin(), folders.end(), [](ListedFolder const& folder) {
+    return step_of_name(folder.name).has_value();
+  });
 }
 
 std::vector<ListedFolder> newest_first(std::vector<ListedFolder> folders) {
   bool const by_number = ordered_by_number(folders);
-  auto const age = [&](ListedFolder const& folder) { return by_number ? *step_of_name(folder.name) : folder.newest_ns; };
-  std::sort(folders.begin(), folders.end(),
-            [&](ListedFolder const& a, ListedFolder const& b) { return age(a) != age(b) ? age(a) > age(b) : a.name > b.name; });
+  auto const age = [&](ListedFolder const& folder) {
+    return by_number ? *step_of_name(folder.name) : folder.newest_ns;
+  };
+  std::sort(folders.begin(), folders.end(), [&](ListedFolder const& a, ListedFolder const& b) {
+    return age(a) != age(b) ? age(a) > age(b) : a.name > b.name;
+  });
   return folders;
 }
 
@@ -46,12 +52,15 @@ TrackerWord tracker_word(std::string_view name, std::optional<std::int64_t> trac
   return *step == *tracked ? TrackerWord::names : TrackerWord::beyond;
 }
 
-std::optional<std::int64_t> unsettled_seconds(std::int64_t newest_ns, std::int64_t now_ns, std::int64_t settle_seconds) {
-  std::int64_t const age = now_ns > newest_ns ? (now_ns - std::max<std::int64_t>(newest_ns, 0)) / ns_per_second : 0;
+std::optional<std::int64_t> unsettled_seconds(std::int64_t newest_ns, std::int64_t now_ns,
+                                              std::int64_t settle_seconds) {
+  std::int64_t const age =
+      now_ns > newest_ns ? (now_ns - std::max<std::int64_t>(newest_ns, 0)) / ns_per_second : 0;
   return age < settle_seconds ? std::optional(age) : std::nullopt;
 }
 
-std::vector<std::string> surplus_targets(std::vector<ListedFolder> targets, ListedFolder const& current, std::size_t keep) {
+std::vector<std::string> surplus_targets(std::vector<ListedFolder> targets,
+                                         ListedFolder const& current, std::size_t keep) {
   std::vector<std::string> surplus;
   if (keep == 0 || current.name.empty()) return surplus;
   auto const step = step_of_name(current.name);
@@ -61,7 +70,8 @@ std::vector<std::string> surplus_targets(std::vector<ListedFolder> targets, List
   };
   targets = newest_first(std::move(targets));
   for (std::size_t i = keep; i < targets.size(); ++i)
-    if (targets[i].name != current.name && !is_newer(targets[i])) surplus.push_back(targets[i].name);
+    if (targets[i].name != current.name && !is_newer(targets[i]))
+      surplus.push_back(targets[i].name);
   std::reverse(surplus.begin(), surplus.end());
   return surplus;
 }

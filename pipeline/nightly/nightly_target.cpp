@@ -23,7 +23,9 @@ constexpr std::string_view removed_ending = "removed";
 constexpr std::uint64_t most_path_bytes = 1U << 16U;
 
 /// `.NAME.removed` beside the target NAME.
-fs::path removed_of(fs::path const& target) { return target.parent_path() / fmt::format(".{}.{}", target.filename().string(), removed_ending); }
+fs::path removed_of(fs::path const& target) {
+  return target.parent_path() / fmt::format(".{}.{}", target.filename().string(), removed_ending);
+}
 
 /// Links resolved as far as the path exists: the source may be gone.
 fs::path resolved(fs::path const& path) {
@@ -42,7 +44,8 @@ std::optional<Manifest> record_of(fs::path const& folder) {
 /// Where its source was, with links resolved; "" when it does not say so in full.
 fs::path recorded_source(Manifest const& manifest) {
   Json const* const path = manifest.source.find("path");
-  if (path == nullptr || path->text() == nullptr || !fs::path(*path->text()).is_absolute()) return {};
+  if (path == nullptr || path->text() == nullptr || !fs::path(*path->text()).is_absolute())
+    return {};
   return resolved(*path->text());
 }
 
@@ -66,7 +69,8 @@ bool same_job(JobSpec const& job, Manifest const& manifest) {
   std::optional<JobSpec> recorded;
   // What this version does not understand is another job.
   (void)capture([&] {
-    if (manifest.job.text() != nullptr) recorded = parse_job_spec(*manifest.job.text(), manifest_name, {});
+    if (manifest.job.text() != nullptr)
+      recorded = parse_job_spec(*manifest.job.text(), manifest_name, {});
   });
   return recorded && essence(*recorded) == essence(job);
 }
@@ -87,12 +91,16 @@ bool same_source(Manifest const& manifest, SourceStamp const& source) {
 class Surplus {
  public:
   Surplus(JobSpec const& job, NightlyTask const& task)
-      : job_(job), task_(task), folder_(full_path(job.target.path)), source_(resolved(full_path(job.source.path))) {}
+      : job_(job),
+        task_(task),
+        folder_(full_path(job.target.path)),
+        source_(resolved(full_path(job.source.path))) {}
 
   NightlyRemoval run() {
     std::vector<ListedFolder> targets;
     std::error_code error;
-    for (fs::directory_iterator it(folder_, error); !error && it != fs::directory_iterator(); it.increment(error)) {
+    for (fs::directory_iterator it(folder_, error); !error && it != fs::directory_iterator();
+         it.increment(error)) {
       std::string const name = it->path().filename().string();
       if (valid_utf8(name) != name) continue;  // no night makes such a target
       if (name.starts_with('.'))
@@ -101,23 +109,30 @@ class Surplus {
         targets.push_back({name, changed_ns(it->path() / manifest_name)});
     }
     if (error && error != std::errc::no_such_file_or_directory) {
-      removal_.warnings.push_back(fmt::format("{}: cannot be listed: {}. Nothing was removed or cleaned there.", folder_.string(), error.message()));
+      removal_.warnings.push_back(
+          fmt::format("{}: cannot be listed: {}. Nothing was removed or cleaned there.",
+                      folder_.string(), error.message()));
       return std::move(removal_);
     }
-    ListedFolder const current{task_.name, task_.name.empty() ? 0 : changed_ns(folder_ / task_.name / manifest_name)};
-    for (std::string const& name : surplus_targets(std::move(targets), current, static_cast<std::size_t>(job_.nightly.keep))) remove(name);
+    ListedFolder const current{
+        task_.name, task_.name.empty() ? 0 : changed_ns(folder_ / task_.name / manifest_name)};
+    for (std::string const& name :
+         surplus_targets(std::move(targets), current, static_cast<std::size_t>(job_.nightly.keep)))
+      remove(name);
     for (std::string const& name : half_removed_) finish_removal(name);
     for (std::string const& name : interrupted_) clean(name);
     return std::move(removal_);
   }
 
  private:
-  /// Whether a nightly job made the folder (no link to one) from a checkpoint of that name in the training directory. Then its record is given.
+  /// Whether a nightly job made the folder (no link to one) from a checkpoint of that name in the
+  /// training directory. Then its record is given.
   std::optional<Manifest> made_here(fs::path const& path, std::string const& name) const {
     std::error_code ignored;
     if (!fs::is_directory(fs::symlink_status(path, ignored))) return std::nullopt;
     auto manifest = record_of(path);
-    if (!manifest || !is_of_nightly(*manifest) || !is_source_of(name, recorded_source(*manifest))) return std::nullopt;
+    if (!manifest || !is_of_nightly(*manifest) || !is_source_of(name, recorded_source(*manifest)))
+      return std::nullopt;
     return manifest;
   }
 
@@ -130,9 +145,9 @@ class Surplus {
     if (!manifest) return false;
     std::string const stranger = stranger_in(path, written_files(*manifest));
     if (!stranger.empty())
-      removal_.warnings.push_back(
-          fmt::format("{}: is left as it is and does not count for nightly.keep: it holds {}, which was not put there by the conversion",
-                      path.string(), stranger));
+      removal_.warnings.push_back(fmt::format(
+          "{}: is left as it is and does not count for nightly.keep: it holds {}, which was not put there by the conversion",
+          path.string(), stranger));
     return stranger.empty();
   }
 
@@ -142,20 +157,25 @@ class Surplus {
     return manifest && stranger_in(path, written_files(*manifest)).empty();
   }
 
-  /// Whether a removal that did not come to its end left the folder (no link to one). The last thing in it is the record.
+  /// Whether a removal that did not come to its end left the folder (no link to one). The last
+  /// thing in it is the record.
   bool is_half_removed(fs::path const& path, std::string const& name) const {
     std::error_code ignored;
     if (!fs::is_directory(fs::symlink_status(path, ignored))) return false;
     return fs::is_empty(path, ignored) || is_ours(path, name);
   }
 
-  /// What we did not finish removing is ours to finish; what interrupted runs left is seen to afterwards.
+  /// What we did not finish removing is ours to finish; what interrupted runs left is seen to
+  /// afterwards.
   void look_at_hidden(std::string const& name) {
     std::string const ending = fmt::format(".{}", removed_ending);
-    if (name.ends_with(ending) && name.size() > ending.size() + 1) half_removed_.push_back(name.substr(1, name.size() - ending.size() - 1));
+    if (name.ends_with(ending) && name.size() > ending.size() + 1)
+      half_removed_.push_back(name.substr(1, name.size() - ending.size() - 1));
     auto const left = parse_hidden_name(name);
-    // Tonight's own is gone on with while its checkpoint is awaited; beside a target that is as it should be it is of no use.
-    if (left && (left->target != task_.name || task_.action != NightlyTask::Action::waiting)) interrupted_.insert(left->target);
+    // Tonight's own is gone on with while its checkpoint is awaited; beside a target that is as it
+    // should be it is of no use.
+    if (left && (left->target != task_.name || task_.action != NightlyTask::Action::waiting))
+      interrupted_.insert(left->target);
   }
 
   /// The name goes first, so that nobody takes half a checkpoint for one.
@@ -163,18 +183,23 @@ class Surplus {
     fs::path const target = folder_ / name;
     auto const error = capture([&] {
       TargetLock const lock(target, make_token());  // no other job may write it meanwhile
-      if (auto const sign = sign_of_life(leftovers_of(target), lock.is_held(), lock.now_ns())) fail(ErrorKind::target, "{}.", *sign);
+      if (auto const sign = sign_of_life(leftovers_of(target), lock.is_held(), lock.now_ns()))
+        fail(ErrorKind::target, "{}.", *sign);
       if (!is_ours(target, name)) return;
       fs::path const hidden = removed_of(target);
       if (is_there(hidden) && !is_half_removed(hidden, name))
-        fail(ErrorKind::target, "{}: has the name that a target gets before its files go, and no nightly job put it there. Move it away.",
-             hidden.string());
+        fail(
+            ErrorKind::target,
+            "{}: has the name that a target gets before its files go, and no nightly job put it there. Move it away.",
+            hidden.string());
       delete_folder(hidden);
       fs::rename(target, hidden);
       removal_.removed.push_back(target.string());
       delete_folder(hidden);
     });
-    if (error) removal_.warnings.push_back(fmt::format("{}: a surplus checkpoint was not removed: {}", target.string(), error->sentence()));
+    if (error)
+      removal_.warnings.push_back(fmt::format("{}: a surplus checkpoint was not removed: {}",
+                                              target.string(), error->sentence()));
   }
 
   void finish_removal(std::string const& name) {
@@ -185,7 +210,9 @@ class Surplus {
       TargetLock const lock(target, make_token());  // no other job may write it meanwhile
       delete_folder(hidden);
     });
-    if (error) removal_.warnings.push_back(fmt::format("{}: a surplus checkpoint was not removed: {}", hidden.string(), error->sentence()));
+    if (error)
+      removal_.warnings.push_back(fmt::format("{}: a surplus checkpoint was not removed: {}",
+                                              hidden.string(), error->sentence()));
   }
 
   /// The record goes last: whatever ends this early, the rest still says whose it is.
@@ -197,11 +224,13 @@ class Surplus {
     fs::remove_all(folder);
   }
 
-  /// Removes what an interrupted night left of a checkpoint that no later night will choose; warns of what is another's or in use.
+  /// Removes what an interrupted night left of a checkpoint that no later night will choose; warns
+  /// of what is another's or in use.
   void clean(std::string const& name) {
     fs::path const target = folder_ / name;
     Leftovers left;
-    if (auto const unseen = capture([&] { left = leftovers_of(target); })) removal_.warnings.push_back(unseen->sentence());
+    if (auto const unseen = capture([&] { left = leftovers_of(target); }))
+      removal_.warnings.push_back(unseen->sentence());
     if (left.empty()) return;
     fs::path const first = !left.staging.empty() ? left.staging.front() : left.all().front();
     Cleaned cleaned;
@@ -212,19 +241,22 @@ class Surplus {
     bool gone = false;
     (void)capture([&] { gone = leftovers_of(target).empty(); });
     if (!error && gone) return;
-    removal_.warnings.push_back(
-        fmt::format("{}: belongs to a run that is going on, or was left by one that was interrupted: then `reshard clean {}` removes it",
-                    first.string(), target.string()));
+    removal_.warnings.push_back(fmt::format(
+        "{}: belongs to a run that is going on, or was left by one that was interrupted: then `reshard clean {}` removes it",
+        first.string(), target.string()));
   }
 
-  /// A night that waits for its turn to go on holds no lock: the time of the last change counts, too.
+  /// A night that waits for its turn to go on holds no lock: the time of the last change counts,
+  /// too.
   bool is_abandoned(Leftovers const& left, std::string const& name) const {
-    bool const newer = std::any_of(task_.skipped.begin(), task_.skipped.end(), [&](NightlySkip const& skip) { return skip.name == name; });
+    bool const newer = std::any_of(task_.skipped.begin(), task_.skipped.end(),
+                                   [&](NightlySkip const& skip) { return skip.name == name; });
     if (task_.name.empty() || newer || !is_left_by_nightly(left, name)) return false;
     std::int64_t newest_ns = 0;
     for (auto const* const list : {&left.staging, &left.journals})
       for (fs::path const& path : *list)
-        if (capture([&] { newest_ns = std::max(newest_ns, source_stamp(path).newest_ns); })) return false;
+        if (capture([&] { newest_ns = std::max(newest_ns, source_stamp(path).newest_ns); }))
+          return false;
     return !unsettled_seconds(newest_ns, now_ns(), job_.nightly.settle_seconds);
   }
 
@@ -233,9 +265,11 @@ class Surplus {
     if (left.journals.empty()) return std::filesystem::exists(fs::symlink_status(source_ / name));
     return std::all_of(left.journals.begin(), left.journals.end(), [&](fs::path const& journal) {
       std::error_code unknown;
-      if (left.staging.empty() && fs::is_empty(journal, unknown) && !unknown) return true;  // the last step of a removal
+      if (left.staging.empty() && fs::is_empty(journal, unknown) && !unknown)
+        return true;  // the last step of a removal
       std::string source;
-      if (capture([&] { source = read_text_file(journal / journal_source_name, most_path_bytes); })) return false;
+      if (capture([&] { source = read_text_file(journal / journal_source_name, most_path_bytes); }))
+        return false;
       return is_source_of(name, resolved(source));
     });
   }
@@ -253,16 +287,22 @@ class Surplus {
 
 FoundTarget find_target(JobSpec const& job, SourceStamp const& source) {
   std::error_code ignored;
-  if (fs::symlink_status(job.target.path, ignored).type() == fs::file_type::not_found) return {TargetState::absent, ""};
+  if (fs::symlink_status(job.target.path, ignored).type() == fs::file_type::not_found)
+    return {TargetState::absent, ""};
   auto const manifest = record_of(job.target.path);
-  if (!manifest || recorded_source(*manifest) != resolved(job.source.path)) return {TargetState::foreign, ""};
+  if (!manifest || recorded_source(*manifest) != resolved(job.source.path))
+    return {TargetState::foreign, ""};
   if (same_job(job, *manifest) && same_source(*manifest, source)) return {TargetState::made, ""};
   if (!is_of_nightly(*manifest)) return {TargetState::of_run, ""};
-  if (manifest->format != name(job.target.format)) return {TargetState::other_format, manifest->format};
+  if (manifest->format != name(job.target.format))
+    return {TargetState::other_format, manifest->format};
   std::string stranger = stranger_in(job.target.path, written_files(*manifest));
-  return stranger.empty() ? FoundTarget{TargetState::outdated, ""} : FoundTarget{TargetState::extended, std::move(stranger)};
+  return stranger.empty() ? FoundTarget{TargetState::outdated, ""}
+                          : FoundTarget{TargetState::extended, std::move(stranger)};
 }
 
-NightlyRemoval remove_surplus_targets(JobSpec const& job, NightlyTask const& task) { return Surplus(job, task).run(); }
+NightlyRemoval remove_surplus_targets(JobSpec const& job, NightlyTask const& task) {
+  return Surplus(job, task).run();
+}
 
 }  // namespace reshard

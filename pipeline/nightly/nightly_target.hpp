@@ -10,12 +10,13 @@ namespace reshard {
 /// What stands at the name of a target.
 enum class TargetState {
   absent,
-  made,          ///< from this source as it is, by this job
-  outdated,      ///< from this source, by a nightly job of the same target.format with other keys, or before the source changed
+  made,      ///< from this source as it is, by this job
+  outdated,  ///< from this source, by a nightly job of the same target.format with other keys, or
+             ///< before the source changed
   other_format,  ///< from this source, by a nightly job of another target.format
-  of_run,        ///< from this source by `reshard run`, with another job or before the source changed
-  extended,      ///< outdated, and others have put files into it
-  foreign,       ///< anything else
+  of_run,    ///< from this source by `reshard run`, with another job or before the source changed
+  extended,  ///< outdated, and others have put files into it
+  foreign,   ///< anything else
 };
 
 struct FoundTarget {
@@ -23,7 +24,8 @@ struct FoundTarget {
   std::string detail;  ///< other_format: that format; extended: one of the files
 };
 
-/// `job` is for one checkpoint. Jobs that differ in how they run ([run], target.replace) are the same.
+/// `job` is for one checkpoint. Jobs that differ in how they run ([run], target.replace) are the
+/// same.
 FoundTarget find_target(JobSpec const& job, SourceStamp const& source);
 
 /// remove_surplus() of one rank.

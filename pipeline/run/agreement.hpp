@@ -19,11 +19,12 @@ struct SharedFact {
   std::string advice;
 };
 
-/// Compares facts over the ranks; the first that differs is an Error that names it, both values and two ranks. Every rank gives the same names.
-/// Collective.
+/// Compares facts over the ranks; the first that differs is an Error that names it, both values and
+/// two ranks. Every rank gives the same names. Collective.
 void check_same(Comm const& comm, std::span<SharedFact const> facts);
 
-/// The program, the words of the command line and RESHARD_MAPS. `words` are those behind the program's name. Collective.
+/// The program, the words of the command line and RESHARD_MAPS. `words` are those behind the
+/// program's name. Collective.
 void check_same_start(Comm const& comm, std::vector<std::string> const& words);
 
 /// The folder that relative paths of a job count from, when it has any. Collective.

@@ -26,17 +26,20 @@ constexpr std::string_view event_beginning = R"({"type": ")";
 
 std::string utc_now() {
   auto const now = std::chrono::system_clock::now();
-  auto const milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
+  auto const milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
   std::time_t const seconds = milliseconds / 1000;
   std::tm parts{};
   ::gmtime_r(&seconds, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min,
-                     parts.tm_sec, milliseconds % 1000);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     milliseconds % 1000);
 }
 
 namespace {
 
-/// Whether a file may be added to: it has no bytes, or begins as ours do. What is no file (a pipe) has none.
+/// Whether a file may be added to: it has no bytes, or begins as ours do. What is no file (a pipe)
+/// has none.
 bool holds_events(std::string const& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return true;
@@ -57,10 +60,14 @@ EventFile::EventFile(std::string const& path) : path_(path) {
     file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (file_ >= 0 && !holds_events(path)) {
       ::close(file_);
-      fail(ErrorKind::usage, "--events {}: exists and has other things than events in it. Choose another path.", path_);
+      fail(ErrorKind::usage,
+           "--events {}: exists and has other things than events in it. Choose another path.",
+           path_);
     }
   }
-  if (file_ < 0) fail(ErrorKind::usage, "--events {}: cannot be written: {}. Choose another path.", path_, system_reason(errno));
+  if (file_ < 0)
+    fail(ErrorKind::usage, "--events {}: cannot be written: {}. Choose another path.", path_,
+         system_reason(errno));
 }
 
 EventFile::~EventFile() { ::close(file_); }
@@ -77,8 +84,11 @@ void EventFile::add(std::string_view type, Json members) {
   while (done < 0 && errno == EINTR);
   if (done == static_cast<ssize_t>(line.size())) return;
   failed_ = true;
-  std::fputs(fmt::format("warning: --events {}: cannot be written: {}. No further events are written.\n", path_, system_reason(errno)).c_str(),
-             stderr);
+  std::fputs(
+      fmt::format("warning: --events {}: cannot be written: {}. No further events are written.\n",
+                  path_, system_reason(errno))
+          .c_str(),
+      stderr);
 }
 
 }  // namespace reshard

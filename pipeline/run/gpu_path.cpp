@@ -12,7 +12,9 @@
 namespace reshard {
 namespace {
 
-std::string packed(CudaOffer const& offer) { return fmt::format("{}\n{}\n{}", host_name(), offer.why_none, fmt::join(offer.ids, "\n")); }
+std::string packed(CudaOffer const& offer) {
+  return fmt::format("{}\n{}\n{}", host_name(), offer.why_none, fmt::join(offer.ids, "\n"));
+}
 
 RankDevices unpacked(int rank, std::string const& text) {
   std::istringstream lines(text);
@@ -44,12 +46,17 @@ NcclRankFacts facts_of(Device const& device, NcclOffer const& nccl) {
 std::vector<RankDevices> find_devices(Comm const& comm) {
   std::vector<std::string> const all = comm.all_gather(packed(cuda_offer()));
   std::vector<RankDevices> result;
-  for (std::size_t r = 0; r < all.size(); ++r) result.push_back(unpacked(static_cast<int>(r), all[r]));
+  for (std::size_t r = 0; r < all.size(); ++r)
+    result.push_back(unpacked(static_cast<int>(r), all[r]));
   return result;
 }
 
-GpuPath::GpuPath(PathChoice const& choice, int device_number, Comm const& comm, double timeout_seconds) {
-  together(comm, [&] { device_ = choice.device == DeviceChoice::cuda ? open_cuda_device(device_number) : make_emulated_device(); });
+GpuPath::GpuPath(PathChoice const& choice, int device_number, Comm const& comm,
+                 double timeout_seconds) {
+  together(comm, [&] {
+    device_ = choice.device == DeviceChoice::cuda ? open_cuda_device(device_number)
+                                                  : make_emulated_device();
+  });
   if (!choice.exchanging) return;
   if (choice.transport == TransportChoice::mpi) {
     transport_ = std::make_unique<MpiTransport>(comm);
@@ -57,15 +64,20 @@ GpuPath::GpuPath(PathChoice const& choice, int device_number, Comm const& comm, 
   }
   NcclOffer const nccl = nccl_offer();
   together(comm, [&] { nccl_stream_ = device_->new_stream(); });
-  transport_ = make_nccl_transport(comm, nccl.version == 0 ? nullptr : open_nccl(), facts_of(*device_, nccl), nccl_stream_.get(), timeout_seconds);
+  transport_ = make_nccl_transport(comm, nccl.version == 0 ? nullptr : open_nccl(),
+                                   facts_of(*device_, nccl), nccl_stream_.get(), timeout_seconds);
 }
 
 void GpuPath::expect_memory(std::uint64_t bytes) const {
   if (std::uint64_t const free = device_->free_bytes(); free < bytes)
-    fail(ErrorKind::resources, "{} on {}: {} of its memory are wanted, {} are free. Lower run.device_memory, or free the GPU of other programs.",
-         device_->name(), host_name(), human_bytes(bytes), human_bytes(free));
+    fail(
+        ErrorKind::resources,
+        "{} on {}: {} of its memory are wanted, {} are free. Lower run.device_memory, or free the GPU of other programs.",
+        device_->name(), host_name(), human_bytes(bytes), human_bytes(free));
 }
 
-DeviceSetup GpuPath::setup(std::uint64_t memory_bytes) { return {device_.get(), memory_bytes, {transport_.get(), nccl_stream_.get()}}; }
+DeviceSetup GpuPath::setup(std::uint64_t memory_bytes) {
+  return {device_.get(), memory_bytes, {transport_.get(), nccl_stream_.get()}};
+}
 
 }  // namespace reshard

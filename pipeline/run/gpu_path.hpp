@@ -18,7 +18,8 @@ std::vector<RankDevices> find_devices(Comm const& comm);
 /// The device of this rank and the way its messages travel, opened for a job.
 class GpuPath {
  public:
-  /// Collective. Pre: choice.device is cuda or emulated. Error: resources when a device or NCCL cannot be had or ranks cannot use it together.
+  /// Collective. Pre: choice.device is cuda or emulated. Error: resources when a device or NCCL
+  /// cannot be had or ranks cannot use it together.
   GpuPath(PathChoice const& choice, int device_number, Comm const& comm, double timeout_seconds);
 
   /// An Error of kind resources when the device has not that much memory left.

@@ -11,7 +11,8 @@
 namespace reshard {
 namespace {
 
-// Bytes per second. What storage gives a rank is taken high and what a GPU gives low, so that a doubt keeps to the host.
+// Bytes per second. What storage gives a rank is taken high and what a GPU gives low, so that a
+// doubt keeps to the host.
 constexpr double storage_rate = 4e9;
 constexpr double long_run_rate = 6e9;    // one core's copying of runs of 256 bytes and more
 constexpr double short_run_rate = 2e9;   // shorter ones
@@ -33,31 +34,41 @@ struct Estimate {
   double gpu_seconds = 0;
 };
 
-/// Of a pipeline the slowest stage counts; on the host path values are computed by the thread that reads.
+/// Of a pipeline the slowest stage counts; on the host path values are computed by the thread that
+/// reads.
 Estimate estimate(PathLoad const& load, int ranks_per_gpu) {
   double const read = static_cast<double>(load.bytes_read) / storage_rate;
   double const write = static_cast<double>(load.bytes_written) / storage_rate;
-  double const over_link = static_cast<double>(load.copied_bytes + load.computed_bytes) / (link_rate / ranks_per_gpu);
-  return {std::max({read + load.host_compute_seconds, load.host_copy_seconds, write}), std::max({read, over_link, write}) + gpu_start_seconds};
+  double const over_link =
+      static_cast<double>(load.copied_bytes + load.computed_bytes) / (link_rate / ranks_per_gpu);
+  return {std::max({read + load.host_compute_seconds, load.host_copy_seconds, write}),
+          std::max({read, over_link, write}) + gpu_start_seconds};
 }
 
-bool wins(Estimate const& seconds) { return seconds.gpu_seconds < worthwhile * seconds.host_seconds; }
+bool wins(Estimate const& seconds) {
+  return seconds.gpu_seconds < worthwhile * seconds.host_seconds;
+}
 
 std::string work_text(PathLoad const& load, Estimate const& seconds) {
-  return fmt::format("{} rearranged and {} computed in the busiest rank, about {:.1f} s through host memory", human_bytes(load.copied_bytes),
-                     human_bytes(load.computed_bytes), seconds.host_seconds);
+  return fmt::format(
+      "{} rearranged and {} computed in the busiest rank, about {:.1f} s through host memory",
+      human_bytes(load.copied_bytes), human_bytes(load.computed_bytes), seconds.host_seconds);
 }
 
-std::string place_of(RankDevices const& rank) { return fmt::format("rank {} on {}", rank.rank, rank.host); }
+std::string place_of(RankDevices const& rank) {
+  return fmt::format("rank {} on {}", rank.rank, rank.host);
+}
 
 /// Host and id of the device that a rank takes.
 std::pair<std::string, std::string> taken(std::vector<RankDevices> const& ranks, int rank) {
   RankDevices const& own = ranks[static_cast<std::size_t>(rank)];
-  return {own.host, own.ids.empty() ? "" : own.ids[static_cast<std::size_t>(device_of_rank(ranks, rank))]};
+  return {own.host,
+          own.ids.empty() ? "" : own.ids[static_cast<std::size_t>(device_of_rank(ranks, rank))]};
 }
 
 RankDevices const* without_device(std::vector<RankDevices> const& ranks) {
-  auto const found = std::find_if(ranks.begin(), ranks.end(), [](RankDevices const& rank) { return rank.ids.empty(); });
+  auto const found = std::find_if(ranks.begin(), ranks.end(),
+                                  [](RankDevices const& rank) { return rank.ids.empty(); });
   return found == ranks.end() ? nullptr : &*found;
 }
 
@@ -65,7 +76,8 @@ RankDevices const* without_device(std::vector<RankDevices> const& ranks) {
 int sharing(std::vector<RankDevices> const& ranks) {
   std::map<std::pair<std::string, std::string>, int> takers;
   int most = 1;
-  for (std::size_t r = 0; r < ranks.size(); ++r) most = std::max(most, ++takers[taken(ranks, static_cast<int>(r))]);
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    most = std::max(most, ++takers[taken(ranks, static_cast<int>(r))]);
   return most;
 }
 
@@ -81,28 +93,33 @@ PathChoice automatic_choice(std::vector<RankDevices> const& ranks, PathLoad cons
   }
   Estimate const seconds = estimate(load, sharing(ranks));
   if (wins(seconds)) choice.device = DeviceChoice::cuda;
-  choice.why = fmt::format("{}; {:.1f} s through a GPU", work_text(load, seconds), seconds.gpu_seconds);
+  choice.why =
+      fmt::format("{}; {:.1f} s through a GPU", work_text(load, seconds), seconds.gpu_seconds);
   return choice;
 }
 
 void expect_devices(std::vector<RankDevices> const& ranks, bool nccl) {
   RankDevices const* const missing = without_device(ranks);
   if (missing == nullptr) return;
-  fail(ErrorKind::resources, "[run] {}: {} has no GPU: {}. Start the job where every rank sees a GPU, or set {}.",
+  fail(ErrorKind::resources,
+       "[run] {}: {} has no GPU: {}. Start the job where every rank sees a GPU, or set {}.",
        nccl ? "transport = \"nccl\"" : "device = \"cuda\"", place_of(*missing), missing->why_none,
-       nccl ? "run.transport to auto or mpi, and run.device to auto or host" : "run.device = \"host\"");
+       nccl ? "run.transport to auto or mpi, and run.device to auto or host"
+            : "run.device = \"host\"");
 }
 
 }  // namespace
 
 std::optional<std::string> reason_against_gpus(PathLoad const& load) {
-  if (load.copied_bytes + load.computed_bytes == 0) return "every byte goes from file to file as it is";
+  if (load.copied_bytes + load.computed_bytes == 0)
+    return "every byte goes from file to file as it is";
   Estimate const seconds = estimate(load, 1);
   if (wins(seconds)) return std::nullopt;
   return fmt::format("{}, and a GPU would not make that less", work_text(load, seconds));
 }
 
-PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views, std::uint32_t first_view_file) {
+PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views,
+                 std::uint32_t first_view_file) {
   PathLoad load;
   for (std::size_t c = cells.begin; c < cells.end; ++c) {
     Cell const& cell = plan.cells[c];
@@ -112,7 +129,8 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
       Region const& region = plan.regions[r];
       auto const dims = plan.dims_of(region);
       std::uint64_t const bytes = bytes_of(region, dims);
-      bool const computed = region.src_file >= first_view_file && region.src_file - first_view_file < views.size();
+      bool const computed =
+          region.src_file >= first_view_file && region.src_file - first_view_file < views.size();
       bool const straight = dims.empty() && region.run_bytes >= straight_bytes;
       if (computed) {
         load.computed_bytes += bytes;
@@ -127,21 +145,27 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
   return load;
 }
 
-PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& ranks, PathLoad const& load) {
+PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& ranks,
+                       PathLoad const& load) {
   PathChoice choice;
   bool const nccl = run.transport == TransportChoice::nccl;
   if (run.device == DeviceChoice::cuda || (nccl && run.device == DeviceChoice::automatic)) {
     expect_devices(ranks, nccl);
     choice.device = DeviceChoice::cuda;
-    choice.why = run.device == DeviceChoice::cuda ? "the job says so" : "run.transport = \"nccl\" needs it";
+    choice.why =
+        run.device == DeviceChoice::cuda ? "the job says so" : "run.transport = \"nccl\" needs it";
   } else if (run.device == DeviceChoice::automatic) {
     choice = automatic_choice(ranks, load);
   } else {
     choice.device = run.device;
-    choice.why = run.device == DeviceChoice::emulated ? "the job says so; this is slow, and for trying the GPU path only" : "the job says so";
+    choice.why = run.device == DeviceChoice::emulated
+                     ? "the job says so; this is slow, and for trying the GPU path only"
+                     : "the job says so";
   }
   if (nccl && choice.device != DeviceChoice::cuda)
-    fail(ErrorKind::usage, "[run] transport = \"nccl\": it sends from GPU to GPU. Set run.device to cuda, or run.transport to mpi or auto.");
+    fail(
+        ErrorKind::usage,
+        "[run] transport = \"nccl\": it sends from GPU to GPU. Set run.device to cuda, or run.transport to mpi or auto.");
   choice.exchanging = run.transport != TransportChoice::automatic && ranks.size() > 1;
   choice.transport = nccl ? TransportChoice::nccl : TransportChoice::mpi;
   return choice;
@@ -149,14 +173,17 @@ PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& 
 
 int device_of_rank(std::vector<RankDevices> const& ranks, int rank) {
   RankDevices const& own = ranks[static_cast<std::size_t>(rank)];
-  auto const before = std::count_if(ranks.begin(), ranks.begin() + rank, [&](RankDevices const& other) { return other.host == own.host; });
+  auto const before =
+      std::count_if(ranks.begin(), ranks.begin() + rank,
+                    [&](RankDevices const& other) { return other.host == own.host; });
   return own.ids.empty() ? 0 : static_cast<int>(before) % static_cast<int>(own.ids.size());
 }
 
 int ranks_on_device_of(std::vector<RankDevices> const& ranks, int rank) {
   auto const own = taken(ranks, rank);
   int count = 0;
-  for (std::size_t r = 0; r < ranks.size(); ++r) count += taken(ranks, static_cast<int>(r)) == own ? 1 : 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    count += taken(ranks, static_cast<int>(r)) == own ? 1 : 0;
   return count;
 }
 

@@ -26,10 +26,11 @@ struct PathLoad {
 };
 
 /// The load of a rank that does these cells.
-PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views, std::uint32_t first_view_file);
+PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views,
+                 std::uint32_t first_view_file);
 
-/// Why no GPU could make this faster, whatever there is, as a clause; nothing when one might. So that nobody looks for GPUs in vain: finding them
-/// takes seconds on some nodes.
+/// Why no GPU could make this faster, whatever there is, as a clause; nothing when one might. So
+/// that nobody looks for GPUs in vain: finding them takes seconds on some nodes.
 std::optional<std::string> reason_against_gpus(PathLoad const& load);
 
 /// What a rank finds on its host.
@@ -48,14 +49,17 @@ struct PathChoice {
   std::string why;                                   ///< a clause for people
 };
 
-/// Chooses. `ranks` is what all ranks found, in rank order (with automatic and a reason_against_gpus(), it is not looked at); load is that of the
-/// busiest rank.
+/// Chooses. `ranks` is what all ranks found, in rank order (with automatic and a
+/// reason_against_gpus(), it is not looked at); load is that of the busiest rank.
 ///
-/// automatic takes the GPU only where the estimate says that it clearly wins: bytes that are only moved keep to the host, because storage is slower
-/// than one core's copying. Errors: resources when the job asks for a GPU that some rank does not have; usage for NCCL without GPUs.
-PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& ranks, PathLoad const& load);
+/// automatic takes the GPU only where the estimate says that it clearly wins: bytes that are only
+/// moved keep to the host, because storage is slower than one core's copying. Errors: resources
+/// when the job asks for a GPU that some rank does not have; usage for NCCL without GPUs.
+PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& ranks,
+                       PathLoad const& load);
 
-/// The number of the device that a rank takes, among those that it sees: ranks of one host take them in turn.
+/// The number of the device that a rank takes, among those that it sees: ranks of one host take
+/// them in turn.
 int device_of_rank(std::vector<RankDevices> const& ranks, int rank);
 /// How many ranks take the same device as this one, itself included.
 int ranks_on_device_of(std::vector<RankDevices> const& ranks, int rank);

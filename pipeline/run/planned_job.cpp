@@ -34,14 +34,19 @@ std::string layout_text(SourceCheckpoint const& source) {
   if (source.huggingface) return fmt::format("{} safetensors files", source.files.size());
   if (source.logical) return fmt::format("logical tensors in {} HDF5 files", source.files.size());
   if (source.dcp && source.dcp->container == TensorContainer::hdf5)
-    return fmt::format("{} datasets in {} HDF5 files", source.dcp->metadata.tensors.size(), source.files.size());
-  if (source.dcp) return fmt::format("{} chunks in {} files", source.dcp->metadata.chunks.size(), source.files.size());
+    return fmt::format("{} datasets in {} HDF5 files", source.dcp->metadata.tensors.size(),
+                       source.files.size());
+  if (source.dcp)
+    return fmt::format("{} chunks in {} files", source.dcp->metadata.chunks.size(),
+                       source.files.size());
   MeshSizes const& s = source.megatron->classification.sizes;
-  return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep, s.etp, source.files.size());
+  return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep,
+                     s.etp, source.files.size());
 }
 
 /// The files that reading `files` opens: a view stands for those of its stored tensors.
-std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files, std::span<SourceView const> views, std::uint32_t first_view) {
+std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files,
+                                     std::span<SourceView const> views, std::uint32_t first_view) {
   std::set<std::uint32_t> stored;
   for (std::uint32_t const file : files) {
     if (file < first_view) {
@@ -57,7 +62,9 @@ std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files, std::
 }
 
 /// Whether targets of this format have a place for the objects of a DCP source.
-bool carries_objects(CheckpointFormat target) { return target != CheckpointFormat::megatron && target != CheckpointFormat::huggingface; }
+bool carries_objects(CheckpointFormat target) {
+  return target != CheckpointFormat::megatron && target != CheckpointFormat::huggingface;
+}
 
 }  // namespace
 
@@ -65,39 +72,46 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-PlannedJob::PlannedJob(JobSpec const& spec, RunContext const& context, Comm const& comm) : spec_(spec), context_(context), comm_(comm) {
+PlannedJob::PlannedJob(JobSpec const& spec, RunContext const& context, Comm const& comm)
+    : spec_(spec), context_(context), comm_(comm) {
   report_.job = spec;
   report_.ranks = comm.size();
 }
 
 void PlannedJob::check_choices() const {
-  for (auto const& [key, bytes] : {std::pair("memory", spec_.run.memory_bytes), std::pair("device_memory", spec_.run.device_bytes())})
+  for (auto const& [key, bytes] : {std::pair("memory", spec_.run.memory_bytes),
+                                   std::pair("device_memory", spec_.run.device_bytes())})
     if (bytes < least_memory_bytes)
-      fail(ErrorKind::usage, "[run] {} = {} ({} bytes): at least {} are needed. Set it to \"1 MiB\" or more.", key, human_bytes(bytes), bytes,
-           human_bytes(least_memory_bytes));
+      fail(ErrorKind::usage,
+           "[run] {} = {} ({} bytes): at least {} are needed. Set it to \"1 MiB\" or more.", key,
+           human_bytes(bytes), bytes, human_bytes(least_memory_bytes));
   check_verify();
   if (by_library() && exchanging())
-    fail(ErrorKind::usage,
-         "[target] io = \"{}\": libhdf5 uses MPI on another thread than run.transport = \"{}\", and each would wait for ranks that are busy with "
-         "the "
-         "other. Set io or transport to \"auto\".",
-         spec_.target.io == TargetIo::collective ? "collective" : "independent", spec_.run.transport == TransportChoice::mpi ? "mpi" : "nccl");
+    fail(
+        ErrorKind::usage,
+        "[target] io = \"{}\": libhdf5 uses MPI on another thread than run.transport = \"{}\", and each would wait for ranks that are busy with "
+        "the "
+        "other. Set io or transport to \"auto\".",
+        spec_.target.io == TargetIo::collective ? "collective" : "independent",
+        spec_.run.transport == TransportChoice::mpi ? "mpi" : "nccl");
 }
 
 void PlannedJob::check_verify() const {
   if (spec_.target.io == TargetIo::collective && spec_.run.verify != VerifyChoice::written)
-    fail(ErrorKind::usage,
-         "[target] io = \"collective\": some MPI libraries report success for a collective write that failed, and run.verify = \"{}\" does not "
-         "read the "
-         "files back. Set verify = \"written\", or another io.",
-         spec_.run.verify == VerifyChoice::off ? "off" : "streamed");
+    fail(
+        ErrorKind::usage,
+        "[target] io = \"collective\": some MPI libraries report success for a collective write that failed, and run.verify = \"{}\" does not "
+        "read the "
+        "files back. Set verify = \"written\", or another io.",
+        spec_.run.verify == VerifyChoice::off ? "off" : "streamed");
 }
 
 void PlannedJob::check_files() const {
   if (by_library() && plan_.files.size() > most_open_containers)
-    fail(ErrorKind::usage,
-         "[target] part_bytes: makes {} files, with this io at most {} can be open together. Raise part_bytes, or set io = \"direct\".",
-         plan_.files.size(), most_open_containers);
+    fail(
+        ErrorKind::usage,
+        "[target] part_bytes: makes {} files, with this io at most {} can be open together. Raise part_bytes, or set io = \"direct\".",
+        plan_.files.size(), most_open_containers);
 }
 
 void PlannedJob::prepare() {
@@ -117,7 +131,8 @@ void PlannedJob::read_source() {
   source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
   together(comm_, [&] { check_source_format(spec_, source_); });
   if (spec_.source.verify == SourceVerify::files) check_source_files();
-  if (spec_.source.objects == SourceObjects::look && carries_objects(spec_.target.format)) look_at_objects(source_, comm_);
+  if (spec_.source.objects == SourceObjects::look && carries_objects(spec_.target.format))
+    look_at_objects(source_, comm_);
   report_.header_seconds = seconds_since(start);
 }
 
@@ -131,7 +146,8 @@ void PlannedJob::make_plan() {
   together_seeing(comm_, [&] {
     plan_ = make_job_plan(source_, target_request(spec_, context_.map_folders), limits_);
     check_files();
-    if (limits_.digests && spec_.source.verify != SourceVerify::off) manifest_ = manifest_of(spec_.source.path, source_, plan_.warnings);
+    if (limits_.digests && spec_.source.verify != SourceVerify::off)
+      manifest_ = manifest_of(spec_.source.path, source_, plan_.warnings);
   });
   choose_path_of_bytes();
   together(comm_, [&] { describe(); });
@@ -149,18 +165,23 @@ void PlannedJob::agree_on_plan() {
 std::set<std::uint32_t> PlannedJob::files_to_read() const {
   std::set<std::uint32_t> files;
   std::vector<int> const readers =
-      exchanging() ? balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size()) : std::vector<int>();
-  CellRange const mine = exchanging() ? CellRange{0, plan_.plan.cells.size()} : cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
+      exchanging() ? balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(),
+                                      comm_.size())
+                   : std::vector<int>();
+  CellRange const mine = exchanging() ? CellRange{0, plan_.plan.cells.size()}
+                                      : cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
   for (std::size_t i = mine.begin; i < mine.end; ++i) {
     Cell const& cell = plan_.plan.cells[i];
     for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-      if (std::uint32_t const file = plan_.plan.regions[r].src_file; readers.empty() || readers[file] == comm_.rank()) files.insert(file);
+      if (std::uint32_t const file = plan_.plan.regions[r].src_file;
+          readers.empty() || readers[file] == comm_.rank())
+        files.insert(file);
   }
   return stored_files(files, plan_.source.views, first_view_file());
 }
 
-/// A rank that reads another file than the one whose header was read would write wrong values: it looks at its files before anything is written, and
-/// again whenever it opens one.
+/// A rank that reads another file than the one whose header was read would write wrong values: it
+/// looks at its files before anything is written, and again whenever it opens one.
 void PlannedJob::check_same_files() const {
   if (comm_.size() == 1) return;
   together(comm_, [&] {
@@ -175,20 +196,24 @@ void PlannedJob::check_same_files() const {
 
 void PlannedJob::check_same_file(std::size_t file, FileStamp const& now) const {
   if (!difference(source_.stamps[file], now).empty())
-    refuse_two_worlds(source_.files[file], comm_.rank(), now, source_.stamped_by[file], source_.stamps[file]);
+    refuse_two_worlds(source_.files[file], comm_.rank(), now, source_.stamped_by[file],
+                      source_.stamps[file]);
 }
 
 void PlannedJob::check_source_files() const {
   std::vector<std::string> const faults = file_faults(spec_.source.path, source_, comm_);
   if (!faults.empty())
-    fail(ErrorKind::source, "{}: the files are not what was recorded when they were written: {}. Restore them from a copy.", spec_.source.path,
-         listed(faults, 8));
+    fail(
+        ErrorKind::source,
+        "{}: the files are not what was recorded when they were written: {}. Restore them from a copy.",
+        spec_.source.path, listed(faults, 8));
 }
 
 /// Staging memory that a round may count on wherever it is carried out.
 std::uint64_t PlannedJob::round_memory() const {
   bool const host_only = spec_.run.device == DeviceChoice::host;
-  return host_only ? spec_.run.memory_bytes : std::min(spec_.run.memory_bytes, spec_.run.device_bytes());
+  return host_only ? spec_.run.memory_bytes
+                   : std::min(spec_.run.memory_bytes, spec_.run.device_bytes());
 }
 
 void PlannedJob::choose_path_of_bytes() {
@@ -196,11 +221,17 @@ void PlannedJob::choose_path_of_bytes() {
   RankCells const cells(plan_.plan, comm_.size());
   for (int r = 0; r < comm_.size(); ++r) {
     PathLoad const load = load_of(plan_.plan, cells.of(r), plan_.source.views, first_view_file());
-    if (load.host_copy_seconds + load.host_compute_seconds >= busiest.host_copy_seconds + busiest.host_compute_seconds) busiest = load;
+    if (load.host_copy_seconds + load.host_compute_seconds >=
+        busiest.host_copy_seconds + busiest.host_compute_seconds)
+      busiest = load;
   }
-  bool const asks_for_gpu = spec_.run.device == DeviceChoice::cuda || spec_.run.transport == TransportChoice::nccl;
-  bool const may_help = spec_.run.device == DeviceChoice::automatic && !reason_against_gpus(busiest);
-  devices_ = asks_for_gpu || may_help ? find_devices(comm_) : std::vector<RankDevices>(static_cast<std::size_t>(comm_.size()));
+  bool const asks_for_gpu =
+      spec_.run.device == DeviceChoice::cuda || spec_.run.transport == TransportChoice::nccl;
+  bool const may_help =
+      spec_.run.device == DeviceChoice::automatic && !reason_against_gpus(busiest);
+  devices_ = asks_for_gpu || may_help
+                 ? find_devices(comm_)
+                 : std::vector<RankDevices>(static_cast<std::size_t>(comm_.size()));
   together(comm_, [&] { path_ = choose_path(spec_.run, devices_, busiest); });
 }
 
@@ -224,19 +255,26 @@ void PlannedJob::describe() {
 }
 
 void PlannedJob::describe_path() {
-  report_.transport = !exchanging() ? "direct" : path_.transport == TransportChoice::nccl ? "nccl" : "mpi";
-  report_.device = path_.device == DeviceChoice::host ? "host" : path_.device == DeviceChoice::cuda ? "cuda" : "emulated";
+  report_.transport = !exchanging()                              ? "direct"
+                      : path_.transport == TransportChoice::nccl ? "nccl"
+                                                                 : "mpi";
+  report_.device = path_.device == DeviceChoice::host   ? "host"
+                   : path_.device == DeviceChoice::cuda ? "cuda"
+                                                        : "emulated";
   report_.path_reason = path_.why;
   report_.staging_bytes = static_cast<std::uint64_t>(arena_bytes());
   report_.rounds = count_rounds();
 }
 
-/// By how much a round's staging may outgrow the plan: on a device programs stand beside the bytes (they weigh something where pieces are tiny),
-/// and the stored bytes of computed values, too.
-double PlannedJob::growth() const { return on_device() ? 1 + staging_growth(plan_.source.views) : 1; }
+/// By how much a round's staging may outgrow the plan: on a device programs stand beside the bytes
+/// (they weigh something where pieces are tiny), and the stored bytes of computed values, too.
+double PlannedJob::growth() const {
+  return on_device() ? 1 + staging_growth(plan_.source.views) : 1;
+}
 
 std::uint64_t PlannedJob::round_bytes() const {
-  return static_cast<std::uint64_t>(static_cast<double>(std::min(usual_round_bytes, limits_.staging_bytes)) / growth());
+  return static_cast<std::uint64_t>(
+      static_cast<double>(std::min(usual_round_bytes, limits_.staging_bytes)) / growth());
 }
 
 /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
@@ -259,24 +297,29 @@ std::uint64_t PlannedJob::count_rounds() const {
   RankCells const parts(plan_.plan, comm_.size());
   for (int r = 0; r < comm_.size(); ++r) {
     CellRange cells = parts.of(r);
-    for (; cells.begin < cells.end; ++rounds) cells.begin = round_end(plan_.plan, cells, round_bytes());
+    for (; cells.begin < cells.end; ++rounds)
+      cells.begin = round_end(plan_.plan, cells, round_bytes());
   }
   return rounds;
 }
 
 ExchangeRounds PlannedJob::exchange_rounds() const {
-  std::vector<int> readers = balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size());
+  std::vector<int> readers =
+      balanced_readers(plan_.plan, source_.files.size() + plan_.source.views.size(), comm_.size());
   return {plan_.plan, std::move(readers), comm_.rank(), comm_.size(), exchange_round_bytes()};
 }
 
 RoundSource PlannedJob::rounds() const {
-  if (!exchanging()) return direct_rounds(plan_.plan, cells_of_rank(plan_.plan, comm_.rank(), comm_.size()), round_bytes());
+  if (!exchanging())
+    return direct_rounds(plan_.plan, cells_of_rank(plan_.plan, comm_.rank(), comm_.size()),
+                         round_bytes());
   auto exchange = std::make_shared<ExchangeRounds>(exchange_rounds());
   return [exchange] { return exchange->next(); };
 }
 
 std::uint64_t PlannedJob::exchange_round_bytes() const {
-  return static_cast<std::uint64_t>(static_cast<double>(on_device() ? round_memory() : spec_.run.memory_bytes) / 4 / growth());
+  return static_cast<std::uint64_t>(
+      static_cast<double>(on_device() ? round_memory() : spec_.run.memory_bytes) / 4 / growth());
 }
 
 std::uint64_t PlannedJob::target_bytes_of(CellRange cells) const {

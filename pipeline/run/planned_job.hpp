@@ -24,8 +24,8 @@
 
 namespace reshard {
 
-/// A job up to the moment before anything is written: the source's headers, the plan, the path of the bytes, and what the report says of them.
-/// A base of what carries the job out.
+/// A job up to the moment before anything is written: the source's headers, the plan, the path of
+/// the bytes, and what the report says of them. A base of what carries the job out.
 class PlannedJob {
  protected:
   using Clock = std::chrono::steady_clock;
@@ -36,14 +36,19 @@ class PlannedJob {
   /// Reads the headers, plans, chooses. Collective.
   void prepare();
 
-  bool exchanging() const { return spec_.run.transport != TransportChoice::automatic && comm_.size() > 1; }
+  bool exchanging() const {
+    return spec_.run.transport != TransportChoice::automatic && comm_.size() > 1;
+  }
   /// Ranks write through libhdf5 and MPI-IO, where they wait for each other.
-  bool by_library() const { return spec_.target.io == TargetIo::independent || spec_.target.io == TargetIo::collective; }
+  bool by_library() const {
+    return spec_.target.io == TargetIo::independent || spec_.target.io == TargetIo::collective;
+  }
   bool on_device() const { return path_.device != DeviceChoice::host; }
 
   /// What the report says of rounds and memory; again after the plan or the path has changed.
   void describe_path();
-  /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
+  /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs
+  /// time.
   std::uint64_t arena_bytes() const;
   RoundSource rounds() const;
   /// Payload of these cells.

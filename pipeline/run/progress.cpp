@@ -25,18 +25,24 @@ constexpr double least_rated_seconds = 0.05;  // before that a rate is noise
 
 double share(StageState const& state) {
   if (state.total_bytes == 0) return 1;
-  return std::min(1.0, static_cast<double>(state.done_bytes) / static_cast<double>(state.total_bytes));
+  return std::min(1.0,
+                  static_cast<double>(state.done_bytes) / static_cast<double>(state.total_bytes));
 }
 
 double bytes_per_second(StageState const& state) {
-  return state.seconds < least_rated_seconds ? 0 : static_cast<double>(state.done_bytes) / state.seconds;
+  return state.seconds < least_rated_seconds
+             ? 0
+             : static_cast<double>(state.done_bytes) / state.seconds;
 }
 
 int percent(double of_one) { return static_cast<int>(std::floor(of_one * 100)); }
 
-std::string rate_text(StageState const& state) { return fmt::format("{:.2f} GiB/s", bytes_per_second(state) / (1U << 30U)); }
+std::string rate_text(StageState const& state) {
+  return fmt::format("{:.2f} GiB/s", bytes_per_second(state) / (1U << 30U));
+}
 
-/// The terminal on which stderr is seen: our own, or that of mpirun, which passes our words on from a pipe. -1 for none; else to be closed.
+/// The terminal on which stderr is seen: our own, or that of mpirun, which passes our words on from
+/// a pipe. -1 for none; else to be closed.
 int open_terminal() {
   if (::isatty(STDERR_FILENO) == 1) return ::dup(STDERR_FILENO);
   if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return -1;
@@ -84,21 +90,29 @@ std::string progress_text(StageState const& state, bool bar) {
     auto const cells = static_cast<std::size_t>(done * bar_cells);
     text += fmt::format("[{}{}] ", std::string(cells, '#'), std::string(bar_cells - cells, '.'));
   }
-  text += fmt::format("{:3} %  {} of {}  {}", percent(done), human_bytes(state.done_bytes), human_bytes(state.total_bytes), rate_text(state));
-  if (double const rate = bytes_per_second(state); rate > 0 && state.done_bytes <= state.total_bytes)
-    text += fmt::format("  {} left", clock_text(static_cast<double>(state.total_bytes - state.done_bytes) / rate));
-  if (state.slowest_rank >= 0) text += fmt::format("  slowest rank {} ({} %)", state.slowest_rank, percent(state.slowest_share));
+  text += fmt::format("{:3} %  {} of {}  {}", percent(done), human_bytes(state.done_bytes),
+                      human_bytes(state.total_bytes), rate_text(state));
+  if (double const rate = bytes_per_second(state);
+      rate > 0 && state.done_bytes <= state.total_bytes)
+    text += fmt::format(
+        "  {} left", clock_text(static_cast<double>(state.total_bytes - state.done_bytes) / rate));
+  if (state.slowest_rank >= 0)
+    text +=
+        fmt::format("  slowest rank {} ({} %)", state.slowest_rank, percent(state.slowest_share));
   return text;
 }
 
 std::string stage_end_text(StageState const& state) {
-  return fmt::format("{:<8}{} in {:.1f} s, {}", state.stage, human_bytes(state.done_bytes), state.seconds, rate_text(state));
+  return fmt::format("{:<8}{} in {:.1f} s, {}", state.stage, human_bytes(state.done_bytes),
+                     state.seconds, rate_text(state));
 }
 
 Progress::Progress(Options options)
     : options_(options),
-      live_(options.style == ProgressStyle::live || (options.style == ProgressStyle::automatic && stderr_is_terminal())),
-      log_(std::make_shared<spdlog::logger>("reshard", std::make_shared<spdlog::sinks::stderr_sink_st>())) {
+      live_(options.style == ProgressStyle::live ||
+            (options.style == ProgressStyle::automatic && stderr_is_terminal())),
+      log_(std::make_shared<spdlog::logger>("reshard",
+                                            std::make_shared<spdlog::sinks::stderr_sink_st>())) {
   log_->set_pattern("%Y-%m-%d %H:%M:%S %n: %v");
 }
 
@@ -106,7 +120,8 @@ void Progress::note(std::string_view text) {
   if (options_.style != ProgressStyle::none) log_->info(text);
 }
 
-void Progress::begin(Comm const& comm, std::string_view stage, std::uint64_t total, StageTotal whose) {
+void Progress::begin(Comm const& comm, std::string_view stage, std::uint64_t total,
+                     StageTotal whose) {
   rank_ = comm.rank();
   stage_ = stage;
   bool const own = whose == StageTotal::of_this_rank;
@@ -159,14 +174,21 @@ StageState Progress::state() const {
 
 void Progress::show() {
   if (options_.style != ProgressStyle::none && live_) show_live(state());
-  bool const due = options_.line_seconds > 0 && std::chrono::duration<double>(Clock::now() - lined_).count() >= options_.line_seconds;
+  bool const due =
+      options_.line_seconds > 0 &&
+      std::chrono::duration<double>(Clock::now() - lined_).count() >= options_.line_seconds;
   if (!due) return;
   lined_ = Clock::now();
   StageState const now = state();
   if (options_.style != ProgressStyle::none && !live_) show_line(now);
   Json members;
-  members.set("stage", stage_).set("done_bytes", now.done_bytes).set("total_bytes", now.total_bytes).set("seconds", now.seconds);
-  members.set("bytes_per_second", bytes_per_second(now)).set("slowest_rank", now.slowest_rank).set("slowest_share", now.slowest_share);
+  members.set("stage", stage_)
+      .set("done_bytes", now.done_bytes)
+      .set("total_bytes", now.total_bytes)
+      .set("seconds", now.seconds);
+  members.set("bytes_per_second", bytes_per_second(now))
+      .set("slowest_rank", now.slowest_rank)
+      .set("slowest_share", now.slowest_share);
   event("progress", std::move(members));
 }
 
@@ -199,7 +221,11 @@ void Progress::end(std::uint64_t done, bool failed) {
   if (rank_ != 0) return;
   if (lines_shown_ && live_) std::fputs(("\r" + stage_end_text(end) + "\x1b[K\n").c_str(), stderr);
   if (lines_shown_ && !live_) log_->info(stage_end_text(end));
-  event("stage", Json().set("stage", stage_).set("state", "end").set("bytes", end.done_bytes).set("seconds", end.seconds));
+  event("stage", Json()
+                     .set("stage", stage_)
+                     .set("state", "end")
+                     .set("bytes", end.done_bytes)
+                     .set("seconds", end.seconds));
 }
 
 void Progress::event(std::string_view type, Json members) {

@@ -38,7 +38,8 @@ struct StageState {
   double slowest_share = 1;  ///< of its part, 0 to 1
 };
 
-/// "stream  [#####      ]  39 %  3.2 of 8.1 GiB  1.42 GiB/s  0:03:26 left  slowest rank 5 (31 %)"; with `bar` false without the bar.
+/// "stream  [#####      ]  39 %  3.2 of 8.1 GiB  1.42 GiB/s  0:03:26 left  slowest rank 5 (31 %)";
+/// with `bar` false without the bar.
 std::string progress_text(StageState const& state, bool bar);
 /// "stream: 8.1 GiB in 5.7 s, 1.42 GiB/s"
 std::string stage_end_text(StageState const& state);
@@ -52,20 +53,22 @@ class Progress {
  public:
   struct Options {
     ProgressStyle style = ProgressStyle::automatic;
-    double line_seconds = 30;                   ///< between lines and between events of progress; 0: none
+    double line_seconds = 30;  ///< between lines and between events of progress; 0: none
     std::atomic<bool> const* signal = nullptr;  ///< asks this rank to stop
     EventFile* events = nullptr;                ///< of rank 0; may be null
   };
   explicit Progress(Options options);
 
-  /// One stage of bytes, on all ranks. The calls are made by the thread that uses MPI; begin and end are collective.
-  /// Ranks are told apart when each knows its own total.
+  /// One stage of bytes, on all ranks. The calls are made by the thread that uses MPI; begin and
+  /// end are collective. Ranks are told apart when each knows its own total.
   void begin(Comm const& comm, std::string_view stage, std::uint64_t total, StageTotal whose);
   /// Call it often: it mostly only looks at the clock. `done` is this rank's.
   void look(std::uint64_t done);
-  /// Waits for all ranks and shows the stage's end. `failed`: this rank ended with an error other than a stop.
+  /// Waits for all ranks and shows the stage's end. `failed`: this rank ended with an error other
+  /// than a stop.
   void end(std::uint64_t done, bool failed);
-  /// True once the stage is to stop: a signal came to some rank, or some rank failed. For any thread.
+  /// True once the stage is to stop: a signal came to some rank, or some rank failed. For any
+  /// thread.
   std::atomic<bool> const& stop() const { return stop_; }
   /// Whether that was another rank's failure, which it reports itself.
   bool stopped_by_failure() const { return stop_reason_ == StopReason::failure; }

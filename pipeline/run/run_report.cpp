@@ -14,10 +14,19 @@ std::string rate(std::uint64_t bytes, double seconds) {
 
 Json figures(RunReport const& r) {
   Json plan;
-  plan.set("logical_tensors", r.logical_tensors).set("source_files", r.source_files).set("source_tensors", r.source_tensors);
-  plan.set("replicas_not_read", r.replicas_not_read).set("target_files", r.target_files).set("target_tensors", r.target_tensors);
-  plan.set("regions", r.regions).set("rounds", r.rounds).set("payload_read_bytes", r.payload_read).set("payload_written_bytes", r.payload_written);
-  plan.set("target_bytes", r.target_bytes).set("free_bytes", r.free_bytes).set("staging_bytes_per_rank", r.staging_bytes);
+  plan.set("logical_tensors", r.logical_tensors)
+      .set("source_files", r.source_files)
+      .set("source_tensors", r.source_tensors);
+  plan.set("replicas_not_read", r.replicas_not_read)
+      .set("target_files", r.target_files)
+      .set("target_tensors", r.target_tensors);
+  plan.set("regions", r.regions)
+      .set("rounds", r.rounds)
+      .set("payload_read_bytes", r.payload_read)
+      .set("payload_written_bytes", r.payload_written);
+  plan.set("target_bytes", r.target_bytes)
+      .set("free_bytes", r.free_bytes)
+      .set("staging_bytes_per_rank", r.staging_bytes);
   plan.set("transport", r.transport).set("device", r.device).set("device_reason", r.path_reason);
   return plan;
 }
@@ -29,15 +38,21 @@ double amplification(std::uint64_t moved, std::uint64_t payload) {
 
 Json stage(std::string_view name, StageReport const& stage, double wall_seconds) {
   Json out;
-  out.set("stage", name).set("bytes", stage.bytes).set("busy_seconds", stage.busy_seconds).set("stall_seconds", stage.stall_seconds);
-  out.set("gib_per_second", wall_seconds <= 0 ? 0.0 : static_cast<double>(stage.bytes) / (1U << 30U) / wall_seconds);
+  out.set("stage", name)
+      .set("bytes", stage.bytes)
+      .set("busy_seconds", stage.busy_seconds)
+      .set("stall_seconds", stage.stall_seconds);
+  out.set("gib_per_second",
+          wall_seconds <= 0 ? 0.0 : static_cast<double>(stage.bytes) / (1U << 30U) / wall_seconds);
   return out;
 }
 
 Json stages(RunReport const& r) {
   Json out(Json::Array{});
-  out.push(stage("read", r.read, r.stream_seconds)).push(stage("exchange", r.exchange, r.stream_seconds));
-  out.push(stage("write", r.write, r.stream_seconds)).push(stage("verify", {r.bytes_verified, r.verify_seconds, 0}, r.verify_seconds));
+  out.push(stage("read", r.read, r.stream_seconds))
+      .push(stage("exchange", r.exchange, r.stream_seconds));
+  out.push(stage("write", r.write, r.stream_seconds))
+      .push(stage("verify", {r.bytes_verified, r.verify_seconds, 0}, r.verify_seconds));
   return out;
 }
 
@@ -47,22 +62,34 @@ Json measured(RunReport const& r) {
       .set("bytes_written", r.bytes_written)
       .set("bytes_exchanged", r.bytes_exchanged)
       .set("bytes_copied", r.bytes_copied);
-  did.set("read_calls", r.read_calls).set("write_calls", r.write_calls).set("peak_memory_bytes", r.peak_memory_bytes).set("write_mode", r.write_mode);
+  did.set("read_calls", r.read_calls)
+      .set("write_calls", r.write_calls)
+      .set("peak_memory_bytes", r.peak_memory_bytes)
+      .set("write_mode", r.write_mode);
   did.set("replicas_compared", r.replicas_compared)
       .set("digests_compared", r.digests_compared)
       .set("records_compared", r.records_compared)
       .set("bytes_verified", r.bytes_verified);
   did.set("total_digest", r.total_digest);
-  did.set("device_name", r.device_name).set("bytes_uploaded", r.bytes_uploaded).set("bytes_downloaded", r.bytes_downloaded);
+  did.set("device_name", r.device_name)
+      .set("bytes_uploaded", r.bytes_uploaded)
+      .set("bytes_downloaded", r.bytes_downloaded);
   did.set("device_memory_bytes", r.device_memory_bytes);
   Json seconds;
-  seconds.set("headers", r.header_seconds).set("plan", r.plan_seconds).set("stream", r.stream_seconds).set("verify", r.verify_seconds);
+  seconds.set("headers", r.header_seconds)
+      .set("plan", r.plan_seconds)
+      .set("stream", r.stream_seconds)
+      .set("verify", r.verify_seconds);
   seconds.set("commit", r.commit_seconds);
   seconds.set("total", r.total_seconds);
   did.set("seconds", std::move(seconds)).set("stages", stages(r));
   did.set("earlier_runs", r.earlier_runs).set("bytes_reused", r.bytes_reused);
-  if (r.earlier_runs == 0) did.set("read_amplification", amplification(r.bytes_read, r.payload_read));  // earlier runs did not leave word of theirs
-  did.set("write_amplification", amplification(r.bytes_written + r.bytes_reused, r.payload_written));
+  if (r.earlier_runs == 0)
+    did.set(
+        "read_amplification",
+        amplification(r.bytes_read, r.payload_read));  // earlier runs did not leave word of theirs
+  did.set("write_amplification",
+          amplification(r.bytes_written + r.bytes_reused, r.payload_written));
   return did;
 }
 
@@ -71,11 +98,19 @@ Json measured(RunReport const& r) {
 Json report_json(RunReport const& r) {
   Json out;
   out.set("type", r.planned_only ? "plan" : "result")
-      .set("source", Json().set("path", r.job.source.path).set("format", r.source_format).set("layout", r.source_layout));
-  out.set("target", Json().set("path", r.job.target.path).set("format", name(r.job.target.format))).set("map", r.map).set("ranks", r.ranks);
+      .set("source", Json()
+                         .set("path", r.job.source.path)
+                         .set("format", r.source_format)
+                         .set("layout", r.source_layout));
+  out.set("target", Json().set("path", r.job.target.path).set("format", name(r.job.target.format)))
+      .set("map", r.map)
+      .set("ranks", r.ranks);
   out.set("plan", figures(r));
   if (!r.planned_only) out.set("run", measured(r));
-  if (r.refusal) out.set("refused", Json().set("exit_code", exit_code(r.refusal->kind())).set("error", r.refusal->sentence()));
+  if (r.refusal)
+    out.set(
+        "refused",
+        Json().set("exit_code", exit_code(r.refusal->kind())).set("error", r.refusal->sentence()));
   Json::Array warnings;
   for (std::string const& warning : r.warnings) warnings.emplace_back(warning);
   out.set("warnings", Json(std::move(warnings))).set("job", print_spec(r.job));
@@ -84,41 +119,64 @@ Json report_json(RunReport const& r) {
 
 std::string report_text(RunReport const& r) {
   std::string out;
-  auto const line = [&out](std::string_view key, std::string const& value) { out += fmt::format("{:<12}{}\n", key, value); };
+  auto const line = [&out](std::string_view key, std::string const& value) {
+    out += fmt::format("{:<12}{}\n", key, value);
+  };
   line("source", fmt::format("{}: {}, {}", r.job.source.path, r.source_format, r.source_layout));
-  line("target", fmt::format("{}: {}, {} in {} files", r.job.target.path, name(r.job.target.format), human_bytes(r.target_bytes), r.target_files));
+  line("target", fmt::format("{}: {}, {} in {} files", r.job.target.path, name(r.job.target.format),
+                             human_bytes(r.target_bytes), r.target_files));
   if (!r.map.empty()) line("map", r.map);
-  line("tensors", fmt::format("{} logical; {} stored in {} files -> {} stored; {} replicas not read", r.logical_tensors, r.source_tensors,
-                              r.source_files, r.target_tensors, r.replicas_not_read));
-  line("plan", fmt::format("{} regions, {} rounds on {} ranks, {}; reads {}, writes {}", r.regions, r.rounds, r.ranks, r.transport,
-                           human_bytes(r.payload_read), human_bytes(r.payload_written)));
-  line("path", fmt::format("{}: {}", r.device == "host" ? "host memory" : r.device == "cuda" ? "GPU" : "emulated GPU", r.path_reason));
+  line("tensors",
+       fmt::format("{} logical; {} stored in {} files -> {} stored; {} replicas not read",
+                   r.logical_tensors, r.source_tensors, r.source_files, r.target_tensors,
+                   r.replicas_not_read));
+  line("plan", fmt::format("{} regions, {} rounds on {} ranks, {}; reads {}, writes {}", r.regions,
+                           r.rounds, r.ranks, r.transport, human_bytes(r.payload_read),
+                           human_bytes(r.payload_written)));
+  line("path", fmt::format("{}: {}",
+                           r.device == "host"   ? "host memory"
+                           : r.device == "cuda" ? "GPU"
+                                                : "emulated GPU",
+                           r.path_reason));
   line("memory", fmt::format("{} of staging per rank at most", human_bytes(r.staging_bytes)));
-  line("disk", fmt::format("{} needed, {} free", human_bytes(r.target_bytes), human_bytes(r.free_bytes)));
+  line("disk",
+       fmt::format("{} needed, {} free", human_bytes(r.target_bytes), human_bytes(r.free_bytes)));
   if (r.planned_only) return out;
   if (r.earlier_runs > 0)
-    line("resumed",
-         fmt::format("{} were written by {} earlier {}", human_bytes(r.bytes_reused), r.earlier_runs, r.earlier_runs == 1 ? "run" : "runs"));
+    line("resumed", fmt::format("{} were written by {} earlier {}", human_bytes(r.bytes_reused),
+                                r.earlier_runs, r.earlier_runs == 1 ? "run" : "runs"));
   line("read", fmt::format("{} in {} calls", human_bytes(r.bytes_read), r.read_calls));
   line("exchanged", human_bytes(r.bytes_exchanged));
   if (r.device != "host")
-    line("gpu", fmt::format("{}: {} to it, {} from it, {} of its memory per rank at most", r.device_name, human_bytes(r.bytes_uploaded),
+    line("gpu", fmt::format("{}: {} to it, {} from it, {} of its memory per rank at most",
+                            r.device_name, human_bytes(r.bytes_uploaded),
                             human_bytes(r.bytes_downloaded), human_bytes(r.device_memory_bytes)));
-  line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls, r.write_mode));
+  line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls,
+                              r.write_mode));
   if (!r.total_digest.empty())
-    line("digest",
-         fmt::format("{}, {}", r.total_digest,
-                     r.bytes_verified > 0 ? "verified: " + human_bytes(r.bytes_verified) + " read back" : "of the source; files not read back"));
+    line("digest", fmt::format("{}, {}", r.total_digest,
+                               r.bytes_verified > 0
+                                   ? "verified: " + human_bytes(r.bytes_verified) + " read back"
+                                   : "of the source; files not read back"));
   line("peak", fmt::format("{} resident in the largest rank", human_bytes(r.peak_memory_bytes)));
-  line("time", fmt::format("headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), verify {:.2f} s, commit {:.2f} s, total {:.2f} s",
-                           r.header_seconds, r.plan_seconds, r.stream_seconds, rate(r.bytes_written, r.stream_seconds), r.verify_seconds,
-                           r.commit_seconds, r.total_seconds));
-  for (auto const& [name, stage] : {std::pair("read", r.read), std::pair("exchange", r.exchange), std::pair("write", r.write)})
-    line(fmt::format("  {}", name), fmt::format("{}, {}, busy {:.2f} s, waiting {:.2f} s", human_bytes(stage.bytes),
-                                                rate(stage.bytes, r.stream_seconds), stage.busy_seconds, stage.stall_seconds));
-  line("ratio", fmt::format("{}{:.3f} bytes written for each byte of payload",
-                            r.earlier_runs > 0 ? "" : fmt::format("{:.3f} bytes read and ", amplification(r.bytes_read, r.payload_read)),
-                            amplification(r.bytes_written + r.bytes_reused, r.payload_written)));
+  line(
+      "time",
+      fmt::format(
+          "headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), verify {:.2f} s, commit {:.2f} s, total {:.2f} s",
+          r.header_seconds, r.plan_seconds, r.stream_seconds,
+          rate(r.bytes_written, r.stream_seconds), r.verify_seconds, r.commit_seconds,
+          r.total_seconds));
+  for (auto const& [name, stage] :
+       {std::pair("read", r.read), std::pair("exchange", r.exchange), std::pair("write", r.write)})
+    line(fmt::format("  {}", name),
+         fmt::format("{}, {}, busy {:.2f} s, waiting {:.2f} s", human_bytes(stage.bytes),
+                     rate(stage.bytes, r.stream_seconds), stage.busy_seconds, stage.stall_seconds));
+  line("ratio",
+       fmt::format("{}{:.3f} bytes written for each byte of payload",
+                   r.earlier_runs > 0 ? ""
+                                      : fmt::format("{:.3f} bytes read and ",
+                                                    amplification(r.bytes_read, r.payload_read)),
+                   amplification(r.bytes_written + r.bytes_reused, r.payload_written)));
   std::string_view key = "job";
   for (std::string const& changed : changed_keys(r.job)) line(std::exchange(key, ""), changed);
   return out;

@@ -11,8 +11,8 @@
 
 namespace reshard {
 
-/// What one of the stages that work side by side did. Seconds are the mean over the ranks; stall is waiting for another stage, for memory or for
-/// another rank.
+/// What one of the stages that work side by side did. Seconds are the mean over the ranks; stall is
+/// waiting for another stage, for memory or for another rank.
 struct StageReport {
   std::uint64_t bytes = 0;  ///< of all ranks
   double busy_seconds = 0;
@@ -23,7 +23,8 @@ struct StageReport {
 struct RunReport {
   JobSpec job;
   bool planned_only = false;
-  std::optional<Error> refusal;  ///< with planned_only: the error with which the job would end before it writes anything
+  std::optional<Error> refusal;  ///< with planned_only: the error with which the job would end
+                                 ///< before it writes anything
   int ranks = 1;
   std::string source_format;
   std::string source_layout;  ///< "tp 2 · pp 2 · …" or "safetensors, 3 files"
@@ -33,7 +34,8 @@ struct RunReport {
   std::string path_reason;    ///< why there
   std::string device_name;    ///< rank 0's, "" on the host path
   std::string write_mode;
-  std::string total_digest;  ///< of the whole model (core/formats/manifest), "" where none was taken
+  std::string
+      total_digest;  ///< of the whole model (core/formats/manifest), "" where none was taken
   std::vector<std::string> warnings;
 
   std::uint64_t logical_tensors = 0;
@@ -57,9 +59,10 @@ struct RunReport {
   std::uint64_t bytes_written = 0;
   std::uint64_t bytes_exchanged = 0;
   std::uint64_t bytes_copied = 0;
-  std::uint64_t bytes_uploaded = 0;     ///< to GPUs
-  std::uint64_t bytes_downloaded = 0;   ///< from GPUs
-  std::uint64_t digests_compared = 0;   ///< tensors of the source that were compared with its manifest
+  std::uint64_t bytes_uploaded = 0;    ///< to GPUs
+  std::uint64_t bytes_downloaded = 0;  ///< from GPUs
+  std::uint64_t digests_compared =
+      0;  ///< tensors of the source that were compared with its manifest
   std::uint64_t replicas_compared = 0;  ///< of the source, with the one that was read
   std::uint64_t records_compared = 0;   ///< zip records of the source whose CRC-32 was compared
   std::uint64_t bytes_verified = 0;     ///< read back from the target before it was published

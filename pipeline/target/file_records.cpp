@@ -19,7 +19,8 @@ std::uint64_t read_in_parts(std::filesystem::path const& path, Take take) {
   std::uint64_t const size = file.size_bytes();
   std::vector<std::byte> part(1U << 20);
   for (std::uint64_t at = 0; at < size; at += part.size()) {
-    auto const bytes = std::span(part).first(static_cast<std::size_t>(std::min<std::uint64_t>(part.size(), size - at)));
+    auto const bytes = std::span(part).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(part.size(), size - at)));
     file.read_at(at, bytes);
     take(bytes);
   }

@@ -59,7 +59,9 @@ std::string job_text(JobSpec spec) {
   VerifyChoice const verify = spec.run.verify;  // decides which sums are taken
   spec.run = {};
   spec.run.verify = verify;
-  for (std::string* const path : {&spec.source.path, &spec.source.config, &spec.target.path, &spec.target.reference}) *path = resolved(*path);
+  for (std::string* const path :
+       {&spec.source.path, &spec.source.config, &spec.target.path, &spec.target.reference})
+    *path = resolved(*path);
   return print_spec(spec);
 }
 
@@ -69,15 +71,20 @@ std::string text_digest(std::string_view text) {
   return digest.text();
 }
 
-/// The files beside the weights, and those of other folders that the job names: they describe the model.
-std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
+/// The files beside the weights, and those of other folders that the job names: they describe the
+/// model.
+std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source,
+                                    JobPlan const& plan) {
   std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
   if (plan.reference) {
-    for (std::string const& name : plan.reference->sidecars) places.insert(plan.reference->path / name);
-    for (std::string_view const name : {huggingface::config_name, huggingface::index_name}) places.insert(plan.reference->path / name);
+    for (std::string const& name : plan.reference->sidecars)
+      places.insert(plan.reference->path / name);
+    for (std::string_view const name : {huggingface::config_name, huggingface::index_name})
+      places.insert(plan.reference->path / name);
   }
   std::error_code ignored;
-  if (!fs::is_regular_file(spec.source.path, ignored))  // beside a single file there may be anything
+  if (!fs::is_regular_file(spec.source.path,
+                           ignored))  // beside a single file there may be anything
     for (fs::path const& file : source.files) places.insert(file.parent_path());
   std::set<fs::path> files;
   for (fs::path const& place : places) {
@@ -100,7 +107,8 @@ void add_stamp(Digest& digest, fs::path const& file) {
 }
 
 /// In one look: there may be a folder for each file.
-std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
+std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source,
+                          JobPlan const& plan) {
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
     for (std::size_t f = 0; f < source.files.size(); ++f) {
@@ -126,8 +134,10 @@ void add_place(Digest& digest, StoredPlace const& place) {
 void add_view(Digest& digest, SourceView const& view) {
   auto const& [codes, integer_bits, block_rows, block_columns, second] = view.scheme;
   digest.add(view.name);
-  for (auto const word : {static_cast<Index>(view.kind), static_cast<Index>(view.dtype), static_cast<Index>(view.constant), static_cast<Index>(codes),
-                          static_cast<Index>(integer_bits), block_rows, block_columns, static_cast<Index>(second)})
+  for (auto const word :
+       {static_cast<Index>(view.kind), static_cast<Index>(view.dtype),
+        static_cast<Index>(view.constant), static_cast<Index>(codes),
+        static_cast<Index>(integer_bits), block_rows, block_columns, static_cast<Index>(second)})
     digest.add(static_cast<std::uint64_t>(word));
   digest.add_all(view.shape);
   add_place(digest, view.stored);
@@ -179,21 +189,25 @@ struct Part {
   std::string JobIdentity::*digest;
   std::string_view changed;
 };
-constexpr std::array<Part, 4> parts = {Part{"program", &JobIdentity::program, "it was another build of reshard"},
-                                       Part{"job", &JobIdentity::job, "the job has changed"},
-                                       Part{"source", &JobIdentity::source, "the source has changed"},
-                                       Part{"plan", &JobIdentity::plan, "the plan is another one, as with another run.memory or transport"}};
+constexpr std::array<Part, 4> parts = {
+    Part{"program", &JobIdentity::program, "it was another build of reshard"},
+    Part{"job", &JobIdentity::job, "the job has changed"},
+    Part{"source", &JobIdentity::source, "the source has changed"},
+    Part{"plan", &JobIdentity::plan,
+         "the plan is another one, as with another run.memory or transport"}};
 
 }  // namespace
 
 std::string const& program_digest() {
-  static std::string const digest = version_number() + "-" + hex64(record_of("/proc/self/exe", "/proc/self").xxh3);
+  static std::string const digest =
+      version_number() + "-" + hex64(record_of("/proc/self/exe", "/proc/self").xxh3);
   return digest;
 }
 
 JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
   std::string const job = job_text(spec);
-  return {program_digest(), text_digest(job), source_digest(spec, source, plan), plan_digest(plan), job};
+  return {program_digest(), text_digest(job), source_digest(spec, source, plan), plan_digest(plan),
+          job};
 }
 
 std::string identity_text(JobIdentity const& identity) {
@@ -206,7 +220,8 @@ std::optional<JobIdentity> parse_identity(std::string_view text) {
   JobIdentity identity;
   for (Part const& part : parts) {
     std::size_t const end = text.find('\n');
-    if (end == std::string_view::npos || !text.starts_with(fmt::format("{} ", part.name))) return std::nullopt;
+    if (end == std::string_view::npos || !text.starts_with(fmt::format("{} ", part.name)))
+      return std::nullopt;
     identity.*part.digest = text.substr(part.name.size() + 1, end - part.name.size() - 1);
     text.remove_prefix(end + 1);
   }

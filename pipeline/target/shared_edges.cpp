@@ -33,7 +33,8 @@ std::vector<FileSpan> unpacked(std::string const& bytes) {
   std::vector<std::uint64_t> words(bytes.size() / sizeof(std::uint64_t));
   std::memcpy(words.data(), bytes.data(), bytes.size());
   std::vector<FileSpan> spans;
-  for (std::size_t i = 0; i + 2 < words.size(); i += 3) spans.push_back({narrow<std::uint32_t>(words[i]), words[i + 1], words[i + 2]});
+  for (std::size_t i = 0; i + 2 < words.size(); i += 3)
+    spans.push_back({narrow<std::uint32_t>(words[i]), words[i + 1], words[i + 2]});
   return spans;
 }
 
@@ -42,13 +43,16 @@ std::vector<FileSpan> unpacked(std::string const& bytes) {
 EdgeBytes find_edges(Plan const& plan, Comm const& comm) {
   PageLimits const limits = page_limits(comm);
   std::string mine;
-  together(comm, [&] { mine = packed(written_pages(plan, cells_of_rank(plan, comm.rank(), comm.size()), limits)); });
+  together(comm, [&] {
+    mine = packed(written_pages(plan, cells_of_rank(plan, comm.rank(), comm.size()), limits));
+  });
   std::vector<std::vector<FileSpan>> all;
   for (std::string const& one : comm.all_gather(mine)) all.push_back(unpacked(one));
   return EdgeBytes(pages_of_lower_ranks(all, static_cast<std::size_t>(comm.rank()), limits));
 }
 
-std::vector<std::vector<FileSegment>> gathered_edges(EdgeBytes const* edges, std::size_t files, Comm const& comm) {
+std::vector<std::vector<FileSegment>> gathered_edges(EdgeBytes const* edges, std::size_t files,
+                                                     Comm const& comm) {
   JournalEntry mine;
   if (edges != nullptr) mine.held = edges->all();
   std::vector<std::vector<FileSegment>> by_file(files);

@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The records of a manifest by their paths, which count from the checkpoint, or from the folder above an iteration.
+/// The records of a manifest by their paths, which count from the checkpoint, or from the folder
+/// above an iteration.
 class FileRecords {
  public:
   explicit FileRecords(Manifest const& manifest) {
@@ -37,7 +38,8 @@ class FileRecords {
   std::unordered_map<std::string_view, FileRecord const*> records_;
 };
 
-/// Whether the manifest lists every file of the source. One that is listed with another size is an Error of kind source.
+/// Whether the manifest lists every file of the source. One that is listed with another size is an
+/// Error of kind source.
 bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source, fs::path const& place) {
   FileRecords const records(manifest);
   for (fs::path const& file : source.files)
@@ -46,9 +48,10 @@ bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source, fs::pat
     fs::path const& file = source.files[f];
     auto const size = static_cast<std::uint64_t>(source.stamps[f].bytes);
     if (std::uint64_t const recorded = records.find(file)->size_bytes; size != recorded)
-      fail(ErrorKind::source,
-           "{}: has {} bytes, {} says {}. Restore it from a copy; or, if it was changed on purpose, remove the {} or set source.verify = \"off\".",
-           file.string(), size, (place / manifest_name).string(), recorded, manifest_name);
+      fail(
+          ErrorKind::source,
+          "{}: has {} bytes, {} says {}. Restore it from a copy; or, if it was changed on purpose, remove the {} or set source.verify = \"off\".",
+          file.string(), size, (place / manifest_name).string(), recorded, manifest_name);
   }
   return true;
 }
@@ -69,21 +72,28 @@ bool read_as_stored(JobPlan const& plan, std::size_t tensor) {
 }
 
 /// Files of a tensor that are not what the manifest says.
-void add_changed_files(FileRecords const& records, JobPlan const& plan, std::size_t tensor, std::set<std::string>& changed) {
+void add_changed_files(FileRecords const& records, JobPlan const& plan, std::size_t tensor,
+                       std::set<std::string>& changed) {
   for (std::uint32_t const blob : plan.source.tensors[tensor].blobs) {
     fs::path const path = plan.source.files[plan.source.blobs[blob].file];
     FileRecord const* const record = records.find(path);
-    if (record != nullptr && !changed.contains(path.string()) && record_of(path, path.parent_path()).xxh3 != record->xxh3)
+    if (record != nullptr && !changed.contains(path.string()) &&
+        record_of(path, path.parent_path()).xxh3 != record->xxh3)
       changed.insert(path.string());
   }
 }
 
-bool is_state(std::string_view name) { return name.find("exp_avg") != std::string_view::npos || name.find("optim") != std::string_view::npos; }
+bool is_state(std::string_view name) {
+  return name.find("exp_avg") != std::string_view::npos ||
+         name.find("optim") != std::string_view::npos;
+}
 
-/// Whether this is a part (WEIGHT.SCHEME.PART) of a weight that the job reads as what its parts stand for.
+/// Whether this is a part (WEIGHT.SCHEME.PART) of a weight that the job reads as what its parts
+/// stand for.
 bool is_part_of_computed(JobPlan const& plan, std::string const& name) {
   std::size_t const part = name.rfind('.');
-  std::size_t const scheme = part == std::string::npos || part == 0 ? std::string::npos : name.rfind('.', part - 1);
+  std::size_t const scheme =
+      part == std::string::npos || part == 0 ? std::string::npos : name.rfind('.', part - 1);
   if (scheme == std::string::npos) return false;
   int const weight = plan.model->find_tensor(name.substr(0, scheme));
   if (weight < 0) return false;
@@ -91,34 +101,41 @@ bool is_part_of_computed(JobPlan const& plan, std::string const& name) {
   return !plan.source.tensors[at].blobs.empty() && !read_as_stored(plan, at);
 }
 
-/// Recorded tensors that the source does not have; an optimizer's may have been left out by request.
+/// Recorded tensors that the source does not have; an optimizer's may have been left out by
+/// request.
 void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std::string>& faults) {
   for (TensorDigest const& recorded : manifest.tensors)
-    if (int const t = plan.model->find_tensor(recorded.name); !is_state(recorded.name) &&
-                                                              (t < 0 || plan.source.tensors[static_cast<std::size_t>(t)].blobs.empty()) &&
-                                                              !is_part_of_computed(plan, recorded.name))
+    if (int const t = plan.model->find_tensor(recorded.name);
+        !is_state(recorded.name) &&
+        (t < 0 || plan.source.tensors[static_cast<std::size_t>(t)].blobs.empty()) &&
+        !is_part_of_computed(plan, recorded.name))
       faults.push_back(fmt::format("'{}' is recorded, and missing", recorded.name));
 }
 
 }  // namespace
 
-std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const& source, std::vector<std::string>& warnings) {
+std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const& source,
+                                    std::vector<std::string>& warnings) {
   fs::path const whole = fs::absolute(path).lexically_normal();
   fs::path const folder = whole.has_filename() ? whole : whole.parent_path();
   for (fs::path const& place : {folder, folder.parent_path()}) {
     auto manifest = find_manifest(place);
     if (!manifest) continue;
-    // Without files its job did not read the target back: the digests are of this folder's tensors all the same.
-    if (manifest->files.empty() ? place == folder : speaks_of(*manifest, source, place)) return manifest;
+    // Without files its job did not read the target back: the digests are of this folder's tensors
+    // all the same.
+    if (manifest->files.empty() ? place == folder : speaks_of(*manifest, source, place))
+      return manifest;
     if (place == folder)
-      warnings.push_back(fmt::format("{} speaks of other files than this checkpoint has: it is not looked at", (place / manifest_name).string()));
+      warnings.push_back(
+          fmt::format("{} speaks of other files than this checkpoint has: it is not looked at",
+                      (place / manifest_name).string()));
     break;
   }
   return own_record(source);
 }
 
-std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source, JobPlan const& plan,
-                                 std::span<std::uint64_t const> digests) {
+std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source,
+                                 JobPlan const& plan, std::span<std::uint64_t const> digests) {
   FileRecords const records(manifest);
   std::unordered_map<std::string_view, TensorDigest const*> known;
   for (TensorDigest const& tensor : manifest.tensors) known.emplace(tensor.name, &tensor);
@@ -127,24 +144,31 @@ std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint cons
   std::size_t compared = 0;
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
     auto const found = known.find(plan.model->tensors()[t].name);
-    if (found == known.end() || plan.plan.tensor_bytes[t] == 0 || !read_as_stored(plan, t)) continue;
+    if (found == known.end() || plan.plan.tensor_bytes[t] == 0 || !read_as_stored(plan, t))
+      continue;
     TensorDigest const& recorded = *found->second;
     Blob const& blob = plan.source.blobs[plan.source.tensors[t].blobs.front()];
-    if (recorded.shape != logical_shape(*plan.model, static_cast<int>(t)) || recorded.dtype != name(blob.dtype)) continue;
+    if (recorded.shape != logical_shape(*plan.model, static_cast<int>(t)) ||
+        recorded.dtype != name(blob.dtype))
+      continue;
     ++compared;
     if (recorded.crc64 == digests[t]) continue;
-    faults.push_back(fmt::format("'{}' has the digest {}, recorded is {}", recorded.name, hex64(digests[t]), hex64(recorded.crc64)));
+    faults.push_back(fmt::format("'{}' has the digest {}, recorded is {}", recorded.name,
+                                 hex64(digests[t]), hex64(recorded.crc64)));
     if (faults.size() <= 8) add_changed_files(records, plan, t, changed);
   }
   if (compared > 0) add_missing(manifest, plan, faults);
   if (faults.empty()) return compared;
   std::vector<std::string> const files(changed.begin(), changed.end());
-  fail(ErrorKind::source,
-       "{}: the source is not what was recorded when it was written: {}. {}. Nothing was published. Restore the files from a copy; or, if they were "
-       "changed on purpose, remove the {}.",
-       source.files.front().parent_path().string(), listed(faults, 8),
-       files.empty() ? "No recorded file is known to have changed: perhaps the bytes did on their way" : "Changed: " + listed(files, 8),
-       manifest_name);
+  fail(
+      ErrorKind::source,
+      "{}: the source is not what was recorded when it was written: {}. {}. Nothing was published. Restore the files from a copy; or, if they were "
+      "changed on purpose, remove the {}.",
+      source.files.front().parent_path().string(), listed(faults, 8),
+      files.empty()
+          ? "No recorded file is known to have changed: perhaps the bytes did on their way"
+          : "Changed: " + listed(files, 8),
+      manifest_name);
 }
 
 }  // namespace reshard

@@ -33,21 +33,25 @@ class Comparer {
   std::optional<std::uint32_t> stored(StoredRecord const& record) {
     auto const file = files_.open(record.file);
     FileRange const archive(*file, record.archive_offset_bytes, record.archive_bytes);
-    return zip::stored_crc32(archive, record.offset_bytes - record.archive_offset_bytes, record.size_bytes);
+    return zip::stored_crc32(archive, record.offset_bytes - record.archive_offset_bytes,
+                             record.size_bytes);
   }
 
   std::string fault(StoredRecord const& record, std::uint32_t crc32, std::uint32_t recorded) {
     auto const file = files_.open(record.file);
     FileRange const archive(*file, record.archive_offset_bytes, record.archive_bytes);
-    return fmt::format("{}: record '{}' at byte {} ({}) has the CRC-32 {:08x}, recorded is {:08x}", source_.files[record.file].string(),
-                       shown_name(zip::record_name(archive, record.offset_bytes - record.archive_offset_bytes)), record.offset_bytes,
-                       tensors_in(record), crc32, recorded);
+    return fmt::format(
+        "{}: record '{}' at byte {} ({}) has the CRC-32 {:08x}, recorded is {:08x}",
+        source_.files[record.file].string(),
+        shown_name(zip::record_name(archive, record.offset_bytes - record.archive_offset_bytes)),
+        record.offset_bytes, tensors_in(record), crc32, recorded);
   }
 
   std::string tensors_in(StoredRecord const& record) const {
     std::vector<std::string> names;
     for (Blob const& blob : catalog_.blobs)
-      if (blob.file == record.file && blob.offset_bytes >= record.offset_bytes && blob.offset_bytes < record.offset_bytes + record.size_bytes)
+      if (blob.file == record.file && blob.offset_bytes >= record.offset_bytes &&
+          blob.offset_bytes < record.offset_bytes + record.size_bytes)
         names.push_back("'" + shown_name(blob.name) + "'");
     return names.empty() ? "no tensor by itself" : listed(names, 3);
   }
@@ -61,10 +65,13 @@ class Comparer {
 
 }  // namespace
 
-std::size_t check_source_records(SourceCheckpoint const& source, Catalog const& catalog, WorkAccount const& account, Comm const& comm) {
+std::size_t check_source_records(SourceCheckpoint const& source, Catalog const& catalog,
+                                 WorkAccount const& account, Comm const& comm) {
   std::size_t const count = source.records.size();
   if (count == 0) return 0;
-  auto const first_of = [&](int rank) { return count * static_cast<std::size_t>(rank) / static_cast<std::size_t>(comm.size()); };
+  auto const first_of = [&](int rank) {
+    return count * static_cast<std::size_t>(rank) / static_cast<std::size_t>(comm.size());
+  };
   Comparer comparer(source, catalog);
   together(comm, [&] {
     for (std::size_t r = first_of(comm.rank()); r < first_of(comm.rank() + 1); ++r) {
@@ -76,10 +83,11 @@ std::size_t check_source_records(SourceCheckpoint const& source, Catalog const& 
   std::vector<std::string> const faults = gathered_texts(comparer.faults(), comm);
   together(comm, [&] {
     if (faults.empty()) return;
-    fail(ErrorKind::source,
-         "the source's bytes are not those that were saved: {}. Nothing was published. Restore these files from a copy; or, if the bytes are right "
-         "all the same, set source.verify = \"off\".",
-         listed(faults, 8));
+    fail(
+        ErrorKind::source,
+        "the source's bytes are not those that were saved: {}. Nothing was published. Restore these files from a copy; or, if the bytes are right "
+        "all the same, set source.verify = \"off\".",
+        listed(faults, 8));
   });
   return static_cast<std::size_t>(comm.sum(static_cast<std::int64_t>(comparer.compared())));
 }

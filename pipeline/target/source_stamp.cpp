@@ -23,7 +23,8 @@ class Stamper {
   SourceStamp run(fs::path const& root) {
     struct stat status {};
     bool const there = look(root, status);
-    if (!there && errno != ENOENT) fail_errno(root, "stat", errno);  // else a folder would pass for a file
+    if (!there && errno != ENOENT)
+      fail_errno(root, "stat", errno);  // else a folder would pass for a file
     if (there && S_ISDIR(status.st_mode))
       walk(root);
     else
@@ -41,8 +42,9 @@ class Stamper {
   }
 
   [[noreturn]] static void fail_listing(fs::path const& root, std::error_code const& error) {
-    fail(error == std::errc::permission_denied ? ErrorKind::source : ErrorKind::io, "{}: cannot be listed: {}. Check the path and its permissions.",
-         root.string(), error.message());
+    fail(error == std::errc::permission_denied ? ErrorKind::source : ErrorKind::io,
+         "{}: cannot be listed: {}. Check the path and its permissions.", root.string(),
+         error.message());
   }
 
   void walk(fs::path const& root) {
@@ -50,7 +52,8 @@ class Stamper {
     fs::recursive_directory_iterator it(root, error);
     if (error) fail_listing(root, error);
     look_at(root, root);
-    for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) look_at(it->path(), root);
+    for (; !error && it != fs::recursive_directory_iterator(); it.increment(error))
+      look_at(it->path(), root);
     // Half a list is none: with its stamp an unchanged checkpoint would look like a changed one.
     if (error) fail_listing(root, error);
   }
@@ -59,8 +62,11 @@ class Stamper {
     std::string const name = path.filename().string();
     struct stat status {};
     if (!look(path, status)) {
-      if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return;  // a link that leads nowhere, or a file that has just gone
-      if (errno == EACCES) fail(ErrorKind::source, "{}: cannot be looked at: {}. Check its permissions.", path.string(), system_reason(errno));
+      if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+        return;  // a link that leads nowhere, or a file that has just gone
+      if (errno == EACCES)
+        fail(ErrorKind::source, "{}: cannot be looked at: {}. Check its permissions.",
+             path.string(), system_reason(errno));
       fail_errno(path, "stat", errno);
     }
     std::int64_t const changed = nanoseconds_since_1970(status.st_mtim);
@@ -70,7 +76,9 @@ class Stamper {
     if (!is_file) return;
     ++stamp_.files;
     stamp_.bytes += static_cast<std::uint64_t>(status.st_size);
-    lines_.push_back(fmt::format("{} {} {}\n", json_quoted(path.lexically_relative(root).generic_string()), status.st_size, changed));
+    lines_.push_back(fmt::format("{} {} {}\n",
+                                 json_quoted(path.lexically_relative(root).generic_string()),
+                                 status.st_size, changed));
   }
 
   SourceStamp stamp_;
@@ -89,7 +97,10 @@ std::int64_t now_ns() {
 
 Json stamp_json(SourceStamp const& stamp) {
   Json json;
-  return json.set("files", stamp.files).set("bytes", stamp.bytes).set("newest_ns", stamp.newest_ns).set("xxh3", stamp.digest);
+  return json.set("files", stamp.files)
+      .set("bytes", stamp.bytes)
+      .set("newest_ns", stamp.newest_ns)
+      .set("xxh3", stamp.digest);
 }
 
 std::optional<SourceStamp> parse_stamp(Json const& json) {
@@ -98,9 +109,11 @@ std::optional<SourceStamp> parse_stamp(Json const& json) {
     return member == nullptr ? nullptr : member->integer();
   };
   Json const* const digest = json.find("xxh3");
-  if (number("files") == nullptr || number("bytes") == nullptr || number("newest_ns") == nullptr) return std::nullopt;
+  if (number("files") == nullptr || number("bytes") == nullptr || number("newest_ns") == nullptr)
+    return std::nullopt;
   if (digest == nullptr || digest->text() == nullptr) return std::nullopt;
-  return SourceStamp{static_cast<std::uint64_t>(*number("files")), static_cast<std::uint64_t>(*number("bytes")), *number("newest_ns"),
+  return SourceStamp{static_cast<std::uint64_t>(*number("files")),
+                     static_cast<std::uint64_t>(*number("bytes")), *number("newest_ns"),
                      *digest->text()};
 }
 

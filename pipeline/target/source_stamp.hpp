@@ -9,16 +9,19 @@
 
 namespace reshard {
 
-/// What a checkpoint's files were like at one moment, from their names, sizes and times alone: with equal digests nothing was changed.
+/// What a checkpoint's files were like at one moment, from their names, sizes and times alone: with
+/// equal digests nothing was changed.
 struct SourceStamp {
   std::uint64_t files = 0;
   std::uint64_t bytes = 0;
-  std::int64_t newest_ns = 0;  ///< the youngest time of change, nanoseconds since 1970; of folders, too
-  std::string digest;          ///< XXH3-128 over paths, sizes and times of the files
+  std::int64_t newest_ns =
+      0;               ///< the youngest time of change, nanoseconds since 1970; of folders, too
+  std::string digest;  ///< XXH3-128 over paths, sizes and times of the files
 };
 
-/// Of a folder with all that lies in it (hidden files but .metadata left out), or of one file. What vanishes meanwhile is left out. Links are
-/// followed to files, not to folders. A folder that cannot be listed is an Error of kind source.
+/// Of a folder with all that lies in it (hidden files but .metadata left out), or of one file. What
+/// vanishes meanwhile is left out. Links are followed to files, not to folders. A folder that
+/// cannot be listed is an Error of kind source.
 SourceStamp source_stamp(std::filesystem::path const& path);
 
 /// The clock that times of change are compared with: nanoseconds since 1970.

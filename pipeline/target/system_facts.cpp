@@ -10,12 +10,15 @@ namespace reshard {
 
 namespace fs = std::filesystem;
 
-FileStamp stamp_of(fs::path const& path) { return File::open_for_reading(path, ErrorKind::io).stamp(); }
+FileStamp stamp_of(fs::path const& path) {
+  return File::open_for_reading(path, ErrorKind::io).stamp();
+}
 
 std::uint64_t free_bytes_at(fs::path path) {
   std::error_code ignored;
   path = fs::absolute(path);
-  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.parent_path()) path = path.parent_path();
+  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.parent_path())
+    path = path.parent_path();
   struct statvfs status {};
   if (::statvfs(path.c_str(), &status) != 0) return 0;
   return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;

@@ -7,13 +7,16 @@
 
 namespace reshard {
 
-/// Of an opened file: stat() alone may be answered from a network file system's cache, opening asks its server. Error: io when the file has gone.
+/// Of an opened file: stat() alone may be answered from a network file system's cache, opening asks
+/// its server. Error: io when the file has gone.
 FileStamp stamp_of(std::filesystem::path const& path);
 
-/// What may be written at a path, or above it where it does not exist yet; 0 when that cannot be found out.
+/// What may be written at a path, or above it where it does not exist yet; 0 when that cannot be
+/// found out.
 std::uint64_t free_bytes_at(std::filesystem::path path);
 
-/// Resident memory at its highest, of this program alone (getrusage would count what the launcher held before it).
+/// Resident memory at its highest, of this program alone (getrusage would count what the launcher
+/// held before it).
 std::uint64_t peak_resident_bytes();
 
 }  // namespace reshard

@@ -28,8 +28,8 @@
 
 namespace reshard {
 
-/// The target of a running job, from its empty staging folder to its publication. Every call but observe() is collective. Used by one thread, but
-/// for observe(), which the writing thread calls.
+/// The target of a running job, from its empty staging folder to its publication. Every call but
+/// observe() is collective. Used by one thread, but for observe(), which the writing thread calls.
 class TargetBuild {
  public:
   /// What it refers to outlives it.
@@ -43,28 +43,31 @@ class TargetBuild {
     /// Where the ranks write together nothing can be gone on with.
     bool journaled = true;
   };
-  /// Looks whether the target may be written and takes its lock. Goes on with what an earlier run of the same job left, or makes every file at full
-  /// size.
+  /// Looks whether the target may be written and takes its lock. Goes on with what an earlier run
+  /// of the same job left, or makes every file at full size.
   void begin(SourceCheckpoint const& source, Beginning const& beginning);
-  /// Whether an earlier run of the same job has written and verified everything, and could only not give it its name: then publish() is all that is
-  /// left to do.
+  /// Whether an earlier run of the same job has written and verified everything, and could only not
+  /// give it its name: then publish() is all that is left to do.
   bool is_complete() const { return complete_; }
   /// What earlier runs did; nothing when this is the first.
   std::optional<EarlierWork> const& earlier() const { return earlier_; }
-  /// On rank 0, what was not said before: why an earlier run was not gone on with, that there are no locks, what could not be removed; as sentences.
+  /// On rank 0, what was not said before: why an earlier run was not gone on with, that there are
+  /// no locks, what could not be removed; as sentences.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
   /// Before rounds are written. `kept`: which cells of the whole plan there are now.
   void begin_rounds(bool lockstep, std::vector<std::uint32_t> kept);
   /// Notes a round as done; from the writing thread.
   void note(FinishedRound const& round);
-  /// Whether what is there shall stay for the next run when this one ends without publishing. What has been verified stays in any case.
+  /// Whether what is there shall stay for the next run when this one ends without publishing. What
+  /// has been verified stays in any case.
   void keep(bool kept);
   /// The files that rounds write, from begin() on. What ExtentWriter keeps back goes to edges().
   FileSet& open_files() { return *open_files_; }
   EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
   /// Where libhdf5 has written: what each machine has of it reaches the device. Collective.
   void sync_everywhere() const;
-  /// What to say for an error of this run: when the staging folder is not there any more, that is the reason.
+  /// What to say for an error of this run: when the staging folder is not there any more, that is
+  /// the reason.
   Error explained(Error const& error) const;
   /// After a failed write-back nobody goes on with what is there. Not collective; for any thread.
   void distrust_lost_writes() const;
@@ -73,13 +76,16 @@ class TargetBuild {
   /// Sees what this rank writes.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
 
-  /// Adds up what all ranks and earlier runs have done: an Error of kind self_check where that is not the plan, each part once. Completes and syncs
-  /// every file. `digests` are those of the source, by tensor of the plan (empty: not taken).
+  /// Adds up what all ranks and earlier runs have done: an Error of kind self_check where that is
+  /// not the plan, each part once. Completes and syncs every file. `digests` are those of the
+  /// source, by tensor of the plan (empty: not taken).
   void finish(std::span<std::uint64_t const> digests);
-  /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be written. An Error of kind self_check names what
-  /// disagrees. Writes the manifest, unless nothing is to be verified.
-  /// `watch` is told again and again how many bytes this rank has read back; what it throws ends the comparison.
-  void check(std::string_view source_format, std::string_view source_layout, std::function<void(std::uint64_t)> const& watch);
+  /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be
+  /// written. An Error of kind self_check names what disagrees. Writes the manifest, unless nothing
+  /// is to be verified. `watch` is told again and again how many bytes this rank has read back;
+  /// what it throws ends the comparison.
+  void check(std::string_view source_format, std::string_view source_layout,
+             std::function<void(std::uint64_t)> const& watch);
   void publish();
 
   /// Members for the "source" of the manifest, besides its path, format and layout.
@@ -97,7 +103,9 @@ class TargetBuild {
   enum class Found { nothing, part, all };
   Found take_over(Beginning const& beginning);
   void use_token(std::string const& token);
-  std::optional<std::string> obstacle(RunJournal const& journal, std::filesystem::path const& staging, Beginning const& beginning) const;
+  std::optional<std::string> obstacle(RunJournal const& journal,
+                                      std::filesystem::path const& staging,
+                                      Beginning const& beginning) const;
   void note_job() const;
   void seal();
   void remove_unplanned() const;
@@ -124,7 +132,8 @@ class TargetBuild {
   std::vector<TargetLayout> layouts_;
   std::optional<FileSet> open_files_;  ///< from begin() on
   std::optional<EdgeBytes> edges_;
-  std::optional<RunJournal> journal_;  ///< from begin() on; behind the files, which it syncs to its end
+  std::optional<RunJournal>
+      journal_;  ///< from begin() on; behind the files, which it syncs to its end
   bool journaled_ = false;
   bool complete_ = false;
   JobIdentity identity_;  ///< of rank 0

@@ -18,9 +18,11 @@ namespace fs = std::filesystem;
 std::uint64_t allocated_bytes(fs::path const& folder) {
   std::uint64_t bytes = 0;
   std::error_code ended;  // also when somebody removes it meanwhile
-  for (fs::recursive_directory_iterator entry(folder, ended); !ended && entry != fs::recursive_directory_iterator(); entry.increment(ended)) {
+  for (fs::recursive_directory_iterator entry(folder, ended);
+       !ended && entry != fs::recursive_directory_iterator(); entry.increment(ended)) {
     struct stat status {};
-    if (::lstat(entry->path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+    if (::lstat(entry->path().c_str(), &status) == 0)
+      bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
   }
   return bytes;
 }
@@ -28,7 +30,8 @@ std::uint64_t allocated_bytes(fs::path const& folder) {
 std::size_t count_of_iterations(fs::path const& root) {
   std::size_t count = 0;
   std::error_code ended;
-  for (fs::directory_iterator it(root, ended); !ended && it != fs::directory_iterator(); it.increment(ended)) {
+  for (fs::directory_iterator it(root, ended); !ended && it != fs::directory_iterator();
+       it.increment(ended)) {
     std::string const name = it->path().filename().string();
     std::error_code unknown;
     if ((matches_glob("iter_*", name) || name == "release") && it->is_directory(unknown)) ++count;
@@ -39,51 +42,65 @@ std::size_t count_of_iterations(fs::path const& root) {
 /// Beside what a conversion has written there may be something that nobody else has.
 void check_only_a_checkpoint(fs::path const& target) {
   if (std::size_t const count = count_of_iterations(target); count > 1)
-    fail(ErrorKind::target, "{}: holds {} iterations, and target.replace = true removes no more than one checkpoint. Choose another target.path.",
-         target.string(), count);
+    fail(
+        ErrorKind::target,
+        "{}: holds {} iterations, and target.replace = true removes no more than one checkpoint. Choose another target.path.",
+        target.string(), count);
   std::optional<Manifest> manifest;
   if (capture([&] { manifest = find_manifest(target); }) || !manifest) return;
   auto const files = written_files(*manifest);
   std::string const stranger = files.size() > 1 ? stranger_in(target, files) : "";
   if (!stranger.empty())
-    fail(ErrorKind::target,
-         "{}: holds {}, which is no part of the checkpoint there, and target.replace = true removes nothing else. Move it away, or choose another "
-         "target.path.",
-         target.string(), stranger);
+    fail(
+        ErrorKind::target,
+        "{}: holds {}, which is no part of the checkpoint there, and target.replace = true removes nothing else. Move it away, or choose another "
+        "target.path.",
+        target.string(), stranger);
 }
 
 /// replace = true is no leave to remove what is no checkpoint.
 void check_replaceable(JobSpec const& spec) {
   std::error_code ignored;
   fs::path const target = spec.target.path;
-  if (!spec.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
+  if (!spec.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored))
+    return;
   bool is_checkpoint = false;
-  if (auto const unseen = capture([&] { is_checkpoint = !recognise(target).empty(); })) throw Error(ErrorKind::target, unseen->sentence());
+  if (auto const unseen = capture([&] { is_checkpoint = !recognise(target).empty(); }))
+    throw Error(ErrorKind::target, unseen->sentence());
   if (is_checkpoint) return check_only_a_checkpoint(target);
-  fail(ErrorKind::target,
-       "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
-       target.string());
+  fail(
+      ErrorKind::target,
+      "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
+      target.string());
 }
 
 void check_free_space(fs::path const& target, DiskSpace const& space) {
   std::uint64_t free = space.free_bytes;
-  for (fs::path const& left : leftovers_of(target).staging) free += allocated_bytes(left);  // reused, or removed first
+  for (fs::path const& left : leftovers_of(target).staging)
+    free += allocated_bytes(left);  // reused, or removed first
   if (free >= space.needed_bytes) return;
-  fail(ErrorKind::resources, "{}: {} free, this run writes {}. Free {} or set target.path to another file system.", target.string(),
-       human_bytes(free), human_bytes(space.needed_bytes), human_bytes(space.needed_bytes - free));
+  fail(ErrorKind::resources,
+       "{}: {} free, this run writes {}. Free {} or set target.path to another file system.",
+       target.string(), human_bytes(free), human_bytes(space.needed_bytes),
+       human_bytes(space.needed_bytes - free));
 }
 
 /// Names of this form are those of unfinished targets and of what goes with them.
 void check_name(fs::path const& target) {
   std::string const name = absolute_target(target).filename().string();
-  if (parse_hidden_name(name) || (name.starts_with('.') && name.ends_with(".lock") && name.size() > 6))
-    fail(ErrorKind::usage, "[target] path = {}: names such as .NAME.part-TOKEN and .NAME.lock belong to runs that are not over. Choose another name.",
-         json_quoted(target.string()));
+  if (parse_hidden_name(name) ||
+      (name.starts_with('.') && name.ends_with(".lock") && name.size() > 6))
+    fail(
+        ErrorKind::usage,
+        "[target] path = {}: names such as .NAME.part-TOKEN and .NAME.lock belong to runs that are not over. Choose another name.",
+        json_quoted(target.string()));
 }
 
 }  // namespace
 
-ExistingTarget existing_target(JobSpec const& spec) { return spec.target.replace ? ExistingTarget::replace : ExistingTarget::refuse; }
+ExistingTarget existing_target(JobSpec const& spec) {
+  return spec.target.replace ? ExistingTarget::replace : ExistingTarget::refuse;
+}
 
 void check_target(JobSpec const& spec, SourceCheckpoint const& source, DiskSpace const& space) {
   check_name(spec.target.path);

@@ -41,11 +41,13 @@ void add_range(std::vector<CellRange>& ranges, CellRange const& range) {
     ranges.push_back(range);
 }
 
-/// A number that is not in the sums can only come from a journal that somebody changed; what it should have added to is missing then.
+/// A number that is not in the sums can only come from a journal that somebody changed; what it
+/// should have added to is missing then.
 template <class Sum, class Way>
 void take(std::vector<SumShare> const& shares, std::vector<Sum>& sums, Way way) {
   for (SumShare const& one : shares)
-    if (one.number < sums.size()) sums[one.number] = way(sums[one.number], static_cast<Sum>(one.value));
+    if (one.number < sums.size())
+      sums[one.number] = way(sums[one.number], static_cast<Sum>(one.value));
 }
 
 }  // namespace
@@ -57,10 +59,13 @@ WorkAccount::WorkAccount(JobPlan const& plan, std::size_t source_records)
       digested_(plan.plan.tensor_bytes.size(), 0),
       record_crc32_(source_records, 0),
       record_covered_(source_records, 0) {
-  for (Region const& region : plan.plan.regions) planned_[region.dst_file] += bytes_of(region, plan.plan.dims_of(region));
+  for (Region const& region : plan.plan.regions)
+    planned_[region.dst_file] += bytes_of(region, plan.plan.dims_of(region));
 }
 
-void WorkAccount::add_written(std::uint32_t file, std::uint64_t bytes) { just_written_[file] += bytes; }
+void WorkAccount::add_written(std::uint32_t file, std::uint64_t bytes) {
+  just_written_[file] += bytes;
+}
 
 JournalEntry WorkAccount::add(FinishedRound const& round) {
   JournalEntry entry;
@@ -109,8 +114,10 @@ void WorkAccount::gather(Comm const& comm) {
   std::vector<std::string> const all = comm.all_gather(packed(cells_));
   cells_.clear();
   for (std::string const& ranges : all) unpack(ranges, cells_);
-  std::sort(cells_.begin(), cells_.end(), [](CellRange const& a, CellRange const& b) { return a.begin < b.begin; });
-  for (std::vector<std::uint64_t>* const sums : {&written_, &digested_, &record_covered_}) sum_all(comm, *sums);
+  std::sort(cells_.begin(), cells_.end(),
+            [](CellRange const& a, CellRange const& b) { return a.begin < b.begin; });
+  for (std::vector<std::uint64_t>* const sums : {&written_, &digested_, &record_covered_})
+    sum_all(comm, *sums);
   comm.xor_all(record_crc32_);
 }
 
@@ -119,7 +126,9 @@ void WorkAccount::expect_cells(JobPlan const& plan) const {
   std::size_t const cells = plan.plan.cells.size();
   auto const wrong = [&](std::size_t cell, std::string_view how) {
     std::string const of = cell < cells ? " of " + cell_name(plan, plan.plan.cells[cell]) : "";
-    fail(ErrorKind::self_check, "the plan was not carried out as it is: step {} of {}{} was done {}. {}", cell, cells, of, how, advice);
+    fail(ErrorKind::self_check,
+         "the plan was not carried out as it is: step {} of {}{} was done {}. {}", cell, cells, of,
+         how, advice);
   };
   std::size_t next = 0;
   for (CellRange const& range : cells_) {
@@ -127,22 +136,28 @@ void WorkAccount::expect_cells(JobPlan const& plan) const {
     if (range.begin < next) wrong(range.begin, "twice");
     next = range.end;
   }
-  if (next != cells) wrong(std::min(next, cells), next < cells ? "by no rank" : "though there is no such step");
+  if (next != cells)
+    wrong(std::min(next, cells), next < cells ? "by no rank" : "though there is no such step");
   if (earlier_cells_ + cells != whole_cells_)
-    fail(ErrorKind::self_check, "the plan was not carried out as it is: it has {} steps, earlier runs noted {} and {} were left. {}", whole_cells_,
-         earlier_cells_, cells, advice);
+    fail(
+        ErrorKind::self_check,
+        "the plan was not carried out as it is: it has {} steps, earlier runs noted {} and {} were left. {}",
+        whole_cells_, earlier_cells_, cells, advice);
 }
 
 void WorkAccount::expect_whole(JobPlan const& plan) const {
   expect_cells(plan);
   for (std::uint32_t t = 0; t < digested_.size(); ++t)
     if (digested_[t] != plan.plan.tensor_bytes[t])
-      fail(ErrorKind::self_check, "the plan was not carried out as it is: {}: {} bytes of it were read, it has {}. {}", tensor_name(plan, t),
-           digested_[t], plan.plan.tensor_bytes[t], advice);
+      fail(ErrorKind::self_check,
+           "the plan was not carried out as it is: {}: {} bytes of it were read, it has {}. {}",
+           tensor_name(plan, t), digested_[t], plan.plan.tensor_bytes[t], advice);
   for (std::size_t f = 0; f < planned_.size(); ++f)
     if (written_[f] != planned_[f])
-      fail(ErrorKind::self_check, "the plan was not carried out as it is: {}: {} bytes of tensors were written to it, planned are {}. {}",
-           plan.target.files[f], written_[f], planned_[f], advice);
+      fail(
+          ErrorKind::self_check,
+          "the plan was not carried out as it is: {}: {} bytes of tensors were written to it, planned are {}. {}",
+          plan.target.files[f], written_[f], planned_[f], advice);
 }
 
 }  // namespace reshard

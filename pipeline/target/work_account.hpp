@@ -12,8 +12,9 @@
 
 namespace reshard {
 
-/// What was carried out of a plan, counted where it happened: cells, bytes written to each file, bytes of each logical tensor that digests were taken
-/// of, and the sums of the source's zip records. Digests alone do not see a cell that nobody did: its bytes are missing on both sides.
+/// What was carried out of a plan, counted where it happened: cells, bytes written to each file,
+/// bytes of each logical tensor that digests were taken of, and the sums of the source's zip
+/// records. Digests alone do not see a cell that nobody did: its bytes are missing on both sides.
 class WorkAccount {
  public:
   /// `plan` is whole: what earlier runs did has not been taken out of it yet.
@@ -21,15 +22,16 @@ class WorkAccount {
 
   /// Adds bytes that went to a target file; from the writing thread.
   void add_written(std::uint32_t file, std::uint64_t bytes);
-  /// Adds a round that is written, and says what it did as a journal keeps it; from the writing thread.
+  /// Adds a round that is written, and says what it did as a journal keeps it; from the writing
+  /// thread.
   JournalEntry add(FinishedRound const& round);
   /// Adds what earlier runs did. Every rank knows its cells; its sums are added on one rank only.
   void add_earlier(JournalEntry const& done);
 
   /// Adds up over all ranks. Collective.
   void gather(Comm const& comm);
-  /// After gather(): an Error of kind self_check names what was not done once, or was done twice. `plan` is the one that was carried out, the names
-  /// are those of its tensors and files.
+  /// After gather(): an Error of kind self_check names what was not done once, or was done twice.
+  /// `plan` is the one that was carried out, the names are those of its tensors and files.
   void expect_whole(JobPlan const& plan) const;
 
   /// After gather(): by number of the record.

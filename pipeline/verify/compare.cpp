@@ -59,12 +59,15 @@ class Comparer {
     together(comm_, [&] {
       StoredPlaces const places(*sides_.a.catalogue.model, matched_.b);
       ExtentComparer comparer(matched_.b, places, request_.comparison,
-                              [&reader](std::span<Extent const> extents, std::byte* memory) { reader.read(extents, memory); });
+                              [&reader](std::span<Extent const> extents, std::byte* memory) {
+                                reader.read(extents, memory);
+                              });
       CompareSink sink(comparer);
       StreamOptions options;
       options.memory_bytes = arena_bytes();
       options.views = sides_.a.catalogue.source.views;
-      stream(comm_, options, a_files, sink, direct_rounds(plan_, my_cells(), std::min(usual_round_bytes, limits_.staging_bytes)));
+      stream(comm_, options, a_files, sink,
+             direct_rounds(plan_, my_cells(), std::min(usual_round_bytes, limits_.staging_bytes)));
       stats_ = std::move(comparer.stats());
     });
     merge_stats(comm_, stats_);
@@ -76,7 +79,8 @@ class Comparer {
   std::uint64_t arena_bytes() const {
     CellRange const cells = my_cells();
     std::uint64_t needed = 1U << 20;
-    for (std::size_t i = cells.begin; i < cells.end && needed < request_.memory_bytes; ++i) needed += plan_.cells[i].staging_bytes + (64U << 10);
+    for (std::size_t i = cells.begin; i < cells.end && needed < request_.memory_bytes; ++i)
+      needed += plan_.cells[i].staging_bytes + (64U << 10);
     return std::min(needed, request_.memory_bytes);
   }
 
@@ -101,6 +105,8 @@ class Comparer {
 
 }  // namespace
 
-CompareReport compare_checkpoints(CompareRequest const& request, Comm const& comm) { return Comparer(request, comm).run(); }
+CompareReport compare_checkpoints(CompareRequest const& request, Comm const& comm) {
+  return Comparer(request, comm).run();
+}
 
 }  // namespace reshard

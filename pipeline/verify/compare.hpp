@@ -17,7 +17,8 @@ struct CompareRequest {
   std::filesystem::path b;
   Comparison comparison = Comparison::bytes;
   std::string map = "auto";        ///< as in a job file; "none": by stored names
-  std::filesystem::path config_a;  ///< config.json (or its folder) of a side that has none; that of the other side serves when this is empty
+  std::filesystem::path config_a;  ///< config.json (or its folder) of a side that has none; that of
+                                   ///< the other side serves when this is empty
   std::filesystem::path config_b;
   std::size_t row_limit = 50;  ///< of the text
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
@@ -30,8 +31,9 @@ struct CompareReport {
   bool same = true;
 };
 
-/// Reads both checkpoints once (replicas of a aside) and compares every element of b, replicas included, with that of a. Collective. Errors: usage
-/// (no map fits, Megatron shards without one), source (damage), io.
+/// Reads both checkpoints once (replicas of a aside) and compares every element of b, replicas
+/// included, with that of a. Collective. Errors: usage (no map fits, Megatron shards without one),
+/// source (damage), io.
 CompareReport compare_checkpoints(CompareRequest const& request, Comm const& comm);
 
 }  // namespace reshard

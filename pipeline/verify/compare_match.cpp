@@ -14,12 +14,14 @@ namespace {
 
 bool is_optimizer_state(std::string_view name, bool by_names) {
   if (!by_names) return name.find(" of ") != std::string_view::npos;  // Model::add_states
-  return name.starts_with("optim") || name.find(".optim") != std::string_view::npos || name.find("exp_avg") != std::string_view::npos;
+  return name.starts_with("optim") || name.find(".optim") != std::string_view::npos ||
+         name.find("exp_avg") != std::string_view::npos;
 }
 
 std::set<DType> dtypes_of(Catalog const& catalog, std::size_t tensor) {
   std::set<DType> dtypes;
-  for (std::uint32_t const blob : catalog.tensors[tensor].blobs) dtypes.insert(catalog.blobs[blob].dtype);
+  for (std::uint32_t const blob : catalog.tensors[tensor].blobs)
+    dtypes.insert(catalog.blobs[blob].dtype);
   return dtypes;
 }
 
@@ -29,14 +31,18 @@ std::string text_of(std::set<DType> const& dtypes) {
   return text;
 }
 
-int add_of(std::vector<int> const& adds, std::size_t tensor) { return tensor < adds.size() ? adds[tensor] : 0; }
+int add_of(std::vector<int> const& adds, std::size_t tensor) {
+  return tensor < adds.size() ? adds[tensor] : 0;
+}
 
 /// What a side lacks of a tensor, or holds twice; "" when it is whole.
 std::string fault_of(Model const& model, Catalog const& catalog, std::size_t tensor) {
   Distinct const distinct = distinct_pieces(catalog.tensors[tensor], catalog);
   auto const fault = tile(distinct.pieces, model.domain(model.tensors()[tensor]), model.axes());
   if (!fault) return "";
-  return fault->holders == 0 ? "nothing holds " + fault->where : fmt::format("{} stored places hold {}", fault->holders, fault->where);
+  return fault->holders == 0
+             ? "nothing holds " + fault->where
+             : fmt::format("{} stored places hold {}", fault->holders, fault->where);
 }
 
 class Matcher {
@@ -69,8 +75,13 @@ class Matcher {
   }
 
  private:
-  bool b_has(int tensor) const { return tensor >= 0 && b_model_.exists(tensor) && !b_.tensors[static_cast<std::size_t>(tensor)].pieces.empty(); }
-  bool a_has(std::size_t tensor) const { return a_model_.exists(static_cast<int>(tensor)) && !a_.tensors[tensor].pieces.empty(); }
+  bool b_has(int tensor) const {
+    return tensor >= 0 && b_model_.exists(tensor) &&
+           !b_.tensors[static_cast<std::size_t>(tensor)].pieces.empty();
+  }
+  bool a_has(std::size_t tensor) const {
+    return a_model_.exists(static_cast<int>(tensor)) && !a_.tensors[tensor].pieces.empty();
+  }
 
   void leave_out(std::size_t t) {
     a_model_.set_exists(static_cast<int>(t), false);
@@ -84,7 +95,8 @@ class Matcher {
     return false;
   }
 
-  /// Whether the elements of the tensor can be compared; where they cannot, the difference is noted.
+  /// Whether the elements of the tensor can be compared; where they cannot, the difference is
+  /// noted.
   bool match(std::size_t t) {
     LogicalTensor const& tensor = a_model_.tensors()[t];
     int const other = b_model_.find_tensor(tensor.name);
@@ -99,23 +111,27 @@ class Matcher {
     }
     auto const u = static_cast<std::size_t>(other);
     if (!same_domain(t, u))
-      return differs(HeaderFault::shape, t, shape_text(a_model_, static_cast<std::uint32_t>(t)), shape_text(b_model_, static_cast<std::uint32_t>(u)));
+      return differs(HeaderFault::shape, t, shape_text(a_model_, static_cast<std::uint32_t>(t)),
+                     shape_text(b_model_, static_cast<std::uint32_t>(u)));
     take_over(t, u);
     if (a_model_.volume(tensor) == 0) return match_dtypes(t, u);
     std::string const fault_a = fault_of(a_model_, a_, t);
     std::string const fault_b = fault_of(a_model_, result_.b, t);
-    if (!fault_a.empty() || !fault_b.empty()) return differs(HeaderFault::incomplete, t, fault_a, fault_b);
+    if (!fault_a.empty() || !fault_b.empty())
+      return differs(HeaderFault::incomplete, t, fault_a, fault_b);
     return match_dtypes(t, u);
   }
 
   bool same_domain(std::size_t t, std::size_t u) const {
     auto const a = a_model_.domain(a_model_.tensors()[t]);
     auto const b = b_model_.domain(b_model_.tensors()[u]);
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [this](DomainAxis const& x, DomainAxis const& y) {
-      Axis const& of_a = a_model_.axes()[x.axis];
-      Axis const& of_b = b_model_.axes()[y.axis];
-      return of_a.name == of_b.name && of_a.size == of_b.size && x.div == y.div && x.runs == y.runs;
-    });
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [this](DomainAxis const& x, DomainAxis const& y) {
+                        Axis const& of_a = a_model_.axes()[x.axis];
+                        Axis const& of_b = b_model_.axes()[y.axis];
+                        return of_a.name == of_b.name && of_a.size == of_b.size && x.div == y.div &&
+                               x.runs == y.runs;
+                      });
   }
 
   /// b's pieces of a tensor, in a's numbers.
@@ -124,7 +140,8 @@ class Matcher {
     pieces = b_.tensors[u];
     for (Piece& piece : pieces.pieces) {
       piece.tensor = static_cast<int>(t);
-      for (PieceDigit& digit : piece.digits) digit.axis = static_cast<AxisId>(a_model_.axes().find(b_model_.axes()[digit.axis].name));
+      for (PieceDigit& digit : piece.digits)
+        digit.axis = static_cast<AxisId>(a_model_.axes().find(b_model_.axes()[digit.axis].name));
     }
   }
 
@@ -132,14 +149,17 @@ class Matcher {
     std::set<DType> const a = dtypes_of(a_, t);
     std::set<DType> const b = dtypes_of(result_.b, t);
     int const add = add_of(b_adds_, u) - add_of(a_adds_, t);
-    if (a != b && comparison_ == Comparison::bytes) return differs(HeaderFault::dtype, t, text_of(a), text_of(b));
+    if (a != b && comparison_ == Comparison::bytes)
+      return differs(HeaderFault::dtype, t, text_of(a), text_of(b));
     std::set<DType> all = a;
     all.insert(b.begin(), b.end());
     if (std::any_of(all.begin(), all.end(), [](DType dtype) { return bits(dtype) % 8 != 0; }))
       return differs(HeaderFault::not_comparable, t, text_of(a), text_of(b));
     if (all.size() > 1 || add != 0) {
-      if (!std::all_of(all.begin(), all.end(), [](DType dtype) { return quant::convertible(dtype, DType::f64); }))
-        return differs(a != b ? HeaderFault::dtype : HeaderFault::not_comparable, t, text_of(a), text_of(b));
+      if (!std::all_of(all.begin(), all.end(),
+                       [](DType dtype) { return quant::convertible(dtype, DType::f64); }))
+        return differs(a != b ? HeaderFault::dtype : HeaderFault::not_comparable, t, text_of(a),
+                       text_of(b));
       bool const widest = add != 0 || all.contains(DType::f64);
       wish_.tensors[t].blobs = {widest ? 1U : 0U};
       adds_.target[t] = add_of(b_adds_, u);
@@ -156,7 +176,8 @@ class Matcher {
       if (is_optimizer_state(name, by_names_))
         ++result_.states_only_b;
       else
-        result_.differences.push_back({HeaderFault::extra, name, "", result_.b.blobs[b_.tensors[u].blobs.front()].name});
+        result_.differences.push_back(
+            {HeaderFault::extra, name, "", result_.b.blobs[b_.tensors[u].blobs.front()].name});
     }
   }
 
@@ -188,7 +209,9 @@ std::string_view name(HeaderFault fault) {
   broken("HeaderFault", __FILE__, __LINE__);
 }
 
-MatchedSides match_sides(ComparedSides& sides, Comparison comparison) { return Matcher(sides, comparison).run(); }
+MatchedSides match_sides(ComparedSides& sides, Comparison comparison) {
+  return Matcher(sides, comparison).run();
+}
 
 std::string shape_text(Model const& model, std::uint32_t tensor, std::size_t first_axis) {
   std::string named;

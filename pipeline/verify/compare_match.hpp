@@ -26,20 +26,24 @@ struct ComparedTensor {
   DType dtype_b = DType::u8;
 };
 
-/// Both checkpoints in the numbering of a's model. What `tensors` does not name has no pieces there and does not exist in the model.
+/// Both checkpoints in the numbering of a's model. What `tensors` does not name has no pieces there
+/// and does not exist in the model.
 struct MatchedSides {
   Catalog b;
   std::vector<ComparedTensor> tensors;
   std::vector<HeaderDifference> differences;
-  std::uint64_t states_only_a = 0;  ///< optimizer tensors that one side has; they are no differences
+  std::uint64_t states_only_a =
+      0;  ///< optimizer tensors that one side has; they are no differences
   std::uint64_t states_only_b = 0;
 };
 
-/// Finds the tensors that both sides have with the same axes. Where stored values mean different ones (a norm without its one, another dtype when
-/// values are compared) views on both sides give them a common dtype. Changes sides.a: its model and source catalogue are what is left.
+/// Finds the tensors that both sides have with the same axes. Where stored values mean different
+/// ones (a norm without its one, another dtype when values are compared) views on both sides give
+/// them a common dtype. Changes sides.a: its model and source catalogue are what is left.
 MatchedSides match_sides(ComparedSides& sides, Comparison comparison);
 
-/// "[32, 48]", or with the names of axes "layer 8 · hidden 32". `first_axis`: the number of the first axis that is shown.
+/// "[32, 48]", or with the names of axes "layer 8 · hidden 32". `first_axis`: the number of the
+/// first axis that is shown.
 std::string shape_text(Model const& model, std::uint32_t tensor, std::size_t first_axis = 0);
 
 }  // namespace reshard

@@ -20,10 +20,13 @@ struct Stored {
 
 Stored stored_at(Catalog const& catalog, std::uint32_t blob, std::uint64_t offset_bytes) {
   Blob const& found = catalog.blobs[blob];
-  if (found.file < catalog.real_files()) return {catalog.files[found.file], found.name, offset_bytes};
+  if (found.file < catalog.real_files())
+    return {catalog.files[found.file], found.name, offset_bytes};
   SourceView const& view = catalog.views[found.file - catalog.real_files()];
   auto const element = offset_bytes * 8 / static_cast<std::uint64_t>(bits(view.dtype));
-  return {catalog.files[view.stored.file], found.name, view.stored.offset_bytes + element * static_cast<std::uint64_t>(bits(view.stored.dtype)) / 8};
+  return {
+      catalog.files[view.stored.file], found.name,
+      view.stored.offset_bytes + element * static_cast<std::uint64_t>(bits(view.stored.dtype)) / 8};
 }
 
 /// A differing element with everything that can be said about it.
@@ -37,7 +40,8 @@ struct Shown {
 };
 
 Index extent_of(DomainAxis const& axis) {
-  return std::accumulate(axis.runs.begin(), axis.runs.end(), Index{0}, [](Index sum, Run const& run) { return sum + run.end - run.begin; });
+  return std::accumulate(axis.runs.begin(), axis.runs.end(), Index{0},
+                         [](Index sum, Run const& run) { return sum + run.end - run.begin; });
 }
 
 /// A tensor, or a layer of one, and what was found in it.
@@ -53,55 +57,83 @@ struct Row {
 class Reporter {
  public:
   explicit Reporter(CompareFindings const& findings)
-      : findings_(findings), request_(*findings.request), model_(*findings.sides->a.catalogue.model), a_(findings.sides->a.catalogue.source) {
+      : findings_(findings),
+        request_(*findings.request),
+        model_(*findings.sides->a.catalogue.model),
+        a_(findings.sides->a.catalogue.source) {
     std::vector<ComparedTensor const*> tensors(model_.tensors().size());
     for (ComparedTensor const& tensor : findings.matched->tensors) tensors[tensor.tensor] = &tensor;
     std::vector<TensorPart> const parts = parts_of(model_);
-    for (std::size_t p = 0; p < parts.size(); ++p) add_part(parts[p], *tensors[parts[p].tensor], findings.stats[p]);
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      add_part(parts[p], *tensors[parts[p].tensor], findings.stats[p]);
     if (!differing_.empty()) places_.emplace(model_, a_);
     if (!values()) return;
-    std::stable_sort(differing_.begin(), differing_.end(),
-                     [](Row const& x, Row const& y) { return x.stats->relative.value > y.stats->relative.value; });
+    std::stable_sort(differing_.begin(), differing_.end(), [](Row const& x, Row const& y) {
+      return x.stats->relative.value > y.stats->relative.value;
+    });
   }
 
   std::string text() {
     for (std::string const& note : findings_.sides->notes) text_ += "note: " + note + "\n";
-    for (auto const& [side, letter] : {std::pair(&findings_.sides->a, 'a'), std::pair(&findings_.sides->b, 'b')})
+    for (auto const& [side, letter] :
+         {std::pair(&findings_.sides->a, 'a'), std::pair(&findings_.sides->b, 'b')})
       if (std::string const left = not_compared(*side, findings_.sides->by_names); !left.empty())
         text_ += fmt::format("not compared in {} ({}): {}\n", letter, side->path.string(), left);
-    if (std::string const& why = findings_.sides->configs.not_compared; !why.empty()) text_ += fmt::format("not compared: the configs: {}\n", why);
+    if (std::string const& why = findings_.sides->configs.not_compared; !why.empty())
+      text_ += fmt::format("not compared: the configs: {}\n", why);
     add_states();
-    for (ConfigDifference const& one : configs()) text_ += fmt::format("{:<15} {}\n", "other config", config_text(one));
-    for (HeaderDifference const& difference : findings_.matched->differences) add_row([&] { add(difference); });
+    for (ConfigDifference const& one : configs())
+      text_ += fmt::format("{:<15} {}\n", "other config", config_text(one));
+    for (HeaderDifference const& difference : findings_.matched->differences)
+      add_row([&] { add(difference); });
     if (values() && !differing_.empty())
-      text_ += fmt::format("{:>11} {:>11} {:>11}  {:<20} {:<11} tensor\n", "max |a-b|", "max rel", "mean |a-b|", "differing", "dtype");
+      text_ += fmt::format("{:>11} {:>11} {:>11}  {:<20} {:<11} tensor\n", "max |a-b|", "max rel",
+                           "mean |a-b|", "differing", "dtype");
     for (Row const& row : differing_) add_row([&] { values() ? add_values(row) : add_bytes(row); });
-    if (rows_ > request_.row_limit) text_ += fmt::format("… {} more rows: --limit {} shows all\n", rows_ - request_.row_limit, rows_);
+    if (rows_ > request_.row_limit)
+      text_ +=
+          fmt::format("… {} more rows: --limit {} shows all\n", rows_ - request_.row_limit, rows_);
     return text_ + summary() + "\n";
   }
 
   Json json() {
     Json result;
-    result.set("a", request_.a.string()).set("b", request_.b.string()).set("comparison", values() ? "values" : "bytes");
-    result.set("tensors_by", findings_.sides->by_names ? "stored names" : "map").set("same", is_same(findings_)).set("summary", summary());
-    result.set("tensors_compared", rows_of_all_.size()).set("tensors_differing", differing_.size()).set("bytes", bytes_);
+    result.set("a", request_.a.string())
+        .set("b", request_.b.string())
+        .set("comparison", values() ? "values" : "bytes");
+    result.set("tensors_by", findings_.sides->by_names ? "stored names" : "map")
+        .set("same", is_same(findings_))
+        .set("summary", summary());
+    result.set("tensors_compared", rows_of_all_.size())
+        .set("tensors_differing", differing_.size())
+        .set("bytes", bytes_);
     Json notes = Json::array();
     for (std::string const& note : findings_.sides->notes) notes.push(note);
     Json left;
-    left.set("a", not_compared(findings_.sides->a, findings_.sides->by_names)).set("b", not_compared(findings_.sides->b, findings_.sides->by_names));
-    left.set("optimizer_tensors_only_in_a", findings_.matched->states_only_a).set("optimizer_tensors_only_in_b", findings_.matched->states_only_b);
+    left.set("a", not_compared(findings_.sides->a, findings_.sides->by_names))
+        .set("b", not_compared(findings_.sides->b, findings_.sides->by_names));
+    left.set("optimizer_tensors_only_in_a", findings_.matched->states_only_a)
+        .set("optimizer_tensors_only_in_b", findings_.matched->states_only_b);
     Json headers = Json::array();
     for (HeaderDifference const& difference : findings_.matched->differences)
-      headers.push(Json().set("kind", name(difference.fault)).set("tensor", difference.tensor).set("a", difference.a).set("b", difference.b));
+      headers.push(Json()
+                       .set("kind", name(difference.fault))
+                       .set("tensor", difference.tensor)
+                       .set("a", difference.a)
+                       .set("b", difference.b));
     Json tensors = Json::array();
     if (values())
       for (Row const& row : rows_of_all_) tensors.push(row_json(row));
     else
       for (Row const& row : differing_) tensors.push(row_json(row));
     Json other = Json::array();
-    for (ConfigDifference const& one : configs()) other.push(Json().set("key", one.key).set("a", one.a).set("b", one.b));
-    result.set("config_differences", std::move(other)).set("configs_not_compared", findings_.sides->configs.not_compared);
-    result.set("notes", std::move(notes)).set("not_compared", std::move(left)).set("header_differences", std::move(headers));
+    for (ConfigDifference const& one : configs())
+      other.push(Json().set("key", one.key).set("a", one.a).set("b", one.b));
+    result.set("config_differences", std::move(other))
+        .set("configs_not_compared", findings_.sides->configs.not_compared);
+    result.set("notes", std::move(notes))
+        .set("not_compared", std::move(left))
+        .set("header_differences", std::move(headers));
     return result.set("tensors", std::move(tensors));
   }
 
@@ -111,7 +143,8 @@ class Reporter {
   void add_part(TensorPart const& part, ComparedTensor const& tensor, TensorStats const& stats) {
     Row row{part.tensor, part.layer, tensor.dtype_a, tensor.dtype_b, 1, &stats};
     std::vector<DomainAxis> const domain = model_.domain(model_.tensors()[part.tensor]);
-    for (std::size_t d = part.layer ? 1 : 0; d < domain.size(); ++d) row.elements *= static_cast<std::uint64_t>(extent_of(domain[d]));
+    for (std::size_t d = part.layer ? 1 : 0; d < domain.size(); ++d)
+      row.elements *= static_cast<std::uint64_t>(extent_of(domain[d]));
     bytes_ += row.elements * static_cast<std::uint64_t>(bits(row.dtype_a)) / 8;
     rows_of_all_.push_back(row);
     if (!stats.same()) differing_.push_back(row);
@@ -122,20 +155,28 @@ class Reporter {
   /// "attn.q, layer 3"
   std::string title_of(Row const& row) const {
     if (!row.layer) return shown_name(name_of(row));
-    return fmt::format("{}, {} {}", shown_name(name_of(row)), model_.axes()[*model_.layer_axis(static_cast<int>(row.tensor))].name, *row.layer);
+    return fmt::format("{}, {} {}", shown_name(name_of(row)),
+                       model_.axes()[*model_.layer_axis(static_cast<int>(row.tensor))].name,
+                       *row.layer);
   }
 
-  std::vector<ConfigDifference> const& configs() const { return findings_.sides->configs.differences; }
+  std::vector<ConfigDifference> const& configs() const {
+    return findings_.sides->configs.differences;
+  }
 
   static std::string config_text(ConfigDifference const& one) {
-    auto const shown = [](std::string const& value) { return value.empty() ? std::string("not there") : value; };
+    auto const shown = [](std::string const& value) {
+      return value.empty() ? std::string("not there") : value;
+    };
     return fmt::format("{}: {} in a, {} in b", one.key, shown(one.a), shown(one.b));
   }
 
   bool same_weights() const { return differing_.empty() && findings_.matched->differences.empty(); }
 
   static std::string dtype_text(Row const& row) {
-    return row.dtype_a == row.dtype_b ? std::string(name(row.dtype_a)) : fmt::format("{} / {}", name(row.dtype_a), name(row.dtype_b));
+    return row.dtype_a == row.dtype_b
+               ? std::string(name(row.dtype_a))
+               : fmt::format("{} / {}", name(row.dtype_a), name(row.dtype_b));
   }
 
   template <class Add>
@@ -144,55 +185,77 @@ class Reporter {
   }
 
   void add_states() {
-    for (auto const& [count, letter] : {std::pair(findings_.matched->states_only_a, 'a'), std::pair(findings_.matched->states_only_b, 'b')})
-      if (count > 0) text_ += fmt::format("not compared: {} optimizer tensors that only {} has\n", count, letter);
+    for (auto const& [count, letter] : {std::pair(findings_.matched->states_only_a, 'a'),
+                                        std::pair(findings_.matched->states_only_b, 'b')})
+      if (count > 0)
+        text_ +=
+            fmt::format("not compared: {} optimizer tensors that only {} has\n", count, letter);
   }
 
   void add(HeaderDifference const& difference) {
     std::string const& tensor = difference.tensor;
     switch (difference.fault) {
-      case HeaderFault::missing: text_ += fmt::format("{:<15} {}: a has it ({}), b does not\n", "missing in b", tensor, difference.a); return;
-      case HeaderFault::extra: text_ += fmt::format("{:<15} {}: b has it ({}), a does not\n", "extra in b", tensor, difference.b); return;
+      case HeaderFault::missing:
+        text_ += fmt::format("{:<15} {}: a has it ({}), b does not\n", "missing in b", tensor,
+                             difference.a);
+        return;
+      case HeaderFault::extra:
+        text_ += fmt::format("{:<15} {}: b has it ({}), a does not\n", "extra in b", tensor,
+                             difference.b);
+        return;
       case HeaderFault::incomplete:
-        for (auto const& [fault, letter] : {std::pair(difference.a, 'a'), std::pair(difference.b, 'b')})
-          if (!fault.empty()) text_ += fmt::format("{:<15} {}: {}: {}\n", "incomplete", tensor, letter, fault);
+        for (auto const& [fault, letter] :
+             {std::pair(difference.a, 'a'), std::pair(difference.b, 'b')})
+          if (!fault.empty())
+            text_ += fmt::format("{:<15} {}: {}: {}\n", "incomplete", tensor, letter, fault);
         return;
       case HeaderFault::shape:
       case HeaderFault::dtype:
       case HeaderFault::not_comparable:
-        text_ += fmt::format("{:<15} {}: {} in a, {} in b\n", name(difference.fault), tensor, difference.a, difference.b);
+        text_ += fmt::format("{:<15} {}: {} in a, {} in b\n", name(difference.fault), tensor,
+                             difference.a, difference.b);
     }
   }
 
   std::string count_text(Row const& row) const {
     TensorStats const& stats = *row.stats;
     std::string text = fmt::format("{} of {}", stats.differing, row.elements);
-    if (stats.differing_in_replicas > 0) text += fmt::format(" and {} in replicas of b", stats.differing_in_replicas);
+    if (stats.differing_in_replicas > 0)
+      text += fmt::format(" and {} in replicas of b", stats.differing_in_replicas);
     return text;
   }
 
   void add_bytes(Row const& row) {
     Shown const first = shown(row);
-    text_ += fmt::format("{:<15} {} {} {}: {}\n", "differs", title_of(row), dtype_text(row), shape_text(model_, row.tensor, row.layer ? 1 : 0),
-                         count_text(row));
-    text_ += fmt::format("  first at {}: {} in a, {} in b\n", first.place, first.a_value, first.b_value);
-    text_ += fmt::format("  a: {}: '{}', byte {} of the file\n", first.a.file, shown_name(first.a.name), first.a.offset_bytes);
-    text_ += fmt::format("  b: {}: '{}', byte {} of the file\n", first.b.file, shown_name(first.b.name), first.b.offset_bytes);
+    text_ += fmt::format("{:<15} {} {} {}: {}\n", "differs", title_of(row), dtype_text(row),
+                         shape_text(model_, row.tensor, row.layer ? 1 : 0), count_text(row));
+    text_ +=
+        fmt::format("  first at {}: {} in a, {} in b\n", first.place, first.a_value, first.b_value);
+    text_ += fmt::format("  a: {}: '{}', byte {} of the file\n", first.a.file,
+                         shown_name(first.a.name), first.a.offset_bytes);
+    text_ += fmt::format("  b: {}: '{}', byte {} of the file\n", first.b.file,
+                         shown_name(first.b.name), first.b.offset_bytes);
   }
 
   void add_values(Row const& row) {
     TensorStats const& stats = *row.stats;
-    double const mean = stats.finite == 0 ? 0 : stats.absolute_sum / static_cast<double>(stats.finite);
-    text_ += fmt::format("{:>11.4g} {:>11.4g} {:>11.4g}  {:<20} {:<11} {}", stats.absolute.value, stats.relative.value, mean, count_text(row),
-                         dtype_text(row), title_of(row));
-    if (!has_values(row.dtype_b)) text_ += fmt::format(" ({} is compared bit by bit)", name(row.dtype_b));
+    double const mean =
+        stats.finite == 0 ? 0 : stats.absolute_sum / static_cast<double>(stats.finite);
+    text_ +=
+        fmt::format("{:>11.4g} {:>11.4g} {:>11.4g}  {:<20} {:<11} {}", stats.absolute.value,
+                    stats.relative.value, mean, count_text(row), dtype_text(row), title_of(row));
+    if (!has_values(row.dtype_b))
+      text_ += fmt::format(" ({} is compared bit by bit)", name(row.dtype_b));
     if (stats.nan_a + stats.nan_b + stats.infinite_a + stats.infinite_b > 0)
-      text_ += fmt::format(" (NaN {} / {}, infinite {} / {}, {} of them not alike)", stats.nan_a, stats.nan_b, stats.infinite_a, stats.infinite_b,
-                           stats.non_finite_differing);
+      text_ +=
+          fmt::format(" (NaN {} / {}, infinite {} / {}, {} of them not alike)", stats.nan_a,
+                      stats.nan_b, stats.infinite_a, stats.infinite_b, stats.non_finite_differing);
     text_ += "\n";
   }
 
-  DType compared_dtype(TensorStats const& stats) const { return findings_.matched->b.blobs[stats.first.blob].dtype; }
+  DType compared_dtype(TensorStats const& stats) const {
+    return findings_.matched->b.blobs[stats.first.blob].dtype;
+  }
 
   Shown shown(Row const& row) const {
     TensorStats const& stats = *row.stats;
@@ -203,13 +266,17 @@ class Reporter {
     result.place = places_->text_of(row.tensor, result.indices);
     result.a_value = value_text(dtype, std::span(stats.first.a).first(bytes));
     result.b_value = value_text(dtype, std::span(stats.first.b).first(bytes));
-    if (auto const at = places_->find(row.tensor, result.indices)) result.a = stored_at(a_, at->blob, at->offset_bytes);
+    if (auto const at = places_->find(row.tensor, result.indices))
+      result.a = stored_at(a_, at->blob, at->offset_bytes);
     result.b = stored_at(findings_.matched->b, stats.first.blob, stats.first.offset_bytes);
     return result;
   }
 
   static Json stored_json(Stored const& stored) {
-    return std::move(Json().set("file", stored.file).set("name", stored.name).set("offset", stored.offset_bytes));
+    return std::move(Json()
+                         .set("file", stored.file)
+                         .set("name", stored.name)
+                         .set("offset", stored.offset_bytes));
   }
 
   Json place_json(Row const& row, std::uint64_t place) const {
@@ -228,15 +295,23 @@ class Reporter {
       shape.push(extent_of(axis));
     }
     Json result;
-    result.set("name", name_of(row)).set("dtype_a", name(row.dtype_a)).set("dtype_b", name(row.dtype_b));
+    result.set("name", name_of(row))
+        .set("dtype_a", name(row.dtype_a))
+        .set("dtype_b", name(row.dtype_b));
     if (row.layer) result.set("layer", *row.layer);
-    result.set("axes", std::move(axes)).set("shape", std::move(shape)).set("elements", row.elements);
-    result.set("differing", stats.differing).set("differing_in_replicas", stats.differing_in_replicas);
+    result.set("axes", std::move(axes))
+        .set("shape", std::move(shape))
+        .set("elements", row.elements);
+    result.set("differing", stats.differing)
+        .set("differing_in_replicas", stats.differing_in_replicas);
     if (stats.first.found()) {
       Shown const first = shown(row);
       Json at;
       at.set("index", place_json(row, stats.first.place)).set("place", first.place);
-      at.set("a_value", first.a_value).set("b_value", first.b_value).set("a", stored_json(first.a)).set("b", stored_json(first.b));
+      at.set("a_value", first.a_value)
+          .set("b_value", first.b_value)
+          .set("a", stored_json(first.a))
+          .set("b", stored_json(first.b));
       result.set("first", std::move(at));
     }
     if (values() && has_values(row.dtype_a)) add_value_json(result, row);
@@ -245,11 +320,21 @@ class Reporter {
 
   void add_value_json(Json& result, Row const& row) const {
     TensorStats const& stats = *row.stats;
-    result.set("max_abs", stats.absolute.value).set("max_abs_at", place_json(row, stats.absolute.place));
-    result.set("max_rel", stats.relative.value).set("max_rel_at", place_json(row, stats.relative.place));
-    result.set("mean_abs", stats.finite == 0 ? 0.0 : stats.absolute_sum / static_cast<double>(stats.finite)).set("finite", stats.finite);
-    result.set("max_a", stats.largest_a).set("max_b", stats.largest_b).set("nan_a", stats.nan_a).set("nan_b", stats.nan_b);
-    result.set("infinite_a", stats.infinite_a).set("infinite_b", stats.infinite_b).set("non_finite_differing", stats.non_finite_differing);
+    result.set("max_abs", stats.absolute.value)
+        .set("max_abs_at", place_json(row, stats.absolute.place));
+    result.set("max_rel", stats.relative.value)
+        .set("max_rel_at", place_json(row, stats.relative.place));
+    result
+        .set("mean_abs",
+             stats.finite == 0 ? 0.0 : stats.absolute_sum / static_cast<double>(stats.finite))
+        .set("finite", stats.finite);
+    result.set("max_a", stats.largest_a)
+        .set("max_b", stats.largest_b)
+        .set("nan_a", stats.nan_a)
+        .set("nan_b", stats.nan_b);
+    result.set("infinite_a", stats.infinite_a)
+        .set("infinite_b", stats.infinite_b)
+        .set("non_finite_differing", stats.non_finite_differing);
   }
 
   std::string summary() const {
@@ -259,7 +344,8 @@ class Reporter {
     if (same_weights()) {
       std::vector<std::string> keys;
       for (ConfigDifference const& one : configs()) keys.push_back(config_text(one));
-      return fmt::format("same weights, other config: {} ({} tensors, {})", listed(keys, 4), all, human_bytes(bytes_));
+      return fmt::format("same weights, other config: {} ({} tensors, {})", listed(keys, 4), all,
+                         human_bytes(bytes_));
     }
     std::string text = fmt::format("different: {} of {} tensors", differing_.size() + headers, all);
     std::string parts;
@@ -267,16 +353,20 @@ class Reporter {
       if (count > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", count, what);
     };
     add(differing_.size(), "by their elements");
-    for (auto const& [fault, what] : {std::pair(HeaderFault::missing, "missing in b"), std::pair(HeaderFault::extra, "extra in b"),
-                                      std::pair(HeaderFault::shape, "by shape"), std::pair(HeaderFault::dtype, "by dtype"),
-                                      std::pair(HeaderFault::incomplete, "incomplete"), std::pair(HeaderFault::not_comparable, "not comparable")})
+    for (auto const& [fault, what] :
+         {std::pair(HeaderFault::missing, "missing in b"),
+          std::pair(HeaderFault::extra, "extra in b"), std::pair(HeaderFault::shape, "by shape"),
+          std::pair(HeaderFault::dtype, "by dtype"),
+          std::pair(HeaderFault::incomplete, "incomplete"),
+          std::pair(HeaderFault::not_comparable, "not comparable")})
       add(count_of(fault), what);
     return fmt::format("{} ({}), {} compared", text, parts, human_bytes(bytes_));
   }
 
   std::size_t count_of(HeaderFault fault) const {
     auto const& all = findings_.matched->differences;
-    return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [fault](HeaderDifference const& d) { return d.fault == fault; }));
+    return static_cast<std::size_t>(std::count_if(
+        all.begin(), all.end(), [fault](HeaderDifference const& d) { return d.fault == fault; }));
   }
 
   CompareFindings const& findings_;
@@ -295,7 +385,8 @@ class Reporter {
 
 bool is_same(CompareFindings const& findings) {
   return findings.matched->differences.empty() && findings.sides->configs.differences.empty() &&
-         std::all_of(findings.stats.begin(), findings.stats.end(), [](TensorStats const& stats) { return stats.same(); });
+         std::all_of(findings.stats.begin(), findings.stats.end(),
+                     [](TensorStats const& stats) { return stats.same(); });
 }
 
 Json compare_json(CompareFindings const& findings) { return Reporter(findings).json(); }

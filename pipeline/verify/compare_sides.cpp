@@ -16,9 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_plain(SourceCheckpoint const& checkpoint) { return checkpoint.dcp && checkpoint.dcp->flavour == dcp::Flavour::plain; }
+bool is_plain(SourceCheckpoint const& checkpoint) {
+  return checkpoint.dcp && checkpoint.dcp->flavour == dcp::Flavour::plain;
+}
 /// Names and args are Megatron's.
-bool is_megatron(SourceCheckpoint const& checkpoint) { return checkpoint.megatron || (checkpoint.dcp && !is_plain(checkpoint)); }
+bool is_megatron(SourceCheckpoint const& checkpoint) {
+  return checkpoint.megatron || (checkpoint.dcp && !is_plain(checkpoint));
+}
 
 /// The folder of a checkpoint that has a config.json; "" for others.
 fs::path config_beside(ComparedSide const& side) {
@@ -27,7 +31,8 @@ fs::path config_beside(ComparedSide const& side) {
     return files && side.checkpoint.dcp->config.is_null() ? files->path : fs::path();
   }
   if (!side.checkpoint.huggingface && !side.checkpoint.logical) return {};
-  fs::path const folder = side.checkpoint.huggingface ? side.checkpoint.huggingface->folder.path : side.checkpoint.logical->folder;
+  fs::path const folder = side.checkpoint.huggingface ? side.checkpoint.huggingface->folder.path
+                                                      : side.checkpoint.logical->folder;
   return sees_file(folder / huggingface::config_name) ? folder : fs::path();
 }
 
@@ -38,7 +43,8 @@ Index vocab_of(JobPlan const& catalogue) {
 
 class SidesOpener {
  public:
-  SidesOpener(CompareRequest const& request, ComparedSides& sides) : request_(request), sides_(sides) {}
+  SidesOpener(CompareRequest const& request, ComparedSides& sides)
+      : request_(request), sides_(sides) {}
 
   void run() {
     if (request_.map == "none") return open_by_names();
@@ -46,14 +52,17 @@ class SidesOpener {
     auto const failed = capture([&] { open_by_maps(); });
     if (!failed) return match_vocabularies();
     if (request_.map != "auto" || !share_names_) throw *failed;
-    sides_.notes.push_back("compared by stored names, because no map reads both: " + failed->sentence());
+    sides_.notes.push_back("compared by stored names, because no map reads both: " +
+                           failed->sentence());
     open_by_names();
   }
 
  private:
   /// Logical tensors have axes, which a comparison by names does not look at.
   bool names_can_do() const {
-    auto const whole = [](SourceCheckpoint const& checkpoint) { return !checkpoint.megatron && !checkpoint.logical; };
+    auto const whole = [](SourceCheckpoint const& checkpoint) {
+      return !checkpoint.megatron && !checkpoint.logical;
+    };
     return whole(sides_.a.checkpoint) && whole(sides_.b.checkpoint);
   }
 
@@ -62,8 +71,10 @@ class SidesOpener {
     by_name.map = "none";
     for (ComparedSide* side : {&sides_.a, &sides_.b}) {
       if (side->checkpoint.megatron)
-        fail(ErrorKind::usage, "{}: the files of a Megatron checkpoint hold parts that only a map can put together. Leave out --map none.",
-             side->path.string());
+        fail(
+            ErrorKind::usage,
+            "{}: the files of a Megatron checkpoint hold parts that only a map can put together. Leave out --map none.",
+            side->path.string());
       side->catalogue = catalogue(side->checkpoint, by_name);
     }
     sides_.by_names = true;
@@ -76,14 +87,16 @@ class SidesOpener {
       std::map<std::string, std::vector<std::string>> result;
       for (LogicalTensor const& tensor : job.model->tensors()) {
         std::vector<std::string>& shape = result[tensor.name];
-        for (LogicalAxis const& axis : tensor.axes) shape.push_back(job.model->axes()[axis.axis].name);
+        for (LogicalAxis const& axis : tensor.axes)
+          shape.push_back(job.model->axes()[axis.axis].name);
       }
       return result;
     };
     auto const a = shapes(sides_.a.catalogue);
     auto const b = shapes(sides_.b.catalogue);
     sides_.by_names = a == b;
-    share_names_ = std::any_of(a.begin(), a.end(), [&b](auto const& tensor) { return b.contains(tensor.first); });
+    share_names_ = std::any_of(a.begin(), a.end(),
+                               [&b](auto const& tensor) { return b.contains(tensor.first); });
     return sides_.by_names;
   }
 
@@ -92,27 +105,36 @@ class SidesOpener {
     open_by_map(sides_.b, request_.config_b, sides_.a, request_.config_a);
   }
 
-  void open_by_map(ComparedSide& side, fs::path const& own_config, ComparedSide const& other, fs::path const& other_config) const {
+  void open_by_map(ComparedSide& side, fs::path const& own_config, ComparedSide const& other,
+                   fs::path const& other_config) const {
     fs::path config = own_config;
     if (config.empty() && is_plain(side.checkpoint)) config = config_beside(side);
     if (config.empty() && !side.checkpoint.huggingface && !side.checkpoint.logical)
       config = other_config.empty() ? config_beside(other) : other_config;
     if (is_plain(side.checkpoint) && config.empty())
-      fail(ErrorKind::usage, "{}: does not say what model it holds, and neither does the other checkpoint. Give its config.json with --config-{}.",
-           side.path.string(), &side == &sides_.a ? "a" : "b");
+      fail(
+          ErrorKind::usage,
+          "{}: does not say what model it holds, and neither does the other checkpoint. Give its config.json with --config-{}.",
+          side.path.string(), &side == &sides_.a ? "a" : "b");
     TargetRequest request = by_map(config);
     if (!is_megatron(side.checkpoint) || config.empty()) {
       side.catalogue = catalogue(side.checkpoint, request);
       return;
     }
-    request.format = TargetRequest::Format::huggingface;  // then config.json decides about axes, as on the other side
+    request.format = TargetRequest::Format::huggingface;  // then config.json decides about axes, as
+                                                          // on the other side
     auto const failed = capture([&] { side.catalogue = catalogue(side.checkpoint, request); });
     if (!failed) return;
-    // A config of another model: what the checkpoint's own args say shows the difference tensor by tensor.
-    if (!own_config.empty() || capture([&] { side.catalogue = catalogue(side.checkpoint, by_map({})); })) throw *failed;
+    // A config of another model: what the checkpoint's own args say shows the difference tensor by
+    // tensor.
+    if (!own_config.empty() ||
+        capture([&] { side.catalogue = catalogue(side.checkpoint, by_map({})); }))
+      throw *failed;
   }
 
-  TargetRequest by_map(fs::path const& config) const { return request_without_target(request_.map, config, request_.map_folders); }
+  TargetRequest by_map(fs::path const& config) const {
+    return request_without_target(request_.map, config, request_.map_folders);
+  }
 
   /// Args that do not count the vocabulary leave padded rows in it.
   void match_vocabularies() {
@@ -125,8 +147,9 @@ class SidesOpener {
     request.true_vocab_size = std::min(a, b);
     JobPlan shorter;
     if (capture([&] { shorter = catalogue(larger.checkpoint, request); })) return;
-    sides_.notes.push_back(fmt::format("{} does not say how many of its {} embedding rows are vocabulary: the first {} are compared",
-                                       larger.path.string(), std::max(a, b), request.true_vocab_size));
+    sides_.notes.push_back(fmt::format(
+        "{} does not say how many of its {} embedding rows are vocabulary: the first {} are compared",
+        larger.path.string(), std::max(a, b), request.true_vocab_size));
     larger.catalogue = std::move(shorter);
   }
 
@@ -150,11 +173,13 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   ComparedSides sides;
   sides.a.path = request.a;
   sides.b.path = request.b;
-  for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, SourceFormat::found, {}, comm);
+  for (ComparedSide* side : {&sides.a, &sides.b})
+    side->checkpoint = open_source(side->path, SourceFormat::found, {}, comm);
   together_seeing(comm, [&] {
     SidesOpener(request, sides).run();
-    sides.configs = compare_configs(describe_model(sides.a.checkpoint, request.config_a), describe_model(sides.b.checkpoint, request.config_b),
-                                    request.map_folders);
+    sides.configs =
+        compare_configs(describe_model(sides.a.checkpoint, request.config_a),
+                        describe_model(sides.b.checkpoint, request.config_b), request.map_folders);
   });
   std::vector<std::string> const& warnings = sides.a.catalogue.warnings;  // of b, copies are read
   sides.notes.insert(sides.notes.end(), warnings.begin(), warnings.end());
@@ -163,15 +188,19 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
 
 std::string not_compared(ComparedSide const& side, bool by_names) {
   std::vector<std::string> parts;
-  if (std::size_t const objects = count_of_objects(side.checkpoint); objects > 0) parts.push_back(fmt::format("{} opaque objects", objects));
+  if (std::size_t const objects = count_of_objects(side.checkpoint); objects > 0)
+    parts.push_back(fmt::format("{} opaque objects", objects));
   if (side.checkpoint.dcp && !by_names && !look_at(*side.checkpoint.dcp, "").fixed_state.empty())
     parts.emplace_back("optimizer state that is bound to its layout");
   if (side.checkpoint.megatron) {
     auto const& headers = side.checkpoint.megatron->headers;
-    if (std::any_of(headers.begin(), headers.end(), [](auto const& header) { return header.has_optimizer; }) ||
+    if (std::any_of(headers.begin(), headers.end(),
+                    [](auto const& header) { return header.has_optimizer; }) ||
         !side.checkpoint.megatron->directory.optimizer_only.empty())
       parts.emplace_back("optimizer state");
-    if (std::any_of(headers.begin(), headers.end(), [](auto const& header) { return header.has_rng; })) parts.emplace_back("random-generator state");
+    if (std::any_of(headers.begin(), headers.end(),
+                    [](auto const& header) { return header.has_rng; }))
+      parts.emplace_back("random-generator state");
   }
   return listed(parts);
 }

@@ -25,11 +25,13 @@ struct ComparedSides {
   std::vector<std::string> notes;
 };
 
-/// Opens both in terms of one set of logical tensors. With map "auto" that is the stored ones where both sides have the same, else those of a map;
-/// where no map reads both, the stored ones again if both sides have whole tensors. Collective.
+/// Opens both in terms of one set of logical tensors. With map "auto" that is the stored ones where
+/// both sides have the same, else those of a map; where no map reads both, the stored ones again if
+/// both sides have whole tensors. Collective.
 ComparedSides open_sides(CompareRequest const& request, Comm const& comm);
 
-/// What of a checkpoint no comparison looks at: "12 opaque objects, optimizer state"; "" for nothing.
+/// What of a checkpoint no comparison looks at: "12 opaque objects, optimizer state"; "" for
+/// nothing.
 std::string not_compared(ComparedSide const& side, bool by_names);
 
 }  // namespace reshard

@@ -18,7 +18,8 @@ std::uint64_t bytes_in_all(DigestWork const& work) {
 
 }  // namespace
 
-JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
+JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& query,
+                     Comm const& comm) {
   TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
   request.true_rows = true;
   JobPlan plan;
@@ -31,13 +32,16 @@ DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm)
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   result.checkpoint = open_source(query.path, SourceFormat::found, {}, comm);
   result.catalogue = open_logical(result.checkpoint, query, comm);
-  together(comm, [&] { result.work = digest_work(*result.catalogue.model, result.catalogue.source, query.scope); });
+  together(comm, [&] {
+    result.work = digest_work(*result.catalogue.model, result.catalogue.source, query.scope);
+  });
   ScanOptions options;
   options.file_hashes = query.file_hashes;
   result.found = scan(comm, result.checkpoint.files, result.work, options);
   together(comm, [&] {
     std::vector<std::uint64_t> const digests = tensor_digests(result.work, result.found.shares);
-    result.tensors = tensor_list(*result.catalogue.model, result.catalogue.source, !result.catalogue.stored_names, digests, result.catalogue.adds);
+    result.tensors = tensor_list(*result.catalogue.model, result.catalogue.source,
+                                 !result.catalogue.stored_names, digests, result.catalogue.adds);
     result.total = total_digest(result.tensors);
   });
   return result;
@@ -51,19 +55,30 @@ DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
     Json::Array shape(tensor.shape.begin(), tensor.shape.end());
     Json::Array axes(tensor.axes.begin(), tensor.axes.end());
     Json item;
-    item.set("name", tensor.name).set("dtype", tensor.dtype).set("shape", Json(std::move(shape))).set("axes", Json(std::move(axes)));
+    item.set("name", tensor.name)
+        .set("dtype", tensor.dtype)
+        .set("shape", Json(std::move(shape)))
+        .set("axes", Json(std::move(axes)));
     item.set("crc64", hex64(tensor.crc64));
     if (tensor.add != 0) item.set("add", tensor.add);
     tensors.push_back(std::move(item));
-    report.text += fmt::format("{}  {:<8}  [{}]  {}{}\n", hex64(tensor.crc64), tensor.dtype, fmt::join(tensor.shape, ", "), shown_name(tensor.name),
-                               tensor.add == 0 ? "" : fmt::format("  (stored: the value {:+})", tensor.add));
+    report.text +=
+        fmt::format("{}  {:<8}  [{}]  {}{}\n", hex64(tensor.crc64), tensor.dtype,
+                    fmt::join(tensor.shape, ", "), shown_name(tensor.name),
+                    tensor.add == 0 ? "" : fmt::format("  (stored: the value {:+})", tensor.add));
   }
   std::string_view const format = format_of(found.checkpoint);
   std::uint64_t const bytes = bytes_in_all(found.work);
-  report.text += fmt::format("total {}  {} tensors, {}, {}{}\n", found.total, found.tensors.size(), human_bytes(bytes), format,
-                             found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name);
-  report.json.set("path", query.path.string()).set("format", format).set("map", found.catalogue.map_name).set("total", found.total);
-  report.json.set("bytes", bytes).set("bytes_read", found.found.bytes_read).set("tensors", Json(std::move(tensors)));
+  report.text += fmt::format(
+      "total {}  {} tensors, {}, {}{}\n", found.total, found.tensors.size(), human_bytes(bytes),
+      format, found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name);
+  report.json.set("path", query.path.string())
+      .set("format", format)
+      .set("map", found.catalogue.map_name)
+      .set("total", found.total);
+  report.json.set("bytes", bytes)
+      .set("bytes_read", found.found.bytes_read)
+      .set("tensors", Json(std::move(tensors)));
   return report;
 }
 

@@ -33,31 +33,39 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
   fs::path const whole = fs::absolute(path).lexically_normal();
   fs::path const named = whole.has_filename() ? whole : whole.parent_path();
   std::vector<fs::path> places{named, named.parent_path()};
-  std::set<fs::path> seen(places.begin(), places.end());  // a Megatron checkpoint has a folder for each of its files
+  std::set<fs::path> seen(
+      places.begin(), places.end());  // a Megatron checkpoint has a folder for each of its files
   for (fs::path const& file : files)
-    if (fs::path folder = fs::absolute(file).lexically_normal().parent_path(); seen.insert(folder).second) places.push_back(std::move(folder));
+    if (fs::path folder = fs::absolute(file).lexically_normal().parent_path();
+        seen.insert(folder).second)
+      places.push_back(std::move(folder));
   for (fs::path const& place : places) {
-    if (place == named.parent_path() && sees_folder(named) && !sees_anything(named / dcp::metadata_name) && !megatron &&
+    if (place == named.parent_path() && sees_folder(named) &&
+        !sees_anything(named / dcp::metadata_name) && !megatron &&
         !sees_anything(place / manifest_name))
       continue;
     if (auto manifest = find_manifest(place)) return {place, std::move(manifest), std::nullopt};
     if (fs::path const file = place / integrity_name; sees_file(file)) {
       allowed_member(place, integrity_name);
-      return {place, std::nullopt, parse_integrity(read_text_file(file, std::uint64_t{1} << 30U), file.string())};
+      return {place, std::nullopt,
+              parse_integrity(read_text_file(file, std::uint64_t{1} << 30U), file.string())};
     }
   }
-  fail(ErrorKind::usage,
-       "{}: has neither {} nor {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "
-       "digest "
-       "(reshard digest).",
-       path.string(), manifest_name, integrity_name);
+  fail(
+      ErrorKind::usage,
+      "{}: has neither {} nor {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "
+      "digest "
+      "(reshard digest).",
+      path.string(), manifest_name, integrity_name);
 }
 
 /// Looks at files 0 … count - 1, each rank at its share.
-std::vector<std::string> over_files(std::size_t count, Comm const& comm, std::function<std::string(std::size_t)> const& fault_of) {
+std::vector<std::string> over_files(std::size_t count, Comm const& comm,
+                                    std::function<std::string(std::size_t)> const& fault_of) {
   std::vector<std::string> mine;
   together(comm, [&] {
-    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < count; i += static_cast<std::size_t>(comm.size()))
+    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < count;
+         i += static_cast<std::size_t>(comm.size()))
       if (std::string fault = fault_of(i); !fault.empty()) mine.push_back(std::move(fault));
   });
   return gathered_texts(mine, comm);
@@ -68,10 +76,13 @@ std::string fault_of(fs::path const& root, FileRecord const& expected) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return fmt::format("{}: is missing", path.string());
   std::uint64_t const size = fs::file_size(path, ignored);
-  if (size != expected.size_bytes) return fmt::format("{}: has {} bytes, recorded are {}", path.string(), size, expected.size_bytes);
+  if (size != expected.size_bytes)
+    return fmt::format("{}: has {} bytes, recorded are {}", path.string(), size,
+                       expected.size_bytes);
   FileRecord const found = record_of(path, root);
   if (found.xxh3 == expected.xxh3) return {};
-  return fmt::format("{}: has the XXH3 {}, recorded is {}", path.string(), hex64(found.xxh3), hex64(expected.xxh3));
+  return fmt::format("{}: has the XXH3 {}, recorded is {}", path.string(), hex64(found.xxh3),
+                     hex64(expected.xxh3));
 }
 
 std::string fault_of(fs::path const& root, Integrity::Entry const& expected) {
@@ -79,11 +90,14 @@ std::string fault_of(fs::path const& root, Integrity::Entry const& expected) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return fmt::format("{}: is missing", path.string());
   std::string const found = sha256_of(path);
-  return found == expected.sha256 ? std::string() : fmt::format("{}: has the SHA-256 {}, recorded is {}", path.string(), found, expected.sha256);
+  return found == expected.sha256 ? std::string()
+                                  : fmt::format("{}: has the SHA-256 {}, recorded is {}",
+                                                path.string(), found, expected.sha256);
 }
 
 /// Files with tensors that the record does not list.
-void add_unlisted(OwnRecord const& own, SourceCheckpoint const& checkpoint, std::vector<std::string>& faults) {
+void add_unlisted(OwnRecord const& own, SourceCheckpoint const& checkpoint,
+                  std::vector<std::string>& faults) {
   std::vector<std::string> listed_paths;
   if (own.manifest)
     for (FileRecord const& record : own.manifest->files) listed_paths.push_back(record.path);
@@ -91,7 +105,8 @@ void add_unlisted(OwnRecord const& own, SourceCheckpoint const& checkpoint, std:
     for (Integrity::Entry const& entry : own.integrity->files) listed_paths.push_back(entry.path);
   std::sort(listed_paths.begin(), listed_paths.end());
   for (fs::path const& file : checkpoint.files) {
-    std::string const path = fs::absolute(file).lexically_normal().lexically_relative(own.root).generic_string();
+    std::string const path =
+        fs::absolute(file).lexically_normal().lexically_relative(own.root).generic_string();
     if (!std::binary_search(listed_paths.begin(), listed_paths.end(), path))
       faults.push_back(fmt::format("{}: is not listed in {}", file.string(), own.file()));
   }
@@ -100,13 +115,16 @@ void add_unlisted(OwnRecord const& own, SourceCheckpoint const& checkpoint, std:
 std::vector<std::string> faults_of_files(OwnRecord const& own, Comm const& comm) {
   std::vector<std::string> faults;
   if (own.manifest)
-    faults = over_files(own.manifest->files.size(), comm, [&](std::size_t i) { return fault_of(own.root, own.manifest->files[i]); });
+    faults = over_files(own.manifest->files.size(), comm,
+                        [&](std::size_t i) { return fault_of(own.root, own.manifest->files[i]); });
   else
-    faults = over_files(own.integrity->files.size(), comm, [&](std::size_t i) { return fault_of(own.root, own.integrity->files[i]); });
+    faults = over_files(own.integrity->files.size(), comm,
+                        [&](std::size_t i) { return fault_of(own.root, own.integrity->files[i]); });
   return faults;
 }
 
-std::vector<std::string> faults_of_tensors(Manifest const& manifest, std::vector<TensorDigest> const& found) {
+std::vector<std::string> faults_of_tensors(Manifest const& manifest,
+                                           std::vector<TensorDigest> const& found) {
   std::vector<std::string> faults;
   std::map<std::string_view, TensorDigest const*> there;
   for (TensorDigest const& tensor : found) there.emplace(tensor.name, &tensor);
@@ -118,13 +136,16 @@ std::vector<std::string> faults_of_tensors(Manifest const& manifest, std::vector
     }
     TensorDigest const& tensor = *at->second;
     if (tensor.dtype != recorded.dtype || tensor.shape != recorded.shape)
-      faults.push_back(fmt::format("'{}': is {} [{}], recorded is {} [{}]", recorded.name, tensor.dtype, fmt::join(tensor.shape, ", "),
-                                   recorded.dtype, fmt::join(recorded.shape, ", ")));
+      faults.push_back(fmt::format("'{}': is {} [{}], recorded is {} [{}]", recorded.name,
+                                   tensor.dtype, fmt::join(tensor.shape, ", "), recorded.dtype,
+                                   fmt::join(recorded.shape, ", ")));
     else if (tensor.crc64 != recorded.crc64)
-      faults.push_back(fmt::format("'{}': has the digest {}, recorded is {}", recorded.name, hex64(tensor.crc64), hex64(recorded.crc64)));
+      faults.push_back(fmt::format("'{}': has the digest {}, recorded is {}", recorded.name,
+                                   hex64(tensor.crc64), hex64(recorded.crc64)));
     there.erase(at);
   }
-  for (auto const& [name, tensor] : there) faults.push_back(fmt::format("'{}': is not recorded", shown_name(std::string(name))));
+  for (auto const& [name, tensor] : there)
+    faults.push_back(fmt::format("'{}': is not recorded", shown_name(std::string(name))));
   return faults;
 }
 
@@ -136,7 +157,8 @@ std::vector<std::string> faults_of_replicas(DigestedCheckpoint const& found) {
     Blob const& blob = catalog.blobs[one.blob];
     Blob const& other = catalog.blobs[found.work.slots[one.same_as].blob];
     faults.push_back(fmt::format("'{}': '{}' in {} and '{}' in {} should be the same and are not",
-                                 shown_name(found.catalogue.model->tensors()[one.tensor].name), shown_name(other.name), catalog.files[other.file],
+                                 shown_name(found.catalogue.model->tensors()[one.tensor].name),
+                                 shown_name(other.name), catalog.files[other.file],
                                  shown_name(blob.name), catalog.files[blob.file]));
   }
   return faults;
@@ -153,16 +175,19 @@ class Verdict {
  public:
   explicit Verdict(fs::path const& path) { report_.json.set("path", path.string()); }
 
-  void looked(std::string_view key, std::string const& what, std::vector<std::string> const& faults) {
+  void looked(std::string_view key, std::string const& what,
+              std::vector<std::string> const& faults) {
     report_.json.set(key, Json(Json::Array(faults.begin(), faults.end())));
     for (std::string const& fault : faults) report_.text += fault + "\n";
     report_.sound = report_.sound && faults.empty();
-    parts_.push_back(fmt::format("{} ({})", what, faults.empty() ? "good" : fmt::format("{} faults", faults.size())));
+    parts_.push_back(fmt::format(
+        "{} ({})", what, faults.empty() ? "good" : fmt::format("{} faults", faults.size())));
   }
 
   VerifyReport take() {
     report_.json.set("sound", report_.sound);
-    report_.text += fmt::format("{}: {}\n", report_.sound ? "sound" : "damaged", fmt::join(parts_, ", "));
+    report_.text +=
+        fmt::format("{}: {}\n", report_.sound ? "sound" : "damaged", fmt::join(parts_, ", "));
     return std::move(report_);
   }
 
@@ -174,22 +199,31 @@ class Verdict {
 /// A checkpoint whose headers cannot be read may still say which of its files is to blame.
 VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm const& comm) {
   std::optional<OwnRecord> own;
-  auto const nothing = capture([&] { together_seeing(comm, [&] { own = find_record(path, {}, false); }); });
+  auto const nothing =
+      capture([&] { together_seeing(comm, [&] { own = find_record(path, {}, false); }); });
   if (nothing) throw error;
   std::vector<std::string> const faults = faults_of_files(*own, comm);
   if (faults.empty()) throw error;
   Verdict verdict(path);
-  verdict.looked("files", fmt::format("files against {}, the rest cannot be read", own->manifest ? manifest_name : integrity_name), faults);
+  verdict.looked("files",
+                 fmt::format("files against {}, the rest cannot be read",
+                             own->manifest ? manifest_name : integrity_name),
+                 faults);
   return verdict.take();
 }
 
 }  // namespace
 
-std::vector<std::string> file_faults(fs::path const& path, SourceCheckpoint const& checkpoint, Comm const& comm) {
+std::vector<std::string> file_faults(fs::path const& path, SourceCheckpoint const& checkpoint,
+                                     Comm const& comm) {
   OwnRecord own;
-  together_seeing(comm, [&] { own = find_record(path, checkpoint.files, checkpoint.megatron.has_value()); });
+  together_seeing(
+      comm, [&] { own = find_record(path, checkpoint.files, checkpoint.megatron.has_value()); });
   if (own.manifest && own.manifest->files.empty())
-    fail(ErrorKind::usage, "{}: lists no files, because the job that wrote it did not read them back. Set source.verify to \"auto\".", own.file());
+    fail(
+        ErrorKind::usage,
+        "{}: lists no files, because the job that wrote it did not read them back. Set source.verify to \"auto\".",
+        own.file());
   std::vector<std::string> faults = faults_of_files(own, comm);
   add_unlisted(own, checkpoint, faults);
   return faults;
@@ -198,27 +232,40 @@ std::vector<std::string> file_faults(fs::path const& path, SourceCheckpoint cons
 VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   SourceCheckpoint checkpoint;
-  auto const unreadable = capture([&] { checkpoint = open_source(query.path, SourceFormat::found, {}, comm); });
+  auto const unreadable =
+      capture([&] { checkpoint = open_source(query.path, SourceFormat::found, {}, comm); });
   if (unreadable) return verify_unreadable(query.path, *unreadable, comm);
   bool const replicas = query.scope == DigestScope::all;
   std::optional<OwnRecord> own;
-  auto const nothing =
-      capture([&] { together_seeing(comm, [&] { own = find_record(query.path, checkpoint.files, checkpoint.megatron.has_value()); }); });
+  auto const nothing = capture([&] {
+    together_seeing(comm, [&] {
+      own = find_record(query.path, checkpoint.files, checkpoint.megatron.has_value());
+    });
+  });
   if (nothing && !(replicas && nothing->kind() == ErrorKind::usage)) throw *nothing;
   Verdict verdict(query.path);
   if (own) {
     std::vector<std::string> faults = faults_of_files(*own, comm);
     if (!(own->manifest && own->manifest->files.empty())) add_unlisted(*own, checkpoint, faults);
-    std::size_t const files = own->manifest ? own->manifest->files.size() : own->integrity->files.size();
-    verdict.looked("files", fmt::format("{} files against {}", files, own->manifest ? manifest_name : integrity_name), faults);
+    std::size_t const files =
+        own->manifest ? own->manifest->files.size() : own->integrity->files.size();
+    verdict.looked(
+        "files",
+        fmt::format("{} files against {}", files, own->manifest ? manifest_name : integrity_name),
+        faults);
   }
   if (!replicas && !(own && own->manifest)) return verdict.take();
-  if (query.map == "auto" && own && own->manifest && own->manifest->map == "none") query.map = "none";
+  if (query.map == "auto" && own && own->manifest && own->manifest->map == "none")
+    query.map = "none";
   DigestedCheckpoint const found = digest_checkpoint(query, comm);
   if (own && own->manifest)
-    verdict.looked("tensors", fmt::format("{} tensors against {}", own->manifest->tensors.size(), manifest_name),
-                   faults_of_tensors(*own->manifest, found.tensors));
-  if (replicas) verdict.looked("replicas", fmt::format("{} replicas", replicas_of(found.work)), faults_of_replicas(found));
+    verdict.looked(
+        "tensors",
+        fmt::format("{} tensors against {}", own->manifest->tensors.size(), manifest_name),
+        faults_of_tensors(*own->manifest, found.tensors));
+  if (replicas)
+    verdict.looked("replicas", fmt::format("{} replicas", replicas_of(found.work)),
+                   faults_of_replicas(found));
   return verdict.take();
 }
 

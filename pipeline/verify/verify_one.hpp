@@ -14,12 +14,14 @@ struct VerifyReport {
   bool sound = true;
 };
 
-/// `reshard verify PATH`: every file against the checkpoint's own reshard.json or integrity.json, every logical tensor against the digests in the
-/// former, and with DigestScope::all every replica against the others. Collective. Errors: usage (nothing to compare with), source, io.
+/// `reshard verify PATH`: every file against the checkpoint's own reshard.json or integrity.json,
+/// every logical tensor against the digests in the former, and with DigestScope::all every replica
+/// against the others. Collective. Errors: usage (nothing to compare with), source, io.
 VerifyReport verify_one(DigestQuery query, Comm const& comm);
 
-/// The files alone: what of a checkpoint disagrees with its manifest or integrity.json. Nothing to compare with is an Error of kind usage.
-/// Collective.
-std::vector<std::string> file_faults(std::filesystem::path const& path, SourceCheckpoint const& checkpoint, Comm const& comm);
+/// The files alone: what of a checkpoint disagrees with its manifest or integrity.json. Nothing to
+/// compare with is an Error of kind usage. Collective.
+std::vector<std::string> file_faults(std::filesystem::path const& path,
+                                     SourceCheckpoint const& checkpoint, Comm const& comm);
 
 }  // namespace reshard

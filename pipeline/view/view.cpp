@@ -21,7 +21,8 @@ using Format = TargetRequest::Format;
 
 std::string inside(fs::path const& file, fs::path const& folder) {
   fs::path const relative = file.lexically_relative(folder);
-  return relative.empty() || relative == "." || *relative.begin() == ".." ? file.filename().string() : relative.string();
+  return relative.empty() || relative == "." || *relative.begin() == ".." ? file.filename().string()
+                                                                          : relative.string();
 }
 
 void set_mesh(ViewSide& side, MeshSizes const& sizes) {
@@ -42,7 +43,8 @@ ViewSide side_of(SourceCheckpoint const& source, fs::path const& path, std::stri
   side.role = role;
   side.path = path.string();
   side.format = format_of(source);
-  side.layout = fmt::format("{} {}", source.files.size(), source.files.size() == 1 ? "file" : "files");
+  side.layout =
+      fmt::format("{} {}", source.files.size(), source.files.size() == 1 ? "file" : "files");
   if (source.megatron) set_mesh(side, source.megatron->classification.sizes);
   for (std::size_t f = 0; f < source.files.size(); ++f) {
     ViewOwner owner;
@@ -60,7 +62,8 @@ std::map<std::string, megatron::ShardPlace> places_by_name(TargetRequest const& 
   std::map<std::string, megatron::ShardPlace> places;
   for (int pp = 0; pp < sizes.pp; ++pp)
     for (int ep = 0; ep < sizes.ep; ++ep)
-      for (int tp = 0; tp < sizes.tp; ++tp) places[format_shard_name({tp, pp, ep}, sizes, request.style)] = {tp, pp, ep};
+      for (int tp = 0; tp < sizes.tp; ++tp)
+        places[format_shard_name({tp, pp, ep}, sizes, request.style)] = {tp, pp, ep};
   return places;
 }
 
@@ -79,7 +82,9 @@ ViewSide target_side(JobSpec const& job, TargetRequest const& request, JobPlan c
     ViewOwner owner;
     owner.file = file.path.string();
     owner.label = file.path.filename().string();
-    if (auto const found = places.find(file.path.parent_path().filename().string()); found != places.end()) place(owner, found->second);
+    if (auto const found = places.find(file.path.parent_path().filename().string());
+        found != places.end())
+      place(owner, found->second);
     side.owners.push_back(std::move(owner));
   }
   return side;
@@ -94,7 +99,9 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   SourceCheckpoint const source = open_source(query.path, SourceFormat::found, {}, comm);
   JobPlan plan;
-  together_seeing(comm, [&] { plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders)); });
+  together_seeing(comm, [&] {
+    plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders));
+  });
   LayoutView view;
   together(comm, [&] {
     if (comm.rank() != 0) return;
@@ -110,7 +117,8 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
 
 LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   JobSpec const& job = *query.job;
-  SourceCheckpoint source = open_source(job.source.path, source_format(job.source.format), {}, comm);
+  SourceCheckpoint source =
+      open_source(job.source.path, source_format(job.source.format), {}, comm);
   TargetRequest const request = target_request(job, query.map_folders);
   PlanLimits limits;
   limits.digests = false;
@@ -145,7 +153,8 @@ std::vector<fs::path> taken_places(ViewQuery const& query) {
   return {query.path};
 }
 
-std::string document(ViewQuery const& query, Comm const& comm, std::string& title, std::vector<std::string>& warnings) {
+std::string document(ViewQuery const& query, Comm const& comm, std::string& title,
+                     std::vector<std::string>& warnings) {
   std::string const made_by = "reshard " + version_number();
   std::string json;
   if (!query.trace.empty()) {
@@ -155,7 +164,9 @@ std::string document(ViewQuery const& query, Comm const& comm, std::string& titl
       Timeline timeline = read_timeline(query.trace, made_by);
       json = std::move(timeline.json);
       if (!timeline.complete)
-        warnings.push_back(fmt::format("{}: the trace is incomplete: the file is cut short. What is there is shown.", query.trace.string()));
+        warnings.push_back(fmt::format(
+            "{}: the trace is incomplete: the file is cut short. What is there is shown.",
+            query.trace.string()));
     });
     return json;
   }
@@ -180,11 +191,14 @@ ViewOutput view(ViewQuery const& query, Comm const& comm) {
     if (comm.rank() != 0) return;
     if (query.json) out.text = json + "\n";
     if (!query.output) return;
-    std::string const html = page_html(query.trace.empty() ? PageKind::layout : PageKind::timeline, title, json, query.data);
+    std::string const html = page_html(query.trace.empty() ? PageKind::layout : PageKind::timeline,
+                                       title, json, query.data);
     if (!to_file) out.text = html;
     if (!file) return;
     file->write(html);
-    if (!query.json) out.text = fmt::format("{}: {}. Open it in a browser.\n", shown_name(query.output->string()), human_bytes(html.size()));
+    if (!query.json)
+      out.text = fmt::format("{}: {}. Open it in a browser.\n", shown_name(query.output->string()),
+                             human_bytes(html.size()));
   });
   return out;
 }

@@ -16,7 +16,8 @@ struct ViewQuery {
   std::filesystem::path path;   ///< a checkpoint, when there is no job
   std::optional<JobSpec> job;   ///< carried out as far as its plan
   std::filesystem::path trace;  ///< a timeline, when it is not empty
-  std::string map = "auto";     ///< of a checkpoint, as in a job file; "none": tensors by their stored names
+  std::string map =
+      "auto";  ///< of a checkpoint, as in a job file; "none": tensors by their stored names
   std::filesystem::path config;
   std::vector<std::filesystem::path> map_folders;
   std::optional<std::filesystem::path> output;  ///< for the page; "-" is stdout
@@ -29,8 +30,9 @@ struct ViewOutput {
   std::vector<std::string> warnings;
 };
 
-/// Reads headers, plans, and writes the page to its file. What is left to be printed comes back on rank 0.
-/// Collective; a place that cannot hold the page is an Error of kind usage before anything is read.
+/// Reads headers, plans, and writes the page to its file. What is left to be printed comes back on
+/// rank 0. Collective; a place that cannot hold the page is an Error of kind usage before anything
+/// is read.
 ViewOutput view(ViewQuery const& query, Comm const& comm);
 
 }  // namespace reshard

@@ -4,7 +4,8 @@
 
 namespace reshard {
 
-/// The files of pipeline/view/page that make a page, as cmake/embed_texts.cmake put them into the program.
+/// The files of pipeline/view/page that make a page, as cmake/embed_texts.cmake put them into the
+/// program.
 struct PageAssets {
   std::string_view style;
   std::string_view layout_body;

@@ -15,17 +15,22 @@ class Writer {
     member("made_by", view_.made_by);
     member("map", view_.map);
     out_ += fmt::format("\"stored_names\":{},", view_.stored_names);
-    list("warnings", view_.warnings, [this](std::string const& text) { out_ += json_quoted(text); });
+    list("warnings", view_.warnings,
+         [this](std::string const& text) { out_ += json_quoted(text); });
     list("sides", view_.sides, [this](ViewSide const& side) { add(side); });
     list("stored", view_.stored, [this](std::string const& text) { out_ += json_quoted(text); });
     list("tensors", view_.tensors, [this](ViewTensor const& tensor) { add(tensor); });
-    list("flows", view_.flows, [this](ViewFlow const& flow) { number_list({flow.from, flow.to, flow.bytes}); });
+    list("flows", view_.flows, [this](ViewFlow const& flow) {
+      number_list({flow.from, flow.to, flow.bytes});
+    });
     close('}');
     return std::move(out_);
   }
 
  private:
-  void member(std::string_view key, std::string_view text) { out_ += fmt::format("\"{}\":{},", key, json_quoted(text)); }
+  void member(std::string_view key, std::string_view text) {
+    out_ += fmt::format("\"{}\":{},", key, json_quoted(text));
+  }
   template <class Number>
   void number(std::string_view key, Number value) {
     out_ += fmt::format("\"{}\":{},", key, value);
@@ -48,7 +53,9 @@ class Writer {
     out_ += bracket;
   }
 
-  void number_list(std::initializer_list<std::uint64_t> numbers) { out_ += fmt::format("[{}]", fmt::join(numbers, ",")); }
+  void number_list(std::initializer_list<std::uint64_t> numbers) {
+    out_ += fmt::format("[{}]", fmt::join(numbers, ","));
+  }
 
   void add(ViewSide const& side) {
     out_ += '{';
@@ -96,7 +103,8 @@ class Writer {
     out_ += '}';
   }
 
-  /// [owner, stored, flags, begin, end, …]; behind the ranges of a box with gaps the number of its elements.
+  /// [owner, stored, flags, begin, end, …]; behind the ranges of a box with gaps the number of its
+  /// elements.
   void add(ViewBox const& box, ViewSide const& side, std::size_t axes) {
     out_ += fmt::format("[{},{},{}", box.owner, box.stored, box.flags);
     for (std::size_t d = 0; d < axes; ++d) {

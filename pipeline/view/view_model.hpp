@@ -14,12 +14,16 @@
 namespace reshard {
 
 /// What is special about a box; flags of ViewBox.
-inline constexpr std::uint32_t box_is_replica = 1;   ///< another box holds the same elements, and a job reads that one
-inline constexpr std::uint32_t box_is_copy = 2;      ///< the same by declaration (tied embeddings)
-inline constexpr std::uint32_t box_has_gaps = 4;     ///< its ranges are the smallest that hold its elements: between them lie others
-inline constexpr std::uint32_t box_is_computed = 8;  ///< the source stores other values, from which these are computed
+inline constexpr std::uint32_t box_is_replica =
+    1;  ///< another box holds the same elements, and a job reads that one
+inline constexpr std::uint32_t box_is_copy = 2;  ///< the same by declaration (tied embeddings)
+inline constexpr std::uint32_t box_has_gaps =
+    4;  ///< its ranges are the smallest that hold its elements: between them lie others
+inline constexpr std::uint32_t box_is_computed =
+    8;  ///< the source stores other values, from which these are computed
 
-/// What one file of one side holds of a tensor: one range of indices per axis of the tensor, in ViewSide::ranges.
+/// What one file of one side holds of a tensor: one range of indices per axis of the tensor, in
+/// ViewSide::ranges.
 struct ViewBox {
   std::uint32_t owner = 0;   ///< index into ViewSide::owners
   std::uint32_t stored = 0;  ///< the tensor's name in that file: index into LayoutView::stored
@@ -93,11 +97,13 @@ struct AxisPart {
 };
 AxisPart part_of_axis(Piece const& piece, LogicalAxis const& axis);
 
-/// Fills tensors, stored names and what the owners hold. `catalogs` are parallel to view.sides, whose owners are the catalogues' real files. With
-/// view.stored_names layers and experts are read from names. Errors of kind usage: more than a page can hold.
+/// Fills tensors, stored names and what the owners hold. `catalogs` are parallel to view.sides,
+/// whose owners are the catalogues' real files. With view.stored_names layers and experts are read
+/// from names. Errors of kind usage: more than a page can hold.
 void add_tensors(LayoutView& view, Model const& model, std::vector<Catalog const*> const& catalogs);
 
-/// What the plan moves from file to file; a computed tensor's bytes come from the file that holds its values.
+/// What the plan moves from file to file; a computed tensor's bytes come from the file that holds
+/// its values.
 std::vector<ViewFlow> flows_of(Plan const& plan, Catalog const& source);
 
 /// "decoder.layers.7.mlp.experts.12.weight" has layer 7 and expert 12.

@@ -23,7 +23,8 @@ constexpr std::string_view page_beginning = "<!doctype html>\n<!-- made by resha
 constexpr std::size_t longest_plain_bytes = 64U << 10;
 constexpr char const* advice = "Choose another path for -o.";
 
-std::string replaced(std::string_view text, std::string_view characters, std::span<std::string_view const> by) {
+std::string replaced(std::string_view text, std::string_view characters,
+                     std::span<std::string_view const> by) {
   std::string out;
   for (char const c : text) {
     std::size_t const at = characters.find(c);
@@ -52,14 +53,16 @@ std::string policy_hash(std::string_view text) {
   sum.add(std::as_bytes(std::span(text)));
   std::string const hex = sum.hex();
   std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   return "'sha256-" + base64(bytes) + "'";
 }
 
 std::string data_element(std::string_view json, PageData data) {
   bool const plain = data == PageData::plain || json.size() <= longest_plain_bytes;
   std::string text = plain ? json_in_html(json) : base64(deflated(json));
-  return fmt::format("<script id=\"data\" type=\"{}\">{}</script>\n", plain ? "application/json" : "text/x-deflate-base64", text);
+  return fmt::format("<script id=\"data\" type=\"{}\">{}</script>\n",
+                     plain ? "application/json" : "text/x-deflate-base64", text);
 }
 
 }  // namespace
@@ -74,8 +77,10 @@ std::string page_html(PageKind kind, std::string_view title, std::string_view js
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action "
       "'none'\">\n",
       policy_hash(script), policy_hash(assets.style));
-  html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n";
-  html += fmt::format("<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n", html_text(title), assets.style);
+  html +=
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n";
+  html += fmt::format("<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n", html_text(title),
+                      assets.style);
   html += layout ? assets.layout_body : assets.timeline_body;
   html += data_element(json, data);
   html += fmt::format("<script>{}</script>\n</body>\n</html>\n", script);
@@ -89,27 +94,36 @@ PageFile::PageFile(fs::path path, std::span<fs::path const> taken) : path_(std::
   fs::path const real = fs::weakly_canonical(fs::absolute(path_), ignored);
   for (fs::path const& other : taken)
     if (holds(fs::weakly_canonical(fs::absolute(other), ignored), real))
-      fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, which is not written into. {}", shown, other.string(), advice);
+      fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, which is not written into. {}",
+           shown, other.string(), advice);
   if (auto const checkpoint = enclosing_checkpoint(real))
-    fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, which is not written into. {}", shown, checkpoint->string(), advice);
+    fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, which is not written into. {}", shown,
+         checkpoint->string(), advice);
   if (!fs::is_directory(real.parent_path(), ignored))
-    fail(ErrorKind::usage, "-o {}: there is no folder {} to write into. {}", shown, real.parent_path().string(), advice);
+    fail(ErrorKind::usage, "-o {}: there is no folder {} to write into. {}", shown,
+         real.parent_path().string(), advice);
   if (::access(real.parent_path().c_str(), W_OK) != 0)
-    fail(ErrorKind::usage, "-o {}: the page cannot be written: {}. {}", shown, system_reason(errno), advice);
+    fail(ErrorKind::usage, "-o {}: the page cannot be written: {}. {}", shown, system_reason(errno),
+         advice);
   path_ = real;
   struct stat status {};
   if (::stat(real.c_str(), &status) != 0) return;  // free
   std::string beginning(page_beginning.size(), '\0');
   bool ours = S_ISREG(status.st_mode) && status.st_size >= static_cast<off_t>(beginning.size());
   if (ours) {
-    File::open_for_reading(real, ErrorKind::usage).read_at(0, std::as_writable_bytes(std::span(beginning)));
+    File::open_for_reading(real, ErrorKind::usage)
+        .read_at(0, std::as_writable_bytes(std::span(beginning)));
     ours = beginning == page_beginning;
   }
-  if (!ours) fail(ErrorKind::usage, "-o {}: exists and is no page of `reshard view`, so it is not overwritten. {}", shown, advice);
+  if (!ours)
+    fail(ErrorKind::usage,
+         "-o {}: exists and is no page of `reshard view`, so it is not overwritten. {}", shown,
+         advice);
 }
 
 void PageFile::write(std::string_view html) const {
-  fs::path const beside = path_.parent_path() / fmt::format(".{}.{}.part", path_.filename().string(), ::getpid());
+  fs::path const beside =
+      path_.parent_path() / fmt::format(".{}.{}.part", path_.filename().string(), ::getpid());
   try {
     write_text_file(beside, html);
     rename_path(beside, path_);

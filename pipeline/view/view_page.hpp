@@ -16,17 +16,21 @@ enum class PageData {
   plain,      ///< JSON, for browsers that cannot decompress (older than 2023)
 };
 
-/// One self-contained page: style, script and `json` in it, nothing else is loaded. Names from files may hold anything: they reach the browser as
-/// JSON whose markup characters are escaped, and the title as escaped HTML; a content security policy lets no other script run.
-std::string page_html(PageKind kind, std::string_view title, std::string_view json, PageData data = PageData::automatic);
+/// One self-contained page: style, script and `json` in it, nothing else is loaded. Names from
+/// files may hold anything: they reach the browser as JSON whose markup characters are escaped, and
+/// the title as escaped HTML; a content security policy lets no other script run.
+std::string page_html(PageKind kind, std::string_view title, std::string_view json,
+                      PageData data = PageData::automatic);
 
-/// A place for a page, looked at before any work: its folder is there, and its name is free or an earlier page's. Errors of kind usage, also for a
-/// path inside one of `taken` or inside any other checkpoint, which are not written into.
+/// A place for a page, looked at before any work: its folder is there, and its name is free or an
+/// earlier page's. Errors of kind usage, also for a path inside one of `taken` or inside any other
+/// checkpoint, which are not written into.
 class PageFile {
  public:
   explicit PageFile(std::filesystem::path path, std::span<std::filesystem::path const> taken = {});
 
-  /// Writes a file beside it, syncs that and renames it: at any moment the old page or the new one is there. Errors of kind io, resources.
+  /// Writes a file beside it, syncs that and renames it: at any moment the old page or the new one
+  /// is there. Errors of kind io, resources.
   void write(std::string_view html) const;
 
  private:

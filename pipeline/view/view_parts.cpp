@@ -12,7 +12,8 @@ std::vector<PieceDigit> digits_of(Piece const& piece, AxisId axis) {
   std::vector<PieceDigit> digits;
   for (PieceDigit const& digit : piece.digits)
     if (digit.axis == axis) digits.push_back(digit);
-  std::sort(digits.begin(), digits.end(), [](PieceDigit const& a, PieceDigit const& b) { return a.div > b.div; });
+  std::sort(digits.begin(), digits.end(),
+            [](PieceDigit const& a, PieceDigit const& b) { return a.div > b.div; });
   return digits;
 }
 
@@ -30,7 +31,8 @@ void refine(AxisPart& part, Index radix, PieceDigit const& digit) {
   Index indices = 0;
   for (Run const& run : part.runs) indices += run.end - run.begin;
   if (!whole && indices > static_cast<Index>(most_runs)) {
-    part.runs = {{part.runs.front().begin * radix + digit.first, (part.runs.back().end - 1) * radix + digit.first + digit.count}};
+    part.runs = {{part.runs.front().begin * radix + digit.first,
+                  (part.runs.back().end - 1) * radix + digit.first + digit.count}};
     part.hull = true;
     return;
   }
@@ -39,13 +41,15 @@ void refine(AxisPart& part, Index radix, PieceDigit const& digit) {
     if (whole)
       append_run(finer, {run.begin * radix, run.end * radix});
     else
-      for (Index i = run.begin; i < run.end; ++i) append_run(finer, {i * radix + digit.first, i * radix + digit.first + digit.count});
+      for (Index i = run.begin; i < run.end; ++i)
+        append_run(finer, {i * radix + digit.first, i * radix + digit.first + digit.count});
   }
   part.runs = std::move(finer);
 }
 
 bool follows(std::string_view name, std::size_t at, std::string_view word) {
-  return at >= word.size() && name.substr(at - word.size(), word.size()) == word && (at == word.size() || name[at - word.size() - 1] == '.');
+  return at >= word.size() && name.substr(at - word.size(), word.size()) == word &&
+         (at == word.size() || name[at - word.size() - 1] == '.');
 }
 
 }  // namespace
@@ -69,7 +73,9 @@ NumbersInName numbers_in_name(std::string_view name) {
   for (std::size_t at = name.find('.'); at != std::string_view::npos; at = name.find('.', at + 1)) {
     std::size_t const end = std::min(name.find('.', at + 1), name.size());
     std::string_view const text = name.substr(at + 1, end - at - 1);
-    if (text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    if (text.empty() || text.size() > 9 ||
+        text.find_first_not_of("0123456789") != std::string_view::npos)
+      continue;
     Index const number = std::stoll(std::string(text));
     for (std::string_view const word : {"layers", "layer", "blocks", "block", "h"})
       if (!numbers.layer && follows(name, at, word)) numbers.layer = number;

@@ -25,7 +25,9 @@ struct Holdings {
   std::set<Index> experts;
 };
 
-std::string text_of(std::set<Index> const& numbers) { return ranges_text({numbers.begin(), numbers.end()}); }
+std::string text_of(std::set<Index> const& numbers) {
+  return ranges_text({numbers.begin(), numbers.end()});
+}
 
 Index last_index(DomainAxis const& axis) { return axis.runs.empty() ? 0 : axis.runs.back().end; }
 
@@ -39,7 +41,8 @@ class Builder {
   void run() {
     for (std::size_t t = 0; t < model_.tensors().size(); ++t)
       if (model_.exists(static_cast<int>(t))) add(t);
-    std::stable_sort(view_.tensors.begin(), view_.tensors.end(), [](ViewTensor const& a, ViewTensor const& b) { return a.layer < b.layer; });
+    std::stable_sort(view_.tensors.begin(), view_.tensors.end(),
+                     [](ViewTensor const& a, ViewTensor const& b) { return a.layer < b.layer; });
     for (std::size_t s = 0; s < holdings_.size(); ++s)
       for (std::size_t o = 0; o < holdings_[s].size(); ++o) {
         view_.sides[s].owners[o].layers = text_of(holdings_[s][o].layers);
@@ -66,8 +69,10 @@ class Builder {
       view_.tensors.push_back(std::move(item));
     }
     if (view_.tensors.size() > most_tensors || boxes_ > most_boxes)
-      fail(ErrorKind::usage, "{}: a page shows at most {} tensors in {} boxes, and here are more. `reshard ls --json` lists any number of tensors.",
-           view_.title, most_tensors, most_boxes);
+      fail(
+          ErrorKind::usage,
+          "{}: a page shows at most {} tensors in {} boxes, and here are more. `reshard ls --json` lists any number of tensors.",
+          view_.title, most_tensors, most_boxes);
   }
 
   Current described(std::size_t t) const {
@@ -79,7 +84,8 @@ class Builder {
     std::vector<std::string> const labels = axis_labels(model_, static_cast<int>(t));
     std::vector<DomainAxis> const domain = model_.domain(tensor);
     for (std::size_t d = current.by_layer ? 1 : 0; d < tensor.axes.size(); ++d) {
-      if (!stored_names_ && !tensor.name.starts_with(router_names) && model_.axes()[tensor.axes[d].axis].name == "expert")
+      if (!stored_names_ && !tensor.name.starts_with(router_names) &&
+          model_.axes()[tensor.axes[d].axis].name == "expert")
         current.expert = static_cast<int>(current.blank.axes.size());
       current.blank.axes.push_back(stored_names_ ? fmt::format("dim {}", d) : labels[d]);
       current.blank.shape.push_back(last_index(domain[d]));
@@ -93,7 +99,8 @@ class Builder {
   ViewTensor& item_of(Current& current, Index layer) const {
     auto const [at, is_new] = current.items.try_emplace(layer, current.blank);
     if (!is_new || layer < 0) return at->second;
-    std::string const& axis = model_.axes()[model_.tensors()[current.tensor].axes.front().axis].name;
+    std::string const& axis =
+        model_.axes()[model_.tensors()[current.tensor].axes.front().axis].name;
     at->second.name = fmt::format("{}.{}.{}", axis, layer, current.blank.name);
     if (axis == "layer") at->second.layer = layer;
     return at->second;
@@ -104,14 +111,18 @@ class Builder {
     TensorPieces const& all = catalog.tensors[current.tensor];
     std::set<std::pair<std::uint32_t, std::uint64_t>> read;
     Distinct const distinct = distinct_pieces(all, catalog);
-    for (std::size_t i = 0; i < distinct.pieces.size(); ++i) read.emplace(distinct.blobs[i], box_hash(distinct.pieces[i]));
+    for (std::size_t i = 0; i < distinct.pieces.size(); ++i)
+      read.emplace(distinct.blobs[i], box_hash(distinct.pieces[i]));
     for (std::size_t i = 0; i < all.pieces.size(); ++i) {
       Blob const& blob = catalog.blobs[all.blobs[i]];
       ViewBox box;
       bool const computed = blob.file >= catalog.real_files();
-      box.owner = computed ? catalog.views[blob.file - catalog.real_files()].stored.file : blob.file;
+      box.owner =
+          computed ? catalog.views[blob.file - catalog.real_files()].stored.file : blob.file;
       box.stored = number_of(blob.name);
-      box.flags = all.copy[i] ? box_is_copy : read.contains({all.blobs[i], box_hash(all.pieces[i])}) ? 0 : box_is_replica;
+      box.flags = all.copy[i]                                              ? box_is_copy
+                  : read.contains({all.blobs[i], box_hash(all.pieces[i])}) ? 0
+                                                                           : box_is_replica;
       if (computed) box.flags |= box_is_computed;
       current.blank.dtype = blob.dtype;
       add_piece(current, s, all.pieces[i], box);
@@ -151,7 +162,8 @@ class Builder {
     }
     if (gaps) box.flags |= box_has_gaps;
     ViewSide& side = view_.sides[s];
-    side.owners[box.owner].bytes += static_cast<std::uint64_t>(box.elements) * static_cast<std::uint64_t>(bits(item.dtype)) / 8;
+    side.owners[box.owner].bytes +=
+        static_cast<std::uint64_t>(box.elements) * static_cast<std::uint64_t>(bits(item.dtype)) / 8;
     std::vector<std::size_t> at(parts.size(), 0);
     for (bool more = true; more; more = advance(at, parts)) {
       box.first_range = side.ranges.size();
@@ -175,7 +187,8 @@ class Builder {
     return false;
   }
 
-  void hold(Current const& current, ViewTensor const& item, std::size_t s, std::vector<AxisPart> const& parts, std::uint32_t owner) {
+  void hold(Current const& current, ViewTensor const& item, std::size_t s,
+            std::vector<AxisPart> const& parts, std::uint32_t owner) {
     Holdings& holdings = holdings_[s][owner];
     if (item.layer) holdings.layers.insert(*item.layer);
     if (current.numbers.expert) holdings.experts.insert(*current.numbers.expert);
@@ -209,7 +222,8 @@ class Builder {
 
 }  // namespace
 
-void add_tensors(LayoutView& view, Model const& model, std::vector<Catalog const*> const& catalogs) {
+void add_tensors(LayoutView& view, Model const& model,
+                 std::vector<Catalog const*> const& catalogs) {
   RESHARD_EXPECT(catalogs.size() == view.sides.size());
   Builder(view, model, catalogs).run();
 }

@@ -38,16 +38,20 @@ class Reader {
   void run() {
     std::ifstream file(path_);
     std::string line;
-    if (!file || !std::getline(file, line)) fail(ErrorKind::usage, "--trace {}: cannot be read. Check the path.", path_.string());
+    if (!file || !std::getline(file, line))
+      fail(ErrorKind::usage, "--trace {}: cannot be read. Check the path.", path_.string());
     if (line != R"({"displayTimeUnit":"ms","traceEvents":[)")
-      fail(ErrorKind::source, "{}: is no timeline that `reshard run --trace` wrote. Name such a file.", path_.string());
+      fail(ErrorKind::source,
+           "{}: is no timeline that `reshard run --trace` wrote. Name such a file.",
+           path_.string());
     for (std::size_t number = 2; !complete && std::getline(file, line); ++number) {
       bool const whole = !file.eof();  // a line break ends it
       complete = line == "]}";
       if (complete || line.empty()) continue;
       if (line.ends_with(',')) line.pop_back();
       Json event;
-      auto const error = capture([&] { event = parse_json(line, fmt::format("{}:{}", path_.string(), number)); });
+      auto const error =
+          capture([&] { event = parse_json(line, fmt::format("{}:{}", path_.string(), number)); });
       if (error && whole) throw *error;
       if (!error) take(event);
     }
@@ -62,7 +66,9 @@ class Reader {
   std::int64_t integer(Json const& event, std::string_view key) const {
     Json const* value = event.find(key);
     if (value == nullptr || value->integer() == nullptr)
-      fail(ErrorKind::source, "{}: an event lacks '{}'. The file is damaged: run with --trace again.", path_.string(), key);
+      fail(ErrorKind::source,
+           "{}: an event lacks '{}'. The file is damaged: run with --trace again.", path_.string(),
+           key);
     return *value->integer();
   }
 
@@ -90,10 +96,13 @@ class Reader {
     std::string const name = text(&event, "name");
     Json const* args = event.find("args");
     if (kind == "M" && name == "process_name") ranks[integer(event, "pid")] = text(args, "name");
-    if (kind == "M" && name == "thread_name") lanes[static_cast<std::size_t>(lane_of(event))].name = text(args, "name");
+    if (kind == "M" && name == "thread_name")
+      lanes[static_cast<std::size_t>(lane_of(event))].name = text(args, "name");
     if (kind != "X") return;
     if (args == nullptr || spans.lane.size() == most_spans)
-      fail(ErrorKind::usage, "{}: has more spans than the {} that a page shows. Perfetto opens larger files.", path_.string(), most_spans);
+      fail(ErrorKind::usage,
+           "{}: has more spans than the {} that a page shows. Perfetto opens larger files.",
+           path_.string(), most_spans);
     spans.lane.push_back(lane_of(event));
     spans.round.push_back(integer(*args, "round"));
     spans.bytes.push_back(integer(*args, "bytes"));
@@ -110,8 +119,9 @@ class Reader {
 Timeline read_timeline(std::filesystem::path const& trace, std::string const& made_by) {
   Reader reader(trace);
   reader.run();
-  std::string out = fmt::format(R"({{"reshard_view":1,"kind":"timeline","title":{},"made_by":{},"ranks":[)", json_quoted(trace.filename().string()),
-                                json_quoted(made_by));
+  std::string out =
+      fmt::format(R"({{"reshard_view":1,"kind":"timeline","title":{},"made_by":{},"ranks":[)",
+                  json_quoted(trace.filename().string()), json_quoted(made_by));
   char const* comma = "";
   for (auto const& [rank, name] : reader.ranks) {
     out += fmt::format(R"({}{{"rank":{},"name":{}}})", comma, rank, json_quoted(name));
@@ -120,12 +130,15 @@ Timeline read_timeline(std::filesystem::path const& trace, std::string const& ma
   out += R"(],"lanes":[)";
   comma = "";
   for (Lane const& lane : reader.lanes) {
-    out += fmt::format(R"({}{{"rank":{},"thread":{},"name":{}}})", comma, lane.rank, lane.thread, json_quoted(lane.name));
+    out += fmt::format(R"({}{{"rank":{},"thread":{},"name":{}}})", comma, lane.rank, lane.thread,
+                       json_quoted(lane.name));
     comma = ",";
   }
   Spans const& spans = reader.spans;
-  out += fmt::format(R"(],"spans":{{"lane":[{}],"round":[{}],"begin_ns":[{}],"length_ns":[{}],"bytes":[{}]}}}})", fmt::join(spans.lane, ","),
-                     fmt::join(spans.round, ","), fmt::join(spans.begin_ns, ","), fmt::join(spans.length_ns, ","), fmt::join(spans.bytes, ","));
+  out += fmt::format(
+      R"(],"spans":{{"lane":[{}],"round":[{}],"begin_ns":[{}],"length_ns":[{}],"bytes":[{}]}}}})",
+      fmt::join(spans.lane, ","), fmt::join(spans.round, ","), fmt::join(spans.begin_ns, ","),
+      fmt::join(spans.length_ns, ","), fmt::join(spans.bytes, ","));
   return {std::move(out), reader.complete};
 }
 

@@ -10,7 +10,8 @@ struct Timeline {
   bool complete = false;  ///< else the file is cut short: the page shows what is there
 };
 
-/// From a file that `run --trace` wrote. Errors of kind source: not such a file, damage before its last line; usage: more spans than a page can show.
+/// From a file that `run --trace` wrote. Errors of kind source: not such a file, damage before its
+/// last line; usage: more spans than a page can show.
 Timeline read_timeline(std::filesystem::path const& trace, std::string const& made_by);
 
 }  // namespace reshard

@@ -44,36 +44,43 @@ struct SourceTensor {
 
 std::vector<Index> row_major(TensorBox const& box) {
   std::vector<Index> strides(box.begin.size(), 1);
-  for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<Index>(box.end[d] - box.begin[d], 1);
+  for (std::size_t d = strides.size(); d-- > 1;)
+    strides[d - 1] = strides[d] * std::max<Index>(box.end[d] - box.begin[d], 1);
   return strides;
 }
 
-Piece piece_of(Model const& model, int tensor, TensorBox const& box, std::vector<Index> const& strides) {
+Piece piece_of(Model const& model, int tensor, TensorBox const& box,
+               std::vector<Index> const& strides) {
   Piece piece{tensor, {}, {}, 0};
   auto const& axes = model.tensors()[static_cast<std::size_t>(tensor)].axes;
   for (std::size_t d = 0; d < axes.size(); ++d)
-    piece.digits.push_back({axes[d].axis, model.axes()[axes[d].axis].size, 1, box.begin[d], box.end[d] - box.begin[d], strides[d]});
+    piece.digits.push_back({axes[d].axis, model.axes()[axes[d].axis].size, 1, box.begin[d],
+                            box.end[d] - box.begin[d], strides[d]});
   return piece;
 }
 
 bool looks_like_optimizer(std::string_view key) {
-  return key.starts_with("optim") || key.find(".optim") != std::string_view::npos || key.find("exp_avg") != std::string_view::npos;
+  return key.starts_with("optim") || key.find(".optim") != std::string_view::npos ||
+         key.find("exp_avg") != std::string_view::npos;
 }
 
 class IdentityPlanner {
  public:
-  IdentityPlanner(SourceCheckpoint const& source, TargetRequest const& request) : source_(source), request_(request) {
+  IdentityPlanner(SourceCheckpoint const& source, TargetRequest const& request)
+      : source_(source), request_(request) {
     job_.warnings = source.warnings;
     job_.stored_names = true;
     if (source.dcp) read_dcp(*source.dcp);
     if (source.logical) read_logical(*source.logical);
     if (source.huggingface) read_huggingface();
-    if (!unread_.empty()) job_.warnings.push_back(unread_note(unread_, request.source_prefix) + ": they are left out");
+    if (!unread_.empty())
+      job_.warnings.push_back(unread_note(unread_, request.source_prefix) + ": they are left out");
   }
 
   JobPlan run(PlanLimits const& limits) {
     check_keys();
-    for (std::string& text : config_warnings(source_, Json(), request_)) job_.warnings.push_back(std::move(text));
+    for (std::string& text : config_warnings(source_, Json(), request_))
+      job_.warnings.push_back(std::move(text));
     if (request_.drop_optimizer) drop_optimizer();
     if (to_huggingface()) drop_what_safetensors_cannot_hold();
     check_anything_left();
@@ -102,14 +109,17 @@ class IdentityPlanner {
         unread_.push_back(stored.name);
         continue;
       }
-      SourceTensor tensor{stored.name.substr(request_.source_prefix.size()), stored.dtype, stored.shape, {}};
+      SourceTensor tensor{
+          stored.name.substr(request_.source_prefix.size()), stored.dtype, stored.shape, {}};
       for (std::size_t c = stored.first_chunk; c < stored.first_chunk + stored.chunk_count; ++c) {
         dcp::Chunk const& chunk = metadata.chunks[c];
         TensorBox box{{metadata.offsets(chunk).begin(), metadata.offsets(chunk).end()}, {}};
-        for (std::size_t d = 0; d < box.begin.size(); ++d) box.end.push_back(box.begin[d] + metadata.sizes(chunk)[d]);
+        for (std::size_t d = 0; d < box.begin.size(); ++d)
+          box.end.push_back(box.begin[d] + metadata.sizes(chunk)[d]);
         auto const strides = dcp.strides.find(c);
         tensor.boxes.push_back(
-            {std::move(box), chunk.item.file, dcp.payload_offset_bytes[c], strides == dcp.strides.end() ? std::vector<Index>() : strides->second});
+            {std::move(box), chunk.item.file, dcp.payload_offset_bytes[c],
+             strides == dcp.strides.end() ? std::vector<Index>() : strides->second});
       }
       tensors_.push_back(std::move(tensor));
     }
@@ -126,31 +136,41 @@ class IdentityPlanner {
       auto const found = places.find(key);
       return found == places.end() ? places.size() : found->second;
     };
-    std::stable_sort(tensors_.begin(), tensors_.end(), [&](SourceTensor const& a, SourceTensor const& b) {
-      return place(request_.source_prefix + a.key) < place(request_.source_prefix + b.key);
-    });
+    std::stable_sort(
+        tensors_.begin(), tensors_.end(), [&](SourceTensor const& a, SourceTensor const& b) {
+          return place(request_.source_prefix + a.key) < place(request_.source_prefix + b.key);
+        });
     std::stable_sort(objects_.begin(), objects_.end(),
-                     [&](dcp::StoredObject const* a, dcp::StoredObject const* b) { return place(a->name) < place(b->name); });
+                     [&](dcp::StoredObject const* a, dcp::StoredObject const* b) {
+                       return place(a->name) < place(b->name);
+                     });
   }
 
   /// A tensor that is stored whole.
-  void add_whole(std::size_t file, std::string const& name, DType dtype, std::vector<Index> const& shape, std::uint64_t offset_bytes,
+  void add_whole(std::size_t file, std::string const& name, DType dtype,
+                 std::vector<Index> const& shape, std::uint64_t offset_bytes,
                  std::vector<Index> const& strides) {
     if (!name.starts_with(request_.source_prefix)) return unread_.push_back(name);
-    SourceBox box{{std::vector<Index>(shape.size(), 0), shape}, narrow<std::uint32_t>(file), offset_bytes, strides};
-    tensors_.push_back({name.substr(request_.source_prefix.size()), dtype, shape, {std::move(box)}});
+    SourceBox box{{std::vector<Index>(shape.size(), 0), shape},
+                  narrow<std::uint32_t>(file),
+                  offset_bytes,
+                  strides};
+    tensors_.push_back(
+        {name.substr(request_.source_prefix.size()), dtype, shape, {std::move(box)}});
   }
 
   /// Logical names are names, too.
   void read_logical(LogicalCheckpoint const& logical) {
     for (std::size_t f = 0; f < logical.parts.size(); ++f)
-      for (hdf5::FoundDataset const& found : logical.parts[f].tensors) add_whole(f, found.name, found.dtype, found.shape, found.offset_bytes, {});
+      for (hdf5::FoundDataset const& found : logical.parts[f].tensors)
+        add_whole(f, found.name, found.dtype, found.shape, found.offset_bytes, {});
   }
 
   std::vector<OpaqueCopy> plan_hdf5() {
     Hdf5Target target;
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
-      target.specs.push_back({request_.target_prefix + tensors_[t].key, tensors_[t].dtype, tensors_[t].shape});
+      target.specs.push_back(
+          {request_.target_prefix + tensors_[t].key, tensors_[t].dtype, tensors_[t].shape});
       target.tensors.push_back(static_cast<int>(t));
     }
     target.attributes = {{std::string(hdf5::map_key), ""},
@@ -158,10 +178,13 @@ class IdentityPlanner {
                          {std::string(hdf5::software_version_key), request_.tool_version}};
     target.part_bytes = request_.shard_bytes;
     auto const files = files_of(source_);
-    // Where the source is one container, so is the target. Of a DCP folder the config lies beside the file: its names may be no family's.
+    // Where the source is one container, so is the target. Of a DCP folder the config lies beside
+    // the file: its names may be no family's.
     bool const inside = source_.huggingface || (source_.dcp && !source_.dcp->config.is_null());
-    if (inside && files && !files->config_text.empty()) target.objects.push_back({std::string(huggingface::config_name), files->config_text, {}});
-    for (dcp::StoredObject const* object : objects_) target.objects.push_back({renamed(object->name), {}, object->item});
+    if (inside && files && !files->config_text.empty())
+      target.objects.push_back({std::string(huggingface::config_name), files->config_text, {}});
+    for (dcp::StoredObject const* object : objects_)
+      target.objects.push_back({renamed(object->name), {}, object->item});
     if (files) add_sidecars(job_, {files, {}});
     return plan_hdf5_target(job_, std::move(target));
   }
@@ -175,29 +198,42 @@ class IdentityPlanner {
       }
   }
 
-  /// A prefix that ends inside a word leaves names that nobody meant; keys that describe a model describe nothing here.
+  /// A prefix that ends inside a word leaves names that nobody meant; keys that describe a model
+  /// describe nothing here.
   void check_keys() const {
     for (SourceTensor const& tensor : tensors_)
       if (!request_.source_prefix.empty() && (tensor.key.empty() || tensor.key.front() == '.'))
-        fail(ErrorKind::usage, "[source] prefix = \"{}\": '{}{}' would become '{}'. End the prefix behind the dot.", request_.source_prefix,
-             request_.source_prefix, tensor.key, tensor.key);
+        fail(ErrorKind::usage,
+             "[source] prefix = \"{}\": '{}{}' would become '{}'. End the prefix behind the dot.",
+             request_.source_prefix, request_.source_prefix, tensor.key, tensor.key);
     if (request_.source_etp != 1)
-      fail(ErrorKind::usage, "[source] etp = {}: names are kept in this job, so nothing is taken apart. Remove the key.", request_.source_etp);
+      fail(
+          ErrorKind::usage,
+          "[source] etp = {}: names are kept in this job, so nothing is taken apart. Remove the key.",
+          request_.source_etp);
     if (request_.dequantise)
-      fail(ErrorKind::usage,
-           "[model] quant = \"dequantise-bf16\": names are kept in this job, so nothing says which tensors are scales. Remove the key, or choose a "
-           "source and a target that a map describes.");
+      fail(
+          ErrorKind::usage,
+          "[model] quant = \"dequantise-bf16\": names are kept in this job, so nothing says which tensors are scales. Remove the key, or choose a "
+          "source and a target that a map describes.");
     if (!request_.source_config.empty())
-      fail(ErrorKind::usage, "[source] config = \"{}\": names are kept in this job, so no model is described. Remove the key, or name a map.",
-           request_.source_config.string());
+      fail(
+          ErrorKind::usage,
+          "[source] config = \"{}\": names are kept in this job, so no model is described. Remove the key, or name a map.",
+          request_.source_config.string());
   }
 
   void drop_optimizer() {
     std::size_t const before = tensors_.size() + objects_.size();
-    std::erase_if(tensors_, [](SourceTensor const& tensor) { return looks_like_optimizer(tensor.key); });
-    std::erase_if(objects_, [](dcp::StoredObject const* object) { return looks_like_optimizer(object->name); });
+    std::erase_if(tensors_,
+                  [](SourceTensor const& tensor) { return looks_like_optimizer(tensor.key); });
+    std::erase_if(objects_, [](dcp::StoredObject const* object) {
+      return looks_like_optimizer(object->name);
+    });
     std::size_t const dropped = before - tensors_.size() - objects_.size();
-    if (dropped > 0) job_.warnings.push_back(fmt::format("{} keys of optimizer state are dropped (source.optimizer = \"drop\")", dropped));
+    if (dropped > 0)
+      job_.warnings.push_back(fmt::format(
+          "{} keys of optimizer state are dropped (source.optimizer = \"drop\")", dropped));
   }
 
   void drop_what_safetensors_cannot_hold() {
@@ -205,19 +241,24 @@ class IdentityPlanner {
     for (SourceTensor const& tensor : tensors_)
       if (looks_like_optimizer(tensor.key)) states.push_back(tensor.key);
     if (!states.empty())
-      fail(ErrorKind::source,
-           "{}: holds optimizer state ({}), which has no place in a Hugging Face folder. Set source.prefix to the keys of the weights, such as "
-           "\"model.\", or source.optimizer = \"drop\".",
-           origin(), listed(states, 3));
+      fail(
+          ErrorKind::source,
+          "{}: holds optimizer state ({}), which has no place in a Hugging Face folder. Set source.prefix to the keys of the weights, such as "
+          "\"model.\", or source.optimizer = \"drop\".",
+          origin(), listed(states, 3));
     std::vector<std::string> objects;
     for (dcp::StoredObject const* object : objects_) objects.push_back(object->name);
-    if (!objects.empty()) job_.warnings.push_back("dropped, because safetensors files hold tensors alone: " + listed(objects, 6));
+    if (!objects.empty())
+      job_.warnings.push_back("dropped, because safetensors files hold tensors alone: " +
+                              listed(objects, 6));
     objects_.clear();
   }
 
   void check_anything_left() const {
     if (!tensors_.empty() || !objects_.empty()) return;
-    fail(ErrorKind::usage, "[source] prefix = \"{}\": {} has no such key. Look at the keys with reshard ls.", request_.source_prefix, origin());
+    fail(ErrorKind::usage,
+         "[source] prefix = \"{}\": {} has no such key. Look at the keys with reshard ls.",
+         request_.source_prefix, origin());
   }
 
   std::string origin() const {
@@ -235,7 +276,9 @@ class IdentityPlanner {
     for (std::size_t t = 0; t < tensors_.size(); ++t)
       for (SourceBox const& box : tensors_[t].boxes)
         job_.source.add({box.file, box.offset_bytes, tensors_[t].dtype, tensors_[t].key},
-                        {piece_of(*job_.model, static_cast<int>(t), box.box, box.strides.empty() ? row_major(box.box) : box.strides)}, false);
+                        {piece_of(*job_.model, static_cast<int>(t), box.box,
+                                  box.strides.empty() ? row_major(box.box) : box.strides)},
+                        false);
   }
 
   /// The source's own files, or those of target.reference, which say the same.
@@ -243,30 +286,36 @@ class IdentityPlanner {
     std::optional<huggingface::Folder> own = files_of(source_);
     if (request_.reference.empty()) return own;
     huggingface::Folder given = huggingface::open_reference(request_.reference);
-    for (std::string& text : reference_warnings({own ? own->config : Json(), Json()}, given, request_)) job_.warnings.push_back(std::move(text));
+    for (std::string& text :
+         reference_warnings({own ? own->config : Json(), Json()}, given, request_))
+      job_.warnings.push_back(std::move(text));
     return given;
   }
 
   /// Names that are not those of the config that lies beside them make no model.
   void check_names(std::vector<TensorSpec> const& specs, huggingface::Folder const& files) {
-    bool const as_they_were =
-        source_.huggingface && source_.huggingface->folder.path == files.path && request_.source_prefix.empty() && request_.target_prefix.empty();
+    bool const as_they_were = source_.huggingface &&
+                              source_.huggingface->folder.path == files.path &&
+                              request_.source_prefix.empty() && request_.target_prefix.empty();
     if (as_they_were) return;
     std::set<std::string, std::less<>> names;
     for (TensorSpec const& spec : specs) names.insert(spec.name);
     auto const expected = expected_names(files.config, names, request_.map_folders);
     if (!expected || expected->lacking.empty()) return;
     std::string text = origin() + ": " + lacking_sentence(*expected, names, config_name_of(files));
-    if (!expected->most_lack() || request_.map == "none") return job_.warnings.push_back(std::move(text));
-    fail(ErrorKind::source,
-         "{}. Convert the checkpoint that these were made from, cut a prefix off with source.prefix, name a map with the source's names, or set "
-         "model.map = \"none\" to write them as they are.",
-         text);
+    if (!expected->most_lack() || request_.map == "none")
+      return job_.warnings.push_back(std::move(text));
+    fail(
+        ErrorKind::source,
+        "{}. Convert the checkpoint that these were made from, cut a prefix off with source.prefix, name a map with the source's names, or set "
+        "model.map = \"none\" to write them as they are.",
+        text);
   }
 
   void plan_safetensors() {
     std::vector<TensorSpec> specs;
-    for (SourceTensor const& tensor : tensors_) specs.push_back({request_.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+    for (SourceTensor const& tensor : tensors_)
+      specs.push_back({request_.target_prefix + tensor.key, tensor.dtype, tensor.shape});
     HuggingFaceTarget target;
     target.reference = reference();
     if (target.reference) check_names(specs, *target.reference);
@@ -276,13 +325,15 @@ class IdentityPlanner {
           "of the model's config and tokenizer");
     place_in_shards(job_, specs, request_.shard_bytes, target, [this](std::size_t t) {
       TensorBox const whole{std::vector<Index>(tensors_[t].shape.size(), 0), tensors_[t].shape};
-      return std::vector<Piece>{piece_of(*job_.model, static_cast<int>(t), whole, row_major(whole))};
+      return std::vector<Piece>{
+          piece_of(*job_.model, static_cast<int>(t), whole, row_major(whole))};
     });
   }
 
   /// The boxes of every tensor in the target, with the number of their file.
   std::vector<std::vector<TargetBox>> target_boxes() const {
-    bool const as_source = request_.grid.kind == ChunkGrid::Kind::source && source_.dcp && source_.dcp->container == TensorContainer::items;
+    bool const as_source = request_.grid.kind == ChunkGrid::Kind::source && source_.dcp &&
+                           source_.dcp->container == TensorContainer::items;
     ChunkGrid grid = request_.grid;
     if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
     std::vector<std::vector<TargetBox>> all;
@@ -292,29 +343,34 @@ class IdentityPlanner {
       if (as_source)
         for (SourceBox const& box : tensor.boxes) all.back().push_back({box.box, {}, box.file});
       else
-        for (TensorBox& box : grid_boxes(grid, request_.target_prefix + tensor.key, tensor.shape)) all.back().push_back({std::move(box), {}, 0});
+        for (TensorBox& box : grid_boxes(grid, request_.target_prefix + tensor.key, tensor.shape))
+          all.back().push_back({std::move(box), {}, 0});
       most = std::max(most, all.back().size());
     }
     if (as_source) return all;
     if (grid.kind == ChunkGrid::Kind::whole)
       fill_files(all);
     else
-      spread_over_files(all, grid.kind == ChunkGrid::Kind::ranks ? static_cast<std::size_t>(grid.ranks) : most);
+      spread_over_files(
+          all, grid.kind == ChunkGrid::Kind::ranks ? static_cast<std::size_t>(grid.ranks) : most);
     return all;
   }
 
   /// Box i of n goes to file i * files / n, as the ranks that will load them come.
   static void spread_over_files(std::vector<std::vector<TargetBox>>& all, std::size_t files) {
     for (auto& boxes : all)
-      for (std::size_t i = 0; i < boxes.size(); ++i) boxes[i].file = narrow<std::uint32_t>(i * std::max(files, boxes.size()) / boxes.size());
+      for (std::size_t i = 0; i < boxes.size(); ++i)
+        boxes[i].file = narrow<std::uint32_t>(i * std::max(files, boxes.size()) / boxes.size());
   }
 
   void fill_files(std::vector<std::vector<TargetBox>>& all) const {
     std::uint64_t bytes = 0;
     for (std::size_t t = 0; t < all.size(); ++t) {
       for (TargetBox& box : all[t]) box.file = narrow<std::uint32_t>(bytes / usual_file_bytes);
-      bytes += static_cast<std::uint64_t>(std::accumulate(tensors_[t].shape.begin(), tensors_[t].shape.end(), Index{1}, std::multiplies<>())) *
-               static_cast<std::uint64_t>(bits(tensors_[t].dtype)) / 8;
+      bytes +=
+          static_cast<std::uint64_t>(std::accumulate(
+              tensors_[t].shape.begin(), tensors_[t].shape.end(), Index{1}, std::multiplies<>())) *
+          static_cast<std::uint64_t>(bits(tensors_[t].dtype)) / 8;
     }
   }
 
@@ -322,27 +378,34 @@ class IdentityPlanner {
     bool const dist = request_.format == Format::torch_dist;
     bool const fsdp = request_.format == Format::fsdp_dtensor;
     auto const files = files_of(source_);
-    if (files && !(source_.dcp && files->path == source_.dcp->directory.folder)) add_carried(job_, files);  // what lies beside the items stays there
+    if (files && !(source_.dcp && files->path == source_.dcp->directory.folder))
+      add_carried(job_, files);  // what lies beside the items stays there
     if (source_.logical)
-      job_.warnings.push_back("the keys of the target are logical names of the HDF5 container (" + tensors_.front().key +
-                              ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
+      job_.warnings.push_back(
+          "the keys of the target are logical names of the HDF5 container (" +
+          tensors_.front().key +
+          ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
     std::optional<RunRecord> found = dist || fsdp ? run_record(source_) : std::nullopt;
     if (found) settle_foreign_classes(*found, request_.foreign_classes, job_.warnings);
     RunRecord const* record = found ? &*found : nullptr;
     DcpTarget target(job_, dist || record != nullptr ? run_folder(record) : fs::path());
     for (dcp::StoredObject const* object : objects_)
-      target.add_object(renamed(object->name), request_.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0, object->item.file,
-                        object->item.offset_bytes, object->item.size_bytes);
+      target.add_object(renamed(object->name),
+                        request_.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0,
+                        object->item.file, object->item.offset_bytes, object->item.size_bytes);
     warn_of_idle_rules();
     std::vector<std::vector<TargetBox>> boxes = target_boxes();
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
-      for (TargetBox& box : boxes[t]) box.pieces = {piece_of(*job_.model, static_cast<int>(t), box.box, row_major(box.box))};
-      target.add_tensor(request_.target_prefix + tensors_[t].key, tensors_[t].dtype, tensors_[t].shape, boxes[t], false);
+      for (TargetBox& box : boxes[t])
+        box.pieces = {piece_of(*job_.model, static_cast<int>(t), box.box, row_major(box.box))};
+      target.add_tensor(request_.target_prefix + tensors_[t].key, tensors_[t].dtype,
+                        tensors_[t].shape, boxes[t], false);
     }
     std::vector<OpaqueCopy> opaque = target.finish(planner_data());
     if (dist) add_dist_files(job_, {record, {}, false, false, false, false, false}, source_);
     if (fsdp && record != nullptr) add_tracker(job_, record);
-    if (source_.dcp && !dist) copy_side_files(*source_.dcp, record != nullptr ? run_folder(record) : fs::path());
+    if (source_.dcp && !dist)
+      copy_side_files(*source_.dcp, record != nullptr ? run_folder(record) : fs::path());
     return opaque;
   }
 
@@ -351,14 +414,16 @@ class IdentityPlanner {
     std::vector<std::string> keys;
     for (SourceTensor const& tensor : tensors_) keys.push_back(request_.target_prefix + tensor.key);
     for (std::string const& pattern : idle_rules(request_.grid, keys))
-      job_.warnings.push_back(fmt::format("target.placements: the rule '{}' decides about no key", pattern));
+      job_.warnings.push_back(
+          fmt::format("target.placements: the rule '{}' decides about no key", pattern));
   }
 
   /// What lies beside the items stays beside them.
   void copy_side_files(DcpCheckpoint const& dcp, fs::path const& folder) {
     if (dcp.directory.has_common_file) copy_common(dcp, folder);
     for (std::string const& name : dcp.directory.side_files)
-      if (name != huggingface::carried_name || !job_.reference) job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
+      if (name != huggingface::carried_name || !job_.reference)
+        job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
   }
 
   void copy_common(DcpCheckpoint const& dcp, fs::path const& folder) {
@@ -368,7 +433,8 @@ class IdentityPlanner {
     settle_foreign_classes(record, request_.foreign_classes, job_.warnings);
     check_carried(record, record.document().root, "common state");
     if (may_copy_file(record))
-      job_.side_copies.push_back({dcp.directory.folder / dcp::common_name, folder / dcp::common_name});
+      job_.side_copies.push_back(
+          {dcp.directory.folder / dcp::common_name, folder / dcp::common_name});
     else
       job_.texts.push_back({folder / dcp::common_name, common_text(record), false, {}});
   }
@@ -376,20 +442,25 @@ class IdentityPlanner {
   /// What is in the way of a load must not stand in the target; leaving it out is the job's choice.
   void check_objects() {
     ObjectGate gate(source_, request_);
-    std::erase_if(objects_, [&gate](dcp::StoredObject const* object) { return !gate.admits(*object); });
+    std::erase_if(objects_,
+                  [&gate](dcp::StoredObject const* object) { return !gate.admits(*object); });
     gate.warn(job_.warnings);
   }
 
-  std::string renamed(std::string const& key) const { return request_.target_prefix + key.substr(request_.source_prefix.size()); }
+  std::string renamed(std::string const& key) const {
+    return request_.target_prefix + key.substr(request_.source_prefix.size());
+  }
 
-  /// The path that a renamed key has in the nested state dict: steps that the old prefix named are cut, those of the new one are put in front.
+  /// The path that a renamed key has in the nested state dict: steps that the old prefix named are
+  /// cut, those of the new one are put in front.
   dcp::Path renamed_path(dcp::Path const& old) const {
     dcp::Path path;
     std::string_view cut = request_.source_prefix;
     std::size_t first = 0;
     for (; first < old.size() && !cut.empty(); ++first) {
       auto const* word = std::get_if<std::string>(&old[first]);
-      std::string const step = (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(old[first]))) + ".";
+      std::string const step =
+          (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(old[first]))) + ".";
       if (!cut.starts_with(step)) break;
       cut.remove_prefix(step.size());
     }
@@ -398,10 +469,13 @@ class IdentityPlanner {
       path.emplace_back(std::string(add.substr(0, dot)));
       add.remove_prefix(dot + 1);
     }
-    if (!cut.empty() || first == old.size() || !std::holds_alternative<std::string>(old[first])) return {};
+    if (!cut.empty() || first == old.size() || !std::holds_alternative<std::string>(old[first]))
+      return {};
     std::size_t const joined = path.size();
     path.insert(path.end(), old.begin() + static_cast<std::ptrdiff_t>(first), old.end());
-    path[joined] = std::string(add) + std::get<std::string>(path[joined]);  // what of the prefix has no dot belongs to the first name
+    path[joined] = std::string(add) +
+                   std::get<std::string>(
+                       path[joined]);  // what of the prefix has no dot belongs to the first name
     return path;
   }
 
@@ -421,7 +495,8 @@ class IdentityPlanner {
     std::set<std::string> kept;
     for (dcp::StoredObject const* object : objects_) kept.insert(object->name);
     for (SourceTensor const& tensor : tensors_) kept.insert(request_.source_prefix + tensor.key);
-    if (source_.dcp && source_.dcp->metadata.planner_data)  // in its order: nested dicts are built in it
+    if (source_.dcp &&
+        source_.dcp->metadata.planner_data)  // in its order: nested dicts are built in it
       for (auto const& [key, path] : *source_.dcp->metadata.planner_data)
         if (kept.erase(key) > 0) add(key);
     for (std::string const& key : kept) add(key);
@@ -439,13 +514,22 @@ class IdentityPlanner {
 void check_formats(SourceCheckpoint const& source, TargetRequest const& request) {
   bool const named = request.map == "none";
   if (source.megatron)
-    fail(ErrorKind::usage,
-         "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
-  if (request.format == Format::dcp || request.format == Format::huggingface || request.format == Format::hdf5) return;
-  if (request.format == Format::fsdp_dtensor && source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor) return;
-  if (request.format == Format::torch_dist && source.dcp && source.dcp->flavour == dcp::Flavour::torch_dist && !source.dcp->flattened) return;
-  fail(ErrorKind::usage, "[model] map = \"{}\": the target's format has names of its own, which only a map can give. Name the model's map{}.",
-       request.map, named ? "" : ", and its config.json with source.config");
+    fail(
+        ErrorKind::usage,
+        "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
+  if (request.format == Format::dcp || request.format == Format::huggingface ||
+      request.format == Format::hdf5)
+    return;
+  if (request.format == Format::fsdp_dtensor && source.dcp &&
+      source.dcp->flavour == dcp::Flavour::fsdp_dtensor)
+    return;
+  if (request.format == Format::torch_dist && source.dcp &&
+      source.dcp->flavour == dcp::Flavour::torch_dist && !source.dcp->flattened)
+    return;
+  fail(
+      ErrorKind::usage,
+      "[model] map = \"{}\": the target's format has names of its own, which only a map can give. Name the model's map{}.",
+      request.map, named ? "" : ", and its config.json with source.config");
 }
 
 }  // namespace
@@ -453,19 +537,28 @@ void check_formats(SourceCheckpoint const& source, TargetRequest const& request)
 bool keeps_names(SourceCheckpoint const& source, TargetRequest const& request) {
   if (request.map == "none") return true;
   bool const plain = source.dcp && source.dcp->flavour == dcp::Flavour::plain;
-  bool const megatron = request.format == Format::megatron || request.format == Format::torch_dist || request.format == Format::fsdp_dtensor;
-  bool const described = !request.source_config.empty() || (source.dcp && !source.dcp->config.is_null()) ||
-                         (plain && megatron && files_of(source).has_value());  // names that Megatron has need the config, wherever it lies
-  bool const fsdp = source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor && request.format == Format::fsdp_dtensor;
-  bool const to_plain = fsdp || request.format == Format::dcp || (plain && request.format == Format::huggingface);
+  bool const megatron = request.format == Format::megatron ||
+                        request.format == Format::torch_dist ||
+                        request.format == Format::fsdp_dtensor;
+  bool const described =
+      !request.source_config.empty() || (source.dcp && !source.dcp->config.is_null()) ||
+      (plain && megatron &&
+       files_of(source).has_value());  // names that Megatron has need the config, wherever it lies
+  bool const fsdp = source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor &&
+                    request.format == Format::fsdp_dtensor;
+  bool const to_plain =
+      fsdp || request.format == Format::dcp || (plain && request.format == Format::huggingface);
   return request.map == "auto" && (to_plain || (plain && !described)) && !source.megatron;
 }
 
-JobPlan make_identity_plan(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits) {
+JobPlan make_identity_plan(SourceCheckpoint const& source, TargetRequest const& request,
+                           PlanLimits const& limits) {
   check_formats(source, request);
   return IdentityPlanner(source, request).run(limits);
 }
 
-JobPlan identity_catalogue(SourceCheckpoint const& source) { return IdentityPlanner(source, {}).run_source(); }
+JobPlan identity_catalogue(SourceCheckpoint const& source) {
+  return IdentityPlanner(source, {}).run_source();
+}
 
 }  // namespace reshard

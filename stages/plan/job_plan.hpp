@@ -26,28 +26,30 @@ enum class LayerKeys { automatic, stacked, separate };
 /// What happens to stored tensors that a map lists under `keep`.
 enum class Unmapped { refuse, keep, drop };
 
-/// What happens to values whose classes are not known to be plain data: they stop the job, are carried, or are left out.
+/// What happens to values whose classes are not known to be plain data: they stop the job, are
+/// carried, or are left out.
 enum class ForeignClasses { refuse, keep, drop };
 
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
   enum class Format { megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5 };
   Format format = Format::megatron;
-  PipelineSpec pipeline;  ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
-  MeshSizes mesh;         ///< etp resolved
-  std::string spec;       ///< "te", "local", or "" for as the source, else te
-  std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
+  PipelineSpec
+      pipeline;  ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
+  MeshSizes mesh;    ///< etp resolved
+  std::string spec;  ///< "te", "local", or "" for as the source, else te
+  std::string form;  ///< "grouped", "sequential", or "" for as the source, else grouped
   megatron::NameStyle style = megatron::NameStyle::megatron;
-  std::filesystem::path reference;          ///< Hugging Face folder; empty for none
-  std::uint64_t shard_bytes = 0;            ///< huggingface, hdf5: the largest file
-  ChunkGrid grid;                           ///< dcp
-  std::uint64_t chunk_bytes = 0;            ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
+  std::filesystem::path reference;  ///< Hugging Face folder; empty for none
+  std::uint64_t shard_bytes = 0;    ///< huggingface, hdf5: the largest file
+  ChunkGrid grid;                   ///< dcp
+  std::uint64_t chunk_bytes = 0;    ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
   LayerKeys layers = LayerKeys::automatic;  ///< torch_dist
-  std::string source_prefix;                ///< dcp sources: only keys with this prefix, which is cut off
-  std::string target_prefix;                ///< dcp: put before every key
-  std::filesystem::path source_config;      ///< config.json (or its folder) that describes the source
-  Index source_etp = 1;                     ///< expert tensor parallelism of a Megatron Lite source
-  std::string map = "auto";                 ///< model.map
+  std::string source_prefix;  ///< dcp sources: only keys with this prefix, which is cut off
+  std::string target_prefix;  ///< dcp: put before every key
+  std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
+  Index source_etp = 1;                 ///< expert tensor parallelism of a Megatron Lite source
+  std::string map = "auto";             ///< model.map
   Index true_vocab_size = 0;
   Unmapped unmapped = Unmapped::refuse;
   ForeignClasses foreign_classes = ForeignClasses::refuse;
@@ -55,8 +57,8 @@ struct TargetRequest {
   bool dequantise = false;      ///< quantised weights become BF16
   bool drop_optimizer = false;
   bool drop_rng = false;
-  bool true_rows = false;                          ///< vocabulary rows that are known to be padding are left out
-  std::string tool_version;                        ///< for the provenance that a target holds
+  bool true_rows = false;    ///< vocabulary rows that are known to be padding are left out
+  std::string tool_version;  ///< for the provenance that a target holds
   std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for
 };
 
@@ -67,8 +69,10 @@ struct TargetFile {
   std::shared_ptr<TorchFilePlan const> torch;   ///< a .pt file: what finish_torch_file needs
   std::string header;                           ///< a safetensors file: its first bytes
   std::shared_ptr<dcp::FileItems const> items;  ///< a .distcp file
-  std::vector<FileSegment> skeleton = {};       ///< an HDF5 file: what it has besides tensors before they are written
-  /// And all of that afterwards, from the digests by tensor of the plan (none: they were not taken). Borrows nothing.
+  std::vector<FileSegment> skeleton =
+      {};  ///< an HDF5 file: what it has besides tensors before they are written
+  /// And all of that afterwards, from the digests by tensor of the plan (none: they were not
+  /// taken). Borrows nothing.
   std::function<std::vector<FileSegment>(std::span<std::uint64_t const>)> finished = {};
 };
 
@@ -77,7 +81,8 @@ struct TextFile {
   std::filesystem::path path;
   std::string text;
   bool mark = false;
-  std::function<std::string()> make;  ///< of a large file: makes `text` when it is written; borrows nothing
+  std::function<std::string()>
+      make;  ///< of a large file: makes `text` when it is written; borrows nothing
 };
 
 /// A file or folder that travels along as it is.
@@ -92,24 +97,30 @@ struct JobPlan {
   std::string map_name;       ///< the family's map, "" for none
   bool stored_names = false;  ///< logical tensors are the source's stored ones
   Catalog source;
-  std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical ones (Side::adds); empty: nothing
+  std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
+                          ///< ones (Side::adds); empty: nothing
   Catalog target;
   Plan plan;
   std::vector<TargetFile> files;
   std::vector<TextFile> texts;
-  std::vector<OpaqueCopy> opaque;                ///< what the plan copies besides tensors
-  std::vector<int> target_adds;                  ///< what stored values of the target have over logical ones, by logical tensor; empty: nothing
+  std::vector<OpaqueCopy> opaque;  ///< what the plan copies besides tensors
+  std::vector<int> target_adds;    ///< what stored values of the target have over logical ones, by
+                                   ///< logical tensor; empty: nothing
   std::optional<huggingface::Folder> reference;  ///< whose sidecars are copied
-  std::filesystem::path reference_to;            ///< and into which folder of the target; "" for the target itself
+  std::filesystem::path
+      reference_to;  ///< and into which folder of the target; "" for the target itself
   std::vector<SideCopy> side_copies;
   std::vector<std::string> warnings;
 };
 
-/// Finds the maps, builds both catalogues, joins them. Pure but for reading maps, the reference folder and one source file's pickle.
-/// Errors: usage (sizes that do not fit, unknown map), source (unexplained or missing tensors), resources.
-JobPlan make_job_plan(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits);
+/// Finds the maps, builds both catalogues, joins them. Pure but for reading maps, the reference
+/// folder and one source file's pickle. Errors: usage (sizes that do not fit, unknown map), source
+/// (unexplained or missing tensors), resources.
+JobPlan make_job_plan(SourceCheckpoint const& source, TargetRequest const& request,
+                      PlanLimits const& limits);
 
-/// The source's side alone: model, map and source catalogue, for listings. Optimizer and random-generator state are no obstacle.
+/// The source's side alone: model, map and source catalogue, for listings. Optimizer and
+/// random-generator state are no obstacle.
 JobPlan catalogue(SourceCheckpoint const& source, TargetRequest const& request);
 
 }  // namespace reshard

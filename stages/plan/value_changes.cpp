@@ -19,7 +19,8 @@ Index reach(Piece const& piece) {
 
 class ValueChanger {
  public:
-  ValueChanger(Model const& model, Catalog& source, Catalog const& target) : model_(model), source_(source), target_(target) {}
+  ValueChanger(Model const& model, Catalog& source, Catalog const& target)
+      : model_(model), source_(source), target_(target) {}
 
   void change(std::size_t tensor, int add) {
     TensorPieces& pieces = source_.tensors[tensor];
@@ -31,12 +32,15 @@ class ValueChanger {
       Blob const& blob = source_.blobs[pieces.blobs[i]];
       if (add == 0 && blob.dtype == dtype) continue;
       if (!quant::convertible(blob.dtype, dtype))
-        fail(ErrorKind::usage, "'{}' is {} in the source and {} in the target, and values of one are not computed from the other. Correct the map.",
-             model_.tensors()[tensor].name, name(blob.dtype), name(dtype));
+        fail(
+            ErrorKind::usage,
+            "'{}' is {} in the source and {} in the target, and values of one are not computed from the other. Correct the map.",
+            model_.tensors()[tensor].name, name(blob.dtype), name(dtype));
       length[pieces.blobs[i]] = std::max(length[pieces.blobs[i]], reach(pieces.pieces[i]));
     }
     std::map<std::uint32_t, std::uint32_t> computed;
-    for (auto const& [blob, elements] : length) computed[blob] = add_computed(blob, elements, add, dtype);
+    for (auto const& [blob, elements] : length)
+      computed[blob] = add_computed(blob, elements, add, dtype);
     for (std::uint32_t& blob : pieces.blobs)
       if (auto const found = computed.find(blob); found != computed.end()) blob = found->second;
   }
@@ -63,15 +67,19 @@ class ValueChanger {
 
 }  // namespace
 
-void change_values(Model const& model, Catalog& source, Catalog const& target, StoredAdds const& adds) {
+void change_values(Model const& model, Catalog& source, Catalog const& target,
+                   StoredAdds const& adds) {
   ValueChanger changer(model, source, target);
-  auto const add_of = [](std::vector<int> const& list, std::size_t tensor) { return tensor < list.size() ? list[tensor] : 0; };
+  auto const add_of = [](std::vector<int> const& list, std::size_t tensor) {
+    return tensor < list.size() ? list[tensor] : 0;
+  };
   for (std::size_t t = 0; t < std::min(source.tensors.size(), target.tensors.size()); ++t) {
     int const add = add_of(adds.target, t) - add_of(adds.source, t);
     auto const& wanted = target.tensors[t].blobs;
     auto const& held = source.tensors[t].blobs;
     if (wanted.empty() || held.empty()) continue;
-    if (add != 0 || target.blobs[wanted.front()].dtype != source.blobs[held.front()].dtype) changer.change(t, add);
+    if (add != 0 || target.blobs[wanted.front()].dtype != source.blobs[held.front()].dtype)
+      changer.change(t, add);
   }
 }
 

@@ -5,8 +5,10 @@
 namespace reshard {
 namespace {
 
-// Plain cached requests of many MiB: of what was tried (announcing the next request with POSIX_FADV_WILLNEED, several threads, RWF_DONTCACHE) only
-// the last was faster than that with POSIX_FADV_SEQUENTIAL, by a tenth, and it makes ranks of a host that share a source file read it again.
+// Plain cached requests of many MiB: of what was tried (announcing the next request with
+// POSIX_FADV_WILLNEED, several threads, RWF_DONTCACHE) only the last was faster than that with
+// POSIX_FADV_SEQUENTIAL, by a tenth, and it makes ranks of a host that share a source file read it
+// again.
 constexpr BatchRules rules{.most_bytes = std::uint64_t{16} << 20, .tail = TailPage::joined};
 
 }  // namespace

@@ -10,17 +10,20 @@
 
 namespace reshard {
 
-/// Reads the extents of rounds into staging memory, neighbours in one vectored request. Never maps a file: a source that is cut short under us
-/// is an Error, not a signal. Extents of views are computed (ViewReader). Used by one thread.
+/// Reads the extents of rounds into staging memory, neighbours in one vectored request. Never maps
+/// a file: a source that is cut short under us is an Error, not a signal. Extents of views are
+/// computed (ViewReader). Used by one thread.
 class ExtentReader {
  public:
   /// `files` and `views` outlive the reader. View v has the file number files.size() + v.
-  explicit ExtentReader(FileSet& files, std::span<SourceView const> views = {}, StoredBytesObserver observer = {})
+  explicit ExtentReader(FileSet& files, std::span<SourceView const> views = {},
+                        StoredBytesObserver observer = {})
       : files_(files), views_(files, views, stats_, std::move(observer)) {}
   ExtentReader(ExtentReader const&) = delete;
   ExtentReader& operator=(ExtentReader const&) = delete;
 
-  /// Fills staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in staging.
+  /// Fills staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in
+  /// staging.
   void read(std::span<Extent const> extents, std::byte* staging);
 
   ReadStats const& stats() const { return stats_; }

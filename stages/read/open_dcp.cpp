@@ -21,9 +21,11 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view sharding_info = "DCP_SHARDING_INFO";
 
-/// What item heads say, packed for one message: the payload's offset, the record's place, the number of strides, the strides.
+/// What item heads say, packed for one message: the payload's offset, the record's place, the
+/// number of strides, the strides.
 void pack(std::string& out, dcp::ItemTensor const& item) {
-  std::vector<std::uint64_t> words{item.payload_offset_bytes, item.storage_offset_bytes, item.storage_bytes, item.strides.size()};
+  std::vector<std::uint64_t> words{item.payload_offset_bytes, item.storage_offset_bytes,
+                                   item.storage_bytes, item.strides.size()};
   for (Index const stride : item.strides) words.push_back(static_cast<std::uint64_t>(stride));
   out.append(reinterpret_cast<char const*>(words.data()), words.size() * sizeof(std::uint64_t));
 }
@@ -36,23 +38,28 @@ std::uint64_t take_word(std::string const& packed, std::size_t& at) {
   return word;
 }
 
-/// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every rank.
+/// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every
+/// rank.
 void read_item_heads(SourceCheckpoint& source, StampedFiles& files, Comm const& comm) {
   DcpCheckpoint& checkpoint = *source.dcp;
   dcp::Metadata const& metadata = checkpoint.metadata;
   std::size_t const count = metadata.chunks.size();
   auto const ranks = static_cast<std::size_t>(comm.size());
-  auto const first_of = [&](std::size_t rank) { return count / ranks * rank + std::min(rank, count % ranks); };
+  auto const first_of = [&](std::size_t rank) {
+    return count / ranks * rank + std::min(rank, count % ranks);
+  };
   std::string mine;
   together(comm, [&] {
     auto const rank = static_cast<std::size_t>(comm.rank());
     for (dcp::StoredTensor const& tensor : metadata.tensors) {
       std::size_t const begin = std::max<std::size_t>(tensor.first_chunk, first_of(rank));
-      std::size_t const end = std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, first_of(rank + 1));
+      std::size_t const end =
+          std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, first_of(rank + 1));
       for (std::size_t c = begin; c < end; ++c) {
         dcp::Chunk const& chunk = metadata.chunks[c];
         auto const file = files.open(chunk.item.file);
-        pack(mine, dcp::read_tensor_item(*file, chunk.item, tensor.dtype, metadata.sizes(chunk), tensor.name));
+        pack(mine, dcp::read_tensor_item(*file, chunk.item, tensor.dtype, metadata.sizes(chunk),
+                                         tensor.name));
       }
     }
   });
@@ -62,10 +69,13 @@ void read_item_heads(SourceCheckpoint& source, StampedFiles& files, Comm const& 
       checkpoint.payload_offset_bytes.push_back(take_word(packed, at));
       std::uint64_t const record = take_word(packed, at);
       std::uint64_t const record_bytes = take_word(packed, at);
-      if (record_bytes > 0) source.records.push_back({item.file, record, record_bytes, item.offset_bytes, item.size_bytes, std::nullopt});
+      if (record_bytes > 0)
+        source.records.push_back(
+            {item.file, record, record_bytes, item.offset_bytes, item.size_bytes, std::nullopt});
       std::vector<Index> strides(take_word(packed, at));
       for (Index& stride : strides) stride = static_cast<Index>(take_word(packed, at));
-      if (!strides.empty()) checkpoint.strides[checkpoint.payload_offset_bytes.size() - 1] = std::move(strides);
+      if (!strides.empty())
+        checkpoint.strides[checkpoint.payload_offset_bytes.size() - 1] = std::move(strides);
     }
   }
   RESHARD_EXPECT(checkpoint.payload_offset_bytes.size() == count);
@@ -79,15 +89,18 @@ void check_archive(File const& file, dcp::StoredObject const& object) {
   std::string bytes(last_bytes, '\0');
   bool whole = object.item.size_bytes >= 2 * last_bytes;
   if (whole) {
-    file.read_at(object.item.offset_bytes, std::as_writable_bytes(std::span(bytes).first(first.size())));
+    file.read_at(object.item.offset_bytes,
+                 std::as_writable_bytes(std::span(bytes).first(first.size())));
     whole = bytes.starts_with(first);
-    file.read_at(object.item.offset_bytes + object.item.size_bytes - last_bytes, std::as_writable_bytes(std::span(bytes)));
+    file.read_at(object.item.offset_bytes + object.item.size_bytes - last_bytes,
+                 std::as_writable_bytes(std::span(bytes)));
     whole = whole && bytes.starts_with(last);
   }
   if (!whole)
-    fail(ErrorKind::source,
-         "{}: '{}' at byte {} with {} bytes is no whole torch file. The file or its .metadata is damaged: copy the checkpoint again.",
-         file.path().string(), object.name, object.item.offset_bytes, object.item.size_bytes);
+    fail(
+        ErrorKind::source,
+        "{}: '{}' at byte {} with {} bytes is no whole torch file. The file or its .metadata is damaged: copy the checkpoint again.",
+        file.path().string(), object.name, object.item.offset_bytes, object.item.size_bytes);
 }
 
 /// Objects lie inside their files; tensors are looked at by read_item_heads.
@@ -95,12 +108,16 @@ void check_objects(dcp::Metadata const& metadata, StampedFiles& files) {
   for (dcp::StoredObject const& object : metadata.objects) {
     auto const file = files.open(object.item.file);
     std::uint64_t const bytes = file->size_bytes();
-    if (object.item.offset_bytes <= bytes && object.item.size_bytes <= bytes - object.item.offset_bytes) {
+    if (object.item.offset_bytes <= bytes &&
+        object.item.size_bytes <= bytes - object.item.offset_bytes) {
       check_archive(*file, object);
       continue;
     }
-    fail(ErrorKind::source, "{}: '{}' is said to lie at bytes [{}, +{}), the file has {}. The file was cut short: copy it again.",
-         file->path().string(), object.name, object.item.offset_bytes, object.item.size_bytes, bytes);
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is said to lie at bytes [{}, +{}), the file has {}. The file was cut short: copy it again.",
+        file->path().string(), object.name, object.item.offset_bytes, object.item.size_bytes,
+        bytes);
   }
 }
 
@@ -117,16 +134,20 @@ class BoxCollector {
 
   void add_file(std::uint32_t file, fs::path const& path, safetensors::Header const& header) {
     std::string const* text = member(header, sharding_info);
-    Json const info = text == nullptr ? Json() : parse_json(*text, path.string() + ", " + std::string(sharding_info));
+    Json const info = text == nullptr
+                          ? Json()
+                          : parse_json(*text, path.string() + ", " + std::string(sharding_info));
     checkpoint_.metadata.files.push_back(path.filename().string());
     Members const saved = members_of(info);
-    for (FileTensor const& tensor : header.tensors) add_box(file, path, tensor, offsets_of(saved, path, tensor));
+    for (FileTensor const& tensor : header.tensors)
+      add_box(file, path, tensor, offsets_of(saved, path, tensor));
   }
 
   void finish() {
     dcp::Metadata& metadata = checkpoint_.metadata;
     for (auto& [name, boxes] : boxes_) {
-      dcp::StoredTensor tensor{name, boxes.dtype, boxes.shape, narrow<std::uint32_t>(metadata.chunks.size()), 0};
+      dcp::StoredTensor tensor{name, boxes.dtype, boxes.shape,
+                               narrow<std::uint32_t>(metadata.chunks.size()), 0};
       for (auto const& [chunk, payload] : boxes.chunks) {
         metadata.chunks.push_back(chunk);
         checkpoint_.payload_offset_bytes.push_back(payload);
@@ -155,7 +176,8 @@ class BoxCollector {
     return members;
   }
 
-  static std::vector<Index> offsets_of(Members const& info, fs::path const& path, FileTensor const& tensor) {
+  static std::vector<Index> offsets_of(Members const& info, fs::path const& path,
+                                       FileTensor const& tensor) {
     std::vector<Index> offsets(tensor.shape.size(), 0);
     auto const entry = info.find(tensor.name);
     Json const* saved = entry == info.end() ? nullptr : entry->second->find("saved_offsets");
@@ -168,12 +190,15 @@ class BoxCollector {
       if (good) offsets[d] = *number;
     }
     if (!good)
-      fail(ErrorKind::source, "{}: saved_offsets of '{}' are {}, expected {} numbers from 0 on. The file is damaged: save it again.", path.string(),
-           safetensors::shown(tensor.name), saved->dump(), offsets.size());
+      fail(
+          ErrorKind::source,
+          "{}: saved_offsets of '{}' are {}, expected {} numbers from 0 on. The file is damaged: save it again.",
+          path.string(), safetensors::shown(tensor.name), saved->dump(), offsets.size());
     return offsets;
   }
 
-  void add_box(std::uint32_t file, fs::path const& path, FileTensor const& tensor, std::vector<Index> const& offsets) {
+  void add_box(std::uint32_t file, fs::path const& path, FileTensor const& tensor,
+               std::vector<Index> const& offsets) {
     Boxes& boxes = boxes_[tensor.name];
     if (!boxes.seen) {
       boxes.seen = true;
@@ -181,12 +206,18 @@ class BoxCollector {
       boxes.shape.assign(offsets.size(), 0);
     }
     if (boxes.dtype != tensor.dtype || boxes.shape.size() != offsets.size())
-      fail(ErrorKind::source, "{}: '{}' is {} with {} dimensions here, {} with {} in another file. Save the checkpoint again.", path.string(),
-           safetensors::shown(tensor.name), name(tensor.dtype), offsets.size(), name(boxes.dtype), boxes.shape.size());
-    for (std::size_t d = 0; d < offsets.size(); ++d) boxes.shape[d] = std::max(boxes.shape[d], offsets[d] + tensor.shape[d]);
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is {} with {} dimensions here, {} with {} in another file. Save the checkpoint again.",
+          path.string(), safetensors::shown(tensor.name), name(tensor.dtype), offsets.size(),
+          name(boxes.dtype), boxes.shape.size());
+    for (std::size_t d = 0; d < offsets.size(); ++d)
+      boxes.shape[d] = std::max(boxes.shape[d], offsets[d] + tensor.shape[d]);
     if (tensor.size_bytes == 0) return;  // a rank without rows
     dcp::IndexLists& lists = checkpoint_.metadata.lists;
-    dcp::Chunk const chunk{lists.add(offsets), lists.add(tensor.shape), {file, tensor.offset_bytes, tensor.size_bytes}};
+    dcp::Chunk const chunk{lists.add(offsets),
+                           lists.add(tensor.shape),
+                           {file, tensor.offset_bytes, tensor.size_bytes}};
     boxes.chunks.emplace_back(chunk, tensor.offset_bytes);
   }
 
@@ -198,7 +229,8 @@ std::vector<std::string> safetensors_names(fs::path const& folder) {
   std::vector<std::string> names;
   std::error_code ignored;
   for (auto const& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename().string());
+    if (entry.path().extension() == ".safetensors")
+      names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -207,7 +239,8 @@ std::vector<std::string> safetensors_names(fs::path const& folder) {
 
 std::vector<fs::path> safetensors_files(fs::path const& path) {
   std::vector<fs::path> files;
-  for (std::string const& name : seen_names("safetensors files in", path, [&] { return safetensors_names(path); }))
+  for (std::string const& name :
+       seen_names("safetensors files in", path, [&] { return safetensors_names(path); }))
     files.push_back(allowed_member(path, name));
   return files;
 }
@@ -216,7 +249,8 @@ bool looks_like_boxed_safetensors(fs::path const& path) {
   if (sees_anything(path / huggingface::index_name)) return false;
   std::vector<fs::path> const files = safetensors_files(path);
   if (files.empty()) return false;
-  safetensors::Header const header = safetensors::read_header(File::open_for_reading(files.front()));
+  safetensors::Header const header =
+      safetensors::read_header(File::open_for_reading(files.front()));
   return member(header, sharding_info) != nullptr;
 }
 
@@ -242,7 +276,8 @@ SourceCheckpoint open_dcp(fs::path const& path, Comm const& comm) {
     if (comm.rank() == 0) check_objects(checkpoint.metadata, files);
   });
   together_seeing(comm, [&] {
-    if (checkpoint.flavour == dcp::Flavour::torch_dist) checkpoint.common = dcp::read_common(checkpoint.directory, checkpoint.metadata);
+    if (checkpoint.flavour == dcp::Flavour::torch_dist)
+      checkpoint.common = dcp::read_common(checkpoint.directory, checkpoint.metadata);
   });
   read_item_heads(source, files, comm);
   files.give_stamps(source, comm);
@@ -250,12 +285,14 @@ SourceCheckpoint open_dcp(fs::path const& path, Comm const& comm) {
   return source;
 }
 
-DcpCheckpoint boxed_checkpoint(fs::path const& path, std::span<fs::path const> files, std::span<safetensors::Header const> headers) {
+DcpCheckpoint boxed_checkpoint(fs::path const& path, std::span<fs::path const> files,
+                               std::span<safetensors::Header const> headers) {
   DcpCheckpoint checkpoint;
   checkpoint.container = TensorContainer::safetensors;
   checkpoint.directory.root = checkpoint.directory.folder = path;
   BoxCollector boxes(checkpoint);
-  for (std::size_t f = 0; f < headers.size(); ++f) boxes.add_file(narrow<std::uint32_t>(f), files[f], headers[f]);
+  for (std::size_t f = 0; f < headers.size(); ++f)
+    boxes.add_file(narrow<std::uint32_t>(f), files[f], headers[f]);
   boxes.finish();
   return checkpoint;
 }

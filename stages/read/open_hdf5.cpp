@@ -35,14 +35,17 @@ Index number_of(hdf5::Found const& part, std::string_view key, fs::path const& p
   Index number = 0;
   auto const [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (problem != std::errc() || end != text.data() + text.size() || number < 0)
-    fail(ErrorKind::source, "{}: its attribute '{}' is '{}', expected a number. The file is damaged: write it again.", path.string(), key, text);
+    fail(ErrorKind::source,
+         "{}: its attribute '{}' is '{}', expected a number. The file is damaged: write it again.",
+         path.string(), key, text);
   return number;
 }
 
 /// The files of one checkpoint, whose parts all say the same.
 class Collector {
  public:
-  Collector(fs::path const& path, std::vector<fs::path> const& files, std::vector<hdf5::Found> parts)
+  Collector(fs::path const& path, std::vector<fs::path> const& files,
+            std::vector<hdf5::Found> parts)
       : path_(path), files_(files), parts_(std::move(parts)) {}
 
   SourceCheckpoint run() {
@@ -54,7 +57,8 @@ class Collector {
     for (hdf5::Found const& part : parts_)
       for (hdf5::FoundDataset const& found : part.tensors)
         if (found.digest.value_or(0) != 0)
-          source.recorded.push_back({found.name, std::string(name(found.dtype)), found.shape, found.axes, *found.digest, 0});
+          source.recorded.push_back({found.name, std::string(name(found.dtype)), found.shape,
+                                     found.axes, *found.digest, 0});
     if (parts_.front().container && text_of(parts_.front(), hdf5::names_key) == hdf5::logical_names)
       source.logical = logical();
     else
@@ -66,12 +70,16 @@ class Collector {
   fs::path folder() const { return sees_folder(path_) ? path_ : path_.parent_path(); }
 
   void check_alike() const {
-    auto const other =
-        std::find_if(parts_.begin(), parts_.end(), [&](hdf5::Found const& part) { return part.container != parts_.front().container; });
+    auto const other = std::find_if(parts_.begin(), parts_.end(), [&](hdf5::Found const& part) {
+      return part.container != parts_.front().container;
+    });
     if (other == parts_.end()) return;
     std::size_t const at = static_cast<std::size_t>(other - parts_.begin());
-    auto const& [container, plain] = parts_.front().container ? std::pair(files_.front(), files_[at]) : std::pair(files_[at], files_.front());
-    fail(ErrorKind::source, "{}: is no container of reshard, {} is one. Put other files elsewhere.", plain.string(), container.string());
+    auto const& [container, plain] = parts_.front().container
+                                         ? std::pair(files_.front(), files_[at])
+                                         : std::pair(files_[at], files_.front());
+    fail(ErrorKind::source, "{}: is no container of reshard, {} is one. Put other files elsewhere.",
+         plain.string(), container.string());
   }
 
   void check_parts() const {
@@ -80,17 +88,22 @@ class Collector {
       Index const count = number_of(parts_[f], hdf5::parts_key, files_[f]);
       Index const number = number_of(parts_[f], hdf5::part_key, files_[f]);
       if (count != static_cast<Index>(parts_.size()))
-        fail(ErrorKind::source,
-             "{}: is part {} of {}, {} HDF5 files are here. Restore the missing ones, or put files of other checkpoints elsewhere.",
-             files_[f].string(), number, count, parts_.size());
+        fail(
+            ErrorKind::source,
+            "{}: is part {} of {}, {} HDF5 files are here. Restore the missing ones, or put files of other checkpoints elsewhere.",
+            files_[f].string(), number, count, parts_.size());
       if (!seen.insert(number).second || number < 1 || number > count)
-        fail(ErrorKind::source, "{}: says that it is part {} of {}, as another file does. Put files of other checkpoints elsewhere.",
-             files_[f].string(), number, count);
+        fail(
+            ErrorKind::source,
+            "{}: says that it is part {} of {}, as another file does. Put files of other checkpoints elsewhere.",
+            files_[f].string(), number, count);
       for (std::string_view const key : {hdf5::names_key, hdf5::map_key})
         if (text_of(parts_[f], key) != text_of(parts_.front(), key))
-          fail(ErrorKind::source,
-               "{}: its attribute '{}' is '{}', that of {} is '{}'. The files belong to several checkpoints: put those of others elsewhere.",
-               files_[f].string(), key, text_of(parts_[f], key), files_.front().string(), text_of(parts_.front(), key));
+          fail(
+              ErrorKind::source,
+              "{}: its attribute '{}' is '{}', that of {} is '{}'. The files belong to several checkpoints: put those of others elsewhere.",
+              files_[f].string(), key, text_of(parts_[f], key), files_.front().string(),
+              text_of(parts_.front(), key));
     }
   }
 
@@ -100,8 +113,9 @@ class Collector {
       for (auto const* const list : {&parts_[f].tensors, &parts_[f].objects})
         for (hdf5::FoundDataset const& one : *list)
           if (auto const [at, is_new] = file_of.emplace(one.name, f); !is_new)
-            fail(ErrorKind::source, "{}: holds {}, as {} does. Put files of other checkpoints elsewhere.", files_[f].string(), json_quoted(one.name),
-                 files_[at->second].string());
+            fail(ErrorKind::source,
+                 "{}: holds {}, as {} does. Put files of other checkpoints elsewhere.",
+                 files_[f].string(), json_quoted(one.name), files_[at->second].string());
   }
 
   /// The bytes of an object; nothing when there is none of this name.
@@ -110,10 +124,13 @@ class Collector {
       for (hdf5::FoundDataset const& one : parts_[f].objects) {
         if (one.name != name) continue;
         if (one.size_bytes > huggingface::largest_config_bytes)
-          fail(ErrorKind::source, "{}: {} has {}, {} are read at most. The file is damaged: write it again.", files_[f].string(), json_quoted(name),
-               human_bytes(one.size_bytes), human_bytes(huggingface::largest_config_bytes));
+          fail(ErrorKind::source,
+               "{}: {} has {}, {} are read at most. The file is damaged: write it again.",
+               files_[f].string(), json_quoted(name), human_bytes(one.size_bytes),
+               human_bytes(huggingface::largest_config_bytes));
         std::string text(static_cast<std::size_t>(one.size_bytes), '\0');
-        File::open_for_reading(files_[f]).read_at(one.offset_bytes, std::as_writable_bytes(std::span(text)));
+        File::open_for_reading(files_[f]).read_at(one.offset_bytes,
+                                                  std::as_writable_bytes(std::span(text)));
         return text;
       }
     return std::nullopt;
@@ -123,7 +140,8 @@ class Collector {
     auto const found = object(huggingface::config_name);
     if (!found) return {};
     if (text != nullptr) *text = *found;
-    return huggingface::parse_config(*found, folder().string() + ": " + std::string(huggingface::config_name));
+    return huggingface::parse_config(
+        *found, folder().string() + ": " + std::string(huggingface::config_name));
   }
 
   LogicalCheckpoint logical() const {
@@ -137,7 +155,9 @@ class Collector {
     if (auto const args = object(hdf5::args_name)) {
       std::string const place = folder().string() + ": " + std::string(hdf5::args_name);
       checkpoint.args = parse_json(*args, place);
-      if (checkpoint.args.members() == nullptr) fail(ErrorKind::source, "{}: holds no JSON object. The file is damaged: write it again.", place);
+      if (checkpoint.args.members() == nullptr)
+        fail(ErrorKind::source, "{}: holds no JSON object. The file is damaged: write it again.",
+             place);
     }
     checkpoint.parts = parts_;
     return checkpoint;
@@ -155,12 +175,15 @@ class Collector {
       for (hdf5::FoundDataset const& tensor : parts_[f].tensors) {
         auto const first = narrow<std::uint32_t>(metadata.chunks.size());
         std::vector<Index> const origin(tensor.shape.size(), 0);
-        metadata.chunks.push_back({metadata.lists.add(origin), metadata.lists.add(tensor.shape), {file, tensor.offset_bytes, tensor.size_bytes}});
+        metadata.chunks.push_back({metadata.lists.add(origin),
+                                   metadata.lists.add(tensor.shape),
+                                   {file, tensor.offset_bytes, tensor.size_bytes}});
         metadata.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, first, 1});
         checkpoint.payload_offset_bytes.push_back(tensor.offset_bytes);
       }
       for (hdf5::FoundDataset const& one : parts_[f].objects)
-        if (!hdf5::is_description(one.name)) metadata.objects.push_back({one.name, {file, one.offset_bytes, one.size_bytes}});
+        if (!hdf5::is_description(one.name))
+          metadata.objects.push_back({one.name, {file, one.offset_bytes, one.size_bytes}});
     }
     return checkpoint;
   }
@@ -174,7 +197,8 @@ std::vector<std::string> hdf5_names(fs::path const& folder) {
   std::error_code ignored;
   std::vector<std::string> names;
   for (auto const& entry : fs::directory_iterator(folder, ignored))
-    if ((entry.path().extension() == ".h5" || entry.path().extension() == ".hdf5") && entry.is_regular_file(ignored))
+    if ((entry.path().extension() == ".h5" || entry.path().extension() == ".hdf5") &&
+        entry.is_regular_file(ignored))
       names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
@@ -183,9 +207,12 @@ std::vector<std::string> hdf5_names(fs::path const& folder) {
 }  // namespace
 
 std::vector<fs::path> hdf5_files(fs::path const& path) {
-  if (sees_file(path)) return hdf5::looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
+  if (sees_file(path))
+    return hdf5::looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
   std::vector<fs::path> files;
-  for (std::string const& name : seen_names("HDF5 files in", path, [&] { return hdf5_names(path); })) files.push_back(allowed_member(path, name));
+  for (std::string const& name :
+       seen_names("HDF5 files in", path, [&] { return hdf5_names(path); }))
+    files.push_back(allowed_member(path, name));
   return files;
 }
 
@@ -196,10 +223,13 @@ SourceCheckpoint open_hdf5(fs::path const& path, Comm const& comm) {
   std::vector<fs::path>& files = opened.files;
   together_seeing(comm, [&] {
     files = hdf5_files(path);
-    if (files.empty()) fail(ErrorKind::source, "{}: holds no HDF5 file (*.h5, *.hdf5). Check the path.", path.string());
+    if (files.empty())
+      fail(ErrorKind::source, "{}: holds no HDF5 file (*.h5, *.hdf5). Check the path.",
+           path.string());
   });
   std::vector<hdf5::Found> parts;
-  auto const packed = shared_headers(opened, comm, [](File const& file) { return hdf5::pack(hdf5::read_file(file.path())); });
+  auto const packed = shared_headers(
+      opened, comm, [](File const& file) { return hdf5::pack(hdf5::read_file(file.path())); });
   SourceCheckpoint source;
   together_seeing(comm, [&] {
     for (std::string const& bytes : packed) parts.push_back(hdf5::unpack(bytes));

@@ -30,7 +30,8 @@ std::string_view take_block(std::string_view& in) {
 
 /// The first bytes of a safetensors file up to its data, after the size of the whole file.
 std::string safetensors_head(File const& file) {
-  safetensors::Header const header = safetensors::read_header(file);  // checked here, so that a fault is found once and early
+  safetensors::Header const header =
+      safetensors::read_header(file);  // checked here, so that a fault is found once and early
   std::uint64_t const size = file.size_bytes();
   std::string bytes(sizeof size + header.header_bytes, '\0');
   std::copy_n(reinterpret_cast<char const*>(&size), sizeof size, bytes.data());
@@ -40,11 +41,13 @@ std::string safetensors_head(File const& file) {
 
 }  // namespace
 
-std::vector<std::string> shared_headers(SourceCheckpoint& source, Comm const& comm, std::function<std::string(File const&)> const& read) {
+std::vector<std::string> shared_headers(SourceCheckpoint& source, Comm const& comm,
+                                        std::function<std::string(File const&)> const& read) {
   std::vector<fs::path> const& files = source.files;
   std::string mine;
   together(comm, [&] {
-    for (std::size_t f = static_cast<std::size_t>(comm.rank()); f < files.size(); f += static_cast<std::size_t>(comm.size())) {
+    for (std::size_t f = static_cast<std::size_t>(comm.rank()); f < files.size();
+         f += static_cast<std::size_t>(comm.size())) {
       File const file = File::open_for_reading(files[f]);
       FileStamp const stamp = file.stamp();
       mine.append(reinterpret_cast<char const*>(&stamp), sizeof stamp);
@@ -67,14 +70,16 @@ std::vector<std::string> shared_headers(SourceCheckpoint& source, Comm const& co
   return result;
 }
 
-std::vector<safetensors::Header> shared_safetensors_headers(SourceCheckpoint& source, Comm const& comm) {
+std::vector<safetensors::Header> shared_safetensors_headers(SourceCheckpoint& source,
+                                                            Comm const& comm) {
   std::vector<safetensors::Header> headers;
   std::vector<std::string> const heads = shared_headers(source, comm, safetensors_head);
   together(comm, [&] {
     for (std::size_t f = 0; f < heads.size(); ++f) {
       std::uint64_t size = 0;
       std::copy_n(heads[f].data(), sizeof size, reinterpret_cast<char*>(&size));
-      headers.push_back(safetensors::parse_header(std::as_bytes(std::span(heads[f])).subspan(sizeof size), size, source.files[f].string()));
+      headers.push_back(safetensors::parse_header(
+          std::as_bytes(std::span(heads[f])).subspan(sizeof size), size, source.files[f].string()));
     }
   });
   return headers;

@@ -12,11 +12,14 @@
 
 namespace reshard {
 
-/// Reads the header of every file of the source, each rank those that are its turn, and gives all of them to all ranks. Each file is stamped first,
-/// from the same descriptor: source.stamps. Pre: source.files is the same on every rank. Collective.
-std::vector<std::string> shared_headers(SourceCheckpoint& source, Comm const& comm, std::function<std::string(File const&)> const& read);
+/// Reads the header of every file of the source, each rank those that are its turn, and gives all
+/// of them to all ranks. Each file is stamped first, from the same descriptor: source.stamps. Pre:
+/// source.files is the same on every rank. Collective.
+std::vector<std::string> shared_headers(SourceCheckpoint& source, Comm const& comm,
+                                        std::function<std::string(File const&)> const& read);
 
 /// The header of every safetensors file, read that way.
-std::vector<safetensors::Header> shared_safetensors_headers(SourceCheckpoint& source, Comm const& comm);
+std::vector<safetensors::Header> shared_safetensors_headers(SourceCheckpoint& source,
+                                                            Comm const& comm);
 
 }  // namespace reshard

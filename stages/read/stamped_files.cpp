@@ -19,7 +19,8 @@ static_assert(std::is_trivially_copyable_v<Line>);
 
 }  // namespace
 
-StampedFiles::StampedFiles(std::vector<fs::path> const& files) : paths_(files), set_(files, FileSet::Access::read), stamps_(files.size()) {}
+StampedFiles::StampedFiles(std::vector<fs::path> const& files)
+    : paths_(files), set_(files, FileSet::Access::read), stamps_(files.size()) {}
 
 std::shared_ptr<File const> StampedFiles::open(std::uint32_t file) {
   auto opened = set_.open(file);
@@ -57,7 +58,8 @@ void StampedFiles::add_stamps(SourceCheckpoint& source, int rank, std::string co
     RESHARD_EXPECT(line.file < paths_.size());
     FileStamp& first = source.stamps[line.file];
     int& stamper = source.stamped_by[line.file];
-    if (stamper >= 0 && !difference(first, line.stamp).empty()) refuse_two_worlds(paths_[line.file], rank, line.stamp, stamper, first);
+    if (stamper >= 0 && !difference(first, line.stamp).empty())
+      refuse_two_worlds(paths_[line.file], rank, line.stamp, stamper, first);
     if (stamper >= 0) continue;
     first = line.stamp;
     stamper = rank;
@@ -65,20 +67,26 @@ void StampedFiles::add_stamps(SourceCheckpoint& source, int rank, std::string co
 }
 
 std::string difference(FileStamp const& one, FileStamp const& other) {
-  auto const pair = [](std::string_view what, auto a, auto b) { return fmt::format("{} {} against {}", what, a, b); };
+  auto const pair = [](std::string_view what, auto a, auto b) {
+    return fmt::format("{} {} against {}", what, a, b);
+  };
   if (one.bytes != other.bytes) return pair("size", one.bytes, other.bytes);
-  if (one.mtime_ns != other.mtime_ns) return pair("time of change in ns", one.mtime_ns, other.mtime_ns);
+  if (one.mtime_ns != other.mtime_ns)
+    return pair("time of change in ns", one.mtime_ns, other.mtime_ns);
   if (one.inode != other.inode) return pair("inode", one.inode, other.inode);
-  if (one.ctime_ns != other.ctime_ns) return pair("time of the inode's change in ns", one.ctime_ns, other.ctime_ns);
+  if (one.ctime_ns != other.ctime_ns)
+    return pair("time of the inode's change in ns", one.ctime_ns, other.ctime_ns);
   return "";
 }
 
-void refuse_two_worlds(fs::path const& file, int rank, FileStamp const& seen, int other_rank, FileStamp const& other) {
-  fail(ErrorKind::source,
-       "{}: rank {} sees another file there than rank {}: {}. All ranks must see the same source: put it on a file system that all nodes share, not "
-       "a copy "
-       "on each; if it was changed just now, run again.",
-       file.string(), rank, other_rank, difference(seen, other));
+void refuse_two_worlds(fs::path const& file, int rank, FileStamp const& seen, int other_rank,
+                       FileStamp const& other) {
+  fail(
+      ErrorKind::source,
+      "{}: rank {} sees another file there than rank {}: {}. All ranks must see the same source: put it on a file system that all nodes share, not "
+      "a copy "
+      "on each; if it was changed just now, run again.",
+      file.string(), rank, other_rank, difference(seen, other));
 }
 
 }  // namespace reshard

@@ -11,7 +11,8 @@
 
 namespace reshard {
 
-/// The files of a source while their headers are read: remembers each as it was when this rank opened it.
+/// The files of a source while their headers are read: remembers each as it was when this rank
+/// opened it.
 class StampedFiles {
  public:
   explicit StampedFiles(std::vector<std::filesystem::path> const& files);
@@ -19,8 +20,9 @@ class StampedFiles {
   /// As FileSet::open().
   std::shared_ptr<File const> open(std::uint32_t file);
 
-  /// Fills source.stamps and stamped_by, the same on every rank; files that no rank has opened are opened now. Two ranks that saw different files
-  /// under one name are an Error of kind source. Collective.
+  /// Fills source.stamps and stamped_by, the same on every rank; files that no rank has opened are
+  /// opened now. Two ranks that saw different files under one name are an Error of kind source.
+  /// Collective.
   void give_stamps(SourceCheckpoint& source, Comm const& comm);
 
  private:
@@ -31,11 +33,13 @@ class StampedFiles {
   std::vector<std::optional<FileStamp>> stamps_;
 };
 
-/// Why two stamps are not of one file that has not changed, for a sentence: "size 12 against 14"; "" when they may be. The number of the device is
-/// not looked at: hosts number devices differently.
+/// Why two stamps are not of one file that has not changed, for a sentence: "size 12 against 14";
+/// "" when they may be. The number of the device is not looked at: hosts number devices
+/// differently.
 std::string difference(FileStamp const& one, FileStamp const& other);
 
 /// The sentence about two ranks that see different files.
-[[noreturn]] void refuse_two_worlds(std::filesystem::path const& file, int rank, FileStamp const& seen, int other_rank, FileStamp const& other);
+[[noreturn]] void refuse_two_worlds(std::filesystem::path const& file, int rank,
+                                    FileStamp const& seen, int other_rank, FileStamp const& other);
 
 }  // namespace reshard

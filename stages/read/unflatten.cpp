@@ -39,16 +39,19 @@ class Unflattener {
  private:
   void keep(dcp::StoredTensor const& tensor) {
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
-      if (auto const strided = checkpoint_.strides.find(c); strided != checkpoint_.strides.end()) strides_[chunks_.size()] = strided->second;
+      if (auto const strided = checkpoint_.strides.find(c); strided != checkpoint_.strides.end())
+        strides_[chunks_.size()] = strided->second;
       chunks_.push_back(checkpoint_.metadata.chunks[c]);
       payloads_.push_back(checkpoint_.payload_offset_bytes[c]);
     }
   }
 
   [[noreturn]] void refuse(dcp::StoredTensor const& tensor, Shape const& whole) const {
-    fail(ErrorKind::source,
-         "{}: '{}' is stored as [{}], which cannot be the fragments of a tensor of shape [{}]. The file is damaged: save it again.",
-         (checkpoint_.directory.folder / dcp::metadata_name).string(), tensor.name, fmt::join(tensor.shape, ", "), fmt::join(whole, ", "));
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is stored as [{}], which cannot be the fragments of a tensor of shape [{}]. The file is damaged: save it again.",
+        (checkpoint_.directory.folder / dcp::metadata_name).string(), tensor.name,
+        fmt::join(tensor.shape, ", "), fmt::join(whole, ", "));
   }
 
   void unfold(dcp::StoredTensor& tensor, Shape const& whole) {
@@ -57,20 +60,24 @@ class Unflattener {
     Shape fragment(rank);
     Index volume = 1;
     for (std::size_t d = 0; d < rank; ++d) {
-      if (whole[d] <= 0 || tensor.shape[d] <= 0 || whole[d] % tensor.shape[d] != 0) refuse(tensor, whole);
+      if (whole[d] <= 0 || tensor.shape[d] <= 0 || whole[d] % tensor.shape[d] != 0)
+        refuse(tensor, whole);
       fragment[d] = whole[d] / tensor.shape[d];
-      volume = checked_mul(volume, fragment[d], ErrorKind::source, "the size of '" + tensor.name + "'");
+      volume =
+          checked_mul(volume, fragment[d], ErrorKind::source, "the size of '" + tensor.name + "'");
     }
     if (volume != tensor.shape[rank]) refuse(tensor, whole);
     auto const element = static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       if (checkpoint_.strides.contains(c)) refuse(tensor, whole);
-      add_boxes(checkpoint_.metadata.chunks[c], checkpoint_.payload_offset_bytes[c], fragment, element);
+      add_boxes(checkpoint_.metadata.chunks[c], checkpoint_.payload_offset_bytes[c], fragment,
+                element);
     }
     tensor.shape = whole;
   }
 
-  void add_boxes(dcp::Chunk const& chunk, std::uint64_t payload, Shape const& fragment, std::uint64_t element) {
+  void add_boxes(dcp::Chunk const& chunk, std::uint64_t payload, Shape const& fragment,
+                 std::uint64_t element) {
     dcp::IndexLists& lists = checkpoint_.metadata.lists;
     std::size_t const rank = fragment.size();
     Shape const at(lists[chunk.offsets].begin(), lists[chunk.offsets].end());
@@ -81,8 +88,10 @@ class Unflattener {
       Shape sizes(rank);
       for (std::size_t d = 0; d < rank; ++d) {
         if (count[d] != 1)
-          fail(ErrorKind::source, "{}: a chunk of a flattened tensor covers {} fragments, expected 1. The file is damaged: save it again.",
-               (checkpoint_.directory.folder / dcp::metadata_name).string(), count[d]);
+          fail(
+              ErrorKind::source,
+              "{}: a chunk of a flattened tensor covers {} fragments, expected 1. The file is damaged: save it again.",
+              (checkpoint_.directory.folder / dcp::metadata_name).string(), count[d]);
         offsets[d] = at[d] * fragment[d] + flat.box.begin[d];
         sizes[d] = flat.box.end[d] - flat.box.begin[d];
       }

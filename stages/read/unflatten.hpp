@@ -4,8 +4,9 @@
 
 namespace reshard {
 
-/// Gives tensors that Megatron flattened for its optimizer the shape that they have in the model: a key of stored shape (f1, …, fn, m) stands for
-/// fragments of shape G / f, each kept as the flat ranges that its chunks name (docs/formats/torch-dist.md). Every range becomes up to 2n - 1
+/// Gives tensors that Megatron flattened for its optimizer the shape that they have in the model: a
+/// key of stored shape (f1, …, fn, m) stands for fragments of shape G / f, each kept as the flat
+/// ranges that its chunks name (docs/formats/torch-dist.md). Every range becomes up to 2n - 1
 /// boxes. Pre: payload offsets are known. Errors of kind source name the key and both shapes.
 void unflatten(DcpCheckpoint& checkpoint);
 

@@ -28,7 +28,8 @@ void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<st
     convert(views_[view], first, count, into.data());
 }
 
-void ViewReader::read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes, std::vector<std::byte>& into) {
+void ViewReader::read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes,
+                            std::vector<std::byte>& into) {
   into.resize(bytes);
   files_.open(place.file)->read_at(place.offset_bytes + offset_bytes, into);
   if (observer_) observer_(place.file, place.offset_bytes + offset_bytes, into);
@@ -42,48 +43,59 @@ void ViewReader::convert(SourceView const& view, Index first, Index count, std::
   double const constant = view.kind == ViewKind::add ? view.constant : 0;
   for (Index done = 0; done < count;) {
     Index const part = std::min(count - done, slice_bytes / stored_size);
-    read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * stored_size), static_cast<std::size_t>(part * stored_size), slice_);
+    read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * stored_size),
+               static_cast<std::size_t>(part * stored_size), slice_);
     std::span const to(into + done * size, static_cast<std::size_t>(part * size));
     if (auto const inexact = quant::convert(view.stored.dtype, slice_, constant, view.dtype, to))
-      fail_inexact(view, files_.path(view.stored.file).string(), first + done + static_cast<Index>(inexact->element), inexact->value);
+      fail_inexact(view, files_.path(view.stored.file).string(),
+                   first + done + static_cast<Index>(inexact->element), inexact->value);
     done += part;
   }
 }
 
-/// The needed elements of a tensor beside the codes. What is read begins with them and goes on, because the next slice needs the next ones.
-std::span<std::byte const> ViewReader::taken(std::optional<StoredPlace> const& place, quant::FlatRange const& range, Window& window) {
+/// The needed elements of a tensor beside the codes. What is read begins with them and goes on,
+/// because the next slice needs the next ones.
+std::span<std::byte const> ViewReader::taken(std::optional<StoredPlace> const& place,
+                                             quant::FlatRange const& range, Window& window) {
   if (range.begin == range.end) return {};
   Index const size = element_bytes(place->dtype);
   if (range.begin < window.range.begin || range.end > window.range.end) {
-    Index const end = std::min(std::max(range.end, range.begin + window_bytes / size), checked_volume(place->shape, ErrorKind::source, "a scale"));
-    read_bytes(*place, static_cast<std::uint64_t>(range.begin * size), static_cast<std::size_t>((end - range.begin) * size), window.bytes);
+    Index const end = std::min(std::max(range.end, range.begin + window_bytes / size),
+                               checked_volume(place->shape, ErrorKind::source, "a scale"));
+    read_bytes(*place, static_cast<std::uint64_t>(range.begin * size),
+               static_cast<std::size_t>((end - range.begin) * size), window.bytes);
     window.range = {range.begin, end};
   }
   return std::span(window.bytes)
-      .subspan(static_cast<std::size_t>((range.begin - window.range.begin) * size), static_cast<std::size_t>((range.end - range.begin) * size));
+      .subspan(static_cast<std::size_t>((range.begin - window.range.begin) * size),
+               static_cast<std::size_t>((range.end - range.begin) * size));
 }
 
-void ViewReader::run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into) {
+void ViewReader::run_part(SourceView const& view, quant::RowPart const& part,
+                          std::span<std::byte> into) {
   quant::Needs const needs = opened_->decoder.needs_of(part);
   quant::StoredBytes stored;
   stored.scales = taken(view.scale, needs.scales, opened_->scales);
   stored.seconds = taken(view.second, needs.seconds, opened_->seconds);
   stored.zero_points = taken(view.zero_points, needs.zero_points, opened_->zero_points);
   quant::FlatRange const& codes = needs.code_bytes;
-  read_bytes(view.stored, static_cast<std::uint64_t>(codes.begin), static_cast<std::size_t>(codes.end - codes.begin), slice_);
+  read_bytes(view.stored, static_cast<std::uint64_t>(codes.begin),
+             static_cast<std::size_t>(codes.end - codes.begin), slice_);
   stored.codes = slice_;
   opened_->decoder.run(part, stored, into);
 }
 
 void ViewReader::dequantise(std::size_t number, Index first, Index count, std::byte* into) {
   SourceView const& view = views_[number];
-  if (!opened_ || opened_->view != number) opened_.emplace(Opened{number, dequantiser_of(view), {}, {}, {}});
+  if (!opened_ || opened_->view != number)
+    opened_.emplace(Opened{number, dequantiser_of(view), {}, {}, {}});
   Index const columns = opened_->decoder.shape().columns;
   Index const slice_rows = slice_bytes / std::max<Index>(opened_->decoder.row_bytes(), 1);
   Index const slice_columns = slice_bytes * 8 / quant::code_bits(view.scheme);
   Index const size = element_bytes(view.dtype);
   for (Index done = 0; done < count;) {
-    quant::RowPart const part = quant::leading_part(columns, first + done, count - done, slice_rows, slice_columns);
+    quant::RowPart const part =
+        quant::leading_part(columns, first + done, count - done, slice_rows, slice_columns);
     Index const elements = part.rows * part.columns;
     run_part(view, part, {into + done * size, static_cast<std::size_t>(elements * size)});
     done += elements;

@@ -19,18 +19,22 @@ struct ReadStats {
 };
 
 /// Sees stored bytes of which views are computed, as they are read.
-using StoredBytesObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes)>;
+using StoredBytesObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes,
+                                               std::span<std::byte const> bytes)>;
 
-/// Computes parts of views from the stored tensors that they need, slice by slice: at most about a MiB of codes or elements is held at a time, and
-/// what belongs to them of scales and zero points. These are read ahead, because neighbouring slices need neighbours. Used by one thread.
+/// Computes parts of views from the stored tensors that they need, slice by slice: at most about a
+/// MiB of codes or elements is held at a time, and what belongs to them of scales and zero points.
+/// These are read ahead, because neighbouring slices need neighbours. Used by one thread.
 class ViewReader {
  public:
   /// `files`, `views` and `stats` outlive the reader; files of views count in `files`.
   /// `observer` may be empty.
-  ViewReader(FileSet& files, std::span<SourceView const> views, ReadStats& stats, StoredBytesObserver observer = {})
+  ViewReader(FileSet& files, std::span<SourceView const> views, ReadStats& stats,
+             StoredBytesObserver observer = {})
       : files_(files), views_(views), stats_(stats), observer_(std::move(observer)) {}
 
-  /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole elements.
+  /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole
+  /// elements.
   void read(std::size_t view, std::uint64_t offset_bytes, std::span<std::byte> into);
 
  private:
@@ -51,8 +55,10 @@ class ViewReader {
   void convert(SourceView const& view, Index first, Index count, std::byte* into);
   void dequantise(std::size_t number, Index first, Index count, std::byte* into);
   void run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into);
-  std::span<std::byte const> taken(std::optional<StoredPlace> const& place, quant::FlatRange const& range, Window& window);
-  void read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes, std::vector<std::byte>& into);
+  std::span<std::byte const> taken(std::optional<StoredPlace> const& place,
+                                   quant::FlatRange const& range, Window& window);
+  void read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes,
+                  std::vector<std::byte>& into);
 
   FileSet& files_;
   std::span<SourceView const> views_;

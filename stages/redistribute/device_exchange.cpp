@@ -16,11 +16,14 @@ constexpr std::uint64_t block_alignment = 256;
 // How long to wait for a device that is to be given up, at most.
 constexpr std::chrono::seconds patience_at_end{20};
 
-std::uint64_t whole(std::uint64_t bytes) { return (bytes + block_alignment - 1) / block_alignment * block_alignment; }
+std::uint64_t whole(std::uint64_t bytes) {
+  return (bytes + block_alignment - 1) / block_alignment * block_alignment;
+}
 
 void wait_for(DeviceEvent& event) {
   auto const begin = Clock::now();
-  while (!event.reached() && Clock::now() - begin < patience_at_end) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  while (!event.reached() && Clock::now() - begin < patience_at_end)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 std::uint64_t total(std::vector<StagingRange> const& ranges) {
@@ -54,7 +57,9 @@ DeviceExchange::~DeviceExchange() {
   }
 }
 
-double DeviceExchange::now() const { return std::chrono::duration<double>(Clock::now() - start_time_).count(); }
+double DeviceExchange::now() const {
+  return std::chrono::duration<double>(Clock::now() - start_time_).count();
+}
 
 bool DeviceExchange::begin(DeviceRound const& round, std::byte* staging) {
   auto const place = space_.take(round.idle() ? 0 : round.work.staging_bytes);
@@ -85,17 +90,21 @@ bool DeviceExchange::begin(DeviceRound const& round, std::byte* staging) {
 }
 
 void DeviceExchange::upload(std::vector<StagingRange> const& ranges, Flight const& flight) {
-  for (StagingRange const& range : ranges) upload_->upload(flight.on_device + range.at, flight.staging + range.at, range.bytes);
+  for (StagingRange const& range : ranges)
+    upload_->upload(flight.on_device + range.at, flight.staging + range.at, range.bytes);
   stats_.bytes_uploaded += total(ranges);
 }
 
 void DeviceExchange::download(std::vector<StagingRange> const& ranges, Flight const& flight) {
-  for (StagingRange const& range : ranges) download_->download(flight.staging + range.at, flight.on_device + range.at, range.bytes);
+  for (StagingRange const& range : ranges)
+    download_->download(flight.staging + range.at, flight.on_device + range.at, range.bytes);
   stats_.bytes_downloaded += total(ranges);
 }
 
-void DeviceExchange::launch(DeviceStream& stream, Program const& program, std::uint64_t at, Flight const& flight) {
-  for (Launch const& one : program.launches) stream.launch(one, {flight.on_device + at, flight.on_device, flight.on_device});
+void DeviceExchange::launch(DeviceStream& stream, Program const& program, std::uint64_t at,
+                            Flight const& flight) {
+  for (Launch const& one : program.launches)
+    stream.launch(one, {flight.on_device + at, flight.on_device, flight.on_device});
 }
 
 void DeviceExchange::upload_and_pack(Flight& flight) {
@@ -107,7 +116,8 @@ void DeviceExchange::upload_and_pack(Flight& flight) {
   events.uploaded = upload_->record();
   pack_->wait(*events.uploaded);
   events.pack_began = began(*pack_);
-  for (ZeroFill const& fill : round.work.fills) pack_->fill_zero(flight.on_device + fill.at, fill.bytes);
+  for (ZeroFill const& fill : round.work.fills)
+    pack_->fill_zero(flight.on_device + fill.at, fill.bytes);
   launch(*pack_, round.before, round.before_at, flight);
   events.packed = pack_->record();
   stats_.bytes_copied += round.bytes_copied;
@@ -122,10 +132,12 @@ void DeviceExchange::download_packed(Flight& flight) {
 
 void DeviceExchange::post(Flight& flight) {
   RoundWork const& work = flight.round->work;
-  std::byte* const base = message_place() == MessagePlace::device ? flight.on_device : flight.staging;
+  std::byte* const base =
+      message_place() == MessagePlace::device ? flight.on_device : flight.staging;
   auto const flat = [base](std::vector<Message> const& messages) {
     std::vector<FlatMessage> result;
-    for (Message const& message : messages) result.push_back({message.peer, base + message.at, message.bytes});
+    for (Message const& message : messages)
+      result.push_back({message.peer, base + message.at, message.bytes});
     return result;
   };
   flight.exchange_began = now();
@@ -149,7 +161,8 @@ void DeviceExchange::unpack_and_download(Flight& flight) {
   events.download_began = began(*download_);
   download(round.downloads, flight);
   if (round.verdict_at) download({{*round.verdict_at, verdict_bytes}}, flight);
-  if (!round.computed_digests.empty()) download({{round.sums_at, 8 * round.computed_digests.size()}}, flight);
+  if (!round.computed_digests.empty())
+    download({{round.sums_at, 8 * round.computed_digests.size()}}, flight);
   events.downloaded = download_->record();
   flight.step = Step::unpacking;
 }
@@ -158,8 +171,9 @@ void DeviceExchange::take_landed() {
   landed_.clear();
   parts_.link.transport->poll(landed_);
   for (Landed const& one : landed_) {
-    auto const after = std::upper_bound(flights_.begin(), flights_.end(), one.number,
-                                        [](std::size_t number, Flight const& flight) { return number < flight.first_message; });
+    auto const after = std::upper_bound(
+        flights_.begin(), flights_.end(), one.number,
+        [](std::size_t number, Flight const& flight) { return number < flight.first_message; });
     RESHARD_EXPECT(after != flights_.begin());
     Flight& flight = *std::prev(after);
     --(one.received ? flight.receives_left : flight.sends_left);
@@ -215,9 +229,10 @@ void DeviceExchange::check_verdict(Flight const& flight) const {
     if (view.kind == ViewKind::dequantise || number++ != place->request) continue;
     auto const size = static_cast<std::uint64_t>(bits(view.stored.dtype) / 8);
     double value = 0;
-    quant::convert(view.stored.dtype, {flight.staging + part.stored + place->element * size, size}, 0, DType::f64,
-                   std::as_writable_bytes(std::span(&value, 1)));
-    fail_inexact(view, parts_.sources.path(view.stored.file).string(), part.first + static_cast<Index>(place->element), value);
+    quant::convert(view.stored.dtype, {flight.staging + part.stored + place->element * size, size},
+                   0, DType::f64, std::as_writable_bytes(std::span(&value, 1)));
+    fail_inexact(view, parts_.sources.path(view.stored.file).string(),
+                 part.first + static_cast<Index>(place->element), value);
   }
   RESHARD_EXPECT(false);
 }
@@ -225,8 +240,10 @@ void DeviceExchange::check_verdict(Flight const& flight) const {
 void DeviceExchange::report(Flight const& flight) const {
   DeviceRound const& round = *flight.round;
   Events const& events = flight.events;
-  auto const span = [&](std::string_view name, Event const& begin, Event const& end, std::uint64_t bytes) {
-    parts_.observer({name, flight.number, begin->seconds_since(*start_), end->seconds_since(*start_), bytes});
+  auto const span = [&](std::string_view name, Event const& begin, Event const& end,
+                        std::uint64_t bytes) {
+    parts_.observer(
+        {name, flight.number, begin->seconds_since(*start_), end->seconds_since(*start_), bytes});
   };
   span("upload", events.upload_began, events.uploaded, total(round.uploads));
   span("pack", events.pack_began, events.packed, round.bytes_copied);
@@ -234,7 +251,8 @@ void DeviceExchange::report(Flight const& flight) const {
     std::uint64_t bytes = 0;
     for (Message const& message : round.work.receives) bytes += message.bytes;
     for (Message const& message : round.work.sends) bytes += message.bytes;
-    parts_.observer({"exchange", flight.number, flight.exchange_began, flight.exchange_ended, bytes});
+    parts_.observer(
+        {"exchange", flight.number, flight.exchange_began, flight.exchange_ended, bytes});
     span("unpack", events.unpack_began, events.unpacked, round.bytes_copied);
   }
   span("download", events.download_began, events.downloaded, total(round.downloads));

@@ -34,7 +34,8 @@ struct DeviceExchangeStats {
   std::uint64_t bytes_received = 0;
 };
 
-/// How messages travel: from the device's memory on a stream of it (NCCL), or from the host's staging memory (no stream).
+/// How messages travel: from the device's memory on a stream of it (NCCL), or from the host's
+/// staging memory (no stream).
 struct DeviceLink {
   Transport* transport = nullptr;  ///< may be null when no round has messages
   DeviceStream* stream = nullptr;
@@ -42,7 +43,8 @@ struct DeviceLink {
 
 /// Carries out rounds on a device, several at a time:
 ///
-///   upload k+2 | pack k+1 | messages k+1 | unpack k | download k-1        each on a stream of its own, ordered by events
+///   upload k+2 | pack k+1 | messages k+1 | unpack k | download k-1        each on a stream of its
+///   own, ordered by events
 ///
 /// Rounds end in the order in which they began. No call waits. Used by one thread.
 class DeviceExchange {
@@ -56,23 +58,29 @@ class DeviceExchange {
     std::function<void(DeviceSpan const&)> observer;  ///< may be empty
   };
 
-  /// What `parts` refers to outlives the exchange. Error: resources when the device has not that much memory.
+  /// What `parts` refers to outlives the exchange. Error: resources when the device has not that
+  /// much memory.
   explicit DeviceExchange(Parts parts);
   /// Waits a while for what is under way: memory that a device copies from must not go.
   ~DeviceExchange();
   DeviceExchange(DeviceExchange const&) = delete;
   DeviceExchange& operator=(DeviceExchange const&) = delete;
 
-  MessagePlace message_place() const { return parts_.link.stream == nullptr ? MessagePlace::host : MessagePlace::device; }
+  MessagePlace message_place() const {
+    return parts_.link.stream == nullptr ? MessagePlace::host : MessagePlace::device;
+  }
 
-  /// Puts a round on its way, whose bytes were read into `staging`; false when the device's memory has no room for it while others are under way.
-  /// `staging` and `round` stay until the round has ended.
+  /// Puts a round on its way, whose bytes were read into `staging`; false when the device's memory
+  /// has no room for it while others are under way. `staging` and `round` stay until the round has
+  /// ended.
   bool begin(DeviceRound const& round, std::byte* staging);
-  /// Moves on what can be moved on. True when something did. Throws what went wrong on the device or between the ranks.
+  /// Moves on what can be moved on. True when something did. Throws what went wrong on the device
+  /// or between the ranks.
   bool advance();
   /// How many rounds are under way.
   std::size_t under_way() const { return flights_.size(); }
-  /// Forgets the oldest round if it has ended: then the bytes to be written are in its staging block.
+  /// Forgets the oldest round if it has ended: then the bytes to be written are in its staging
+  /// block.
   bool take_ended();
 
   DeviceExchangeStats const& stats() const { return stats_; }
@@ -83,13 +91,15 @@ class DeviceExchange {
  private:
   using Event = std::unique_ptr<DeviceEvent>;
   enum class Step {
-    packing,     ///< uploads and packing are in their streams, with messages of host memory their download, too
+    packing,     ///< uploads and packing are in their streams, with messages of host memory their
+                 ///< download, too
     exchanging,  ///< messages are on their way
     unpacking,   ///< everything left is in its stream
   };
   /// The beginnings are there for the observer alone.
   struct Events {
-    Event upload_began, uploaded, pack_began, packed, staged, arrived, unpack_began, unpacked, download_began, downloaded;
+    Event upload_began, uploaded, pack_began, packed, staged, arrived, unpack_began, unpacked,
+        download_began, downloaded;
   };
   struct Flight {
     DeviceRound const* round = nullptr;

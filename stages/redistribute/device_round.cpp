@@ -24,7 +24,8 @@ StagingRange source_of(StridedCopy const& copy) {
     std::int64_t const reach = static_cast<std::int64_t>(dim.count - 1) * dim.from_stride;
     (reach < 0 ? first : last) += reach;
   }
-  return {copy.from + static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(last - first) + copy.run_bytes};
+  return {copy.from + static_cast<std::uint64_t>(first),
+          static_cast<std::uint64_t>(last - first) + copy.run_bytes};
 }
 
 /// Of extents or of messages.
@@ -36,8 +37,9 @@ std::vector<StagingRange> ranges_of(std::vector<Part> const& parts) {
 }
 
 bool touches(std::vector<StagingRange> const& ranges, StagingRange const& wanted) {
-  auto const after = std::upper_bound(ranges.begin(), ranges.end(), wanted.at + wanted.bytes - 1,
-                                      [](std::uint64_t at, StagingRange const& range) { return at < range.at; });
+  auto const after =
+      std::upper_bound(ranges.begin(), ranges.end(), wanted.at + wanted.bytes - 1,
+                       [](std::uint64_t at, StagingRange const& range) { return at < range.at; });
   return after != ranges.begin() && std::prev(after)->at + std::prev(after)->bytes > wanted.at;
 }
 
@@ -45,7 +47,8 @@ std::uint64_t sums_bytes(DeviceRound const& round) { return 8 * round.computed_d
 
 class Maker {
  public:
-  Maker(RoundWork work, std::span<SourceView const> views, MessagePlace messages) : views_(views), messages_(messages) {
+  Maker(RoundWork work, std::span<SourceView const> views, MessagePlace messages)
+      : views_(views), messages_(messages) {
     round_.work = std::move(work);
   }
 
@@ -59,14 +62,16 @@ class Maker {
     place(round_.before, round_.before_at);
     place(round_.after, round_.after_at);
     if (round_.verdict_at) round_.uploads.push_back({*round_.verdict_at, verdict_bytes});
-    if (!round_.computed_digests.empty()) round_.uploads.push_back({round_.sums_at, sums_bytes(round_)});
+    if (!round_.computed_digests.empty())
+      round_.uploads.push_back({round_.sums_at, sums_bytes(round_)});
     join_uploads();
     return std::move(round_);
   }
 
  private:
   std::uint64_t take(std::uint64_t bytes) {
-    std::uint64_t const at = (round_.work.staging_bytes + program_alignment - 1) / program_alignment * program_alignment;
+    std::uint64_t const at =
+        (round_.work.staging_bytes + program_alignment - 1) / program_alignment * program_alignment;
     round_.work.staging_bytes = at + bytes;
     return at;
   }
@@ -92,7 +97,8 @@ class Maker {
     round_.sums_at = take(sums_bytes(round_));
     std::vector<DigestRequest> requests;
     for (DigestPart const& part : round_.computed_digests)
-      requests.push_back({part.from, part.at, part.run_bytes, part.dims, part.tensor_bytes, round_.sums_at + 8 * requests.size()});
+      requests.push_back({part.from, part.at, part.run_bytes, part.dims, part.tensor_bytes,
+                          round_.sums_at + 8 * requests.size()});
     add_digests(round_.before, requests);
   }
 
@@ -111,7 +117,8 @@ class Maker {
   }
 
   static void add(std::vector<CopyRequest>& requests, std::vector<StridedCopy> const& copies) {
-    for (StridedCopy const& copy : copies) requests.push_back({copy.from, copy.to, copy.run_bytes, copy.dims});
+    for (StridedCopy const& copy : copies)
+      requests.push_back({copy.from, copy.to, copy.run_bytes, copy.dims});
   }
 
   void add_computing() {
@@ -122,11 +129,14 @@ class Maker {
       SourceView const& view = views_[part.view];
       if (view.kind == ViewKind::dequantise) {
         auto decoder = decoders.find(part.view);
-        if (decoder == decoders.end()) decoder = decoders.emplace(part.view, dequantiser_of(view)).first;
-        dequantises.push_back({&decoder->second, part.rows, part.stored, part.scales, part.seconds, part.zero_points, part.to});
+        if (decoder == decoders.end())
+          decoder = decoders.emplace(part.view, dequantiser_of(view)).first;
+        dequantises.push_back({&decoder->second, part.rows, part.stored, part.scales, part.seconds,
+                               part.zero_points, part.to});
       } else {
         double const constant = view.kind == ViewKind::add ? view.constant : 0;
-        converts.push_back({part.stored, part.to, view.stored.dtype, view.dtype, constant, static_cast<std::uint64_t>(part.count)});
+        converts.push_back({part.stored, part.to, view.stored.dtype, view.dtype, constant,
+                            static_cast<std::uint64_t>(part.count)});
       }
     }
     if (!converts.empty()) {
@@ -146,7 +156,8 @@ class Maker {
     }
     wanted = united_ranges(std::move(wanted));
     for (Extent const& read : round_.work.reads)
-      if (read.bytes > 0 && (read.at >= first_raw_place_ || touches(wanted, {read.at, read.bytes}))) round_.uploads.push_back({read.at, read.bytes});
+      if (read.bytes > 0 && (read.at >= first_raw_place_ || touches(wanted, {read.at, read.bytes})))
+        round_.uploads.push_back({read.at, read.bytes});
   }
 
   /// What the host needs and did not read itself.
@@ -167,7 +178,8 @@ class Maker {
   void join_uploads() {
     std::vector<StagingRange> joined;
     for (StagingRange const& range : united_ranges(std::move(round_.uploads))) {
-      if (!joined.empty() && range.at - (joined.back().at + joined.back().bytes) < staging_alignment)  // the gap that alignment made
+      if (!joined.empty() && range.at - (joined.back().at + joined.back().bytes) <
+                                 staging_alignment)  // the gap that alignment made
         joined.back().bytes = range.at + range.bytes - joined.back().at;
       else
         joined.push_back(range);
@@ -185,18 +197,21 @@ class Maker {
 
 std::vector<StagingRange> united_ranges(std::vector<StagingRange> ranges) {
   std::erase_if(ranges, [](StagingRange const& range) { return range.bytes == 0; });
-  std::sort(ranges.begin(), ranges.end(), [](StagingRange const& a, StagingRange const& b) { return a.at < b.at; });
+  std::sort(ranges.begin(), ranges.end(),
+            [](StagingRange const& a, StagingRange const& b) { return a.at < b.at; });
   std::vector<StagingRange> result;
   for (StagingRange const& range : ranges) {
     if (!result.empty() && range.at <= result.back().at + result.back().bytes)
-      result.back().bytes = std::max(result.back().bytes, range.at + range.bytes - result.back().at);
+      result.back().bytes =
+          std::max(result.back().bytes, range.at + range.bytes - result.back().at);
     else
       result.push_back(range);
   }
   return result;
 }
 
-std::vector<StagingRange> without(std::vector<StagingRange> const& ranges, std::vector<StagingRange> const& taken) {
+std::vector<StagingRange> without(std::vector<StagingRange> const& ranges,
+                                  std::vector<StagingRange> const& taken) {
   std::vector<StagingRange> result;
   std::size_t t = 0;
   for (StagingRange const& range : ranges) {
@@ -212,13 +227,16 @@ std::vector<StagingRange> without(std::vector<StagingRange> const& ranges, std::
   return result;
 }
 
-DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views, std::uint32_t first_view_file, MessagePlace messages) {
+DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views,
+                              std::uint32_t first_view_file, MessagePlace messages) {
   return Maker(std::move(work), views, messages).make(first_view_file);
 }
 
 void place_programs(DeviceRound const& round, std::byte* staging) {
-  if (!round.before.bytes.empty()) std::memcpy(staging + round.before_at, round.before.bytes.data(), round.before.bytes.size());
-  if (!round.after.bytes.empty()) std::memcpy(staging + round.after_at, round.after.bytes.data(), round.after.bytes.size());
+  if (!round.before.bytes.empty())
+    std::memcpy(staging + round.before_at, round.before.bytes.data(), round.before.bytes.size());
+  if (!round.after.bytes.empty())
+    std::memcpy(staging + round.after_at, round.after.bytes.data(), round.after.bytes.size());
   if (round.verdict_at) clear_verdict(staging + *round.verdict_at);
   if (!round.computed_digests.empty()) std::memset(staging + round.sums_at, 0, sums_bytes(round));
 }

@@ -19,33 +19,44 @@ struct StagingRange {
   friend bool operator==(StagingRange const&, StagingRange const&) = default;
 };
 
-/// The memory in which messages begin and end: the host's staging block (MPI) or the device's (NCCL).
+/// The memory in which messages begin and end: the host's staging block (MPI) or the device's
+/// (NCCL).
 enum class MessagePlace { host, device };
 
-/// What a round does on a device. A block of the device's memory mirrors the host's staging block, place by place: what the device needs is uploaded
-/// to the same places, what it made is downloaded to them. Bytes that are written as they were read never leave the host.
+/// What a round does on a device. A block of the device's memory mirrors the host's staging block,
+/// place by place: what the device needs is uploaded to the same places, what it made is downloaded
+/// to them. Bytes that are written as they were read never leave the host.
 struct DeviceRound {
-  RoundWork work;  ///< staging_bytes counts the programs, too; reads of views are reads of stored bytes
+  RoundWork
+      work;  ///< staging_bytes counts the programs, too; reads of views are reads of stored bytes
   std::vector<ViewPart> computed;
   Program before;  ///< computes views, copies locally and packs; after the uploads
   Program after;   ///< unpacks, after the messages
   std::uint64_t before_at = 0;
   std::uint64_t after_at = 0;
-  std::optional<std::uint64_t> verdict_at;   ///< of the conversions (value_program.hpp); downloaded after `before`
-  std::vector<StagingRange> uploads;         ///< programs and the empty verdict included
-  std::vector<StagingRange> downloads;       ///< what is written and was not read as it is
-  std::vector<StagingRange> packed;          ///< messages in host memory: what is downloaded before they leave
-  std::vector<StagingRange> arrived;         ///< messages in host memory: what is uploaded after they have come
-  std::vector<DigestPart> computed_digests;  ///< of computed values; work.digests are those of bytes that the host has read
-  std::uint64_t sums_at = 0;                 ///< of computed_digests, 8 bytes each; downloaded after `before`
-  std::uint64_t bytes_copied = 0;            ///< by the programs
+  std::optional<std::uint64_t>
+      verdict_at;  ///< of the conversions (value_program.hpp); downloaded after `before`
+  std::vector<StagingRange> uploads;    ///< programs and the empty verdict included
+  std::vector<StagingRange> downloads;  ///< what is written and was not read as it is
+  std::vector<StagingRange>
+      packed;  ///< messages in host memory: what is downloaded before they leave
+  std::vector<StagingRange>
+      arrived;  ///< messages in host memory: what is uploaded after they have come
+  std::vector<DigestPart> computed_digests;  ///< of computed values; work.digests are those of
+                                             ///< bytes that the host has read
+  std::uint64_t sums_at = 0;       ///< of computed_digests, 8 bytes each; downloaded after `before`
+  std::uint64_t bytes_copied = 0;  ///< by the programs
 
   /// Whether there is anything to do but reading and writing.
-  bool idle() const { return before.launches.empty() && after.launches.empty() && work.fills.empty() && work.sends.empty() && work.receives.empty(); }
+  bool idle() const {
+    return before.launches.empty() && after.launches.empty() && work.fills.empty() &&
+           work.sends.empty() && work.receives.empty();
+  }
 };
 
 /// View v has the file number first_view_file + v.
-DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views, std::uint32_t first_view_file, MessagePlace messages);
+DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views,
+                              std::uint32_t first_view_file, MessagePlace messages);
 
 /// The share of computed values in the digest of their tensor, and how many bytes they have.
 struct ComputedDigest {
@@ -56,12 +67,14 @@ struct ComputedDigest {
 /// Those of a round that has ended in `staging`.
 std::vector<ComputedDigest> computed_digests(DeviceRound const& round, std::byte const* staging);
 
-/// Puts programs, zero sums and the empty verdict where the uploads take them from. `staging` has work.staging_bytes bytes.
+/// Puts programs, zero sums and the empty verdict where the uploads take them from. `staging` has
+/// work.staging_bytes bytes.
 void place_programs(DeviceRound const& round, std::byte* staging);
 
 /// Sorted ranges without overlaps; those that touch are one.
 std::vector<StagingRange> united_ranges(std::vector<StagingRange> ranges);
 /// The parts of `ranges` that no range of `without` has. Pre: both are united.
-std::vector<StagingRange> without(std::vector<StagingRange> const& ranges, std::vector<StagingRange> const& taken);
+std::vector<StagingRange> without(std::vector<StagingRange> const& ranges,
+                                  std::vector<StagingRange> const& taken);
 
 }  // namespace reshard

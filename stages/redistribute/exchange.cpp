@@ -11,7 +11,8 @@
 
 namespace reshard {
 
-Exchange::Exchange(Comm const& comm, double stall_timeout_seconds, std::function<void()> while_waiting)
+Exchange::Exchange(Comm const& comm, double stall_timeout_seconds,
+                   std::function<void()> while_waiting)
     : comm_(comm), transport_(comm), patience_(stall_timeout_seconds, std::move(while_waiting)) {}
 
 void Exchange::run(RoundWork const& work, std::byte* staging) {
@@ -23,13 +24,17 @@ void Exchange::run(RoundWork const& work, std::byte* staging) {
   unpack_as_they_arrive(work, staging);
 }
 
-std::span<FlatMessage const> Exchange::flat(std::vector<Message> const& messages, std::byte* staging) {
+std::span<FlatMessage const> Exchange::flat(std::vector<Message> const& messages,
+                                            std::byte* staging) {
   flat_.clear();
-  for (Message const& message : messages) flat_.push_back({message.peer, staging + message.at, message.bytes});
+  for (Message const& message : messages)
+    flat_.push_back({message.peer, staging + message.at, message.bytes});
   return flat_;
 }
 
-void Exchange::post_receives(std::vector<Message> const& receives, std::byte* staging) { transport_.post(flat(receives, staging), {}, 0); }
+void Exchange::post_receives(std::vector<Message> const& receives, std::byte* staging) {
+  transport_.post(flat(receives, staging), {}, 0);
+}
 
 /// Each message leaves as soon as it is packed.
 void Exchange::pack_and_send(std::vector<Message> const& sends, std::byte* staging) {
@@ -72,9 +77,12 @@ void Exchange::land(Landed const& landed, RoundWork const& work, std::byte* stag
 
 void Exchange::give_up(RoundWork const& work) const {
   std::string waiting_for;
-  auto const list = [&](std::vector<Message> const& messages, std::size_t first, std::string_view verb) {
+  auto const list = [&](std::vector<Message> const& messages, std::size_t first,
+                        std::string_view verb) {
     for (std::size_t m = 0; m < messages.size(); ++m)
-      if (awaited_[first + m] != 0) waiting_for += fmt::format(" {} rank {} ({})", verb, messages[m].peer, human_bytes(messages[m].bytes));
+      if (awaited_[first + m] != 0)
+        waiting_for +=
+            fmt::format(" {} rank {} ({})", verb, messages[m].peer, human_bytes(messages[m].bytes));
   };
   list(work.receives, 0, "from");
   list(work.sends, work.receives.size(), "to");

@@ -20,16 +20,18 @@ struct ExchangeStats {
   double waiting_seconds = 0;        ///< for messages
 };
 
-/// Fills, copies, packs, exchanges and unpacks rounds. Messages between two ranks are matched by their order, so both must carry out their common
-/// rounds, and list their messages within a round, in the same order. Used by one thread.
+/// Fills, copies, packs, exchanges and unpacks rounds. Messages between two ranks are matched by
+/// their order, so both must carry out their common rounds, and list their messages within a round,
+/// in the same order. Used by one thread.
 class Exchange {
  public:
-  /// `while_waiting` is called again and again while messages are awaited; it may throw to give up. It may be empty.
-  /// A round in which nothing arrives or leaves for `stall_timeout_seconds` names the ranks it waits for on stderr and ends the job with code 8.
+  /// `while_waiting` is called again and again while messages are awaited; it may throw to give up.
+  /// It may be empty. A round in which nothing arrives or leaves for `stall_timeout_seconds` names
+  /// the ranks it waits for on stderr and ends the job with code 8.
   Exchange(Comm const& comm, double stall_timeout_seconds, std::function<void()> while_waiting);
 
-  /// After it threw, messages may still be on their way from and to `staging`: the job cannot go on, see Comm::abort.
-  /// Pre: no message has this rank as its peer.
+  /// After it threw, messages may still be on their way from and to `staging`: the job cannot go
+  /// on, see Comm::abort. Pre: no message has this rank as its peer.
   void run(RoundWork const& work, std::byte* staging);
 
   ExchangeStats const& stats() const { return stats_; }

@@ -20,24 +20,31 @@ constexpr int populate_write = 23;  // Linux 5.14; older kernels answer EINVAL
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + page - 1) / page * page; }
 
-/// Touches every page now: fresh memory is slow, and a machine that has none left should say so before the first byte is read.
+/// Touches every page now: fresh memory is slow, and a machine that has none left should say so
+/// before the first byte is read.
 void touch(std::byte* memory, std::uint64_t bytes) {
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   if (::madvise(memory, bytes, populate_write) == 0) return;
   if (errno == ENOMEM || errno == EFAULT)
-    fail(ErrorKind::resources, "staging memory: {} cannot be had: {}. Lower run.memory or start fewer ranks on this host.", human_bytes(bytes),
-         system_reason(errno));
-  for (std::uint64_t at = 0; at < bytes; at += page) *const_cast<std::byte volatile*>(memory + at) = std::byte{0};
+    fail(
+        ErrorKind::resources,
+        "staging memory: {} cannot be had: {}. Lower run.memory or start fewer ranks on this host.",
+        human_bytes(bytes), system_reason(errno));
+  for (std::uint64_t at = 0; at < bytes; at += page)
+    *const_cast<std::byte volatile*>(memory + at) = std::byte{0};
 }
 
 }  // namespace
 
 StagingRing::StagingRing(std::uint64_t bytes) : space_(std::max(whole_pages(bytes), page), page) {
   std::uint64_t const capacity = capacity_bytes();
-  void* const mapped = ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const mapped =
+      ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED)
-    fail(ErrorKind::resources, "staging memory: {} cannot be had: {}. Lower run.memory or start fewer ranks on this host.", human_bytes(capacity),
-         system_reason(errno));
+    fail(
+        ErrorKind::resources,
+        "staging memory: {} cannot be had: {}. Lower run.memory or start fewer ranks on this host.",
+        human_bytes(capacity), system_reason(errno));
   memory_ = static_cast<std::byte*>(mapped);
   try {
     touch(memory_, capacity);

@@ -15,7 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// More rounds than this in flight hide nothing more; the bound matters for rounds without staging, which the ring does not hold back.
+// More rounds than this in flight hide nothing more; the bound matters for rounds without staging,
+// which the ring does not hold back.
 constexpr std::size_t most_rounds_in_flight = 64;
 
 // A stop lets the round that is being written come to its end, if that takes no longer.
@@ -24,7 +25,9 @@ constexpr std::chrono::seconds patience_with_writer{5};
 // How often a waiting calling thread looks at the stop flag and at the clock.
 constexpr std::chrono::milliseconds look_interval{100};
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 }  // namespace
 
@@ -42,9 +45,15 @@ void StreamThreads::check_others() {
 }
 
 Error StreamThreads::interrupted() const {
-  std::string_view const perhaps = options_.exchanging ? " (mpirun sends one, too, when another rank has failed; then that rank says why)" : "";
-  return {ErrorKind::interrupted,
-          fmt::format("stopped by a signal after {} rounds{}. Nothing was published: run the same command again to go on.", rounds_.load(), perhaps)};
+  std::string_view const perhaps =
+      options_.exchanging
+          ? " (mpirun sends one, too, when another rank has failed; then that rank says why)"
+          : "";
+  return {
+      ErrorKind::interrupted,
+      fmt::format(
+          "stopped by a signal after {} rounds{}. Nothing was published: run the same command again to go on.",
+          rounds_.load(), perhaps)};
 }
 
 void StreamThreads::guarded(void (StreamThreads::*loop)()) {
@@ -60,12 +69,16 @@ void StreamThreads::guarded(void (StreamThreads::*loop)()) {
 
 std::byte* StreamThreads::take_staging(std::uint64_t bytes) {
   if (bytes > options_.memory_bytes)
-    fail(ErrorKind::internal, "a round needs {} of staging memory, {} were agreed. This is a bug of reshard: please report it with the job file.",
-         human_bytes(bytes), human_bytes(options_.memory_bytes));
+    fail(
+        ErrorKind::internal,
+        "a round needs {} of staging memory, {} were agreed. This is a bug of reshard: please report it with the job file.",
+        human_bytes(bytes), human_bytes(options_.memory_bytes));
   Timed const timed(read_time_.stall_seconds);
   std::unique_lock lock(mutex_);
   std::optional<std::byte*> block;
-  changed_.wait(lock, [&] { return failed_ || (ring_.blocks() < most_rounds_in_flight && (block = ring_.take(bytes))); });
+  changed_.wait(lock, [&] {
+    return failed_ || (ring_.blocks() < most_rounds_in_flight && (block = ring_.take(bytes)));
+  });
   if (failed_) throw GiveUp{};
   return *block;
 }
@@ -84,9 +97,11 @@ void StreamThreads::close(Handover& handover) {
   changed_.notify_all();
 }
 
-void StreamThreads::trace(std::string_view lane, StagedRound const& round, Trace::Clock::time_point began, std::uint64_t bytes) {
+void StreamThreads::trace(std::string_view lane, StagedRound const& round,
+                          Trace::Clock::time_point began, std::uint64_t bytes) {
   if (options_.trace == nullptr) return;
-  options_.trace->add({lane, round.number, options_.trace->seconds(began), options_.trace->now(), bytes});
+  options_.trace->add(
+      {lane, round.number, options_.trace->seconds(began), options_.trace->now(), bytes});
 }
 
 void StreamThreads::read_all() {
@@ -115,7 +130,8 @@ void StreamThreads::read_all() {
   close(filled_);
 }
 
-std::optional<StagedRound> StreamThreads::take(Handover& handover, Wait wait, double& stall_seconds) {
+std::optional<StagedRound> StreamThreads::take(Handover& handover, Wait wait,
+                                               double& stall_seconds) {
   Timed const timed(stall_seconds);
   std::unique_lock lock(mutex_);
   auto const ready = [&] { return handover.closed || !handover.rounds.empty(); };
@@ -142,14 +158,18 @@ std::optional<StagedRound> StreamThreads::take_if_there(Handover& handover) {
 
 Error StreamThreads::nothing_moved() const {
   std::string const step = Activity::now().step;
-  return {ErrorKind::stall,
-          fmt::format("no round was read or written for {} s, {} are done{}. Look at the file systems of source and target, then run again.",
-                      options_.stall_timeout_seconds, rounds_.load(), step.empty() ? "" : "; it stands still during " + step)};
+  return {
+      ErrorKind::stall,
+      fmt::format(
+          "no round was read or written for {} s, {} are done{}. Look at the file systems of source and target, then run again.",
+          options_.stall_timeout_seconds, rounds_.load(),
+          step.empty() ? "" : "; it stands still during " + step)};
 }
 
-/// Waits like a condition variable, and meanwhile watches the stop flag and that the other threads move. A thread that hangs in a system call
-/// cannot be joined: the job is ended.
-void StreamThreads::wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool()> const& ready) {
+/// Waits like a condition variable, and meanwhile watches the stop flag and that the other threads
+/// move. A thread that hangs in a system call cannot be joined: the job is ended.
+void StreamThreads::wait_watched(std::unique_lock<std::mutex>& lock,
+                                 std::function<bool()> const& ready) {
   std::uint64_t seen = steps_ + sink_.steps();
   StallClock stall_clock(options_.stall_timeout_seconds);
   while (!changed_.wait_for(lock, look_interval, [&] { return failed_ || ready(); })) {
@@ -200,28 +220,36 @@ void StreamThreads::take_digests(StagedRound& round) const {
   for (DigestPart const& part : round.work().digests) {
     if (part.tensor == no_tensor) continue;
     std::byte const* const from = round.staging + part.from;
-    round.digests.push_back(
-        {part.tensor, strided_digest(from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes), bytes_of(part)});
+    round.digests.push_back({part.tensor,
+                             strided_digest(from, part.run_bytes, part.dims,
+                                            part.tensor_bytes - part.at - part.run_bytes),
+                             bytes_of(part)});
   }
   if (options_.records != nullptr && !options_.records->empty()) take_record_sums(round);
 }
 
 /// Of what stands in staging memory as it is stored; see observer() for the rest.
 void StreamThreads::take_record_sums(StagedRound& round) const {
-  for (DigestPart const& part : round.work().digests) options_.records->add(part, round.staging, round.records);
+  for (DigestPart const& part : round.work().digests)
+    options_.records->add(part, round.staging, round.records);
   if (!round.device_round) return;
   for (ViewPart const& part : round.device_round->computed) {
     SourceView const& view = options_.views[part.view];
-    if (view.kind == ViewKind::dequantise) continue;  // its parts overlap: no record would be there once
+    if (view.kind == ViewKind::dequantise)
+      continue;  // its parts overlap: no record would be there once
     auto const element = static_cast<std::uint64_t>(bits(view.stored.dtype)) / 8;
-    options_.records->add(view.stored.file, view.stored.offset_bytes + static_cast<std::uint64_t>(part.first) * element,
-                          {round.staging + part.stored, static_cast<std::size_t>(part.count) * element}, round.records);
+    options_.records->add(
+        view.stored.file,
+        view.stored.offset_bytes + static_cast<std::uint64_t>(part.first) * element,
+        {round.staging + part.stored, static_cast<std::size_t>(part.count) * element},
+        round.records);
   }
 }
 
 /// On the host path the reader computes views, and nobody else sees what is stored.
 StoredBytesObserver StreamThreads::observer() {
-  if (options_.records == nullptr || options_.records->empty() || options_.digests.empty()) return {};
+  if (options_.records == nullptr || options_.records->empty() || options_.digests.empty())
+    return {};
   return [this](std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
     options_.records->add(file, offset_bytes, bytes, *read_shares_);
   };
@@ -230,7 +258,9 @@ StoredBytesObserver StreamThreads::observer() {
 /// On the writing thread, once the bytes of the round are with the system.
 void StreamThreads::finish(StagedRound const& round) {
   for (DigestShare const& one : round.digests) options_.digests[one.tensor] ^= one.share;
-  if (options_.finished) options_.finished({round.number, round.work().cells, round.digests, round.records, round.work().writes});
+  if (options_.finished)
+    options_.finished(
+        {round.number, round.work().cells, round.digests, round.records, round.work().writes});
 }
 
 /// What the calling thread does between its steps.
@@ -281,10 +311,12 @@ StreamStats StreamThreads::run() {
     });
     if (unstarted) record(*unstarted);
     guarded(&StreamThreads::exchange_all);
-    // Before joining: the other ranks need not wait until our reader and writer have come back from the system.
+    // Before joining: the other ranks need not wait until our reader and writer have come back from
+    // the system.
     if (failed_ && options_.exchanging) {
       if (failure_->kind() == ErrorKind::interrupted) await_writer();
-      if (options_.on_device && options_.on_device->link.transport != nullptr) options_.on_device->link.transport->cancel();
+      if (options_.on_device && options_.on_device->link.transport != nullptr)
+        options_.on_device->link.transport->cancel();
       comm_.abort(*failure_);
     }
   }
@@ -320,10 +352,12 @@ StreamStats StreamThreads::collected() const {
   return stats;
 }
 
-StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink, RoundSource const& next_round) {
+StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources,
+                   ExtentSink& sink, RoundSource const& next_round) {
   Waiting const activity;  // what moves here is watched here
   std::optional<StreamStats> stats;
-  std::optional<Error> const error = capture([&] { stats = StreamThreads(comm, options, sources, sink, next_round).run(); });
+  std::optional<Error> const error =
+      capture([&] { stats = StreamThreads(comm, options, sources, sink, next_round).run(); });
   if (error && options.exchanging) comm.abort(*error);
   if (error) throw *error;
   return *stats;

@@ -20,14 +20,16 @@ namespace reshard {
 /// Yields the rounds of this rank in order, then nothing. Called from one thread, not the caller's.
 using RoundSource = std::function<std::optional<RoundWork>()>;
 
-/// The GPU path: a device, how much of its memory this rank takes, and how messages between devices travel.
+/// The GPU path: a device, how much of its memory this rank takes, and how messages between devices
+/// travel.
 struct DeviceSetup {
   Device* device = nullptr;
   std::uint64_t memory_bytes = 0;
   DeviceLink link;
 };
 
-/// The share of some bytes of a logical tensor in its digest: shares are combined by xor, the numbers of bytes added.
+/// The share of some bytes of a logical tensor in its digest: shares are combined by xor, the
+/// numbers of bytes added.
 struct DigestShare {
   std::uint32_t tensor = 0;
   std::uint64_t share = 0;
@@ -37,41 +39,50 @@ struct DigestShare {
 
 /// A round of this rank that is written.
 struct FinishedRound {
-  std::uint64_t number = 0;              ///< from 0; where rounds have messages, the same on every rank
-  CellRange cells;                       ///< complete in the target
+  std::uint64_t number = 0;  ///< from 0; where rounds have messages, the same on every rank
+  CellRange cells;           ///< complete in the target
   std::span<DigestShare const> digests;  ///< of what this rank has read for it
   std::span<RecordShare const> records;  ///< of the source, likewise
   std::span<Extent const> writes;
 };
 
 struct StreamOptions {
-  /// The staging arena, allocated once. Rounds overlap as far as their staging fits: give at least three times the usual round.
+  /// The staging arena, allocated once. Rounds overlap as far as their staging fits: give at least
+  /// three times the usual round.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  /// Some round of some rank has messages, or the ranks of the sink act together. A failure then ends the whole job by Comm::abort, because other
-  /// ranks may be waiting for us.
+  /// Some round of some rank has messages, or the ranks of the sink act together. A failure then
+  /// ends the whole job by Comm::abort, because other ranks may be waiting for us.
   bool exchanging = false;
-  /// A rank that neither exchanges, reads nor writes a byte for so long while it waits ends the job with exit code 8.
+  /// A rank that neither exchanges, reads nor writes a byte for so long while it waits ends the job
+  /// with exit code 8.
   double stall_timeout_seconds = 600;
-  /// Looked at between rounds; once true, no further round begins and stream() throws `interrupted`. May be null. Outlives the call.
+  /// Looked at between rounds; once true, no further round begins and stream() throws
+  /// `interrupted`. May be null. Outlives the call.
   std::atomic<bool> const* stop = nullptr;
-  /// Tensors that are computed while they are read: view v is source file number sources.size() + v. Outlives the call.
+  /// Tensors that are computed while they are read: view v is source file number sources.size() +
+  /// v. Outlives the call.
   std::span<SourceView const> views = {};
-  /// With it, rounds are rearranged on a device, and the staging memory is pinned for it. What it names outlives the call.
+  /// With it, rounds are rearranged on a device, and the staging memory is pinned for it. What it
+  /// names outlives the call.
   std::optional<DeviceSetup> on_device = std::nullopt;
-  /// The digests of the source, by tensor: the shares of what this rank reads are added once their round is written. Empty, or for every tensor that
-  /// rounds speak of. Outlives the call.
+  /// The digests of the source, by tensor: the shares of what this rank reads are added once their
+  /// round is written. Empty, or for every tensor that rounds speak of. Outlives the call.
   std::span<std::uint64_t> digests = {};
-  /// Takes the sums of zip records of the source, of the bytes that digests are taken of. May be null. Outlives the call.
+  /// Takes the sums of zip records of the source, of the bytes that digests are taken of. May be
+  /// null. Outlives the call.
   RecordSums const* records = nullptr;
-  /// Told of every round after it is written and counted, in order, by the writing thread. May be empty.
+  /// Told of every round after it is written and counted, in order, by the writing thread. May be
+  /// empty.
   std::function<void(FinishedRound const&)> finished = {};
-  /// Called again and again by the calling thread, at least ten times a second while it waits. May be empty.
+  /// Called again and again by the calling thread, at least ten times a second while it waits. May
+  /// be empty.
   std::function<void()> watch = {};
   /// Gets what every stage did when. May be null. Outlives the call.
   Trace* trace = nullptr;
 };
 
-/// What one stage did with its time. Stall is waiting for the stage before it, for memory, or for another rank.
+/// What one stage did with its time. Stall is waiting for the stage before it, for memory, or for
+/// another rank.
 struct StageTime {
   double busy_seconds = 0;
   double stall_seconds = 0;
@@ -92,23 +103,29 @@ struct StreamStats {
   StageTime read;
   StageTime exchange;
   StageTime write;
-  std::uint64_t staging_high_water_bytes = 0;  ///< in whole pages; never above StreamOptions::memory_bytes
-  std::uint64_t device_high_water_bytes = 0;   ///< never above DeviceSetup::memory_bytes, rounded up to 256
+  std::uint64_t staging_high_water_bytes =
+      0;  ///< in whole pages; never above StreamOptions::memory_bytes
+  std::uint64_t device_high_water_bytes =
+      0;  ///< never above DeviceSetup::memory_bytes, rounded up to 256
   double wall_seconds = 0;
 };
 
-/// Carries out all rounds of this rank: while round k is exchanged on the calling thread, one thread reads the rounds after it and one writes those
-/// before it, by `sink`. Returns when the last byte was handed to the system; nothing is synced. Not collective by itself: ranks meet only in
-/// messages, so every rank of an exchanging job calls it.
+/// Carries out all rounds of this rank: while round k is exchanged on the calling thread, one
+/// thread reads the rounds after it and one writes those before it, by `sink`. Returns when the
+/// last byte was handed to the system; nothing is synced. Not collective by itself: ranks meet only
+/// in messages, so every rank of an exchanging job calls it.
 ///
-///   read k+1 | copy and exchange k | write k-1        staging is a ring: a round's block is free again once it is written
+///   read k+1 | copy and exchange k | write k-1        staging is a ring: a round's block is free
+///   again once it is written
 ///
 /// With options.on_device several rounds are on the device at the same time, see DeviceExchange.
 ///
-/// A round that needs more than memory_bytes is an internal Error, one that needs more of a device's memory an Error of kind resources. The first
-/// failure of any thread stops the others and is thrown here once they have ended; the caller makes the ranks agree (together()). With
-/// options.exchanging there is nothing to agree on: the sentence goes to stderr and the job ends with the exit code of the error on every rank, 75
-/// after a stop.
-StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink, RoundSource const& next_round);
+/// A round that needs more than memory_bytes is an internal Error, one that needs more of a
+/// device's memory an Error of kind resources. The first failure of any thread stops the others and
+/// is thrown here once they have ended; the caller makes the ranks agree (together()). With
+/// options.exchanging there is nothing to agree on: the sentence goes to stderr and the job ends
+/// with the exit code of the error on every rank, 75 after a stop.
+StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources,
+                   ExtentSink& sink, RoundSource const& next_round);
 
 }  // namespace reshard

@@ -8,11 +8,13 @@ namespace reshard {
 
 void StreamThreads::open_device(DeviceSetup const& setup) {
   pinned_ = setup.device->pin(ring_.data(), ring_.capacity_bytes());
-  DeviceExchange::Parts parts{*setup.device, setup.memory_bytes, setup.link, options_.views, sources_, {}};
+  DeviceExchange::Parts parts{*setup.device,  setup.memory_bytes, setup.link,
+                              options_.views, sources_,           {}};
   if (options_.trace != nullptr)
     parts.observer = [this](DeviceSpan const& span) {
       double const shift = options_.trace->seconds(device_->start_time());
-      options_.trace->add({span.name, span.round, span.begin + shift, span.end + shift, span.bytes});
+      options_.trace->add(
+          {span.name, span.round, span.begin + shift, span.end + shift, span.bytes});
     };
   device_ = std::make_unique<DeviceExchange>(std::move(parts));
 }
@@ -25,7 +27,8 @@ void StreamThreads::exchange_on_device() {
     look();
     if (more && !next) {
       bool const idle = under_way.empty();
-      next = idle ? take(filled_, Wait::watched, exchange_time_.stall_seconds) : take_if_there(filled_);
+      next = idle ? take(filled_, Wait::watched, exchange_time_.stall_seconds)
+                  : take_if_there(filled_);
       if (idle) more = next.has_value();
       if (next) take_digests(*next);
       if (idle || next) patience.begin();
@@ -64,10 +67,14 @@ bool StreamThreads::move_on_device(std::deque<StagedRound>& under_way) {
 void StreamThreads::wait_for_device(Patience& patience) {
   if (patience.wait()) return;
   Transport const* const transport = options_.on_device->link.transport;
-  std::vector<int> const peers = transport == nullptr ? std::vector<int>() : transport->awaited_peers();
+  std::vector<int> const peers =
+      transport == nullptr ? std::vector<int>() : transport->awaited_peers();
   if (!peers.empty()) throw stalled(patience.timeout_seconds(), awaited_text(peers));
-  comm_.abort(Error(ErrorKind::stall, fmt::format("the GPU has ended no piece of work for {} s, {} rounds are done. Look at it with nvidia-smi.",
-                                                  patience.timeout_seconds(), rounds_.load())));
+  comm_.abort(Error(
+      ErrorKind::stall,
+      fmt::format(
+          "the GPU has ended no piece of work for {} s, {} rounds are done. Look at it with nvidia-smi.",
+          patience.timeout_seconds(), rounds_.load())));
 }
 
 StagedRound StreamThreads::staged(RoundWork work) {
@@ -77,13 +84,17 @@ StagedRound StreamThreads::staged(RoundWork work) {
     return round;
   }
   auto const first_view_file = static_cast<std::uint32_t>(sources_.size());
-  round.device_round = std::make_unique<DeviceRound>(make_device_round(std::move(work), options_.views, first_view_file, device_->message_place()));
+  round.device_round = std::make_unique<DeviceRound>(make_device_round(
+      std::move(work), options_.views, first_view_file, device_->message_place()));
   std::uint64_t const needed = round.work().staging_bytes;
   std::uint64_t const on_device = options_.on_device->memory_bytes;
   if (needed > std::min(options_.memory_bytes, on_device))
-    fail(ErrorKind::resources, "a round needs {} on the host and on the GPU; there are {} and {}. Set {} to {} or more.", human_bytes(needed),
-         human_bytes(options_.memory_bytes), human_bytes(on_device),
-         options_.memory_bytes < needed ? "run.memory (and run.device_memory)" : "run.device_memory", human_bytes(4 * needed));
+    fail(
+        ErrorKind::resources,
+        "a round needs {} on the host and on the GPU; there are {} and {}. Set {} to {} or more.",
+        human_bytes(needed), human_bytes(options_.memory_bytes), human_bytes(on_device),
+        options_.memory_bytes < needed ? "run.memory (and run.device_memory)" : "run.device_memory",
+        human_bytes(4 * needed));
   return round;
 }
 

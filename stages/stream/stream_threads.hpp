@@ -23,7 +23,9 @@ namespace reshard {
 class Timed {
  public:
   explicit Timed(double& seconds) : seconds_(seconds) {}
-  ~Timed() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+  ~Timed() {
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
   Timed(Timed const&) = delete;
   Timed& operator=(Timed const&) = delete;
 
@@ -59,7 +61,8 @@ enum class Wait { plain, watched };
 /// What stream() is made of: the calling thread, one that reads and one that writes.
 class StreamThreads {
  public:
-  StreamThreads(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink, RoundSource const& next_round)
+  StreamThreads(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink,
+                RoundSource const& next_round)
       : comm_(comm),
         options_(options),
         sources_(sources),
@@ -97,13 +100,16 @@ class StreamThreads {
   void close(Handover& handover);
   std::optional<StagedRound> take(Handover& handover, Wait wait, double& stall_seconds);
   std::optional<StagedRound> take_if_there(Handover& handover);
-  void trace(std::string_view lane, StagedRound const& round, Trace::Clock::time_point began, std::uint64_t bytes);
+  void trace(std::string_view lane, StagedRound const& round, Trace::Clock::time_point began,
+             std::uint64_t bytes);
   void wait_watched(std::unique_lock<std::mutex>& lock, std::function<bool()> const& ready);
 
   void record(Error error);
   void await_writer();
   void check_others();
-  bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
+  bool stopped() const {
+    return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
+  }
   Error nothing_moved() const;
   Error interrupted() const;
   StreamStats collected() const;
@@ -114,7 +120,8 @@ class StreamThreads {
   FileSet const& sources_;
   RoundSource const& next_round_;
   StagingRing ring_;
-  std::vector<RecordShare>* read_shares_ = nullptr;  ///< of the round that is being read: what views are computed from
+  std::vector<RecordShare>* read_shares_ =
+      nullptr;  ///< of the round that is being read: what views are computed from
   ExtentReader reader_;
   Exchange exchange_;
   ExtentSink& sink_;

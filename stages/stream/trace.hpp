@@ -22,17 +22,22 @@ struct StageSpan {
   std::uint64_t bytes = 0;
 };
 
-/// The timeline of a rank's run, kept in memory. Any thread may add. Above a million spans (48 MB) further ones are only counted.
+/// The timeline of a rank's run, kept in memory. Any thread may add. Above a million spans (48 MB)
+/// further ones are only counted.
 class Trace {
  public:
   using Clock = std::chrono::steady_clock;
 
   void add(StageSpan const& span);
-  double seconds(Clock::time_point when) const { return std::chrono::duration<double>(when - begin_).count(); }
+  double seconds(Clock::time_point when) const {
+    return std::chrono::duration<double>(when - begin_).count();
+  }
   double now() const { return seconds(Clock::now()); }
 
-  /// This rank's spans as members of a JSON array of Trace Event Format ("X" events in microseconds, process = rank, thread = lane), without the
-  /// brackets; ends without a comma. `shift` seconds are added to every time. Spans of a lane that overlap get threads of their own.
+  /// This rank's spans as members of a JSON array of Trace Event Format ("X" events in
+  /// microseconds, process = rank, thread = lane), without the brackets; ends without a comma.
+  /// `shift` seconds are added to every time. Spans of a lane that overlap get threads of their
+  /// own.
   std::string events(int rank, double shift) const;
 
  private:
@@ -42,10 +47,12 @@ class Trace {
   std::uint64_t dropped_ = 0;
 };
 
-/// Where a trace goes. Opened before the job reads a byte, so that a path of no use is found out at once.
+/// Where a trace goes. Opened before the job reads a byte, so that a path of no use is found out at
+/// once.
 class TraceFile {
  public:
-  /// Creates the file, or empties an earlier trace. Error: usage for anything else that is there, and where the system refuses.
+  /// Creates the file, or empties an earlier trace. Error: usage for anything else that is there,
+  /// and where the system refuses.
   explicit TraceFile(std::filesystem::path path);
   /// Removes the file when it was created here and nothing was written.
   ~TraceFile();
@@ -63,8 +70,9 @@ class TraceFile {
   bool written_ = false;
 };
 
-/// Writes the spans of all ranks as one file of the Trace Event Format, which Perfetto and chrome://tracing open. Collective; rank 0 has the file.
-/// Clocks of hosts are set together at a barrier at the call: spans of different ranks are right to about the time of a barrier.
+/// Writes the spans of all ranks as one file of the Trace Event Format, which Perfetto and
+/// chrome://tracing open. Collective; rank 0 has the file. Clocks of hosts are set together at a
+/// barrier at the call: spans of different ranks are right to about the time of a barrier.
 void write_trace(Comm const& comm, Trace const& trace, TraceFile* file);
 
 }  // namespace reshard

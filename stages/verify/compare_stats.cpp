@@ -41,7 +41,8 @@ void decode_f16(std::span<std::byte const> from, std::span<double> values) {
   }
 }
 
-/// The "fnuz" formats: finite numbers only, but for a NaN in the place of -0; the bias is one larger than IEEE 754 would have it.
+/// The "fnuz" formats: finite numbers only, but for a NaN in the place of -0; the bias is one
+/// larger than IEEE 754 would have it.
 double decode_fnuz(FloatFormat format, unsigned code) {
   if (code == 0x80U) return std::numeric_limits<double>::quiet_NaN();
   FloatFormat finite = format;
@@ -65,13 +66,15 @@ double decode_byte(DType dtype, unsigned code) {
 void decode_bytes(DType dtype, std::span<std::byte const> from, std::span<double> values) {
   std::array<double, 256> table{};
   for (unsigned code = 0; code < table.size(); ++code) table[code] = decode_byte(dtype, code);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = table[std::to_integer<unsigned>(from[i])];
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = table[std::to_integer<unsigned>(from[i])];
 }
 
 }  // namespace
 
 bool DifferingElement::before(DifferingElement const& other) const {
-  return std::tie(place, file, offset_bytes) < std::tie(other.place, other.file, other.offset_bytes);
+  return std::tie(place, file, offset_bytes) <
+         std::tie(other.place, other.file, other.offset_bytes);
 }
 
 void LargestValue::take(LargestValue const& other) {
@@ -120,11 +123,13 @@ void merge_stats(Comm const& comm, std::span<TensorStats> stats) {
 }
 
 bool has_values(DType dtype) {
-  return bits(dtype) >= 8 && dtype != DType::c32 && dtype != DType::c64 && dtype != DType::c128 && dtype != DType::f4_x2;
+  return bits(dtype) >= 8 && dtype != DType::c32 && dtype != DType::c64 && dtype != DType::c128 &&
+         dtype != DType::f4_x2;
 }
 
 void decode_values(DType dtype, std::span<std::byte const> from, std::span<double> values) {
-  RESHARD_EXPECT(has_values(dtype) && from.size() == values.size() * static_cast<std::size_t>(bits(dtype) / 8));
+  RESHARD_EXPECT(has_values(dtype) &&
+                 from.size() == values.size() * static_cast<std::size_t>(bits(dtype) / 8));
   switch (dtype) {
     case DType::f64: return decode_numbers<double>(from, values);
     case DType::f32: return decode_numbers<float>(from, values);
@@ -143,19 +148,22 @@ void decode_values(DType dtype, std::span<std::byte const> from, std::span<doubl
 std::string value_text(DType dtype, std::span<std::byte const> element) {
   if (!has_values(dtype)) {
     std::string text = "0x";
-    for (std::size_t i = element.size(); i-- > 0;) text += fmt::format("{:02x}", std::to_integer<unsigned>(element[i]));
+    for (std::size_t i = element.size(); i-- > 0;)
+      text += fmt::format("{:02x}", std::to_integer<unsigned>(element[i]));
     return text;
   }
   if (dtype == DType::boolean) return std::to_integer<int>(element[0]) != 0 ? "true" : "false";
   if (dtype == DType::i64 || dtype == DType::u64) {
     std::uint64_t number = 0;
     std::memcpy(&number, element.data(), sizeof number);
-    return dtype == DType::i64 ? fmt::format("{}", static_cast<std::int64_t>(number)) : fmt::format("{}", number);
+    return dtype == DType::i64 ? fmt::format("{}", static_cast<std::int64_t>(number))
+                               : fmt::format("{}", number);
   }
   double value = 0;
   decode_values(dtype, element, {&value, 1});
   if (std::isnan(value)) return "NaN";
-  return dtype == DType::f64 ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+  return dtype == DType::f64 ? fmt::format("{}", value)
+                             : fmt::format("{}", static_cast<float>(value));
 }
 
 }  // namespace reshard

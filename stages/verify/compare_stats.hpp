@@ -20,7 +20,8 @@ struct DifferingElement {
   std::uint64_t offset_bytes = 0;  ///< in b's file
   std::uint32_t file = 0;          ///< of b
   std::uint32_t blob = 0;          ///< of b
-  std::array<std::byte, 16> a{};   ///< the element's bytes on both sides, in the dtype they were compared in
+  std::array<std::byte, 16>
+      a{};  ///< the element's bytes on both sides, in the dtype they were compared in
   std::array<std::byte, 16> b{};
 
   bool found() const { return place != nowhere; }
@@ -35,8 +36,8 @@ struct LargestValue {
   void take(LargestValue const& other);
 };
 
-/// What was found in one logical tensor, or one layer of it. Elements that b holds several times are counted once; what
-/// replicas have otherwise is counted apart.
+/// What was found in one logical tensor, or one layer of it. Elements that b holds several times
+/// are counted once; what replicas have otherwise is counted apart.
 struct TensorStats {
   std::uint64_t elements = 0;  ///< looked at; only where values are compared
   std::uint64_t differing = 0;
@@ -54,19 +55,23 @@ struct TensorStats {
   std::uint64_t nan_b = 0;
   std::uint64_t infinite_a = 0;
   std::uint64_t infinite_b = 0;
-  std::uint64_t non_finite_differing = 0;  ///< one side is NaN or infinite and the other is not that
+  std::uint64_t non_finite_differing =
+      0;  ///< one side is NaN or infinite and the other is not that
 
   bool same() const { return differing == 0 && differing_in_replicas == 0; }
   void add(TensorStats const& other);
 };
 
-/// The statistics of all ranks together, on every rank. Collective. `stats` are as many on every rank.
+/// The statistics of all ranks together, on every rank. Collective. `stats` are as many on every
+/// rank.
 void merge_stats(Comm const& comm, std::span<TensorStats> stats);
 
-/// Whether values of this dtype can be told: floating-point numbers, integers and booleans; not complex numbers, nor what is smaller than a byte.
+/// Whether values of this dtype can be told: floating-point numbers, integers and booleans; not
+/// complex numbers, nor what is smaller than a byte.
 bool has_values(DType dtype);
 
-/// The values of elements. Integers beyond 2^53 are rounded. Pre: has_values(dtype); from has values.size() elements, at any address.
+/// The values of elements. Integers beyond 2^53 are rounded. Pre: has_values(dtype); from has
+/// values.size() elements, at any address.
 void decode_values(DType dtype, std::span<std::byte const> from, std::span<double> values);
 
 /// An element as people read it: "0.0078125", "-3", "true", or "0x…" where it has no value.

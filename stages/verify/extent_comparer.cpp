@@ -25,8 +25,13 @@ void add_non_finite(double a, double b, TensorStats& stats) {
 
 }  // namespace
 
-ExtentComparer::ExtentComparer(Catalog const& b, StoredPlaces const& places, Comparison comparison, ReadExtents read, std::uint64_t buffer_bytes)
-    : b_(b), places_(places), comparison_(comparison), read_(std::move(read)), buffer_bytes_(std::max<std::uint64_t>(buffer_bytes, 64)) {
+ExtentComparer::ExtentComparer(Catalog const& b, StoredPlaces const& places, Comparison comparison,
+                               ReadExtents read, std::uint64_t buffer_bytes)
+    : b_(b),
+      places_(places),
+      comparison_(comparison),
+      read_(std::move(read)),
+      buffer_bytes_(std::max<std::uint64_t>(buffer_bytes, 64)) {
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(buffer_bytes_);
   stats_.resize(places.part_count());
   if (comparison == Comparison::bytes) return;
@@ -46,7 +51,8 @@ void ExtentComparer::compare(std::span<Extent const> extents, std::byte const* s
   }
 }
 
-void ExtentComparer::compare_neighbours(std::span<Extent const> neighbours, std::byte const* staging) {
+void ExtentComparer::compare_neighbours(std::span<Extent const> neighbours,
+                                        std::byte const* staging) {
   std::uint32_t const file = neighbours.front().file;
   std::uint64_t const end = neighbours.back().offset_bytes + neighbours.back().bytes;
   std::size_t next = 0;
@@ -60,7 +66,8 @@ void ExtentComparer::compare_neighbours(std::span<Extent const> neighbours, std:
     for (std::uint64_t at = begin; at < limit;) {
       Extent const& extent = neighbours[next];
       std::uint64_t const bytes = std::min(limit, extent.offset_bytes + extent.bytes) - at;
-      compare_part(file, at, {staging + extent.at + (at - extent.offset_bytes), bytes}, buffer_.get() + (at - begin));
+      compare_part(file, at, {staging + extent.at + (at - extent.offset_bytes), bytes},
+                   buffer_.get() + (at - begin));
       at += bytes;
       if (at == extent.offset_bytes + extent.bytes) ++next;
     }
@@ -68,15 +75,18 @@ void ExtentComparer::compare_neighbours(std::span<Extent const> neighbours, std:
   }
 }
 
-void ExtentComparer::compare_part(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> a, std::byte const* b) {
+void ExtentComparer::compare_part(std::uint32_t file, std::uint64_t offset_bytes,
+                                  std::span<std::byte const> a, std::byte const* b) {
   if (comparison_ == Comparison::bytes && std::memcmp(a.data(), b, a.size()) == 0) return;
   for (std::size_t done = 0; done < a.size();) {
     StoredRun const run = places_.run_at(file, offset_bytes + done);
     DType const dtype = b_.blobs[run.blob].dtype;
     auto const element = static_cast<std::size_t>(bits(dtype) / 8);
-    std::size_t const count = std::min(static_cast<std::size_t>(run.elements), (a.size() - done) / element);
+    std::size_t const count =
+        std::min(static_cast<std::size_t>(run.elements), (a.size() - done) / element);
     RESHARD_EXPECT(count > 0);
-    Elements const elements{run, dtype, element, offset_bytes + done, file, a.data() + done, b + done, count};
+    Elements const elements{run,  dtype,           element,  offset_bytes + done,
+                            file, a.data() + done, b + done, count};
     count_differing(elements);
     if (comparison_ == Comparison::values && !run.replica) measure(elements);
     done += count * element;
@@ -84,7 +94,8 @@ void ExtentComparer::compare_part(std::uint32_t file, std::uint64_t offset_bytes
 }
 
 std::uint64_t ExtentComparer::place_of(Elements const& elements, std::size_t i) const {
-  return places_.place_of(elements.run.tensor, elements.run.piece, elements.run.element + static_cast<Index>(i));
+  return places_.place_of(elements.run.tensor, elements.run.piece,
+                          elements.run.element + static_cast<Index>(i));
 }
 
 void ExtentComparer::count_differing(Elements const& elements) {
@@ -143,8 +154,10 @@ void ExtentComparer::measure_block(Elements const& elements, std::size_t first, 
   }
   TensorStats& stats = stats_[elements.run.part];
   // Finding a place takes time: only for what may be the largest of all.
-  if (block.absolute.value > 0 && block.absolute.value >= stats.absolute.value) block.absolute.place = place_of(elements, first + absolute_at);
-  if (block.relative.value > 0 && block.relative.value >= stats.relative.value) block.relative.place = place_of(elements, first + relative_at);
+  if (block.absolute.value > 0 && block.absolute.value >= stats.absolute.value)
+    block.absolute.place = place_of(elements, first + absolute_at);
+  if (block.relative.value > 0 && block.relative.value >= stats.relative.value)
+    block.relative.place = place_of(elements, first + relative_at);
   stats.add(block);
 }
 

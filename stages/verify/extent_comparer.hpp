@@ -23,15 +23,17 @@ enum class Comparison {
 /// Fills memory[extent.at, +extent.bytes) with the bytes of b's files.
 using ReadExtents = std::function<void(std::span<Extent const>, std::byte* memory)>;
 
-/// Compares bytes of checkpoint a, put where the files of b would have them, with what the files of b do have. Used by one thread.
+/// Compares bytes of checkpoint a, put where the files of b would have them, with what the files of
+/// b do have. Used by one thread.
 class ExtentComparer {
  public:
-  /// Needs a buffer of buffer_bytes and a few KiB. `b` is the catalogue whose files the extents count in; all of it outlives the comparer.
-  ExtentComparer(Catalog const& b, StoredPlaces const& places, Comparison comparison, ReadExtents read,
-                 std::uint64_t buffer_bytes = std::uint64_t{8} << 20);
+  /// Needs a buffer of buffer_bytes and a few KiB. `b` is the catalogue whose files the extents
+  /// count in; all of it outlives the comparer.
+  ExtentComparer(Catalog const& b, StoredPlaces const& places, Comparison comparison,
+                 ReadExtents read, std::uint64_t buffer_bytes = std::uint64_t{8} << 20);
 
-  /// Compares staging[extent.at, +extent.bytes) with those bytes of b's file, for every extent. Extents are whole elements of tensors in
-  /// `places`.
+  /// Compares staging[extent.at, +extent.bytes) with those bytes of b's file, for every extent.
+  /// Extents are whole elements of tensors in `places`.
   void compare(std::span<Extent const> extents, std::byte const* staging);
 
   /// By part (parts_of()), of this rank.
@@ -57,7 +59,8 @@ class ExtentComparer {
 
   /// Extents that lie one behind the other in a file.
   void compare_neighbours(std::span<Extent const> neighbours, std::byte const* staging);
-  void compare_part(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> a, std::byte const* b);
+  void compare_part(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> a,
+                    std::byte const* b);
   void count_differing(Elements const& elements);
   void note(Elements const& elements, std::size_t i);
   void measure(Elements const& elements);

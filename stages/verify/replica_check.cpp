@@ -39,9 +39,11 @@ struct Differences {
 
 class Comparer {
  public:
-  Comparer(Model const& model, Catalog const& catalog, CatalogReader const& read) : model_(model), catalog_(catalog), read_(read) {}
+  Comparer(Model const& model, Catalog const& catalog, CatalogReader const& read)
+      : model_(model), catalog_(catalog), read_(read) {}
 
-  /// Small pairs of the whole checkpoint, by the file of the piece that is left out: neighbours there are read one after the other.
+  /// Small pairs of the whole checkpoint, by the file of the piece that is left out: neighbours
+  /// there are read one after the other.
   std::vector<Pair> pairs() const {
     std::vector<Pair> found;
     for (std::uint32_t t = 0; t < catalog_.tensors.size() && t < model_.tensors().size(); ++t) {
@@ -50,10 +52,13 @@ class Comparer {
       for (Replica const& replica : replicas(all, catalog_)) {
         if (replica.declared) continue;
         Pair const pair{t, replica, span_of(all, replica.taken), span_of(all, replica.left_out)};
-        if (std::max(pair.taken.bytes, pair.left_out.bytes) < largest_small_replica_bytes && pair.taken.bytes > 0) found.push_back(pair);
+        if (std::max(pair.taken.bytes, pair.left_out.bytes) < largest_small_replica_bytes &&
+            pair.taken.bytes > 0)
+          found.push_back(pair);
       }
     }
-    std::stable_sort(found.begin(), found.end(), [](Pair const& a, Pair const& b) { return a.left_out < b.left_out; });
+    std::stable_sort(found.begin(), found.end(),
+                     [](Pair const& a, Pair const& b) { return a.left_out < b.left_out; });
     return found;
   }
 
@@ -62,7 +67,9 @@ class Comparer {
     if (pair.taken != held_) read(pair.taken, taken_);
     held_ = pair.taken;
     read(pair.left_out, left_out_);
-    if (taken_ == left_out_ && all.pieces[pair.pieces.taken].digits == all.pieces[pair.pieces.left_out].digits) return;
+    if (taken_ == left_out_ &&
+        all.pieces[pair.pieces.taken].digits == all.pieces[pair.pieces.left_out].digits)
+      return;
     Differences const found = differences(pair);
     if (found.differing > 0) faults_.push_back(fault(pair, found));
   }
@@ -70,9 +77,13 @@ class Comparer {
   std::vector<std::string> const& faults() const { return faults_; }
 
  private:
-  Blob const& blob_of(Pair const& pair, std::uint32_t piece) const { return catalog_.blobs[catalog_.tensors[pair.tensor].blobs[piece]]; }
+  Blob const& blob_of(Pair const& pair, std::uint32_t piece) const {
+    return catalog_.blobs[catalog_.tensors[pair.tensor].blobs[piece]];
+  }
 
-  std::uint64_t element_bytes(Pair const& pair) const { return static_cast<std::uint64_t>(bits(blob_of(pair, pair.pieces.taken).dtype)) / 8; }
+  std::uint64_t element_bytes(Pair const& pair) const {
+    return static_cast<std::uint64_t>(bits(blob_of(pair, pair.pieces.taken).dtype)) / 8;
+  }
 
   Span span_of(TensorPieces const& all, std::uint32_t piece) const {
     Blob const& blob = catalog_.blobs[all.blobs[piece]];
@@ -82,7 +93,9 @@ class Comparer {
       elements += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
     }
     auto const element = static_cast<std::uint64_t>(bits(blob.dtype)) / 8;
-    return {blob.file, blob.offset_bytes + static_cast<std::uint64_t>(all.pieces[piece].offset) * element, elements * element};
+    return {blob.file,
+            blob.offset_bytes + static_cast<std::uint64_t>(all.pieces[piece].offset) * element,
+            elements * element};
   }
 
   void read(Span const& span, std::vector<std::byte>& into) {
@@ -106,14 +119,18 @@ class Comparer {
     for (std::size_t o = 0; o < join_.overlaps.size(); ++o) {
       auto const span = join_.span_of(o);
       part_.assign(span.begin(), span.end());
-      walk(0, join_.overlaps[o].src_offset - taken.offset, join_.overlaps[o].dst_offset - left_out.offset, found);
+      walk(0, join_.overlaps[o].src_offset - taken.offset,
+           join_.overlaps[o].dst_offset - left_out.offset, found);
     }
     return found;
   }
 
-  /// The elements of an overlap in the order of the logical tensor; `src` and `dst` are places in what was read.
+  /// The elements of an overlap in the order of the logical tensor; `src` and `dst` are places in
+  /// what was read.
   void walk(std::size_t digit, Index src, Index dst, Differences& found) {
-    if (digit == part_.size()) return look(static_cast<std::uint64_t>(src) * element_, static_cast<std::uint64_t>(dst) * element_, found);
+    if (digit == part_.size())
+      return look(static_cast<std::uint64_t>(src) * element_,
+                  static_cast<std::uint64_t>(dst) * element_, found);
     OverlapDigit const whole = part_[digit];
     part_[digit].count = 1;
     for (Index i = 0; i < whole.count; ++i) {
@@ -140,22 +157,27 @@ class Comparer {
     for (LogicalAxis const& axis : model_.tensors()[tensor].axes) {
       indices.push_back(0);
       for (std::size_t d = 0; d < found.first.size(); ++d)
-        if (join_.digits[d].axis == axis.axis) indices.back() += found.first[d].first * join_.digits[d].div;
+        if (join_.digits[d].axis == axis.axis)
+          indices.back() += found.first[d].first * join_.digits[d].div;
       std::string const& name = model_.axes()[axis.axis].name;
       named = named && !(name.front() >= '0' && name.front() <= '9');
       names.push_back(fmt::format("{} {}", name, indices.back()));
     }
-    return named && !names.empty() ? fmt::format("{}", fmt::join(names, ", ")) : fmt::format("[{}]", fmt::join(indices, ", "));
+    return named && !names.empty() ? fmt::format("{}", fmt::join(names, ", "))
+                                   : fmt::format("[{}]", fmt::join(indices, ", "));
   }
 
   std::string fault(Pair const& pair, Differences const& found) const {
     Blob const& taken = blob_of(pair, pair.pieces.taken);
     Blob const& left_out = blob_of(pair, pair.pieces.left_out);
-    auto const value = [&](std::array<std::byte, 16> const& bytes) { return value_text(taken.dtype, std::span(bytes).first(element_)); };
-    return fmt::format("'{}': {} in {} and {} in {} should be the same: {} of {} elements differ, first at {} ({} and {})",
-                       model_.tensors()[pair.tensor].name, json_quoted(taken.name), catalog_.files[taken.file], json_quoted(left_out.name),
-                       catalog_.files[left_out.file], found.differing, found.elements, place_text(pair.tensor, found), value(found.a),
-                       value(found.b));
+    auto const value = [&](std::array<std::byte, 16> const& bytes) {
+      return value_text(taken.dtype, std::span(bytes).first(element_));
+    };
+    return fmt::format(
+        "'{}': {} in {} and {} in {} should be the same: {} of {} elements differ, first at {} ({} and {})",
+        model_.tensors()[pair.tensor].name, json_quoted(taken.name), catalog_.files[taken.file],
+        json_quoted(left_out.name), catalog_.files[left_out.file], found.differing, found.elements,
+        place_text(pair.tensor, found), value(found.a), value(found.b));
   }
 
   Model const& model_;
@@ -184,13 +206,15 @@ std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog
   std::vector<StoredCopy> found;
   for (std::size_t t = 0; t < catalog.tensors.size() && t < model.tensors().size(); ++t) {
     TensorPieces const& all = catalog.tensors[t];
-    if (!model.exists(static_cast<int>(t)) || std::ranges::find(all.copy, true) == all.copy.end()) continue;
+    if (!model.exists(static_cast<int>(t)) || std::ranges::find(all.copy, true) == all.copy.end())
+      continue;
     for (Replica const& replica : replicas(all, catalog)) {
       Piece const& taken = all.pieces[replica.taken];
       Piece const& copy = all.pieces[replica.left_out];
       Blob const& a = catalog.blobs[all.blobs[replica.taken]];
       Blob const& b = catalog.blobs[all.blobs[replica.left_out]];
-      if (!replica.declared || a.dtype != b.dtype || bits(a.dtype) < 8 || taken.digits != copy.digits || taken.offset != 0 || copy.offset != 0)
+      if (!replica.declared || a.dtype != b.dtype || bits(a.dtype) < 8 ||
+          taken.digits != copy.digits || taken.offset != 0 || copy.offset != 0)
         continue;
       std::uint64_t elements = 1;
       std::uint64_t reach = 1;
@@ -198,7 +222,8 @@ std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog
         elements *= static_cast<std::uint64_t>(digit.count);
         reach += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
       }
-      if (elements == reach) found.push_back({&a, &b, elements * static_cast<std::uint64_t>(bits(a.dtype)) / 8});
+      if (elements == reach)
+        found.push_back({&a, &b, elements * static_cast<std::uint64_t>(bits(a.dtype)) / 8});
     }
   }
   return found;
@@ -216,14 +241,16 @@ SliceFindings compare_slices(StoredCopy const& pair, CatalogReader const& read, 
   std::vector<std::byte> b;
   SliceFindings found;
   auto const step = slice_bytes * static_cast<std::uint64_t>(comm.size());
-  for (std::uint64_t at = slice_bytes * static_cast<std::uint64_t>(comm.rank()); at < pair.bytes; at += step) {
+  for (std::uint64_t at = slice_bytes * static_cast<std::uint64_t>(comm.rank()); at < pair.bytes;
+       at += step) {
     a.resize(std::min(slice_bytes, pair.bytes - at));
     b.resize(a.size());
     read(pair.taken->file, pair.taken->offset_bytes + at, a);
     read(pair.copy->file, pair.copy->offset_bytes + at, b);
     if (a == b) continue;
     for (std::uint64_t e = 0; e < a.size(); e += element)
-      if (std::memcmp(a.data() + e, b.data() + e, element) != 0 && found.differing++ == 0) found.first = (at + e) / element;
+      if (std::memcmp(a.data() + e, b.data() + e, element) != 0 && found.differing++ == 0)
+        found.first = (at + e) / element;
   }
   return found;
 }
@@ -231,7 +258,8 @@ SliceFindings compare_slices(StoredCopy const& pair, CatalogReader const& read, 
 /// The sentences of every rank, on every rank.
 std::vector<std::string> gathered(std::vector<std::string> const& mine, Comm const& comm) {
   std::vector<std::string> all;
-  for (std::string const& packed : comm.all_gather(Json(Json::Array(mine.begin(), mine.end())).dump())) {
+  for (std::string const& packed :
+       comm.all_gather(Json(Json::Array(mine.begin(), mine.end())).dump())) {
     Json const list = parse_json(packed, "sentences of a rank");
     for (Json const& item : *list.items()) all.push_back(*item.text());
   }
@@ -240,24 +268,31 @@ std::vector<std::string> gathered(std::vector<std::string> const& mine, Comm con
 
 }  // namespace
 
-ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm) {
+ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalog,
+                                       CatalogReader const& read, Comm const& comm) {
   Comparer comparer(model, catalog, read);
   ReplicaFindings findings;
   together(comm, [&] {
     std::vector<Pair> const pairs = comparer.pairs();
     findings.compared = pairs.size();
-    auto const first_of = [&](int rank) { return pairs.size() * static_cast<std::size_t>(rank) / static_cast<std::size_t>(comm.size()); };
-    for (std::size_t p = first_of(comm.rank()); p < first_of(comm.rank() + 1); ++p) comparer.compare(pairs[p]);
+    auto const first_of = [&](int rank) {
+      return pairs.size() * static_cast<std::size_t>(rank) / static_cast<std::size_t>(comm.size());
+    };
+    for (std::size_t p = first_of(comm.rank()); p < first_of(comm.rank() + 1); ++p)
+      comparer.compare(pairs[p]);
   });
   findings.faults = gathered(comparer.faults(), comm);
   return findings;
 }
 
 bool has_copies(Catalog const& catalog) {
-  return std::ranges::any_of(catalog.tensors, [](TensorPieces const& all) { return std::ranges::find(all.copy, true) != all.copy.end(); });
+  return std::ranges::any_of(catalog.tensors, [](TensorPieces const& all) {
+    return std::ranges::find(all.copy, true) != all.copy.end();
+  });
 }
 
-ReplicaFindings compare_copies(Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm) {
+ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,
+                               CatalogReader const& read, Comm const& comm) {
   std::vector<StoredCopy> const pairs = stored_copies(model, catalog);
   ReplicaFindings findings;
   findings.compared = pairs.size();
@@ -266,15 +301,17 @@ ReplicaFindings compare_copies(Model const& model, Catalog const& catalog, Catal
     together(comm, [&] { mine = compare_slices(pair, read, comm); });
     std::uint64_t differing = 0;
     std::uint64_t first = mine.first;
-    for (std::string const& numbers : comm.all_gather(fmt::format("{} {}", mine.differing, mine.first))) {
+    for (std::string const& numbers :
+         comm.all_gather(fmt::format("{} {}", mine.differing, mine.first))) {
       std::size_t const blank = numbers.find(' ');
       differing += std::stoull(numbers.substr(0, blank));
       first = std::min<std::uint64_t>(first, std::stoull(numbers.substr(blank + 1)));
     }
     if (differing == 0) continue;
-    findings.faults.push_back(fmt::format("{} in {} should be a copy of {}, and {} of {} elements differ, the first of them number {}",
-                                          json_quoted(pair.copy->name), catalog.files[pair.copy->file], json_quoted(pair.taken->name), differing,
-                                          pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)), first));
+    findings.faults.push_back(fmt::format(
+        "{} in {} should be a copy of {}, and {} of {} elements differ, the first of them number {}",
+        json_quoted(pair.copy->name), catalog.files[pair.copy->file], json_quoted(pair.taken->name),
+        differing, pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)), first));
   }
   return findings;
 }

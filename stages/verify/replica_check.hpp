@@ -22,15 +22,19 @@ struct ReplicaFindings {
 };
 
 /// Fills a buffer with bytes [offset_bytes, +bytes) of a file of the catalogue, views included.
-using CatalogReader = std::function<void(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte> into)>;
+using CatalogReader =
+    std::function<void(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte> into)>;
 
-/// Compares the small pieces of a source that several of its files hold with each other, each with the one that a plan reads: norms, biases, routers.
-/// Every rank reads a share of them. Collective.
-ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm);
+/// Compares the small pieces of a source that several of its files hold with each other, each with
+/// the one that a plan reads: norms, biases, routers. Every rank reads a share of them. Collective.
+ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalog,
+                                       CatalogReader const& read, Comm const& comm);
 
-/// Compares stored tensors that are copies of others by declaration (a tied output layer) with those, whatever their size, in slices of some MiB.
-/// Every rank reads a share of each. Copies that are stored in another order than the original are left out. Collective.
-ReplicaFindings compare_copies(Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm);
+/// Compares stored tensors that are copies of others by declaration (a tied output layer) with
+/// those, whatever their size, in slices of some MiB. Every rank reads a share of each. Copies that
+/// are stored in another order than the original are left out. Collective.
+ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,
+                               CatalogReader const& read, Comm const& comm);
 
 /// Whether the catalogue has copies by declaration.
 bool has_copies(Catalog const& catalog);

@@ -16,8 +16,10 @@ namespace reshard {
 namespace {
 
 constexpr std::uint64_t smallest_window = 4 * scan_page_bytes;
-constexpr std::uint64_t largest_window = std::uint64_t{4} << 20;              // larger ones do not stay in the processor's cache
-constexpr std::uint64_t largest_window_past_cache = std::uint64_t{16} << 20;  // one request: devices want it large
+constexpr std::uint64_t largest_window = std::uint64_t{4}
+                                         << 20;  // larger ones do not stay in the processor's cache
+constexpr std::uint64_t largest_window_past_cache = std::uint64_t{16}
+                                                    << 20;  // one request: devices want it large
 constexpr std::uint64_t most_buffers = 4;
 
 /// The regions of each file, by number.
@@ -27,15 +29,19 @@ class RegionsByFile {
     for (Region const& region : work.regions) {
       RESHARD_EXPECT(region.src_file < files && region.dst_file < work.slots.size());
       ++first_[region.src_file + 1];
-      bytes_[region.src_file] += bytes_of(region, {work.dims.data() + region.first_dim, region.dim_count});
+      bytes_[region.src_file] +=
+          bytes_of(region, {work.dims.data() + region.first_dim, region.dim_count});
     }
     for (std::size_t file = 0; file < files; ++file) first_[file + 1] += first_[file];
     numbers_.resize(work.regions.size());
     std::vector<std::size_t> next(first_.begin(), first_.end() - 1);
-    for (std::size_t i = 0; i < work.regions.size(); ++i) numbers_[next[work.regions[i].src_file]++] = narrow<std::uint32_t>(i);
+    for (std::size_t i = 0; i < work.regions.size(); ++i)
+      numbers_[next[work.regions[i].src_file]++] = narrow<std::uint32_t>(i);
   }
 
-  std::span<std::uint32_t const> of(std::uint32_t file) const { return {numbers_.data() + first_[file], first_[file + 1] - first_[file]}; }
+  std::span<std::uint32_t const> of(std::uint32_t file) const {
+    return {numbers_.data() + first_[file], first_[file + 1] - first_[file]};
+  }
   std::span<std::uint64_t const> bytes() const { return bytes_; }
 
  private:
@@ -54,7 +60,8 @@ struct FoundFile {
 class FileHasher {
  public:
   void add(std::span<std::byte const> bytes) {
-    constexpr std::size_t slice = std::size_t{128} << 10;  // is still in the nearest cache when it is looked at again
+    constexpr std::size_t slice =
+        std::size_t{128} << 10;  // is still in the nearest cache when it is looked at again
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(slice, bytes.size()))) {
       std::span const part = bytes.first(std::min(slice, bytes.size()));
       xxh3_.add(part);
@@ -62,7 +69,9 @@ class FileHasher {
       size_bytes_ += part.size();
     }
   }
-  FileHashes hashes() const { return {.size_bytes = size_bytes_, .xxh3 = xxh3_.value(), .crc64 = crc64_}; }
+  FileHashes hashes() const {
+    return {.size_bytes = size_bytes_, .xxh3 = xxh3_.value(), .crc64 = crc64_};
+  }
 
  private:
   Xxh3 xxh3_;
@@ -73,9 +82,15 @@ class FileHasher {
 /// Reads the windows of a rank's files into a ring.
 class Reading {
  public:
-  Reading(std::span<std::filesystem::path const> files, DigestWork const& work, RegionsByFile const& regions, ScanOptions const& options,
-          std::uint64_t window_bytes, ScanRing& ring)
-      : files_(files), work_(work), regions_(regions), options_(options), window_bytes_(window_bytes), ring_(ring) {}
+  Reading(std::span<std::filesystem::path const> files, DigestWork const& work,
+          RegionsByFile const& regions, ScanOptions const& options, std::uint64_t window_bytes,
+          ScanRing& ring)
+      : files_(files),
+        work_(work),
+        regions_(regions),
+        options_(options),
+        window_bytes_(window_bytes),
+        ring_(ring) {}
 
   void read_all(std::span<FileShare const> mine) const {
     try {
@@ -95,7 +110,8 @@ class Reading {
     std::uint64_t needed = 0;
     for (ScanBlock const& block : blocks->blocks) needed = std::max(needed, block.end);
     file.expect_bytes(needed);
-    ScanWindows windows(*blocks, file.size_bytes(), window_bytes_, options_.file_hashes ? ScanExtent::whole : ScanExtent::wanted);
+    ScanWindows windows(*blocks, file.size_bytes(), window_bytes_,
+                        options_.file_hashes ? ScanExtent::whole : ScanExtent::wanted);
     std::byte const* before = nullptr;  // the last window
     std::uint64_t before_begin = 0;
     while (auto window = windows.next()) {
@@ -106,7 +122,11 @@ class Reading {
       file.read(window->fresh, {buffer + kept, window->end - window->fresh});
       before = buffer;
       before_begin = window->begin;
-      ring_.give({.file = share.file, .file_bytes = file.size_bytes(), .blocks = blocks, .window = std::move(*window), .bytes = buffer});
+      ring_.give({.file = share.file,
+                  .file_bytes = file.size_bytes(),
+                  .blocks = blocks,
+                  .window = std::move(*window),
+                  .bytes = buffer});
     }
     return true;
   }
@@ -130,12 +150,15 @@ class RankScan {
  public:
   explicit RankScan(std::size_t slots) : shares_(slots) {}
 
-  void run(std::span<std::filesystem::path const> files, DigestWork const& work, ScanOptions const& options, RegionsByFile const& regions,
+  void run(std::span<std::filesystem::path const> files, DigestWork const& work,
+           ScanOptions const& options, RegionsByFile const& regions,
            std::span<FileShare const> mine) {
     std::uint64_t const pages = options.memory_bytes / 2 / scan_page_bytes;
     std::uint64_t const largest = options.past_cache ? largest_window_past_cache : largest_window;
-    std::uint64_t const window_bytes = std::clamp(pages * scan_page_bytes, smallest_window, largest);
-    ScanRing ring(std::clamp<std::uint64_t>(options.memory_bytes / window_bytes, 2, most_buffers), window_bytes);
+    std::uint64_t const window_bytes =
+        std::clamp(pages * scan_page_bytes, smallest_window, largest);
+    ScanRing ring(std::clamp<std::uint64_t>(options.memory_bytes / window_bytes, 2, most_buffers),
+                  window_bytes);
     Reading const reading(files, work, regions, options, window_bytes, ring);
     std::jthread const reader([&] { reading.read_all(mine); });
     Stopper const stopper{ring};  // goes first
@@ -194,16 +217,19 @@ std::vector<T> values_from(std::string const& bytes) {
 }
 
 /// As rank 0 sees them, on every rank: all must share the files in the same way.
-std::vector<std::uint64_t> sizes_of(Comm const& comm, std::span<std::filesystem::path const> files) {
+std::vector<std::uint64_t> sizes_of(Comm const& comm,
+                                    std::span<std::filesystem::path const> files) {
   std::vector<std::uint64_t> sizes;
   together(comm, [&] {
     if (comm.rank() != 0) return;
-    for (std::filesystem::path const& file : files) sizes.push_back(File::open_for_reading(file, ErrorKind::io).size_bytes());
+    for (std::filesystem::path const& file : files)
+      sizes.push_back(File::open_for_reading(file, ErrorKind::io).size_bytes());
   });
   return values_from<std::uint64_t>(comm.broadcast(bytes_from(sizes), 0));
 }
 
-std::vector<FileHashes> gathered(Comm const& comm, std::vector<FoundFile> const& mine, std::size_t files) {
+std::vector<FileHashes> gathered(Comm const& comm, std::vector<FoundFile> const& mine,
+                                 std::size_t files) {
   std::vector<FileHashes> all(files);
   for (std::string const& bytes : comm.all_gather(bytes_from(mine)))
     for (FoundFile const& found : values_from<FoundFile>(bytes)) all[found.file] = found.hashes;
@@ -212,34 +238,41 @@ std::vector<FileHashes> gathered(Comm const& comm, std::vector<FoundFile> const&
 
 }  // namespace
 
-ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files, DigestWork const& work, ScanOptions const& options) {
-  std::vector<std::uint64_t> const sizes = options.file_hashes ? sizes_of(comm, files) : std::vector<std::uint64_t>();
+ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
+                DigestWork const& work, ScanOptions const& options) {
+  std::vector<std::uint64_t> const sizes =
+      options.file_hashes ? sizes_of(comm, files) : std::vector<std::uint64_t>();
   RankScan rank(work.slots.size());
   together(comm, [&] {
     RegionsByFile const regions(work, files.size());
-    auto const mine =
-        options.file_hashes ? share_of_files(sizes, comm.rank(), comm.size()) : share_of_bytes(regions.bytes(), comm.rank(), comm.size());
+    auto const mine = options.file_hashes
+                          ? share_of_files(sizes, comm.rank(), comm.size())
+                          : share_of_bytes(regions.bytes(), comm.rank(), comm.size());
     rank.run(files, work, options, regions, mine);
   });
   ScanResult result;
   comm.xor_all(rank.shares());
   result.shares.assign(rank.shares().begin(), rank.shares().end());
   if (options.file_hashes) result.files = gathered(comm, rank.found(), files.size());
-  result.bytes_read = static_cast<std::uint64_t>(comm.sum(static_cast<std::int64_t>(rank.bytes_read())));
+  result.bytes_read =
+      static_cast<std::uint64_t>(comm.sum(static_cast<std::int64_t>(rank.bytes_read())));
   return result;
 }
 
-std::vector<std::uint64_t> tensor_digests(DigestWork const& work, std::span<std::uint64_t const> shares) {
+std::vector<std::uint64_t> tensor_digests(DigestWork const& work,
+                                          std::span<std::uint64_t const> shares) {
   std::vector<std::uint64_t> digests(work.tensor_bytes.size());
   for (std::size_t slot = 0; slot < work.slots.size(); ++slot)
     if (work.slots[slot].same_as == slot) digests[work.slots[slot].tensor] ^= shares[slot];
   return digests;
 }
 
-std::vector<std::uint32_t> differing_replicas(DigestWork const& work, std::span<std::uint64_t const> shares) {
+std::vector<std::uint32_t> differing_replicas(DigestWork const& work,
+                                              std::span<std::uint64_t const> shares) {
   std::vector<std::uint32_t> differing;
   for (std::size_t slot = 0; slot < work.slots.size(); ++slot)
-    if (shares[slot] != shares[work.slots[slot].same_as]) differing.push_back(narrow<std::uint32_t>(slot));
+    if (shares[slot] != shares[work.slots[slot].same_as])
+      differing.push_back(narrow<std::uint32_t>(slot));
   return differing;
 }
 

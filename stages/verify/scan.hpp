@@ -13,9 +13,12 @@ namespace reshard {
 
 struct ScanOptions {
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
-  bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from its first byte to its last by one rank
-  bool past_cache = false;   ///< read from the device, not from pages in memory, where the file system can (O_DIRECT)
-  /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be empty.
+  bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from
+                             ///< its first byte to its last by one rank
+  bool past_cache = false;   ///< read from the device, not from pages in memory, where the file
+                             ///< system can (O_DIRECT)
+  /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be
+  /// empty.
   std::function<void(std::uint64_t)> watch = {};
 };
 
@@ -33,14 +36,18 @@ struct ScanResult {
   std::uint64_t bytes_read = 0;       ///< of all ranks
 };
 
-/// Reads files once, each in ascending order, and sums up the share of every slot. The same result on every rank; collective. `files` are those
-/// that work.regions count in, and may be more. A file that ends early is an Error of kind io.
-ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files, DigestWork const& work, ScanOptions const& options);
+/// Reads files once, each in ascending order, and sums up the share of every slot. The same result
+/// on every rank; collective. `files` are those that work.regions count in, and may be more. A file
+/// that ends early is an Error of kind io.
+ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
+                DigestWork const& work, ScanOptions const& options);
 
 /// The digest of each logical tensor from the shares of its slots; 0 for those without slots.
-std::vector<std::uint64_t> tensor_digests(DigestWork const& work, std::span<std::uint64_t const> shares);
+std::vector<std::uint64_t> tensor_digests(DigestWork const& work,
+                                          std::span<std::uint64_t const> shares);
 
 /// Slots whose share is not that of their `same_as`.
-std::vector<std::uint32_t> differing_replicas(DigestWork const& work, std::span<std::uint64_t const> shares);
+std::vector<std::uint32_t> differing_replicas(DigestWork const& work,
+                                              std::span<std::uint64_t const> shares);
 
 }  // namespace reshard

@@ -18,10 +18,13 @@ struct Place {
 };
 
 Place moved(Place place, ByteDim const& dim, std::uint64_t index) {
-  return {place.from + index * static_cast<std::uint64_t>(dim.from_stride), place.to + index * static_cast<std::uint64_t>(dim.to_stride)};
+  return {place.from + index * static_cast<std::uint64_t>(dim.from_stride),
+          place.to + index * static_cast<std::uint64_t>(dim.to_stride)};
 }
 
-std::uint64_t reach(ByteDim const& dim) { return (dim.count - 1) * static_cast<std::uint64_t>(std::abs(dim.from_stride)); }
+std::uint64_t reach(ByteDim const& dim) {
+  return (dim.count - 1) * static_cast<std::uint64_t>(std::abs(dim.from_stride));
+}
 
 /// Cuts pieces of one slot into blocks.
 class Cutter {
@@ -29,29 +32,39 @@ class Cutter {
   Cutter(FileBlocks& out, std::uint32_t slot, std::uint64_t tensor_bytes, std::uint64_t most_bytes)
       : out_(out), slot_(slot), tensor_bytes_(tensor_bytes), most_bytes_(most_bytes) {}
 
-  /// Dimensions in front of a certain one are taken index by index, that one some indices at a time, those behind it whole.
+  /// Dimensions in front of a certain one are taken index by index, that one some indices at a
+  /// time, those behind it whole.
   void cut(CopyShape shape, Place place) const {
     if (shape.run_bytes > most_bytes_) shape = with_short_runs(std::move(shape), place);
     std::uint64_t span = shape.run_bytes;
     std::size_t whole = shape.dims.size();
-    while (whole > 0 && span + reach(shape.dims[whole - 1]) <= most_bytes_) span += reach(shape.dims[--whole]);
+    while (whole > 0 && span + reach(shape.dims[whole - 1]) <= most_bytes_)
+      span += reach(shape.dims[--whole]);
     if (whole == 0) return add(shape.run_bytes, add_dims(shape.dims), shape.dims, place);
     ByteDim const last = shape.dims[whole - 1];
     std::span const before(shape.dims.data(), whole - 1);
-    std::vector<ByteDim> dims(shape.dims.begin() + static_cast<std::ptrdiff_t>(whole) - 1, shape.dims.end());
-    dims[0].count = std::min(last.count, (most_bytes_ - span) / static_cast<std::uint64_t>(std::abs(last.from_stride)) + 1);
+    std::vector<ByteDim> dims(shape.dims.begin() + static_cast<std::ptrdiff_t>(whole) - 1,
+                              shape.dims.end());
+    dims[0].count =
+        std::min(last.count,
+                 (most_bytes_ - span) / static_cast<std::uint64_t>(std::abs(last.from_stride)) + 1);
     std::uint64_t const step = dims[0].count;
     add_steps(before, place, shape.run_bytes, dims,
-              {.count = last.count / step, .from_stride = scaled(last.from_stride, step), .to_stride = scaled(last.to_stride, step)});
+              {.count = last.count / step,
+               .from_stride = scaled(last.from_stride, step),
+               .to_stride = scaled(last.to_stride, step)});
     dims[0].count = last.count % step;
     if (dims[0].count == 0) return;
     add_steps(before, moved(place, last, last.count - dims[0].count), shape.run_bytes, dims, {});
   }
 
  private:
-  static std::int64_t scaled(std::int64_t stride, std::uint64_t count) { return stride * static_cast<std::int64_t>(count); }
+  static std::int64_t scaled(std::int64_t stride, std::uint64_t count) {
+    return stride * static_cast<std::int64_t>(count);
+  }
 
-  /// The same with each run in parts of most_bytes_ as a dimension; what a run has beyond them is cut at once.
+  /// The same with each run in parts of most_bytes_ as a dimension; what a run has beyond them is
+  /// cut at once.
   CopyShape with_short_runs(CopyShape shape, Place place) const {
     std::uint64_t const parts = shape.run_bytes / most_bytes_;
     if (std::uint64_t const rest = shape.run_bytes % most_bytes_; rest > 0)
@@ -69,7 +82,8 @@ class Cutter {
   }
 
   /// Adds a block of `dims` for every index of `before` and of `steps`.
-  void add_steps(std::span<ByteDim const> before, Place place, std::uint64_t run_bytes, std::span<ByteDim const> dims, ByteDim const& steps) const {
+  void add_steps(std::span<ByteDim const> before, Place place, std::uint64_t run_bytes,
+                 std::span<ByteDim const> dims, ByteDim const& steps) const {
     std::vector<ByteDim> outer(before.begin(), before.end());
     outer.push_back(steps);
     std::uint64_t count = 1;
@@ -77,11 +91,14 @@ class Cutter {
     std::uint32_t const first_dim = add_dims(dims);
     for (std::uint64_t i = 0; i < count; ++i) {
       RunPlace const step = place_of_run(i, outer.data(), outer.size());
-      add(run_bytes, first_dim, dims, {place.from + static_cast<std::uint64_t>(step.from), place.to + static_cast<std::uint64_t>(step.to)});
+      add(run_bytes, first_dim, dims,
+          {place.from + static_cast<std::uint64_t>(step.from),
+           place.to + static_cast<std::uint64_t>(step.to)});
     }
   }
 
-  void add(std::uint64_t run_bytes, std::uint32_t first_dim, std::span<ByteDim const> dims, Place place) const {
+  void add(std::uint64_t run_bytes, std::uint32_t first_dim, std::span<ByteDim const> dims,
+           Place place) const {
     ScanBlock block{.begin = place.from,
                     .end = place.from + run_bytes,
                     .from = place.from,
@@ -106,18 +123,21 @@ class Cutter {
 
 }  // namespace
 
-FileBlocks blocks_of(DigestWork const& work, std::span<std::uint32_t const> regions, std::uint64_t most_bytes) {
+FileBlocks blocks_of(DigestWork const& work, std::span<std::uint32_t const> regions,
+                     std::uint64_t most_bytes) {
   FileBlocks out;
   for (std::uint32_t const number : regions) {
     Region const& region = work.regions[number];
-    CopyShape shape = digest_shape(region.run_bytes, {work.dims.data() + region.first_dim, region.dim_count});
+    CopyShape shape =
+        digest_shape(region.run_bytes, {work.dims.data() + region.first_dim, region.dim_count});
     if (shape.run_bytes == 0) continue;
     std::uint32_t const slot = region.dst_file;
     Cutter const cutter(out, slot, work.tensor_bytes[work.slots[slot].tensor], most_bytes);
     cutter.cut(std::move(shape), {region.src_offset_bytes, region.dst_offset_bytes});
   }
   std::sort(out.blocks.begin(), out.blocks.end(), [](ScanBlock const& a, ScanBlock const& b) {
-    return std::tie(a.begin, a.end, a.slot, a.after_bytes) < std::tie(b.begin, b.end, b.slot, b.after_bytes);
+    return std::tie(a.begin, a.end, a.slot, a.after_bytes) <
+           std::tie(b.begin, b.end, b.slot, b.after_bytes);
   });
   return out;
 }

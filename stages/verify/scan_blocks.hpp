@@ -25,13 +25,18 @@ struct FileBlocks {
   std::vector<ScanBlock> blocks;
   std::vector<ByteDim> dims;
 
-  std::span<ByteDim const> dims_of(ScanBlock const& block) const { return {dims.data() + block.first_dim, block.dim_count}; }
+  std::span<ByteDim const> dims_of(ScanBlock const& block) const {
+    return {dims.data() + block.first_dim, block.dim_count};
+  }
 };
 
-/// Cuts the regions of one file (their numbers in the work) until no block spans more than `most_bytes` of it. Pre: most_bytes >= 1.
-FileBlocks blocks_of(DigestWork const& work, std::span<std::uint32_t const> regions, std::uint64_t most_bytes);
+/// Cuts the regions of one file (their numbers in the work) until no block spans more than
+/// `most_bytes` of it. Pre: most_bytes >= 1.
+FileBlocks blocks_of(DigestWork const& work, std::span<std::uint32_t const> regions,
+                     std::uint64_t most_bytes);
 
-/// Of the bytes of all blocks, counted in their order, keeps the blocks whose first one is in [begin, end).
+/// Of the bytes of all blocks, counted in their order, keeps the blocks whose first one is in
+/// [begin, end).
 void keep_share(FileBlocks& blocks, std::uint64_t begin, std::uint64_t end);
 
 }  // namespace reshard

@@ -8,7 +8,8 @@
 namespace reshard {
 namespace {
 
-// Longer runs are not worth a copy, and neither is one that does not make them several times as long.
+// Longer runs are not worth a copy, and neither is one that does not make them several times as
+// long.
 constexpr std::uint64_t short_run_bytes = 128;
 constexpr std::uint64_t enough_longer = 4;
 
@@ -21,18 +22,24 @@ std::uint64_t run_in_tensor(std::uint64_t run_bytes, std::span<ByteDim const> di
 
 }  // namespace
 
-std::uint64_t BlockDigest::share(ScanBlock const& block, std::span<ByteDim const> dims, std::byte const* from) {
-  auto const as_it_is = [&] { return strided_digest(from, block.run_bytes, dims, block.after_bytes); };
+std::uint64_t BlockDigest::share(ScanBlock const& block, std::span<ByteDim const> dims,
+                                 std::byte const* from) {
+  auto const as_it_is = [&] {
+    return strided_digest(from, block.run_bytes, dims, block.after_bytes);
+  };
   if (block.run_bytes >= short_run_bytes || dims.empty()) return as_it_is();
   std::vector<ByteDim> copy(dims.begin(), dims.end());
-  std::sort(copy.begin(), copy.end(), [](ByteDim const& a, ByteDim const& b) { return a.to_stride < b.to_stride; });
+  std::sort(copy.begin(), copy.end(),
+            [](ByteDim const& a, ByteDim const& b) { return a.to_stride < b.to_stride; });
   std::uint64_t const bytes = copied_bytes(block.run_bytes, dims);
   bool const repeats = bytes > block.end - block.begin;
-  if (repeats || run_in_tensor(block.run_bytes, copy) < enough_longer * block.run_bytes) return as_it_is();
+  if (repeats || run_in_tensor(block.run_bytes, copy) < enough_longer * block.run_bytes)
+    return as_it_is();
 
   std::vector<ByteDim> packed = copy;  // from packed_ to the tensor
   std::uint64_t stride = block.run_bytes;
-  for (std::size_t d = 0; d < copy.size(); stride *= copy[d++].count) packed[d].from_stride = copy[d].to_stride = static_cast<std::int64_t>(stride);
+  for (std::size_t d = 0; d < copy.size(); stride *= copy[d++].count)
+    packed[d].from_stride = copy[d].to_stride = static_cast<std::int64_t>(stride);
   std::reverse(copy.begin(), copy.end());
   std::reverse(packed.begin(), packed.end());
   packed_.resize(std::max<std::size_t>(packed_.size(), bytes));

@@ -13,8 +13,9 @@ namespace reshard {
 /// Computes the shares of blocks, one after the other.
 class BlockDigest {
  public:
-  /// strided_digest() of a block of which `from` is the run of index 0. Elements that are neighbours in the tensor but not in the file (a
-  /// transposed matrix) are brought together first: that is several times as fast as one run after the other.
+  /// strided_digest() of a block of which `from` is the run of index 0. Elements that are
+  /// neighbours in the tensor but not in the file (a transposed matrix) are brought together first:
+  /// that is several times as fast as one run after the other.
   std::uint64_t share(ScanBlock const& block, std::span<ByteDim const> dims, std::byte const* from);
 
  private:

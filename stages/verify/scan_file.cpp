@@ -30,12 +30,17 @@ void ScanFile::expect_bytes(std::uint64_t needed) const {
 }
 
 void ScanFile::fail_short(std::uint64_t size_bytes, std::uint64_t needed) const {
-  fail(ErrorKind::io, "{}: ends at byte {}, {} are needed. It was cut short: compare its size with the original, then run again.",
-       file_.path().string(), size_bytes, needed);
+  fail(
+      ErrorKind::io,
+      "{}: ends at byte {}, {} are needed. It was cut short: compare its size with the original, then run again.",
+      file_.path().string(), size_bytes, needed);
 }
 
 void ScanFile::read(std::uint64_t offset_bytes, std::span<std::byte> into) {
-  std::size_t const direct = direct_ >= 0 ? read_directly(offset_bytes, into.first(into.size() / scan_page_bytes * scan_page_bytes)) : 0;
+  std::size_t const direct =
+      direct_ >= 0
+          ? read_directly(offset_bytes, into.first(into.size() / scan_page_bytes * scan_page_bytes))
+          : 0;
   std::size_t const got = direct + file_.read_some_at(offset_bytes + direct, into.subspan(direct));
   if (got < into.size()) fail_short(offset_bytes + got, offset_bytes + into.size());
 }
@@ -45,9 +50,12 @@ std::size_t ScanFile::read_directly(std::uint64_t offset_bytes, std::span<std::b
   FileStep const step("reading", file_.path());
   std::size_t done = 0;
   while (done < into.size()) {
-    ssize_t const got = ::pread(direct_, into.data() + done, into.size() - done, static_cast<off_t>(offset_bytes + done));
+    ssize_t const got = ::pread(direct_, into.data() + done, into.size() - done,
+                                static_cast<off_t>(offset_bytes + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno != EINVAL) fail_errno(file_.path(), fmt::format("read of {} bytes at offset {}", into.size(), offset_bytes), errno);
+    if (got < 0 && errno != EINVAL)
+      fail_errno(file_.path(),
+                 fmt::format("read of {} bytes at offset {}", into.size(), offset_bytes), errno);
     if (got < 0) leave_direct();  // places or lengths that this file system does not take
     if (got <= 0) break;
     done += static_cast<std::size_t>(got);

@@ -5,7 +5,8 @@ namespace reshard {
 ScanRing::ScanRing(std::size_t buffers, std::uint64_t window_bytes)
     : buffers_(buffers),
       window_bytes_(window_bytes),
-      memory_(static_cast<std::byte*>(::operator new[](buffers* window_bytes, std::align_val_t{scan_page_bytes}))) {}
+      memory_(static_cast<std::byte*>(
+          ::operator new[](buffers* window_bytes, std::align_val_t{scan_page_bytes}))) {}
 
 std::byte* ScanRing::free_buffer() {
   std::unique_lock lock(mutex_);

@@ -23,13 +23,15 @@ struct FilledWindow {
   std::byte const* bytes = nullptr;  ///< that of window.begin
 };
 
-/// Hands windows from the thread that reads to the one that works on them, in a fixed number of buffers.
+/// Hands windows from the thread that reads to the one that works on them, in a fixed number of
+/// buffers.
 class ScanRing {
  public:
   ScanRing(std::size_t buffers, std::uint64_t window_bytes);
 
   // The thread that reads:
-  /// The next buffer as soon as it is free; nullptr when nobody wants more. The bytes of the buffer before it are still there.
+  /// The next buffer as soon as it is free; nullptr when nobody wants more. The bytes of the buffer
+  /// before it are still there.
   std::byte* free_buffer();
   void give(FilledWindow window);
   /// Nothing more comes; with a failure, take() throws it in its turn.
@@ -45,7 +47,9 @@ class ScanRing {
 
  private:
   struct Free {
-    void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{scan_page_bytes}); }
+    void operator()(std::byte* memory) const {
+      ::operator delete[](memory, std::align_val_t{scan_page_bytes});
+    }
   };
   std::size_t buffers_;
   std::uint64_t window_bytes_;

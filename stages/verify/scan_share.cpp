@@ -10,8 +10,10 @@
 
 namespace reshard {
 
-std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_file, int rank, int ranks) {
-  std::uint64_t const total = std::accumulate(bytes_by_file.begin(), bytes_by_file.end(), std::uint64_t{0});
+std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_file, int rank,
+                                      int ranks) {
+  std::uint64_t const total =
+      std::accumulate(bytes_by_file.begin(), bytes_by_file.end(), std::uint64_t{0});
   auto const first_of = [&](int r) {
     auto const part = static_cast<std::uint64_t>(r);
     auto const parts = static_cast<std::uint64_t>(ranks);
@@ -22,16 +24,20 @@ std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_fi
   std::vector<FileShare> shares;
   std::uint64_t at = 0;
   for (std::size_t file = 0; file < bytes_by_file.size(); at += bytes_by_file[file++]) {
-    FileShare const share{narrow<std::uint32_t>(file), std::max(begin, at) - at, std::min(end, at + bytes_by_file[file]) - std::min(end, at)};
+    FileShare const share{narrow<std::uint32_t>(file), std::max(begin, at) - at,
+                          std::min(end, at + bytes_by_file[file]) - std::min(end, at)};
     if (share.begin < share.end) shares.push_back(share);
   }
   return shares;
 }
 
-std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank, int ranks) {
+std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank,
+                                      int ranks) {
   std::vector<std::uint32_t> order(bytes_by_file.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return bytes_by_file[a] > bytes_by_file[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return bytes_by_file[a] > bytes_by_file[b];
+  });
   using Load = std::pair<std::uint64_t, int>;  // bytes, rank
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (int r = 0; r < ranks; ++r) loads.emplace(0, r);
@@ -43,7 +49,8 @@ std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_fi
     loads.emplace(bytes + bytes_by_file[file] + 1, least);
     if (least == rank) shares.push_back({.file = file});
   }
-  std::sort(shares.begin(), shares.end(), [](FileShare const& a, FileShare const& b) { return a.file < b.file; });
+  std::sort(shares.begin(), shares.end(),
+            [](FileShare const& a, FileShare const& b) { return a.file < b.file; });
   return shares;
 }
 

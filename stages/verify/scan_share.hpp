@@ -7,7 +7,8 @@
 
 namespace reshard {
 
-/// What one rank looks at in one file: of the bytes that blocks want of it, in their order, those in [begin, end) (keep_share()).
+/// What one rank looks at in one file: of the bytes that blocks want of it, in their order, those
+/// in [begin, end) (keep_share()).
 struct FileShare {
   std::uint32_t file = 0;
   std::uint64_t begin = 0;
@@ -15,10 +16,14 @@ struct FileShare {
   friend bool operator==(FileShare const&, FileShare const&) = default;
 };
 
-/// The rank's part of the bytes of all files, by file; ranks have neighbouring parts, so few of them share a file.
-std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_file, int rank, int ranks);
+/// The rank's part of the bytes of all files, by file; ranks have neighbouring parts, so few of
+/// them share a file.
+std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_file, int rank,
+                                      int ranks);
 
-/// The rank's files, ascending, when none is shared: the largest first, each to the rank that has the fewest bytes so far.
-std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank, int ranks);
+/// The rank's files, ascending, when none is shared: the largest first, each to the rank that has
+/// the fewest bytes so far.
+std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank,
+                                      int ranks);
 
 }  // namespace reshard

@@ -17,7 +17,8 @@ std::optional<ScanWindow> ScanWindows::next() {
   window.fresh = std::max(window.begin, done_);
   window.end = std::min(window.begin + window_bytes_, file_bytes_);
   if (extent_ == ScanExtent::wanted) window.end = wanted_end(window.begin, window.end);
-  for (; seen_ < blocks_.size() && blocks_[seen_].begin < window.end; ++seen_) waiting_.push_back(blocks_[seen_]);
+  for (; seen_ < blocks_.size() && blocks_[seen_].begin < window.end; ++seen_)
+    waiting_.push_back(blocks_[seen_]);
   auto const waits = [&](ScanBlock const& block) { return block.end > window.end; };
   auto const ready = std::stable_partition(waiting_.begin(), waiting_.end(), waits);
   window.blocks.assign(ready, waiting_.end());
@@ -29,11 +30,13 @@ std::optional<ScanWindow> ScanWindows::next() {
 
 std::optional<std::uint64_t> ScanWindows::next_begin() const {
   if (!waiting_.empty()) return waiting_.front().begin;
-  if (extent_ == ScanExtent::whole) return done_ < file_bytes_ || !any_ ? std::optional(done_) : std::nullopt;
+  if (extent_ == ScanExtent::whole)
+    return done_ < file_bytes_ || !any_ ? std::optional(done_) : std::nullopt;
   return seen_ < blocks_.size() ? std::optional(blocks_[seen_].begin) : std::nullopt;
 }
 
-/// Where a window from `begin` to `most` may end: behind the last byte that blocks want in it, and before a large gap.
+/// Where a window from `begin` to `most` may end: behind the last byte that blocks want in it, and
+/// before a large gap.
 std::uint64_t ScanWindows::wanted_end(std::uint64_t begin, std::uint64_t most) const {
   std::uint64_t end = begin;
   for (ScanBlock const& block : waiting_) end = std::max(end, block.end);

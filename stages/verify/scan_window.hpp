@@ -9,13 +9,15 @@
 
 namespace reshard {
 
-/// Windows begin and end at multiples of this, but for the end of the file: what reads past the cache need.
+/// Windows begin and end at multiples of this, but for the end of the file: what reads past the
+/// cache need.
 inline constexpr std::uint64_t scan_page_bytes = 4096;
 
 /// A part of a file that is in memory at one time.
 struct ScanWindow {
   std::uint64_t begin = 0;
-  std::uint64_t fresh = 0;  ///< bytes before this one are also in the window before, those from it on are read
+  std::uint64_t fresh =
+      0;  ///< bytes before this one are also in the window before, those from it on are read
   std::uint64_t end = 0;
   std::vector<ScanBlock> blocks;  ///< that end here
 };
@@ -29,10 +31,14 @@ enum class ScanExtent {
 /// The windows of one file, in ascending order. Every byte is fresh in one of them at most.
 class ScanWindows {
  public:
-  /// `blocks` outlive the windows. Pre: none of them spans more than window_bytes - scan_page_bytes, or ends behind the file; window_bytes is a
-  /// multiple of scan_page_bytes.
-  ScanWindows(FileBlocks const& blocks, std::uint64_t file_bytes, std::uint64_t window_bytes, ScanExtent extent)
-      : blocks_(blocks.blocks), file_bytes_(file_bytes), window_bytes_(window_bytes), extent_(extent) {}
+  /// `blocks` outlive the windows. Pre: none of them spans more than window_bytes -
+  /// scan_page_bytes, or ends behind the file; window_bytes is a multiple of scan_page_bytes.
+  ScanWindows(FileBlocks const& blocks, std::uint64_t file_bytes, std::uint64_t window_bytes,
+              ScanExtent extent)
+      : blocks_(blocks.blocks),
+        file_bytes_(file_bytes),
+        window_bytes_(window_bytes),
+        extent_(extent) {}
 
   std::optional<ScanWindow> next();
 

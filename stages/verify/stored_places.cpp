@@ -19,7 +19,8 @@ Index reach(Piece const& piece) {
 }
 
 bool is_empty(Piece const& piece) {
-  return std::any_of(piece.digits.begin(), piece.digits.end(), [](PieceDigit const& digit) { return digit.count == 0; });
+  return std::any_of(piece.digits.begin(), piece.digits.end(),
+                     [](PieceDigit const& digit) { return digit.count == 0; });
 }
 
 Index extent_of(DomainAxis const& axis) {
@@ -63,12 +64,14 @@ std::vector<TensorPart> parts_of(Model const& model) {
       continue;
     }
     DomainAxis const layers = model.domain(model.tensors()[t]).front();
-    for (Index position = 0; position < extent_of(layers); ++position) parts.push_back({t, index_in(layers, position)});
+    for (Index position = 0; position < extent_of(layers); ++position)
+      parts.push_back({t, index_in(layers, position)});
   }
   return parts;
 }
 
-StoredPlaces::StoredPlaces(Model const& model, Catalog const& catalog) : model_(model), catalog_(catalog) {
+StoredPlaces::StoredPlaces(Model const& model, Catalog const& catalog)
+    : model_(model), catalog_(catalog) {
   domains_.resize(model.tensors().size());
   first_part_.resize(model.tensors().size());
   by_layer_.resize(model.tensors().size());
@@ -80,7 +83,8 @@ StoredPlaces::StoredPlaces(Model const& model, Catalog const& catalog) : model_(
   }
   for (std::size_t t = 0; t < catalog.tensors.size(); ++t)
     if (model.exists(static_cast<int>(t))) add_tensor(static_cast<std::uint32_t>(t));
-  std::stable_sort(holders_.begin(), holders_.end(), [](Holder const& a, Holder const& b) { return a.blob < b.blob; });
+  std::stable_sort(holders_.begin(), holders_.end(),
+                   [](Holder const& a, Holder const& b) { return a.blob < b.blob; });
   sort_stretches();
 }
 
@@ -90,7 +94,9 @@ void StoredPlaces::add_tensor(std::uint32_t tensor) {
   std::unordered_set<std::uint64_t> counted;
   for (bool const copies : {false, true})
     for (std::uint32_t p = 0; p < all.pieces.size(); ++p) {
-      if (all.copy[p] != copies || is_empty(all.pieces[p]) || bits(catalog_.blobs[all.blobs[p]].dtype) % 8 != 0) continue;
+      if (all.copy[p] != copies || is_empty(all.pieces[p]) ||
+          bits(catalog_.blobs[all.blobs[p]].dtype) % 8 != 0)
+        continue;
       bool const is_new = counted.insert(box_hash(all.pieces[p])).second;
       holders_.push_back({all.blobs[p], tensor, p, !is_new});
     }
@@ -102,25 +108,35 @@ void StoredPlaces::sort_stretches() {
     Blob const& blob = catalog_.blobs[number];
     Index last = 0;
     for (; begin < holders_.size() && holders_[begin].blob == number; ++begin)
-      last = std::max(last, reach(catalog_.tensors[holders_[begin].tensor].pieces[holders_[begin].piece]));
-    stretches_.push_back({blob.file, blob.offset_bytes, blob.offset_bytes + static_cast<std::uint64_t>(last) * element_bytes(number), 0, number});
+      last = std::max(
+          last, reach(catalog_.tensors[holders_[begin].tensor].pieces[holders_[begin].piece]));
+    stretches_.push_back(
+        {blob.file, blob.offset_bytes,
+         blob.offset_bytes + static_cast<std::uint64_t>(last) * element_bytes(number), 0, number});
   }
-  std::sort(stretches_.begin(), stretches_.end(),
-            [](Stretch const& a, Stretch const& b) { return std::tie(a.file, a.begin, a.blob) < std::tie(b.file, b.begin, b.blob); });
+  std::sort(stretches_.begin(), stretches_.end(), [](Stretch const& a, Stretch const& b) {
+    return std::tie(a.file, a.begin, a.blob) < std::tie(b.file, b.begin, b.blob);
+  });
   for (std::size_t i = 0; i < stretches_.size(); ++i) {
     bool const first = i == 0 || stretches_[i - 1].file != stretches_[i].file;
-    stretches_[i].furthest = first ? stretches_[i].end : std::max(stretches_[i].end, stretches_[i - 1].furthest);
+    stretches_[i].furthest =
+        first ? stretches_[i].end : std::max(stretches_[i].end, stretches_[i - 1].furthest);
   }
 }
 
-std::size_t StoredPlaces::element_bytes(std::uint32_t blob) const { return static_cast<std::size_t>(bits(catalog_.blobs[blob].dtype) / 8); }
+std::size_t StoredPlaces::element_bytes(std::uint32_t blob) const {
+  return static_cast<std::size_t>(bits(catalog_.blobs[blob].dtype) / 8);
+}
 
 StoredPlaces::PieceSteps StoredPlaces::steps_of(Holder const& holder) const {
   Piece const& piece = catalog_.tensors[holder.tensor].pieces[holder.piece];
   std::vector<DomainAxis> const& domain = domains_[holder.tensor];
-  PieceSteps result{holder.tensor, holder.piece, piece.offset, {}, std::vector<Index>(domain.size(), 0), 0, 1, holder.replica, true};
+  PieceSteps result{
+      holder.tensor,  holder.piece, piece.offset, {}, std::vector<Index>(domain.size(), 0), 0, 1,
+      holder.replica, true};
   for (PieceDigit const& digit : piece.digits) {
-    auto const axis = std::find_if(domain.begin(), domain.end(), [&](DomainAxis const& a) { return a.axis == digit.axis; });
+    auto const axis = std::find_if(domain.begin(), domain.end(),
+                                   [&](DomainAxis const& a) { return a.axis == digit.axis; });
     RESHARD_EXPECT(axis != domain.end());
     auto const number = static_cast<std::size_t>(axis - domain.begin());
     Index const weight = digit.div / axis->div;
@@ -129,16 +145,19 @@ StoredPlaces::PieceSteps StoredPlaces::steps_of(Holder const& holder) const {
   }
   for (PieceCopy const& copy : piece.copies)
     if (copy.count > 1) result.steps.push_back({copy.stride, copy.count, no_axis, 0});
-  std::stable_sort(result.steps.begin(), result.steps.end(), [](Step const& a, Step const& b) { return a.stride > b.stride; });
+  std::stable_sort(result.steps.begin(), result.steps.end(),
+                   [](Step const& a, Step const& b) { return a.stride > b.stride; });
   std::tuple<std::size_t, Index> finer{no_axis, 0};
   result.inner = result.steps.size();
   for (std::size_t s = result.steps.size(); s-- > 0 && result.steps[s].stride == result.block;) {
     Step const& step = result.steps[s];
-    if (step.axis == no_axis || (step.axis == 0 && by_layer_[holder.tensor])) break;  // what follows is another copy, another part
+    if (step.axis == no_axis || (step.axis == 0 && by_layer_[holder.tensor]))
+      break;  // what follows is another copy, another part
     result.block *= step.count;
     result.inner = s;
     // Axes of a tensor come in the order of its row-major bytes, digits of an axis by weight.
-    bool const in_order = step.axis < std::get<0>(finer) || (step.axis == std::get<0>(finer) && step.weight > std::get<1>(finer));
+    bool const in_order = step.axis < std::get<0>(finer) ||
+                          (step.axis == std::get<0>(finer) && step.weight > std::get<1>(finer));
     result.ascending = result.ascending && in_order;
     finer = {step.axis, step.weight};
   }
@@ -150,7 +169,8 @@ std::vector<StoredPlaces::PieceSteps> const& StoredPlaces::pieces_in(std::uint32
   known_pieces_.clear();
   last_piece_ = 0;
   auto const [begin, end] =
-      std::equal_range(holders_.begin(), holders_.end(), Holder{blob, 0, 0, false}, [](Holder const& a, Holder const& b) { return a.blob < b.blob; });
+      std::equal_range(holders_.begin(), holders_.end(), Holder{blob, 0, 0, false},
+                       [](Holder const& a, Holder const& b) { return a.blob < b.blob; });
   for (auto holder = begin; holder != end; ++holder) known_pieces_.push_back(steps_of(*holder));
   known_blob_ = blob;
   return known_pieces_;
@@ -176,9 +196,11 @@ bool StoredPlaces::walk(PieceSteps const& piece, Index element, Walked& walked) 
   return left == 0;
 }
 
-std::optional<StoredRun> StoredPlaces::run_in(Stretch const& stretch, std::uint64_t offset_bytes) const {
+std::optional<StoredRun> StoredPlaces::run_in(Stretch const& stretch,
+                                              std::uint64_t offset_bytes) const {
   if (offset_bytes >= stretch.end) return std::nullopt;
-  auto const element = static_cast<Index>((offset_bytes - stretch.begin) / element_bytes(stretch.blob));
+  auto const element =
+      static_cast<Index>((offset_bytes - stretch.begin) / element_bytes(stretch.blob));
   auto const& pieces = pieces_in(stretch.blob);
   Walked walked;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -187,16 +209,26 @@ std::optional<StoredRun> StoredPlaces::run_in(Stretch const& stretch, std::uint6
     if (!walk(piece, element, walked)) continue;
     last_piece_ = p;
     std::uint32_t part = first_part_[piece.tensor];
-    if (by_layer_[piece.tensor]) part += static_cast<std::uint32_t>(position_in(domains_[piece.tensor].front(), walked.indices.front()));
-    return StoredRun{
-        part, piece.tensor, piece.piece, stretch.blob, element, piece.block - walked.in_block, piece.replica || walked.repeated, piece.ascending};
+    if (by_layer_[piece.tensor])
+      part += static_cast<std::uint32_t>(
+          position_in(domains_[piece.tensor].front(), walked.indices.front()));
+    return StoredRun{part,
+                     piece.tensor,
+                     piece.piece,
+                     stretch.blob,
+                     element,
+                     piece.block - walked.in_block,
+                     piece.replica || walked.repeated,
+                     piece.ascending};
   }
   return std::nullopt;
 }
 
-std::optional<StoredRun> StoredPlaces::run_with(std::uint32_t file, std::uint64_t offset_bytes) const {
-  auto next = std::upper_bound(stretches_.begin(), stretches_.end(), std::tuple(file, offset_bytes),
-                               [](auto const& place, Stretch const& s) { return place < std::tuple(s.file, s.begin); });
+std::optional<StoredRun> StoredPlaces::run_with(std::uint32_t file,
+                                                std::uint64_t offset_bytes) const {
+  auto next = std::upper_bound(
+      stretches_.begin(), stretches_.end(), std::tuple(file, offset_bytes),
+      [](auto const& place, Stretch const& s) { return place < std::tuple(s.file, s.begin); });
   while (next != stretches_.begin()) {
     --next;
     if (next->file != file || next->furthest <= offset_bytes) break;
@@ -218,23 +250,28 @@ std::uint64_t StoredPlaces::begin_of_element(std::uint32_t file, std::uint64_t o
 }
 
 std::uint64_t StoredPlaces::begin_of(StoredRun const& run) const {
-  return catalog_.blobs[run.blob].offset_bytes + static_cast<std::uint64_t>(run.element) * element_bytes(run.blob);
+  return catalog_.blobs[run.blob].offset_bytes +
+         static_cast<std::uint64_t>(run.element) * element_bytes(run.blob);
 }
 
-std::uint64_t StoredPlaces::row_major(std::uint32_t tensor, std::vector<Index> const& indices) const {
+std::uint64_t StoredPlaces::row_major(std::uint32_t tensor,
+                                      std::vector<Index> const& indices) const {
   std::uint64_t place = 0;
   for (std::size_t d = 0; d < indices.size(); ++d) {
     DomainAxis const& axis = domains_[tensor][d];
-    place = place * static_cast<std::uint64_t>(extent_of(axis)) + static_cast<std::uint64_t>(position_in(axis, indices[d]));
+    place = place * static_cast<std::uint64_t>(extent_of(axis)) +
+            static_cast<std::uint64_t>(position_in(axis, indices[d]));
   }
   return place;
 }
 
-std::uint64_t StoredPlaces::place_of(std::uint32_t tensor, std::uint32_t piece, Index element) const {
+std::uint64_t StoredPlaces::place_of(std::uint32_t tensor, std::uint32_t piece,
+                                     Index element) const {
   std::uint32_t const blob = catalog_.tensors[tensor].blobs[piece];
   Walked walked;
   for (PieceSteps const& steps : pieces_in(blob))
-    if (steps.tensor == tensor && steps.piece == piece && walk(steps, element, walked)) return row_major(tensor, walked.indices);
+    if (steps.tensor == tensor && steps.piece == piece && walk(steps, element, walked))
+      return row_major(tensor, walked.indices);
   broken("an element outside of its piece", __FILE__, __LINE__);
 }
 
@@ -249,7 +286,8 @@ std::vector<Index> StoredPlaces::indices_at(std::uint32_t tensor, std::uint64_t 
   return indices;
 }
 
-std::optional<StoredElement> StoredPlaces::find(std::uint32_t tensor, std::vector<Index> const& indices) const {
+std::optional<StoredElement> StoredPlaces::find(std::uint32_t tensor,
+                                                std::vector<Index> const& indices) const {
   std::vector<DomainAxis> const& domain = domains_[tensor];
   Distinct const distinct = distinct_pieces(catalog_.tensors[tensor], catalog_);
   for (std::size_t p = 0; p < distinct.pieces.size(); ++p) {
@@ -265,7 +303,8 @@ std::optional<StoredElement> StoredPlaces::find(std::uint32_t tensor, std::vecto
     }
     if (!held) continue;
     std::uint32_t const blob = distinct.blobs[p];
-    return StoredElement{blob, catalog_.blobs[blob].offset_bytes + static_cast<std::uint64_t>(element) * element_bytes(blob)};
+    return StoredElement{blob, catalog_.blobs[blob].offset_bytes +
+                                   static_cast<std::uint64_t>(element) * element_bytes(blob)};
   }
   return std::nullopt;
 }
@@ -278,7 +317,8 @@ std::string StoredPlaces::text_of(std::uint32_t tensor, std::vector<Index> const
     DomainAxis const& axis = domains_[tensor][d];
     std::string const& name = model_.axes()[axis.axis].name;
     named = named && !(name.front() >= '0' && name.front() <= '9');
-    names += fmt::format("{}{}{} {}", d == 0 ? "" : ", ", name, axis.div == 1 ? "" : fmt::format("/{}", axis.div), indices[d]);
+    names += fmt::format("{}{}{} {}", d == 0 ? "" : ", ", name,
+                         axis.div == 1 ? "" : fmt::format("/{}", axis.div), indices[d]);
     numbers += fmt::format("{}{}", d == 0 ? "" : ", ", indices[d]);
   }
   return named && !indices.empty() ? names : "[" + numbers + "]";

@@ -26,10 +26,11 @@ struct StoredRun {
   std::uint32_t tensor = 0;  ///< of the model
   std::uint32_t piece = 0;   ///< of Catalog::tensors[tensor]
   std::uint32_t blob = 0;
-  Index element = 0;      ///< of the blob: the first of the run
-  Index elements = 0;     ///< from that one to the end of the run
-  bool replica = false;   ///< another piece that holds the same elements counts
-  bool ascending = true;  ///< within the run, later elements have larger places in the logical tensor
+  Index element = 0;     ///< of the blob: the first of the run
+  Index elements = 0;    ///< from that one to the end of the run
+  bool replica = false;  ///< another piece that holds the same elements counts
+  bool ascending =
+      true;  ///< within the run, later elements have larger places in the logical tensor
 };
 
 /// An element as a file has it.
@@ -38,16 +39,19 @@ struct StoredElement {
   std::uint64_t offset_bytes = 0;  ///< in the blob's file
 };
 
-/// Which element of which logical tensor the bytes of a checkpoint are, and back. A place is the number of an element in its logical tensor,
-/// row-major over the domain of its axes (logical_shape()). Used by one thread; model and catalogue outlive it.
+/// Which element of which logical tensor the bytes of a checkpoint are, and back. A place is the
+/// number of an element in its logical tensor, row-major over the domain of its axes
+/// (logical_shape()). Used by one thread; model and catalogue outlive it.
 class StoredPlaces {
  public:
-  /// Tensors that the model says do not exist are left out, and so are dtypes whose elements are smaller than a byte.
+  /// Tensors that the model says do not exist are left out, and so are dtypes whose elements are
+  /// smaller than a byte.
   StoredPlaces(Model const& model, Catalog const& catalog);
 
   std::size_t part_count() const { return part_count_; }
 
-  /// The run that begins at this byte. A byte that is no first byte of an element of any piece is an internal Error.
+  /// The run that begins at this byte. A byte that is no first byte of an element of any piece is
+  /// an internal Error.
   StoredRun run_at(std::uint32_t file, std::uint64_t offset_bytes) const;
 
   /// Where the element begins that has this byte. A byte of no piece is an internal Error.
@@ -59,7 +63,8 @@ class StoredPlaces {
   /// The index along each axis of the tensor, as the axis counts: of layers 4 to 7, the first is 4.
   std::vector<Index> indices_at(std::uint32_t tensor, std::uint64_t place) const;
 
-  /// Where the catalogue has that element; of several replicas the one that plans read. Nothing where no piece holds it.
+  /// Where the catalogue has that element; of several replicas the one that plans read. Nothing
+  /// where no piece holds it.
   std::optional<StoredElement> find(std::uint32_t tensor, std::vector<Index> const& indices) const;
 
   /// "layer 3, head 2", or "[3, 2]" when the model knows no names of axes.

@@ -10,14 +10,17 @@
 
 namespace reshard {
 
-/// The bytes of this rank in pages of target files that another rank writes, too: kept back while rounds are written, because the caches of two
-/// nodes must not hold the same page changed. The journal has them, and when all ranks have ended one rank writes them. Used by one thread at a time.
+/// The bytes of this rank in pages of target files that another rank writes, too: kept back while
+/// rounds are written, because the caches of two nodes must not hold the same page changed. The
+/// journal has them, and when all ranks have ended one rank writes them. Used by one thread at a
+/// time.
 class EdgeBytes {
  public:
   /// `pages` are sorted and do not overlap.
   explicit EdgeBytes(std::vector<FileSpan> pages) : pages_(std::move(pages)) {}
 
-  /// Keeps back what lies in the pages and gives what may be written now. `sorted`: by file and offset.
+  /// Keeps back what lies in the pages and gives what may be written now. `sorted`: by file and
+  /// offset.
   std::vector<Extent> keep(std::span<Extent const> sorted, std::byte const* staging);
   /// What was kept since this was last asked.
   std::vector<HeldBytes> take_new();

@@ -14,17 +14,21 @@ struct WriteStats {
   std::uint64_t calls = 0;
 };
 
-/// What takes the finished bytes of rounds: writes them into target files, or compares them with files that are there. Used by one thread.
+/// What takes the finished bytes of rounds: writes them into target files, or compares them with
+/// files that are there. Used by one thread.
 class ExtentSink {
  public:
   virtual ~ExtentSink() = default;
-  /// Takes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in the files.
+  /// Takes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in the
+  /// files.
   virtual void write(std::span<Extent const> extents, std::byte* staging) = 0;
   /// After the last round, on every rank, on the same thread: for sinks whose ranks act together.
   virtual void finish() {}
-  /// After stream() has ended well on every rank, on the calling thread: lets go of the files. Collective.
+  /// After stream() has ended well on every rank, on the calling thread: lets go of the files.
+  /// Collective.
   virtual void close() {}
-  /// Counts what write() and finish() got done together with other ranks, for the watch over stalls. Any thread may ask.
+  /// Counts what write() and finish() got done together with other ranks, for the watch over
+  /// stalls. Any thread may ask.
   virtual std::uint64_t steps() const { return 0; }
   virtual WriteStats const& stats() const = 0;
   /// How it writes, for reports.

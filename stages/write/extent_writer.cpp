@@ -8,7 +8,8 @@ namespace {
 
 constexpr BatchRules rules{.most_bytes = std::uint64_t{8} << 20, .tail = TailPage::apart};
 
-// Smaller writes stay in the page cache: sending each to the device at once would cost more than it saves.
+// Smaller writes stay in the page cache: sending each to the device at once would cost more than it
+// saves.
 constexpr std::uint64_t least_uncached_bytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t window_limit_bytes = std::uint64_t{32} << 20;
 
@@ -41,7 +42,8 @@ void ExtentWriter::write_batch(ExtentBatch const& batch, std::byte* staging) {
   std::shared_ptr<File const> const file = files_.open(batch.file);
   if (!write_uncached(batch, *file, parts)) {
     RESHARD_EXPECT(file->write_parts_at(batch.offset_bytes, parts, File::Cache::keep));
-    if (mode_ == WriteMode::window && batch.bytes >= least_uncached_bytes) slide_window({file, batch.offset_bytes, batch.bytes});
+    if (mode_ == WriteMode::window && batch.bytes >= least_uncached_bytes)
+      slide_window({file, batch.offset_bytes, batch.bytes});
   }
   stats_.calls += 1;
 }
@@ -51,8 +53,11 @@ void ExtentWriter::close() {
   window_bytes_ = 0;
 }
 
-bool ExtentWriter::write_uncached(ExtentBatch const& batch, File const& file, std::span<iovec const> parts) {
-  if (batch.bytes < least_uncached_bytes || (mode_ != WriteMode::automatic && mode_ != WriteMode::dontcache)) return false;
+bool ExtentWriter::write_uncached(ExtentBatch const& batch, File const& file,
+                                  std::span<iovec const> parts) {
+  if (batch.bytes < least_uncached_bytes ||
+      (mode_ != WriteMode::automatic && mode_ != WriteMode::dontcache))
+    return false;
   bool const written = file.write_parts_at(batch.offset_bytes, parts, File::Cache::drop);
   mode_ = written ? WriteMode::dontcache : WriteMode::window;
   return written;

@@ -41,8 +41,10 @@ struct StepPart {
   }
 };
 
-/// Work of all ranks inside libhdf5: the others cannot be told that this one has failed, and some failures leave even this one waiting for them.
-void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds, std::function<void()> const& work) {
+/// Work of all ranks inside libhdf5: the others cannot be told that this one has failed, and some
+/// failures leave even this one waiting for them.
+void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds,
+              std::function<void()> const& work) {
   std::mutex mutex;
   std::condition_variable ended;
   bool done = false;
@@ -50,10 +52,12 @@ void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds, 
     std::unique_lock lock(mutex);
     for (StallClock waiting(timeout_seconds); !waiting.is_over();)
       if (ended.wait_for(lock, look_interval, [&] { return done; })) return;
-    comm.abort(
-        Error(ErrorKind::stall, fmt::format("libhdf5 has been {} the target's files for {} s. Look for failed writes above and at the file system, "
-                                            "then run again, perhaps with target.io = \"direct\".",
-                                            doing, timeout_seconds)));
+    comm.abort(Error(
+        ErrorKind::stall,
+        fmt::format(
+            "libhdf5 has been {} the target's files for {} s. Look for failed writes above and at the file system, "
+            "then run again, perhaps with target.io = \"direct\".",
+            doing, timeout_seconds)));
   });
   if (auto const error = capture(work)) comm.abort(*error);
   std::lock_guard const lock(mutex);
@@ -61,25 +65,35 @@ void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds, 
   ended.notify_all();
 }
 
-/// Open MPI 4.1 aggregates collective writes by one of several components, and these three say that a write has succeeded when the system refused it.
-/// Open MPI looks at the variable when it opens its first file; what the user has chosen stays.
+/// Open MPI 4.1 aggregates collective writes by one of several components, and these three say that
+/// a write has succeeded when the system refused it. Open MPI looks at the variable when it opens
+/// its first file; what the user has chosen stays.
 void avoid_silent_aggregations() { ::setenv("OMPI_MCA_fcoll", "^vulcan,dynamic,dynamic_gen2", 0); }
 
 }  // namespace
 
-Hdf5Sink::Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files, hdf5::Transfer transfer, WriteObserver const& observer,
+Hdf5Sink::Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files,
+                   hdf5::Transfer transfer, WriteObserver const& observer,
                    double stall_timeout_seconds)
-    : comm_(comm), transfer_(transfer), observer_(observer), stall_timeout_seconds_(stall_timeout_seconds) {
+    : comm_(comm),
+      transfer_(transfer),
+      observer_(observer),
+      stall_timeout_seconds_(stall_timeout_seconds) {
   avoid_silent_aggregations();
-  or_abort(comm, "opening", stall_timeout_seconds, [&] { writer_ = std::make_unique<hdf5::ParallelWriter>(files, comm.handle(), transfer); });
+  or_abort(comm, "opening", stall_timeout_seconds, [&] {
+    writer_ = std::make_unique<hdf5::ParallelWriter>(files, comm.handle(), transfer);
+  });
 }
 
-std::string_view Hdf5Sink::mode_name() const { return transfer_ == hdf5::Transfer::collective ? "HDF5 collective" : "HDF5 independent"; }
+std::string_view Hdf5Sink::mode_name() const {
+  return transfer_ == hdf5::Transfer::collective ? "HDF5 collective" : "HDF5 independent";
+}
 
 void Hdf5Sink::write(std::span<Extent const> extents, std::byte* staging) {
   std::vector<Extent> const sorted = by_place(extents);
   if (observer_)
-    for (Extent const& extent : sorted) observer_(extent.file, extent.offset_bytes, {staging + extent.at, extent.bytes});
+    for (Extent const& extent : sorted)
+      observer_(extent.file, extent.offset_bytes, {staging + extent.at, extent.bytes});
   std::vector<hdf5::Piece> const pieces = pieces_of(sorted, staging);
   if (transfer_ == hdf5::Transfer::collective) {
     step_together(pieces, Rest::more);
@@ -94,15 +108,18 @@ void Hdf5Sink::write(std::span<Extent const> extents, std::byte* staging) {
 }
 
 /// Neighbours both in a file and in staging go into one piece.
-std::vector<hdf5::Piece> Hdf5Sink::pieces_of(std::span<Extent const> sorted, std::byte const* staging) const {
+std::vector<hdf5::Piece> Hdf5Sink::pieces_of(std::span<Extent const> sorted,
+                                             std::byte const* staging) const {
   std::vector<hdf5::Piece> pieces;
   for (std::size_t i = 0; i < sorted.size();) {
     Extent run = sorted[i];
-    for (++i; i < sorted.size() && sorted[i].file == run.file && sorted[i].offset_bytes == run.offset_bytes + run.bytes &&
+    for (++i; i < sorted.size() && sorted[i].file == run.file &&
+              sorted[i].offset_bytes == run.offset_bytes + run.bytes &&
               sorted[i].at == run.at + run.bytes;
          ++i)
       run.bytes += sorted[i].bytes;
-    std::vector<hdf5::Piece> const more = writer_->pieces(run.file, run.offset_bytes, {staging + run.at, run.bytes});
+    std::vector<hdf5::Piece> const more =
+        writer_->pieces(run.file, run.offset_bytes, {staging + run.at, run.bytes});
     pieces.insert(pieces.end(), more.begin(), more.end());
   }
   return pieces;

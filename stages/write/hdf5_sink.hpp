@@ -10,15 +10,17 @@
 
 namespace reshard {
 
-/// Writes rounds into HDF5 containers that exist at full size, through libhdf5 and MPI-IO. With hdf5::Transfer::collective the ranks write in step:
-/// before each step they tell each other how many calls they have for which dataset, and all make as many as the rank that has most; a rank without
-/// rounds takes part in finish() until all have ended. A failing rank leaves the others waiting: StreamOptions::exchanging must be set.
+/// Writes rounds into HDF5 containers that exist at full size, through libhdf5 and MPI-IO. With
+/// hdf5::Transfer::collective the ranks write in step: before each step they tell each other how
+/// many calls they have for which dataset, and all make as many as the rank that has most; a rank
+/// without rounds takes part in finish() until all have ended. A failing rank leaves the others
+/// waiting: StreamOptions::exchanging must be set.
 class Hdf5Sink : public ExtentSink {
  public:
-  /// Opens the files; collective. When that or close() fails, or takes `stall_timeout_seconds`, the job ends. `comm` and `observer` outlive it; the
-  /// observer may be empty.
-  Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files, hdf5::Transfer transfer, WriteObserver const& observer,
-           double stall_timeout_seconds);
+  /// Opens the files; collective. When that or close() fails, or takes `stall_timeout_seconds`, the
+  /// job ends. `comm` and `observer` outlive it; the observer may be empty.
+  Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files, hdf5::Transfer transfer,
+           WriteObserver const& observer, double stall_timeout_seconds);
 
   void write(std::span<Extent const> extents, std::byte* staging) override;
   void finish() override;
@@ -29,7 +31,8 @@ class Hdf5Sink : public ExtentSink {
 
  private:
   enum class Rest { more, none };  ///< whether this rank has rounds after a step
-  std::vector<hdf5::Piece> pieces_of(std::span<Extent const> sorted, std::byte const* staging) const;
+  std::vector<hdf5::Piece> pieces_of(std::span<Extent const> sorted,
+                                     std::byte const* staging) const;
   bool step_together(std::span<hdf5::Piece const> pieces, Rest rest);
 
   Comm const& comm_;

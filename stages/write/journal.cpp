@@ -12,8 +12,9 @@
 namespace reshard {
 namespace {
 
-// A block: magic, kind, payload bytes (little-endian words of 8 bytes), the payload, CRC-64 of all that. The program that reads it is the one that
-// wrote it, to the byte: the identity of the run sees to that.
+// A block: magic, kind, payload bytes (little-endian words of 8 bytes), the payload, CRC-64 of all
+// that. The program that reads it is the one that wrote it, to the byte: the identity of the run
+// sees to that.
 constexpr std::uint64_t magic = 0x314c4e524a485352U;  // "RSHJRNL1"
 constexpr std::uint64_t most_journal_bytes = std::uint64_t{4} << 30;
 enum class Kind : std::uint64_t { head = 1, entry = 2, synced = 3 };
@@ -45,7 +46,8 @@ class Encoder {
   std::string text_;
 };
 
-/// Reads words and texts; once the bytes are at their end every further answer is empty and good() is false.
+/// Reads words and texts; once the bytes are at their end every further answer is empty and good()
+/// is false.
 class Decoder {
  public:
   explicit Decoder(std::string_view bytes) : left_(bytes) {}
@@ -96,14 +98,16 @@ std::optional<Block> next_block(std::string_view& bytes) {
   std::string_view const payload = decoder.text();
   if (!decoder.good()) return std::nullopt;
   std::string_view const framed = bytes.substr(0, bytes.size() - decoder.left().size());
-  if (decoder.word() != crc64(std::as_bytes(std::span(framed))) || !decoder.good()) return std::nullopt;
+  if (decoder.word() != crc64(std::as_bytes(std::span(framed))) || !decoder.good())
+    return std::nullopt;
   bytes = decoder.left();
   return Block{kind, payload};
 }
 
 /// In their order in a block.
-constexpr std::array sums_of_entries{&JournalEntry::digests, &JournalEntry::records,  &JournalEntry::files,  &JournalEntry::sources,
-                                     &JournalEntry::covered, &JournalEntry::digested, &JournalEntry::written};
+constexpr std::array sums_of_entries{
+    &JournalEntry::digests, &JournalEntry::records,  &JournalEntry::files,  &JournalEntry::sources,
+    &JournalEntry::covered, &JournalEntry::digested, &JournalEntry::written};
 
 std::string head_block(std::uint64_t ranks, bool lockstep) {
   return Encoder().add(this_boot_id()).add(ranks).add(std::uint64_t{lockstep}).block(Kind::head);
@@ -123,7 +127,8 @@ std::optional<JournalEntry> entry_of(std::string_view payload) {
     held.segment.offset_bytes = decoder.word();
     held.segment.bytes = decoder.text();
   }
-  for (std::uint64_t files = decoder.count(8); files > 0; --files) entry.unsynced.insert(static_cast<std::uint32_t>(decoder.word()));
+  for (std::uint64_t files = decoder.count(8); files > 0; --files)
+    entry.unsynced.insert(static_cast<std::uint32_t>(decoder.word()));
   if (!decoder.good()) return std::nullopt;
   return entry;
 }
@@ -143,7 +148,8 @@ std::string journal_block(JournalEntry const& entry) {
   for (CellRange const& range : entry.cells) payload.add(range.begin).add(range.end);
   for (auto const list : sums_of_entries) payload.add(entry.*list);
   payload.add(entry.held.size());
-  for (HeldBytes const& held : entry.held) payload.add(held.file).add(held.segment.offset_bytes).add(std::string_view(held.segment.bytes));
+  for (HeldBytes const& held : entry.held)
+    payload.add(held.file).add(held.segment.offset_bytes).add(std::string_view(held.segment.bytes));
   payload.add(entry.unsynced.size());
   for (std::uint32_t const file : entry.unsynced) payload.add(file);
   return payload.block(Kind::entry);
@@ -176,7 +182,8 @@ std::optional<Journal> read_journal(std::filesystem::path const& path) {
   if (!decoder.good()) return std::nullopt;
   while (auto const block = next_block(bytes)) {
     if (block->kind == Kind::synced) {
-      journal.synced = std::min<std::size_t>(Decoder(block->payload).word(), journal.entries.size());
+      journal.synced =
+          std::min<std::size_t>(Decoder(block->payload).word(), journal.entries.size());
       continue;
     }
     auto entry = entry_of(block->payload);
@@ -186,7 +193,8 @@ std::optional<Journal> read_journal(std::filesystem::path const& path) {
   return journal;
 }
 
-JournalWriter::JournalWriter(Parts parts) : parts_(std::move(parts)), file_(File::create(parts_.path)) {
+JournalWriter::JournalWriter(Parts parts)
+    : parts_(std::move(parts)), file_(File::create(parts_.path)) {
   append(head_block(parts_.ranks, parts_.lockstep));
   file_.sync();
   syncing_ = std::jthread([this] { sync_all(); });
@@ -237,8 +245,9 @@ void JournalWriter::sync_all() {
   }
 }
 
-/// What stands in the journal now reaches the device: first the files, then the mark that says so. `lock` is given up meanwhile. Rounds without
-/// writes are marked too: where rounds count only when every rank has them, a rank that only sends must not hold the others back.
+/// What stands in the journal now reaches the device: first the files, then the mark that says so.
+/// `lock` is given up meanwhile. Rounds without writes are marked too: where rounds count only when
+/// every rank has them, a rank that only sends must not hold the others back.
 void JournalWriter::sync_now(std::unique_lock<std::mutex>& lock) {
   if (entries_ == marked_) return;
   std::set<std::uint32_t> const files = std::exchange(dirty_, {});

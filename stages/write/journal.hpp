@@ -20,7 +20,8 @@
 
 namespace reshard {
 
-/// A word of a sum: `value` belongs to sum number `number`. Sums are built by xor unless something else is said.
+/// A word of a sum: `value` belongs to sum number `number`. Sums are built by xor unless something
+/// else is said.
 struct SumShare {
   std::uint64_t number = 0;
   std::uint64_t value = 0;
@@ -34,7 +35,8 @@ struct HeldBytes {
   friend bool operator==(HeldBytes const&, HeldBytes const&) = default;
 };
 
-/// What one or more rounds have done to a target: the cells that are complete in it, and what they added to the sums of the job.
+/// What one or more rounds have done to a target: the cells that are complete in it, and what they
+/// added to the sums of the job.
 struct JournalEntry {
   std::uint64_t round = 0;
   std::uint64_t bytes = 0;             ///< payload written
@@ -48,37 +50,45 @@ struct JournalEntry {
   std::vector<SumShare> digested = {};  ///< bytes that `digests` are of, by tensor
   std::vector<SumShare> written = {};   ///< bytes, by target file
   // Not sums:
-  std::vector<HeldBytes> held = {};       ///< counted in all that, but written only after the last round of all ranks
-  std::set<std::uint32_t> unsynced = {};  ///< files with other bytes of these rounds, which no mark covers
+  std::vector<HeldBytes> held =
+      {};  ///< counted in all that, but written only after the last round of all ranks
+  std::set<std::uint32_t> unsynced =
+      {};  ///< files with other bytes of these rounds, which no mark covers
   friend bool operator==(JournalEntry const&, JournalEntry const&) = default;
 };
 
 /// The journal of one rank in one run, as it is found again.
 struct Journal {
-  /// Which life of which machine wrote it. While it lasts, nothing that was written is lost, synced or not.
+  /// Which life of which machine wrote it. While it lasts, nothing that was written is lost, synced
+  /// or not.
   std::string boot_id;
   std::uint64_t ranks = 0;  ///< of the run
-  /// Rounds have messages and are numbered alike on all ranks: a round is done when every rank has written it.
+  /// Rounds have messages and are numbered alike on all ranks: a round is done when every rank has
+  /// written it.
   bool lockstep = false;
   std::vector<JournalEntry> entries;
-  std::size_t synced = 0;  ///< so many entries, from the front, were on the device together with what they speak of; held bytes are in the journal
+  std::size_t synced = 0;  ///< so many entries, from the front, were on the device together with
+                           ///< what they speak of; held bytes are in the journal
 };
 
 /// Of this machine; "" where the system does not tell.
 std::string this_boot_id();
 
-/// An entry as it stands in a journal, framed with its length and a checksum; and back, nothing for any other bytes.
+/// An entry as it stands in a journal, framed with its length and a checksum; and back, nothing for
+/// any other bytes.
 std::string journal_block(JournalEntry const& entry);
 std::optional<JournalEntry> parse_journal_block(std::string_view bytes);
 
 /// Makes a journal of one entry, under its name only when it is on the device.
 void write_journal(std::filesystem::path const& path, JournalEntry const& entry);
 
-/// Reads what is whole; a torn or damaged end is where the run was cut off. Nothing when there is not even a beginning.
+/// Reads what is whole; a torn or damaged end is where the run was cut off. Nothing when there is
+/// not even a beginning.
 std::optional<Journal> read_journal(std::filesystem::path const& path);
 
-/// Appends to the journal of a rank. The entry of a round goes to the system after the round's bytes did, so it survives the death of the process
-/// with them. From time to time a thread syncs the files that were written, then the journal with a mark: that survives the machine.
+/// Appends to the journal of a rank. The entry of a round goes to the system after the round's
+/// bytes did, so it survives the death of the process with them. From time to time a thread syncs
+/// the files that were written, then the journal with a mark: that survives the machine.
 class JournalWriter {
  public:
   struct Parts {
@@ -95,7 +105,8 @@ class JournalWriter {
   JournalWriter(JournalWriter const&) = delete;
   JournalWriter& operator=(JournalWriter const&) = delete;
 
-  /// `writes` are those of the round. Throws what the syncing thread met: nothing that it was to sync is safe then.
+  /// `writes` are those of the round. Throws what the syncing thread met: nothing that it was to
+  /// sync is safe then.
   void add(JournalEntry const& entry, std::span<Extent const> writes);
 
   /// No more rounds: syncs what was written. Throws what the syncing thread met.

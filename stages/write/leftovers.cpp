@@ -28,10 +28,14 @@ constexpr std::array<std::string_view, 3> endings = {"part", "resume", "old"};
 
 fs::path hidden(fs::path const& target, std::string_view ending, std::string_view token) {
   fs::path const place = absolute_target(target);
-  return place.parent_path() / fmt::format(".{}.{}{}{}", place.filename().string(), ending, token.empty() ? "" : "-", token);
+  return place.parent_path() / fmt::format(".{}.{}{}{}", place.filename().string(), ending,
+                                           token.empty() ? "" : "-", token);
 }
 
-bool is_token(std::string_view text) { return text.size() == token_digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
+bool is_token(std::string_view text) {
+  return text.size() == token_digits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 /// "part-0123456789abcdef" or "part".
 std::optional<HiddenName> parse_ending(std::string_view ending) {
@@ -39,20 +43,24 @@ std::optional<HiddenName> parse_ending(std::string_view ending) {
     if (!ending.starts_with(endings[kind])) continue;
     std::string_view const rest = ending.substr(endings[kind].size());
     if (!rest.empty() && (rest.front() != '-' || !is_token(rest.substr(1)))) continue;
-    return HiddenName{"", static_cast<Kind>(kind), std::string(rest.empty() ? rest : rest.substr(1))};
+    return HiddenName{"", static_cast<Kind>(kind),
+                      std::string(rest.empty() ? rest : rest.substr(1))};
   }
   return std::nullopt;
 }
 
-/// The youngest time of change of what has this name and of all that lies in it; nothing when it is not there.
+/// The youngest time of change of what has this name and of all that lies in it; nothing when it is
+/// not there.
 std::optional<std::int64_t> newest_change(fs::path const& root) {
   struct stat status {};
   if (::lstat(root.c_str(), &status) != 0) return std::nullopt;
   std::int64_t newest = nanoseconds_since_1970(status.st_mtim);
   if (!S_ISDIR(status.st_mode)) return newest;
   std::error_code ended;
-  for (fs::recursive_directory_iterator it(root, ended); !ended && it != fs::recursive_directory_iterator(); it.increment(ended))
-    if (::lstat(it->path().c_str(), &status) == 0) newest = std::max(newest, nanoseconds_since_1970(status.st_mtim));
+  for (fs::recursive_directory_iterator it(root, ended);
+       !ended && it != fs::recursive_directory_iterator(); it.increment(ended))
+    if (::lstat(it->path().c_str(), &status) == 0)
+      newest = std::max(newest, nanoseconds_since_1970(status.st_mtim));
   return newest;
 }
 
@@ -62,14 +70,18 @@ std::string token_of(fs::path const& left) {
 }
 
 /// A sentence when the path, or what lies in it, is too young for its run to be over.
-std::optional<std::string> fresh(fs::path const& path, std::int64_t now_ns, std::string const& host) {
+std::optional<std::string> fresh(fs::path const& path, std::int64_t now_ns,
+                                 std::string const& host) {
   auto const newest = newest_change(path);
-  std::int64_t const quiet = token_of(path).empty() ? quiet_seconds_of_earlier_versions : quiet_seconds;
-  if (!newest || *newest > now_ns + quiet * ns_per_second) return std::nullopt;  // a time in the future is not that of a write
+  std::int64_t const quiet =
+      token_of(path).empty() ? quiet_seconds_of_earlier_versions : quiet_seconds;
+  if (!newest || *newest > now_ns + quiet * ns_per_second)
+    return std::nullopt;  // a time in the future is not that of a write
   std::int64_t const age = std::max<std::int64_t>(0, now_ns - *newest) / ns_per_second;
   if (age >= quiet) return std::nullopt;
-  return fmt::format("{} changed {} s ago{}{}, and a run counts as over only after {} s without a change", path.string(), age,
-                     host.empty() ? "" : " by a run on ", host, quiet);
+  return fmt::format(
+      "{} changed {} s ago{}{}, and a run counts as over only after {} s without a change",
+      path.string(), age, host.empty() ? "" : " by a run on ", host, quiet);
 }
 
 }  // namespace
@@ -77,19 +89,27 @@ std::optional<std::string> fresh(fs::path const& path, std::int64_t now_ns, std:
 fs::path absolute_target(fs::path const& target) {
   fs::path path = fs::absolute(target).lexically_normal();
   if (path.filename().empty()) path = path.parent_path();  // a trailing slash
-  if (path.filename().empty()) fail(ErrorKind::target, "{}: cannot be a target. Name a folder below it.", target.string());
+  if (path.filename().empty())
+    fail(ErrorKind::target, "{}: cannot be a target. Name a folder below it.", target.string());
   return path;
 }
 
 std::string make_token() {
   std::uint64_t word = 0;
-  if (::getrandom(&word, sizeof word, 0) != sizeof word) fail(ErrorKind::io, "getrandom: {}. Check the system.", system_reason(errno));
+  if (::getrandom(&word, sizeof word, 0) != sizeof word)
+    fail(ErrorKind::io, "getrandom: {}. Check the system.", system_reason(errno));
   return fmt::format("{:016x}", word);
 }
 
-fs::path staging_of(fs::path const& target, std::string_view token) { return hidden(target, endings[0], token); }
-fs::path journal_of(fs::path const& target, std::string_view token) { return hidden(target, endings[1], token); }
-fs::path old_of(fs::path const& target, std::string_view token) { return hidden(target, endings[2], token); }
+fs::path staging_of(fs::path const& target, std::string_view token) {
+  return hidden(target, endings[0], token);
+}
+fs::path journal_of(fs::path const& target, std::string_view token) {
+  return hidden(target, endings[1], token);
+}
+fs::path old_of(fs::path const& target, std::string_view token) {
+  return hidden(target, endings[2], token);
+}
 fs::path lock_of(fs::path const& target) { return hidden(target, "lock", ""); }
 
 std::optional<HiddenName> parse_hidden_name(std::string_view name) {
@@ -112,24 +132,30 @@ Leftovers leftovers_of(fs::path const& target) {
   Leftovers found;
   bool const is_free = !is_there(place);
   std::error_code ended;
-  for (fs::directory_iterator it(place.parent_path(), ended); !ended && it != fs::directory_iterator(); it.increment(ended)) {
+  for (fs::directory_iterator it(place.parent_path(), ended);
+       !ended && it != fs::directory_iterator(); it.increment(ended)) {
     auto const name = parse_hidden_name(it->path().filename().string());
     if (!name || name->target != place.filename().string()) continue;
     if (name->kind == Kind::staging) found.staging.push_back(it->path());
     if (name->kind == Kind::journal) found.journals.push_back(it->path());
-    if (name->kind == Kind::old && (is_free || !name->token.empty())) found.old.push_back(it->path());
+    if (name->kind == Kind::old && (is_free || !name->token.empty()))
+      found.old.push_back(it->path());
   }
-  // Half a list would hide a run that lives. A parent that is missing or a file holds none: preflight speaks of it.
+  // Half a list would hide a run that lives. A parent that is missing or a file holds none:
+  // preflight speaks of it.
   if (ended && ended != std::errc::no_such_file_or_directory && ended != std::errc::not_a_directory)
-    fail(ended == std::errc::permission_denied ? ErrorKind::target : ErrorKind::io, "{}: cannot be listed: {}. Check the folder and its permissions.",
+    fail(ended == std::errc::permission_denied ? ErrorKind::target : ErrorKind::io,
+         "{}: cannot be listed: {}. Check the folder and its permissions.",
          place.parent_path().string(), ended.message());
-  for (auto* const list : {&found.staging, &found.journals, &found.old}) std::sort(list->begin(), list->end());
+  for (auto* const list : {&found.staging, &found.journals, &found.old})
+    std::sort(list->begin(), list->end());
   return found;
 }
 
 std::vector<fs::path> places_of(fs::path const& target) {
   std::vector<fs::path> places = leftovers_of(target).all();
-  places.insert(places.end(), {target, lock_of(target), staging_of(target, ""), journal_of(target, "")});
+  places.insert(places.end(),
+                {target, lock_of(target), staging_of(target, ""), journal_of(target, "")});
   return places;
 }
 
@@ -146,18 +172,23 @@ Owner this_owner(std::string_view token) {
 
 void write_owner(fs::path const& journal, Owner const& owner) {
   fs::path const made = journal / fmt::format("{}.new", owner_name);  // half a record is none
-  write_text_file(made, fmt::format("{}\n{}\n{}\n{}\n", owner.token, owner.boot, owner.host, owner.ended ? "ended" : "writing"));
-  if (::rename(made.c_str(), (journal / owner_name).c_str()) != 0) fail_errno(made, "rename", errno);
+  write_text_file(made, fmt::format("{}\n{}\n{}\n{}\n", owner.token, owner.boot, owner.host,
+                                    owner.ended ? "ended" : "writing"));
+  if (::rename(made.c_str(), (journal / owner_name).c_str()) != 0)
+    fail_errno(made, "rename", errno);
 }
 
 std::optional<Owner> read_owner(fs::path const& journal) {
   fs::path const path = journal / owner_name;
   std::error_code ignored;
-  if (!fs::is_regular_file(fs::symlink_status(path, ignored)) || fs::file_size(path, ignored) > most_owner_bytes) return std::nullopt;
+  if (!fs::is_regular_file(fs::symlink_status(path, ignored)) ||
+      fs::file_size(path, ignored) > most_owner_bytes)
+    return std::nullopt;
   std::ifstream file(path);
   Owner owner;
   std::string state;
-  if (!std::getline(file, owner.token) || !std::getline(file, owner.boot) || !std::getline(file, owner.host) || !std::getline(file, state))
+  if (!std::getline(file, owner.token) || !std::getline(file, owner.boot) ||
+      !std::getline(file, owner.host) || !std::getline(file, state))
     return std::nullopt;
   owner.ended = state == "ended";
   return owner;
@@ -172,7 +203,8 @@ std::optional<std::string> sign_of_life(Leftovers const& left, bool locked, std:
     for (fs::path const& path : *list) {
       auto const owner = owners.find(token_of(path));
       bool const known = owner != owners.end();
-      bool const over = known ? owner->second.ended || (locked && owner->second.boot == this_boot_id()) : locked;
+      bool const over =
+          known ? owner->second.ended || (locked && owner->second.boot == this_boot_id()) : locked;
       if (over) continue;
       if (auto sign = fresh(path, now_ns, known ? owner->second.host : "")) return sign;
     }
@@ -185,7 +217,8 @@ void remove_folder(fs::path const& folder, std::error_code& error) {
     return;
   }
   std::vector<fs::path> first;
-  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator(); it.increment(error))
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error))
     if (it->path().filename() != journal_source_name) first.push_back(it->path());
   if (error == std::errc::no_such_file_or_directory) error.clear();
   for (fs::path const& path : first)
@@ -195,7 +228,9 @@ void remove_folder(fs::path const& folder, std::error_code& error) {
 
 bool discard(fs::path const& left, fs::path const& own_name) {
   auto const refuse = [&](std::string const& reason) {
-    fail(ErrorKind::target, "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.", left.string(), reason);
+    fail(ErrorKind::target,
+         "{}: left by an earlier job, cannot be removed: {}. Remove it, then run again.",
+         left.string(), reason);
   };
   if (::rename(left.c_str(), own_name.c_str()) != 0) {
     int const reason = errno;
@@ -212,8 +247,10 @@ bool discard(fs::path const& left, fs::path const& own_name) {
 bool put_back_old(fs::path const& target, Leftovers const& left) {
   if (left.old.empty() || is_there(target)) return false;
   if (::rename(left.old.front().c_str(), target.c_str()) != 0)
-    fail(ErrorKind::target, "{}: is the checkpoint that an interrupted run was replacing, and cannot get its name back: {}. Rename it to {}.",
-         left.old.front().string(), system_reason(errno), target.string());
+    fail(
+        ErrorKind::target,
+        "{}: is the checkpoint that an interrupted run was replacing, and cannot get its name back: {}. Rename it to {}.",
+        left.old.front().string(), system_reason(errno), target.string());
   return true;
 }
 

@@ -25,12 +25,14 @@ void sync_tree(fs::path const& root) {
 
 [[noreturn]] void refuse_renaming(fs::path const& path, int error_number, std::string_view next) {
   if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "rename", error_number);
-  fail(ErrorKind::target, "{}: cannot be renamed, or what is in it: {}. {}", path.string(), system_reason(error_number), next);
+  fail(ErrorKind::target, "{}: cannot be renamed, or what is in it: {}. {}", path.string(),
+       system_reason(error_number), next);
 }
 
 /// A name that is there already is another run's.
 void make_folder(fs::path const& path) {
-  if (retried([&] { return ::mkdir(path.c_str(), 0777); }) != 0) refuse_making(path, errno, "Check the permissions of its parent.");
+  if (retried([&] { return ::mkdir(path.c_str(), 0777); }) != 0)
+    refuse_making(path, errno, "Check the permissions of its parent.");
 }
 
 /// A leftover stays of its kind while it goes.
@@ -39,11 +41,13 @@ fs::path name_for(fs::path const& left, fs::path const& staging, fs::path const&
   return hidden && hidden->kind == HiddenName::Kind::journal ? journal : staging;
 }
 
-constexpr std::string_view how_to_wait = "Wait until that run is over, or choose another target.path.";
+constexpr std::string_view how_to_wait =
+    "Wait until that run is over, or choose another target.path.";
 
 }  // namespace
 
-LifeSign::LifeSign(fs::path file, double seconds) : file_(std::move(file)), seconds_(seconds), thread_([this] { run(); }) {}
+LifeSign::LifeSign(fs::path file, double seconds)
+    : file_(std::move(file)), seconds_(seconds), thread_([this] { run(); }) {}
 
 LifeSign::~LifeSign() {
   std::lock_guard const lock(mutex_);
@@ -53,9 +57,11 @@ LifeSign::~LifeSign() {
 
 void LifeSign::run() {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, std::chrono::duration<double>(seconds_), [&] { return ended_; })) {
+  while (
+      !changed_.wait_for(lock, std::chrono::duration<double>(seconds_), [&] { return ended_; })) {
     lock.unlock();
-    bool const gone = ::utimensat(AT_FDCWD, file_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+    bool const gone =
+        ::utimensat(AT_FDCWD, file_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
     lock.lock();
     if (gone) lost_ = true;
   }
@@ -73,8 +79,9 @@ Publication::Publication(fs::path const& target, ExistingTarget existing)
   left_ = leftovers_of(target_);
   if (!is_locked()) {
     if (auto const sign = sign_of_life(left_, false, lock_.now_ns()))
-      fail(ErrorKind::target, "{}: another job may be writing this target: its file system has no locks, and {}. {}", target_.string(), *sign,
-           how_to_wait);
+      fail(ErrorKind::target,
+           "{}: another job may be writing this target: its file system has no locks, and {}. {}",
+           target_.string(), *sign, how_to_wait);
   }
   if (put_back_old(target_, left_)) left_ = leftovers_of(target_);
   check_target();
@@ -86,9 +93,10 @@ void Publication::check_renaming() {
   std::error_code error;
   fs::directory_iterator const listed(parent, error);
   if (error)
-    fail(ErrorKind::target,
-         "{}: cannot be listed: {}. The folder of a target must be readable: change its permissions, or choose another target.path.", parent.string(),
-         error.message());
+    fail(
+        ErrorKind::target,
+        "{}: cannot be listed: {}. The folder of a target must be readable: change its permissions, or choose another target.path.",
+        parent.string(), error.message());
   make_folder(staging_);
   int const refused = ::rename(staging_.c_str(), journal_.c_str()) != 0 ? errno : 0;
   struct stat made {};
@@ -111,7 +119,9 @@ bool Publication::is_own_folder(fs::path const& path) const {
 void Publication::remove_leftovers_but(Leftovers const& left) {
   // The lock says enough of this machine. It may be free because it does not reach another one.
   if (auto const sign = sign_of_life(left, is_locked(), lock_.now_ns()))
-    fail(ErrorKind::target, "{}: another job may be writing this target, and would lose its work: {}. {}", target_.string(), *sign, how_to_wait);
+    fail(ErrorKind::target,
+         "{}: another job may be writing this target, and would lose its work: {}. {}",
+         target_.string(), *sign, how_to_wait);
   for (fs::path const& one : left.all())
     if (!discard(one, name_for(one, staging_, journal_)) && !is_locked())
       fail(ErrorKind::target, "{}: another job has just taken it. {}", one.string(), how_to_wait);
@@ -122,7 +132,9 @@ void Publication::own() {
   ours_ = true;
   write_owner(journal_, this_owner(token_));
   auto const made = identity_of(staging_);
-  if (!made) fail(ErrorKind::target, "{}: is gone already: another job has taken it. {}", staging_.string(), how_to_wait);
+  if (!made)
+    fail(ErrorKind::target, "{}: is gone already: another job has taken it. {}", staging_.string(),
+         how_to_wait);
   staged_ = *made;
   life_sign_.emplace(journal_ / owner_name);
 }
@@ -143,7 +155,9 @@ void Publication::check_alone() const {
   std::erase(others.staging, staging_);
   std::erase(others.journals, journal_);
   if (auto const sign = sign_of_life(others, false, lock_.now_ns()))
-    fail(ErrorKind::target, "{}: another job has begun to write this target at the same moment: {}. {}", target_.string(), *sign, how_to_wait);
+    fail(ErrorKind::target,
+         "{}: another job has begun to write this target at the same moment: {}. {}",
+         target_.string(), *sign, how_to_wait);
 }
 
 void Publication::go_on(fs::path const& journal, fs::path const& staging) {
@@ -178,11 +192,13 @@ Publication::~Publication() {
 
 void Publication::remove_own() {
   life_sign_.reset();
-  for (fs::path const& path : {staging_, old_, journal_}) {  // the journal last: it says whose the rest is
+  for (fs::path const& path :
+       {staging_, old_, journal_}) {  // the journal last: it says whose the rest is
     std::error_code error;
     remove_folder(path, error);
     if (error && left_behind_.empty())
-      left_behind_ = fmt::format("{}: could not be removed: {}. `reshard clean {}` removes it.", path.string(), error.message(), target_.string());
+      left_behind_ = fmt::format("{}: could not be removed: {}. `reshard clean {}` removes it.",
+                                 path.string(), error.message(), target_.string());
   }
 }
 
@@ -201,9 +217,12 @@ void Publication::publish() {
   kept_ = true;  // the old checkpoint, until the new one's name is durable
   auto const failure = capture([&] { sync_directory(target_.parent_path()); });
   if (failure)
-    throw Error(ErrorKind::io, fmt::format("{}: is complete and in its place, but the system could not make that durable: {} After a power cut its "
-                                           "old state may be there again: then run again. What it replaced is beside it until then.",
-                                           target_.string(), failure->sentence()));
+    throw Error(
+        ErrorKind::io,
+        fmt::format(
+            "{}: is complete and in its place, but the system could not make that durable: {} After a power cut its "
+            "old state may be there again: then run again. What it replaced is beside it until then.",
+            target_.string(), failure->sentence()));
   remove_own();
   ours_ = false;
 }
@@ -215,29 +234,34 @@ namespace {
 /// Of a rename.
 ErrorKind kind_of_refusal(int error_number) {
   if (error_number == EIO || error_number == ESTALE) return ErrorKind::io;
-  return error_number == ENOSPC || error_number == EDQUOT ? ErrorKind::resources : ErrorKind::target;
+  return error_number == ENOSPC || error_number == EDQUOT ? ErrorKind::resources
+                                                          : ErrorKind::target;
 }
 
 }  // namespace
 
 void Publication::refuse_lost() const {
-  fail(ErrorKind::target, "{}: another job has taken over what this run wrote, or it was removed. Nothing was published: {}", staging_.string(),
-       "look what writes this target, then run again.");
+  fail(
+      ErrorKind::target,
+      "{}: another job has taken over what this run wrote, or it was removed. Nothing was published: {}",
+      staging_.string(), "look what writes this target, then run again.");
 }
 
 void Publication::refuse_moving(int error_number) const {
   if (error_number == ENOENT && !is_there(staging_)) refuse_lost();
-  fail(kind_of_refusal(error_number),
-       "{}: cannot be renamed to {}: {}. Nothing was published, and what was written is kept: remove the cause, then run again, which will only "
-       "rename "
-       "it.",
-       staging_.string(), target_.string(), system_reason(error_number));
+  fail(
+      kind_of_refusal(error_number),
+      "{}: cannot be renamed to {}: {}. Nothing was published, and what was written is kept: remove the cause, then run again, which will only "
+      "rename "
+      "it.",
+      staging_.string(), target_.string(), system_reason(error_number));
 }
 
 void Publication::move_into_place() {
   check_target();
   if (!is_there(target_)) {
-    if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0) return;
+    if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0)
+      return;
     bool const without_flags = errno == EINVAL || errno == ENOSYS;
     if (without_flags && ::rename(staging_.c_str(), target_.c_str()) == 0) return;
     int const reason = errno;
@@ -248,9 +272,11 @@ void Publication::move_into_place() {
   if (!exchange()) replace_in_two_steps();
 }
 
-/// The old checkpoint takes the staging folder's name and is removed with it. False where the file system cannot do that.
+/// The old checkpoint takes the staging folder's name and is removed with it. False where the file
+/// system cannot do that.
 bool Publication::exchange() {
-  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0)
+    return true;
   int const reason = errno;
   if (is_in_place()) return true;
   if (reason != EINVAL && reason != ENOSYS) refuse_moving(reason);
@@ -264,19 +290,24 @@ void Publication::replace_in_two_steps() {
   int const reason = errno;
   if (is_in_place()) return;
   if (::rename(old_.c_str(), target_.c_str()) == 0) refuse_moving(reason);
-  fail(kind_of_refusal(reason),
-       "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is {} now, and cannot get its name back: {}. Remove the cause, then "
-       "run "
-       "again: what was written is kept, and will only be renamed.",
-       staging_.string(), target_.string(), system_reason(reason), old_.string(), system_reason(errno));
+  fail(
+      kind_of_refusal(reason),
+      "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is {} now, and cannot get its name back: {}. Remove the cause, then "
+      "run "
+      "again: what was written is kept, and will only be renamed.",
+      staging_.string(), target_.string(), system_reason(reason), old_.string(),
+      system_reason(errno));
 }
 
 namespace {
 
 fs::path existing_place(fs::path const& target) {
-  if (target.empty()) fail(ErrorKind::usage, "the path of the target is empty. Name the target.path of the job.");
+  if (target.empty())
+    fail(ErrorKind::usage, "the path of the target is empty. Name the target.path of the job.");
   fs::path place = absolute_target(target);
-  if (!is_there(place.parent_path())) fail(ErrorKind::target, "{}: is not there. Check the path of the target.", place.parent_path().string());
+  if (!is_there(place.parent_path()))
+    fail(ErrorKind::target, "{}: is not there. Check the path of the target.",
+         place.parent_path().string());
   return place;
 }
 
@@ -288,16 +319,22 @@ Cleaned remove_leftovers(fs::path const& target, WithoutLocks without_locks) {
   TargetLock const lock(place, token);
   Leftovers left = leftovers_of(place);
   if (!left.empty() && !lock.is_held() && without_locks == WithoutLocks::refuse)
-    fail(ErrorKind::target, "{}: its file system has no locks, so a run may be writing it. Remove it when no run is alive.",
-         left.all().front().string());
+    fail(
+        ErrorKind::target,
+        "{}: its file system has no locks, so a run may be writing it. Remove it when no run is alive.",
+        left.all().front().string());
   if (auto const sign = sign_of_life(left, lock.is_held(), lock.now_ns()))
-    fail(ErrorKind::target, "{}: a run may be writing this target: {}{}. Wait until then, or remove it by hand when no run is alive.", place.string(),
-         lock.is_held() ? "" : "its file system has no locks, and ", *sign);
+    fail(
+        ErrorKind::target,
+        "{}: a run may be writing this target: {}{}. Wait until then, or remove it by hand when no run is alive.",
+        place.string(), lock.is_held() ? "" : "its file system has no locks, and ", *sign);
   Cleaned cleaned;
   cleaned.put_back = put_back_old(place, left);
   if (cleaned.put_back) left = leftovers_of(place);
   for (fs::path const& one : left.all())
-    cleaned.removed = discard(one, name_for(one, staging_of(place, token), journal_of(place, token))) || cleaned.removed;
+    cleaned.removed =
+        discard(one, name_for(one, staging_of(place, token), journal_of(place, token))) ||
+        cleaned.removed;
   return cleaned;
 }
 

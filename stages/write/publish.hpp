@@ -38,17 +38,21 @@ class LifeSign {
   std::jthread thread_;  // last: it uses what stands above
 };
 
-/// A target that is built under a hidden name beside its place and takes its name only when complete. At any moment the target's name shows nothing,
-/// the old complete checkpoint or the new complete one. Used by one rank; stages/write/leftovers.hpp has the names.
+/// A target that is built under a hidden name beside its place and takes its name only when
+/// complete. At any moment the target's name shows nothing, the old complete checkpoint or the new
+/// complete one. Used by one rank; stages/write/leftovers.hpp has the names.
 ///
-/// The token in the names of its folders is this run's alone. Another run that takes the folders over gives them its own token: then every further
-/// open and the renaming at the end find nothing, whether locks work or not.
+/// The token in the names of its folders is this run's alone. Another run that takes the folders
+/// over gives them its own token: then every further open and the renaming at the end find nothing,
+/// whether locks work or not.
 class Publication {
  public:
-  /// Makes sure, as far as can be said beforehand, that the target can be published: its folder can be listed, written and renamed in, the target
-  /// is no mount point and may be renamed. Takes the lock. An old checkpoint that a killed run left without its name gets it back.
-  /// What earlier jobs left otherwise is there until start_afresh() or go_on().
-  /// Error of kind target when another job writes the target, or may: without locks, when something has changed within quiet_seconds.
+  /// Makes sure, as far as can be said beforehand, that the target can be published: its folder can
+  /// be listed, written and renamed in, the target is no mount point and may be renamed. Takes the
+  /// lock. An old checkpoint that a killed run left without its name gets it back. What earlier
+  /// jobs left otherwise is there until start_afresh() or go_on(). Error of kind target when
+  /// another job writes the target, or may: without locks, when something has changed within
+  /// quiet_seconds.
   Publication(std::filesystem::path const& target, ExistingTarget existing);
   /// Removes the staging folder and the journal, unless they are to be kept, and the lock.
   ~Publication();
@@ -65,18 +69,20 @@ class Publication {
   Leftovers const& leftovers() const { return left_; }
   /// Whether this is a folder (no link to one) that this user made.
   bool is_own_folder(std::filesystem::path const& path) const;
-  /// Removes what earlier jobs left and makes an empty staging folder and an empty journal folder. Error of kind target when a run on another machine
-  /// may be filling them.
+  /// Removes what earlier jobs left and makes an empty staging folder and an empty journal folder.
+  /// Error of kind target when a run on another machine may be filling them.
   void start_afresh();
-  /// Takes over a journal and a staging folder of the leftovers, under new names; the other leftovers are removed.
+  /// Takes over a journal and a staging folder of the leftovers, under new names; the other
+  /// leftovers are removed.
   void go_on(std::filesystem::path const& journal, std::filesystem::path const& staging);
   /// Whether the destructor leaves staging folder and journal to the next run.
   void keep(bool kept) { kept_ = kept; }
   /// Whether staging folder and journal are still this run's.
   bool is_owner() const;
 
-  /// Makes every directory below staging durable, then gives the target its name, in one step where the file system has one. What it cannot do is an
-  /// Error of kind target or io; once the target has its name, nothing is removed any more unless that is durable.
+  /// Makes every directory below staging durable, then gives the target its name, in one step where
+  /// the file system has one. What it cannot do is an Error of kind target or io; once the target
+  /// has its name, nothing is removed any more unless that is durable.
   void publish();
   /// After publish(): what could not be removed, as a sentence; "" when nothing is left.
   std::string const& left_behind() const { return left_behind_; }
@@ -118,7 +124,8 @@ class Publication {
   std::optional<LifeSign> life_sign_;
 };
 
-/// What to do on a file system without locks, where nothing but its changes tells a run that is alive from one that is over.
+/// What to do on a file system without locks, where nothing but its changes tells a run that is
+/// alive from one that is over.
 enum class WithoutLocks {
   refuse,
   when_quiet,  ///< refuse what has changed within quiet_seconds
@@ -130,10 +137,12 @@ struct Cleaned {
   bool put_back = false;  ///< the target: a killed run had taken its name to replace it
 };
 
-/// Removes what interrupted runs left beside a target. Error of kind target while a job writes it, or may.
+/// Removes what interrupted runs left beside a target. Error of kind target while a job writes it,
+/// or may.
 Cleaned remove_leftovers(std::filesystem::path const& target, WithoutLocks without_locks);
 
-/// Gives a checkpoint that a killed run was replacing its name back, when that is missing; looks only, when it is not.
+/// Gives a checkpoint that a killed run was replacing its name back, when that is missing; looks
+/// only, when it is not.
 void put_back_replaced(std::filesystem::path const& target);
 
 }  // namespace reshard

@@ -11,7 +11,8 @@ namespace reshard {
 
 void TouchedSums::note(std::size_t number) {
   if (!numbers_.empty() && numbers_.back() == number) return;
-  if (numbers_.size() >= 2 * sorted_ + 1024) sort();  // never many more than there are sums, however often they change
+  if (numbers_.size() >= 2 * sorted_ + 1024)
+    sort();  // never many more than there are sums, however often they change
   numbers_.push_back(number);
 }
 
@@ -32,7 +33,8 @@ RecordChecksums::RecordChecksums(std::span<TargetLayout const> files) {
     first_share_.push_back(shares_.size());
     records_.push_back(records_of(file));
     shares_.resize(shares_.size() + records_.back().size(), 0);
-    std::sort(records_.back().begin(), records_.back().end(), [](Record const& a, Record const& b) { return a.begin < b.begin; });
+    std::sort(records_.back().begin(), records_.back().end(),
+              [](Record const& a, Record const& b) { return a.begin < b.begin; });
   }
   first_share_.push_back(shares_.size());
 }
@@ -43,7 +45,8 @@ std::vector<RecordChecksums::Record> RecordChecksums::records_of(TargetLayout co
     records.push_back({begin, begin + bytes, narrow<std::uint32_t>(records.size())});
   };
   if (file.torch)
-    for (ZipRecord const& storage : file.torch->storages) add(storage.payload_offset_bytes, storage.size_bytes);
+    for (ZipRecord const& storage : file.torch->storages)
+      add(storage.payload_offset_bytes, storage.size_bytes);
   if (file.items) {
     for (dcp::PlannedItem const& item : file.items->tensors) {
       dcp::ItemLayout const layout = dcp::item_layout(item.dtype, item.shape);
@@ -53,23 +56,28 @@ std::vector<RecordChecksums::Record> RecordChecksums::records_of(TargetLayout co
   return records;
 }
 
-void RecordChecksums::add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+void RecordChecksums::add(std::uint32_t file, std::uint64_t offset_bytes,
+                          std::span<std::byte const> bytes) {
   auto const& records = records_[file];
   std::uint64_t const end = offset_bytes + bytes.size();
-  auto at = std::upper_bound(records.begin(), records.end(), offset_bytes, [](std::uint64_t o, Record const& r) { return o < r.end; });
+  auto at = std::upper_bound(records.begin(), records.end(), offset_bytes,
+                             [](std::uint64_t o, Record const& r) { return o < r.end; });
   for (; at != records.end() && at->begin < end; ++at) {
     std::uint64_t const first = std::max(at->begin, offset_bytes);
     std::uint64_t const last = std::min(at->end, end);
     if (first >= last) continue;
     touched_.note(first_share_[file] + at->number);
-    shares_[first_share_[file] + at->number] ^= crc32_share(bytes.subspan(first - offset_bytes, last - first), at->end - last);
+    shares_[first_share_[file] + at->number] ^=
+        crc32_share(bytes.subspan(first - offset_bytes, last - first), at->end - last);
   }
 }
 
 std::vector<std::uint32_t> RecordChecksums::of_file(std::uint32_t file) const {
-  std::vector<std::uint32_t> result(shares_.begin() + static_cast<std::ptrdiff_t>(first_share_[file]),
-                                    shares_.begin() + static_cast<std::ptrdiff_t>(first_share_[file + 1]));
-  for (Record const& record : records_[file]) result[record.number] ^= crc32_of_zeros(record.end - record.begin);
+  std::vector<std::uint32_t> result(
+      shares_.begin() + static_cast<std::ptrdiff_t>(first_share_[file]),
+      shares_.begin() + static_cast<std::ptrdiff_t>(first_share_[file + 1]));
+  for (Record const& record : records_[file])
+    result[record.number] ^= crc32_of_zeros(record.end - record.begin);
   return result;
 }
 
@@ -77,7 +85,8 @@ namespace {
 
 void write_beginning(TargetLayout const& layout, File const& file) {
   if (!layout.header.empty()) file.write_at(0, std::as_bytes(std::span(layout.header)));
-  for (FileSegment const& segment : layout.skeleton) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+  for (FileSegment const& segment : layout.skeleton)
+    file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
 }
 
 }  // namespace
@@ -98,11 +107,14 @@ void reopen_target_file(TargetLayout const& layout) {
 
 namespace {
 
-/// What stands around the payloads of a .distcp file, and the objects made by us. The tail of an item and the head of the next one are neighbours.
-std::vector<FileSegment> items_frame(dcp::FileItems const& items, std::span<std::uint32_t const> crc32) {
+/// What stands around the payloads of a .distcp file, and the objects made by us. The tail of an
+/// item and the head of the next one are neighbours.
+std::vector<FileSegment> items_frame(dcp::FileItems const& items,
+                                     std::span<std::uint32_t const> crc32) {
   std::vector<FileSegment> frame;
   auto const add = [&](std::uint64_t offset, std::string const& bytes) {
-    if (frame.empty() || offset != frame.back().offset_bytes + frame.back().bytes.size()) frame.push_back({offset, {}});
+    if (frame.empty() || offset != frame.back().offset_bytes + frame.back().bytes.size())
+      frame.push_back({offset, {}});
     frame.back().bytes += bytes;
   };
   for (auto const& [offset, bytes] : items.objects) add(offset, bytes);
@@ -118,19 +130,24 @@ std::vector<FileSegment> items_frame(dcp::FileItems const& items, std::span<std:
 
 }  // namespace
 
-std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32, std::span<std::uint64_t const> digests) {
+std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32,
+                                  std::span<std::uint64_t const> digests) {
   if (layout.torch) return render_torch_file(*layout.torch, crc32);
   if (layout.items) return items_frame(*layout.items, crc32);
   if (layout.finished) return layout.finished(digests);
   return {{0, layout.header}};
 }
 
-void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame, std::span<FileSegment const> held) {
+void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame,
+                        std::span<FileSegment const> held) {
   File file = File::open_for_writing(layout.path);
-  for (FileSegment const& segment : layout.skeleton) file.write_at(segment.offset_bytes, std::vector<std::byte>(segment.bytes.size()));
+  for (FileSegment const& segment : layout.skeleton)
+    file.write_at(segment.offset_bytes, std::vector<std::byte>(segment.bytes.size()));
   if (layout.header.empty())
-    for (FileSegment const& segment : frame) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
-  for (FileSegment const& segment : held) file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+    for (FileSegment const& segment : frame)
+      file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+  for (FileSegment const& segment : held)
+    file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
   file.sync();
   file.close();
 }
@@ -139,7 +156,8 @@ FileDigests::FileDigests(std::span<TargetLayout const> files) : shares_(files.si
   for (TargetLayout const& file : files) size_bytes_.push_back(file.size_bytes);
 }
 
-void FileDigests::add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+void FileDigests::add(std::uint32_t file, std::uint64_t offset_bytes,
+                      std::span<std::byte const> bytes) {
   touched_.note(file);
   shares_[file] ^= crc64_shifted(crc64(bytes), size_bytes_[file] - offset_bytes - bytes.size());
 }

@@ -21,7 +21,8 @@ struct TargetLayout {
   std::shared_ptr<TorchFilePlan const> torch;   ///< zip; else nullptr
   std::string header;                           ///< safetensors: the first bytes
   std::shared_ptr<dcp::FileItems const> items;  ///< .distcp; else nullptr
-  std::vector<FileSegment> skeleton = {};       ///< HDF5: what surrounds the tensors before they are written; else empty
+  std::vector<FileSegment> skeleton =
+      {};  ///< HDF5: what surrounds the tensors before they are written; else empty
   /// HDF5: the same afterwards, from the digests of the job's tensors; else empty.
   std::function<std::vector<FileSegment>(std::span<std::uint64_t const>)> finished = {};
 };
@@ -39,12 +40,14 @@ class TouchedSums {
   std::size_t sorted_ = 0;  ///< so many were left when they were last sorted
 };
 
-/// The CRC-32 of every zip record of a job, gathered from the pieces as they are written by any rank.
+/// The CRC-32 of every zip record of a job, gathered from the pieces as they are written by any
+/// rank.
 class RecordChecksums {
  public:
   explicit RecordChecksums(std::span<TargetLayout const> files);
 
-  /// Adds bytes [offset_bytes, +bytes.size()) of a file; bytes outside of records (a safetensors file) count for nothing.
+  /// Adds bytes [offset_bytes, +bytes.size()) of a file; bytes outside of records (a safetensors
+  /// file) count for nothing.
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
 
   /// What the ranks xor together: one word per record.
@@ -67,7 +70,8 @@ class RecordChecksums {
   std::vector<std::uint32_t> shares_;
 };
 
-/// The CRC-64 (core/base/crc64.hpp) of every file of a job, of which every byte is written once, by any rank, or stays zero.
+/// The CRC-64 (core/base/crc64.hpp) of every file of a job, of which every byte is written once, by
+/// any rank, or stays zero.
 class FileDigests {
  public:
   explicit FileDigests(std::span<TargetLayout const> files);
@@ -86,11 +90,16 @@ class FileDigests {
 
 /// Makes the file with its folders at full size, with its header.
 void create_target_file(TargetLayout const& layout);
-/// The same for a file that an earlier run has made and partly written: what that run has put around the payloads is as it was when it was new.
+/// The same for a file that an earlier run has made and partly written: what that run has put
+/// around the payloads is as it was when it was new.
 void reopen_target_file(TargetLayout const& layout);
-/// What stands around the payloads once all of them are written, the header included, without overlap.
-std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32, std::span<std::uint64_t const> digests);
-/// Writes a frame but for the header, and payload that was kept back; then syncs and closes the file.
-void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame, std::span<FileSegment const> held = {});
+/// What stands around the payloads once all of them are written, the header included, without
+/// overlap.
+std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32,
+                                  std::span<std::uint64_t const> digests);
+/// Writes a frame but for the header, and payload that was kept back; then syncs and closes the
+/// file.
+void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame,
+                        std::span<FileSegment const> held = {});
 
 }  // namespace reshard

@@ -36,32 +36,41 @@ TargetLock::TargetLock(std::filesystem::path const& target, std::string token)
     sign();
     return;
   }
-  fail(ErrorKind::target, "{}: the lock changes hands all the time: other jobs write this target. Wait for them, or choose another target.path.",
-       path_.string());
+  fail(
+      ErrorKind::target,
+      "{}: the lock changes hands all the time: other jobs write this target. Wait for them, or choose another target.path.",
+      path_.string());
 }
 
 /// False: its holder removed it between our open and our lock.
 bool TargetLock::open_and_lock() {
   // Whoever may write the folder could put a link there: nothing is made or changed behind one.
-  descriptor_ = retried([&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666); });
+  descriptor_ = retried([&] {
+    return ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  });
   if (descriptor_ < 0) refuse_making(path_, errno, "Check the permissions of its folder.");
   if (retried([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) != 0) {
     int const reason = errno;
     if (reason == ENOLCK || reason == ENOSYS || reason == EOPNOTSUPP) return true;
     ::close(std::exchange(descriptor_, -1));
     if (reason == EWOULDBLOCK)
-      fail(ErrorKind::target, "{}: another job is writing this target ({} is locked). Wait for it, or choose another target.path.", target_,
-           path_.string());
-    fail(ErrorKind::io, "{}: cannot be locked: {}. Check the file system.", path_.string(), system_reason(reason));
+      fail(
+          ErrorKind::target,
+          "{}: another job is writing this target ({} is locked). Wait for it, or choose another target.path.",
+          target_, path_.string());
+    fail(ErrorKind::io, "{}: cannot be locked: {}. Check the file system.", path_.string(),
+         system_reason(reason));
   }
   struct stat held {};
   struct stat named {};
-  is_held_ = ::fstat(descriptor_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 && held.st_ino == named.st_ino;
+  is_held_ = ::fstat(descriptor_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+             held.st_ino == named.st_ino;
   if (!is_held_) ::close(std::exchange(descriptor_, -1));
   return is_held_;
 }
 
-/// The token tells whose the file is where locks do not reach every job. A full disk is met later, by what needs it.
+/// The token tells whose the file is where locks do not reach every job. A full disk is met later,
+/// by what needs it.
 void TargetLock::sign() {
   (void)!::ftruncate(descriptor_, 0);
   (void)!::pwrite(descriptor_, token_.data(), token_.size(), 0);
@@ -74,7 +83,8 @@ TargetLock::~TargetLock() {
   if (descriptor_ < 0) return;
   struct stat own {};
   struct stat named {};
-  bool const same = ::fstat(descriptor_, &own) == 0 && ::lstat(path_.c_str(), &named) == 0 && own.st_ino == named.st_ino;
+  bool const same = ::fstat(descriptor_, &own) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
+                    own.st_ino == named.st_ino;
   std::string const content = content_of(descriptor_);
   // Another job may hold it too: on another machine, or where there are no locks.
   if (same && (content.empty() || content == token_)) ::unlink(path_.c_str());

@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder that is there can be renamed only within its file system, and in a sticky folder only by some.
+/// A folder that is there can be renamed only within its file system, and in a sticky folder only
+/// by some.
 void check_movable(fs::path const& target) {
   struct statx there {};
   struct statx parent {};
@@ -23,18 +24,23 @@ void check_movable(fs::path const& target) {
     return ::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &into) == 0;
   };
   if (!look(target, there) || !look(target.parent_path() / ".", parent)) return;
-  bool const other_device = there.stx_dev_major != parent.stx_dev_major || there.stx_dev_minor != parent.stx_dev_minor;
-  bool const mounted = (there.stx_attributes_mask & there.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  bool const other_device =
+      there.stx_dev_major != parent.stx_dev_major || there.stx_dev_minor != parent.stx_dev_minor;
+  bool const mounted =
+      (there.stx_attributes_mask & there.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
   if (other_device || mounted)
-    fail(ErrorKind::target,
-         "{}: is a mount point, or on another file system than its folder, so no new checkpoint can take its name. Choose a target.path below it.",
-         target.string());
+    fail(
+        ErrorKind::target,
+        "{}: is a mount point, or on another file system than its folder, so no new checkpoint can take its name. Choose a target.path below it.",
+        target.string());
   uid_t const user = ::geteuid();
-  if ((parent.stx_mode & S_ISVTX) != 0 && user != 0 && user != there.stx_uid && user != parent.stx_uid)
-    fail(ErrorKind::target,
-         "{}: belongs to user {}, and its folder lets only the owner of a name change it (sticky bit), so user {} cannot replace it. Choose another "
-         "target.path, or ask that user to remove it.",
-         target.string(), there.stx_uid, user);
+  if ((parent.stx_mode & S_ISVTX) != 0 && user != 0 && user != there.stx_uid &&
+      user != parent.stx_uid)
+    fail(
+        ErrorKind::target,
+        "{}: belongs to user {}, and its folder lets only the owner of a name change it (sticky bit), so user {} cannot replace it. Choose another "
+        "target.path, or ask that user to remove it.",
+        target.string(), there.stx_uid, user);
 }
 
 constexpr std::string_view where_from = "Check target.path.";
@@ -43,7 +49,8 @@ constexpr std::string_view what_to_permit = "Check the permissions of its parent
 /// Of the names that a run makes beside the target.
 std::size_t longest_name(fs::path const& target) {
   std::string const token = make_token();
-  return std::max({staging_of(target, token).filename().string().size(), journal_of(target, token).filename().string().size(),
+  return std::max({staging_of(target, token).filename().string().size(),
+                   journal_of(target, token).filename().string().size(),
                    old_of(target, token).filename().string().size()});
 }
 
@@ -51,20 +58,29 @@ std::size_t longest_name(fs::path const& target) {
 
 void refuse_making(fs::path const& path, int error_number, std::string_view next) {
   if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "create", error_number);
-  if (error_number == ENAMETOOLONG) next = "The folders of a run have names that are longer than the target's: choose a shorter one.";
-  if (error_number == EISDIR || error_number == ELOOP) next = "A lock is a plain file: remove what is there, or choose another target.path.";
+  if (error_number == ENAMETOOLONG)
+    next =
+        "The folders of a run have names that are longer than the target's: choose a shorter one.";
+  if (error_number == EISDIR || error_number == ELOOP)
+    next = "A lock is a plain file: remove what is there, or choose another target.path.";
   if (error_number == EROFS) next = "Choose a target.path on a file system that can be written.";
-  fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number), next);
+  fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number),
+       next);
 }
 
 void check_existing(fs::path const& target, ExistingTarget existing) {
   if (!is_there(target)) return;
   if (existing == ExistingTarget::refuse)
-    fail(ErrorKind::target, "{}: exists already. Choose another target.path, or set target.replace = true to replace it.", target.string());
+    fail(
+        ErrorKind::target,
+        "{}: exists already. Choose another target.path, or set target.replace = true to replace it.",
+        target.string());
   std::error_code ignored;
   if (!fs::is_directory(fs::symlink_status(target, ignored)))
-    fail(ErrorKind::target, "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.",
-         target.string());
+    fail(
+        ErrorKind::target,
+        "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.",
+        target.string());
 }
 
 fs::path ready_place(fs::path const& target, ExistingTarget existing) {
@@ -81,15 +97,19 @@ void look_at_place(fs::path const& target, ExistingTarget existing) {
   fs::path const place = absolute_target(target);
   fs::path there = place.parent_path();
   while (!is_there(there) && there.has_relative_path()) there = there.parent_path();
-  if (std::error_code unknown; !fs::is_directory(there, unknown)) refuse_making(place.parent_path(), unknown ? unknown.value() : ENOTDIR, where_from);
+  if (std::error_code unknown; !fs::is_directory(there, unknown))
+    refuse_making(place.parent_path(), unknown ? unknown.value() : ENOTDIR, where_from);
   // To make and rename a folder, and to find again what is beside it.
-  if (::faccessat(AT_FDCWD, there.c_str(), W_OK | X_OK, AT_EACCESS) != 0) refuse_making(place, errno, what_to_permit);
+  if (::faccessat(AT_FDCWD, there.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    refuse_making(place, errno, what_to_permit);
   if (there == place.parent_path() && ::faccessat(AT_FDCWD, there.c_str(), R_OK, AT_EACCESS) != 0)
-    fail(ErrorKind::target,
-         "{}: cannot be listed: {}. The folder of a target must be readable: change its permissions, or choose another target.path.", there.string(),
-         system_reason(errno));
+    fail(
+        ErrorKind::target,
+        "{}: cannot be listed: {}. The folder of a target must be readable: change its permissions, or choose another target.path.",
+        there.string(), system_reason(errno));
   long const longest = ::pathconf(there.c_str(), _PC_NAME_MAX);
-  if (longest > 0 && longest_name(place) > static_cast<std::size_t>(longest)) refuse_making(place, ENAMETOOLONG, where_from);
+  if (longest > 0 && longest_name(place) > static_cast<std::size_t>(longest))
+    refuse_making(place, ENAMETOOLONG, where_from);
   check_existing(place, existing);
   if (is_there(place)) check_movable(place);
 }

@@ -1,7 +1,9 @@
-// Makes the target of a job with headers and no weights: every file at its full size with nothing in it but what surrounds the tensors, so that plans
-// of the largest models can be measured, and read back, without their terabytes.
+// Makes the target of a job with headers and no weights: every file at its full size with nothing
+// in it but what surrounds the tensors, so that plans of the largest models can be measured, and
+// read back, without their terabytes.
 //
-//   header_tree JOB.toml OUT [RANKS…]   JSON: times, sizes, and for each number of ranks the bytes of the busiest rank. OUT "-": nothing is written
+//   header_tree JOB.toml OUT [RANKS…]   JSON: times, sizes, and for each number of ranks the bytes
+//   of the busiest rank. OUT "-": nothing is written
 
 #include <algorithm>
 #include <chrono>
@@ -23,14 +25,18 @@ using namespace reshard;
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 void write_tree(JobPlan const& plan, fs::path const& out) {
   for (TargetFile const& file : plan.files) {
-    TargetLayout const layout{out / file.path, file.size_bytes, file.torch, file.header, file.items};
+    TargetLayout const layout{out / file.path, file.size_bytes, file.torch, file.header,
+                              file.items};
     create_target_file(layout);
     if (!file.torch) continue;
-    std::vector<std::uint32_t> const checksums(file.torch->storages.size());  // nobody checks those of weights
+    std::vector<std::uint32_t> const checksums(
+        file.torch->storages.size());  // nobody checks those of weights
     finish_torch_file(File::open_for_writing(layout.path), *file.torch, checksums);
   }
   for (TextFile const& text : plan.texts) {
@@ -54,25 +60,35 @@ Json busiest(Plan const& plan, int ranks) {
     read = std::max(read, source);
     written = std::max(written, target);
   }
-  return Json().set("ranks", std::int64_t{ranks}).set("read_bytes", read).set("written_bytes", written);
+  return Json()
+      .set("ranks", std::int64_t{ranks})
+      .set("read_bytes", read)
+      .set("written_bytes", written);
 }
 
-void make(std::string const& job_file, std::string const& out, std::vector<int> const& ranks, Comm const& comm) {
+void make(std::string const& job_file, std::string const& out, std::vector<int> const& ranks,
+          Comm const& comm) {
   JobSpec const job = parse_job_spec(read_text_file(job_file, 1U << 20), job_file, {});
   Clock::time_point const start = Clock::now();
-  SourceCheckpoint const source = open_source(job.source.path, source_format(job.source.format), {}, comm);
+  SourceCheckpoint const source =
+      open_source(job.source.path, source_format(job.source.format), {}, comm);
   double const header_seconds = seconds_since(start);
   Clock::time_point const planning = Clock::now();
   char const* const maps = std::getenv("RESHARD_MAPS");
   PlanLimits const limits{std::min<std::uint64_t>(16U << 20, job.run.memory_bytes / 32),
                           job.run.memory_bytes / 4};  // those of a run without messages
-  JobPlan const plan = make_job_plan(source, target_request(job, {maps != nullptr ? maps : RESHARD_SOURCE_DIR "/configs/models"}), limits);
+  JobPlan const plan = make_job_plan(
+      source, target_request(job, {maps != nullptr ? maps : RESHARD_SOURCE_DIR "/configs/models"}),
+      limits);
   double const plan_seconds = seconds_since(planning);
   Json loads = Json::array();
   for (int const n : ranks) loads.push(busiest(plan.plan, n));
   Json result;
-  result.set("header_seconds", header_seconds).set("plan_seconds", plan_seconds).set("cells", plan.plan.cells.size());
-  result.set("regions_after_cutting", plan.plan.regions.size()).set("busiest_rank", std::move(loads));
+  result.set("header_seconds", header_seconds)
+      .set("plan_seconds", plan_seconds)
+      .set("cells", plan.plan.cells.size());
+  result.set("regions_after_cutting", plan.plan.regions.size())
+      .set("busiest_rank", std::move(loads));
   if (out != "-") write_tree(plan, out);
   std::puts(result.dump(2).c_str());
 }

@@ -1,5 +1,6 @@
-// Planning at the size of DeepSeek-V3: 61 layers of which 58 have 256 experts, hidden 7168, moe_inter 2048, changed from tp 8 · pp 16 · ep 64 ·
-// etp 8 to tp 4 · pp 8 · ep 32 · etp 4. Counts regions (overlaps of source and target pieces) as performance documents of the field do.
+// Planning at the size of DeepSeek-V3: 61 layers of which 58 have 256 experts, hidden 7168,
+// moe_inter 2048, changed from tp 8 · pp 16 · ep 64 · etp 8 to tp 4 · pp 8 · ep 32 · etp 4. Counts
+// regions (overlaps of source and target pieces) as performance documents of the field do.
 
 #include <benchmark/benchmark.h>
 
@@ -70,10 +71,19 @@ struct World {
   Catalog target;
   World(Layout const& from, Layout const& to) {
     apply_present(model, core);
-    for (int const tensor : Side(model, core, {true, from.mesh, {}, {}, {}, "bench"}).optional_tensors())
-      if (!model.tensors()[static_cast<std::size_t>(tensor)].name.starts_with("shared")) model.set_exists(tensor, false);
-    source = catalog_of(model, Side(model, core, {true, from.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "source"}), from);
-    target = catalog_of(model, Side(model, core, {true, to.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "target"}), to);
+    for (int const tensor :
+         Side(model, core, {true, from.mesh, {}, {}, {}, "bench"}).optional_tensors())
+      if (!model.tensors()[static_cast<std::size_t>(tensor)].name.starts_with("shared"))
+        model.set_exists(tensor, false);
+    source =
+        catalog_of(model,
+                   Side(model, core,
+                        {true, from.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "source"}),
+                   from);
+    target = catalog_of(
+        model,
+        Side(model, core, {true, to.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "target"}),
+        to);
   }
 };
 
@@ -88,7 +98,8 @@ void plan(benchmark::State& state, Layout const& from, Layout const& to) {
   state.counters["regions"] = static_cast<double>(regions);
   state.counters["source_pieces"] = [&] {
     double pieces = 0;
-    for (auto const& tensor : world.source.tensors) pieces += static_cast<double>(tensor.pieces.size());
+    for (auto const& tensor : world.source.tensors)
+      pieces += static_cast<double>(tensor.pieces.size());
     return pieces;
   }();
 }
@@ -96,7 +107,8 @@ void plan(benchmark::State& state, Layout const& from, Layout const& to) {
 void catalogue(benchmark::State& state, Layout const& at) {
   MapFile const core = test::map_file("mcore");
   Model const model{core, core, {args(), "args", 0}};
-  Side const side(model, core, {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "bench"});
+  Side const side(model, core,
+                  {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "bench"});
   for (auto _ : state) benchmark::DoNotOptimize(catalog_of(model, side, at).blobs.data());
 }
 
@@ -107,6 +119,7 @@ Layout const target_ep{{4, 8, 1, 32, 1}, 5};
 
 BENCHMARK_CAPTURE(plan, etp8_to_etp4, source_etp, target_etp)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(plan, etp1_to_etp1, source_ep, target_ep)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(catalogue, names_and_pieces_of_8192_files, source_etp)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(catalogue, names_and_pieces_of_8192_files, source_etp)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace

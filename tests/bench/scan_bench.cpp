@@ -1,4 +1,5 @@
-// How fast one core sums up digests, beside memcpy of the same bytes, and how fast one rank scans a file that is in memory.
+// How fast one core sums up digests, beside memcpy of the same bytes, and how fast one rank scans a
+// file that is in memory.
 
 #include <cstring>
 #include <random>
@@ -56,17 +57,23 @@ void copy(benchmark::State& state) {
 BENCHMARK(copy);
 
 void digest(benchmark::State& state, std::uint64_t run_bytes, std::vector<ByteDim> const& dims) {
-  over_blocks(state, [&](std::span<std::byte const> block) { benchmark::DoNotOptimize(strided_digest(block.data(), run_bytes, dims, 1U << 30U)); });
+  over_blocks(state, [&](std::span<std::byte const> block) {
+    benchmark::DoNotOptimize(strided_digest(block.data(), run_bytes, dims, 1U << 30U));
+  });
 }
 BENCHMARK_CAPTURE(digest, contiguous, block_bytes, {});
 BENCHMARK_CAPTURE(digest, runs_of_512, 512, {{block_bytes / 512, 512, 4096}});
 BENCHMARK_CAPTURE(digest, runs_of_64, 64, {{block_bytes / 64, 64, 4096}});
 BENCHMARK_CAPTURE(digest, transposed_2_bytes, 2, {{1024, 2048, 2}, {1024, 2, 2048}});
 
-void digest_of_block(benchmark::State& state, std::uint64_t run_bytes, std::vector<ByteDim> const& dims) {
-  ScanBlock const scanned{.begin = 0, .end = block_bytes, .run_bytes = run_bytes, .after_bytes = 1U << 30U};
+void digest_of_block(benchmark::State& state, std::uint64_t run_bytes,
+                     std::vector<ByteDim> const& dims) {
+  ScanBlock const scanned{
+      .begin = 0, .end = block_bytes, .run_bytes = run_bytes, .after_bytes = 1U << 30U};
   BlockDigest digests;
-  over_blocks(state, [&](std::span<std::byte const> block) { benchmark::DoNotOptimize(digests.share(scanned, dims, block.data())); });
+  over_blocks(state, [&](std::span<std::byte const> block) {
+    benchmark::DoNotOptimize(digests.share(scanned, dims, block.data()));
+  });
 }
 BENCHMARK_CAPTURE(digest_of_block, transposed_2_bytes, 2, {{1024, 2048, 2}, {1024, 2, 2048}});
 BENCHMARK_CAPTURE(digest_of_block, transposed_in_part, 2, {{128, 16384, 2}, {8192, 2, 16384}});
@@ -82,7 +89,9 @@ BENCHMARK_TEMPLATE(hash, Sha256, &Sha256::hex);
 
 /// A file of one matrix that is stored as it is, or of tensors of 64 KiB.
 void scan_file(benchmark::State& state, std::uint64_t tensor_bytes, ScanOptions const& options) {
-  ScratchFolder const folder("scan_bench", std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path());
+  ScratchFolder const folder("scan_bench", std::filesystem::is_directory("/dev/shm")
+                                               ? "/dev/shm"
+                                               : std::filesystem::temp_directory_path());
   std::vector<std::filesystem::path> const files = {folder.file("f", memory())};
   DigestWork work;
   for (std::uint64_t at = 0; at < memory_bytes; at += tensor_bytes) {
@@ -95,12 +104,18 @@ void scan_file(benchmark::State& state, std::uint64_t tensor_bytes, ScanOptions 
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(memory_bytes));
 }
 BENCHMARK_CAPTURE(scan_file, one_tensor, memory_bytes, {})->UseRealTime()->MeasureProcessCPUTime();
-BENCHMARK_CAPTURE(scan_file, tensors_of_64_KiB, 1U << 16U, {})->UseRealTime()->MeasureProcessCPUTime();
-BENCHMARK_CAPTURE(scan_file, one_tensor_and_hashes, memory_bytes, {.file_hashes = true})->UseRealTime()->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(scan_file, tensors_of_64_KiB, 1U << 16U, {})
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(scan_file, one_tensor_and_hashes, memory_bytes, {.file_hashes = true})
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
 
 /// The requests alone, in one thread.
 void read_file(benchmark::State& state) {
-  ScratchFolder const folder("scan_bench", std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path());
+  ScratchFolder const folder("scan_bench", std::filesystem::is_directory("/dev/shm")
+                                               ? "/dev/shm"
+                                               : std::filesystem::temp_directory_path());
   File const file = File::open_for_reading(folder.file("f", memory()));
   std::vector<std::byte> to(std::size_t{8} << 20);
   for (auto _ : state)

@@ -10,13 +10,15 @@
 
 namespace reshard {
 
-/// Adversarial inputs, of the size at which a step that is not linear takes minutes. Every parser keeps to the same bound: so many bytes, and so many
-/// more for each byte of input; and processor time that is generous for what is linear, so that a busy machine changes nothing.
+/// Adversarial inputs, of the size at which a step that is not linear takes minutes. Every parser
+/// keeps to the same bound: so many bytes, and so many more for each byte of input; and processor
+/// time that is generous for what is linear, so that a busy machine changes nothing.
 inline constexpr std::uint64_t free_memory = std::uint64_t{96} << 20U;
 inline constexpr std::uint64_t memory_per_byte = 32;
 inline constexpr double most_cpu_seconds = 20;
 
-/// Lets `call` read an input of so many bytes, within the bounds. What it refused, as "kind: sentence"; "" when it did not.
+/// Lets `call` read an input of so many bytes, within the bounds. What it refused, as "kind:
+/// sentence"; "" when it did not.
 template <class Call>
 std::string within_bounds(std::string_view what, std::uint64_t input_bytes, Call call) {
   auto const cpu_seconds = [] {
@@ -34,8 +36,9 @@ std::string within_bounds(std::string_view what, std::uint64_t input_bytes, Call
   }
   std::uint64_t const peak = peak_memory_bytes();
   double const seconds = cpu_seconds() - begin;
-  fmt::print("{:40} {:9.1f} MiB read, {:9.1f} MiB held at most, {:6.2f} s{}\n", what, static_cast<double>(input_bytes) / (1 << 20U),
-             static_cast<double>(peak) / (1 << 20U), seconds, refused.empty() ? "" : ", refused");
+  fmt::print("{:40} {:9.1f} MiB read, {:9.1f} MiB held at most, {:6.2f} s{}\n", what,
+             static_cast<double>(input_bytes) / (1 << 20U), static_cast<double>(peak) / (1 << 20U),
+             seconds, refused.empty() ? "" : ", refused");
   EXPECT_LE(peak, free_memory + memory_per_byte * input_bytes) << what;
   EXPECT_LT(seconds, most_cpu_seconds) << what;
   EXPECT_LT(refused.size(), 16U * 1024U) << what;  // a sentence for a terminal
@@ -50,7 +53,8 @@ std::string bounded(std::string_view what, std::string const& bytes, Parse parse
 
 inline void expect_refused(std::string const& refused, std::string_view words) {
   EXPECT_TRUE(refused.starts_with("3: ")) << refused;
-  EXPECT_NE(refused.find(words), std::string::npos) << "no '" << words << "' in: " << refused.substr(0, 2000);
+  EXPECT_NE(refused.find(words), std::string::npos)
+      << "no '" << words << "' in: " << refused.substr(0, 2000);
 }
 
 /// `item(0)`, …, `item(count - 1)` between `begin` and `end`, with commas.

@@ -36,20 +36,30 @@ TEST(JsonBounds, ManyMembersAreReadAndDuplicatesFound) {
                              "{", 1'000'000, [](std::size_t) { return "\"a\":0"; }, "}"),
                          parse_any),
                  "stands twice");
-  expect_refused(bounded("one duplicate at the end", joined("{", 1'000'000, member, ",\"k0000000\":0}"), parse_any), "stands twice");
+  expect_refused(bounded("one duplicate at the end",
+                         joined("{", 1'000'000, member, ",\"k0000000\":0}"), parse_any),
+                 "stands twice");
   std::string const prefix(1000, 'x');
-  EXPECT_EQ(bounded("keys with a long common beginning",
-                    joined(
-                        "{", 50'000, [&](std::size_t i) { return fmt::format("\"{}{:05}\":0", prefix, i); }, "}"),
-                    parse_any),
-            "");
+  EXPECT_EQ(
+      bounded("keys with a long common beginning",
+              joined(
+                  "{", 50'000,
+                  [&](std::size_t i) { return fmt::format("\"{}{:05}\":0", prefix, i); }, "}"),
+              parse_any),
+      "");
 }
 
 TEST(JsonBounds, DepthIsBounded) {
   expect_refused(bounded("1M brackets", std::string(1'000'000, '['), parse_any), "x.json");
-  expect_refused(bounded("1M brackets, closed", std::string(1'000'000, '[') + std::string(1'000'000, ']'), parse_any), "x.json");
-  expect_refused(bounded("1M objects in each other", repeated("{\"a\":", 1'000'000) + "0" + std::string(1'000'000, '}'), parse_any), "x.json");
-  expect_refused(bounded("65 levels", std::string(66, '[') + std::string(66, ']'), parse_any), "deeper than 64");
+  expect_refused(bounded("1M brackets, closed",
+                         std::string(1'000'000, '[') + std::string(1'000'000, ']'), parse_any),
+                 "x.json");
+  expect_refused(
+      bounded("1M objects in each other",
+              repeated("{\"a\":", 1'000'000) + "0" + std::string(1'000'000, '}'), parse_any),
+      "x.json");
+  expect_refused(bounded("65 levels", std::string(66, '[') + std::string(66, ']'), parse_any),
+                 "deeper than 64");
 }
 
 TEST(JsonBounds, LongTextsAreRead) {
@@ -60,36 +70,59 @@ TEST(JsonBounds, LongTextsAreRead) {
 TEST(ConfigBounds, PatchesOfAVeryLargeConfigAreCheap) {
   std::string const config = joined(
       "{", 1'000'000, [](std::size_t i) { return number_key(i) + ":0"; }, "}");
-  std::vector<huggingface::ConfigPatch> const patches = {
-      {{"k0999999"}, Json(1)}, {{"absent", "inner"}, Json(1)}, {{"k0000000"}, std::nullopt}, {{"k0500000"}, Json("x")}};
-  EXPECT_EQ(
-      bounded("a config of 1M members", config, [](std::string const& text) { static_cast<void>(huggingface::parse_config(text, "config.json")); }),
-      "");
-  EXPECT_EQ(bounded("patches of 1M members", config,
-                    [&](std::string const& text) { static_cast<void>(huggingface::patched_config_text(text, patches, "config.json")); }),
+  std::vector<huggingface::ConfigPatch> const patches = {{{"k0999999"}, Json(1)},
+                                                         {{"absent", "inner"}, Json(1)},
+                                                         {{"k0000000"}, std::nullopt},
+                                                         {{"k0500000"}, Json("x")}};
+  EXPECT_EQ(bounded("a config of 1M members", config,
+                    [](std::string const& text) {
+                      static_cast<void>(huggingface::parse_config(text, "config.json"));
+                    }),
             "");
+  EXPECT_EQ(
+      bounded("patches of 1M members", config,
+              [&](std::string const& text) {
+                static_cast<void>(huggingface::patched_config_text(text, patches, "config.json"));
+              }),
+      "");
 }
 
 std::string manifest_of(std::size_t tensors, std::size_t files, bool same_names) {
   auto const tensor = [&](std::size_t i) {
-    return fmt::format(R"({{"name":"t{}","dtype":"bf16","shape":[2,3],"axes":["a","b"],"crc64":"00000000000000ff"}})", same_names ? 0 : i);
+    return fmt::format(
+        R"({{"name":"t{}","dtype":"bf16","shape":[2,3],"axes":["a","b"],"crc64":"00000000000000ff"}})",
+        same_names ? 0 : i);
   };
-  auto const file = [&](std::size_t i) { return fmt::format(R"({{"path":"f{}","size_bytes":1,"xxh3":"00000000000000ff"}})", i); };
-  return R"({"reshard":"0","version":1,"format":"dcp","total":"0","source":{},"job":{},)" + joined("\"tensors\":[", tensors, tensor, "],") +
-         "\"objects\":[]," + joined("\"files\":[", files, file, "]}");
+  auto const file = [&](std::size_t i) {
+    return fmt::format(R"({{"path":"f{}","size_bytes":1,"xxh3":"00000000000000ff"}})", i);
+  };
+  return R"({"reshard":"0","version":1,"format":"dcp","total":"0","source":{},"job":{},)" +
+         joined("\"tensors\":[", tensors, tensor, "],") + "\"objects\":[]," +
+         joined("\"files\":[", files, file, "]}");
 }
 
 TEST(ManifestBounds, ManyTensorsAndFilesAreReadInTime) {
-  auto const parse = [](std::string const& text) { static_cast<void>(parse_manifest(text, "reshard.json")); };
-  expect_refused(bounded("reshard.json, 200k tensors", manifest_of(200'000, 200'000, false), parse), "total is");
-  expect_refused(bounded("reshard.json, equal names", manifest_of(200'000, 0, true), parse), "is listed before");
+  auto const parse = [](std::string const& text) {
+    static_cast<void>(parse_manifest(text, "reshard.json"));
+  };
+  expect_refused(bounded("reshard.json, 200k tensors", manifest_of(200'000, 200'000, false), parse),
+                 "total is");
+  expect_refused(bounded("reshard.json, equal names", manifest_of(200'000, 0, true), parse),
+                 "is listed before");
 }
 
 TEST(ManifestBounds, ALongIntegrityListIsReadInTime) {
-  auto const parse = [](std::string const& text) { static_cast<void>(parse_integrity(text, "integrity.json")); };
-  auto const entry = [](std::size_t i) { return fmt::format("\"f{}\":\"{}\"", i, std::string(64, '0')); };
-  EXPECT_EQ(bounded("integrity.json, 300k files", joined("{\"files\":{", 300'000, entry, "}}"), parse), "");
-  expect_refused(bounded("integrity.json, a wrong digest at the end", joined("{\"files\":{", 300'000, entry, ",\"g\":\"x\"}}"), parse),
+  auto const parse = [](std::string const& text) {
+    static_cast<void>(parse_integrity(text, "integrity.json"));
+  };
+  auto const entry = [](std::size_t i) {
+    return fmt::format("\"f{}\":\"{}\"", i, std::string(64, '0'));
+  };
+  EXPECT_EQ(
+      bounded("integrity.json, 300k files", joined("{\"files\":{", 300'000, entry, "}}"), parse),
+      "");
+  expect_refused(bounded("integrity.json, a wrong digest at the end",
+                         joined("{\"files\":{", 300'000, entry, ",\"g\":\"x\"}}"), parse),
                  "64 lower-case");
 }
 

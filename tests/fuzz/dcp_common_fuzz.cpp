@@ -1,5 +1,5 @@
-// Megatron's common state, as an item of a .distcp file (common.pt goes the same way): the dict that is found is one, and the
-// file that we write of its document is read as the same document.
+// Megatron's common state, as an item of a .distcp file (common.pt goes the same way): the dict
+// that is found is one, and the file that we write of its document is read as the same document.
 
 #include "core/containers/dcp/directory.hpp"
 #include "tests/fuzz/torch_document.hpp"
@@ -18,7 +18,8 @@ dcp::Directory directory_in_memory() {
 dcp::Metadata metadata_of(File const& file) {
   dcp::Metadata metadata;
   metadata.files = {std::to_string(file.descriptor())};
-  metadata.objects = {{.name = std::string(dcp::common_key), .item = {.file = 0, .offset_bytes = 0, .size_bytes = file.size_bytes()}}};
+  metadata.objects = {{.name = std::string(dcp::common_key),
+                       .item = {.file = 0, .offset_bytes = 0, .size_bytes = file.size_bytes()}}};
   return metadata;
 }
 
@@ -29,10 +30,13 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   using namespace reshard;
   static MemoryFile const memory;
   File const file = memory.holding(fuzz::text_of(data, size));
-  auto common = fuzz::accepted(ErrorKind::source, [&] { return dcp::read_common(directory_in_memory(), metadata_of(file)); });
+  auto common = fuzz::accepted(ErrorKind::source, [&] {
+    return dcp::read_common(directory_in_memory(), metadata_of(file));
+  });
   if (!common || !*common) return 0;
   FUZZ_EXPECT((*common)->torch.document.at((*common)->root).kind == pickle::Kind::dict);
-  for (auto const& [key, node] : (*common)->torch.document.members((*common)->root)) FUZZ_EXPECT(node < (*common)->torch.document.nodes.size());
+  for (auto const& [key, node] : (*common)->torch.document.members((*common)->root))
+    FUZZ_EXPECT(node < (*common)->torch.document.nodes.size());
   fuzz::expect_harmless((*common)->torch.document);
   fuzz::expect_sound(std::move((*common)->torch), size);
   return 0;

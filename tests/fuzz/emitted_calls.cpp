@@ -54,25 +54,34 @@ bool is_maker(std::string_view module, std::string_view name) {
                                               "__builtin__.xrange"};
     for (char const* const type : {"bytearray", "complex", "frozenset", "range", "set", "slice"})
       for (std::string const builtins : {"__builtin__.", "builtins."}) all.insert(builtins + type);
-    for (std::string const core : {"numpy.core.multiarray.", "numpy._core.multiarray."}) all.insert({core + "_reconstruct", core + "scalar"});
+    for (std::string const core : {"numpy.core.multiarray.", "numpy._core.multiarray."})
+      all.insert({core + "_reconstruct", core + "scalar"});
     for (std::string const paths : {"pathlib.", "pathlib._local."})
-      for (char const* const type : {"Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"}) all.insert(paths + type);
+      for (char const* const type :
+           {"Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"})
+        all.insert(paths + type);
     return all;
   }();
-  // The framework that these checkpoints come from; its own modules are looked at by the program's list.
-  return makers.contains(std::string(module) + '.' + std::string(name)) || module.starts_with("megatron.");
+  // The framework that these checkpoints come from; its own modules are looked at by the program's
+  // list.
+  return makers.contains(std::string(module) + '.' + std::string(name)) ||
+         module.starts_with("megatron.");
 }
 
 /// What may be named without being called: types of numbers, and those that an object is made of.
 bool is_type(std::string_view module, std::string_view name) {
-  constexpr std::array<std::string_view, 13> plain = {"bool",   "bytes", "dict",  "float",   "int",       "list", "long",
-                                                      "object", "str",   "tuple", "unicode", "bytearray", "set"};
-  if (module == "__builtin__" || module == "builtins") return std::ranges::find(plain, name) != plain.end();
-  bool const number = name.starts_with("float") || name.starts_with("bfloat") || name.starts_with("int") || name.starts_with("uint") ||
+  constexpr std::array<std::string_view, 13> plain = {
+      "bool",   "bytes", "dict",  "float",   "int",       "list", "long",
+      "object", "str",   "tuple", "unicode", "bytearray", "set"};
+  if (module == "__builtin__" || module == "builtins")
+    return std::ranges::find(plain, name) != plain.end();
+  bool const number = name.starts_with("float") || name.starts_with("bfloat") ||
+                      name.starts_with("int") || name.starts_with("uint") ||
                       name.starts_with("complex") || name.starts_with("bool");
   if (module == "numpy") return number || name == "ndarray";
   if (module == "torch.storage") return name == "UntypedStorage" || name == "_UntypedStorage";
-  if (module == "torch" || module == "torch.cuda") return number || name == "Tensor" || name.ends_with("Storage");
+  if (module == "torch" || module == "torch.cuda")
+    return number || name == "Tensor" || name.ends_with("Storage");
   return module == "signal" && name.starts_with("SIG") && name.find('_') == std::string_view::npos;
 }
 
@@ -150,7 +159,9 @@ class Reader {
       case 'c': return push_name();
       case 'R':
       case 0x81: return call();
-      default: std::fprintf(stderr, "opcode 0x%02x\n", op); FUZZ_EXPECT(!"an opcode that the emitter does not write");
+      default:
+        std::fprintf(stderr, "opcode 0x%02x\n", op);
+        FUZZ_EXPECT(!"an opcode that the emitter does not write");
     }
   }
 
@@ -163,7 +174,8 @@ class Reader {
   std::uint64_t word(std::size_t bytes) {
     std::uint64_t value = 0;
     std::string_view const digits = take(bytes);
-    for (std::size_t i = bytes; i > 0; --i) value = value << 8U | static_cast<std::uint8_t>(digits[i - 1]);
+    for (std::size_t i = bytes; i > 0; --i)
+      value = value << 8U | static_cast<std::uint8_t>(digits[i - 1]);
     return value;
   }
   std::string line() {
@@ -206,8 +218,10 @@ class Reader {
     Value value{.kind = Value::Kind::name};
     value.module = line();
     value.attribute = line();
-    if (!is_maker(value.module, value.attribute) && !is_type(value.module, value.attribute)) found_ = value.module + "." + value.attribute;
-    if (value.attribute.find('.') != std::string::npos) found_ = value.module + "." + value.attribute;  // whatever the module has imported
+    if (!is_maker(value.module, value.attribute) && !is_type(value.module, value.attribute))
+      found_ = value.module + "." + value.attribute;
+    if (value.attribute.find('.') != std::string::npos)
+      found_ = value.module + "." + value.attribute;  // whatever the module has imported
     push(std::move(value));
   }
 
@@ -220,21 +234,28 @@ class Reader {
       return;
     }
     std::string const name = callable.module + "." + callable.attribute;
-    bool const plain_type = is_type(callable.module, callable.attribute) && callable.module.find("builtin") != std::string::npos;
+    bool const plain_type = is_type(callable.module, callable.attribute) &&
+                            callable.module.find("builtin") != std::string::npos;
     if (!is_maker(callable.module, callable.attribute) && !plain_type) found_ = name;
-    if (name == "_codecs.encode" && !is_text(arguments, 1, {"latin1", "latin-1"})) found_ = name + " by another codec";
-    if (name == "torch._tensor._rebuild_from_type_v2" && !is_plain_tensor(arguments)) found_ = name + " of another function";
+    if (name == "_codecs.encode" && !is_text(arguments, 1, {"latin1", "latin-1"}))
+      found_ = name + " by another codec";
+    if (name == "torch._tensor._rebuild_from_type_v2" && !is_plain_tensor(arguments))
+      found_ = name + " of another function";
   }
 
-  static bool is_text(Value const& arguments, std::size_t at, std::initializer_list<std::string_view> wanted) {
-    return at < arguments.items.size() && std::ranges::find(wanted, arguments.items[at].text) != wanted.end();
+  static bool is_text(Value const& arguments, std::size_t at,
+                      std::initializer_list<std::string_view> wanted) {
+    return at < arguments.items.size() &&
+           std::ranges::find(wanted, arguments.items[at].text) != wanted.end();
   }
   /// It calls its first argument.
   static bool is_plain_tensor(Value const& arguments) {
     if (arguments.items.size() != 4) return false;
     Value const& function = arguments.items[0];
-    bool const rebuilds = function.attribute == "_rebuild_tensor_v2" || function.attribute == "_rebuild_tensor_v3";
-    return function.module == "torch._utils" && rebuilds && arguments.items[1].module == "torch" && arguments.items[1].attribute == "Tensor";
+    bool const rebuilds =
+        function.attribute == "_rebuild_tensor_v2" || function.attribute == "_rebuild_tensor_v3";
+    return function.module == "torch._utils" && rebuilds && arguments.items[1].module == "torch" &&
+           arguments.items[1].attribute == "Tensor";
   }
 
   std::string_view left_;

@@ -1,4 +1,5 @@
-// An expression of a model map, read and evaluated over a few facts: a value, or an Error of kind usage.
+// An expression of a model map, read and evaluated over a few facts: a value, or an Error of kind
+// usage.
 
 #include "core/mapping/expression.hpp"
 #include "tests/fuzz/fuzz.hpp"
@@ -21,7 +22,8 @@ std::optional<Json> fact(std::string_view key) {
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   using namespace reshard;
-  auto const expression = fuzz::accepted(ErrorKind::usage, [&] { return Expression::parse(fuzz::text_of(data, size), "fuzz"); });
+  auto const expression = fuzz::accepted(
+      ErrorKind::usage, [&] { return Expression::parse(fuzz::text_of(data, size), "fuzz"); });
   if (!expression) return 0;
   FUZZ_EXPECT(Expression::parse(expression->text(), "again").keys() == expression->keys());
   ExpressionScope scope;
@@ -31,9 +33,12 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     for (bool const spreads : {false, true}) {
       scope.exact_division = exact;
       scope.absent_spreads = spreads;
-      auto const value = fuzz::attempt(ErrorKind::usage, [&] { return expression->evaluate(scope); });
-      auto const again = fuzz::attempt(ErrorKind::usage, [&] { return expression->evaluate(scope); });
-      FUZZ_EXPECT(value.has_value() == again.has_value() && (!value || value->dump() == again->dump()));
+      auto const value =
+          fuzz::attempt(ErrorKind::usage, [&] { return expression->evaluate(scope); });
+      auto const again =
+          fuzz::attempt(ErrorKind::usage, [&] { return expression->evaluate(scope); });
+      FUZZ_EXPECT(value.has_value() == again.has_value() &&
+                  (!value || value->dump() == again->dump()));
     }
   return 0;
 }

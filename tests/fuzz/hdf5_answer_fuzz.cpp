@@ -1,5 +1,6 @@
-// What the process that reads an HDF5 file answers: a hostile file may have taken it over, so its bytes are believed no more than the file's. What is
-// accepted lies in the file without overlap, and is the same after being packed and unpacked.
+// What the process that reads an HDF5 file answers: a hostile file may have taken it over, so its
+// bytes are believed no more than the file's. What is accepted lies in the file without overlap,
+// and is the same after being packed and unpacked.
 
 #include <algorithm>
 #include <cstring>
@@ -23,7 +24,8 @@ void expect_inside(hdf5::Found const& found) {
   std::vector<hdf5::FoundDataset> all = found.tensors;
   all.insert(all.end(), found.objects.begin(), found.objects.end());
   std::erase_if(all, [](hdf5::FoundDataset const& each) { return each.size_bytes == 0; });
-  std::sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.offset_bytes < b.offset_bytes; });
+  std::sort(all.begin(), all.end(),
+            [](auto const& a, auto const& b) { return a.offset_bytes < b.offset_bytes; });
   for (hdf5::FoundDataset const& each : all) {
     FUZZ_EXPECT(each.offset_bytes >= end && each.size_bytes <= file_bytes - each.offset_bytes);
     end = each.offset_bytes + each.size_bytes;
@@ -41,7 +43,8 @@ void set_crc(std::uint8_t* data, std::size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   using namespace reshard;
-  auto found = fuzz::attempt(ErrorKind::internal, [&] { return hdf5::unpack(std::string(fuzz::text_of(data, size))); });
+  auto found = fuzz::attempt(ErrorKind::internal,
+                             [&] { return hdf5::unpack(std::string(fuzz::text_of(data, size))); });
   if (!found) return 0;
   bool const checked = fuzz::accepted(ErrorKind::source, [&] {
                          hdf5::check_found(*found, file_bytes, "fuzz");
@@ -55,7 +58,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
 }
 
 /// The checksum at the end is put right, or nothing would get past it.
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
   if (most < 16) return LLVMFuzzerMutate(data, size, most);
   std::size_t const body = LLVMFuzzerMutate(data, size < 8 ? 0 : size - 8, most - 8);
   if (seed % 16 != 0) reshard::set_crc(data, body + 8);

@@ -1,5 +1,6 @@
-// An HDF5 file. It is read in a child process, as the program does, because libhdf5 is not made for hostile files: whatever happens there, the
-// outcome is an Error of kind source or what the file holds. A file that the child can read is then walked in this process too, where the fuzzer sees
+// An HDF5 file. It is read in a child process, as the program does, because libhdf5 is not made for
+// hostile files: whatever happens there, the outcome is an Error of kind source or what the file
+// holds. A file that the child can read is then walked in this process too, where the fuzzer sees
 // which code it reaches; both ways say the same.
 
 #include <hdf5.h>
@@ -15,7 +16,10 @@ namespace reshard {
 namespace {
 
 /// Smaller than the program's: the fuzzer has to go on.
-constexpr hdf5::ChildLimits limits = {.more_memory_bytes = std::uint64_t{256} << 20U, .cpu_seconds = 1, .wall_seconds = 2, .answer_bytes = 1 << 20};
+constexpr hdf5::ChildLimits limits = {.more_memory_bytes = std::uint64_t{256} << 20U,
+                                      .cpu_seconds = 1,
+                                      .wall_seconds = 2,
+                                      .answer_bytes = 1 << 20};
 
 /// Of the file; what the input does not fill is zero, as the data of a container may be.
 constexpr std::uint64_t file_bytes = std::uint64_t{2} << 20U;
@@ -25,7 +29,9 @@ constexpr char const* ended = "libhdf5 ";  ///< begins what is said of a child t
 
 /// libhdf5 asks for the real path, which a file that is only in memory has not.
 File holding(std::string_view bytes) {
-  static ScratchFolder const folder("fuzz", std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path());
+  static ScratchFolder const folder("fuzz", std::filesystem::is_directory("/dev/shm")
+                                                ? "/dev/shm"
+                                                : std::filesystem::temp_directory_path());
   std::filesystem::path const path = folder.path() / "file.h5";
   File file = File::create(path);
   file.write_at(0, fuzz::bytes_of(bytes));
@@ -37,7 +43,8 @@ File holding(std::string_view bytes) {
 std::string walk_and_pack(File const& file, void (*opened)()) {
   hdf5::Quiet const quiet;
   H5PLset_loading_state(0);
-  return hdf5::pack(hdf5::walk(fmt::format("/proc/self/fd/{}", file.descriptor()), file.path().string(), opened));
+  return hdf5::pack(
+      hdf5::walk(fmt::format("/proc/self/fd/{}", file.descriptor()), file.path().string(), opened));
 }
 
 std::string in_child(File const& file) { return walk_and_pack(file, hdf5::open_no_more_files); }
@@ -65,7 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   File const file = holding(fuzz::text_of(data, size));
   if (!hdf5::looks_like_hdf5(file.path())) return 0;
   std::string const said = outcome([&] { return hdf5::ask_child(file, in_child, limits); });
-  if (said == late || said.find(std::string(": ") + ended) != std::string::npos) return 0;  // libhdf5 crashed, or took too long
+  if (said == late || said.find(std::string(": ") + ended) != std::string::npos)
+    return 0;  // libhdf5 crashed, or took too long
   FUZZ_EXPECT(outcome([&] { return walk_and_pack(file, nothing); }) == said);
   auto found = fuzz::attempt(ErrorKind::internal, [&] { return hdf5::unpack(said); });
   if (!found) return 0;

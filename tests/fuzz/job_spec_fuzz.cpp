@@ -1,4 +1,5 @@
-// A job file, for `run` and for `nightly`; lines behind the first NUL are overrides. A job is the same after being printed and read again.
+// A job file, for `run` and for `nightly`; lines behind the first NUL are overrides. A job is the
+// same after being printed and read again.
 
 #include <string>
 #include <vector>
@@ -17,8 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     begin = end;
   }
   text = text.substr(0, nul);
-  fuzz::attempt(ErrorKind::usage, [&] { return parse_job_spec(text, "fuzz.toml", overrides, JobUse::nightly); });
-  auto const job = fuzz::accepted(ErrorKind::usage, [&] { return parse_job_spec(text, "fuzz.toml", overrides); });
+  fuzz::attempt(ErrorKind::usage,
+                [&] { return parse_job_spec(text, "fuzz.toml", overrides, JobUse::nightly); });
+  auto const job = fuzz::accepted(ErrorKind::usage,
+                                  [&] { return parse_job_spec(text, "fuzz.toml", overrides); });
   if (!job) return 0;
   JobSpec const again = parse_job_spec(print_spec(*job), "printed", {});
   FUZZ_EXPECT(again == *job);

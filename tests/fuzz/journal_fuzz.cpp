@@ -1,4 +1,5 @@
-// The journal of a rank. Its entries are the same after being written and read again, and at most as many as there are count as synced.
+// The journal of a rank. Its entries are the same after being written and read again, and at most
+// as many as there are count as synced.
 
 #include <cstring>
 
@@ -12,7 +13,8 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 namespace reshard {
 namespace {
 
-/// Puts the checksums of blocks right: magic, kind, size, payload, CRC-64. Returns where the whole blocks end.
+/// Puts the checksums of blocks right: magic, kind, size, payload, CRC-64. Returns where the whole
+/// blocks end.
 void set_crcs(std::uint8_t* data, std::size_t size) {
   for (std::size_t at = 0; size - at >= 32;) {
     std::uint64_t payload = 0;
@@ -30,17 +32,20 @@ void set_crcs(std::uint8_t* data, std::size_t size) {
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   using namespace reshard;
   static MemoryFile const memory;
-  if (auto const entry = parse_journal_block(fuzz::text_of(data, size))) FUZZ_EXPECT(parse_journal_block(journal_block(*entry)) == entry);
+  if (auto const entry = parse_journal_block(fuzz::text_of(data, size)))
+    FUZZ_EXPECT(parse_journal_block(journal_block(*entry)) == entry);
   File const file = memory.holding(fuzz::text_of(data, size));
   auto const journal = fuzz::attempt(ErrorKind::source, [&] { return read_journal(file.path()); });
   if (!journal || !*journal) return 0;
   ++fuzz::accepted_inputs;
   FUZZ_EXPECT((*journal)->synced <= (*journal)->entries.size());
-  for (JournalEntry const& entry : (*journal)->entries) FUZZ_EXPECT(parse_journal_block(journal_block(entry)) == entry);
+  for (JournalEntry const& entry : (*journal)->entries)
+    FUZZ_EXPECT(parse_journal_block(journal_block(entry)) == entry);
   return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
   std::size_t const now = LLVMFuzzerMutate(data, size, most);
   if (seed % 16 != 0) reshard::set_crcs(data, now);
   return now;

@@ -1,5 +1,5 @@
-// JSON: a value is the same after being written, on one line or indented, and read again. Any bytes, made valid UTF-8 and quoted, are read as that
-// text.
+// JSON: a value is the same after being written, on one line or indented, and read again. Any
+// bytes, made valid UTF-8 and quoted, are read as that text.
 
 #include "core/base/json.hpp"
 #include "tests/fuzz/fuzz.hpp"

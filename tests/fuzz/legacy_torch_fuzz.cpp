@@ -1,5 +1,5 @@
-// The container of torch before 1.6: pickles one behind the other, then the storages. The first pickle, a magic number, is put in front of inputs
-// that lack it.
+// The container of torch before 1.6: pickles one behind the other, then the storages. The first
+// pickle, a magic number, is put in front of inputs that lack it.
 
 #include "core/containers/torch/legacy_container.hpp"
 #include "tests/fuzz/pickle_mutator.hpp"
@@ -18,6 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
 }
 
 /// The pickles follow one another, so the mutator of pickles works on all of them.
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
   return reshard::fuzz::mutate_pickle(data, size, most, seed);
 }

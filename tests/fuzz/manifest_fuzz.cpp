@@ -1,5 +1,6 @@
-// reshard.json: it is the same after being written and read again, and names no file outside the checkpoint. The digest of all tensors, which must
-// agree, is put right in inputs where it is all that is wrong.
+// reshard.json: it is the same after being written and read again, and names no file outside the
+// checkpoint. The digest of all tensors, which must agree, is put right in inputs where it is all
+// that is wrong.
 
 #include "core/formats/manifest/manifest.hpp"
 #include "tests/fuzz/fuzz.hpp"
@@ -32,11 +33,14 @@ std::string with_total(std::string text, std::string const& total) {
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
   using namespace reshard;
   std::string text(fuzz::text_of(data, size));
-  if (std::string const total = wanted_total(text); !total.empty()) text = with_total(std::move(text), total);
-  auto const manifest = fuzz::accepted(ErrorKind::source, [&] { return parse_manifest(text, "fuzz"); });
+  if (std::string const total = wanted_total(text); !total.empty())
+    text = with_total(std::move(text), total);
+  auto const manifest =
+      fuzz::accepted(ErrorKind::source, [&] { return parse_manifest(text, "fuzz"); });
   if (!manifest) return 0;
   for (FileRecord const& file : manifest->files)
-    FUZZ_EXPECT(!file.path.empty() && file.path[0] != '/' && ("/" + file.path + "/").find("/../") == std::string::npos);
+    FUZZ_EXPECT(!file.path.empty() && file.path[0] != '/' &&
+                ("/" + file.path + "/").find("/../") == std::string::npos);
   FUZZ_EXPECT(parse_manifest(manifest_text(*manifest), "written") == *manifest);
   return 0;
 }

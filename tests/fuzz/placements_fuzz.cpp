@@ -1,4 +1,5 @@
-// The small languages of a job: a device mesh and placements on it, in two lines, and a pipeline layout. What is placed lies in the tensor.
+// The small languages of a job: a device mesh and placements on it, in two lines, and a pipeline
+// layout. What is placed lies in the tensor.
 
 #include "core/layout/pipeline_layout.hpp"
 #include "core/layout/placement.hpp"
@@ -20,7 +21,8 @@ bool is_small(std::vector<MeshAxis> const& mesh) {
 
 void expect_inside(std::vector<MeshAxis> const& mesh, std::vector<Placement> const& placements) {
   constexpr Index shape[] = {5, 3, 8};
-  auto const boxes = fuzz::attempt(ErrorKind::usage, [&] { return placed_boxes(shape, mesh, placements); });
+  auto const boxes =
+      fuzz::attempt(ErrorKind::usage, [&] { return placed_boxes(shape, mesh, placements); });
   if (!boxes) return;
   FUZZ_EXPECT(!boxes->empty());
   Index elements = 0;
@@ -47,8 +49,11 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     FUZZ_EXPECT(!stages->empty() && stages->size() <= most_pipeline_stages);
   }
   std::size_t const end = std::min(text.find('\n'), text.size());
-  auto const mesh = fuzz::attempt(ErrorKind::usage, [&] { return parse_mesh(text.substr(0, end)); });
-  auto const placements = fuzz::attempt(ErrorKind::usage, [&] { return parse_placements(text.substr(std::min(end + 1, text.size()))); });
+  auto const mesh =
+      fuzz::attempt(ErrorKind::usage, [&] { return parse_mesh(text.substr(0, end)); });
+  auto const placements = fuzz::attempt(ErrorKind::usage, [&] {
+    return parse_placements(text.substr(std::min(end + 1, text.size())));
+  });
   if (!mesh || !placements) return 0;
   ++fuzz::accepted_inputs;
   if (is_small(*mesh)) expect_inside(*mesh, *placements);

@@ -1,6 +1,7 @@
-// The journal folder of a target, as the next run finds it: the identity of the job up to the first NUL, then files, each a byte for its name, two
-// for its size, and its bytes. Whatever stands there, a run either says why it cannot use it or takes over cells that are in order and joined; what
-// it has then written itself says the same.
+// The journal folder of a target, as the next run finds it: the identity of the job up to the first
+// NUL, then files, each a byte for its name, two for its size, and its bytes. Whatever stands
+// there, a run either says why it cannot use it or takes over cells that are in order and joined;
+// what it has then written itself says the same.
 
 #include <array>
 #include <cstring>
@@ -17,12 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<char const*, 8> file_names = {"0001-00000", "0001-00001",        "0001.base",     "0002-00000",
-                                                   "0002.base",  "99999999999-00000", "0001-01048577", "job.toml"};
+constexpr std::array<char const*, 8> file_names = {
+    "0001-00000", "0001-00001",        "0001.base",     "0002-00000",
+    "0002.base",  "99999999999-00000", "0001-01048577", "job.toml"};
 
 /// In memory where there is such a folder; gone at the end.
 fs::path const& scratch() {
-  static ScratchFolder const folder("fuzz", fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path());
+  static ScratchFolder const folder(
+      "fuzz", fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path());
   return folder.path();
 }
 
@@ -31,7 +34,9 @@ MpiSession& mpi() {
   return session;
 }
 
-void put(fs::path const& path, std::string_view bytes) { File::create(path).write_at(0, fuzz::bytes_of(bytes)); }
+void put(fs::path const& path, std::string_view bytes) {
+  File::create(path).write_at(0, fuzz::bytes_of(bytes));
+}
 
 /// Makes the folder; returns the identity's text.
 std::string_view lay_out(fs::path const& folder, std::string_view input) {
@@ -57,10 +62,12 @@ void expect_joined(JournalEntry const& done) {
 }
 
 /// Of a plan that is larger than what most inputs speak of.
-constexpr RunJournal::Limits limits = {.cells = 1 << 20, .digests = 1 << 20, .records = 1 << 20, .files = 1 << 20};
+constexpr RunJournal::Limits limits = {
+    .cells = 1 << 20, .digests = 1 << 20, .records = 1 << 20, .files = 1 << 20};
 
 bool same(JournalEntry const& a, JournalEntry const& b) {
-  return a.bytes == b.bytes && a.cells == b.cells && a.digests == b.digests && a.records == b.records && a.files == b.files;
+  return a.bytes == b.bytes && a.cells == b.cells && a.digests == b.digests &&
+         a.records == b.records && a.files == b.files;
 }
 
 }  // namespace
@@ -73,10 +80,12 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   fs::create_directory(folder);
   std::string_view const text = lay_out(folder, fuzz::text_of(data, size));
   if (auto const identity = parse_identity(text)) FUZZ_EXPECT(identity_text(*identity) == text);
-  RunJournal::TargetFiles const files = {.sync = [](std::uint32_t) {}, .write = [](std::span<HeldBytes const>) {}};
+  RunJournal::TargetFiles const files = {.sync = [](std::uint32_t) {},
+                                         .write = [](std::span<HeldBytes const>) {}};
   RunJournal journal(folder);
   (void)journal.obstacle(scratch(), {});
-  auto const earlier = fuzz::accepted(ErrorKind::source, [&] { return journal.take_over(Comm::world(), files, limits); });
+  auto const earlier = fuzz::accepted(
+      ErrorKind::source, [&] { return journal.take_over(Comm::world(), files, limits); });
   if (!earlier) return 0;
   expect_joined(earlier->done);
   EarlierWork const again = RunJournal(folder).take_over(Comm::world(), files, limits);
@@ -85,7 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
 }
 
 /// Checksums of blocks are put right, wherever a block begins.
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
   std::size_t const now = LLVMFuzzerMutate(data, size, most);
   constexpr char magic[] = "RSHJRNL1";
   for (std::size_t at = 0; seed % 16 != 0 && at + 32 <= now; ++at) {

@@ -15,9 +15,11 @@ constexpr std::uint64_t largest_written_bytes = 1 << 20;
 std::string rendered(TorchFilePlan const& plan) {
   std::string bytes(plan.size_bytes, '\0');
   std::vector<std::uint32_t> crcs;
-  for (ZipRecord const& storage : plan.storages) crcs.push_back(crc32(bytes_of(std::string(storage.size_bytes, '\0'))));
+  for (ZipRecord const& storage : plan.storages)
+    crcs.push_back(crc32(bytes_of(std::string(storage.size_bytes, '\0'))));
   for (FileSegment const& segment : render_torch_file(plan, crcs)) {
-    FUZZ_EXPECT(segment.offset_bytes <= bytes.size() && segment.bytes.size() <= bytes.size() - segment.offset_bytes);
+    FUZZ_EXPECT(segment.offset_bytes <= bytes.size() &&
+                segment.bytes.size() <= bytes.size() - segment.offset_bytes);
     bytes.replace(segment.offset_bytes, segment.bytes.size(), segment.bytes);
   }
   return bytes;
@@ -28,8 +30,10 @@ std::string rendered(TorchFilePlan const& plan) {
 void expect_stable(pickle::Document const& document) {
   auto const dumped = attempt(ErrorKind::source, [&] { return pickle::dump(document); });
   if (!dumped) return;
-  // A class name with dots becomes a chain of calls, so the second reading may be deeper than the limit.
-  auto const again = attempt(ErrorKind::source, [&] { return pickle::parse(bytes_of(*dumped), "dumped"); });
+  // A class name with dots becomes a chain of calls, so the second reading may be deeper than the
+  // limit.
+  auto const again =
+      attempt(ErrorKind::source, [&] { return pickle::parse(bytes_of(*dumped), "dumped"); });
   if (again) FUZZ_EXPECT(pickle::dump(*again) == *dumped);
   pickle::Document copy;
   copy.root = copy.add_copy(document, document.root);
@@ -51,10 +55,12 @@ void expect_sound(TorchFile torch, std::uint64_t file_bytes) {
     FUZZ_EXPECT(tensor.offset_bytes <= file_bytes);
     FUZZ_EXPECT(!tensor.strides.empty() || tensor.size_bytes <= file_bytes - tensor.offset_bytes);
   }
-  auto const plan = attempt(ErrorKind::source, [&] { return plan_torch_file(torch.document, "fuzz"); });
+  auto const plan =
+      attempt(ErrorKind::source, [&] { return plan_torch_file(torch.document, "fuzz"); });
   if (!plan || plan->size_bytes > largest_written_bytes) return;
   static MemoryFile const memory;
-  auto const again = attempt(ErrorKind::source, [&] { return read_torch_file(memory.holding(rendered(*plan))); });
+  auto const again =
+      attempt(ErrorKind::source, [&] { return read_torch_file(memory.holding(rendered(*plan))); });
   if (again) FUZZ_EXPECT(pickle::dump(again->document) == plan->pickle_bytes);
 }
 

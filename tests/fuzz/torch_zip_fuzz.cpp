@@ -1,4 +1,5 @@
-// A torch.save archive: what is read lies in the file, and what we write of it is read as the same document.
+// A torch.save archive: what is read lies in the file, and what we write of it is read as the same
+// document.
 
 #include "tests/fuzz/torch_document.hpp"
 #include "tests/support/torch_file_bytes.hpp"

@@ -19,7 +19,8 @@ Passes passes_of(std::vector<double> seconds) {
 
 }  // namespace
 
-PairOfPasses time_in_turn(DeviceStream& stream, int passes, std::function<void(int)> const& first, std::function<void(int)> const& second) {
+PairOfPasses time_in_turn(DeviceStream& stream, int passes, std::function<void(int)> const& first,
+                          std::function<void(int)> const& second) {
   using Marks = std::array<std::unique_ptr<DeviceEvent>, 3>;
   std::vector<Marks> marks;
   for (int p = 0; p < passes + warm_up_passes; ++p) {
@@ -41,19 +42,22 @@ PairOfPasses time_in_turn(DeviceStream& stream, int passes, std::function<void(i
   return {passes_of(of_first), passes_of(of_second)};
 }
 
-Slots::Slots(Testbed& testbed, BenchOptions const& options) : slot_bytes_(2 * options.payload + slack), seed_(options.seed) {
+Slots::Slots(Testbed& testbed, BenchOptions const& options)
+    : slot_bytes_(2 * options.payload + slack), seed_(options.seed) {
   from_ = testbed.device().allocate(count * slot_bytes_);
   to_ = testbed.device().allocate(count * slot_bytes_);
   fill_sources(testbed, all_bits);
 }
 
 void Slots::fill_sources(Testbed& testbed, std::uint64_t mask) {
-  for (int s = 0; s < count; ++s) fill_random(testbed.stream(), from(s), slot_bytes_ / 8 * 8, seed_of(s), mask);
+  for (int s = 0; s < count; ++s)
+    fill_random(testbed.stream(), from(s), slot_bytes_ / 8 * 8, seed_of(s), mask);
   finish(testbed.stream());
 }
 
 LoadedProgram::LoadedProgram(Testbed& testbed, Program const& program)
-    : launches_(program.launches), memory_(testbed.device().allocate(std::max<std::uint64_t>(program.bytes.size(), 16))) {
+    : launches_(program.launches),
+      memory_(testbed.device().allocate(std::max<std::uint64_t>(program.bytes.size(), 16))) {
   testbed.upload(memory_->data(), program.bytes);
 }
 
@@ -63,7 +67,8 @@ void LoadedProgram::put(DeviceStream& stream, std::byte const* from, std::byte* 
 
 std::string rate(std::uint64_t bytes, double seconds) {
   double const gigabytes = static_cast<double>(bytes) / 1e9 / std::max(seconds, 1e-12);
-  return gigabytes >= 1000 ? fmt::format("{:.2f} TB/s", gigabytes / 1000) : fmt::format("{:.1f} GB/s", gigabytes);
+  return gigabytes >= 1000 ? fmt::format("{:.2f} TB/s", gigabytes / 1000)
+                           : fmt::format("{:.1f} GB/s", gigabytes);
 }
 
 }  // namespace reshard::test

@@ -20,20 +20,26 @@ struct Passes {
   double median = 0;
 };
 
-/// Times two kinds of work in turn, so that both see the same machine: in pass p, first(p), then second(p), both put into `stream`.
+/// Times two kinds of work in turn, so that both see the same machine: in pass p, first(p), then
+/// second(p), both put into `stream`.
 struct PairOfPasses {
   Passes first;
   Passes second;
 };
-PairOfPasses time_in_turn(DeviceStream& stream, int passes, std::function<void(int)> const& first, std::function<void(int)> const& second);
+PairOfPasses time_in_turn(DeviceStream& stream, int passes, std::function<void(int)> const& first,
+                          std::function<void(int)> const& second);
 
 /// Four sources of random bytes and four targets, used in turn: far more than a GPU caches.
 class Slots {
  public:
   static constexpr int count = 4;
   Slots(Testbed& testbed, BenchOptions const& options);
-  std::byte* from(int pass) { return from_->data() + static_cast<std::uint64_t>(pass % count) * slot_bytes_; }
-  std::byte* to(int pass) { return to_->data() + static_cast<std::uint64_t>(pass % count) * slot_bytes_; }
+  std::byte* from(int pass) {
+    return from_->data() + static_cast<std::uint64_t>(pass % count) * slot_bytes_;
+  }
+  std::byte* to(int pass) {
+    return to_->data() + static_cast<std::uint64_t>(pass % count) * slot_bytes_;
+  }
   /// Of each: twice the payload and a bit.
   std::uint64_t bytes() const { return slot_bytes_; }
   /// Slot s holds the words of random_word(seed + s, …).

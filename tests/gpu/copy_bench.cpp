@@ -1,4 +1,5 @@
-// Pack and unpack as a fraction of a plain copy of as many bytes on the same device, taken in turn with it.
+// Pack and unpack as a fraction of a plain copy of as many bytes on the same device, taken in turn
+// with it.
 
 #include <algorithm>
 #include <random>
@@ -39,17 +40,22 @@ BenchCopy unpack(std::uint64_t payload, std::uint64_t run_bytes, std::uint64_t t
   return {0, to, run_bytes, {{runs, stride(run_bytes), stride(2 * run_bytes)}}};
 }
 
-std::string size_text(std::uint64_t bytes) { return bytes % 1024 == 0 ? fmt::format("{} KiB", bytes / 1024) : fmt::format("{} B", bytes); }
+std::string size_text(std::uint64_t bytes) {
+  return bytes % 1024 == 0 ? fmt::format("{} KiB", bytes / 1024) : fmt::format("{} B", bytes);
+}
 
 void add_aligned(std::vector<CopyBench>& benches, std::uint64_t payload) {
   for (std::uint64_t const run : {32U, 64U, 128U, 256U, 512U, 4096U, 65536U}) {
     double const bar = run >= 128 ? bar_for_long_runs : run == 64 ? bar_for_64_bytes : 0;
-    benches.push_back({fmt::format("pack, runs of {}", size_text(run)), {pack(payload, run, 0)}, bar});
-    benches.push_back({fmt::format("unpack, runs of {}", size_text(run)), {unpack(payload, run, 0)}, bar});
+    benches.push_back(
+        {fmt::format("pack, runs of {}", size_text(run)), {pack(payload, run, 0)}, bar});
+    benches.push_back(
+        {fmt::format("unpack, runs of {}", size_text(run)), {unpack(payload, run, 0)}, bar});
   }
 }
 
-/// Runs whose places in source and target differ modulo 16 by ever other numbers, all multiples of `unit`.
+/// Runs whose places in source and target differ modulo 16 by ever other numbers, all multiples of
+/// `unit`.
 void add_misaligned(std::vector<CopyBench>& benches, std::uint64_t payload) {
   for (std::uint64_t const unit : {2U, 4U, 1U})
     for (std::uint64_t const run : {32U, 64U, 128U, 512U, 4096U, 65536U}) {
@@ -63,7 +69,11 @@ void add_misaligned(std::vector<CopyBench>& benches, std::uint64_t payload) {
 /// A matrix of elements, turned around.
 CopyBench transpose(std::uint64_t lines, std::uint64_t columns, std::uint64_t element) {
   return {fmt::format("transpose, {} x {}, {}-byte elements", lines, columns, element),
-          {{0, 0, element, {{lines, stride(columns * element), stride(element)}, {columns, stride(element), stride(lines * element)}}}}};
+          {{0,
+            0,
+            element,
+            {{lines, stride(columns * element), stride(element)},
+             {columns, stride(element), stride(lines * element)}}}}};
 }
 
 void add_transposes(std::vector<CopyBench>& benches, std::uint64_t payload) {
@@ -86,10 +96,13 @@ void add_interleaves(std::vector<CopyBench>& benches, std::uint64_t payload) {
     auto const near = stride(element);
     auto const apart = stride(2 * element);
     benches.push_back({fmt::format("de-interleave by two, {}-byte elements", element),
-                       {{0, 0, element, {{count, apart, near}}}, {element, block, element, {{count, apart, near}}}}});
+                       {{0, 0, element, {{count, apart, near}}},
+                        {element, block, element, {{count, apart, near}}}}});
     benches.push_back({fmt::format("interleave by two, {}-byte elements", element),
-                       {{0, 0, element, {{count, near, apart}}}, {block, element, element, {{count, near, apart}}}}});
-    benches.push_back({fmt::format("every second {}-byte element", element), {{0, 0, element, {{payload / element, apart, near}}}}});
+                       {{0, 0, element, {{count, near, apart}}},
+                        {block, element, element, {{count, near, apart}}}}});
+    benches.push_back({fmt::format("every second {}-byte element", element),
+                       {{0, 0, element, {{payload / element, apart, near}}}}});
   }
 }
 
@@ -109,7 +122,8 @@ void add_many(std::vector<CopyBench>& benches, std::uint64_t payload) {
 
 std::vector<CopyRequest> requests_of(CopyBench const& bench) {
   std::vector<CopyRequest> requests;
-  for (BenchCopy const& copy : bench.copies) requests.push_back({copy.from, copy.to, copy.run_bytes, copy.dims});
+  for (BenchCopy const& copy : bench.copies)
+    requests.push_back({copy.from, copy.to, copy.run_bytes, copy.dims});
   return requests;
 }
 
@@ -123,14 +137,16 @@ void compare_some(Testbed& testbed, Slots& slots, CopyBench const& bench, std::u
     std::uint64_t from = copy.from;
     std::uint64_t to = copy.to;
     for (ByteDim const& dim : copy.dims) {
-      std::uint64_t const index = look < 2 ? (dim.count - 1) * static_cast<std::uint64_t>(look) : random() % dim.count;
+      std::uint64_t const index =
+          look < 2 ? (dim.count - 1) * static_cast<std::uint64_t>(look) : random() % dim.count;
       from += index * static_cast<std::uint64_t>(dim.from_stride);
       to += index * static_cast<std::uint64_t>(dim.to_stride);
     }
     std::uint64_t const bytes = std::min(copy.run_bytes, most_of_a_run);
     std::vector<std::byte> const found = testbed.download(slots.to(0) + to, bytes);
     for (std::uint64_t i = 0; i < bytes; ++i)
-      expect(found[i] == random_byte(slots.seed_of(0), from + i), "{}: byte {} of the target is wrong", bench.name, to + i);
+      expect(found[i] == random_byte(slots.seed_of(0), from + i),
+             "{}: byte {} of the target is wrong", bench.name, to + i);
   }
 }
 
@@ -146,16 +162,19 @@ void run(Testbed& testbed, Slots& slots, BenchOptions const& options, CopyBench 
   finish(stream);
   compare_some(testbed, slots, bench, options.seed);
   PairOfPasses const times = time_in_turn(
-      stream, options.passes, [&](int pass) { stream.copy(slots.to(pass + 1), slots.from(pass + 1), payload); },
+      stream, options.passes,
+      [&](int pass) { stream.copy(slots.to(pass + 1), slots.from(pass + 1), payload); },
       [&](int pass) { loaded.put(stream, slots.from(pass + 3), slots.to(pass + 3)); });
   double const by_median = times.first.median / times.second.median;
   double const by_least = times.first.least / times.second.least;
   std::string const result =
-      fmt::format("{:.2f} of a copy (best {:.2f}); payload {}, read + write {} (copy {})", by_median, by_least, rate(payload, times.second.median),
+      fmt::format("{:.2f} of a copy (best {:.2f}); payload {}, read + write {} (copy {})",
+                  by_median, by_least, rate(payload, times.second.median),
                   rate(2 * payload, times.second.median), rate(2 * payload, times.first.median));
   std::string verdict = "-";
   if (bench.bar > 0 && !testbed.emulated())
-    verdict = by_median >= bench.bar ? fmt::format("reached {:.2f}", bench.bar) : fmt::format("BELOW {:.2f}", bench.bar);
+    verdict = by_median >= bench.bar ? fmt::format("reached {:.2f}", bench.bar)
+                                     : fmt::format("BELOW {:.2f}", bench.bar);
   print_row("bench", bench.name, result, verdict);
 }
 

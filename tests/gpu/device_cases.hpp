@@ -24,8 +24,10 @@ class CasePlaces {
     testbed_.carry_out(one.program, from_->data(), to + guard_bytes);
     std::vector<std::byte> const found = testbed_.download(to, around.size());
     std::copy(one.wanted.begin(), one.wanted.end(), around.begin() + guard_bytes);
-    auto const differs = std::mismatch(found.begin(), found.end(), around.begin()).first - found.begin();
-    expect(found == around, "{}: byte {} of {} of the target is wrong", one.name, differs - static_cast<std::ptrdiff_t>(guard_bytes), one.to.size());
+    auto const differs =
+        std::mismatch(found.begin(), found.end(), around.begin()).first - found.begin();
+    expect(found == around, "{}: byte {} of {} of the target is wrong", one.name,
+           differs - static_cast<std::ptrdiff_t>(guard_bytes), one.to.size());
     return {found.begin() + guard_bytes, found.end() - static_cast<std::ptrdiff_t>(guard_bytes)};
   }
 

@@ -51,13 +51,16 @@ std::string streams_and_events(Testbed& testbed, CheckOptions const& options) {
     first.wait(*copied);
     first.fill_zero(a->data(), bytes);
     finish(first);
-    expect(copied->reached() && filled->reached() && begin->reached(), "an event before a reached one is not reached");
-    expect(copied->seconds_since(*begin) >= 0 && copied->seconds_since(*filled) >= 0, "events run backwards");
+    expect(copied->reached() && filled->reached() && begin->reached(),
+           "an event before a reached one is not reached");
+    expect(copied->seconds_since(*begin) >= 0 && copied->seconds_since(*filled) >= 0,
+           "events run backwards");
     for (std::uint64_t const at : {std::uint64_t{0}, bytes / 2, bytes - 4096}) {
       std::vector<std::byte> const found = testbed.download(b->data() + at, 4096);
       std::vector<std::byte> const zeros = testbed.download(a->data() + at, 4096);
       for (std::uint64_t i = 0; i < found.size(); ++i) {
-        expect(found[i] == random_byte(100 + static_cast<std::uint64_t>(r), at + i), "round {}: the copy did not wait for the fill", r);
+        expect(found[i] == random_byte(100 + static_cast<std::uint64_t>(r), at + i),
+               "round {}: the copy did not wait for the fill", r);
         expect(zeros[i] == std::byte{0}, "round {}: fill_zero() left byte {}", r, at + i);
       }
     }
@@ -74,8 +77,10 @@ class RingOfRounds {
         bytes_(rows * columns * run_bytes),
         in_(testbed.device(), slots * bytes_),
         out_(testbed.device(), slots * bytes_) {
-    dims_ = {{columns_, static_cast<std::int64_t>(run_bytes), static_cast<std::int64_t>(rows * run_bytes)},
-             {rows, static_cast<std::int64_t>(columns_ * run_bytes), static_cast<std::int64_t>(run_bytes)}};
+    dims_ = {{columns_, static_cast<std::int64_t>(run_bytes),
+              static_cast<std::int64_t>(rows * run_bytes)},
+             {rows, static_cast<std::int64_t>(columns_ * run_bytes),
+              static_cast<std::int64_t>(run_bytes)}};
     std::vector<CopyRequest> const copies{{0, 0, run_bytes, dims_}};
     Program program;
     add_copies(program, copies);
@@ -120,7 +125,8 @@ class RingOfRounds {
     testbed_.stream(0).upload(from_[slot]->data(), in, bytes_);
     auto const uploaded = testbed_.stream(0).record();
     testbed_.stream(1).wait(*uploaded);
-    for (Launch const& launch : launches_) testbed_.stream(1).launch(launch, {program_->data(), from_[slot]->data(), to_[slot]->data()});
+    for (Launch const& launch : launches_)
+      testbed_.stream(1).launch(launch, {program_->data(), from_[slot]->data(), to_[slot]->data()});
     auto const packed = testbed_.stream(1).record();
     testbed_.stream(2).wait(*packed);
     testbed_.stream(2).download(out, to_[slot]->data(), bytes_);
@@ -134,7 +140,8 @@ class RingOfRounds {
     std::size_t const slot = round.number % slots;
     std::vector<std::byte> expected(bytes_);
     copy_strided(in_.data() + slot * bytes_, expected.data(), run_bytes, dims_);
-    expect(std::memcmp(expected.data(), out_.data() + slot * bytes_, bytes_) == 0, "round {} has other bytes than on the host", round.number);
+    expect(std::memcmp(expected.data(), out_.data() + slot * bytes_, bytes_) == 0,
+           "round {} has other bytes than on the host", round.number);
   }
 
   Testbed& testbed_;
@@ -160,23 +167,28 @@ std::string pinned_rounds(Testbed& testbed, CheckOptions const& options) {
 
 std::string refusals(Testbed& testbed, CheckOptions const& options) {
   if (testbed.emulated()) return "left out: needs a GPU";
-  std::optional<Error> const memory = error_of([&] { testbed.device().allocate(std::uint64_t{1} << 50U); });
-  expect(memory.has_value() && memory->kind() == ErrorKind::resources, "1 PiB of GPU memory was not refused as it should be: {}",
+  std::optional<Error> const memory =
+      error_of([&] { testbed.device().allocate(std::uint64_t{1} << 50U); });
+  expect(memory.has_value() && memory->kind() == ErrorKind::resources,
+         "1 PiB of GPU memory was not refused as it should be: {}",
          memory ? memory->sentence() : "no error");
   // An address range that nothing is mapped to cannot be pinned.
   void* const hole = ::mmap(nullptr, 1U << 20U, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   expect(hole != MAP_FAILED, "mmap failed");
   ::munmap(hole, 1U << 20U);
-  std::optional<Error> const pin = options.small ? std::nullopt : error_of([&] { testbed.device().pin(static_cast<std::byte*>(hole), 1U << 20U); });
-  expect(options.small || (pin.has_value() && pin->kind() == ErrorKind::resources), "memory that is not there was pinned: {}",
-         pin ? pin->sentence() : "no error");
+  std::optional<Error> const pin = options.small ? std::nullopt : error_of([&] {
+    testbed.device().pin(static_cast<std::byte*>(hole), 1U << 20U);
+  });
+  expect(options.small || (pin.has_value() && pin->kind() == ErrorKind::resources),
+         "memory that is not there was pinned: {}", pin ? pin->sentence() : "no error");
   std::optional<Error> const number = error_of([] { open_cuda_device(1000); });
   expect(number.has_value(), "GPU number 1000 could be opened");
   // None of this may last.
   auto const some = testbed.device().allocate(1U << 20U);
   fill_random(testbed.stream(), some->data(), 1U << 20U, 3);
   std::vector<std::byte> const found = testbed.download(some->data(), 1U << 20U);
-  for (std::uint64_t i = 0; i < found.size(); ++i) expect(found[i] == random_byte(3, i), "byte {} is wrong after refusals", i);
+  for (std::uint64_t i = 0; i < found.size(); ++i)
+    expect(found[i] == random_byte(3, i), "byte {} is wrong after refusals", i);
   return "memory, pinning and device number refused; the device works on";
 }
 
@@ -186,15 +198,19 @@ std::string memory_comes_back(Testbed& testbed, CheckOptions const& options) {
   std::uint64_t const before = testbed.device().free_bytes();
   for (int i = 0; i < 200; ++i) {
     auto const memory = testbed.device().allocate(bytes);
-    expect(reinterpret_cast<std::uintptr_t>(memory->data()) % 256 == 0, "memory does not begin on a multiple of 256");
-    expect(i > 0 || before - testbed.device().free_bytes() >= bytes, "free_bytes() does not count an allocation");
+    expect(reinterpret_cast<std::uintptr_t>(memory->data()) % 256 == 0,
+           "memory does not begin on a multiple of 256");
+    expect(i > 0 || before - testbed.device().free_bytes() >= bytes,
+           "free_bytes() does not count an allocation");
   }
   std::uint64_t const after = testbed.device().free_bytes();
-  expect(after + (std::uint64_t{64} << 20U) >= before, "200 allocations left {} bytes behind", before - after);
+  expect(after + (std::uint64_t{64} << 20U) >= before, "200 allocations left {} bytes behind",
+         before - after);
   return "200 allocations of 2 GiB";
 }
 
-/// Runs this program again with one argument and returns its exit code; -1 when it had to be killed.
+/// Runs this program again with one argument and returns its exit code; -1 when it had to be
+/// killed.
 int run_again(char const* argument) {
   pid_t const child = ::fork();
   expect(child >= 0, "fork failed");
@@ -218,7 +234,8 @@ int run_again(char const* argument) {
 std::string after_device_error(Testbed& testbed, CheckOptions const& options) {
   if (testbed.emulated() || options.small) return "left out: needs a GPU of its own";
   int const code = run_again(after_device_error_argument);
-  expect(code == 0, "a process whose device fails ended with {}{}", code, code == -1 ? " (it hung)" : "");
+  expect(code == 0, "a process whose device fails ended with {}{}", code,
+         code == -1 ? " (it hung)" : "");
   return "a kernel that reads address 16 ends in Errors, without a hang or a crash";
 }
 
@@ -231,15 +248,17 @@ int check_after_device_error() {
   Program program;
   add_copies(program, copies);
   std::byte* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{16});
-  std::optional<Error> const first = error_of([&] { testbed.carry_out(program, nowhere, memory->data()); });
+  std::optional<Error> const first =
+      error_of([&] { testbed.carry_out(program, nowhere, memory->data()); });
   expect(first.has_value(), "a kernel read address 16 without an error");
   std::printf("the error: %s\n", first->sentence().c_str());
   // From here on every call may only throw Errors.
   int errors = 0;
-  for (std::function<void()> const& work : {std::function<void()>([&] { testbed.device().allocate(1U << 20U); }),
-                                            {[&] { finish(testbed.stream(1)); }},
-                                            {[&] { testbed.stream().fill_zero(memory->data(), 16); }},
-                                            {[&] { testbed.device().free_bytes(); }}})
+  for (std::function<void()> const& work :
+       {std::function<void()>([&] { testbed.device().allocate(1U << 20U); }),
+        {[&] { finish(testbed.stream(1)); }},
+        {[&] { testbed.stream().fill_zero(memory->data(), 16); }},
+        {[&] { testbed.device().free_bytes(); }}})
     errors += error_of(work).has_value() ? 1 : 0;
   expect(errors == 4, "after an error of the device only {} of 4 calls said so", errors);
   return 0;

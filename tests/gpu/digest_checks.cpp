@@ -11,7 +11,8 @@ namespace {
 std::string random_pieces(Testbed& testbed, CheckOptions const& options) {
   CasePlaces places(testbed);
   std::uint64_t const count = options.cases / 3 + 1;
-  for (std::uint64_t seed = options.first_seed; seed < options.first_seed + count; ++seed) places.check(random_digest_case(seed).device);
+  for (std::uint64_t seed = options.first_seed; seed < options.first_seed + count; ++seed)
+    places.check(random_digest_case(seed).device);
   return fmt::format("{} cases from seed {}", count, options.first_seed);
 }
 
@@ -20,11 +21,14 @@ std::string run_lengths(Testbed& testbed, CheckOptions const& options) {
   if (options.small) lengths = {1, 17, 1000};
   CasePlaces(testbed).check(run_case(lengths, options.first_seed).device);
   CasePlaces(testbed).check(far_case(options.first_seed).device);
-  return fmt::format("{} lengths at every address modulo 16, and places beyond 32 bits", lengths.size());
+  return fmt::format("{} lengths at every address modulo 16, and places beyond 32 bits",
+                     lengths.size());
 }
 
 }  // namespace
 
-std::vector<Check> digest_checks() { return {{"checksums: random pieces", random_pieces}, {"checksums: run lengths", run_lengths}}; }
+std::vector<Check> digest_checks() {
+  return {{"checksums: random pieces", random_pieces}, {"checksums: run lengths", run_lengths}};
+}
 
 }  // namespace reshard::test

@@ -1,6 +1,7 @@
 // Measures the kernels of the device layer on the GPU of this machine.
 //   gpu_bench [--payload MIB] [--passes N] [--seed S] [--emulated] [copies|values|pipeline …]
-// Exit code: 0, 1 when a result is wrong, 77 without a GPU. A bar that is not reached is marked BELOW and is no failure of this program.
+// Exit code: 0, 1 when a result is wrong, 77 without a GPU. A bar that is not reached is marked
+// BELOW and is no failure of this program.
 
 #include <cstdio>
 #include <set>
@@ -40,11 +41,16 @@ CommandLine read_command_line(int argc, char** argv) {
 int run_benches(CommandLine const& line) {
   Testbed testbed(device_or_skip(line.emulated));
   BenchOptions options = line.options;
-  std::printf("device: %s; random bytes from seed %llu\n", testbed.device().name().c_str(), static_cast<unsigned long long>(options.seed));
+  std::printf("device: %s; random bytes from seed %llu\n", testbed.device().name().c_str(),
+              static_cast<unsigned long long>(options.seed));
   // The slots take 16 times the payload.
-  while (!line.emulated && options.payload > (1U << 20U) && testbed.device().free_bytes() < 18 * options.payload) options.payload /= 2;
+  while (!line.emulated && options.payload > (1U << 20U) &&
+         testbed.device().free_bytes() < 18 * options.payload)
+    options.payload /= 2;
   print_row("bench", "random bytes that kernels read",
-            fmt::format("{} slots in turn, {} MiB moved per pass, {} passes", Slots::count, options.payload >> 20U, options.passes), "-");
+            fmt::format("{} slots in turn, {} MiB moved per pass, {} passes", Slots::count,
+                        options.payload >> 20U, options.passes),
+            "-");
   int failed = 0;
   auto const part = [&](char const* name, auto const& work) {
     if (!line.wants(name)) return;

@@ -1,6 +1,7 @@
 // Checks of the device layer on the GPU of this machine against brute force on the host.
 //   gpu_checks [--cases N] [--seed S] [--small] [--emulated] [NAME…]
-// Exit code: 0, 1 when a check failed, 77 without a GPU. With --emulated it checks itself on a device that is not there.
+// Exit code: 0, 1 when a check failed, 77 without a GPU. With --emulated it checks itself on a
+// device that is not there.
 
 #include <chrono>
 #include <cstdio>
@@ -50,7 +51,8 @@ bool run_check(Check const& check, Testbed& testbed, CheckOptions const& options
   } catch (std::exception const& failure) {
     result = failure.what();
   }
-  double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  double const seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   print_row("checks", check.name, fmt::format("{}; {:.1f} s", result, seconds),
             !held                            ? "FAILED"
             : result.starts_with("left out") ? "left out"
@@ -60,7 +62,8 @@ bool run_check(Check const& check, Testbed& testbed, CheckOptions const& options
 
 int run_checks(CommandLine const& line) {
   Testbed testbed(device_or_skip(line.emulated));
-  std::printf("device: %s, random cases from seed %llu\n", testbed.device().name().c_str(), static_cast<unsigned long long>(line.options.first_seed));
+  std::printf("device: %s, random cases from seed %llu\n", testbed.device().name().c_str(),
+              static_cast<unsigned long long>(line.options.first_seed));
   int failed = 0;
   std::size_t run = 0;
   for (auto const& part : {copy_checks(), value_checks(), digest_checks(), device_checks()})
@@ -81,7 +84,8 @@ int run_checks(CommandLine const& line) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc == 2 && std::strcmp(argv[1], reshard::test::after_device_error_argument) == 0) return reshard::test::check_after_device_error();
+    if (argc == 2 && std::strcmp(argv[1], reshard::test::after_device_error_argument) == 0)
+      return reshard::test::check_after_device_error();
     return reshard::test::run_checks(reshard::test::read_command_line(argc, argv));
   } catch (std::exception const& failure) {
     reshard::test::print_row("checks", "gpu_checks", failure.what(), "FAILED");

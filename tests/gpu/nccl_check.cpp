@@ -1,7 +1,9 @@
-// The NCCL transport on one GPU: several processes, each of which poses as a host of its own (NCCL_HOSTID), exchange messages over sockets on
-// loopback. A functional check: processes that share a GPU take turns on it, so the times say nothing about bandwidth.
+// The NCCL transport on one GPU: several processes, each of which poses as a host of its own
+// (NCCL_HOSTID), exchange messages over sockets on loopback. A functional check: processes that
+// share a GPU take turns on it, so the times say nothing about bandwidth.
 //   nccl_check [NAME…]
-// Exit code: 0, 1 when a check failed, 77 without a GPU or without NCCL. MPI is not needed (local_mpi/).
+// Exit code: 0, 1 when a check failed, 77 without a GPU or without NCCL. MPI is not needed
+// (local_mpi/).
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +31,9 @@ using Clock = std::chrono::steady_clock;
 constexpr double patience_seconds = 60;
 constexpr int skip_exit_code = 77;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 /// A rank with its device and transport.
 class Rank {
@@ -48,11 +52,13 @@ class Rank {
     transport_ = make_nccl_transport(comm_, open_nccl(), facts, stream_.get(), patience_seconds);
   }
 
-  void exchange(std::vector<std::vector<SentMessage>> const& rounds, std::size_t in_flight, std::string const& what) {
+  void exchange(std::vector<std::vector<SentMessage>> const& rounds, std::size_t in_flight,
+                std::string const& what) {
     RankMemory memory(testbed_, rounds, comm_.rank());
     comm_.barrier();
     std::vector<std::size_t> left;
-    for (std::size_t r = 0; r < rounds.size(); ++r) left.push_back(memory.receives(r).size() + memory.sends(r).size());
+    for (std::size_t r = 0; r < rounds.size(); ++r)
+      left.push_back(memory.receives(r).size() + memory.sends(r).size());
     Patience patience(patience_seconds, {});
     std::size_t posted = 0;
     std::size_t oldest = 0;
@@ -62,11 +68,13 @@ class Rank {
       std::vector<Landed> landed;
       transport_->poll(landed);
       for (Landed const& one : landed) {
-        expect(left[one.number / most_per_round] > 0, "{}: message {} landed twice", what, one.number);
+        expect(left[one.number / most_per_round] > 0, "{}: message {} landed twice", what,
+               one.number);
         --left[one.number / most_per_round];
       }
       if (!landed.empty()) patience.begin();
-      expect(!landed.empty() || oldest == posted || left[oldest] == 0 || patience.wait(), "{}: nothing moved for {} s", what, patience_seconds);
+      expect(!landed.empty() || oldest == posted || left[oldest] == 0 || patience.wait(),
+             "{}: nothing moved for {} s", what, patience_seconds);
       while (oldest < posted && left[oldest] == 0) ++oldest;
     }
     memory.check(what);
@@ -84,7 +92,9 @@ class Rank {
   std::unique_ptr<Transport> transport_;  // last: what it does uses the others
 };
 
-void as_a_host_of_its_own(int rank) { ::setenv("NCCL_HOSTID", fmt::format("reshard-check-{}", rank).c_str(), 1); }
+void as_a_host_of_its_own(int rank) {
+  ::setenv("NCCL_HOSTID", fmt::format("reshard-check-{}", rank).c_str(), 1);
+}
 
 /// Runs `work` and says what it threw; 0 when nothing.
 int judged(int rank, void (*work)(int)) {
@@ -103,7 +113,8 @@ int exchange_rounds(int number) {
   return judged(number, [](int) {
     Rank rank;
     for (std::uint64_t seed = 1; seed <= 6; ++seed)
-      rank.exchange(random_rounds(seed, rank.comm().size(), 5, 3'000'000), 1 + seed % 3, fmt::format("seed {}", seed));
+      rank.exchange(random_rounds(seed, rank.comm().size(), 5, 3'000'000), 1 + seed % 3,
+                    fmt::format("seed {}", seed));
   });
 }
 
@@ -115,8 +126,11 @@ int exchange_many_small(int number) {
     std::vector<std::vector<SentMessage>> rounds(2);
     for (auto& round : rounds)
       for (int i = 0; i < 500; ++i)
-        round.push_back({i % rank.comm().size(), (i + 1 + i / 7 % (rank.comm().size() - 1)) % rank.comm().size(), 1 + random() % 16, random()});
-    for (auto& round : rounds) std::erase_if(round, [](SentMessage const& message) { return message.from == message.to; });
+        round.push_back({i % rank.comm().size(),
+                         (i + 1 + i / 7 % (rank.comm().size() - 1)) % rank.comm().size(),
+                         1 + random() % 16, random()});
+    for (auto& round : rounds)
+      std::erase_if(round, [](SentMessage const& message) { return message.from == message.to; });
     rank.exchange(rounds, 2, "many small");
   });
 }
@@ -137,7 +151,8 @@ int exchange_large(int number) {
       rank.transport().post(message, {}, 0);
     std::vector<Landed> landed;
     Patience patience(4 * patience_seconds, {});
-    for (; landed.empty(); rank.transport().poll(landed)) expect(patience.wait(), "a large message did not arrive");
+    for (; landed.empty(); rank.transport().poll(landed))
+      expect(patience.wait(), "a large message did not arrive");
     for (std::uint64_t at = 0; at + 4096 <= bytes; at += (std::uint64_t{1} << 26U) - 4096) {
       std::vector<std::byte> const found = rank.testbed().download(memory->data() + at, 4096);
       for (std::uint64_t i = at == 0 ? 1 : 0; i < 4096; ++i)
@@ -153,14 +168,16 @@ int share_a_gpu(int number) {
       Rank const rank;
     } catch (Error const& error) {
       if (me == 0) std::printf("the refusal: %s\n", error.what());
-      expect(error.kind() == ErrorKind::resources, "the refusal is of another kind: {}", error.sentence());
+      expect(error.kind() == ErrorKind::resources, "the refusal is of another kind: {}",
+             error.sentence());
       return;
     }
     expect(false, "two ranks with one GPU on one host were not refused");
   });
 }
 
-/// What rank 0 does when the others fall silent: an Error, or a wait that ends and a cancel() that does not hang.
+/// What rank 0 does when the others fall silent: an Error, or a wait that ends and a cancel() that
+/// does not hang.
 void survive(Rank& rank, std::vector<FlatMessage> const& expected) {
   rank.transport().post(expected, {}, 0);
   constexpr double silence_seconds = 10;
@@ -206,8 +223,10 @@ bool run_check(NcclCheck const& check) {
   auto const begin = Clock::now();
   int const code = run_local_ranks(check.ranks, check.timeout_seconds, check.work);
   std::string const verdict = code == 0 ? "ok" : "FAILED";
-  print_row("nccl", fmt::format("{}, {} rank{}", check.name, check.ranks, check.ranks == 1 ? "" : "s"),
-            fmt::format("{:.1f} s{}; functional check, not bandwidth", seconds_since(begin), code == 137 ? ", killed: too slow or stuck" : ""),
+  print_row("nccl",
+            fmt::format("{}, {} rank{}", check.name, check.ranks, check.ranks == 1 ? "" : "s"),
+            fmt::format("{:.1f} s{}; functional check, not bandwidth", seconds_since(begin),
+                        code == 137 ? ", killed: too slow or stuck" : ""),
             verdict);
   return code == 0;
 }

@@ -1,4 +1,5 @@
-// Upload, pack, download on three streams over a ring of slots in device memory, as a fraction of copies of the same bytes both ways at once.
+// Upload, pack, download on three streams over a ring of slots in device memory, as a fraction of
+// copies of the same bytes both ways at once.
 
 #include <algorithm>
 #include <array>
@@ -28,8 +29,10 @@ class Pipeline {
         in_(testbed.device(), host_slots * slot_bytes),
         out_(testbed.device(), host_slots * slot_bytes) {
     std::uint64_t const runs = slot_bytes / run_bytes / blocks;
-    dims_ = {{runs, static_cast<std::int64_t>(run_bytes), static_cast<std::int64_t>(blocks * run_bytes)},
-             {blocks, static_cast<std::int64_t>(runs * run_bytes), static_cast<std::int64_t>(run_bytes)}};
+    dims_ = {
+        {runs, static_cast<std::int64_t>(run_bytes), static_cast<std::int64_t>(blocks * run_bytes)},
+        {blocks, static_cast<std::int64_t>(runs * run_bytes),
+         static_cast<std::int64_t>(run_bytes)}};
     std::vector<CopyRequest> const copies{{0, 0, run_bytes, dims_}};
     Program program;
     add_copies(program, copies);
@@ -90,7 +93,8 @@ class Pipeline {
     std::vector<std::byte> expected(slot_bytes_);
     for (std::uint64_t round = 0; round < std::min<std::uint64_t>(rounds_, host_slots); ++round) {
       copy_strided(host_in(round), expected.data(), run_bytes, dims_);
-      expect(std::memcmp(expected.data(), host_out(round), slot_bytes_) == 0, "round {} of the pipeline has wrong bytes", round);
+      expect(std::memcmp(expected.data(), host_out(round), slot_bytes_) == 0,
+             "round {} of the pipeline has wrong bytes", round);
     }
   }
 
@@ -99,7 +103,9 @@ class Pipeline {
   DeviceStream& middle() { return testbed_.stream(1); }
   DeviceStream& down() { return testbed_.stream(2); }
   std::byte* host_in(std::uint64_t round) { return in_.data() + round % host_slots * slot_bytes_; }
-  std::byte* host_out(std::uint64_t round) { return out_.data() + round % host_slots * slot_bytes_; }
+  std::byte* host_out(std::uint64_t round) {
+    return out_.data() + round % host_slots * slot_bytes_;
+  }
 
   template <class Put>
   double seconds_of(Put const& put) {
@@ -147,14 +153,20 @@ void bench_pipeline(Testbed& testbed, BenchOptions const& options) {
   }
   std::uint64_t const bytes = pipeline.bytes_each_way();
   double const fraction = median(copies) / median(packed);
-  double const best = *std::min_element(copies.begin(), copies.end()) / *std::min_element(packed.begin(), packed.end());
+  double const best = *std::min_element(copies.begin(), copies.end()) /
+                      *std::min_element(packed.begin(), packed.end());
   print_row("bench", "pinned copies, up / down / both ways",
-            fmt::format("{} / {} / {} each way", rate(bytes, median(up)), rate(bytes, median(down)), rate(bytes, median(copies))), "-");
-  print_row("bench", fmt::format("upload, pack, download; {} slots of {} KiB", ring_slots, slot_bytes >> 10U),
-            fmt::format("{:.2f} of the copies both ways (best {:.2f}); {} each way", fraction, best, rate(bytes, median(packed))),
-            testbed.emulated() ? "-"
-            : fraction >= bar  ? fmt::format("reached {:.2f}", bar)
-                               : fmt::format("BELOW {:.2f}", bar));
+            fmt::format("{} / {} / {} each way", rate(bytes, median(up)), rate(bytes, median(down)),
+                        rate(bytes, median(copies))),
+            "-");
+  print_row(
+      "bench",
+      fmt::format("upload, pack, download; {} slots of {} KiB", ring_slots, slot_bytes >> 10U),
+      fmt::format("{:.2f} of the copies both ways (best {:.2f}); {} each way", fraction, best,
+                  rate(bytes, median(packed))),
+      testbed.emulated() ? "-"
+      : fraction >= bar  ? fmt::format("reached {:.2f}", bar)
+                         : fmt::format("BELOW {:.2f}", bar));
 }
 
 }  // namespace reshard::test

@@ -25,7 +25,8 @@ void finish(DeviceStream& stream) {
   auto const event = stream.record();
   auto const begin = std::chrono::steady_clock::now();
   while (!event->reached()) {
-    expect(std::chrono::steady_clock::now() - begin < longest_wait, "the device has not done its work within {} s", longest_wait.count());
+    expect(std::chrono::steady_clock::now() - begin < longest_wait,
+           "the device has not done its work within {} s", longest_wait.count());
     std::this_thread::sleep_for(std::chrono::microseconds(10));
   }
 }
@@ -53,13 +54,16 @@ void Testbed::carry_out(Program const& program, std::byte const* from, std::byte
     program_memory_ = device_->allocate(2 * program.bytes.size() + 256);
   upload(program_memory_->data(), program.bytes);
   std::size_t number = 0;
-  for (Launch const& launch : program.launches) stream(spread ? number++ : 0).launch(launch, {program_memory_->data(), from, to});
+  for (Launch const& launch : program.launches)
+    stream(spread ? number++ : 0).launch(launch, {program_memory_->data(), from, to});
   for (std::unique_ptr<DeviceStream> const& stream : streams_) finish(*stream);
 }
 
 PinnedBlock::PinnedBlock(Device& device, std::uint64_t bytes) : bytes_(bytes) {
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) fail(ErrorKind::resources, "{} bytes of host memory cannot be had", bytes);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED)
+    fail(ErrorKind::resources, "{} bytes of host memory cannot be had", bytes);
   data_ = static_cast<std::byte*>(memory);
   try {
     pin_ = device.pin(data_, bytes);
@@ -74,9 +78,12 @@ PinnedBlock::~PinnedBlock() {
   ::munmap(data_, bytes_);
 }
 
-void fill_random(DeviceStream& stream, std::byte* at, std::uint64_t bytes, std::uint64_t seed, std::uint64_t mask) {
+void fill_random(DeviceStream& stream, std::byte* at, std::uint64_t bytes, std::uint64_t seed,
+                 std::uint64_t mask) {
   if (stream.handle() != nullptr)
-    return check_cuda(start_random_fill(at, bytes, seed, mask, static_cast<cudaStream_t>(stream.handle())), "the start of a random fill");
+    return check_cuda(
+        start_random_fill(at, bytes, seed, mask, static_cast<cudaStream_t>(stream.handle())),
+        "the start of a random fill");
   finish(stream);
   for (std::uint64_t i = 0; i < bytes / 8; ++i) {
     std::uint64_t const word = random_word(seed, i) & mask;
@@ -92,8 +99,10 @@ std::unique_ptr<Device> device_or_skip(bool emulated) {
   std::exit(skip_exit_code);
 }
 
-void print_row(std::string const& group, std::string const& name, std::string const& result, std::string const& verdict) {
-  std::printf("ROW\t%s\t%s\t%s\t%s\n", group.c_str(), name.c_str(), result.c_str(), verdict.c_str());
+void print_row(std::string const& group, std::string const& name, std::string const& result,
+               std::string const& verdict) {
+  std::printf("ROW\t%s\t%s\t%s\t%s\n", group.c_str(), name.c_str(), result.c_str(),
+              verdict.c_str());
   std::fflush(stdout);
 }
 

@@ -11,7 +11,8 @@
 
 #include "core/device/device.hpp"
 
-// What the checks and the benchmark share: a device, its streams, and memory. No test framework is needed.
+// What the checks and the benchmark share: a device, its streams, and memory. No test framework is
+// needed.
 
 namespace reshard::test {
 
@@ -42,7 +43,8 @@ class Testbed {
 
   void upload(std::byte* to_device, std::vector<std::byte> const& bytes);
   std::vector<std::byte> download(std::byte const* from_device, std::uint64_t bytes);
-  /// Puts a program's launches into stream 0, or, `spread`, one after the other into all streams; waits for them.
+  /// Puts a program's launches into stream 0, or, `spread`, one after the other into all streams;
+  /// waits for them.
   void carry_out(Program const& program, std::byte const* from, std::byte* to, bool spread = false);
 
  private:
@@ -66,10 +68,12 @@ class PinnedBlock {
   std::unique_ptr<DeviceMemory> pin_;
 };
 
-/// The device of this machine's GPU, or an emulated one. Without a GPU it ends the program with exit code 77 after the reason.
+/// The device of this machine's GPU, or an emulated one. Without a GPU it ends the program with
+/// exit code 77 after the reason.
 std::unique_ptr<Device> device_or_skip(bool emulated);
 
 /// A line of the final table: tests/gpu/run.sh collects them.
-void print_row(std::string const& group, std::string const& name, std::string const& result, std::string const& verdict);
+void print_row(std::string const& group, std::string const& name, std::string const& result,
+               std::string const& verdict);
 
 }  // namespace reshard::test

@@ -24,20 +24,23 @@ std::string random_converts(Testbed& testbed, CheckOptions const& options) {
     places.check(one.device);
     inexact += one.inexact.has_value() ? 1U : 0U;
   }
-  return fmt::format("{} cases from seed {}, {} of them inexact", count, options.first_seed, inexact);
+  return fmt::format("{} cases from seed {}, {} of them inexact", count, options.first_seed,
+                     inexact);
 }
 
 std::string verdicts(Testbed& testbed, CheckOptions const&) {
   using Places = std::vector<InexactPlace>;
   CasePlaces places(testbed);
   std::uint64_t cases = 0;
-  for (Places const& inexact :
-       {Places{}, Places{{2, 39999}}, Places{{2, 0}, {1, 69999}}, Places{{1, 30000}, {1, 8191}, {2, 5}}, Places{{0, 2}, {1, 0}}}) {
+  for (Places const& inexact : {Places{}, Places{{2, 39999}}, Places{{2, 0}, {1, 69999}},
+                                Places{{1, 30000}, {1, 8191}, {2, 5}}, Places{{0, 2}, {1, 0}}}) {
     ConvertCase const one = inexact_case({3, 70000, 40000}, inexact);
-    std::optional<InexactPlace> const found = inexact_of(places.check(one.device).data() + verdict_place);
+    std::optional<InexactPlace> const found =
+        inexact_of(places.check(one.device).data() + verdict_place);
     expect(found.has_value() == one.inexact.has_value(), "the verdict of case {} is wrong", cases);
-    expect(!found || (found->request == one.inexact->request && found->element == one.inexact->element), "the verdict of case {} names another place",
-           cases);
+    expect(!found ||
+               (found->request == one.inexact->request && found->element == one.inexact->element),
+           "the verdict of case {} names another place", cases);
     ++cases;
   }
   return fmt::format("{} cases", cases);

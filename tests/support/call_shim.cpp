@@ -1,13 +1,16 @@
-// Loaded in front of libc (LD_PRELOAD): gives calls to the system another answer, holds them, or ends the process at them.
+// Loaded in front of libc (LD_PRELOAD): gives calls to the system another answer, holds them, or
+// ends the process at them.
 //
 //   RESHARD_CALLS   rules, separated by ';', each CALL:PATH:ACTION[:FIRST[:COUNT]]
-//     CALL     flock | rename | renameat2 | fsync | posix_fadvise | pwritev2 | write (pwrite, pwritev and write)
-//     PATH     calls for files with this in their path, or with a '$' behind it at its end; for renames in the old name; empty: all
-//     ACTION   an errno (ENOSYS, EACCES, …): the call fails with it
+//     CALL     flock | rename | renameat2 | fsync | posix_fadvise | pwritev2 | write (pwrite,
+//     pwritev and write) PATH     calls for files with this in their path, or with a '$' behind it
+//     at its end; for renames in the old name; empty: all ACTION   an errno (ENOSYS, EACCES, …):
+//     the call fails with it
 //              ok: the call does nothing and says that it succeeded
 //              kill: the process is killed before the call
 //              hold=FILE: makes FILE.reached and waits for FILE.go before the call
-//     FIRST, COUNT   which of the matching calls, from 0; and how many of them, else all from there on
+//     FIRST, COUNT   which of the matching calls, from 0; and how many of them, else all from there
+//     on
 
 #include <atomic>
 #include <cerrno>
@@ -67,8 +70,10 @@ std::deque<Rule>& rules() {
 }
 
 int number_of(std::string const& name) {
-  static std::map<std::string, int> const numbers = {{"ENOSYS", ENOSYS}, {"EACCES", EACCES}, {"EINVAL", EINVAL}, {"EIO", EIO},      {"EXDEV", EXDEV},
-                                                     {"EBUSY", EBUSY},   {"ESTALE", ESTALE}, {"ENOLCK", ENOLCK}, {"EDQUOT", EDQUOT}};
+  static std::map<std::string, int> const numbers = {
+      {"ENOSYS", ENOSYS}, {"EACCES", EACCES}, {"EINVAL", EINVAL},
+      {"EIO", EIO},       {"EXDEV", EXDEV},   {"EBUSY", EBUSY},
+      {"ESTALE", ESTALE}, {"ENOLCK", ENOLCK}, {"EDQUOT", EDQUOT}};
   auto const found = numbers.find(name);
   if (found == numbers.end()) std::abort();  // a test must not believe that a fault was planted
   return found->second;
@@ -76,7 +81,8 @@ int number_of(std::string const& name) {
 
 void hold(std::string const& file) {
   ::close(::open((file + ".reached").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  for (int i = 0; i < 60'000 && ::access((file + ".go").c_str(), F_OK) != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < 60'000 && ::access((file + ".go").c_str(), F_OK) != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 bool is_meant(Rule const& rule, std::string const& path) {
@@ -104,7 +110,8 @@ std::optional<int> answer(char const* call, std::string const& path) {
 
 std::string path_of(int descriptor) {
   char path[4096];
-  ssize_t const length = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
+  ssize_t const length =
+      ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
   return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
 }
 
@@ -129,7 +136,8 @@ int rename(char const* from, char const* to) {
 
 int renameat2(int from_folder, char const* from, int to_folder, char const* to, unsigned flags) {
   auto const given = answer("renameat2", from);
-  return given ? *given : next<decltype(renameat2)>("renameat2")(from_folder, from, to_folder, to, flags);
+  return given ? *given
+               : next<decltype(renameat2)>("renameat2")(from_folder, from, to_folder, to, flags);
 }
 
 int fsync(int descriptor) {
@@ -139,12 +147,14 @@ int fsync(int descriptor) {
 
 int posix_fadvise(int descriptor, off_t offset, off_t bytes, int advice) {
   auto const given = answer("posix_fadvise", path_of(descriptor));
-  return given ? *given : next<decltype(posix_fadvise)>("posix_fadvise")(descriptor, offset, bytes, advice);
+  return given ? *given
+               : next<decltype(posix_fadvise)>("posix_fadvise")(descriptor, offset, bytes, advice);
 }
 
 ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
   auto const given = answer("pwritev2", path_of(descriptor));
-  return given ? *given : next<decltype(pwritev2)>("pwritev2")(descriptor, parts, count, offset, flags);
+  return given ? *given
+               : next<decltype(pwritev2)>("pwritev2")(descriptor, parts, count, offset, flags);
 }
 
 ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {

@@ -6,7 +6,8 @@
 
 #include "core/device/copy_program.hpp"
 
-// Copies for tests of the copy kernels on any device, with the result that byte-by-byte loops give. No test framework is needed.
+// Copies for tests of the copy kernels on any device, with the result that byte-by-byte loops give.
+// No test framework is needed.
 
 namespace reshard::test {
 
@@ -20,7 +21,8 @@ struct OwnedCopy {
   CopyRequest request() const { return {from, to, run_bytes, dims}; }
 };
 
-/// Copies of one program with the memory they need on both sides. Sizes are multiples of 16; no byte of the target is written twice.
+/// Copies of one program with the memory they need on both sides. Sizes are multiples of 16; no
+/// byte of the target is written twice.
 struct CopyCase {
   std::vector<OwnedCopy> copies;
   std::size_t from_bytes = 0;
@@ -29,9 +31,10 @@ struct CopyCase {
   std::vector<CopyRequest> requests() const;
 };
 
-/// Random copies: 1 to 5 of them, of every kind that the kernels tell apart (long runs, single elements, transposes, every n-th element, …), elements
-/// of 1 to 16 bytes, up to 6 dimensions, forwards and backwards, repeated sources, places of any alignment, with and without gaps between them.
-/// At most about `most_bytes` are moved. The same seed gives the same case.
+/// Random copies: 1 to 5 of them, of every kind that the kernels tell apart (long runs, single
+/// elements, transposes, every n-th element, …), elements of 1 to 16 bytes, up to 6 dimensions,
+/// forwards and backwards, repeated sources, places of any alignment, with and without gaps between
+/// them. At most about `most_bytes` are moved. The same seed gives the same case.
 CopyCase random_copy_case(std::uint64_t seed, std::uint64_t most_bytes = 40000);
 
 /// One run of `run_bytes` bytes.

@@ -12,14 +12,21 @@
 namespace reshard {
 
 /// A box and its item, to be added to the last tensor.
-inline void add_chunk(dcp::Metadata& metadata, std::vector<Index> const& offsets, std::vector<Index> const& sizes, dcp::ItemPlace item) {
-  metadata.chunks.push_back({.offsets = metadata.lists.add(offsets), .sizes = metadata.lists.add(sizes), .item = item});
+inline void add_chunk(dcp::Metadata& metadata, std::vector<Index> const& offsets,
+                      std::vector<Index> const& sizes, dcp::ItemPlace item) {
+  metadata.chunks.push_back(
+      {.offsets = metadata.lists.add(offsets), .sizes = metadata.lists.add(sizes), .item = item});
   ++metadata.tensors.back().chunk_count;
 }
 
-inline void add_tensor(dcp::Metadata& metadata, std::string name, DType dtype, std::vector<Index> shape) {
+inline void add_tensor(dcp::Metadata& metadata, std::string name, DType dtype,
+                       std::vector<Index> shape) {
   auto const first = static_cast<std::uint32_t>(metadata.chunks.size());
-  metadata.tensors.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .first_chunk = first, .chunk_count = 0});
+  metadata.tensors.push_back({.name = std::move(name),
+                              .dtype = dtype,
+                              .shape = std::move(shape),
+                              .first_chunk = first,
+                              .chunk_count = 0});
 }
 
 /// The example of docs/formats/dcp.md: one bfloat16 tensor of 2 x 3 in one item.
@@ -32,20 +39,24 @@ inline dcp::Metadata golden_metadata() {
   return metadata;
 }
 
-/// `names` matrices cut into `chunks` bands each, over 64 files, as a training job of many ranks leaves them.
+/// `names` matrices cut into `chunks` bands each, over 64 files, as a training job of many ranks
+/// leaves them.
 inline dcp::Metadata banded_metadata(std::uint32_t names, std::uint32_t chunks) {
   dcp::Metadata metadata;
   std::vector<std::uint64_t> ends(64);
-  for (std::size_t i = 0; i < ends.size(); ++i) metadata.files.push_back(fmt::format("__{}_0.distcp", i));
+  for (std::size_t i = 0; i < ends.size(); ++i)
+    metadata.files.push_back(fmt::format("__{}_0.distcp", i));
   metadata.planner_data.emplace();
   for (std::uint32_t i = 0; i < names; ++i) {
-    std::string const name = fmt::format("model.decoder.layers.{}.self_attention.linear_qkv.weight_{}", i, i % 7);
+    std::string const name =
+        fmt::format("model.decoder.layers.{}.self_attention.linear_qkv.weight_{}", i, i % 7);
     add_tensor(metadata, name, DType::bf16, {Index{chunks} * 128, 4096});
     metadata.planner_data->emplace_back(name, dcp::Path{name});
     for (std::uint32_t j = 0; j < chunks; ++j) {
       std::uint32_t const file = j % 64;
       std::uint64_t const size = 128 * 4096 * 2 + 1577;
-      add_chunk(metadata, {Index{j} * 128, 0}, {128, 4096}, {.file = file, .offset_bytes = ends[file], .size_bytes = size});
+      add_chunk(metadata, {Index{j} * 128, 0}, {128, 4096},
+                {.file = file, .offset_bytes = ends[file], .size_bytes = size});
       ends[file] += size;
     }
   }

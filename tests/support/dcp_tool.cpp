@@ -1,9 +1,11 @@
-// Reads and rewrites distributed checkpoints of torch, so that tests in Python can compare with torch itself.
+// Reads and rewrites distributed checkpoints of torch, so that tests in Python can compare with
+// torch itself.
 //
 //   dcp_tool metadata FILE                      JSON: everything that a .metadata file says
-//   dcp_tool count FILE                         JSON: how much it says, the seconds that reading it took, and the peak memory of this process
-//   dcp_tool rewrite IN OUT [plain|compact]     reads a .metadata file and writes it anew
-//   dcp_tool golden-metadata OUT                the example of docs/formats/dcp.md in the plain style
+//   dcp_tool count FILE                         JSON: how much it says, the seconds that reading it
+//   took, and the peak memory of this process dcp_tool rewrite IN OUT [plain|compact]     reads a
+//   .metadata file and writes it anew dcp_tool golden-metadata OUT                the example of
+//   docs/formats/dcp.md in the plain style
 
 #include <chrono>
 #include <cstdio>
@@ -27,7 +29,9 @@ Json json_of(std::span<Index const> list) {
 
 Json json_of(dcp::Metadata const& metadata, dcp::ItemPlace const& item) {
   Json json = Json::object();
-  json.set("file", metadata.files[item.file]).set("offset", item.offset_bytes).set("length", item.size_bytes);
+  json.set("file", metadata.files[item.file])
+      .set("offset", item.offset_bytes)
+      .set("length", item.size_bytes);
   return json;
 }
 
@@ -35,16 +39,21 @@ Json json_of(dcp::Metadata const& metadata, dcp::StoredTensor const& tensor) {
   Json chunks = Json::array();
   for (dcp::Chunk const& chunk : metadata.chunks_of(tensor)) {
     Json json = json_of(metadata, chunk.item);
-    chunks.push(json.set("offsets", json_of(metadata.offsets(chunk))).set("sizes", json_of(metadata.sizes(chunk))));
+    chunks.push(json.set("offsets", json_of(metadata.offsets(chunk)))
+                    .set("sizes", json_of(metadata.sizes(chunk))));
   }
   Json json = Json::object();
-  json.set("name", tensor.name).set("dtype", std::string(name(tensor.dtype))).set("shape", json_of(tensor.shape)).set("chunks", std::move(chunks));
+  json.set("name", tensor.name)
+      .set("dtype", std::string(name(tensor.dtype)))
+      .set("shape", json_of(tensor.shape))
+      .set("chunks", std::move(chunks));
   return json;
 }
 
 Json json_of(dcp::Path const& path) {
   Json json = Json::array();
-  for (dcp::PathStep const& step : path) json.push(std::visit([](auto const& word) { return Json(word); }, step));
+  for (dcp::PathStep const& step : path)
+    json.push(std::visit([](auto const& word) { return Json(word); }, step));
   return json;
 }
 
@@ -52,16 +61,21 @@ Json json_of(dcp::Metadata const& metadata) {
   Json tensors = Json::array();
   for (dcp::StoredTensor const& tensor : metadata.tensors) tensors.push(json_of(metadata, tensor));
   Json objects = Json::array();
-  for (dcp::StoredObject const& object : metadata.objects) objects.push(json_of(metadata, object.item).set("name", object.name));
+  for (dcp::StoredObject const& object : metadata.objects)
+    objects.push(json_of(metadata, object.item).set("name", object.name));
   Json planner;
   if (metadata.planner_data) {
     planner = Json::array();
-    for (auto const& [key, path] : *metadata.planner_data) planner.push(Json::array().push(key).push(json_of(path)));
+    for (auto const& [key, path] : *metadata.planner_data)
+      planner.push(Json::array().push(key).push(json_of(path)));
   }
   Json flattened = Json::array();
-  for (auto const& [key, shape] : metadata.flattened) flattened.push(Json::array().push(key).push(json_of(shape)));
+  for (auto const& [key, shape] : metadata.flattened)
+    flattened.push(Json::array().push(key).push(json_of(shape)));
   Json json = Json::object();
-  json.set("tensors", std::move(tensors)).set("objects", std::move(objects)).set("planner_data", std::move(planner));
+  json.set("tensors", std::move(tensors))
+      .set("objects", std::move(objects))
+      .set("planner_data", std::move(planner));
   return json.set("flattened", std::move(flattened));
 }
 
@@ -69,11 +83,14 @@ void count(char const* path) {
   File const file = File::open_for_reading(path);
   auto const begin = std::chrono::steady_clock::now();
   dcp::Metadata const metadata = dcp::read_metadata(file);
-  double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  double const seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   Json json = Json::object();
-  json.set("tensors", metadata.tensors.size()).set("chunks", metadata.chunks.size()).set("objects", metadata.objects.size());
+  json.set("tensors", metadata.tensors.size())
+      .set("chunks", metadata.chunks.size())
+      .set("objects", metadata.objects.size());
   json.set("seconds", seconds).set("peak_kib", std::int64_t{usage.ru_maxrss});
   std::puts(json.dump().c_str());
 }
@@ -84,16 +101,23 @@ void rewrite(char const* from, char const* to, dcp::MetadataStyle style) {
 
 int run(std::span<char* const> words) {
   std::string_view const verb = words.size() > 1 ? words[1] : "";
-  if (verb == "metadata" && words.size() == 3) return std::puts(json_of(dcp::read_metadata(File::open_for_reading(words[2]))).dump().c_str()), 0;
+  if (verb == "metadata" && words.size() == 3)
+    return std::puts(json_of(dcp::read_metadata(File::open_for_reading(words[2]))).dump().c_str()),
+           0;
   if (verb == "count" && words.size() == 3) return count(words[2]), 0;
-  if (verb == "rewrite" && words.size() == 4) return rewrite(words[2], words[3], dcp::MetadataStyle::compact), 0;
+  if (verb == "rewrite" && words.size() == 4)
+    return rewrite(words[2], words[3], dcp::MetadataStyle::compact), 0;
   if (verb == "rewrite" && words.size() == 5 && words[4] == std::string_view("compact"))
     return rewrite(words[2], words[3], dcp::MetadataStyle::compact), 0;
   if (verb == "rewrite" && words.size() == 5 && words[4] == std::string_view("plain"))
     return rewrite(words[2], words[3], dcp::MetadataStyle::plain), 0;
   if (verb == "golden-metadata" && words.size() == 3)
-    return write_text_file(words[2], dcp::write_metadata(golden_metadata(), dcp::MetadataStyle::plain)), 0;
-  std::fputs("usage: dcp_tool metadata FILE | count FILE | rewrite IN OUT [plain|compact] | golden-metadata OUT\n", stderr);
+    return write_text_file(words[2],
+                           dcp::write_metadata(golden_metadata(), dcp::MetadataStyle::plain)),
+           0;
+  std::fputs(
+      "usage: dcp_tool metadata FILE | count FILE | rewrite IN OUT [plain|compact] | golden-metadata OUT\n",
+      stderr);
   return 2;
 }
 

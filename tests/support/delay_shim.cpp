@@ -1,9 +1,11 @@
-// Loaded in front of libc (LD_PRELOAD): makes every write below a folder slow, as a busy file system would, so that a small job lasts long enough to
-// be interrupted. How slow is asked anew for each write, so that a test can hold a job and let it go.
+// Loaded in front of libc (LD_PRELOAD): makes every write below a folder slow, as a busy file
+// system would, so that a small job lasts long enough to be interrupted. How slow is asked anew for
+// each write, so that a test can hold a job and let it go.
 //
 //   RESHARD_DELAY_PATH   writes to files with this in their path
-//   RESHARD_DELAY_FILE   a file that holds the milliseconds before each such write; none when it is missing
-//   RESHARD_DELAY_LOG    a file that gets a line with the number of bytes after each such write
+//   RESHARD_DELAY_FILE   a file that holds the milliseconds before each such write; none when it is
+//   missing RESHARD_DELAY_LOG    a file that gets a line with the number of bytes after each such
+//   write
 
 #include <chrono>
 #include <cstdlib>
@@ -25,7 +27,8 @@ std::string setting(char const* name) {
 
 std::string path_of(int descriptor) {
   char path[4096];
-  ssize_t const length = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
+  ssize_t const length =
+      ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
   return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
 }
 
@@ -43,9 +46,11 @@ void delay() {
 
 void note(ssize_t bytes) {
   static std::string const path = setting("RESHARD_DELAY_LOG");
-  static int const file = path.empty() ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  static int const file =
+      path.empty() ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   std::string const line = std::to_string(bytes) + "\n";
-  if (file >= 0 && bytes > 0 && ::write(file, line.data(), line.size()) < 0) std::abort();  // a test must not count wrongly
+  if (file >= 0 && bytes > 0 && ::write(file, line.data(), line.size()) < 0)
+    std::abort();  // a test must not count wrongly
 }
 
 /// Calls `write` after the delay, and notes what it wrote.

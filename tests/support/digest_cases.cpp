@@ -38,8 +38,9 @@ void for_each_run(OwnedPiece const& piece, Each each) {
   }
 }
 
-/// The CRC of the tensor with zeros for all that is not the piece's. Bytes before its first one are left out, zeros behind its last one are put in by
-/// the one operation that the definition has for a zero byte, as far as that is affordable.
+/// The CRC of the tensor with zeros for all that is not the piece's. Bytes before its first one are
+/// left out, zeros behind its last one are put in by the one operation that the definition has for
+/// a zero byte, as far as that is affordable.
 std::uint64_t slow_share(OwnedPiece const& piece, std::vector<std::byte> const& memory) {
   std::map<std::uint64_t, std::uint64_t> runs;  // place in the tensor -> place in memory
   for_each_run(piece, [&](std::uint64_t from, std::uint64_t to) { runs[to] = from; });
@@ -50,12 +51,14 @@ std::uint64_t slow_share(OwnedPiece const& piece, std::vector<std::byte> const& 
   if (end - begin > affordable) {  // far apart: run by run
     std::uint64_t sum = 0;
     for (auto const& [to, from] : runs)
-      sum ^= crc64_shifted(slow_digest(std::span(memory).subspan(from, piece.run_bytes)), piece.tensor_bytes - to - piece.run_bytes);
+      sum ^= crc64_shifted(slow_digest(std::span(memory).subspan(from, piece.run_bytes)),
+                           piece.tensor_bytes - to - piece.run_bytes);
     return sum;
   }
   std::uint64_t const behind = piece.tensor_bytes - end;
   bytes.resize(end - begin + (behind < affordable ? behind : 0));
-  for (auto const& [to, from] : runs) std::memcpy(bytes.data() + (to - begin), memory.data() + from, piece.run_bytes);
+  for (auto const& [to, from] : runs)
+    std::memcpy(bytes.data() + (to - begin), memory.data() + from, piece.run_bytes);
   std::uint64_t const crc = slow_digest(bytes);
   return behind < affordable ? crc : crc64_shifted(crc, behind);
 }
@@ -86,8 +89,10 @@ std::vector<Box> random_boxes(std::vector<std::uint64_t> const& shape, Random& r
   return boxes;
 }
 
-/// A box stored with its axes in another order, or in the same, perhaps backwards, perhaps with gaps between the elements of an axis.
-OwnedPiece random_piece(Box const& box, std::vector<std::uint64_t> const& shape, std::uint64_t element_bytes, std::vector<std::byte>& memory,
+/// A box stored with its axes in another order, or in the same, perhaps backwards, perhaps with
+/// gaps between the elements of an axis.
+OwnedPiece random_piece(Box const& box, std::vector<std::uint64_t> const& shape,
+                        std::uint64_t element_bytes, std::vector<std::byte>& memory,
                         Random& random) {
   std::vector<std::size_t> order(shape.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -99,7 +104,8 @@ OwnedPiece random_piece(Box const& box, std::vector<std::uint64_t> const& shape,
     std::uint64_t const extent = box[order[i]].extent;
     piece.dims[order[i]].count = extent;
     piece.dims[order[i]].from_stride = step;
-    step = step * static_cast<std::int64_t>(extent) + (below(random, 4) == 0 ? static_cast<std::int64_t>(below(random, 20)) : 0);
+    step = step * static_cast<std::int64_t>(extent) +
+           (below(random, 4) == 0 ? static_cast<std::int64_t>(below(random, 20)) : 0);
   }
   memory.resize(piece.from + static_cast<std::uint64_t>(step));
   auto to_step = static_cast<std::int64_t>(element_bytes);
@@ -136,7 +142,8 @@ void finish(DigestCase& digest, Random& random) {
     std::memcpy(&sum, device.wanted.data() + piece.sum, sizeof sum);
     sum ^= digest.shares.back();
     std::memcpy(device.wanted.data() + piece.sum, &sum, sizeof sum);
-    requests.push_back({piece.from, piece.at, piece.run_bytes, piece.dims, piece.tensor_bytes, piece.sum});
+    requests.push_back(
+        {piece.from, piece.at, piece.run_bytes, piece.dims, piece.tensor_bytes, piece.sum});
   }
   device.program.bytes.resize(below(random, 40));  // of another one
   add_digests(device.program, requests);
@@ -148,7 +155,8 @@ std::uint64_t slow_digest(std::span<std::byte const> bytes) {
   std::uint64_t crc = 0;
   for (std::byte const byte : bytes) {
     crc ^= std::to_integer<std::uint64_t>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1U) != 0 ? (crc >> 1U) ^ 0xc96c5795d7870f42U : crc >> 1U;
+    for (int bit = 0; bit < 8; ++bit)
+      crc = (crc & 1U) != 0 ? (crc >> 1U) ^ 0xc96c5795d7870f42U : crc >> 1U;
   }
   return crc;
 }
@@ -157,7 +165,8 @@ DigestCase random_digest_case(std::uint64_t seed) {
   Random random(seed);
   DigestCase digest;
   digest.device.name = fmt::format("a tensor, seed {}", seed);
-  std::uint64_t const element_bytes = std::array<std::uint64_t, 7>{1, 2, 3, 4, 8, 16, 24}[below(random, 7)];
+  std::uint64_t const element_bytes =
+      std::array<std::uint64_t, 7>{1, 2, 3, 4, 8, 16, 24}[below(random, 7)];
   std::vector<std::uint64_t> shape(1 + below(random, 5));
   std::uint64_t left = std::uint64_t{1} << (2 + below(random, 14));
   for (std::uint64_t& extent : shape) {
@@ -182,7 +191,12 @@ DigestCase run_case(std::vector<std::uint64_t> const& lengths, std::uint64_t see
     for (std::uint64_t place = 0; place < 16; ++place) {
       std::uint64_t const before = below(random, 300);
       std::uint64_t const from = (digest.device.from.size() + 15) / 16 * 16 + place;
-      digest.pieces.push_back({from, before, length, {}, before + length + below(random, 300), 8 * digest.pieces.size()});
+      digest.pieces.push_back({from,
+                               before,
+                               length,
+                               {},
+                               before + length + below(random, 300),
+                               8 * digest.pieces.size()});
       digest.device.from.resize(from + length);
     }
   finish(digest, random);
@@ -196,9 +210,13 @@ DigestCase far_case(std::uint64_t seed) {
   for (int i = 0; i < 20; ++i) {
     std::uint64_t const run = 1 + below(random, 900);
     std::uint64_t const rows = 1 + below(random, 30);
-    auto const stride = static_cast<std::int64_t>(run + below(random, std::uint64_t{1} << (10 + below(random, 30))));
+    auto const stride = static_cast<std::int64_t>(
+        run + below(random, std::uint64_t{1} << (10 + below(random, 30))));
     std::uint64_t const extent = (rows - 1) * static_cast<std::uint64_t>(stride) + run;
-    OwnedPiece piece{.from = digest.device.from.size() + below(random, 8), .at = random() >> (20 + below(random, 20)), .run_bytes = run, .dims = {}};
+    OwnedPiece piece{.from = digest.device.from.size() + below(random, 8),
+                     .at = random() >> (20 + below(random, 20)),
+                     .run_bytes = run,
+                     .dims = {}};
     piece.dims.push_back({rows, static_cast<std::int64_t>(run + 3), stride});
     piece.tensor_bytes = piece.at + extent + (random() >> (14 + below(random, 30)));
     piece.sum = 8 * below(random, 4);

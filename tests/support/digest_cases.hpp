@@ -8,7 +8,8 @@
 #include "core/base/byte_dim.hpp"
 #include "tests/support/device_case.hpp"
 
-// Pieces of tensors for tests of digests on any device, with the CRCs that a loop over bits gives of the gathered tensors.
+// Pieces of tensors for tests of digests on any device, with the CRCs that a loop over bits gives
+// of the gathered tensors.
 
 namespace reshard::test {
 
@@ -31,8 +32,8 @@ struct DigestCase {
 /// The definition of the CRC, bit by bit.
 std::uint64_t slow_digest(std::span<std::byte const> bytes);
 
-/// A tensor of random shape and element size that is cut into boxes, each of which lies somewhere with its axes in any order, some of them backwards;
-/// all pieces add to one sum.
+/// A tensor of random shape and element size that is cut into boxes, each of which lies somewhere
+/// with its axes in any order, some of them backwards; all pieces add to one sum.
 DigestCase random_digest_case(std::uint64_t seed);
 
 /// One run of each length, at every address modulo 16, in the middle of a tensor.

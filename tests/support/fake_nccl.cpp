@@ -26,7 +26,9 @@ void cancel_all(std::vector<MPI_Request>& requests, std::vector<char> const& rec
 
 }  // namespace
 
-FakeNccl::FakeNccl(FakeNcclFaults const& faults) : faults_(faults) { check_mpi(MPI_Comm_dup(Comm::world().handle(), &comm_), "MPI_Comm_dup"); }
+FakeNccl::FakeNccl(FakeNcclFaults const& faults) : faults_(faults) {
+  check_mpi(MPI_Comm_dup(Comm::world().handle(), &comm_), "MPI_Comm_dup");
+}
 
 FakeNccl::~FakeNccl() {
   for (auto const& one : communicators_) *one->aborted = true;
@@ -59,20 +61,26 @@ NcclAnswer<NcclHandle> FakeNccl::begin_init(int ranks, NcclUniqueId const& id, i
   for (int peer = 0; peer < ranks; ++peer) {
     if (peer == rank || faults_.never_begins) continue;
     one.greetings.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, one.tag, comm_, &one.greetings.back()), "MPI_Irecv");
+    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, one.tag, comm_, &one.greetings.back()),
+              "MPI_Irecv");
     one.greetings.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, peer, one.tag, comm_, &one.greetings.back()), "MPI_Isend");
+    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, peer, one.tag, comm_, &one.greetings.back()),
+              "MPI_Isend");
   }
   return {NcclResult::in_progress, &one};
 }
 
 bool FakeNccl::greeted(Communicator& communicator) {
   int all = 0;
-  check_mpi(MPI_Testall(narrow<int>(communicator.greetings.size()), communicator.greetings.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
+  check_mpi(MPI_Testall(narrow<int>(communicator.greetings.size()), communicator.greetings.data(),
+                        &all, MPI_STATUSES_IGNORE),
+            "MPI_Testall");
   return all != 0 && !faults_.never_begins;
 }
 
-bool FakeNccl::busy(Communicator const& communicator) const { return !communicator.connected || communicator.launching != nullptr; }
+bool FakeNccl::busy(Communicator const& communicator) const {
+  return !communicator.connected || communicator.launching != nullptr;
+}
 
 NcclResult FakeNccl::group_start() {
   if (open_ != nullptr) return misuse("a group in a group");
@@ -85,7 +93,8 @@ NcclResult FakeNccl::add(Message const& message, NcclHandle handle, DeviceStream
   Communicator& communicator = of(handle);
   if (open_ == nullptr) return misuse("a message outside of a group");
   if (busy(communicator)) return misuse("a message while the communicator was busy");
-  if (open_for_ != nullptr && open_for_ != &communicator) return misuse("messages of two communicators in one group");
+  if (open_for_ != nullptr && open_for_ != &communicator)
+    return misuse("messages of two communicators in one group");
   if (message.bytes == 0) return misuse("an empty message");
   open_for_ = &communicator;
   open_->stream = &dynamic_cast<EmulatedStream&>(stream);
@@ -93,12 +102,14 @@ NcclResult FakeNccl::add(Message const& message, NcclHandle handle, DeviceStream
   return NcclResult::success;
 }
 
-NcclResult FakeNccl::send(std::byte const* from, std::uint64_t bytes, int peer, NcclHandle communicator, DeviceStream& stream) {
+NcclResult FakeNccl::send(std::byte const* from, std::uint64_t bytes, int peer,
+                          NcclHandle communicator, DeviceStream& stream) {
   if (faults_.send != NcclResult::success) return faults_.send;
   return add({const_cast<std::byte*>(from), bytes, peer, false}, communicator, stream);
 }
 
-NcclResult FakeNccl::receive(std::byte* to, std::uint64_t bytes, int peer, NcclHandle communicator, DeviceStream& stream) {
+NcclResult FakeNccl::receive(std::byte* to, std::uint64_t bytes, int peer, NcclHandle communicator,
+                             DeviceStream& stream) {
   return add({to, bytes, peer, true}, communicator, stream);
 }
 
@@ -117,10 +128,13 @@ NcclResult FakeNccl::group_end() {
 NcclAnswer<NcclResult> FakeNccl::state(NcclHandle handle) {
   Communicator& communicator = of(handle);
   bool const connecting = !communicator.connected;
-  if (communicator.finalizing && faults_.never_finalizes) return {NcclResult::success, NcclResult::in_progress};
+  if (communicator.finalizing && faults_.never_finalizes)
+    return {NcclResult::success, NcclResult::in_progress};
   if (communicator.groups > faults_.good_groups) return {NcclResult::success, faults_.later};
-  if (busy(communicator) && Clock::now() < communicator.ready) return {NcclResult::success, NcclResult::in_progress};
-  if (connecting && faults_.connecting != NcclResult::success) return {NcclResult::success, faults_.connecting};
+  if (busy(communicator) && Clock::now() < communicator.ready)
+    return {NcclResult::success, NcclResult::in_progress};
+  if (connecting && faults_.connecting != NcclResult::success)
+    return {NcclResult::success, faults_.connecting};
   if (connecting && !greeted(communicator)) return {NcclResult::success, NcclResult::in_progress};
   communicator.connected = true;
   if (communicator.launching != nullptr) put_into_stream(communicator);
@@ -129,9 +143,8 @@ NcclAnswer<NcclResult> FakeNccl::state(NcclHandle handle) {
 
 void FakeNccl::put_into_stream(Communicator& communicator) {
   std::shared_ptr<Group> const group = std::move(communicator.launching);
-  group->stream->run([comm = comm_, tag = communicator.tag, group, aborted = communicator.aborted, share = communicator.in_stream] {
-    carry(comm, tag, *group, *aborted);
-  });
+  group->stream->run([comm = comm_, tag = communicator.tag, group, aborted = communicator.aborted,
+                      share = communicator.in_stream] { carry(comm, tag, *group, *aborted); });
 }
 
 /// In the thread of the stream.
@@ -139,7 +152,8 @@ void FakeNccl::carry(MPI_Comm comm, int tag, Group const& group, std::atomic<boo
   std::vector<MPI_Request> requests;
   std::vector<char> receives;
   for (Message const& message : group.messages)
-    for (std::uint64_t done = 0; group.moves && !aborted && done < message.bytes; done += largest_part) {
+    for (std::uint64_t done = 0; group.moves && !aborted && done < message.bytes;
+         done += largest_part) {
       int const bytes = narrow<int>(std::min(largest_part, message.bytes - done));
       requests.push_back(MPI_REQUEST_NULL);
       receives.push_back(message.receive ? 1 : 0);
@@ -180,6 +194,8 @@ NcclResult FakeNccl::abort(NcclHandle handle) {
   return NcclResult::success;
 }
 
-std::string FakeNccl::text(NcclResult result) { return fmt::format("result {} of the stand-in", static_cast<int>(result)); }
+std::string FakeNccl::text(NcclResult result) {
+  return fmt::format("result {} of the stand-in", static_cast<int>(result));
+}
 
 }  // namespace reshard

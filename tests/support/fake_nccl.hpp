@@ -18,20 +18,24 @@ namespace reshard {
 struct FakeNcclFaults {
   NcclResult unique_id = NcclResult::success;
   NcclResult begin_init = NcclResult::success;
-  NcclResult connecting = NcclResult::success;   ///< what state() says instead of "connected"
-  bool never_begins = false;                     ///< the others wait for this rank in vain while they connect
-  std::chrono::microseconds connecting_time{0};  ///< for which state() is in_progress after begin_init()
-  std::chrono::microseconds launching_time{0};   ///< and after each group_end()
+  NcclResult connecting = NcclResult::success;  ///< what state() says instead of "connected"
+  bool never_begins = false;  ///< the others wait for this rank in vain while they connect
+  std::chrono::microseconds connecting_time{
+      0};  ///< for which state() is in_progress after begin_init()
+  std::chrono::microseconds launching_time{0};  ///< and after each group_end()
   NcclResult send = NcclResult::success;
   NcclResult group_end = NcclResult::success;
-  int good_groups = std::numeric_limits<int>::max();  ///< after so many groups, state() says `later`
+  int good_groups =
+      std::numeric_limits<int>::max();  ///< after so many groups, state() says `later`
   NcclResult later = NcclResult::remote_error;
-  int moving_groups = std::numeric_limits<int>::max();  ///< groups after these stay in the stream for ever and move nothing
+  int moving_groups = std::numeric_limits<int>::max();  ///< groups after these stay in the stream
+                                                        ///< for ever and move nothing
   bool never_finalizes = false;
 };
 
-/// NCCL's part in the tests: messages of emulated devices, carried by MPI on a communicator of its own, in the order of the stream. Strict where NCCL
-/// is: a call on a communicator that is still busy is refused, and so is a message outside of a group.
+/// NCCL's part in the tests: messages of emulated devices, carried by MPI on a communicator of its
+/// own, in the order of the stream. Strict where NCCL is: a call on a communicator that is still
+/// busy is refused, and so is a message outside of a group.
 class FakeNccl final : public NcclApi {
  public:
   /// Collective. Made on every rank of the world, and destroyed likewise.
@@ -44,8 +48,10 @@ class FakeNccl final : public NcclApi {
   NcclAnswer<NcclUniqueId> unique_id() override;
   NcclAnswer<NcclHandle> begin_init(int ranks, NcclUniqueId const& id, int rank) override;
   NcclResult group_start() override;
-  NcclResult send(std::byte const* from, std::uint64_t bytes, int peer, NcclHandle communicator, DeviceStream& stream) override;
-  NcclResult receive(std::byte* to, std::uint64_t bytes, int peer, NcclHandle communicator, DeviceStream& stream) override;
+  NcclResult send(std::byte const* from, std::uint64_t bytes, int peer, NcclHandle communicator,
+                  DeviceStream& stream) override;
+  NcclResult receive(std::byte* to, std::uint64_t bytes, int peer, NcclHandle communicator,
+                     DeviceStream& stream) override;
   NcclResult group_end() override;
   NcclAnswer<NcclResult> state(NcclHandle communicator) override;
   NcclResult begin_finalize(NcclHandle communicator) override;
@@ -76,14 +82,15 @@ class FakeNccl final : public NcclApi {
   /// What a handle points to.
   struct Communicator {
     int tag = 0;
-    std::vector<MPI_Request> greetings;           ///< from and to the other ranks, while it connects
+    std::vector<MPI_Request> greetings;  ///< from and to the other ranks, while it connects
     std::chrono::steady_clock::time_point ready;  // not before
     bool connected = false;
     bool finalizing = false;
     int groups = 0;
     std::unique_ptr<Group> launching;
     std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
-    std::shared_ptr<int> in_stream = std::make_shared<int>(0);  // every group in a stream has a share of it
+    std::shared_ptr<int> in_stream =
+        std::make_shared<int>(0);  // every group in a stream has a share of it
   };
 
   static Communicator& of(NcclHandle handle) { return *static_cast<Communicator*>(handle); }

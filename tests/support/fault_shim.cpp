@@ -1,9 +1,12 @@
-// Loaded in front of libc (LD_PRELOAD): breaks one read, write or message of one rank, as failing hardware would, without telling the program; or
-// one call fails as a network file system lets it fail.
+// Loaded in front of libc (LD_PRELOAD): breaks one read, write or message of one rank, as failing
+// hardware would, without telling the program; or one call fails as a network file system lets it
+// fail.
 //
-//   RESHARD_FAULT        count | flip-read | flip-write | drop-write | swap-write | flip-message | no-locks (as a file system without flock) |
-//                        quota-close | interrupt-close | interrupt-fsync | interrupt-open | interrupt-ftruncate (EDQUOT, EINTR) |
-//                        zero-write (this and all later writes take nothing)
+//   RESHARD_FAULT        count | flip-read | flip-write | drop-write | swap-write | flip-message |
+//   no-locks (as a file system without flock) |
+//                        quota-close | interrupt-close | interrupt-fsync | interrupt-open |
+//                        interrupt-ftruncate (EDQUOT, EINTR) | zero-write (this and all later
+//                        writes take nothing)
 //   RESHARD_FAULT_PATH   calls on files with this in their path
 //   RESHARD_FAULT_RANK, RESHARD_FAULT_CALL   which rank, and which of its calls from 0 on
 //   RESHARD_FAULT_SEED   which bit
@@ -54,7 +57,8 @@ struct Plan {
     }
   }
   void count() const {
-    if (kind == "count" && mine) note(std::to_string(reads) + " " + std::to_string(writes) + " " + std::to_string(messages));
+    if (kind == "count" && mine)
+      note(std::to_string(reads) + " " + std::to_string(writes) + " " + std::to_string(messages));
   }
 };
 
@@ -69,7 +73,8 @@ Plan& plan() {
 
 std::string path_of(int descriptor) {
   char path[4096];
-  ssize_t const length = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
+  ssize_t const length =
+      ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
   return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
 }
 
@@ -92,7 +97,9 @@ bool fails(std::string_view kind, std::string const& path) {
 /// Whether the device takes nothing any more.
 bool takes_nothing(std::string const& path) {
   Plan& faults = plan();
-  if (faults.kind != "zero-write" || !faults.mine || path.find(faults.path) == std::string::npos || faults.writes++ < faults.call) return false;
+  if (faults.kind != "zero-write" || !faults.mine || path.find(faults.path) == std::string::npos ||
+      faults.writes++ < faults.call)
+    return false;
   faults.note(path);
   return true;
 }
@@ -116,12 +123,14 @@ std::vector<char> broken(std::vector<char> bytes, std::string const& path, std::
   if (plan().kind == "swap-write") {
     std::size_t const half = bytes.size() / 2;
     std::vector<char> const before = bytes;
-    std::swap_ranges(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(half), bytes.begin() + static_cast<std::ptrdiff_t>(half));
+    std::swap_ranges(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(half),
+                     bytes.begin() + static_cast<std::ptrdiff_t>(half));
     changed = bytes != before;
   } else if (plan().kind == "flip-write") {
     at = flip(bytes.data(), bytes.size());
   } else {
-    changed = std::string_view(bytes.data(), bytes.size()).find_first_not_of('\0') != std::string_view::npos;
+    changed = std::string_view(bytes.data(), bytes.size()).find_first_not_of('\0') !=
+              std::string_view::npos;
   }
   if (changed) plan().note(path + " " + std::to_string(offset + at));
   return bytes;
@@ -135,7 +144,9 @@ ssize_t preadv(int descriptor, iovec const* parts, int count, off_t offset) {
   ssize_t const got = next<decltype(preadv)>("preadv")(descriptor, parts, count, offset);
   std::string const path = path_of(descriptor);
   if (got > 0 && due(plan().reads, "-read", path)) {
-    std::uint64_t const at = flip(parts[0].iov_base, std::min<std::uint64_t>(parts[0].iov_len, static_cast<std::uint64_t>(got)));
+    std::uint64_t const at =
+        flip(parts[0].iov_base,
+             std::min<std::uint64_t>(parts[0].iov_len, static_cast<std::uint64_t>(got)));
     plan().note(path + " " + std::to_string(static_cast<std::uint64_t>(offset) + at));
   }
   return got;
@@ -144,11 +155,13 @@ ssize_t preadv(int descriptor, iovec const* parts, int count, off_t offset) {
 ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
   auto* const real = next<decltype(pwritev2)>("pwritev2");
   std::string const path = path_of(descriptor);
-  if (plan().kind == "zero-write") return takes_nothing(path) ? 0 : real(descriptor, parts, count, offset, flags);
+  if (plan().kind == "zero-write")
+    return takes_nothing(path) ? 0 : real(descriptor, parts, count, offset, flags);
   if (!due(plan().writes, "-write", path)) return real(descriptor, parts, count, offset, flags);
   std::vector<char> bytes;
   for (int i = 0; i < count; ++i)
-    bytes.insert(bytes.end(), static_cast<char*>(parts[i].iov_base), static_cast<char*>(parts[i].iov_base) + parts[i].iov_len);
+    bytes.insert(bytes.end(), static_cast<char*>(parts[i].iov_base),
+                 static_cast<char*>(parts[i].iov_base) + parts[i].iov_len);
   bytes = broken(std::move(bytes), path, static_cast<std::uint64_t>(offset));
   if (plan().kind == "drop-write") return static_cast<ssize_t>(bytes.size());
   iovec const one{bytes.data(), bytes.size()};
@@ -158,11 +171,15 @@ ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, in
 ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
   auto* const real = next<decltype(pwrite)>("pwrite");
   std::string const path = path_of(descriptor);
-  if (plan().kind == "zero-write") return takes_nothing(path) ? 0 : real(descriptor, from, count, offset);
-  if (count == 0 || !due(plan().writes, "-write", path)) return real(descriptor, from, count, offset);
+  if (plan().kind == "zero-write")
+    return takes_nothing(path) ? 0 : real(descriptor, from, count, offset);
+  if (count == 0 || !due(plan().writes, "-write", path))
+    return real(descriptor, from, count, offset);
   auto const* const begin = static_cast<char const*>(from);
-  std::vector<char> const bytes = broken({begin, begin + count}, path, static_cast<std::uint64_t>(offset));
-  return plan().kind == "drop-write" ? static_cast<ssize_t>(count) : real(descriptor, bytes.data(), count, offset);
+  std::vector<char> const bytes =
+      broken({begin, begin + count}, path, static_cast<std::uint64_t>(offset));
+  return plan().kind == "drop-write" ? static_cast<ssize_t>(count)
+                                     : real(descriptor, bytes.data(), count, offset);
 }
 
 int open(char const* path, int flags, ...) {
@@ -174,10 +191,14 @@ int open(char const* path, int flags, ...) {
   return next<int(char const*, int, ...)>("open")(path, flags, mode);
 }
 
-int fsync(int descriptor) { return fails("-fsync", path_of(descriptor)) ? -1 : next<decltype(fsync)>("fsync")(descriptor); }
+int fsync(int descriptor) {
+  return fails("-fsync", path_of(descriptor)) ? -1 : next<decltype(fsync)>("fsync")(descriptor);
+}
 
 int ftruncate(int descriptor, off_t bytes) {
-  return fails("-ftruncate", path_of(descriptor)) ? -1 : next<decltype(ftruncate)>("ftruncate")(descriptor, bytes);
+  return fails("-ftruncate", path_of(descriptor))
+             ? -1
+             : next<decltype(ftruncate)>("ftruncate")(descriptor, bytes);
 }
 
 int close(int descriptor) {
@@ -194,10 +215,14 @@ int flock(int descriptor, int operation) {
   return -1;
 }
 
-int MPI_Isend(void const* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
-  // Payload travels on the world communicator; progress and heartbeats have their own, and decide about no byte.
-  if (count == 0 || comm != MPI_COMM_WORLD || !due(plan().messages, "-message", "")) return PMPI_Isend(from, count, type, to, tag, comm, request);
-  auto* const copy = static_cast<char*>(std::malloc(static_cast<std::size_t>(count)));  // must live as long as the message: to the end
+int MPI_Isend(void const* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  // Payload travels on the world communicator; progress and heartbeats have their own, and decide
+  // about no byte.
+  if (count == 0 || comm != MPI_COMM_WORLD || !due(plan().messages, "-message", ""))
+    return PMPI_Isend(from, count, type, to, tag, comm, request);
+  auto* const copy = static_cast<char*>(std::malloc(
+      static_cast<std::size_t>(count)));  // must live as long as the message: to the end
   std::memcpy(copy, from, static_cast<std::size_t>(count));
   plan().note("message " + std::to_string(flip(copy, static_cast<std::uint64_t>(count))));
   return PMPI_Isend(copy, count, type, to, tag, comm, request);

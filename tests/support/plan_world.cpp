@@ -7,7 +7,8 @@ namespace reshard::test {
 std::uint32_t element_value(int tensor, std::vector<std::pair<AxisId, Index>> const& coordinates) {
   auto hash = static_cast<std::uint64_t>(tensor + 1) * 11400714819323198485U;
   for (auto const& [axis, index] : coordinates)
-    hash ^= (hash << 6U) + (hash >> 2U) + std::uint64_t{axis} * 1000003U + static_cast<std::uint64_t>(index) * 7919U;
+    hash ^= (hash << 6U) + (hash >> 2U) + std::uint64_t{axis} * 1000003U +
+            static_cast<std::uint64_t>(index) * 7919U;
   return static_cast<std::uint32_t>(hash ^ (hash >> 29U));
 }
 
@@ -16,7 +17,10 @@ namespace {
 class Filler {
  public:
   Filler(Model const& model, Side const& side, DType dtype)
-      : model_(model), side_(side), dtype_(dtype), element_(static_cast<std::size_t>(bits(dtype) / 8)) {
+      : model_(model),
+        side_(side),
+        dtype_(dtype),
+        element_(static_cast<std::size_t>(bits(dtype) / 8)) {
     world_.catalog.tensors.resize(model.tensors().size());
   }
 
@@ -33,7 +37,8 @@ class Filler {
     std::size_t const offset = bytes.size() + 24;  // a gap, as a zip header would be
     bytes.resize(offset + static_cast<std::size_t>(volume) * element_, std::byte{0});
     auto const blob = static_cast<std::uint32_t>(world_.catalog.blobs.size());
-    world_.catalog.blobs.push_back({static_cast<std::uint32_t>(world_.files.size() - 1), offset, dtype_, name.name});
+    world_.catalog.blobs.push_back(
+        {static_cast<std::uint32_t>(world_.files.size() - 1), offset, dtype_, name.name});
     for (Piece& piece : side_.pieces(name, place)) {
       fill(piece, offset);
       TensorPieces& all = world_.catalog.tensors[static_cast<std::size_t>(piece.tensor)];
@@ -45,7 +50,8 @@ class Filler {
 
   World take() {
     world_.blank = world_.files;
-    for (auto const& [file, at] : touched_) std::memset(world_.blank[file].data() + at, 0xee, element_);
+    for (auto const& [file, at] : touched_)
+      std::memset(world_.blank[file].data() + at, 0xee, element_);
     return std::move(world_);
   }
 
@@ -55,10 +61,12 @@ class Filler {
     for (;;) {
       Index at = piece.offset;
       std::vector<std::pair<AxisId, Index>> coordinates;
-      for (LogicalAxis const& axis : model_.tensors()[static_cast<std::size_t>(piece.tensor)].axes) {
+      for (LogicalAxis const& axis :
+           model_.tensors()[static_cast<std::size_t>(piece.tensor)].axes) {
         Index value = 0;
         for (std::size_t d = 0; d < piece.digits.size(); ++d)
-          if (piece.digits[d].axis == axis.axis) value += (piece.digits[d].first + index[d]) * piece.digits[d].div;
+          if (piece.digits[d].axis == axis.axis)
+            value += (piece.digits[d].first + index[d]) * piece.digits[d].div;
         coordinates.emplace_back(axis.axis, value);
       }
       for (std::size_t d = 0; d < index.size(); ++d) at += index[d] * piece.digits[d].stride;
@@ -96,7 +104,8 @@ World make_world(Model const& model, Side const& side, SampleMesh const& at, DTy
       filler.begin_file();
       for (int v = 0; v < at.mesh.vpp; ++v) {
         PipelineChunk const& chunk = chunks[static_cast<std::size_t>(v * at.mesh.pp + pp)];
-        for (StoredName const& name : side.names(&chunk)) filler.add(name, {tp, ep, tp % at.mesh.etp, &chunk});
+        for (StoredName const& name : side.names(&chunk))
+          filler.add(name, {tp, ep, tp % at.mesh.etp, &chunk});
       }
     }
   return filler.take();
@@ -110,24 +119,34 @@ World make_global_world(Model const& model, Side const& side, DType dtype) {
 }
 
 namespace {
-void copy_level(StridedCopy const& copy, std::size_t level, std::uint64_t from, std::uint64_t to, std::byte* staging) {
+void copy_level(StridedCopy const& copy, std::size_t level, std::uint64_t from, std::uint64_t to,
+                std::byte* staging) {
   if (level == copy.dims.size()) {
     std::memcpy(staging + to, staging + from, copy.run_bytes);
     return;
   }
   ByteDim const& dim = copy.dims[level];
   for (std::uint64_t i = 0; i < dim.count; ++i)
-    copy_level(copy, level + 1, from + i * static_cast<std::uint64_t>(dim.from_stride), to + i * static_cast<std::uint64_t>(dim.to_stride), staging);
+    copy_level(copy, level + 1, from + i * static_cast<std::uint64_t>(dim.from_stride),
+               to + i * static_cast<std::uint64_t>(dim.to_stride), staging);
 }
 }  // namespace
 
-void copy_strided_bytes(StridedCopy const& copy, std::vector<std::byte>& staging) { copy_level(copy, 0, copy.from, copy.to, staging.data()); }
+void copy_strided_bytes(StridedCopy const& copy, std::vector<std::byte>& staging) {
+  copy_level(copy, 0, copy.from, copy.to, staging.data());
+}
 
-void carry_out(RoundWork const& round, std::vector<std::byte>& staging, Files const& source, Files& target) {
+void carry_out(RoundWork const& round, std::vector<std::byte>& staging, Files const& source,
+               Files& target) {
   staging.assign(round.staging_bytes, std::byte{0xdd});
-  for (Extent const& read : round.reads) std::memcpy(staging.data() + read.at, source.at(read.file).data() + read.offset_bytes, read.bytes);
-  for (StridedCopy const& copy : round.copies) copy_level(copy, 0, copy.from, copy.to, staging.data());
-  for (Extent const& write : round.writes) std::memcpy(target.at(write.file).data() + write.offset_bytes, staging.data() + write.at, write.bytes);
+  for (Extent const& read : round.reads)
+    std::memcpy(staging.data() + read.at, source.at(read.file).data() + read.offset_bytes,
+                read.bytes);
+  for (StridedCopy const& copy : round.copies)
+    copy_level(copy, 0, copy.from, copy.to, staging.data());
+  for (Extent const& write : round.writes)
+    std::memcpy(target.at(write.file).data() + write.offset_bytes, staging.data() + write.at,
+                write.bytes);
 }
 
 }  // namespace reshard::test

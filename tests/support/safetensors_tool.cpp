@@ -1,11 +1,13 @@
-// For tests/peers/safetensors_test.py: this program's view of files that the Python libraries wrote, and copies for them to read.
+// For tests/peers/safetensors_test.py: this program's view of files that the Python libraries
+// wrote, and copies for them to read.
 //
 //   safetensors_tool list FILE       the header as JSON
 //   safetensors_tool copy IN OUT     the same tensors, laid out by plan_file
 //   safetensors_tool index FOLDER    the folder as JSON
 //   safetensors_tool reshard IN OUT BYTES [REFERENCE]
-//                                    the folder IN as shards of at most BYTES in the folder OUT, with index, config and sidecars;
-//                                    REFERENCE: a folder whose shards are reproduced
+//                                    the folder IN as shards of at most BYTES in the folder OUT,
+//                                    with index, config and sidecars; REFERENCE: a folder whose
+//                                    shards are reproduced
 
 #include <algorithm>
 #include <cstdio>
@@ -50,10 +52,13 @@ Json list(fs::path const& path) {
                                    {"offset_bytes", Json(tensor.offset_bytes)},
                                    {"size_bytes", Json(tensor.size_bytes)}}));
   }
-  return Json(Json::Object{{"header_bytes", Json(header.header_bytes)}, {"metadata", json_of(header.metadata)}, {"tensors", std::move(tensors)}});
+  return Json(Json::Object{{"header_bytes", Json(header.header_bytes)},
+                           {"metadata", json_of(header.metadata)},
+                           {"tensors", std::move(tensors)}});
 }
 
-void write_file(fs::path const& path, safetensors::FilePlan const& plan, std::vector<Source> const& sources) {
+void write_file(fs::path const& path, safetensors::FilePlan const& plan,
+                std::vector<Source> const& sources) {
   File const out = File::create(path);
   out.resize(plan.size_bytes);
   out.write_at(0, std::as_bytes(std::span(plan.header)));
@@ -84,7 +89,8 @@ Json index(fs::path const& path) {
   Json warnings = Json::array();
   for (std::string const& warning : folder.warnings) warnings.push(Json(warning));
   for (std::size_t i = 0; i < folder.files.size(); ++i) {
-    auto const header = safetensors::read_header(File::open_for_reading(folder.path / folder.files[i]));
+    auto const header =
+        safetensors::read_header(File::open_for_reading(folder.path / folder.files[i]));
     for (std::string const& warning : check.check(i, header).warnings) warnings.push(Json(warning));
     files.push(Json(folder.files[i].string()));
   }
@@ -97,7 +103,8 @@ Json index(fs::path const& path) {
                            {"warnings", std::move(warnings)}});
 }
 
-void reshard_folder(fs::path const& from, fs::path const& to, std::uint64_t largest_shard_bytes, Entries const& reference) {
+void reshard_folder(fs::path const& from, fs::path const& to, std::uint64_t largest_shard_bytes,
+                    Entries const& reference) {
   huggingface::Folder const folder = huggingface::open_folder(from);
   huggingface::IndexCheck const check(folder);
   std::map<std::string, std::pair<TensorSpec, Source>> by_name;
@@ -106,7 +113,8 @@ void reshard_folder(fs::path const& from, fs::path const& to, std::uint64_t larg
     auto const header = safetensors::read_header(File::open_for_reading(path));
     for (std::size_t const k : check.check(i, header).indexed) {
       FileTensor const& tensor = header.tensors[k];
-      by_name[tensor.name] = {{tensor.name, tensor.dtype, tensor.shape}, {path, tensor.offset_bytes, tensor.size_bytes}};
+      by_name[tensor.name] = {{tensor.name, tensor.dtype, tensor.shape},
+                              {path, tensor.offset_bytes, tensor.size_bytes}};
     }
   }
   std::vector<TensorSpec> tensors;
@@ -118,9 +126,11 @@ void reshard_folder(fs::path const& from, fs::path const& to, std::uint64_t larg
     write_file(to / shard.name, shard.plan, sources);
   }
   if (huggingface::needs_index(shards))
-    write_text_file(to / huggingface::index_name, huggingface::index_json(shards, tensors, folder.index_metadata));
+    write_text_file(to / huggingface::index_name,
+                    huggingface::index_json(shards, tensors, folder.index_metadata));
   if (!folder.config_text.empty())
-    write_text_file(to / huggingface::config_name, huggingface::patched_config_text(folder.config_text, {}, "config.json"));
+    write_text_file(to / huggingface::config_name,
+                    huggingface::patched_config_text(folder.config_text, {}, "config.json"));
   for (std::string const& name : folder.sidecars) huggingface::copy_sidecar(folder, name, to);
 }
 
@@ -132,10 +142,13 @@ int run(std::vector<std::string> const& words) {
   } else if (words.size() == 3 && words[1] == "index") {
     fmt::print("{}\n", index(words[2]).dump());
   } else if ((words.size() == 5 || words.size() == 6) && words[1] == "reshard") {
-    Entries const reference = words.size() == 6 ? huggingface::open_folder(words[5]).weight_map : Entries{};
+    Entries const reference =
+        words.size() == 6 ? huggingface::open_folder(words[5]).weight_map : Entries{};
     reshard_folder(words[2], words[3], std::stoull(words[4]), reference);
   } else {
-    fail(ErrorKind::usage, "safetensors_tool list FILE | copy IN OUT | index FOLDER | reshard IN OUT BYTES [REFERENCE]");
+    fail(
+        ErrorKind::usage,
+        "safetensors_tool list FILE | copy IN OUT | index FOLDER | reshard IN OUT BYTES [REFERENCE]");
   }
   return 0;
 }

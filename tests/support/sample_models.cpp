@@ -2,7 +2,9 @@
 
 namespace reshard::test {
 
-MapFile map_file(std::string const& name) { return load_map_file(std::string(RESHARD_SOURCE_DIR) + "/configs/models/" + name + ".toml"); }
+MapFile map_file(std::string const& name) {
+  return load_map_file(std::string(RESHARD_SOURCE_DIR) + "/configs/models/" + name + ".toml");
+}
 
 namespace {
 
@@ -30,7 +32,9 @@ SampleModel experts(std::string const& family, bool dense_layers) {
   if (family == "mixtral") {
     sample.config.set("num_local_experts", 8).set("intermediate_size", 16);
   } else {
-    sample.config.set("num_experts", 8).set("moe_intermediate_size", 16).set("decoder_sparse_step", dense_layers ? 2 : 1);
+    sample.config.set("num_experts", 8)
+        .set("moe_intermediate_size", 16)
+        .set("decoder_sparse_step", dense_layers ? 2 : 1);
   }
   sample.args.set("num_experts", 8).set("moe_ffn_hidden_size", 16);
   if (dense_layers) sample.args.set("moe_layer_freq", parse("[0, 1, 0, 1, 0, 1]"));
@@ -53,8 +57,9 @@ std::vector<SampleMesh> sample_meshes(bool with_experts) {
   std::vector<SampleMesh> meshes = {{{1, 1, 1, 1, 1}}, {{2, 1, 1, 1, 2}}, {{4, 2, 1, 1, 4}},
                                     {{8, 1, 1, 1, 8}}, {{2, 3, 2, 1, 2}}, {{1, 3, 1, 1, 1}, 1, 3}};
   if (!with_experts) return meshes;
-  std::vector<SampleMesh> const more = {{{1, 1, 1, 8, 1}},        {{2, 2, 1, 4, 1}}, {{4, 1, 1, 2, 2}},
-                                        {{2, 2, 1, 2, 2}, 4, -1}, {{2, 1, 1, 4, 1}}, {{8, 2, 1, 2, 4}}};
+  std::vector<SampleMesh> const more = {{{1, 1, 1, 8, 1}}, {{2, 2, 1, 4, 1}},
+                                        {{4, 1, 1, 2, 2}}, {{2, 2, 1, 2, 2}, 4, -1},
+                                        {{2, 1, 1, 4, 1}}, {{8, 2, 1, 2, 4}}};
   meshes.insert(meshes.end(), more.begin(), more.end());
   return meshes;
 }

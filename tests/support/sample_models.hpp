@@ -20,7 +20,8 @@ struct SampleModel {
   Json args;           ///< of Megatron, for the same model
 };
 
-/// One per family of configs/models, and variations (tied, biases, dense layers among experts, square shapes).
+/// One per family of configs/models, and variations (tied, biases, dense layers among experts,
+/// square shapes).
 std::vector<SampleModel> sample_models();
 
 /// Meshes that fit the samples: tp up to 8 (more than groups), uneven pipelines, etp other than tp.

@@ -15,7 +15,8 @@ namespace reshard {
 /// A fresh folder that is gone with its contents at the end of its scope.
 class ScratchFolder {
  public:
-  explicit ScratchFolder(std::string_view name, std::filesystem::path const& parent = std::filesystem::temp_directory_path())
+  explicit ScratchFolder(std::string_view name, std::filesystem::path const& parent =
+                                                    std::filesystem::temp_directory_path())
       : path_(parent / fmt::format("reshard_{}_{}", name, ::getpid())) {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);

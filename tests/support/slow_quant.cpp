@@ -20,7 +20,8 @@ std::uint32_t word_at(std::vector<std::byte> const& bytes, Index word) {
 }
 
 /// `bits` bits, the first of them number `first_bit` of a run of words that lie `step` words apart.
-std::uint32_t packed_at(std::vector<std::byte> const& bytes, Index first_word, Index step, Index first_bit, int bits) {
+std::uint32_t packed_at(std::vector<std::byte> const& bytes, Index first_word, Index step,
+                        Index first_bit, int bits) {
   std::uint32_t code = 0;
   for (int b = 0; b < bits; ++b) {
     Index const bit = first_bit + b;
@@ -72,16 +73,20 @@ Sizes sizes_of(quant::Scheme const& scheme, quant::MatrixShape const& shape) {
 double code_value(SlowWeight const& weight, Index row, Index column) {
   Sizes const sizes = sizes_of(weight.scheme, weight.shape);
   Index const row_start = row * sizes.row_bytes;
-  auto const byte = [&](Index at) { return static_cast<std::uint32_t>(weight.codes[static_cast<std::size_t>(row_start + at)]); };
+  auto const byte = [&](Index at) {
+    return static_cast<std::uint32_t>(weight.codes[static_cast<std::size_t>(row_start + at)]);
+  };
   switch (weight.scheme.codes) {
     case quant::CodeFormat::e4m3: return slow_e4m3(byte(column));
     case quant::CodeFormat::e5m2: return slow_ieee(5, 2, byte(column));
     case quant::CodeFormat::i8: return static_cast<std::int8_t>(byte(column));
-    case quant::CodeFormat::e2m1: return slow_number(2, 1, column % 2 == 0 ? byte(column / 2) & 15U : byte(column / 2) >> 4U);
+    case quant::CodeFormat::e2m1:
+      return slow_number(2, 1, column % 2 == 0 ? byte(column / 2) & 15U : byte(column / 2) >> 4U);
     case quant::CodeFormat::integer: break;
   }
   int const width = weight.scheme.integer_bits;
-  return packed_at(weight.codes, row * sizes.row_words, 1, column * width, width) - std::ldexp(1.0, width - 1);
+  return packed_at(weight.codes, row * sizes.row_words, 1, column * width, width) -
+         std::ldexp(1.0, width - 1);
 }
 
 std::vector<std::byte> random_bytes(Index count, std::mt19937_64& random) {
@@ -113,9 +118,11 @@ std::vector<std::byte> random_scales(DType dtype, Index count, std::mt19937_64& 
 
 double slow_number(int exponent_bits, int fraction_bits, std::uint32_t code) {
   int const bias = (1 << (exponent_bits - 1)) - 1;
-  double const fraction = std::ldexp(static_cast<double>(code & ((1U << fraction_bits) - 1)), -fraction_bits);
+  double const fraction =
+      std::ldexp(static_cast<double>(code & ((1U << fraction_bits) - 1)), -fraction_bits);
   int const exponent = static_cast<int>((code >> fraction_bits) & ((1U << exponent_bits) - 1));
-  double const size = exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+  double const size =
+      exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
   return (code >> (exponent_bits + fraction_bits)) != 0 ? -size : size;
 }
 
@@ -124,26 +131,34 @@ double slow_ieee(int exponent_bits, int fraction_bits, std::uint32_t code) {
   std::uint32_t const infinity = ((1U << exponent_bits) - 1) << fraction_bits;
   if (size > infinity) return std::numeric_limits<double>::quiet_NaN();
   double const sign = size == code ? 1 : -1;
-  return size == infinity ? sign * std::numeric_limits<double>::infinity() : slow_number(exponent_bits, fraction_bits, code);
+  return size == infinity ? sign * std::numeric_limits<double>::infinity()
+                          : slow_number(exponent_bits, fraction_bits, code);
 }
 
-double slow_e4m3(std::uint32_t code) { return (code & 0x7fU) == 0x7fU ? std::numeric_limits<double>::quiet_NaN() : slow_number(4, 3, code); }
+double slow_e4m3(std::uint32_t code) {
+  return (code & 0x7fU) == 0x7fU ? std::numeric_limits<double>::quiet_NaN()
+                                 : slow_number(4, 3, code);
+}
 
 double slow_e8m0(std::uint32_t code) {
-  return code == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<int>(code) - 127);
+  return code == 255 ? std::numeric_limits<double>::quiet_NaN()
+                     : std::ldexp(1.0, static_cast<int>(code) - 127);
 }
 
 std::uint16_t slow_nearest(int exponent_bits, int fraction_bits, long double value) {
   std::uint32_t const infinity = ((1U << exponent_bits) - 1) << fraction_bits;
   std::uint32_t const sign = std::signbit(value) ? 0x8000U : 0;
-  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | infinity | 1U << (fraction_bits - 1));
+  if (std::isnan(value))
+    return static_cast<std::uint16_t>(sign | infinity | 1U << (fraction_bits - 1));
   // All values from zero on; where infinity stands is the number that would come next.
   static std::map<int, std::vector<double>> tables;
   std::vector<double>& table = tables[exponent_bits];
   for (auto code = static_cast<std::uint32_t>(table.size()); code <= infinity; ++code)
     table.push_back(slow_number(exponent_bits, fraction_bits, code));
   long double const size = std::fabs(value);
-  auto const above = std::lower_bound(table.begin(), table.end(), size, [](double a, long double b) { return static_cast<long double>(a) < b; });
+  auto const above =
+      std::lower_bound(table.begin(), table.end(), size,
+                       [](double a, long double b) { return static_cast<long double>(a) < b; });
   if (above == table.end()) return static_cast<std::uint16_t>(sign | infinity);
   auto const code = static_cast<std::uint32_t>(above - table.begin());
   if (code == 0) return static_cast<std::uint16_t>(sign);
@@ -157,38 +172,73 @@ std::vector<QuantForm> quant_forms() {
   using quant::CodeFormat;
   using quant::SecondScale;
   std::vector<QuantForm> all{
-      {"block FP8, F32", {.codes = CodeFormat::e4m3, .block_rows = 128, .block_columns = 128}, {.scale = DType::f32}},
-      {"block FP8, E8M0", {.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24}, {.scale = DType::f8_e8m0}},
-      {"block FP8, BF16", {.codes = CodeFormat::e4m3, .block_rows = 3, .block_columns = 5}, {.scale = DType::bf16}},
-      {"block E5M2", {.codes = CodeFormat::e5m2, .block_rows = 4, .block_columns = 32}, {.scale = DType::f16}},
-      {"FP8 per tensor", {.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0}, {.scale = DType::f32}},
-      {"FP8 per channel", {.codes = CodeFormat::e4m3, .block_rows = 1, .block_columns = 0}, {.scale = DType::bf16}},
-      {"NVFP4, ModelOpt", {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::times}, {.scale = DType::f8_e4m3}},
-      {"NVFP4, compressed-tensors",
-       {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::divided_by},
+      {"block FP8, F32",
+       {.codes = CodeFormat::e4m3, .block_rows = 128, .block_columns = 128},
+       {.scale = DType::f32}},
+      {"block FP8, E8M0",
+       {.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24},
+       {.scale = DType::f8_e8m0}},
+      {"block FP8, BF16",
+       {.codes = CodeFormat::e4m3, .block_rows = 3, .block_columns = 5},
+       {.scale = DType::bf16}},
+      {"block E5M2",
+       {.codes = CodeFormat::e5m2, .block_rows = 4, .block_columns = 32},
+       {.scale = DType::f16}},
+      {"FP8 per tensor",
+       {.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0},
+       {.scale = DType::f32}},
+      {"FP8 per channel",
+       {.codes = CodeFormat::e4m3, .block_rows = 1, .block_columns = 0},
+       {.scale = DType::bf16}},
+      {"NVFP4, ModelOpt",
+       {.codes = CodeFormat::e2m1,
+        .block_rows = 1,
+        .block_columns = 16,
+        .second = SecondScale::times},
        {.scale = DType::f8_e4m3}},
-      {"MXFP4", {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 32}, {.scale = DType::u8}},
-      {"MXFP8", {.codes = CodeFormat::e4m3, .block_rows = 1, .block_columns = 32}, {.scale = DType::f8_e8m0}},
-      {"int8 per channel", {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 0}, {.scale = DType::f32}},
-      {"int8 with zero points", {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 8}, {.scale = DType::f16, .zero_points = DType::i8}},
+      {"NVFP4, compressed-tensors",
+       {.codes = CodeFormat::e2m1,
+        .block_rows = 1,
+        .block_columns = 16,
+        .second = SecondScale::divided_by},
+       {.scale = DType::f8_e4m3}},
+      {"MXFP4",
+       {.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 32},
+       {.scale = DType::u8}},
+      {"MXFP8",
+       {.codes = CodeFormat::e4m3, .block_rows = 1, .block_columns = 32},
+       {.scale = DType::f8_e8m0}},
+      {"int8 per channel",
+       {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 0},
+       {.scale = DType::f32}},
+      {"int8 with zero points",
+       {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 8},
+       {.scale = DType::f16, .zero_points = DType::i8}},
   };
   for (int const width : {4, 8, 3, 1, 5, 7}) {
-    quant::Scheme const scheme{.codes = CodeFormat::integer, .integer_bits = width, .block_rows = 1, .block_columns = 32};
+    quant::Scheme const scheme{
+        .codes = CodeFormat::integer, .integer_bits = width, .block_rows = 1, .block_columns = 32};
     all.push_back({"packed integers", scheme, {.scale = DType::bf16}});
-    all.push_back({"packed integers with zero points", scheme, {.scale = DType::f32, .zero_points = DType::i32}});
+    all.push_back({"packed integers with zero points",
+                   scheme,
+                   {.scale = DType::f32, .zero_points = DType::i32}});
   }
   return all;
 }
 
-SlowWeight random_weight(quant::Scheme const& scheme, quant::MatrixShape const& shape, quant::Companions const& companions, std::mt19937_64& random) {
+SlowWeight random_weight(quant::Scheme const& scheme, quant::MatrixShape const& shape,
+                         quant::Companions const& companions, std::mt19937_64& random) {
   Sizes const sizes = sizes_of(scheme, shape);
   SlowWeight weight{scheme, shape, companions, {}, {}, {}, {}};
   Index const scales = shape.stack * sizes.scale_rows * sizes.scale_columns;
   weight.codes = random_bytes(shape.stack * shape.rows * sizes.row_bytes, random);
   weight.scales = random_scales(companions.scale, scales, random);
-  if (scheme.second != quant::SecondScale::none) weight.seconds = random_scales(companions.second, companions.seconds, random);
+  if (scheme.second != quant::SecondScale::none)
+    weight.seconds = random_scales(companions.second, companions.seconds, random);
   if (companions.zero_points == DType::i8) weight.zero_points = random_bytes(scales, random);
-  if (companions.zero_points == DType::i32) weight.zero_points = random_bytes(shape.stack * sizes.zero_rows * sizes.scale_columns * 4, random);
+  if (companions.zero_points == DType::i32)
+    weight.zero_points =
+        random_bytes(shape.stack * sizes.zero_rows * sizes.scale_columns * 4, random);
   return weight;
 }
 
@@ -198,28 +248,34 @@ std::uint16_t slow_element(SlowWeight const& weight, Index row, Index column) {
   Index const row_here = row % weight.shape.rows;
   Index const block_row = row_here / block_of(weight.scheme.block_rows, weight.shape.rows);
   Index const block_column = column / block_of(weight.scheme.block_columns, weight.shape.columns);
-  Index const scale_at = (matrix * sizes.scale_rows + block_row) * sizes.scale_columns + block_column;
+  Index const scale_at =
+      (matrix * sizes.scale_rows + block_row) * sizes.scale_columns + block_column;
   double zero = 0;
   int const width = weight.scheme.integer_bits;
-  if (weight.companions.zero_points == DType::i8) zero = number_of(DType::i8, weight.zero_points, scale_at);
+  if (weight.companions.zero_points == DType::i8)
+    zero = number_of(DType::i8, weight.zero_points, scale_at);
   if (weight.companions.zero_points == DType::i32)
     zero =
-        packed_at(weight.zero_points, matrix * sizes.zero_rows * sizes.scale_columns + block_column, sizes.scale_columns, row_here * width, width) -
+        packed_at(weight.zero_points, matrix * sizes.zero_rows * sizes.scale_columns + block_column,
+                  sizes.scale_columns, row_here * width, width) -
         std::ldexp(1.0, width - 1);
   long double value = static_cast<long double>(code_value(weight, row, column) - zero);
   value *= static_cast<long double>(number_of(weight.companions.scale, weight.scales, scale_at));
   Index const second_at = weight.companions.seconds == 1 ? 0 : matrix;
   if (weight.scheme.second == quant::SecondScale::times)
-    value *= static_cast<long double>(number_of(weight.companions.second, weight.seconds, second_at));
+    value *=
+        static_cast<long double>(number_of(weight.companions.second, weight.seconds, second_at));
   if (weight.scheme.second == quant::SecondScale::divided_by)
-    value /= static_cast<long double>(number_of(weight.companions.second, weight.seconds, second_at));
+    value /=
+        static_cast<long double>(number_of(weight.companions.second, weight.seconds, second_at));
   return slow_nearest(8, 7, value);
 }
 
 std::vector<std::uint16_t> slow_elements(SlowWeight const& weight) {
   std::vector<std::uint16_t> all;
   for (Index row = 0; row < weight.shape.stack * weight.shape.rows; ++row)
-    for (Index column = 0; column < weight.shape.columns; ++column) all.push_back(slow_element(weight, row, column));
+    for (Index column = 0; column < weight.shape.columns; ++column)
+      all.push_back(slow_element(weight, row, column));
   return all;
 }
 

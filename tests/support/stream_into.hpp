@@ -6,7 +6,8 @@
 namespace reshard {
 
 /// stream() into files.
-inline StreamStats stream_into(Comm const& comm, StreamOptions const& options, FileSet& sources, FileSet& targets, RoundSource const& next_round,
+inline StreamStats stream_into(Comm const& comm, StreamOptions const& options, FileSet& sources,
+                               FileSet& targets, RoundSource const& next_round,
                                WriteObserver const& observer) {
   ExtentWriter writer(targets, observer);
   return stream(comm, options, sources, writer, next_round);

@@ -10,11 +10,14 @@
 
 namespace reshard {
 
-/// The ways a stream can take: through host memory, or through an emulated device with messages over MPI or over the stand-in for NCCL.
+/// The ways a stream can take: through host memory, or through an emulated device with messages
+/// over MPI or over the stand-in for NCCL.
 enum class StreamPath { host, device_with_mpi, device_with_nccl };
 
 inline char const* name(StreamPath path) {
-  return path == StreamPath::host ? "host" : path == StreamPath::device_with_mpi ? "device_with_mpi" : "device_with_nccl";
+  return path == StreamPath::host              ? "host"
+         : path == StreamPath::device_with_mpi ? "device_with_mpi"
+                                               : "device_with_nccl";
 }
 
 /// The device and the transport of a path; lives as long as the streams.
@@ -27,7 +30,8 @@ class PathParts {
     if (path_ == StreamPath::host) return options;
     if (!device_) device_ = make_emulated_device();
     if (options.exchanging && !transport_) connect();
-    options.on_device = DeviceSetup{device_.get(), options.memory_bytes, {transport_.get(), stream_.get()}};
+    options.on_device =
+        DeviceSetup{device_.get(), options.memory_bytes, {transport_.get(), stream_.get()}};
     return options;
   }
 

@@ -1,17 +1,19 @@
-// Loaded in front of libc (LD_PRELOAD): numbers the calls of one rank that concern files below some folders, and breaks one of them.
-// tests/sweep/sweep.py starts the program with it once for every number. Calls that libc makes for itself (as fopen does) are not seen.
+// Loaded in front of libc (LD_PRELOAD): numbers the calls of one rank that concern files below some
+// folders, and breaks one of them. tests/sweep/sweep.py starts the program with it once for every
+// number. Calls that libc makes for itself (as fopen does) are not seen.
 //
 //   RESHARD_SWEEP_FOLDERS   the folders, absolute, with ':' between them
 //   RESHARD_SWEEP_RANK      which rank; without MPI's launcher there is only rank 0
-//   RESHARD_SWEEP_FAULT     none | kill (the process group) | hold | short (a transfer ends halfway) | command | the name of an error, such as EIO
-//   RESHARD_SWEEP_CALL      which call, from 1 on, and
-//   RESHARD_SWEEP_LAST      up to which one; the same when it is not set
+//   RESHARD_SWEEP_FAULT     none | kill (the process group) | hold | short (a transfer ends
+//   halfway) | command | the name of an error, such as EIO RESHARD_SWEEP_CALL      which call, from
+//   1 on, and RESHARD_SWEEP_LAST      up to which one; the same when it is not set
 //   RESHARD_SWEEP_FUNCTIONS with LAST: only these functions, with ',' between them
 //   RESHARD_SWEEP_SECONDS   how long `hold` lasts
 //   RESHARD_SWEEP_COMMAND   what `command` has the shell do, just before the call
-//   RESHARD_SWEEP_HIDE      a name that listings of this rank do not show, as one served from an old cache
-//   RESHARD_SWEEP_ALWAYS    "renameat2=EINVAL": this function fails each time, as on a file system that does not have it
-//   RESHARD_SWEEP_LOG       gets a line for each call: its number, the function, the path; a broken one has "!" in front
+//   RESHARD_SWEEP_HIDE      a name that listings of this rank do not show, as one served from an
+//   old cache RESHARD_SWEEP_ALWAYS    "renameat2=EINVAL": this function fails each time, as on a
+//   file system that does not have it RESHARD_SWEEP_LOG       gets a line for each call: its
+//   number, the function, the path; a broken one has "!" in front
 
 #include <algorithm>
 #include <atomic>
@@ -59,15 +61,18 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 int error_named(std::string_view name) {
-  constexpr std::pair<std::string_view, int> errors[] = {{"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT},
-                                                         {"ESTALE", ESTALE}, {"EINTR", EINTR},   {"EACCES", EACCES},
-                                                         {"EINVAL", EINVAL}, {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP}};
+  constexpr std::pair<std::string_view, int> errors[] = {
+      {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT},
+      {"ESTALE", ESTALE}, {"EINTR", EINTR},   {"EACCES", EACCES},
+      {"EINVAL", EINVAL}, {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP}};
   for (auto const& [known, number] : errors)
     if (known == name) return number;
   return 0;
 }
 
-std::uint64_t number_in(std::string const& text) { return std::strtoull(text.c_str(), nullptr, 10); }
+std::uint64_t number_in(std::string const& text) {
+  return std::strtoull(text.c_str(), nullptr, 10);
+}
 
 struct Plan {
   std::vector<std::string> folders = split(setting("RESHARD_SWEEP_FOLDERS"), ':');
@@ -76,11 +81,13 @@ struct Plan {
   std::string fault = setting("RESHARD_SWEEP_FAULT");
   std::uint64_t first = number_in(setting("RESHARD_SWEEP_CALL"));
   std::uint64_t last = std::max(first, number_in(setting("RESHARD_SWEEP_LAST")));
-  std::chrono::duration<double> hold{std::strtod(setting("RESHARD_SWEEP_SECONDS").c_str(), nullptr)};
+  std::chrono::duration<double> hold{
+      std::strtod(setting("RESHARD_SWEEP_SECONDS").c_str(), nullptr)};
   std::string command = setting("RESHARD_SWEEP_COMMAND");
   std::string hidden = setting("RESHARD_SWEEP_HIDE");
   std::string log = setting("RESHARD_SWEEP_LOG");
-  bool mine = number_in(setting("RESHARD_SWEEP_RANK")) == number_in(setting("OMPI_COMM_WORLD_RANK"));
+  bool mine =
+      number_in(setting("RESHARD_SWEEP_RANK")) == number_in(setting("OMPI_COMM_WORLD_RANK"));
   std::atomic<std::uint64_t> calls = 0;
 };
 
@@ -95,7 +102,9 @@ std::string target_of_link(std::string const& link) {
   return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
 }
 
-std::string path_of(int descriptor) { return target_of_link("/proc/self/fd/" + std::to_string(descriptor)); }
+std::string path_of(int descriptor) {
+  return target_of_link("/proc/self/fd/" + std::to_string(descriptor));
+}
 
 std::string path_of(char const* name, int folder = AT_FDCWD) {
   std::string const path = name == nullptr ? "" : name;
@@ -106,16 +115,21 @@ std::string path_of(char const* name, int folder = AT_FDCWD) {
 
 bool concerns(std::string const& path) {
   auto const& folders = plan().folders;
-  return std::any_of(folders.begin(), folders.end(),
-                     [&](std::string const& folder) { return path == folder || (path.starts_with(folder) && path[folder.size()] == '/'); });
+  return std::any_of(folders.begin(), folders.end(), [&](std::string const& folder) {
+    return path == folder || (path.starts_with(folder) && path[folder.size()] == '/');
+  });
 }
 
 /// Without the functions below: what is noted is not counted.
 void note(std::uint64_t number, bool broken, char const* function, std::string const& path) {
-  static long const file =
-      plan().log.empty() ? -1 : ::syscall(SYS_openat, AT_FDCWD, plan().log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  std::string const line = (broken ? "!" : "") + std::to_string(number) + " " + function + " " + path + "\n";
-  if (file >= 0 && ::syscall(SYS_write, file, line.data(), line.size()) < 0) std::abort();  // a test must not count wrongly
+  static long const file = plan().log.empty()
+                               ? -1
+                               : ::syscall(SYS_openat, AT_FDCWD, plan().log.c_str(),
+                                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  std::string const line =
+      (broken ? "!" : "") + std::to_string(number) + " " + function + " " + path + "\n";
+  if (file >= 0 && ::syscall(SYS_write, file, line.data(), line.size()) < 0)
+    std::abort();  // a test must not count wrongly
 }
 
 /// Without this shim in front of the shell.
@@ -127,7 +141,8 @@ void carry_out_command() {
     ::_exit(127);
   }
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) std::abort();  // the test would prove nothing
+  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0)
+    std::abort();  // the test would prove nothing
 }
 
 struct Fate {
@@ -139,9 +154,12 @@ struct Fate {
 Fate fate_of(char const* function, std::string const& path) {
   Plan& sweep = plan();
   if (!sweep.mine || !concerns(path)) return {};
-  if (sweep.always.size() == 2 && sweep.always[0] == function) return {error_named(sweep.always[1]), false};
+  if (sweep.always.size() == 2 && sweep.always[0] == function)
+    return {error_named(sweep.always[1]), false};
   std::uint64_t const number = ++sweep.calls;
-  bool const meant = sweep.functions.empty() || std::find(sweep.functions.begin(), sweep.functions.end(), function) != sweep.functions.end();
+  bool const meant =
+      sweep.functions.empty() ||
+      std::find(sweep.functions.begin(), sweep.functions.end(), function) != sweep.functions.end();
   bool const due = sweep.first <= number && number <= sweep.last && meant;
   note(number, due, function, path);
   if (!due) return {};
@@ -158,7 +176,8 @@ Function* next(char const* name) {
 
 /// The call itself, unless it is to fail.
 template <class Call>
-auto carried_out(char const* function, std::string const& path, Call const& call) -> decltype(call()) {
+auto carried_out(char const* function, std::string const& path, Call const& call)
+    -> decltype(call()) {
   int const error = fate_of(function, path).error;
   if (error == 0) return call();
   errno = error;
@@ -191,7 +210,9 @@ std::vector<iovec> first_bytes(iovec const* parts, int count, std::size_t bytes)
   return kept;
 }
 
-mode_t mode_of(int flags, va_list more) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0; }
+mode_t mode_of(int flags, va_list more) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
+}
 
 }  // namespace
 
@@ -199,7 +220,8 @@ mode_t mode_of(int flags, va_list more) { return (flags & (O_CREAT | O_TMPFILE))
 
 extern "C" {
 
-// --- opening and closing --------------------------------------------------------------------------------------------------
+// --- opening and closing
+// --------------------------------------------------------------------------------------------------
 
 int open(char const* path, int flags, ...) {
   RESHARD_REAL(open);
@@ -207,7 +229,8 @@ int open(char const* path, int flags, ...) {
   va_start(more, flags);
   mode_t const mode = mode_of(flags, more);
   va_end(more);
-  return carried_out((flags & O_CREAT) != 0 ? "open-new" : "open", path_of(path), [&] { return real(path, flags, mode); });
+  return carried_out((flags & O_CREAT) != 0 ? "open-new" : "open", path_of(path),
+                     [&] { return real(path, flags, mode); });
 }
 
 int openat(int folder, char const* path, int flags, ...) {
@@ -216,7 +239,8 @@ int openat(int folder, char const* path, int flags, ...) {
   va_start(more, flags);
   mode_t const mode = mode_of(flags, more);
   va_end(more);
-  return carried_out("openat", path_of(path, folder), [&] { return real(folder, path, flags, mode); });
+  return carried_out("openat", path_of(path, folder),
+                     [&] { return real(folder, path, flags, mode); });
 }
 
 int creat(char const* path, mode_t mode) {
@@ -224,7 +248,8 @@ int creat(char const* path, mode_t mode) {
   return carried_out("creat", path_of(path), [&] { return real(path, mode); });
 }
 
-/// Whatever it answers, the descriptor is gone, as under Linux. Of a file that could be written it may say what was lost.
+/// Whatever it answers, the descriptor is gone, as under Linux. Of a file that could be written it
+/// may say what was lost.
 int close(int descriptor) {
   RESHARD_REAL(close);
   int const flags = ::fcntl(descriptor, F_GETFL);
@@ -236,16 +261,19 @@ int close(int descriptor) {
   return -1;
 }
 
-// --- transfers ------------------------------------------------------------------------------------------------------------
+// --- transfers
+// ------------------------------------------------------------------------------------------------------------
 
 ssize_t read(int descriptor, void* into, std::size_t count) {
   RESHARD_REAL(read);
-  return transferred("read", descriptor, count, [&](std::size_t bytes) { return real(descriptor, into, bytes); });
+  return transferred("read", descriptor, count,
+                     [&](std::size_t bytes) { return real(descriptor, into, bytes); });
 }
 
 ssize_t pread(int descriptor, void* into, std::size_t count, off_t offset) {
   RESHARD_REAL(pread);
-  return transferred("pread", descriptor, count, [&](std::size_t bytes) { return real(descriptor, into, bytes, offset); });
+  return transferred("pread", descriptor, count,
+                     [&](std::size_t bytes) { return real(descriptor, into, bytes, offset); });
 }
 
 ssize_t preadv(int descriptor, iovec const* parts, int count, off_t offset) {
@@ -258,12 +286,14 @@ ssize_t preadv(int descriptor, iovec const* parts, int count, off_t offset) {
 
 ssize_t write(int descriptor, void const* from, std::size_t count) {
   RESHARD_REAL(write);
-  return transferred("write", descriptor, count, [&](std::size_t bytes) { return real(descriptor, from, bytes); });
+  return transferred("write", descriptor, count,
+                     [&](std::size_t bytes) { return real(descriptor, from, bytes); });
 }
 
 ssize_t pwrite(int descriptor, void const* from, std::size_t count, off_t offset) {
   RESHARD_REAL(pwrite);
-  return transferred("pwrite", descriptor, count, [&](std::size_t bytes) { return real(descriptor, from, bytes, offset); });
+  return transferred("pwrite", descriptor, count,
+                     [&](std::size_t bytes) { return real(descriptor, from, bytes, offset); });
 }
 
 ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
@@ -274,7 +304,8 @@ ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, in
   });
 }
 
-// --- descriptors ----------------------------------------------------------------------------------------------------------
+// --- descriptors
+// ----------------------------------------------------------------------------------------------------------
 
 int ftruncate(int descriptor, off_t bytes) noexcept {
   RESHARD_REAL(ftruncate);
@@ -293,7 +324,8 @@ int fdatasync(int descriptor) {
 
 int sync_file_range(int descriptor, off64_t offset, off64_t bytes, unsigned flags) {
   RESHARD_REAL(sync_file_range);
-  return carried_out("sync_file_range", path_of(descriptor), [&] { return real(descriptor, offset, bytes, flags); });
+  return carried_out("sync_file_range", path_of(descriptor),
+                     [&] { return real(descriptor, offset, bytes, flags); });
 }
 
 /// It returns its error.
@@ -313,7 +345,8 @@ int fstat(int descriptor, struct stat* status) noexcept {
   return carried_out("fstat", path_of(descriptor), [&] { return real(descriptor, status); });
 }
 
-// --- names ----------------------------------------------------------------------------------------------------------------
+// --- names
+// ----------------------------------------------------------------------------------------------------------------
 
 int stat(char const* path, struct stat* status) noexcept {
   RESHARD_REAL(stat);
@@ -332,12 +365,15 @@ int rename(char const* from, char const* to) noexcept {
 
 int renameat(int from_folder, char const* from, int to_folder, char const* to) noexcept {
   RESHARD_REAL(renameat);
-  return carried_out("renameat", path_of(from, from_folder), [&] { return real(from_folder, from, to_folder, to); });
+  return carried_out("renameat", path_of(from, from_folder),
+                     [&] { return real(from_folder, from, to_folder, to); });
 }
 
-int renameat2(int from_folder, char const* from, int to_folder, char const* to, unsigned flags) noexcept {
+int renameat2(int from_folder, char const* from, int to_folder, char const* to,
+              unsigned flags) noexcept {
   RESHARD_REAL(renameat2);
-  return carried_out("renameat2", path_of(from, from_folder), [&] { return real(from_folder, from, to_folder, to, flags); });
+  return carried_out("renameat2", path_of(from, from_folder),
+                     [&] { return real(from_folder, from, to_folder, to, flags); });
 }
 
 int mkdir(char const* path, mode_t mode) noexcept {
@@ -370,7 +406,8 @@ int remove(char const* path) noexcept {
   return carried_out("remove", path_of(path), [&] { return real(path); });
 }
 
-// --- listings -------------------------------------------------------------------------------------------------------------
+// --- listings
+// -------------------------------------------------------------------------------------------------------------
 
 DIR* opendir(char const* path) {
   RESHARD_REAL(opendir);

@@ -23,7 +23,9 @@ namespace reshard {
 /// A file that lives in memory and can take new content again and again.
 class MemoryFile {
  public:
-  MemoryFile() : descriptor_(::memfd_create("torch_file", MFD_CLOEXEC)) { RESHARD_EXPECT(descriptor_ >= 0); }
+  MemoryFile() : descriptor_(::memfd_create("torch_file", MFD_CLOEXEC)) {
+    RESHARD_EXPECT(descriptor_ >= 0);
+  }
   ~MemoryFile() { ::close(descriptor_); }
   MemoryFile(MemoryFile const&) = delete;
   MemoryFile& operator=(MemoryFile const&) = delete;
@@ -41,7 +43,9 @@ class MemoryFile {
   int descriptor_;
 };
 
-inline pickle::Document parse(std::string_view pickle) { return pickle::parse(std::as_bytes(std::span(pickle)), "test"); }
+inline pickle::Document parse(std::string_view pickle) {
+  return pickle::parse(std::as_bytes(std::span(pickle)), "test");
+}
 
 /// The Error that reading these bytes as a torch file ends in, or nothing.
 inline std::optional<Error> error_of_file(MemoryFile const& memory, std::string_view bytes) {
@@ -71,8 +75,12 @@ std::string little_endian(T value) {
 
 // Pieces of pickles.
 
-inline std::string pickled_string(std::string_view text) { return "X" + little_endian(static_cast<std::uint32_t>(text.size())) + std::string(text); }
-inline std::string pickled_int(std::int64_t value) { return "\x8a\x08" + little_endian(static_cast<std::uint64_t>(value)); }
+inline std::string pickled_string(std::string_view text) {
+  return "X" + little_endian(static_cast<std::uint32_t>(text.size())) + std::string(text);
+}
+inline std::string pickled_int(std::int64_t value) {
+  return "\x8a\x08" + little_endian(static_cast<std::uint64_t>(value));
+}
 inline std::string pickled_tuple(std::vector<std::int64_t> const& values) {
   std::string bytes = "(";
   for (std::int64_t const value : values) bytes += pickled_int(value);
@@ -94,13 +102,13 @@ struct PickledTensor {
 };
 
 inline std::string pickled_storage(PickledTensor const& tensor) {
-  return "(" + pickled_string("storage") + "c" + tensor.storage_class + "\n" + pickled_string(tensor.key) + pickled_string("cpu") +
-         pickled_int(tensor.count) + "tQ";
+  return "(" + pickled_string("storage") + "c" + tensor.storage_class + "\n" +
+         pickled_string(tensor.key) + pickled_string("cpu") + pickled_int(tensor.count) + "tQ";
 }
 
 inline std::string pickled_tensor(PickledTensor const& tensor) {
-  return "c" + tensor.function + "\n(" + pickled_storage(tensor) + pickled_int(tensor.offset) + pickled_tuple(tensor.shape) +
-         pickled_tuple(tensor.strides) + tensor.last_arguments + "tR";
+  return "c" + tensor.function + "\n(" + pickled_storage(tensor) + pickled_int(tensor.offset) +
+         pickled_tuple(tensor.shape) + pickled_tuple(tensor.strides) + tensor.last_arguments + "tR";
 }
 
 inline std::string pickle_of(std::string_view body) { return "\x80\x02" + std::string(body) + "."; }
@@ -148,21 +156,29 @@ inline std::string local_header(RawEntry const& entry) {
   std::string const name = entry.local_name.value_or(entry.name);
   auto const size = entry.local_size.value_or(static_cast<std::uint32_t>(entry.payload.size()));
   std::uint32_t const crc = crc32(std::as_bytes(std::span(entry.payload)));
-  return "PK\3\4" + little_endian(std::uint16_t{20}) + little_endian(entry.local_flags.value_or(entry.flags)) + little_endian(entry.local_method) +
-         little_endian(std::uint32_t{0}) + little_endian(entry.local_crc.value_or(crc)) + little_endian(size) + little_endian(size) +
-         little_endian(static_cast<std::uint16_t>(name.size())) + little_endian(static_cast<std::uint16_t>(entry.local_extra.size())) + name +
+  return "PK\3\4" + little_endian(std::uint16_t{20}) +
+         little_endian(entry.local_flags.value_or(entry.flags)) +
+         little_endian(entry.local_method) + little_endian(std::uint32_t{0}) +
+         little_endian(entry.local_crc.value_or(crc)) + little_endian(size) + little_endian(size) +
+         little_endian(static_cast<std::uint16_t>(name.size())) +
+         little_endian(static_cast<std::uint16_t>(entry.local_extra.size())) + name +
          entry.local_extra;
 }
 
 inline std::string central_header(RawEntry const& entry, std::uint32_t offset) {
   auto const size = static_cast<std::uint32_t>(entry.payload.size());
   std::uint32_t const crc = crc32(std::as_bytes(std::span(entry.payload)));
-  return "PK\1\2" + little_endian(std::uint16_t{20}) + little_endian(std::uint16_t{20}) + little_endian(entry.flags) + little_endian(entry.method) +
-         little_endian(std::uint32_t{0}) + little_endian(entry.crc.value_or(crc)) + little_endian(entry.stored_size.value_or(size)) +
-         little_endian(entry.size.value_or(size)) + little_endian(static_cast<std::uint16_t>(entry.name.size())) +
-         little_endian(static_cast<std::uint16_t>(entry.central_extra.size())) + little_endian(static_cast<std::uint16_t>(entry.comment.size())) +
-         little_endian(entry.disk) + little_endian(std::uint16_t{0}) + little_endian(std::uint32_t{0}) +
-         little_endian(entry.header_offset.value_or(offset)) + entry.name + entry.central_extra + entry.comment;
+  return "PK\1\2" + little_endian(std::uint16_t{20}) + little_endian(std::uint16_t{20}) +
+         little_endian(entry.flags) + little_endian(entry.method) +
+         little_endian(std::uint32_t{0}) + little_endian(entry.crc.value_or(crc)) +
+         little_endian(entry.stored_size.value_or(size)) +
+         little_endian(entry.size.value_or(size)) +
+         little_endian(static_cast<std::uint16_t>(entry.name.size())) +
+         little_endian(static_cast<std::uint16_t>(entry.central_extra.size())) +
+         little_endian(static_cast<std::uint16_t>(entry.comment.size())) +
+         little_endian(entry.disk) + little_endian(std::uint16_t{0}) +
+         little_endian(std::uint32_t{0}) + little_endian(entry.header_offset.value_or(offset)) +
+         entry.name + entry.central_extra + entry.comment;
 }
 
 inline std::string bytes_of(RawZip const& zip) {
@@ -173,11 +189,14 @@ inline std::string bytes_of(RawZip const& zip) {
     bytes += local_header(entry) + entry.payload + entry.descriptor + entry.gap;
   }
   auto const count = static_cast<std::uint16_t>(zip.entries.size());
-  std::string const end = "PK\5\6" + little_endian(zip.disk) + little_endian(zip.disk) +
-                          little_endian(zip.count_here.value_or(zip.count.value_or(count))) + little_endian(zip.count.value_or(count)) +
-                          little_endian(zip.directory_size.value_or(static_cast<std::uint32_t>(directory.size()))) +
-                          little_endian(zip.directory_offset.value_or(static_cast<std::uint32_t>(bytes.size()))) +
-                          little_endian(zip.comment_size.value_or(static_cast<std::uint16_t>(zip.comment.size()))) + zip.comment;
+  std::string const end =
+      "PK\5\6" + little_endian(zip.disk) + little_endian(zip.disk) +
+      little_endian(zip.count_here.value_or(zip.count.value_or(count))) +
+      little_endian(zip.count.value_or(count)) +
+      little_endian(zip.directory_size.value_or(static_cast<std::uint32_t>(directory.size()))) +
+      little_endian(zip.directory_offset.value_or(static_cast<std::uint32_t>(bytes.size()))) +
+      little_endian(zip.comment_size.value_or(static_cast<std::uint16_t>(zip.comment.size()))) +
+      zip.comment;
   return zip.before + bytes + directory + zip.end64 + end + zip.after;
 }
 
@@ -199,7 +218,9 @@ struct RawLegacy {
   std::string storages = little_endian(std::uint64_t{4}) + std::string(16, '\x3f');
 };
 
-inline std::string bytes_of(RawLegacy const& file) { return file.magic + file.protocol + file.machine + file.object + file.keys + file.storages; }
+inline std::string bytes_of(RawLegacy const& file) {
+  return file.magic + file.protocol + file.machine + file.object + file.keys + file.storages;
+}
 
 /// What a damaged file is refused with: `says` is part of the sentence.
 template <class Raw>

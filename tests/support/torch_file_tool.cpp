@@ -1,9 +1,9 @@
 // Reads and rewrites files of torch.save, so that tests in Python can compare with torch itself.
 //
 //   torch_file_tool list FILE       JSON: every value of the pickle and every tensor
-//   torch_file_tool copy IN OUT     rewrites IN: same values, each tensor contiguous in a storage of its own
-//   torch_file_tool sparse OUT N…   a list of zero tensors of so many bytes each, as a sparse file
-//   torch_file_tool pickle IN OUT   parses a bare pickle and dumps it again
+//   torch_file_tool copy IN OUT     rewrites IN: same values, each tensor contiguous in a storage
+//   of its own torch_file_tool sparse OUT N…   a list of zero tensors of so many bytes each, as a
+//   sparse file torch_file_tool pickle IN OUT   parses a bare pickle and dumps it again
 
 #include <cstdio>
 #include <cstdlib>
@@ -34,10 +34,13 @@ Json json_of(pickle::Node const& node) {
   Json json = Json::object();
   json.set("kind", std::int64_t{static_cast<int>(node.kind)});
   if (node.kind == pickle::Kind::integer) json.set("integer", node.integer);
-  if (node.kind == pickle::Kind::string || node.kind == pickle::Kind::global) json.set("text", node.text);
+  if (node.kind == pickle::Kind::string || node.kind == pickle::Kind::global)
+    json.set("text", node.text);
   if (!node.items.empty()) json.set("items", json_of(node.items));
   if (!node.pairs.empty()) json.set("pairs", json_of(node.pairs));
-  if (node.callable != pickle::no_node) json.set("callable", std::int64_t{node.callable}).set("arguments", std::int64_t{node.arguments});
+  if (node.callable != pickle::no_node)
+    json.set("callable", std::int64_t{node.callable})
+        .set("arguments", std::int64_t{node.arguments});
   if (node.state != pickle::no_node) json.set("state", std::int64_t{node.state});
   if (node.kind == pickle::Kind::tensor) json.set("tensor", std::int64_t{node.index});
   return json;
@@ -80,7 +83,8 @@ std::vector<std::byte> elements_of(File const& file, FileTensor const& tensor) {
   std::vector<Index> at(tensor.shape.size());
   for (std::size_t done = 0; done < bytes.size(); done += unit) {
     std::uint64_t element = 0;
-    for (std::size_t d = 0; d < at.size(); ++d) element += static_cast<std::uint64_t>(at[d] * tensor.strides[d]);
+    for (std::size_t d = 0; d < at.size(); ++d)
+      element += static_cast<std::uint64_t>(at[d] * tensor.strides[d]);
     file.read_at(tensor.offset_bytes + element * unit, std::span(bytes).subspan(done, unit));
     for (std::size_t d = at.size(); d > 0 && ++at[d - 1] == tensor.shape[d - 1]; --d) at[d - 1] = 0;
   }
@@ -91,8 +95,10 @@ void copy(char const* from, char const* to) {
   File const source = File::open_for_reading(from);
   TorchFile torch = read_torch_file(source);
   std::vector<FileTensor> places;
-  for (pickle::TensorRef const& tensor : torch.document.tensors) places.push_back(file_tensor(torch, tensor, tensor.storage.key));
-  TorchFilePlan const plan = plan_torch_file(torch.document, std::filesystem::path(to).stem().string());
+  for (pickle::TensorRef const& tensor : torch.document.tensors)
+    places.push_back(file_tensor(torch, tensor, tensor.storage.key));
+  TorchFilePlan const plan =
+      plan_torch_file(torch.document, std::filesystem::path(to).stem().string());
   File const target = File::create(to);
   std::vector<std::uint32_t> crcs;
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -101,7 +107,9 @@ void copy(char const* from, char const* to) {
     // Two pieces, as two ranks would have them.
     std::span const whole(bytes);
     std::size_t const cut = bytes.size() / 3;
-    crcs.push_back(crc32_of_zeros(bytes.size()) ^ crc32_share(whole.first(cut), bytes.size() - cut) ^ crc32_share(whole.subspan(cut), 0));
+    crcs.push_back(crc32_of_zeros(bytes.size()) ^
+                   crc32_share(whole.first(cut), bytes.size() - cut) ^
+                   crc32_share(whole.subspan(cut), 0));
   }
   finish_torch_file(target, plan, crcs);
 }
@@ -109,7 +117,8 @@ void copy(char const* from, char const* to) {
 void sparse(char const* to, std::span<char* const> sizes) {
   pickle::Document document;
   std::vector<pickle::NodeId> tensors;
-  for (char const* const size : sizes) tensors.push_back(document.add_tensor(DType::u8, {std::atoll(size)}));
+  for (char const* const size : sizes)
+    tensors.push_back(document.add_tensor(DType::u8, {std::atoll(size)}));
   document.root = document.add_list(tensors);
   TorchFilePlan const plan = plan_torch_file(document, std::filesystem::path(to).stem().string());
   std::vector<std::uint32_t> crcs;
@@ -128,7 +137,8 @@ int run(std::span<char* const> words) {
   if (verb == "copy" && words.size() == 4) return copy(words[2], words[3]), 0;
   if (verb == "sparse" && words.size() >= 4) return sparse(words[2], words.subspan(3)), 0;
   if (verb == "pickle" && words.size() == 4) return rewrite_pickle(words[2], words[3]), 0;
-  std::fputs("usage: torch_file_tool list FILE | copy IN OUT | sparse OUT N… | pickle IN OUT\n", stderr);
+  std::fputs("usage: torch_file_tool list FILE | copy IN OUT | sparse OUT N… | pickle IN OUT\n",
+             stderr);
   return 2;
 }
 

@@ -13,7 +13,8 @@ struct Contents {
 
   StoredPlace add(DType dtype, std::vector<Index> shape, std::vector<std::byte> const& tensor) {
     bytes.resize(bytes.size() + 1 + bytes.size() % 3, std::byte{0xa5});
-    StoredPlace const place{.file = 0, .offset_bytes = bytes.size(), .dtype = dtype, .shape = std::move(shape)};
+    StoredPlace const place{
+        .file = 0, .offset_bytes = bytes.size(), .dtype = dtype, .shape = std::move(shape)};
     bytes.insert(bytes.end(), tensor.begin(), tensor.end());
     return place;
   }
@@ -28,12 +29,16 @@ inline SourceView view_of(SlowWeight const& weight, Contents& contents) {
   view.scheme = weight.scheme;
   quant::Dequantiser const decoder(weight.scheme, weight.shape, weight.companions);
   Index const stack = weight.shape.stack;
-  view.stored = contents.add(DType::u8, {stack, weight.shape.rows, decoder.row_bytes()}, weight.codes);
-  view.scale = contents.add(weight.companions.scale, {stack, decoder.scale_rows(), decoder.scale_columns()}, weight.scales);
+  view.stored =
+      contents.add(DType::u8, {stack, weight.shape.rows, decoder.row_bytes()}, weight.codes);
+  view.scale = contents.add(weight.companions.scale,
+                            {stack, decoder.scale_rows(), decoder.scale_columns()}, weight.scales);
   if (weight.scheme.second != quant::SecondScale::none)
-    view.second = contents.add(weight.companions.second, {weight.companions.seconds}, weight.seconds);
+    view.second =
+        contents.add(weight.companions.second, {weight.companions.seconds}, weight.seconds);
   if (auto const zeros = weight.companions.zero_points)
-    view.zero_points = contents.add(*zeros, {stack, decoder.zero_rows(), decoder.scale_columns()}, weight.zero_points);
+    view.zero_points = contents.add(*zeros, {stack, decoder.zero_rows(), decoder.scale_columns()},
+                                    weight.zero_points);
   check_view(view, "test");
   return view;
 }

@@ -1,9 +1,13 @@
-// For tests/peers/test_dequantise.py: computed tensors of a safetensors file, as the reader makes them.
+// For tests/peers/test_dequantise.py: computed tensors of a safetensors file, as the reader makes
+// them.
 //
-//   view_tool FILE VIEWS OUT [SEED]   the views that the JSON file VIEWS lists, one behind the other in OUT, each read in random extents
+//   view_tool FILE VIEWS OUT [SEED]   the views that the JSON file VIEWS lists, one behind the
+//   other in OUT, each read in random extents
 //
-// A view: {"kind": "cast" | "add" | "dequantise", "stored": NAME, "shape": […], "dtype": "F32", "constant": 1,
-//          "codes": "e2m1", "bits": 4, "block": [1, 32], "second": "times", "scale": NAME, "second_scale": NAME, "zero_points": NAME}
+// A view: {"kind": "cast" | "add" | "dequantise", "stored": NAME, "shape": […], "dtype": "F32",
+// "constant": 1,
+//          "codes": "e2m1", "bits": 4, "block": [1, 32], "second": "times", "scale": NAME,
+//          "second_scale": NAME, "zero_points": NAME}
 
 #include <algorithm>
 #include <cstdio>
@@ -26,7 +30,10 @@ using Places = std::map<std::string, StoredPlace>;
 Places places_of(std::string const& path) {
   Places places;
   for (FileTensor const& tensor : safetensors::read_header(File::open_for_reading(path)).tensors)
-    places[tensor.name] = {.file = 0, .offset_bytes = tensor.offset_bytes, .dtype = tensor.dtype, .shape = tensor.shape};
+    places[tensor.name] = {.file = 0,
+                           .offset_bytes = tensor.offset_bytes,
+                           .dtype = tensor.dtype,
+                           .shape = tensor.shape};
   return places;
 }
 
@@ -34,7 +41,8 @@ Places places_of(std::string const& path) {
 template <class Value>
 Value chosen(Json const& view, char const* key, std::map<std::string, Value> const& words) {
   auto const found = words.find(*view.find(key)->text());
-  if (found == words.end()) fail(ErrorKind::usage, "{}: {} is unknown", key, view.find(key)->dump());
+  if (found == words.end())
+    fail(ErrorKind::usage, "{}: {} is unknown", key, view.find(key)->dump());
   return found->second;
 }
 
@@ -47,27 +55,36 @@ std::optional<StoredPlace> place_of(Json const& view, char const* key, Places co
 quant::Scheme scheme_of(Json const& view) {
   using quant::CodeFormat;
   quant::Scheme scheme;
-  scheme.codes = chosen<CodeFormat>(
-      view, "codes",
-      {{"e4m3", CodeFormat::e4m3}, {"e5m2", CodeFormat::e5m2}, {"i8", CodeFormat::i8}, {"e2m1", CodeFormat::e2m1}, {"integer", CodeFormat::integer}});
-  if (Json const* const bits = view.find("bits")) scheme.integer_bits = static_cast<int>(*bits->integer());
+  scheme.codes = chosen<CodeFormat>(view, "codes",
+                                    {{"e4m3", CodeFormat::e4m3},
+                                     {"e5m2", CodeFormat::e5m2},
+                                     {"i8", CodeFormat::i8},
+                                     {"e2m1", CodeFormat::e2m1},
+                                     {"integer", CodeFormat::integer}});
+  if (Json const* const bits = view.find("bits"))
+    scheme.integer_bits = static_cast<int>(*bits->integer());
   Json::Array const& block = *view.find("block")->items();
   scheme.block_rows = *block.at(0).integer();
   scheme.block_columns = *block.at(1).integer();
   using quant::SecondScale;
   if (view.find("second") != nullptr)
-    scheme.second = chosen<SecondScale>(view, "second", {{"times", SecondScale::times}, {"divided_by", SecondScale::divided_by}});
+    scheme.second = chosen<SecondScale>(
+        view, "second", {{"times", SecondScale::times}, {"divided_by", SecondScale::divided_by}});
   return scheme;
 }
 
 SourceView view_of(Json const& json, Places const& places) {
   SourceView view;
-  view.kind = chosen<ViewKind>(json, "kind", {{"cast", ViewKind::cast}, {"add", ViewKind::add}, {"dequantise", ViewKind::dequantise}});
+  view.kind = chosen<ViewKind>(
+      json, "kind",
+      {{"cast", ViewKind::cast}, {"add", ViewKind::add}, {"dequantise", ViewKind::dequantise}});
   view.name = *json.find("stored")->text();
   view.stored = *place_of(json, "stored", places);
   for (Json const& extent : *json.find("shape")->items()) view.shape.push_back(*extent.integer());
-  if (Json const* const dtype = json.find("dtype")) view.dtype = dtype_from_name(*dtype->text()).value();
-  if (Json const* const constant = json.find("constant")) view.constant = static_cast<int>(*constant->integer());
+  if (Json const* const dtype = json.find("dtype"))
+    view.dtype = dtype_from_name(*dtype->text()).value();
+  if (Json const* const constant = json.find("constant"))
+    view.constant = static_cast<int>(*constant->integer());
   if (view.kind != ViewKind::dequantise) return view;
   view.scheme = scheme_of(json);
   view.scale = place_of(json, "scale", places);
@@ -76,7 +93,8 @@ SourceView view_of(Json const& json, Places const& places) {
   return view;
 }
 
-std::vector<std::byte> computed(ExtentReader& reader, SourceView const& view, std::uint32_t file, std::mt19937_64& random) {
+std::vector<std::byte> computed(ExtentReader& reader, SourceView const& view, std::uint32_t file,
+                                std::mt19937_64& random) {
   auto const element = static_cast<std::uint64_t>(bits(view.dtype) / 8);
   std::uint64_t const bytes = static_cast<std::uint64_t>(elements_of(view)) * element;
   std::vector<Extent> extents;
@@ -92,7 +110,8 @@ std::vector<std::byte> computed(ExtentReader& reader, SourceView const& view, st
 }
 
 void run(std::vector<std::string> const& words) {
-  if (words.size() != 4 && words.size() != 5) fail(ErrorKind::usage, "view_tool FILE VIEWS OUT [SEED]");
+  if (words.size() != 4 && words.size() != 5)
+    fail(ErrorKind::usage, "view_tool FILE VIEWS OUT [SEED]");
   Places const places = places_of(words[1]);
   Json const json = parse_json(read_text_file(words[2], 1U << 20), words[2]);
   Catalog catalog;

@@ -8,10 +8,13 @@
 namespace reshard::dcp {
 namespace {
 
-pickle::NodeId expect_dict(FileRange const& file, pickle::Document const& document, pickle::NodeId id) {
+pickle::NodeId expect_dict(FileRange const& file, pickle::Document const& document,
+                           pickle::NodeId id) {
   if (document.at(id).kind != pickle::Kind::dict)
-    fail(ErrorKind::source, "{}: the common state is a {}, expected a dict. The file is not from Megatron, or damaged: restore it.", file.name(),
-         pickle::kind_name(document.at(id).kind));
+    fail(
+        ErrorKind::source,
+        "{}: the common state is a {}, expected a dict. The file is not from Megatron, or damaged: restore it.",
+        file.name(), pickle::kind_name(document.at(id).kind));
   return id;
 }
 
@@ -31,9 +34,10 @@ CommonState from_item(std::filesystem::path const& path, ItemPlace const& place)
   pickle::Document const& document = common.torch.document;
   pickle::Node const& list = document.at(document.root);
   if (list.kind != pickle::Kind::list || list.items.size() != 1)
-    fail(ErrorKind::source,
-         "{}: the item {} is a {} of {} values, expected a list of one dict. The file is not from Megatron, or damaged: restore it.", range.name(),
-         common_key, pickle::kind_name(list.kind), list.items.size());
+    fail(
+        ErrorKind::source,
+        "{}: the item {} is a {} of {} values, expected a list of one dict. The file is not from Megatron, or damaged: restore it.",
+        range.name(), common_key, pickle::kind_name(list.kind), list.items.size());
   common.root = expect_dict(range, document, list.items.front());
   return common;
 }
@@ -48,7 +52,8 @@ std::optional<CommonState> read_common(Directory const& directory, Metadata cons
   return from_item(directory.folder / metadata.files[found->item.file], found->item);
 }
 
-std::string torch_file_bytes(pickle::Document& document, std::string_view archive, std::function<std::string(std::size_t)> const& payload) {
+std::string torch_file_bytes(pickle::Document& document, std::string_view archive,
+                             std::function<std::string(std::size_t)> const& payload) {
   TorchFilePlan const plan = plan_torch_file(document, archive);
   std::string bytes(plan.size_bytes, '\0');
   std::vector<std::uint32_t> crcs;
@@ -60,7 +65,8 @@ std::string torch_file_bytes(pickle::Document& document, std::string_view archiv
     bytes.replace(storage.payload_offset_bytes, content.size(), content);
     crcs.push_back(crc32(std::as_bytes(std::span(content))));
   }
-  for (FileSegment const& segment : render_torch_file(plan, crcs)) bytes.replace(segment.offset_bytes, segment.bytes.size(), segment.bytes);
+  for (FileSegment const& segment : render_torch_file(plan, crcs))
+    bytes.replace(segment.offset_bytes, segment.bytes.size(), segment.bytes);
   return bytes;
 }
 

@@ -20,8 +20,12 @@ constexpr std::uint64_t largest_tracker_bytes = 4096;
 constexpr std::uint64_t largest_backend_bytes = 1 << 20;
 constexpr std::size_t shown_names = 8;
 
-bool has(std::vector<std::string> const& names, std::string_view name) { return std::ranges::binary_search(names, name); }
-std::string shown(std::vector<std::string> const& names) { return names.empty() ? "nothing" : listed(names, shown_names); }
+bool has(std::vector<std::string> const& names, std::string_view name) {
+  return std::ranges::binary_search(names, name);
+}
+std::string shown(std::vector<std::string> const& names) {
+  return names.empty() ? "nothing" : listed(names, shown_names);
+}
 
 std::optional<std::int64_t> decimal(std::string_view digits) {
   std::int64_t value = 0;
@@ -38,9 +42,11 @@ struct Step {
 
 std::optional<Step> step_from_name(std::string_view name) {
   if (name == release_name) return Step{.release = true};
-  for (std::string_view const prefix : {"iter_", "step-", "step_", "global_step_", "global_step-", "global_step"})
+  for (std::string_view const prefix :
+       {"iter_", "step-", "step_", "global_step_", "global_step-", "global_step"})
     if (name.starts_with(prefix))
-      if (auto const number = decimal(name.substr(prefix.size()))) return Step{.iteration = *number};
+      if (auto const number = decimal(name.substr(prefix.size())))
+        return Step{.iteration = *number};
   return std::nullopt;
 }
 
@@ -56,16 +62,21 @@ Step read_tracker(fs::path const& root) {
   std::string_view const word = trimmed(text);
   if (word == release_name) return {.release = true};
   if (auto const number = decimal(word)) return {.iteration = *number};
-  fail(ErrorKind::source, "{}: expected an iteration number or the word \"release\", found {}. Correct it, or give the folder of one save itself.",
-       path.string(), json_quoted(word.substr(0, 60)));
+  fail(
+      ErrorKind::source,
+      "{}: expected an iteration number or the word \"release\", found {}. Correct it, or give the folder of one save itself.",
+      path.string(), json_quoted(word.substr(0, 60)));
 }
 
 /// The folders in `root` that are saves, with all or only one of the steps.
-std::vector<std::string> saves_in(fs::path const& root, std::vector<std::string> const& names, std::optional<Step> const& wanted = {}) {
+std::vector<std::string> saves_in(fs::path const& root, std::vector<std::string> const& names,
+                                  std::optional<Step> const& wanted = {}) {
   std::vector<std::string> saves;
   for (std::string const& name : names) {
     auto const step = step_from_name(name);
-    bool const right = step && (!wanted || (step->release == wanted->release && step->iteration == wanted->iteration));
+    bool const right =
+        step &&
+        (!wanted || (step->release == wanted->release && step->iteration == wanted->iteration));
     if (right && sees_folder(root / name)) saves.push_back(name);
   }
   return saves;
@@ -75,7 +86,8 @@ bool is_item_file(std::string_view name) { return name.ends_with(".distcp"); }
 /// `__3.metadata`: what one rank of a save without collectives writes.
 bool is_metadata_of_rank(std::string_view name) {
   constexpr std::string_view ending = ".metadata";
-  return name.starts_with("__") && name.ends_with(ending) && decimal(name.substr(2, name.size() - 2 - std::min(name.size() - 2, ending.size())));
+  return name.starts_with("__") && name.ends_with(ending) &&
+         decimal(name.substr(2, name.size() - 2 - std::min(name.size() - 2, ending.size())));
 }
 
 /// The backend that metadata.json names.
@@ -84,44 +96,57 @@ std::string read_backend(fs::path const& folder, fs::path const& root) {
   Json const json = parse_json(read_text_file(path, largest_backend_bytes), path.string());
   Json const* const backend = json.find("sharded_backend");
   if (backend == nullptr || backend->text() == nullptr)
-    fail(ErrorKind::source, "{}: has no text \"sharded_backend\", so it is none of a Megatron checkpoint. Restore it from the original.",
-         path.string());
+    fail(
+        ErrorKind::source,
+        "{}: has no text \"sharded_backend\", so it is none of a Megatron checkpoint. Restore it from the original.",
+        path.string());
   return *backend->text();
 }
 
 void expect_torch_dist(fs::path const& folder, fs::path const& root) {
   if (std::string const backend = read_backend(folder, root); backend != "torch_dist")
-    fail(ErrorKind::source,
-         "{}: the tensors are stored by the backend {}, expected \"torch_dist\". Load the checkpoint with Megatron and save it with "
-         "--dist-ckpt-format torch_dist.",
-         (folder / backend_name).string(), json_quoted(backend));
+    fail(
+        ErrorKind::source,
+        "{}: the tensors are stored by the backend {}, expected \"torch_dist\". Load the checkpoint with Megatron and save it with "
+        "--dist-ckpt-format torch_dist.",
+        (folder / backend_name).string(), json_quoted(backend));
 }
 
 /// Says why a folder without .metadata cannot be read.
-[[noreturn]] void refuse_without_metadata(fs::path const& folder, fs::path const& root, std::vector<std::string> const& names) {
+[[noreturn]] void refuse_without_metadata(fs::path const& folder, fs::path const& root,
+                                          std::vector<std::string> const& names) {
   if (has(names, backend_name)) expect_torch_dist(folder, root);
   if (std::ranges::any_of(names, is_metadata_of_rank))
-    fail(ErrorKind::source,
-         "{}: has a catalogue for each rank ({}) and none for all: it was saved without collectives, which is not read. Load it with torch and save "
-         "it with a coordinator.",
-         folder.string(), shown(names));
+    fail(
+        ErrorKind::source,
+        "{}: has a catalogue for each rank ({}) and none for all: it was saved without collectives, which is not read. Load it with torch and save "
+        "it with a coordinator.",
+        folder.string(), shown(names));
   if (std::ranges::any_of(names, is_item_file) || has(names, backend_name))
-    fail(ErrorKind::source, "{}: has no {}, which is written last, so its save or its copying was not completed. There are: {}. Choose another save.",
-         folder.string(), metadata_name, shown(names));
-  fail(ErrorKind::source, "{}: expected a folder with {}, found {}. Give the folder of a distributed checkpoint, or the one that holds its saves.",
-       folder.string(), metadata_name, shown(names));
+    fail(
+        ErrorKind::source,
+        "{}: has no {}, which is written last, so its save or its copying was not completed. There are: {}. Choose another save.",
+        folder.string(), metadata_name, shown(names));
+  fail(
+      ErrorKind::source,
+      "{}: expected a folder with {}, found {}. Give the folder of a distributed checkpoint, or the one that holds its saves.",
+      folder.string(), metadata_name, shown(names));
 }
 
-/// What stands beside the items and belongs to the user. Lists of checksums would be wrong for any other folder.
+/// What stands beside the items and belongs to the user. Lists of checksums would be wrong for any
+/// other folder.
 bool travels_along(std::string_view name) {
-  return name != metadata_name && name != backend_name && name != common_name && name != tracker_name && name != "integrity.json" &&
-         name != "reshard.json" && !is_item_file(name) && !name.starts_with(".metadata") && !is_metadata_of_rank(name);
+  return name != metadata_name && name != backend_name && name != common_name &&
+         name != tracker_name && name != "integrity.json" && name != "reshard.json" &&
+         !is_item_file(name) && !name.starts_with(".metadata") && !is_metadata_of_rank(name);
 }
 
-Directory read_folder(fs::path const& root, fs::path const& folder, std::optional<Step> const& step) {
+Directory read_folder(fs::path const& root, fs::path const& folder,
+                      std::optional<Step> const& step) {
   std::vector<std::string> const names = member_names(folder);
   if (!sees_file(folder / metadata_name)) refuse_without_metadata(folder, root, names);
-  for (std::string_view const name : {metadata_name, common_name}) allowed_member(folder, name, root);
+  for (std::string_view const name : {metadata_name, common_name})
+    allowed_member(folder, name, root);
   Directory result{.root = root, .folder = folder, .iteration = {}, .side_files = {}};
   if (step) {
     result.iteration = step->iteration;
@@ -137,17 +162,21 @@ Directory read_folder(fs::path const& root, fs::path const& folder, std::optiona
   return result;
 }
 
-std::string text_of(Step const& step) { return step.release ? std::string(release_name) : fmt::format("iteration {}", *step.iteration); }
+std::string text_of(Step const& step) {
+  return step.release ? std::string(release_name) : fmt::format("iteration {}", *step.iteration);
+}
 
 /// The folder that the tracker of `root` names.
 std::string tracked(fs::path const& root, std::vector<std::string> const& names, Step const& step) {
   std::vector<std::string> const found = saves_in(root, names, step);
   if (found.empty())
-    fail(ErrorKind::source, "{}: {} names {}, but the saves here are: {}. Give one of them by its path, or restore the missing one.", root.string(),
-         tracker_name, text_of(step), shown(saves_in(root, names)));
+    fail(
+        ErrorKind::source,
+        "{}: {} names {}, but the saves here are: {}. Give one of them by its path, or restore the missing one.",
+        root.string(), tracker_name, text_of(step), shown(saves_in(root, names)));
   if (found.size() > 1)
-    fail(ErrorKind::source, "{}: {} names {}, which {} all have. Give one of them by its path.", root.string(), tracker_name, text_of(step),
-         listed(found));
+    fail(ErrorKind::source, "{}: {} names {}, which {} all have. Give one of them by its path.",
+         root.string(), tracker_name, text_of(step), listed(found));
   return found.front();
 }
 
@@ -168,15 +197,20 @@ bool names_a_backend(fs::path const& folder) {
   }
 }
 
-bool is_save(fs::path const& folder) { return sees_file(folder / metadata_name) || names_a_backend(folder); }
+bool is_save(fs::path const& folder) {
+  return sees_file(folder / metadata_name) || names_a_backend(folder);
+}
 
 /// Saves that are complete.
 std::vector<std::string> readable(fs::path const& root, std::vector<std::string> saves) {
-  std::erase_if(saves, [&](std::string const& name) { return !sees_file(root / name / metadata_name); });
+  std::erase_if(saves,
+                [&](std::string const& name) { return !sees_file(root / name / metadata_name); });
   return saves;
 }
 
-bool has_item_files(fs::path const& folder) { return std::ranges::any_of(member_names(folder), is_item_file); }
+bool has_item_files(fs::path const& folder) {
+  return std::ranges::any_of(member_names(folder), is_item_file);
+}
 
 }  // namespace
 
@@ -189,8 +223,9 @@ bool looks_like_dcp(fs::path const& given) {
     if (std::ranges::any_of(names, is_item_file)) return true;
     std::optional<Step> wanted;
     if (has(names, tracker_name)) wanted = read_tracker(root);
-    return std::ranges::any_of(saves_in(root, names, wanted),
-                               [&](std::string const& name) { return is_save(root / name) || has_item_files(root / name); });
+    return std::ranges::any_of(saves_in(root, names, wanted), [&](std::string const& name) {
+      return is_save(root / name) || has_item_files(root / name);
+    });
   } catch (Error const&) {
     return false;  // who opens it will say what is wrong
   }
@@ -199,9 +234,11 @@ bool looks_like_dcp(fs::path const& given) {
 Directory open_directory(fs::path const& given) {
   fs::path const root = normal(given);
   if (!sees_folder(root))
-    fail(ErrorKind::source, "{}: expected the folder of a distributed checkpoint, found {}. Check the path.", root.string(),
-         sees_anything(root) ? "a file" : "nothing");
-  if (sees_file(root / metadata_name)) return read_folder(root, root, step_from_name(root.filename().string()));
+    fail(ErrorKind::source,
+         "{}: expected the folder of a distributed checkpoint, found {}. Check the path.",
+         root.string(), sees_anything(root) ? "a file" : "nothing");
+  if (sees_file(root / metadata_name))
+    return read_folder(root, root, step_from_name(root.filename().string()));
   std::vector<std::string> const names = member_names(root);
   if (has(names, tracker_name)) {
     Step const step = read_tracker(root);
@@ -210,27 +247,33 @@ Directory open_directory(fs::path const& given) {
   std::vector<std::string> const saves = saves_in(root, names);
   std::vector<std::string> const complete = readable(root, saves);
   if (complete.size() > 1)
-    fail(ErrorKind::source, "{}: holds {} saves ({}) and no {} that names one. Give one of them by its path.", root.string(), complete.size(),
-         listed(complete), tracker_name);
-  if (complete.size() == 1) return read_folder(root, root / complete.front(), step_from_name(complete.front()));
-  if (saves.size() == 1) return read_folder(root, root / saves.front(), step_from_name(saves.front()));
+    fail(ErrorKind::source,
+         "{}: holds {} saves ({}) and no {} that names one. Give one of them by its path.",
+         root.string(), complete.size(), listed(complete), tracker_name);
+  if (complete.size() == 1)
+    return read_folder(root, root / complete.front(), step_from_name(complete.front()));
+  if (saves.size() == 1)
+    return read_folder(root, root / saves.front(), step_from_name(saves.front()));
   refuse_without_metadata(root, root, names);
 }
 
 std::vector<fs::path> item_paths(Directory const& directory, Metadata const& metadata) {
   std::vector<fs::path> paths;
-  for (std::string const& file : metadata.files) paths.push_back(allowed_member(directory.folder, file, directory.root));
+  for (std::string const& file : metadata.files)
+    paths.push_back(allowed_member(directory.folder, file, directory.root));
   return paths;
 }
 
 Flavour flavour_of(Directory const& directory, Metadata const& metadata) {
   if (directory.has_backend_file) return Flavour::torch_dist;
   auto const of_fsdp = [](StoredTensor const& tensor) {
-    return tensor.name.starts_with("model.module.") || tensor.name.starts_with("optimizer.state.module.module.module.");
+    return tensor.name.starts_with("model.module.") ||
+           tensor.name.starts_with("optimizer.state.module.module.module.");
   };
   if (std::ranges::any_of(metadata.tensors, of_fsdp)) return Flavour::fsdp_dtensor;
   auto const is_common = [](StoredObject const& object) { return object.name == common_key; };
-  bool const has_common = directory.has_common_file || std::ranges::any_of(metadata.objects, is_common);
+  bool const has_common =
+      directory.has_common_file || std::ranges::any_of(metadata.objects, is_common);
   return has_common ? Flavour::torch_dist : Flavour::plain;
 }
 

@@ -28,43 +28,49 @@ enum class Flavour {
   fsdp_dtensor,  ///< Megatron-FSDP: keys model.module.…, no side files
 };
 
-/// A checkpoint folder, looked at by its names alone (and, for the tracker and metadata.json, their few bytes).
+/// A checkpoint folder, looked at by its names alone (and, for the tracker and metadata.json, their
+/// few bytes).
 struct Directory {
-  std::filesystem::path root;             ///< as the user named it
-  std::filesystem::path folder;           ///< that holds .metadata: root itself, or root/iter_0000010, root/release, root/step-10, …
+  std::filesystem::path root;    ///< as the user named it
+  std::filesystem::path folder;  ///< that holds .metadata: root itself, or root/iter_0000010,
+                                 ///< root/release, root/step-10, …
   std::optional<std::int64_t> iteration;  ///< from the folder's name or the tracker
   bool release = false;
   bool has_backend_file = false;  ///< metadata.json says torch_dist
   bool has_common_file = false;   ///< common.pt
-  /// Further files and folders beside the items (tokenizer, modelopt_state, run_config.yaml, …), sorted. integrity.json is none: it holds checksums
-  /// of this very folder.
+  /// Further files and folders beside the items (tokenizer, modelopt_state, run_config.yaml, …),
+  /// sorted. integrity.json is none: it holds checksums of this very folder.
   std::vector<std::string> side_files;
 };
 
-/// Whether the path, the folder its tracker names or, without a tracker, one of its step-N, iter_N, global_stepN or release folders is a distributed
-/// checkpoint, complete or not.
+/// Whether the path, the folder its tracker names or, without a tracker, one of its step-N, iter_N,
+/// global_stepN or release folders is a distributed checkpoint, complete or not.
 bool looks_like_dcp(std::filesystem::path const& path);
 
-/// Takes the folder itself, the one that the tracker names, or the only complete one of the folders named above.
-/// Errors of kind source: several such folders, no `.metadata` (an aborted save: what is there is named), `__N.metadata` files of a save without
-/// collectives, a zarr backend, a tracker that names a folder that is not there, metadata.json that is none.
+/// Takes the folder itself, the one that the tracker names, or the only complete one of the folders
+/// named above. Errors of kind source: several such folders, no `.metadata` (an aborted save: what
+/// is there is named), `__N.metadata` files of a save without collectives, a zarr backend, a
+/// tracker that names a folder that is not there, metadata.json that is none.
 Directory open_directory(std::filesystem::path const& path);
 
 /// Judges by metadata.json and by the keys.
 Flavour flavour_of(Directory const& directory, Metadata const& metadata);
 
-/// Megatron's common state: the dict with args, iteration, …, wherever it is stored. `root` is the dict's node.
+/// Megatron's common state: the dict with args, iteration, …, wherever it is stored. `root` is the
+/// dict's node.
 struct CommonState {
   std::filesystem::path file;
   TorchFile torch;
   pickle::NodeId root = pickle::no_node;
 };
-/// From common.pt, else from the common_state item; nothing when there is neither. Damage is an Error of kind source.
+/// From common.pt, else from the common_state item; nothing when there is neither. Damage is an
+/// Error of kind source.
 std::optional<CommonState> read_common(Directory const& directory, Metadata const& metadata);
 
-/// A whole torch.save file in memory for a small document. The bytes of tensor i of the document (row-major) are `payload(i)`; tensors without
-/// elements are not asked for.
-std::string torch_file_bytes(pickle::Document& document, std::string_view archive, std::function<std::string(std::size_t)> const& payload = {});
+/// A whole torch.save file in memory for a small document. The bytes of tensor i of the document
+/// (row-major) are `payload(i)`; tensors without elements are not asked for.
+std::string torch_file_bytes(pickle::Document& document, std::string_view archive,
+                             std::function<std::string(std::size_t)> const& payload = {});
 
 /// metadata.json of a torch_dist checkpoint: the four keys that every release accepts.
 std::string backend_json();

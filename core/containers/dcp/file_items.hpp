@@ -17,7 +17,8 @@ struct PlannedItem {
   std::vector<Index> shape;
 };
 
-/// What one .distcp file will hold beside payloads and copied objects: the frames of its items, and objects whose bytes are known now, by offset.
+/// What one .distcp file will hold beside payloads and copied objects: the frames of its items, and
+/// objects whose bytes are known now, by offset.
 struct FileItems {
   std::vector<PlannedItem> tensors;
   std::vector<std::pair<std::uint64_t, std::string>> objects;

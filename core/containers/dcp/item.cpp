@@ -40,11 +40,13 @@ constexpr std::array other_tensors = {
 /// What a value that is no plain tensor is, in words.
 std::string described(pickle::Document const& document) {
   auto const [module, callable] = document.class_of(document.root);
-  if (callable.empty()) return fmt::format("a {}", pickle::kind_name(document.at(document.root).kind));
+  if (callable.empty())
+    return fmt::format("a {}", pickle::kind_name(document.at(document.root).kind));
   if (callable.starts_with("_rebuild_from_type")) {
     pickle::Node const& arguments = document.at(document.at(document.root).arguments);
     for (pickle::NodeId const argument : arguments.items)
-      if (auto const [of, name] = document.class_of(argument); !name.empty() && !name.starts_with("_rebuild_"))
+      if (auto const [of, name] = document.class_of(argument);
+          !name.empty() && !name.starts_with("_rebuild_"))
         return fmt::format("a tensor of class {}.{}", of, name);
   }
   for (OtherTensor const& other : other_tensors)
@@ -52,11 +54,14 @@ std::string described(pickle::Document const& document) {
   return fmt::format("an object of {}.{}", module, callable);
 }
 
-std::string shape_text(std::span<Index const> shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
+std::string shape_text(std::span<Index const> shape) {
+  return fmt::format("({})", fmt::join(shape, ", "));
+}
 
 class ItemReader {
  public:
-  ItemReader(File const& file, ItemPlace const& place, std::string_view key) : range_(file, place.offset_bytes, place.size_bytes), key_(key) {}
+  ItemReader(File const& file, ItemPlace const& place, std::string_view key)
+      : range_(file, place.offset_bytes, place.size_bytes), key_(key) {}
 
   /// The tensor, and the record that it lies in.
   struct Found {
@@ -69,7 +74,9 @@ class ItemReader {
     std::span const head = std::span(buffer).first(range_.read_some_at(0, buffer));
     if (auto const found = read_item_head(head, range_.size_bytes())) {
       StorageRecord const record{
-          .offset_bytes = range_.offset_bytes() + found->payload_offset_bytes, .size_bytes = found->storage_bytes, .crc32 = {}};
+          .offset_bytes = range_.offset_bytes() + found->payload_offset_bytes,
+          .size_bytes = found->storage_bytes,
+          .crc32 = {}};
       expect_inside(range_, found->tensor, record);
       return {storage_tensor(record, found->tensor, {}), record};
     }
@@ -80,11 +87,13 @@ class ItemReader {
 
   void expect(FileTensor const& tensor, DType dtype, std::span<Index const> shape) const {
     if (tensor.dtype == dtype && std::ranges::equal(tensor.shape, shape)) return;
-    fail(ErrorKind::source,
-         "{}: the item of tensor {} holds {} of shape {}, .metadata says {} of shape {}. The files are not of one save, or one of them is damaged: "
-         "fetch "
-         "the checkpoint again.",
-         range_.name(), json_quoted(key_), name(tensor.dtype), shape_text(tensor.shape), name(dtype), shape_text(shape));
+    fail(
+        ErrorKind::source,
+        "{}: the item of tensor {} holds {} of shape {}, .metadata says {} of shape {}. The files are not of one save, or one of them is damaged: "
+        "fetch "
+        "the checkpoint again.",
+        range_.name(), json_quoted(key_), name(tensor.dtype), shape_text(tensor.shape), name(dtype),
+        shape_text(shape));
   }
 
  private:
@@ -92,8 +101,10 @@ class ItemReader {
     TorchFile const torch = read_torch_file(range_);
     pickle::Node const& root = torch.document.at(torch.document.root);
     if (root.kind != pickle::Kind::tensor)
-      fail(ErrorKind::source, "{}: the item holds {}, expected a plain tensor. Save it as one: detached, dense and of the class torch.Tensor.",
-           range_.name(), described(torch.document));
+      fail(
+          ErrorKind::source,
+          "{}: the item holds {}, expected a plain tensor. Save it as one: detached, dense and of the class torch.Tensor.",
+          range_.name(), described(torch.document));
     pickle::TensorRef const& tensor = torch.document.tensors[root.index];
     return {file_tensor(torch, tensor, {}), torch.storages.at(tensor.storage.key)};
   }
@@ -107,8 +118,10 @@ constexpr std::string_view pickle_name = "data.pkl";
 constexpr std::string_view storage_name = "data/0";
 
 std::uint64_t payload_bytes_of(DType dtype, std::span<Index const> shape) {
-  auto const volume = static_cast<std::uint64_t>(checked_volume(shape, ErrorKind::source, "tensor shape"));
-  return checked_mul(volume, static_cast<std::uint64_t>(bits(dtype)) / 8, ErrorKind::source, "tensor size");
+  auto const volume =
+      static_cast<std::uint64_t>(checked_volume(shape, ErrorKind::source, "tensor shape"));
+  return checked_mul(volume, static_cast<std::uint64_t>(bits(dtype)) / 8, ErrorKind::source,
+                     "tensor size");
 }
 
 /// Writes the records of an item one behind the other.
@@ -121,7 +134,9 @@ class FrameWriter {
     out += content;
     close(out, record, crc);
   }
-  ZipRecord place(std::string_view name, std::uint64_t size) { return layout_.place(std::string(folder).append(name), size); }
+  ZipRecord place(std::string_view name, std::uint64_t size) {
+    return layout_.place(std::string(folder).append(name), size);
+  }
   /// What follows a payload.
   void close(std::string& out, ZipRecord const& record, std::uint32_t crc) {
     zip::append_descriptor(out, record, crc);
@@ -139,7 +154,8 @@ class FrameWriter {
 
 }  // namespace
 
-ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtype, std::span<Index const> shape, std::string_view key) {
+ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtype,
+                            std::span<Index const> shape, std::string_view key) {
   ItemReader const reader(file, place, key);
   ItemReader::Found found = reader.read();
   reader.expect(found.tensor, dtype, shape);
@@ -150,13 +166,18 @@ ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtyp
 }
 
 ItemLayout item_layout(DType dtype, std::span<Index const> shape) {
-  ItemLayout result{.payload_offset_bytes = 0, .payload_bytes = payload_bytes_of(dtype, shape), .size_bytes = 0};
+  ItemLayout result{
+      .payload_offset_bytes = 0, .payload_bytes = payload_bytes_of(dtype, shape), .size_bytes = 0};
   zip::Layout layout;
-  auto const place = [&](std::string_view name, std::uint64_t size) { return layout.place_unnamed(folder.size() + name.size(), size); };
+  auto const place = [&](std::string_view name, std::uint64_t size) {
+    return layout.place_unnamed(folder.size() + name.size(), size);
+  };
   place(pickle_name, tensor_pickle(dtype, shape).size());
-  for (zip::SmallRecord const& record : zip::before_storages) place(record.name, record.content.size());
+  for (zip::SmallRecord const& record : zip::before_storages)
+    place(record.name, record.content.size());
   result.payload_offset_bytes = place(storage_name, result.payload_bytes);
-  for (zip::SmallRecord const& record : zip::after_storages) place(record.name, record.content.size());
+  for (zip::SmallRecord const& record : zip::after_storages)
+    place(record.name, record.content.size());
   result.size_bytes = layout.size_bytes();
   return result;
 }
@@ -165,11 +186,13 @@ ItemFrame item_frame(DType dtype, std::span<Index const> shape, std::uint32_t pa
   ItemFrame frame;
   FrameWriter writer;
   writer.append(frame.head, pickle_name, tensor_pickle(dtype, shape));
-  for (zip::SmallRecord const& record : zip::before_storages) writer.append(frame.head, record.name, record.content);
+  for (zip::SmallRecord const& record : zip::before_storages)
+    writer.append(frame.head, record.name, record.content);
   ZipRecord const storage = writer.place(storage_name, payload_bytes_of(dtype, shape));
   zip::append_local_header(frame.head, storage);
   writer.close(frame.tail, storage, payload_crc32);
-  for (zip::SmallRecord const& record : zip::after_storages) writer.append(frame.tail, record.name, record.content);
+  for (zip::SmallRecord const& record : zip::after_storages)
+    writer.append(frame.tail, record.name, record.content);
   writer.end(frame.tail);
   return frame;
 }

@@ -7,7 +7,8 @@
 
 namespace reshard::dcp {
 
-/// The files that metadata.files names. A link that leads out of the checkpoint (core/base/member_file.hpp) is an Error of kind source.
+/// The files that metadata.files names. A link that leads out of the checkpoint
+/// (core/base/member_file.hpp) is an Error of kind source.
 std::vector<std::filesystem::path> item_paths(Directory const& directory, Metadata const& metadata);
 
 }  // namespace reshard::dcp

@@ -13,8 +13,9 @@
 
 namespace reshard::dcp {
 
-/// Writes opcodes of pickle protocol 4. In the compact style what cannot change (names, classes, sizes) is written once, stored in the memo and
-/// fetched from there after that; lists, dicts and objects never are, as Python code may change them.
+/// Writes opcodes of pickle protocol 4. In the compact style what cannot change (names, classes,
+/// sizes) is written once, stored in the memo and fetched from there after that; lists, dicts and
+/// objects never are, as Python code may change them.
 class Emitter {
  public:
   using Op = pickle::Op;
@@ -48,7 +49,8 @@ class Emitter {
     for (std::size_t i = 0; i < count; ++i) emit(i);
     op(marked ? Op::tuple : short_tuples[count]);
   }
-  /// `count` entries that `emit(i)` writes, added by `add` (APPENDS, SETITEMS) to what lies on the stack, in batches as small as Python's.
+  /// `count` entries that `emit(i)` writes, added by `add` (APPENDS, SETITEMS) to what lies on the
+  /// stack, in batches as small as Python's.
   template <class Emit>
   void batches(std::size_t count, Op add, Emit emit) {
     for (std::size_t i = 0; i < count; ++i) {

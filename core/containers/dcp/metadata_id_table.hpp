@@ -12,12 +12,15 @@
 
 namespace reshard::dcp {
 
-/// A number that differs from process to process: nobody can make a file whose names all fall into one slot of a table.
+/// A number that differs from process to process: nobody can make a file whose names all fall into
+/// one slot of a table.
 extern std::uint64_t const hash_seed;
 
-/// Both halves of a product of 128 bits: every bit of the hash and the word counts in every bit of the result.
+/// Both halves of a product of 128 bits: every bit of the hash and the word counts in every bit of
+/// the result.
 inline std::uint64_t hash_step(std::uint64_t hash, std::uint64_t word) {
-  auto const product = static_cast<unsigned __int128>(hash ^ word ^ 0x9e3779b97f4a7c15) * (hash_seed ^ std::rotl(hash, 32));
+  auto const product = static_cast<unsigned __int128>(hash ^ word ^ 0x9e3779b97f4a7c15) *
+                       (hash_seed ^ std::rotl(hash, 32));
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
@@ -31,7 +34,8 @@ inline std::uint64_t hash_of(std::uint32_t first, std::uint32_t second) {
   return hash_step(hash_step(hash_seed, std::uint64_t{first} << 32 | second), hash_seed);
 }
 
-/// Finds things by their value when they are numbered and lie elsewhere: a hash table of nothing but numbers.
+/// Finds things by their value when they are numbered and lie elsewhere: a hash table of nothing
+/// but numbers.
 class IdTable {
  public:
   static constexpr std::uint32_t none = 0xffffffff;
@@ -53,7 +57,8 @@ class IdTable {
   void reserve(std::size_t count, HashOfId hash_of_id) {
     std::size_t size = 16;
     while (size * 2 < (count + 1) * 3) size *= 2;
-    std::vector<std::uint32_t> const old = std::exchange(slots_, std::vector<std::uint32_t>(size, none));
+    std::vector<std::uint32_t> const old =
+        std::exchange(slots_, std::vector<std::uint32_t>(size, none));
     for (std::uint32_t const id : old)
       if (id != none) slots_[free_slot(hash_of_id(id))] = id;
   }
@@ -62,7 +67,8 @@ class IdTable {
     slots_[free_slot(hash)] = id;
     ++used_;
   }
-  /// The same, or another id in the place of the thing with this hash for which `is_it(id)` holds. Pre: make_room or reserve was called.
+  /// The same, or another id in the place of the thing with this hash for which `is_it(id)` holds.
+  /// Pre: make_room or reserve was called.
   template <class IsIt>
   void add_or_replace(std::uint64_t hash, std::uint32_t id, IsIt is_it) {
     std::uint32_t& known = slots_[slot(hash, is_it)];

@@ -13,7 +13,8 @@ using pickle::Op;
 constexpr std::uint8_t oldest_protocol = 2;
 constexpr std::uint8_t newest_protocol = 5;
 constexpr std::size_t longest_global_bytes = 1024;
-/// Every list and dict takes some bytes to be filled and named; those of an honest file are mostly consumed.
+/// Every list and dict takes some bytes to be filled and named; those of an honest file are mostly
+/// consumed.
 constexpr std::uint64_t bytes_per_container = 8;
 constexpr std::uint64_t free_containers = 4096;
 constexpr std::uint64_t bytes_per_number = 2;
@@ -114,15 +115,18 @@ void Machine::read_protocol() {
     refuse("the file does not begin as a pickle of protocol 2 or later. It is no DCP metadata.");
   std::uint8_t const protocol = source_.byte();
   if (protocol < oldest_protocol || protocol > newest_protocol)
-    refuse("the pickle has protocol {}, expected {} to {}. Write it with another Python.", protocol, oldest_protocol, newest_protocol);
+    refuse("the pickle has protocol {}, expected {} to {}. Write it with another Python.", protocol,
+           oldest_protocol, newest_protocol);
 }
 
 void Machine::unknown_opcode() {
-  refuse("opcode 0x{:02x} has no place in DCP metadata. The file is damaged or hostile.", static_cast<unsigned char>(source_.taken()));
+  refuse("opcode 0x{:02x} has no place in DCP metadata. The file is damaged or hostile.",
+         static_cast<unsigned char>(source_.taken()));
 }
 
 void Machine::grow_stack() {
-  if (stack_.size() >= largest_stack) refuse("more than {} values are on the stack. The file is hostile.", largest_stack);
+  if (stack_.size() >= largest_stack)
+    refuse("more than {} values are on the stack. The file is hostile.", largest_stack);
   stack_.resize(std::max<std::size_t>(1024, 2 * stack_.size()));
 }
 
@@ -131,7 +135,9 @@ void Machine::refuse_small_stack(std::size_t values) const {
   refuse("an opcode needs more values than the stack holds: {}. The file is damaged.", values);
 }
 
-void Machine::refuse_no_mark() const { refuse("an opcode needs a mark, there is none. The file is damaged."); }
+void Machine::refuse_no_mark() const {
+  refuse("an opcode needs a mark, there is none. The file is damaged.");
+}
 
 Value Machine::below_mark() const {
   if (floor_ <= (marks_.size() > 1 ? marks_[marks_.size() - 2] : 0))
@@ -147,17 +153,24 @@ void Machine::drop_to_mark() {
 }
 
 void Machine::mark() {
-  if (marks_.size() >= largest_stack) refuse("more than {} marks are on the stack. The file is hostile.", largest_stack);
+  if (marks_.size() >= largest_stack)
+    refuse("more than {} marks are on the stack. The file is hostile.", largest_stack);
   marks_.push_back(height_);
   floor_ = height_;
 }
 
 void Machine::stop() {
   Value const result = pop();
-  if (height_ > 0 || !marks_.empty()) refuse("{} values and {} marks are left over at the end. The file is damaged.", height_, marks_.size());
+  if (height_ > 0 || !marks_.empty())
+    refuse("{} values and {} marks are left over at the end. The file is damaged.", height_,
+           marks_.size());
   if (result.tag() != Tag::metadata || !has_root_)
-    refuse("the file holds {}, expected a Metadata with its state. It is no DCP metadata.", records_.describe(result));
-  if (source_.left() > 0) refuse("{} bytes follow the end of the pickle. The file is damaged: compare its size with the original.", source_.left());
+    refuse("the file holds {}, expected a Metadata with its state. It is no DCP metadata.",
+           records_.describe(result));
+  if (source_.left() > 0)
+    refuse(
+        "{} bytes follow the end of the pickle. The file is damaged: compare its size with the original.",
+        source_.left());
   done_ = true;
 }
 
@@ -173,10 +186,13 @@ void Machine::put() {
   store(source_.number<bytes>());
 }
 
-/// Writers count up, and store a value once: it takes a byte or more to make and another one to be stored.
+/// Writers count up, and store a value once: it takes a byte or more to make and another one to be
+/// stored.
 void Machine::store(std::uint64_t number) {
   if (number > free_numbers + source_.at() / bytes_per_number)
-    refuse("memo index {} is more than the {} bytes read so far can have made. The file is damaged or hostile.", number, source_.at());
+    refuse(
+        "memo index {} is more than the {} bytes read so far can have made. The file is damaged or hostile.",
+        number, source_.at());
   memo_.put(number, top());
 }
 
@@ -184,7 +200,8 @@ template <std::size_t bytes>
 void Machine::get() {
   std::uint64_t const number = source_.number<bytes>();
   Value const value = memo_.get(number);
-  if (value.tag() == Tag::unset) refuse("memo index {} is read, nothing was stored there. The file is damaged.", number);
+  if (value.tag() == Tag::unset)
+    refuse("memo index {} is read, nothing was stored there. The file is damaged.", number);
   push(value);
 }
 
@@ -216,17 +233,22 @@ void Machine::string() {
   std::string_view const text = source_.take(size);
   std::uint32_t const known = records_.strings.size();
   std::uint32_t const string = records_.strings.add(text);
-  if (string == known && !pickle::is_utf8(text)) refuse("a string of {} bytes is not UTF-8. The file is damaged.", size);
+  if (string == known && !pickle::is_utf8(text))
+    refuse("a string of {} bytes is not UTF-8. The file is damaged.", size);
   if (!plans_follow(string)) return push({Tag::string, string});
   if (source_.tail(last_bytes.size()) != last_bytes)
-    refuse("the last bytes of the file are not the end of a pickle. It is cut short: compare its size with the original.");
+    refuse(
+        "the last bytes of the file are not the end of a pickle. It is cut short: compare its size with the original.");
   build_metadata(stack_[0].id(), above_mark());
   done_ = true;
 }
 
-/// all_local_plans comes after every other attribute of the Metadata and can be larger than all of them together.
+/// all_local_plans comes after every other attribute of the Metadata and can be larger than all of
+/// them together.
 bool Machine::plans_follow(std::uint32_t string) const {
-  if (string != static_cast<std::uint32_t>(Word::all_local_plans) || marks_.size() != 1 || floor_ != 2 || height_ % 2 != 0) return false;
+  if (string != static_cast<std::uint32_t>(Word::all_local_plans) || marks_.size() != 1 ||
+      floor_ != 2 || height_ % 2 != 0)
+    return false;
   if (stack_[0].tag() != Tag::metadata || stack_[1].tag() != Tag::dict) return false;
   int found = 0;
   for (std::size_t i = floor_; i < height_; i += 2) {
@@ -257,7 +279,8 @@ void Machine::tuple_to_mark() {
 
 Value Machine::new_container(Tag tag) {
   if (records_.containers.alive() > free_containers + source_.at() / bytes_per_container)
-    refuse("{} lists and dicts come from {} bytes. The file is hostile.", records_.containers.alive(), source_.at());
+    refuse("{} lists and dicts come from {} bytes. The file is hostile.",
+           records_.containers.alive(), source_.at());
   return records_.containers.add(tag);
 }
 
@@ -268,16 +291,23 @@ void Machine::container() {
 
 void Machine::add_to_list(Value list, std::span<Value const> items) {
   if (list.tag() == Tag::opaque) return;
-  std::vector<Value>* const values = list.tag() == Tag::list ? records_.containers.find(list) : nullptr;
-  if (values == nullptr) refuse("items are appended to {}, expected a list that is not in use. The file is damaged.", records_.describe(list));
+  std::vector<Value>* const values =
+      list.tag() == Tag::list ? records_.containers.find(list) : nullptr;
+  if (values == nullptr)
+    refuse("items are appended to {}, expected a list that is not in use. The file is damaged.",
+           records_.describe(list));
   values->insert(values->end(), items.begin(), items.end());
 }
 
 void Machine::add_to_dict(Value dict, std::span<Value const> items) {
-  if (items.size() % 2 != 0) refuse("keys and values are {} together, an odd number. The file is damaged.", items.size());
+  if (items.size() % 2 != 0)
+    refuse("keys and values are {} together, an odd number. The file is damaged.", items.size());
   if (dict.tag() == Tag::opaque) return;
-  std::vector<Value>* const values = dict.tag() == Tag::dict ? records_.containers.find(dict) : nullptr;
-  if (values == nullptr) refuse("keys are set on {}, expected a dict that is not in use. The file is damaged.", records_.describe(dict));
+  std::vector<Value>* const values =
+      dict.tag() == Tag::dict ? records_.containers.find(dict) : nullptr;
+  if (values == nullptr)
+    refuse("keys are set on {}, expected a dict that is not in use. The file is damaged.",
+           records_.describe(dict));
   values->insert(values->end(), items.begin(), items.end());
 }
 
@@ -303,7 +333,9 @@ void Machine::set_items() {
 }
 
 void Machine::add_items() {
-  if (below_mark().tag() != Tag::opaque) refuse("members are added to {}, expected a set. The file is damaged.", records_.describe(below_mark()));
+  if (below_mark().tag() != Tag::opaque)
+    refuse("members are added to {}, expected a set. The file is damaged.",
+           records_.describe(below_mark()));
   drop_to_mark();
 }
 

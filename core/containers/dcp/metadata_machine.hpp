@@ -39,8 +39,9 @@ class Memo {
   std::uint64_t size_ = 0;
 };
 
-/// Runs the pickle of a `.metadata` file over `Records`: a stack, marks on it and a memo. An object of a known class becomes a record, every other
-/// one an opaque value; what is called or made is known by its name only, so no opcode can run anything.
+/// Runs the pickle of a `.metadata` file over `Records`: a stack, marks on it and a memo. An object
+/// of a known class becomes a record, every other one an opaque value; what is called or made is
+/// known by its name only, so no opcode can run anything.
 class Machine {
  public:
   explicit Machine(File const& file) : source_(file), place_(file.path().string()) {}
@@ -55,11 +56,14 @@ class Machine {
 
   void read_protocol();
   template <class... Args>
-  [[noreturn, gnu::cold, gnu::noinline]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::source, "{}: pickle byte {}: {}", place_, op_at_, fmt::format(format, std::forward<Args>(args)...));
+  [[noreturn, gnu::cold, gnu::noinline]] void refuse(fmt::format_string<Args...> format,
+                                                     Args&&... args) const {
+    fail(ErrorKind::source, "{}: pickle byte {}: {}", place_, op_at_,
+         fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // The stack. What is refused has functions of its own, so that these stay small enough to be inlined.
+  // The stack. What is refused has functions of its own, so that these stay small enough to be
+  // inlined.
   void push(Value value) {
     if (height_ == stack_.size()) grow_stack();
     stack_[height_++] = value;

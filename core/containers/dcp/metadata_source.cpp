@@ -17,7 +17,8 @@ PickleSource::PickleSource(File const& file)
 std::uint64_t PickleSource::number(std::size_t bytes) {
   std::string_view const digits = take(bytes);
   std::uint64_t value = 0;
-  for (std::size_t i = bytes; i > 0; --i) value = value << 8 | static_cast<unsigned char>(digits[i - 1]);
+  for (std::size_t i = bytes; i > 0; --i)
+    value = value << 8 | static_cast<unsigned char>(digits[i - 1]);
   return value;
 }
 
@@ -44,15 +45,18 @@ void PickleSource::refill(std::size_t needed) {
   auto const held = static_cast<std::size_t>(end_ - next_);
   begin_at_ = at();
   if (held > 0) std::memmove(buffer_.data(), next_, held);
-  std::size_t const more = std::min<std::uint64_t>(buffer_.size() - held, size_bytes_ - begin_at_ - held);
+  std::size_t const more =
+      std::min<std::uint64_t>(buffer_.size() - held, size_bytes_ - begin_at_ - held);
   file_.read_at(begin_at_ + held, std::as_writable_bytes(std::span(buffer_).subspan(held, more)));
   next_ = buffer_.data();
   end_ = next_ + held + more;
 }
 
 void PickleSource::cut_short(std::uint64_t needed) const {
-  fail(ErrorKind::source, "{}: pickle byte {}: {} more bytes are needed, the file has {}. It is cut short: compare its size with the original.",
-       file_.path().string(), at(), needed, left());
+  fail(
+      ErrorKind::source,
+      "{}: pickle byte {}: {} more bytes are needed, the file has {}. It is cut short: compare its size with the original.",
+      file_.path().string(), at(), needed, left());
 }
 
 }  // namespace reshard::dcp

@@ -10,14 +10,16 @@
 
 namespace reshard::dcp {
 
-/// The bytes of a file from front to back, through a buffer that never holds much of it. Asking for more than the file has is an Error of kind
-/// source that says it is cut short.
+/// The bytes of a file from front to back, through a buffer that never holds much of it. Asking for
+/// more than the file has is an Error of kind source that says it is cut short.
 class PickleSource {
  public:
   explicit PickleSource(File const& file);
 
   /// The position of the next byte.
-  std::uint64_t at() const { return begin_at_ + static_cast<std::uint64_t>(next_ - buffer_.data()); }
+  std::uint64_t at() const {
+    return begin_at_ + static_cast<std::uint64_t>(next_ - buffer_.data());
+  }
   std::uint64_t size_bytes() const { return size_bytes_; }
   std::uint64_t left() const { return size_bytes_ - at(); }
 
@@ -45,7 +47,8 @@ class PickleSource {
   std::uint64_t number() {
     std::string_view const digits = take(bytes);
     std::uint64_t value = 0;
-    for (std::size_t i = bytes; i > 0; --i) value = value << 8 | static_cast<unsigned char>(digits[i - 1]);
+    for (std::size_t i = bytes; i > 0; --i)
+      value = value << 8 | static_cast<unsigned char>(digits[i - 1]);
     return value;
   }
   /// The same for a count that the file says.

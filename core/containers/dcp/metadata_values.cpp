@@ -22,7 +22,8 @@ constexpr KnownName known_names[] = {
     {"ChunkStorageMetadata", dcp_module, Known::chunk},
     {"BytesStorageMetadata", dcp_module, Known::object},
     {"TensorProperties", dcp_module, Known::properties},
-    {"TensorProperties", "torch.distributed._shard.sharded_tensor.metadata", Known::properties},  // until torch 2.2
+    {"TensorProperties", "torch.distributed._shard.sharded_tensor.metadata",
+     Known::properties},  // until torch 2.2
     {"MetadataIndex", dcp_module, Known::index},
     {"_StorageInfo", "torch.distributed.checkpoint.filesystem", Known::place},
     {"Size", "torch", Known::size},
@@ -103,9 +104,11 @@ std::string_view name_of(Tag tag) {
 
 std::uint32_t StringTable::add(std::string_view text) {
   std::uint64_t const hash = hash_of(text);
-  std::uint32_t const found = table_.id(hash, [&](std::uint32_t id) { return (*this)[id] == text; });
+  std::uint32_t const found =
+      table_.id(hash, [&](std::uint32_t id) { return (*this)[id] == text; });
   if (found != IdTable::none) return found;
-  if (begin_.size() >= IdTable::none) fail(ErrorKind::resources, "more than {} different names cannot be held.", size());
+  if (begin_.size() >= IdTable::none)
+    fail(ErrorKind::resources, "more than {} different names cannot be held.", size());
   table_.make_room([this](std::uint32_t id) { return hash_of((*this)[id]); });
   std::uint32_t const id = size();
   bytes_ += text;
@@ -116,7 +119,8 @@ std::uint32_t StringTable::add(std::string_view text) {
 
 Value Containers::add(Tag tag) {
   if (free_.empty()) {
-    if (slots_.size() >= IdTable::none) fail(ErrorKind::resources, "more than {} lists and dicts cannot be held.", slots_.size());
+    if (slots_.size() >= IdTable::none)
+      fail(ErrorKind::resources, "more than {} lists and dicts cannot be held.", slots_.size());
     slots_.emplace_back();
     free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
   }
@@ -136,7 +140,8 @@ void Containers::consume(Value value) {
     slot.values = {};
   else
     slot.values.clear();
-  // A place whose generations are used up stays empty: a value never leads to what came there later.
+  // A place whose generations are used up stays empty: a value never leads to what came there
+  // later.
   if (++slot.generation < last_generation) free_.push_back(value.id());
 }
 
@@ -145,26 +150,34 @@ Records::Records() {
   lists.add({});
 }
 
-std::string Records::quoted(std::uint32_t string) const { return json_quoted(shortened(strings[string])); }
+std::string Records::quoted(std::uint32_t string) const {
+  return json_quoted(shortened(strings[string]));
+}
 
 std::string Records::class_name(std::uint32_t global) const {
-  return json_quoted(fmt::format("{}.{}", shortened(strings[globals[global].module]), shortened(strings[globals[global].name])));
+  return json_quoted(fmt::format("{}.{}", shortened(strings[globals[global].module]),
+                                 shortened(strings[globals[global].name])));
 }
 
 std::string Records::describe(Value value) const {
   if (value.tag() == Tag::global) return class_name(value.id());
-  if (value.tag() == Tag::opaque && value.payload() > 0) return fmt::format("an object of {}", class_name(value.id() - 1));
+  if (value.tag() == Tag::opaque && value.payload() > 0)
+    return fmt::format("an object of {}", class_name(value.id() - 1));
   return std::string(name_of(value.tag()));
 }
 
 std::uint32_t Records::add_global(std::uint32_t module, std::uint32_t name) {
-  auto const is_it = [&](std::uint32_t id) { return globals[id].module == module && globals[id].name == name; };
+  auto const is_it = [&](std::uint32_t id) {
+    return globals[id].module == module && globals[id].name == name;
+  };
   std::uint64_t const hash = hash_of(module, name);
   std::uint32_t const found = globals_by_name.id(hash, is_it);
   if (found != IdTable::none) return found;
-  globals_by_name.make_room([this](std::uint32_t id) { return hash_of(globals[id].module, globals[id].name); });
+  globals_by_name.make_room(
+      [this](std::uint32_t id) { return hash_of(globals[id].module, globals[id].name); });
   auto const id = narrow<std::uint32_t>(globals.size());
-  globals.push_back({.module = module, .name = name, .known = known(strings[module], strings[name])});
+  globals.push_back(
+      {.module = module, .name = name, .known = known(strings[module], strings[name])});
   globals_by_name.add(hash, id);
   return id;
 }
@@ -176,7 +189,8 @@ Value Records::add_integer(std::int64_t number) {
 }
 
 Value Records::add_tuple(std::span<Value const> items) {
-  if (items.size() == 1 && items[0].tag() == Tag::numbers) return {Tag::numbers_tuple, items[0].payload()};
+  if (items.size() == 1 && items[0].tag() == Tag::numbers)
+    return {Tag::numbers_tuple, items[0].payload()};
   if (auto const id = numbers(items)) return {Tag::numbers, *id};
   tuple_items.insert(tuple_items.end(), items.begin(), items.end());
   tuple_begin.push_back(tuple_items.size());

@@ -11,7 +11,8 @@
 
 #include "core/containers/dcp/metadata.hpp"
 
-/// What the pickle of a `.metadata` file is made of, while it is read: values of eight bytes and tables of plain records that they number.
+/// What the pickle of a `.metadata` file is made of, while it is read: values of eight bytes and
+/// tables of plain records that they number.
 namespace reshard::dcp {
 
 enum class Tag : std::uint8_t {
@@ -44,10 +45,15 @@ std::string_view name_of(Tag tag);
 class Value {
  public:
   constexpr Value() = default;
-  constexpr Value(Tag tag, std::uint64_t payload) : bits_(payload << 8 | static_cast<std::uint8_t>(tag)) {}
+  constexpr Value(Tag tag, std::uint64_t payload)
+      : bits_(payload << 8 | static_cast<std::uint8_t>(tag)) {}
   /// Pre: fits(number).
-  static constexpr Value integer(std::int64_t number) { return {Tag::integer, static_cast<std::uint64_t>(number)}; }
-  static constexpr bool fits(std::int64_t number) { return number >= -(std::int64_t{1} << 55) && number < std::int64_t{1} << 55; }
+  static constexpr Value integer(std::int64_t number) {
+    return {Tag::integer, static_cast<std::uint64_t>(number)};
+  }
+  static constexpr bool fits(std::int64_t number) {
+    return number >= -(std::int64_t{1} << 55) && number < std::int64_t{1} << 55;
+  }
 
   constexpr Tag tag() const { return static_cast<Tag>(bits_ & 0xff); }
   constexpr std::uint64_t payload() const { return bits_ >> 8; }
@@ -63,7 +69,9 @@ class Value {
 class StringTable {
  public:
   std::uint32_t add(std::string_view text);
-  std::string_view operator[](std::uint32_t id) const { return std::string_view(bytes_).substr(begin_[id], begin_[id + 1] - begin_[id]); }
+  std::string_view operator[](std::uint32_t id) const {
+    return std::string_view(bytes_).substr(begin_[id], begin_[id + 1] - begin_[id]);
+  }
   std::uint32_t size() const { return static_cast<std::uint32_t>(begin_.size() - 1); }
 
  private:
@@ -72,7 +80,8 @@ class StringTable {
   IdTable table_;
 };
 
-/// The lists and dicts. One that became the state of an object is consumed: its room is used again, and no value leads to it any more.
+/// The lists and dicts. One that became the state of an object is consumed: its room is used again,
+/// and no value leads to it any more.
 class Containers {
  public:
   Value add(Tag tag);
@@ -110,7 +119,8 @@ struct PlaceRecord {
   std::uint64_t size_bytes = 0;
 };
 
-/// `properties` stays unset until the object has its state. Its chunks are Records::chunk_runs[first_chunk, +chunk_count).
+/// `properties` stays unset until the object has its state. Its chunks are
+/// Records::chunk_runs[first_chunk, +chunk_count).
 struct TensorRecord {
   std::uint32_t properties = unset;
   IndexLists::Id size = unset;
@@ -144,7 +154,8 @@ struct Global {
   Known known = Known::nothing;
 };
 
-/// Strings that have a meaning as names of attributes: they are the first of Records::strings, in this order.
+/// Strings that have a meaning as names of attributes: they are the first of Records::strings, in
+/// this order.
 enum class Word : std::uint32_t {
   state_dict_metadata,
   planner_data,
@@ -171,7 +182,10 @@ enum class Word : std::uint32_t {
 struct Records {
   Records();
   /// The attribute that a key names; Word::count for none.
-  Word word(Value key) const { return key.tag() == Tag::string && key.payload() < words ? static_cast<Word>(key.payload()) : Word::count; }
+  Word word(Value key) const {
+    return key.tag() == Tag::string && key.payload() < words ? static_cast<Word>(key.payload())
+                                                             : Word::count;
+  }
   /// For messages: in quotes, and not too long.
   std::string quoted(std::uint32_t string) const;
   std::string class_name(std::uint32_t global) const;

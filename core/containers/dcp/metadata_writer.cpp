@@ -16,14 +16,19 @@ constexpr std::string_view filesystem_module = "torch.distributed.checkpoint.fil
 constexpr std::size_t most_files_ahead = 128;
 constexpr std::size_t numbers_for_words = 64;
 
-/// The numbers [0, counts.size()) with the largest counts, at most `most` of them and each counted `least` times or more; the largest first.
-std::vector<std::uint32_t> most_frequent(std::vector<std::uint32_t> const& counts, std::size_t most, std::uint32_t least) {
+/// The numbers [0, counts.size()) with the largest counts, at most `most` of them and each counted
+/// `least` times or more; the largest first.
+std::vector<std::uint32_t> most_frequent(std::vector<std::uint32_t> const& counts, std::size_t most,
+                                         std::uint32_t least) {
   std::vector<std::uint32_t> order;
   for (std::uint32_t i = 0; i < counts.size(); ++i)
     if (counts[i] >= least) order.push_back(i);
   most = std::min(most, order.size());
-  auto const before = [&](std::uint32_t a, std::uint32_t b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; };
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(), before);
+  auto const before = [&](std::uint32_t a, std::uint32_t b) {
+    return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
+  };
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
+                    before);
   order.resize(most);
   return order;
 }
@@ -31,7 +36,10 @@ std::vector<std::uint32_t> most_frequent(std::vector<std::uint32_t> const& count
 class Writer {
  public:
   Writer(Metadata const& metadata, MetadataStyle style)
-      : metadata_(metadata), out_(style), lists_(metadata.lists.size(), Emitter::not_stored), properties_(dtypes, Emitter::not_stored) {}
+      : metadata_(metadata),
+        out_(style),
+        lists_(metadata.lists.size(), Emitter::not_stored),
+        properties_(dtypes, Emitter::not_stored) {}
 
   std::string run();
 
@@ -82,13 +90,17 @@ std::string Writer::run() {
   return out_.take();
 }
 
-/// Values that every chunk fetches, pushed and dropped again, so that they have the memo's short numbers.
+/// Values that every chunk fetches, pushed and dropped again, so that they have the memo's short
+/// numbers.
 void Writer::store_ahead() {
   auto const drop = [this] { out_.op(Op::pop); };
-  for (std::string_view const name : {"ChunkStorageMetadata", "MetadataIndex"}) out_.global(metadata_module, name), drop();
+  for (std::string_view const name : {"ChunkStorageMetadata", "MetadataIndex"})
+    out_.global(metadata_module, name), drop();
   out_.global(filesystem_module, "_StorageInfo"), drop();
   out_.global("torch", "Size"), drop();
-  for (std::string_view const word : {"offsets", "sizes", "fqn", "index", "offset", "relative_path", "length"}) out_.string(word), drop();
+  for (std::string_view const word :
+       {"offsets", "sizes", "fqn", "index", "offset", "relative_path", "length"})
+    out_.string(word), drop();
   store_files_ahead();
   store_sizes_ahead();
 }
@@ -109,7 +121,8 @@ void Writer::store_sizes_ahead() {
     uses[chunk.offsets] += 2;
     ++uses[chunk.sizes];
   }
-  for (std::uint32_t const list : most_frequent(uses, Emitter::short_numbers - numbers_for_words - out_.stored(), 3)) {
+  for (std::uint32_t const list :
+       most_frequent(uses, Emitter::short_numbers - numbers_for_words - out_.stored(), 3)) {
     size(list);
     out_.op(Op::pop);
   }
@@ -127,7 +140,8 @@ void Writer::state_dict_metadata() {
   });
 }
 
-/// Tensors, then objects, as numbers from 0; those that planner_data names come first, in its order: torch builds nested dicts in this order.
+/// Tensors, then objects, as numbers from 0; those that planner_data names come first, in its
+/// order: torch builds nested dicts in this order.
 std::vector<std::size_t> Writer::key_order() const {
   std::size_t const tensors = metadata_.tensors.size();
   std::size_t const keys = tensors + metadata_.objects.size();
@@ -135,7 +149,9 @@ std::vector<std::size_t> Writer::key_order() const {
   std::vector<bool> placed(keys, false);
   if (metadata_.planner_data) {
     std::unordered_map<std::string_view, std::size_t> numbers;
-    for (std::size_t i = 0; i < keys; ++i) numbers.emplace(i < tensors ? metadata_.tensors[i].name : metadata_.objects[i - tensors].name, i);
+    for (std::size_t i = 0; i < keys; ++i)
+      numbers.emplace(i < tensors ? metadata_.tensors[i].name : metadata_.objects[i - tensors].name,
+                      i);
     for (auto const& [key, path] : *metadata_.planner_data) {
       auto const found = numbers.find(key);
       if (found == numbers.end() || placed[found->second]) continue;
@@ -168,8 +184,10 @@ void Writer::tensor(StoredTensor const& tensor) {
 void Writer::properties(StoredTensor const& tensor) {
   pickle::TorchType const* const type = pickle::torch_type(tensor.dtype);
   if (type == nullptr)
-    fail(ErrorKind::source, "tensor '{}' is {}, and torch has no such element type: it cannot stand in a torch checkpoint.", tensor.name,
-         name(tensor.dtype));
+    fail(
+        ErrorKind::source,
+        "tensor '{}' is {}, and torch has no such element type: it cannot stand in a torch checkpoint.",
+        tensor.name, name(tensor.dtype));
   out_.new_object(metadata_module, "TensorProperties");
   std::uint32_t& number = properties_[static_cast<std::size_t>(tensor.dtype)];
   if (!out_.fetch(number)) {

@@ -17,7 +17,8 @@ constexpr std::string_view rebuild_tensor_v3 = "torch._utils\n_rebuild_tensor_v3
 constexpr std::string_view rebuild_parameter = "torch._utils\n_rebuild_parameter\n";
 constexpr std::string_view untyped_storage = "torch.storage\nUntypedStorage\n";
 
-/// Walks over a pickle that must look as expected. After the first difference everything is false and nothing moves.
+/// Walks over a pickle that must look as expected. After the first difference everything is false
+/// and nothing moves.
 class Matcher {
  public:
   explicit Matcher(std::string_view bytes) : bytes_(bytes) {}
@@ -30,7 +31,10 @@ class Matcher {
   }
 
  private:
-  bool peek(Op code) const { return at_ < bytes_.size() && static_cast<std::uint8_t>(bytes_[at_]) == static_cast<std::uint8_t>(code); }
+  bool peek(Op code) const {
+    return at_ < bytes_.size() &&
+           static_cast<std::uint8_t>(bytes_[at_]) == static_cast<std::uint8_t>(code);
+  }
   bool op(Op code) {
     bool const there = peek(code);
     if (there) ++at_;
@@ -45,7 +49,8 @@ class Matcher {
   bool number(std::size_t width, std::uint64_t& value) {
     if (bytes_.size() - at_ < width) return false;
     value = 0;
-    for (std::size_t i = 0; i < width; ++i) value |= std::uint64_t{static_cast<std::uint8_t>(bytes_[at_ + i])} << (8 * i);
+    for (std::size_t i = 0; i < width; ++i)
+      value |= std::uint64_t{static_cast<std::uint8_t>(bytes_[at_ + i])} << (8 * i);
     at_ += width;
     return true;
   }
@@ -69,7 +74,8 @@ class Matcher {
       if (!number(4, raw) || raw >= 1U << 31) return false;
     } else {
       std::uint64_t width = 0;
-      if (!op(Op::long1) || !number(1, width) || width == 0 || width > 8 || !number(width, raw)) return false;
+      if (!op(Op::long1) || !number(1, width) || width == 0 || width > 8 || !number(width, raw))
+        return false;
       if (raw >> (8 * width - 1) != 0) return false;  // negative
     }
     value = static_cast<Index>(raw);
@@ -146,8 +152,10 @@ class Matcher {
 
   /// The arguments behind the function's name, and the call.
   bool tensor_arguments(pickle::TensorRef& tensor, bool with_dtype) {
-    bool const good = memo() && op(Op::mark) && storage(tensor.storage) && integer(tensor.offset) && sizes(tensor.shape) && sizes(tensor.strides) &&
-                      boolean(tensor.requires_grad) && no_hooks() && tensor.shape.size() == tensor.strides.size();
+    bool const good = memo() && op(Op::mark) && storage(tensor.storage) && integer(tensor.offset) &&
+                      sizes(tensor.shape) && sizes(tensor.strides) &&
+                      boolean(tensor.requires_grad) && no_hooks() &&
+                      tensor.shape.size() == tensor.strides.size();
     if (!good || tensor.storage.untyped != with_dtype) return false;
     tensor.dtype = tensor.storage.dtype;
     if (with_dtype) {
@@ -169,8 +177,8 @@ class Matcher {
     if (!op(Op::global)) return false;
     if (!literal(rebuild_parameter)) return plain_tensor(tensor);
     tensor.parameter = true;
-    return memo() && op(Op::global) && plain_tensor(tensor) && boolean(tensor.requires_grad) && no_hooks() && op(Op::tuple3) && memo() &&
-           op(Op::reduce) && memo();
+    return memo() && op(Op::global) && plain_tensor(tensor) && boolean(tensor.requires_grad) &&
+           no_hooks() && op(Op::tuple3) && memo() && op(Op::reduce) && memo();
   }
 
   std::string_view bytes_;
@@ -201,7 +209,8 @@ void append_sizes(std::string& out, std::span<Index const> sizes) {
   append(out, sizes.size() > 3 ? Op::tuple : close[sizes.size()]);
 }
 
-void append_storage(std::string& out, pickle::StorageRef const& storage, pickle::TorchType const& type) {
+void append_storage(std::string& out, pickle::StorageRef const& storage,
+                    pickle::TorchType const& type) {
   append(out, Op::mark);
   append_string(out, "storage");
   if (storage.untyped)
@@ -217,12 +226,18 @@ void append_storage(std::string& out, pickle::StorageRef const& storage, pickle:
 
 }  // namespace
 
-std::optional<PickledTensor> match_tensor_pickle(std::string_view bytes) { return Matcher(bytes).run(); }
+std::optional<PickledTensor> match_tensor_pickle(std::string_view bytes) {
+  return Matcher(bytes).run();
+}
 
 std::string tensor_pickle(DType dtype, std::span<Index const> shape) {
   pickle::TorchType const* const type = pickle::torch_type(dtype);
-  if (type == nullptr) fail(ErrorKind::source, "a tensor of {} cannot stand in a torch file: torch has no such element type.", name(dtype));
-  pickle::StorageRef const storage = pickle::own_storage(dtype, checked_volume(shape, ErrorKind::source, "tensor shape"), 0);
+  if (type == nullptr)
+    fail(ErrorKind::source,
+         "a tensor of {} cannot stand in a torch file: torch has no such element type.",
+         name(dtype));
+  pickle::StorageRef const storage =
+      pickle::own_storage(dtype, checked_volume(shape, ErrorKind::source, "tensor shape"), 0);
   std::string out = "\x80\2";
   append(out, Op::global);
   out += storage.untyped ? rebuild_tensor_v3 : rebuild_tensor;

@@ -19,10 +19,12 @@ struct PickledTensor {
   std::size_t size_bytes = 0;
 };
 
-/// Recognises the pickle that torch.save makes of a plain tensor or Parameter, with or without memo. Nothing for everything else, right or wrong.
+/// Recognises the pickle that torch.save makes of a plain tensor or Parameter, with or without
+/// memo. Nothing for everything else, right or wrong.
 std::optional<PickledTensor> match_tensor_pickle(std::string_view bytes);
 
-/// The pickle of a row-major tensor in a storage of its own with key "0", without memo. An element type that torch lacks is an Error of kind source.
+/// The pickle of a row-major tensor in a storage of its own with key "0", without memo. An element
+/// type that torch lacks is an Error of kind source.
 std::string tensor_pickle(DType dtype, std::span<Index const> shape);
 
 }  // namespace reshard::dcp

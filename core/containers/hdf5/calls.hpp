@@ -15,14 +15,16 @@ class Handle {
  public:
   using Close = herr_t (*)(hid_t);
   Handle(hid_t id, Close how) : id_(id), close_(how) {}
-  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(other.close_) {}
+  Handle(Handle&& other) noexcept
+      : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(other.close_) {}
   Handle& operator=(Handle&&) = delete;
   Handle(Handle const&) = delete;
   Handle& operator=(Handle const&) = delete;
   ~Handle() { close(); }
 
   hid_t id() const { return id_; }
-  /// Closes now. False when libhdf5 says that this failed, as a file does whose last bytes cannot be written.
+  /// Closes now. False when libhdf5 says that this failed, as a file does whose last bytes cannot
+  /// be written.
   bool close() { return id_ < 0 || close_(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
   /// Leaves it open, in nobody's hands.
   void forget() { id_ = H5I_INVALID_HID; }
@@ -45,8 +47,8 @@ class Quiet {
   void* print_data_ = nullptr;
 };
 
-/// Checks what calls of libhdf5 return: a failure is an Error of this kind, "place, object: libhdf5 cannot <doing>: <its reason>. …". Borrows the
-/// texts.
+/// Checks what calls of libhdf5 return: a failure is an Error of this kind, "place, object: libhdf5
+/// cannot <doing>: <its reason>. …". Borrows the texts.
 struct Calls {
   ErrorKind kind;
   std::string_view place;
@@ -66,7 +68,8 @@ struct Calls {
   Calls at(std::string_view name) const { return {kind, place, name}; }
 };
 
-/// Access properties of every file that is opened here: the metadata versions of 1.8 to 1.10, no file locks.
+/// Access properties of every file that is opened here: the metadata versions of 1.8 to 1.10, no
+/// file locks.
 Handle file_access(Calls const& calls);
 
 }  // namespace reshard::hdf5

@@ -22,7 +22,11 @@ using Clock = std::chrono::steady_clock;
 
 /// In front of what a child says.
 struct AnswerHead {
-  enum class Kind : std::uint64_t { answer = 0x72657375, refusal = 0x72656675, no_memory = 0x6e6f6d65 };
+  enum class Kind : std::uint64_t {
+    answer = 0x72657375,
+    refusal = 0x72656675,
+    no_memory = 0x6e6f6d65
+  };
   Kind kind;
   std::uint64_t bytes;
 };
@@ -41,10 +45,13 @@ std::uint64_t address_space_bytes() {
   if (descriptor < 0) return 0;
   ssize_t const got = ::read(descriptor, text, sizeof text - 1);
   ::close(descriptor);
-  return got <= 0 ? 0 : std::strtoull(text, nullptr, 10) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return got <= 0 ? 0
+                  : std::strtoull(text, nullptr, 10) *
+                        static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Keeps two descriptors; what libc says when memory is broken, and whatever else is printed, goes nowhere.
+/// Keeps two descriptors; what libc says when memory is broken, and whatever else is printed, goes
+/// nowhere.
 void leave_descriptors(int one, int other) {
   if (int const nowhere = ::open("/dev/null", O_WRONLY); nowhere >= 0) {
     ::dup2(nowhere, STDOUT_FILENO);
@@ -61,14 +68,17 @@ void leave_descriptors(int one, int other) {
 void take_limits(ChildLimits const& limits) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Handlers of MPI or of this program would print or wait; a crash has to be a quiet end here.
-  for (int const number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
+  for (int const number :
+       {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE})
+    ::signal(number, SIG_DFL);
   // What a filter of system calls forbids as well, for systems without one.
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   set_limit(RLIMIT_FSIZE, 0);
   set_limit(RLIMIT_NPROC, 0);
   set_limit(RLIMIT_CORE, 0);
   set_limit(RLIMIT_CPU, limits.cpu_seconds, 1);  // SIGXCPU first, which says why it ended
-  if (std::uint64_t const now = address_space_bytes(); now != 0) set_limit(RLIMIT_AS, now + limits.more_memory_bytes);
+  if (std::uint64_t const now = address_space_bytes(); now != 0)
+    set_limit(RLIMIT_AS, now + limits.more_memory_bytes);
 }
 
 bool write_all(int descriptor, char const* bytes, std::size_t count) {
@@ -84,10 +94,12 @@ bool write_all(int descriptor, char const* bytes, std::size_t count) {
 
 void say(int descriptor, AnswerHead::Kind kind, std::string_view text) {
   AnswerHead const head = {kind, text.size()};
-  if (write_all(descriptor, reinterpret_cast<char const*>(&head), sizeof head)) write_all(descriptor, text.data(), text.size());
+  if (write_all(descriptor, reinterpret_cast<char const*>(&head), sizeof head))
+    write_all(descriptor, text.data(), text.size());
 }
 
-[[noreturn]] void be_child(File const& file, ChildWork work, ChildLimits const& limits, int descriptor) {
+[[noreturn]] void be_child(File const& file, ChildWork work, ChildLimits const& limits,
+                           int descriptor) {
   take_limits(limits);
   leave_descriptors(file.descriptor(), descriptor);
   allow_only_reading(descriptor);
@@ -122,7 +134,9 @@ class Child {
 
   /// Pre: it has ended.
   double cpu_seconds() const {
-    auto const seconds = [](timeval const& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+    auto const seconds = [](timeval const& time) {
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
     return seconds(used_.ru_utime) + seconds(used_.ru_stime);
   }
 
@@ -137,7 +151,8 @@ enum class Outcome { complete, ended, late };
 /// Fills `into` from a pipe, or says why not.
 Outcome read_all(int descriptor, std::span<char> into, Clock::time_point deadline) {
   while (!into.empty()) {
-    auto const left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    auto const left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return Outcome::late;
     pollfd wanted = {descriptor, POLLIN, 0};
     int const ready = ::poll(&wanted, 1, static_cast<int>(std::min<std::int64_t>(left + 1, 1000)));
@@ -151,24 +166,31 @@ Outcome read_all(int descriptor, std::span<char> into, Clock::time_point deadlin
 }
 
 [[noreturn]] void refuse(File const& file, std::string_view what) {
-  fail(ErrorKind::source, "{}: {} while it read what the file holds. The file is damaged or hostile: compare it with the original.",
-       file.path().string(), what);
+  fail(
+      ErrorKind::source,
+      "{}: {} while it read what the file holds. The file is damaged or hostile: compare it with the original.",
+      file.path().string(), what);
 }
 
 [[noreturn]] void refuse_ended(File const& file, int status) {
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU) refuse(file, "libhdf5 used up its processor time");
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) refuse(file, "libhdf5 made a system call that reading does not need, and was ended");
-  if (WIFSIGNALED(status)) refuse(file, fmt::format("libhdf5 crashed (signal {}, {})", WTERMSIG(status), ::strsignal(WTERMSIG(status))));
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+    refuse(file, "libhdf5 used up its processor time");
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
+    refuse(file, "libhdf5 made a system call that reading does not need, and was ended");
+  if (WIFSIGNALED(status))
+    refuse(file, fmt::format("libhdf5 crashed (signal {}, {})", WTERMSIG(status),
+                             ::strsignal(WTERMSIG(status))));
   refuse(file, "libhdf5 ended the process");
 }
 
 /// Hostile bytes could only make it compute, and that has a limit of its own.
 [[noreturn]] void fail_late(File const& file, Child& child, ChildLimits const& limits) {
   child.end();
-  fail(ErrorKind::io,
-       "{}: what the file holds was not known after {} s, of which libhdf5 computed for {:.1f} s: the file system or this machine is too slow. "
-       "Check it, then run again.",
-       file.path().string(), limits.wall_seconds, child.cpu_seconds());
+  fail(
+      ErrorKind::io,
+      "{}: what the file holds was not known after {} s, of which libhdf5 computed for {:.1f} s: the file system or this machine is too slow. "
+      "Check it, then run again.",
+      file.path().string(), limits.wall_seconds, child.cpu_seconds());
 }
 
 std::string answer_of(File const& file, Child& child, int descriptor, ChildLimits const& limits) {
@@ -180,13 +202,17 @@ std::string answer_of(File const& file, Child& child, int descriptor, ChildLimit
   AnswerHead head{};
   check(read_all(descriptor, {reinterpret_cast<char*>(&head), sizeof head}, deadline));
   using Kind = AnswerHead::Kind;
-  if (head.kind == Kind::no_memory) refuse(file, fmt::format("libhdf5 wanted more than {} of memory", human_bytes(limits.more_memory_bytes)));
+  if (head.kind == Kind::no_memory)
+    refuse(file, fmt::format("libhdf5 wanted more than {} of memory",
+                             human_bytes(limits.more_memory_bytes)));
   constexpr std::uint64_t longest_sentence = 64 * 1024;
-  if (head.bytes > (head.kind == Kind::answer ? limits.answer_bytes : longest_sentence)) refuse(file, "libhdf5 gave too long an answer");
+  if (head.bytes > (head.kind == Kind::answer ? limits.answer_bytes : longest_sentence))
+    refuse(file, "libhdf5 gave too long an answer");
   std::string text(head.bytes, '\0');
   check(read_all(descriptor, text, deadline));
   if (head.kind == Kind::answer) return text;
-  if (head.kind != Kind::refusal || !is_line(text)) refuse(file, "libhdf5 gave an answer without sense");
+  if (head.kind != Kind::refusal || !is_line(text))
+    refuse(file, "libhdf5 gave an answer without sense");
   throw Error(ErrorKind::source, text);
 }
 
@@ -212,8 +238,9 @@ std::string ask_child(File const& file, ChildWork work, ChildLimits const& limit
     ~ReadEnd() { ::close(descriptor); }
   } const answers = {ends[0]};
   if (process < 0)
-    fail(ErrorKind::resources, "{}: no process to read it in: {}. Raise the limit of processes, then run again.", file.path().string(),
-         system_reason(reason));
+    fail(ErrorKind::resources,
+         "{}: no process to read it in: {}. Raise the limit of processes, then run again.",
+         file.path().string(), system_reason(reason));
   Child child(process);
   return answer_of(file, child, answers.descriptor, limits);
 }

@@ -1,5 +1,6 @@
-// What a file holds, as bytes. A message is a magic word, the fields in the order of their declarations, and the CRC-64 of all that. Numbers
-// have eight bytes, little endian; texts and lists begin with their length.
+// What a file holds, as bytes. A message is a magic word, the fields in the order of their
+// declarations, and the CRC-64 of all that. Numbers have eight bytes, little endian; texts and
+// lists begin with their length.
 
 #include <cstring>
 
@@ -53,7 +54,8 @@ class Packer {
 class Unpacker {
  public:
   explicit Unpacker(std::string_view message) : rest_(message) {
-    check(message.size() >= magic.size() + sizeof(std::uint64_t) && message.starts_with(magic), "its beginning");
+    check(message.size() >= magic.size() + sizeof(std::uint64_t) && message.starts_with(magic),
+          "its beginning");
     std::string_view const crc = message.substr(message.size() - sizeof(std::uint64_t));
     rest_.remove_suffix(crc.size());
     std::uint64_t expected = 0;
@@ -73,7 +75,8 @@ class Unpacker {
     check(value <= largest, what);
     return value;
   }
-  /// A count of things of eight bytes at least: it cannot ask for more memory than some times the message's size.
+  /// A count of things of eight bytes at least: it cannot ask for more memory than some times the
+  /// message's size.
   std::size_t count() { return at_most(rest_.size() / sizeof(std::uint64_t), "a count"); }
   std::string text() {
     std::uint64_t const size = number();
@@ -86,7 +89,8 @@ class Unpacker {
     FoundDataset found;
     found.name = text();
     found.dtype = static_cast<DType>(at_most(static_cast<std::uint64_t>(last_dtype), "a dtype"));
-    for (std::size_t left = count(); left > 0; --left) found.shape.push_back(static_cast<Index>(number()));
+    for (std::size_t left = count(); left > 0; --left)
+      found.shape.push_back(static_cast<Index>(number()));
     for (std::size_t left = count(); left > 0; --left) found.axes.push_back(text());
     found.domain = text();
     found.offset_bytes = number();
@@ -106,7 +110,10 @@ class Unpacker {
  private:
   static void check(bool good, std::string_view what) {
     if (!good)
-      fail(ErrorKind::internal, "a message about an HDF5 file: {} is not what pack() writes. This is a bug of reshard: please report it.", what);
+      fail(
+          ErrorKind::internal,
+          "a message about an HDF5 file: {} is not what pack() writes. This is a bug of reshard: please report it.",
+          what);
   }
 
   std::string_view rest_;

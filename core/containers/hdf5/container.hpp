@@ -20,7 +20,8 @@ struct DatasetSpec {
   DType dtype = DType::u8;
   std::vector<Index> shape;
   std::vector<std::string> axes = {};  ///< dimension labels; none or one for each dimension
-  std::string domain = {};             ///< which indices of its axes it holds where it does not hold all ("layer 3:61"); "" for all
+  std::string domain = {};  ///< which indices of its axes it holds where it does not hold all
+                            ///< ("layer 3:61"); "" for all
 };
 
 /// Bytes that are carried as they are: /objects/<name>, one dimension of unsigned bytes.
@@ -37,22 +38,30 @@ struct ContainerPlan {
   std::uint64_t size_bytes = 0;
   std::vector<std::uint64_t> offset_bytes;         ///< of each dataset's first element
   std::vector<std::uint64_t> object_offset_bytes;  ///< of each object
-  std::vector<FileSegment> frame;                  ///< all that libhdf5 wrote; what is neither frame nor data is zero
+  std::vector<FileSegment>
+      frame;  ///< all that libhdf5 wrote; what is neither frame nor data is zero
 };
 
-/// Lets libhdf5 make the skeleton (in memory) and looks where everything lies. `alignment_bytes`: where datasets of 64 KiB and more begin.
-/// The digests are zero and `complete` is 0. Names that repeat are an Error of kind usage.
-ContainerPlan plan_container(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes,
+/// Lets libhdf5 make the skeleton (in memory) and looks where everything lies. `alignment_bytes`:
+/// where datasets of 64 KiB and more begin. The digests are zero and `complete` is 0. Names that
+/// repeat are an Error of kind usage.
+ContainerPlan plan_container(std::span<DatasetSpec const> datasets,
+                             std::span<ObjectSpec const> objects, RootAttributes const& attributes,
                              std::uint64_t alignment_bytes = 4096);
 
-/// The frame of the same container when its data are there: with the digests (one for each dataset, then one for each object) and `complete` = 1.
-/// Everything lies where plan_container() put it; what is neither in this frame nor data is zero.
-std::vector<FileSegment> finished_frame(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes,
-                                        std::span<std::uint64_t const> digests, std::uint64_t alignment_bytes = 4096);
+/// The frame of the same container when its data are there: with the digests (one for each dataset,
+/// then one for each object) and `complete` = 1. Everything lies where plan_container() put it;
+/// what is neither in this frame nor data is zero.
+std::vector<FileSegment> finished_frame(std::span<DatasetSpec const> datasets,
+                                        std::span<ObjectSpec const> objects,
+                                        RootAttributes const& attributes,
+                                        std::span<std::uint64_t const> digests,
+                                        std::uint64_t alignment_bytes = 4096);
 
 /// A dataset that was found in a file.
 struct FoundDataset {
-  std::string name;  ///< of a container: the tensor's; of another file: its path without the leading '/'
+  std::string
+      name;  ///< of a container: the tensor's; of another file: its path without the leading '/'
   DType dtype = DType::u8;
   std::vector<Index> shape;
   std::vector<std::string> axes;  ///< dimension labels where all dimensions have one, else none
@@ -62,7 +71,8 @@ struct FoundDataset {
   std::optional<std::uint64_t> digest;
 };
 
-/// What a file holds. `container`: it says by its root attribute `format` that we wrote it; else it is anybody's file with one dataset per tensor.
+/// What a file holds. `container`: it says by its root attribute `format` that we wrote it; else it
+/// is anybody's file with one dataset per tensor.
 struct Found {
   bool container = false;
   RootAttributes attributes;
@@ -70,9 +80,11 @@ struct Found {
   std::vector<FoundDataset> objects;
 };
 
-/// Reads what a file holds, in a child process with limits: whatever libhdf5 does with a hostile file, this ends with an answer or an Error of kind
-/// source. Refused: links (soft, external), virtual datasets, external storage, filters and chunks, types that are no DType or, in a container, not
-/// that of its `dtype`, datasets without storage or beyond the end of the file, containers whose `complete` is not 1, repeated or unsafe names.
+/// Reads what a file holds, in a child process with limits: whatever libhdf5 does with a hostile
+/// file, this ends with an answer or an Error of kind source. Refused: links (soft, external),
+/// virtual datasets, external storage, filters and chunks, types that are no DType or, in a
+/// container, not that of its `dtype`, datasets without storage or beyond the end of the file,
+/// containers whose `complete` is not 1, repeated or unsafe names.
 Found read_file(std::filesystem::path const& path);
 
 /// Found <-> bytes, for the exchange between ranks.

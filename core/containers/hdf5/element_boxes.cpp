@@ -7,8 +7,10 @@
 namespace reshard::hdf5 {
 namespace {
 
-/// The largest box that begins with element `first` and has at most `elements`. `strides` are those of the array, in elements.
-ElementBox box_from(std::span<std::uint64_t const> extents, std::span<std::uint64_t const> strides, std::uint64_t first, std::uint64_t elements) {
+/// The largest box that begins with element `first` and has at most `elements`. `strides` are those
+/// of the array, in elements.
+ElementBox box_from(std::span<std::uint64_t const> extents, std::span<std::uint64_t const> strides,
+                    std::uint64_t first, std::uint64_t elements) {
   std::size_t along = extents.size() - 1;
   while (along > 0 && first % strides[along - 1] == 0 && strides[along - 1] <= elements) --along;
   ElementBox box;
@@ -22,7 +24,8 @@ ElementBox box_from(std::span<std::uint64_t const> extents, std::span<std::uint6
 
 }  // namespace
 
-std::vector<ElementBox> element_boxes(std::span<std::uint64_t const> extents, std::uint64_t first, std::uint64_t elements) {
+std::vector<ElementBox> element_boxes(std::span<std::uint64_t const> extents, std::uint64_t first,
+                                      std::uint64_t elements) {
   if (extents.empty()) return {ElementBox{}};
   std::vector<std::uint64_t> strides(extents.size(), 1);
   for (std::size_t d = extents.size() - 1; d > 0; --d) strides[d - 1] = strides[d] * extents[d];

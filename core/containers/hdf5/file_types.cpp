@@ -7,7 +7,8 @@
 namespace reshard::hdf5 {
 namespace {
 
-/// How the bits of a floating-point type lie; what H5Tget_fields, H5Tget_ebias and H5Tget_size answer.
+/// How the bits of a floating-point type lie; what H5Tget_fields, H5Tget_ebias and H5Tget_size
+/// answer.
 struct FloatBits {
   DType dtype;
   std::size_t sign, exponent, exponent_bits, mantissa, mantissa_bits, bias, size_bytes;
@@ -20,9 +21,13 @@ constexpr std::array float_bits = {
     FloatBits{DType::f64, 63, 52, 11, 0, 52, 1023, 8},
 };
 
-bool little_endian(hid_t type) { return H5Tget_size(type) == 1 || H5Tget_order(type) == H5T_ORDER_LE; }
+bool little_endian(hid_t type) {
+  return H5Tget_size(type) == 1 || H5Tget_order(type) == H5T_ORDER_LE;
+}
 
-bool fills_its_bytes(hid_t type) { return H5Tget_precision(type) == 8 * H5Tget_size(type) && H5Tget_offset(type) == 0; }
+bool fills_its_bytes(hid_t type) {
+  return H5Tget_precision(type) == 8 * H5Tget_size(type) && H5Tget_offset(type) == 0;
+}
 
 TypeFound integer_type(hid_t type) {
   if (!little_endian(type)) return {std::nullopt, "it is a big-endian integer"};
@@ -36,7 +41,8 @@ TypeFound integer_type(hid_t type) {
       default: break;
     }
   }
-  return {std::nullopt, fmt::format("it is an integer of {} bits in {} bytes", H5Tget_precision(type), H5Tget_size(type))};
+  return {std::nullopt, fmt::format("it is an integer of {} bits in {} bytes",
+                                    H5Tget_precision(type), H5Tget_size(type))};
 }
 
 TypeFound float_type(hid_t type) {
@@ -44,14 +50,20 @@ TypeFound float_type(hid_t type) {
   FloatBits found{};
   found.size_bytes = H5Tget_size(type);
   found.bias = H5Tget_ebias(type);
-  H5Tget_fields(type, &found.sign, &found.exponent, &found.exponent_bits, &found.mantissa, &found.mantissa_bits);
+  H5Tget_fields(type, &found.sign, &found.exponent, &found.exponent_bits, &found.mantissa,
+                &found.mantissa_bits);
   for (FloatBits const& known : float_bits)
-    if (found.sign == known.sign && found.exponent == known.exponent && found.exponent_bits == known.exponent_bits &&
-        found.mantissa == known.mantissa && found.mantissa_bits == known.mantissa_bits && found.bias == known.bias &&
-        found.size_bytes == known.size_bytes && fills_its_bytes(type) && H5Tget_norm(type) == H5T_NORM_IMPLIED)
+    if (found.sign == known.sign && found.exponent == known.exponent &&
+        found.exponent_bits == known.exponent_bits && found.mantissa == known.mantissa &&
+        found.mantissa_bits == known.mantissa_bits && found.bias == known.bias &&
+        found.size_bytes == known.size_bytes && fills_its_bytes(type) &&
+        H5Tget_norm(type) == H5T_NORM_IMPLIED)
       return {known.dtype, {}};
-  return {std::nullopt, fmt::format("it is a floating-point number of {} bytes with {} bits of exponent and {} of mantissa", found.size_bytes,
-                                    found.exponent_bits, found.mantissa_bits)};
+  return {
+      std::nullopt,
+      fmt::format(
+          "it is a floating-point number of {} bytes with {} bits of exponent and {} of mantissa",
+          found.size_bytes, found.exponent_bits, found.mantissa_bits)};
 }
 
 /// A member's name, freed as libhdf5 wants it.
@@ -67,21 +79,29 @@ std::string member_name(hid_t type, unsigned member) {
 TypeFound enum_type(hid_t type) {
   std::uint8_t no = 1;
   std::uint8_t yes = 0;
-  bool const is_boolean = H5Tget_size(type) == 1 && H5Tget_nmembers(type) == 2 && member_name(type, 0) == "FALSE" && member_name(type, 1) == "TRUE" &&
-                          H5Tget_member_value(type, 0, &no) >= 0 && H5Tget_member_value(type, 1, &yes) >= 0 && no == 0 && yes == 1;
+  bool const is_boolean = H5Tget_size(type) == 1 && H5Tget_nmembers(type) == 2 &&
+                          member_name(type, 0) == "FALSE" && member_name(type, 1) == "TRUE" &&
+                          H5Tget_member_value(type, 0, &no) >= 0 &&
+                          H5Tget_member_value(type, 1, &yes) >= 0 && no == 0 && yes == 1;
   if (is_boolean) return {DType::boolean, {}};
   return {std::nullopt, "it is an enumeration other than FALSE = 0, TRUE = 1"};
 }
 
 /// numpy's complex, as h5py writes it: a compound of two equal floats, r and i.
 TypeFound compound_type(hid_t type) {
-  TypeFound const refused = {std::nullopt, "it is a compound other than a complex number of r and i"};
-  if (H5Tget_nmembers(type) != 2 || member_name(type, 0) != "r" || member_name(type, 1) != "i") return refused;
+  TypeFound const refused = {std::nullopt,
+                             "it is a compound other than a complex number of r and i"};
+  if (H5Tget_nmembers(type) != 2 || member_name(type, 0) != "r" || member_name(type, 1) != "i")
+    return refused;
   Handle const real(H5Tget_member_type(type, 0), H5Tclose);
   Handle const imaginary(H5Tget_member_type(type, 1), H5Tclose);
-  if (real.id() < 0 || imaginary.id() < 0 || H5Tget_class(real.id()) != H5T_FLOAT || H5Tequal(real.id(), imaginary.id()) <= 0) return refused;
+  if (real.id() < 0 || imaginary.id() < 0 || H5Tget_class(real.id()) != H5T_FLOAT ||
+      H5Tequal(real.id(), imaginary.id()) <= 0)
+    return refused;
   std::size_t const size = H5Tget_size(real.id());
-  if (H5Tget_size(type) != 2 * size || H5Tget_member_offset(type, 0) != 0 || H5Tget_member_offset(type, 1) != size) return refused;
+  if (H5Tget_size(type) != 2 * size || H5Tget_member_offset(type, 0) != 0 ||
+      H5Tget_member_offset(type, 1) != size)
+    return refused;
   switch (float_type(real.id()).dtype.value_or(DType::u8)) {
     case DType::f16: return {DType::c32, {}};
     case DType::f32: return {DType::c64, {}};
@@ -124,7 +144,9 @@ hid_t FileTypes::of(DType dtype) {
 }
 
 Handle FileTypes::make(DType dtype) const {
-  auto const copy = [&](hid_t standard) { return calls_.take(H5Tcopy(standard), H5Tclose, "copy a type"); };
+  auto const copy = [&](hid_t standard) {
+    return calls_.take(H5Tcopy(standard), H5Tclose, "copy a type");
+  };
   switch (dtype) {
     case DType::i8: return copy(H5T_STD_I8LE);
     case DType::i16: return copy(H5T_STD_I16LE);
@@ -147,7 +169,9 @@ Handle FileTypes::make(DType dtype) const {
 Handle FileTypes::make_half(DType dtype) const {
   FloatBits const& half = float_bits[dtype == DType::f16 ? 0 : 1];
   Handle type = calls_.take(H5Tcopy(H5T_IEEE_F32LE), H5Tclose, "copy a type");
-  calls_.done(H5Tset_fields(type.id(), half.sign, half.exponent, half.exponent_bits, half.mantissa, half.mantissa_bits), "set the bits of a type");
+  calls_.done(H5Tset_fields(type.id(), half.sign, half.exponent, half.exponent_bits, half.mantissa,
+                            half.mantissa_bits),
+              "set the bits of a type");
   calls_.done(H5Tset_size(type.id(), half.size_bytes), "set the size of a type");
   calls_.done(H5Tset_ebias(type.id(), half.bias), "set the bias of a type");
   return type;
@@ -183,7 +207,8 @@ std::vector<hsize_t> stored_extents(DType dtype, std::vector<Index> const& shape
   return extents;
 }
 
-std::optional<std::vector<Index>> shape_from_extents(DType dtype, std::vector<hsize_t> const& extents) {
+std::optional<std::vector<Index>> shape_from_extents(DType dtype,
+                                                     std::vector<hsize_t> const& extents) {
   constexpr auto largest = static_cast<hsize_t>(std::numeric_limits<Index>::max());
   auto const [elements, bytes] = packing(dtype);
   if (elements > 1 && extents.empty()) return std::nullopt;

@@ -34,13 +34,15 @@ struct TypeFound {
 };
 TypeFound dtype_of_type(hid_t type);
 
-/// Whether elements of this HDF5 type can be the carrier of such values: numbers of the same width, little endian.
+/// Whether elements of this HDF5 type can be the carrier of such values: numbers of the same width,
+/// little endian.
 bool carries(hid_t type, DType dtype);
 
-/// The extents of the dataset that holds a tensor. Elements narrower than a byte are stored as bytes: the last extent counts those.
-/// Pre: tensor_bytes() has a value for it.
+/// The extents of the dataset that holds a tensor. Elements narrower than a byte are stored as
+/// bytes: the last extent counts those. Pre: tensor_bytes() has a value for it.
 std::vector<hsize_t> stored_extents(DType dtype, std::vector<Index> const& shape);
 /// The inverse; nothing when the last extent's bytes are not whole elements.
-std::optional<std::vector<Index>> shape_from_extents(DType dtype, std::vector<hsize_t> const& extents);
+std::optional<std::vector<Index>> shape_from_extents(DType dtype,
+                                                     std::vector<hsize_t> const& extents);
 
 }  // namespace reshard::hdf5

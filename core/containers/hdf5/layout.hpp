@@ -21,7 +21,8 @@ inline constexpr char const* version_attribute = "format_version";
 inline constexpr char const* software_attribute = "software";
 inline constexpr char const* complete_attribute = "complete";
 /// Root attributes that every container has.
-inline constexpr std::array<std::string_view, 4> own_attributes = {format_attribute, version_attribute, software_attribute, complete_attribute};
+inline constexpr std::array<std::string_view, 4> own_attributes = {
+    format_attribute, version_attribute, software_attribute, complete_attribute};
 
 inline constexpr std::string_view format_value = "reshard-hdf5";
 inline constexpr std::string_view version_value = "1";

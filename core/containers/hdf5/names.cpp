@@ -5,14 +5,17 @@
 namespace reshard::hdf5 {
 namespace {
 
-/// The code point that begins `rest`, and its bytes; 0 bytes when it is not UTF-8 (overlong, a surrogate, above U+10FFFF, cut short).
+/// The code point that begins `rest`, and its bytes; 0 bytes when it is not UTF-8 (overlong, a
+/// surrogate, above U+10FFFF, cut short).
 struct CodePoint {
   std::uint32_t value = 0;
   std::size_t bytes = 0;
 };
 
 CodePoint first_code_point(std::string_view rest) {
-  auto const byte = [&](std::size_t i) { return std::uint32_t{static_cast<unsigned char>(rest[i])}; };
+  auto const byte = [&](std::size_t i) {
+    return std::uint32_t{static_cast<unsigned char>(rest[i])};
+  };
   std::uint32_t const lead = byte(0);
   if (lead < 0x80U) return {lead, 1};
   std::size_t const bytes = lead >= 0xf0U ? 4 : lead >= 0xe0U ? 3 : 2;
@@ -45,12 +48,15 @@ bool is_text(std::string_view bytes) {
 }
 
 bool is_line(std::string_view bytes) {
-  return consists_of(bytes, [](std::uint32_t point) { return point >= 0x20U && (point < 0x7fU || point >= 0xa0U); });
+  return consists_of(bytes, [](std::uint32_t point) {
+    return point >= 0x20U && (point < 0x7fU || point >= 0xa0U);
+  });
 }
 
 std::optional<std::string> name_problem(std::string_view name) {
   if (name.empty()) return "it is empty";
-  if (name.size() > largest_name_bytes) return fmt::format("it has {} bytes, more than {}", name.size(), largest_name_bytes);
+  if (name.size() > largest_name_bytes)
+    return fmt::format("it has {} bytes, more than {}", name.size(), largest_name_bytes);
   if (!is_line(name)) return "it is not UTF-8 or has a control character";
   for (std::string_view rest = name;;) {
     std::size_t const end = rest.find('/');
@@ -103,7 +109,8 @@ std::string shown(std::string_view bytes) {
     if (length != 0 && is_line(rest.substr(0, length))) {
       out += rest.substr(0, length);
     } else {
-      for (char const byte : rest.substr(0, length == 0 ? 1 : length)) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+      for (char const byte : rest.substr(0, length == 0 ? 1 : length))
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
     }
     rest.remove_prefix(length == 0 ? 1 : length);
   }

@@ -17,24 +17,37 @@ constexpr hsize_t aligned_from_bytes = std::uint64_t{64} << 10U;
 /// libhdf5 takes room for its own bytes in steps of this, so that they lie together.
 constexpr hsize_t metadata_block_bytes = std::uint64_t{1} << 20U;
 
-[[noreturn]] void refuse(std::string_view what, std::string_view name, std::string_view why, std::string_view next) {
-  fail(ErrorKind::usage, "{} '{}': {}, which an HDF5 container cannot hold. {}", what, shown(name), why, next);
+[[noreturn]] void refuse(std::string_view what, std::string_view name, std::string_view why,
+                         std::string_view next) {
+  fail(ErrorKind::usage, "{} '{}': {}, which an HDF5 container cannot hold. {}", what, shown(name),
+       why, next);
 }
 
-void check_name(std::string_view what, std::string_view name, std::unordered_set<std::string_view>& names) {
-  if (auto const problem = name_problem(name)) refuse(what, name, "the name cannot be used, " + *problem, "Map it to another name.");
-  if (!names.insert(name).second) refuse(what, name, "the name stands twice", "Correct the map so that every name comes once.");
+void check_name(std::string_view what, std::string_view name,
+                std::unordered_set<std::string_view>& names) {
+  if (auto const problem = name_problem(name))
+    refuse(what, name, "the name cannot be used, " + *problem, "Map it to another name.");
+  if (!names.insert(name).second)
+    refuse(what, name, "the name stands twice", "Correct the map so that every name comes once.");
 }
 
 void check_dataset(DatasetSpec const& spec) {
-  auto const no = [&](std::string const& why, std::string_view next) { refuse("tensor", spec.name, why, next); };
-  if (spec.shape.size() > largest_rank) no(fmt::format("it has {} dimensions, more than {}", spec.shape.size(), largest_rank), "Reshape it.");
+  auto const no = [&](std::string const& why, std::string_view next) {
+    refuse("tensor", spec.name, why, next);
+  };
+  if (spec.shape.size() > largest_rank)
+    no(fmt::format("it has {} dimensions, more than {}", spec.shape.size(), largest_rank),
+       "Reshape it.");
   if (!tensor_bytes(spec.dtype, spec.shape))
-    no(fmt::format("shape {} of {} is not whole bytes in its last dimension, below 2^61 in all", shown_shape(spec.shape), name(spec.dtype)),
+    no(fmt::format("shape {} of {} is not whole bytes in its last dimension, below 2^61 in all",
+                   shown_shape(spec.shape), name(spec.dtype)),
        "Change the shape.");
   if (!spec.axes.empty() && spec.axes.size() != spec.shape.size())
-    no(fmt::format("it has {} dimensions and {} labels", spec.shape.size(), spec.axes.size()), "Give none, or one for each dimension.");
-  if (!std::ranges::all_of(spec.axes, [](std::string const& axis) { return !axis.empty() && is_line(axis); }) || !is_line(spec.domain))
+    no(fmt::format("it has {} dimensions and {} labels", spec.shape.size(), spec.axes.size()),
+       "Give none, or one for each dimension.");
+  if (!std::ranges::all_of(
+          spec.axes, [](std::string const& axis) { return !axis.empty() && is_line(axis); }) ||
+      !is_line(spec.domain))
     no("a label or the domain is empty, not UTF-8 or has a control character", "Rename the axis.");
 }
 
@@ -42,12 +55,16 @@ void check_attributes(RootAttributes const& attributes) {
   std::unordered_set<std::string_view> keys(own_attributes.begin(), own_attributes.end());
   for (auto const& [key, value] : attributes) {
     if (key.empty() || !is_line(key) || !is_text(value) || value.size() > largest_value_bytes)
-      refuse("root attribute", key, fmt::format("it is not UTF-8 or longer than {} bytes", largest_value_bytes), "Change it.");
-    if (!keys.insert(key).second) refuse("root attribute", key, "it stands twice or is one of the format's own", "Rename it.");
+      refuse("root attribute", key,
+             fmt::format("it is not UTF-8 or longer than {} bytes", largest_value_bytes),
+             "Change it.");
+    if (!keys.insert(key).second)
+      refuse("root attribute", key, "it stands twice or is one of the format's own", "Rename it.");
   }
 }
 
-void check_all(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes) {
+void check_all(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects,
+               RootAttributes const& attributes) {
   std::unordered_set<std::string_view> tensor_names;
   std::unordered_set<std::string_view> object_names;
   std::uint64_t total = 0;
@@ -62,14 +79,18 @@ void check_all(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const
     total = checked_add(total, object.size_bytes, ErrorKind::usage, what);
   }
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
-  if (total >= most) fail(ErrorKind::usage, "{}: {} in all, at most {} fit. Write several files.", what, total, most - 1);
+  if (total >= most)
+    fail(ErrorKind::usage, "{}: {} in all, at most {} fit. Write several files.", what, total,
+         most - 1);
   check_attributes(attributes);
 }
 
 Handle creation_properties() {
-  Handle properties = calls.take(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "make dataset properties");
+  Handle properties =
+      calls.take(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "make dataset properties");
   calls.done(H5Pset_layout(properties.id(), H5D_CONTIGUOUS), "choose the contiguous layout");
-  calls.done(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY), "choose when storage is allocated");
+  calls.done(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY),
+             "choose when storage is allocated");
   calls.done(H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER), "choose not to fill");
   calls.done(H5Pset_obj_track_times(properties.id(), false), "leave out times");
   return properties;
@@ -79,18 +100,22 @@ Handle create_file(std::string const& path, std::uint64_t alignment_bytes) {
   Handle const access = file_access(calls);
   // Not sec2, which wants to know the real path of a link: the file in memory has none.
   calls.done(H5Pset_fapl_stdio(access.id()), "choose its file driver");
-  calls.done(H5Pset_alignment(access.id(), aligned_from_bytes, alignment_bytes), "choose an alignment");
+  calls.done(H5Pset_alignment(access.id(), aligned_from_bytes, alignment_bytes),
+             "choose an alignment");
   calls.done(H5Pset_meta_block_size(access.id(), metadata_block_bytes), "choose a block size");
   calls.done(H5Pset_small_data_block_size(access.id(), 0), "choose a block size");
   Handle const creation = calls.take(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "make file properties");
   calls.done(H5Pset_obj_track_times(creation.id(), false), "leave out times");
-  return calls.take(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), H5Fclose, "create it");
+  return calls.take(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), H5Fclose,
+                    "create it");
 }
 
 Handle create_group(hid_t file, char const* name) {
-  Handle const creation = calls.take(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "make group properties");
+  Handle const creation =
+      calls.take(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "make group properties");
   calls.done(H5Pset_obj_track_times(creation.id(), false), "leave out times");
-  return calls.take(H5Gcreate2(file, name, H5P_DEFAULT, creation.id(), H5P_DEFAULT), H5Gclose, "create a group");
+  return calls.take(H5Gcreate2(file, name, H5P_DEFAULT, creation.id(), H5P_DEFAULT), H5Gclose,
+                    "create a group");
 }
 
 /// Of a container that is complete.
@@ -101,12 +126,16 @@ class Skeleton {
  public:
   /// Without digests it is not complete, and has zeros for them.
   Skeleton(RootAttributes const& attributes, std::uint64_t alignment_bytes, Digests const& digests)
-      : digests_(digests), file_(create_file(memory_.path(), alignment_bytes)), types_(calls), properties_(creation_properties()) {
+      : digests_(digests),
+        file_(create_file(memory_.path(), alignment_bytes)),
+        types_(calls),
+        properties_(creation_properties()) {
     create_text(calls, file_.id(), format_attribute, format_value);
     create_text(calls, file_.id(), version_attribute, version_value);
     create_text(calls, file_.id(), software_attribute, software_value);
     Handle const space = calls.take(H5Screate(H5S_SCALAR), H5Sclose, "make a scalar extent");
-    hid_t const id = H5Acreate2(file_.id(), complete_attribute, H5T_STD_U8LE, space.id(), H5P_DEFAULT, H5P_DEFAULT);
+    hid_t const id = H5Acreate2(file_.id(), complete_attribute, H5T_STD_U8LE, space.id(),
+                                H5P_DEFAULT, H5P_DEFAULT);
     Handle const complete = calls.take(id, H5Aclose, "create an attribute");
     std::uint8_t const done = digests ? 1 : 0;
     calls.done(H5Awrite(complete.id(), H5T_STD_U8LE, &done), "write an attribute");
@@ -118,7 +147,8 @@ class Skeleton {
     Handle const group = create_group(file_.id(), tensors_group);
     std::vector<std::uint64_t> offsets;
     for (DatasetSpec const& spec : specs) {
-      Handle const dataset = create_dataset(group.id(), spec.name, types_.of(spec.dtype), stored_extents(spec.dtype, spec.shape));
+      Handle const dataset = create_dataset(group.id(), spec.name, types_.of(spec.dtype),
+                                            stored_extents(spec.dtype, spec.shape));
       create_text(calls, dataset.id(), dtype_attribute, name(spec.dtype));
       create_text(calls, dataset.id(), crc64_attribute, next_digest());
       if (!spec.axes.empty()) create_labels(calls, dataset.id(), spec.axes);
@@ -132,7 +162,8 @@ class Skeleton {
     Handle const group = create_group(file_.id(), objects_group);
     std::vector<std::uint64_t> offsets;
     for (ObjectSpec const& spec : specs) {
-      Handle const dataset = create_dataset(group.id(), spec.name, types_.of(DType::u8), {spec.size_bytes});
+      Handle const dataset =
+          create_dataset(group.id(), spec.name, types_.of(DType::u8), {spec.size_bytes});
       create_text(calls, dataset.id(), crc64_attribute, next_digest());
       offsets.push_back(placed(dataset.id(), spec.size_bytes));
     }
@@ -146,10 +177,14 @@ class Skeleton {
   }
 
  private:
-  Handle create_dataset(hid_t group, std::string_view name, hid_t type, std::vector<hsize_t> const& extents) const {
-    hid_t const extent = extents.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr);
+  Handle create_dataset(hid_t group, std::string_view name, hid_t type,
+                        std::vector<hsize_t> const& extents) const {
+    hid_t const extent = extents.empty() ? H5Screate(H5S_SCALAR)
+                                         : H5Screate_simple(static_cast<int>(extents.size()),
+                                                            extents.data(), nullptr);
     Handle const space = calls.take(extent, H5Sclose, "make an extent");
-    hid_t const id = H5Dcreate2(group, link_from_name(name).c_str(), type, space.id(), H5P_DEFAULT, properties_.id(), H5P_DEFAULT);
+    hid_t const id = H5Dcreate2(group, link_from_name(name).c_str(), type, space.id(), H5P_DEFAULT,
+                                properties_.id(), H5P_DEFAULT);
     return calls.at(name).take(id, H5Dclose, "create a dataset");
   }
 
@@ -177,9 +212,13 @@ class Skeleton {
 
 }  // namespace
 
-static ContainerPlan plan_with(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes,
-                               Digests const& digests, std::uint64_t alignment_bytes) {
-  if (alignment_bytes == 0) fail(ErrorKind::usage, "the alignment of an HDF5 container is 0 bytes. Choose 1 or more, such as 4096.");
+static ContainerPlan plan_with(std::span<DatasetSpec const> datasets,
+                               std::span<ObjectSpec const> objects,
+                               RootAttributes const& attributes, Digests const& digests,
+                               std::uint64_t alignment_bytes) {
+  if (alignment_bytes == 0)
+    fail(ErrorKind::usage,
+         "the alignment of an HDF5 container is 0 bytes. Choose 1 or more, such as 4096.");
   check_all(datasets, objects, attributes);
   Quiet const quiet;
   Skeleton skeleton(attributes, alignment_bytes, digests);
@@ -190,13 +229,17 @@ static ContainerPlan plan_with(std::span<DatasetSpec const> datasets, std::span<
   return plan;
 }
 
-ContainerPlan plan_container(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes,
+ContainerPlan plan_container(std::span<DatasetSpec const> datasets,
+                             std::span<ObjectSpec const> objects, RootAttributes const& attributes,
                              std::uint64_t alignment_bytes) {
   return plan_with(datasets, objects, attributes, std::nullopt, alignment_bytes);
 }
 
-std::vector<FileSegment> finished_frame(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const> objects, RootAttributes const& attributes,
-                                        std::span<std::uint64_t const> digests, std::uint64_t alignment_bytes) {
+std::vector<FileSegment> finished_frame(std::span<DatasetSpec const> datasets,
+                                        std::span<ObjectSpec const> objects,
+                                        RootAttributes const& attributes,
+                                        std::span<std::uint64_t const> digests,
+                                        std::uint64_t alignment_bytes) {
   RESHARD_EXPECT(digests.size() == datasets.size() + objects.size());
   return plan_with(datasets, objects, attributes, digests, alignment_bytes).frame;
 }

@@ -6,7 +6,8 @@
 namespace reshard::hdf5 {
 namespace {
 
-/// In the child: the open file, not its path, so that the file is the one whose size the parent knows.
+/// In the child: the open file, not its path, so that the file is the one whose size the parent
+/// knows.
 std::string walk_and_pack(File const& file) {
   Quiet const quiet;
   H5PLset_loading_state(0);  // no filters from shared libraries
@@ -19,15 +20,20 @@ std::string walk_and_pack(File const& file) {
 Found read_file(std::filesystem::path const& path) {
   File const file = File::open_for_reading(path);
   if (!looks_like_hdf5(path))
-    fail(ErrorKind::source, "{}: no signature of HDF5 at its beginning. It is no HDF5 file, or damaged: compare it with the original.",
-         path.string());
+    fail(
+        ErrorKind::source,
+        "{}: no signature of HDF5 at its beginning. It is no HDF5 file, or damaged: compare it with the original.",
+        path.string());
   H5open();  // here, not in the child: it tells MPI what to close at the end
   std::string const answer = ask_child(file, walk_and_pack);
   Found found;
   try {
     found = unpack(answer);
   } catch (Error const&) {
-    fail(ErrorKind::source, "{}: libhdf5 gave an answer without sense. The file is damaged or hostile: compare it with the original.", path.string());
+    fail(
+        ErrorKind::source,
+        "{}: libhdf5 gave an answer without sense. The file is damaged or hostile: compare it with the original.",
+        path.string());
   }
   check_found(found, file.size_bytes(), path.string());
   return found;

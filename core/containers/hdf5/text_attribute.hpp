@@ -10,17 +10,20 @@
 
 namespace reshard::hdf5 {
 
-// Attributes that are texts. A fixed-length text has no terminator; an empty one is a single NUL, as HDF5 has no type of no bytes.
+// Attributes that are texts. A fixed-length text has no terminator; an empty one is a single NUL,
+// as HDF5 has no type of no bytes.
 
 /// The attribute by which HDF5's dimension scales say how dimensions are called.
 inline constexpr char const* labels_attribute = "DIMENSION_LABELS";
 
 /// Creates a fixed-length text attribute. Pre: the value has no NUL.
 void create_text(Calls const& calls, hid_t object, char const* name, std::string_view value);
-/// Creates the labels, in one step and as H5DSset_label does it one by one: variable-length strings.
+/// Creates the labels, in one step and as H5DSset_label does it one by one: variable-length
+/// strings.
 void create_labels(Calls const& calls, hid_t dataset, std::span<std::string const> labels);
 
-/// The value of one string, of fixed or variable length; nothing when there is no such attribute or it is no single string.
+/// The value of one string, of fixed or variable length; nothing when there is no such attribute or
+/// it is no single string.
 std::optional<std::string> read_text(Calls const& calls, hid_t object, char const* name);
 /// The labels of the dimensions, "" where one has none; nothing when there is no such attribute.
 std::optional<std::vector<std::string>> read_labels(Calls const& calls, hid_t dataset);

@@ -12,41 +12,59 @@
 namespace reshard::safetensors {
 namespace {
 
-constexpr std::string_view cut_short = "The file is damaged or cut short: compare its size with the original, then run again.";
+constexpr std::string_view cut_short =
+    "The file is damaged or cut short: compare its size with the original, then run again.";
 
 /// Rules 1 to 3: the length of the JSON.
-std::uint64_t json_length(std::span<std::byte const, length_bytes> field, std::uint64_t file_bytes, std::string_view place) {
+std::uint64_t json_length(std::span<std::byte const, length_bytes> field, std::uint64_t file_bytes,
+                          std::string_view place) {
   static_assert(std::endian::native == std::endian::little);
   std::uint64_t length = 0;
   std::memcpy(&length, field.data(), sizeof length);
   if (length > largest_header_bytes)
-    fail(ErrorKind::source, "{}: the header length is {} bytes, the format allows at most {}. The file is damaged or is not a safetensors file.",
-         place, length, largest_header_bytes);
+    fail(
+        ErrorKind::source,
+        "{}: the header length is {} bytes, the format allows at most {}. The file is damaged or is not a safetensors file.",
+        place, length, largest_header_bytes);
   if (length > file_bytes - length_bytes)
-    fail(ErrorKind::source, "{}: the header needs bytes [0, {}), the file ends at {}. {}", place, length_bytes + length, file_bytes, cut_short);
+    fail(ErrorKind::source, "{}: the header needs bytes [0, {}), the file ends at {}. {}", place,
+         length_bytes + length, file_bytes, cut_short);
   return length;
 }
 
 void check_length_field(std::uint64_t file_bytes, std::string_view place) {
   if (file_bytes < length_bytes)
-    fail(ErrorKind::source, "{}: {} bytes, a safetensors file has at least the 8 of its header length. {}", place, file_bytes, cut_short);
+    fail(ErrorKind::source,
+         "{}: {} bytes, a safetensors file has at least the 8 of its header length. {}", place,
+         file_bytes, cut_short);
 }
 
 /// The JSON without its padding: rules 4 and 5.
 std::string_view without_padding(std::string_view json, std::string_view place) {
   if (json.empty() || json.front() != '{')
-    fail(ErrorKind::source, "{}: the header begins with {}, expected '{{'. The file is damaged or is not a safetensors file.", place,
-         json.empty() ? "nothing" : fmt::format("byte 0x{:02x}", static_cast<unsigned char>(json.front())));
+    fail(
+        ErrorKind::source,
+        "{}: the header begins with {}, expected '{{'. The file is damaged or is not a safetensors file.",
+        place,
+        json.empty() ? "nothing"
+                     : fmt::format("byte 0x{:02x}", static_cast<unsigned char>(json.front())));
   std::size_t const last = json.find_last_not_of(' ');  // always found: the first byte is '{'
   if (json[last] != '}')
-    fail(ErrorKind::source, "{}: the header's last byte before the padding is 0x{:02x} at offset {}, expected '}}' and only spaces after it. {}",
-         place, static_cast<unsigned char>(json[last]), length_bytes + last, "The file is damaged: compare it with the original.");
+    fail(
+        ErrorKind::source,
+        "{}: the header's last byte before the padding is 0x{:02x} at offset {}, expected '}}' and only spaces after it. {}",
+        place, static_cast<unsigned char>(json[last]), length_bytes + last,
+        "The file is damaged: compare it with the original.");
   return json.substr(0, last + 1);
 }
 
-Header checked_header(simdjson::padded_string const& text, std::uint64_t file_bytes, std::string_view place) {
+Header checked_header(simdjson::padded_string const& text, std::uint64_t file_bytes,
+                      std::string_view place) {
   std::string_view const json = without_padding({text.data(), text.size()}, place);
-  Header header = header_from_json(simdjson::padded_string_view(json.data(), json.size(), text.size() + simdjson::SIMDJSON_PADDING), place);
+  Header header =
+      header_from_json(simdjson::padded_string_view(json.data(), json.size(),
+                                                    text.size() + simdjson::SIMDJSON_PADDING),
+                       place);
   header.header_bytes = length_bytes + text.size();
   place_tensors(header, file_bytes, place);
   return header;
@@ -54,7 +72,9 @@ Header checked_header(simdjson::padded_string const& text, std::uint64_t file_by
 
 simdjson::padded_string room_for(std::uint64_t length, std::string_view place) {
   simdjson::padded_string text(length);
-  if (text.data() == nullptr) fail(ErrorKind::resources, "{}: no memory for a header of {} bytes. Give this rank more memory.", place, length);
+  if (text.data() == nullptr)
+    fail(ErrorKind::resources,
+         "{}: no memory for a header of {} bytes. Give this rank more memory.", place, length);
   return text;
 }
 
@@ -72,11 +92,13 @@ Header read_header(File const& file) {
   return checked_header(text, file_bytes, place);
 }
 
-Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes, std::string_view place) {
+Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes,
+                    std::string_view place) {
   check_length_field(std::min<std::uint64_t>(file_bytes, bytes.size()), place);
   std::uint64_t const length = json_length(bytes.first<length_bytes>(), file_bytes, place);
   if (length > bytes.size() - length_bytes)
-    fail(ErrorKind::source, "{}: the header needs bytes [0, {}), {} were read. {}", place, length_bytes + length, bytes.size(), cut_short);
+    fail(ErrorKind::source, "{}: the header needs bytes [0, {}), {} were read. {}", place,
+         length_bytes + length, bytes.size(), cut_short);
   simdjson::padded_string text = room_for(length, place);
   if (length != 0) std::memcpy(text.data(), bytes.data() + length_bytes, length);
   return checked_header(text, file_bytes, place);

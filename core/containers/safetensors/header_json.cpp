@@ -26,11 +26,13 @@ std::string_view kind_of(od::json_type type) {
   return "something else";
 }
 
-/// One pass over the text, from front to back, without a tree in between: what a header costs is its text, an index of its punctuation
-/// and its tensors. The parser recurses nowhere, so no nesting can hurt it.
+/// One pass over the text, from front to back, without a tree in between: what a header costs is
+/// its text, an index of its punctuation and its tensors. The parser recurses nowhere, so no
+/// nesting can hurt it.
 class HeaderJson {
  public:
-  HeaderJson(simdjson::padded_string_view json, std::string_view place) : json_(json), place_(place) {}
+  HeaderJson(simdjson::padded_string_view json, std::string_view place)
+      : json_(json), place_(place) {}
 
   Header read() {
     open();
@@ -49,7 +51,9 @@ class HeaderJson {
     }
     char const* rest = nullptr;
     if (document_.current_location().get(rest) == simdjson::SUCCESS)
-      fail(ErrorKind::source, "{}: text follows the header's object at offset {}, expected only spaces. {}", place_, offset_of(rest), damaged);
+      fail(ErrorKind::source,
+           "{}: text follows the header's object at offset {}, expected only spaces. {}", place_,
+           offset_of(rest), damaged);
     return header;
   }
 
@@ -66,35 +70,43 @@ class HeaderJson {
   void require(simdjson::error_code error) {
     if (error == simdjson::SUCCESS) return;
     if (error == simdjson::MEMALLOC)
-      fail(ErrorKind::resources, "{}: no memory to parse a header of {} bytes. Give this rank more memory.", place_, json_.size());
+      fail(ErrorKind::resources,
+           "{}: no memory to parse a header of {} bytes. Give this rank more memory.", place_,
+           json_.size());
     char const* at = nullptr;
     bool const known = opened_ && document_.current_location().get(at) == simdjson::SUCCESS;
     std::string_view why = simdjson::error_message(error);
     if (why.ends_with('.')) why.remove_suffix(1);
-    fail(ErrorKind::source, "{}: the header is not valid JSON{}: {}. {}", place_, known ? fmt::format(" near offset {}", offset_of(at)) : "", why,
-         damaged);
+    fail(ErrorKind::source, "{}: the header is not valid JSON{}: {}. {}", place_,
+         known ? fmt::format(" near offset {}", offset_of(at)) : "", why, damaged);
   }
 
-  std::uint64_t offset_of(char const* at) const { return length_bytes + static_cast<std::uint64_t>(at - json_.data()); }
+  std::uint64_t offset_of(char const* at) const {
+    return length_bytes + static_cast<std::uint64_t>(at - json_.data());
+  }
 
   std::string_view key_of(od::field& field) {
     opened_ = true;
     std::string_view name;
     require(field.unescaped_key().get(name));
     if (name.size() > largest_name_bytes)
-      fail(ErrorKind::source, "{}: the name '{}' has {} bytes, at most {} are allowed. {}", place_, shown(name), name.size(), largest_name_bytes,
-           damaged);
+      fail(ErrorKind::source, "{}: the name '{}' has {} bytes, at most {} are allowed. {}", place_,
+           shown(name), name.size(), largest_name_bytes, damaged);
     return name;
   }
 
-  void expect(od::value& value, od::json_type wanted, std::string_view owner, std::string_view what) {
+  void expect(od::value& value, od::json_type wanted, std::string_view owner,
+              std::string_view what) {
     od::json_type type{};
     require(value.type().get(type));
     if (type == wanted) return;
-    fail(ErrorKind::source, "{}, {}: {} is {}, expected {}. {}", place_, owned(owner), what, kind_of(type), kind_of(wanted), damaged);
+    fail(ErrorKind::source, "{}, {}: {} is {}, expected {}. {}", place_, owned(owner), what,
+         kind_of(type), kind_of(wanted), damaged);
   }
 
-  static std::string owned(std::string_view owner) { return owner == metadata_name ? std::string(owner) : fmt::format("tensor '{}'", shown(owner)); }
+  static std::string owned(std::string_view owner) {
+    return owner == metadata_name ? std::string(owner) : fmt::format("tensor '{}'", shown(owner));
+  }
 
   /// Real files hold `"__metadata__": null`.
   bool is_null(od::value& value) {
@@ -108,7 +120,9 @@ class HeaderJson {
   }
 
   std::vector<std::pair<std::string, std::string>> metadata(od::value value) {
-    if (std::exchange(has_metadata_, true)) fail(ErrorKind::source, "{}: the name {} stands twice in the header. {}", place_, metadata_name, damaged);
+    if (std::exchange(has_metadata_, true))
+      fail(ErrorKind::source, "{}: the name {} stands twice in the header. {}", place_,
+           metadata_name, damaged);
     std::vector<std::pair<std::string, std::string>> entries;
     if (is_null(value)) return entries;
     expect(value, od::json_type::object, metadata_name, "the value");
@@ -122,7 +136,8 @@ class HeaderJson {
       std::string_view text;
       require(field.value().get_string().get(text));
       if (entries.size() == largest_metadata_entries)
-        fail(ErrorKind::source, "{}: {} has more than {} entries. {}", place_, metadata_name, largest_metadata_entries, damaged);
+        fail(ErrorKind::source, "{}: {} has more than {} entries. {}", place_, metadata_name,
+             largest_metadata_entries, damaged);
       entries.emplace_back(std::move(key), text);
     }
     check_keys(entries);
@@ -134,7 +149,9 @@ class HeaderJson {
     for (auto const& [key, text] : entries) keys.push_back(key);
     std::ranges::sort(keys);
     auto const twice = std::ranges::adjacent_find(keys);
-    if (twice != keys.end()) fail(ErrorKind::source, "{}, {}: the key '{}' stands twice. {}", place_, metadata_name, shown(*twice), damaged);
+    if (twice != keys.end())
+      fail(ErrorKind::source, "{}, {}: the key '{}' stands twice. {}", place_, metadata_name,
+           shown(*twice), damaged);
   }
 
   FileTensor tensor(std::string_view name, od::value value) {
@@ -150,7 +167,8 @@ class HeaderJson {
       require(std::move(member).get(field));
       unsigned const which = field_of(key_of(field), name);
       if ((seen & which) != 0)
-        fail(ErrorKind::source, "{}, tensor '{}': a field stands twice: {}. {}", place_, shown(name), field_name(which), damaged);
+        fail(ErrorKind::source, "{}, tensor '{}': a field stands twice: {}. {}", place_,
+             shown(name), field_name(which), damaged);
       seen |= which;
       if (which == dtype_field) tensor.dtype = dtype(field.value(), name);
       if (which == shape_field) tensor.shape = shape(field.value(), name);
@@ -158,21 +176,27 @@ class HeaderJson {
     }
     for (unsigned const which : {dtype_field, shape_field, offsets_field})
       if ((seen & which) == 0)
-        fail(ErrorKind::source, "{}, tensor '{}': the field {} is missing. {}", place_, shown(name), field_name(which), damaged);
+        fail(ErrorKind::source, "{}, tensor '{}': the field {} is missing. {}", place_, shown(name),
+             field_name(which), damaged);
     tensor.size_bytes = size_of(tensor, end);
     return tensor;
   }
 
   static std::string_view field_name(unsigned which) {
-    return which == dtype_field ? "\"dtype\"" : which == shape_field ? "\"shape\"" : "\"data_offsets\"";
+    return which == dtype_field   ? "\"dtype\""
+           : which == shape_field ? "\"shape\""
+                                  : "\"data_offsets\"";
   }
 
   unsigned field_of(std::string_view key, std::string_view name) const {
     if (key == "dtype") return dtype_field;
     if (key == "shape") return shape_field;
     if (key == "data_offsets") return offsets_field;
-    fail(ErrorKind::source, "{}, tensor '{}': unknown field '{}', expected \"dtype\", \"shape\" and \"data_offsets\". {}", place_, shown(name),
-         shown(key), "The file is of another version of the format or damaged.");
+    fail(
+        ErrorKind::source,
+        "{}, tensor '{}': unknown field '{}', expected \"dtype\", \"shape\" and \"data_offsets\". {}",
+        place_, shown(name), shown(key),
+        "The file is of another version of the format or damaged.");
   }
 
   DType dtype(od::value& value, std::string_view name) {
@@ -181,8 +205,10 @@ class HeaderJson {
     require(value.get_string().get(word));
     auto const found = dtype_from_name(word);
     if (!found || !in_safetensors(*found))
-      fail(ErrorKind::source, "{}, tensor '{}': the dtype '{}' is none of the format's. Check the file, or take a newer reshard.", place_,
-           shown(name), shown(word));
+      fail(
+          ErrorKind::source,
+          "{}, tensor '{}': the dtype '{}' is none of the format's. Check the file, or take a newer reshard.",
+          place_, shown(name), shown(word));
     return *found;
   }
 
@@ -192,8 +218,10 @@ class HeaderJson {
     std::uint64_t number = 0;
     if (value.get_uint64().get(number) == simdjson::SUCCESS) return number;
     std::string_view const token = value.raw_json_token();
-    fail(ErrorKind::source, "{}, tensor '{}': {} holds {}, expected a whole number from 0 to 18446744073709551615. {}", place_, shown(name), what,
-         shown(token.substr(0, token.find_last_not_of(" \t\r\n") + 1)), damaged);
+    fail(ErrorKind::source,
+         "{}, tensor '{}': {} holds {}, expected a whole number from 0 to 18446744073709551615. {}",
+         place_, shown(name), what, shown(token.substr(0, token.find_last_not_of(" \t\r\n") + 1)),
+         damaged);
   }
 
   std::vector<Index> shape(od::value& value, std::string_view name) {
@@ -206,10 +234,12 @@ class HeaderJson {
       require(std::move(item).get(element));
       std::uint64_t const extent = whole_number(element, name, "\"shape\"");
       if (extent > static_cast<std::uint64_t>(std::numeric_limits<Index>::max()))
-        fail(ErrorKind::source, "{}, tensor '{}': a dimension is {}, at most {} can be addressed. {}", place_, shown(name), extent,
-             std::numeric_limits<Index>::max(), damaged);
+        fail(ErrorKind::source,
+             "{}, tensor '{}': a dimension is {}, at most {} can be addressed. {}", place_,
+             shown(name), extent, std::numeric_limits<Index>::max(), damaged);
       if (extents.size() == largest_rank)
-        fail(ErrorKind::source, "{}, tensor '{}': \"shape\" has more than {} dimensions. {}", place_, shown(name), largest_rank, damaged);
+        fail(ErrorKind::source, "{}, tensor '{}': \"shape\" has more than {} dimensions. {}",
+             place_, shown(name), largest_rank, damaged);
       extents.push_back(static_cast<Index>(extent));
     }
     return extents;
@@ -229,23 +259,30 @@ class HeaderJson {
       if (++count > bounds.size()) break;
     }
     if (count != bounds.size())
-      fail(ErrorKind::source, "{}, tensor '{}': \"data_offsets\" has {} numbers, expected 2: begin and end. {}", place_, shown(name),
-           count < bounds.size() ? fmt::format("{}", count) : "more than 2", damaged);
-    if (bounds[1] < bounds[0])
-      fail(ErrorKind::source, "{}, tensor '{}': \"data_offsets\" [{}, {}] ends before it begins. {}", place_, shown(name), bounds[0], bounds[1],
+      fail(ErrorKind::source,
+           "{}, tensor '{}': \"data_offsets\" has {} numbers, expected 2: begin and end. {}",
+           place_, shown(name), count < bounds.size() ? fmt::format("{}", count) : "more than 2",
            damaged);
+    if (bounds[1] < bounds[0])
+      fail(ErrorKind::source,
+           "{}, tensor '{}': \"data_offsets\" [{}, {}] ends before it begins. {}", place_,
+           shown(name), bounds[0], bounds[1], damaged);
     return {bounds[0], bounds[1]};
   }
 
   std::uint64_t size_of(FileTensor const& tensor, std::uint64_t end) const {
     auto const needed = packed_bytes(tensor.dtype, tensor.shape);
     if (!needed)
-      fail(ErrorKind::source, "{}, tensor '{}': shape {} of {} is not a whole number of bytes below 2^61. {}", place_, shown(tensor.name),
-           shown_shape(tensor.shape), reshard::name(tensor.dtype), damaged);
+      fail(ErrorKind::source,
+           "{}, tensor '{}': shape {} of {} is not a whole number of bytes below 2^61. {}", place_,
+           shown(tensor.name), shown_shape(tensor.shape), reshard::name(tensor.dtype), damaged);
     std::uint64_t const given = end - tensor.offset_bytes;
     if (*needed != given)
-      fail(ErrorKind::source, "{}, tensor '{}': the header gives it bytes [{}, {}), {} bytes, but shape {} of {} needs {}. {}", place_,
-           shown(tensor.name), tensor.offset_bytes, end, given, shown_shape(tensor.shape), reshard::name(tensor.dtype), *needed, damaged);
+      fail(
+          ErrorKind::source,
+          "{}, tensor '{}': the header gives it bytes [{}, {}), {} bytes, but shape {} of {} needs {}. {}",
+          place_, shown(tensor.name), tensor.offset_bytes, end, given, shown_shape(tensor.shape),
+          reshard::name(tensor.dtype), *needed, damaged);
     return given;
   }
 
@@ -259,7 +296,9 @@ class HeaderJson {
 
 }  // namespace
 
-Header header_from_json(simdjson::padded_string_view json, std::string_view place) { return HeaderJson(json, place).read(); }
+Header header_from_json(simdjson::padded_string_view json, std::string_view place) {
+  return HeaderJson(json, place).read();
+}
 
 std::string shown(std::string_view name) {
   constexpr std::size_t most = 200;

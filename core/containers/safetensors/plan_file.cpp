@@ -20,34 +20,45 @@ void check_names(std::span<TensorSpec const> tensors) {
   std::unordered_set<std::string_view> names;
   for (TensorSpec const& tensor : tensors)
     if (!names.insert(tensor.name).second)
-      fail(ErrorKind::usage, "tensor '{}': two tensors of one file have this name. Correct the map so that every name comes once.",
-           shown(tensor.name));
+      fail(
+          ErrorKind::usage,
+          "tensor '{}': two tensors of one file have this name. Correct the map so that every name comes once.",
+          shown(tensor.name));
 }
 
-/// Rule 22, widest first: each tensor then begins at a multiple of its element size without a gap, which the format forbids.
+/// Rule 22, widest first: each tensor then begins at a multiple of its element size without a gap,
+/// which the format forbids.
 std::vector<std::size_t> file_order(std::span<TensorSpec const> tensors) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {}, [&](std::size_t i) { return std::tuple(-bits(tensors[i].dtype), std::string_view(tensors[i].name)); });
+  std::ranges::sort(order, {}, [&](std::size_t i) {
+    return std::tuple(-bits(tensors[i].dtype), std::string_view(tensors[i].name));
+  });
   return order;
 }
 
-void append_metadata(std::string& json, std::span<std::pair<std::string, std::string> const> metadata) {
+void append_metadata(std::string& json,
+                     std::span<std::pair<std::string, std::string> const> metadata) {
   json += json_quoted(metadata_name) + ":{";
   std::unordered_set<std::string_view> keys;
   for (auto const& [key, text] : metadata) {
     if (!simdjson::validate_utf8(key) || !simdjson::validate_utf8(text) || !keys.insert(key).second)
-      fail(ErrorKind::usage, "__metadata__: the entry '{}' is not UTF-8 or comes twice. Give every key once, as UTF-8.", shown(key));
+      fail(
+          ErrorKind::usage,
+          "__metadata__: the entry '{}' is not UTF-8 or comes twice. Give every key once, as UTF-8.",
+          shown(key));
     if (keys.size() > 1) json += ',';
     json += json_quoted(key) + ':' + json_quoted(text);
   }
   json += '}';
 }
 
-void append_tensor(std::string& json, TensorSpec const& tensor, std::uint64_t begin, std::uint64_t end) {
+void append_tensor(std::string& json, TensorSpec const& tensor, std::uint64_t begin,
+                   std::uint64_t end) {
   json += json_quoted(tensor.name);
   fmt::format_to(std::back_inserter(json), R"(:{{"dtype":"{}","shape":[)", name(tensor.dtype));
-  for (std::size_t d = 0; d < tensor.shape.size(); ++d) fmt::format_to(std::back_inserter(json), "{}{}", d == 0 ? "" : ",", tensor.shape[d]);
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d)
+    fmt::format_to(std::back_inserter(json), "{}{}", d == 0 ? "" : ",", tensor.shape[d]);
   fmt::format_to(std::back_inserter(json), R"(],"data_offsets":[{},{}]}})", begin, end);
 }
 
@@ -57,9 +68,10 @@ std::string with_length_and_padding(std::string_view json) {
   std::uint64_t const start = (used + data_alignment - 1) / data_alignment * data_alignment;
   std::uint64_t const length = start - length_bytes;
   if (length > largest_written_header_bytes)
-    fail(ErrorKind::usage,
-         "a header of {} bytes is needed, readers on the Hub stop at {}. Choose a smaller shard size, so that fewer tensors share a file.", length,
-         largest_written_header_bytes);
+    fail(
+        ErrorKind::usage,
+        "a header of {} bytes is needed, readers on the Hub stop at {}. Choose a smaller shard size, so that fewer tensors share a file.",
+        length, largest_written_header_bytes);
   std::string header(length_bytes, '\0');
   std::memcpy(header.data(), &length, sizeof length);
   header += json;
@@ -72,24 +84,34 @@ std::string with_length_and_padding(std::string_view json) {
 // docs/formats/safetensors.md, rules 19 to 21.
 std::uint64_t tensor_bytes(TensorSpec const& tensor) {
   auto const refuse = [&](std::string_view why, std::string_view next) {
-    fail(ErrorKind::usage, "tensor '{}': {}, which a safetensors file cannot hold. {}", shown(tensor.name), why, next);
+    fail(ErrorKind::usage, "tensor '{}': {}, which a safetensors file cannot hold. {}",
+         shown(tensor.name), why, next);
   };
   if (tensor.name == metadata_name) refuse("the name is reserved", "Map it to another name.");
   if (tensor.name.size() > largest_name_bytes)
-    refuse(fmt::format("the name has {} bytes, more than {}", tensor.name.size(), largest_name_bytes), "Map it to a shorter name.");
-  if (!simdjson::validate_utf8(tensor.name)) refuse("the name is not UTF-8", "Map it to another name.");
-  if (!in_safetensors(tensor.dtype)) refuse(fmt::format("the dtype is {}", name(tensor.dtype)), "Cast it, or leave it out.");
-  if (tensor.shape.size() > largest_rank) refuse(fmt::format("it has {} dimensions, more than {}", tensor.shape.size(), largest_rank), "Reshape it.");
+    refuse(
+        fmt::format("the name has {} bytes, more than {}", tensor.name.size(), largest_name_bytes),
+        "Map it to a shorter name.");
+  if (!simdjson::validate_utf8(tensor.name))
+    refuse("the name is not UTF-8", "Map it to another name.");
+  if (!in_safetensors(tensor.dtype))
+    refuse(fmt::format("the dtype is {}", name(tensor.dtype)), "Cast it, or leave it out.");
+  if (tensor.shape.size() > largest_rank)
+    refuse(fmt::format("it has {} dimensions, more than {}", tensor.shape.size(), largest_rank),
+           "Reshape it.");
   if (std::ranges::any_of(tensor.shape, [](Index extent) { return extent < 0; }))
-    refuse(fmt::format("the shape is {}", shown_shape(tensor.shape)), "Every dimension must be 0 or more.");
+    refuse(fmt::format("the shape is {}", shown_shape(tensor.shape)),
+           "Every dimension must be 0 or more.");
   auto const bytes = packed_bytes(tensor.dtype, tensor.shape);
   if (!bytes)
-    refuse(fmt::format("shape {} of {} is not a whole number of bytes below 2^61", shown_shape(tensor.shape), name(tensor.dtype)),
+    refuse(fmt::format("shape {} of {} is not a whole number of bytes below 2^61",
+                       shown_shape(tensor.shape), name(tensor.dtype)),
            "Change the shape.");
   return *bytes;
 }
 
-FilePlan plan_file(std::span<TensorSpec const> tensors, std::span<std::pair<std::string, std::string> const> metadata) {
+FilePlan plan_file(std::span<TensorSpec const> tensors,
+                   std::span<std::pair<std::string, std::string> const> metadata) {
   check_names(tensors);
   FilePlan plan;
   plan.offset_bytes.resize(tensors.size());
@@ -98,7 +120,8 @@ FilePlan plan_file(std::span<TensorSpec const> tensors, std::span<std::pair<std:
   std::uint64_t end = 0;
   for (std::size_t const i : file_order(tensors)) {
     std::uint64_t const begin = end;
-    end = checked_add(begin, tensor_bytes(tensors[i]), ErrorKind::usage, "bytes of one safetensors file");
+    end = checked_add(begin, tensor_bytes(tensors[i]), ErrorKind::usage,
+                      "bytes of one safetensors file");
     if (json.size() > 1) json += ',';
     append_tensor(json, tensors[i], begin, end);
     plan.offset_bytes[i] = begin;
@@ -106,7 +129,8 @@ FilePlan plan_file(std::span<TensorSpec const> tensors, std::span<std::pair<std:
   json += '}';
   plan.header = with_length_and_padding(json);
   for (std::uint64_t& offset : plan.offset_bytes) offset += plan.header.size();
-  plan.size_bytes = checked_add(end, std::uint64_t{plan.header.size()}, ErrorKind::usage, "bytes of one safetensors file");
+  plan.size_bytes = checked_add(end, std::uint64_t{plan.header.size()}, ErrorKind::usage,
+                                "bytes of one safetensors file");
   return plan;
 }
 

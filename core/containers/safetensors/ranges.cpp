@@ -16,20 +16,31 @@ struct HashedName {
   std::string_view name;
 };
 
-/// Rule 16. Compares hashes first, so that names with long common beginnings cost nothing and names of equal hash little.
+/// Rule 16. Compares hashes first, so that names with long common beginnings cost nothing and names
+/// of equal hash little.
 void check_names(std::vector<FileTensor> const& tensors, std::string_view place) {
   std::vector<HashedName> names;
   names.reserve(tensors.size());
-  for (FileTensor const& tensor : tensors) names.push_back({std::hash<std::string_view>{}(tensor.name), tensor.name});
-  std::ranges::sort(names, {}, [](HashedName const& each) { return std::tie(each.hash, each.name); });
-  auto const twice = std::ranges::adjacent_find(names, [](HashedName const& a, HashedName const& b) { return a.hash == b.hash && a.name == b.name; });
+  for (FileTensor const& tensor : tensors)
+    names.push_back({std::hash<std::string_view>{}(tensor.name), tensor.name});
+  std::ranges::sort(names, {},
+                    [](HashedName const& each) { return std::tie(each.hash, each.name); });
+  auto const twice =
+      std::ranges::adjacent_find(names, [](HashedName const& a, HashedName const& b) {
+        return a.hash == b.hash && a.name == b.name;
+      });
   if (twice != names.end())
-    fail(ErrorKind::source, "{}, tensor '{}': the name stands twice in the header, expected once. {}", place, shown(twice->name), damaged);
+    fail(ErrorKind::source,
+         "{}, tensor '{}': the name stands twice in the header, expected once. {}", place,
+         shown(twice->name), damaged);
 }
 
-/// By (begin, end), because an empty tensor begins where its successor does; the order of the text decides between equals.
+/// By (begin, end), because an empty tensor begins where its successor does; the order of the text
+/// decides between equals.
 void sort_by_bytes(std::vector<FileTensor>& tensors) {
-  auto const place = [](FileTensor const& tensor) { return std::tuple(tensor.offset_bytes, tensor.size_bytes); };
+  auto const place = [](FileTensor const& tensor) {
+    return std::tuple(tensor.offset_bytes, tensor.size_bytes);
+  };
   if (!std::ranges::is_sorted(tensors, {}, place)) std::ranges::stable_sort(tensors, {}, place);
 }
 
@@ -41,11 +52,15 @@ std::uint64_t check_cover(std::vector<FileTensor> const& tensors, std::string_vi
     std::uint64_t const begin = tensor.offset_bytes;
     std::uint64_t const end = begin + tensor.size_bytes;
     if (begin > covered)
-      fail(ErrorKind::source, "{}, tensor '{}': begins at byte {} of the data section, expected {}: bytes [{}, {}) belong to no tensor. {}", place,
-           shown(tensor.name), begin, covered, covered, begin, damaged);
+      fail(
+          ErrorKind::source,
+          "{}, tensor '{}': begins at byte {} of the data section, expected {}: bytes [{}, {}) belong to no tensor. {}",
+          place, shown(tensor.name), begin, covered, covered, begin, damaged);
     if (begin < covered)
-      fail(ErrorKind::source, "{}, tensor '{}': begins at byte {} of the data section, expected {}: it overlaps tensor '{}'. {}", place,
-           shown(tensor.name), begin, covered, shown(before), damaged);
+      fail(
+          ErrorKind::source,
+          "{}, tensor '{}': begins at byte {} of the data section, expected {}: it overlaps tensor '{}'. {}",
+          place, shown(tensor.name), begin, covered, shown(before), damaged);
     covered = end;
     before = tensor.name;
   }
@@ -55,11 +70,16 @@ std::uint64_t check_cover(std::vector<FileTensor> const& tensors, std::string_vi
 /// Rule 18.
 void check_end(std::uint64_t covered, std::uint64_t data_bytes, std::string_view place) {
   if (covered > data_bytes)
-    fail(ErrorKind::source, "{}: the header describes {} bytes of data, the file has {} after its header: {} bytes are missing. {}", place, covered,
-         data_bytes, covered - data_bytes, "The file is cut short: compare its size with the original, then run again.");
+    fail(
+        ErrorKind::source,
+        "{}: the header describes {} bytes of data, the file has {} after its header: {} bytes are missing. {}",
+        place, covered, data_bytes, covered - data_bytes,
+        "The file is cut short: compare its size with the original, then run again.");
   if (covered < data_bytes)
-    fail(ErrorKind::source, "{}: the header describes {} bytes of data, the file has {} after its header: {} bytes belong to no tensor. {}", place,
-         covered, data_bytes, data_bytes - covered, damaged);
+    fail(
+        ErrorKind::source,
+        "{}: the header describes {} bytes of data, the file has {} after its header: {} bytes belong to no tensor. {}",
+        place, covered, data_bytes, data_bytes - covered, damaged);
 }
 
 }  // namespace
@@ -68,12 +88,15 @@ std::optional<std::uint64_t> packed_bytes(DType dtype, std::span<Index const> sh
   if (std::ranges::find(shape, Index{0}) != shape.end()) return 0;
   auto total_bits = static_cast<std::uint64_t>(bits(dtype));
   for (Index const extent : shape)
-    if (__builtin_mul_overflow(total_bits, static_cast<std::uint64_t>(extent), &total_bits)) return std::nullopt;
+    if (__builtin_mul_overflow(total_bits, static_cast<std::uint64_t>(extent), &total_bits))
+      return std::nullopt;
   if (total_bits % 8 != 0) return std::nullopt;
   return total_bits / 8;
 }
 
-std::string shown_shape(std::span<Index const> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shown_shape(std::span<Index const> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 void place_tensors(Header& header, std::uint64_t file_bytes, std::string_view place) {
   check_names(header.tensors, place);

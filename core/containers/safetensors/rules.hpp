@@ -16,8 +16,8 @@ class padded_string_view;
 
 namespace reshard::safetensors {
 
-// What the reader and the writer of this folder share; nobody else includes this header. Numbers in parentheses are rules of
-// docs/formats/safetensors.md.
+// What the reader and the writer of this folder share; nobody else includes this header. Numbers in
+// parentheses are rules of docs/formats/safetensors.md.
 
 /// The longest tensor name (rule 9).
 inline constexpr std::size_t largest_name_bytes = 64 * 1024;
@@ -30,19 +30,20 @@ inline constexpr std::string_view metadata_name = "__metadata__";
 /// The length field in front of the JSON.
 inline constexpr std::uint64_t length_bytes = 8;
 
-/// The bytes of a packed tensor; nothing when the product overflows or the last byte would be shared (rule 15).
-/// Pre: every extent is >= 0.
+/// The bytes of a packed tensor; nothing when the product overflows or the last byte would be
+/// shared (rule 15). Pre: every extent is >= 0.
 std::optional<std::uint64_t> packed_bytes(DType dtype, std::span<Index const> shape);
 
 /// "[2, 3]".
 std::string shown_shape(std::span<Index const> shape);
 
-/// The header's JSON (rules 6 to 15), its tensors in the order of the text and with offsets relative to the data section.
-/// Pre: `json` is followed by simdjson's padding.
+/// The header's JSON (rules 6 to 15), its tensors in the order of the text and with offsets
+/// relative to the data section. Pre: `json` is followed by simdjson's padding.
 Header header_from_json(simdjson::padded_string_view json, std::string_view place);
 
-/// Rules 16 to 18: no name twice, the tensors cover the data section without a hole or an overlap. Sorts them by their bytes and makes
-/// their offsets absolute. Pre: header.header_bytes <= file_bytes.
+/// Rules 16 to 18: no name twice, the tensors cover the data section without a hole or an overlap.
+/// Sorts them by their bytes and makes their offsets absolute. Pre: header.header_bytes <=
+/// file_bytes.
 void place_tensors(Header& header, std::uint64_t file_bytes, std::string_view place);
 
 }  // namespace reshard::safetensors

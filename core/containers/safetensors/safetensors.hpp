@@ -24,13 +24,16 @@ struct Header {
   std::uint64_t header_bytes = 0;  ///< 8 + the JSON and its padding: where the data section starts
 };
 
-/// Reads and checks a header; no payload is read. Every rule of docs/formats/safetensors.md, 2 is an Error of kind source with file, tensor and both
-/// values.
+/// Reads and checks a header; no payload is read. Every rule of docs/formats/safetensors.md, 2 is
+/// an Error of kind source with file, tensor and both values.
 Header read_header(File const& file);
-/// The same from bytes: `bytes` is the beginning of a file of `file_bytes` bytes (at least the whole header); `place` names it in errors.
-Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes, std::string_view place);
+/// The same from bytes: `bytes` is the beginning of a file of `file_bytes` bytes (at least the
+/// whole header); `place` names it in errors.
+Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes,
+                    std::string_view place);
 
-/// The bytes of a tensor in a file. A tensor that the format cannot hold (docs/formats/safetensors.md, 3) is an Error of kind usage.
+/// The bytes of a tensor in a file. A tensor that the format cannot hold
+/// (docs/formats/safetensors.md, 3) is an Error of kind usage.
 std::uint64_t tensor_bytes(TensorSpec const& tensor);
 
 /// A name from a file, fit for a message: control characters escaped, long ones cut.
@@ -43,8 +46,9 @@ struct FilePlan {
   std::uint64_t size_bytes = 0;             ///< of the whole file
 };
 
-/// Lays out a file: widest dtype first, then by name, packed without holes; the data section starts at a multiple of 4096.
-/// `metadata` should hold {"format", "pt"}: loaders ask for it.
-FilePlan plan_file(std::span<TensorSpec const> tensors, std::span<std::pair<std::string, std::string> const> metadata);
+/// Lays out a file: widest dtype first, then by name, packed without holes; the data section starts
+/// at a multiple of 4096. `metadata` should hold {"format", "pt"}: loaders ask for it.
+FilePlan plan_file(std::span<TensorSpec const> tensors,
+                   std::span<std::pair<std::string, std::string> const> metadata);
 
 }  // namespace reshard::safetensors

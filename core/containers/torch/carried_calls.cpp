@@ -15,7 +15,8 @@ namespace {
 constexpr std::string_view codec_call = "_codecs\nencode";
 constexpr std::string_view from_type_call = "torch._tensor\n_rebuild_from_type_v2";
 constexpr std::string_view dtype_call = "numpy\ndtype";
-constexpr std::array<std::string_view, 2> bytearray_calls = {"__builtin__\nbytearray", "builtins\nbytearray"};
+constexpr std::array<std::string_view, 2> bytearray_calls = {"__builtin__\nbytearray",
+                                                             "builtins\nbytearray"};
 
 /// Looks at single nodes.
 class NameCheck {
@@ -26,8 +27,10 @@ class NameCheck {
     Node const& node = document_.at(id);
     if (node.kind == Kind::global) return name(id, Permission::value);
     if (node.kind != Kind::reduce) return {};
-    if (node.callable == no_node || document_.at(node.callable).kind != Kind::global) return {"a computed function"};
-    NotCarried const called = name(node.callable, node.state == no_node ? Permission::enumeration : Permission::call);
+    if (node.callable == no_node || document_.at(node.callable).kind != Kind::global)
+      return {"a computed function"};
+    NotCarried const called =
+        name(node.callable, node.state == no_node ? Permission::enumeration : Permission::call);
     if (called || fits(node)) return called;
     return {full_name(node.callable) + unusual(node)};
   }
@@ -49,11 +52,13 @@ class NameCheck {
   std::string unusual(Node const& call) const {
     Node const* const first = argument(call, 0);
     bool const named = first != nullptr && first->kind == Kind::global;
-    return named ? fmt::format(" of {}", full_name(document_.at(call.arguments).items[0])) : " with unusual arguments";
+    return named ? fmt::format(" of {}", full_name(document_.at(call.arguments).items[0]))
+                 : " with unusual arguments";
   }
 
   Node const* argument(Node const& call, std::size_t number) const {
-    if (call.arguments == no_node || number >= document_.at(call.arguments).items.size()) return nullptr;
+    if (call.arguments == no_node || number >= document_.at(call.arguments).items.size())
+      return nullptr;
     return &document_.at(document_.at(call.arguments).items[number]);
   }
 
@@ -65,19 +70,23 @@ class NameCheck {
     if (function == from_type_call) return false;
     if (function == codec_call) {
       Node const* const codec = argument(call, 1);
-      return first != nullptr && first->kind == Kind::string && codec != nullptr && codec->kind == Kind::string &&
-             (codec->text == "latin1" || codec->text == "latin-1");
+      return first != nullptr && first->kind == Kind::string && codec != nullptr &&
+             codec->kind == Kind::string && (codec->text == "latin1" || codec->text == "latin-1");
     }
     if (std::ranges::find(bytearray_calls, function) != bytearray_calls.end())
       return first == nullptr || first->kind == Kind::bytes || first->kind == Kind::string;
-    return function != dtype_call || (first != nullptr && is_number_type(*first) && has_plain_state(call));
+    return function != dtype_call ||
+           (first != nullptr && is_number_type(*first) && has_plain_state(call));
   }
 
   /// "f8", "<i4": numbers. Elements that are objects would be taken from the file as addresses.
   static bool is_number_type(Node const& text) {
-    std::string_view name = text.kind == Kind::string ? std::string_view(text.text) : std::string_view();
-    if (!name.empty() && std::string_view("<>=|").find(name.front()) != std::string_view::npos) name.remove_prefix(1);
-    return name.size() >= 2 && name.size() <= 3 && std::string_view("biufcU").find(name.front()) != std::string_view::npos &&
+    std::string_view name =
+        text.kind == Kind::string ? std::string_view(text.text) : std::string_view();
+    if (!name.empty() && std::string_view("<>=|").find(name.front()) != std::string_view::npos)
+      name.remove_prefix(1);
+    return name.size() >= 2 && name.size() <= 3 &&
+           std::string_view("biufcU").find(name.front()) != std::string_view::npos &&
            name.substr(1).find_first_not_of("0123456789") == std::string_view::npos;
   }
 
@@ -122,14 +131,16 @@ NotCarried not_to_carry(Document const& document, NodeId id) {
 NotCarried not_to_copy(Document const& document) {
   NameCheck const check(document);
   Worst worst;
-  for (NodeId node = 0; node < document.nodes.size() && !worst.is_final(); ++node) worst.add(check.of(node));
+  for (NodeId node = 0; node < document.nodes.size() && !worst.is_final(); ++node)
+    worst.add(check.of(node));
   return worst.take();
 }
 
 std::vector<bool> nodes_not_to_carry(Document const& document) {
   NameCheck const check(document);
   std::vector<bool> found(document.nodes.size());
-  for (NodeId node = 0; node < found.size(); ++node) found[node] = static_cast<bool>(check.of(node));
+  for (NodeId node = 0; node < found.size(); ++node)
+    found[node] = static_cast<bool>(check.of(node));
   return leading_to(document, std::move(found));
 }
 

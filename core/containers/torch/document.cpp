@@ -11,10 +11,12 @@ namespace {
 
 /// Classes that keep their entries as a dict does, also while they have none.
 bool is_mapping_class(std::pair<std::string_view, std::string_view> const& type) {
-  return type.first == "collections" && (type.second == "OrderedDict" || type.second == "defaultdict" || type.second == "Counter");
+  return type.first == "collections" &&
+         (type.second == "OrderedDict" || type.second == "defaultdict" || type.second == "Counter");
 }
 
-/// Where the keys and values of a node stand: its own items, its pairs, or the items of the dict that is its state. nullptr: it has none.
+/// Where the keys and values of a node stand: its own items, its pairs, or the items of the dict
+/// that is its state. nullptr: it has none.
 std::vector<NodeId> const* entries_of(Document const& document, NodeId id) {
   if (id == no_node) return nullptr;
   Node const& node = document.at(id);
@@ -29,10 +31,14 @@ std::vector<NodeId>* entries_of(Document& document, NodeId id) {
   return const_cast<std::vector<NodeId>*>(entries_of(static_cast<Document const&>(document), id));
 }
 
-bool is_key(Document const& document, NodeId id, std::string_view key) { return document.at(id).kind == Kind::string && document.at(id).text == key; }
+bool is_key(Document const& document, NodeId id, std::string_view key) {
+  return document.at(id).kind == Kind::string && document.at(id).text == key;
+}
 
-/// The position of the key in key, value, key, value, …. The last one counts when a key stands twice, as it would for Python.
-std::optional<std::size_t> position_of(Document const& document, std::vector<NodeId> const& entries, std::string_view key) {
+/// The position of the key in key, value, key, value, …. The last one counts when a key stands
+/// twice, as it would for Python.
+std::optional<std::size_t> position_of(Document const& document, std::vector<NodeId> const& entries,
+                                       std::string_view key) {
   for (std::size_t at = entries.size(); at >= 2; at -= 2)
     if (is_key(document, entries[at - 2], key)) return at - 2;
   return std::nullopt;
@@ -48,12 +54,22 @@ NodeId Document::add(Node node) {
 
 NodeId Document::add_none() { return add({.kind = Kind::none}); }
 NodeId Document::add_bool(bool value) { return add({.kind = Kind::boolean, .boolean = value}); }
-NodeId Document::add_int(std::int64_t value) { return add({.kind = Kind::integer, .integer = value}); }
+NodeId Document::add_int(std::int64_t value) {
+  return add({.kind = Kind::integer, .integer = value});
+}
 NodeId Document::add_real(double value) { return add({.kind = Kind::real, .real = value}); }
-NodeId Document::add_string(std::string_view value) { return add({.kind = Kind::string, .text = std::string(value)}); }
-NodeId Document::add_bytes(std::string_view value) { return add({.kind = Kind::bytes, .text = std::string(value)}); }
-NodeId Document::add_list(std::vector<NodeId> items) { return add({.kind = Kind::list, .items = std::move(items)}); }
-NodeId Document::add_tuple(std::vector<NodeId> items) { return add({.kind = Kind::tuple, .items = std::move(items)}); }
+NodeId Document::add_string(std::string_view value) {
+  return add({.kind = Kind::string, .text = std::string(value)});
+}
+NodeId Document::add_bytes(std::string_view value) {
+  return add({.kind = Kind::bytes, .text = std::string(value)});
+}
+NodeId Document::add_list(std::vector<NodeId> items) {
+  return add({.kind = Kind::list, .items = std::move(items)});
+}
+NodeId Document::add_tuple(std::vector<NodeId> items) {
+  return add({.kind = Kind::tuple, .items = std::move(items)});
+}
 NodeId Document::add_dict() { return add({.kind = Kind::dict}); }
 
 NodeId Document::add_global(std::string_view module, std::string_view name) {
@@ -62,7 +78,10 @@ NodeId Document::add_global(std::string_view module, std::string_view name) {
 
 NodeId Document::add_tensor(DType dtype, std::vector<Index> shape) {
   TorchType const* const type = torch_type(dtype);
-  if (type == nullptr) fail(ErrorKind::source, "a tensor of {} cannot stand in a torch file: torch has no such element type.", name(dtype));
+  if (type == nullptr)
+    fail(ErrorKind::source,
+         "a tensor of {} cannot stand in a torch file: torch has no such element type.",
+         name(dtype));
   Index const volume = checked_volume(shape, ErrorKind::source, "tensor shape");
   TensorRef tensor;
   tensor.dtype = dtype;
@@ -76,7 +95,11 @@ NodeId Document::add_tensor(DType dtype, std::vector<Index> shape) {
 NodeId Document::add_object(std::string_view module, std::string_view name, NodeId state) {
   NodeId const type = add_global(module, name);
   NodeId const no_arguments = add_tuple();
-  return add({.kind = Kind::reduce, .callable = type, .arguments = no_arguments, .state = state, .new_object = true});
+  return add({.kind = Kind::reduce,
+              .callable = type,
+              .arguments = no_arguments,
+              .state = state,
+              .new_object = true});
 }
 
 NodeId Document::add_copy(Document const& from, NodeId id) {
@@ -118,8 +141,10 @@ void Document::set(NodeId dict, std::string_view key, NodeId value) {
   if (entries == nullptr) {
     // An object without attributes has no state yet.
     if (at(dict).kind != Kind::reduce || at(dict).state != no_node)
-      fail(ErrorKind::source, "'{}' cannot be set on a value of class '{}': it keeps no attributes in a dict. Save it as a plain object or dict.",
-           key, class_of(dict).second);
+      fail(
+          ErrorKind::source,
+          "'{}' cannot be set on a value of class '{}': it keeps no attributes in a dict. Save it as a plain object or dict.",
+          key, class_of(dict).second);
     NodeId const state = add_dict();
     at(dict).state = state;
     entries = &at(state).items;
@@ -142,7 +167,8 @@ bool Document::erase(NodeId dict, std::function<bool(std::string_view, NodeId)> 
   auto* const entries = entries_of(*this, dict);
   if (entries == nullptr) return false;
   std::size_t kept = 0;
-  for (std::size_t at = 0; at + 1 < entries->size(); at += 2) {  // in one go: a key may stand there many times
+  for (std::size_t at = 0; at + 1 < entries->size();
+       at += 2) {  // in one go: a key may stand there many times
     Node const& key = this->at((*entries)[at]);
     if (key.kind == Kind::string && gone(key.text, (*entries)[at + 1])) continue;
     (*entries)[kept++] = (*entries)[at];
@@ -165,7 +191,8 @@ std::vector<std::pair<std::string, NodeId>> Document::members(NodeId dict) const
     if (is_new)
       found.emplace_back(key.text, (*entries)[i + 1]);
     else
-      found[place->second].second = (*entries)[i + 1];  // a key that stands twice has its last value, as for Python
+      found[place->second].second =
+          (*entries)[i + 1];  // a key that stands twice has its last value, as for Python
   }
   return found;
 }
@@ -179,8 +206,11 @@ std::pair<std::string_view, std::string_view> Document::class_of(NodeId id) cons
     Node const* const arguments = node->arguments != no_node ? &at(node->arguments) : nullptr;
     // Protocols 0 and 1 make objects by copyreg._reconstructor(class, base, state).
     bool const reconstructed =
-        callable.kind == Kind::global && (callable.text == "copy_reg\n_reconstructor" || callable.text == "copyreg\n_reconstructor");
-    node = reconstructed && arguments != nullptr && !arguments->items.empty() ? &at(arguments->items[0]) : &callable;
+        callable.kind == Kind::global &&
+        (callable.text == "copy_reg\n_reconstructor" || callable.text == "copyreg\n_reconstructor");
+    node = reconstructed && arguments != nullptr && !arguments->items.empty()
+               ? &at(arguments->items[0])
+               : &callable;
   }
   if (node->kind != Kind::global) return {};
   std::string_view const text = node->text;

@@ -18,7 +18,8 @@ struct Beginning {
 using namespace std::string_view_literals;
 
 constexpr std::array beginnings = {
-    Beginning{"version https://git-lfs"sv, "a git-lfs pointer, not the file itself. Fetch it with 'git lfs pull'"sv},
+    Beginning{"version https://git-lfs"sv,
+              "a git-lfs pointer, not the file itself. Fetch it with 'git lfs pull'"sv},
     Beginning{"\x89HDF\r\n\x1a\n"sv, "an HDF5 file. Name it as the HDF5 source"sv},
     Beginning{"\x93NUMPY"sv, "a numpy array. Save it with torch.save"sv},
     Beginning{"GGUF"sv, "a GGUF file, which is not read. Use the checkpoint it was made from"sv},
@@ -39,8 +40,11 @@ bool looks_like_html(std::string_view text) {
   std::size_t const first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return false;
   std::string start(text.substr(first, 14));
-  std::ranges::transform(start, start.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return start.starts_with("<!doctype html") || start.starts_with("<html") || start.starts_with("<head");
+  std::ranges::transform(start, start.begin(), [](unsigned char letter) {
+    return static_cast<char>(std::tolower(letter));
+  });
+  return start.starts_with("<!doctype html") || start.starts_with("<html") ||
+         start.starts_with("<head");
 }
 
 }  // namespace
@@ -53,9 +57,11 @@ std::string file_kind(std::span<std::byte const> beginning) {
   if (text.size() > 262 && text.substr(257, 5) == "ustar")
     return "a tar archive (torch before 0.1.10, or a packed directory). Unpack it, or save it with a newer torch";
   if (looks_like_html(text)) return "a web page, probably a failed download. Fetch the file itself";
-  if (text.size() > 9 && load_little_endian<std::uint64_t>(beginning) < (1U << 27) && text[8] == '{')
+  if (text.size() > 9 && load_little_endian<std::uint64_t>(beginning) < (1U << 27) &&
+      text[8] == '{')
     return "a safetensors file. Name it as the safetensors source";
-  if (text.find_first_not_of('\0') == std::string_view::npos) return "nothing but zero bytes, probably an interrupted copy. Fetch it again";
+  if (text.find_first_not_of('\0') == std::string_view::npos)
+    return "nothing but zero bytes, probably an interrupted copy. Fetch it again";
   if (text.starts_with('{')) return "a JSON file. Name the checkpoint";
   return "of an unknown kind. Fetch it again from where it was made";
 }

@@ -6,7 +6,8 @@
 
 namespace reshard {
 
-/// What a file that is no torch file looks like from its beginning, as the end of a sentence: "a tar archive, …".
+/// What a file that is no torch file looks like from its beginning, as the end of a sentence: "a
+/// tar archive, …".
 std::string file_kind(std::span<std::byte const> beginning);
 
 }  // namespace reshard

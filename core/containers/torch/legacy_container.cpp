@@ -18,35 +18,47 @@ constexpr std::size_t first_window_bytes = 1 << 20;
 
 class LegacyReader {
  public:
-  LegacyReader(FileRange const& file, std::size_t magic_bytes) : file_(file), size_bytes_(file.size_bytes()), at_(magic_bytes) {}
+  LegacyReader(FileRange const& file, std::size_t magic_bytes)
+      : file_(file), size_bytes_(file.size_bytes()), at_(magic_bytes) {}
 
   TorchFile read() {
     check_protocol(next_pickle("protocol number"));
     check_machine(next_pickle("system information"));
-    TorchFile result{.container = TorchFile::Container::legacy, .document = next_pickle("object"), .storages = {}};
+    TorchFile result{.container = TorchFile::Container::legacy,
+                     .document = next_pickle("object"),
+                     .storages = {}};
     pickle::Document const keys = next_pickle("list of storage keys");
-    std::unordered_map<std::string_view, pickle::StorageRef const*> const known = storages_by_key(result.document);
+    std::unordered_map<std::string_view, pickle::StorageRef const*> const known =
+        storages_by_key(result.document);
     if (keys.at(keys.root).kind != pickle::Kind::list)
-      damaged("the list of storage keys is a {}, expected a list.", pickle::kind_name(keys.at(keys.root).kind));
+      damaged("the list of storage keys is a {}, expected a list.",
+              pickle::kind_name(keys.at(keys.root).kind));
     for (pickle::NodeId const id : keys.at(keys.root).items) {
-      if (keys.at(id).kind != pickle::Kind::string) damaged("a storage key is a {}, expected a str.", pickle::kind_name(keys.at(id).kind));
+      if (keys.at(id).kind != pickle::Kind::string)
+        damaged("a storage key is a {}, expected a str.", pickle::kind_name(keys.at(id).kind));
       auto const found = known.find(keys.at(id).text);
       if (found == known.end())
-        damaged("the storage {} is listed, but nothing refers to it, so its element size is unknown.", json_quoted(keys.at(id).text));
+        damaged(
+            "the storage {} is listed, but nothing refers to it, so its element size is unknown.",
+            json_quoted(keys.at(id).text));
       add_storage(result, *found->second);
     }
-    if (at_ != size_bytes_) damaged("its last storage ends at {}, the file has {} bytes.", at_, size_bytes_);
+    if (at_ != size_bytes_)
+      damaged("its last storage ends at {}, the file has {} bytes.", at_, size_bytes_);
     return result;
   }
 
  private:
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::source, "{}: torch file in the form before 1.6: {} The file is cut short or damaged: compare its size with the original.",
-         file_.name(), fmt::format(format, std::forward<Args>(args)...));
+    fail(
+        ErrorKind::source,
+        "{}: torch file in the form before 1.6: {} The file is cut short or damaged: compare its size with the original.",
+        file_.name(), fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// The pickle at at_, which moves behind it. Its size is not written anywhere: read more until it is whole.
+  /// The pickle at at_, which moves behind it. Its size is not written anywhere: read more until it
+  /// is whole.
   pickle::Document next_pickle(std::string_view what) {
     std::string const place = fmt::format("{}: {} at offset {}", file_.name(), what, at_);
     for (std::size_t window = first_window_bytes;; window *= 4) {
@@ -56,7 +68,8 @@ class LegacyReader {
       file_.read_at(at_, bytes);
       std::size_t consumed = 0;
       try {
-        pickle::Document document = last ? pickle::parse(bytes, place, &consumed) : pickle::parse_prefix(bytes, place, &consumed, {});
+        pickle::Document document = last ? pickle::parse(bytes, place, &consumed)
+                                         : pickle::parse_prefix(bytes, place, &consumed, {});
         at_ += consumed;
         return document;
       } catch (pickle::EndOfBytes const&) {
@@ -67,25 +80,31 @@ class LegacyReader {
 
   void check_protocol(pickle::Document const& number) const {
     pickle::Node const& node = number.at(number.root);
-    if (node.kind != pickle::Kind::integer || node.integer != protocol) damaged("its protocol is {}, expected {}.", node.integer, protocol);
+    if (node.kind != pickle::Kind::integer || node.integer != protocol)
+      damaged("its protocol is {}, expected {}.", node.integer, protocol);
   }
 
   void check_machine(pickle::Document const& info) const {
     pickle::NodeId const little = info.find(info.root, "little_endian");
-    if (little == pickle::no_node || info.at(little).kind != pickle::Kind::boolean) damaged("it does not say whether its numbers are little-endian.");
+    if (little == pickle::no_node || info.at(little).kind != pickle::Kind::boolean)
+      damaged("it does not say whether its numbers are little-endian.");
     if (!info.at(little).boolean)
-      fail(ErrorKind::source, "{}: written on a big-endian machine, expected little-endian. Load and save it with torch on a little-endian one.",
-           file_.name());
+      fail(
+          ErrorKind::source,
+          "{}: written on a big-endian machine, expected little-endian. Load and save it with torch on a little-endian one.",
+          file_.name());
   }
 
   /// One class and one size per key, or the bytes of the storage would be a matter of opinion.
-  std::unordered_map<std::string_view, pickle::StorageRef const*> storages_by_key(pickle::Document const& document) const {
+  std::unordered_map<std::string_view, pickle::StorageRef const*> storages_by_key(
+      pickle::Document const& document) const {
     std::unordered_map<std::string_view, pickle::StorageRef const*> known;
     for (pickle::StorageRef const& storage : document.storages) {
       pickle::StorageRef const& first = *known.emplace(storage.key, &storage).first->second;
-      if (first.dtype != storage.dtype || first.untyped != storage.untyped || first.count != storage.count)
-        damaged("the storage {} is said to hold {} {} and {} {}.", json_quoted(storage.key), first.count, name(first.dtype), storage.count,
-                name(storage.dtype));
+      if (first.dtype != storage.dtype || first.untyped != storage.untyped ||
+          first.count != storage.count)
+        damaged("the storage {} is said to hold {} {} and {} {}.", json_quoted(storage.key),
+                first.count, name(first.dtype), storage.count, name(storage.dtype));
     }
     return known;
   }
@@ -94,16 +113,21 @@ class LegacyReader {
   void add_storage(TorchFile& result, pickle::StorageRef const& storage) {
     std::array<std::byte, 8> bytes;
     std::string const key = json_quoted(storage.key);
-    if (size_bytes_ - at_ < bytes.size()) damaged("the storage {} would begin at {}, the file has {} bytes.", key, at_, size_bytes_);
+    if (size_bytes_ - at_ < bytes.size())
+      damaged("the storage {} would begin at {}, the file has {} bytes.", key, at_, size_bytes_);
     file_.read_at(at_, bytes);
     at_ += bytes.size();
     auto const count = load_little_endian<std::uint64_t>(bytes);
-    if (count != storage.count) damaged("the storage {} has {} elements, but its tensors say {}.", key, count, storage.count);
+    if (count != storage.count)
+      damaged("the storage {} has {} elements, but its tensors say {}.", key, count, storage.count);
     std::uint64_t const unit = static_cast<std::uint64_t>(bits(storage.dtype)) / 8;
     if (count > (size_bytes_ - at_) / unit)
-      damaged("the storage {} has {} elements of {} bytes at {}, the file has {} bytes.", key, count, unit, at_, size_bytes_);
-    StorageRecord const record{.offset_bytes = file_.offset_bytes() + at_, .size_bytes = count * unit, .crc32 = {}};
-    if (!result.storages.emplace(storage.key, record).second) damaged("the storage {} is listed twice.", key);
+      damaged("the storage {} has {} elements of {} bytes at {}, the file has {} bytes.", key,
+              count, unit, at_, size_bytes_);
+    StorageRecord const record{
+        .offset_bytes = file_.offset_bytes() + at_, .size_bytes = count * unit, .crc32 = {}};
+    if (!result.storages.emplace(storage.key, record).second)
+      damaged("the storage {} is listed twice.", key);
     at_ += record.size_bytes;
   }
 
@@ -118,7 +142,8 @@ std::size_t magic_bytes(std::span<std::byte const> beginning) {
   if (beginning.size() < magic.size()) return 0;
   try {
     std::size_t consumed = 0;
-    pickle::Document const number = pickle::parse_prefix(beginning, "", &consumed, {.largest_nodes = 1});
+    pickle::Document const number =
+        pickle::parse_prefix(beginning, "", &consumed, {.largest_nodes = 1});
     pickle::Node const& node = number.at(number.root);
     return node.kind == pickle::Kind::big_integer && node.text == magic ? consumed : 0;
   } catch (pickle::EndOfBytes const&) {
@@ -128,6 +153,8 @@ std::size_t magic_bytes(std::span<std::byte const> beginning) {
   }
 }
 
-TorchFile read(FileRange const& file, std::size_t magic_bytes) { return LegacyReader(file, magic_bytes).read(); }
+TorchFile read(FileRange const& file, std::size_t magic_bytes) {
+  return LegacyReader(file, magic_bytes).read();
+}
 
 }  // namespace reshard::legacy

@@ -7,11 +7,12 @@
 
 namespace reshard::legacy {
 
-/// The size of the first pickle when a file that starts with these bytes is one of torch before 1.6 (or written with
-/// _use_new_zipfile_serialization=False); else 0.
+/// The size of the first pickle when a file that starts with these bytes is one of torch before 1.6
+/// (or written with _use_new_zipfile_serialization=False); else 0.
 std::size_t magic_bytes(std::span<std::byte const> beginning);
 
-/// Reads the pickles behind the first and finds the storages behind those by addition; payloads are not read.
+/// Reads the pickles behind the first and finds the storages behind those by addition; payloads are
+/// not read.
 TorchFile read(FileRange const& file, std::size_t magic_bytes);
 
 }  // namespace reshard::legacy

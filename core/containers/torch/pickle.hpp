@@ -33,7 +33,8 @@ enum class Kind : std::uint8_t {
   set,
   frozen_set,
   global,   ///< a class or function by name; never called
-  reduce,   ///< callable(*args), state, list items, dict items: an object that is described, not made
+  reduce,   ///< callable(*args), state, list items, dict items: an object that is described, not
+            ///< made
   storage,  ///< a persistent id: ('storage', type, key, location, count)
   tensor,   ///< a recognised torch._utils._rebuild_tensor_v2/_v3 (also inside _rebuild_parameter)
 };
@@ -64,17 +65,21 @@ struct Node {
   bool boolean = false;
   std::int64_t integer = 0;
   double real = 0;
-  std::string text{};           ///< string (UTF-8), bytes, big_integer (little-endian two's complement); global: "module\nname"
-  std::vector<NodeId> items{};  ///< tuple, list, set, frozen_set; dict: key, value, key, value, …; reduce: list items
-  NodeId callable = no_node;    ///< reduce
-  NodeId arguments = no_node;   ///< reduce: a tuple
-  NodeId state = no_node;       ///< reduce: BUILD's argument; tensor: the attributes set on it
-  std::vector<NodeId> pairs{};  ///< reduce: dict items set on the object (OrderedDict): key, value, …
-  bool new_object = false;      ///< reduce: NEWOBJ (cls.__new__) rather than REDUCE
-  std::uint32_t index = 0;      ///< storage, tensor: place in Document::storages / Document::tensors
+  std::string text{};  ///< string (UTF-8), bytes, big_integer (little-endian two's complement);
+                       ///< global: "module\nname"
+  std::vector<NodeId> items{};  ///< tuple, list, set, frozen_set; dict: key, value, key, value, …;
+                                ///< reduce: list items
+  NodeId callable = no_node;   ///< reduce
+  NodeId arguments = no_node;  ///< reduce: a tuple
+  NodeId state = no_node;      ///< reduce: BUILD's argument; tensor: the attributes set on it
+  std::vector<NodeId>
+      pairs{};              ///< reduce: dict items set on the object (OrderedDict): key, value, …
+  bool new_object = false;  ///< reduce: NEWOBJ (cls.__new__) rather than REDUCE
+  std::uint32_t index = 0;  ///< storage, tensor: place in Document::storages / Document::tensors
 };
 
-/// A whole pickle as inert data: a graph of nodes. Shared nodes are shared (identity is kept); nothing was called or imported.
+/// A whole pickle as inert data: a graph of nodes. Shared nodes are shared (identity is kept);
+/// nothing was called or imported.
 struct Document {
   std::deque<Node> nodes;  ///< growing moves none of them
   std::vector<StorageRef> storages;
@@ -95,20 +100,25 @@ struct Document {
   NodeId add_tuple(std::vector<NodeId> items = {});
   NodeId add_dict();
   NodeId add_global(std::string_view module, std::string_view name);
-  /// A contiguous tensor over a storage of its own; the container writer gives the storage its key in order of appearance.
+  /// A contiguous tensor over a storage of its own; the container writer gives the storage its key
+  /// in order of appearance.
   NodeId add_tensor(DType dtype, std::vector<Index> shape);
-  /// An object described by a class and its state: argparse.Namespace(**attributes) is object("argparse", "Namespace", dict).
+  /// An object described by a class and its state: argparse.Namespace(**attributes) is
+  /// object("argparse", "Namespace", dict).
   NodeId add_object(std::string_view module, std::string_view name, NodeId state);
-  /// Deep copy of a subgraph of another document (sharing kept). Tensors keep pointing at `from`'s storage keys.
+  /// Deep copy of a subgraph of another document (sharing kept). Tensors keep pointing at `from`'s
+  /// storage keys.
   NodeId add_copy(Document const& from, NodeId id);
 
-  /// The value under a string key of a dict, of an OrderedDict (reduce with pairs) or of an object's state dict; no_node when absent.
+  /// The value under a string key of a dict, of an OrderedDict (reduce with pairs) or of an
+  /// object's state dict; no_node when absent.
   NodeId find(NodeId dict, std::string_view key) const;
   /// Sets a string key of the same kinds of node (replaced in place, else appended).
   void set(NodeId dict, std::string_view key, NodeId value);
   /// Removes a string key; false when it was not there.
   bool erase(NodeId dict, std::string_view key);
-  /// Removes the entries that have a string key and for which `gone` says so; false when there were none.
+  /// Removes the entries that have a string key and for which `gone` says so; false when there were
+  /// none.
   bool erase(NodeId dict, std::function<bool(std::string_view key, NodeId value)> const& gone);
   /// (key, value) of the same kinds of node, string keys only, in order.
   std::vector<std::pair<std::string, NodeId>> members(NodeId dict) const;
@@ -119,17 +129,21 @@ struct Document {
 /// Limits against hostile input (docs/formats/torch-file.md).
 struct Limits {
   std::size_t largest_nodes = 64U << 20;
-  std::size_t largest_bytes = std::size_t{176} << 20;  ///< memory of the document and of the machine that makes it
+  std::size_t largest_bytes = std::size_t{176}
+                              << 20;  ///< memory of the document and of the machine that makes it
   std::size_t deepest = 1000;
 };
 
-/// Reads one pickle (protocols 0-5 as far as torch and Python write them) from the start of `bytes`; `consumed` says where it ended.
-/// Nothing is executed: unknown globals become inert nodes. Errors are of kind source and begin with `place` and the byte offset.
-Document parse(std::span<std::byte const> bytes, std::string_view place, std::size_t* consumed = nullptr, Limits const& limits = {});
+/// Reads one pickle (protocols 0-5 as far as torch and Python write them) from the start of
+/// `bytes`; `consumed` says where it ended. Nothing is executed: unknown globals become inert
+/// nodes. Errors are of kind source and begin with `place` and the byte offset.
+Document parse(std::span<std::byte const> bytes, std::string_view place,
+               std::size_t* consumed = nullptr, Limits const& limits = {});
 
-/// Writes the document as a protocol 2 pickle, the way torch.save's pickler would: equal documents give equal bytes.
-/// Tensors become torch._utils._rebuild_tensor_v2 over their storage's persistent id. `tensors` gets their numbers in the order in which the
-/// pickle names their storages, each once.
+/// Writes the document as a protocol 2 pickle, the way torch.save's pickler would: equal documents
+/// give equal bytes. Tensors become torch._utils._rebuild_tensor_v2 over their storage's persistent
+/// id. `tensors` gets their numbers in the order in which the pickle names their storages, each
+/// once.
 std::string dump(Document const& document, std::vector<std::uint32_t>* tensors = nullptr);
 
 }  // namespace reshard::pickle

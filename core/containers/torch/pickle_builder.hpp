@@ -13,13 +13,15 @@
 
 namespace reshard::pickle {
 
-/// Thrown inside the parser: the bytes end before the pickle does. Not an Error yet, because a legacy container may have more bytes to give.
+/// Thrown inside the parser: the bytes end before the pickle does. Not an Error yet, because a
+/// legacy container may have more bytes to give.
 struct EndOfBytes {
   std::size_t offset = 0;
   std::uint64_t wanted_bytes = 0;
 };
 
-/// The document as it grows, its limits, and the place in the pickle: what every part of the parser works on.
+/// The document as it grows, its limits, and the place in the pickle: what every part of the parser
+/// works on.
 class Builder {
  public:
   Builder(std::string_view place, Limits const& limits) : place_(place), limits_(limits) {}
@@ -27,13 +29,15 @@ class Builder {
   NodeId add(Node node);
   /// Accounts for memory of the document; beyond the limit is an Error.
   void charge(std::size_t bytes);
-  /// True the first time for a node: what was copied out of it once is not copied again, so sharing cannot multiply memory.
+  /// True the first time for a node: what was copied out of it once is not copied again, so sharing
+  /// cannot multiply memory.
   bool first_copy_of(NodeId id) { return copied_.insert(id).second; }
 
   /// Errors of kind source: "<place>: byte <offset>: <sentence>".
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::source, "{}: pickle byte {}: {}", place_, offset, fmt::format(format, std::forward<Args>(args)...));
+    fail(ErrorKind::source, "{}: pickle byte {}: {}", place_, offset,
+         fmt::format(format, std::forward<Args>(args)...));
   }
 
   Document document;
@@ -46,16 +50,19 @@ class Builder {
   std::unordered_set<NodeId> copied_;
 };
 
-/// What a call makes: callable(*arguments) as a tensor, bytes, set, … when it is one of the calls this library knows, else a reduce node.
+/// What a call makes: callable(*arguments) as a tensor, bytes, set, … when it is one of the calls
+/// this library knows, else a reduce node.
 NodeId make_call(Builder& builder, NodeId callable, NodeId arguments);
 
-/// The node of a persistent id, which must be ('storage', class, key, location, count) and, in old files, a sixth item None.
+/// The node of a persistent id, which must be ('storage', class, key, location, count) and, in old
+/// files, a sixth item None.
 NodeId make_storage(Builder& builder, NodeId persistent_id);
 
 /// "dict", "list", …: for messages.
 std::string_view kind_name(Kind kind);
 
 /// parse(), but running out of bytes throws EndOfBytes.
-Document parse_prefix(std::span<std::byte const> bytes, std::string_view place, std::size_t* consumed, Limits const& limits);
+Document parse_prefix(std::span<std::byte const> bytes, std::string_view place,
+                      std::size_t* consumed, Limits const& limits);
 
 }  // namespace reshard::pickle

@@ -21,7 +21,9 @@ void append_integer(std::string& out, std::int64_t value) {
   } else {
     std::string bytes;
     append_little_endian(bytes, static_cast<std::uint64_t>(value));
-    auto const only_repeats_sign = [&bytes] { return bytes.back() == ((bytes[bytes.size() - 2] & 0x80) != 0 ? '\xff' : '\0'); };
+    auto const only_repeats_sign = [&bytes] {
+      return bytes.back() == ((bytes[bytes.size() - 2] & 0x80) != 0 ? '\xff' : '\0');
+    };
     while (only_repeats_sign()) bytes.pop_back();
     op(Op::long1);
     append_little_endian(out, static_cast<std::uint8_t>(bytes.size()));
@@ -59,7 +61,9 @@ void Emitter::string(std::string_view text) {
 }
 
 void Emitter::unshared_string(std::string_view text) {
-  if (text.size() > 0xffffffffU) fail(ErrorKind::source, "a string of {} bytes does not fit into a pickle of protocol 2.", text.size());
+  if (text.size() > 0xffffffffU)
+    fail(ErrorKind::source, "a string of {} bytes does not fit into a pickle of protocol 2.",
+         text.size());
   op(Op::binunicode);
   append_little_endian(out_, static_cast<std::uint32_t>(text.size()));
   out_ += text;
@@ -69,9 +73,13 @@ void Emitter::unshared_string(std::string_view text) {
 void Emitter::global(std::string_view module, std::string_view name) {
   std::string key = fmt::format("{}\n{}", module, name);
   if (auto const found = globals_.find(key); found != globals_.end()) return fetch(found->second);
-  // Protocol 2 finds no "Outer.Inner", only getattr(Outer, 'Inner') does. That call reaches everything that a module has imported: we never write it.
+  // Protocol 2 finds no "Outer.Inner", only getattr(Outer, 'Inner') does. That call reaches
+  // everything that a module has imported: we never write it.
   if (name.find('.') != std::string_view::npos)
-    fail(ErrorKind::source, "the name '{}' of module '{}' has a dot, which no pickle of protocol 2 can say. Leave the value out.", name, module);
+    fail(
+        ErrorKind::source,
+        "the name '{}' of module '{}' has a dot, which no pickle of protocol 2 can say. Leave the value out.",
+        name, module);
   op(Op::global);
   out_ += key;
   out_ += '\n';

@@ -12,7 +12,8 @@ namespace reshard::pickle {
 /// An int as Python's pickler writes it.
 void append_integer(std::string& out, std::int64_t value);
 
-/// Writes opcodes of protocol 2 and keeps the memo. Strings and globals are written once and fetched from the memo after that.
+/// Writes opcodes of protocol 2 and keeps the memo. Strings and globals are written once and
+/// fetched from the memo after that.
 class Emitter {
  public:
   void op(Op code) { byte(static_cast<std::uint8_t>(code)); }
@@ -31,7 +32,8 @@ class Emitter {
   /// Little-endian two's complement, shortest form.
   void long_integer(std::string_view bytes);
   void real(double value);
-  /// The tuple of the `count` values on top of the stack; above three, a mark lies below them. All but the empty tuple are stored.
+  /// The tuple of the `count` values on top of the stack; above three, a mark lies below them. All
+  /// but the empty tuple are stored.
   void close_tuple(std::size_t count);
   void close_tuple_unstored(std::size_t count);
   /// Calls what lies below the tuple on top, and stores the result.

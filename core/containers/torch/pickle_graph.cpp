@@ -10,7 +10,8 @@ namespace {
 /// Depth-first search that measures how high the graph stands above its leaves.
 class HeightSearch {
  public:
-  HeightSearch(Document const& document, std::size_t deepest) : document_(document), deepest_(deepest), height_(document.nodes.size(), unseen) {}
+  HeightSearch(Document const& document, std::size_t deepest)
+      : document_(document), deepest_(deepest), height_(document.nodes.size(), unseen) {}
 
   bool exceeds(NodeId root) {
     enter(root);
@@ -88,7 +89,8 @@ std::vector<bool> reachable(Document const& document, NodeId root) {
   while (!waiting.empty()) {
     Node const& node = document.at(waiting.back());
     waiting.pop_back();
-    for (std::size_t position = 0; position < child_count(node); ++position) meet(child(node, position));
+    for (std::size_t position = 0; position < child_count(node); ++position)
+      meet(child(node, position));
   }
   return seen;
 }
@@ -99,7 +101,8 @@ std::vector<bool> leading_to(Document const& document, std::vector<bool> marked)
       for (std::size_t position = 0; position < child_count(document.at(from)); ++position)
         if (NodeId const to = child(document.at(from), position); to != no_node) take(from, to);
   };
-  // All edges by the node that they lead to: those of node i end at last[i] and begin where the one before ends.
+  // All edges by the node that they lead to: those of node i end at last[i] and begin where the one
+  // before ends.
   std::vector<std::size_t> last(document.nodes.size() + 1);
   each_edge([&last](NodeId, NodeId to) { ++last[to + 1]; });
   std::partial_sum(last.begin(), last.end(), last.begin());
@@ -120,6 +123,8 @@ std::vector<bool> leading_to(Document const& document, std::vector<bool> marked)
   return marked;
 }
 
-bool deeper_than(Document const& document, std::size_t deepest) { return HeightSearch(document, deepest).exceeds(document.root); }
+bool deeper_than(Document const& document, std::size_t deepest) {
+  return HeightSearch(document, deepest).exceeds(document.root);
+}
 
 }  // namespace reshard::pickle

@@ -11,10 +11,12 @@
 
 namespace reshard::pickle {
 
-/// The pickle machine: a stack, marks on it and a memo, over a Builder. It knows values only as nodes, so no opcode can run anything.
+/// The pickle machine: a stack, marks on it and a memo, over a Builder. It knows values only as
+/// nodes, so no opcode can run anything.
 class Machine {
  public:
-  Machine(std::span<std::byte const> bytes, std::string_view place, Limits const& limits) : bytes_(bytes), builder_(place, limits), limits_(limits) {}
+  Machine(std::span<std::byte const> bytes, std::string_view place, Limits const& limits)
+      : bytes_(bytes), builder_(place, limits), limits_(limits) {}
 
   /// Runs to STOP. Running out of bytes throws EndOfBytes.
   Document run();
@@ -40,7 +42,8 @@ class Machine {
 
   // The stack.
   NodeId add(Node node) { return builder_.add(std::move(node)); }
-  /// Memory that opcodes of one byte can take is accounted for: a vector's new room when it grows, the old one being there as long.
+  /// Memory that opcodes of one byte can take is accounted for: a vector's new room when it grows,
+  /// the old one being there as long.
   template <class T>
   void append(std::vector<T>& to, T value) {
     if (to.size() == to.capacity()) {
@@ -60,8 +63,9 @@ class Machine {
   NodeId top() const;
   std::vector<NodeId> pop_to_mark();
   void pop_value_or_mark();
-  /// A call whose result is thrown away could do something, which an inert reading would lose. Only this is harmless: an object that its own
-  /// arguments lead back to is made twice by Python's pickler, which drops the second and fetches the first.
+  /// A call whose result is thrown away could do something, which an inert reading would lose. Only
+  /// this is harmless: an object that its own arguments lead back to is made twice by Python's
+  /// pickler, which drops the second and fetches the first.
   bool fetched_instead_of(NodeId dropped, Op op) const;
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
@@ -93,9 +97,10 @@ class Machine {
   Builder builder_;
   Limits limits_;
   std::vector<NodeId> stack_;
-  std::vector<std::size_t> marks_;  ///< heights of the stack; nothing below the last one can be popped
-  std::vector<NodeId> memo_;        ///< no_node where nothing was stored
-  std::uint64_t memo_count_ = 0;    ///< what was
+  std::vector<std::size_t>
+      marks_;                 ///< heights of the stack; nothing below the last one can be popped
+  std::vector<NodeId> memo_;  ///< no_node where nothing was stored
+  std::uint64_t memo_count_ = 0;  ///< what was
   NodeId none_ = no_node;
   NodeId true_ = no_node;
   NodeId false_ = no_node;

@@ -4,7 +4,8 @@
 
 namespace reshard::pickle {
 
-/// Every opcode of protocols 0 to 5, by the names of Python's pickletools. (Names that are C++ words carry a suffix.)
+/// Every opcode of protocols 0 to 5, by the names of Python's pickletools. (Names that are C++
+/// words carry a suffix.)
 enum class Op : std::uint8_t {
   mark = '(',
   stop = '.',

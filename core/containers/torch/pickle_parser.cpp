@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::uint64_t newest_protocol = 5;
 
-/// Drops the tensors no value of the document leads to (such as the one inside a Parameter) and numbers the others anew.
+/// Drops the tensors no value of the document leads to (such as the one inside a Parameter) and
+/// numbers the others anew.
 void drop_unused_tensors(Document& document) {
   std::vector<bool> const used = reachable(document, document.root);
   std::vector<std::uint32_t> place(document.tensors.size(), no_node);
@@ -40,18 +41,26 @@ bool Machine::run_scalar(Op op) {
     case Op::newfalse: push_constant(false_, {.kind = Kind::boolean}); return true;
     case Op::binint1: {
       std::uint64_t const value = number(1);
-      push_constant(small_integers_[value], {.kind = Kind::integer, .integer = static_cast<std::int64_t>(value)});
+      push_constant(small_integers_[value],
+                    {.kind = Kind::integer, .integer = static_cast<std::int64_t>(value)});
       return true;
     }
-    case Op::binint2: push_new({.kind = Kind::integer, .integer = static_cast<std::int64_t>(number(2))}); return true;
-    case Op::binint: push_new({.kind = Kind::integer, .integer = static_cast<std::int32_t>(number(4))}); return true;
+    case Op::binint2:
+      push_new({.kind = Kind::integer, .integer = static_cast<std::int64_t>(number(2))});
+      return true;
+    case Op::binint:
+      push_new({.kind = Kind::integer, .integer = static_cast<std::int32_t>(number(4))});
+      return true;
     case Op::long1: push_integer_bytes(number(1)); return true;
-    case Op::long4: push_integer_bytes(number(4)); return true;  // a negative size is above the limit
+    case Op::long4:
+      push_integer_bytes(number(4));
+      return true;  // a negative size is above the limit
     case Op::int_text: push_int_line(false); return true;
     case Op::long_text: push_int_line(true); return true;
     case Op::float_text: push_float_line(); return true;
     case Op::binfloat: {
-      std::uint64_t const bits = __builtin_bswap64(number(8));  // the one big-endian number of the format
+      std::uint64_t const bits =
+          __builtin_bswap64(number(8));  // the one big-endian number of the format
       push_new({.kind = Kind::real, .real = std::bit_cast<double>(bits)});
       return true;
     }
@@ -162,11 +171,14 @@ bool Machine::run_framing(Op op) {
   if (op == Op::proto) {
     std::uint64_t const protocol = number(1);
     if (protocol > newest_protocol)
-      builder_.refuse("pickle protocol {}, at most {} is known. Save the file with an older protocol.", protocol, newest_protocol);
+      builder_.refuse(
+          "pickle protocol {}, at most {} is known. Save the file with an older protocol.",
+          protocol, newest_protocol);
     return true;
   }
   if (op != Op::frame) return false;
-  // A frame only helps streaming readers, but one that claims more bytes than there are is a lie worth hearing.
+  // A frame only helps streaming readers, but one that claims more bytes than there are is a lie
+  // worth hearing.
   std::uint64_t const length = number(8);
   if (length > bytes_.size() - at_) throw EndOfBytes{at_, length};
   return true;
@@ -176,14 +188,23 @@ void Machine::refuse_opcode(Op op) const {
   unsigned const code = static_cast<unsigned>(op);
   switch (op) {
     case Op::inst:
-    case Op::obj: builder_.refuse("opcode 0x{:02x} makes objects in a way torch never does. The file is hostile or not from torch.", code);
+    case Op::obj:
+      builder_.refuse(
+          "opcode 0x{:02x} makes objects in a way torch never does. The file is hostile or not from torch.",
+          code);
     case Op::ext1:
     case Op::ext2:
     case Op::ext4:
-      builder_.refuse("opcode 0x{:02x} names a class by a number only the writer's machine knows. The file is hostile or not from torch.", code);
-    case Op::persid: builder_.refuse("a persistent id as text. The file is hostile or not from torch.");
+      builder_.refuse(
+          "opcode 0x{:02x} names a class by a number only the writer's machine knows. The file is hostile or not from torch.",
+          code);
+    case Op::persid:
+      builder_.refuse("a persistent id as text. The file is hostile or not from torch.");
     case Op::next_buffer:
-    case Op::readonly_buffer: builder_.refuse("opcode 0x{:02x} wants bytes from outside the file. Save it without out-of-band buffers.", code);
+    case Op::readonly_buffer:
+      builder_.refuse(
+          "opcode 0x{:02x} wants bytes from outside the file. Save it without out-of-band buffers.",
+          code);
     default: builder_.refuse("opcode 0x{:02x} is unknown. The file is damaged.", code);
   }
 }
@@ -196,12 +217,14 @@ Document Machine::run() {
     NodeId const called_before = fresh_call_;
     NodeId const dropped_before = dropped_call_;
     if (op == Op::stop && dropped_before == no_node) return finish();
-    bool const known =
-        run_memo(op) || run_scalar(op) || run_text(op) || run_tuple(op) || run_container(op) || run_stack(op) || run_call(op) || run_framing(op);
+    bool const known = run_memo(op) || run_scalar(op) || run_text(op) || run_tuple(op) ||
+                       run_container(op) || run_stack(op) || run_call(op) || run_framing(op);
     if (!known && op != Op::stop) refuse_opcode(op);
     if (fresh_call_ == called_before) fresh_call_ = no_node;
     if (dropped_before != no_node) {
-      if (!fetched_instead_of(dropped_before, op)) builder_.refuse("the result of a call is thrown away. The file is hostile or of an unknown kind.");
+      if (!fetched_instead_of(dropped_before, op))
+        builder_.refuse(
+            "the result of a call is thrown away. The file is hostile or of an unknown kind.");
       dropped_call_ = no_node;
     }
   }
@@ -211,26 +234,32 @@ Document Machine::finish() {
   Document& document = builder_.document;
   document.root = pop();
   if (!stack_.empty() || !marks_.empty())
-    builder_.refuse("the pickle ends with {} values and {} marks left over. The file is damaged.", stack_.size(), marks_.size());
+    builder_.refuse("the pickle ends with {} values and {} marks left over. The file is damaged.",
+                    stack_.size(), marks_.size());
   if (deeper_than(document, limits_.deepest))
-    builder_.refuse("values are nested more than {} deep. No checkpoint is: the file is hostile.", limits_.deepest);
+    builder_.refuse("values are nested more than {} deep. No checkpoint is: the file is hostile.",
+                    limits_.deepest);
   drop_unused_tensors(document);
   return std::move(document);
 }
 
-Document parse_prefix(std::span<std::byte const> bytes, std::string_view place, std::size_t* consumed, Limits const& limits) {
+Document parse_prefix(std::span<std::byte const> bytes, std::string_view place,
+                      std::size_t* consumed, Limits const& limits) {
   Machine machine(bytes, place, limits);
   Document document = machine.run();
   if (consumed != nullptr) *consumed = machine.consumed();
   return document;
 }
 
-Document parse(std::span<std::byte const> bytes, std::string_view place, std::size_t* consumed, Limits const& limits) {
+Document parse(std::span<std::byte const> bytes, std::string_view place, std::size_t* consumed,
+               Limits const& limits) {
   try {
     return parse_prefix(bytes, place, consumed, limits);
   } catch (EndOfBytes const& end) {
-    fail(ErrorKind::source, "{}: pickle byte {}: {} more bytes are needed, {} are left. The file is cut short or damaged.", place, end.offset,
-         end.wanted_bytes, bytes.size() - end.offset);
+    fail(
+        ErrorKind::source,
+        "{}: pickle byte {}: {} more bytes are needed, {} are left. The file is cut short or damaged.",
+        place, end.offset, end.wanted_bytes, bytes.size() - end.offset);
   }
 }
 

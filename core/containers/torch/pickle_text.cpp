@@ -8,7 +8,9 @@
 namespace reshard::pickle {
 namespace {
 
-std::uint32_t byte_at(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }
+std::uint32_t byte_at(std::string_view text, std::size_t at) {
+  return static_cast<unsigned char>(text[at]);
+}
 
 /// How many continuation bytes follow this first byte, or -1.
 int continuation_count(std::uint32_t first) {
@@ -53,12 +55,15 @@ void append_utf8(std::string& out, std::uint32_t code) {
 
 std::optional<std::uint32_t> number_in(std::string_view digits, int base) {
   std::uint32_t value = 0;
-  auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc{} || end != digits.data() + digits.size() || digits.empty()) return std::nullopt;
+  auto const [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (error != std::errc{} || end != digits.data() + digits.size() || digits.empty())
+    return std::nullopt;
   return value;
 }
 
-/// The escape whose letter is at `at`; moves behind it and appends its byte (or nothing, for an escaped newline).
+/// The escape whose letter is at `at`; moves behind it and appends its byte (or nothing, for an
+/// escaped newline).
 bool append_escape(std::string_view text, std::size_t& at, std::string& out) {
   char const letter = text[at++];
   constexpr std::string_view letters = "\\'\"abfnrtv";
@@ -97,7 +102,8 @@ void times_plus(std::vector<std::uint32_t>& number, std::uint32_t factor, std::u
   if (carry != 0) number.push_back(static_cast<std::uint32_t>(carry));
 }
 
-/// Little-endian, of decimal digits. By many digits at a time: digit by digit a long number would take a thousand times as long as its bytes to read.
+/// Little-endian, of decimal digits. By many digits at a time: digit by digit a long number would
+/// take a thousand times as long as its bytes to read.
 std::string bytes_from_digits(std::string_view digits) {
   constexpr std::size_t step = 9;
   std::vector<std::uint32_t> number;
@@ -114,7 +120,8 @@ std::string bytes_from_digits(std::string_view digits) {
   }
   std::string bytes;
   for (std::uint32_t const word : number)
-    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(word >> shift & 0xff));
+    for (int shift = 0; shift < 32; shift += 8)
+      bytes.push_back(static_cast<char>(word >> shift & 0xff));
   return bytes;
 }
 
@@ -166,14 +173,17 @@ std::string utf8_from_latin1(std::string_view bytes) {
 std::optional<std::string> utf8_from_raw_unicode_escape(std::string_view line) {
   std::string text;
   for (std::size_t at = 0; at < line.size();) {
-    // A backslash starts an escape only when u or U follows; Python writes a backslash of the text itself as \u005c.
-    bool const escape = line[at] == '\\' && at + 1 < line.size() && (line[at + 1] == 'u' || line[at + 1] == 'U');
+    // A backslash starts an escape only when u or U follows; Python writes a backslash of the text
+    // itself as \u005c.
+    bool const escape =
+        line[at] == '\\' && at + 1 < line.size() && (line[at + 1] == 'u' || line[at + 1] == 'U');
     if (!escape) {
       append_utf8(text, byte_at(line, at++));
       continue;
     }
     std::size_t const digits = line[at + 1] == 'u' ? 4 : 8;
-    auto const code = line.size() - at - 2 >= digits ? number_in(line.substr(at + 2, digits), 16) : std::nullopt;
+    auto const code =
+        line.size() - at - 2 >= digits ? number_in(line.substr(at + 2, digits), 16) : std::nullopt;
     if (!code || *code > 0x10ffff) return std::nullopt;
     append_utf8(text, *code);
     at += 2 + digits;
@@ -182,7 +192,9 @@ std::optional<std::string> utf8_from_raw_unicode_escape(std::string_view line) {
 }
 
 std::optional<std::string> unquoted(std::string_view line) {
-  if (line.size() < 2 || line.front() != line.back() || (line.front() != '\'' && line.front() != '"')) return std::nullopt;
+  if (line.size() < 2 || line.front() != line.back() ||
+      (line.front() != '\'' && line.front() != '"'))
+    return std::nullopt;
   line = line.substr(1, line.size() - 2);
   std::string text;
   for (std::size_t at = 0; at < line.size();) {
@@ -199,7 +211,8 @@ Node integer_from_little_endian(std::string_view bytes) {
   std::string number(bytes);
   shorten(number);
   if (number.size() > 8) return {.kind = Kind::big_integer, .text = std::move(number)};
-  std::uint64_t value = !number.empty() && (byte_at(number, number.size() - 1) & 0x80) != 0 ? ~std::uint64_t{0} : 0;
+  std::uint64_t value =
+      !number.empty() && (byte_at(number, number.size() - 1) & 0x80) != 0 ? ~std::uint64_t{0} : 0;
   for (std::size_t at = number.size(); at > 0; --at) value = value << 8 | byte_at(number, at - 1);
   return {.kind = Kind::integer, .integer = static_cast<std::int64_t>(value)};
 }
@@ -207,7 +220,8 @@ Node integer_from_little_endian(std::string_view bytes) {
 std::optional<Node> integer_from_decimal(std::string_view digits) {
   bool const minus = digits.starts_with('-');
   if (minus || digits.starts_with('+')) digits.remove_prefix(1);
-  constexpr std::size_t most_digits = largest_integer_bytes * 12 / 5;  // 2.4 digits a byte, a little less than the true 2.408
+  constexpr std::size_t most_digits =
+      largest_integer_bytes * 12 / 5;  // 2.4 digits a byte, a little less than the true 2.408
   if (digits.empty() || digits.size() > most_digits) return std::nullopt;
   if (digits.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
   std::string bytes = bytes_from_digits(digits);

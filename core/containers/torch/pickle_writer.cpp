@@ -9,16 +9,22 @@
 namespace reshard::pickle {
 namespace {
 
-constexpr std::size_t batch_size = 1000;              ///< items a SETITEMS or APPENDS, as Python's pickler has it
+constexpr std::size_t batch_size =
+    1000;  ///< items a SETITEMS or APPENDS, as Python's pickler has it
 constexpr std::size_t longest_repeated_integer = 64;  ///< bytes
-/// How often a value may be begun before it is done once. More than once happens only in cycles that lead through a tuple or a call.
+/// How often a value may be begun before it is done once. More than once happens only in cycles
+/// that lead through a tuple or a call.
 constexpr std::uint8_t most_beginnings = 16;
 
-/// Writes a document depth first without recursion: what is still to be written waits on a stack of tasks.
+/// Writes a document depth first without recursion: what is still to be written waits on a stack of
+/// tasks.
 class Writer {
  public:
   explicit Writer(Document const& document)
-      : document_(document), number_of_(document.nodes.size(), not_stored), beginnings_(document.nodes.size()), named_(document.tensors.size()) {}
+      : document_(document),
+        number_of_(document.nodes.size(), not_stored),
+        beginnings_(document.nodes.size()),
+        named_(document.tensors.size()) {}
 
   /// Tensors in the order of their storages.
   std::vector<std::uint32_t> const& tensors() const { return tensors_; }
@@ -38,7 +44,16 @@ class Writer {
  private:
   static constexpr std::uint32_t not_stored = 0xffffffffU;
 
-  enum class Task : std::uint8_t { value, opcode, items, pairs, end_tuple, end_set, end_call, end_tensor };
+  enum class Task : std::uint8_t {
+    value,
+    opcode,
+    items,
+    pairs,
+    end_tuple,
+    end_set,
+    end_call,
+    end_tensor
+  };
   struct Pending {
     Task task = Task::value;
     Op code = Op::none;  ///< opcode
@@ -46,7 +61,9 @@ class Writer {
     std::size_t at = 0;  ///< items, pairs: where to go on
   };
 
-  void later(Task task, NodeId node, std::size_t at = 0) { tasks_.push_back({.task = task, .node = node, .at = at}); }
+  void later(Task task, NodeId node, std::size_t at = 0) {
+    tasks_.push_back({.task = task, .node = node, .at = at});
+  }
   void later(Op code) { tasks_.push_back({.task = Task::opcode, .code = code}); }
   /// The values will be written in the order they have here.
   void later_all(std::span<NodeId const> nodes) {
@@ -77,8 +94,10 @@ class Writer {
     std::size_t const left = all.size() - pending.at;
     if (left == 0) return;
     std::size_t const count = std::min(left, batch_size * width);
-    // Python's pickler writes a last single item of an exact list or dict as a batch of one, unless it is the only one.
-    bool const alone = left == width && (pending.at == 0 || document_.at(pending.node).kind == Kind::reduce);
+    // Python's pickler writes a last single item of an exact list or dict as a batch of one, unless
+    // it is the only one.
+    bool const alone =
+        left == width && (pending.at == 0 || document_.at(pending.node).kind == Kind::reduce);
     if (!alone) emit_.op(Op::mark);
     if (left > count) later(pending.task, pending.node, pending.at + count);
     later(alone ? one : many);
@@ -103,7 +122,8 @@ class Writer {
     }
   }
 
-  /// Python stores no integers in the memo. A long one that is shared a million times must not be written as often.
+  /// Python stores no integers in the memo. A long one that is shared a million times must not be
+  /// written as often.
   void big_integer(NodeId id) {
     std::string const& bytes = document_.at(id).text;
     emit_.long_integer(bytes);
@@ -136,7 +156,8 @@ class Writer {
     Node const& node = document_.at(id);
     if (node.kind == Kind::tuple && node.items.empty()) return emit_.close_tuple(0);
     if (++beginnings_[id] > most_beginnings)
-      fail(ErrorKind::source, "a value contains itself through tuples or calls in a way no pickle can express.");
+      fail(ErrorKind::source,
+           "a value contains itself through tuples or calls in a way no pickle can express.");
     switch (node.kind) {
       case Kind::list: return begin_container(id, Op::empty_list, Task::items);
       case Kind::dict: return begin_container(id, Op::empty_dict, Task::pairs);
@@ -193,7 +214,8 @@ class Writer {
 
   void begin_call(NodeId id) {
     Node const& node = document_.at(id);
-    RESHARD_EXPECT(node.callable != no_node && node.arguments != no_node && document_.at(node.arguments).kind == Kind::tuple);
+    RESHARD_EXPECT(node.callable != no_node && node.arguments != no_node &&
+                   document_.at(node.arguments).kind == Kind::tuple);
     later(Task::end_call, id);
     later(Task::value, node.arguments);
     later(Task::value, node.callable);
@@ -237,7 +259,9 @@ class Writer {
     return *type;
   }
 
-  static bool needs_dtype(TensorRef const& tensor) { return tensor.storage.untyped || tensor.storage.dtype != tensor.dtype; }
+  static bool needs_dtype(TensorRef const& tensor) {
+    return tensor.storage.untyped || tensor.storage.dtype != tensor.dtype;
+  }
 
   void sizes(std::vector<Index> const& values) {
     if (values.size() > 3) emit_.op(Op::mark);
@@ -251,7 +275,9 @@ class Writer {
     emit_.call();
   }
 
-  void rebuild_function(TensorRef const& tensor) { emit_.global("torch._utils", needs_dtype(tensor) ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2"); }
+  void rebuild_function(TensorRef const& tensor) {
+    emit_.global("torch._utils", needs_dtype(tensor) ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
+  }
 
   /// (storage, offset, size, stride, requires_grad, hooks[, dtype])
   void rebuild_arguments(TensorRef const& tensor, bool requires_grad) {
@@ -273,7 +299,9 @@ class Writer {
     if (!named_[node.index]) tensors_.push_back(node.index);
     named_[node.index] = true;
     bool const has_state = node.state != no_node;
-    if (tensor.parameter) emit_.global("torch._utils", has_state ? "_rebuild_parameter_with_state" : "_rebuild_parameter");
+    if (tensor.parameter)
+      emit_.global("torch._utils",
+                   has_state ? "_rebuild_parameter_with_state" : "_rebuild_parameter");
     if (tensor.parameter && has_state) emit_.op(Op::mark);
     if (!tensor.parameter && has_state) {
       emit_.global("torch._tensor", "_rebuild_from_type_v2");

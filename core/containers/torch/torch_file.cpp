@@ -19,7 +19,8 @@ constexpr std::uint64_t largest_small_record_bytes = 64;
 /// The records of the folder the first record stands in, which is where torch looks.
 class ZipTorchReader {
  public:
-  explicit ZipTorchReader(FileRange const& file) : file_(file), entries_(zip::read_directory(file)) {
+  explicit ZipTorchReader(FileRange const& file)
+      : file_(file), entries_(zip::read_directory(file)) {
     if (entries_.empty()) unsuitable("the zip archive is empty");
     std::string const& first = entries_.front().name;
     folder_ = first.substr(0, first.find('/') + 1);
@@ -27,26 +28,34 @@ class ZipTorchReader {
   }
 
   TorchFile read() {
-    if (find("constants.pkl") != nullptr) unsuitable("it is a TorchScript archive, which holds code. Save the module's state_dict() with torch.save");
+    if (find("constants.pkl") != nullptr)
+      unsuitable(
+          "it is a TorchScript archive, which holds code. Save the module's state_dict() with torch.save");
     zip::Entry const* const pickle = find("data.pkl");
-    if (folder_.empty() || pickle == nullptr) unsuitable("a zip archive without a record '<folder>/data.pkl' is not from torch.save");
+    if (folder_.empty() || pickle == nullptr)
+      unsuitable("a zip archive without a record '<folder>/data.pkl' is not from torch.save");
     check_version();
     check_byte_order();
-    TorchFile result{.container = TorchFile::Container::zip, .document = read_pickle(*pickle), .storages = {}};
+    TorchFile result{
+        .container = TorchFile::Container::zip, .document = read_pickle(*pickle), .storages = {}};
     std::string const prefix = folder_ + "data/";
     for (zip::Entry const& entry : entries_) {
       if (!entry.name.starts_with(prefix) || entry.name.size() == prefix.size()) continue;
       // torch writes zero in every record when told not to compute CRCs.
       bool const has_crc = entry.crc32 != 0 || entry.size_bytes == 0;
-      result.storages.emplace(entry.name.substr(prefix.size()), StorageRecord{.offset_bytes = file_.offset_bytes() + entry.payload_offset_bytes,
-                                                                              .size_bytes = entry.size_bytes,
-                                                                              .crc32 = has_crc ? std::optional(entry.crc32) : std::nullopt});
+      result.storages.emplace(
+          entry.name.substr(prefix.size()),
+          StorageRecord{.offset_bytes = file_.offset_bytes() + entry.payload_offset_bytes,
+                        .size_bytes = entry.size_bytes,
+                        .crc32 = has_crc ? std::optional(entry.crc32) : std::nullopt});
     }
     return result;
   }
 
  private:
-  [[noreturn]] void unsuitable(std::string_view why) const { fail(ErrorKind::source, "{}: {}.", file_.name(), why); }
+  [[noreturn]] void unsuitable(std::string_view why) const {
+    fail(ErrorKind::source, "{}: {}.", file_.name(), why);
+  }
 
   zip::Entry const* find(std::string_view name) const {
     auto const found = by_name_.find(folder_ + std::string(name));
@@ -55,14 +64,18 @@ class ZipTorchReader {
 
   std::string payload(zip::Entry const& entry, std::uint64_t limit) const {
     if (entry.size_bytes > limit)
-      fail(ErrorKind::source, "{}: record {} has {}, at most {} are read. The file is damaged or hostile.", file_.name(), json_quoted(entry.name),
-           human_bytes(entry.size_bytes), human_bytes(limit));
+      fail(ErrorKind::source,
+           "{}: record {} has {}, at most {} are read. The file is damaged or hostile.",
+           file_.name(), json_quoted(entry.name), human_bytes(entry.size_bytes),
+           human_bytes(limit));
     std::string bytes(entry.size_bytes, '\0');
     file_.read_at(entry.payload_offset_bytes, std::as_writable_bytes(std::span(bytes)));
     std::uint32_t const crc = crc32(std::as_bytes(std::span(bytes)));
     if (entry.crc32 != 0 && crc != entry.crc32)
-      fail(ErrorKind::source, "{}: record {} has CRC 0x{:08x}, expected 0x{:08x}. The file is damaged: fetch it again.", file_.name(),
-           json_quoted(entry.name), crc, entry.crc32);
+      fail(
+          ErrorKind::source,
+          "{}: record {} has CRC 0x{:08x}, expected 0x{:08x}. The file is damaged: fetch it again.",
+          file_.name(), json_quoted(entry.name), crc, entry.crc32);
     return bytes;
   }
 
@@ -73,9 +86,12 @@ class ZipTorchReader {
     std::string const text = payload(*entry, largest_small_record_bytes);
     std::string_view digits = text;
     while (digits.ends_with('\n')) digits.remove_suffix(1);
-    if (digits.empty() || digits.size() > 2 || digits.find_first_not_of("0123456789") != std::string_view::npos ||
+    if (digits.empty() || digits.size() > 2 ||
+        digits.find_first_not_of("0123456789") != std::string_view::npos ||
         std::stoi(std::string(digits)) > 10 || std::stoi(std::string(digits)) < 1)
-      unsuitable(fmt::format("its version is {}, expected 1 to 10. Save it with a known version of torch", json_quoted(text)));
+      unsuitable(
+          fmt::format("its version is {}, expected 1 to 10. Save it with a known version of torch",
+                      json_quoted(text)));
   }
 
   void check_byte_order() const {
@@ -83,8 +99,9 @@ class ZipTorchReader {
     if (entry == nullptr) return;  // older than the record; those machines were little-endian
     std::string const order = payload(*entry, largest_small_record_bytes);
     if (order != "little")
-      unsuitable(
-          fmt::format("its byte order is {}, expected \"little\". Load and save it with torch on a little-endian machine", json_quoted(order)));
+      unsuitable(fmt::format(
+          "its byte order is {}, expected \"little\". Load and save it with torch on a little-endian machine",
+          json_quoted(order)));
   }
 
   pickle::Document read_pickle(zip::Entry const& entry) const {
@@ -93,8 +110,9 @@ class ZipTorchReader {
     std::size_t consumed = 0;
     pickle::Document document = pickle::parse(std::as_bytes(std::span(bytes)), place, &consumed);
     if (consumed != bytes.size())
-      fail(ErrorKind::source, "{}: {} bytes follow the end of the pickle at {}. The file is damaged or hostile.", place, bytes.size() - consumed,
-           consumed);
+      fail(ErrorKind::source,
+           "{}: {} bytes follow the end of the pickle at {}. The file is damaged or hostile.",
+           place, bytes.size() - consumed, consumed);
     return document;
   }
 
@@ -104,11 +122,13 @@ class ZipTorchReader {
   std::unordered_map<std::string, zip::Entry const*> by_name_;
 };
 
-StorageRecord const& record_of(FileRange const& file, TorchFile const& torch, std::string const& key) {
+StorageRecord const& record_of(FileRange const& file, TorchFile const& torch,
+                               std::string const& key) {
   auto const found = torch.storages.find(key);
   if (found == torch.storages.end())
-    fail(ErrorKind::source, "{}: storage {}: the pickle refers to it, the file has no such storage. {}", file.name(), json_quoted(key),
-         damaged_storage_advice);
+    fail(ErrorKind::source,
+         "{}: storage {}: the pickle refers to it, the file has no such storage. {}", file.name(),
+         json_quoted(key), damaged_storage_advice);
   return found->second;
 }
 
@@ -124,9 +144,12 @@ TorchFile read_torch_file(FileRange const& file) {
   else if (std::size_t const magic_bytes = legacy::magic_bytes(beginning); magic_bytes != 0)
     result = legacy::read(file, magic_bytes);
   else
-    fail(ErrorKind::source, "{}: is no file of torch.save but {}.", file.name(), file_kind(beginning));
-  for (pickle::StorageRef const& storage : result.document.storages) expect_right_size(file, storage, record_of(file, result, storage.key));
-  for (pickle::TensorRef const& tensor : result.document.tensors) expect_inside(file, tensor, record_of(file, result, tensor.storage.key));
+    fail(ErrorKind::source, "{}: is no file of torch.save but {}.", file.name(),
+         file_kind(beginning));
+  for (pickle::StorageRef const& storage : result.document.storages)
+    expect_right_size(file, storage, record_of(file, result, storage.key));
+  for (pickle::TensorRef const& tensor : result.document.tensors)
+    expect_inside(file, tensor, record_of(file, result, tensor.storage.key));
   return result;
 }
 

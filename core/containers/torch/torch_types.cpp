@@ -57,7 +57,8 @@ std::vector<Index> row_major_strides(std::span<Index const> shape) {
   Index stride = 1;
   for (std::size_t d = shape.size(); d > 0; --d) {
     strides[d - 1] = stride;
-    stride = checked_mul(stride, std::max<Index>(shape[d - 1], 1), ErrorKind::source, "tensor strides");
+    stride =
+        checked_mul(stride, std::max<Index>(shape[d - 1], 1), ErrorKind::source, "tensor strides");
   }
   return strides;
 }

@@ -14,7 +14,8 @@ namespace reshard::pickle {
 struct TorchType {
   DType dtype;
   std::string_view name;           ///< "bfloat16": the attribute of module torch
-  std::string_view storage_class;  ///< "BFloat16Storage"; empty when torch writes such tensors over an UntypedStorage
+  std::string_view storage_class;  ///< "BFloat16Storage"; empty when torch writes such tensors over
+                                   ///< an UntypedStorage
 };
 
 /// nullptr when torch has no such type with one element in each `bits / 8` bytes.
@@ -22,10 +23,12 @@ TorchType const* torch_type(DType dtype);
 std::optional<DType> dtype_from_torch_name(std::string_view name);
 std::optional<DType> dtype_from_storage_class(std::string_view name);
 
-/// In elements, as torch gives them to a contiguous tensor: a dimension of size 0 counts as one of size 1.
+/// In elements, as torch gives them to a contiguous tensor: a dimension of size 0 counts as one of
+/// size 1.
 std::vector<Index> row_major_strides(std::span<Index const> shape);
 
-/// A storage on the CPU for so many elements and no others, with the decimal key `number`. Pre: torch_type(dtype) is not null.
+/// A storage on the CPU for so many elements and no others, with the decimal key `number`. Pre:
+/// torch_type(dtype) is not null.
 StorageRef own_storage(DType dtype, Index elements, std::size_t number);
 
 }  // namespace reshard::pickle

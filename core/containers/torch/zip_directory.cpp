@@ -17,10 +17,18 @@ constexpr std::size_t longest_descriptor_bytes = 24;
 
 using Bytes = std::span<std::byte const>;
 
-std::uint16_t u16(Bytes bytes, std::size_t at) { return load_little_endian<std::uint16_t>(bytes.subspan(at)); }
-std::uint32_t u32(Bytes bytes, std::size_t at) { return load_little_endian<std::uint32_t>(bytes.subspan(at)); }
-std::uint64_t u64(Bytes bytes, std::size_t at) { return load_little_endian<std::uint64_t>(bytes.subspan(at)); }
-std::string_view text_of(Bytes bytes) { return {reinterpret_cast<char const*>(bytes.data()), bytes.size()}; }
+std::uint16_t u16(Bytes bytes, std::size_t at) {
+  return load_little_endian<std::uint16_t>(bytes.subspan(at));
+}
+std::uint32_t u32(Bytes bytes, std::size_t at) {
+  return load_little_endian<std::uint32_t>(bytes.subspan(at));
+}
+std::uint64_t u64(Bytes bytes, std::size_t at) {
+  return load_little_endian<std::uint64_t>(bytes.subspan(at));
+}
+std::string_view text_of(Bytes bytes) {
+  return {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
+}
 
 /// A directory entry with what is needed to compare it with its local header.
 struct Record {
@@ -35,7 +43,8 @@ class DirectoryReader {
   std::vector<Entry> read() {
     std::vector<Record> records = read_central();
     expect_unique_names(records);
-    std::ranges::sort(records, {}, [](Record const& record) { return record.entry.header_offset_bytes; });
+    std::ranges::sort(records, {},
+                      [](Record const& record) { return record.entry.header_offset_bytes; });
     std::uint64_t end = 0;
     for (Record& record : records) {
       expect_start(record, end);
@@ -44,7 +53,9 @@ class DirectoryReader {
     }
     if (!records.empty()) end += descriptor_bytes(records.back(), place_.offset_bytes);
     if (end != place_.offset_bytes)
-      damaged("the records end at {}, the directory begins at {}: bytes between them belong to nothing.", end, place_.offset_bytes);
+      damaged(
+          "the records end at {}, the directory begins at {}: bytes between them belong to nothing.",
+          end, place_.offset_bytes);
     std::vector<Entry> entries;
     entries.reserve(records.size());
     for (Record& record : records) entries.push_back(std::move(record.entry));
@@ -54,13 +65,16 @@ class DirectoryReader {
  private:
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::source, "{}: zip directory: {} The file is damaged or hostile: fetch it again from where it was made.", file_.name(),
-         fmt::format(format, std::forward<Args>(args)...));
+    fail(
+        ErrorKind::source,
+        "{}: zip directory: {} The file is damaged or hostile: fetch it again from where it was made.",
+        file_.name(), fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::vector<Record> read_central() {
     if (place_.size_bytes > largest_directory_bytes)
-      damaged("it has {}, at most {} are read.", human_bytes(place_.size_bytes), human_bytes(largest_directory_bytes));
+      damaged("it has {}, at most {} are read.", human_bytes(place_.size_bytes),
+              human_bytes(largest_directory_bytes));
     std::vector<std::byte> bytes(place_.size_bytes);
     file_.read_at(place_.offset_bytes, bytes);
     std::vector<Record> records;
@@ -74,12 +88,16 @@ class DirectoryReader {
     return records;
   }
 
-  std::size_t read_central_entry(Bytes bytes, std::uint64_t number, std::vector<Record>& records) const {
-    if (bytes.size() < central_bytes || u32(bytes, 0) != central_signature) damaged("entry {} of {} has no header.", number, place_.entries);
+  std::size_t read_central_entry(Bytes bytes, std::uint64_t number,
+                                 std::vector<Record>& records) const {
+    if (bytes.size() < central_bytes || u32(bytes, 0) != central_signature)
+      damaged("entry {} of {} has no header.", number, place_.entries);
     std::size_t const name_bytes = u16(bytes, 28);
     std::size_t const extra_bytes = u16(bytes, 30);
     std::size_t const used = central_bytes + name_bytes + extra_bytes + u16(bytes, 32);
-    if (used > bytes.size()) damaged("entry {} of {} needs {} bytes, {} are left.", number, place_.entries, used, bytes.size());
+    if (used > bytes.size())
+      damaged("entry {} of {} needs {} bytes, {} are left.", number, place_.entries, used,
+              bytes.size());
     Record record;
     record.entry.name = text_of(bytes.subspan(central_bytes, name_bytes));
     expect_good_name(record.entry.name);
@@ -87,17 +105,23 @@ class DirectoryReader {
     record.entry.crc32 = u32(bytes, 16);
     std::string const name = json_quoted(record.entry.name);
     if ((record.flags & flag_encrypted) != 0)
-      fail(ErrorKind::source, "{}: record {} is encrypted. Save the file without encryption.", file_.name(), name);
+      fail(ErrorKind::source, "{}: record {} is encrypted. Save the file without encryption.",
+           file_.name(), name);
     if (u16(bytes, 10) != 0 && record.entry.name.find("/code/") != std::string::npos)
-      fail(ErrorKind::source, "{}: is a TorchScript archive: it holds code ({}). Save the module's state_dict() with torch.save.", file_.name(),
-           name);
+      fail(
+          ErrorKind::source,
+          "{}: is a TorchScript archive: it holds code ({}). Save the module's state_dict() with torch.save.",
+          file_.name(), name);
     if (u16(bytes, 10) != 0)
-      fail(ErrorKind::source,
-           "{}: record {} is compressed (method {}), expected stored. Unpack it and pack it again with 'zip -0', or save it with torch.",
-           file_.name(), name, u16(bytes, 10));
-    if (u16(bytes, 34) != 0) damaged("record {} is on part {} of the archive, expected one part.", name, u16(bytes, 34));
+      fail(
+          ErrorKind::source,
+          "{}: record {} is compressed (method {}), expected stored. Unpack it and pack it again with 'zip -0', or save it with torch.",
+          file_.name(), name, u16(bytes, 10));
+    if (u16(bytes, 34) != 0)
+      damaged("record {} is on part {} of the archive, expected one part.", name, u16(bytes, 34));
     Sizes const sizes = central_sizes(bytes, name_bytes, extra_bytes, name);
-    if (sizes.stored != sizes.plain) damaged("record {} is stored in {} bytes but has {}.", name, sizes.stored, sizes.plain);
+    if (sizes.stored != sizes.plain)
+      damaged("record {} is stored in {} bytes but has {}.", name, sizes.stored, sizes.plain);
     record.entry.size_bytes = sizes.plain;
     record.entry.header_offset_bytes = sizes.header_offset;
     records.push_back(std::move(record));
@@ -110,8 +134,10 @@ class DirectoryReader {
     std::uint64_t header_offset = 0;
   };
 
-  Sizes central_sizes(Bytes header, std::size_t name_bytes, std::size_t extra_bytes, std::string_view name) const {
-    Sizes sizes{.plain = u32(header, 24), .stored = u32(header, 20), .header_offset = u32(header, 42)};
+  Sizes central_sizes(Bytes header, std::size_t name_bytes, std::size_t extra_bytes,
+                      std::string_view name) const {
+    Sizes sizes{
+        .plain = u32(header, 24), .stored = u32(header, 20), .header_offset = u32(header, 42)};
     auto zip64 = zip64_field(header.subspan(central_bytes + name_bytes, extra_bytes), name);
     // Only the fields that refer to it stand in the extra field, in this order.
     for (std::uint64_t* const value : {&sizes.plain, &sizes.stored, &sizes.header_offset}) {
@@ -124,14 +150,16 @@ class DirectoryReader {
     return sizes;
   }
 
-  /// The content of the one ZIP64 extra field, if there is one. The last bytes of an extra area may be padding shorter than a field header.
+  /// The content of the one ZIP64 extra field, if there is one. The last bytes of an extra area may
+  /// be padding shorter than a field header.
   std::optional<Bytes> zip64_field(Bytes extra, std::string_view name) const {
     std::optional<Bytes> found;
     while (extra.size() >= extra_header_bytes) {
       std::uint16_t const id = u16(extra, 0);
       std::size_t const size = u16(extra, 2);
       if (size > extra.size() - extra_header_bytes)
-        damaged("an extra field of record {} has {} bytes, {} are left.", name, size, extra.size() - extra_header_bytes);
+        damaged("an extra field of record {} has {} bytes, {} are left.", name, size,
+                extra.size() - extra_header_bytes);
       if (id == extra_zip64) {
         if (found) damaged("record {} has two ZIP64 fields.", name);
         found = extra.subspan(extra_header_bytes, size);
@@ -142,8 +170,9 @@ class DirectoryReader {
   }
 
   void expect_good_name(std::string_view name) const {
-    bool const good_text =
-        !name.empty() && pickle::is_utf8(name) && name.find('\\') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+    bool const good_text = !name.empty() && pickle::is_utf8(name) &&
+                           name.find('\\') == std::string_view::npos &&
+                           name.find('\0') == std::string_view::npos;
     bool good_parts = !name.starts_with('/');
     for (std::size_t begin = 0; begin <= name.size() && good_parts;) {
       std::size_t const end = std::min(name.find('/', begin), name.size());
@@ -151,7 +180,8 @@ class DirectoryReader {
       good_parts = part != ".." && part != "." && (!part.empty() || begin == name.size());
       begin = end + 1;
     }
-    if (!good_text || !good_parts) damaged("{} is no name for a record.", json_quoted(name.substr(0, 200)));
+    if (!good_text || !good_parts)
+      damaged("{} is no name for a record.", json_quoted(name.substr(0, 200)));
   }
 
   void expect_unique_names(std::vector<Record> const& records) const {
@@ -166,26 +196,30 @@ class DirectoryReader {
   /// The record must begin where the one before it ended, its descriptor included.
   void expect_start(Record const& record, std::uint64_t previous_end) {
     std::uint64_t const start = record.entry.header_offset_bytes;
-    if (previous_ != nullptr && start >= previous_end) previous_end += descriptor_bytes(*previous_, start);
+    if (previous_ != nullptr && start >= previous_end)
+      previous_end += descriptor_bytes(*previous_, start);
     if (start != previous_end)
-      damaged("record {} begins at {}, expected {}: it overlaps another or bytes between them belong to nothing.", json_quoted(record.entry.name),
-              start, previous_end);
+      damaged(
+          "record {} begins at {}, expected {}: it overlaps another or bytes between them belong to nothing.",
+          json_quoted(record.entry.name), start, previous_end);
     previous_ = &record;
   }
 
   std::uint64_t payload_end(Record const& record) const {
     std::uint64_t const begin = record.entry.payload_offset_bytes;
     if (begin > place_.offset_bytes || record.entry.size_bytes > place_.offset_bytes - begin)
-      damaged("record {} has {} bytes at {}, but the directory begins at {}.", json_quoted(record.entry.name), record.entry.size_bytes, begin,
-              place_.offset_bytes);
+      damaged("record {} has {} bytes at {}, but the directory begins at {}.",
+              json_quoted(record.entry.name), record.entry.size_bytes, begin, place_.offset_bytes);
     return begin + record.entry.size_bytes;
   }
 
   void read_local(Record& record) {
     std::uint64_t const start = record.entry.header_offset_bytes;
     std::string const name = json_quoted(record.entry.name);
-    if (start > place_.offset_bytes || place_.offset_bytes - start < local_bytes + record.entry.name.size())
-      damaged("record {} has its header at {}, but the directory begins at {}.", name, start, place_.offset_bytes);
+    if (start > place_.offset_bytes ||
+        place_.offset_bytes - start < local_bytes + record.entry.name.size())
+      damaged("record {} has its header at {}, but the directory begins at {}.", name, start,
+              place_.offset_bytes);
     // With room for torch's padding, one read is enough.
     buffer_.resize(local_bytes + record.entry.name.size() + payload_alignment + 32);
     buffer_.resize(file_.read_some_at(start, buffer_));
@@ -193,13 +227,16 @@ class DirectoryReader {
     if (header.size() < local_bytes + record.entry.name.size() || u32(header, 0) != local_signature)
       damaged("record {} has no header at {}.", name, start);
     std::size_t const extra_bytes = u16(header, 28);
-    if (u16(header, 26) != record.entry.name.size() || text_of(header.subspan(local_bytes, record.entry.name.size())) != record.entry.name)
+    if (u16(header, 26) != record.entry.name.size() ||
+        text_of(header.subspan(local_bytes, record.entry.name.size())) != record.entry.name)
       damaged("record {} has another name in its own header.", name);
     if (u16(header, 6) != record.flags || u16(header, 8) != 0)
-      damaged("record {} has flags 0x{:04x} and method {} in its own header, 0x{:04x} and 0 in the directory.", name, u16(header, 6), u16(header, 8),
-              record.flags);
+      damaged(
+          "record {} has flags 0x{:04x} and method {} in its own header, 0x{:04x} and 0 in the directory.",
+          name, u16(header, 6), u16(header, 8), record.flags);
     std::size_t const whole = local_bytes + record.entry.name.size() + extra_bytes;
-    if (whole > place_.offset_bytes - start) damaged("the header of record {} runs into the directory.", name);
+    if (whole > place_.offset_bytes - start)
+      damaged("the header of record {} runs into the directory.", name);
     if (header.size() < whole) {
       buffer_.resize(whole);
       file_.read_at(start, buffer_);
@@ -209,13 +246,15 @@ class DirectoryReader {
     record.entry.payload_offset_bytes = start + whole;
   }
 
-  void compare_local_sizes(Record const& record, Bytes header, Bytes extra, std::string_view name) const {
+  void compare_local_sizes(Record const& record, Bytes header, Bytes extra,
+                           std::string_view name) const {
     std::uint64_t stored = u32(header, 18);
     std::uint64_t plain = u32(header, 22);
     std::uint32_t const crc = u32(header, 14);
     auto zip64 = zip64_field(extra, name);
     bool const follows = (record.flags & flag_descriptor) != 0;
-    // torch leaves zeros here when the descriptor follows, and puts the header's offset into the ZIP64 field of far records.
+    // torch leaves zeros here when the descriptor follows, and puts the header's offset into the
+    // ZIP64 field of far records.
     if (follows && stored == 0 && plain == 0 && crc == 0) return;
     for (std::uint64_t* const value : {&plain, &stored}) {
       if (*value != in_zip64 || !zip64 || zip64->size() < 8) continue;
@@ -225,15 +264,20 @@ class DirectoryReader {
     auto const agrees = [&](std::uint64_t local, std::uint64_t central) {
       return local == central || (follows && (local == 0 || local == in_zip64));
     };
-    if (!agrees(stored, record.entry.size_bytes) || !agrees(plain, record.entry.size_bytes) || !agrees(crc, record.entry.crc32))
-      damaged("record {} has {} bytes with CRC 0x{:08x} in its own header, {} with 0x{:08x} in the directory.", name, plain, crc,
-              record.entry.size_bytes, record.entry.crc32);
+    if (!agrees(stored, record.entry.size_bytes) || !agrees(plain, record.entry.size_bytes) ||
+        !agrees(crc, record.entry.crc32))
+      damaged(
+          "record {} has {} bytes with CRC 0x{:08x} in its own header, {} with 0x{:08x} in the directory.",
+          name, plain, crc, record.entry.size_bytes, record.entry.crc32);
   }
 
-  /// The size of the data descriptor between a payload and `next`; 0 when the record has none or what stands there is no descriptor of it.
+  /// The size of the data descriptor between a payload and `next`; 0 when the record has none or
+  /// what stands there is no descriptor of it.
   std::uint64_t descriptor_bytes(Record const& record, std::uint64_t next) const {
     std::uint64_t const begin = payload_end(record);
-    if ((record.flags & flag_descriptor) == 0 || next < begin || next - begin > longest_descriptor_bytes || next - begin < 12) return 0;
+    if ((record.flags & flag_descriptor) == 0 || next < begin ||
+        next - begin > longest_descriptor_bytes || next - begin < 12)
+      return 0;
     std::byte storage[longest_descriptor_bytes];
     std::span const whole(storage, next - begin);
     file_.read_at(begin, whole);
@@ -245,7 +289,8 @@ class DirectoryReader {
     bool const wide = rest.size() == 20;
     std::uint64_t const stored = wide ? u64(rest, 4) : u32(rest, 4);
     std::uint64_t const plain = wide ? u64(rest, 12) : u32(rest, 8);
-    bool const same = u32(rest, 0) == record.entry.crc32 && stored == record.entry.size_bytes && plain == record.entry.size_bytes;
+    bool const same = u32(rest, 0) == record.entry.crc32 && stored == record.entry.size_bytes &&
+                      plain == record.entry.size_bytes;
     return same ? next - begin : 0;
   }
 

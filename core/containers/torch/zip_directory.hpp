@@ -30,8 +30,9 @@ DirectoryPlace find_directory(FileRange const& file);
 
 /// All records, in the order of their place in the file. No payload is read.
 ///
-/// What two readers could understand differently is an Error of kind source: a local header that contradicts the directory, overlaps, gaps, two
-/// records of one name, two end records. So are compression, encryption, archives of several parts, and names that leave the archive's folder.
+/// What two readers could understand differently is an Error of kind source: a local header that
+/// contradicts the directory, overlaps, gaps, two records of one name, two end records. So are
+/// compression, encryption, archives of several parts, and names that leave the archive's folder.
 std::vector<Entry> read_directory(FileRange const& file);
 
 }  // namespace reshard::zip

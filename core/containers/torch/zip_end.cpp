@@ -12,15 +12,19 @@ constexpr std::uint64_t longest_comment_bytes = 0xffff;
 using Bytes = std::span<std::byte const>;
 
 template <class... Args>
-[[noreturn]] void damaged(FileRange const& file, fmt::format_string<Args...> format, Args&&... args) {
-  fail(ErrorKind::source, "{}: end of the zip archive: {} The file is cut short, damaged or hostile: compare its size with the original.",
-       file.name(), fmt::format(format, std::forward<Args>(args)...));
+[[noreturn]] void damaged(FileRange const& file, fmt::format_string<Args...> format,
+                          Args&&... args) {
+  fail(
+      ErrorKind::source,
+      "{}: end of the zip archive: {} The file is cut short, damaged or hostile: compare its size with the original.",
+      file.name(), fmt::format(format, std::forward<Args>(args)...));
 }
 
 /// The offset of the one end record whose comment reaches exactly to the end of the file.
 std::uint64_t find_end_record(FileRange const& file, std::uint64_t size) {
   std::uint64_t const tail_bytes = std::min(size, end_bytes + longest_comment_bytes);
-  if (tail_bytes < end_bytes) damaged(file, "{} bytes are too few for an end record of {}.", size, end_bytes);
+  if (tail_bytes < end_bytes)
+    damaged(file, "{} bytes are too few for an end record of {}.", size, end_bytes);
   std::vector<std::byte> tail(tail_bytes);
   file.read_at(size - tail_bytes, tail);
   std::uint64_t found = 0;
@@ -32,13 +36,16 @@ std::uint64_t find_end_record(FileRange const& file, std::uint64_t size) {
     found = size - tail_bytes + at;
     ++count;
   }
-  if (count == 0) damaged(file, "no end record stands in the last {} of the {} bytes.", tail_bytes, size);
+  if (count == 0)
+    damaged(file, "no end record stands in the last {} of the {} bytes.", tail_bytes, size);
   if (count > 1) damaged(file, "{} end records stand there, expected one.", count);
   return found;
 }
 
-/// The ZIP64 end record, when there is a locator in front of the end record; the offset of the record goes to `directory_end`.
-bool read_zip64_end(FileRange const& file, std::uint64_t end, DirectoryPlace& place, std::uint64_t& directory_end) {
+/// The ZIP64 end record, when there is a locator in front of the end record; the offset of the
+/// record goes to `directory_end`.
+bool read_zip64_end(FileRange const& file, std::uint64_t end, DirectoryPlace& place,
+                    std::uint64_t& directory_end) {
   if (end < locator_bytes + end64_bytes) return false;
   std::array<std::byte, end64_bytes + locator_bytes> bytes;
   std::uint64_t const at = end - bytes.size();
@@ -49,17 +56,22 @@ bool read_zip64_end(FileRange const& file, std::uint64_t end, DirectoryPlace& pl
   auto const claimed = load_little_endian<std::uint64_t>(locator.subspan(8));
   if (load_little_endian<std::uint32_t>(record) != end64_signature || claimed != at)
     damaged(file, "the ZIP64 locator names offset {}, expected a record at {}.", claimed, at);
-  if (auto const rest = load_little_endian<std::uint64_t>(record.subspan(4)); rest != end64_bytes - 12)
-    damaged(file, "the ZIP64 end record says it has {} more bytes, expected {}.", rest, end64_bytes - 12);
+  if (auto const rest = load_little_endian<std::uint64_t>(record.subspan(4));
+      rest != end64_bytes - 12)
+    damaged(file, "the ZIP64 end record says it has {} more bytes, expected {}.", rest,
+            end64_bytes - 12);
   auto const disks = load_little_endian<std::uint32_t>(locator.subspan(16));
-  if (load_little_endian<std::uint32_t>(locator.subspan(4)) != 0 || disks > 1 || load_little_endian<std::uint32_t>(record.subspan(16)) != 0 ||
+  if (load_little_endian<std::uint32_t>(locator.subspan(4)) != 0 || disks > 1 ||
+      load_little_endian<std::uint32_t>(record.subspan(16)) != 0 ||
       load_little_endian<std::uint32_t>(record.subspan(20)) != 0)
     damaged(file, "the archive has several parts, expected one.");
   place.entries = load_little_endian<std::uint64_t>(record.subspan(32));
   place.size_bytes = load_little_endian<std::uint64_t>(record.subspan(40));
   place.offset_bytes = load_little_endian<std::uint64_t>(record.subspan(48));
-  if (auto const here = load_little_endian<std::uint64_t>(record.subspan(24)); here != place.entries)
-    damaged(file, "the ZIP64 end record counts {} entries in this part and {} in all.", here, place.entries);
+  if (auto const here = load_little_endian<std::uint64_t>(record.subspan(24));
+      here != place.entries)
+    damaged(file, "the ZIP64 end record counts {} entries in this part and {} in all.", here,
+            place.entries);
   directory_end = at;
   return true;
 }
@@ -70,10 +82,13 @@ void expect_same(FileRange const& file, DirectoryPlace const& end, DirectoryPlac
     return narrow_value != refers && narrow_value != wide;
   };
   if (differ(end.entries, end64.entries, count_in_zip64))
-    damaged(file, "the end record counts {} entries, the ZIP64 one {}.", end.entries, end64.entries);
-  if (differ(end.size_bytes, end64.size_bytes, in_zip64) || differ(end.offset_bytes, end64.offset_bytes, in_zip64))
-    damaged(file, "the end record puts the directory at {} with {} bytes, the ZIP64 one at {} with {}.", end.offset_bytes, end.size_bytes,
-            end64.offset_bytes, end64.size_bytes);
+    damaged(file, "the end record counts {} entries, the ZIP64 one {}.", end.entries,
+            end64.entries);
+  if (differ(end.size_bytes, end64.size_bytes, in_zip64) ||
+      differ(end.offset_bytes, end64.offset_bytes, in_zip64))
+    damaged(file,
+            "the end record puts the directory at {} with {} bytes, the ZIP64 one at {} with {}.",
+            end.offset_bytes, end.size_bytes, end64.offset_bytes, end64.size_bytes);
 }
 
 }  // namespace
@@ -83,8 +98,11 @@ DirectoryPlace find_directory(FileRange const& file) {
   std::array<std::byte, end_bytes> bytes;
   file.read_at(end, bytes);
   Bytes const record(bytes);
-  auto const field = [&](std::size_t at) { return load_little_endian<std::uint16_t>(record.subspan(at)); };
-  if (field(4) != 0 || field(6) != 0 || field(8) != field(10)) damaged(file, "the archive has several parts, expected one.");
+  auto const field = [&](std::size_t at) {
+    return load_little_endian<std::uint16_t>(record.subspan(at));
+  };
+  if (field(4) != 0 || field(6) != 0 || field(8) != field(10))
+    damaged(file, "the archive has several parts, expected one.");
   DirectoryPlace place{.offset_bytes = load_little_endian<std::uint32_t>(record.subspan(16)),
                        .size_bytes = load_little_endian<std::uint32_t>(record.subspan(12)),
                        .entries = field(10)};
@@ -94,10 +112,11 @@ DirectoryPlace find_directory(FileRange const& file) {
     place = place64;
   }
   if (place.offset_bytes > directory_end || place.size_bytes != directory_end - place.offset_bytes)
-    damaged(file, "the directory is said to be at {} with {} bytes, expected it to end at {}.", place.offset_bytes, place.size_bytes, directory_end);
+    damaged(file, "the directory is said to be at {} with {} bytes, expected it to end at {}.",
+            place.offset_bytes, place.size_bytes, directory_end);
   if (place.entries > place.size_bytes / central_bytes)
-    damaged(file, "{} entries are counted, but a directory of {} bytes holds at most {}.", place.entries, place.size_bytes,
-            place.size_bytes / central_bytes);
+    damaged(file, "{} entries are counted, but a directory of {} bytes holds at most {}.",
+            place.entries, place.size_bytes, place.size_bytes / central_bytes);
   return place;
 }
 

@@ -10,10 +10,15 @@ namespace reshard::zip {
 namespace {
 
 bool is_far(std::uint64_t value) { return value >= in_zip64; }
-std::uint32_t near_part(std::uint64_t value) { return is_far(value) ? in_zip64 : static_cast<std::uint32_t>(value); }
+std::uint32_t near_part(std::uint64_t value) {
+  return is_far(value) ? in_zip64 : static_cast<std::uint32_t>(value);
+}
 
-/// Two sizes when the size does not fit into 32 bits, then the offset when that does not. 0: no ZIP64 field.
-std::size_t zip64_bytes(std::uint64_t header_offset, std::uint64_t size) { return (is_far(size) ? 16U : 0U) + (is_far(header_offset) ? 8U : 0U); }
+/// Two sizes when the size does not fit into 32 bits, then the offset when that does not. 0: no
+/// ZIP64 field.
+std::size_t zip64_bytes(std::uint64_t header_offset, std::uint64_t size) {
+  return (is_far(size) ? 16U : 0U) + (is_far(header_offset) ? 8U : 0U);
+}
 
 std::size_t zip64_field_bytes(std::uint64_t header_offset, std::uint64_t size) {
   std::size_t const bytes = zip64_bytes(header_offset, size);
@@ -33,10 +38,13 @@ void append_zip64_field(std::string& out, ZipRecord const& record, std::uint64_t
   if (is_far(record.header_offset_bytes)) append_little_endian(out, record.header_offset_bytes);
 }
 
-/// What both headers have in common: from the version needed to the extra field's length. No time and date, and version 0.
-void append_common(std::string& out, ZipRecord const& record, std::uint32_t crc32, std::uint32_t size, std::size_t extra_bytes) {
+/// What both headers have in common: from the version needed to the extra field's length. No time
+/// and date, and version 0.
+void append_common(std::string& out, ZipRecord const& record, std::uint32_t crc32,
+                   std::uint32_t size, std::size_t extra_bytes) {
   append_little_endian(out, std::uint16_t{0});
-  append_little_endian(out, static_cast<std::uint16_t>(record.size_bytes == 0 ? flag_utf8 : flag_utf8 | flag_descriptor));
+  append_little_endian(out, static_cast<std::uint16_t>(
+                                record.size_bytes == 0 ? flag_utf8 : flag_utf8 | flag_descriptor));
   append_little_endian(out, std::uint16_t{0});  // stored
   append_little_endian(out, std::uint32_t{0});  // time and date
   append_little_endian(out, crc32);
@@ -46,12 +54,17 @@ void append_common(std::string& out, ZipRecord const& record, std::uint32_t crc3
   append_little_endian(out, narrow<std::uint16_t>(extra_bytes));
 }
 
-std::uint64_t add(std::uint64_t a, std::uint64_t b) { return checked_add(a, b, ErrorKind::source, "size of a torch file"); }
+std::uint64_t add(std::uint64_t a, std::uint64_t b) {
+  return checked_add(a, b, ErrorKind::source, "size of a torch file");
+}
 
 }  // namespace
 
-std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes, std::uint64_t size_bytes) {
-  std::size_t const header = local_bytes + name_bytes + zip64_field_bytes(header_offset_bytes, size_bytes) + extra_header_bytes;
+std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes,
+                             std::uint64_t size_bytes) {
+  std::size_t const header = local_bytes + name_bytes +
+                             zip64_field_bytes(header_offset_bytes, size_bytes) +
+                             extra_header_bytes;
   std::uint64_t const least = add(header_offset_bytes, header);
   return add(least, (payload_alignment - least % payload_alignment) % payload_alignment);
 }
@@ -61,7 +74,8 @@ std::size_t descriptor_size(std::uint64_t header_offset_bytes, std::uint64_t siz
   return zip64_bytes(header_offset_bytes, size_bytes) == 0 ? 16 : 24;
 }
 
-std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_bytes, std::uint64_t size_bytes) {
+std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_bytes,
+                         std::uint64_t size_bytes) {
   return central_bytes + name_bytes + zip64_field_bytes(header_offset_bytes, size_bytes);
 }
 
@@ -78,10 +92,15 @@ std::uint64_t Layout::place_unnamed(std::size_t name_bytes, std::uint64_t size_b
 ZipRecord Layout::place(std::string name, std::uint64_t size_bytes) {
   std::uint64_t const header = at_;
   std::uint64_t const payload = place_unnamed(name.size(), size_bytes);
-  return {.name = std::move(name), .header_offset_bytes = header, .payload_offset_bytes = payload, .size_bytes = size_bytes};
+  return {.name = std::move(name),
+          .header_offset_bytes = header,
+          .payload_offset_bytes = payload,
+          .size_bytes = size_bytes};
 }
 
-std::uint64_t Layout::size_bytes() const { return add(add(at_, directory_bytes_), end_records_size()); }
+std::uint64_t Layout::size_bytes() const {
+  return add(add(at_, directory_bytes_), end_records_size());
+}
 
 void append_local_header(std::string& out, ZipRecord const& record) {
   std::size_t const begin = out.size();
@@ -113,7 +132,8 @@ void append_descriptor(std::string& out, ZipRecord const& record, std::uint32_t 
 void append_central_header(std::string& out, ZipRecord const& record, std::uint32_t crc32) {
   append_little_endian(out, central_signature);
   append_little_endian(out, std::uint16_t{0});  // made by
-  append_common(out, record, crc32, near_part(record.size_bytes), zip64_field_bytes(record.header_offset_bytes, record.size_bytes));
+  append_common(out, record, crc32, near_part(record.size_bytes),
+                zip64_field_bytes(record.header_offset_bytes, record.size_bytes));
   append_little_endian(out, std::uint16_t{0});  // comment
   append_little_endian(out, std::uint16_t{0});  // disk
   append_little_endian(out, std::uint16_t{0});  // internal attributes
@@ -139,7 +159,8 @@ void append_end_records(std::string& out, Layout const& layout) {
   append_little_endian(out, std::uint32_t{0});
   append_little_endian(out, layout.directory_offset_bytes() + layout.directory_bytes());
   append_little_endian(out, std::uint32_t{1});
-  auto const count = static_cast<std::uint16_t>(std::min<std::uint64_t>(layout.records(), count_in_zip64));
+  auto const count =
+      static_cast<std::uint16_t>(std::min<std::uint64_t>(layout.records(), count_in_zip64));
   append_little_endian(out, end_signature);
   append_little_endian(out, std::uint32_t{0});
   append_little_endian(out, count);

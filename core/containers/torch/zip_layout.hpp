@@ -5,8 +5,9 @@
 #include <string>
 #include <string_view>
 
-/// The zip archives that torch.save writes, byte for byte (docs/formats/torch-file.md, section 1). Everything but the checksums follows from the
-/// names and sizes of the records, and torch 2.7 and later count on that: they compute where payloads lie instead of looking.
+/// The zip archives that torch.save writes, byte for byte (docs/formats/torch-file.md, section 1).
+/// Everything but the checksums follows from the names and sizes of the records, and torch 2.7 and
+/// later count on that: they compute where payloads lie instead of looking.
 namespace reshard {
 
 /// A record of a zip file to be written: where its payload goes.
@@ -20,15 +21,18 @@ struct ZipRecord {
 namespace zip {
 
 /// Where the payload of a record begins whose local header is at `header_offset_bytes`.
-std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes, std::uint64_t size_bytes);
+std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes,
+                             std::uint64_t size_bytes);
 /// The bytes of the data descriptor behind the payload; an empty record has none.
 std::size_t descriptor_size(std::uint64_t header_offset_bytes, std::uint64_t size_bytes);
 /// The bytes of a record's entry in the central directory.
-std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_bytes, std::uint64_t size_bytes);
+std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_bytes,
+                         std::uint64_t size_bytes);
 /// The bytes of the three end records.
 std::size_t end_records_size();
 
-/// Puts records one behind the other, from offset 0 on. Sizes that do not fit into 64 bits are Errors of kind source.
+/// Puts records one behind the other, from offset 0 on. Sizes that do not fit into 64 bits are
+/// Errors of kind source.
 class Layout {
  public:
   ZipRecord place(std::string name, std::uint64_t size_bytes);
@@ -58,9 +62,11 @@ struct SmallRecord {
   std::string_view content;
 };
 /// In front of the storages, behind data.pkl.
-inline constexpr SmallRecord before_storages[] = {{".format_version", "1"}, {".storage_alignment", "64"}, {"byteorder", "little"}};
+inline constexpr SmallRecord before_storages[] = {
+    {".format_version", "1"}, {".storage_alignment", "64"}, {"byteorder", "little"}};
 /// Behind them. torch puts a hash into the last, which it only logs.
-inline constexpr SmallRecord after_storages[] = {{"version", "3\n"}, {".data/serialization_id", "0000000000000000000000000000000000000000"}};
+inline constexpr SmallRecord after_storages[] = {
+    {"version", "3\n"}, {".data/serialization_id", "0000000000000000000000000000000000000000"}};
 
 }  // namespace zip
 }  // namespace reshard

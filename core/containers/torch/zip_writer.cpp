@@ -14,18 +14,20 @@ void expect_no_loose_storages(pickle::Document const& document) {
   std::vector<bool> const used = pickle::reachable(document, document.root);
   for (pickle::NodeId id = 0; id < used.size(); ++id)
     if (used[id] && document.at(id).kind == pickle::Kind::storage)
-      fail(ErrorKind::source,
-           "a value holds a storage of {} bytes outside a plain tensor (a tensor subclass, a quantised or conjugated tensor, or a bare storage), "
-           "which "
-           "cannot be rewritten. Save it as plain tensors.",
-           document.storages[document.at(id).index].count);
+      fail(
+          ErrorKind::source,
+          "a value holds a storage of {} bytes outside a plain tensor (a tensor subclass, a quantised or conjugated tensor, or a bare storage), "
+          "which "
+          "cannot be rewritten. Save it as plain tensors.",
+          document.storages[document.at(id).index].count);
 }
 
 /// Gives every tensor a storage of its own in which it lies row-major.
 void make_compact(pickle::Document& document) {
   for (std::size_t i = 0; i < document.tensors.size(); ++i) {
     pickle::TensorRef& tensor = document.tensors[i];
-    tensor.storage = pickle::own_storage(tensor.dtype, checked_volume(tensor.shape, ErrorKind::source, "tensor shape"), i);
+    tensor.storage = pickle::own_storage(
+        tensor.dtype, checked_volume(tensor.shape, ErrorKind::source, "tensor shape"), i);
     tensor.strides = pickle::row_major_strides(tensor.shape);
     tensor.offset = 0;
   }
@@ -36,8 +38,8 @@ struct NumberedPickle {
   std::vector<std::uint32_t> tensors;  ///< tensor whose storage has key i
 };
 
-/// The pickle, with the storages' keys in the order in which it names them: torch computes where a storage lies from those it has met before.
-/// Tensors that the root does not lead to come last.
+/// The pickle, with the storages' keys in the order in which it names them: torch computes where a
+/// storage lies from those it has met before. Tensors that the root does not lead to come last.
 NumberedPickle number_and_dump(pickle::Document& document) {
   NumberedPickle result;
   result.bytes = pickle::dump(document, &result.tensors);
@@ -51,7 +53,8 @@ NumberedPickle number_and_dump(pickle::Document& document) {
   for (std::uint32_t i = 0; i < named.size(); ++i)
     if (!named[i]) result.tensors.push_back(i);
   if (in_order) return result;
-  for (std::size_t key = 0; key < result.tensors.size(); ++key) document.tensors[result.tensors[key]].storage.key = std::to_string(key);
+  for (std::size_t key = 0; key < result.tensors.size(); ++key)
+    document.tensors[result.tensors[key]].storage.key = std::to_string(key);
   result.bytes = pickle::dump(document);
   return result;
 }
@@ -68,7 +71,8 @@ std::string_view small_content(TorchFilePlan const& plan, ZipRecord const& recor
 void expect_archive_name(std::string_view archive) {
   if (archive.empty() || archive == "." || archive == ".." || archive.size() > 4096 ||
       archive.find_first_of(std::string_view("/\\\n\0", 4)) != archive.npos)
-    fail(ErrorKind::usage, "'{}' cannot be the folder of a torch file: name it without slashes.", archive);
+    fail(ErrorKind::usage, "'{}' cannot be the folder of a torch file: name it without slashes.",
+         archive);
 }
 
 /// A record on its way into the file; the content of a storage is somebody else's.
@@ -79,15 +83,19 @@ struct Rendered {
   std::uint32_t crc32 = 0;
 };
 
-std::vector<Rendered> records_in_order(TorchFilePlan const& plan, std::span<std::uint32_t const> crc32s) {
+std::vector<Rendered> records_in_order(TorchFilePlan const& plan,
+                                       std::span<std::uint32_t const> crc32s) {
   std::vector<Rendered> records;
   records.reserve(plan.storages.size() + plan.small_records.size());
-  for (std::size_t i = 0; i < crc32s.size(); ++i) records.push_back({.record = &plan.storages[i], .storage = true, .crc32 = crc32s[i]});
+  for (std::size_t i = 0; i < crc32s.size(); ++i)
+    records.push_back({.record = &plan.storages[i], .storage = true, .crc32 = crc32s[i]});
   for (ZipRecord const& record : plan.small_records) {
     std::string_view const content = small_content(plan, record);
-    records.push_back({.record = &record, .content = content, .crc32 = crc32(std::as_bytes(std::span(content)))});
+    records.push_back(
+        {.record = &record, .content = content, .crc32 = crc32(std::as_bytes(std::span(content)))});
   }
-  std::ranges::sort(records, {}, [](Rendered const& rendered) { return rendered.record->header_offset_bytes; });
+  std::ranges::sort(records, {},
+                    [](Rendered const& rendered) { return rendered.record->header_offset_bytes; });
   return records;
 }
 
@@ -98,11 +106,15 @@ TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archi
   expect_no_loose_storages(document);
   make_compact(document);
   NumberedPickle numbered = number_and_dump(document);
-  TorchFilePlan plan{.archive = std::string(archive), .pickle_bytes = std::move(numbered.bytes), .storages = {}, .small_records = {}};
+  TorchFilePlan plan{.archive = std::string(archive),
+                     .pickle_bytes = std::move(numbered.bytes),
+                     .storages = {},
+                     .small_records = {}};
   auto const in_folder = [&](std::string_view name) { return fmt::format("{}/{}", archive, name); };
   zip::Layout layout;
   plan.small_records.push_back(layout.place(in_folder("data.pkl"), plan.pickle_bytes.size()));
-  for (auto const& small : zip::before_storages) plan.small_records.push_back(layout.place(in_folder(small.name), small.content.size()));
+  for (auto const& small : zip::before_storages)
+    plan.small_records.push_back(layout.place(in_folder(small.name), small.content.size()));
   plan.storages.resize(document.tensors.size());
   for (std::uint32_t const i : numbered.tensors) {
     pickle::StorageRef const& storage = document.tensors[i].storage;
@@ -110,22 +122,26 @@ TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archi
     std::uint64_t const size = checked_mul(storage.count, unit, ErrorKind::source, "storage size");
     plan.storages[i] = layout.place(in_folder("data/" + storage.key), size);
   }
-  for (auto const& small : zip::after_storages) plan.small_records.push_back(layout.place(in_folder(small.name), small.content.size()));
+  for (auto const& small : zip::after_storages)
+    plan.small_records.push_back(layout.place(in_folder(small.name), small.content.size()));
   plan.size_bytes = layout.size_bytes();
   return plan;
 }
 
-std::vector<FileSegment> render_torch_file(TorchFilePlan const& plan, std::span<std::uint32_t const> crc32s) {
+std::vector<FileSegment> render_torch_file(TorchFilePlan const& plan,
+                                           std::span<std::uint32_t const> crc32s) {
   RESHARD_EXPECT(crc32s.size() == plan.storages.size());
   std::vector<FileSegment> segments(1);
   zip::Layout layout;
   std::string directory;
   for (Rendered const& rendered : records_in_order(plan, crc32s)) {
     ZipRecord const& record = *rendered.record;
-    RESHARD_EXPECT(layout.place_unnamed(record.name.size(), record.size_bytes) == record.payload_offset_bytes);
+    RESHARD_EXPECT(layout.place_unnamed(record.name.size(), record.size_bytes) ==
+                   record.payload_offset_bytes);
     zip::append_local_header(segments.back().bytes, record);
     if (rendered.storage && record.size_bytes != 0)
-      segments.push_back({.offset_bytes = record.payload_offset_bytes + record.size_bytes, .bytes = {}});
+      segments.push_back(
+          {.offset_bytes = record.payload_offset_bytes + record.size_bytes, .bytes = {}});
     segments.back().bytes += rendered.content;
     zip::append_descriptor(segments.back().bytes, record, rendered.crc32);
     zip::append_central_header(directory, record, rendered.crc32);
@@ -136,9 +152,11 @@ std::vector<FileSegment> render_torch_file(TorchFilePlan const& plan, std::span<
   return segments;
 }
 
-void finish_torch_file(File const& file, TorchFilePlan const& plan, std::span<std::uint32_t const> crc32s, std::uint64_t base_offset_bytes) {
+void finish_torch_file(File const& file, TorchFilePlan const& plan,
+                       std::span<std::uint32_t const> crc32s, std::uint64_t base_offset_bytes) {
   for (FileSegment const& segment : render_torch_file(plan, crc32s))
-    file.write_at(base_offset_bytes + segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+    file.write_at(base_offset_bytes + segment.offset_bytes,
+                  std::as_bytes(std::span(segment.bytes)));
 }
 
 }  // namespace reshard

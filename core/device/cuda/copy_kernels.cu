@@ -28,25 +28,33 @@ cudaError_t load_copy_kernels() {
   for (unsigned const width : {16U, 8U, 4U, 2U, 1U}) {
     Launch launch;
     launch.width = static_cast<std::uint8_t>(width);
-    for (CopyVariant const variant : {CopyVariant::words, CopyVariant::fours, CopyVariant::shifted}) {
+    for (CopyVariant const variant :
+         {CopyVariant::words, CopyVariant::fours, CopyVariant::shifted}) {
       launch.variant = static_cast<std::uint8_t>(variant);
-      visit_runs(launch, [&](auto kernel) { note(load_kernel(copy_runs_kernel<decltype(kernel)>)); });
+      visit_runs(launch,
+                 [&](auto kernel) { note(load_kernel(copy_runs_kernel<decltype(kernel)>)); });
     }
     for (CopyVariant const variant : {CopyVariant::tiles, CopyVariant::packed_tiles}) {
       launch.variant = static_cast<std::uint8_t>(variant);
-      visit_tiles(launch, [&](auto kernel) { note(load_kernel(copy_tiles_kernel<decltype(kernel)>)); });
+      visit_tiles(launch,
+                  [&](auto kernel) { note(load_kernel(copy_tiles_kernel<decltype(kernel)>)); });
     }
   }
   return code;
 }
 
-cudaError_t start_copy_kernel(Launch const& launch, LaunchPlaces const& places, cudaStream_t stream) {
+cudaError_t start_copy_kernel(Launch const& launch, LaunchPlaces const& places,
+                              cudaStream_t stream) {
   CopyWork const work = copy_work(launch, places);
   bool known = false;
   if (launch.kind == KernelKind::copy_tiles)
-    known = visit_tiles(launch, [&](auto kernel) { copy_tiles_kernel<decltype(kernel)><<<launch.blocks, threads_per_block, 0, stream>>>(work); });
+    known = visit_tiles(launch, [&](auto kernel) {
+      copy_tiles_kernel<decltype(kernel)><<<launch.blocks, threads_per_block, 0, stream>>>(work);
+    });
   else
-    known = visit_runs(launch, [&](auto kernel) { copy_runs_kernel<decltype(kernel)><<<launch.blocks, threads_per_block, 0, stream>>>(work); });
+    known = visit_runs(launch, [&](auto kernel) {
+      copy_runs_kernel<decltype(kernel)><<<launch.blocks, threads_per_block, 0, stream>>>(work);
+    });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
 }
 

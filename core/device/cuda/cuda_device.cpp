@@ -18,7 +18,9 @@ void check_cuda(cudaError_t code, char const* call) {
   if (code == cudaSuccess) return;
   switch (code) {
     case cudaErrorMemoryAllocation:
-      fail(ErrorKind::resources, "{} failed: {}. Lower run.device_memory, or free the GPU of other programs.", call, cudaGetErrorString(code));
+      fail(ErrorKind::resources,
+           "{} failed: {}. Lower run.device_memory, or free the GPU of other programs.", call,
+           cudaGetErrorString(code));
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorDevicesUnavailable:
@@ -28,11 +30,14 @@ void check_cuda(cudaError_t code, char const* call) {
     case cudaErrorInitializationError:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
-      fail(ErrorKind::resources, "{} failed: {} ({}). Look at the GPU with nvidia-smi, or set run.device = \"host\".", call, cudaGetErrorString(code),
-           cudaGetErrorName(code));
+      fail(ErrorKind::resources,
+           "{} failed: {} ({}). Look at the GPU with nvidia-smi, or set run.device = \"host\".",
+           call, cudaGetErrorString(code), cudaGetErrorName(code));
     default:
-      fail(ErrorKind::internal, "{} failed: {} ({}). Look at the GPU with nvidia-smi; set run.device = \"host\" to go on without it.", call,
-           cudaGetErrorString(code), cudaGetErrorName(code));
+      fail(
+          ErrorKind::internal,
+          "{} failed: {} ({}). Look at the GPU with nvidia-smi; set run.device = \"host\" to go on without it.",
+          call, cudaGetErrorString(code), cudaGetErrorName(code));
   }
 }
 
@@ -40,7 +45,8 @@ namespace {
 
 std::string id_of(cudaDeviceProp const& properties) {
   std::string text;
-  for (char const byte : properties.uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  for (char const byte : properties.uuid.bytes)
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
 
@@ -65,7 +71,8 @@ class CudaEvent final : public DeviceEvent {
 
   double seconds_since(DeviceEvent& earlier) override {
     float milliseconds = 0;
-    check_cuda(cudaEventElapsedTime(&milliseconds, static_cast<CudaEvent&>(earlier).event_, event_), "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&milliseconds, static_cast<CudaEvent&>(earlier).event_, event_),
+               "cudaEventElapsedTime");
     return static_cast<double>(milliseconds) / 1e3;
   }
 
@@ -78,39 +85,53 @@ class CudaEvent final : public DeviceEvent {
 class CudaStream final : public DeviceStream {
  public:
   // Non-blocking: the default stream, which libraries may use, holds none of ours back.
-  CudaStream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  CudaStream() {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+               "cudaStreamCreateWithFlags");
+  }
   ~CudaStream() override { cudaStreamDestroy(stream_); }
   CudaStream(CudaStream const&) = delete;
   CudaStream& operator=(CudaStream const&) = delete;
 
   void upload(std::byte* to_device, std::byte const* from_host, std::uint64_t bytes) override {
-    check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpyAsync to the GPU");
+    check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, stream_),
+               "cudaMemcpyAsync to the GPU");
   }
   void download(std::byte* to_host, std::byte const* from_device, std::uint64_t bytes) override {
-    check_cuda(cudaMemcpyAsync(to_host, from_device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync from the GPU");
+    check_cuda(cudaMemcpyAsync(to_host, from_device, bytes, cudaMemcpyDeviceToHost, stream_),
+               "cudaMemcpyAsync from the GPU");
   }
   void copy(std::byte* to, std::byte const* from, std::uint64_t bytes) override {
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync on the GPU");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_),
+               "cudaMemcpyAsync on the GPU");
   }
-  void fill_zero(std::byte* at, std::uint64_t bytes) override { check_cuda(cudaMemsetAsync(at, 0, bytes, stream_), "cudaMemsetAsync"); }
+  void fill_zero(std::byte* at, std::uint64_t bytes) override {
+    check_cuda(cudaMemsetAsync(at, 0, bytes, stream_), "cudaMemsetAsync");
+  }
 
   void launch(Launch const& launch, LaunchPlaces const& places) override {
-    // A start answers with the last error of this thread. "Not ready" of an event, or what a library left behind, is none of this kernel's; an error
-    // of the device itself comes again.
+    // A start answers with the last error of this thread. "Not ready" of an event, or what a
+    // library left behind, is none of this kernel's; an error of the device itself comes again.
     cudaGetLastError();
     switch (launch.kind) {
       case KernelKind::copy_runs:
-      case KernelKind::copy_tiles: return check_cuda(start_copy_kernel(launch, places, stream_), "the start of a copy kernel");
+      case KernelKind::copy_tiles:
+        return check_cuda(start_copy_kernel(launch, places, stream_), "the start of a copy kernel");
       case KernelKind::convert:
-      case KernelKind::dequantise: return check_cuda(start_value_kernel(launch, places, stream_), "the start of a conversion kernel");
-      case KernelKind::digest: return check_cuda(start_digest_kernel(launch, places, stream_), "the start of a checksum kernel");
+      case KernelKind::dequantise:
+        return check_cuda(start_value_kernel(launch, places, stream_),
+                          "the start of a conversion kernel");
+      case KernelKind::digest:
+        return check_cuda(start_digest_kernel(launch, places, stream_),
+                          "the start of a checksum kernel");
     }
     RESHARD_EXPECT(false);
   }
 
   std::unique_ptr<DeviceEvent> record() override { return std::make_unique<CudaEvent>(stream_); }
   void wait(DeviceEvent& event) override {
-    check_cuda(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).event(), 0), "cudaStreamWaitEvent");
+    check_cuda(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).event(), 0),
+               "cudaStreamWaitEvent");
   }
   void* handle() override { return stream_; }
 
@@ -124,8 +145,10 @@ class CudaMemory final : public DeviceMemory {
     // A multiple of 256: kernels read whole aligned words.
     if (cudaError_t const code = cudaMalloc(&data_, (bytes / 256 + 1) * 256); code != cudaSuccess) {
       cudaGetLastError();  // a refused allocation is no lasting state
-      fail(ErrorKind::resources, "{} of GPU memory cannot be had: {}. Lower run.device_memory, or free the GPU of other programs.",
-           human_bytes(bytes), cudaGetErrorString(code));
+      fail(
+          ErrorKind::resources,
+          "{} of GPU memory cannot be had: {}. Lower run.device_memory, or free the GPU of other programs.",
+          human_bytes(bytes), cudaGetErrorString(code));
     }
   }
   ~CudaMemory() override { cudaFree(data_); }
@@ -142,11 +165,13 @@ class CudaMemory final : public DeviceMemory {
 class PinnedMemory final : public DeviceMemory {
  public:
   PinnedMemory(std::byte* data, std::uint64_t bytes) : data_(data), bytes_(bytes) {
-    if (cudaError_t const code = cudaHostRegister(data, bytes, cudaHostRegisterDefault); code != cudaSuccess) {
+    if (cudaError_t const code = cudaHostRegister(data, bytes, cudaHostRegisterDefault);
+        code != cudaSuccess) {
       cudaGetLastError();
-      fail(ErrorKind::resources,
-           "{} of host memory cannot be pinned for the GPU: {}. Lower run.memory, or raise the limit of locked memory (ulimit -l).",
-           human_bytes(bytes), cudaGetErrorString(code));
+      fail(
+          ErrorKind::resources,
+          "{} of host memory cannot be pinned for the GPU: {}. Lower run.memory, or raise the limit of locked memory (ulimit -l).",
+          human_bytes(bytes), cudaGetErrorString(code));
     }
   }
   ~PinnedMemory() override { cudaHostUnregister(data_); }
@@ -160,17 +185,21 @@ class PinnedMemory final : public DeviceMemory {
   std::uint64_t bytes_;
 };
 
-/// The current device of CUDA belongs to a thread; whoever uses the device may be another thread than the one that opened it.
+/// The current device of CUDA belongs to a thread; whoever uses the device may be another thread
+/// than the one that opened it.
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int number) : number_(number) {
     select();
     check_cuda(cudaGetDeviceProperties(&properties_, number), "cudaGetDeviceProperties");
     check_cuda(cudaFree(nullptr), "the start of CUDA on the GPU");
-    for (auto* const load : {load_copy_kernels, load_value_kernels, load_digest_kernels}) check_cuda(load(), "the loading of kernels onto the GPU");
+    for (auto* const load : {load_copy_kernels, load_value_kernels, load_digest_kernels})
+      check_cuda(load(), "the loading of kernels onto the GPU");
   }
 
-  std::string name() const override { return fmt::format("{}, {}", properties_.name, human_bytes(properties_.totalGlobalMem)); }
+  std::string name() const override {
+    return fmt::format("{}, {}", properties_.name, human_bytes(properties_.totalGlobalMem));
+  }
   std::string id() const override { return id_of(properties_); }
   std::uint64_t free_bytes() const override {
     select();
@@ -212,7 +241,9 @@ CudaOffer cuda_offer() {
     offer.devices = devices;
     for (int d = 0; d < devices; ++d) {
       cudaDeviceProp properties{};
-      offer.ids.push_back(cudaGetDeviceProperties(&properties, d) == cudaSuccess ? id_of(properties) : fmt::format("device {}", d));
+      offer.ids.push_back(cudaGetDeviceProperties(&properties, d) == cudaSuccess
+                              ? id_of(properties)
+                              : fmt::format("device {}", d));
     }
     cudaGetLastError();
     return offer;
@@ -221,8 +252,10 @@ CudaOffer cuda_offer() {
   if (offer.driver_version == 0)
     offer.why_none = "no NVIDIA driver is installed";
   else if (code == cudaErrorInsufficientDriver)
-    offer.why_none = fmt::format("the NVIDIA driver is made for CUDA {}.{}, this program needs {}.{}", offer.driver_version / 1000,
-                                 offer.driver_version % 1000 / 10, offer.runtime_version / 1000, offer.runtime_version % 1000 / 10);
+    offer.why_none =
+        fmt::format("the NVIDIA driver is made for CUDA {}.{}, this program needs {}.{}",
+                    offer.driver_version / 1000, offer.driver_version % 1000 / 10,
+                    offer.runtime_version / 1000, offer.runtime_version % 1000 / 10);
   else if (code == cudaSuccess || code == cudaErrorNoDevice)
     offer.why_none = "no GPU is visible (CUDA_VISIBLE_DEVICES may hide it)";
   else
@@ -230,7 +263,9 @@ CudaOffer cuda_offer() {
   return offer;
 }
 
-std::unique_ptr<Device> open_cuda_device(int number) { return std::make_unique<CudaDevice>(number); }
+std::unique_ptr<Device> open_cuda_device(int number) {
+  return std::make_unique<CudaDevice>(number);
+}
 
 #if defined(RESHARD_HAS_NVTX)
 ProfilerRange::ProfilerRange(char const* name) { nvtxRangePushA(name); }

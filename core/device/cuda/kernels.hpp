@@ -6,8 +6,9 @@
 
 namespace reshard {
 
-// Load the code of every kernel onto the current device. CUDA would do so at the first start of each, and hold up everything on the device for it; and
-// only then it would say that the program has no code for this device.
+// Load the code of every kernel onto the current device. CUDA would do so at the first start of
+// each, and hold up everything on the device for it; and only then it would say that the program
+// has no code for this device.
 cudaError_t load_copy_kernels();
 cudaError_t load_value_kernels();
 cudaError_t load_digest_kernels();
@@ -20,8 +21,11 @@ cudaError_t load_kernel(Kernel* kernel) {
 }
 
 // Put a launch into a stream; the result is that of the start of the kernel.
-cudaError_t start_copy_kernel(Launch const& launch, LaunchPlaces const& places, cudaStream_t stream);
-cudaError_t start_value_kernel(Launch const& launch, LaunchPlaces const& places, cudaStream_t stream);
-cudaError_t start_digest_kernel(Launch const& launch, LaunchPlaces const& places, cudaStream_t stream);
+cudaError_t start_copy_kernel(Launch const& launch, LaunchPlaces const& places,
+                              cudaStream_t stream);
+cudaError_t start_value_kernel(Launch const& launch, LaunchPlaces const& places,
+                               cudaStream_t stream);
+cudaError_t start_digest_kernel(Launch const& launch, LaunchPlaces const& places,
+                                cudaStream_t stream);
 
 }  // namespace reshard

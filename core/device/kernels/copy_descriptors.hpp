@@ -7,7 +7,8 @@
 #include "core/device/kernels/fast_division.hpp"
 #include "core/device/program.hpp"
 
-// Unrolled, a loop of one or two rounds costs more moves between registers than it saves; one of many rounds hides the time of its loads.
+// Unrolled, a loop of one or two rounds costs more moves between registers than it saves; one of
+// many rounds hides the time of its loads.
 #if defined(__CUDA_ARCH__)
 #define RESHARD_ROLLED_LOOP _Pragma("unroll 1")
 #define RESHARD_LOOP_BY_FOURS _Pragma("unroll 4")
@@ -21,26 +22,31 @@ namespace reshard {
 // What the copy kernels read. A launch's descriptors stand from Launch::at on, in this order:
 //
 //   descriptors   Launch::descriptors times a RunsCopy or a TilesCopy
-//   table         of each unit of work the number of its descriptor, or no_copy; rounded up to a multiple of 16 bytes
-//   levels        CopyLevel, those of each descriptor in a row
+//   table         of each unit of work the number of its descriptor, or no_copy; rounded up to a
+//   multiple of 16 bytes levels        CopyLevel, those of each descriptor in a row
 //
-// A unit is what one warp (runs) or one block (tiles) does. The table spares each the search for its descriptor.
+// A unit is what one warp (runs) or one block (tiles) does. The table spares each the search for
+// its descriptor.
 //
-// Copies move bytes: a pair of packed 4-bit elements is one byte to them (the plan refuses cuts between the two).
+// Copies move bytes: a pair of packed 4-bit elements is one byte to them (the plan refuses cuts
+// between the two).
 
 /// The kernels; the element size of each is Launch::width.
 enum class CopyVariant : std::uint8_t {
-  words,         ///< each element by itself; 16, 8, 4, 2, 1 bytes
-  fours,         ///< four elements for one computation of an index; 4, 2, 1 bytes
-  shifted,       ///< long runs whose source and target are aligned differently: 16 bytes at a time, a run's ends by 4, 2, 1 bytes
-  tiles,         ///< transposes through shared memory; 16, 8, 4, 2, 1 bytes
-  packed_tiles,  ///< the same, where elements of 2 or 1 bytes can be read and written in words of four
+  words,    ///< each element by itself; 16, 8, 4, 2, 1 bytes
+  fours,    ///< four elements for one computation of an index; 4, 2, 1 bytes
+  shifted,  ///< long runs whose source and target are aligned differently: 16 bytes at a time, a
+            ///< run's ends by 4, 2, 1 bytes
+  tiles,    ///< transposes through shared memory; 16, 8, 4, 2, 1 bytes
+  packed_tiles,  ///< the same, where elements of 2 or 1 bytes can be read and written in words of
+                 ///< four
 };
 
 inline constexpr unsigned lanes_per_warp = 32;
 inline constexpr unsigned warps_per_block = threads_per_block / lanes_per_warp;
 
-/// A warp moves this many bytes: enough that finding the descriptor does not count, few enough that small copies occupy many warps.
+/// A warp moves this many bytes: enough that finding the descriptor does not count, few enough that
+/// small copies occupy many warps.
 inline constexpr unsigned unit_bytes = 4096;
 
 constexpr unsigned items_per_unit(CopyVariant variant, unsigned width) {
@@ -51,10 +57,12 @@ constexpr unsigned items_per_unit(CopyVariant variant, unsigned width) {
 /// The table's entry for a warp without work.
 inline constexpr std::uint32_t no_copy = 0xFFFFFFFFU;
 
-// Within one descriptor, places are 32-bit distances from its `from` and `to`, the lowest places that it reads and writes; strides are 32-bit too,
-// and negative ones wrap around. That makes an index cheap; larger copies are cut into several descriptors.
+// Within one descriptor, places are 32-bit distances from its `from` and `to`, the lowest places
+// that it reads and writes; strides are 32-bit too, and negative ones wrap around. That makes an
+// index cheap; larger copies are cut into several descriptors.
 
-/// A dimension of a copy: an index and what a step of it means in bytes. The first level is the one whose index runs fastest.
+/// A dimension of a copy: an index and what a step of it means in bytes. The first level is the one
+/// whose index runs fastest.
 struct alignas(16) CopyLevel {
   std::uint32_t count = 1;
   FastDivisor divisor;  ///< by count
@@ -65,25 +73,30 @@ struct alignas(16) CopyLevel {
 };
 static_assert(sizeof(CopyLevel) == 32);
 
-/// A copy for the kernels words, fours and shifted. Items are elements, groups of four elements, or 16-byte words of the target.
+/// A copy for the kernels words, fours and shifted. Items are elements, groups of four elements, or
+/// 16-byte words of the target.
 struct alignas(16) RunsCopy {
   std::uint64_t from = 0;
   std::uint64_t to = 0;
   std::int64_t from_group = 0;  ///< fours: the distance of a group's elements
   std::int64_t to_group = 0;
-  std::uint32_t from_start = 0;  ///< the distance of the first run from `from`, for dimensions that the source has backwards
+  std::uint32_t from_start = 0;  ///< the distance of the first run from `from`, for dimensions that
+                                 ///< the source has backwards
   std::uint32_t items = 0;
   std::uint32_t first_unit = 0;
   std::uint32_t first_level = 0;
   std::uint32_t levels = 0;
-  std::uint32_t run_bytes = 0;  ///< shifted: of one run; level 0 counts the words that a run may touch
+  std::uint32_t run_bytes =
+      0;  ///< shifted: of one run; level 0 counts the words that a run may touch
   std::uint64_t unused = 0;
 };
 static_assert(sizeof(RunsCopy) == 64);
 
-/// A copy for the kernels that work by tiles: matrices of elements. A line is fine in the source, a column in the target.
+/// A copy for the kernels that work by tiles: matrices of elements. A line is fine in the source, a
+/// column in the target.
 ///
-/// Level 0 counts the tiles along a line (the source's fine direction), level 1 those along a column, the others matrices.
+/// Level 0 counts the tiles along a line (the source's fine direction), level 1 those along a
+/// column, the others matrices.
 struct alignas(16) TilesCopy {
   std::uint64_t from = 0;
   std::uint64_t to = 0;
@@ -111,20 +124,28 @@ struct CopyWork {
   std::byte* to = nullptr;
 };
 
-constexpr std::uint64_t table_bytes(std::uint64_t units) { return (units * sizeof(std::uint32_t) + 15) / 16 * 16; }
+constexpr std::uint64_t table_bytes(std::uint64_t units) {
+  return (units * sizeof(std::uint32_t) + 15) / 16 * 16;
+}
 
 inline CopyWork copy_work(Launch const& launch, LaunchPlaces const& places) {
   bool const tiles = launch.kind == KernelKind::copy_tiles;
-  std::uint64_t const units = tiles ? launch.blocks : std::uint64_t{launch.blocks} * warps_per_block;
+  std::uint64_t const units =
+      tiles ? launch.blocks : std::uint64_t{launch.blocks} * warps_per_block;
   std::byte const* const descriptors = places.program + launch.at;
-  std::byte const* const table = descriptors + launch.descriptors * (tiles ? sizeof(TilesCopy) : sizeof(RunsCopy));
+  std::byte const* const table =
+      descriptors + launch.descriptors * (tiles ? sizeof(TilesCopy) : sizeof(RunsCopy));
   std::byte const* const levels = table + table_bytes(units);
-  return {descriptors, reinterpret_cast<std::uint32_t const*>(table), reinterpret_cast<CopyLevel const*>(levels), places.from, places.to};
+  return {descriptors, reinterpret_cast<std::uint32_t const*>(table),
+          reinterpret_cast<CopyLevel const*>(levels), places.from, places.to};
 }
 
-/// Takes items' numbers apart: each level adds its share to the two distances. What is left of a number counts the last level.
+/// Takes items' numbers apart: each level adds its share to the two distances. What is left of a
+/// number counts the last level.
 template <unsigned Depth>
-RESHARD_HOST_DEVICE inline void add_levels(CopyLevel const* levels, unsigned count, std::uint32_t (&number)[Depth], std::uint32_t (&from)[Depth],
+RESHARD_HOST_DEVICE inline void add_levels(CopyLevel const* levels, unsigned count,
+                                           std::uint32_t (&number)[Depth],
+                                           std::uint32_t (&from)[Depth],
                                            std::uint32_t (&to)[Depth]) {
   if (count == 0) return;
   RESHARD_ROLLED_LOOP
@@ -152,7 +173,8 @@ struct UnitWork {
   std::uint32_t end = 0;
 };
 
-RESHARD_HOST_DEVICE inline UnitWork unit_work(CopyWork const& work, std::uint32_t block, std::uint32_t thread, std::uint32_t unit_items) {
+RESHARD_HOST_DEVICE inline UnitWork unit_work(CopyWork const& work, std::uint32_t block,
+                                              std::uint32_t thread, std::uint32_t unit_items) {
   std::uint32_t const unit = block * warps_per_block + thread / lanes_per_warp;
   std::uint32_t const index = work.table[unit];
   if (index == no_copy) return {};

@@ -9,28 +9,34 @@
 
 namespace reshard {
 
-/// Bytes [shift, shift + 16) of the 32 bytes low, high. Pre: shift < 16. Only selections and shifts: no lane waits for another.
+/// Bytes [shift, shift + 16) of the 32 bytes low, high. Pre: shift < 16. Only selections and
+/// shifts: no lane waits for another.
 RESHARD_HOST_DEVICE inline Quad shifted_quad(Quad const& low, Quad const& high, unsigned shift) {
   bool const by_two = (shift & 8U) != 0;
   bool const by_one = (shift & 4U) != 0;
   unsigned const bits = (shift & 3U) * 8;
-  std::uint32_t const all[8] = {low.part[0], low.part[1], low.part[2], low.part[3], high.part[0], high.part[1], high.part[2], high.part[3]};
+  std::uint32_t const all[8] = {low.part[0],  low.part[1],  low.part[2],  low.part[3],
+                                high.part[0], high.part[1], high.part[2], high.part[3]};
   std::uint32_t halves[6];
   for (unsigned i = 0; i < 6; ++i) halves[i] = by_two ? all[i + 2] : all[i];
   std::uint32_t words[5];
   for (unsigned i = 0; i < 5; ++i) words[i] = by_one ? halves[i + 1] : halves[i];
   Quad result;
-  for (unsigned i = 0; i < 4; ++i) result.part[i] = static_cast<std::uint32_t>((std::uint64_t{words[i + 1]} << 32U | words[i]) >> bits);
+  for (unsigned i = 0; i < 4; ++i)
+    result.part[i] =
+        static_cast<std::uint32_t>((std::uint64_t{words[i + 1]} << 32U | words[i]) >> bits);
   return result;
 }
 
-/// The kernel shifted: a lane makes one aligned 16-byte word of the target out of the one or two aligned words of the source that hold its bytes.
-/// Of the words that a run shares with its surroundings only the run's bytes are written, in elements of `Edge` bytes.
+/// The kernel shifted: a lane makes one aligned 16-byte word of the target out of the one or two
+/// aligned words of the source that hold its bytes. Of the words that a run shares with its
+/// surroundings only the run's bytes are written, in elements of `Edge` bytes.
 template <unsigned Edge, unsigned Depth>
 struct CopyShifted {
   static constexpr unsigned unit_items = items_per_unit(CopyVariant::shifted, Edge);
 
-  static RESHARD_HOST_DEVICE void run(CopyWork const& work, std::uint32_t block, std::uint32_t thread) {
+  static RESHARD_HOST_DEVICE void run(CopyWork const& work, std::uint32_t block,
+                                      std::uint32_t thread) {
     UnitWork const unit = unit_work(work, block, thread, unit_items);
     RESHARD_ROLLED_LOOP
     for (std::uint32_t item = unit.first; item < unit.end; item += lanes_per_warp * Depth)
@@ -38,8 +44,8 @@ struct CopyShifted {
   }
 
  private:
-  /// A word of the target, of which bytes [begin, end) are the run's. Its byte 0 would come from `from`, which may lie before the run, even below
-  /// zero.
+  /// A word of the target, of which bytes [begin, end) are the run's. Its byte 0 would come from
+  /// `from`, which may lie before the run, even below zero.
   struct Piece {
     std::uint64_t from = 0;
     std::uint64_t to = 0;
@@ -47,16 +53,20 @@ struct CopyShifted {
     std::uint32_t end = 0;
   };
 
-  /// Word number `word` of the run that begins `from` and `to` minus 16 · word bytes after the copy's places.
-  static RESHARD_HOST_DEVICE Piece piece_of(RunsCopy const& copy, std::uint32_t word, std::uint32_t from, std::uint32_t to) {
+  /// Word number `word` of the run that begins `from` and `to` minus 16 · word bytes after the
+  /// copy's places.
+  static RESHARD_HOST_DEVICE Piece piece_of(RunsCopy const& copy, std::uint32_t word,
+                                            std::uint32_t from, std::uint32_t to) {
     std::uint32_t const before = (static_cast<std::uint32_t>(copy.to) + to) % sizeof(Quad);
     std::uint32_t const stop = before + copy.run_bytes;  // of the run, counted from its first word
     std::uint32_t const at = word * sizeof(Quad);
     std::uint32_t const left = stop > at ? stop - at : 0;
-    return {copy.from + from - before, copy.to + to - before, word == 0 ? before : 0, left < sizeof(Quad) ? left : 16U};
+    return {copy.from + from - before, copy.to + to - before, word == 0 ? before : 0,
+            left < sizeof(Quad) ? left : 16U};
   }
 
-  static RESHARD_HOST_DEVICE void move(CopyWork const& work, RunsCopy const& copy, std::uint32_t item, std::uint32_t end) {
+  static RESHARD_HOST_DEVICE void move(CopyWork const& work, RunsCopy const& copy,
+                                       std::uint32_t item, std::uint32_t end) {
     std::uint32_t number[Depth];
     std::uint32_t word[Depth];
     std::uint32_t from[Depth];
@@ -79,10 +89,13 @@ struct CopyShifted {
       load(work.from, piece[d], low[d], high[d]);
     }
     for (unsigned d = 0; d < Depth; ++d)
-      store(work.to + piece[d].to, shifted_quad(low[d], high[d], static_cast<unsigned>(piece[d].from % sizeof(Quad))), piece[d]);
+      store(work.to + piece[d].to,
+            shifted_quad(low[d], high[d], static_cast<unsigned>(piece[d].from % sizeof(Quad))),
+            piece[d]);
   }
 
-  static RESHARD_HOST_DEVICE void load(std::byte const* from, Piece const& piece, Quad& low, Quad& high) {
+  static RESHARD_HOST_DEVICE void load(std::byte const* from, Piece const& piece, Quad& low,
+                                       Quad& high) {
     if (piece.begin >= piece.end) return;
     auto const shift = static_cast<std::uint32_t>(piece.from % sizeof(Quad));
     std::uint64_t const first = piece.from - shift;
@@ -95,7 +108,8 @@ struct CopyShifted {
     constexpr unsigned per_part = sizeof(std::uint32_t) / Edge;
     for (unsigned i = 0; i < sizeof(Quad) / Edge; ++i)
       if (piece.begin <= i * Edge && i * Edge < piece.end)
-        store_word(to + i * Edge, static_cast<Word<Edge>>(quad.part[i / per_part] >> (i % per_part * Edge * 8)));
+        store_word(to + i * Edge,
+                   static_cast<Word<Edge>>(quad.part[i / per_part] >> (i % per_part * Edge * 8)));
   }
 };
 

@@ -15,16 +15,20 @@ inline constexpr unsigned tile_bytes = 16384;
 /// A tile has at most this many words along each side, one for each thread.
 inline constexpr unsigned tile_side_words = threads_per_block;
 
-/// Rows of a tile in shared memory are one word longer than needed: a column of it then lies in as many banks as it has rows. Tiles with more rows
-/// than this are not made; their gaps would need more memory than the tile.
-constexpr unsigned tile_row_limit(unsigned width) { return width < 8 ? 256 : width == 8 ? 128 : 64; }
+/// Rows of a tile in shared memory are one word longer than needed: a column of it then lies in as
+/// many banks as it has rows. Tiles with more rows than this are not made; their gaps would need
+/// more memory than the tile.
+constexpr unsigned tile_row_limit(unsigned width) {
+  return width < 8 ? 256 : width == 8 ? 128 : 64;
+}
 
 constexpr unsigned tile_gap(unsigned word_bytes) { return word_bytes < 4 ? 4 / word_bytes : 1; }
 
 /// Bytes of shared memory that a block needs, whatever the tile.
 inline constexpr unsigned tile_memory = tile_bytes + 1024;
 
-/// A block's tile: its copy, how far it is from the copy's places, and how many elements of the matrix there are from its corner on.
+/// A block's tile: its copy, how far it is from the copy's places, and how many elements of the
+/// matrix there are from its corner on.
 struct Tile {
   TilesCopy copy;
   std::uint32_t from = 0;
@@ -47,7 +51,8 @@ RESHARD_HOST_DEVICE inline Tile tile_of(CopyWork const& work, std::uint32_t bloc
   return {copy, from[0], to[0], copy.line_count - line, copy.column_count - column};
 }
 
-/// Transposes the Pack x Pack elements of Pack words of the same size: element j of word i becomes element i of word j.
+/// Transposes the Pack x Pack elements of Pack words of the same size: element j of word i becomes
+/// element i of word j.
 template <unsigned Pack, class Type>
 RESHARD_HOST_DEVICE inline void transpose_words(Type const (&from)[Pack], Type (&to)[Pack]) {
   if constexpr (Pack == 1) {
@@ -62,13 +67,15 @@ RESHARD_HOST_DEVICE inline void transpose_words(Type const (&from)[Pack], Type (
   }
 }
 
-/// The kernels tiles (Pack 1) and packed_tiles (Pack · Width = 4): a block reads a tile along the source's fine direction and writes it along the
-/// target's. With Pack > 1 it reads words of Pack elements, turns Pack x Pack elements around in registers, and writes words of Pack elements.
-/// In shared memory, each line index has a row, in which the columns follow each other.
+/// The kernels tiles (Pack 1) and packed_tiles (Pack · Width = 4): a block reads a tile along the
+/// source's fine direction and writes it along the target's. With Pack > 1 it reads words of Pack
+/// elements, turns Pack x Pack elements around in registers, and writes words of Pack elements. In
+/// shared memory, each line index has a row, in which the columns follow each other.
 template <unsigned Width, unsigned Pack>
 struct CopyTiles {
   /// Before the barrier: from the source to shared memory.
-  static RESHARD_HOST_DEVICE void load(CopyWork const& work, Tile const& tile, std::byte* memory, std::uint32_t thread) {
+  static RESHARD_HOST_DEVICE void load(CopyWork const& work, Tile const& tile, std::byte* memory,
+                                       std::uint32_t thread) {
     TilesCopy const& copy = tile.copy;
     std::uint32_t const side_bits = copy.line_bits - pack_bits;
     std::uint32_t const line = thread & ((1U << side_bits) - 1);  // in words, the same in all steps
@@ -82,14 +89,17 @@ struct CopyTiles {
     std::byte* const row = memory + line * row_bytes(copy);
     std::uint32_t const next_line = row_bytes(copy) << side_bits;
     RESHARD_ROLLED_LOOP
-    for (; steps.first < steps.end; steps.first += steps.step * batch) load_batch(source, at, copy.column_from, row, next_line, steps);
+    for (; steps.first < steps.end; steps.first += steps.step * batch)
+      load_batch(source, at, copy.column_from, row, next_line, steps);
   }
 
   /// After it: from there to the target.
-  static RESHARD_HOST_DEVICE void store(CopyWork const& work, Tile const& tile, std::byte const* memory, std::uint32_t thread) {
+  static RESHARD_HOST_DEVICE void store(CopyWork const& work, Tile const& tile,
+                                        std::byte const* memory, std::uint32_t thread) {
     TilesCopy const& copy = tile.copy;
     std::uint32_t const side_bits = copy.column_bits - pack_bits;
-    std::uint32_t const column = thread & ((1U << side_bits) - 1);  // in words, the same in all steps
+    std::uint32_t const column =
+        thread & ((1U << side_bits) - 1);  // in words, the same in all steps
     if (column * Pack >= tile.columns) return;
     std::uint32_t const step = threads_per_block >> side_bits;
     std::uint32_t const end = smaller(tile.lines, 1U << copy.line_bits);
@@ -100,41 +110,49 @@ struct CopyTiles {
     RESHARD_LOOP_BY_FOURS
     for (std::uint32_t line = thread >> side_bits; line < end; line += step) {
       std::uint32_t const row = (line % Pack << row_of_lines) + line / Pack;
-      store_word(target + (at + line * copy.line_to), load_word<Held>(words + row * row_bytes(copy)));
+      store_word(target + (at + line * copy.line_to),
+                 load_word<Held>(words + row * row_bytes(copy)));
     }
   }
 
  private:
   using Held = Word<Width * Pack>;
   static constexpr std::uint32_t pack_bits = Pack == 4 ? 2 : Pack == 2 ? 1 : 0;
-  static constexpr std::uint32_t batch = 8 / Pack;  ///< steps whose loads are under way at the same time: eight words of a thread
+  static constexpr std::uint32_t batch =
+      8 / Pack;  ///< steps whose loads are under way at the same time: eight words of a thread
 
   struct Steps {
     std::uint32_t first = 0, step = 0, end = 0;
   };
 
-  static RESHARD_HOST_DEVICE std::uint32_t smaller(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
-
-  /// Line l stands in row l / Pack of part l % Pack: the lanes of the load phase, whose lines are Pack apart, write neighbouring rows, and with the
-  /// gap at the end of each row different banks.
-  static RESHARD_HOST_DEVICE std::uint32_t row_bytes(TilesCopy const& copy) {
-    return ((1U << (copy.column_bits - pack_bits)) + tile_gap(sizeof(Held))) * static_cast<std::uint32_t>(sizeof(Held));
+  static RESHARD_HOST_DEVICE std::uint32_t smaller(std::uint32_t a, std::uint32_t b) {
+    return a < b ? a : b;
   }
 
-  static RESHARD_HOST_DEVICE void load_batch(std::byte const* source, std::uint32_t at, std::uint32_t column_from, std::byte* row,
+  /// Line l stands in row l / Pack of part l % Pack: the lanes of the load phase, whose lines are
+  /// Pack apart, write neighbouring rows, and with the gap at the end of each row different banks.
+  static RESHARD_HOST_DEVICE std::uint32_t row_bytes(TilesCopy const& copy) {
+    return ((1U << (copy.column_bits - pack_bits)) + tile_gap(sizeof(Held))) *
+           static_cast<std::uint32_t>(sizeof(Held));
+  }
+
+  static RESHARD_HOST_DEVICE void load_batch(std::byte const* source, std::uint32_t at,
+                                             std::uint32_t column_from, std::byte* row,
                                              std::uint32_t next_line, Steps const& steps) {
     Held held[batch][Pack];
     for (unsigned b = 0; b < batch; ++b) {
       std::uint32_t const column = steps.first + b * steps.step;
       if (column < steps.end)
-        for (unsigned i = 0; i < Pack; ++i) held[b][i] = load_word<Held>(source + (at + (column * Pack + i) * column_from));
+        for (unsigned i = 0; i < Pack; ++i)
+          held[b][i] = load_word<Held>(source + (at + (column * Pack + i) * column_from));
     }
     for (unsigned b = 0; b < batch; ++b) {
       std::uint32_t const column = steps.first + b * steps.step;
       if (column >= steps.end) continue;
       Held turned[Pack];
       transpose_words<Pack>(held[b], turned);
-      for (unsigned j = 0; j < Pack; ++j) store_word(row + j * next_line + column * sizeof(Held), turned[j]);
+      for (unsigned j = 0; j < Pack; ++j)
+        store_word(row + j * next_line + column * sizeof(Held), turned[j]);
     }
   }
 };

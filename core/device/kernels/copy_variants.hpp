@@ -7,8 +7,8 @@
 
 namespace reshard {
 
-// From the numbers of a launch to the kernel's type, once for the GPU and the host. A visitor is called with an object of the type; each function
-// returns whether there is such a kernel.
+// From the numbers of a launch to the kernel's type, once for the GPU and the host. A visitor is
+// called with an object of the type; each function returns whether there is such a kernel.
 
 template <class Visitor>
 bool visit_words(unsigned width, Visitor const& visit) {

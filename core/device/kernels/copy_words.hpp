@@ -9,15 +9,18 @@
 
 namespace reshard {
 
-/// The kernels words (Group 1) and fours (Group 4): neighbouring lanes move neighbouring items, each lane Depth items at a time, so that
-/// Depth · Group loads are under way before the first store. A group's elements are far apart: item i has the elements i, i + n, i + 2n, i + 3n of
-/// a level, so that loads and stores of the lanes stay side by side.
+/// The kernels words (Group 1) and fours (Group 4): neighbouring lanes move neighbouring items,
+/// each lane Depth items at a time, so that Depth · Group loads are under way before the first
+/// store. A group's elements are far apart: item i has the elements i, i + n, i + 2n, i + 3n of a
+/// level, so that loads and stores of the lanes stay side by side.
 template <unsigned Width, unsigned Group, unsigned Depth>
 struct CopyWords {
-  static constexpr unsigned unit_items = items_per_unit(Group == 4 ? CopyVariant::fours : CopyVariant::words, Width);
+  static constexpr unsigned unit_items =
+      items_per_unit(Group == 4 ? CopyVariant::fours : CopyVariant::words, Width);
   static_assert(Group == 1 || Group == 4);
 
-  static RESHARD_HOST_DEVICE void run(CopyWork const& work, std::uint32_t block, std::uint32_t thread) {
+  static RESHARD_HOST_DEVICE void run(CopyWork const& work, std::uint32_t block,
+                                      std::uint32_t thread) {
     UnitWork const unit = unit_work(work, block, thread, unit_items);
     RESHARD_ROLLED_LOOP
     for (std::uint32_t item = unit.first; item < unit.end; item += lanes_per_warp * Depth)
@@ -25,7 +28,8 @@ struct CopyWords {
   }
 
  private:
-  static RESHARD_HOST_DEVICE void move(CopyWork const& work, RunsCopy const& copy, std::uint32_t item, std::uint32_t end) {
+  static RESHARD_HOST_DEVICE void move(CopyWork const& work, RunsCopy const& copy,
+                                       std::uint32_t item, std::uint32_t end) {
     std::uint32_t number[Depth];
     std::uint32_t from[Depth];
     std::uint32_t to[Depth];
@@ -38,10 +42,13 @@ struct CopyWords {
     Word<Width> held[Depth][Group];
     for (unsigned d = 0; d < Depth; ++d)
       if (item + d * lanes_per_warp < end)
-        for (unsigned g = 0; g < Group; ++g) held[d][g] = load_word<Word<Width>>(work.from + copy.from + from[d] + g * copy.from_group);
+        for (unsigned g = 0; g < Group; ++g)
+          held[d][g] =
+              load_word<Word<Width>>(work.from + copy.from + from[d] + g * copy.from_group);
     for (unsigned d = 0; d < Depth; ++d)
       if (item + d * lanes_per_warp < end)
-        for (unsigned g = 0; g < Group; ++g) store_word(work.to + copy.to + to[d] + g * copy.to_group, held[d][g]);
+        for (unsigned g = 0; g < Group; ++g)
+          store_word(work.to + copy.to + to[d] + g * copy.to_group, held[d][g]);
   }
 };
 

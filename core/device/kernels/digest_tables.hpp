@@ -12,8 +12,9 @@ inline constexpr unsigned most_lane_bits = 5;
 
 /// Constants of the digest kernel: products modulo the polynomial of CRC-64.
 struct DigestTables {
-  /// [k][nibble][value]: the register of which only this nibble is not zero, times x^(64 << k), the step from one word of a lane to its next. A
-  /// nibble's 16 values fill all banks of shared memory once: whichever ones the threads of a warp look up, none waits for another.
+  /// [k][nibble][value]: the register of which only this nibble is not zero, times x^(64 << k), the
+  /// step from one word of a lane to its next. A nibble's 16 values fill all banks of shared memory
+  /// once: whichever ones the threads of a warp look up, none waits for another.
   std::uint64_t step[most_lane_bits + 1][16][16];
   /// [words]: x^(64 words).
   std::uint64_t words[1U << most_lane_bits];
@@ -33,14 +34,17 @@ constexpr DigestTables make_digest_tables() {
     while (1U << lane_bits < word) ++lane_bits;
     if (1U << lane_bits != word) continue;
     std::uint64_t shifted = next;
-    for (unsigned bit = 64; bit-- > 0; shifted = crc64_times_x(shifted)) tables.step[lane_bits][bit / 4][1U << bit % 4] = shifted;
+    for (unsigned bit = 64; bit-- > 0; shifted = crc64_times_x(shifted))
+      tables.step[lane_bits][bit / 4][1U << bit % 4] = shifted;
     for (auto& nibble : tables.step[lane_bits])
-      for (unsigned value = 1; value < 16; ++value) nibble[value] = nibble[value & (value - 1)] ^ nibble[value & (~value + 1)];
+      for (unsigned value = 1; value < 16; ++value)
+        nibble[value] = nibble[value & (value - 1)] ^ nibble[value & (~value + 1)];
   }
   std::uint64_t base = crc64_one >> 8U;  // x^8
   for (auto& digit : tables.digits) {
     digit[0] = crc64_one;
-    for (unsigned value = 1; value < 256; ++value) digit[value] = crc64_product(digit[value - 1], base);
+    for (unsigned value = 1; value < 256; ++value)
+      digit[value] = crc64_product(digit[value - 1], base);
     base = crc64_product(digit[255], base);
   }
   return tables;

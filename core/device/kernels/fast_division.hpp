@@ -6,10 +6,12 @@
 
 namespace reshard {
 
-/// Division by a number that is known before the kernel starts: one multiplication and shifts, where a division would take some twenty steps.
+/// Division by a number that is known before the kernel starts: one multiplication and shifts,
+/// where a division would take some twenty steps.
 ///
-/// For a divisor d and s = ceil(log2 d), the multiplier is m = ceil(2^(31+s) / d), which 32 bits hold. n · m / 2^(31+s) exceeds n / d by less than
-/// n / 2^(31+s), for n < 2^31 by less than 2^-s <= 1 / d: not enough to reach the next whole number.
+/// For a divisor d and s = ceil(log2 d), the multiplier is m = ceil(2^(31+s) / d), which 32 bits
+/// hold. n · m / 2^(31+s) exceeds n / d by less than n / 2^(31+s), for n < 2^31 by less than 2^-s
+/// <= 1 / d: not enough to reach the next whole number.
 struct FastDivisor {
   std::uint32_t multiplier = 1U << 31U;
   std::uint32_t shift = 0;
@@ -28,7 +30,8 @@ constexpr FastDivisor fast_divisor(std::uint32_t divisor) {
 
 /// Pre: number < fast_division_limit.
 RESHARD_HOST_DEVICE inline std::uint32_t divide(std::uint32_t number, FastDivisor divisor) {
-  auto const high = static_cast<std::uint32_t>(std::uint64_t{number << 1U} * divisor.multiplier >> 32U);
+  auto const high =
+      static_cast<std::uint32_t>(std::uint64_t{number << 1U} * divisor.multiplier >> 32U);
   return high >> divisor.shift;
 }
 

@@ -8,10 +8,12 @@
 
 namespace reshard {
 
-/// The descriptor whose blocks `block` is one of. Each descriptor has a `first_block`, in ascending order from 0 on.
-/// Pre: count >= 1.
+/// The descriptor whose blocks `block` is one of. Each descriptor has a `first_block`, in ascending
+/// order from 0 on. Pre: count >= 1.
 template <class Descriptor>
-RESHARD_HOST_DEVICE inline Descriptor const& descriptor_of_block(Descriptor const* descriptors, std::uint32_t count, std::uint64_t block) {
+RESHARD_HOST_DEVICE inline Descriptor const& descriptor_of_block(Descriptor const* descriptors,
+                                                                 std::uint32_t count,
+                                                                 std::uint64_t block) {
   std::uint32_t first = 0;
   while (count > 1) {
     std::uint32_t const half = count / 2;
@@ -23,7 +25,8 @@ RESHARD_HOST_DEVICE inline Descriptor const& descriptor_of_block(Descriptor cons
 
 /// The descriptors of a launch.
 template <class Descriptor>
-RESHARD_HOST_DEVICE inline Descriptor const* descriptors_of(Launch const& launch, LaunchPlaces const& places) {
+RESHARD_HOST_DEVICE inline Descriptor const* descriptors_of(Launch const& launch,
+                                                            LaunchPlaces const& places) {
   return reinterpret_cast<Descriptor const*>(places.program + launch.at);
 }
 

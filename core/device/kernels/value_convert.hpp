@@ -11,7 +11,8 @@
 
 namespace reshard {
 
-/// What the convert kernels read: one for each request, those of one pair of dtypes in a launch. Offsets count from LaunchPlaces::from and ::to.
+/// What the convert kernels read: one for each request, those of one pair of dtypes in a launch.
+/// Offsets count from LaunchPlaces::from and ::to.
 struct ConvertDescriptor {
   std::uint64_t first_block = 0;
   std::uint64_t from = 0;
@@ -25,11 +26,14 @@ struct ConvertDescriptor {
 
 /// The first inexact element of several launches is the one with the largest mark. 0 is none.
 inline constexpr unsigned element_bits_of_mark = 40;
-inline constexpr std::uint64_t requests_of_marks = (std::uint64_t{1} << (64 - element_bits_of_mark)) - 1;
+inline constexpr std::uint64_t requests_of_marks =
+    (std::uint64_t{1} << (64 - element_bits_of_mark)) - 1;
 inline constexpr std::uint64_t elements_of_marks = std::uint64_t{1} << element_bits_of_mark;
 
 /// Pre: request < requests_of_marks, element < elements_of_marks.
-constexpr std::uint64_t inexact_mark(std::uint64_t request, std::uint64_t element) { return ~(request << element_bits_of_mark | element); }
+constexpr std::uint64_t inexact_mark(std::uint64_t request, std::uint64_t element) {
+  return ~(request << element_bits_of_mark | element);
+}
 
 /// The kernel of one pair of formats.
 template <quant::FloatFormat source, quant::FloatFormat target>
@@ -39,7 +43,9 @@ struct ConvertKernel {
   static constexpr unsigned group_size = 16 / target_bytes;
 
   /// What one thread does; the mark of its first inexact element that is to be reported.
-  RESHARD_HOST_DEVICE static std::uint64_t run(ConvertDescriptor const& request, LaunchPlaces const& places, std::uint64_t block, unsigned thread) {
+  RESHARD_HOST_DEVICE static std::uint64_t run(ConvertDescriptor const& request,
+                                               LaunchPlaces const& places, std::uint64_t block,
+                                               unsigned thread) {
     std::byte const* const from = places.from + request.from;
     std::byte* const to = places.to + request.to;
     std::uint64_t mark = 0;
@@ -49,9 +55,12 @@ struct ConvertKernel {
       if (group.begin >= group.end) break;
       std::byte const* const source_place = from + group.begin * source_bytes;
       std::byte* const target_place = to + group.begin * target_bytes;
-      std::uint64_t const inexact = group.whole ? run_whole(source_place, target_place, request.constant)
-                                                : run_part(source_place, target_place, request.constant, group.end - group.begin);
-      if (inexact != none && mark == 0 && request.rounds == 0) mark = inexact_mark(request.request, group.begin + inexact);
+      std::uint64_t const inexact =
+          group.whole
+              ? run_whole(source_place, target_place, request.constant)
+              : run_part(source_place, target_place, request.constant, group.end - group.begin);
+      if (inexact != none && mark == 0 && request.rounds == 0)
+        mark = inexact_mark(request.request, group.begin + inexact);
     }
     return mark;
   }
@@ -66,7 +75,8 @@ struct ConvertKernel {
   }
 
   /// Both return the number of the first inexact element within the group.
-  RESHARD_HOST_DEVICE static std::uint64_t run_whole(std::byte const* from, std::byte* to, double constant) {
+  RESHARD_HOST_DEVICE static std::uint64_t run_whole(std::byte const* from, std::byte* to,
+                                                     double constant) {
     alignas(16) std::byte codes[group_size * source_bytes];
     alignas(16) std::byte results[16];
     load_bytes<group_size * source_bytes>(from, codes);
@@ -82,7 +92,8 @@ struct ConvertKernel {
     return first_of(inexact);
   }
 
-  RESHARD_HOST_DEVICE static std::uint64_t run_part(std::byte const* from, std::byte* to, double constant, std::uint64_t count) {
+  RESHARD_HOST_DEVICE static std::uint64_t run_part(std::byte const* from, std::byte* to,
+                                                    double constant, std::uint64_t count) {
     std::uint32_t inexact = 0;
     for (unsigned i = 0; i < count; ++i) {
       quant::Encoded const encoded = convert(from + i * source_bytes, constant);
@@ -123,7 +134,8 @@ bool visit_convert(unsigned variant, Run&& run) {
     return false;
   } else {
     if (variant != number) return visit_convert<number + 1>(variant, run);
-    run(ConvertKernel<convert_format(number / wanted_formats), convert_format(number % wanted_formats)>{});
+    run(ConvertKernel<convert_format(number / wanted_formats),
+                      convert_format(number % wanted_formats)>{});
     return true;
   }
 }

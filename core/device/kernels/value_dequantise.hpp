@@ -11,8 +11,9 @@
 
 namespace reshard {
 
-/// What the dequantise kernels read: one for each request, those of one code format in a launch. The places count from LaunchPlaces::from and ::to,
-/// and each holds its tensor's elements from the `…_begin` on.
+/// What the dequantise kernels read: one for each request, those of one code format in a launch.
+/// The places count from LaunchPlaces::from and ::to, and each holds its tensor's elements from the
+/// `…_begin` on.
 struct DequantiseDescriptor {
   std::uint64_t first_block = 0;
   std::uint64_t to = 0;
@@ -36,18 +37,22 @@ template <quant::CodeFormat format>
 struct DequantiseKernel {
   static constexpr unsigned group_size = 8;
 
-  RESHARD_HOST_DEVICE static void run(DequantiseDescriptor const& request, LaunchPlaces const& places, std::uint64_t block, unsigned thread) {
+  RESHARD_HOST_DEVICE static void run(DequantiseDescriptor const& request,
+                                      LaunchPlaces const& places, std::uint64_t block,
+                                      unsigned thread) {
     std::byte* const to = places.to + request.to;
     quant::StoredParts const stored = stored_parts(request, places.from);
     for (unsigned round = 0; round < groups_per_thread; ++round) {
-      ElementGroup const group = group_of<2>(group_number(block - request.first_block, round, thread), request.count, to);
+      ElementGroup const group =
+          group_of<2>(group_number(block - request.first_block, round, thread), request.count, to);
       if (group.begin >= group.end) break;
       run_group(request, stored, group, to + 2 * group.begin);
     }
   }
 
  private:
-  RESHARD_HOST_DEVICE static quant::StoredParts stored_parts(DequantiseDescriptor const& request, std::byte const* from) {
+  RESHARD_HOST_DEVICE static quant::StoredParts stored_parts(DequantiseDescriptor const& request,
+                                                             std::byte const* from) {
     return {{from + request.codes, request.codes_begin},
             {from + request.scales, request.scales_begin},
             {from + request.seconds, request.seconds_begin},
@@ -62,8 +67,9 @@ struct DequantiseKernel {
   }
 
   /// The elements of a group, stretch by stretch: a stretch lies in one row and in one block.
-  RESHARD_HOST_DEVICE static void run_group(DequantiseDescriptor const& request, quant::StoredParts const& stored, ElementGroup const& group,
-                                            std::byte* to) {
+  RESHARD_HOST_DEVICE static void run_group(DequantiseDescriptor const& request,
+                                            quant::StoredParts const& stored,
+                                            ElementGroup const& group, std::byte* to) {
     quant::CodeGrid const& grid = request.grid;
     std::int64_t const first = static_cast<std::int64_t>(group.begin);
     std::int64_t row = request.first_row + first / request.columns;
@@ -74,8 +80,10 @@ struct DequantiseKernel {
       std::int64_t const row_end = request.first_column + request.columns;
       std::int64_t const end = block_end < row_end ? block_end : row_end;
       std::int64_t const count = end - column < left ? end - column : left;
-      quant::Factors const factors = quant::factors_of(grid, stored, row, column, quant::scale_index(grid, row, column));
-      std::uint64_t const codes = load_codes(grid, stored.codes, row, column, static_cast<unsigned>(count));
+      quant::Factors const factors =
+          quant::factors_of(grid, stored, row, column, quant::scale_index(grid, row, column));
+      std::uint64_t const codes =
+          load_codes(grid, stored.codes, row, column, static_cast<unsigned>(count));
       if (group.whole && count == group_size)
         write_whole(grid, codes, factors, to);
       else
@@ -89,37 +97,47 @@ struct DequantiseKernel {
     }
   }
 
-  /// `count` codes of a row, the first in the lowest bits: 8 bytes at most, wherever in a byte they begin (a code of 8 bits begins with one).
-  RESHARD_HOST_DEVICE static std::uint64_t load_codes(quant::CodeGrid const& grid, quant::TensorPart const& codes, std::int64_t row,
-                                                      std::int64_t column, unsigned count) {
+  /// `count` codes of a row, the first in the lowest bits: 8 bytes at most, wherever in a byte they
+  /// begin (a code of 8 bits begins with one).
+  RESHARD_HOST_DEVICE static std::uint64_t load_codes(quant::CodeGrid const& grid,
+                                                      quant::TensorPart const& codes,
+                                                      std::int64_t row, std::int64_t column,
+                                                      unsigned count) {
     unsigned const bits = bits_of(grid);
     std::int64_t const first_bit = column * static_cast<std::int64_t>(bits);
-    std::byte const* const from = codes.bytes + (row * grid.row_bytes - codes.begin + first_bit / 8);
+    std::byte const* const from =
+        codes.bytes + (row * grid.row_bytes - codes.begin + first_bit / 8);
     auto const shift = static_cast<unsigned>(first_bit % 8);
     unsigned const bytes = (shift + count * bits + 7) / 8;
     auto const place = reinterpret_cast<std::uintptr_t>(from);
     if (bytes == 8 && place % 8 == 0) return load_word<std::uint64_t>(from) >> shift;
     if (bytes == 4 && place % 4 == 0) return std::uint64_t{load_word<std::uint32_t>(from)} >> shift;
     std::uint64_t window = 0;
-    for (unsigned byte = 0; byte < bytes; ++byte) window |= static_cast<std::uint64_t>(from[byte]) << 8 * byte;
+    for (unsigned byte = 0; byte < bytes; ++byte)
+      window |= static_cast<std::uint64_t>(from[byte]) << 8 * byte;
     return window >> shift;
   }
 
-  RESHARD_HOST_DEVICE static std::uint16_t element(quant::CodeGrid const& grid, std::uint64_t codes, unsigned i, quant::Factors const& factors) {
+  RESHARD_HOST_DEVICE static std::uint16_t element(quant::CodeGrid const& grid, std::uint64_t codes,
+                                                   unsigned i, quant::Factors const& factors) {
     unsigned const bits = bits_of(grid);
     auto const code = static_cast<std::uint8_t>(codes >> i * bits & ((1U << bits) - 1));
-    return quant::dequantised(quant::value_of_code(format, grid.bits, code), factors, grid.second == quant::SecondScale::divided_by);
+    return quant::dequantised(quant::value_of_code(format, grid.bits, code), factors,
+                              grid.second == quant::SecondScale::divided_by);
   }
 
-  RESHARD_HOST_DEVICE static void write_whole(quant::CodeGrid const& grid, std::uint64_t codes, quant::Factors const& factors, std::byte* to) {
+  RESHARD_HOST_DEVICE static void write_whole(quant::CodeGrid const& grid, std::uint64_t codes,
+                                              quant::Factors const& factors, std::byte* to) {
     Quad word;
     unrolled<4>([&](auto i) {
-      word.part[i] = element(grid, codes, 2 * i, factors) | static_cast<std::uint32_t>(element(grid, codes, 2 * i + 1, factors)) << 16U;
+      word.part[i] = element(grid, codes, 2 * i, factors) |
+                     static_cast<std::uint32_t>(element(grid, codes, 2 * i + 1, factors)) << 16U;
     });
     store_word(to, word);
   }
 
-  RESHARD_HOST_DEVICE static void write_part(quant::CodeGrid const& grid, std::uint64_t codes, quant::Factors const& factors, std::byte* to,
+  RESHARD_HOST_DEVICE static void write_part(quant::CodeGrid const& grid, std::uint64_t codes,
+                                             quant::Factors const& factors, std::byte* to,
                                              unsigned count) {
     for (unsigned i = 0; i < count; ++i) {
       std::uint16_t const code = element(grid, codes, i, factors);
@@ -128,7 +146,8 @@ struct DequantiseKernel {
   }
 };
 
-/// Calls run(DequantiseKernel<…>{}) of a variant, which is the number of the code format; false when there is none.
+/// Calls run(DequantiseKernel<…>{}) of a variant, which is the number of the code format; false
+/// when there is none.
 template <class Run>
 bool visit_dequantise(unsigned variant, Run&& run) {
   using quant::CodeFormat;

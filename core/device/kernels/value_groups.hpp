@@ -11,14 +11,16 @@
 
 namespace reshard {
 
-// Elements are computed in groups that fill one 16-byte word of the target, a group for each thread at a time.
+// Elements are computed in groups that fill one 16-byte word of the target, a group for each thread
+// at a time.
 
 /// Groups that a thread computes, one after the other; those of a block lie side by side each time.
 inline constexpr unsigned groups_per_thread = 4;
 
 /// Blocks for `count` elements of `element_bytes` bytes, wherever in a word the first one lies.
 constexpr std::uint64_t value_blocks(std::uint64_t count, std::uint64_t element_bytes) {
-  std::uint64_t const per_block = std::uint64_t{threads_per_block} * groups_per_thread * 16 / element_bytes;
+  std::uint64_t const per_block =
+      std::uint64_t{threads_per_block} * groups_per_thread * 16 / element_bytes;
   return (count + 16 / element_bytes - 1 + per_block - 1) / per_block;
 }
 
@@ -29,10 +31,12 @@ struct ElementGroup {
   bool whole = false;
 };
 
-/// Group number `number` of `count` elements of `element_bytes` bytes from `to` on. Group 0 ends where the first whole word begins; an address
-/// that is no multiple of the element's size has no whole words. Empty (begin >= end) behind the last one.
+/// Group number `number` of `count` elements of `element_bytes` bytes from `to` on. Group 0 ends
+/// where the first whole word begins; an address that is no multiple of the element's size has no
+/// whole words. Empty (begin >= end) behind the last one.
 template <unsigned element_bytes>
-RESHARD_HOST_DEVICE inline ElementGroup group_of(std::uint64_t number, std::uint64_t count, std::byte const* to) {
+RESHARD_HOST_DEVICE inline ElementGroup group_of(std::uint64_t number, std::uint64_t count,
+                                                 std::byte const* to) {
   constexpr std::uint64_t size = 16 / element_bytes;
   auto const place = reinterpret_cast<std::uintptr_t>(to) % 16;
   bool const aligned = place % element_bytes == 0;
@@ -43,8 +47,10 @@ RESHARD_HOST_DEVICE inline ElementGroup group_of(std::uint64_t number, std::uint
   return group;
 }
 
-/// Group `round` of the groups_per_thread that a thread of block `block`, counted within the request, computes.
-RESHARD_HOST_DEVICE inline std::uint64_t group_number(std::uint64_t block, unsigned round, unsigned thread) {
+/// Group `round` of the groups_per_thread that a thread of block `block`, counted within the
+/// request, computes.
+RESHARD_HOST_DEVICE inline std::uint64_t group_number(std::uint64_t block, unsigned round,
+                                                      unsigned thread) {
   return (block * groups_per_thread + round) * threads_per_block + thread;
 }
 
@@ -57,7 +63,8 @@ RESHARD_HOST_DEVICE inline void run_each(Body& body, std::integer_sequence<unsig
 
 }  // namespace detail
 
-/// body(0) to body(count - 1), each index a constant: arrays that are indexed by it stay in registers.
+/// body(0) to body(count - 1), each index a constant: arrays that are indexed by it stay in
+/// registers.
 template <unsigned count, class Body>
 RESHARD_HOST_DEVICE inline void unrolled(Body body) {
   detail::run_each(body, std::make_integer_sequence<unsigned, count>{});

@@ -16,7 +16,8 @@ std::string strict_json(std::string_view text) {
   strict.reserve(text.size());
   bool in_string = false;
   for (std::size_t i = 0; i < text.size();) {
-    auto const* const word = std::ranges::find_if(python_words, [&](std::string_view each) { return text.substr(i).starts_with(each); });
+    auto const* const word = std::ranges::find_if(
+        python_words, [&](std::string_view each) { return text.substr(i).starts_with(each); });
     if (!in_string && word != std::end(python_words)) {
       strict += fmt::format(R"({{"__float__": "{}"}})", *word);
       i += word->size();
@@ -37,7 +38,8 @@ void patch(Json& object, ConfigPatch const& change, std::size_t depth) {
     object = Json::object();
   }
   auto& members = *object.members();
-  auto const found = std::ranges::find_if(members, [&](auto const& member) { return member.first == key; });
+  auto const found =
+      std::ranges::find_if(members, [&](auto const& member) { return member.first == key; });
   if (found == members.end()) {
     if (!change.value) return;
     Json inner = last ? *change.value : Json::object();
@@ -56,7 +58,9 @@ void patch(Json& object, ConfigPatch const& change, std::size_t depth) {
 
 Json parse_config(std::string_view text, std::string_view place) {
   Json config = parse_json(strict_json(text), place);
-  if (config.members() == nullptr) fail(ErrorKind::source, "{}: is not a JSON object. The file is damaged: download it again.", place);
+  if (config.members() == nullptr)
+    fail(ErrorKind::source, "{}: is not a JSON object. The file is damaged: download it again.",
+         place);
   return config;
 }
 

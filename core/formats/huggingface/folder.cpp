@@ -18,28 +18,36 @@ namespace {
 namespace fs = std::filesystem;
 using safetensors::shown;
 
-/// Weights of other formats, and names that we write ourselves: never sidecars (docs/formats/huggingface.md, rule 17).
-constexpr std::array not_sidecars = {"*.distcp",     "*.safetensors", "*.index.json", "*.bin",  "*.pt",  "*.pth",       "*.ckpt",       "*.gguf",
-                                     "reshard.json", "*.h5",          "*.msgpack",    "*.onnx", "*.npz", "config.json", "manifest.json"};
+/// Weights of other formats, and names that we write ourselves: never sidecars
+/// (docs/formats/huggingface.md, rule 17).
+constexpr std::array not_sidecars = {"*.distcp",     "*.safetensors", "*.index.json", "*.bin",
+                                     "*.pt",         "*.pth",         "*.ckpt",       "*.gguf",
+                                     "reshard.json", "*.h5",          "*.msgpack",    "*.onnx",
+                                     "*.npz",        "config.json",   "manifest.json"};
 
 /// A folder with the same weights in the form in which Meta trains.
 constexpr std::string_view meta_weights = "original";
 
 std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
 bool may_be_sidecar(std::string const& name) {
   if (name.starts_with('.')) return false;
   std::string const folded = lower(name);
-  return std::ranges::none_of(not_sidecars, [&](char const* pattern) { return matches_glob(pattern, folded); });
+  return std::ranges::none_of(not_sidecars,
+                              [&](char const* pattern) { return matches_glob(pattern, folded); });
 }
 
 /// Mistral repositories hold the same weights a second time under the other name (rule 3).
-bool is_single_candidate(std::string const& name) { return shard_name_problem(name).empty() && !matches_glob("consolidated*", name); }
+bool is_single_candidate(std::string const& name) {
+  return shard_name_problem(name).empty() && !matches_glob("consolidated*", name);
+}
 
-std::vector<std::string> matching(std::vector<std::string> const& names, bool (*wanted)(std::string const&)) {
+std::vector<std::string> matching(std::vector<std::string> const& names,
+                                  bool (*wanted)(std::string const&)) {
   std::vector<std::string> found;
   std::ranges::copy_if(names, std::back_inserter(found), wanted);
   return found;
@@ -51,16 +59,24 @@ bool is_pickled(std::string const& name) { return matches_glob("pytorch_model*.b
 void add_weight_map(Folder& folder, Json const& map, std::string const& place) {
   auto const* members = map.members();
   if (members == nullptr || members->empty())
-    fail(ErrorKind::source, "{}: \"weight_map\" names no tensor, expected an object of tensor names and files. Download the index again.", place);
+    fail(
+        ErrorKind::source,
+        "{}: \"weight_map\" names no tensor, expected an object of tensor names and files. Download the index again.",
+        place);
   std::set<std::string> files;
   for (auto const& [tensor, value] : *members) {
     std::string const* const file = value.text();
     if (file == nullptr)
-      fail(ErrorKind::source, "{}, tensor '{}': the file is not a string. The index is damaged: download it again.", place, shown(tensor));
+      fail(ErrorKind::source,
+           "{}, tensor '{}': the file is not a string. The index is damaged: download it again.",
+           place, shown(tensor));
     std::string const problem = shard_name_problem(*file);
     if (!problem.empty())
-      fail(ErrorKind::source, "{}, tensor '{}': the file name '{}' {}, expected the name of a *.safetensors file in this folder. {}", place,
-           shown(tensor), shown(*file), problem, "Do not use this checkpoint unless you know why.");
+      fail(
+          ErrorKind::source,
+          "{}, tensor '{}': the file name '{}' {}, expected the name of a *.safetensors file in this folder. {}",
+          place, shown(tensor), shown(*file), problem,
+          "Do not use this checkpoint unless you know why.");
     files.insert(*file);
     folder.weight_map.emplace_back(tensor, *file);
   }
@@ -72,10 +88,14 @@ void read_index(Folder& folder) {
   std::string const place = path.string();
   Json const index = parse_json(read_text_file(path, largest_index_bytes), place);
   Json const* const map = index.find("weight_map");
-  if (map == nullptr) fail(ErrorKind::source, "{}: has no \"weight_map\". The index is damaged: download it again.", place);
+  if (map == nullptr)
+    fail(ErrorKind::source, "{}: has no \"weight_map\". The index is damaged: download it again.",
+         place);
   Json const* const metadata = index.find("metadata");
   if (metadata != nullptr && !metadata->is_null()) {
-    if (metadata->members() == nullptr) fail(ErrorKind::source, "{}: \"metadata\" is not an object. The index is damaged: download it again.", place);
+    if (metadata->members() == nullptr)
+      fail(ErrorKind::source,
+           "{}: \"metadata\" is not an object. The index is damaged: download it again.", place);
     folder.index_metadata = *metadata;
   }
   add_weight_map(folder, *map, place);
@@ -88,9 +108,11 @@ void check_files(Folder const& folder) {
   for (std::size_t f = 0; f < kinds.size(); ++f)
     if (kinds[f] == MemberKind::missing) missing.push_back(shown(folder.files[f].string()));
   if (!missing.empty())
-    fail(ErrorKind::source, "{}: {} of the {} files that the index names are missing: {}. Download them again.", folder.path.string(), missing.size(),
-         folder.files.size(), listed(missing));
-  for (std::size_t f = 0; f < kinds.size(); ++f) readable_member(folder.path, folder.files[f], kinds[f]);
+    fail(ErrorKind::source,
+         "{}: {} of the {} files that the index names are missing: {}. Download them again.",
+         folder.path.string(), missing.size(), folder.files.size(), listed(missing));
+  for (std::size_t f = 0; f < kinds.size(); ++f)
+    readable_member(folder.path, folder.files[f], kinds[f]);
 }
 
 /// Rules 2 to 4.
@@ -101,13 +123,19 @@ void find_single_file(Folder& folder, std::vector<std::string> const& names) {
   } else if (found.size() == 1) {
     folder.files = {found.front()};
   } else if (found.size() > 1) {
-    fail(ErrorKind::source, "{}: {} *.safetensors files ({}) and no {}, which says where each tensor is. Download the index too.",
-         folder.path.string(), found.size(), listed(found, 4), index_name);
+    fail(
+        ErrorKind::source,
+        "{}: {} *.safetensors files ({}) and no {}, which says where each tensor is. Download the index too.",
+        folder.path.string(), found.size(), listed(found, 4), index_name);
   } else if (auto const pickled = matching(names, is_pickled); !pickled.empty()) {
-    fail(ErrorKind::source, "{}: the weights are pickled ({}), expected *.safetensors. Save the model once with save_pretrained, then run again.",
-         folder.path.string(), listed(pickled, 4));
+    fail(
+        ErrorKind::source,
+        "{}: the weights are pickled ({}), expected *.safetensors. Save the model once with save_pretrained, then run again.",
+        folder.path.string(), listed(pickled, 4));
   } else {
-    fail(ErrorKind::source, "{}: holds neither {} nor a *.safetensors file. Name the folder with the weights.", folder.path.string(), index_name);
+    fail(ErrorKind::source,
+         "{}: holds neither {} nor a *.safetensors file. Name the folder with the weights.",
+         folder.path.string(), index_name);
   }
 }
 
@@ -128,14 +156,18 @@ std::string sidecar_problem(fs::path const& path) {
   });
 }
 
-/// Rules 16 to 18. A link out of the folder is left out, not refused: no weight depends on it, but its target must not reach the output.
+/// Rules 16 to 18. A link out of the folder is left out, not refused: no weight depends on it, but
+/// its target must not reach the output.
 void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
   std::vector<std::string> folders;
   for (std::string const& name : names) {
     if (!may_be_sidecar(name)) continue;
     MemberKind const kind = member_kind(folder.path, name);
-    if (kind == MemberKind::not_regular && name != meta_weights && sees_folder(folder.path / name)) folders.push_back(name + "/");
-    if (kind == MemberKind::outside) folder.warnings.push_back(fmt::format("{}: a link that leaves the folder, not copied", shown(name)));
+    if (kind == MemberKind::not_regular && name != meta_weights && sees_folder(folder.path / name))
+      folders.push_back(name + "/");
+    if (kind == MemberKind::outside)
+      folder.warnings.push_back(
+          fmt::format("{}: a link that leaves the folder, not copied", shown(name)));
     if (kind != MemberKind::file) continue;
     std::string const problem = sidecar_problem(folder.path / name);
     if (problem.empty())
@@ -143,7 +175,9 @@ void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
     else
       folder.warnings.push_back(fmt::format("{}: {}, not copied", shown(name), problem));
   }
-  if (!folders.empty()) folder.warnings.push_back(fmt::format("{}: of folders beside the weights nothing is copied", listed(folders, 6)));
+  if (!folders.empty())
+    folder.warnings.push_back(
+        fmt::format("{}: of folders beside the weights nothing is copied", listed(folders, 6)));
 }
 
 /// Rule 5. Stale shards of an earlier download: said, never loaded.
@@ -151,7 +185,8 @@ void warn_of_unindexed_files(Folder& folder, std::vector<std::string> const& nam
   for (std::string const& name : matching(names, is_single_candidate))
     if (!std::ranges::binary_search(folder.files, fs::path(name)))
       folder.warnings.push_back(
-          fmt::format("{}: weights that {} does not name, not read", shown(name), folder.weight_map.empty() ? single_file_name : index_name));
+          fmt::format("{}: weights that {} does not name, not read", shown(name),
+                      folder.weight_map.empty() ? single_file_name : index_name));
 }
 
 }  // namespace
@@ -162,7 +197,8 @@ std::string shard_name_problem(std::string_view name) {
   if (name.size() > 255) return fmt::format("has {} bytes, more than 255", name.size());
   for (char const forbidden : {'/', '\\'})
     if (name.find(forbidden) != std::string_view::npos) return fmt::format("has a '{}'", forbidden);
-  if (std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; })) return "has a control character";
+  if (std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    return "has a control character";
   if (name.starts_with('.')) return "begins with a dot";
   if (!name.ends_with(suffix)) return "does not end in .safetensors";
   return {};
@@ -171,8 +207,9 @@ std::string shard_name_problem(std::string_view name) {
 bool looks_like_folder(fs::path const& path) {
   if (!sees_folder(path)) return false;
   auto const names = member_names(path);
-  return std::ranges::any_of(names,
-                             [](std::string const& name) { return name == index_name || shard_name_problem(name).empty() || is_pickled(name); });
+  return std::ranges::any_of(names, [](std::string const& name) {
+    return name == index_name || shard_name_problem(name).empty() || is_pickled(name);
+  });
 }
 
 Folder open_folder(fs::path const& path) {
@@ -192,20 +229,26 @@ Folder open_folder(fs::path const& path) {
 }
 
 Folder open_reference(fs::path const& path) {
-  if (!sees_folder(path)) fail(ErrorKind::usage, "{}: is not a directory. Name a folder with a config.json as target.reference.", path.string());
+  if (!sees_folder(path))
+    fail(ErrorKind::usage,
+         "{}: is not a directory. Name a folder with a config.json as target.reference.",
+         path.string());
   Folder folder;
   folder.path = path;
   std::vector<std::string> const names = member_names(path);
   if (std::ranges::binary_search(names, index_name)) read_index(folder);
   read_config(folder, names);
-  if (folder.config.is_null()) fail(ErrorKind::usage, "{}: has no config.json. Name a folder of this model as target.reference.", path.string());
+  if (folder.config.is_null())
+    fail(ErrorKind::usage,
+         "{}: has no config.json. Name a folder of this model as target.reference.", path.string());
   find_sidecars(folder, names);
   return folder;
 }
 
 std::optional<Folder> find_carried(std::vector<fs::path> const& folders) {
   for (fs::path const& folder : folders)
-    if (fs::path const carried = folder / carried_name; sees_file(carried / config_name)) return open_reference(carried);
+    if (fs::path const carried = folder / carried_name; sees_file(carried / config_name))
+      return open_reference(carried);
   return std::nullopt;
 }
 

@@ -17,58 +17,70 @@ namespace reshard::huggingface {
 inline constexpr std::string_view index_name = "model.safetensors.index.json";
 inline constexpr std::string_view single_file_name = "model.safetensors";
 inline constexpr std::string_view config_name = "config.json";
-/// The folder of a checkpoint of another format in which a model's config.json and the files beside it travel.
+/// The folder of a checkpoint of another format in which a model's config.json and the files beside
+/// it travel.
 inline constexpr std::string_view carried_name = "huggingface";
 
 /// The longest index we read: a hundred times the largest seen.
 inline constexpr std::uint64_t largest_index_bytes = 512'000'000;
 /// The longest config.json we read.
 inline constexpr std::uint64_t largest_config_bytes = 16'000'000;
-/// A larger file beside the weights is left where it is: the largest tokenizers have a tenth of this.
+/// A larger file beside the weights is left where it is: the largest tokenizers have a tenth of
+/// this.
 inline constexpr std::uint64_t largest_sidecar_bytes = 512'000'000;
 
 /// A model folder as Hugging Face tools write it. Only names have been read: no header, no payload.
 struct Folder {
   std::filesystem::path path;
-  std::vector<std::filesystem::path> files;                     ///< the files with weights, relative to path, sorted by name
-  std::vector<std::pair<std::string, std::string>> weight_map;  ///< tensor and file, in the order of the index; empty without an index
-  Json index_metadata;                                          ///< "metadata" of the index; null when it has none
-  Json config;                        ///< config.json; null when there is none. NaN and Infinity, which Python writes, read as null
-  std::string config_text;            ///< its bytes, for patched_config_text
-  std::vector<std::string> sidecars;  ///< the files to copy as they are, sorted; config.json is not among them
+  std::vector<std::filesystem::path>
+      files;  ///< the files with weights, relative to path, sorted by name
+  std::vector<std::pair<std::string, std::string>>
+      weight_map;       ///< tensor and file, in the order of the index; empty without an index
+  Json index_metadata;  ///< "metadata" of the index; null when it has none
+  Json config;  ///< config.json; null when there is none. NaN and Infinity, which Python writes,
+                ///< read as null
+  std::string config_text;  ///< its bytes, for patched_config_text
+  std::vector<std::string>
+      sidecars;  ///< the files to copy as they are, sorted; config.json is not among them
   std::vector<std::string> warnings;  ///< sentences: files that were left out and why
 };
 
 /// Whether the folder holds an index, a *.safetensors file or pytorch_model*.bin. Opens no file.
 bool looks_like_folder(std::filesystem::path const& path);
 
-/// Opens a folder: the index decides which files hold weights; without one there must be exactly one *.safetensors file.
-/// Rules: docs/formats/huggingface.md, 1 and 2. Every violation is an Error of kind source.
+/// Opens a folder: the index decides which files hold weights; without one there must be exactly
+/// one *.safetensors file. Rules: docs/formats/huggingface.md, 1 and 2. Every violation is an Error
+/// of kind source.
 Folder open_folder(std::filesystem::path const& path);
 
-/// Opens a folder whose config, sidecars and shard map are wanted, not its weights: they need not be there. No config.json is an Error of
-/// kind usage.
+/// Opens a folder whose config, sidecars and shard map are wanted, not its weights: they need not
+/// be there. No config.json is an Error of kind usage.
 Folder open_reference(std::filesystem::path const& path);
 
-/// The carried files of a checkpoint: the first of these folders whose folder `huggingface` has a config.json; nothing when none has.
+/// The carried files of a checkpoint: the first of these folders whose folder `huggingface` has a
+/// config.json; nothing when none has.
 std::optional<Folder> find_carried(std::vector<std::filesystem::path> const& folders);
 
-/// Why `name` cannot be a weight file of a folder, as the end of a sentence ("has a '/'"); empty when it can.
+/// Why `name` cannot be a weight file of a folder, as the end of a sentence ("has a '/'"); empty
+/// when it can.
 std::string shard_name_problem(std::string_view name);
 
 /// What the index says about the header of one file.
 struct FileCheck {
-  std::vector<std::size_t> indexed;   ///< positions in header.tensors: these are the checkpoint's
-  std::vector<std::string> warnings;  ///< sentences: tensors that the index does not name; they must not be loaded
+  std::vector<std::size_t> indexed;  ///< positions in header.tensors: these are the checkpoint's
+  std::vector<std::string>
+      warnings;  ///< sentences: tensors that the index does not name; they must not be loaded
 };
 
-/// Compares headers with the index of a folder. Safe to use from several threads. Borrows the folder.
+/// Compares headers with the index of a folder. Safe to use from several threads. Borrows the
+/// folder.
 class IndexCheck {
  public:
   explicit IndexCheck(Folder const& folder);
 
-  /// An Error of kind source when a tensor that the index places in this file is not there, or when this file holds a tensor that the
-  /// index places in another. `file` is a position in folder.files.
+  /// An Error of kind source when a tensor that the index places in this file is not there, or when
+  /// this file holds a tensor that the index places in another. `file` is a position in
+  /// folder.files.
   FileCheck check(std::size_t file, safetensors::Header const& header) const;
 
  private:
@@ -80,9 +92,11 @@ class IndexCheck {
 };
 
 /// IndexCheck for a single file.
-FileCheck check_against_index(Folder const& folder, std::size_t file, safetensors::Header const& header);
+FileCheck check_against_index(Folder const& folder, std::size_t file,
+                              safetensors::Header const& header);
 
 /// Copies one of folder.sidecars into target_folder under the same name and syncs it.
-void copy_sidecar(Folder const& folder, std::string const& name, std::filesystem::path const& target_folder);
+void copy_sidecar(Folder const& folder, std::string const& name,
+                  std::filesystem::path const& target_folder);
 
 }  // namespace reshard::huggingface

@@ -31,15 +31,20 @@ FileCheck IndexCheck::check(std::size_t file, safetensors::Header const& header)
     } else if (found == file_of_.end()) {
       strays.push_back(shown(tensor));
     } else {
-      fail(ErrorKind::source, "{}, tensor '{}': the index places it in {}, but this file holds one of that name too. {}",
-           (folder_.path / folder_.files[file]).string(), shown(tensor), shown(folder_.files[found->second].string()),
-           "Files of two checkpoints are mixed: download the folder again.");
+      fail(
+          ErrorKind::source,
+          "{}, tensor '{}': the index places it in {}, but this file holds one of that name too. {}",
+          (folder_.path / folder_.files[file]).string(), shown(tensor),
+          shown(folder_.files[found->second].string()),
+          "Files of two checkpoints are mixed: download the folder again.");
     }
   }
-  if (!folder_.weight_map.empty() && result.indexed.size() != tensors_in_[file]) fail_missing(file, header);
+  if (!folder_.weight_map.empty() && result.indexed.size() != tensors_in_[file])
+    fail_missing(file, header);
   if (!strays.empty())
-    result.warnings.push_back(fmt::format("{}: {} tensors that the index does not name are left out: {}", shown(folder_.files[file].string()),
-                                          strays.size(), listed(strays)));
+    result.warnings.push_back(
+        fmt::format("{}: {} tensors that the index does not name are left out: {}",
+                    shown(folder_.files[file].string()), strays.size(), listed(strays)));
   return result;
 }
 
@@ -49,11 +54,15 @@ void IndexCheck::fail_missing(std::size_t file, safetensors::Header const& heade
   std::vector<std::string> missing;
   for (auto const& [tensor, name] : folder_.weight_map)
     if (folder_.files[file] == name && !present.contains(tensor)) missing.push_back(shown(tensor));
-  fail(ErrorKind::source, "{}: {} of the {} tensors that the index places here are missing: {}. Download the file and the index again.",
-       (folder_.path / folder_.files[file]).string(), missing.size(), tensors_in_[file], listed(missing));
+  fail(
+      ErrorKind::source,
+      "{}: {} of the {} tensors that the index places here are missing: {}. Download the file and the index again.",
+      (folder_.path / folder_.files[file]).string(), missing.size(), tensors_in_[file],
+      listed(missing));
 }
 
-FileCheck check_against_index(Folder const& folder, std::size_t file, safetensors::Header const& header) {
+FileCheck check_against_index(Folder const& folder, std::size_t file,
+                              safetensors::Header const& header) {
   return IndexCheck(folder).check(file, header);
 }
 

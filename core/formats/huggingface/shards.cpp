@@ -12,9 +12,10 @@ namespace {
 using safetensors::shown;
 using Positions = std::vector<std::size_t>;
 
-/// huggingface_hub's split (docs/formats/huggingface.md, rule 20): an oversized tensor is a file of its own, placed before the one under
-/// construction, which stays open.
-std::vector<Positions> split_greedily(Positions const& chosen, std::span<TensorSpec const> tensors, std::uint64_t largest_shard_bytes) {
+/// huggingface_hub's split (docs/formats/huggingface.md, rule 20): an oversized tensor is a file of
+/// its own, placed before the one under construction, which stays open.
+std::vector<Positions> split_greedily(Positions const& chosen, std::span<TensorSpec const> tensors,
+                                      std::uint64_t largest_shard_bytes) {
   std::vector<Positions> groups;
   Positions current;
   std::uint64_t current_bytes = 0;
@@ -48,30 +49,38 @@ ShardFile shard_of(std::string name, Positions chosen, std::span<TensorSpec cons
   }
 }
 
-void append_numbered(std::vector<ShardFile>& shards, std::vector<Positions> groups, std::string_view stem, std::span<TensorSpec const> tensors) {
+void append_numbered(std::vector<ShardFile>& shards, std::vector<Positions> groups,
+                     std::string_view stem, std::span<TensorSpec const> tensors) {
   std::size_t const count = groups.size();
   for (std::size_t k = 0; k < count; ++k)
-    shards.push_back(shard_of(fmt::format("{}-{:05}-of-{:05}.safetensors", stem, k + 1, count), std::move(groups[k]), tensors));
+    shards.push_back(shard_of(fmt::format("{}-{:05}-of-{:05}.safetensors", stem, k + 1, count),
+                              std::move(groups[k]), tensors));
 }
 
-/// "model-added", or "model-added2" … when the reference, itself written by us, has such files already.
+/// "model-added", or "model-added2" … when the reference, itself written by us, has such files
+/// already.
 std::string free_stem(std::map<std::string, Positions> const& files) {
   for (int n = 1;; ++n) {
     std::string const stem = n == 1 ? "model-added" : fmt::format("model-added{}", n);
-    if (std::ranges::none_of(files, [&](auto const& file) { return file.first.starts_with(stem + "-"); })) return stem;
+    if (std::ranges::none_of(files,
+                             [&](auto const& file) { return file.first.starts_with(stem + "-"); }))
+      return stem;
   }
 }
 
 /// Rule 22.
-std::vector<ShardFile> shards_like(std::span<std::pair<std::string, std::string> const> reference, std::span<TensorSpec const> tensors,
+std::vector<ShardFile> shards_like(std::span<std::pair<std::string, std::string> const> reference,
+                                   std::span<TensorSpec const> tensors,
                                    std::uint64_t largest_shard_bytes) {
   std::unordered_map<std::string_view, std::string_view> file_of;
   std::map<std::string, Positions> files;
   for (auto const& [tensor, file] : reference) {
     std::string const problem = shard_name_problem(file);
     if (!problem.empty())
-      fail(ErrorKind::source, "reference layout, tensor '{}': the file name '{}' {}, expected the name of a *.safetensors file. Correct the index.",
-           shown(tensor), shown(file), problem);
+      fail(
+          ErrorKind::source,
+          "reference layout, tensor '{}': the file name '{}' {}, expected the name of a *.safetensors file. Correct the index.",
+          shown(tensor), shown(file), problem);
     file_of.emplace(tensor, file);
     files.try_emplace(file);
   }
@@ -83,14 +92,17 @@ std::vector<ShardFile> shards_like(std::span<std::pair<std::string, std::string>
   std::vector<ShardFile> shards;
   for (auto const& [name, chosen] : files)
     if (!chosen.empty()) shards.push_back(shard_of(name, chosen, tensors));
-  if (!added.empty()) append_numbered(shards, split_greedily(added, tensors, largest_shard_bytes), free_stem(files), tensors);
+  if (!added.empty())
+    append_numbered(shards, split_greedily(added, tensors, largest_shard_bytes), free_stem(files),
+                    tensors);
   return shards;
 }
 
 /// transformers sorts the members of every level.
 Json sorted(Json value) {
   if (auto* members = value.members()) {
-    std::ranges::sort(*members, {}, [](auto const& member) -> std::string const& { return member.first; });
+    std::ranges::sort(*members, {},
+                      [](auto const& member) -> std::string const& { return member.first; });
     for (auto& [key, inner] : *members) inner = sorted(std::move(inner));
   } else if (auto* items = value.items()) {
     for (Json& item : *items) item = sorted(std::move(item));
@@ -104,7 +116,8 @@ Json index_metadata(std::span<TensorSpec const> tensors, Json const& reference) 
   std::uint64_t elements = 0;
   for (TensorSpec const& tensor : tensors) {
     bytes = checked_add(bytes, safetensors::tensor_bytes(tensor), ErrorKind::usage, "total_size");
-    elements += static_cast<std::uint64_t>(checked_volume(tensor.shape, ErrorKind::usage, tensor.name));
+    elements +=
+        static_cast<std::uint64_t>(checked_volume(tensor.shape, ErrorKind::usage, tensor.name));
   }
   Json metadata = reference.members() != nullptr ? reference : Json::object();
   metadata.set("total_size", bytes);
@@ -114,7 +127,8 @@ Json index_metadata(std::span<TensorSpec const> tensors, Json const& reference) 
 
 }  // namespace
 
-std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors, std::uint64_t largest_shard_bytes,
+std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
+                                   std::uint64_t largest_shard_bytes,
                                    std::span<std::pair<std::string, std::string> const> reference) {
   if (!reference.empty()) return shards_like(reference, tensors, largest_shard_bytes);
   Positions all(tensors.size());
@@ -128,14 +142,19 @@ std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors, std::uin
   return shards;
 }
 
-bool needs_index(std::span<ShardFile const> shards) { return shards.size() != 1 || shards.front().name != single_file_name; }
+bool needs_index(std::span<ShardFile const> shards) {
+  return shards.size() != 1 || shards.front().name != single_file_name;
+}
 
-std::string index_json(std::span<ShardFile const> shards, std::span<TensorSpec const> tensors, Json const& reference_metadata) {
+std::string index_json(std::span<ShardFile const> shards, std::span<TensorSpec const> tensors,
+                       Json const& reference_metadata) {
   Json::Object weight_map;
   weight_map.reserve(tensors.size());
   for (ShardFile const& shard : shards)
-    for (std::size_t const i : shard.tensors) weight_map.emplace_back(tensors[i].name, Json(shard.name));
-  std::ranges::sort(weight_map, {}, [](auto const& member) -> std::string const& { return member.first; });
+    for (std::size_t const i : shard.tensors)
+      weight_map.emplace_back(tensors[i].name, Json(shard.name));
+  std::ranges::sort(weight_map, {},
+                    [](auto const& member) -> std::string const& { return member.first; });
   Json::Object index;
   index.emplace_back("metadata", index_metadata(tensors, reference_metadata));
   index.emplace_back("weight_map", Json(std::move(weight_map)));

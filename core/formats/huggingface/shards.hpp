@@ -17,26 +17,33 @@ inline constexpr std::uint64_t default_largest_shard_bytes = 5'000'000'000;
 /// One file to be written.
 struct ShardFile {
   std::string name;
-  std::vector<std::size_t> tensors;  ///< positions in the list given to plan_shards; plan.offset_bytes is in this order
+  std::vector<std::size_t>
+      tensors;  ///< positions in the list given to plan_shards; plan.offset_bytes is in this order
   safetensors::FilePlan plan;
 };
 
 /// Distributes tensors over files, in the order given; every tensor goes to exactly one file.
 ///
-/// Without a reference: greedy, as huggingface_hub does. A tensor larger than the limit gets a file of its own and the file under
-/// construction stays open. One file is "model.safetensors", more are model-00001-of-000NN.safetensors.
+/// Without a reference: greedy, as huggingface_hub does. A tensor larger than the limit gets a file
+/// of its own and the file under construction stays open. One file is "model.safetensors", more are
+/// model-00001-of-000NN.safetensors.
 ///
-/// With a reference (the weight_map of an index): every tensor goes to the file that the reference names, whatever its size. Tensors that
-/// the reference does not know are split greedily over files model-added-00001-of-000NN.safetensors, so that no reference file changes.
-std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors, std::uint64_t largest_shard_bytes = default_largest_shard_bytes,
-                                   std::span<std::pair<std::string, std::string> const> reference = {});
+/// With a reference (the weight_map of an index): every tensor goes to the file that the reference
+/// names, whatever its size. Tensors that the reference does not know are split greedily over files
+/// model-added-00001-of-000NN.safetensors, so that no reference file changes.
+std::vector<ShardFile> plan_shards(
+    std::span<TensorSpec const> tensors,
+    std::uint64_t largest_shard_bytes = default_largest_shard_bytes,
+    std::span<std::pair<std::string, std::string> const> reference = {});
 
 /// Whether loaders need an index beside these files: all but a lone model.safetensors do.
 bool needs_index(std::span<ShardFile const> shards);
 
-/// model.safetensors.index.json as transformers writes it: two spaces a level, members sorted, a final newline.
-/// `reference_metadata`: "metadata" of the reference's index or null; its unknown members are kept, total_size is computed from the
-/// tensors, and so is total_parameters (elements of all tensors) when the reference has it.
-std::string index_json(std::span<ShardFile const> shards, std::span<TensorSpec const> tensors, Json const& reference_metadata = {});
+/// model.safetensors.index.json as transformers writes it: two spaces a level, members sorted, a
+/// final newline. `reference_metadata`: "metadata" of the reference's index or null; its unknown
+/// members are kept, total_size is computed from the tensors, and so is total_parameters (elements
+/// of all tensors) when the reference has it.
+std::string index_json(std::span<ShardFile const> shards, std::span<TensorSpec const> tensors,
+                       Json const& reference_metadata = {});
 
 }  // namespace reshard::huggingface

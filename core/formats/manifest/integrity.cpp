@@ -8,9 +8,12 @@ namespace {
 
 constexpr std::string_view algorithm = "sha256";
 
-/// The code point that begins at `at` in UTF-8, and moves on behind it; a byte that is no part of such text counts as itself.
+/// The code point that begins at `at` in UTF-8, and moves on behind it; a byte that is no part of
+/// such text counts as itself.
 std::uint32_t next_code_point(std::string_view text, std::size_t& at) {
-  auto const byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  auto const byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
   unsigned const first = byte(at);
   std::size_t const more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
   std::uint32_t point = first & (more == 0 ? 0xffU : 0x3fU >> more);
@@ -34,12 +37,15 @@ std::string ascii_quoted(std::string_view text) {
     else if (point < 0x10000)
       out += fmt::format("\\u{:04x}", point);
     else
-      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((point - 0x10000) >> 10U), 0xdc00 + ((point - 0x10000) & 0x3ffU));
+      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((point - 0x10000) >> 10U),
+                         0xdc00 + ((point - 0x10000) & 0x3ffU));
   }
   return out + '"';
 }
 
-bool is_sha256(std::string_view text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
+bool is_sha256(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 }  // namespace
 
@@ -56,17 +62,22 @@ std::string integrity_text(Integrity const& integrity) {
 Integrity parse_integrity(std::string_view text, std::string const& file) {
   Json const json = parse_json(text, file);
   JsonPlace const document{file, "", json};
-  if (json.find("algorithm") != nullptr && document.text("algorithm") != algorithm) document.fail_member("algorithm", "\"sha256\"");
+  if (json.find("algorithm") != nullptr && document.text("algorithm") != algorithm)
+    document.fail_member("algorithm", "\"sha256\"");
   Integrity integrity;
   for (auto const& [path, value] : document.object("files")) {
     if (!is_inner_path(path))
-      fail(ErrorKind::source, "{}: lists the path {}, which is not of a file inside the checkpoint. Do not trust this file.", file,
-           json_quoted(path));
+      fail(
+          ErrorKind::source,
+          "{}: lists the path {}, which is not of a file inside the checkpoint. Do not trust this file.",
+          file, json_quoted(path));
     if (value.text() == nullptr || !is_sha256(*value.text()))
-      JsonPlace{file, "files", document.member("files")}.fail_member(path, "a text of 64 lower-case hexadecimal digits");
+      JsonPlace{file, "files", document.member("files")}.fail_member(
+          path, "a text of 64 lower-case hexadecimal digits");
     integrity.files.push_back({path, *value.text()});
   }
-  std::sort(integrity.files.begin(), integrity.files.end(), [](auto const& a, auto const& b) { return a.path < b.path; });
+  std::sort(integrity.files.begin(), integrity.files.end(),
+            [](auto const& a, auto const& b) { return a.path < b.path; });
   return integrity;
 }
 

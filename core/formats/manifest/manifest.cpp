@@ -28,7 +28,9 @@ Json tensor_json(TensorDigest const& tensor) {
 
 Json file_json(FileRecord const& file) {
   Json json;
-  return json.set("path", file.path).set("size_bytes", file.size_bytes).set("xxh3", hex64(file.xxh3));
+  return json.set("path", file.path)
+      .set("size_bytes", file.size_bytes)
+      .set("xxh3", hex64(file.xxh3));
 }
 
 /// A member whose value takes any number of lines.
@@ -42,7 +44,8 @@ void add_member(std::string& text, std::string_view key, Json const& value) {
 
 /// A list with one line for each item.
 template <class Item>
-void add_list(std::string& text, std::string_view key, std::vector<Item> const& items, Json (*json_of)(Item const&)) {
+void add_list(std::string& text, std::string_view key, std::vector<Item> const& items,
+              Json (*json_of)(Item const&)) {
   text += fmt::format(",\n  {}: [", json_quoted(key));
   for (std::size_t i = 0; i < items.size(); ++i) {
     text += i == 0 ? "\n    " : ",\n    ";
@@ -71,11 +74,13 @@ std::string total_digest(std::span<TensorDigest const> tensors) {
   order.reserve(tensors.size());
   for (TensorDigest const& tensor : tensors) order.push_back(&tensor);
   std::sort(order.begin(), order.end(), [](TensorDigest const* a, TensorDigest const* b) {
-    return std::tie(a->name, a->dtype, a->shape, a->crc64) < std::tie(b->name, b->dtype, b->shape, b->crc64);
+    return std::tie(a->name, a->dtype, a->shape, a->crc64) <
+           std::tie(b->name, b->dtype, b->shape, b->crc64);
   });
   std::string lines;
   for (TensorDigest const* tensor : order)
-    lines += fmt::format("{} {} [{}] {}\n", json_quoted(tensor->name), tensor->dtype, fmt::join(tensor->shape, ", "), hex64(tensor->crc64));
+    lines += fmt::format("{} {} [{}] {}\n", json_quoted(tensor->name), tensor->dtype,
+                         fmt::join(tensor->shape, ", "), hex64(tensor->crc64));
   return xxh3_128(lines);
 }
 
@@ -98,10 +103,12 @@ std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint) {
   std::filesystem::path const path = checkpoint / manifest_name;
   bool const there = seen_flag("is there", path, [&] {
     std::error_code ignored;
-    return std::filesystem::symlink_status(path, ignored).type() != std::filesystem::file_type::not_found;
+    return std::filesystem::symlink_status(path, ignored).type() !=
+           std::filesystem::file_type::not_found;
   });
   if (!there) return std::nullopt;
-  return parse_manifest(read_text_file(allowed_member(checkpoint, manifest_name), largest_manifest), path.string());
+  return parse_manifest(read_text_file(allowed_member(checkpoint, manifest_name), largest_manifest),
+                        path.string());
 }
 
 }  // namespace reshard

@@ -41,9 +41,10 @@ struct FileRecord {
 struct Manifest {
   std::string tool_version;
   std::string format;
-  std::string map;  ///< whose names the tensors have: of a family, "mcore", or "none" for stored names
-  Json source;      ///< path, format, layout, total digest where known
-  Json job;         ///< the complete job
+  std::string
+      map;      ///< whose names the tensors have: of a family, "mcore", or "none" for stored names
+  Json source;  ///< path, format, layout, total digest where known
+  Json job;     ///< the complete job
   std::vector<TensorDigest> tensors;
   std::vector<TensorDigest> objects;
   std::vector<FileRecord> files;  ///< all but the manifest itself
@@ -55,13 +56,15 @@ struct Manifest {
 std::string hex64(std::uint64_t value);
 std::optional<std::uint64_t> parse_hex64(std::string_view text);
 
-/// The name-plate of a model: XXH3-128 (32 digits) of the lines "name dtype [shape] crc64\n", names as JSON texts, in ascending order of names.
+/// The name-plate of a model: XXH3-128 (32 digits) of the lines "name dtype [shape] crc64\n", names
+/// as JSON texts, in ascending order of names.
 ///
 ///   "decoder.norm" bf16 [2, 64] 00000000000000ff
 std::string total_digest(std::span<TensorDigest const> tensors);
 
 std::string manifest_text(Manifest const& manifest);
-/// `file` is for messages. Errors of kind source: no JSON, missing or wrong members, paths that leave the checkpoint, a total that disagrees.
+/// `file` is for messages. Errors of kind source: no JSON, missing or wrong members, paths that
+/// leave the checkpoint, a total that disagrees.
 Manifest parse_manifest(std::string_view text, std::string const& file);
 /// The manifest of a checkpoint, when it has one.
 std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint);

@@ -11,12 +11,14 @@ class Names {
  public:
   void add(JsonPlace const& at, std::string_view key, std::string_view name) {
     if (!seen_.insert(name).second)
-      fail(ErrorKind::source, "{}: {}: {} {} is listed before. The file is damaged: compare it with the original.", at.file, at.place, key,
-           json_quoted(name));
+      fail(ErrorKind::source,
+           "{}: {}: {} {} is listed before. The file is damaged: compare it with the original.",
+           at.file, at.place, key, json_quoted(name));
   }
 
  private:
-  std::set<std::string_view> seen_;  // of the JSON document; no hashes, since names can be made to share one
+  std::set<std::string_view>
+      seen_;  // of the JSON document; no hashes, since names can be made to share one
 };
 
 std::uint64_t hex_of(JsonPlace const& at, std::string_view key) {
@@ -28,7 +30,8 @@ std::uint64_t hex_of(JsonPlace const& at, std::string_view key) {
 std::vector<Index> shape_of(JsonPlace const& at) {
   std::vector<Index> shape;
   for (Json const& extent : at.array("shape")) {
-    if (extent.integer() == nullptr || *extent.integer() < 0) at.fail_member("shape", "a list of whole numbers from 0 on");
+    if (extent.integer() == nullptr || *extent.integer() < 0)
+      at.fail_member("shape", "a list of whole numbers from 0 on");
     shape.push_back(*extent.integer());
   }
   (void)checked_volume(shape, ErrorKind::source, at.file + ": " + at.place);
@@ -42,13 +45,18 @@ std::vector<std::string> axes_of(JsonPlace const& at, std::size_t dimensions) {
     if (axis.text() == nullptr) at.fail_member("axes", "a list of names");
     axes.push_back(*axis.text());
   }
-  if (axes.size() != dimensions) at.fail_member("axes", fmt::format("a list of {} names, one for each dimension,", dimensions));
+  if (axes.size() != dimensions)
+    at.fail_member("axes", fmt::format("a list of {} names, one for each dimension,", dimensions));
   return axes;
 }
 
 /// An object has no dtype.
 TensorDigest object_of(JsonPlace const& at) {
-  TensorDigest tensor{.name = at.text("name"), .dtype = {}, .shape = shape_of(at), .axes = {}, .crc64 = hex_of(at, "crc64")};
+  TensorDigest tensor{.name = at.text("name"),
+                      .dtype = {},
+                      .shape = shape_of(at),
+                      .axes = {},
+                      .crc64 = hex_of(at, "crc64")};
   if (tensor.name.empty()) at.fail_member("name", "a name");
   tensor.axes = axes_of(at, tensor.shape.size());
   if (at.value.find("add") == nullptr) return tensor;
@@ -67,7 +75,8 @@ TensorDigest tensor_of(JsonPlace const& at) {
 
 FileRecord file_of(JsonPlace const& at) {
   FileRecord file{.path = at.text("path"), .size_bytes = 0, .xxh3 = hex_of(at, "xxh3")};
-  if (!is_inner_path(file.path) || file.path == manifest_name) at.fail_member("path", "the path of another file inside the checkpoint");
+  if (!is_inner_path(file.path) || file.path == manifest_name)
+    at.fail_member("path", "the path of another file inside the checkpoint");
   std::int64_t const size = at.number("size_bytes");
   if (size < 0) at.fail_member("size_bytes", "a size");
   file.size_bytes = static_cast<std::uint64_t>(size);
@@ -75,7 +84,8 @@ FileRecord file_of(JsonPlace const& at) {
 }
 
 template <class Item>
-std::vector<Item> list_of(JsonPlace const& document, std::string_view key, std::string_view name, Item (*item_of)(JsonPlace const&)) {
+std::vector<Item> list_of(JsonPlace const& document, std::string_view key, std::string_view name,
+                          Item (*item_of)(JsonPlace const&)) {
   Json::Array const& array = document.array(key);
   std::vector<Item> items;
   items.reserve(array.size());
@@ -96,8 +106,10 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
   Manifest manifest;
   manifest.tool_version = document.text("reshard");
   if (std::int64_t const version = document.number("version"); version != manifest_version)
-    fail(ErrorKind::source, "{}: is of version {}, this program knows {}. Use the reshard that wrote it ({}), or a later one.", file, version,
-         manifest_version, json_quoted(manifest.tool_version));
+    fail(
+        ErrorKind::source,
+        "{}: is of version {}, this program knows {}. Use the reshard that wrote it ({}), or a later one.",
+        file, version, manifest_version, json_quoted(manifest.tool_version));
   manifest.format = document.text("format");
   if (json.find("map") != nullptr) manifest.map = document.text("map");
   manifest.total = document.text("total");
@@ -107,8 +119,10 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
   manifest.objects = list_of(document, "objects", "name", &object_of);
   manifest.files = list_of(document, "files", "path", &file_of);
   if (std::string const total = total_digest(manifest.tensors); total != manifest.total)
-    fail(ErrorKind::source, "{}: total is {}, that of the tensors listed is {}. The file was changed: compare it with the original.", file,
-         json_quoted(manifest.total), total);
+    fail(
+        ErrorKind::source,
+        "{}: total is {}, that of the tensors listed is {}. The file was changed: compare it with the original.",
+        file, json_quoted(manifest.total), total);
   return manifest;
 }
 

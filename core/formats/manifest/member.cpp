@@ -9,8 +9,9 @@ void JsonPlace::fail_member(std::string_view key, std::string_view wanted) const
   std::string shown = found != nullptr ? found->dump() : "missing";
   constexpr std::size_t most = 80;
   if (shown.size() > most) shown = shown.substr(0, most) + "…";
-  fail(ErrorKind::source, "{}: {}{}{} is {}, {} is needed. The file is damaged: compare it with the original.", file, place, place.empty() ? "" : ".",
-       json_quoted(key), shown, wanted);
+  fail(ErrorKind::source,
+       "{}: {}{}{} is {}, {} is needed. The file is damaged: compare it with the original.", file,
+       place, place.empty() ? "" : ".", json_quoted(key), shown, wanted);
 }
 
 Json const& JsonPlace::member(std::string_view key) const {
@@ -44,7 +45,10 @@ Json::Object const& JsonPlace::object(std::string_view key) const {
 }
 
 bool is_inner_path(std::string_view path) {
-  if (path.empty() || std::any_of(path.begin(), path.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; })) return false;
+  if (path.empty() || std::any_of(path.begin(), path.end(), [](char c) {
+        return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+      }))
+    return false;
   for (std::size_t at = 0; at <= path.size();) {
     std::size_t const end = std::min(path.find('/', at), path.size());
     std::string_view const name = path.substr(at, end - at);

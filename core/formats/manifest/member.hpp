@@ -24,7 +24,8 @@ struct JsonPlace {
   [[noreturn]] void fail_member(std::string_view key, std::string_view wanted) const;
 };
 
-/// A path of a file inside a checkpoint: relative, names joined by '/', none of them empty, "." or "..", no control characters.
+/// A path of a file inside a checkpoint: relative, names joined by '/', none of them empty, "." or
+/// "..", no control characters.
 bool is_inner_path(std::string_view path);
 
 }  // namespace reshard

@@ -18,7 +18,8 @@ using pickle::no_node;
 using pickle::Node;
 using pickle::NodeId;
 
-/// Values nest a few levels; a pickle may share nodes, so its tree can be far larger than its graph: both are bounded.
+/// Values nest a few levels; a pickle may share nodes, so its tree can be far larger than its
+/// graph: both are bounded.
 constexpr int deepest = 32;
 constexpr std::size_t most_values = 1'000'000;
 constexpr std::size_t most_text_bytes = std::size_t{64} << 20U;
@@ -33,7 +34,8 @@ class FactReader {
     if (id == no_node || depth > deepest) return std::nullopt;
     Node const& node = document_.at(id);
     count(node.kind == Kind::string ? node.text : std::string_view());
-    switch (node.kind) {  // in place: moving a Json into an optional warns falsely under GCC 12's sanitizers
+    switch (node.kind) {  // in place: moving a Json into an optional warns falsely under GCC 12's
+                          // sanitizers
       case Kind::none: return std::optional<Json>(std::in_place);
       case Kind::boolean: return std::optional<Json>(std::in_place, node.boolean);
       case Kind::integer: return std::optional<Json>(std::in_place, node.integer);
@@ -52,7 +54,9 @@ class FactReader {
   void count(std::string_view text) {
     text_bytes_ += text.size();
     if (++values_ > most_values || text_bytes_ > most_text_bytes)
-      fail(ErrorKind::source, "args: more than {} values or {} bytes of text. The file is damaged or hostile.", most_values, most_text_bytes);
+      fail(ErrorKind::source,
+           "args: more than {} values or {} bytes of text. The file is damaged or hostile.",
+           most_values, most_text_bytes);
   }
 
   std::optional<Json> sequence(Node const& node, int depth) {
@@ -86,15 +90,20 @@ class FactReader {
   std::optional<Json> object(NodeId id, Node const& node, int depth) {
     auto const [module, name] = document_.class_of(id);
     if (mapping_size(document_, id)) return mapping(id, depth);
-    static constexpr std::array<std::string_view, 6> no_enums = {"torch", "numpy", "collections", "pathlib", "pathlib._local", "argparse"};
-    if (module.empty() || std::find(no_enums.begin(), no_enums.end(), module) != no_enums.end()) return std::nullopt;
+    static constexpr std::array<std::string_view, 6> no_enums = {
+        "torch", "numpy", "collections", "pathlib", "pathlib._local", "argparse"};
+    if (module.empty() || std::find(no_enums.begin(), no_enums.end(), module) != no_enums.end())
+      return std::nullopt;
     if (node.arguments == no_node || node.state != no_node) return std::nullopt;
     auto const& arguments = document_.at(node.arguments).items;
     if (name == "getattr" && arguments.size() == 2) return enum_member(arguments[0], arguments[1]);
-    if (module == "builtins" || module == "__builtin__" || arguments.size() != 1) return std::nullopt;
+    if (module == "builtins" || module == "__builtin__" || arguments.size() != 1)
+      return std::nullopt;
     Node const& argument = document_.at(arguments[0]);
-    if (argument.kind == Kind::integer) return Json(fmt::format("{}.{}.{}", module, name, argument.integer));
-    if (argument.kind == Kind::string) return Json(fmt::format("{}.{}.{}", module, name, argument.text));
+    if (argument.kind == Kind::integer)
+      return Json(fmt::format("{}.{}.{}", module, name, argument.integer));
+    if (argument.kind == Kind::string)
+      return Json(fmt::format("{}.{}.{}", module, name, argument.text));
     return std::nullopt;
   }
 
@@ -115,13 +124,15 @@ NodeId add_value(Document& document, std::string_view key, Json const& value) {
   if (auto const* integer = value.integer()) return document.add_int(*integer);
   if (auto const* real = value.real()) return document.add_real(*real);
   if (auto const* text = value.text()) {
-    if (key.ends_with("dtype") && text->starts_with(dtype_prefix) && pickle::dtype_from_torch_name(text->substr(dtype_prefix.size())))
+    if (key.ends_with("dtype") && text->starts_with(dtype_prefix) &&
+        pickle::dtype_from_torch_name(text->substr(dtype_prefix.size())))
       return document.add_global("torch", text->substr(dtype_prefix.size()));
     return document.add_string(*text);
   }
   if (auto const* members = value.members()) {
     NodeId const dict = document.add_dict();
-    for (auto const& [name, member] : *members) document.set(dict, name, add_value(document, name, member));
+    for (auto const& [name, member] : *members)
+      document.set(dict, name, add_value(document, name, member));
     return dict;
   }
   auto const* items = value.items();

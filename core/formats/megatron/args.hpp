@@ -15,32 +15,37 @@ namespace reshard::megatron {
 /// Attributes of argparse.Namespace, in order.
 using ArgValues = std::vector<std::pair<std::string, Json>>;
 
-/// The attributes of a Namespace as facts: None is null; bool, int, float, str as they are; list and tuple as arrays; dicts with string keys as
-/// objects; torch dtypes "torch.bfloat16"; enum members "module.Class.member" (or its value). Attributes of any other kind are left out.
-/// `args` no_node gives null.
+/// The attributes of a Namespace as facts: None is null; bool, int, float, str as they are; list
+/// and tuple as arrays; dicts with string keys as objects; torch dtypes "torch.bfloat16"; enum
+/// members "module.Class.member" (or its value). Attributes of any other kind are left out. `args`
+/// no_node gives null.
 Json args_as_json(pickle::Document const& document, pickle::NodeId args);
 
-/// Sets attributes of a Namespace: null, bool, int, float, string and lists of these. A string "torch.<name>" under a key that ends in "dtype"
-/// becomes that torch dtype. Everything else of the Namespace stays as it was.
+/// Sets attributes of a Namespace: null, bool, int, float, string and lists of these. A string
+/// "torch.<name>" under a key that ends in "dtype" becomes that torch dtype. Everything else of the
+/// Namespace stays as it was.
 void set_args(pickle::Document& document, pickle::NodeId args, ArgValues const& values);
 
 /// A new argparse.Namespace with these attributes; returns its node.
 pickle::NodeId add_namespace(pickle::Document& document, ArgValues const& values);
 
-/// The sizes that args record; a member is empty when its attribute is missing (or None where None says nothing).
+/// The sizes that args record; a member is empty when its attribute is missing (or None where None
+/// says nothing).
 struct ArgsSizes {
   std::optional<int> tp = {};
   std::optional<int> pp = {};
   std::optional<int> vpp = {};  ///< None counts as 1
   std::optional<int> ep = {};   ///< 1 when args name no experts and no size
   std::optional<int> etp = {};
-  std::optional<int> experts = {};         ///< num_experts; 0 for None
-  std::optional<Index> moe_fc1_rows = {};  ///< rows of one expert's unsplit fc1: moe_ffn_hidden_size, twice when gated
+  std::optional<int> experts = {};  ///< num_experts; 0 for None
+  std::optional<Index> moe_fc1_rows =
+      {};  ///< rows of one expert's unsplit fc1: moe_ffn_hidden_size, twice when gated
   friend bool operator==(ArgsSizes const&, ArgsSizes const&) = default;
 };
 
-/// Reads them from args_as_json's result. A size that is no positive integer is an Error of kind source that begins with `place`;
-/// so is sharding by weight (gtp sizes above 1), which shard names cannot express.
+/// Reads them from args_as_json's result. A size that is no positive integer is an Error of kind
+/// source that begins with `place`; so is sharding by weight (gtp sizes above 1), which shard names
+/// cannot express.
 ArgsSizes args_sizes(Json const& args, std::string_view place);
 
 /// How args spread the decoder layers over pipeline chunks.
@@ -53,8 +58,9 @@ struct TargetArgs {
   Index padded_vocab = 0;  ///< 0: leave as it is
 };
 
-/// The attributes to change so that args describe the target: parallel sizes, pipeline settings, vocabulary padding, ckpt_format "torch",
-/// the smallest world that has all shards. `source_args` (null when there is none) decides which version-dependent attributes are set.
+/// The attributes to change so that args describe the target: parallel sizes, pipeline settings,
+/// vocabulary padding, ckpt_format "torch", the smallest world that has all shards. `source_args`
+/// (null when there is none) decides which version-dependent attributes are set.
 ArgValues target_args(TargetArgs const& target, Json const& source_args);
 
 }  // namespace reshard::megatron

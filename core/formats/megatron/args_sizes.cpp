@@ -26,38 +26,51 @@ std::optional<int> size(Json const& args, std::string_view key, std::string_view
   if (value == nullptr || value->is_null()) return std::nullopt;
   auto const* number = value->integer();
   if (number == nullptr || *number < 1 || *number > largest_shard_number)
-    fail(ErrorKind::source, "{}: args.{} is {}, expected an integer from 1 to {}. The file is damaged, or args were changed by hand.", place, key,
-         value->dump(), largest_shard_number);
+    fail(
+        ErrorKind::source,
+        "{}: args.{} is {}, expected an integer from 1 to {}. The file is damaged, or args were changed by hand.",
+        place, key, value->dump(), largest_shard_number);
   return static_cast<int>(*number);
 }
 
-/// Rows that a weight-sharded tensor lacks are in the file of no rank: the names of shards have no number for that axis.
+/// Rows that a weight-sharded tensor lacks are in the file of no rank: the names of shards have no
+/// number for that axis.
 void refuse_weight_sharding(Json const& args, std::string_view place) {
-  for (std::string_view const key : {"gtp_weight_remat_size", "expert_gtp_weight_remat_size", "tensor_parallel_num_weight_shards"})
+  for (std::string_view const key : {"gtp_weight_remat_size", "expert_gtp_weight_remat_size",
+                                     "tensor_parallel_num_weight_shards"})
     if (auto const value = integer(args, key).value_or(1); value > 1)
-      fail(ErrorKind::source,
-           "{}: args.{} is {}: weights sharded over a further axis (GTP), of which mp_rank_* files hold one slice only. "
-           "Save the checkpoint with this size 1, or as torch_dist.",
-           place, key, value);
+      fail(
+          ErrorKind::source,
+          "{}: args.{} is {}: weights sharded over a further axis (GTP), of which mp_rank_* files hold one slice only. "
+          "Save the checkpoint with this size 1, or as torch_dist.",
+          place, key, value);
 }
 
 std::optional<Index> moe_fc1_rows(Json const& args) {
   auto rows = integer(args, "moe_ffn_hidden_size");
   if (!rows) rows = integer(args, "ffn_hidden_size");
   if (!rows || *rows < 1 || *rows > (std::int64_t{1} << 40)) return std::nullopt;
-  bool const gated = is_true(args, "swiglu") || is_true(args, "geglu") || is_true(args, "quick_geglu") || is_true(args, "gated_linear_unit");
+  bool const gated = is_true(args, "swiglu") || is_true(args, "geglu") ||
+                     is_true(args, "quick_geglu") || is_true(args, "gated_linear_unit");
   return gated ? 2 * *rows : *rows;
 }
 
-/// The stages that a hybrid model's pattern cuts out; nothing where it names none, or not as many as there are chunks.
+/// The stages that a hybrid model's pattern cuts out; nothing where it names none, or not as many
+/// as there are chunks.
 std::optional<PipelineSpec> pattern_spec(Json const& args, MeshSizes const& sizes) {
   auto const pattern = hybrid_pattern(args);
-  if (!pattern || pattern->stages.size() < 2 || std::ssize(pattern->stages) != Index{sizes.pp} * sizes.vpp) return std::nullopt;
-  auto const depths = std::clamp<std::int64_t>(integer(args, "mtp_num_layers").value_or(pattern->depths()), 0, largest_shard_number);
-  PipelineSpec spec{.pp = sizes.pp, .vpp = sizes.vpp, .decoder_layers = narrow<int>(pattern->decoder_layers())};
-  spec.mtp_layers = narrow<int>(is_true(args, "mtp_use_repeated_layer") ? std::min<std::int64_t>(depths, 1) : depths);
+  if (!pattern || pattern->stages.size() < 2 ||
+      std::ssize(pattern->stages) != Index{sizes.pp} * sizes.vpp)
+    return std::nullopt;
+  auto const depths = std::clamp<std::int64_t>(
+      integer(args, "mtp_num_layers").value_or(pattern->depths()), 0, largest_shard_number);
+  PipelineSpec spec{
+      .pp = sizes.pp, .vpp = sizes.vpp, .decoder_layers = narrow<int>(pattern->decoder_layers())};
+  spec.mtp_layers = narrow<int>(
+      is_true(args, "mtp_use_repeated_layer") ? std::min<std::int64_t>(depths, 1) : depths);
   spec.layout = "E";
-  for (std::string const& stage : pattern->stages) spec.layout += (&stage == pattern->stages.data() ? "" : "|") + std::string(stage.size(), 't');
+  for (std::string const& stage : pattern->stages)
+    spec.layout += (&stage == pattern->stages.data() ? "" : "|") + std::string(stage.size(), 't');
   spec.layout += std::string(static_cast<std::size_t>(spec.mtp_layers), 'm') + "L";
   return spec;
 }
@@ -75,8 +88,10 @@ ArgsSizes args_sizes(Json const& args, std::string_view place) {
   sizes.etp = size(args, "expert_tensor_parallel_size", place);
   if (args.members() == nullptr || args.members()->empty()) return sizes;
   auto const experts = integer(args, "num_experts");
-  sizes.experts = static_cast<int>(std::clamp<std::int64_t>(experts.value_or(0), 0, largest_shard_number));
-  if (!sizes.ep && sizes.experts == 0 && sizes.tp) sizes.ep = 1;  // written before expert parallelism had a size
+  sizes.experts =
+      static_cast<int>(std::clamp<std::int64_t>(experts.value_or(0), 0, largest_shard_number));
+  if (!sizes.ep && sizes.experts == 0 && sizes.tp)
+    sizes.ep = 1;  // written before expert parallelism had a size
   if (sizes.experts > 0) sizes.moe_fc1_rows = moe_fc1_rows(args);
   return sizes;
 }
@@ -88,22 +103,24 @@ PipelineSpec pipeline_spec(Json const& args, MeshSizes const& sizes) {
   };
   Json const* layout = args.find("pipeline_model_parallel_layout");
   if (auto const spec = pattern_spec(args, sizes)) return *spec;
-  return {.pp = sizes.pp,
-          .vpp = sizes.vpp,
-          .decoder_layers = layers("num_layers", 0),
-          .mtp_layers = layers("mtp_num_layers", 0),
-          .first_stage_layers = layers("decoder_first_pipeline_num_layers", -1),
-          .last_stage_layers = layers("decoder_last_pipeline_num_layers", -1),
-          .account_for_embedding = is_true(args, "account_for_embedding_in_pipeline_split"),
-          .account_for_loss = is_true(args, "account_for_loss_in_pipeline_split"),
-          .layout = layout != nullptr && layout->text() != nullptr ? *layout->text() : std::string()};
+  return {
+      .pp = sizes.pp,
+      .vpp = sizes.vpp,
+      .decoder_layers = layers("num_layers", 0),
+      .mtp_layers = layers("mtp_num_layers", 0),
+      .first_stage_layers = layers("decoder_first_pipeline_num_layers", -1),
+      .last_stage_layers = layers("decoder_last_pipeline_num_layers", -1),
+      .account_for_embedding = is_true(args, "account_for_embedding_in_pipeline_split"),
+      .account_for_loss = is_true(args, "account_for_loss_in_pipeline_split"),
+      .layout = layout != nullptr && layout->text() != nullptr ? *layout->text() : std::string()};
 }
 
 namespace {
 
 /// Layers of each chunk, where Megatron states them as one number.
 Json layers_per_chunk(PipelineSpec const& spec) {
-  bool const even = spec.layout.empty() && spec.first_stage_layers < 0 && spec.last_stage_layers < 0 && !spec.account_for_embedding &&
+  bool const even = spec.layout.empty() && spec.first_stage_layers < 0 &&
+                    spec.last_stage_layers < 0 && !spec.account_for_embedding &&
                     !spec.account_for_loss && spec.decoder_layers % (spec.pp * spec.vpp) == 0;
   if (spec.vpp == 1 || !even || spec.decoder_layers == 0) return {};
   return Json(spec.decoder_layers / (spec.pp * spec.vpp));
@@ -111,11 +128,14 @@ Json layers_per_chunk(PipelineSpec const& spec) {
 
 Json count_or_none(int value) { return value < 0 ? Json() : Json(value); }
 
-/// Attributes that some versions and forks have and that would contradict the new sizes; set only where they are.
-ArgValues inherited_args(TargetArgs const& target, Json const& source_args, bool chunk_size_stated) {
+/// Attributes that some versions and forks have and that would contradict the new sizes; set only
+/// where they are.
+ArgValues inherited_args(TargetArgs const& target, Json const& source_args,
+                         bool chunk_size_stated) {
   ArgValues const values = {
       {"transformer_pipeline_model_parallel_size", Json(target.sizes.pp)},
-      {"num_virtual_stages_per_pipeline_rank", target.sizes.vpp > 1 && !chunk_size_stated ? Json(target.sizes.vpp) : Json()},
+      {"num_virtual_stages_per_pipeline_rank",
+       target.sizes.vpp > 1 && !chunk_size_stated ? Json(target.sizes.vpp) : Json()},
       {"standalone_embedding_stage", Json(false)},
       {"custom_pipeline_layers", Json()},
       {"use_dist_ckpt", Json(false)},
@@ -126,7 +146,8 @@ ArgValues inherited_args(TargetArgs const& target, Json const& source_args, bool
   return present;
 }
 
-/// The pattern of a hybrid model whose `|` bound other stages before: Megatron takes them instead of all other settings of the pipeline.
+/// The pattern of a hybrid model whose `|` bound other stages before: Megatron takes them instead
+/// of all other settings of the pipeline.
 void cut_pattern(ArgValues& values, TargetArgs const& target, Json const& source_args) {
   auto const pattern = hybrid_pattern(source_args);
   if (!pattern || pattern->stages.size() < 2) return;
@@ -137,13 +158,17 @@ void cut_pattern(ArgValues& values, TargetArgs const& target, Json const& source
     layers.push_back(count);
   }
   std::erase_if(values, [](auto const& value) {
-    return value.first == "num_layers_per_virtual_pipeline_stage" || value.first.starts_with("decoder_") || value.first.starts_with("account_for_") ||
+    return value.first == "num_layers_per_virtual_pipeline_stage" ||
+           value.first.starts_with("decoder_") || value.first.starts_with("account_for_") ||
            value.first == "pipeline_model_parallel_layout";
   });
-  for (char const* other : {"num_layers_per_virtual_pipeline_stage", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
-                            "pipeline_model_parallel_layout"})
+  for (char const* other :
+       {"num_layers_per_virtual_pipeline_stage", "decoder_first_pipeline_num_layers",
+        "decoder_last_pipeline_num_layers", "pipeline_model_parallel_layout"})
     values.emplace_back(other, Json());
-  for (char const* other : {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"}) values.emplace_back(other, Json(false));
+  for (char const* other :
+       {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"})
+    values.emplace_back(other, Json(false));
   values.emplace_back(pattern->key, Json(with_stages(*pattern, layers)));
 }
 
@@ -153,8 +178,10 @@ ArgValues target_args(TargetArgs const& target, Json const& source_args) {
   auto const& [tp, pp, vpp, ep, etp_or_tp] = target.sizes;
   int const etp = etp_or_tp == 0 ? tp : etp_or_tp;
   auto const& pipeline = target.pipeline;
-  auto const context = std::clamp<std::int64_t>(integer(source_args, "context_parallel_size").value_or(1), 1, largest_shard_number);
-  // The smallest world whose pipeline blocks hold whole groups of dense (tp x cp) and of expert (etp x ep) ranks.
+  auto const context = std::clamp<std::int64_t>(
+      integer(source_args, "context_parallel_size").value_or(1), 1, largest_shard_number);
+  // The smallest world whose pipeline blocks hold whole groups of dense (tp x cp) and of expert
+  // (etp x ep) ranks.
   std::int64_t const block = std::lcm(std::int64_t{tp} * context, std::int64_t{etp} * ep);
   Json const chunk_layers = layers_per_chunk(pipeline);
   ArgValues values = {
@@ -175,7 +202,8 @@ ArgValues target_args(TargetArgs const& target, Json const& source_args) {
   };
   if (target.padded_vocab > 0) values.emplace_back("padded_vocab_size", Json(target.padded_vocab));
   cut_pattern(values, target, source_args);
-  for (auto& value : inherited_args(target, source_args, !chunk_layers.is_null())) values.push_back(std::move(value));
+  for (auto& value : inherited_args(target, source_args, !chunk_layers.is_null()))
+    values.push_back(std::move(value));
   return values;
 }
 

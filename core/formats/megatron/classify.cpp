@@ -28,18 +28,22 @@ struct SizeWord {
   std::optional<int> ArgsSizes::*member;
 };
 
-constexpr std::array<SizeWord, 5> size_words = {{{"tensor_model_parallel_size", &ArgsSizes::tp},
-                                                 {"pipeline_model_parallel_size", &ArgsSizes::pp},
-                                                 {"virtual_pipeline_model_parallel_size", &ArgsSizes::vpp},
-                                                 {"expert_model_parallel_size", &ArgsSizes::ep},
-                                                 {"expert_tensor_parallel_size", &ArgsSizes::etp}}};
+constexpr std::array<SizeWord, 5> size_words = {
+    {{"tensor_model_parallel_size", &ArgsSizes::tp},
+     {"pipeline_model_parallel_size", &ArgsSizes::pp},
+     {"virtual_pipeline_model_parallel_size", &ArgsSizes::vpp},
+     {"expert_model_parallel_size", &ArgsSizes::ep},
+     {"expert_tensor_parallel_size", &ArgsSizes::etp}}};
 
-std::string_view meaning(Second second) { return second == Second::pp ? "a pipeline rank" : "an expert rank"; }
+std::string_view meaning(Second second) {
+  return second == Second::pp ? "a pipeline rank" : "an expert rank";
+}
 
 /// One classification in the making.
 class Classifier {
  public:
-  Classifier(std::vector<ShardFacts> const& shards, UserSizes const& user) : shards_(shards), user_(user) {
+  Classifier(std::vector<ShardFacts> const& shards, UserSizes const& user)
+      : shards_(shards), user_(user) {
     check_user("tensor_parallel_size", user_.tp);
     check_user("pipeline_parallel_size", user_.pp);
     check_user("expert_parallel_size", user_.ep);
@@ -62,12 +66,15 @@ class Classifier {
   }
 
  private:
-  void add(std::string sentence, bool user_given = false) { result_.mismatches.push_back({std::move(sentence), user_given}); }
+  void add(std::string sentence, bool user_given = false) {
+    result_.mismatches.push_back({std::move(sentence), user_given});
+  }
 
   /// A size outside its range is reported and then counts as not given.
   void check_user(std::string_view word, std::optional<int>& size) {
     if (!size || (*size >= 1 && *size <= largest_shard_number)) return;
-    add(fmt::format("{} is {}, expected 1 to {}. Correct it.", word, *size, largest_shard_number), true);
+    add(fmt::format("{} is {}, expected 1 to {}. Correct it.", word, *size, largest_shard_number),
+        true);
     size.reset();
   }
 
@@ -83,23 +90,27 @@ class Classifier {
   void count_fields() {
     std::map<std::size_t, std::vector<std::string>> by_count;
     for (auto const& shard : shards_) by_count[fields(shard)].push_back(shard.name);
-    if (by_count.empty()) return add("no mp_rank_* directories. Give the directory of a checkpoint.");
-    auto const most =
-        std::max_element(by_count.begin(), by_count.end(), [](auto const& a, auto const& b) { return a.second.size() < b.second.size(); });
+    if (by_count.empty())
+      return add("no mp_rank_* directories. Give the directory of a checkpoint.");
+    auto const most = std::max_element(
+        by_count.begin(), by_count.end(),
+        [](auto const& a, auto const& b) { return a.second.size() < b.second.size(); });
     fields_ = most->first;
     if (by_count.size() > 1)
       for (auto const& [count, names] : by_count)
         if (count != fields_)
-          add(fmt::format("{} have {} numbers, while {} have {}: two checkpoints in one directory? Keep one.", listed(names, 4), count,
-                          listed(most->second, 4), fields_));
+          add(fmt::format(
+              "{} have {} numbers, while {} have {}: two checkpoints in one directory? Keep one.",
+              listed(names, 4), count, listed(most->second, 4), fields_));
     if (fields_ > 3)
-      add(
-          fmt::format("{} have {} numbers, expected at most tensor, pipeline and expert rank: one of them is a data-parallel rank. "
-                      "Give the directory that holds the weights.",
-                      some_names(), fields_));
+      add(fmt::format(
+          "{} have {} numbers, expected at most tensor, pipeline and expert rank: one of them is a data-parallel rank. "
+          "Give the directory that holds the weights.",
+          some_names(), fields_));
     largest_.assign(fields_, 0);
     for (auto const& shard : shards_)
-      for (std::size_t i = 0; fields(shard) == fields_ && i < fields_; ++i) largest_[i] = std::max(largest_[i], shard.numbers.numbers[i]);
+      for (std::size_t i = 0; fields(shard) == fields_ && i < fields_; ++i)
+        largest_[i] = std::max(largest_[i], shard.numbers.numbers[i]);
   }
 
   void merge_args() {
@@ -111,8 +122,10 @@ class Classifier {
           first = &shard;
           args_.*word.member = (*shard.args).*word.member;
         } else if ((*shard.args).*word.member != args_.*word.member) {
-          add(fmt::format("args.{} is {} in {} and {} in {}: shards of two saves are mixed. Restore one of them.", word.attribute,
-                          *(args_.*word.member), first->name, *((*shard.args).*word.member), shard.name));
+          add(fmt::format(
+              "args.{} is {} in {} and {} in {}: shards of two saves are mixed. Restore one of them.",
+              word.attribute, *(args_.*word.member), first->name, *((*shard.args).*word.member),
+              shard.name));
           break;
         }
       }
@@ -132,30 +145,40 @@ class Classifier {
       experts_ = experts_ || shard.keys->experts;
       if (chunks_ == 0) chunks_ = shard.keys->chunks;
       if (shard.keys->chunks != chunks_)
-        add(fmt::format("{} has {} model chunks, others have {}: shards of two saves are mixed. Restore one of them.", shard.name, shard.keys->chunks,
-                        chunks_));
+        add(fmt::format(
+            "{} has {} model chunks, others have {}: shards of two saves are mixed. Restore one of them.",
+            shard.name, shard.keys->chunks, chunks_));
     }
   }
 
   std::optional<Opinion> user_opinion() const {
-    if (user_.ep && *user_.ep > 1) return Opinion{SizeSource::user, Second::ep, fmt::format("expert_parallel_size={} given by the user", *user_.ep)};
-    if (user_.ep) return Opinion{SizeSource::user, Second::pp, "expert_parallel_size=1 given by the user"};
+    if (user_.ep && *user_.ep > 1)
+      return Opinion{SizeSource::user, Second::ep,
+                     fmt::format("expert_parallel_size={} given by the user", *user_.ep)};
+    if (user_.ep)
+      return Opinion{SizeSource::user, Second::pp, "expert_parallel_size=1 given by the user"};
     if (user_.pp && (*user_.pp > 1 || largest_[1] == 0))
-      return Opinion{SizeSource::user, Second::pp, fmt::format("pipeline_parallel_size={} given by the user", *user_.pp)};
-    if (user_.pp) return Opinion{SizeSource::user, Second::ep, "pipeline_parallel_size=1 given by the user"};
+      return Opinion{SizeSource::user, Second::pp,
+                     fmt::format("pipeline_parallel_size={} given by the user", *user_.pp)};
+    if (user_.pp)
+      return Opinion{SizeSource::user, Second::ep, "pipeline_parallel_size=1 given by the user"};
     return std::nullopt;
   }
 
   std::optional<Opinion> args_opinion() const {
-    if (args_.ep && *args_.ep > 1) return Opinion{SizeSource::args, Second::ep, fmt::format("args.expert_model_parallel_size={}", *args_.ep)};
+    if (args_.ep && *args_.ep > 1)
+      return Opinion{SizeSource::args, Second::ep,
+                     fmt::format("args.expert_model_parallel_size={}", *args_.ep)};
     if (args_.ep) return Opinion{SizeSource::args, Second::pp, "args.expert_model_parallel_size=1"};
     if (!args_.pp) return std::nullopt;
     bool const stages = *args_.pp > 1 || largest_[1] == 0;
-    return Opinion{SizeSource::args, stages ? Second::pp : Second::ep, fmt::format("args.pipeline_model_parallel_size={}", *args_.pp)};
+    return Opinion{SizeSource::args, stages ? Second::pp : Second::ep,
+                   fmt::format("args.pipeline_model_parallel_size={}", *args_.pp)};
   }
 
-  /// With one stage every shard holds embedding and final norm, and dense tensors are alike in all expert ranks; with several the
-  /// embedding is in the first only (and the last, when multi-token prediction keeps a copy there), norm and head in the last.
+  /// With one stage every shard holds embedding and final norm, and dense tensors are alike in all
+  /// expert ranks; with several the embedding is in the first only (and the last, when multi-token
+  /// prediction keeps a copy there), norm and head in the last.
   std::optional<Opinion> keys_opinion() const {
     if (!all_keys_) return std::nullopt;
     if (!experts_) return Opinion{SizeSource::keys, Second::pp, "no routed expert in any shard"};
@@ -169,12 +192,16 @@ class Classifier {
       auto const hash = hash_of_tp.emplace(shard.numbers.numbers[0], keys.dense_hash).first->second;
       bool const tail = keys.final_norm || keys.head;
       all_whole = all_whole && keys.embedding && tail && hash == keys.dense_hash;
-      staged = staged && (keys.mtp || (keys.embedding == (second == 0) && tail == (second == largest_[1])));
+      staged = staged &&
+               (keys.mtp || (keys.embedding == (second == 0) && tail == (second == largest_[1])));
     }
     if (all_whole && largest_[1] > 0)
-      return Opinion{SizeSource::keys, Second::ep, "embedding and final norm in every shard, dense keys alike across field 2"};
+      return Opinion{SizeSource::keys, Second::ep,
+                     "embedding and final norm in every shard, dense keys alike across field 2"};
     if (staged && !all_whole)
-      return Opinion{SizeSource::keys, Second::pp, "embedding only in the first and head or final norm only in the last of field 2"};
+      return Opinion{
+          SizeSource::keys, Second::pp,
+          "embedding only in the first and head or final norm only in the last of field 2"};
     return std::nullopt;
   }
 
@@ -182,13 +209,14 @@ class Classifier {
     std::vector<Opinion> opinions;
     for (auto const& opinion : {user_opinion(), args_opinion(), keys_opinion()})
       if (opinion) opinions.push_back(*opinion);
-    if (opinions.empty() && largest_[1] == 0) opinions.push_back({SizeSource::names, Second::pp, "the second number is 0 everywhere"});
+    if (opinions.empty() && largest_[1] == 0)
+      opinions.push_back({SizeSource::names, Second::pp, "the second number is 0 everywhere"});
     if (opinions.empty()) {
       why_ = "undecided";
-      return add(
-          fmt::format("the second number of {} can be a pipeline or an expert rank, and neither args nor keys tell which. "
-                      "State the expert or the pipeline size.",
-                      some_names()));
+      return add(fmt::format(
+          "the second number of {} can be a pipeline or an expert rank, and neither args nor keys tell which. "
+          "State the expert or the pipeline size.",
+          some_names()));
     }
     second_ = opinions.front().second;
     why_ = opinions.front().why;
@@ -199,8 +227,8 @@ class Classifier {
       }
       add(fmt::format(
               "the second number of {} is {} by {} ({}), but {} by {} ({}). Correct the sizes given, or look whether the directory holds two saves.",
-              some_names(), meaning(second_), text(opinions.front().source), opinions.front().why, meaning(other.second), text(other.source),
-              other.why),
+              some_names(), meaning(second_), text(opinions.front().source), opinions.front().why,
+              meaning(other.second), text(other.source), other.why),
           opinions.front().source == SizeSource::user);
     }
   }
@@ -210,9 +238,12 @@ class Classifier {
     SizeSource source = SizeSource::fallback;
   };
 
-  Sized resolve(std::string_view attribute, std::optional<int> user, std::optional<int> args, int by_names) {
+  Sized resolve(std::string_view attribute, std::optional<int> user, std::optional<int> args,
+                int by_names) {
     if (user && args && *user != *args)
-      add(fmt::format("{} is {} as the user states, but {} in args. Leave it out, or correct it.", attribute, *user, *args), true);
+      add(fmt::format("{} is {} as the user states, but {} in args. Leave it out, or correct it.",
+                      attribute, *user, *args),
+          true);
     if (user) return {*user, SizeSource::user};
     if (args) return {*args, SizeSource::args};
     return {by_names, SizeSource::names};
@@ -227,10 +258,16 @@ class Classifier {
 
   void resolve_sizes() {
     auto& sizes = result_.sizes;
-    auto const take = [](int& size, SizeSource& source, Sized found) { size = found.value, source = found.source; };
-    take(sizes.tp, result_.sources.tp, resolve("tensor_model_parallel_size", user_.tp, args_.tp, fields_ > 0 ? largest_[0] + 1 : 1));
-    take(sizes.pp, result_.sources.pp, resolve("pipeline_model_parallel_size", user_.pp, args_.pp, size_by_names(Second::pp)));
-    take(sizes.ep, result_.sources.ep, resolve("expert_model_parallel_size", user_.ep, args_.ep, size_by_names(Second::ep)));
+    auto const take = [](int& size, SizeSource& source, Sized found) {
+      size = found.value, source = found.source;
+    };
+    take(sizes.tp, result_.sources.tp,
+         resolve("tensor_model_parallel_size", user_.tp, args_.tp,
+                 fields_ > 0 ? largest_[0] + 1 : 1));
+    take(sizes.pp, result_.sources.pp,
+         resolve("pipeline_model_parallel_size", user_.pp, args_.pp, size_by_names(Second::pp)));
+    take(sizes.ep, result_.sources.ep,
+         resolve("expert_model_parallel_size", user_.ep, args_.ep, size_by_names(Second::ep)));
     if (args_.vpp && chunks_ > 0 && *args_.vpp != chunks_)
       add(fmt::format(
           "args.virtual_pipeline_model_parallel_size is {}, but the files hold {} model chunks. The files are damaged or args were changed.",
@@ -241,7 +278,9 @@ class Classifier {
       take(sizes.vpp, result_.sources.vpp, {chunks_, SizeSource::keys});
     resolve_etp();
     if (!user_.ep && result_.sizes.ep > 1)
-      result_.notes.push_back(fmt::format("expert_parallel_size was not given: {} was taken from {}", sizes.ep, text(result_.sources.ep)));
+      result_.notes.push_back(
+          fmt::format("expert_parallel_size was not given: {} was taken from {}", sizes.ep,
+                      text(result_.sources.ep)));
   }
 
   void resolve_etp() {
@@ -253,7 +292,9 @@ class Classifier {
       return {result_.sizes.tp, SizeSource::fallback};
     }();
     if (user_.etp && args_.etp && *user_.etp != *args_.etp)
-      add(fmt::format("expert_tensor_parallel_size is {} as the user states, but {} in args. Leave it out, or correct it.", *user_.etp, *args_.etp),
+      add(fmt::format(
+              "expert_tensor_parallel_size is {} as the user states, but {} in args. Leave it out, or correct it.",
+              *user_.etp, *args_.etp),
           true);
     result_.sizes.etp = found.value;
     result_.sources.etp = found.source;
@@ -267,7 +308,8 @@ class Classifier {
 
   std::optional<int> size_by_rows() const {
     auto const rows = rows_found();
-    if (!rows || !args_.moe_fc1_rows || *rows < 1 || *args_.moe_fc1_rows % *rows != 0) return std::nullopt;
+    if (!rows || !args_.moe_fc1_rows || *rows < 1 || *args_.moe_fc1_rows % *rows != 0)
+      return std::nullopt;
     auto const size = *args_.moe_fc1_rows / *rows;
     return size <= largest_shard_number ? std::optional(static_cast<int>(size)) : std::nullopt;
   }
@@ -276,8 +318,9 @@ class Classifier {
     auto const rows = rows_found();
     if (!rows || !args_.moe_fc1_rows || result_.sources.etp == SizeSource::shapes) return;
     if (*rows * result_.sizes.etp == *args_.moe_fc1_rows) return;
-    add(fmt::format("an expert's fc1 has {} rows, but args give {} rows over expert tensor size {} (from {}). State expert_tensor_parallel_size.",
-                    *rows, *args_.moe_fc1_rows, result_.sizes.etp, text(result_.sources.etp)),
+    add(fmt::format(
+            "an expert's fc1 has {} rows, but args give {} rows over expert tensor size {} (from {}). State expert_tensor_parallel_size.",
+            *rows, *args_.moe_fc1_rows, result_.sizes.etp, text(result_.sources.etp)),
         result_.sources.etp == SizeSource::user);
   }
 
@@ -286,14 +329,17 @@ class Classifier {
       auto const& n = shard.numbers.numbers;
       ShardPlace place = no_place;
       if (n.size() == fields_ && n.size() == 1) place = {n[0], 0, 0};
-      if (n.size() == fields_ && n.size() == 2) place = second_ == Second::pp ? ShardPlace{n[0], n[1], 0} : ShardPlace{n[0], 0, n[1]};
+      if (n.size() == fields_ && n.size() == 2)
+        place = second_ == Second::pp ? ShardPlace{n[0], n[1], 0} : ShardPlace{n[0], 0, n[1]};
       if (n.size() == fields_ && n.size() == 3) place = {n[0], n[1], n[2]};
       result_.places.push_back(place);
     }
   }
 
   bool expert_field() const { return result_.sizes.ep > 1 || fields_ == 3; }
-  NameStyle style() const { return fields_ == 3 && result_.sizes.pp == 1 ? NameStyle::full3d : NameStyle::megatron; }
+  NameStyle style() const {
+    return fields_ == 3 && result_.sizes.pp == 1 ? NameStyle::full3d : NameStyle::megatron;
+  }
 
   void describe() {
     auto const& sizes = result_.sizes;
@@ -301,18 +347,23 @@ class Classifier {
     if (!expert_field())
       result_.layout_class = sizes.pp > 1 || fields_ == 2 ? LayoutClass::two_d : LayoutClass::one_d;
     else
-      result_.layout_class = sizes.pp == 1 && fields_ == 2 ? LayoutClass::three_d_pp_elided : LayoutClass::three_d;
+      result_.layout_class =
+          sizes.pp == 1 && fields_ == 2 ? LayoutClass::three_d_pp_elided : LayoutClass::three_d;
     result_.expected_pattern = shard_name_pattern(sizes, style());
     if (sizes.ep > 1 && sizes.pp == 1)
-      result_.expected_pattern += fmt::format(" (or {})", shard_name_pattern(sizes, fields_ == 3 ? NameStyle::megatron : NameStyle::full3d));
+      result_.expected_pattern += fmt::format(
+          " (or {})",
+          shard_name_pattern(sizes, fields_ == 3 ? NameStyle::megatron : NameStyle::full3d));
     if (sizes.ep == 1 && fields_ == 3) result_.expected_pattern = "mp_rank_{tp:02}_{pp:03}_{ep:03}";
     if (why_.empty()) why_ = why_of_sizes();
-    result_.reason = fmt::format("{}; {} numeric field{} per name", why_, fields_, fields_ == 1 ? "" : "s");
+    result_.reason =
+        fmt::format("{}; {} numeric field{} per name", why_, fields_, fields_ == 1 ? "" : "s");
   }
 
   std::string why_of_sizes() const {
     auto const source = result_.sources.ep;
-    if (fields_ == 3 && source == SizeSource::names) return "three numbers are tensor, pipeline and expert rank";
+    if (fields_ == 3 && source == SizeSource::names)
+      return "three numbers are tensor, pipeline and expert rank";
     if (source == SizeSource::names) return "names have no expert field";
     return fmt::format("expert_model_parallel_size={} from {}", result_.sizes.ep, text(source));
   }
@@ -324,19 +375,22 @@ class Classifier {
     if (fields_ == 0 || fields_ > 3) return;
     if (fields_ == 3 && user_.ep == 1)
       return add(
-          fmt::format("expert_parallel_size=1 asks for mp_rank_TT or mp_rank_TT_PPP, but {} have three numbers: evidence of expert parallelism. "
-                      "Pass expert_parallel_size.",
-                      some_names()),
+          fmt::format(
+              "expert_parallel_size=1 asks for mp_rank_TT or mp_rank_TT_PPP, but {} have three numbers: evidence of expert parallelism. "
+              "Pass expert_parallel_size.",
+              some_names()),
           true);
     std::size_t const expected = 1U + (sizes.pp > 1 ? 1U : 0U) + (sizes.ep > 1 ? 1U : 0U);
     bool const full = fields_ == 3 && sizes.pp == 1 && sizes.ep > 1;
     bool const zeros =
-        fields_ > expected && std::all_of(largest_.begin() + static_cast<std::ptrdiff_t>(expected), largest_.end(), [](int n) { return n == 0; });
+        fields_ > expected && std::all_of(largest_.begin() + static_cast<std::ptrdiff_t>(expected),
+                                          largest_.end(), [](int n) { return n == 0; });
     if (fields_ == expected || full || zeros) return;
     add(fmt::format(
             "pipeline size {} (from {}) and expert size {} (from {}) make names like {}, but found {}. Correct the sizes, or look for the rest "
             "of the checkpoint.",
-            sizes.pp, text(result_.sources.pp), sizes.ep, text(result_.sources.ep), result_.expected_pattern, some_names()),
+            sizes.pp, text(result_.sources.pp), sizes.ep, text(result_.sources.ep),
+            result_.expected_pattern, some_names()),
         user);
   }
 
@@ -363,11 +417,14 @@ std::string_view text(LayoutClass value) {
 std::string_view text(Loader value) { return value == Loader::non_ep ? "non-EP" : "EP-aware"; }
 
 std::string_view text(SizeSource value) {
-  static constexpr std::array<std::string_view, 6> words = {"user", "args", "keys", "shapes", "names", "default"};
+  static constexpr std::array<std::string_view, 6> words = {"user",   "args",  "keys",
+                                                            "shapes", "names", "default"};
   return words[static_cast<std::size_t>(value)];
 }
 
-Classification classify(std::vector<ShardFacts> const& shards, UserSizes const& user) { return Classifier(shards, user).classify(); }
+Classification classify(std::vector<ShardFacts> const& shards, UserSizes const& user) {
+  return Classifier(shards, user).classify();
+}
 
 void require_readable(Classification const& classification, std::string_view place) {
   if (classification.mismatches.empty()) return;

@@ -16,16 +16,18 @@ struct ShardHeader;
 
 /// What the keys of one shard tell about its place.
 struct KeySummary {
-  bool embedding = false;   ///< embedding.word_embeddings.weight (multi-token prediction puts a copy into the last stage)
-  bool head = false;        ///< output_layer.*
+  bool embedding = false;  ///< embedding.word_embeddings.weight (multi-token prediction puts a copy
+                           ///< into the last stage)
+  bool head = false;       ///< output_layer.*
   bool final_norm = false;  ///< decoder.final_layernorm.* or decoder.final_norm.*
   bool experts = false;     ///< any routed expert
   bool mtp = false;
   int first_layer = -1;  ///< local number; -1: no decoder layer
   int last_layer = -1;
   int chunks = 1;
-  std::uint64_t dense_hash = 0;          ///< of names, dtypes and shapes of everything but routed experts
-  std::optional<Index> expert_fc1_rows;  ///< rows of one expert's fc1 in this shard, where it can be told
+  std::uint64_t dense_hash = 0;  ///< of names, dtypes and shapes of everything but routed experts
+  std::optional<Index>
+      expert_fc1_rows;  ///< rows of one expert's fc1 in this shard, where it can be told
   friend bool operator==(KeySummary const&, KeySummary const&) = default;
 };
 
@@ -40,7 +42,8 @@ struct ShardFacts {
   std::optional<KeySummary> keys;
 };
 
-/// Sizes that the user states; what is not given is inferred. ep 1 asks for the non-EP reader, ep above 1 for the EP-aware one.
+/// Sizes that the user states; what is not given is inferred. ep 1 asks for the non-EP reader, ep
+/// above 1 for the EP-aware one.
 struct UserSizes {
   std::optional<int> tp = {};
   std::optional<int> pp = {};
@@ -72,7 +75,8 @@ struct Mismatch {
   bool user_given = false;  ///< one of the facts is what the user stated
 };
 
-/// Two directories with the same numbers, a shard without a place and the like give place {-1, -1, -1}.
+/// Two directories with the same numbers, a shard without a place and the like give place {-1, -1,
+/// -1}.
 inline constexpr ShardPlace no_place{-1, -1, -1};
 
 /// What a set of mp_rank_* directories is, and why.
@@ -83,8 +87,9 @@ struct Classification {
   Loader loader = Loader::non_ep;
   MeshSizes sizes;  ///< etp is always stated (never 0)
   SizeSources sources;
-  std::vector<ShardPlace> places;         ///< of each input shard, in input order
-  std::vector<std::string> missing;       ///< names that Megatron's own loader would ask for and that are not there
+  std::vector<ShardPlace> places;  ///< of each input shard, in input order
+  std::vector<std::string>
+      missing;  ///< names that Megatron's own loader would ask for and that are not there
   std::vector<std::string> extra;         ///< names that it would not ask for
   std::vector<std::string> without_file;  ///< directories that lack the model file
   std::vector<std::string> notes;
@@ -93,13 +98,15 @@ struct Classification {
 
 /// Decides what the numbers mean. EP alone makes the third coordinate; PP > 1 never does.
 ///
-/// Evidence, strongest first: what the user states, args, keys, names. A lower one that contradicts becomes a mismatch.
-///   user ep > 1: mp_rank_TT_PPP_EEE, or mp_rank_TT_EEE when there is one stage; anything else is a mismatch.
-///   user ep = 1: mp_rank_TT or mp_rank_TT_PPP; three numbers are a mismatch.
-///   nothing:     as the evidence says, and a note says so.
+/// Evidence, strongest first: what the user states, args, keys, names. A lower one that contradicts
+/// becomes a mismatch.
+///   user ep > 1: mp_rank_TT_PPP_EEE, or mp_rank_TT_EEE when there is one stage; anything else is a
+///   mismatch. user ep = 1: mp_rank_TT or mp_rank_TT_PPP; three numbers are a mismatch. nothing: as
+///   the evidence says, and a note says so.
 Classification classify(std::vector<ShardFacts> const& shards, UserSizes const& user);
 
-/// Throws when there are mismatches: all of them in one Error, of kind usage when the user's sizes are among them, else source.
+/// Throws when there are mismatches: all of them in one Error, of kind usage when the user's sizes
+/// are among them, else source.
 void require_readable(Classification const& classification, std::string_view place);
 
 }  // namespace reshard::megatron

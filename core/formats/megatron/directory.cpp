@@ -40,7 +40,9 @@ std::vector<Entry> entries_of(fs::path const& path) {
       found.push_back(it->path().filename().string());
       if (it->is_directory(unknown)) found.back() += folder_mark;
     }
-    if (error) fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.", path.string(), error.message());
+    if (error)
+      fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.",
+           path.string(), error.message());
     return found;
   });
   std::vector<Entry> result;
@@ -48,7 +50,8 @@ std::vector<Entry> entries_of(fs::path const& path) {
     bool const directory = name.ends_with(folder_mark);
     result.push_back({name.substr(0, name.size() - (directory ? 1 : 0)), directory});
   }
-  std::sort(result.begin(), result.end(), [](Entry const& a, Entry const& b) { return a.name < b.name; });
+  std::sort(result.begin(), result.end(),
+            [](Entry const& a, Entry const& b) { return a.name < b.name; });
   return result;
 }
 
@@ -59,11 +62,14 @@ std::string first_names(std::vector<Entry> const& entries) {
 }
 
 bool has_shards(std::vector<Entry> const& entries) {
-  return std::any_of(entries.begin(), entries.end(), [](Entry const& e) { return e.directory && parse_shard_name(e.name).has_value(); });
+  return std::any_of(entries.begin(), entries.end(), [](Entry const& e) {
+    return e.directory && parse_shard_name(e.name).has_value();
+  });
 }
 
 bool has(std::vector<Entry> const& entries, std::string_view name) {
-  return std::any_of(entries.begin(), entries.end(), [&](Entry const& e) { return e.name == name; });
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](Entry const& e) { return e.name == name; });
 }
 
 std::optional<std::int64_t> parse_decimal(std::string_view digits) {
@@ -102,12 +108,15 @@ Step read_tracker(fs::path const& root) {
   auto const word = trimmed(text);
   if (word == release_name) return {.release = true};
   if (auto const iteration = parse_decimal(word)) return {.iteration = *iteration};
-  fail(ErrorKind::source, "{}: expected an iteration number or the word \"release\", found {}. Correct it, or give the iter_* directory itself.",
-       path.string(), json_quoted(word.substr(0, 60)));
+  fail(
+      ErrorKind::source,
+      "{}: expected an iteration number or the word \"release\", found {}. Correct it, or give the iter_* directory itself.",
+      path.string(), json_quoted(word.substr(0, 60)));
 }
 
 /// The directories of a root that are iterations (or a release).
-std::vector<std::string> step_names(std::vector<Entry> const& entries, std::optional<Step> wanted = {}) {
+std::vector<std::string> step_names(std::vector<Entry> const& entries,
+                                    std::optional<Step> wanted = {}) {
   std::vector<std::string> names;
   for (auto const& entry : entries) {
     auto const step = parse_step(entry.name);
@@ -117,15 +126,18 @@ std::vector<std::string> step_names(std::vector<Entry> const& entries, std::opti
 }
 
 [[noreturn]] void refuse_distributed(fs::path const& path, std::string_view sign) {
-  fail(ErrorKind::source,
-       "{}: holds {}, so this is a distributed checkpoint (PyTorch's, or Megatron's --ckpt-format torch_dist), not an mp_rank_* one. "
-       "Leave out source.format, or name the folder that has the .metadata.",
-       path.string(), sign);
+  fail(
+      ErrorKind::source,
+      "{}: holds {}, so this is a distributed checkpoint (PyTorch's, or Megatron's --ckpt-format torch_dist), not an mp_rank_* one. "
+      "Leave out source.format, or name the folder that has the .metadata.",
+      path.string(), sign);
 }
 
 bool deepspeed_file(std::string_view name) {
-  return matches_glob("mp_rank_*_model_states.pt", name) || matches_glob("layer_*-model_*states.pt", name) ||
-         matches_glob("layer_*_expert_*_mp_rank_*_model_states.pt", name) || matches_glob("*zero_pp_rank_*_states.pt", name);
+  return matches_glob("mp_rank_*_model_states.pt", name) ||
+         matches_glob("layer_*-model_*states.pt", name) ||
+         matches_glob("layer_*_expert_*_mp_rank_*_model_states.pt", name) ||
+         matches_glob("*zero_pp_rank_*_states.pt", name);
 }
 
 /// Says what the directory is when it is no legacy checkpoint but one we know; returns otherwise.
@@ -134,26 +146,35 @@ void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entrie
     if (has(entries, sign)) refuse_distributed(path, sign);
   for (auto const& entry : entries)
     if (!entry.directory && deepspeed_file(entry.name))
-      fail(ErrorKind::source,
-           "{}: {} is a file of a DeepSpeed checkpoint; a Megatron shard is a directory mp_rank_TT[_PPP][_EEE]. "
-           "DeepSpeed checkpoints are not read.",
-           path.string(), entry.name);
+      fail(
+          ErrorKind::source,
+          "{}: {} is a file of a DeepSpeed checkpoint; a Megatron shard is a directory mp_rank_TT[_PPP][_EEE]. "
+          "DeepSpeed checkpoints are not read.",
+          path.string(), entry.name);
 }
 
 /// `given` is what the user named.
 Shard make_shard(fs::path const& given, fs::path const& parent, std::string const& name) {
-  Shard shard{.name = name, .path = parent / name, .numbers = *parse_shard_name(name), .files = {}, .model_file = {}};
+  Shard shard{.name = name,
+              .path = parent / name,
+              .numbers = *parse_shard_name(name),
+              .files = {},
+              .model_file = {}};
   for (auto const& entry : entries_of(shard.path))
     if (!entry.directory) shard.files.push_back(entry.name);
   for (std::string_view const file : {model_file_name, std::string_view("model_rng.pt")})
-    if (shard.model_file.empty() && std::binary_search(shard.files.begin(), shard.files.end(), file)) shard.model_file = file;
+    if (shard.model_file.empty() &&
+        std::binary_search(shard.files.begin(), shard.files.end(), file))
+      shard.model_file = file;
   allowed_member(parent, fs::path(name) / shard.model_file, given);
   return shard;
 }
 
 bool only_optimizer(Shard const& shard) {
   if (!shard.model_file.empty()) return false;
-  return std::any_of(shard.files.begin(), shard.files.end(), [](std::string const& f) { return f == "optim.pt" || f == "distrib_optim.pt"; });
+  return std::any_of(shard.files.begin(), shard.files.end(), [](std::string const& f) {
+    return f == "optim.pt" || f == "distrib_optim.pt";
+  });
 }
 
 /// The number of fields that shards with weights have most often; 0 when none has weights.
@@ -161,12 +182,14 @@ std::size_t usual_fields(std::vector<Shard> const& shards) {
   std::map<std::size_t, std::size_t> counts;
   for (auto const& shard : shards)
     if (!shard.model_file.empty()) ++counts[shard.numbers.numbers.size()];
-  auto const most = std::max_element(counts.begin(), counts.end(), [](auto const& a, auto const& b) { return a.second < b.second; });
+  auto const most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](auto const& a, auto const& b) { return a.second < b.second; });
   return most == counts.end() ? 0 : most->first;
 }
 
-/// A directory with one number more than the shards and only an optimizer file belongs to a data-parallel rank: its last number (or the one
-/// before ep) is no coordinate of the weights.
+/// A directory with one number more than the shards and only an optimizer file belongs to a
+/// data-parallel rank: its last number (or the one before ep) is no coordinate of the weights.
 void set_optimizer_directories_apart(Directory& found) {
   auto const fields = usual_fields(found.shards);
   std::vector<Shard> kept;
@@ -178,16 +201,19 @@ void set_optimizer_directories_apart(Directory& found) {
   }
   found.shards = std::move(kept);
   if (found.shards.empty())
-    fail(ErrorKind::source,
-         "{}: {} hold an optimizer file (optim.pt, distrib_optim.pt) and no {}: their last number is a data-parallel rank, and "
-         "there are no weights here. Give the directory that holds the weights.",
-         found.iteration_dir.string(), listed(found.optimizer_only, 4), model_file_name);
+    fail(
+        ErrorKind::source,
+        "{}: {} hold an optimizer file (optim.pt, distrib_optim.pt) and no {}: their last number is a data-parallel rank, and "
+        "there are no weights here. Give the directory that holds the weights.",
+        found.iteration_dir.string(), listed(found.optimizer_only, 4), model_file_name);
   if (!found.optimizer_only.empty())
-    found.notes.push_back(fmt::format("{} directories of data-parallel ranks hold only optimizer files and are not read: {}",
-                                      found.optimizer_only.size(), listed(found.optimizer_only, 4)));
+    found.notes.push_back(fmt::format(
+        "{} directories of data-parallel ranks hold only optimizer files and are not read: {}",
+        found.optimizer_only.size(), listed(found.optimizer_only, 4)));
 }
 
-Directory read_iteration(fs::path const& given, fs::path const& root, fs::path const& iteration_dir, Step step) {
+Directory read_iteration(fs::path const& given, fs::path const& root, fs::path const& iteration_dir,
+                         Step step) {
   Directory found{.root = root,
                   .iteration_dir = iteration_dir,
                   .release = step.release,
@@ -205,10 +231,15 @@ Directory read_iteration(fs::path const& given, fs::path const& root, fs::path c
       found.foreign.push_back(entry.name);
   }
   if (found.shards.empty())
-    fail(ErrorKind::source, "{}: expected directories mp_rank_TT[_PPP][_EEE], found {}. The save may have been cut short: choose another iteration.",
-         iteration_dir.string(), first_names(entries));
-  // As text mp_rank_100 comes before mp_rank_99; a name breaks the tie of equal numbers with different widths.
-  std::stable_sort(found.shards.begin(), found.shards.end(), [](Shard const& a, Shard const& b) { return a.numbers.numbers < b.numbers.numbers; });
+    fail(
+        ErrorKind::source,
+        "{}: expected directories mp_rank_TT[_PPP][_EEE], found {}. The save may have been cut short: choose another iteration.",
+        iteration_dir.string(), first_names(entries));
+  // As text mp_rank_100 comes before mp_rank_99; a name breaks the tie of equal numbers with
+  // different widths.
+  std::stable_sort(found.shards.begin(), found.shards.end(), [](Shard const& a, Shard const& b) {
+    return a.numbers.numbers < b.numbers.numbers;
+  });
   set_optimizer_directories_apart(found);
   return found;
 }
@@ -216,16 +247,20 @@ Directory read_iteration(fs::path const& given, fs::path const& root, fs::path c
 Directory open_tracked(fs::path const& root, std::vector<Entry> const& entries) {
   Step const step = read_tracker(root);
   auto const names = step_names(entries, step);
-  auto const wanted = step.release ? std::string(release_name) : iteration_directory_name(step.iteration);
+  auto const wanted =
+      step.release ? std::string(release_name) : iteration_directory_name(step.iteration);
   if (names.empty()) {
     auto const there = step_names(entries);
-    fail(ErrorKind::source, "{}: {} names {}, but the iterations here are: {}. Give one of them by its path, or restore the missing one.",
-         root.string(), tracker_name, wanted, there.empty() ? "none" : listed(there, 6));
+    fail(
+        ErrorKind::source,
+        "{}: {} names {}, but the iterations here are: {}. Give one of them by its path, or restore the missing one.",
+        root.string(), tracker_name, wanted, there.empty() ? "none" : listed(there, 6));
   }
   auto const exact = std::find(names.begin(), names.end(), wanted);
   if (exact == names.end() && names.size() > 1)
-    fail(ErrorKind::source, "{}: {} names iteration {}, and {} all have this number. Give one of them by its path.", root.string(), tracker_name,
-         step.iteration, listed(names));
+    fail(ErrorKind::source,
+         "{}: {} names iteration {}, and {} all have this number. Give one of them by its path.",
+         root.string(), tracker_name, step.iteration, listed(names));
   return read_iteration(root, root, root / (exact == names.end() ? names.front() : *exact), step);
 }
 
@@ -233,12 +268,17 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
   auto const names = step_names(entries);
   if (names.size() != 1) {
     refuse_other_formats(root, entries);
-    fail(ErrorKind::source, "{}: expected {}, one iter_* or release directory, or mp_rank_* directories; found {}. Give {}.", root.string(),
-         tracker_name, first_names(entries), names.empty() ? "the directory of a Megatron checkpoint" : "one of the iterations by its path");
+    fail(
+        ErrorKind::source,
+        "{}: expected {}, one iter_* or release directory, or mp_rank_* directories; found {}. Give {}.",
+        root.string(), tracker_name, first_names(entries),
+        names.empty() ? "the directory of a Megatron checkpoint"
+                      : "one of the iterations by its path");
   }
   auto found = read_iteration(root, root, root / names.front(), *parse_step(names.front()));
-  found.notes.push_back(fmt::format("{} is missing; {} was taken because it is the only iteration. Its save may not have been completed.",
-                                    tracker_name, names.front()));
+  found.notes.push_back(fmt::format(
+      "{} is missing; {} was taken because it is the only iteration. Its save may not have been completed.",
+      tracker_name, names.front()));
   return found;
 }
 
@@ -248,12 +288,15 @@ Directory open_directory(fs::path const& given) {
   fs::path path = given.lexically_normal();
   if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();  // "dir/" is "dir"
   if (!sees_folder(path))
-    fail(ErrorKind::source, "{}: expected the directory of a Megatron checkpoint, found {}. Check the path.", path.string(),
-         sees_anything(path) ? "a file" : "nothing");
+    fail(ErrorKind::source,
+         "{}: expected the directory of a Megatron checkpoint, found {}. Check the path.",
+         path.string(), sees_anything(path) ? "a file" : "nothing");
   auto const entries = entries_of(path);
   if (has(entries, tracker_name)) return open_tracked(path, entries);
   auto const step = parse_step(path.filename().string());
-  if (step) return read_iteration(path, path.has_parent_path() ? path.parent_path() : fs::path("."), path, *step);
+  if (step)
+    return read_iteration(path, path.has_parent_path() ? path.parent_path() : fs::path("."), path,
+                          *step);
   if (has_shards(entries)) return read_iteration(path, path, path, {});
   return open_untracked(path, entries);
 }
@@ -264,7 +307,9 @@ bool looks_like_megatron(fs::path const& path) {
     if (has_shards(entries)) return true;
     if (has(entries, tracker_name)) {
       auto const names = step_names(entries, read_tracker(path));
-      return std::any_of(names.begin(), names.end(), [&](std::string const& name) { return has_shards(entries_of(path / name)); });
+      return std::any_of(names.begin(), names.end(), [&](std::string const& name) {
+        return has_shards(entries_of(path / name));
+      });
     }
     auto const names = step_names(entries);
     return names.size() == 1 && has_shards(entries_of(path / names.front()));
@@ -273,7 +318,9 @@ bool looks_like_megatron(fs::path const& path) {
   }
 }
 
-std::string iteration_directory_name(std::int64_t iteration) { return fmt::format("iter_{:07}", iteration); }
+std::string iteration_directory_name(std::int64_t iteration) {
+  return fmt::format("iter_{:07}", iteration);
+}
 
 std::string tracker_text(std::int64_t iteration) { return fmt::format("{}", iteration); }
 

@@ -21,29 +21,34 @@ struct Shard {
   std::filesystem::path path;
   ShardName numbers;
   std::vector<std::string> files;  ///< regular files inside, sorted
-  std::string model_file;          ///< the one that holds weights: "model_optim_rng.pt" (old: "model_rng.pt"); "" when it is missing
+  std::string model_file;          ///< the one that holds weights: "model_optim_rng.pt" (old:
+                                   ///< "model_rng.pt"); "" when it is missing
 
   std::filesystem::path model_path() const { return path / model_file; }
 };
 
 /// A legacy checkpoint found on disk: names only, no file was opened but the tracker.
 struct Directory {
-  std::filesystem::path root;           ///< holds the tracker and the iterations; equals iteration_dir when mp_rank_* lie directly in it
+  std::filesystem::path root;  ///< holds the tracker and the iterations; equals iteration_dir when
+                               ///< mp_rank_* lie directly in it
   std::filesystem::path iteration_dir;  ///< holds the mp_rank_* directories
   bool release = false;                 ///< "release": weights of a converter, iteration 0
   std::int64_t iteration = 0;
   std::vector<Shard> shards;                ///< ordered by their numbers
-  std::vector<std::string> optimizer_only;  ///< mp_rank_*_DDD with a data-parallel number and only an optimizer file: not shards
+  std::vector<std::string> optimizer_only;  ///< mp_rank_*_DDD with a data-parallel number and only
+                                            ///< an optimizer file: not shards
   std::vector<std::string> foreign;         ///< other entries of iteration_dir
   std::vector<std::string> notes;           ///< sentences about what was assumed
 };
 
-/// Finds the checkpoint in `path`: a root with a tracker (or, with a note, exactly one iter_*/release in it), an iter_*/release directory, or
-/// a directory that holds mp_rank_* itself. Errors of kind source say what is there instead: a torch_dist or DeepSpeed checkpoint,
-/// only optimizer directories, a tracker that names nothing.
+/// Finds the checkpoint in `path`: a root with a tracker (or, with a note, exactly one
+/// iter_*/release in it), an iter_*/release directory, or a directory that holds mp_rank_* itself.
+/// Errors of kind source say what is there instead: a torch_dist or DeepSpeed checkpoint, only
+/// optimizer directories, a tracker that names nothing.
 Directory open_directory(std::filesystem::path const& path);
 
-/// Whether open_directory has a chance: mp_rank_* directories are where it would look. Never throws.
+/// Whether open_directory has a chance: mp_rank_* directories are where it would look. Never
+/// throws.
 bool looks_like_megatron(std::filesystem::path const& path);
 
 /// "iter_0000100", or more digits when the number has more than seven.

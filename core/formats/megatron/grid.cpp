@@ -13,7 +13,8 @@
 namespace reshard::megatron {
 namespace {
 
-/// More shards than any machine has; beyond, the sizes are damage and a list of what is missing would not fit in memory.
+/// More shards than any machine has; beyond, the sizes are damage and a list of what is missing
+/// would not fit in memory.
 constexpr std::int64_t most_shards = 1'000'000;
 
 using Key = std::tuple<int, int, int>;
@@ -32,20 +33,26 @@ bool listable(MeshSizes const& sizes) {
 
 class Grid {
  public:
-  Grid(Classification& result, std::vector<ShardFacts> const& shards, NameStyle style) : result_(result), sizes_(result.sizes), style_(style) {
+  Grid(Classification& result, std::vector<ShardFacts> const& shards, NameStyle style)
+      : result_(result), sizes_(result.sizes), style_(style) {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       auto const& place = result.places[i];
       if (!shards[i].has_model_file) result.without_file.push_back(shards[i].name);
       if (place == no_place) continue;
       if (auto const [at, fresh] = named_.emplace(key_of(place), shards[i].name); !fresh)
-        add(fmt::format("{} and {} have the same numbers. Remove the one that does not belong here.", at->second, shards[i].name));
+        add(fmt::format(
+            "{} and {} have the same numbers. Remove the one that does not belong here.",
+            at->second, shards[i].name));
       if (shards[i].has_model_file) present_.insert(key_of(place));
     }
     if (!result.without_file.empty())
-      add(fmt::format("{} hold no model_optim_rng.pt. The save was cut short, or files were lost: restore them.", listed(result.without_file, 6)));
+      add(fmt::format(
+          "{} hold no model_optim_rng.pt. The save was cut short, or files were lost: restore them.",
+          listed(result.without_file, 6)));
   }
 
-  /// Directories outside the sizes are a contradiction; inside them, but for no rank, they are copies that need not be read.
+  /// Directories outside the sizes are a contradiction; inside them, but for no rank, they are
+  /// copies that need not be read.
   void find_extra(std::set<Key> const& wanted) {
     std::vector<std::string> outside;
     for (auto const& [key, name] : named_) {
@@ -55,10 +62,12 @@ class Grid {
       if (tp >= sizes_.tp || pp >= sizes_.pp || ep >= sizes_.ep) outside.push_back(name);
     }
     if (!outside.empty())
-      add_against_sizes(
-          fmt::format("{} lie outside the sizes {}. Remove directories of another save, or correct the sizes.", listed(outside, 6), sizes_text()));
+      add_against_sizes(fmt::format(
+          "{} lie outside the sizes {}. Remove directories of another save, or correct the sizes.",
+          listed(outside, 6), sizes_text()));
     else if (!result_.extra.empty())
-      result_.notes.push_back(fmt::format("{} belong to no rank of this grid and are not needed", listed(result_.extra, 6)));
+      result_.notes.push_back(fmt::format("{} belong to no rank of this grid and are not needed",
+                                          listed(result_.extra, 6)));
   }
 
   void find_missing(std::set<Key> const& wanted) {
@@ -78,8 +87,9 @@ class Grid {
         lost_ranks.insert(tp);
       }
     if (lost.empty()) return;
-    add_against_sizes(fmt::format("{} are in no file{}, with the sizes {}.{} Restore the missing directories, or correct the sizes.", listed(lost, 6),
-                                  absent(), sizes_text(), cause(lost_ranks)));
+    add_against_sizes(fmt::format(
+        "{} are in no file{}, with the sizes {}.{} Restore the missing directories, or correct the sizes.",
+        listed(lost, 6), absent(), sizes_text(), cause(lost_ranks)));
   }
 
   void check_experts() {
@@ -89,41 +99,55 @@ class Grid {
     for (int pp = 0; pp < sizes_.pp; ++pp)
       for (int ep = 0; ep < sizes_.ep; ++ep)
         for (int etp = 0; etp < sizes_.etp; ++etp)
-          if (!slices.contains(Key(etp, pp, ep))) lost.push_back(fmt::format("ep {} (etp {}) of pp {}", ep, etp, pp));
+          if (!slices.contains(Key(etp, pp, ep)))
+            lost.push_back(fmt::format("ep {} (etp {}) of pp {}", ep, etp, pp));
     if (lost.empty()) return;
-    add_against_sizes(fmt::format("experts of {} are in no file{}, with the sizes {}. Restore the missing directories, or correct the sizes.",
-                                  listed(lost, 6), absent(), sizes_text()));
+    add_against_sizes(fmt::format(
+        "experts of {} are in no file{}, with the sizes {}. Restore the missing directories, or correct the sizes.",
+        listed(lost, 6), absent(), sizes_text()));
   }
 
-  /// Megatron up to 0.17 and from 0.18 writes fewer files than its loader asks for; as long as every slice is somewhere, all is well.
+  /// Megatron up to 0.17 and from 0.18 writes fewer files than its loader asks for; as long as
+  /// every slice is somewhere, all is well.
   void note_harmless_gaps(std::size_t mismatches_before, std::size_t wanted) {
     if (result_.missing.empty() || result_.mismatches.size() != mismatches_before) return;
-    result_.notes.push_back(fmt::format("{} of the {} directories that Megatron's loader asks for are not there ({}), but every slice is in another",
-                                        result_.missing.size(), wanted, listed(result_.missing, 6)));
+    result_.notes.push_back(fmt::format(
+        "{} of the {} directories that Megatron's loader asks for are not there ({}), but every slice is in another",
+        result_.missing.size(), wanted, listed(result_.missing, 6)));
   }
 
  private:
   void add(std::string sentence) { result_.mismatches.push_back({std::move(sentence), false}); }
-  /// What the sizes ask for and the disk does not have: the user's mistake when the user stated them.
+  /// What the sizes ask for and the disk does not have: the user's mistake when the user stated
+  /// them.
   void add_against_sizes(std::string sentence) {
     auto const& s = result_.sources;
-    bool const user = s.tp == SizeSource::user || s.pp == SizeSource::user || s.ep == SizeSource::user || s.etp == SizeSource::user;
+    bool const user = s.tp == SizeSource::user || s.pp == SizeSource::user ||
+                      s.ep == SizeSource::user || s.etp == SizeSource::user;
     result_.mismatches.push_back({std::move(sentence), user});
   }
   std::string name_of(Key const& key) const {
-    return format_shard_name({.tp = std::get<0>(key), .pp = std::get<1>(key), .ep = std::get<2>(key)}, sizes_, style_);
+    return format_shard_name(
+        {.tp = std::get<0>(key), .pp = std::get<1>(key), .ep = std::get<2>(key)}, sizes_, style_);
   }
   std::string sizes_text() const {
     auto const& from = result_.sources;
-    return fmt::format("tensor {} (from {}), pipeline {} ({}), expert {} ({})", sizes_.tp, text(from.tp), sizes_.pp, text(from.pp), sizes_.ep,
-                       text(from.ep));
+    return fmt::format("tensor {} (from {}), pipeline {} ({}), expert {} ({})", sizes_.tp,
+                       text(from.tp), sizes_.pp, text(from.pp), sizes_.ep, text(from.ep));
   }
-  std::string absent() const { return result_.missing.empty() ? std::string() : fmt::format(" (not there: {})", listed(result_.missing, 6)); }
+  std::string absent() const {
+    return result_.missing.empty() ? std::string()
+                                   : fmt::format(" (not there: {})", listed(result_.missing, 6));
+  }
 
-  /// Core 0.10 to 0.17: only the first expert-data-parallel rank wrote, so tensor ranks from etp * ep on never did.
+  /// Core 0.10 to 0.17: only the first expert-data-parallel rank wrote, so tensor ranks from etp *
+  /// ep on never did.
   std::string cause(std::set<int> const& lost_ranks) const {
     int const written = sizes_.etp * sizes_.ep;
-    if (written >= sizes_.tp || lost_ranks.size() != static_cast<std::size_t>(sizes_.tp - written) || *lost_ranks.begin() != written) return {};
+    if (written >= sizes_.tp ||
+        lost_ranks.size() != static_cast<std::size_t>(sizes_.tp - written) ||
+        *lost_ranks.begin() != written)
+      return {};
     return fmt::format(
         " Megatron Core 0.10 to 0.17 never wrote tensor ranks from etp x ep = {} on (its issue 4200): if one of these saved it, "
         "the weights are lost.",
@@ -144,29 +168,33 @@ bool expert_slices_expressible(Classification& result) {
   bool const user = result.sources.etp == SizeSource::user || result.sources.tp == SizeSource::user;
   if (sizes.etp > sizes.tp)
     result.mismatches.push_back(
-        {fmt::format("expert tensor size {} is above tensor size {}: {} ranks wrote each file and the last one won, so only one "
-                     "slice of the experts is left. Save the checkpoint as torch_dist.",
-                     sizes.etp, sizes.tp, sizes.etp / sizes.tp + (sizes.etp % sizes.tp != 0 ? 1 : 0)),
+        {fmt::format(
+             "expert tensor size {} is above tensor size {}: {} ranks wrote each file and the last one won, so only one "
+             "slice of the experts is left. Save the checkpoint as torch_dist.",
+             sizes.etp, sizes.tp, sizes.etp / sizes.tp + (sizes.etp % sizes.tp != 0 ? 1 : 0)),
          user});
   else
     result.mismatches.push_back(
-        {fmt::format("expert tensor size {} does not divide tensor size {}: which slice of the experts a file holds cannot be "
-                     "told from its name. Save the checkpoint as torch_dist.",
-                     sizes.etp, sizes.tp),
+        {fmt::format(
+             "expert tensor size {} does not divide tensor size {}: which slice of the experts a file holds cannot be "
+             "told from its name. Save the checkpoint as torch_dist.",
+             sizes.etp, sizes.tp),
          user});
   return false;
 }
 
 }  // namespace
 
-void check_grid(Classification& result, std::vector<ShardFacts> const& shards, NameStyle style, bool experts) {
+void check_grid(Classification& result, std::vector<ShardFacts> const& shards, NameStyle style,
+                bool experts) {
   auto const before = result.mismatches.size();
   Grid grid(result, shards, style);
   if (experts && !expert_slices_expressible(result)) return;
   if (!listable(result.sizes)) {
     result.mismatches.push_back(
-        {fmt::format("sizes tensor {}, pipeline {}, expert {} ask for more than {} directories. Check args or the sizes given.", result.sizes.tp,
-                     result.sizes.pp, result.sizes.ep, most_shards),
+        {fmt::format(
+             "sizes tensor {}, pipeline {}, expert {} ask for more than {} directories. Check args or the sizes given.",
+             result.sizes.tp, result.sizes.pp, result.sizes.ep, most_shards),
          false});
     return;
   }

@@ -1,5 +1,6 @@
-// Headers of thousands of shards travel between ranks in one message each. Numbers are LEB128 (signed ones zigzag first); a tensor's name states
-// how many bytes it shares with the name before it.
+// Headers of thousands of shards travel between ranks in one message each. Numbers are LEB128
+// (signed ones zigzag first); a tensor's name states how many bytes it shares with the name before
+// it.
 
 #include <algorithm>
 #include <bit>
@@ -22,7 +23,9 @@ class Packer {
     for (; value >= 0x80U; value >>= 7U) byte(static_cast<std::uint8_t>(value | 0x80U));
     byte(static_cast<std::uint8_t>(value));
   }
-  void integer(std::int64_t value) { number((static_cast<std::uint64_t>(value) << 1U) ^ static_cast<std::uint64_t>(value >> 63)); }
+  void integer(std::int64_t value) {
+    number((static_cast<std::uint64_t>(value) << 1U) ^ static_cast<std::uint64_t>(value >> 63));
+  }
   void byte(std::uint8_t value) { out_.push_back(static_cast<char>(value)); }
   void real(double value) { number(std::bit_cast<std::uint64_t>(value)); }
   void text(std::string_view value) {
@@ -30,7 +33,8 @@ class Packer {
     out_ += value;
   }
   void name(std::string_view value) {
-    auto const [end, unused] = std::mismatch(value.begin(), value.end(), last_name_.begin(), last_name_.end());
+    auto const [end, unused] =
+        std::mismatch(value.begin(), value.end(), last_name_.begin(), last_name_.end());
     auto const shared = static_cast<std::size_t>(end - value.begin());
     number(shared);
     text(value.substr(shared));
@@ -101,7 +105,8 @@ class Unpacker {
     return value;
   }
   double real() { return std::bit_cast<double>(number()); }
-  /// A count of things that take a byte each at least: so no count can ask for more memory than the message has bytes (times a small factor).
+  /// A count of things that take a byte each at least: so no count can ask for more memory than the
+  /// message has bytes (times a small factor).
   std::size_t count() {
     auto const value = number();
     check(value <= rest_.size(), "a count");
@@ -198,7 +203,8 @@ ChunkTable unpack_chunk(Unpacker& unpacker) {
   for (auto left = unpacker.count(); left > 0; --left) {
     ExtraEntry extra;
     extra.key = unpacker.name();
-    extra.kind = static_cast<ExtraKind>(unpacker.enumerator(static_cast<std::uint8_t>(ExtraKind::other)));
+    extra.kind =
+        static_cast<ExtraKind>(unpacker.enumerator(static_cast<std::uint8_t>(ExtraKind::other)));
     extra.tensors_before = static_cast<std::uint32_t>(unpacker.number());
     extra.size_bytes = unpacker.number();
     if (extra.kind == ExtraKind::uint8_tensor) extra.tensor = unpacker.tensor();
@@ -269,7 +275,8 @@ ShardHeader unpack(std::string_view bytes) {
   header.args = unpacker.json();
   header.checkpoint_version = unpacker.real();
   header.iteration = unpacker.integer();
-  for (auto left = unpacker.count(); left > 0; --left) header.chunks.push_back(unpack_chunk(unpacker));
+  for (auto left = unpacker.count(); left > 0; --left)
+    header.chunks.push_back(unpack_chunk(unpacker));
   header.has_optimizer = unpacker.enumerator(1) == 1;
   header.has_rng = unpacker.enumerator(1) == 1;
   header.other_keys = unpack_texts(unpacker);

@@ -20,7 +20,9 @@ std::string joined(std::vector<std::string> const& parts) {
 
 std::size_t HybridPattern::decoder_layers() const { return joined(stages).size(); }
 
-int HybridPattern::depths() const { return static_cast<int>(std::count(behind.begin(), behind.end(), depth_bound)); }
+int HybridPattern::depths() const {
+  return static_cast<int>(std::count(behind.begin(), behind.end(), depth_bound));
+}
 
 std::optional<HybridPattern> hybrid_pattern(Json const& args) {
   for (char const* key : {"hybrid_layer_pattern", "hybrid_override_pattern"}) {
@@ -60,16 +62,20 @@ void check_hybrid_pattern(Json const& args, std::string_view letters, std::strin
   std::string const all = decoder + pattern->behind;
   for (char const letter : all)
     if (letter != depth_bound && letters.find(letter) == std::string_view::npos)
-      fail(ErrorKind::source,
-           "{}: args.{} = \"{}\": '{}' is no layer that the map knows; known letters are {}. Correct the letter, or name a map that knows it with "
-           "RESHARD_MAPS.",
-           place, pattern->key, *args.find(pattern->key)->text(), letter, letters);
+      fail(
+          ErrorKind::source,
+          "{}: args.{} = \"{}\": '{}' is no layer that the map knows; known letters are {}. Correct the letter, or name a map that knows it with "
+          "RESHARD_MAPS.",
+          place, pattern->key, *args.find(pattern->key)->text(), letter, letters);
   Json const* layers = args.find("num_layers");
-  if (layers == nullptr || layers->integer() == nullptr || *layers->integer() == static_cast<std::int64_t>(decoder.size())) return;
-  fail(ErrorKind::source,
-       "{}: args.{} = \"{}\" has {} decoder layers, and args.num_layers is {}. The pattern and the files are two models': correct args, or choose "
-       "another save.",
-       place, pattern->key, *args.find(pattern->key)->text(), decoder.size(), *layers->integer());
+  if (layers == nullptr || layers->integer() == nullptr ||
+      *layers->integer() == static_cast<std::int64_t>(decoder.size()))
+    return;
+  fail(
+      ErrorKind::source,
+      "{}: args.{} = \"{}\" has {} decoder layers, and args.num_layers is {}. The pattern and the files are two models': correct args, or choose "
+      "another save.",
+      place, pattern->key, *args.find(pattern->key)->text(), decoder.size(), *layers->integer());
 }
 
 }  // namespace reshard::megatron

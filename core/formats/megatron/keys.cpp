@@ -20,13 +20,15 @@ int decoder_layer(std::string_view name) {
   name.remove_prefix(at + word.size());
   int layer = -1;
   auto const [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
-  return error == std::errc() && end != name.data() + name.size() && *end == '.' && layer >= 0 ? layer : -1;
+  return error == std::errc() && end != name.data() + name.size() && *end == '.' && layer >= 0
+             ? layer
+             : -1;
 }
 
 namespace {
 
-/// Rows of one expert's fc1. The flat weights of GroupedMLP do not tell them: their shape counts all experts at once. Packed bytes and the scales
-/// beside a quantised weight do not, either.
+/// Rows of one expert's fc1. The flat weights of GroupedMLP do not tell them: their shape counts
+/// all experts at once. Packed bytes and the scales beside a quantised weight do not, either.
 std::optional<Index> fc1_rows(FileTensor const& tensor) {
   std::string_view const name = tensor.name;
   auto const at = name.find(".experts.");
@@ -35,7 +37,8 @@ std::optional<Index> fc1_rows(FileTensor const& tensor) {
   constexpr std::string_view word = ".linear_fc1.weight";
   auto const found = rest.find(word);
   if (found == std::string_view::npos || bits(tensor.dtype) < 16) return std::nullopt;
-  if (rest.find_first_not_of("0123456789", found + word.size()) != std::string_view::npos) return std::nullopt;
+  if (rest.find_first_not_of("0123456789", found + word.size()) != std::string_view::npos)
+    return std::nullopt;
   if (tensor.shape.size() == 2) return tensor.shape[0];
   if (tensor.shape.size() == 3) return tensor.shape[1];
   return std::nullopt;
@@ -52,7 +55,8 @@ void summarize_tensor(KeySummary& summary, FileTensor const& tensor) {
   summary.embedding = summary.embedding || has("embedding.word_embeddings.weight");
   summary.head = summary.head || has("output_layer.");
   bool const mtp = name.starts_with("mtp.") || has(".mtp.");
-  summary.final_norm = summary.final_norm || (!mtp && (has("decoder.final_layernorm.") || has("decoder.final_norm.")));
+  summary.final_norm = summary.final_norm ||
+                       (!mtp && (has("decoder.final_layernorm.") || has("decoder.final_norm.")));
   summary.mtp = summary.mtp || mtp;
   summary.experts = summary.experts || is_expert(name);
   if (!summary.expert_fc1_rows) summary.expert_fc1_rows = fc1_rows(tensor);

@@ -7,9 +7,10 @@
 
 namespace reshard::megatron {
 
-/// The number of entries of a dict, OrderedDict or the like, whatever their keys; nothing for other values. Document::members gives fewer
-/// when keys are no text or stand twice.
-inline std::optional<std::size_t> mapping_size(pickle::Document const& document, pickle::NodeId id) {
+/// The number of entries of a dict, OrderedDict or the like, whatever their keys; nothing for other
+/// values. Document::members gives fewer when keys are no text or stand twice.
+inline std::optional<std::size_t> mapping_size(pickle::Document const& document,
+                                               pickle::NodeId id) {
   pickle::Node const& node = document.at(id);
   if (node.kind == pickle::Kind::dict) return node.items.size() / 2;
   auto const [module, name] = document.class_of(id);

@@ -46,7 +46,8 @@ Json ranges_json(Directory const& directory) {
       ranges[i] = {std::min(ranges[i].first, number), std::max(ranges[i].second, number)};
     }
   Json result = Json::array();
-  for (auto const& [smallest, largest] : ranges) result.push(Json(Json::Array{Json(smallest), Json(largest)}));
+  for (auto const& [smallest, largest] : ranges)
+    result.push(Json(Json::Array{Json(smallest), Json(largest)}));
   return result;
 }
 
@@ -111,7 +112,8 @@ std::string_view expert_module(KeySearch const& keys) {
 }
 
 std::string_view module_spec(KeySearch const& keys) {
-  if (keys.any("linear_qkv.layer_norm_weight") || keys.any("linear_fc1.layer_norm_weight")) return "Transformer Engine";
+  if (keys.any("linear_qkv.layer_norm_weight") || keys.any("linear_fc1.layer_norm_weight"))
+    return "Transformer Engine";
   return keys.any(".input_layernorm.") ? "local" : "unknown";
 }
 
@@ -119,7 +121,8 @@ std::string attention(KeySearch const& keys, Json const* args) {
   if (keys.any(".linear_kv_up_proj.")) return "MLA";
   auto const heads = fact(args, "num_attention_heads");
   auto const groups = fact(args, "num_query_groups");
-  if (heads.integer() == nullptr || groups.integer() == nullptr || *heads.integer() == *groups.integer())
+  if (heads.integer() == nullptr || groups.integer() == nullptr ||
+      *heads.integer() == *groups.integer())
     return keys.any(".linear_qkv.") ? "MHA" : "none";
   return fmt::format("GQA, {} heads in {} groups", *heads.integer(), *groups.integer());
 }
@@ -134,17 +137,19 @@ Json model_json(Headers headers, Classification const& c) {
   result.set("multi_token_prediction", keys.any("mtp.layers."));
   result.set("state_space", keys.any(".mixer."));
   result.set("vision", keys.any("vision_model."));
-  for (std::string_view const key :
-       {"num_layers", "hidden_size", "ffn_hidden_size", "num_experts", "moe_ffn_hidden_size", "vocab_size", "padded_vocab_size"})
+  for (std::string_view const key : {"num_layers", "hidden_size", "ffn_hidden_size", "num_experts",
+                                     "moe_ffn_hidden_size", "vocab_size", "padded_vocab_size"})
     result.set(key, fact(args, key));
   auto const rows = keys.rows("embedding.word_embeddings.weight");
-  result.set("embedding_rows", rows.integer() == nullptr ? Json() : Json(*rows.integer() * c.sizes.tp));
+  result.set("embedding_rows",
+             rows.integer() == nullptr ? Json() : Json(*rows.integer() * c.sizes.tp));
   auto const untied = fact(args, "untie_embeddings_and_output_weights");
   result.set("tied_embeddings", untied.boolean() == nullptr ? Json() : Json(!*untied.boolean()));
   return result;
 }
 
-/// Decoder layers in a chunk of the first shard of this stage whose header is known; -1 when there is none.
+/// Decoder layers in a chunk of the first shard of this stage whose header is known; -1 when there
+/// is none.
 int layers_found(Classification const& c, Headers headers, PipelineChunk const& chunk) {
   for (std::size_t i = 0; i < headers.size() && i < c.places.size(); ++i) {
     if (headers[i] == nullptr || c.places[i].pp != chunk.pp_rank) continue;
@@ -164,7 +169,8 @@ Json runs_json(std::vector<Run> const& runs) {
   return result;
 }
 
-/// The chunks by args, each compared with the layers that its file has; disagreements go to `mismatches`.
+/// The chunks by args, each compared with the layers that its file has; disagreements go to
+/// `mismatches`.
 Json pipeline_json(Classification const& c, Headers headers, Json& mismatches) {
   Json const* args = first_args(headers);
   auto const layers = fact(args, "num_layers");
@@ -180,8 +186,9 @@ Json pipeline_json(Classification const& c, Headers headers, Json& mismatches) {
       Index const expected = extent(chunk.decoder);
       entry.set("layers_found", found < 0 ? Json() : Json(found));
       if (found >= 0 && found != expected)
-        mismatches.push(fmt::format("pp {} vpp {}: args give {} decoder layers, the file has {}. State how the layers are spread.", chunk.pp_rank,
-                                    chunk.vpp_rank, expected, found));
+        mismatches.push(fmt::format(
+            "pp {} vpp {}: args give {} decoder layers, the file has {}. State how the layers are spread.",
+            chunk.pp_rank, chunk.vpp_rank, expected, found));
       result.push(std::move(entry));
     }
   } catch (Error const& error) {
@@ -199,15 +206,21 @@ Json optimizer_json(Directory const& directory, Headers headers) {
       distributed = distributed || file == "distrib_optim.pt" || file == "optim.pt";
       layer_wise = layer_wise || file.starts_with("layer_wise_optimizer_");
     }
-  bool const inside = std::any_of(headers.begin(), headers.end(), [](ShardHeader const* h) { return h != nullptr && h->has_optimizer; });
+  bool const inside = std::any_of(headers.begin(), headers.end(), [](ShardHeader const* h) {
+    return h != nullptr && h->has_optimizer;
+  });
   Json result = Json::object();
-  result.set("kind", distributed ? "distributed" : layer_wise ? "layer-wise" : inside ? "inline" : "none");
+  result.set("kind", distributed  ? "distributed"
+                     : layer_wise ? "layer-wise"
+                     : inside     ? "inline"
+                                  : "none");
   result.set("data_parallel_size", fact(first_args(headers), "data_parallel_size"));
   result.set("resharded", false);
   return result;
 }
 
-/// Strings on a terminal: as they are, but control characters escaped (names come from a disk that anyone may write to).
+/// Strings on a terminal: as they are, but control characters escaped (names come from a disk that
+/// anyone may write to).
 std::string shown(Json const& value) {
   if (value.is_null()) return "-";
   if (auto const* word = value.text()) {
@@ -222,8 +235,10 @@ std::string shown(Json const& value) {
   if (auto const* members = value.members()) {
     auto const* source = value.find("source");
     auto const* number = value.find("value");
-    if (source != nullptr && number != nullptr) return fmt::format("{} ({})", shown(*number), shown(*source));
-    for (auto const& [key, member] : *members) out += (out.empty() ? "" : ", ") + key + " " + shown(member);
+    if (source != nullptr && number != nullptr)
+      return fmt::format("{} ({})", shown(*number), shown(*source));
+    for (auto const& [key, member] : *members)
+      out += (out.empty() ? "" : ", ") + key + " " + shown(member);
     return out;
   }
   return value.dump();
@@ -235,9 +250,14 @@ std::vector<ShardFacts> shard_facts(Directory const& directory, Headers headers)
   std::vector<ShardFacts> facts;
   for (std::size_t i = 0; i < directory.shards.size(); ++i) {
     auto const& shard = directory.shards[i];
-    ShardFacts one{.name = shard.name, .numbers = shard.numbers, .has_model_file = !shard.model_file.empty(), .args = {}, .keys = {}};
+    ShardFacts one{.name = shard.name,
+                   .numbers = shard.numbers,
+                   .has_model_file = !shard.model_file.empty(),
+                   .args = {},
+                   .keys = {}};
     if (i < headers.size() && headers[i] != nullptr) {
-      if (headers[i]->args.members() != nullptr) one.args = args_sizes(headers[i]->args, shard.path.string());
+      if (headers[i]->args.members() != nullptr)
+        one.args = args_sizes(headers[i]->args, shard.path.string());
       one.keys = summarize_keys(*headers[i]);
     }
     facts.push_back(std::move(one));
@@ -245,13 +265,15 @@ std::vector<ShardFacts> shard_facts(Directory const& directory, Headers headers)
   return facts;
 }
 
-Json inspect_json(Directory const& directory, Classification const& classification, Headers headers) {
+Json inspect_json(Directory const& directory, Classification const& classification,
+                  Headers headers) {
   Json mismatches = Json::array();
   for (auto const& mismatch : classification.mismatches) mismatches.push(mismatch.sentence);
   Json const pipeline = pipeline_json(classification, headers, mismatches);
   Json notes = texts(directory.notes);
   for (auto const& note : classification.notes) notes.push(note);
-  bool const rng = std::any_of(headers.begin(), headers.end(), [](ShardHeader const* h) { return h != nullptr && h->has_rng; });
+  bool const rng = std::any_of(headers.begin(), headers.end(),
+                               [](ShardHeader const* h) { return h != nullptr && h->has_rng; });
   Json report = Json::object();
   report.set("layout_class", text(classification.layout_class));
   report.set("reason", classification.reason);
@@ -271,15 +293,19 @@ Json inspect_json(Directory const& directory, Classification const& classificati
 std::string inspect_text(Json const& report) {
   std::string out;
   for (auto const& [field, value] : *report.members()) {
-    auto const line = [&](std::string_view label, std::string_view content) { out += fmt::format("{:<18}{}\n", label, content); };
+    auto const line = [&](std::string_view label, std::string_view content) {
+      out += fmt::format("{:<18}{}\n", label, content);
+    };
     auto const* items = value.items();
     auto const* members = value.members();
     if (items != nullptr && !items->empty()) {
-      for (std::size_t i = 0; i < items->size(); ++i) line(i == 0 ? std::string_view(field) : "", shown((*items)[i]));
+      for (std::size_t i = 0; i < items->size(); ++i)
+        line(i == 0 ? std::string_view(field) : "", shown((*items)[i]));
     } else if (members != nullptr && !members->empty()) {
       bool first = true;
       for (auto const& [key, member] : *members)
-        line(first ? std::string_view(field) : "", fmt::format("{:<24}{}", key, shown(member))), first = false;
+        line(first ? std::string_view(field) : "", fmt::format("{:<24}{}", key, shown(member))),
+            first = false;
     } else {
       line(field, shown(value));
     }

@@ -10,13 +10,16 @@
 
 namespace reshard::megatron {
 
-/// The facts that classify() asks for, from a directory and the headers of its shards. `headers` is parallel to `directory.shards`; a shard
-/// without a model file has nullptr, and so may any shard whose header was not read.
-std::vector<ShardFacts> shard_facts(Directory const& directory, std::span<ShardHeader const* const> headers);
+/// The facts that classify() asks for, from a directory and the headers of its shards. `headers` is
+/// parallel to `directory.shards`; a shard without a model file has nullptr, and so may any shard
+/// whose header was not read.
+std::vector<ShardFacts> shard_facts(Directory const& directory,
+                                    std::span<ShardHeader const* const> headers);
 
-/// The answer of `inspect`: layout_class, reason, expected_pattern, loader, sizes, found, mismatches, notes, model, pp_layout, optimizer, rng,
-/// in this order. `headers` as above.
-Json inspect_json(Directory const& directory, Classification const& classification, std::span<ShardHeader const* const> headers);
+/// The answer of `inspect`: layout_class, reason, expected_pattern, loader, sizes, found,
+/// mismatches, notes, model, pp_layout, optimizer, rng, in this order. `headers` as above.
+Json inspect_json(Directory const& directory, Classification const& classification,
+                  std::span<ShardHeader const* const> headers);
 
 /// The same for people: one aligned line per field. Takes what inspect_json made.
 std::string inspect_text(Json const& report);

@@ -25,14 +25,17 @@ using pickle::NodeId;
 
 constexpr std::string_view extra_suffix = "_extra_state";
 constexpr double supported_version = 3.0;
-/// More virtual stages than any model has layers; also keeps "model99999999999" from being a number.
+/// More virtual stages than any model has layers; also keeps "model99999999999" from being a
+/// number.
 constexpr std::size_t most_chunks = 10'000;
 
 std::uint64_t modification_time_ns(File const& file) {
   struct stat status {};
   if (::fstat(file.descriptor(), &status) != 0)
-    fail(ErrorKind::io, "{}: its status cannot be read: {}. Check the file system.", file.path().string(), system_reason(errno));
-  return static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
+    fail(ErrorKind::io, "{}: its status cannot be read: {}. Check the file system.",
+         file.path().string(), system_reason(errno));
+  return static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
 }
 
 /// "model" is 0, "model3" is 3; nothing for other keys.
@@ -43,14 +46,16 @@ std::optional<std::size_t> chunk_number(std::string_view key) {
   if (key.empty()) return 0;
   std::size_t number = 0;
   auto const [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
-  if (error != std::errc() || end != key.data() + key.size() || number >= most_chunks) return std::nullopt;
+  if (error != std::errc() || end != key.data() + key.size() || number >= most_chunks)
+    return std::nullopt;
   return number;
 }
 
 /// The payload of an io.BytesIO: the first item of its state, or its one argument.
 std::uint64_t bytes_io_size(Document const& document, Node const& node) {
   for (NodeId const id : {node.state, node.arguments}) {
-    if (id == no_node || document.at(id).kind != Kind::tuple || document.at(id).items.empty()) continue;
+    if (id == no_node || document.at(id).kind != Kind::tuple || document.at(id).items.empty())
+      continue;
     Node const& first = document.at(document.at(id).items[0]);
     return first.kind == Kind::bytes ? first.text.size() : 0;
   }
@@ -60,14 +65,18 @@ std::uint64_t bytes_io_size(Document const& document, Node const& node) {
 /// Reads one file; knows its path for errors.
 class HeaderReader {
  public:
-  HeaderReader(File const& file, TorchFile const& torch) : torch_(torch), document_(torch.document), path_(file.path().string()) {
+  HeaderReader(File const& file, TorchFile const& torch)
+      : torch_(torch), document_(torch.document), path_(file.path().string()) {
     header_.file_bytes = file.size_bytes();
     header_.mtime_ns = modification_time_ns(file);
   }
 
   ShardHeader read() && {
     if (document_.root == no_node || !is_mapping(document_.root))
-      fail(ErrorKind::source, "{}: expected a dict with 'args' and 'model', found another value. This is no Megatron checkpoint file.", path_);
+      fail(
+          ErrorKind::source,
+          "{}: expected a dict with 'args' and 'model', found another value. This is no Megatron checkpoint file.",
+          path_);
     for (auto const& [key, node] : document_.members(document_.root)) take(key, node);
     check_version();
     read_chunks();
@@ -111,20 +120,24 @@ class HeaderReader {
       header_.args = read_args(node);
     } else if (key == "checkpoint_version") {
       if (value.kind != Kind::real && value.kind != Kind::integer) fail_key(key, "a number");
-      header_.checkpoint_version = value.kind == Kind::real ? value.real : static_cast<double>(value.integer);
+      header_.checkpoint_version =
+          value.kind == Kind::real ? value.real : static_cast<double>(value.integer);
     } else if (key == "iteration") {
       if (value.kind != Kind::integer) fail_key(key, "an integer");
       header_.iteration = value.integer;
     } else if (auto const number = chunk_number(key)) {
       auto const form = key == "model" ? Numbered::no : Numbered::yes;
-      if (!chunk_nodes_.emplace(*number, node).second || (numbered_ != Numbered::unknown && numbered_ != form)) fail_twice();
+      if (!chunk_nodes_.emplace(*number, node).second ||
+          (numbered_ != Numbered::unknown && numbered_ != form))
+        fail_twice();
       numbered_ = form;
     } else if (key == "optimizer") {
       header_.has_optimizer = value.kind != Kind::none;
     } else if (key == "rng_state") {
       header_.has_rng = value.kind != Kind::none;
     } else {
-      header_.has_rng = header_.has_rng || key == "random_rng_state";  // before 2022 the states stood at the top
+      header_.has_rng =
+          header_.has_rng || key == "random_rng_state";  // before 2022 the states stood at the top
       header_.other_keys.push_back(key);
     }
   }
@@ -138,31 +151,44 @@ class HeaderReader {
   }
 
   [[noreturn]] void fail_key(std::string_view key, std::string_view expected) const {
-    fail(ErrorKind::source, "{}: '{}': expected {}, found another value. The file is damaged or was not written by Megatron.", path_, key, expected);
+    fail(
+        ErrorKind::source,
+        "{}: '{}': expected {}, found another value. The file is damaged or was not written by Megatron.",
+        path_, key, expected);
   }
 
   [[noreturn]] void fail_twice() const {
-    fail(ErrorKind::source,
-         "{}: has 'model' beside a numbered 'model0' or the same number twice; expected one 'model', or 'model0', 'model1', … alone. "
-         "The file was put together by hand: keep one form.",
-         path_);
+    fail(
+        ErrorKind::source,
+        "{}: has 'model' beside a numbered 'model0' or the same number twice; expected one 'model', or 'model0', 'model1', … alone. "
+        "The file was put together by hand: keep one form.",
+        path_);
   }
 
   void check_version() const {
     if (header_.checkpoint_version == supported_version) return;
-    fail(ErrorKind::source, "{}: checkpoint_version is {}, expected {:.1f}{}. Load and save it once with a current Megatron.", path_,
-         header_.checkpoint_version, supported_version,
-         header_.checkpoint_version < supported_version ? ": older files order QKV rows or name their sizes in another way" : "");
+    fail(
+        ErrorKind::source,
+        "{}: checkpoint_version is {}, expected {:.1f}{}. Load and save it once with a current Megatron.",
+        path_, header_.checkpoint_version, supported_version,
+        header_.checkpoint_version < supported_version
+            ? ": older files order QKV rows or name their sizes in another way"
+            : "");
   }
 
   void read_chunks() {
     if (chunk_nodes_.empty())
-      fail(ErrorKind::source, "{}: expected a key 'model' or 'model0', found {}. The file holds no weights.", path_, listed(header_.other_keys, 6));
+      fail(ErrorKind::source,
+           "{}: expected a key 'model' or 'model0', found {}. The file holds no weights.", path_,
+           listed(header_.other_keys, 6));
     std::size_t expected = 0;
     for (auto const& [number, node] : chunk_nodes_) {
       if (number != expected)
-        fail(ErrorKind::source, "{}: 'model{}' is missing, while 'model{}' is there. The file is damaged.", path_, expected, number);
-      auto const name = numbered_ == Numbered::yes ? fmt::format("model{}", number) : std::string("model");
+        fail(ErrorKind::source,
+             "{}: 'model{}' is missing, while 'model{}' is there. The file is damaged.", path_,
+             expected, number);
+      auto const name =
+          numbered_ == Numbered::yes ? fmt::format("model{}", number) : std::string("model");
       header_.chunks.push_back(read_chunk(name, node));
       ++expected;
     }
@@ -172,8 +198,10 @@ class HeaderReader {
     if (!is_mapping(id)) fail_key(chunk, "a dict of tensors");
     auto const members = document_.members(id);
     if (auto const size = mapping_size(document_, id); members.size() != size)
-      fail(ErrorKind::source, "{}: '{}' has {} keys, of which {} are text and stand once. The file is damaged or was not written by Megatron.", path_,
-           chunk, *size, members.size());
+      fail(
+          ErrorKind::source,
+          "{}: '{}' has {} keys, of which {} are text and stand once. The file is damaged or was not written by Megatron.",
+          path_, chunk, *size, members.size());
     ChunkTable table;
     for (auto const& [key, value] : members) add_entry(table, chunk, key, value);
     return table;
@@ -186,7 +214,9 @@ class HeaderReader {
       return;
     }
     switch (node.kind) {
-      case Kind::tensor: table.tensors.push_back(file_tensor(torch_, document_.tensors[node.index], key)); return;
+      case Kind::tensor:
+        table.tensors.push_back(file_tensor(torch_, document_.tensors[node.index], key));
+        return;
       case Kind::none:
       case Kind::boolean:
       case Kind::integer:
@@ -197,11 +227,14 @@ class HeaderReader {
       default: break;
     }
     if (is_mapping(id) && (key == "language_model" || key == "word_embeddings_for_head"))
-      fail(ErrorKind::source,
-           "{}: {}['{}'] is a nested dict: a model of the time before Megatron Core (--use-legacy-models). "
-           "Convert it to a Core model with Megatron's tools first.",
-           path_, chunk, key);
-    fail(ErrorKind::source, "{}: {}['{}']: expected a tensor, found {}. Remove the key or save plain tensors.", path_, chunk, key, described(id));
+      fail(
+          ErrorKind::source,
+          "{}: {}['{}'] is a nested dict: a model of the time before Megatron Core (--use-legacy-models). "
+          "Convert it to a Core model with Megatron's tools first.",
+          path_, chunk, key);
+    fail(ErrorKind::source,
+         "{}: {}['{}']: expected a tensor, found {}. Remove the key or save plain tensors.", path_,
+         chunk, key, described(id));
   }
 
   std::string described(NodeId id) const {
@@ -228,14 +261,19 @@ class HeaderReader {
 
 }  // namespace
 
-ShardHeader shard_header(File const& file, TorchFile const& torch) { return HeaderReader(file, torch).read(); }
+ShardHeader shard_header(File const& file, TorchFile const& torch) {
+  return HeaderReader(file, torch).read();
+}
 
-ShardHeader read_shard_header(File const& file) { return shard_header(file, read_torch_file(file)); }
+ShardHeader read_shard_header(File const& file) {
+  return shard_header(file, read_torch_file(file));
+}
 
 ExtraEntry extra_entry(TorchFile const& torch, NodeId id, std::string const& key) {
   Document const& document = torch.document;
   Node const& node = document.at(id);
-  ExtraEntry entry{.key = key, .kind = ExtraKind::other, .tensors_before = 0, .tensor = {}, .size_bytes = 0};
+  ExtraEntry entry{
+      .key = key, .kind = ExtraKind::other, .tensors_before = 0, .tensor = {}, .size_bytes = 0};
   if (node.kind == Kind::none) entry.kind = ExtraKind::none;
   if (node.kind == Kind::tensor && document.tensors[node.index].dtype == DType::u8) {
     entry.kind = ExtraKind::uint8_tensor;

@@ -24,9 +24,11 @@ enum class ExtraKind : std::uint8_t {
 struct ExtraEntry {
   std::string key;
   ExtraKind kind = ExtraKind::none;
-  std::uint32_t tensors_before = 0;  ///< its place in the chunk: after this many of ChunkTable::tensors
-  FileTensor tensor;                 ///< where the bytes are, for uint8_tensor
-  std::uint64_t size_bytes = 0;      ///< payload of uint8_tensor and bytes_io; 0 says nothing is recorded
+  std::uint32_t tensors_before =
+      0;              ///< its place in the chunk: after this many of ChunkTable::tensors
+  FileTensor tensor;  ///< where the bytes are, for uint8_tensor
+  std::uint64_t size_bytes =
+      0;  ///< payload of uint8_tensor and bytes_io; 0 says nothing is recorded
 };
 
 /// The entries of one model chunk ('model', or one of 'model0', 'model1', …), in file order.
@@ -44,14 +46,16 @@ struct ShardHeader {
   bool has_optimizer = false;
   bool has_rng = false;
   std::vector<std::string> other_keys;  ///< remaining top-level keys
-  std::vector<std::string> unplaced;    ///< model keys with None, a number or text where a tensor belongs
-  std::vector<StorageRecord> records;   ///< those with model tensors in them and a CRC-32, by place
+  std::vector<std::string>
+      unplaced;  ///< model keys with None, a number or text where a tensor belongs
+  std::vector<StorageRecord> records;  ///< those with model tensors in them and a CRC-32, by place
   std::uint64_t file_bytes = 0;
   std::uint64_t mtime_ns = 0;
 };
 
-/// Reads the header of a shard file. Errors of kind source, with the path: damage, a checkpoint_version below 3.0 (other QKV row order), the nested
-/// model of the time before Megatron Core, model keys whose value is an object, chunk numbers with gaps.
+/// Reads the header of a shard file. Errors of kind source, with the path: damage, a
+/// checkpoint_version below 3.0 (other QKV row order), the nested model of the time before Megatron
+/// Core, model keys whose value is an object, chunk numbers with gaps.
 ShardHeader read_shard_header(File const& file);
 /// The same from a file already parsed (its pickle is needed again when a target is built from it).
 ShardHeader shard_header(File const& file, TorchFile const& torch);

@@ -15,11 +15,14 @@ std::optional<int> parse_number(std::string_view digits) {
     if (c < '0' || c > '9') return std::nullopt;  // from_chars would take a sign
   int value = 0;
   auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || value > largest_shard_number) return std::nullopt;
+  if (error != std::errc() || end != digits.data() + digits.size() || value > largest_shard_number)
+    return std::nullopt;
   return value;
 }
 
-bool names_stage(MeshSizes const& sizes, NameStyle style) { return sizes.pp > 1 || (style == NameStyle::full3d && sizes.ep > 1); }
+bool names_stage(MeshSizes const& sizes, NameStyle style) {
+  return sizes.pp > 1 || (style == NameStyle::full3d && sizes.ep > 1);
+}
 
 }  // namespace
 

@@ -9,24 +9,29 @@
 
 namespace reshard::megatron {
 
-/// The largest number accepted in a shard name: no machine has more ranks, and int arithmetic on it is safe.
+/// The largest number accepted in a shard name: no machine has more ranks, and int arithmetic on it
+/// is safe.
 inline constexpr int largest_shard_number = 999'999;
 /// TT, PPP, EEE and the data-parallel number of old optimizer directories.
 inline constexpr std::size_t most_shard_numbers = 4;
 
-/// The numbers of a shard directory's name, in order: "mp_rank_02_000_001" is {2, 0, 1}. What the second one means is classify()'s question.
+/// The numbers of a shard directory's name, in order: "mp_rank_02_000_001" is {2, 0, 1}. What the
+/// second one means is classify()'s question.
 struct ShardName {
   std::vector<int> numbers;
   friend bool operator==(ShardName const&, ShardName const&) = default;
 };
 
-/// Reads "mp_rank_" and one to four decimal numbers of any width, joined by '_'; nothing for any other name.
+/// Reads "mp_rank_" and one to four decimal numbers of any width, joined by '_'; nothing for any
+/// other name.
 std::optional<ShardName> parse_shard_name(std::string_view name);
 
 /// How coordinates become a name.
 enum class NameStyle {
-  megatron,  ///< pp is left out when the pipeline has one stage, ep when there is one expert rank: what Megatron reads and writes
-  full3d,    ///< with more than one expert rank all three numbers are written, also for one stage; as `megatron` otherwise
+  megatron,  ///< pp is left out when the pipeline has one stage, ep when there is one expert rank:
+             ///< what Megatron reads and writes
+  full3d,  ///< with more than one expert rank all three numbers are written, also for one stage; as
+           ///< `megatron` otherwise
 };
 
 /// Where a shard stands in the grid of checkpoint files.
@@ -37,10 +42,12 @@ struct ShardPlace {
   friend bool operator==(ShardPlace const&, ShardPlace const&) = default;
 };
 
-/// The directory name of a place: "mp_rank_" + tp (2 digits at least), pp and ep (3 digits at least) as the style says.
+/// The directory name of a place: "mp_rank_" + tp (2 digits at least), pp and ep (3 digits at
+/// least) as the style says.
 std::string format_shard_name(ShardPlace const& place, MeshSizes const& sizes, NameStyle style);
 
-/// The form of such names: "mp_rank_{tp:02}_{pp:03}_{ep:03}", with the parts that the style leaves out left out.
+/// The form of such names: "mp_rank_{tp:02}_{pp:03}_{ep:03}", with the parts that the style leaves
+/// out left out.
 std::string shard_name_pattern(MeshSizes const& sizes, NameStyle style);
 
 }  // namespace reshard::megatron

@@ -17,7 +17,8 @@ using pickle::Node;
 using pickle::NodeId;
 
 constexpr double written_version = 3.0;
-constexpr std::array<std::string_view, 3> carried_keys = {"opt_param_scheduler", "lr_scheduler", "num_floating_point_operations_so_far"};
+constexpr std::array<std::string_view, 3> carried_keys = {"opt_param_scheduler", "lr_scheduler",
+                                                          "num_floating_point_operations_so_far"};
 
 /// Modules give their state as an OrderedDict, and torch's own loader is used to that.
 NodeId add_ordered_dict(Document& document, std::vector<NodeId> pairs) {
@@ -30,10 +31,12 @@ NodeId add_ordered_dict(Document& document, std::vector<NodeId> pairs) {
 }
 
 /// A copied tensor would still name a storage of the file it came from.
-NodeId copy_without_tensors(Document& document, Document const& from, NodeId node, std::string_view key) {
+NodeId copy_without_tensors(Document& document, Document const& from, NodeId node,
+                            std::string_view key) {
   auto const before = document.tensors.size();
   NodeId const copy = document.add_copy(from, node);
-  if (document.tensors.size() != before) fail(ErrorKind::internal, "'{}' holds tensors and cannot be copied as it is", key);
+  if (document.tensors.size() != before)
+    fail(ErrorKind::internal, "'{}' holds tensors and cannot be copied as it is", key);
   return copy;
 }
 
@@ -48,8 +51,10 @@ class Builder {
     set("checkpoint_version", document_.add_real(written_version));
     set("iteration", document_.add_int(content_.iteration));
     for (std::size_t chunk = 0; chunk < content_.chunks.size(); ++chunk)
-      set(content_.chunks.size() == 1 ? std::string("model") : fmt::format("model{}", chunk), add_chunk(chunk));
-    for (auto const& value : content_.carried) set(value.key, copy_without_tensors(document_, *value.from, value.node, value.key));
+      set(content_.chunks.size() == 1 ? std::string("model") : fmt::format("model{}", chunk),
+          add_chunk(chunk));
+    for (auto const& value : content_.carried)
+      set(value.key, copy_without_tensors(document_, *value.from, value.node, value.key));
     return std::move(result_);
   }
 
@@ -69,7 +74,8 @@ class Builder {
     std::unordered_set<std::string_view> names;
     auto const& entries = content_.chunks[chunk];
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (!names.insert(entries[i].name).second) fail(ErrorKind::internal, "model{}['{}'] is to be written twice", chunk, entries[i].name);
+      if (!names.insert(entries[i].name).second)
+        fail(ErrorKind::internal, "model{}['{}'] is to be written twice", chunk, entries[i].name);
       pairs.push_back(document_.add_string(entries[i].name));
       pairs.push_back(add_entry(entries[i], {chunk, i}));
     }
@@ -79,9 +85,14 @@ class Builder {
   NodeId add_entry(ChunkEntry const& entry, EntryPlace place) {
     switch (entry.kind) {
       case ChunkEntry::Kind::none: return document_.add_none();
-      case ChunkEntry::Kind::copy: return copy_without_tensors(document_, *entry.from, entry.node, entry.name);
-      case ChunkEntry::Kind::empty_uint8: result_.tensors.push_back(place); return document_.add_tensor(DType::u8, {0});
-      case ChunkEntry::Kind::tensor: result_.tensors.push_back(place); return document_.add_tensor(entry.dtype, entry.shape);
+      case ChunkEntry::Kind::copy:
+        return copy_without_tensors(document_, *entry.from, entry.node, entry.name);
+      case ChunkEntry::Kind::empty_uint8:
+        result_.tensors.push_back(place);
+        return document_.add_tensor(DType::u8, {0});
+      case ChunkEntry::Kind::tensor:
+        result_.tensors.push_back(place);
+        return document_.add_tensor(entry.dtype, entry.shape);
     }
     fail(ErrorKind::internal, "model['{}']: an entry of unknown kind", entry.name);
   }
@@ -96,10 +107,11 @@ class Builder {
 std::vector<ShardPlace> target_places(MeshSizes const& sizes) {
   int const etp = sizes.etp == 0 ? sizes.tp : sizes.etp;
   if (sizes.tp % etp != 0)
-    fail(ErrorKind::usage,
-         "target expert_tensor_parallel_size is {}, which does not divide tensor_parallel_size {}: mp_rank_* names have no expert "
-         "tensor rank, so several ranks would share a file. Choose a divisor of {}.",
-         etp, sizes.tp, sizes.tp);
+    fail(
+        ErrorKind::usage,
+        "target expert_tensor_parallel_size is {}, which does not divide tensor_parallel_size {}: mp_rank_* names have no expert "
+        "tensor rank, so several ranks would share a file. Choose a divisor of {}.",
+        etp, sizes.tp, sizes.tp);
   std::vector<ShardPlace> places;
   auto const pairs = reachable_tp_ep(sizes.tp, sizes.ep, etp);
   for (int pp = 0; pp < sizes.pp; ++pp)
@@ -111,7 +123,8 @@ std::vector<Carried> carried_values(Document const& source) {
   std::vector<Carried> values;
   if (source.root == no_node) return values;
   for (std::string_view const key : carried_keys)
-    if (NodeId const node = source.find(source.root, key); node != no_node) values.push_back({std::string(key), &source, node});
+    if (NodeId const node = source.find(source.root, key); node != no_node)
+      values.push_back({std::string(key), &source, node});
   return values;
 }
 

@@ -13,8 +13,9 @@
 
 namespace reshard::megatron {
 
-/// The shards of a checkpoint of these sizes, in order of pp, tp, ep. An expert tensor size that does not divide the tensor size is an Error of
-/// kind usage: its files cannot be named (docs/formats/megatron.md, 1.2).
+/// The shards of a checkpoint of these sizes, in order of pp, tp, ep. An expert tensor size that
+/// does not divide the tensor size is an Error of kind usage: its files cannot be named
+/// (docs/formats/megatron.md, 1.2).
 std::vector<ShardPlace> target_places(MeshSizes const& sizes);
 
 /// One key of a model chunk to be written.
@@ -40,7 +41,8 @@ struct Carried {
   pickle::NodeId node = pickle::no_node;
 };
 
-/// The top-level values of a shard file that do not depend on the layout and are worth keeping: scheduler and counters.
+/// The top-level values of a shard file that do not depend on the layout and are worth keeping:
+/// scheduler and counters.
 std::vector<Carried> carried_values(pickle::Document const& source);
 
 /// The args of a Namespace of a source file, or no_node.
@@ -48,8 +50,10 @@ pickle::NodeId find_args(pickle::Document const& source);
 
 /// What one model_optim_rng.pt shall hold.
 struct ShardContent {
-  pickle::Document const* source = nullptr;  ///< whose args are copied and then edited; nullptr: args are made from `args` alone
-  ArgValues args;                            ///< attributes to set, in order (target_args, or everything when there is no source)
+  pickle::Document const* source =
+      nullptr;  ///< whose args are copied and then edited; nullptr: args are made from `args` alone
+  ArgValues
+      args;  ///< attributes to set, in order (target_args, or everything when there is no source)
   std::int64_t iteration = 0;
   std::vector<std::vector<ChunkEntry>> chunks;  ///< one: 'model'; more: 'model0', 'model1', …
   std::vector<Carried> carried;
@@ -62,15 +66,17 @@ struct EntryPlace {
   friend bool operator==(EntryPlace const&, EntryPlace const&) = default;
 };
 
-/// A document for plan_torch_file. Tensor and storage i belong to chunks[tensors[i].chunk][tensors[i].entry]; the order is that of the
-/// entries, chunk after chunk. Empty uint8 extra states are tensors too, of zero bytes.
+/// A document for plan_torch_file. Tensor and storage i belong to
+/// chunks[tensors[i].chunk][tensors[i].entry]; the order is that of the entries, chunk after chunk.
+/// Empty uint8 extra states are tensors too, of zero bytes.
 struct ShardDocument {
   pickle::Document document;
   std::vector<EntryPlace> tensors;
 };
 
-/// Builds the top-level dict: args, checkpoint_version 3.0, iteration, the chunks, then what is carried. No optimizer, no rng_state.
-/// A carried value or a copy that holds tensors, and a name given twice in a chunk, are internal Errors.
+/// Builds the top-level dict: args, checkpoint_version 3.0, iteration, the chunks, then what is
+/// carried. No optimizer, no rng_state. A carried value or a copy that holds tensors, and a name
+/// given twice in a chunk, are internal Errors.
 ShardDocument build_shard(ShardContent const& content);
 
 }  // namespace reshard::megatron

@@ -19,8 +19,10 @@ constexpr double longest_farewell_seconds = 10;
 constexpr std::chrono::microseconds nap{200};
 
 [[noreturn]] void fail_to_start(NcclApi& nccl, std::string_view doing, NcclResult result) {
-  fail(ErrorKind::resources, "NCCL could not {}: {}. NCCL_DEBUG=WARN shows more; set run.transport = \"mpi\" to go on without it.", doing,
-       describe(nccl, result));
+  fail(
+      ErrorKind::resources,
+      "NCCL could not {}: {}. NCCL_DEBUG=WARN shows more; set run.transport = \"mpi\" to go on without it.",
+      doing, describe(nccl, result));
 }
 
 NcclUniqueId agreed_id(Comm const& comm, NcclApi& nccl) {
@@ -28,7 +30,8 @@ NcclUniqueId agreed_id(Comm const& comm, NcclApi& nccl) {
   together(comm, [&] {
     if (comm.rank() != 0) return;
     auto const answer = nccl.unique_id();
-    if (answer.result != NcclResult::success) fail_to_start(nccl, "make an id for this job", answer.result);
+    if (answer.result != NcclResult::success)
+      fail_to_start(nccl, "make an id for this job", answer.result);
     id = answer.value;
   });
   std::string const bytes = comm.broadcast({id.data(), id.size()}, 0);
@@ -38,18 +41,21 @@ NcclUniqueId agreed_id(Comm const& comm, NcclApi& nccl) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(Comm const& comm, std::shared_ptr<NcclApi> nccl, double timeout_seconds)
-    : nccl_(std::move(nccl)), farewell_seconds_(std::min(timeout_seconds, longest_farewell_seconds)) {
+NcclCommunicator::NcclCommunicator(Comm const& comm, std::shared_ptr<NcclApi> nccl,
+                                   double timeout_seconds)
+    : nccl_(std::move(nccl)),
+      farewell_seconds_(std::min(timeout_seconds, longest_farewell_seconds)) {
   NcclUniqueId const id = agreed_id(comm, *nccl_);
   StallClock waiting(timeout_seconds);
   try {
     together_step_by_step(comm, 2 * timeout_seconds, [&] {
       if (connect(comm, id)) return true;
       if (waiting.is_over())
-        fail(ErrorKind::stall,
-             "NCCL has not connected the {} ranks within {} s. Name the network that their hosts share in NCCL_SOCKET_IFNAME (NCCL_DEBUG=INFO shows "
-             "what was tried), or set run.transport = \"mpi\".",
-             comm.size(), timeout_seconds);
+        fail(
+            ErrorKind::stall,
+            "NCCL has not connected the {} ranks within {} s. Name the network that their hosts share in NCCL_SOCKET_IFNAME (NCCL_DEBUG=INFO shows "
+            "what was tried), or set run.transport = \"mpi\".",
+            comm.size(), timeout_seconds);
       return false;
     });
   } catch (...) {
@@ -82,7 +88,8 @@ NcclCommunicator::~NcclCommunicator() {
 bool NcclCommunicator::finalized() {
   if (refused(nccl_->begin_finalize(handle_))) return false;
   std::chrono::duration<double> const farewell(farewell_seconds_);
-  for (auto const begin = Clock::now(); Clock::now() - begin < farewell; std::this_thread::sleep_for(nap)) {
+  for (auto const begin = Clock::now(); Clock::now() - begin < farewell;
+       std::this_thread::sleep_for(nap)) {
     auto const answer = nccl_->state(handle_);
     if (answer.result != NcclResult::success || refused(answer.value)) return false;
     if (answer.value == NcclResult::success) return true;
@@ -93,7 +100,8 @@ bool NcclCommunicator::finalized() {
 void NcclCommunicator::abort() {
   if (handle_ == nullptr) return;
   // The thread shares what it uses: it may outlive this object.
-  std::packaged_task<void()> task([nccl = nccl_, handle = std::exchange(handle_, nullptr)] { nccl->abort(handle); });
+  std::packaged_task<void()> task(
+      [nccl = nccl_, handle = std::exchange(handle_, nullptr)] { nccl->abort(handle); });
   std::future<void> const done = task.get_future();
   std::thread thread(std::move(task));
   if (done.wait_for(std::chrono::duration<double>(farewell_seconds_)) == std::future_status::ready)

@@ -20,8 +20,10 @@ std::string host_name() {
   return name.data();
 }
 
-std::string nccl_host_identity_of(char const* host_id, std::string_view host_name, std::string_view boot_id) {
-  std::string identity = host_id != nullptr ? std::string(host_id) : std::string(host_name).append(boot_id);
+std::string nccl_host_identity_of(char const* host_id, std::string_view host_name,
+                                  std::string_view boot_id) {
+  std::string identity =
+      host_id != nullptr ? std::string(host_id) : std::string(host_name).append(boot_id);
   if (identity.size() > longest_identity) identity.resize(longest_identity);
   return identity;
 }

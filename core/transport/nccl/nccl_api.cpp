@@ -31,7 +31,8 @@ std::string nccl_version_text(int version) {
 
 std::string describe(NcclApi& nccl, NcclResult result) {
   std::string const complaint = nccl.last_error();
-  return fmt::format("{} ({}){}", nccl.text(result), name_of(result), complaint.empty() ? "" : ": " + complaint);
+  return fmt::format("{} ({}){}", nccl.text(result), name_of(result),
+                     complaint.empty() ? "" : ": " + complaint);
 }
 
 }  // namespace reshard

@@ -22,7 +22,9 @@ enum class NcclResult : int {
 };
 
 /// Whether it is an error.
-constexpr bool refused(NcclResult result) { return result != NcclResult::success && result != NcclResult::in_progress; }
+constexpr bool refused(NcclResult result) {
+  return result != NcclResult::success && result != NcclResult::in_progress;
+}
 
 using NcclUniqueId = std::array<char, 128>;
 
@@ -36,9 +38,10 @@ struct NcclAnswer {
   T value{};
 };
 
-/// The functions of NCCL that a transport needs, one by one. No call waits for other ranks: communicators are made non-blocking, so calls on them may
-/// answer in_progress, and then state() says when they are done; until it does, no other call on the communicator is allowed but abort().
-/// Calls of one group come from one thread.
+/// The functions of NCCL that a transport needs, one by one. No call waits for other ranks:
+/// communicators are made non-blocking, so calls on them may answer in_progress, and then state()
+/// says when they are done; until it does, no other call on the communicator is allowed but
+/// abort(). Calls of one group come from one thread.
 class NcclApi {
  public:
   virtual ~NcclApi() = default;
@@ -47,13 +50,17 @@ class NcclApi {
   virtual NcclAnswer<int> version() = 0;
   /// To be made on one rank, for all.
   virtual NcclAnswer<NcclUniqueId> unique_id() = 0;
-  /// Begins to connect this rank, on the thread's current device. There is a handle unless the result is an error.
+  /// Begins to connect this rank, on the thread's current device. There is a handle unless the
+  /// result is an error.
   virtual NcclAnswer<NcclHandle> begin_init(int ranks, NcclUniqueId const& id, int rank) = 0;
 
   virtual NcclResult group_start() = 0;
-  virtual NcclResult send(std::byte const* from, std::uint64_t bytes, int peer, NcclHandle communicator, DeviceStream& stream) = 0;
-  virtual NcclResult receive(std::byte* to, std::uint64_t bytes, int peer, NcclHandle communicator, DeviceStream& stream) = 0;
-  /// The messages since group_start() are in their stream when this, or state() after in_progress, is success.
+  virtual NcclResult send(std::byte const* from, std::uint64_t bytes, int peer,
+                          NcclHandle communicator, DeviceStream& stream) = 0;
+  virtual NcclResult receive(std::byte* to, std::uint64_t bytes, int peer, NcclHandle communicator,
+                             DeviceStream& stream) = 0;
+  /// The messages since group_start() are in their stream when this, or state() after in_progress,
+  /// is success.
   virtual NcclResult group_end() = 0;
 
   /// in_progress while a call is being carried out, else success or an error of the past.

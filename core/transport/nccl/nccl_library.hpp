@@ -7,8 +7,9 @@
 
 namespace reshard {
 
-/// NCCL of this machine: the file that RESHARD_NCCL_LIBRARY names, else libnccl.so.2 where the loader finds it. Opened at the first call, for good:
-/// a program that was built with NCCL starts on machines without it. Error: resources when it cannot be had, with the reason.
+/// NCCL of this machine: the file that RESHARD_NCCL_LIBRARY names, else libnccl.so.2 where the
+/// loader finds it. Opened at the first call, for good: a program that was built with NCCL starts
+/// on machines without it. Error: resources when it cannot be had, with the reason.
 std::shared_ptr<NcclApi> open_nccl();
 
 /// Whether open_nccl() works here.

@@ -13,27 +13,34 @@
 namespace reshard {
 namespace {
 
-// NCCL puts a group into the stream within this time when the ranks are connected: soon enough to wait for, so that what the caller puts into the
-// stream for its next post does not get in front of the group.
+// NCCL puts a group into the stream within this time when the ranks are connected: soon enough to
+// wait for, so that what the caller puts into the stream for its next post does not get in front of
+// the group.
 constexpr std::chrono::microseconds launch_time{500};
 
 }  // namespace
 
-NcclTransport::NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int rank, int ranks, DeviceStream& stream)
+NcclTransport::NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int rank, int ranks,
+                             DeviceStream& stream)
     : communicator_(std::move(communicator)), rank_(rank), ranks_(ranks), stream_(stream) {}
 
 NcclTransport::~NcclTransport() {
   if (!groups_.empty()) cancel();
 }
 
-void NcclTransport::post(std::span<FlatMessage const> receives, std::span<FlatMessage const> sends, std::size_t first_number) {
+void NcclTransport::post(std::span<FlatMessage const> receives, std::span<FlatMessage const> sends,
+                         std::size_t first_number) {
   RESHARD_EXPECT(communicator_ != nullptr);
   Group group;
-  for (std::size_t r = 0; r < receives.size(); ++r) group.reports.push_back({first_number + r, true, receives[r].bytes});
-  for (std::size_t s = 0; s < sends.size(); ++s) group.reports.push_back({first_number + receives.size() + s, false, sends[s].bytes});
-  auto const take = [&](std::span<FlatMessage const> messages, RingDirection direction, std::vector<FlatMessage>& taken) {
+  for (std::size_t r = 0; r < receives.size(); ++r)
+    group.reports.push_back({first_number + r, true, receives[r].bytes});
+  for (std::size_t s = 0; s < sends.size(); ++s)
+    group.reports.push_back({first_number + receives.size() + s, false, sends[s].bytes});
+  auto const take = [&](std::span<FlatMessage const> messages, RingDirection direction,
+                        std::vector<FlatMessage>& taken) {
     for (std::size_t const m : ring_order(messages, rank_, ranks_, direction)) {
-      RESHARD_EXPECT(messages[m].peer != rank_ && messages[m].peer >= 0 && messages[m].peer < ranks_);
+      RESHARD_EXPECT(messages[m].peer != rank_ && messages[m].peer >= 0 &&
+                     messages[m].peer < ranks_);
       if (messages[m].bytes > 0) taken.push_back(messages[m]);
     }
   };
@@ -61,12 +68,14 @@ void NcclTransport::poll(std::vector<Landed>& landed) {
   }
 }
 
-/// Puts groups into the stream as far as NCCL takes them; throws what NCCL reports about those that are there.
+/// Puts groups into the stream as far as NCCL takes them; throws what NCCL reports about those that
+/// are there.
 void NcclTransport::advance() {
   for (;;) {
     if (state() == NcclResult::in_progress) return;
     if (launching_) {
-      // Not before: an event that is recorded while NCCL is still putting the group into the stream may be in front of it.
+      // Not before: an event that is recorded while NCCL is still putting the group into the stream
+      // may be in front of it.
       groups_[in_stream_++].done = stream_.record();
       launching_ = false;
     }
@@ -85,8 +94,10 @@ void NcclTransport::launch(Group const& group) {
   auto const take = [&](NcclResult result) {
     if (refused(result) && !refused(taken)) taken = result;
   };
-  for (FlatMessage const& message : group.receives) take(nccl.receive(message.at, message.bytes, message.peer, handle, stream_));
-  for (FlatMessage const& message : group.sends) take(nccl.send(message.at, message.bytes, message.peer, handle, stream_));
+  for (FlatMessage const& message : group.receives)
+    take(nccl.receive(message.at, message.bytes, message.peer, handle, stream_));
+  for (FlatMessage const& message : group.sends)
+    take(nccl.send(message.at, message.bytes, message.peer, handle, stream_));
   // Also when a message was refused: no group may stay open in this thread.
   NcclResult const started = nccl.group_end();
   check(taken, "take a message");
@@ -101,16 +112,20 @@ NcclResult NcclTransport::state() {
 }
 
 void NcclTransport::settle_for_a_moment() {
-  for (auto const begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begin < launch_time; ::sched_yield())
+  for (auto const begin = std::chrono::steady_clock::now();
+       std::chrono::steady_clock::now() - begin < launch_time; ::sched_yield())
     if (state() != NcclResult::in_progress) return;
 }
 
 void NcclTransport::check(NcclResult result, std::string_view doing) const {
   if (!refused(result)) return;
   // A remote error is what is left of a rank that has gone, or of the network to it.
-  ErrorKind const kind = result == NcclResult::remote_error ? ErrorKind::stall : ErrorKind::internal;
-  fail(kind, "NCCL could not {}: {}. Messages{} were on their way. Look at those ranks and their hosts; NCCL_DEBUG=WARN shows more.", doing,
-       describe(communicator_->nccl(), result), awaited_text(awaited_peers()));
+  ErrorKind const kind =
+      result == NcclResult::remote_error ? ErrorKind::stall : ErrorKind::internal;
+  fail(
+      kind,
+      "NCCL could not {}: {}. Messages{} were on their way. Look at those ranks and their hosts; NCCL_DEBUG=WARN shows more.",
+      doing, describe(communicator_->nccl(), result), awaited_text(awaited_peers()));
 }
 
 std::vector<int> NcclTransport::awaited_peers() const {
@@ -131,14 +146,16 @@ void NcclTransport::cancel() {
   launching_ = false;
 }
 
-std::unique_ptr<Transport> make_nccl_transport(Comm const& comm, std::shared_ptr<NcclApi> nccl, NcclRankFacts const& mine, DeviceStream* stream,
+std::unique_ptr<Transport> make_nccl_transport(Comm const& comm, std::shared_ptr<NcclApi> nccl,
+                                               NcclRankFacts const& mine, DeviceStream* stream,
                                                double timeout_seconds) {
   std::vector<NcclRankFacts> all;
   for (std::string const& facts : comm.all_gather(pack(mine))) all.push_back(unpack_facts(facts));
   if (auto const problem = nccl_problem(all)) throw Error(ErrorKind::resources, *problem);
   RESHARD_EXPECT(nccl != nullptr && stream != nullptr);
   auto communicator = std::make_unique<NcclCommunicator>(comm, std::move(nccl), timeout_seconds);
-  return std::make_unique<NcclTransport>(std::move(communicator), comm.rank(), comm.size(), *stream);
+  return std::make_unique<NcclTransport>(std::move(communicator), comm.rank(), comm.size(),
+                                         *stream);
 }
 
 }  // namespace reshard

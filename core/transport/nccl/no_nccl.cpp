@@ -4,10 +4,13 @@
 namespace reshard {
 
 std::shared_ptr<NcclApi> open_nccl() {
-  fail(ErrorKind::resources,
-       "NCCL cannot be used: this program was built without it. Set run.transport to auto or mpi, or build with nccl.h at hand.");
+  fail(
+      ErrorKind::resources,
+      "NCCL cannot be used: this program was built without it. Set run.transport to auto or mpi, or build with nccl.h at hand.");
 }
 
-NcclOffer nccl_offer() { return {.built = false, .version = 0, .why_none = "this program was built without NCCL"}; }
+NcclOffer nccl_offer() {
+  return {.built = false, .version = 0, .why_none = "this program was built without NCCL"};
+}
 
 }  // namespace reshard

@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::string_view way_out = "or set run.transport = \"mpi\"";
 
-std::string place_of(std::span<NcclRankFacts const> all, std::size_t rank) { return fmt::format("rank {} on host {}", rank, all[rank].host); }
+std::string place_of(std::span<NcclRankFacts const> all, std::size_t rank) {
+  return fmt::format("rank {} on host {}", rank, all[rank].host);
+}
 
 std::optional<std::string> obstacle_problem(std::span<NcclRankFacts const> all) {
   std::size_t first = all.size();
@@ -24,8 +26,9 @@ std::optional<std::string> obstacle_problem(std::span<NcclRankFacts const> all) 
       ++count;
     }
   if (count == 0) return std::nullopt;
-  return fmt::format("{} cannot use NCCL: {}. NCCL needs a GPU and its library on every rank, {} of {} ranks have none. Remedy that, {}.",
-                     place_of(all, first), all[first].obstacle, count, all.size(), way_out);
+  return fmt::format(
+      "{} cannot use NCCL: {}. NCCL needs a GPU and its library on every rank, {} of {} ranks have none. Remedy that, {}.",
+      place_of(all, first), all[first].obstacle, count, all.size(), way_out);
 }
 
 std::optional<std::string> shared_device_problem(std::span<NcclRankFacts const> all) {
@@ -41,22 +44,29 @@ std::optional<std::string> shared_device_problem(std::span<NcclRankFacts const> 
   return std::nullopt;
 }
 
-std::string cuda_version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string cuda_version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 /// The first rank that differs from rank 0 in a version.
-std::optional<std::string> version_problem(std::span<NcclRankFacts const> all, std::string_view what, int NcclRankFacts::*version,
+std::optional<std::string> version_problem(std::span<NcclRankFacts const> all,
+                                           std::string_view what, int NcclRankFacts::*version,
                                            std::string (*text)(int)) {
   for (std::size_t r = 1; r < all.size(); ++r)
     if (all[r].*version != all[0].*version)
-      return fmt::format("{} has {} {}, {} has {}. NCCL needs the same on every rank: make them equal, {}.", place_of(all, 0), what,
-                         text(all[0].*version), place_of(all, r), text(all[r].*version), way_out);
+      return fmt::format(
+          "{} has {} {}, {} has {}. NCCL needs the same on every rank: make them equal, {}.",
+          place_of(all, 0), what, text(all[0].*version), place_of(all, r), text(all[r].*version),
+          way_out);
   return std::nullopt;
 }
 
 std::optional<std::string> old_version_problem(std::span<NcclRankFacts const> all) {
   if (all.empty() || all[0].nccl_version >= oldest_nccl_version) return std::nullopt;
-  return fmt::format("{} has NCCL {}, {} or newer is needed. Install a newer one, name its file in RESHARD_NCCL_LIBRARY, {}.", place_of(all, 0),
-                     nccl_version_text(all[0].nccl_version), nccl_version_text(oldest_nccl_version), way_out);
+  return fmt::format(
+      "{} has NCCL {}, {} or newer is needed. Install a newer one, name its file in RESHARD_NCCL_LIBRARY, {}.",
+      place_of(all, 0), nccl_version_text(all[0].nccl_version),
+      nccl_version_text(oldest_nccl_version), way_out);
 }
 
 constexpr std::size_t field_count = 8;
@@ -65,10 +75,15 @@ constexpr std::size_t field_count = 8;
 
 std::optional<std::string> nccl_problem(std::span<NcclRankFacts const> all) {
   if (auto problem = obstacle_problem(all)) return problem;
-  if (auto problem = version_problem(all, "NCCL", &NcclRankFacts::nccl_version, nccl_version_text)) return problem;
+  if (auto problem = version_problem(all, "NCCL", &NcclRankFacts::nccl_version, nccl_version_text))
+    return problem;
   if (auto problem = old_version_problem(all)) return problem;
-  if (auto problem = version_problem(all, "CUDA runtime", &NcclRankFacts::runtime_version, cuda_version_text)) return problem;
-  if (auto problem = version_problem(all, "a driver for CUDA", &NcclRankFacts::driver_version, cuda_version_text)) return problem;
+  if (auto problem =
+          version_problem(all, "CUDA runtime", &NcclRankFacts::runtime_version, cuda_version_text))
+    return problem;
+  if (auto problem = version_problem(all, "a driver for CUDA", &NcclRankFacts::driver_version,
+                                     cuda_version_text))
+    return problem;
   return shared_device_problem(all);
 }
 

@@ -8,8 +8,9 @@ namespace reshard {
 
 /// What one rank brings to a NCCL communicator.
 struct NcclRankFacts {
-  std::string obstacle;       ///< why this rank cannot take part, a clause that ends a sentence ("no NVIDIA driver is installed"); empty when it can
-  std::string host;           ///< for people
+  std::string obstacle;  ///< why this rank cannot take part, a clause that ends a sentence ("no
+                         ///< NVIDIA driver is installed"); empty when it can
+  std::string host;      ///< for people
   std::string host_identity;  ///< nccl_host_identity()
   std::string device_id;      ///< Device::id()
   std::string device_name;    ///< Device::name()
@@ -19,11 +20,13 @@ struct NcclRankFacts {
   friend bool operator==(NcclRankFacts const&, NcclRankFacts const&) = default;
 };
 
-/// NCCL releases before this keep the state of a group with the thread that began it, where an abort cannot reach it.
+/// NCCL releases before this keep the state of a group with the thread that began it, where an
+/// abort cannot reach it.
 inline constexpr int oldest_nccl_version = 21901;
 
-/// Why these ranks (`all[r]` is rank r's) cannot form a communicator, as a sentence; nothing when they can. To be found out before NCCL is asked:
-/// some of it would hang there, and what NCCL says is not made for people.
+/// Why these ranks (`all[r]` is rank r's) cannot form a communicator, as a sentence; nothing when
+/// they can. To be found out before NCCL is asked: some of it would hang there, and what NCCL says
+/// is not made for people.
 std::optional<std::string> nccl_problem(std::span<NcclRankFacts const> all);
 
 /// As bytes, for other ranks.

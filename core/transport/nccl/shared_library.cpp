@@ -18,12 +18,15 @@ std::string loader_reason() {
 
 SharedLibrary::SharedLibrary(std::string name, std::string const& advice)
     : name_(std::move(name)), handle_(::dlopen(name_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-  if (handle_ == nullptr) fail(ErrorKind::resources, "{} cannot be opened: {}. {}", name_, loader_reason(), advice);
+  if (handle_ == nullptr)
+    fail(ErrorKind::resources, "{} cannot be opened: {}. {}", name_, loader_reason(), advice);
 }
 
 void* SharedLibrary::address_of(char const* name) const {
   void* const address = ::dlsym(handle_, name);
-  if (address == nullptr) fail(ErrorKind::resources, "{} has no function {}: {}. It is another library, or too old.", name_, name, loader_reason());
+  if (address == nullptr)
+    fail(ErrorKind::resources, "{} has no function {}: {}. It is another library, or too old.",
+         name_, name, loader_reason());
   return address;
 }
 

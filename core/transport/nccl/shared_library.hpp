@@ -4,11 +4,12 @@
 
 namespace reshard {
 
-/// A library that is opened while the program runs, and stays open until the process ends: libraries with threads cannot be closed.
+/// A library that is opened while the program runs, and stays open until the process ends:
+/// libraries with threads cannot be closed.
 class SharedLibrary {
  public:
-  /// By a path, or a name that the loader looks for. Error: resources, "NAME cannot be opened: …", with the loader's reason; `advice` ends the
-  /// sentence.
+  /// By a path, or a name that the loader looks for. Error: resources, "NAME cannot be opened: …",
+  /// with the loader's reason; `advice` ends the sentence.
   SharedLibrary(std::string name, std::string const& advice);
 
   /// The function of this name. Error: resources when the library has none.

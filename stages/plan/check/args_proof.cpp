@@ -29,7 +29,8 @@ Shapes stored_shapes(Model const& model, MapFile const& core, SideOptions const&
   Shapes result;
   for (StoredName const& name : side.names(chunk)) {
     if (name.copy) continue;
-    result.emplace(name.name, options.local ? side.layout(name.entry, {0, 0, 0, chunk}).file_shape : side.shape(name));
+    result.emplace(name.name, options.local ? side.layout(name.entry, {0, 0, 0, chunk}).file_shape
+                                            : side.shape(name));
   }
   return result;
 }
@@ -43,7 +44,8 @@ Json without(Json const& args, std::vector<std::string> const& keys) {
 }
 
 /// Tensors that a checkpoint may lack are there when the model has them.
-void settle_by_model(Model& described, MapFile const& core, SideOptions const& options, Model const& model) {
+void settle_by_model(Model& described, MapFile const& core, SideOptions const& options,
+                     Model const& model) {
   for (int const tensor : Side(described, core, options).optional_tensors()) {
     int const ours = model.find_tensor(described.tensors()[static_cast<std::size_t>(tensor)].name);
     bool const there = ours >= 0 && model.exists(ours);
@@ -55,9 +57,12 @@ void settle_by_model(Model& described, MapFile const& core, SideOptions const& o
 void settle_by_megatron(Model& described, MapFile const& core) {
   for (auto const& [pattern, value] : described.evaluate(core.expected)) {
     if (value.is_null()) continue;
-    bool const there = value.boolean() != nullptr ? *value.boolean() : value.integer() != nullptr && *value.integer() != 0;
+    bool const there = value.boolean() != nullptr
+                           ? *value.boolean()
+                           : value.integer() != nullptr && *value.integer() != 0;
     for (std::size_t t = 0; t < described.tensors().size(); ++t)
-      if (matches_glob(pattern, described.tensors()[t].name)) described.set_exists(static_cast<int>(t), there);
+      if (matches_glob(pattern, described.tensors()[t].name))
+        described.set_exists(static_cast<int>(t), there);
   }
 }
 
@@ -65,7 +70,8 @@ std::string pattern_of(std::string const& name) {
   std::string result;
   for (char const letter : name) {
     bool const digit = letter >= '0' && letter <= '9';
-    bool const counts = digit && (result.ends_with('.') || result.ends_with('*') || result.ends_with("weight") || result.ends_with("bias"));
+    bool const counts = digit && (result.ends_with('.') || result.ends_with('*') ||
+                                  result.ends_with("weight") || result.ends_with("bias"));
     if (!counts)
       result += letter;
     else if (!result.ends_with('*'))
@@ -78,7 +84,8 @@ std::vector<NameGroup> grouped(std::vector<std::string> const& names) {
   std::vector<NameGroup> result;
   for (std::string const& name : names) {
     std::string const pattern = pattern_of(name);
-    auto known = std::find_if(result.begin(), result.end(), [&](NameGroup const& group) { return group.pattern == pattern; });
+    auto known = std::find_if(result.begin(), result.end(),
+                              [&](NameGroup const& group) { return group.pattern == pattern; });
     if (known == result.end()) known = result.insert(result.end(), {pattern, 0});
     ++known->count;
   }
@@ -86,13 +93,16 @@ std::vector<NameGroup> grouped(std::vector<std::string> const& names) {
 }
 
 bool all_contain(std::vector<NameGroup> const& groups, std::string_view part) {
-  return std::all_of(groups.begin(), groups.end(), [&](NameGroup const& group) { return group.pattern.find(part) != std::string::npos; });
+  return std::all_of(groups.begin(), groups.end(), [&](NameGroup const& group) {
+    return group.pattern.find(part) != std::string::npos;
+  });
 }
 
 /// What to do about tensors that a strict load would miss. A bias that a model lacks is 0.
 char const* advice(std::vector<NameGroup> const& missing) {
   if (!all_contain(missing, ".bias")) return "load with strict=False";
-  if (all_contain(missing, "linear_")) return "one switch, add_bias_linear, is for all biases; load with strict=False: Megatron starts these at 0";
+  if (all_contain(missing, "linear_"))
+    return "one switch, add_bias_linear, is for all biases; load with strict=False: Megatron starts these at 0";
   return "they must be 0: load with strict=False, and set those to 0 that Megatron starts at random, such as router.bias";
 }
 
@@ -104,12 +114,14 @@ std::size_t total(std::vector<NameGroup> const& groups) {
 
 }  // namespace
 
-ArgsDifference args_difference(Model const& model, MapFile const& core, Json const& args, SideOptions options, ArgsReader reader) {
+ArgsDifference args_difference(Model const& model, MapFile const& core, Json const& args,
+                               SideOptions options, ArgsReader reader) {
   options.mesh = {};
   options.padded_sizes.clear();
   Json const vocab = model.value("vocab");
   Json const read = reader == ArgsReader::megatron ? without(args, core.own_args) : args;
-  Model described(core, core, {read, "args", vocab.integer() == nullptr ? 0 : *vocab.integer(), std::nullopt});
+  Model described(core, core,
+                  {read, "args", vocab.integer() == nullptr ? 0 : *vocab.integer(), std::nullopt});
   apply_present(described, core);
   settle_by_model(described, core, options, model);
   if (reader == ArgsReader::megatron) settle_by_megatron(described, core);
@@ -134,30 +146,38 @@ ArgsDifference args_difference(Model const& model, MapFile const& core, Json con
 
 std::string shown(std::vector<NameGroup> const& groups, std::string_view word) {
   std::vector<std::string> patterns;
-  for (NameGroup const& group : groups) patterns.push_back(group.count == 1 ? group.pattern : fmt::format("{} ({})", group.pattern, group.count));
-  return fmt::format("{} {}tensor{}: {}", total(groups), word, total(groups) == 1 ? "" : "s", listed(patterns, most_patterns));
+  for (NameGroup const& group : groups)
+    patterns.push_back(group.count == 1 ? group.pattern
+                                        : fmt::format("{} ({})", group.pattern, group.count));
+  return fmt::format("{} {}tensor{}: {}", total(groups), word, total(groups) == 1 ? "" : "s",
+                     listed(patterns, most_patterns));
 }
 
 std::string shown(ShapeConflict const& conflict) {
-  return fmt::format("'{}' is [{}], and [{}] by args", conflict.name, fmt::join(conflict.in_model, ", "), fmt::join(conflict.by_args, ", "));
+  return fmt::format("'{}' is [{}], and [{}] by args", conflict.name,
+                     fmt::join(conflict.in_model, ", "), fmt::join(conflict.by_args, ", "));
 }
 
 std::string first_difference(ArgsDifference const& difference) {
   if (!difference.shapes.empty()) return shown(difference.shapes.front());
-  if (!difference.unknown.empty()) return fmt::format("args know nothing of {}", shown(difference.unknown));
+  if (!difference.unknown.empty())
+    return fmt::format("args know nothing of {}", shown(difference.unknown));
   if (!difference.missing.empty()) return fmt::format("args ask for {}", shown(difference.missing));
   return "";
 }
 
-void check_made_args(Model const& model, MapFile const& core, std::string const& family, Json const& args, SideOptions const& options,
+void check_made_args(Model const& model, MapFile const& core, std::string const& family,
+                     Json const& args, SideOptions const& options,
                      std::vector<std::string>& warnings) {
   Json const vocab = model.value("vocab");
-  Model const described(core, core, {args, "args", vocab.integer() == nullptr ? 0 : *vocab.integer(), std::nullopt});
+  Model const described(
+      core, core, {args, "args", vocab.integer() == nullptr ? 0 : *vocab.integer(), std::nullopt});
   if (auto const conflict = axis_conflict(model, described, args))
-    fail(ErrorKind::usage,
-         "{} [args]: axis '{}' is {} by config.json and {} by the args that the target would have: no later job could read it. Correct [args] of the "
-         "map.",
-         family, conflict->axis, conflict->by_config, conflict->by_args);
+    fail(
+        ErrorKind::usage,
+        "{} [args]: axis '{}' is {} by config.json and {} by the args that the target would have: no later job could read it. Correct [args] of the "
+        "map.",
+        family, conflict->axis, conflict->by_config, conflict->by_args);
   ArgsDifference const difference = args_difference(model, core, args, options, ArgsReader::map);
   if (difference.empty()) return;
   warnings.push_back(fmt::format(
@@ -166,18 +186,26 @@ void check_made_args(Model const& model, MapFile const& core, std::string const&
       first_difference(difference), core.name, family));
 }
 
-std::string strict_load_note(Model const& model, MapFile const& core, Json const& args, SideOptions const& options) {
-  ArgsDifference const difference = args_difference(model, core, args, options, ArgsReader::megatron);
+std::string strict_load_note(Model const& model, MapFile const& core, Json const& args,
+                             SideOptions const& options) {
+  ArgsDifference const difference =
+      args_difference(model, core, args, options, ArgsReader::megatron);
   std::vector<std::string> parts;
-  if (!difference.missing.empty()) parts.push_back(fmt::format("asks for {} ({})", shown(difference.missing, "more "), advice(difference.missing)));
-  if (!difference.unknown.empty()) parts.push_back(fmt::format("does not know {}", shown(difference.unknown)));
+  if (!difference.missing.empty())
+    parts.push_back(fmt::format("asks for {} ({})", shown(difference.missing, "more "),
+                                advice(difference.missing)));
+  if (!difference.unknown.empty())
+    parts.push_back(fmt::format("does not know {}", shown(difference.unknown)));
   if (!difference.shapes.empty())
     parts.push_back(fmt::format("has other shapes for {}: {}",
-                                difference.shapes.size() == 1 ? "a tensor" : fmt::format("{} tensors", difference.shapes.size()),
+                                difference.shapes.size() == 1
+                                    ? "a tensor"
+                                    : fmt::format("{} tensors", difference.shapes.size()),
                                 shown(difference.shapes.front())));
   if (parts.empty()) return "";
   bool const code = !difference.unknown.empty() || !difference.shapes.empty();
-  return fmt::format("Megatron-Core's own model, made from the target's args, {}{}", fmt::join(parts, ", and "),
+  return fmt::format("Megatron-Core's own model, made from the target's args, {}{}",
+                     fmt::join(parts, ", and "),
                      code ? "; loading all of it needs layer code of the family's own" : "");
 }
 

@@ -8,7 +8,8 @@
 
 namespace reshard {
 
-/// Stored tensors of one form of Megatron's files, each once, as numbers of layers and experts turned into `*` show them.
+/// Stored tensors of one form of Megatron's files, each once, as numbers of layers and experts
+/// turned into `*` show them.
 struct NameGroup {
   std::string pattern;  ///< "decoder.layers.*.mlp.linear_fc1.bias"
   std::size_t count = 0;
@@ -29,15 +30,19 @@ struct ArgsDifference {
   bool empty() const { return unknown.empty() && missing.empty() && shapes.empty(); }
 };
 
-/// Whose reading of args is meant: that of Megatron's map, or that of Megatron-Core itself, which knows no `own_args` of the map and decides by
-/// its `expected` where the map leaves a tensor to the files.
+/// Whose reading of args is meant: that of Megatron's map, or that of Megatron-Core itself, which
+/// knows no `own_args` of the map and decides by its `expected` where the map leaves a tensor to
+/// the files.
 enum class ArgsReader { map, megatron };
 
-/// What a checkpoint with these args would hold in the form that `options` choose (one rank, one stage), against what the model has.
-/// Pre: no weight of the model is quantised (Model::add_part). The vocabulary is not compared: padding and model.true_vocab_size decide over it.
-ArgsDifference args_difference(Model const& model, MapFile const& core, Json const& args, SideOptions options, ArgsReader reader);
+/// What a checkpoint with these args would hold in the form that `options` choose (one rank, one
+/// stage), against what the model has. Pre: no weight of the model is quantised (Model::add_part).
+/// The vocabulary is not compared: padding and model.true_vocab_size decide over it.
+ArgsDifference args_difference(Model const& model, MapFile const& core, Json const& args,
+                               SideOptions options, ArgsReader reader);
 
-/// "3 tensors: decoder.layers.*.mlp.linear_fc1.bias (3)" and the like, four patterns at most; "3 more tensors: …" with a word.
+/// "3 tensors: decoder.layers.*.mlp.linear_fc1.bias (3)" and the like, four patterns at most; "3
+/// more tensors: …" with a word.
 std::string shown(std::vector<NameGroup> const& groups, std::string_view word = "");
 /// "'decoder.….weight' is [30, 1, 3], and [30, 1, 4] by args"
 std::string shown(ShapeConflict const& conflict);
@@ -45,12 +50,16 @@ std::string shown(ShapeConflict const& conflict);
 /// The first difference as a sentence without its end; "" for none.
 std::string first_difference(ArgsDifference const& difference);
 
-/// What args of a target that a family's map made say of it. Sizes that contradict the model are an Error of kind usage, as the map is wrong then;
-/// other differences are warnings. `family`: the map's file name.
-void check_made_args(Model const& model, MapFile const& core, std::string const& family, Json const& args, SideOptions const& options,
+/// What args of a target that a family's map made say of it. Sizes that contradict the model are an
+/// Error of kind usage, as the map is wrong then; other differences are warnings. `family`: the
+/// map's file name.
+void check_made_args(Model const& model, MapFile const& core, std::string const& family,
+                     Json const& args, SideOptions const& options,
                      std::vector<std::string>& warnings);
 
-/// What Megatron-Core's own model, loaded strictly, would say of the tensors of a model with these args; "" for nothing.
-std::string strict_load_note(Model const& model, MapFile const& core, Json const& args, SideOptions const& options);
+/// What Megatron-Core's own model, loaded strictly, would say of the tensors of a model with these
+/// args; "" for nothing.
+std::string strict_load_note(Model const& model, MapFile const& core, Json const& args,
+                             SideOptions const& options);
 
 }  // namespace reshard

@@ -17,12 +17,14 @@ SideOptions options_of(char const* form, char const* spec) {
 }
 
 CoreForm local_form(char const* form, char const* spec, Demand demand = Demand::proof) {
-  CoreForm result{fmt::format("mp_rank files · {} · {}", form, spec), options_of(form, spec), false, demand};
+  CoreForm result{fmt::format("mp_rank files · {} · {}", form, spec), options_of(form, spec), false,
+                  demand};
   result.options.local = true;
   return result;
 }
 
-CoreForm front_form(char const* title, char const* form, char const* spec, bool stacked, Demand demand) {
+CoreForm front_form(char const* title, char const* form, char const* spec, bool stacked,
+                    Demand demand) {
   bool const fsdp = std::string_view(form).starts_with("fsdp");
   CoreForm result{fmt::format("{} · {}", title, spec), options_of(form, spec), false, demand};
   result.options.in_front = true;
@@ -34,14 +36,16 @@ CoreForm front_form(char const* title, char const* form, char const* spec, bool 
 
 CoreForm mesh_form(MeshSizes const& mesh) {
   CoreForm result = local_form("grouped", "te", Demand::proof_where_possible);
-  result.title = fmt::format("mp_rank files · tp {} · pp {}{} · ep {} · etp {}", mesh.tp, mesh.pp,
-                             mesh.vpp > 1 ? fmt::format(" · vpp {}", mesh.vpp) : "", mesh.ep, mesh.etp);
+  result.title =
+      fmt::format("mp_rank files · tp {} · pp {}{} · ep {} · etp {}", mesh.tp, mesh.pp,
+                  mesh.vpp > 1 ? fmt::format(" · vpp {}", mesh.vpp) : "", mesh.ep, mesh.etp);
   result.options.mesh = mesh;
   result.uneven_pipeline = mesh.vpp == 1;
   return result;
 }
 
-/// The smallest number of ranks above one over which so many things can be dealt evenly; 1 when there is none.
+/// The smallest number of ranks above one over which so many things can be dealt evenly; 1 when
+/// there is none.
 int few_ranks(Index count) {
   for (int ranks = 2; ranks <= 8; ++ranks)
     if (count % ranks == 0 && count > 0) return ranks;
@@ -57,7 +61,8 @@ void add_meshes(Model const& model, std::vector<CoreForm>& forms) {
   if (layers % 4 == 0) forms.push_back(mesh_form({1, 2, 2, ep, 1}));
   // With more ranks than groups, queries, keys and values are cut inside a group.
   Index const ranks = 2 * model_count(model, "group");
-  if (ranks > 2 && ranks <= most_ranks && model_count(model, "expert") == 0) forms.push_back(mesh_form({narrow<int>(ranks), 1, 1, 1, 1}));
+  if (ranks > 2 && ranks <= most_ranks && model_count(model, "expert") == 0)
+    forms.push_back(mesh_form({narrow<int>(ranks), 1, 1, 1, 1}));
 }
 
 }  // namespace
@@ -77,9 +82,12 @@ std::vector<CoreForm> core_forms(Model const& model, MapFile const& core) {
   if (experts) forms.push_back(local_form("flat", "te", Demand::nothing));
   add_meshes(model, forms);
   CoreForm stacked = front_form("torch_dist, layers stacked", "dist", "te", true, Demand::proof);
-  if (layers_are_alike(Side(model, core, stacked.options), model_count(model, "L"))) forms.push_back(std::move(stacked));
-  for (char const* spec : {"te", "local"}) forms.push_back(front_form("torch_dist", "dist", spec, false, Demand::proof));
-  if (model_count(model, "M") == 0) forms.push_back(front_form("fsdp_dtensor", "fsdp", "te", false, Demand::nothing));
+  if (layers_are_alike(Side(model, core, stacked.options), model_count(model, "L")))
+    forms.push_back(std::move(stacked));
+  for (char const* spec : {"te", "local"})
+    forms.push_back(front_form("torch_dist", "dist", spec, false, Demand::proof));
+  if (model_count(model, "M") == 0)
+    forms.push_back(front_form("fsdp_dtensor", "fsdp", "te", false, Demand::nothing));
   return forms;
 }
 
@@ -95,11 +103,14 @@ SideProof prove_form(Model const& model, MapFile const& core, CoreForm const& fo
   pipeline.vpp = mesh.vpp;
   pipeline.decoder_layers = narrow<int>(model_count(model, "L"));
   pipeline.mtp_layers = narrow<int>(model_count(model, "M"));
-  if (form.uneven_pipeline && mesh.pp > 1) pipeline.first_stage_layers = pipeline.decoder_layers - pipeline.decoder_layers / mesh.pp * (mesh.pp - 1);
+  if (form.uneven_pipeline && mesh.pp > 1)
+    pipeline.first_stage_layers =
+        pipeline.decoder_layers - pipeline.decoder_layers / mesh.pp * (mesh.pp - 1);
   std::vector<PipelineChunk> const chunks = pipeline_chunks(pipeline);
   std::vector<SidePlace> places;
   for (PipelineChunk const& chunk : chunks)
-    for (auto const& [tp, ep] : reachable_tp_ep(mesh.tp, mesh.ep, mesh.etp)) places.push_back({tp, ep, tp % mesh.etp, &chunk});
+    for (auto const& [tp, ep] : reachable_tp_ep(mesh.tp, mesh.ep, mesh.etp))
+      places.push_back({tp, ep, tp % mesh.etp, &chunk});
   return prove_side(model, side, places, detail);
 }
 

@@ -10,7 +10,8 @@ namespace reshard {
 
 /// One way in which Megatron stores a model.
 struct CoreForm {
-  /// What must hold: that it is possible and holds everything once, the latter where it is possible, or neither.
+  /// What must hold: that it is possible and holds everything once, the latter where it is
+  /// possible, or neither.
   enum class Demand { proof, proof_where_possible, nothing };
 
   std::string title;
@@ -19,7 +20,8 @@ struct CoreForm {
   Demand demand = Demand::proof;
 };
 
-/// Every way that a map is checked for: mp_rank files with grouped and sequential experts, both specs, larger meshes; torch_dist and fsdp_dtensor.
+/// Every way that a map is checked for: mp_rank files with grouped and sequential experts, both
+/// specs, larger meshes; torch_dist and fsdp_dtensor.
 std::vector<CoreForm> core_forms(Model const& model, MapFile const& core);
 
 /// Proves one of them. Sizes that a mesh does not divide are Errors of kind usage.

@@ -25,16 +25,18 @@ std::string shape_text(std::vector<Index> const& shape) {
 }
 
 /// The first thing that one list has and the other lacks, or has in another shape.
-std::optional<std::string> difference(Stored left, Stored right, std::string const& of_left, std::string const& of_right) {
+std::optional<std::string> difference(Stored left, Stored right, std::string const& of_left,
+                                      std::string const& of_right) {
   std::sort(left.begin(), left.end());
   std::sort(right.begin(), right.end());
   auto const [a, b] = std::mismatch(left.begin(), left.end(), right.begin(), right.end());
   if (a == left.end() && b == right.end()) return std::nullopt;
   if (a != left.end() && b != right.end() && a->first == b->first)
-    return fmt::format("'{}' is {} {} and {} {}", a->first, shape_text(a->second), of_left, shape_text(b->second), of_right);
+    return fmt::format("'{}' is {} {} and {} {}", a->first, shape_text(a->second), of_left,
+                       shape_text(b->second), of_right);
   bool const only_left = b == right.end() || (a != left.end() && a->first < b->first);
-  return fmt::format("'{}' is expected {} and not {}", only_left ? a->first : b->first, only_left ? of_left : of_right,
-                     only_left ? of_right : of_left);
+  return fmt::format("'{}' is expected {} and not {}", only_left ? a->first : b->first,
+                     only_left ? of_left : of_right, only_left ? of_right : of_left);
 }
 
 /// A family's side, and the model that its entries make.
@@ -60,7 +62,9 @@ class MapChecker {
       check_family();
     }
     if (names_alone_) {
-      result_.notes.push_back(fmt::format("{} has stored names alone; axes, sets and args are those of {}", map_->name, family_->name));
+      result_.notes.push_back(
+          fmt::format("{} has stored names alone; axes, sets and args are those of {}", map_->name,
+                      family_->name));
     } else {
       check_core();
     }
@@ -69,7 +73,8 @@ class MapChecker {
         check_args();
       } catch (Error const& error) {
         if (error.kind() == ErrorKind::internal) throw;
-        result_.errors.push_back(fmt::format("{} [args], evaluated again: {}", map_->name, error.sentence()));
+        result_.errors.push_back(
+            fmt::format("{} [args], evaluated again: {}", map_->name, error.sentence()));
       }
       note_choice();
     }
@@ -79,16 +84,23 @@ class MapChecker {
 
  private:
   void load() {
-    maps_ = choose_maps(request_.map, request_.map_folders, request_.config, request_.args, request_.map != "mcore");
+    maps_ = choose_maps(request_.map, request_.map_folders, request_.config, request_.args,
+                        request_.map != "mcore");
     map_ = maps_.family && maps_.family->name != maps_.core.name ? &*maps_.family : &maps_.core;
     family_ = map_;
     result_.map = map_->name;
     result_.core = maps_.core.name;
     config_ = request_.config;
     if (map_ == &maps_.core && !request_.config.is_null())
-      fail(ErrorKind::usage, "--config: {} describes Megatron's checkpoints, which have args. Give --args with a JSON file of them.", map_->name);
+      fail(
+          ErrorKind::usage,
+          "--config: {} describes Megatron's checkpoints, which have args. Give --args with a JSON file of them.",
+          map_->name);
     if (map_ != &maps_.core && config_.is_null() && !request_.args.is_null()) {
-      if (map_->config.empty()) fail(ErrorKind::usage, "--args: {} has no [config], so args make no config.json for it. Give --config.", map_->name);
+      if (map_->config.empty())
+        fail(ErrorKind::usage,
+             "--args: {} has no [config], so args make no config.json for it. Give --config.",
+             map_->name);
       config_ = config_from_args(*map_, Model(maps_.core, maps_.core, {request_.args, "args"}));
     }
     names_alone_ = map_ != &maps_.core && map_->axes.empty();
@@ -101,7 +113,9 @@ class MapChecker {
   void describe_by_args() {
     model_ = std::make_unique<Model>(maps_.core, maps_.core, ModelFacts{request_.args, "args"});
     apply_present(*model_, maps_.core);
-    for (int const tensor : Side(*model_, maps_.core, core_forms(*model_, maps_.core).front().options).optional_tensors())
+    for (int const tensor :
+         Side(*model_, maps_.core, core_forms(*model_, maps_.core).front().options)
+             .optional_tensors())
       model_->set_exists(tensor, false);
     check_whole_model(*model_, "args");
   }
@@ -109,12 +123,16 @@ class MapChecker {
   void check_whole_model(Model const& model, std::string_view facts) const {
     for (NamedExpression const& let : family_->let)
       if (let.name == "L" && model_count(model, "L") <= 0)
-        fail(ErrorKind::usage, "{}: the model has no layers: L = '{}' is {} by {}. Check [let] and the names of facts.", map_->name,
-             let.expression.text(), model.value("L").dump(), facts);
+        fail(
+            ErrorKind::usage,
+            "{}: the model has no layers: L = '{}' is {} by {}. Check [let] and the names of facts.",
+            map_->name, let.expression.text(), model.value("L").dump(), facts);
     int const embed = model.find_tensor("embed");
     if (embed >= 0 && model.exists(embed)) return;
-    fail(ErrorKind::usage, "{}: the model has no 'embed', so the map explains nothing of {}. Check [axes], and that an entry stores 'embed'.",
-         map_->name, facts);
+    fail(
+        ErrorKind::usage,
+        "{}: the model has no 'embed', so the map explains nothing of {}. Check [axes], and that an entry stores 'embed'.",
+        map_->name, facts);
   }
 
   SideOptions family_options(Model const& model, std::string const& present) {
@@ -124,7 +142,9 @@ class MapChecker {
       return name == present;
     };
     if (names_alone_ && has_mlite_names(*map_))
-      options.options = {{"rank_experts", model_count(model, "expert")}, {"rank_inter", model_count(model, "moe_inter")}, {"vocab_padding", 0}};
+      options.options = {{"rank_experts", model_count(model, "expert")},
+                         {"rank_inter", model_count(model, "moe_inter")},
+                         {"vocab_padding", 0}};
     return options;
   }
 
@@ -143,7 +163,8 @@ class MapChecker {
   void check_family() {
     take_family(check_family_form(""));
     std::set<std::string> done{""};
-    for (auto next = asked_.begin(); next != asked_.end();) {  // each form may ask for further names
+    for (auto next = asked_.begin();
+         next != asked_.end();) {  // each form may ask for further names
       if (done.insert(*next).second) {
         check_family_form(*next);
         next = asked_.begin();
@@ -155,7 +176,8 @@ class MapChecker {
     for (std::string const& fact : result_.words.facts)
       if (model_->value(fact).is_null()) result_.absent.push_back(fact);
     for (NamedExpression const& axis : family_->axes)
-      if (model_->axes().find(axis.name) < 0) result_.no_axes.push_back(fmt::format("{} ('{}')", axis.name, axis.expression.text()));
+      if (model_->axes().find(axis.name) < 0)
+        result_.no_axes.push_back(fmt::format("{} ('{}')", axis.name, axis.expression.text()));
   }
 
   void take_family(FamilyProof plain) {
@@ -166,39 +188,47 @@ class MapChecker {
   }
 
   FamilyProof check_family_form(std::string const& present) {
-    FormCheck form{present.empty() ? "Hugging Face" : fmt::format("Hugging Face with '{}'", present), 0, "", true};
+    FormCheck form{
+        present.empty() ? "Hugging Face" : fmt::format("Hugging Face with '{}'", present), 0, "",
+        true};
     FamilyProof result = prove_family(config_, present);
     form.stored = result.proof.stored_tensors;
     for (NamePattern const& pattern : result.proof.patterns) used_.insert(pattern.place);
     for (CoverageFault const& fault : result.proof.faults) {
       if (form.refused.empty()) form.refused = fault.sentence;
-      result_.errors.push_back(fmt::format("{}{}: {}. Correct the entries that name it, or its axes.", map_->name,
-                                           present.empty() ? "" : fmt::format(", with '{}' stored", present), fault.sentence));
+      result_.errors.push_back(fmt::format(
+          "{}{}: {}. Correct the entries that name it, or its axes.", map_->name,
+          present.empty() ? "" : fmt::format(", with '{}' stored", present), fault.sentence));
     }
     check_complete(*result.model, present, form);
     result_.forms.push_back(std::move(form));
     return result;
   }
 
-  /// A form may store a weight in parts ("experts.gate" as "experts.gate.mxfp4.blocks"), but not leave it out.
+  /// A form may store a weight in parts ("experts.gate" as "experts.gate.mxfp4.blocks"), but not
+  /// leave it out.
   void check_complete(Model const& of_form, std::string const& present, FormCheck& form) {
     if (!model_) return;
     for (std::size_t t = 0; t < model_->tensors().size(); ++t) {
       std::string const& name = model_->tensors()[t].name;
       auto const stands_for = [&](LogicalTensor const& tensor) {
-        return (tensor.name == name || tensor.name.starts_with(name + ".")) && of_form.exists(of_form.find_tensor(tensor.name));
+        return (tensor.name == name || tensor.name.starts_with(name + ".")) &&
+               of_form.exists(of_form.find_tensor(tensor.name));
       };
-      if (!model_->exists(static_cast<int>(t)) || std::any_of(of_form.tensors().begin(), of_form.tensors().end(), stands_for)) continue;
+      if (!model_->exists(static_cast<int>(t)) ||
+          std::any_of(of_form.tensors().begin(), of_form.tensors().end(), stands_for))
+        continue;
       if (form.refused.empty()) form.refused = fmt::format("no entry stores '{}'", name);
-      result_.errors.push_back(
-          fmt::format("{}, with '{}' stored: no entry stores '{}'. Give that form an entry for it, or correct the conditions with has().", map_->name,
-                      present, name));
+      result_.errors.push_back(fmt::format(
+          "{}, with '{}' stored: no entry stores '{}'. Give that form an entry for it, or correct the conditions with has().",
+          map_->name, present, name));
     }
   }
 
   void note_unused() {
     for (MapName const& name : map_->stored)
-      if (std::none_of(name.entries.begin(), name.entries.end(), [&](MapEntry const& entry) { return used_.contains(entry.place); }))
+      if (std::none_of(name.entries.begin(), name.entries.end(),
+                       [&](MapEntry const& entry) { return used_.contains(entry.place); }))
         result_.unused.push_back(fmt::format("{} ({})", name.name, name.entries.front().place));
   }
 
@@ -206,8 +236,9 @@ class MapChecker {
     for (std::string const& pattern : map_->keep)
       for (auto const& [name, shape] : stored_)
         if (matches_glob(pattern, name)) {
-          result_.errors.push_back(
-              fmt::format("{}: keep = \"{}\" fits '{}', which an entry explains. Make the pattern narrower.", map_->name, pattern, name));
+          result_.errors.push_back(fmt::format(
+              "{}: keep = \"{}\" fits '{}', which an entry explains. Make the pattern narrower.",
+              map_->name, pattern, name));
           return;
         }
   }
@@ -219,14 +250,18 @@ class MapChecker {
     for (CoreForm const& form : core_forms(*model_, maps_.core)) {
       FormCheck check{form.title, 0, "", form.demand == CoreForm::Demand::proof};
       try {
-        bool const shown = form.options.local ? result_.megatron.empty() : result_.torch_dist.empty();
-        SideProof proof = prove_form(*model_, maps_.core, form, shown ? Detail::patterns : Detail::none);
+        bool const shown =
+            form.options.local ? result_.megatron.empty() : result_.torch_dist.empty();
+        SideProof proof =
+            prove_form(*model_, maps_.core, form, shown ? Detail::patterns : Detail::none);
         check.stored = proof.stored_tensors;
         required += check.required ? 1 : 0;
         for (CoverageFault const& fault : proof.faults) {
           if (check.refused.empty()) check.refused = fault.sentence;
           if (check.required && fault.nowhere) ++nowhere[fault.tensor];
-          if (form.demand != CoreForm::Demand::nothing) partly.push_back(fmt::format("{}, {}: {}", maps_.core.name, form.title, fault.sentence));
+          if (form.demand != CoreForm::Demand::nothing)
+            partly.push_back(
+                fmt::format("{}, {}: {}", maps_.core.name, form.title, fault.sentence));
         }
         keep_patterns(form, std::move(proof));
       } catch (Error const& error) {
@@ -238,16 +273,20 @@ class MapChecker {
     }
     for (auto const& [tensor, forms] : nowhere)
       if (forms == required) result_.errors.push_back(no_place(tensor));
-    if (nowhere.empty() || result_.errors.empty()) result_.errors.insert(result_.errors.end(), partly.begin(), partly.end());
+    if (nowhere.empty() || result_.errors.empty())
+      result_.errors.insert(result_.errors.end(), partly.begin(), partly.end());
   }
 
   std::string no_place(int tensor) const {
     std::string const& name = model_->tensors()[static_cast<std::size_t>(tensor)].name;
     std::string place;
     for (NamePattern const& pattern : result_.family)
-      if (std::find(pattern.tensors.begin(), pattern.tensors.end(), tensor) != pattern.tensors.end()) place = " (" + pattern.place + ")";
-    return fmt::format("'{}'{} has no place in {}: no Megatron checkpoint holds it. Use a logical name of {}, or list its stored names under `keep`.",
-                       name, place, maps_.core.name, maps_.core.name);
+      if (std::find(pattern.tensors.begin(), pattern.tensors.end(), tensor) !=
+          pattern.tensors.end())
+        place = " (" + pattern.place + ")";
+    return fmt::format(
+        "'{}'{} has no place in {}: no Megatron checkpoint holds it. Use a logical name of {}, or list its stored names under `keep`.",
+        name, place, maps_.core.name, maps_.core.name);
   }
 
   void keep_patterns(CoreForm const& form, SideProof proof) {
@@ -267,33 +306,43 @@ class MapChecker {
     SideScope const words(*model_, maps_.core, options);
     for (MapName const& name : maps_.core.stored)
       for (MapEntry const& entry : name.entries) {
-        if (entry.place != pattern.place || (!entry.when.empty() && !entry.when.holds(words.with(nullptr)))) continue;
+        if (entry.place != pattern.place ||
+            (!entry.when.empty() && !entry.when.holds(words.with(nullptr))))
+          continue;
         whole.insert(whole.end(), entry.whole.begin(), entry.whole.end());
         if (at.empty()) at = entry.at;
       }
     std::set<std::string> axes;
     for (int const tensor : pattern.tensors)
-      for (LogicalAxis const& axis : model_->tensors()[static_cast<std::size_t>(tensor)].axes) axes.insert(model_->axes()[axis.axis].name);
+      for (LogicalAxis const& axis : model_->tensors()[static_cast<std::size_t>(tensor)].axes)
+        axes.insert(model_->axes()[axis.axis].name);
     std::vector<std::string> cuts;
     for (AxisRule const& rule : maps_.core.rules)
-      if (axes.contains(rule.axis) && std::find(whole.begin(), whole.end(), rule.axis) == whole.end()) cuts.push_back(rule.mesh + " " + rule.axis);
+      if (axes.contains(rule.axis) &&
+          std::find(whole.begin(), whole.end(), rule.axis) == whole.end())
+        cuts.push_back(rule.mesh + " " + rule.axis);
     for (char const* dealt : {"layer", "depth"})
       if (axes.contains(dealt)) cuts.push_back(fmt::format("pp {}", dealt));
     if (!at.empty()) cuts.push_back("pp at " + listed(at));
     return cuts;
   }
 
-  /// What Megatron would make of the args that the family writes: the same axes and the same stored tensors.
+  /// What Megatron would make of the args that the family writes: the same axes and the same stored
+  /// tensors.
   void check_args() {
-    if (family_->args.empty()) return result_.notes.push_back("no [args]: a Megatron checkpoint cannot be made from config.json alone");
+    if (family_->args.empty())
+      return result_.notes.push_back(
+          "no [args]: a Megatron checkpoint cannot be made from config.json alone");
     result_.args = model_->evaluate(family_->args);
     Json const args{Json::Object(result_.args)};
     Model described(maps_.core, maps_.core, {args, "args"});
     if (auto const conflict = axis_conflict(*model_, described, args))
-      result_.errors.push_back(fmt::format("{} [args]: axis '{}' is {} by config.json and {} by the args that are made of it. Correct [args].",
-                                           map_->name, conflict->axis, conflict->by_config, conflict->by_args));
+      result_.errors.push_back(fmt::format(
+          "{} [args]: axis '{}' is {} by config.json and {} by the args that are made of it. Correct [args].",
+          map_->name, conflict->axis, conflict->by_config, conflict->by_args));
     check_described(args);
-    if (family_->config.empty()) return result_.notes.push_back("no [config]: a Hugging Face target needs target.reference");
+    if (family_->config.empty())
+      return result_.notes.push_back("no [config]: a Hugging Face target needs target.reference");
     result_.config = described.evaluate(family_->config);
     check_config(config_from_args(*family_, described));
   }
@@ -301,33 +350,44 @@ class MapChecker {
   /// A job makes the same check of the args that its target will have.
   void check_described(Json const& args) {
     SideOptions const options = core_forms(*model_, maps_.core).front().options;
-    ArgsDifference const differs = args_difference(*model_, maps_.core, args, options, ArgsReader::map);
+    ArgsDifference const differs =
+        args_difference(*model_, maps_.core, args, options, ArgsReader::map);
     if (!differs.empty())
-      result_.errors.push_back(
-          fmt::format("{} [args], read again by {}: {}. Correct [args]; where Megatron has no argument for it, one of own_args in {}.", map_->name,
-                      maps_.core.name, first_difference(differs), maps_.core.name));
+      result_.errors.push_back(fmt::format(
+          "{} [args], read again by {}: {}. Correct [args]; where Megatron has no argument for it, one of own_args in {}.",
+          map_->name, maps_.core.name, first_difference(differs), maps_.core.name));
     std::string note = strict_load_note(*model_, maps_.core, args, options);
     if (!note.empty()) result_.notes.push_back(std::move(note));
   }
 
   void check_config(Json const& made) {
     Stored const again = prove_family(made, "").proof.stored;
-    auto const differs = difference(stored_, again, "for config.json", "for the one that [config] makes of its args");
-    if (differs) result_.errors.push_back(fmt::format("{} [config]: {}. Correct [config].", map_->name, *differs));
+    auto const differs = difference(stored_, again, "for config.json",
+                                    "for the one that [config] makes of its args");
+    if (differs)
+      result_.errors.push_back(
+          fmt::format("{} [config]: {}. Correct [config].", map_->name, *differs));
   }
 
   /// Whether "auto" would find this map again.
   void note_choice() {
     Json const* type = config_.find("model_type");
     if (type != nullptr && type->text() != nullptr && !map_->model_types.empty() &&
-        std::find(map_->model_types.begin(), map_->model_types.end(), *type->text()) == map_->model_types.end())
-      result_.notes.push_back(fmt::format("match.model_type does not list '{}': \"auto\" does not choose this map for it", *type->text()));
+        std::find(map_->model_types.begin(), map_->model_types.end(), *type->text()) ==
+            map_->model_types.end())
+      result_.notes.push_back(fmt::format(
+          "match.model_type does not list '{}': \"auto\" does not choose this map for it",
+          *type->text()));
     if (map_->match_args.empty() || result_.args.empty()) return;
     try {
-      auto const found = choose_maps("auto", request_.map_folders, Json(), Json(Json::Object(result_.args)), true).family;
-      if (found->name != map_->name) result_.notes.push_back(fmt::format("from args alone, \"auto\" chooses {}", found->name));
+      auto const found =
+          choose_maps("auto", request_.map_folders, Json(), Json(Json::Object(result_.args)), true)
+              .family;
+      if (found->name != map_->name)
+        result_.notes.push_back(fmt::format("from args alone, \"auto\" chooses {}", found->name));
     } catch (Error const& error) {
-      result_.notes.push_back("from args alone: " + error.sentence().substr(0, error.sentence().find(". ")));
+      result_.notes.push_back("from args alone: " +
+                              error.sentence().substr(0, error.sentence().find(". ")));
     }
   }
 
@@ -336,13 +396,17 @@ class MapChecker {
     for (std::size_t t = 0; t < model_->tensors().size(); ++t) {
       if (!model_->exists(static_cast<int>(t))) continue;
       LogicalTensor const& logical = model_->tensors()[t];
-      CheckedTensor tensor{logical.name, {}, model_->domain(logical), model_->volume(logical), {}, {}};
+      CheckedTensor tensor{logical.name, {}, model_->domain(logical), model_->volume(logical),
+                           {},           {}};
       for (LogicalAxis const& axis : logical.axes) {
         Axis const& known = model_->axes()[axis.axis];
-        tensor.axes.emplace_back(axis.div > 1 ? fmt::format("{}/{}", known.name, axis.div) : known.name, (known.size + axis.div - 1) / axis.div);
+        tensor.axes.emplace_back(
+            axis.div > 1 ? fmt::format("{}/{}", known.name, axis.div) : known.name,
+            (known.size + axis.div - 1) / axis.div);
       }
       auto const holds = [&](NamePattern const& pattern) {
-        return std::find(pattern.tensors.begin(), pattern.tensors.end(), static_cast<int>(t)) != pattern.tensors.end();
+        return std::find(pattern.tensors.begin(), pattern.tensors.end(), static_cast<int>(t)) !=
+               pattern.tensors.end();
       };
       for (std::size_t i = 0; i < result_.family.size(); ++i)
         if (holds(result_.family[i])) tensor.family.push_back(i);

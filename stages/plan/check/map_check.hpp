@@ -13,7 +13,8 @@
 
 namespace reshard {
 
-/// Which map is checked, and on which model: by its config.json, or by the args of a Megatron checkpoint. With neither, what needs no model.
+/// Which map is checked, and on which model: by its config.json, or by the args of a Megatron
+/// checkpoint. With neither, what needs no model.
 struct MapCheckRequest {
   std::string map;
   std::vector<std::filesystem::path> map_folders;
@@ -56,9 +57,10 @@ struct MapCheck {
   std::vector<CorePattern> megatron;
   std::vector<NamePattern> torch_dist;
   std::vector<FormCheck> forms;
-  std::vector<std::string> no_axes;                  ///< axes that the model does not have, with their definitions
-  std::vector<std::string> unused;                   ///< stored names of the family that this model has none of, with their places
-  std::vector<std::string> absent;                   ///< facts that expressions ask for and that are not stated
+  std::vector<std::string> no_axes;  ///< axes that the model does not have, with their definitions
+  std::vector<std::string>
+      unused;  ///< stored names of the family that this model has none of, with their places
+  std::vector<std::string> absent;  ///< facts that expressions ask for and that are not stated
   std::vector<std::pair<std::string, Json>> args;    ///< what [args] makes
   std::vector<std::pair<std::string, Json>> config;  ///< what [config] makes of them
   std::vector<std::string> drop;
@@ -67,8 +69,8 @@ struct MapCheck {
   std::vector<std::string> errors;  ///< best first; empty when the map is proved
 };
 
-/// Proves a map on a model, as far as sizes and names can prove it. A map that cannot be read, sizes that do not divide, are Errors of kind usage;
-/// what the proof finds missing is in `errors`.
+/// Proves a map on a model, as far as sizes and names can prove it. A map that cannot be read,
+/// sizes that do not divide, are Errors of kind usage; what the proof finds missing is in `errors`.
 MapCheck check_map(MapCheckRequest const& request);
 
 }  // namespace reshard

@@ -49,7 +49,8 @@ class SyntaxCheck {
     for (MapTensor const& tensor : map_.tensors) axes_known(tensor);
     for (AxisRule const& rule : map_.rules)
       if (!axes_.contains(rule.axis) && rule.mesh != "pp")
-        fail(ErrorKind::usage, "{}: there is no axis '{}' to cut.{}", rule.place, rule.axis, suggestion(rule.axis, axes_));
+        fail(ErrorKind::usage, "{}: there is no axis '{}' to cut.{}", rule.place, rule.axis,
+             suggestion(rule.axis, axes_));
     for (MapName const& name : map_.stored) {
       ++result_.names;
       for (MapEntry const& entry : name.entries) check(name, entry);
@@ -63,17 +64,21 @@ class SyntaxCheck {
   void check(MapName const& name, MapEntry const& entry) {
     ++result_.entries;
     NameTemplate::parse(name.name, map_.macros, entry.place);
-    for (std::string const& alias : entry.or_names) NameTemplate::parse(alias, map_.macros, entry.place);
+    for (std::string const& alias : entry.or_names)
+      NameTemplate::parse(alias, map_.macros, entry.place);
     set_known(entry.in, entry.place);
     if (!entry.cast.empty() && !dtype_from_name(entry.cast))
-      fail(ErrorKind::usage, "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …", entry.place, entry.cast);
+      fail(ErrorKind::usage,
+           "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …", entry.place,
+           entry.cast);
     LayoutExpr const expr = parsed(entry.is, entry.place);
     if (!entry.view.empty()) parsed(entry.view, entry.place);
     for (std::string const& tensor : expr.tensors()) {
       tensor_known(tensor, entry.place);
       for (LayoutExpr::Digit const& digit : expr.digits_of(tensor))
         if (!axes_.contains(digit.axis))
-          fail(ErrorKind::usage, "{}: '{}': there is no axis '{}'.{}", entry.place, entry.is, digit.axis, suggestion(digit.axis, axes_));
+          fail(ErrorKind::usage, "{}: '{}': there is no axis '{}'.{}", entry.place, entry.is,
+               digit.axis, suggestion(digit.axis, axes_));
     }
   }
 
@@ -89,14 +94,19 @@ class SyntaxCheck {
     named_.insert(tensor);
     if (tensors_.contains(tensor)) return;
     for (std::string const& part : parts_)
-      if (tensor.ends_with("." + part) && tensors_.contains(tensor.substr(0, tensor.size() - part.size() - 1))) return;
-    fail(ErrorKind::usage, "{}: no logical tensor is called '{}'.{} Use a name of mcore.toml, or declare yours in [tensors].", place, tensor,
-         suggestion(tensor, tensors_));
+      if (tensor.ends_with("." + part) &&
+          tensors_.contains(tensor.substr(0, tensor.size() - part.size() - 1)))
+        return;
+    fail(
+        ErrorKind::usage,
+        "{}: no logical tensor is called '{}'.{} Use a name of mcore.toml, or declare yours in [tensors].",
+        place, tensor, suggestion(tensor, tensors_));
   }
 
   void set_known(std::string const& set, std::string const& place) const {
     if (set.empty() || sets_.contains(set)) return;
-    fail(ErrorKind::usage, "{}: there is no set '{}'.{} Define it in [sets].", place, set, suggestion(set, sets_));
+    fail(ErrorKind::usage, "{}: there is no set '{}'.{} Define it in [sets].", place, set,
+         suggestion(set, sets_));
   }
 
   void axes_known(MapTensor const& tensor) const {
@@ -107,12 +117,14 @@ class SyntaxCheck {
       std::string const word = tensor.axes.substr(begin, at - begin);
       std::string const axis = word.substr(0, word.find_first_of("./"));
       if (!axes_.contains(axis))
-        fail(ErrorKind::usage, "{}: '{}': there is no axis '{}'.{}", tensor.place, tensor.name, axis, suggestion(axis, axes_));
+        fail(ErrorKind::usage, "{}: '{}': there is no axis '{}'.{}", tensor.place, tensor.name,
+             axis, suggestion(axis, axes_));
       if (word.find('.') != std::string::npos) set_known(word, tensor.place);
     }
   }
 
-  /// Keys that no definition of the map explains are asked of config.json. [config] asks args, and is left out.
+  /// Keys that no definition of the map explains are asked of config.json. [config] asks args, and
+  /// is left out.
   void find_facts() {
     Words const defined = defined_in(map_);
     Words facts;
@@ -123,13 +135,15 @@ class SyntaxCheck {
           if (!axes_.contains(key.substr(0, key.find('.')))) facts.insert(key);
     };
     for (auto const* list : {&map_.let, &map_.axes, &map_.args})
-      for (NamedExpression const& item : *list) ask(item.expression, list == &map_.args ? "" : item.name);
+      for (NamedExpression const& item : *list)
+        ask(item.expression, list == &map_.args ? "" : item.name);
     for (NamedExpression const& set : map_.sets) ask(set.expression, "");
     for (MapMacro const& macro : map_.macros)
       for (MacroChoice const& choice : macro.choices) ask(choice.when, "");
     for (MapName const& name : map_.stored)
       for (MapEntry const& entry : name.entries)
-        for (Expression const* expression : {&entry.when, &entry.copy, &entry.apart_when}) ask(*expression, "");
+        for (Expression const* expression : {&entry.when, &entry.copy, &entry.apart_when})
+          ask(*expression, "");
     result_.facts.assign(facts.begin(), facts.end());
   }
 
@@ -144,6 +158,8 @@ class SyntaxCheck {
 
 }  // namespace
 
-MapWords check_map_syntax(MapFile const& map, MapFile const& core) { return SyntaxCheck(map, core).run(); }
+MapWords check_map_syntax(MapFile const& map, MapFile const& core) {
+  return SyntaxCheck(map, core).run();
+}
 
 }  // namespace reshard

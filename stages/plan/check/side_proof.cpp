@@ -49,11 +49,14 @@ std::vector<std::pair<AxisId, Index>> single_indices(Piece const& piece) {
   std::vector<AxisId> many;
   for (PieceDigit const& digit : piece.digits) {
     if (digit.count != 1) many.push_back(digit.axis);
-    auto known = std::find_if(result.begin(), result.end(), [&](auto const& item) { return item.first == digit.axis; });
+    auto known = std::find_if(result.begin(), result.end(),
+                              [&](auto const& item) { return item.first == digit.axis; });
     if (known == result.end()) known = result.insert(known, {digit.axis, 0});
     known->second += digit.first * digit.div;
   }
-  std::erase_if(result, [&](auto const& item) { return std::find(many.begin(), many.end(), item.first) != many.end(); });
+  std::erase_if(result, [&](auto const& item) {
+    return std::find(many.begin(), many.end(), item.first) != many.end();
+  });
   return result;
 }
 
@@ -62,36 +65,45 @@ class Patterns {
  public:
   Patterns(Model const& model, Side const& side) : model_(model), side_(side) {}
 
-  void add(StoredName const& name, std::vector<Index> const& shape, std::vector<Piece> const& pieces) {
+  void add(StoredName const& name, std::vector<Index> const& shape,
+           std::vector<Piece> const& pieces) {
     CutName const cut = cut_at_numbers(name.name);
     std::string key = fmt::format("{}:{}", name.entry, name.copy);
     for (Index const extent : shape) key += fmt::format(",{}", extent);
     for (std::string const& text : cut.texts) key += '\n' + text;
     auto const [at, is_new] = groups_.try_emplace(std::move(key), all_.size());
-    auto const indices = pieces.empty() ? std::vector<std::pair<AxisId, Index>>() : single_indices(pieces.front());
+    auto const indices =
+        pieces.empty() ? std::vector<std::pair<AxisId, Index>>() : single_indices(pieces.front());
     if (is_new) {
-      all_.push_back({{"", shape, 0, name.copy, side_.entry_place(name.entry), side_.tensors(name.entry)}, cut.texts, {}});
+      all_.push_back(
+          {{"", shape, 0, name.copy, side_.entry_place(name.entry), side_.tensors(name.entry)},
+           cut.texts,
+           {}});
       for (Index const number : cut.numbers) all_.back().numbers.push_back({number, true, {}});
       for (Number& number : all_.back().numbers)
-        for (auto const& [axis, index] : indices) number.offsets.emplace_back(axis, number.first - index);
+        for (auto const& [axis, index] : indices)
+          number.offsets.emplace_back(axis, number.first - index);
     }
     Group& group = all_[at->second];
     ++group.pattern.count;
-    for (std::size_t i = 0; i < cut.numbers.size(); ++i) narrow_down(group.numbers[i], cut.numbers[i], indices);
+    for (std::size_t i = 0; i < cut.numbers.size(); ++i)
+      narrow_down(group.numbers[i], cut.numbers[i], indices);
   }
 
   std::vector<NamePattern> take() {
     std::vector<NamePattern> result;
     for (Group& group : all_) {
       group.pattern.text = group.texts.front();
-      for (std::size_t i = 0; i < group.numbers.size(); ++i) group.pattern.text += field(group.numbers[i]) + group.texts[i + 1];
+      for (std::size_t i = 0; i < group.numbers.size(); ++i)
+        group.pattern.text += field(group.numbers[i]) + group.texts[i + 1];
       result.push_back(std::move(group.pattern));
     }
     return result;
   }
 
  private:
-  /// A number in the names of a group, and the axes that it may count: number - index is the same in all of them.
+  /// A number in the names of a group, and the axes that it may count: number - index is the same
+  /// in all of them.
   struct Number {
     Index first = 0;
     bool same = true;
@@ -103,7 +115,8 @@ class Patterns {
     std::vector<Number> numbers;
   };
 
-  static void narrow_down(Number& number, Index value, std::vector<std::pair<AxisId, Index>> const& indices) {
+  static void narrow_down(Number& number, Index value,
+                          std::vector<std::pair<AxisId, Index>> const& indices) {
     number.same = number.same && value == number.first;
     std::erase_if(number.offsets, [&](auto const& candidate) {
       for (auto const& [axis, index] : indices)
@@ -116,7 +129,8 @@ class Patterns {
     if (number.same) return fmt::format("{}", number.first);
     if (number.offsets.empty()) return "{n}";
     auto const& [axis, offset] = number.offsets.front();
-    return offset == 0 ? "{" + model_.axes()[axis].name + "}" : fmt::format("{{{}{:+}}}", model_.axes()[axis].name, offset);
+    return offset == 0 ? "{" + model_.axes()[axis].name + "}"
+                       : fmt::format("{{{}{:+}}}", model_.axes()[axis].name, offset);
   }
 
   Model const& model_;
@@ -127,7 +141,8 @@ class Patterns {
 
 class SideProver {
  public:
-  SideProver(Model const& model, Side const& side, Detail detail) : model_(model), side_(side), detail_(detail), patterns_(model, side) {
+  SideProver(Model const& model, Side const& side, Detail detail)
+      : model_(model), side_(side), detail_(detail), patterns_(model, side) {
     catalog_.tensors.resize(model.tensors().size());
   }
 
@@ -151,12 +166,14 @@ class SideProver {
  private:
   void add_place(SidePlace const& place, std::vector<StoredName> const& names) {
     auto const file = static_cast<std::uint32_t>(catalog_.files.size());
-    catalog_.files.push_back(fmt::format("tp {} · ep {} · etp {}", place.tp_rank, place.ep_rank, place.etp_rank));
+    catalog_.files.push_back(
+        fmt::format("tp {} · ep {} · etp {}", place.tp_rank, place.ep_rank, place.etp_rank));
     for (StoredName const& name : names) {
       std::vector<Piece> pieces = side_.pieces(name, place);
       ++result_.stored_tensors;
       if (detail_ != Detail::none) {
-        std::vector<Index> shape = place.chunk == nullptr ? side_.shape(name) : side_.layout(name.entry, place).file_shape;
+        std::vector<Index> shape =
+            place.chunk == nullptr ? side_.shape(name) : side_.layout(name.entry, place).file_shape;
         if (detail_ == Detail::patterns) patterns_.add(name, shape, pieces);
         result_.stored.emplace_back(name.name, std::move(shape));
       }
@@ -172,15 +189,19 @@ class SideProver {
     for (StoredName const& name : names)
       for (std::string const& alias : name.aliases)
         if (auto const found = own.find(alias); found != own.end() && found->second != name.entry)
-          fail(ErrorKind::usage, "{}: the other name '{}' of '{}' is what {} calls another tensor. Give one of them another name.",
-               side_.entry_place(name.entry), alias, name.name, side_.entry_place(found->second));
+          fail(
+              ErrorKind::usage,
+              "{}: the other name '{}' of '{}' is what {} calls another tensor. Give one of them another name.",
+              side_.entry_place(name.entry), alias, name.name, side_.entry_place(found->second));
   }
 
   void prove(int tensor, bool one_place) {
     LogicalTensor const& logical = model_.tensors()[static_cast<std::size_t>(tensor)];
     TensorPieces const& all = catalog_.tensors[static_cast<std::size_t>(tensor)];
     bool const copies = std::find(all.copy.begin(), all.copy.end(), true) != all.copy.end();
-    if (one_place && !copies && !all.pieces.empty() && !tile(all.pieces, model_.domain(logical), model_.axes())) return;
+    if (one_place && !copies && !all.pieces.empty() &&
+        !tile(all.pieces, model_.domain(logical), model_.axes()))
+      return;
     Distinct const distinct = distinct_pieces(all, catalog_);
     if (one_place && distinct.dropped > 0)
       if (auto twice = said_twice(all)) {
@@ -188,36 +209,45 @@ class SideProver {
         return;
       }
     if (distinct.pieces.empty()) {
-      result_.faults.push_back({tensor, true, fmt::format("no stored tensor holds '{}'", logical.name)});
+      result_.faults.push_back(
+          {tensor, true, fmt::format("no stored tensor holds '{}'", logical.name)});
       return;
     }
     auto const fault = tile(distinct.pieces, model_.domain(logical), model_.axes());
     if (!fault) return;
-    auto const named = [&](std::uint32_t piece) { return catalog_.blobs[distinct.blobs[piece]].name; };
+    auto const named = [&](std::uint32_t piece) {
+      return catalog_.blobs[distinct.blobs[piece]].name;
+    };
     std::string sentence;
     if (fault->holders == 0)
       sentence = fmt::format("no stored tensor holds {} of '{}'", fault->where, logical.name);
     else if (fault->holders == 1)
-      sentence = fmt::format("'{}' holds {} of '{}', which the model does not have", named(fault->a), fault->where, logical.name);
+      sentence = fmt::format("'{}' holds {} of '{}', which the model does not have",
+                             named(fault->a), fault->where, logical.name);
     else
-      sentence = fmt::format("{} stored tensors hold {} of '{}': '{}' and '{}' among them", fault->holders, fault->where, logical.name,
-                             named(fault->a), named(fault->b));
+      sentence =
+          fmt::format("{} stored tensors hold {} of '{}': '{}' and '{}' among them", fault->holders,
+                      fault->where, logical.name, named(fault->a), named(fault->b));
     result_.faults.push_back({tensor, false, std::move(sentence)});
   }
 
-  /// Equal pieces of one place are replicas where one entry makes them for several indices; of two entries they are a mistake.
+  /// Equal pieces of one place are replicas where one entry makes them for several indices; of two
+  /// entries they are a mistake.
   std::optional<std::string> said_twice(TensorPieces const& all) const {
     std::map<std::vector<std::array<Index, 5>>, std::uint32_t> known;
     for (std::size_t i = 0; i < all.pieces.size(); ++i) {
       if (all.copy[i]) continue;
       std::vector<std::array<Index, 5>> box;
       for (PieceDigit const& digit : all.pieces[i].digits)
-        box.push_back({static_cast<Index>(digit.axis), digit.mod, digit.div, digit.first, digit.count});
+        box.push_back(
+            {static_cast<Index>(digit.axis), digit.mod, digit.div, digit.first, digit.count});
       std::sort(box.begin(), box.end());
       auto const [at, is_new] = known.emplace(std::move(box), all.blobs[i]);
       if (is_new || entries_[at->second] == entries_[all.blobs[i]]) continue;
-      return fmt::format("'{}' ({}) and '{}' ({}) hold the same part of", catalog_.blobs[at->second].name, side_.entry_place(entries_[at->second]),
-                         catalog_.blobs[all.blobs[i]].name, side_.entry_place(entries_[all.blobs[i]]));
+      return fmt::format("'{}' ({}) and '{}' ({}) hold the same part of",
+                         catalog_.blobs[at->second].name, side_.entry_place(entries_[at->second]),
+                         catalog_.blobs[all.blobs[i]].name,
+                         side_.entry_place(entries_[all.blobs[i]]));
     }
     return std::nullopt;
   }
@@ -233,7 +263,8 @@ class SideProver {
 
 }  // namespace
 
-SideProof prove_side(Model const& model, Side const& side, std::span<SidePlace const> places, Detail detail) {
+SideProof prove_side(Model const& model, Side const& side, std::span<SidePlace const> places,
+                     Detail detail) {
   return SideProver(model, side, detail).run(places);
 }
 

@@ -10,7 +10,8 @@
 
 namespace reshard {
 
-/// Stored tensors of one entry whose names differ in numbers only: "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight".
+/// Stored tensors of one entry whose names differ in numbers only:
+/// "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight".
 struct NamePattern {
   std::string text;
   std::vector<Index> shape;
@@ -38,8 +39,10 @@ struct SideProof {
 /// What of a side is to be told beside the proof.
 enum class Detail { none, stored, patterns };
 
-/// Goes through every stored tensor of these places. Each element of each logical tensor that exists must be held exactly once, copies and replicas
-/// aside. Mistakes of the map, a name that two entries could mean, are Errors of kind usage.
-SideProof prove_side(Model const& model, Side const& side, std::span<SidePlace const> places, Detail detail);
+/// Goes through every stored tensor of these places. Each element of each logical tensor that
+/// exists must be held exactly once, copies and replicas aside. Mistakes of the map, a name that
+/// two entries could mean, are Errors of kind usage.
+SideProof prove_side(Model const& model, Side const& side, std::span<SidePlace const> places,
+                     Detail detail);
 
 }  // namespace reshard

@@ -22,8 +22,9 @@ std::optional<double> number_of(Json const& value) {
 bool alike(Json const& a, Json const& b) {
   auto const plain = [](Json const& value) {
     auto const* items = value.items();
-    bool const ones =
-        items != nullptr && !items->empty() && std::all_of(items->begin(), items->end(), [](Json const& item) { return number_of(item) == 1.0; });
+    bool const ones = items != nullptr && !items->empty() &&
+                      std::all_of(items->begin(), items->end(),
+                                  [](Json const& item) { return number_of(item) == 1.0; });
     return value.is_null() ? Json(0) : ones ? Json(1) : value;
   };
   Json const x = plain(a);
@@ -31,7 +32,8 @@ bool alike(Json const& a, Json const& b) {
   auto const m = number_of(x);
   auto const n = number_of(y);
   if (m && n) return *m == *n;
-  if (x.items() == nullptr || y.items() == nullptr || x.items()->size() != y.items()->size()) return x == y;
+  if (x.items() == nullptr || y.items() == nullptr || x.items()->size() != y.items()->size())
+    return x == y;
   return std::equal(x.items()->begin(), x.items()->end(), y.items()->begin(), alike);
 }
 
@@ -46,7 +48,8 @@ void add_leaves(Json const& value, std::string const& key, std::map<std::string,
     if (!value.is_null()) leaves[key] = value;
     return;
   }
-  for (auto const& [name, inner] : *value.members()) add_leaves(inner, key.empty() ? name : key + "." + name, leaves);
+  for (auto const& [name, inner] : *value.members())
+    add_leaves(inner, key.empty() ? name : key + "." + name, leaves);
 }
 
 std::map<std::string, Json> leaves_of(Json const& config) {
@@ -56,7 +59,8 @@ std::map<std::string, Json> leaves_of(Json const& config) {
 }
 
 /// Where a member of [config] stands in a config.json: rope's are elsewhere since transformers 5.
-std::vector<std::string> place_of(Json const& config, std::string const& facts, std::string const& key) {
+std::vector<std::string> place_of(Json const& config, std::string const& facts,
+                                  std::string const& key) {
   std::vector<std::string> path;
   Json const* inner = facts.empty() ? nullptr : config.find(facts);
   if (inner != nullptr && inner->members() != nullptr) path.push_back(facts);
@@ -65,8 +69,12 @@ std::vector<std::string> place_of(Json const& config, std::string const& facts, 
   bool const gathered = object.find("rope_parameters") != nullptr;
   std::string name = key;
   bool const moved = key == "rope_theta" || key == "partial_rotary_factor";
-  if (gathered && moved && (object.find(key) == nullptr || object.find("rope_parameters")->find(key) != nullptr)) name = "rope_parameters." + key;
-  if (gathered && key.starts_with(scaling)) name = "rope_parameters." + (key == "rope_scaling.type" ? "rope_type" : key.substr(scaling.size()));
+  if (gathered && moved &&
+      (object.find(key) == nullptr || object.find("rope_parameters")->find(key) != nullptr))
+    name = "rope_parameters." + key;
+  if (gathered && key.starts_with(scaling))
+    name = "rope_parameters." +
+           (key == "rope_scaling.type" ? "rope_type" : key.substr(scaling.size()));
   for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.')) {
     path.push_back(name.substr(0, dot));
     name = name.substr(dot + 1);
@@ -99,7 +107,8 @@ class ArgsComparison {
     Json const a = member_or_null(first_, name);
     Json const b = member_or_null(second_, name);
     std::string const key = "args." + name;
-    if (!alike(a, b) && !(neutral_a_.neutral(key, a) && neutral_b_.neutral(key, b))) result.push_back({name, a, b});
+    if (!alike(a, b) && !(neutral_a_.neutral(key, a) && neutral_b_.neutral(key, b)))
+      result.push_back({name, a, b});
   }
 
  private:
@@ -114,7 +123,9 @@ class ArgsComparison {
 /// Sizes that the files tell, not args alone.
 void take_sizes(Json& args, Json const& from) {
   for (char const* size : {"vocab_size", "mtp_num_layers"})
-    if (Json value = member_or_null(from, size); !value.is_null() || std::string_view(size) == "mtp_num_layers") args.set(size, std::move(value));
+    if (Json value = member_or_null(from, size);
+        !value.is_null() || std::string_view(size) == "mtp_num_layers")
+      args.set(size, std::move(value));
 }
 
 class Reviser {
@@ -142,7 +153,9 @@ class Reviser {
   }
 
  private:
-  Json made_of(Json const& args) const { return config_from_args(family_, Model(core_, core_, {args, "args"})); }
+  Json made_of(Json const& args) const {
+    return config_from_args(family_, Model(core_, core_, {args, "args"}));
+  }
 
   Json with_args_of(Json const& config, Json args) const {
     Json const made = args_from_config(family_, core_, config);
@@ -151,15 +164,17 @@ class Reviser {
   }
 
   [[noreturn]] void refuse(ArgDifference const& arg) const {
-    fail(ErrorKind::source,
-         "{}: by its config.json args.{} is {}, the checkpoint says {}. {} cannot make a config.json of args: give target.reference, a folder whose "
-         "config.json says what was trained.",
-         folder_, arg.name, shown_value(arg.first), shown_value(arg.second), family_.name);
+    fail(
+        ErrorKind::source,
+        "{}: by its config.json args.{} is {}, the checkpoint says {}. {} cannot make a config.json of args: give target.reference, a folder whose "
+        "config.json says what was trained.",
+        folder_, arg.name, shown_value(arg.first), shown_value(arg.second), family_.name);
   }
 
   bool counts(std::vector<std::string> const& path, Json const& value) const {
     bool const inside = path.size() > 1 && path.front() == family_.facts;
-    return !members_.neutral(fmt::format("{}", fmt::join(path.begin() + (inside ? 1 : 0), path.end(), ".")), value);
+    return !members_.neutral(
+        fmt::format("{}", fmt::join(path.begin() + (inside ? 1 : 0), path.end(), ".")), value);
   }
 
   void change(std::map<std::string, Json> const& after) {
@@ -168,13 +183,16 @@ class Reviser {
     for (auto const& [key, value] : after) both[key].second = value;
     for (auto const& [key, values] : both) {
       std::vector<std::string> path = place_of(config_, family_.facts, key);
-      if (alike(values.first, values.second) || !(counts(path, values.first) || counts(path, values.second))) continue;
+      if (alike(values.first, values.second) ||
+          !(counts(path, values.first) || counts(path, values.second)))
+        continue;
       Json const old = at_path(completed_, path);
       Json value = values.second;
       if (value.is_null() && path.back() == "rope_type") value = "default";
       if (alike(old, value)) continue;
-      result_.warnings.push_back(fmt::format("{}: {} was {}, the checkpoint's args make it {}. The target's config.json says that", folder_,
-                                             fmt::join(path, "."), shown_value(old), shown_value(value)));
+      result_.warnings.push_back(fmt::format(
+          "{}: {} was {}, the checkpoint's args make it {}. The target's config.json says that",
+          folder_, fmt::join(path, "."), shown_value(old), shown_value(value)));
       result_.changes.push_back(patch(std::move(path), std::move(value)));
     }
   }
@@ -183,7 +201,8 @@ class Reviser {
   huggingface::ConfigPatch patch(std::vector<std::string> path, Json value) const {
     if (!value.is_null()) return {std::move(path), std::move(value)};
     huggingface::ConfigPatch removal{path, std::nullopt};
-    Json const without = completed_config(family_, huggingface::patched_config(config_, std::span(&removal, 1)));
+    Json const without =
+        completed_config(family_, huggingface::patched_config(config_, std::span(&removal, 1)));
     if (at_path(without, path).is_null()) return removal;
     return {std::move(path), Json()};
   }
@@ -196,10 +215,10 @@ class Reviser {
     for (ArgDifference& arg : untold_args(family_, core_, completed_, now))
       if (!makes_arg(family_, arg.name)) result_.untold.push_back(std::move(arg));
     for (ArgDifference const& arg : result_.untold)
-      result_.warnings.push_back(
-          fmt::format("{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
-                      "it was: give target.reference if the model computes something else by now",
-                      folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
+      result_.warnings.push_back(fmt::format(
+          "{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
+          "it was: give target.reference if the model computes something else by now",
+          folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
   }
 
   MapFile const& family_;
@@ -214,33 +233,38 @@ class Reviser {
 
 }  // namespace
 
-ConfigRevision revised_config(MapFile const& family, MapFile const& core, Json const& config, Json const& args, std::string const& folder) {
+ConfigRevision revised_config(MapFile const& family, MapFile const& core, Json const& config,
+                              Json const& args, std::string const& folder) {
   return Reviser(family, core, config, folder).run(args);
 }
 
 bool makes_arg(MapFile const& family, std::string const& arg) {
-  return std::ranges::any_of(family.args, [&](NamedExpression const& item) { return item.name == arg; });
+  return std::ranges::any_of(family.args,
+                             [&](NamedExpression const& item) { return item.name == arg; });
 }
 
 Json args_from_config(MapFile const& family, MapFile const& core, Json const& config) {
   return Json(Json::Object(Model(family, core, {config, "config.json"}).evaluate(family.args)));
 }
 
-std::vector<ArgDifference> differing_args(MapFile const& family, MapFile const& core, Json const& first, Json const& second) {
+std::vector<ArgDifference> differing_args(MapFile const& family, MapFile const& core,
+                                          Json const& first, Json const& second) {
   ArgsComparison const comparison(core, first, second);
   std::vector<ArgDifference> result;
   for (NamedExpression const& arg : family.args) comparison.add(arg.name, result);
   return result;
 }
 
-std::vector<ArgDifference> differing_function_args(MapFile const& core, Json const& first, Json const& second) {
+std::vector<ArgDifference> differing_function_args(MapFile const& core, Json const& first,
+                                                   Json const& second) {
   ArgsComparison const comparison(core, first, second);
   std::vector<ArgDifference> result;
   for (std::string const& arg : core.function_args) comparison.add(arg, result);
   return result;
 }
 
-std::vector<ArgDifference> untold_args(MapFile const& family, MapFile const& core, Json const& config, Json const& args) {
+std::vector<ArgDifference> untold_args(MapFile const& family, MapFile const& core,
+                                       Json const& config, Json const& args) {
   Json const told = args_from_config(family, core, config);
   Json by_config = args;
   for (std::string const& arg : core.function_args) by_config.set(arg, member_or_null(told, arg));
@@ -251,7 +275,8 @@ std::vector<ArgDifference> untold_args(MapFile const& family, MapFile const& cor
   return result;
 }
 
-std::string untold_warning(MapFile const& family, MapFile const& core, Json const& config, Json const& args) {
+std::string untold_warning(MapFile const& family, MapFile const& core, Json const& config,
+                           Json const& args) {
   std::vector<std::string> untold;
   for (ArgDifference const& arg : untold_args(family, core, config, args))
     untold.push_back(fmt::format("{} = {}", arg.name, shown_value(arg.second)));
@@ -262,22 +287,27 @@ std::string untold_warning(MapFile const& family, MapFile const& core, Json cons
       listed(untold, 20));
 }
 
-std::vector<std::string> guessed_members(MapFile const& family, MapFile const& core, Json const& args, Json const& made) {
+std::vector<std::string> guessed_members(MapFile const& family, MapFile const& core,
+                                         Json const& args, Json const& made) {
   ConfigMembers const members(family, core, made);
   std::map<std::string, Json> const leaves = leaves_of(made);
   std::vector<std::string> result;
   for (NamedExpression const& member : family.config) {
     auto const leaf = leaves.find(member.name);
     std::vector<std::string> const keys = member.expression.keys();
-    auto const stated = [&](std::string const& key) { return args.find(key.substr(0, key.find('.'))) != nullptr; };
+    auto const stated = [&](std::string const& key) {
+      return args.find(key.substr(0, key.find('.'))) != nullptr;
+    };
     auto const defined = [&](std::string const& key) {
       for (auto const* list : {&core.let, &core.axes, &core.sets})
         for (NamedExpression const& item : *list)
           if (item.name == key) return true;
       return false;
     };
-    if (leaf == leaves.end() || keys.empty() || members.neutral(member.name, leaf->second)) continue;
-    if (std::none_of(keys.begin(), keys.end(), [&](std::string const& key) { return stated(key) || defined(key); }))
+    if (leaf == leaves.end() || keys.empty() || members.neutral(member.name, leaf->second))
+      continue;
+    if (std::none_of(keys.begin(), keys.end(),
+                     [&](std::string const& key) { return stated(key) || defined(key); }))
       result.push_back(fmt::format("{} = {}", member.name, shown_value(leaf->second)));
   }
   return result;

@@ -16,31 +16,37 @@ namespace fs = std::filesystem;
 /// Beside iterations: training goes on in the same folder, and does not copy what it does not know.
 bool is_iteration(fs::path const& folder) {
   std::string const name = folder.filename().string();
-  return name == "release" || name.starts_with("iter_") || name.starts_with("step-") || name.starts_with("step_") || name.starts_with("global_step");
+  return name == "release" || name.starts_with("iter_") || name.starts_with("step-") ||
+         name.starts_with("step_") || name.starts_with("global_step");
 }
 
 std::vector<fs::path> places(fs::path const& folder, fs::path const& root) {
   std::vector<fs::path> result{folder};
   if (root != folder) result.push_back(root);
-  if (root == folder && is_iteration(folder) && folder.has_parent_path()) result.push_back(folder.parent_path());
+  if (root == folder && is_iteration(folder) && folder.has_parent_path())
+    result.push_back(folder.parent_path());
   return result;
 }
 
-/// Names of files that describe a model, its words and its inputs, or come with it. Beside a file, whose folder is anybody's, nothing else belongs to
-/// it.
-constexpr std::array<char const*, 13> model_files = {"*config.json", "*token*.json",   "*token*.model", "vocab*",     "merges.txt",
-                                                     "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken", "*.md",
-                                                     "*.py",         "LICENSE*",       "NOTICE*"};
+/// Names of files that describe a model, its words and its inputs, or come with it. Beside a file,
+/// whose folder is anybody's, nothing else belongs to it.
+constexpr std::array<char const*, 13> model_files = {
+    "*config.json", "*token*.json",   "*token*.model", "vocab*",     "merges.txt",
+    "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken", "*.md",
+    "*.py",         "LICENSE*",       "NOTICE*"};
 
 void leave_out_strangers(huggingface::Folder& folder) {
   std::erase_if(folder.sidecars, [](std::string const& name) {
-    return std::ranges::none_of(model_files, [&](char const* pattern) { return matches_glob(pattern, name); });
+    return std::ranges::none_of(model_files,
+                                [&](char const* pattern) { return matches_glob(pattern, name); });
   });
 }
 
-/// A container's own config.json counts before the one that lies beside it; these are its bytes where both say the same.
-std::optional<huggingface::Folder> with_config_inside(fs::path const& place, std::optional<huggingface::Folder> beside, Json const& config,
-                                                      std::string text) {
+/// A container's own config.json counts before the one that lies beside it; these are its bytes
+/// where both say the same.
+std::optional<huggingface::Folder> with_config_inside(fs::path const& place,
+                                                      std::optional<huggingface::Folder> beside,
+                                                      Json const& config, std::string text) {
   if (config.is_null() || (beside && beside->config == config)) return beside;
   if (!beside) beside.emplace();
   beside->path = sees_folder(place) ? place : place.parent_path();
@@ -53,12 +59,16 @@ std::optional<huggingface::Folder> own_files(SourceCheckpoint const& source) {
   if (source.huggingface) return source.huggingface->folder;
   if (source.logical) {
     LogicalCheckpoint const& logical = *source.logical;
-    return with_config_inside(logical.folder, model_files_beside(logical.folder), logical.config, logical.config_text);
+    return with_config_inside(logical.folder, model_files_beside(logical.folder), logical.config,
+                              logical.config_text);
   }
-  if (source.megatron) return huggingface::find_carried(places(source.megatron->directory.iteration_dir, source.megatron->directory.root));
+  if (source.megatron)
+    return huggingface::find_carried(
+        places(source.megatron->directory.iteration_dir, source.megatron->directory.root));
   DcpCheckpoint const& dcp = *source.dcp;
   fs::path const& folder = dcp.directory.folder;
-  if (dcp.container == TensorContainer::hdf5) return with_config_inside(folder, model_files_beside(folder), dcp.config, {});
+  if (dcp.container == TensorContainer::hdf5)
+    return with_config_inside(folder, model_files_beside(folder), dcp.config, {});
   auto carried = huggingface::find_carried(places(folder, dcp.directory.root));
   return carried || dcp.flavour != dcp::Flavour::plain ? carried : model_files_beside(folder);
 }
@@ -75,7 +85,10 @@ std::optional<huggingface::Folder> model_files_beside(fs::path const& path) {
 
 huggingface::Folder described_by(fs::path const& path) {
   if (sees_folder(path)) return huggingface::open_reference(path);
-  if (!sees_file(path)) fail(ErrorKind::usage, "{}: there is no such file or folder. Name a config.json, or a folder that has one.", path.string());
+  if (!sees_file(path))
+    fail(ErrorKind::usage,
+         "{}: there is no such file or folder. Name a config.json, or a folder that has one.",
+         path.string());
   huggingface::Folder found;
   if (path.filename() == huggingface::config_name) {
     found = huggingface::open_reference(path.parent_path());
@@ -88,12 +101,14 @@ huggingface::Folder described_by(fs::path const& path) {
   return found;
 }
 
-std::optional<huggingface::Folder> files_of(SourceCheckpoint const& source, fs::path const& source_config) {
+std::optional<huggingface::Folder> files_of(SourceCheckpoint const& source,
+                                            fs::path const& source_config) {
   if (source_config.empty()) return own_files(source);
   huggingface::Folder named = described_by(source_config);
   std::optional<huggingface::Folder> own = own_files(source);
   if (!own || !named.sidecars.empty()) return named;
-  own->config = std::move(named.config);  // alone: what else belongs to the model is still the source's
+  own->config =
+      std::move(named.config);  // alone: what else belongs to the model is still the source's
   own->config_text = std::move(named.config_text);
   return own;
 }

@@ -15,28 +15,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(Json const& value) { return value.is_null() ? std::string() : shown_value(value); }
+std::string text_of(Json const& value) {
+  return value.is_null() ? std::string() : shown_value(value);
+}
 
 /// One name for what transformers has called otherwise.
 std::string common_key(std::string const& key) {
   for (std::string_view const outer : {"rope_scaling.", "rope_parameters."})
-    if (key.starts_with(outer)) return "rope." + (key.ends_with(".type") ? std::string("rope_type") : key.substr(outer.size()));
+    if (key.starts_with(outer))
+      return "rope." +
+             (key.ends_with(".type") ? std::string("rope_type") : key.substr(outer.size()));
   return key == "rope_theta" || key == "partial_rotary_factor" ? "rope." + key : key;
 }
 
 /// Numbers by their value.
 bool equal(Json const& a, Json const& b) {
-  if (a.integer() != nullptr && b.real() != nullptr) return static_cast<double>(*a.integer()) == *b.real();
+  if (a.integer() != nullptr && b.real() != nullptr)
+    return static_cast<double>(*a.integer()) == *b.real();
   if (a.real() != nullptr && b.integer() != nullptr) return equal(b, a);
   if (a.items() == nullptr || b.items() == nullptr) return a == b;
   return std::ranges::equal(*a.items(), *b.items(), equal);
 }
 
-/// Every member that two configs have otherwise, unless it is known to change nothing: by [neutral] with both values, or because no arg and no size
-/// that depends on it becomes another one with the other's value.
+/// Every member that two configs have otherwise, unless it is known to change nothing: by [neutral]
+/// with both values, or because no arg and no size that depends on it becomes another one with the
+/// other's value.
 class Comparer {
  public:
-  Comparer(MapFile const& family, MapFile const& core, Json const& a, Json const& b) : a_(family, core, a), b_(family, core, b) {
+  Comparer(MapFile const& family, MapFile const& core, Json const& a, Json const& b)
+      : a_(family, core, a), b_(family, core, b) {
     for (ConfigMember const& member : a_.all()) both_[common_key(member.key)].first = &member;
     for (ConfigMember const& member : b_.all()) both_[common_key(member.key)].second = &member;
   }
@@ -57,7 +64,8 @@ class Comparer {
   bool differs(ConfigMember const* a, ConfigMember const* b) const {
     Json const in_a = a == nullptr ? Json() : a->value;
     Json const in_b = b == nullptr ? Json() : b->value;
-    if ((a == nullptr || a_.neutral(*a, in_a)) && (b == nullptr || b_.neutral(*b, in_b))) return false;
+    if ((a == nullptr || a_.neutral(*a, in_a)) && (b == nullptr || b_.neutral(*b, in_b)))
+      return false;
     if ((a != nullptr ? a : b)->kept) return true;
     bool const held_a = a != nullptr && a_.held(*a);
     bool const held_b = b != nullptr && b_.held(*b);
@@ -73,7 +81,8 @@ class Comparer {
 /// Two descriptions of a model, compared by the map of its family.
 class DescribedModels {
  public:
-  DescribedModels(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps) : a_(a), b_(b), maps_(maps) {}
+  DescribedModels(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps)
+      : a_(a), b_(b), maps_(maps) {}
 
   std::vector<ConfigDifference> run() {
     if (a_.config.is_null())
@@ -98,23 +107,29 @@ class DescribedModels {
     };
     if (maps_.family->config.empty()) {
       Json const made = args_from_config(*maps_.family, maps_.core, config);
-      for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, made, args)) between("args." + one.name, one.first, one.second);
-      for (ArgDifference const& one : untold_args(*maps_.family, maps_.core, config, args)) between("args." + one.name, one.first, one.second);
+      for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, made, args))
+        between("args." + one.name, one.first, one.second);
+      for (ArgDifference const& one : untold_args(*maps_.family, maps_.core, config, args))
+        between("args." + one.name, one.first, one.second);
       return;
     }
     ConfigRevision const revision = revised_config(*maps_.family, maps_.core, config, args, "");
     for (huggingface::ConfigPatch const& change : revision.changes) {
       Json const* old = &config;
       for (std::string const& name : change.path) old = old == nullptr ? nullptr : old->find(name);
-      between(fmt::format("{}", fmt::join(change.path, ".")), old == nullptr ? Json() : *old, change.value.value_or(Json()));
+      between(fmt::format("{}", fmt::join(change.path, ".")), old == nullptr ? Json() : *old,
+              change.value.value_or(Json()));
     }
-    for (ArgDifference const& one : revision.untold) between("args." + one.name, one.first, one.second);
+    for (ArgDifference const& one : revision.untold)
+      between("args." + one.name, one.first, one.second);
   }
 
   void by_config() {
     std::map<std::string, std::pair<Json, Json>> untold;
-    Json const config_a = current_config(a_, [&](ArgDifference const& one) { untold[one.name].first = one.second; });
-    Json const config_b = current_config(b_, [&](ArgDifference const& one) { untold[one.name].second = one.second; });
+    Json const config_a =
+        current_config(a_, [&](ArgDifference const& one) { untold[one.name].first = one.second; });
+    Json const config_b =
+        current_config(b_, [&](ArgDifference const& one) { untold[one.name].second = one.second; });
     result_ = Comparer(*maps_.family, maps_.core, config_a, config_b).run();
     if (result_.empty()) by_made_args(config_a, config_b);
     for (auto const& [name, values] : untold)
@@ -125,25 +140,30 @@ class DescribedModels {
   void by_made_args(Json const& config_a, Json const& config_b) {
     Json const a = args_from_config(*maps_.family, maps_.core, config_a);
     Json const b = args_from_config(*maps_.family, maps_.core, config_b);
-    for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, a, b)) add("args." + one.name, one.first, one.second);
+    for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, a, b))
+      add("args." + one.name, one.first, one.second);
   }
 
   /// What the carried config became when training went on; args that it cannot say go to `note`.
   template <class Note>
   Json current_config(ModelDescription const& side, Note&& note) const {
     if (side.args.is_null() || maps_.family->config.empty()) return side.config;
-    ConfigRevision const revision = revised_config(*maps_.family, maps_.core, side.config, side.args, "");
+    ConfigRevision const revision =
+        revised_config(*maps_.family, maps_.core, side.config, side.args, "");
     for (ArgDifference const& one : revision.untold) note(one);
     return huggingface::patched_config(side.config, revision.changes);
   }
 
-  /// Args that the family makes show in the configs made of them, unless the family cannot make one.
+  /// Args that the family makes show in the configs made of them, unless the family cannot make
+  /// one.
   void by_both_args() {
     bool const untold = result_.empty();
     for (ArgDifference const& one : differing_function_args(maps_.core, a_.args, b_.args))
-      if (untold || !makes_arg(*maps_.family, one.name)) add("args." + one.name, one.first, one.second);
+      if (untold || !makes_arg(*maps_.family, one.name))
+        add("args." + one.name, one.first, one.second);
     if (!untold || !maps_.family->config.empty()) return;
-    for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, a_.args, b_.args)) add("args." + one.name, one.first, one.second);
+    for (ArgDifference const& one : differing_args(*maps_.family, maps_.core, a_.args, b_.args))
+      add("args." + one.name, one.first, one.second);
   }
 
   ModelDescription const& a_;
@@ -166,13 +186,17 @@ ConfigComparison compare_args(Json const& a, Json const& b, std::vector<fs::path
   return result;
 }
 
-Json const& first_config(ModelDescription const& a, ModelDescription const& b) { return a.config.is_null() ? b.config : a.config; }
+Json const& first_config(ModelDescription const& a, ModelDescription const& b) {
+  return a.config.is_null() ? b.config : a.config;
+}
 
-ConfigComparison compare(ModelDescription const& a, ModelDescription const& b, MapChoice const& maps) {
+ConfigComparison compare(ModelDescription const& a, ModelDescription const& b,
+                         MapChoice const& maps) {
   if (maps.family->args.empty()) return {{}, fmt::format("{} has no [args]", maps.family->name)};
   if (a.config.is_null() || b.config.is_null()) {
     if ((a.config.is_null() ? a.args : b.args).is_null())
-      return {{}, fmt::format("{} has neither a config.json nor args", a.config.is_null() ? "a" : "b")};
+      return {{},
+              fmt::format("{} has neither a config.json nor args", a.config.is_null() ? "a" : "b")};
     return {DescribedModels(a, b, maps).run(), ""};
   }
   std::string const in_a = type_of(a.config);
@@ -192,16 +216,22 @@ ModelDescription describe_model(SourceCheckpoint const& checkpoint, fs::path con
     result.args = checkpoint.logical->args;
   }
   if (checkpoint.dcp) result.config = checkpoint.dcp->config;
-  if (auto const files = files_of(checkpoint, config); files && (result.config.is_null() || !config.empty())) result.config = files->config;
+  if (auto const files = files_of(checkpoint, config);
+      files && (result.config.is_null() || !config.empty()))
+    result.config = files->config;
   if (checkpoint.megatron) result.args = checkpoint.megatron->headers.front().args;
   if (checkpoint.dcp && checkpoint.dcp->flavour != dcp::Flavour::plain)
-    if (auto const record = run_record(checkpoint)) result.args = megatron::args_as_json(record->document(), megatron::find_args(record->document()));
+    if (auto const record = run_record(checkpoint))
+      result.args =
+          megatron::args_as_json(record->document(), megatron::find_args(record->document()));
   return result;
 }
 
-ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b, std::vector<fs::path> const& map_folders) {
+ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b,
+                                 std::vector<fs::path> const& map_folders) {
   bool const both_args = !a.args.is_null() && !b.args.is_null();
-  if (a.config.is_null() && b.config.is_null() && !both_args) return {{}, "neither has a config.json"};
+  if (a.config.is_null() && b.config.is_null() && !both_args)
+    return {{}, "neither has a config.json"};
   try {
     if (a.config.is_null() && b.config.is_null()) return compare_args(a.args, b.args, map_folders);
     return compare(a, b, choose_maps("auto", map_folders, first_config(a, b), Json(), true));
@@ -211,7 +241,8 @@ ConfigComparison compare_configs(ModelDescription const& a, ModelDescription con
   }
 }
 
-ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a, ModelDescription const& b) {
+ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a,
+                                    ModelDescription const& b) {
   if (a.config.is_null() && b.config.is_null()) return {{}, "neither has a config.json"};
   return compare(a, b, maps);
 }

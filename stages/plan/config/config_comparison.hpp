@@ -16,10 +16,13 @@ struct ModelDescription {
   Json args;
 };
 
-/// Of a checkpoint: what lies beside its weights or travels with it; `config` names another config.json.
-ModelDescription describe_model(SourceCheckpoint const& checkpoint, std::filesystem::path const& config);
+/// Of a checkpoint: what lies beside its weights or travels with it; `config` names another
+/// config.json.
+ModelDescription describe_model(SourceCheckpoint const& checkpoint,
+                                std::filesystem::path const& config);
 
-/// A member of config.json, or an argument ("args.rotary_base"), that two models have otherwise. "" stands for: not there.
+/// A member of config.json, or an argument ("args.rotary_base"), that two models have otherwise. ""
+/// stands for: not there.
 struct ConfigDifference {
   std::string key;
   std::string a;
@@ -32,9 +35,12 @@ struct ConfigComparison {
   std::string not_compared;
 };
 
-/// Compares what changes the function of a model, by the map of its family: members that args hold by what they make of args, others by their value.
-ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b, std::vector<std::filesystem::path> const& map_folders);
+/// Compares what changes the function of a model, by the map of its family: members that args hold
+/// by what they make of args, others by their value.
+ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b,
+                                 std::vector<std::filesystem::path> const& map_folders);
 /// The same by a map that is known.
-ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a, ModelDescription const& b);
+ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a,
+                                    ModelDescription const& b);
 
 }  // namespace reshard

@@ -20,50 +20,68 @@ std::string stated(std::string const& value, Json const& config, std::string con
 std::string listed_differences(ConfigComparison const& found, Json const& a, Json const& b) {
   std::vector<std::string> keys;
   for (ConfigDifference const& one : found.differences)
-    keys.push_back(fmt::format("{} is {} and {}", one.key, stated(one.a, a, one.key), stated(one.b, b, one.key)));
+    keys.push_back(fmt::format("{} is {} and {}", one.key, stated(one.a, a, one.key),
+                               stated(one.b, b, one.key)));
   return listed(keys, most_keys_shown);
 }
 
-bool names_a_family(TargetRequest const& request) { return request.map != "auto" && request.map != "mcore" && request.map != "none"; }
+bool names_a_family(TargetRequest const& request) {
+  return request.map != "auto" && request.map != "mcore" && request.map != "none";
+}
 
 MapChoice maps_for(Json const& config, TargetRequest const& request) {
-  return choose_maps(names_a_family(request) ? request.map : "auto", request.map_folders, config, Json(), true);
+  return choose_maps(names_a_family(request) ? request.map : "auto", request.map_folders, config,
+                     Json(), true);
 }
 
 /// By the map that the job names, which may be for a model_type that no other map knows.
-ConfigComparison compared(ModelDescription const& a, ModelDescription const& b, TargetRequest const& request) {
+ConfigComparison compared(ModelDescription const& a, ModelDescription const& b,
+                          TargetRequest const& request) {
   if (!names_a_family(request)) return compare_configs(a, b, request.map_folders);
   ConfigComparison result;
-  if (auto const failed = refusal_of([&] { result = compare_configs_by(maps_for(a.config.is_null() ? b.config : a.config, request), a, b); }))
+  if (auto const failed = refusal_of([&] {
+        result =
+            compare_configs_by(maps_for(a.config.is_null() ? b.config : a.config, request), a, b);
+      }))
     result.not_compared = failed->sentence();
   return result;
 }
 
-/// The first axis to which two configs give other sizes; layers for multi-token prediction do not count, as the checkpoint decides about them.
-std::optional<AxisConflict> size_conflict(Json const& a, Json const& b, TargetRequest const& request) {
+/// The first axis to which two configs give other sizes; layers for multi-token prediction do not
+/// count, as the checkpoint decides about them.
+std::optional<AxisConflict> size_conflict(Json const& a, Json const& b,
+                                          TargetRequest const& request) {
   MapChoice const maps = maps_for(a, request);
-  auto const model = [&](Json const& config) { return Model(*maps.family, maps.core, {config, "config.json", request.true_vocab_size, 0}); };
+  auto const model = [&](Json const& config) {
+    return Model(*maps.family, maps.core, {config, "config.json", request.true_vocab_size, 0});
+  };
   Json stated;
   return axis_conflict(model(a), model(b), stated.set("vocab_size", 1));
 }
 
 }  // namespace
 
-std::string config_name_of(huggingface::Folder const& folder) { return (folder.path / huggingface::config_name).string(); }
+std::string config_name_of(huggingface::Folder const& folder) {
+  return (folder.path / huggingface::config_name).string();
+}
 
-std::string contradiction(NamedDescription const& counts, NamedDescription const& other, std::string const& outcome, TargetRequest const& request) {
+std::string contradiction(NamedDescription const& counts, NamedDescription const& other,
+                          std::string const& outcome, TargetRequest const& request) {
   if (counts.model.config == other.model.config && counts.model.args == other.model.args) return "";
   ConfigComparison const found = compared(counts.model, other.model, request);
   if (!found.not_compared.empty())
-    return fmt::format("{} and {} differ, and nothing says whether that matters: {} {}", counts.name, other.name, found.not_compared, outcome);
+    return fmt::format("{} and {} differ, and nothing says whether that matters: {} {}",
+                       counts.name, other.name, found.not_compared, outcome);
   if (found.differences.empty()) return "";
   return fmt::format("{} and {} contradict each other: {}. {}", counts.name, other.name,
                      listed_differences(found, counts.model.config, other.model.config), outcome);
 }
 
-std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json const& args, TargetRequest const& request) {
+std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json const& args,
+                                         TargetRequest const& request) {
   std::vector<std::string> result;
-  auto const compare = [&](NamedDescription const& counts, NamedDescription const& other, std::string const& outcome) {
+  auto const compare = [&](NamedDescription const& counts, NamedDescription const& other,
+                           std::string const& outcome) {
     std::string text = contradiction(counts, other, outcome, request);
     if (!text.empty()) result.push_back(std::move(text));
   };
@@ -71,40 +89,59 @@ std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json co
   if (!own || own->config.is_null()) return result;
   if (!request.source_config.empty()) {
     huggingface::Folder const named = described_by(request.source_config);
-    compare({{named.config, args}, fmt::format("source.config ({})", request.source_config.string())},
-            {{own->config, args}, "the source's own config.json"}, "source.config counts");
+    compare(
+        {{named.config, args}, fmt::format("source.config ({})", request.source_config.string())},
+        {{own->config, args}, "the source's own config.json"}, "source.config counts");
     return result;
   }
-  Json const& inside = source.logical ? source.logical->config : source.dcp ? source.dcp->config : Json();
+  Json const& inside = source.logical ? source.logical->config
+                       : source.dcp   ? source.dcp->config
+                                      : Json();
   if (inside.is_null()) return result;
-  std::filesystem::path const folder = source.logical ? source.logical->folder : source.dcp->directory.folder;
+  std::filesystem::path const folder =
+      source.logical ? source.logical->folder : source.dcp->directory.folder;
   if (auto const beside = model_files_beside(folder))
-    compare({{inside, args}, "the config.json inside the HDF5 container"}, {{beside->config, args}, config_name_of(*beside)},
+    compare({{inside, args}, "the config.json inside the HDF5 container"},
+            {{beside->config, args}, config_name_of(*beside)},
             fmt::format("The one inside counts: if the other is right, name it with {}",
-                        request.format == TargetRequest::Format::huggingface ? "target.reference" : "source.config"));
+                        request.format == TargetRequest::Format::huggingface ? "target.reference"
+                                                                             : "source.config"));
   return result;
 }
 
-std::vector<std::string> reference_warnings(ModelDescription own, huggingface::Folder const& reference, TargetRequest const& request) {
+std::vector<std::string> reference_warnings(ModelDescription own,
+                                            huggingface::Folder const& reference,
+                                            TargetRequest const& request) {
   if (own.config.is_null() && own.args.is_null()) return {};
   std::string const name = fmt::format("target.reference ({})", config_name_of(reference));
   constexpr char const* source = "the source";
   if (!own.config.is_null() && own.args.is_null()) {
     std::optional<AxisConflict> conflict;
-    refusal_of([&] { conflict = size_conflict(own.config, reference.config, request); });  // what no map knows is told below
+    refusal_of([&] {
+      conflict = size_conflict(own.config, reference.config, request);
+    });  // what no map knows is told below
     if (conflict)
-      fail(ErrorKind::source, "{} is the config of another model: the axis {} has {} there and {} in the source ({}). Give the folder of this model.",
-           name, conflict->axis, conflict->by_args, conflict->by_config,
-           listed_differences(compared({reference.config, {}}, {own.config, {}}, request), reference.config, own.config));
+      fail(
+          ErrorKind::source,
+          "{} is the config of another model: the axis {} has {} there and {} in the source ({}). Give the folder of this model.",
+          name, conflict->axis, conflict->by_args, conflict->by_config,
+          listed_differences(compared({reference.config, {}}, {own.config, {}}, request),
+                             reference.config, own.config));
   }
-  if (!own.args.is_null()) refusal_of([&] { own.args = completed_args(own.args, maps_for(reference.config, request), reference.config); });
-  std::string text = contradiction({{reference.config, {}}, name}, {std::move(own), source},
-                                   "The target gets the config.json of target.reference as it is: leave the key out if the source is right", request);
+  if (!own.args.is_null())
+    refusal_of([&] {
+      own.args = completed_args(own.args, maps_for(reference.config, request), reference.config);
+    });
+  std::string text = contradiction(
+      {{reference.config, {}}, name}, {std::move(own), source},
+      "The target gets the config.json of target.reference as it is: leave the key out if the source is right",
+      request);
   return text.empty() ? std::vector<std::string>() : std::vector{std::move(text)};
 }
 
 Json completed_args(Json args, MapChoice const& maps, Json const& config) {
-  for (auto& [key, value] : Model(*maps.family, maps.core, {config, "config.json"}).evaluate(maps.family->args))
+  for (auto& [key, value] :
+       Model(*maps.family, maps.core, {config, "config.json"}).evaluate(maps.family->args))
     if (args.find(key) == nullptr) args.set(key, std::move(value));
   return args;
 }

@@ -17,17 +17,23 @@ struct NamedDescription {
   std::string name;
 };
 
-/// Of two descriptions of one model the first counts. What the other says otherwise, as a sentence with every key and both values, and `outcome`
-/// behind it; "" where they agree. `map` is that of the job.
-std::string contradiction(NamedDescription const& counts, NamedDescription const& other, std::string const& outcome, TargetRequest const& request);
+/// Of two descriptions of one model the first counts. What the other says otherwise, as a sentence
+/// with every key and both values, and `outcome` behind it; "" where they agree. `map` is that of
+/// the job.
+std::string contradiction(NamedDescription const& counts, NamedDescription const& other,
+                          std::string const& outcome, TargetRequest const& request);
 
-/// The config.json of a source's own: beside its weights, inside its container, or what travelled. Where a container's own and the one beside it
-/// differ, or source.config and these, a warning says which counts. `args`: of the source; null for none.
-std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json const& args, TargetRequest const& request);
+/// The config.json of a source's own: beside its weights, inside its container, or what travelled.
+/// Where a container's own and the one beside it differ, or source.config and these, a warning says
+/// which counts. `args`: of the source; null for none.
+std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json const& args,
+                                         TargetRequest const& request);
 
-/// target.reference goes into the target as it is: a warning with what it says otherwise than the source. Sizes of axes that differ are an Error of
-/// kind source.
-std::vector<std::string> reference_warnings(ModelDescription own, huggingface::Folder const& reference, TargetRequest const& request);
+/// target.reference goes into the target as it is: a warning with what it says otherwise than the
+/// source. Sizes of axes that differ are an Error of kind source.
+std::vector<std::string> reference_warnings(ModelDescription own,
+                                            huggingface::Folder const& reference,
+                                            TargetRequest const& request);
 
 /// The Error that `work` throws, except internal ones, which pass.
 template <class Work>
@@ -41,7 +47,8 @@ std::optional<Error> refusal_of(Work&& work) {
   return std::nullopt;
 }
 
-/// Args that `args` does not state at all are as a config.json of the family makes them: they say nothing.
+/// Args that `args` does not state at all are as a config.json of the family makes them: they say
+/// nothing.
 Json completed_args(Json args, MapChoice const& maps, Json const& config);
 
 /// What messages call the config.json of a folder.

@@ -14,14 +14,18 @@ constexpr std::size_t deepest = 6;
 
 /// NaN or an infinity, as config.json has it since transformers 5: {"__float__": "NaN"}.
 std::string const* special_number(Json const& value) {
-  Json const* word = value.members() != nullptr && value.members()->size() == 1 ? value.find("__float__") : nullptr;
+  Json const* word = value.members() != nullptr && value.members()->size() == 1
+                         ? value.find("__float__")
+                         : nullptr;
   return word == nullptr ? nullptr : word->text();
 }
 
 /// Other values of the same kind.
 std::vector<Json> others(Json const& value) {
   if (auto const* flag = value.boolean()) return {Json(!*flag)};
-  if (auto const* number = value.integer()) return {Json(std::abs(*number) < (std::int64_t{1} << 40) ? 2 * *number + 1 : *number / 2), Json(0)};
+  if (auto const* number = value.integer())
+    return {Json(std::abs(*number) < (std::int64_t{1} << 40) ? 2 * *number + 1 : *number / 2),
+            Json(0)};
   if (auto const* real = value.real()) return {Json(2 * *real + 1)};
   if (auto const* text = value.text()) return {Json(*text + "?")};
   std::vector<Json> result;
@@ -42,7 +46,8 @@ std::vector<Json> others(Json const& value) {
 }
 
 std::string expression_of(MapFile const& family, std::string_view arg) {
-  auto const found = std::ranges::find_if(family.args, [&](NamedExpression const& item) { return item.name == arg; });
+  auto const found = std::ranges::find_if(
+      family.args, [&](NamedExpression const& item) { return item.name == arg; });
   return found == family.args.end() ? std::string() : "'" + found->expression.text() + "'";
 }
 
@@ -56,7 +61,8 @@ ConfigMembers::ConfigMembers(MapFile const& family, MapFile const& core, Json co
       neutral_(family, core, model_),
       state_(state(config_)) {
   Json const* inner = family.facts.empty() ? nullptr : config_.find(family.facts);
-  if (inner != nullptr && inner->members() != nullptr) add_members(*inner, {{family.facts}, "", {}}, "");
+  if (inner != nullptr && inner->members() != nullptr)
+    add_members(*inner, {{family.facts}, "", {}}, "");
   add_members(config_, {}, family.facts);
   for (ConfigMember const& member : all_)
     if (!member.kept && !neutral(member, member.value)) members_.push_back(member);
@@ -66,11 +72,13 @@ void ConfigMembers::add_members(Json const& object, ConfigMember outer, std::str
   Json const* inner = without.empty() ? nullptr : object.find(without);
   for (auto const& [name, value] : *object.members()) {
     if (name == without || (inner != nullptr && inner->find(name) != nullptr)) continue;
-    ConfigMember member{outer.path, outer.key.empty() ? name : outer.key + "." + name, value, outer.kept};
+    ConfigMember member{outer.path, outer.key.empty() ? name : outer.key + "." + name, value,
+                        outer.kept};
     member.path.push_back(name);
     member.kept = member.kept || neutral_.kept(member.key);
     if (member.kept ? outer.kept && neutral_.always(name) : neutral_.always(member.key)) continue;
-    if (value.members() != nullptr && member.path.size() < deepest && special_number(value) == nullptr)
+    if (value.members() != nullptr && member.path.size() < deepest &&
+        special_number(value) == nullptr)
       add_members(value, std::move(member), "");
     else
       all_.push_back(std::move(member));
@@ -89,7 +97,8 @@ bool ConfigMembers::differs_with(std::vector<std::string> const& path, Json cons
 
 bool ConfigMembers::held(ConfigMember const& member) const {
   std::vector<Json> const values = others(member.value);
-  return std::any_of(values.begin(), values.end(), [&](Json const& value) { return differs_with(member.path, value); });
+  return std::any_of(values.begin(), values.end(),
+                     [&](Json const& value) { return differs_with(member.path, value); });
 }
 
 /// All that a target takes from config.json. What no map can describe is a state of its own.
@@ -98,7 +107,8 @@ std::string ConfigMembers::state(Json const& config) const {
     Model const model(family_, core_, {config, "config.json"});
     std::string text = Json(Json::Object(model.evaluate(family_.args))).dump();
     AxisTable const& axes = model.axes();
-    for (std::string const& name : axes.names()) text += fmt::format(" {}={}", name, axes[static_cast<AxisId>(axes.find(name))].size);
+    for (std::string const& name : axes.names())
+      text += fmt::format(" {}={}", name, axes[static_cast<AxisId>(axes.find(name))].size);
     return text;
   } catch (Error const& error) {
     if (error.kind() != ErrorKind::usage) throw;
@@ -117,18 +127,23 @@ std::string shown_value(Json const& value) {
 void refuse_special_numbers(MapFile const& family, Json const& args) {
   for (auto const& [name, value] : *args.members())
     if (special_number(value) != nullptr)
-      fail(ErrorKind::source, "config.json: args.{} would be {}, by {} of {}. No model computes with that: correct the member of config.json.", name,
-           shown_value(value), expression_of(family, name), family.name);
+      fail(
+          ErrorKind::source,
+          "config.json: args.{} would be {}, by {} of {}. No model computes with that: correct the member of config.json.",
+          name, shown_value(value), expression_of(family, name), family.name);
 }
 
-std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config, bool kept) {
+std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config,
+                           bool kept) {
   ConfigMembers const all(family, core, config);
   std::vector<std::string> lost;
   for (ConfigMember const& member : all.members())
-    if (!all.held(member)) lost.push_back(fmt::format("{} = {}", member.key, shown_value(member.value)));
+    if (!all.held(member))
+      lost.push_back(fmt::format("{} = {}", member.key, shown_value(member.value)));
   if (lost.empty()) return "";
-  return fmt::format("config.json says {}, which Megatron's args cannot hold: what is trained from this checkpoint computes something else. {}",
-                     listed(lost, 20), kept ? "It is kept in huggingface/config.json" : "Keep that file");
+  return fmt::format(
+      "config.json says {}, which Megatron's args cannot hold: what is trained from this checkpoint computes something else. {}",
+      listed(lost, 20), kept ? "It is kept in huggingface/config.json" : "Keep that file");
 }
 
 }  // namespace reshard

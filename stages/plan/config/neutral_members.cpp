@@ -35,7 +35,8 @@ bool NeutralMembers::always(std::string_view key) const {
 
 bool NeutralMembers::kept(std::string_view key) const {
   auto const fitting = [&](std::string const& pattern) { return fits(pattern, key); };
-  return std::ranges::any_of(family_.kept_members, fitting) || std::ranges::any_of(core_.kept_members, fitting);
+  return std::ranges::any_of(family_.kept_members, fitting) ||
+         std::ranges::any_of(core_.kept_members, fitting);
 }
 
 bool NeutralMembers::neutral(std::string_view key, Json const& value) const {
@@ -45,12 +46,15 @@ bool NeutralMembers::neutral(std::string_view key, Json const& value) const {
   if (found->expression.empty()) return false;
   ExpressionScope scope;
   scope.absent_spreads = true;
-  scope.key = [&](std::string_view word) { return std::optional<Json>(word == "it" ? value : model_.value_or_set(word)); };
+  scope.key = [&](std::string_view word) {
+    return std::optional<Json>(word == "it" ? value : model_.value_or_set(word));
+  };
   return found->expression.holds(scope);
 }
 
 bool NeutralMembers::says_something_by_default(std::string_view key) const {
-  auto const found = std::ranges::find_if(family_.defaults, [&](NamedExpression const& item) { return item.name == key; });
+  auto const found = std::ranges::find_if(
+      family_.defaults, [&](NamedExpression const& item) { return item.name == key; });
   if (found == family_.defaults.end()) return false;
   ExpressionScope scope;
   scope.absent_spreads = true;

@@ -8,13 +8,16 @@
 
 namespace reshard {
 
-/// What the [neutral] tables of a family and of mcore.toml say of one model. What it refers to outlives it.
+/// What the [neutral] tables of a family and of mcore.toml say of one model. What it refers to
+/// outlives it.
 class NeutralMembers {
  public:
-  NeutralMembers(MapFile const& family, MapFile const& core, Model const& model) : family_(family), core_(core), model_(model) {}
+  NeutralMembers(MapFile const& family, MapFile const& core, Model const& model)
+      : family_(family), core_(core), model_(model) {}
 
-  /// Whether a member with this value changes nothing, by the first entry that fits its key; without one, whether it is null, or says as little as
-  /// false and nothing by default. The family's entries come before those of mcore.toml.
+  /// Whether a member with this value changes nothing, by the first entry that fits its key;
+  /// without one, whether it is null, or says as little as false and nothing by default. The
+  /// family's entries come before those of mcore.toml.
   bool neutral(std::string_view key, Json const& value) const;
 
   /// Whether the member changes nothing with any value.

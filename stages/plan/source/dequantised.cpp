@@ -9,18 +9,24 @@ namespace {
 
 Index block_of(PartDim const& dim) { return dim.kind == PartDim::Kind::blocks ? dim.block : 0; }
 
-Index elements(std::vector<Index> const& shape) { return std::accumulate(shape.begin(), shape.end(), Index{1}, std::multiplies<>()); }
+Index elements(std::vector<Index> const& shape) {
+  return std::accumulate(shape.begin(), shape.end(), Index{1}, std::multiplies<>());
+}
 
 quant::CodeFormat code_format(QuantScheme const& scheme, DType dtype, std::string const& name) {
-  if (scheme.decode.codes == "e4m3") return dtype == DType::f8_e5m2 ? quant::CodeFormat::e5m2 : quant::CodeFormat::e4m3;
+  if (scheme.decode.codes == "e4m3")
+    return dtype == DType::f8_e5m2 ? quant::CodeFormat::e5m2 : quant::CodeFormat::e4m3;
   if (scheme.decode.codes == "e2m1") return quant::CodeFormat::e2m1;
   if (scheme.decode.codes == "int4") return quant::CodeFormat::integer;
-  fail(ErrorKind::usage, "'{}': values of the scheme {} cannot be computed. Set model.quant = \"keep\".", name, scheme.name);
+  fail(ErrorKind::usage,
+       "'{}': values of the scheme {} cannot be computed. Set model.quant = \"keep\".", name,
+       scheme.name);
 }
 
 }  // namespace
 
-SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::string const& name, std::vector<Index> const& shape,
+SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::string const& name,
+                       std::vector<Index> const& shape,
                        std::function<std::optional<StoredFile>(std::string const&)> const& find) {
   SourceView view;
   view.kind = ViewKind::dequantise;
@@ -31,10 +37,12 @@ SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::
     auto const stored = match.stored_parts[p].empty() ? std::nullopt : find(match.stored_parts[p]);
     if (!stored) continue;
     if (part.name == "pre_quant_scale")
-      fail(ErrorKind::usage,
-           "'{}' has a pre-quantisation scale, which belongs to its input: the weight alone cannot be dequantised. Set model.quant = \"keep\".",
-           name);
-    StoredPlace const place{stored->file, stored->tensor->offset_bytes, stored->tensor->dtype, stored->tensor->shape};
+      fail(
+          ErrorKind::usage,
+          "'{}' has a pre-quantisation scale, which belongs to its input: the weight alone cannot be dequantised. Set model.quant = \"keep\".",
+          name);
+    StoredPlace const place{stored->file, stored->tensor->offset_bytes, stored->tensor->dtype,
+                            stored->tensor->shape};
     if (p == 0) {
       view.stored = place;
       view.scheme.codes = code_format(scheme, place.dtype, name);
@@ -42,13 +50,17 @@ SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::
     }
     bool const second = part.name == scheme.decode.times || part.name == scheme.decode.divided_by;
     if (!second && part.name != "scale") continue;
-    bool const single = part.dims.size() == 2 && block_of(part.dims[0]) == 0 && block_of(part.dims[1]) == 0;
+    bool const single =
+        part.dims.size() == 2 && block_of(part.dims[0]) == 0 && block_of(part.dims[1]) == 0;
     if (single && shape.size() == 2 && elements(place.shape) > 1)
-      fail(ErrorKind::usage, "'{}' holds several weights with a scale each ({}). Dequantise from a layout that keeps them apart (Hugging Face).",
-           name, match.stored_parts[p]);
+      fail(
+          ErrorKind::usage,
+          "'{}' holds several weights with a scale each ({}). Dequantise from a layout that keeps them apart (Hugging Face).",
+          name, match.stored_parts[p]);
     if (second) {
       view.second = place;
-      view.scheme.second = part.name == scheme.decode.times ? quant::SecondScale::times : quant::SecondScale::divided_by;
+      view.scheme.second = part.name == scheme.decode.times ? quant::SecondScale::times
+                                                            : quant::SecondScale::divided_by;
     } else {
       view.scale = place;
       view.scheme.block_rows = block_of(part.dims[0]);

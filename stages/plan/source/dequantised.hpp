@@ -16,9 +16,11 @@ struct StoredFile {
   FileTensor const* tensor = nullptr;
 };
 
-/// The BF16 values of a quantised weight whose parts were found. `shape` is the weight's own; `find` gives the parts by stored name.
-/// A scheme whose values cannot be computed, or a weight of several tensors that have one scale each, is an Error of kind usage.
-SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::string const& name, std::vector<Index> const& shape,
+/// The BF16 values of a quantised weight whose parts were found. `shape` is the weight's own;
+/// `find` gives the parts by stored name. A scheme whose values cannot be computed, or a weight of
+/// several tensors that have one scale each, is an Error of kind usage.
+SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::string const& name,
+                       std::vector<Index> const& shape,
                        std::function<std::optional<StoredFile>(std::string const&)> const& find);
 
 }  // namespace reshard

@@ -27,12 +27,16 @@ std::vector<std::string> map_names(fs::path const& folder) {
 std::vector<fs::path> map_files(std::vector<fs::path> const& folders) {
   std::vector<fs::path> files;
   for (fs::path const& folder : folders) {
-    for (std::string const& name : seen_names("maps in", folder, [&] { return map_names(folder); })) files.push_back(folder / name);
+    for (std::string const& name : seen_names("maps in", folder, [&] { return map_names(folder); }))
+      files.push_back(folder / name);
     if (!files.empty()) break;  // the first folder that has maps
   }
   if (files.empty()) {
     std::vector<std::string> const names(folders.begin(), folders.end());
-    fail(ErrorKind::usage, "model maps: no *.toml in {}. Install the program with its maps, or set RESHARD_MAPS to their folder.", listed(names));
+    fail(
+        ErrorKind::usage,
+        "model maps: no *.toml in {}. Install the program with its maps, or set RESHARD_MAPS to their folder.",
+        listed(names));
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -55,17 +59,21 @@ std::vector<std::string> names_of(std::vector<fs::path> const& files) {
   return names;
 }
 
-MapFile find_named(std::string const& name, std::vector<fs::path> const& files, std::vector<fs::path> const& folders) {
+MapFile find_named(std::string const& name, std::vector<fs::path> const& files,
+                   std::vector<fs::path> const& folders) {
   for (fs::path const& file : files)
     if (file.stem() == name) return load_map_file(file, folders);
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) {
-    if (!sees_file(name)) fail(ErrorKind::usage, "[model] map = \"{}\": there is no such file. Check the path.", name);
+    if (!sees_file(name))
+      fail(ErrorKind::usage, "[model] map = \"{}\": there is no such file. Check the path.", name);
     return load_map_file(name, folders);
   }
   std::vector<std::string> const known = names_of(files);
   std::string const near = nearest(name, known);
-  fail(ErrorKind::usage, "[model] map = \"{}\": there is no such map.{} Known: {}. A path of your own file works too.", name,
-       near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
+  fail(
+      ErrorKind::usage,
+      "[model] map = \"{}\": there is no such map.{} Known: {}. A path of your own file works too.",
+      name, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
 }
 
 bool matches_args(MapFile const& map, Json const& args) {
@@ -76,14 +84,18 @@ bool matches_args(MapFile const& map, Json const& args) {
   return map.match_args.holds(scope);
 }
 
-std::optional<MapFile> find_family(std::vector<fs::path> const& files, std::vector<fs::path> const& folders, Json const& config, Json const& args) {
+std::optional<MapFile> find_family(std::vector<fs::path> const& files,
+                                   std::vector<fs::path> const& folders, Json const& config,
+                                   Json const& args) {
   Json const* type = config.find("model_type");
   std::vector<MapFile> by_args;
   for (fs::path const& file : files) {
     if (!is_family(file)) continue;
     MapFile map = load_map_file(file, folders);
     if (type != nullptr && type->text() != nullptr) {
-      if (std::find(map.model_types.begin(), map.model_types.end(), *type->text()) != map.model_types.end()) return map;
+      if (std::find(map.model_types.begin(), map.model_types.end(), *type->text()) !=
+          map.model_types.end())
+        return map;
       continue;
     }
     if (matches_args(map, args)) by_args.push_back(std::move(map));
@@ -91,14 +103,17 @@ std::optional<MapFile> find_family(std::vector<fs::path> const& files, std::vect
   if (by_args.size() > 1) {
     std::vector<std::string> names;
     for (MapFile const& map : by_args) names.push_back(map.name);
-    fail(ErrorKind::usage, "[model] map = \"auto\": the checkpoint's args fit several families: {}. Name one.", listed(names));
+    fail(ErrorKind::usage,
+         "[model] map = \"auto\": the checkpoint's args fit several families: {}. Name one.",
+         listed(names));
   }
   return by_args.empty() ? std::nullopt : std::optional<MapFile>(std::move(by_args.front()));
 }
 
 }  // namespace
 
-MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folders, Json const& config, Json const& args, bool need_family) {
+MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folders,
+                      Json const& config, Json const& args, bool need_family) {
   std::vector<fs::path> const files = map_files(folders);
   MapChoice choice{find_named(core_map, files, folders), std::nullopt};
   if (map != "auto") {
@@ -108,11 +123,13 @@ MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folde
   }
   if (choice.family || !need_family) return choice;
   Json const* type = config.find("model_type");
-  std::string const what = type != nullptr && type->text() != nullptr ? fmt::format("model_type '{}' of config.json", *type->text())
-                                                                      : std::string("what the checkpoint's args describe");
-  fail(ErrorKind::usage,
-       "[model] map = \"auto\": no map is for {}. Known families: {}. Name one with model.map, or write a map (docs/model-maps.md).", what,
-       listed(names_of(files), 40));
+  std::string const what = type != nullptr && type->text() != nullptr
+                               ? fmt::format("model_type '{}' of config.json", *type->text())
+                               : std::string("what the checkpoint's args describe");
+  fail(
+      ErrorKind::usage,
+      "[model] map = \"auto\": no map is for {}. Known families: {}. Name one with model.map, or write a map (docs/model-maps.md).",
+      what, listed(names_of(files), 40));
 }
 
 }  // namespace reshard

@@ -9,15 +9,17 @@
 
 namespace reshard {
 
-/// The maps of a job: Megatron-Core's (for a Megatron side) and the family's (for a Hugging Face side or when named).
+/// The maps of a job: Megatron-Core's (for a Megatron side) and the family's (for a Hugging Face
+/// side or when named).
 struct MapChoice {
   MapFile core;
   std::optional<MapFile> family;
 };
 
-/// Reads Megatron-Core's map and the family's: the one named, or with "auto" the one whose model_type is the config's, or else whose [match] args
-/// holds. `need_family`: a Hugging Face side cannot do without. No family, or several, is an Error of kind usage that lists the choices.
-MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders, Json const& config, Json const& args,
-                      bool need_family);
+/// Reads Megatron-Core's map and the family's: the one named, or with "auto" the one whose
+/// model_type is the config's, or else whose [match] args holds. `need_family`: a Hugging Face side
+/// cannot do without. No family, or several, is an Error of kind usage that lists the choices.
+MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders,
+                      Json const& config, Json const& args, bool need_family);
 
 }  // namespace reshard

@@ -82,8 +82,10 @@ class Stages {
       if (apart->layer) of_part.insert(*apart->layer);
     }
     if (!staged_.empty() && !unstaged_.empty())
-      fail(ErrorKind::source, "{}: '{}' names a pipeline stage and '{}' none. Set source.prefix, or use the checkpoint of one run.", place_, staged_,
-           unstaged_);
+      fail(
+          ErrorKind::source,
+          "{}: '{}' names a pipeline stage and '{}' none. Set source.prefix, or use the checkpoint of one run.",
+          place_, staged_, unstaged_);
     count();
   }
 
@@ -97,26 +99,32 @@ class Stages {
  private:
   void count() {
     Part last;
-    for (auto const& [part, numbers] : layers_) last = {std::max(last.chunk, part.chunk), std::max(last.stage, part.stage)};
+    for (auto const& [part, numbers] : layers_)
+      last = {std::max(last.chunk, part.chunk), std::max(last.stage, part.stage)};
     Index first = 0;
     for (Part part; part.chunk <= last.chunk && !layers_.empty();
-         part = part.stage < last.stage ? Part{part.chunk, part.stage + 1} : Part{part.chunk + 1, 0}) {
+         part = part.stage < last.stage ? Part{part.chunk, part.stage + 1}
+                                        : Part{part.chunk + 1, 0}) {
       auto const found = layers_.find(part);
       if (found == layers_.end())
-        fail(ErrorKind::source,
-             "{}: has keys of {}, but none of {}. The save was cut short, or a part of it is missing: restore it, or choose another save.", place_,
-             shown(last), shown(part));
+        fail(
+            ErrorKind::source,
+            "{}: has keys of {}, but none of {}. The save was cut short, or a part of it is missing: restore it, or choose another save.",
+            place_, shown(last), shown(part));
       auto const held = static_cast<Index>(found->second.size());
       if (held > 0 && *found->second.rbegin() != held - 1)
-        fail(ErrorKind::source, "{}: {} has {} layers, and the highest is number {}: layers are missing. The save was cut short: choose another one.",
-             place_, shown(part), held, *found->second.rbegin());
+        fail(
+            ErrorKind::source,
+            "{}: {} has {} layers, and the highest is number {}: layers are missing. The save was cut short: choose another one.",
+            place_, shown(part), held, *found->second.rbegin());
       first_[part] = first;
       first += held;
     }
   }
 
   std::string shown(Part const& part) const {
-    std::string const stage = staged_.empty() ? "the model" : fmt::format("stage model_pp{}", part.stage);
+    std::string const stage =
+        staged_.empty() ? "the model" : fmt::format("stage model_pp{}", part.stage);
     return part.chunk > 0 ? fmt::format("{}, chunk {}", stage, part.chunk) : stage;
   }
 
@@ -142,14 +150,16 @@ Numbers numbers_of(DistView::Table const& names) {
     if (!layer) continue;
     found.layers.insert(*layer);
     if (!take(rest, first_projections)) continue;
-    if (std::optional<Index> const expert = take_number(rest); expert && rest.empty()) found.experts.insert(*expert);
+    if (std::optional<Index> const expert = take_number(rest); expert && rest.empty())
+      found.experts.insert(*expert);
   }
   return found;
 }
 
 class Options {
  public:
-  Options(MliteSource const& source, Model const& model) : source_(source), model_(model), found_(numbers_of(source.names)) {}
+  Options(MliteSource const& source, Model const& model)
+      : source_(source), model_(model), found_(numbers_of(source.names)) {}
 
   std::map<std::string, Json> all(std::vector<std::string>& warnings) const {
     check_layers();
@@ -169,23 +179,28 @@ class Options {
   void check_layers() const {
     auto const held = static_cast<Index>(found_.layers.size());
     if (held == size("L")) return;
-    fail(ErrorKind::source, "{}: holds {} layers, and {} says {}. Check source.config; a stage may be missing.", source_.place, held, model_.origin(),
-         size("L"));
+    fail(ErrorKind::source,
+         "{}: holds {} layers, and {} says {}. Check source.config; a stage may be missing.",
+         source_.place, held, model_.origin(), size("L"));
   }
 
   /// Experts under a name of their own in each layer: those of one rank.
   Index rank_experts() const {
     Index const all = size("expert");
-    if (found_.experts.empty()) return std::max<Index>(all, 1);  // what is missing is named with the rest
+    if (found_.experts.empty())
+      return std::max<Index>(all, 1);  // what is missing is named with the rest
     check_routers();
     auto const held = static_cast<Index>(found_.experts.size());
     if (*found_.experts.rbegin() != held - 1)
-      fail(ErrorKind::source,
-           "{}: names of {} experts, and the highest is number {}: experts are missing. The save was cut short: choose another one.", source_.place,
-           held, *found_.experts.rbegin());
+      fail(
+          ErrorKind::source,
+          "{}: names of {} experts, and the highest is number {}: experts are missing. The save was cut short: choose another one.",
+          source_.place, held, *found_.experts.rbegin());
     if (all == 0 || all % held != 0)
-      fail(ErrorKind::source, "{}: each layer names {} experts, and {} says {}, which {} does not divide. Check source.config.", source_.place, held,
-           model_.origin(), all, held);
+      fail(
+          ErrorKind::source,
+          "{}: each layer names {} experts, and {} says {}, which {} does not divide. Check source.config.",
+          source_.place, held, model_.origin(), all, held);
     check_ranks(all / held, held, all);
     return held;
   }
@@ -193,30 +208,38 @@ class Options {
   /// Every rank has the router whole: it says how many experts there are.
   void check_routers() const {
     dcp::StoredTensor const* tensor = stored(routers);
-    if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert")) return;
-    fail(ErrorKind::source, "{}: '{}' chooses among {} experts, and {} says {}. Set source.config to this model's.", source_.place, tensor->name,
-         tensor->shape[0], model_.origin(), size("expert"));
+    if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert"))
+      return;
+    fail(ErrorKind::source,
+         "{}: '{}' chooses among {} experts, and {} says {}. Set source.config to this model's.",
+         source_.place, tensor->name, tensor->shape[0], model_.origin(), size("expert"));
   }
 
   /// As many expert-parallel ranks must lie in the rows as names leave over.
   void check_ranks(Index by_names, Index held, Index all) const {
     dcp::StoredTensor const* tensor = stored(".moe.experts.fc1.weight0");
-    Index const rows_of_rank = checked_mul(Index{2}, size("moe_inter"), ErrorKind::source, "moe_inter");
+    Index const rows_of_rank =
+        checked_mul(Index{2}, size("moe_inter"), ErrorKind::source, "moe_inter");
     if (tensor == nullptr || tensor->shape.size() != 2 || rows_of_rank == 0) return;
     Index const rows = tensor->shape[0];
     Index const expected = checked_mul(by_names, rows_of_rank, ErrorKind::source, tensor->name);
-    if (rows > 0 && expected % rows == 0) return;  // all of it, or a shard: check_whole() has words for that
-    fail(ErrorKind::source,
-         "{}: '{}' has {} rows, which are {} expert-parallel ranks of 2 x {} rows; but {} experts under {} names are {} ranks. Check source.config.",
-         source_.place, tensor->name, rows, rows % rows_of_rank == 0 ? fmt::format("{}", rows / rows_of_rank) : "no whole number of",
-         rows_of_rank / 2, all, held, by_names);
+    if (rows > 0 && expected % rows == 0)
+      return;  // all of it, or a shard: check_whole() has words for that
+    fail(
+        ErrorKind::source,
+        "{}: '{}' has {} rows, which are {} expert-parallel ranks of 2 x {} rows; but {} experts under {} names are {} ranks. Check source.config.",
+        source_.place, tensor->name, rows,
+        rows % rows_of_rank == 0 ? fmt::format("{}", rows / rows_of_rank) : "no whole number of",
+        rows_of_rank / 2, all, held, by_names);
   }
 
   Index rank_inter(std::vector<std::string>& warnings) const {
     Index const inter = std::max<Index>(size("moe_inter"), 1);
     if (inter % source_.etp != 0)
-      fail(ErrorKind::usage, "[source] etp = {}: moe_inter is {}, which {} does not divide. Give the etp that the run was trained with.", source_.etp,
-           inter, source_.etp);
+      fail(
+          ErrorKind::usage,
+          "[source] etp = {}: moe_inter is {}, which {} does not divide. Give the etp that the run was trained with.",
+          source_.etp, inter, source_.etp);
     Index const cuts = columns_cut(stored(".moe.experts.fc2.weight0"));
     if (cuts % source_.etp != 0 || (source_.etp == 1 && cuts > 1))
       warnings.push_back(fmt::format(
@@ -236,23 +259,27 @@ class Options {
     return std::max<Index>(static_cast<Index>(begins.size()), 1);
   }
 
-  /// Rows of embedding and head are rounded up to a multiple of 128, and of the tensor-parallel size.
+  /// Rows of embedding and head are rounded up to a multiple of 128, and of the tensor-parallel
+  /// size.
   Index vocab_padding(std::vector<std::string>& warnings) const {
     constexpr Index multiple = 128;
     Index const vocab = size("vocab");
-    Index const least = checked_add(vocab, (multiple - vocab % multiple) % multiple, ErrorKind::source, "vocab");
+    Index const least =
+        checked_add(vocab, (multiple - vocab % multiple) % multiple, ErrorKind::source, "vocab");
     dcp::StoredTensor const* tensor = named("embed.embedding.weight");
     Index const rows = tensor == nullptr || tensor->shape.empty() ? vocab : tensor->shape[0];
     if (rows < vocab) return least - vocab;
     if (rows > least)
-      warnings.push_back(fmt::format("'{}' has {} rows; the vocabulary of {} is {}, padded {}. The rows behind it are left out", tensor->name, rows,
-                                     model_.origin(), vocab, least));
+      warnings.push_back(fmt::format(
+          "'{}' has {} rows; the vocabulary of {} is {}, padded {}. The rows behind it are left out",
+          tensor->name, rows, model_.origin(), vocab, least));
     return rows - vocab;
   }
 
   dcp::StoredTensor const* named(std::string const& name) const {
     auto const found = source_.names.find(name);
-    return found == source_.names.end() ? nullptr : &source_.checkpoint.metadata.tensors[found->second];
+    return found == source_.names.end() ? nullptr
+                                        : &source_.checkpoint.metadata.tensors[found->second];
   }
 
   /// This tensor of the first layer that has it.
@@ -288,25 +315,30 @@ std::vector<Found> found_in(MliteSource const& source, Side const& side) {
   std::vector<Found> result;
   for (StoredName const& name : side.names(nullptr))
     if (auto const found = source.names.find(name.name); found != source.names.end())
-      result.push_back({name.name, &source.checkpoint.metadata.tensors[found->second], side.shape(name)});
+      result.push_back(
+          {name.name, &source.checkpoint.metadata.tensors[found->second], side.shape(name)});
   return result;
 }
 
 /// Whether tensor or expert parallelism cuts a tensor.
 bool is_cut(std::string_view name) {
-  for (std::string_view const part : {of_experts, std::string_view("attn.qkv.linear.weight"), std::string_view("attn.proj."),
-                                      std::string_view("embed."), std::string_view("head.")})
+  for (std::string_view const part :
+       {of_experts, std::string_view("attn.qkv.linear.weight"), std::string_view("attn.proj."),
+        std::string_view("embed."), std::string_view("head.")})
     if (name.find(part) != std::string_view::npos) return true;
   return false;
 }
 
 /// "optimizer_rank_3.pt".
-bool is_of_rank(std::string_view file, std::string_view kind) { return take(file, kind) && take_number(file) && file == ".pt"; }
+bool is_of_rank(std::string_view file, std::string_view kind) {
+  return take(file, kind) && take_number(file) && file == ".pt";
+}
 
 }  // namespace
 
 bool has_mlite_names(MapFile const& map) {
-  return std::any_of(map.options.begin(), map.options.end(), [](NamedExpression const& option) { return option.name == "rank_experts"; });
+  return std::any_of(map.options.begin(), map.options.end(),
+                     [](NamedExpression const& option) { return option.name == "rank_experts"; });
 }
 
 DistView::Table without_stages(DistView::Table const& keys, std::string const& place) {
@@ -318,11 +350,14 @@ DistView::Table without_stages(DistView::Table const& keys, std::string const& p
     if (!names.emplace(name, at).second) twice.emplace(name, key);
   }
   if (twice.empty()) return names;
-  fail(ErrorKind::source, "{}: '{}' is in the checkpoint for several pipeline stages ('{}' among them), and only one can be read. Save it again.",
-       place, twice.begin()->first, twice.begin()->second);
+  fail(
+      ErrorKind::source,
+      "{}: '{}' is in the checkpoint for several pipeline stages ('{}' among them), and only one can be read. Save it again.",
+      place, twice.begin()->first, twice.begin()->second);
 }
 
-std::map<std::string, Json> mlite_options(MliteSource const& source, Model const& model, std::vector<std::string>& warnings) {
+std::map<std::string, Json> mlite_options(MliteSource const& source, Model const& model,
+                                          std::vector<std::string>& warnings) {
   return Options(source, model).all(warnings);
 }
 
@@ -339,7 +374,8 @@ void check_whole(MliteSource const& source, Side const& side) {
         "an "
         "FSDP2 parameter under one key, so one is left and the others are lost. That cannot be repaired: save again with a release that does not, or "
         "export Hugging Face weights from the running job.",
-        source.place, found.tensor->name, fmt::join(found.tensor->shape, ", "), fmt::join(found.whole, ", "), count,
+        source.place, found.tensor->name, fmt::join(found.tensor->shape, ", "),
+        fmt::join(found.whole, ", "), count,
         found.name.find(of_experts) != std::string::npos ? "the experts" : "this tensor");
   }
 }

@@ -10,13 +10,15 @@
 
 namespace reshard {
 
-/// Megatron Lite (experimental/lite of Megatron-LM) saves plain DCP checkpoints with names of its own (docs/formats/dcp.md, section 7).
+/// Megatron Lite (experimental/lite of Megatron-LM) saves plain DCP checkpoints with names of its
+/// own (docs/formats/dcp.md, section 7).
 
 /// Whether a map has Megatron Lite's names: it lists the options of mlite_options().
 bool has_mlite_names(MapFile const& map);
 
-/// `model.layers.3.…` -> `layers.3.…`; `model_pp1.layers.0.…` -> `layers.N.…`, where N counts the layers of the stages before. Keys of other forms
-/// stay. A stage or a layer that is missing among others, keys with a stage beside keys without one, are Errors of kind source.
+/// `model.layers.3.…` -> `layers.3.…`; `model_pp1.layers.0.…` -> `layers.N.…`, where N counts the
+/// layers of the stages before. Keys of other forms stay. A stage or a layer that is missing among
+/// others, keys with a stage beside keys without one, are Errors of kind source.
 DistView::Table without_stages(DistView::Table const& keys, std::string const& place);
 
 /// A source with Megatron Lite's names; borrows.
@@ -27,15 +29,19 @@ struct MliteSource {
   Index etp = 1;                 ///< source.etp
 };
 
-/// The values of the options that such a map has: rank_experts, the experts of an expert-parallel rank, rank_inter, the rows that an
-/// expert-tensor-parallel rank has of an expert's gate, and vocab_padding, the rows behind the vocabulary.
-/// Layers or experts that the model does not have so many of are Errors of kind source, a source.etp that does not fit is one of kind usage.
-std::map<std::string, Json> mlite_options(MliteSource const& source, Model const& model, std::vector<std::string>& warnings);
+/// The values of the options that such a map has: rank_experts, the experts of an expert-parallel
+/// rank, rank_inter, the rows that an expert-tensor-parallel rank has of an expert's gate, and
+/// vocab_padding, the rows behind the vocabulary. Layers or experts that the model does not have so
+/// many of are Errors of kind source, a source.etp that does not fit is one of kind usage.
+std::map<std::string, Json> mlite_options(MliteSource const& source, Model const& model,
+                                          std::vector<std::string>& warnings);
 
-/// An Error of kind source when stored tensors are shards of what `side` expects: the rest was never saved.
+/// An Error of kind source when stored tensors are shards of what `side` expects: the rest was
+/// never saved.
 void check_whole(MliteSource const& source, Side const& side);
 
-/// optimizer_rank_3.pt and rng_state_rank_00003.pt: state of one rank that lies beside the checkpoint.
+/// optimizer_rank_3.pt and rng_state_rank_00003.pt: state of one rank that lies beside the
+/// checkpoint.
 bool is_mlite_optimizer(std::string_view file);
 bool is_mlite_rng(std::string_view file);
 

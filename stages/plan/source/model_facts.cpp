@@ -3,7 +3,8 @@
 namespace reshard {
 namespace {
 
-/// Whether the axis matters: tensors are made of it, or it stands in the maps for a fact alone ("zero_centred"), of which no tensor ever is.
+/// Whether the axis matters: tensors are made of it, or it stands in the maps for a fact alone
+/// ("zero_centred"), of which no tensor ever is.
 bool matters(Model const& model, Model const& other, std::string const& axis) {
   if (model.fact_alone(axis) && other.fact_alone(axis)) return true;
   int const id = model.axes().find(axis);
@@ -15,7 +16,8 @@ bool matters(Model const& model, Model const& other, std::string const& axis) {
 
 }  // namespace
 
-std::optional<AxisConflict> axis_conflict(Model const& by_config, Model const& by_args, Json const& args) {
+std::optional<AxisConflict> axis_conflict(Model const& by_config, Model const& by_args,
+                                          Json const& args) {
   AxisTable const& axes = by_config.axes();
   for (std::string const& axis : axes.names()) {
     int const theirs = by_args.axes().find(axis);
@@ -47,7 +49,8 @@ Json config_from_args(MapFile const& family, Model const& described) {
   return result;
 }
 
-std::vector<huggingface::ConfigPatch> prediction_layer_changes(MapFile const& family, Json const& config, Index there) {
+std::vector<huggingface::ConfigPatch> prediction_layer_changes(MapFile const& family,
+                                                               Json const& config, Index there) {
   std::vector<huggingface::ConfigPatch> result;
   for (NamedExpression const& let : family.let) {
     if (let.name != "M") continue;

@@ -29,7 +29,8 @@ FindTensor finder_over(std::span<FileTensor const> tensors) {
 FindTensor finder_over(HuggingFaceCheckpoint const& checkpoint) {
   auto table = std::make_shared<NameTable>();
   for (std::size_t f = 0; f < checkpoint.headers.size(); ++f)
-    for (std::size_t const i : checkpoint.indexed[f]) table->emplace(checkpoint.headers[f].tensors[i].name, &checkpoint.headers[f].tensors[i]);
+    for (std::size_t const i : checkpoint.indexed[f])
+      table->emplace(checkpoint.headers[f].tensors[i].name, &checkpoint.headers[f].tensors[i]);
   return finder_over(std::move(table));
 }
 
@@ -37,19 +38,24 @@ bool QuantSource::any(MapFile const& map) const {
   std::set<std::string> words;  // what a name has at its end, behind the word for the weight
   for (MapQuant const& quant : map.quant)
     for (MapQuantPart const& part : quant.parts)
-      if (part.name != "values" && !part.optional) words.insert(part.stored.starts_with("weight") ? part.stored.substr(6) : part.stored);
+      if (part.name != "values" && !part.optional)
+        words.insert(part.stored.starts_with("weight") ? part.stored.substr(6) : part.stored);
   bool found = false;
   each_stored(source_, view_, [&](std::string const& name, std::vector<Index> const&) {
-    std::string_view const last = std::string_view(name).substr(name.rfind('.') == std::string::npos ? 0 : name.rfind('.') + 1);
-    for (std::string const& word : words) found = found || last.find(word) != std::string_view::npos;
+    std::string_view const last = std::string_view(name).substr(
+        name.rfind('.') == std::string::npos ? 0 : name.rfind('.') + 1);
+    for (std::string const& word : words)
+      found = found || last.find(word) != std::string_view::npos;
   });
   return found;
 }
 
-void QuantSource::look(Model& model, Side const& side, std::vector<PipelineChunk> const& chunks) const {
+void QuantSource::look(Model& model, Side const& side,
+                       std::vector<PipelineChunk> const& chunks) const {
   QuantFinder finder(model, side);
   if (source_.huggingface) {
-    finder.look({}, side.names(nullptr), finder_over(*source_.huggingface), source_.huggingface->folder.path.string());
+    finder.look({}, side.names(nullptr), finder_over(*source_.huggingface),
+                source_.huggingface->folder.path.string());
   } else if (source_.dcp) {
     auto const& tensors = source_.dcp->metadata.tensors;
     auto const find = [&](std::string const& name) -> std::optional<FoundTensor> {
@@ -66,9 +72,11 @@ void QuantSource::look(Model& model, Side const& side, std::vector<PipelineChunk
     for (std::size_t f = 0; f < checkpoint.headers.size(); ++f) {
       auto const& at = checkpoint.classification.places[f];
       for (std::size_t v = 0; v < checkpoint.headers[f].chunks.size(); ++v) {
-        std::size_t const number = v * static_cast<std::size_t>(sizes.pp) + static_cast<std::size_t>(at.pp);
+        std::size_t const number =
+            v * static_cast<std::size_t>(sizes.pp) + static_cast<std::size_t>(at.pp);
         if (number >= chunks.size()) continue;  // the catalogue says what is wrong with it
-        finder.look({at.tp, at.ep, at.tp % sizes.etp, &chunks[number]}, names[number], finder_over(checkpoint.headers[f].chunks[v].tensors),
+        finder.look({at.tp, at.ep, at.tp % sizes.etp, &chunks[number]}, names[number],
+                    finder_over(checkpoint.headers[f].chunks[v].tensors),
                     checkpoint.directory.shards[f].model_path().string());
       }
     }

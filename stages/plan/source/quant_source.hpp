@@ -15,12 +15,13 @@ namespace reshard {
 class QuantSource {
  public:
   /// Both outlive the object; `view` is that of a DCP source.
-  QuantSource(SourceCheckpoint const& source, DistView const* view) : source_(source), view_(view) {}
+  QuantSource(SourceCheckpoint const& source, DistView const* view)
+      : source_(source), view_(view) {}
 
   /// Whether a stored tensor could be part of a quantised weight: a look at the names alone.
   bool any(MapFile const& map) const;
-  /// Adds the parts that are there to the model. A global side has one place; for a local one `chunks` are the pipeline chunks, in model order.
-  /// Errors of kind source: QuantFinder::apply.
+  /// Adds the parts that are there to the model. A global side has one place; for a local one
+  /// `chunks` are the pipeline chunks, in model order. Errors of kind source: QuantFinder::apply.
   void look(Model& model, Side const& side, std::vector<PipelineChunk> const& chunks = {}) const;
 
  private:

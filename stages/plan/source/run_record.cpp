@@ -22,7 +22,8 @@ std::optional<RunRecord> record_of_objects(SourceCheckpoint const& source) {
     if (object.name != "args") continue;
     fs::path const& file = source.files[object.item.file];
     File const opened = File::open_for_reading(file);
-    auto torch = std::make_shared<TorchFile>(read_torch_file(FileRange(opened, object.item.offset_bytes, object.item.size_bytes)));
+    auto torch = std::make_shared<TorchFile>(
+        read_torch_file(FileRange(opened, object.item.offset_bytes, object.item.size_bytes)));
     pickle::NodeId const args = torch->document.root;
     torch->document.root = torch->document.add_dict();
     torch->document.set(torch->document.root, "args", args);
@@ -38,13 +39,16 @@ std::optional<RunRecord> record_of_objects(SourceCheckpoint const& source) {
 /// Removes entries of a dict or object, and remembers them in words.
 class LeaveOut {
  public:
-  explicit LeaveOut(pickle::Document& document) : document_(document), marked_(pickle::nodes_not_to_carry(document)) {}
+  explicit LeaveOut(pickle::Document& document)
+      : document_(document), marked_(pickle::nodes_not_to_carry(document)) {}
 
   /// Those whose values hold what must not be carried.
-  void from(pickle::NodeId dict, std::string_view of, std::function<bool(std::string_view)> const& may_go) {
+  void from(pickle::NodeId dict, std::string_view of,
+            std::function<bool(std::string_view)> const& may_go) {
     document_.erase(dict, [&](std::string_view key, pickle::NodeId value) {
       if (!marked_[value] || !may_go(key)) return false;
-      std::string const name = words.size() < most_shown ? pickle::not_to_carry(document_, value).name : std::string();
+      std::string const name =
+          words.size() < most_shown ? pickle::not_to_carry(document_, value).name : std::string();
       words.push_back(fmt::format("{}{} ({})", of, key, json_quoted(name)));
       return true;
     });
@@ -59,7 +63,9 @@ class LeaveOut {
 
 std::int64_t stated_iteration(pickle::Document const& document) {
   pickle::NodeId const node = document.find(document.root, "iteration");
-  return node != pickle::no_node && document.at(node).kind == pickle::Kind::integer ? document.at(node).integer : 0;
+  return node != pickle::no_node && document.at(node).kind == pickle::Kind::integer
+             ? document.at(node).integer
+             : 0;
 }
 
 }  // namespace
@@ -93,7 +99,9 @@ std::optional<RunRecord> run_record(SourceCheckpoint const& source) {
   return record;
 }
 
-bool may_be_carried(pickle::NotCarried const& found, ForeignClasses choice) { return !found || (found.foreign && choice == ForeignClasses::keep); }
+bool may_be_carried(pickle::NotCarried const& found, ForeignClasses choice) {
+  return !found || (found.foreign && choice == ForeignClasses::keep);
+}
 
 void refuse_to_carry(std::string_view place, pickle::NotCarried const& found) {
   if (found.foreign)
@@ -109,7 +117,8 @@ void refuse_to_carry(std::string_view place, pickle::NotCarried const& found) {
       place, json_quoted(found.name));
 }
 
-void settle_foreign_classes(RunRecord& record, ForeignClasses choice, std::vector<std::string>& warnings) {
+void settle_foreign_classes(RunRecord& record, ForeignClasses choice,
+                            std::vector<std::string>& warnings) {
   record.foreign_classes = choice;
   if (choice != ForeignClasses::drop) return;
   auto torch = std::make_shared<TorchFile>(*record.torch);
@@ -117,14 +126,18 @@ void settle_foreign_classes(RunRecord& record, ForeignClasses choice, std::vecto
   LeaveOut leave_out(document);
   std::vector<megatron::Carried> const carried = megatron::carried_values(document);
   auto const is_carried = [&](std::string_view key) {
-    return std::any_of(carried.begin(), carried.end(), [&](megatron::Carried const& one) { return one.key == key; });
+    return std::any_of(carried.begin(), carried.end(),
+                       [&](megatron::Carried const& one) { return one.key == key; });
   };
   leave_out.from(megatron::find_args(document), "args.", [](std::string_view) { return true; });
-  leave_out.from(document.root, "", [&](std::string_view key) { return record.all ? key != "args" && key != "optimizer" : is_carried(key); });
+  leave_out.from(document.root, "", [&](std::string_view key) {
+    return record.all ? key != "args" && key != "optimizer" : is_carried(key);
+  });
   if (leave_out.words.empty()) return;
   record.edited = true;
   record.torch = std::move(torch);
-  warnings.push_back(fmt::format("{}: left out (model.foreign_classes = \"drop\"): {}", record.file, listed(leave_out.words, most_shown)));
+  warnings.push_back(fmt::format("{}: left out (model.foreign_classes = \"drop\"): {}", record.file,
+                                 listed(leave_out.words, most_shown)));
 }
 
 bool may_copy_file(RunRecord const& record) {
@@ -136,7 +149,8 @@ bool may_copy_file(RunRecord const& record) {
 void check_carried(RunRecord const& record, pickle::NodeId node, std::string_view key) {
   if (node == pickle::no_node) return;
   pickle::NotCarried const found = pickle::not_to_carry(record.document(), node);
-  if (!may_be_carried(found, record.foreign_classes)) refuse_to_carry(fmt::format("{}: '{}'", record.file, key), found);
+  if (!may_be_carried(found, record.foreign_classes))
+    refuse_to_carry(fmt::format("{}: '{}'", record.file, key), found);
 }
 
 fs::path run_folder(RunRecord const* record) {

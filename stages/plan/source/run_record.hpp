@@ -15,14 +15,16 @@
 
 namespace reshard {
 
-/// What a Megatron or torch_dist source says about its run, to be kept in a target. `document` is the torch file that says so.
+/// What a Megatron or torch_dist source says about its run, to be kept in a target. `document` is
+/// the torch file that says so.
 struct RunRecord {
   std::shared_ptr<TorchFile const> torch;
   std::string file;  ///< for messages
   std::int64_t iteration = 0;
   std::optional<std::int64_t> folder_iteration;  ///< nothing: a release
   ForeignClasses foreign_classes = ForeignClasses::refuse;
-  bool all = false;     ///< the whole document is common state; else args and a few values are the record
+  bool all =
+      false;  ///< the whole document is common state; else args and a few values are the record
   bool edited = false;  ///< values were left out of `torch`: its file must not be copied as it is
 
   pickle::Document const& document() const { return torch->document; }
@@ -39,14 +41,18 @@ bool may_be_carried(pickle::NotCarried const& found, ForeignClasses choice);
 /// The Error of kind source: `place` says where it stands.
 [[noreturn]] void refuse_to_carry(std::string_view place, pickle::NotCarried const& found);
 
-/// Takes over what a job says of classes that we do not know. With `drop` the attributes of args and the values of the record that hold such are left
-/// out, with a warning; the optimizer's settings are not, a target without them would not load.
-void settle_foreign_classes(RunRecord& record, ForeignClasses choice, std::vector<std::string>& warnings);
+/// Takes over what a job says of classes that we do not know. With `drop` the attributes of args
+/// and the values of the record that hold such are left out, with a warning; the optimizer's
+/// settings are not, a target without them would not load.
+void settle_foreign_classes(RunRecord& record, ForeignClasses choice,
+                            std::vector<std::string>& warnings);
 
-/// Whether the record's file may be copied byte for byte: pickles can hold more than their value shows.
+/// Whether the record's file may be copied byte for byte: pickles can hold more than their value
+/// shows.
 bool may_copy_file(RunRecord const& record);
 
-/// What we copy as inert data runs when somebody loads it: an Error of kind source when `node` holds more than plain data. `no_node` is fine.
+/// What we copy as inert data runs when somebody loads it: an Error of kind source when `node`
+/// holds more than plain data. `no_node` is fine.
 void check_carried(RunRecord const& record, pickle::NodeId node, std::string_view key);
 
 /// The folder of the target: iter_0000010, or release for a source without a run.

@@ -11,7 +11,8 @@ using Format = TargetRequest::Format;
 
 class Settler {
  public:
-  Settler(SourceModel& model, SourceCheckpoint const& source, TargetRequest const& request) : model_(model), source_(source), request_(request) {}
+  Settler(SourceModel& model, SourceCheckpoint const& source, TargetRequest const& request)
+      : model_(model), source_(source), request_(request) {}
 
   void run() {
     warn(config_warnings(source_, model_.args, request_));
@@ -21,9 +22,13 @@ class Settler {
   }
 
  private:
-  void warn(std::vector<std::string> const& warnings) { model_.warnings.insert(model_.warnings.end(), warnings.begin(), warnings.end()); }
+  void warn(std::vector<std::string> const& warnings) {
+    model_.warnings.insert(model_.warnings.end(), warnings.begin(), warnings.end());
+  }
 
-  bool must_agree() const { return request_.format == Format::huggingface || !request_.source_config.empty(); }
+  bool must_agree() const {
+    return request_.format == Format::huggingface || !request_.source_config.empty();
+  }
 
   /// Training may have continued with other settings than those of config.json.
   void revise_by_args() {
@@ -36,7 +41,8 @@ class Settler {
     if (revision.changes.empty()) return;
     for (auto* folder : {&model_.files, &model_.reference}) {
       if (!*folder) continue;
-      (*folder)->config_text = huggingface::patched_config_text(std::move((*folder)->config_text), revision.changes, config_name_of(**folder));
+      (*folder)->config_text = huggingface::patched_config_text(
+          std::move((*folder)->config_text), revision.changes, config_name_of(**folder));
       (*folder)->config = huggingface::patched_config((*folder)->config, revision.changes);
     }
   }
@@ -46,14 +52,21 @@ class Settler {
     std::optional<MapChoice> chosen;
     auto const unknown = refusal_of([&] { chosen = maps(config); });
     if (unknown && !request_.source_config.empty())
-      return {{}, {}, {fmt::format("{} was not compared with the checkpoint's args: {}", place(), unknown->sentence())}};
+      return {{},
+              {},
+              {fmt::format("{} was not compared with the checkpoint's args: {}", place(),
+                           unknown->sentence())}};
     if (unknown || chosen->family->args.empty()) return {};
     check_sizes(*chosen, config);
-    return revised_config(*chosen->family, chosen->core, config, completed_args(model_.args, *chosen, config), place());
+    return revised_config(*chosen->family, chosen->core, config,
+                          completed_args(model_.args, *chosen, config), place());
   }
 
   /// Where the config comes from, for messages.
-  std::string place() const { return request_.source_config.empty() ? model_.files->path.string() : request_.source_config.string(); }
+  std::string place() const {
+    return request_.source_config.empty() ? model_.files->path.string()
+                                          : request_.source_config.string();
+  }
 
   MapChoice maps(Json const& config) const {
     if (model_.maps.family) return model_.maps;
@@ -64,10 +77,13 @@ class Settler {
     Model const by_args(maps.core, maps.core, {model_.args, "args", request_.true_vocab_size});
     Json const layers = by_args.value("M");
     Model const by_config(*maps.family, maps.core,
-                          {config, "config.json", request_.true_vocab_size, layers.integer() == nullptr ? 0 : *layers.integer()});
+                          {config, "config.json", request_.true_vocab_size,
+                           layers.integer() == nullptr ? 0 : *layers.integer()});
     if (auto const conflict = axis_conflict(by_config, by_args, model_.args))
-      fail(ErrorKind::source, "facts: {} is {} in {} and {} in args. They describe two different models: check {}.", conflict->axis,
-           conflict->by_config, place(), conflict->by_args, request_.source_config.empty() ? "that config.json" : "source.config");
+      fail(ErrorKind::source,
+           "facts: {} is {} in {} and {} in args. They describe two different models: check {}.",
+           conflict->axis, conflict->by_config, place(), conflict->by_args,
+           request_.source_config.empty() ? "that config.json" : "source.config");
   }
 
   SourceModel& model_;
@@ -77,6 +93,9 @@ class Settler {
 
 }  // namespace
 
-void settle_configs(SourceModel& model, SourceCheckpoint const& source, TargetRequest const& request) { Settler(model, source, request).run(); }
+void settle_configs(SourceModel& model, SourceCheckpoint const& source,
+                    TargetRequest const& request) {
+  Settler(model, source, request).run();
+}
 
 }  // namespace reshard

@@ -23,13 +23,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string joined_names(MapChoice const& maps) { return maps.family ? maps.core.name + " and " + maps.family->name : maps.core.name; }
+std::string joined_names(MapChoice const& maps) {
+  return maps.family ? maps.core.name + " and " + maps.family->name : maps.core.name;
+}
 
 constexpr std::string_view divisor_key = "make_vocab_size_divisible_by";
 
 class SourceReader {
  public:
-  SourceReader(SourceCheckpoint const& source, TargetRequest const& request) : source_(source), request_(request) {}
+  SourceReader(SourceCheckpoint const& source, TargetRequest const& request)
+      : source_(source), request_(request) {}
 
   SourceModel run(bool carry_states) {
     try {
@@ -44,7 +47,8 @@ class SourceReader {
   SourceModel read(bool carry_states) {
     find_facts();
     make_model();
-    if (source_.logical) return with_logical_catalogue(std::move(result_), *source_.logical, source_.files);
+    if (source_.logical)
+      return with_logical_catalogue(std::move(result_), *source_.logical, source_.files);
     apply_maps();
     find_quantised();
     if (carry_states && result_.view && !request_.drop_optimizer && !result_.view->states.empty()) {
@@ -58,17 +62,21 @@ class SourceReader {
   bool to_huggingface() const { return request_.format == TargetRequest::Format::huggingface; }
   bool to_hdf5() const { return request_.format == TargetRequest::Format::hdf5; }
   /// Whether the source has the stored names of its family.
-  bool family_names() const { return source_.huggingface || (source_.dcp && source_.dcp->flavour == dcp::Flavour::plain); }
+  bool family_names() const {
+    return source_.huggingface || (source_.dcp && source_.dcp->flavour == dcp::Flavour::plain);
+  }
 
   std::string place() const {
     if (source_.megatron) return source_.megatron->directory.iteration_dir.string();
     if (source_.logical) return source_.logical->folder.string();
-    return source_.dcp ? source_.dcp->directory.folder.string() : source_.huggingface->folder.path.string();
+    return source_.dcp ? source_.dcp->directory.folder.string()
+                       : source_.huggingface->folder.path.string();
   }
 
   void find_facts() {
     if (source_.dcp) result_.view = look_at(*source_.dcp, request_.source_prefix);
-    if (!source_.logical) refuse_adapters(source_, result_.view ? &*result_.view : nullptr, place());
+    if (!source_.logical)
+      refuse_adapters(source_, result_.view ? &*result_.view : nullptr, place());
     if (source_.logical) read_logical_facts(*source_.logical, result_);
     if (!family_names() && !source_.logical) find_args();
     if (source_.huggingface) result_.config = source_.huggingface->folder.config;
@@ -76,16 +84,24 @@ class SourceReader {
     result_.files = files_of(source_, request_.source_config);
     if (!request_.source_config.empty()) result_.config = result_.files->config;
     if (source_.huggingface && result_.config.is_null())
-      fail(ErrorKind::source, "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
-           place());
-    if (source_.dcp && family_names() && result_.config.is_null() && result_.files) result_.config = result_.files->config;
+      fail(
+          ErrorKind::source,
+          "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
+          place());
+    if (source_.dcp && family_names() && result_.config.is_null() && result_.files)
+      result_.config = result_.files->config;
     find_reference();
-    if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty()) result_.config_text = result_.config.dump(2) + "\n";
+    if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())
+      result_.config_text = result_.config.dump(2) + "\n";
     if (source_.dcp && family_names() && result_.config.is_null())
-      fail(ErrorKind::usage, "[source] config: {} does not say what model it holds. Set source.config to its config.json.", place());
+      fail(
+          ErrorKind::usage,
+          "[source] config: {} does not say what model it holds. Set source.config to its config.json.",
+          place());
   }
 
-  /// The files that lie beside the weights of the target: those of target.reference, else the source's.
+  /// The files that lie beside the weights of the target: those of target.reference, else the
+  /// source's.
   void find_reference() {
     if (!request_.reference.empty())
       result_.reference = huggingface::open_reference(request_.reference);
@@ -104,56 +120,74 @@ class SourceReader {
       if (latent.boolean() != nullptr && *latent.boolean() && stated.text() != nullptr)
         result_.traits.spec = *stated.text() == "local" ? "local" : "te";
     } else {
-      if (auto const record = run_record(source_)) result_.args = megatron::args_as_json(record->document(), megatron::find_args(record->document()));
+      if (auto const record = run_record(source_))
+        result_.args =
+            megatron::args_as_json(record->document(), megatron::find_args(record->document()));
       result_.traits = result_.view->traits;
       note_spec();
     }
     if (result_.args.is_null() && (source_.megatron || request_.source_config.empty()))
-      fail(ErrorKind::source, "{}: has no args, so nothing says how large the model is. {}.", place(),
-           source_.megatron ? "Use a checkpoint that Megatron saved itself" : "Set source.config to the config.json of the same model");
+      fail(ErrorKind::source, "{}: has no args, so nothing says how large the model is. {}.",
+           place(),
+           source_.megatron ? "Use a checkpoint that Megatron saved itself"
+                            : "Set source.config to the config.json of the same model");
     Json const* padded = result_.args.find("padded_vocab_size");
-    if (result_.traits.padded_vocab > 0 && !result_.args.is_null() && (padded == nullptr || padded->is_null()))
+    if (result_.traits.padded_vocab > 0 && !result_.args.is_null() &&
+        (padded == nullptr || padded->is_null()))
       result_.args.set("padded_vocab_size", result_.traits.padded_vocab);
     result_.recorded_vocab = recorded_vocab();
   }
 
-  /// Names of torch_dist do not tell whose layers they are: args do, else the states that Transformer Engine keeps.
+  /// Names of torch_dist do not tell whose layers they are: args do, else the states that
+  /// Transformer Engine keeps.
   void note_spec() {
     Json const stated = fact(result_.args, "transformer_impl");
     result_.traits.spec = "local";
     for (dcp::StoredObject const& object : source_.dcp->metadata.objects)
-      if (object.name.find("core_attention._extra_state") != std::string::npos) result_.traits.spec = "te";
+      if (object.name.find("core_attention._extra_state") != std::string::npos)
+        result_.traits.spec = "te";
     if (stated.text() != nullptr) result_.traits.spec = *stated.text() == "local" ? "local" : "te";
   }
 
-  /// What `args` say of the rows that mean something, when it agrees with the rows that are there; else nothing.
+  /// What `args` say of the rows that mean something, when it agrees with the rows that are there;
+  /// else nothing.
   std::optional<Index> recorded_vocab() const {
     Json const stated = fact(result_.args, "vocab_size");
     if (stated.integer() == nullptr || result_.traits.padded_vocab == 0) return std::nullopt;
-    // Megatron counts vocab_size before the end-of-document token, which its own null tokenizer then appends.
+    // Megatron counts vocab_size before the end-of-document token, which its own null tokenizer
+    // then appends.
     Json const tokenizer = fact(result_.args, "tokenizer_type");
-    Index const vocab = *stated.integer() + (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
+    Index const vocab =
+        *stated.integer() +
+        (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
     Json const tp = fact(result_.args, "tensor_model_parallel_size");
-    int const ranks = source_.megatron ? source_.megatron->classification.sizes.tp : tp.integer() != nullptr ? narrow<int>(*tp.integer()) : 1;
-    return padded(vocab, ranks) == result_.traits.padded_vocab ? std::optional<Index>(vocab) : std::nullopt;
+    int const ranks = source_.megatron          ? source_.megatron->classification.sizes.tp
+                      : tp.integer() != nullptr ? narrow<int>(*tp.integer())
+                                                : 1;
+    return padded(vocab, ranks) == result_.traits.padded_vocab ? std::optional<Index>(vocab)
+                                                               : std::nullopt;
   }
 
   Index padded(Index vocab, int tp) const {
     Json const divisor = fact(result_.args, divisor_key);
-    Index const multiple = (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) * std::max(tp, 1);
+    Index const multiple =
+        (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) *
+        std::max(tp, 1);
     return (vocab + multiple - 1) / multiple * multiple;
   }
 
-  /// The rows that a job between Megatron layouts carries: those that are there, as far as the target has room for them. Rows past the true
-  /// size are padding that nobody can tell from weights, so they are dropped only where the target's padding is shorter.
+  /// The rows that a job between Megatron layouts carries: those that are there, as far as the
+  /// target has room for them. Rows past the true size are padding that nobody can tell from
+  /// weights, so they are dropped only where the target's padding is shorter.
   Index carried_vocab() const {
     if (source_.logical) return source_.logical->vocab;
     if (request_.true_vocab_size > 0) {
       Json const stated = fact(result_.args, "vocab_size");
       if (stated.integer() != nullptr && request_.true_vocab_size < *stated.integer())
-        fail(ErrorKind::usage,
-             "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
-             request_.true_vocab_size, *stated.integer());
+        fail(
+            ErrorKind::usage,
+            "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
+            request_.true_vocab_size, *stated.integer());
       return request_.true_vocab_size;
     }
     if (!result_.recorded_vocab) return result_.traits.padded_vocab;
@@ -163,19 +197,27 @@ class SourceReader {
 
   void make_model() {
     bool const named = request_.map != "auto" && request_.map != "mcore";
-    bool const need_family = to_huggingface() || family_names() || result_.args.is_null() || (source_.logical && !source_.logical->map.empty());
-    result_.maps = choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
+    bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
+                             (source_.logical && !source_.logical->map.empty());
+    result_.maps =
+        choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
     if (request_.source_etp != 1 && !(names_ && has_mlite_names(*names_)))
-      fail(ErrorKind::usage,
-           "[source] etp = {}: only a source with Megatron Lite's names has this key. Leave it out, or name its map with model.map.",
-           request_.source_etp);
+      fail(
+          ErrorKind::usage,
+          "[source] etp = {}: only a source with Megatron Lite's names has this key. Leave it out, or name its map with model.map.",
+          request_.source_etp);
     MapChoice const& maps = result_.maps;
-    if (!source_.logical) settle_unmapped(result_.maps, source_, result_.view ? &*result_.view : nullptr, request_, result_.warnings);
-    if (result_.view) settle_unread(result_.maps, *result_.view, !family_names(), request_, result_.warnings);
+    if (!source_.logical)
+      settle_unmapped(result_.maps, source_, result_.view ? &*result_.view : nullptr, request_,
+                      result_.warnings);
+    if (result_.view)
+      settle_unread(result_.maps, *result_.view, !family_names(), request_, result_.warnings);
     check_pattern();
-    // From Megatron to Megatron args describe the model; the family was named for what its map keeps.
-    if (maps.family && result_.config.is_null() && maps.family->config.empty() && !to_huggingface() && !family_names()) {
+    // From Megatron to Megatron args describe the model; the family was named for what its map
+    // keeps.
+    if (maps.family && result_.config.is_null() && maps.family->config.empty() &&
+        !to_huggingface() && !family_names()) {
       if (named && maps.family->keep.empty()) {
         ignored_map_ = fmt::format(
             "model.map = \"{}\" is not used: {} has no [config], so the checkpoint's args alone describe the model. Set source.config to the model's "
@@ -190,29 +232,37 @@ class SourceReader {
       make_family_model();
       if (!result_.args.is_null() && (named || to_huggingface())) compare_facts();
     } else {
-      result_.model = std::make_unique<Model>(maps.core, maps.core, ModelFacts{result_.args, "args", carried_vocab()});
+      result_.model = std::make_unique<Model>(maps.core, maps.core,
+                                              ModelFacts{result_.args, "args", carried_vocab()});
     }
   }
 
   /// Letters that no layer has, and a pattern of another length than the model.
   void check_pattern() const {
     for (NamedExpression const& let : result_.maps.core.let)
-      if (let.name == "letters") megatron::check_hybrid_pattern(result_.args, *let.expression.evaluate({}).text(), place());
+      if (let.name == "letters")
+        megatron::check_hybrid_pattern(result_.args, *let.expression.evaluate({}).text(), place());
   }
 
-  /// A config may speak of layers for multi-token prediction that were never trained, or were not saved: the checkpoint decides.
+  /// A config may speak of layers for multi-token prediction that were never trained, or were not
+  /// saved: the checkpoint decides.
   void make_family_model() {
     ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
     if (source_.logical && !to_huggingface()) facts.true_vocab_size = source_.logical->vocab;
-    if (Json const divisor = fact(result_.args, divisor_key); source_.logical && !divisor.is_null()) facts.facts.set(divisor_key, divisor);
-    auto const make = [&] { result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts); };
+    if (Json const divisor = fact(result_.args, divisor_key); source_.logical && !divisor.is_null())
+      facts.facts.set(divisor_key, divisor);
+    auto const make = [&] {
+      result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts);
+    };
     make();
     Index const stated = count("M");
     Index there = stated;
     if (source_.logical) {
       there = source_.logical->prediction_layers;
     } else if (!result_.args.is_null()) {
-      Json const by_args = Model(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size}).value("M");
+      Json const by_args = Model(result_.maps.core, result_.maps.core,
+                                 {result_.args, "args", request_.true_vocab_size})
+                               .value("M");
       there = by_args.integer() == nullptr ? 0 : *by_args.integer();
     } else if (stated > 0 && family_names() && !names_ && !has_prediction_layers()) {
       there = 0;
@@ -223,13 +273,18 @@ class SourceReader {
     make();
   }
 
-  /// config.json of the target may count layers for multi-token prediction that the checkpoint lacks: loaders would look for them.
+  /// config.json of the target may count layers for multi-token prediction that the checkpoint
+  /// lacks: loaders would look for them.
   void correct_prediction_layers(Index stated, Index there) {
-    std::string text = fmt::format("config.json says {} layers for multi-token prediction, {} are in the checkpoint", stated, there);
+    std::string text = fmt::format(
+        "config.json says {} layers for multi-token prediction, {} are in the checkpoint", stated,
+        there);
     if (to_huggingface() && result_.reference)
-      result_.config_changes = prediction_layer_changes(*result_.maps.family, result_.reference->config, there);
+      result_.config_changes =
+          prediction_layer_changes(*result_.maps.family, result_.reference->config, there);
     for (huggingface::ConfigPatch const& change : result_.config_changes)
-      text += fmt::format(". The target's config.json is changed: {} = {}", fmt::join(change.path, "."), there);
+      text += fmt::format(". The target's config.json is changed: {} = {}",
+                          fmt::join(change.path, "."), there);
     result_.warnings.push_back(std::move(text));
   }
 
@@ -241,29 +296,39 @@ class SourceReader {
     for (StoredName const& name : side.names(nullptr))
       for (int const tensor : side.tensors(name.entry)) {
         auto const layers = side.layers_of(name, tensor);
-        bool const of_depth = !layers.empty() && result_.model->axes()[*result_.model->layer_axis(tensor)].name == "depth";
-        if (!name.copy && !layers.empty() && (of_depth || layers.front() >= decoder_layers) && has(name.name)) return true;
+        bool const of_depth =
+            !layers.empty() &&
+            result_.model->axes()[*result_.model->layer_axis(tensor)].name == "depth";
+        if (!name.copy && !layers.empty() && (of_depth || layers.front() >= decoder_layers) &&
+            has(name.name))
+          return true;
       }
     return false;
   }
 
-  /// A map without axes gives other stored names to the tensors of a family: the source's names. All else is the family's that config.json names.
+  /// A map without axes gives other stored names to the tensors of a family: the source's names.
+  /// All else is the family's that config.json names.
   void take_names_alone() {
     names_ = std::move(result_.maps.family);
     bool const lite = has_mlite_names(*names_);
     if (!family_names() || (lite && !source_.dcp))
-      fail(ErrorKind::usage,
-           "[model] map = \"{}\": {} gives names to a plain DCP checkpoint{}, and {} is none. Set map to \"auto\" or name a family.", request_.map,
-           names_->name, lite ? "" : " or a Hugging Face folder", place());
-    result_.maps.family = choose_maps("auto", request_.map_folders, result_.config, Json(), true).family;
+      fail(
+          ErrorKind::usage,
+          "[model] map = \"{}\": {} gives names to a plain DCP checkpoint{}, and {} is none. Set map to \"auto\" or name a family.",
+          request_.map, names_->name, lite ? "" : " or a Hugging Face folder", place());
+    result_.maps.family =
+        choose_maps("auto", request_.map_folders, result_.config, Json(), true).family;
     result_.maps.family->name += " with the names of " + names_->name;
   }
 
   void make_config() {
     if (result_.maps.family->config.empty())
-      fail(ErrorKind::usage, "[target] reference: {} cannot make a config.json from a checkpoint's args. Name a folder with the model's own.",
-           result_.maps.family->name);
-    Model const described(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size});
+      fail(
+          ErrorKind::usage,
+          "[target] reference: {} cannot make a config.json from a checkpoint's args. Name a folder with the model's own.",
+          result_.maps.family->name);
+    Model const described(result_.maps.core, result_.maps.core,
+                          {result_.args, "args", request_.true_vocab_size});
     result_.config = config_from_args(*result_.maps.family, described);
     Json quantised = fact(result_.args, "quantization_config");  // what an earlier job noted there
     if (!quantised.is_null()) result_.config.set("quantization_config", std::move(quantised));
@@ -272,25 +337,32 @@ class SourceReader {
   }
 
   void warn_of_guesses() {
-    auto const guessed = guessed_members(*result_.maps.family, result_.maps.core, result_.args, result_.config);
+    auto const guessed =
+        guessed_members(*result_.maps.family, result_.maps.core, result_.args, result_.config);
     if (!guessed.empty())
-      result_.warnings.push_back(
-          fmt::format("config.json is made from the checkpoint's args, which do not say all: {} {} guessed. Give "
-                      "target.reference to take a model's own config and tokenizer",
-                      listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
-    std::string untold = untold_warning(*result_.maps.family, result_.maps.core, result_.config, result_.args);
+      result_.warnings.push_back(fmt::format(
+          "config.json is made from the checkpoint's args, which do not say all: {} {} guessed. Give "
+          "target.reference to take a model's own config and tokenizer",
+          listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
+    std::string untold =
+        untold_warning(*result_.maps.family, result_.maps.core, result_.config, result_.args);
     if (!untold.empty()) result_.warnings.push_back(std::move(untold));
   }
 
   /// Two descriptions of one model must agree on every axis that both have.
   void compare_facts() const {
-    Model const described(result_.maps.core, result_.maps.core, {result_.args, "args", request_.true_vocab_size});
+    Model const described(result_.maps.core, result_.maps.core,
+                          {result_.args, "args", request_.true_vocab_size});
     if (auto const conflict = axis_conflict(*result_.model, described, result_.args))
-      fail(ErrorKind::source, "facts: {} is {} in {} and {} in args. They describe two different models: {}.", conflict->axis, conflict->by_config,
-           result_.reference ? config_name_of(*result_.reference) : "config.json", conflict->by_args,
-           !request_.reference.empty()       ? "check target.reference"
-           : !request_.source_config.empty() ? "check source.config"
-                                             : "give target.reference, the folder of this model's own config");
+      fail(ErrorKind::source,
+           "facts: {} is {} in {} and {} in args. They describe two different models: {}.",
+           conflict->axis, conflict->by_config,
+           result_.reference ? config_name_of(*result_.reference) : "config.json",
+           conflict->by_args,
+           !request_.reference.empty() ? "check target.reference"
+           : !request_.source_config.empty()
+               ? "check source.config"
+               : "give target.reference, the folder of this model's own config");
   }
 
   void apply_maps() {
@@ -299,11 +371,13 @@ class SourceReader {
     make_family_side({});
     Json const untied = fact(result_.args, "untie_embeddings_and_output_weights");
     int const head = result_.model->find_tensor("lm_head");
-    if (untied.boolean() != nullptr && *untied.boolean() && head >= 0 && !result_.model->exists(head))
-      fail(ErrorKind::source,
-           "facts: the checkpoint has an output layer of its own (args.untie_embeddings_and_output_weights), and config.json ties it to the "
-           "embedding. "
-           "Its weights would be lost: set tie_word_embeddings = false in a copy of target.reference.");
+    if (untied.boolean() != nullptr && *untied.boolean() && head >= 0 &&
+        !result_.model->exists(head))
+      fail(
+          ErrorKind::source,
+          "facts: the checkpoint has an output layer of its own (args.untie_embeddings_and_output_weights), and config.json ties it to the "
+          "embedding. "
+          "Its weights would be lost: set tie_word_embeddings = false in a copy of target.reference.");
   }
 
   void make_family_side(std::map<std::string, Json> values, bool decide = true) {
@@ -311,7 +385,8 @@ class SourceReader {
     options.options = std::move(values);
     family_options_ = options.options;
     options.has = [this](std::string_view name) { return has(name); };
-    result_.family_side = std::make_unique<Side>(*result_.model, names_ ? *names_ : *result_.maps.family, std::move(options));
+    result_.family_side = std::make_unique<Side>(
+        *result_.model, names_ ? *names_ : *result_.maps.family, std::move(options));
     if (decide) apply_family(*result_.model, *result_.family_side);
   }
 
@@ -326,7 +401,9 @@ class SourceReader {
   bool has_like(std::string_view pattern) const {
     bool found = false;
     each_stored(source_, result_.view ? &*result_.view : nullptr,
-                [&](std::string const& name, std::vector<Index> const&) { found = found || matches_glob(pattern, name); });
+                [&](std::string const& name, std::vector<Index> const&) {
+                  found = found || matches_glob(pattern, name);
+                });
     return found;
   }
 
@@ -347,8 +424,10 @@ class SourceReader {
     result_.model->set_schemes(evaluate_schemes(result_.maps.core, *result_.model));
     if (request_.dequantise) {
       if (source_.dcp)
-        fail(ErrorKind::usage, "[model] quant = \"dequantise-bf16\": {} holds boxes of tensors. Dequantise the Hugging Face or mp_rank folder.",
-             place());
+        fail(
+            ErrorKind::usage,
+            "[model] quant = \"dequantise-bf16\": {} holds boxes of tensors. Dequantise the Hugging Face or mp_rank folder.",
+            place());
       return;
     }
     if (family_names()) {
@@ -358,21 +437,24 @@ class SourceReader {
       found.look(*result_.model, Side(*result_.model, result_.maps.core, dist_options()));
     } else {
       result_.chunks = source_chunks(*source_.megatron, count("L"), count("M"));
-      found.look(*result_.model, Side(*result_.model, result_.maps.core, megatron_options()), result_.chunks);
+      found.look(*result_.model, Side(*result_.model, result_.maps.core, megatron_options()),
+                 result_.chunks);
     }
   }
 
   void catalogue() {
     if (source_.huggingface) {
-      result_.catalog = huggingface_catalog(*result_.model, *result_.family_side, *source_.huggingface,
-                                            names_ ? names_->name : result_.maps.family->name, request_.dequantise);
+      result_.catalog = huggingface_catalog(
+          *result_.model, *result_.family_side, *source_.huggingface,
+          names_ ? names_->name : result_.maps.family->name, request_.dequantise);
       warn_of_copies();
       result_.adds = result_.family_side->adds();
     } else if (family_names()) {
       catalogue_dist(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
     } else if (source_.dcp) {
       check_vocab();
-      catalogue_dist(Side(*result_.model, result_.maps.core, dist_options()), joined_names(result_.maps));
+      catalogue_dist(Side(*result_.model, result_.maps.core, dist_options()),
+                     joined_names(result_.maps));
     } else {
       check_vocab();
       catalogue_megatron();
@@ -386,10 +468,10 @@ class SourceReader {
       for (std::size_t i = 0; i < tensor.blobs.size(); ++i)
         if (tensor.copy[i]) copies.push_back(result_.catalog.blobs[tensor.blobs[i]].name);
     if (!copies.empty())
-      result_.warnings.push_back(
-          fmt::format("{} is taken for a copy of another stored tensor, by config.json and the map. A run compares the two, and refuses the "
-                      "source when they differ",
-                      listed(copies, 4)));
+      result_.warnings.push_back(fmt::format(
+          "{} is taken for a copy of another stored tensor, by config.json and the map. A run compares the two, and refuses the "
+          "source when they differ",
+          listed(copies, 4)));
   }
 
   /// What a family requires must be there, even where Megatron models in general may lack it.
@@ -400,7 +482,8 @@ class SourceReader {
   void catalogue_dist(Side const& side, std::string const& map_names) {
     std::vector<std::string> files;
     for (fs::path const& file : source_.files) files.push_back(file.string());
-    result_.catalog = dist_catalog(*result_.model, side, *source_.dcp, *result_.view, files, may_lack(side), map_names);
+    result_.catalog = dist_catalog(*result_.model, side, *source_.dcp, *result_.view, files,
+                                   may_lack(side), map_names);
     result_.adds = side.adds();
   }
 
@@ -409,8 +492,9 @@ class SourceReader {
     SideOptions options;
     options.in_front = true;
     std::string const usual = source_.dcp->flavour == dcp::Flavour::torch_dist ? "dist" : "fsdp";
-    options.options = {
-        {"form", view.traits.form.empty() ? usual : view.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", view.traits.mtp_block}};
+    options.options = {{"form", view.traits.form.empty() ? usual : view.traits.form},
+                       {"spec", result_.traits.spec},
+                       {"mtp_block", view.traits.mtp_block}};
     options.options["stacked"] = Json(view.stacked ? 1 : 0);
     options.options["halves"] = Json(view.halves ? 1 : 0);
     options.options["parts"] = Json(source_.dcp->flavour == dcp::Flavour::fsdp_dtensor ? 0 : 1);
@@ -421,9 +505,16 @@ class SourceReader {
 
   SideOptions megatron_options() const {
     auto const& sizes = source_.megatron->classification.sizes;
-    SideOptions options{true, sizes, {{"form", result_.traits.form}, {"spec", result_.traits.spec}, {"mtp_block", result_.traits.mtp_block}},
-                        {},   {},    source_.megatron->directory.iteration_dir.string() + ", "};
-    if (result_.traits.padded_vocab > 0) options.padded_sizes["vocab"] = result_.traits.padded_vocab;
+    SideOptions options{true,
+                        sizes,
+                        {{"form", result_.traits.form},
+                         {"spec", result_.traits.spec},
+                         {"mtp_block", result_.traits.mtp_block}},
+                        {},
+                        {},
+                        source_.megatron->directory.iteration_dir.string() + ", "};
+    if (result_.traits.padded_vocab > 0)
+      options.padded_sizes["vocab"] = result_.traits.padded_vocab;
     return options;
   }
 
@@ -431,7 +522,8 @@ class SourceReader {
     result_.chunks = source_chunks(*source_.megatron, count("L"), count("M"));
     Side const side(*result_.model, result_.maps.core, megatron_options());
     result_.catalog =
-        megatron_catalog(*result_.model, side, *source_.megatron, result_.chunks, may_lack(side), joined_names(result_.maps), request_.dequantise);
+        megatron_catalog(*result_.model, side, *source_.megatron, result_.chunks, may_lack(side),
+                         joined_names(result_.maps), request_.dequantise);
     result_.adds = side.adds();
   }
 
@@ -442,17 +534,21 @@ class SourceReader {
 
   void check_vocab() const {
     Json const vocab = result_.model->value("vocab");
-    if (result_.traits.padded_vocab == 0 || vocab.integer() == nullptr || *vocab.integer() <= result_.traits.padded_vocab) return;
-    fail(request_.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
-         "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.", place(),
-         result_.traits.padded_vocab, *vocab.integer());
+    if (result_.traits.padded_vocab == 0 || vocab.integer() == nullptr ||
+        *vocab.integer() <= result_.traits.padded_vocab)
+      return;
+    fail(
+        request_.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
+        "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
+        place(), result_.traits.padded_vocab, *vocab.integer());
   }
 
   SourceCheckpoint const& source_;
   TargetRequest const& request_;
   std::map<std::string, Json> family_options_;
   mutable FindTensor find_stored_;  ///< of a Hugging Face source, made when a map asks for a name
-  std::optional<MapFile> names_;    ///< whose stored names the source has, where it is not the family's map
+  std::optional<MapFile>
+      names_;  ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
   std::string ignored_map_;  ///< why a map that was named is not used
 };
@@ -469,7 +565,8 @@ Model SourceModel::as_it_is() const {
   return result;
 }
 
-SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request, bool carry_states) {
+SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request,
+                              bool carry_states) {
   return SourceReader(source, request).run(carry_states);
 }
 

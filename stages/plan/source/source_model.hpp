@@ -14,24 +14,28 @@
 
 namespace reshard {
 
-/// A source seen through a map: its model, the facts it was made from, and every piece that it holds.
+/// A source seen through a map: its model, the facts it was made from, and every piece that it
+/// holds.
 struct SourceModel {
-  Json args;                                             ///< of a Megatron source; null for others
-  Json config;                                           ///< config.json of the source or the reference; null when there is none
-  std::string config_text;                               ///< config.json made from args
-  std::optional<huggingface::Folder> reference;          ///< whose files lie beside the weights of a Hugging Face or HDF5 target
-  std::optional<huggingface::Folder> files;              ///< config.json of the source and what lies beside it
-  std::vector<huggingface::ConfigPatch> config_changes;  ///< of the target's config.json: layers for multi-token prediction
+  Json args;                ///< of a Megatron source; null for others
+  Json config;              ///< config.json of the source or the reference; null when there is none
+  std::string config_text;  ///< config.json made from args
+  std::optional<huggingface::Folder>
+      reference;  ///< whose files lie beside the weights of a Hugging Face or HDF5 target
+  std::optional<huggingface::Folder> files;  ///< config.json of the source and what lies beside it
+  std::vector<huggingface::ConfigPatch>
+      config_changes;  ///< of the target's config.json: layers for multi-token prediction
   MegatronTraits traits{"", "", "mtp_model_layer", 0};
   std::optional<DistView> view;  ///< DCP sources
   MapChoice maps;
   std::unique_ptr<Model> model;
-  std::optional<Model> unquantised;  ///< the model as it was before parts of quantised weights became tensors of it; nothing where none did
+  std::optional<Model> unquantised;  ///< the model as it was before parts of quantised weights
+                                     ///< became tensors of it; nothing where none did
   std::unique_ptr<Side> family_side;
   std::vector<PipelineChunk> chunks;  ///< Megatron sources
   std::vector<std::string> states;    ///< optimizer states that the job carries
   Catalog catalog;
-  std::vector<int> adds;                ///< what stored values of the source have over logical ones (Side::adds)
+  std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
 
@@ -41,7 +45,9 @@ struct SourceModel {
   bool is_megatron() const { return !args.is_null(); }
 };
 
-/// Reads facts, chooses the maps, makes the model and the source's catalogue. `carry_states`: the target can hold optimizer state.
-SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request, bool carry_states);
+/// Reads facts, chooses the maps, makes the model and the source's catalogue. `carry_states`: the
+/// target can hold optimizer state.
+SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request,
+                              bool carry_states);
 
 }  // namespace reshard

@@ -9,19 +9,24 @@
 namespace reshard {
 namespace {
 
-std::string shape_text(std::vector<Index> const& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(std::vector<Index> const& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 std::string without_digits(std::string text) {
   std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
   return text;
 }
 
-/// The last of the names that differ from this one only in a number, as late in the name as any does; nullptr when there is none.
+/// The last of the names that differ from this one only in a number, as late in the name as any
+/// does; nullptr when there is none.
 StoredName const* last_alike(std::string const& text, std::vector<StoredName> const& names) {
   StoredName const* best = nullptr;
   std::ptrdiff_t longest = 0;
   for (StoredName const& name : names) {
-    auto const shared = std::mismatch(text.begin(), text.end(), name.name.begin(), name.name.end()).first - text.begin();
+    auto const shared =
+        std::mismatch(text.begin(), text.end(), name.name.begin(), name.name.end()).first -
+        text.begin();
     if (shared < longest || without_digits(name.name) != without_digits(text)) continue;
     longest = shared;
     best = &name;
@@ -31,7 +36,8 @@ StoredName const* last_alike(std::string const& text, std::vector<StoredName> co
 
 /// How peft and Megatron-Bridge call the tensors of an adapter.
 bool is_adapter(std::string_view name) {
-  for (char const* part : {".lora_A", ".lora_B", ".lora_embedding_", ".lora_magnitude_vector", ".adapter.linear_in", ".adapter.linear_out"})
+  for (char const* part : {".lora_A", ".lora_B", ".lora_embedding_", ".lora_magnitude_vector",
+                           ".adapter.linear_in", ".adapter.linear_out"})
     if (name.find(part) != std::string_view::npos) return true;
   return false;
 }
@@ -43,50 +49,63 @@ constexpr char const* merge_adapters =
 }  // namespace
 
 std::string unread_note(std::vector<std::string> const& names, std::string const& prefix) {
-  return fmt::format("{} stored tensor{} ({}) do{} not begin with '{}' (source.prefix)", names.size(), names.size() == 1 ? "" : "s", listed(names, 4),
+  return fmt::format("{} stored tensor{} ({}) do{} not begin with '{}' (source.prefix)",
+                     names.size(), names.size() == 1 ? "" : "s", listed(names, 4),
                      names.size() == 1 ? "es" : "", prefix);
 }
 
-void refuse_adapters(SourceCheckpoint const& source, DistView const* view, std::string const& place) {
+void refuse_adapters(SourceCheckpoint const& source, DistView const* view,
+                     std::string const& place) {
   std::size_t all = 0;
   std::size_t adapters = 0;
   std::string first;
   std::string wrapped;
   each_stored(source, view, [&](std::string const& name, std::vector<Index> const&) {
     ++all;
-    if (name.find(".to_wrap.") != std::string::npos) wrapped = wrapped.empty() ? name : std::min(wrapped, name);
+    if (name.find(".to_wrap.") != std::string::npos)
+      wrapped = wrapped.empty() ? name : std::min(wrapped, name);
     if (!is_adapter(name)) return;
     first = first.empty() ? name : std::min(first, name);
     ++adapters;
   });
   if (all > 0 && adapters == all)
-    fail(ErrorKind::source, "{}: holds an adapter (LoRA) and no model: all {} tensors are parts of one, such as '{}'. {}", place, all, first,
-         merge_adapters);
-  if (!wrapped.empty()) fail(ErrorKind::source, "{}: '{}' is a weight that an adapter (LoRA) is wrapped around. {}", place, wrapped, merge_adapters);
+    fail(
+        ErrorKind::source,
+        "{}: holds an adapter (LoRA) and no model: all {} tensors are parts of one, such as '{}'. {}",
+        place, all, first, merge_adapters);
+  if (!wrapped.empty())
+    fail(ErrorKind::source, "{}: '{}' is a weight that an adapter (LoRA) is wrapped around. {}",
+         place, wrapped, merge_adapters);
 }
 
-void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names, std::function<bool(std::string const&)> const& stored,
-                std::vector<bool>& found) {
+void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names,
+                std::function<bool(std::string const&)> const& stored, std::vector<bool>& found) {
   found.resize(model.tensors().size(), false);
   for (StoredName const& name : names) {
-    bool const there = stored(name.name) || std::any_of(name.aliases.begin(), name.aliases.end(), stored);
+    bool const there =
+        stored(name.name) || std::any_of(name.aliases.begin(), name.aliases.end(), stored);
     if (there && !name.copy)
-      for (int const tensor : side.tensors(name.entry)) found[static_cast<std::size_t>(tensor)] = true;
+      for (int const tensor : side.tensors(name.entry))
+        found[static_cast<std::size_t>(tensor)] = true;
   }
 }
 
-void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector<bool> const& found) {
+void settle_optional(Model& model, std::vector<int> const& may_lack,
+                     std::vector<bool> const& found) {
   for (int const tensor : may_lack)
-    if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)]) model.set_exists(tensor, false);
+    if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)])
+      model.set_exists(tensor, false);
 }
 
-void fail_unexplained(std::string const& file, std::string const& tensor, std::vector<StoredName> const& names, Model const& model,
+void fail_unexplained(std::string const& file, std::string const& tensor,
+                      std::vector<StoredName> const& names, Model const& model,
                       std::string const& map_names) {
   if (StoredName const* last = last_alike(tensor, names); last != nullptr)
-    fail(ErrorKind::source,
-         "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's: put its "
-         "own beside the weights.",
-         file, tensor, model.origin(), last->name);
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's: put its "
+        "own beside the weights.",
+        file, tensor, model.origin(), last->name);
   std::vector<std::string> known;
   for (StoredName const& name : names) known.push_back(name.name);
   std::string const near = nearest(tensor, known);
@@ -95,24 +114,30 @@ void fail_unexplained(std::string const& file, std::string const& tensor, std::v
         ErrorKind::source,
         "{}: '{}' matches no entry of {}: it is part of an adapter (LoRA). {} To leave adapters out, add their names to `drop` in a copy of the map.",
         file, tensor, map_names, merge_adapters);
-  fail(ErrorKind::source,
-       "{}: '{}' matches no entry of {}{}. Name another map with model.map, or add the name to `drop` in a copy of the map to leave it out.", file,
-       tensor, map_names, near.empty() ? "" : "; the nearest name is '" + near + "'");
+  fail(
+      ErrorKind::source,
+      "{}: '{}' matches no entry of {}{}. Name another map with model.map, or add the name to `drop` in a copy of the map to leave it out.",
+      file, tensor, map_names, near.empty() ? "" : "; the nearest name is '" + near + "'");
 }
 
-void check_stored(std::string const& file, std::string const& tensor, DType dtype, std::vector<Index> const& shape,
-                  std::vector<Index> const& expected, Side const& side, std::uint32_t entry, Model const& model) {
+void check_stored(std::string const& file, std::string const& tensor, DType dtype,
+                  std::vector<Index> const& shape, std::vector<Index> const& expected,
+                  Side const& side, std::uint32_t entry, Model const& model) {
   if (shape != expected)
-    fail(ErrorKind::source,
-         "{}: '{}' is {}, {} says {} with the sizes of {}. The configuration or the parallel sizes are another checkpoint's: put its own beside the "
-         "weights.",
-         file, tensor, shape_text(shape), side.entry_place(entry), shape_text(expected), model.origin());
-  bool const quantised = dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f4_x2;
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is {}, {} says {} with the sizes of {}. The configuration or the parallel sizes are another checkpoint's: put its own beside the "
+        "weights.",
+        file, tensor, shape_text(shape), side.entry_place(entry), shape_text(expected),
+        model.origin());
+  bool const quantised =
+      dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f4_x2;
   if (quantised && shape.size() >= 2 && side.part(entry).empty() && !side.as_it_is(entry))
-    fail(ErrorKind::source,
-         "{}: '{}' is {}, and no scale that fits stands beside it: without one its values are lost. The download is incomplete, or the block size in "
-         "quantization_config is another checkpoint's: download the folder again.",
-         file, tensor, name(dtype));
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is {}, and no scale that fits stands beside it: without one its values are lost. The download is incomplete, or the block size in "
+        "quantization_config is another checkpoint's: download the folder again.",
+        file, tensor, name(dtype));
 }
 
 void each_stored(SourceCheckpoint const& source, DistView const* view,
@@ -120,13 +145,15 @@ void each_stored(SourceCheckpoint const& source, DistView const* view,
   if (source.huggingface) {
     auto const& checkpoint = *source.huggingface;
     for (std::size_t f = 0; f < checkpoint.headers.size(); ++f)
-      for (std::size_t const i : checkpoint.indexed[f]) visit(checkpoint.headers[f].tensors[i].name, checkpoint.headers[f].tensors[i].shape);
+      for (std::size_t const i : checkpoint.indexed[f])
+        visit(checkpoint.headers[f].tensors[i].name, checkpoint.headers[f].tensors[i].shape);
   } else if (source.megatron) {
     for (auto const& header : source.megatron->headers)
       for (auto const& chunk : header.chunks)
         for (FileTensor const& tensor : chunk.tensors) visit(tensor.name, tensor.shape);
   } else {
-    for (auto const& [name, at] : view->weights) visit(name, source.dcp->metadata.tensors[at].shape);
+    for (auto const& [name, at] : view->weights)
+      visit(name, source.dcp->metadata.tensors[at].shape);
   }
 }
 

@@ -11,28 +11,37 @@
 
 namespace reshard {
 
-/// Marks in `found` the tensors of which the source holds a stored tensor; `stored` says whether a name is there.
-void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names, std::function<bool(std::string const&)> const& stored,
-                std::vector<bool>& found);
+/// Marks in `found` the tensors of which the source holds a stored tensor; `stored` says whether a
+/// name is there.
+void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names,
+                std::function<bool(std::string const&)> const& stored, std::vector<bool>& found);
 
-/// Tensors that the model may lack and of which the source holds no stored tensor are no part of the model.
-void settle_optional(Model& model, std::vector<int> const& may_lack, std::vector<bool> const& found);
+/// Tensors that the model may lack and of which the source holds no stored tensor are no part of
+/// the model.
+void settle_optional(Model& model, std::vector<int> const& may_lack,
+                     std::vector<bool> const& found);
 
 /// The Error about a stored tensor that no entry of the maps explains.
-[[noreturn]] void fail_unexplained(std::string const& file, std::string const& tensor, std::vector<StoredName> const& names, Model const& model,
+[[noreturn]] void fail_unexplained(std::string const& file, std::string const& tensor,
+                                   std::vector<StoredName> const& names, Model const& model,
                                    std::string const& map_names);
 
 /// An Error of kind source when a stored tensor's shape or dtype is not what its entry says.
-void check_stored(std::string const& file, std::string const& tensor, DType dtype, std::vector<Index> const& shape,
-                  std::vector<Index> const& expected, Side const& side, std::uint32_t entry, Model const& model);
+void check_stored(std::string const& file, std::string const& tensor, DType dtype,
+                  std::vector<Index> const& shape, std::vector<Index> const& expected,
+                  Side const& side, std::uint32_t entry, Model const& model);
 
-/// "39 stored tensors such as 'vision_model.a' do not begin with 'language_model.' (source.prefix)".
+/// "39 stored tensors such as 'vision_model.a' do not begin with 'language_model.'
+/// (source.prefix)".
 std::string unread_note(std::vector<std::string> const& names, std::string const& prefix);
 
-/// An Error of kind source when the source holds adapters (LoRA and its like) alone, or weights that wait behind `.to_wrap.` for one.
-void refuse_adapters(SourceCheckpoint const& source, DistView const* view, std::string const& place);
+/// An Error of kind source when the source holds adapters (LoRA and its like) alone, or weights
+/// that wait behind `.to_wrap.` for one.
+void refuse_adapters(SourceCheckpoint const& source, DistView const* view,
+                     std::string const& place);
 
-/// Every stored tensor of a source: its name, without the prefix of a DCP source, and its shape in the file. `view` is that of a DCP source.
+/// Every stored tensor of a source: its name, without the prefix of a DCP source, and its shape in
+/// the file. `view` is that of a DCP source.
 void each_stored(SourceCheckpoint const& source, DistView const* view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit);
 

@@ -25,12 +25,16 @@ std::vector<PlacementRule> parse_placement_rules(std::string_view text) {
     if (rule.empty()) continue;
     std::size_t const colon = rule.rfind(':');
     if (colon == std::string_view::npos || trimmed(rule.substr(0, colon)).empty())
-      fail(ErrorKind::usage,
-           "[target] placements: '{}' is no rule. Write a pattern, a colon and one placement for each mesh axis, such as \"*: S0 R\".", rule);
+      fail(
+          ErrorKind::usage,
+          "[target] placements: '{}' is no rule. Write a pattern, a colon and one placement for each mesh axis, such as \"*: S0 R\".",
+          rule);
     try {
-      rules.push_back({std::string(trimmed(rule.substr(0, colon))), parse_placements(rule.substr(colon + 1))});
+      rules.push_back(
+          {std::string(trimmed(rule.substr(0, colon))), parse_placements(rule.substr(colon + 1))});
     } catch (Error const& error) {
-      throw Error(ErrorKind::usage, fmt::format("[target] placements, rule '{}': {}", rule, error.sentence()));
+      throw Error(ErrorKind::usage,
+                  fmt::format("[target] placements, rule '{}': {}", rule, error.sentence()));
     }
   }
   return rules;
@@ -39,11 +43,14 @@ std::vector<PlacementRule> parse_placement_rules(std::string_view text) {
 std::vector<std::string> idle_rules(ChunkGrid const& grid, std::span<std::string const> keys) {
   for (PlacementRule const& rule : grid.rules)
     if (rule.placements.size() != grid.mesh.size())
-      fail(ErrorKind::usage, "[target] placements, rule '{}': {} placements for {} mesh axes. Give one for each.", rule.pattern,
-           rule.placements.size(), grid.mesh.size());
+      fail(ErrorKind::usage,
+           "[target] placements, rule '{}': {} placements for {} mesh axes. Give one for each.",
+           rule.pattern, rule.placements.size(), grid.mesh.size());
   std::vector<bool> used(grid.rules.size(), false);
   for (std::string const& key : keys) {
-    auto const rule = std::find_if(grid.rules.begin(), grid.rules.end(), [&](PlacementRule const& each) { return matches_glob(each.pattern, key); });
+    auto const rule =
+        std::find_if(grid.rules.begin(), grid.rules.end(),
+                     [&](PlacementRule const& each) { return matches_glob(each.pattern, key); });
     if (rule != grid.rules.end()) used[static_cast<std::size_t>(rule - grid.rules.begin())] = true;
   }
   std::vector<std::string> idle;
@@ -52,9 +59,11 @@ std::vector<std::string> idle_rules(ChunkGrid const& grid, std::span<std::string
   return idle;
 }
 
-std::vector<TensorBox> grid_boxes(ChunkGrid const& grid, std::string_view key, std::span<Index const> shape) {
+std::vector<TensorBox> grid_boxes(ChunkGrid const& grid, std::string_view key,
+                                  std::span<Index const> shape) {
   RESHARD_EXPECT(grid.kind != ChunkGrid::Kind::source);
-  if (grid.kind == ChunkGrid::Kind::whole || shape.empty()) return {{std::vector<Index>(shape.size(), 0), {shape.begin(), shape.end()}}};
+  if (grid.kind == ChunkGrid::Kind::whole || shape.empty())
+    return {{std::vector<Index>(shape.size(), 0), {shape.begin(), shape.end()}}};
   if (grid.kind == ChunkGrid::Kind::ranks) {
     Placement const rows{Placement::Kind::shard, 0, 1};
     MeshAxis const ranks{"ranks", grid.ranks};
@@ -65,11 +74,14 @@ std::vector<TensorBox> grid_boxes(ChunkGrid const& grid, std::string_view key, s
     try {
       return placed_boxes(shape, grid.mesh, rule.placements);
     } catch (Error const& error) {
-      throw Error(ErrorKind::usage, fmt::format("[target] placements, rule '{}' for '{}': {}", rule.pattern, key, error.sentence()));
+      throw Error(ErrorKind::usage, fmt::format("[target] placements, rule '{}' for '{}': {}",
+                                                rule.pattern, key, error.sentence()));
     }
   }
-  fail(ErrorKind::usage, "[target] placements: no rule matches '{}'. Add a last rule for all others, such as \"*: {}\".", key,
-       grid.mesh.size() > 1 ? "S0 R" : "S0");
+  fail(
+      ErrorKind::usage,
+      "[target] placements: no rule matches '{}'. Add a last rule for all others, such as \"*: {}\".",
+      key, grid.mesh.size() > 1 ? "S0 R" : "S0");
 }
 
 }  // namespace reshard

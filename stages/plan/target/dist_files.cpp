@@ -28,7 +28,8 @@ class CommonBuilder {
     else
       make();
     if (dist_.new_keys) set("content_metadata", content_metadata());
-    return dcp::torch_file_bytes(document_, "common", [this](std::size_t tensor) { return payload(tensor); });
+    return dcp::torch_file_bytes(document_, "common",
+                                 [this](std::size_t tensor) { return payload(tensor); });
   }
 
   /// The dict of make(), each value as a file of its own.
@@ -38,7 +39,8 @@ class CommonBuilder {
     for (auto const& [key, node] : document_.members(document_.root)) {
       pickle::Document single;
       single.root = single.add_copy(document_, node);
-      if (single.tensors.empty()) result.emplace_back(key, dcp::torch_file_bytes(single, "archive"));
+      if (single.tensors.empty())
+        result.emplace_back(key, dcp::torch_file_bytes(single, "archive"));
     }
     return result;
   }
@@ -52,13 +54,18 @@ class CommonBuilder {
     document_.root = document_.add_copy(from, from.root);
     if (dist_.drop_states) {
       document_.erase(document_.root, "optimizer");
-      if (NodeId const metadata = document_.find(document_.root, "content_metadata"); metadata != pickle::no_node)
-        for (std::string_view const key : {"distrib_optim_sharding_type", "distrib_optim_fully_reshardable_mem_efficient"})
+      if (NodeId const metadata = document_.find(document_.root, "content_metadata");
+          metadata != pickle::no_node)
+        for (std::string_view const key :
+             {"distrib_optim_sharding_type", "distrib_optim_fully_reshardable_mem_efficient"})
           document_.erase(metadata, key);
     }
-    if (dist_.has_states) split_optimizers(document_, document_.root, dist_.record->document(), dist_.experts_apart, dist_.expert_biases);
+    if (dist_.has_states)
+      split_optimizers(document_, document_.root, dist_.record->document(), dist_.experts_apart,
+                       dist_.expert_biases);
     remember_tensors();
-    if (NodeId const args = document_.find(document_.root, "args"); args != pickle::no_node) megatron::set_args(document_, args, dist_.args);
+    if (NodeId const args = document_.find(document_.root, "args"); args != pickle::no_node)
+      megatron::set_args(document_, args, dist_.args);
   }
 
   void make() {
@@ -75,7 +82,8 @@ class CommonBuilder {
   }
 
   NodeId make_args() {
-    NodeId const source = dist_.record == nullptr ? pickle::no_node : megatron::find_args(dist_.record->document());
+    NodeId const source =
+        dist_.record == nullptr ? pickle::no_node : megatron::find_args(dist_.record->document());
     if (source == pickle::no_node) return megatron::add_namespace(document_, dist_.args);
     check_carried(*dist_.record, source, "args");
     NodeId const args = document_.add_copy(dist_.record->document(), source);
@@ -86,13 +94,16 @@ class CommonBuilder {
   /// Megatron's loader makes the names it expects from this.
   NodeId content_metadata() {
     NodeId metadata = document_.find(document_.root, "content_metadata");
-    if (metadata == pickle::no_node || document_.at(metadata).kind != pickle::Kind::dict) metadata = document_.add_dict();
+    if (metadata == pickle::no_node || document_.at(metadata).kind != pickle::Kind::dict)
+      metadata = document_.add_dict();
     document_.set(metadata, "singleton_local_shards", document_.add_bool(false));
     document_.set(metadata, "chained_optim_avoid_prefix", document_.add_bool(true));
     if (dist_.has_states) {
       mark_reshardable(document_.find(document_.root, "optimizer"), 0);
-      document_.set(metadata, "distrib_optim_sharding_type", document_.add_string("fully_reshardable"));
-      document_.set(metadata, "distrib_optim_fully_reshardable_mem_efficient", document_.add_bool(false));
+      document_.set(metadata, "distrib_optim_sharding_type",
+                    document_.add_string("fully_reshardable"));
+      document_.set(metadata, "distrib_optim_fully_reshardable_mem_efficient",
+                    document_.add_bool(false));
     }
     return metadata;
   }
@@ -100,22 +111,29 @@ class CommonBuilder {
   /// {"param_state_sharding_type": …}, or such dicts by number for several optimizers in one.
   void mark_reshardable(NodeId optimizer, int depth) {
     constexpr std::string_view key = "param_state_sharding_type";
-    if (optimizer == pickle::no_node || document_.at(optimizer).kind != pickle::Kind::dict || depth > 1) return;
-    if (document_.find(optimizer, key) != pickle::no_node) document_.set(optimizer, key, document_.add_string("fully_reshardable"));
+    if (optimizer == pickle::no_node || document_.at(optimizer).kind != pickle::Kind::dict ||
+        depth > 1)
+      return;
+    if (document_.find(optimizer, key) != pickle::no_node)
+      document_.set(optimizer, key, document_.add_string("fully_reshardable"));
     std::vector<NodeId> const items = document_.at(optimizer).items;
     for (std::size_t i = 1; i < items.size(); i += 2) mark_reshardable(items[i], depth + 1);
   }
 
   void remember_tensors() {
-    for (pickle::TensorRef const& tensor : document_.tensors) tensors_.push_back(file_tensor(*dist_.record->torch, tensor, "common state"));
+    for (pickle::TensorRef const& tensor : document_.tensors)
+      tensors_.push_back(file_tensor(*dist_.record->torch, tensor, "common state"));
   }
 
   std::string payload(std::size_t tensor) const {
     FileTensor const& from = tensors_.at(tensor);
     if (!from.strides.empty())
-      fail(ErrorKind::source, "{}: the common state holds a tensor that is a strided view. Save the checkpoint again.", dist_.record->file);
+      fail(ErrorKind::source,
+           "{}: the common state holds a tensor that is a strided view. Save the checkpoint again.",
+           dist_.record->file);
     std::string bytes(from.size_bytes, '\0');
-    File::open_for_reading(dist_.record->file).read_at(from.offset_bytes, std::as_writable_bytes(std::span(bytes)));
+    File::open_for_reading(dist_.record->file)
+        .read_at(from.offset_bytes, std::as_writable_bytes(std::span(bytes)));
     return bytes;
   }
 
@@ -127,10 +145,13 @@ class CommonBuilder {
 
 std::string common_bytes(DistRecord const& dist, SourceCheckpoint const& source) {
   bool const from_dist = source.dcp && dist.record != nullptr;
-  bool const regroup = from_dist && dist.has_states && has_several_optimizers(dist.record->document()) != dist.experts_apart;
-  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() && source.dcp->directory.has_common_file) {
+  bool const regroup = from_dist && dist.has_states &&
+                       has_several_optimizers(dist.record->document()) != dist.experts_apart;
+  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() &&
+      source.dcp->directory.has_common_file) {
     check_carried(*dist.record, dist.record->document().root, "common state");
-    if (may_copy_file(*dist.record)) return read_text_file(source.dcp->directory.folder / dcp::common_name, largest_common_bytes);
+    if (may_copy_file(*dist.record))
+      return read_text_file(source.dcp->directory.folder / dcp::common_name, largest_common_bytes);
   }
   return CommonBuilder(dist, from_dist).build();
 }
@@ -142,13 +163,16 @@ void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const
   job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
   if (source.dcp)
     for (std::string const& name : source.dcp->directory.side_files)
-      if (!is_mlite_optimizer(name) && !is_mlite_rng(name) && !(name == huggingface::carried_name && job.reference))
+      if (!is_mlite_optimizer(name) && !is_mlite_rng(name) &&
+          !(name == huggingface::carried_name && job.reference))
         job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
   job.texts.push_back({folder / dcp::backend_name, dcp::backend_json(), true, {}});
   add_tracker(job, dist.record);
 }
 
-void add_tracker(JobPlan& job, RunRecord const* record) { job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}}); }
+void add_tracker(JobPlan& job, RunRecord const* record) {
+  job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}});
+}
 
 std::string common_text(RunRecord const& record) {
   DistRecord dist;
@@ -156,6 +180,8 @@ std::string common_text(RunRecord const& record) {
   return CommonBuilder(dist, true).build();
 }
 
-std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist) { return CommonBuilder(dist, false).objects(); }
+std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist) {
+  return CommonBuilder(dist, false).objects();
+}
 
 }  // namespace reshard

@@ -43,7 +43,8 @@ std::optional<Index> take_number(std::string& text, std::string_view word) {
   std::size_t const at = text.find(word);
   if (at == std::string::npos) return std::nullopt;
   auto const number = number_at(text, at + word.size());
-  if (number) text.erase(at + word.size(), text.find('.', at + word.size()) + 1 - (at + word.size()));
+  if (number)
+    text.erase(at + word.size(), text.find('.', at + word.size()) + 1 - (at + word.size()));
   return number;
 }
 
@@ -52,7 +53,8 @@ std::optional<Index> take_number(std::string& text, std::string_view word) {
 std::optional<ShardedObjectKey> parse_object_key(std::string_view text) {
   constexpr std::string_view shard = "/shard_";
   std::size_t const slash = text.rfind('/');
-  if (slash == std::string_view::npos || !text.substr(slash).starts_with(shard)) return std::nullopt;
+  if (slash == std::string_view::npos || !text.substr(slash).starts_with(shard))
+    return std::nullopt;
   std::string_view const numbers = text.substr(slash + shard.size());
   std::size_t const line = numbers.find('_');
   if (line == std::string_view::npos) return std::nullopt;
@@ -63,7 +65,8 @@ std::optional<ShardedObjectKey> parse_object_key(std::string_view text) {
 }
 
 std::string text_of(ShardedObjectKey const& key) {
-  return fmt::format("{}/shard_{}_{}", key.key, fmt::join(key.offsets, "."), fmt::join(key.shape, "."));
+  return fmt::format("{}/shard_{}_{}", key.key, fmt::join(key.offsets, "."),
+                     fmt::join(key.shape, "."));
 }
 
 std::optional<std::string> module_state_key(std::string_view text) {
@@ -71,7 +74,8 @@ std::optional<std::string> module_state_key(std::string_view text) {
   if (!parsed || !parsed->key.ends_with(state_ending)) return std::nullopt;
   std::string key = parsed->key;
   std::size_t next = 0;  // offsets that stand for numbers in the name
-  if (std::size_t const at = key.find(layers); at != std::string::npos && !number_at(key, at + layers.size()))
+  if (std::size_t const at = key.find(layers);
+      at != std::string::npos && !number_at(key, at + layers.size()))
     key.insert(at + layers.size(), fmt::format("{}.", parsed->offsets[next++]));
   if (std::size_t const at = key.find(dist_experts); at != std::string::npos) {
     bool const numbered = number_at(key, at + dist_experts.size()).has_value();
@@ -102,16 +106,19 @@ std::string object_key(std::string const& module_key, ObjectForm const& form) {
   return text_of(result);
 }
 
-void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form, ObjectChoice const& choice, ObjectGate& gate) {
+void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form,
+                  ObjectChoice const& choice, ObjectGate& gate) {
   for (dcp::StoredObject const& object : source.metadata.objects) {
     if (object.name == dcp::common_key) continue;
     if (choice.drop_rng && is_run_state(object.name)) continue;
-    if (choice.drop_optimizer && (object.name.starts_with("optimizer.") || object.name.starts_with("chained_"))) continue;
+    if (choice.drop_optimizer &&
+        (object.name.starts_with("optimizer.") || object.name.starts_with("chained_")))
+      continue;
     auto const module_key = module_state_key(object.name);
     if (module_key && !choice.module_states) continue;
     if (!gate.admits(object)) continue;
-    target.add_object(module_key ? object_key(*module_key, form) : object.name, 0, object.item.file, object.item.offset_bytes,
-                      object.item.size_bytes);
+    target.add_object(module_key ? object_key(*module_key, form) : object.name, 0, object.item.file,
+                      object.item.offset_bytes, object.item.size_bytes);
   }
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view ending = "_extra_state";
 
-/// Replaces the number that follows `prefix` in a key; false when the key has no such number or the new one is negative.
+/// Replaces the number that follows `prefix` in a key; false when the key has no such number or the
+/// new one is negative.
 template <class Change>
 bool renumber(std::string& key, std::string_view prefix, Change const& change) {
   std::size_t const at = key.find(prefix);
@@ -31,29 +32,37 @@ bool renumber(std::string& key, std::string_view prefix, Change const& change) {
   return true;
 }
 
-bool is_grouped_expert(std::string_view key) { return key.find(".mlp.experts.linear_fc") != std::string_view::npos; }
+bool is_grouped_expert(std::string_view key) {
+  return key.find(".mlp.experts.linear_fc") != std::string_view::npos;
+}
 
 /// Numbers of the target place in a global key; false when the key belongs elsewhere.
 bool to_local(std::string& key, PipelineChunk const& chunk, int ep_rank, Index per_rank) {
   if (key.starts_with("output_layer.") && !chunk.head) return false;
   if (key.starts_with("decoder.final_") && !chunk.head) return false;
   if (key.starts_with("embedding.") && !chunk.embedding) return false;
-  return renumber(key, "decoder.layers.", [&](Index layer) { return position_of(chunk.decoder, layer); }) &&
+  return renumber(key, "decoder.layers.",
+                  [&](Index layer) { return position_of(chunk.decoder, layer); }) &&
          renumber(key, "mtp.layers.", [&](Index depth) { return position_of(chunk.mtp, depth); }) &&
-         renumber(key, ".local_experts.", [&](Index expert) { return expert / std::max<Index>(per_rank, 1) == ep_rank ? expert % per_rank : -1; });
+         renumber(key, ".local_experts.", [&](Index expert) {
+           return expert / std::max<Index>(per_rank, 1) == ep_rank ? expert % per_rank : -1;
+         });
 }
 
 }  // namespace
 
-std::string ExtraStates::global_key(std::string const& local, PipelineChunk const& chunk, int ep_rank, Index experts_per_rank) const {
+std::string ExtraStates::global_key(std::string const& local, PipelineChunk const& chunk,
+                                    int ep_rank, Index experts_per_rank) const {
   std::string key = local;
   renumber(key, "decoder.layers.", [&](Index layer) { return index_at(chunk.decoder, layer); });
   renumber(key, "mtp.layers.", [&](Index depth) { return index_at(chunk.mtp, depth); });
-  renumber(key, ".local_experts.", [&](Index expert) { return ep_rank * experts_per_rank + expert; });
+  renumber(key, ".local_experts.",
+           [&](Index expert) { return ep_rank * experts_per_rank + expert; });
   return key;
 }
 
-void ExtraStates::take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts) {
+void ExtraStates::take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks,
+                       Index experts) {
   source_ = &source;
   for (megatron::Shard const& shard : source.directory.shards) files_.push_back(shard.model_path());
   auto const& sizes = source.classification.sizes;
@@ -61,40 +70,59 @@ void ExtraStates::take(MegatronCheckpoint const& source, std::vector<PipelineChu
   for (std::uint32_t f = 0; f < source.headers.size(); ++f) {
     auto const& place = source.classification.places[f];
     for (std::uint32_t v = 0; v < source.headers[f].chunks.size(); ++v) {
-      PipelineChunk const& chunk = chunks[v * static_cast<std::size_t>(sizes.pp) + static_cast<std::size_t>(place.pp)];
+      PipelineChunk const& chunk =
+          chunks[v * static_cast<std::size_t>(sizes.pp) + static_cast<std::size_t>(place.pp)];
       for (megatron::ExtraEntry const& extra : source.headers[f].chunks[v].extras) {
         std::string const key = global_key(extra.key, chunk, place.ep, per_rank);
         // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
-        known_.emplace(key, Known{extra.kind, f, v, extra.key, extra.tensor, extra.size_bytes, sizes.ep, false, {}});
+        known_.emplace(
+            key,
+            Known{
+                extra.kind, f, v, extra.key, extra.tensor, extra.size_bytes, sizes.ep, false, {}});
       }
     }
   }
 }
 
-/// Norms of Transformer Engine 2 hold a state, those of version 1 refuse one: a Transformer Engine source says which, else 2 is assumed.
+/// Norms of Transformer Engine 2 hold a state, those of version 1 refuse one: a Transformer Engine
+/// source says which, else 2 is assumed.
 bool ExtraStates::norms_keep_state() const {
   if (spec_ != "te") return false;
-  bool const source_te = std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.second.kind != megatron::ExtraKind::none; });
-  return !source_te || std::any_of(known_.begin(), known_.end(), [](auto const& known) { return known.first.find("norm.") != std::string::npos; });
+  bool const source_te = std::any_of(known_.begin(), known_.end(), [](auto const& known) {
+    return known.second.kind != megatron::ExtraKind::none;
+  });
+  return !source_te || std::any_of(known_.begin(), known_.end(), [](auto const& known) {
+    return known.first.find("norm.") != std::string::npos;
+  });
 }
 
 std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
   std::vector<std::string> keys;
-  // A fused norm may stand under the name of a linear that is not there: the linear's own weight tells.
+  // A fused norm may stand under the name of a linear that is not there: the linear's own weight
+  // tells.
   if (name.ends_with(".layer_norm_weight") || name.ends_with(".layer_norm_bias")) return keys;
   std::size_t const dot = name.rfind('.');
   std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
-  bool const of_megatron = name.starts_with("decoder.") || name.starts_with("mtp.") || name.starts_with("output_layer.");
+  bool const of_megatron =
+      name.starts_with("decoder.") || name.starts_with("mtp.") || name.starts_with("output_layer.");
   if (!of_megatron) return keys;  // the embedding, and tensors that are kept as they are
-  std::size_t const before = dot == std::string_view::npos || dot == 0 ? std::string_view::npos : name.rfind('.', dot - 1);
-  std::string_view const last = std::string_view(module).substr(before == std::string_view::npos ? 0 : before + 1);
-  bool const linear = last.starts_with("linear_") || last.ends_with("_proj.");                        // eh_proj, in_proj, fc1_latent_proj
-  bool const norm = last.find("norm") != std::string_view::npos && !module.ends_with("mixer.norm.");  // Mamba's own is none of TE's
-  if (linear || module == "output_layer." || (norm && norms_keep_state())) keys.push_back(module + std::string(ending));
-  for (std::string_view const beside : {"self_attention.linear_qkv.weight", "self_attention.linear_kv_up_proj.weight"})
+  std::size_t const before =
+      dot == std::string_view::npos || dot == 0 ? std::string_view::npos : name.rfind('.', dot - 1);
+  std::string_view const last =
+      std::string_view(module).substr(before == std::string_view::npos ? 0 : before + 1);
+  bool const linear =
+      last.starts_with("linear_") || last.ends_with("_proj.");  // eh_proj, in_proj, fc1_latent_proj
+  bool const norm = last.find("norm") != std::string_view::npos &&
+                    !module.ends_with("mixer.norm.");  // Mamba's own is none of TE's
+  if (linear || module == "output_layer." || (norm && norms_keep_state()))
+    keys.push_back(module + std::string(ending));
+  for (std::string_view const beside :
+       {"self_attention.linear_qkv.weight", "self_attention.linear_kv_up_proj.weight"})
     if (spec_ == "te" && name.ends_with(beside))
-      keys.push_back(std::string(name.substr(0, name.size() - beside.size())) + "self_attention.core_attention." + std::string(ending));
-  if (name.ends_with("decoder.final_layernorm.weight") || name.ends_with("decoder.final_norm.weight"))
+      keys.push_back(std::string(name.substr(0, name.size() - beside.size())) +
+                     "self_attention.core_attention." + std::string(ending));
+  if (name.ends_with("decoder.final_layernorm.weight") ||
+      name.ends_with("decoder.final_norm.weight"))
     keys.push_back("output_layer." + std::string(ending));
   return keys;
 }
@@ -112,7 +140,8 @@ std::vector<std::string> ExtraStates::made_keys(std::vector<StoredName> const& n
   return keys;
 }
 
-std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, int ep_rank, int ep, Index experts,
+std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, int ep_rank, int ep,
+                                                    Index experts,
                                                     std::vector<StoredName> const& names) {
   Index const per_rank = experts / std::max(ep, 1);
   std::vector<Placed> result;
@@ -125,7 +154,8 @@ std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, 
   }
   for (std::string const& local : made_keys(names)) {
     auto const known = known_.find(global_key(local, chunk, ep_rank, per_rank));
-    bool const has_bytes = known != known_.end() && known->second.size_bytes > 0 && known->second.kind != megatron::ExtraKind::none;
+    bool const has_bytes = known != known_.end() && known->second.size_bytes > 0 &&
+                           known->second.kind != megatron::ExtraKind::none;
     if (has_bytes && spec_ == "te") {
       result.push_back(from_known(local, known->second, ep));
       continue;
@@ -133,7 +163,8 @@ std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, 
     bool const te_module = spec_ == "te" && !local.starts_with("output_layer.");
     Placed placed;
     placed.entry.name = local;
-    placed.entry.kind = te_module ? megatron::ChunkEntry::Kind::empty_uint8 : megatron::ChunkEntry::Kind::none;
+    placed.entry.kind =
+        te_module ? megatron::ChunkEntry::Kind::empty_uint8 : megatron::ChunkEntry::Kind::none;
     result.push_back(std::move(placed));
   }
   return result;
@@ -144,10 +175,11 @@ ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known cons
   Placed placed;
   placed.entry.name = local;
   if (is_grouped_expert(local) && known.size_bytes > 0 && known.source_ep != ep)
-    fail(ErrorKind::source,
-         "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be regrouped from ep = {} to ep = {}. "
-         "Save the checkpoint without FP8 state, or keep ep.",
-         files_[known.file].string(), known.key, known.size_bytes, known.source_ep, ep);
+    fail(
+        ErrorKind::source,
+        "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be regrouped from ep = {} to ep = {}. "
+        "Save the checkpoint without FP8 state, or keep ep.",
+        files_[known.file].string(), known.key, known.size_bytes, known.source_ep, ep);
   switch (known.kind) {
     case megatron::ExtraKind::none: placed.entry.kind = Kind::none; return placed;
     case megatron::ExtraKind::uint8_tensor:
@@ -166,7 +198,8 @@ ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known cons
     case megatron::ExtraKind::other:
       placed.entry.kind = Kind::copy;
       placed.entry.node = node_of(known, &placed.entry.from);
-      if (auto const found = pickle::not_to_carry(*placed.entry.from, placed.entry.node); !may_be_carried(found, foreign_classes_))
+      if (auto const found = pickle::not_to_carry(*placed.entry.from, placed.entry.node);
+          !may_be_carried(found, foreign_classes_))
         fail(
             ErrorKind::source,
             "{}: '{}', the state of a module, holds {}, expected plain data; loading the target would import and run it. Save the checkpoint without "
@@ -182,7 +215,8 @@ TorchFile const& ExtraStates::document_of(Known const& known) {
   if (file) return *file;
   File const opened = File::open_for_reading(files_[known.file]);
   if (known.object)
-    file = std::make_unique<TorchFile>(read_torch_file(FileRange(opened, known.item.offset_bytes, known.item.size_bytes)));
+    file = std::make_unique<TorchFile>(
+        read_torch_file(FileRange(opened, known.item.offset_bytes, known.item.size_bytes)));
   else
     file = std::make_unique<TorchFile>(read_torch_file(opened));
   return *file;
@@ -192,14 +226,18 @@ pickle::NodeId ExtraStates::node_of(Known const& known, pickle::Document const**
   pickle::Document const& found = document_of(known).document;
   *document = &found;
   if (known.object) return found.at(found.root).items.front();
-  std::string const model = source_->headers[known.file].chunks.size() == 1 ? "model" : fmt::format("model{}", known.chunk);
+  std::string const model = source_->headers[known.file].chunks.size() == 1
+                                ? "model"
+                                : fmt::format("model{}", known.chunk);
   pickle::NodeId node = found.find(found.root, model);
   if (node == pickle::no_node) node = found.find(found.root, fmt::format("model{}", known.chunk));
   return found.find(node, known.key);
 }
 
-void ExtraStates::take(DcpCheckpoint const& source, std::vector<std::filesystem::path> const& files) {
-  constexpr std::uint64_t largest_empty_bytes = 1600;  // torch.save of a list with an empty tensor or None takes less
+void ExtraStates::take(DcpCheckpoint const& source,
+                       std::vector<std::filesystem::path> const& files) {
+  constexpr std::uint64_t largest_empty_bytes =
+      1600;  // torch.save of a list with an empty tensor or None takes less
   files_ = files;
   for (dcp::StoredObject const& object : source.metadata.objects) {
     auto const key = module_state_key(object.name);
@@ -212,17 +250,22 @@ void ExtraStates::take(DcpCheckpoint const& source, std::vector<std::filesystem:
     TorchFile const& torch = document_of(known);
     pickle::Node const& root = torch.document.at(torch.document.root);
     if (root.kind != pickle::Kind::list || root.items.size() != 1)
-      fail(ErrorKind::source, "{}: '{}' is no list of one state, as Megatron-Core stores it. Drop the object, or save the checkpoint again.",
-           files[known.file].string(), object.name);
-    megatron::ExtraEntry const entry = megatron::extra_entry(torch, root.items.front(), object.name);
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is no list of one state, as Megatron-Core stores it. Drop the object, or save the checkpoint again.",
+          files[known.file].string(), object.name);
+    megatron::ExtraEntry const entry =
+        megatron::extra_entry(torch, root.items.front(), object.name);
     known.kind = entry.kind;
     known.tensor = entry.tensor;
     known.size_bytes = entry.size_bytes;
-    if (known.size_bytes > 0 && form_ == "grouped" && key->find(".local_experts.") != std::string::npos)
-      fail(ErrorKind::source,
-           "{}: '{}' holds FP8 state of one expert ({} bytes), which cannot be merged for grouped experts. Save the checkpoint without FP8 state, or "
-           "set target.experts = \"sequential\".",
-           files[known.file].string(), object.name, known.size_bytes);
+    if (known.size_bytes > 0 && form_ == "grouped" &&
+        key->find(".local_experts.") != std::string::npos)
+      fail(
+          ErrorKind::source,
+          "{}: '{}' holds FP8 state of one expert ({} bytes), which cannot be merged for grouped experts. Save the checkpoint without FP8 state, or "
+          "set target.experts = \"sequential\".",
+          files[known.file].string(), object.name, known.size_bytes);
     known_.emplace(*key, std::move(known));
   }
 }
@@ -234,14 +277,16 @@ std::string ExtraStates::object_bytes(std::string const& key) {
   std::string payload;
   if (!holds) {
     check_grouped(key);
-    pickle::NodeId const value = spec_ == "te" ? document.add_tensor(DType::u8, {0}) : document.add_none();
+    pickle::NodeId const value =
+        spec_ == "te" ? document.add_tensor(DType::u8, {0}) : document.add_none();
     document.root = document.add_list({value});
   } else {
     Placed const placed = from_known(key, known->second, known->second.source_ep);
     pickle::NodeId value = pickle::no_node;
     if (placed.opaque) {
       payload.resize(known->second.size_bytes);
-      File::open_for_reading(files_[placed.source_file]).read_at(placed.source_offset_bytes, std::as_writable_bytes(std::span(payload)));
+      File::open_for_reading(files_[placed.source_file])
+          .read_at(placed.source_offset_bytes, std::as_writable_bytes(std::span(payload)));
       value = document.add_tensor(DType::u8, placed.entry.shape);
     } else {
       value = document.add_copy(*placed.entry.from, placed.entry.node);
@@ -259,8 +304,10 @@ void ExtraStates::check_grouped(std::string const& key) const {
   std::size_t const end = key.find('.', at + experts.size());
   auto const grouped = known_.find(key.substr(0, at) + key.substr(std::min(end, key.size())));
   if (grouped == known_.end() || grouped->second.size_bytes == 0) return;
-  fail(ErrorKind::source, "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be split. Save the checkpoint without it.",
-       files_[grouped->second.file].string(), grouped->second.key, grouped->second.size_bytes);
+  fail(
+      ErrorKind::source,
+      "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be split. Save the checkpoint without it.",
+      files_[grouped->second.file].string(), grouped->second.key, grouped->second.size_bytes);
 }
 
 }  // namespace reshard

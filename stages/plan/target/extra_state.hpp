@@ -14,28 +14,35 @@
 
 namespace reshard {
 
-/// `…_extra_state` entries of a Megatron checkpoint: opaque state of modules (FP8 history) under keys that strict loading may ask for.
-/// They are no tensors of the model: they move with their layer or expert, as bytes.
+/// `…_extra_state` entries of a Megatron checkpoint: opaque state of modules (FP8 history) under
+/// keys that strict loading may ask for. They are no tensors of the model: they move with their
+/// layer or expert, as bytes.
 ///
-/// From a source with the same norms and expert form the key set is the source's; else it is made from the target's modules: None for
-/// Megatron's own linears, an empty uint8 tensor for Transformer Engine's.
+/// From a source with the same norms and expert form the key set is the source's; else it is made
+/// from the target's modules: None for Megatron's own linears, an empty uint8 tensor for
+/// Transformer Engine's.
 class ExtraStates {
  public:
   /// No source: every key is made.
   ExtraStates(std::string spec, std::string form, ForeignClasses foreign_classes)
       : spec_(std::move(spec)), form_(std::move(form)), foreign_classes_(foreign_classes) {}
 
-  /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where ranks hold one each.
-  void take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts);
+  /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where
+  /// ranks hold one each.
+  void take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks,
+            Index experts);
 
-  /// The same from the objects of a torch_dist source; only those that hold something are remembered.
+  /// The same from the objects of a torch_dist source; only those that hold something are
+  /// remembered.
   void take(DcpCheckpoint const& source, std::vector<std::filesystem::path> const& files);
 
-  /// The keys that the modules behind a stored name have, as far as the name tells: linears, norms, attention, the output layer.
+  /// The keys that the modules behind a stored name have, as far as the name tells: linears, norms,
+  /// attention, the output layer.
   std::vector<std::string> keys_of(std::string_view stored_name) const;
 
-  /// What torch_dist stores for a module: a torch.save'd list of its state. `key` has global numbers. State of grouped experts that is not empty
-  /// is an Error of kind source: it belongs to several experts.
+  /// What torch_dist stores for a module: a torch.save'd list of its state. `key` has global
+  /// numbers. State of grouped experts that is not empty is an Error of kind source: it belongs to
+  /// several experts.
   std::string object_bytes(std::string const& key);
 
   /// The source's key set fits the target: same norms, same expert form.
@@ -49,9 +56,10 @@ class ExtraStates {
     std::uint64_t source_offset_bytes = 0;
   };
 
-  /// The entries that belong into one file of the target, beside the stored tensors `names`. Expert state that a change of ep would mix up is
-  /// an Error of kind source when it is not empty.
-  std::vector<Placed> place(PipelineChunk const& chunk, int ep_rank, int ep, Index experts, std::vector<StoredName> const& names);
+  /// The entries that belong into one file of the target, beside the stored tensors `names`. Expert
+  /// state that a change of ep would mix up is an Error of kind source when it is not empty.
+  std::vector<Placed> place(PipelineChunk const& chunk, int ep_rank, int ep, Index experts,
+                            std::vector<StoredName> const& names);
 
  private:
   struct Known {
@@ -68,7 +76,8 @@ class ExtraStates {
 
   std::vector<std::string> made_keys(std::vector<StoredName> const& names) const;
   bool norms_keep_state() const;
-  std::string global_key(std::string const& local, PipelineChunk const& chunk, int ep_rank, Index experts_per_rank) const;
+  std::string global_key(std::string const& local, PipelineChunk const& chunk, int ep_rank,
+                         Index experts_per_rank) const;
   Placed from_known(std::string const& local, Known const& known, int ep);
   pickle::NodeId node_of(Known const& known, pickle::Document const** document);
   TorchFile const& document_of(Known const& known);
@@ -81,7 +90,8 @@ class ExtraStates {
   std::map<std::string, Known> known_;  ///< by key with global numbers
   MegatronCheckpoint const* source_ = nullptr;
   std::vector<std::filesystem::path> files_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::unique_ptr<TorchFile>> documents_;  ///< by file and place
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::unique_ptr<TorchFile>>
+      documents_;  ///< by file and place
 };
 
 }  // namespace reshard

@@ -7,13 +7,16 @@
 
 namespace reshard {
 
-/// Decides which objects of a DCP source go into a target. Their bytes are copied as they are, and whoever loads the target unpickles them: so each
-/// is looked at, unless the job says that objects are carried unread.
+/// Decides which objects of a DCP source go into a target. Their bytes are copied as they are, and
+/// whoever loads the target unpickles them: so each is looked at, unless the job says that objects
+/// are carried unread.
 class ObjectGate {
  public:
-  ObjectGate(SourceCheckpoint const& source, TargetRequest const& request) : source_(source), request_(request) {}
+  ObjectGate(SourceCheckpoint const& source, TargetRequest const& request)
+      : source_(source), request_(request) {}
 
-  /// False for an object that the job leaves out. One that it refuses is an Error of kind source. `object` is one of the source's.
+  /// False for an object that the job leaves out. One that it refuses is an Error of kind source.
+  /// `object` is one of the source's.
   bool admits(dcp::StoredObject const& object);
 
   /// Says what was left out.

@@ -20,11 +20,13 @@ NodeId numbered(Document const& document, NodeId dict, std::int64_t number) {
   if (dict == no_node || document.at(dict).kind != Kind::dict) return no_node;
   auto const& items = document.at(dict).items;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2)
-    if (document.at(items[i]).kind == Kind::integer && document.at(items[i]).integer == number) return items[i + 1];
+    if (document.at(items[i]).kind == Kind::integer && document.at(items[i]).integer == number)
+      return items[i + 1];
   return no_node;
 }
 
-/// The list of parameter groups of one optimizer's settings: under "optimizer" for mixed precision, else directly.
+/// The list of parameter groups of one optimizer's settings: under "optimizer" for mixed precision,
+/// else directly.
 NodeId groups_of(Document const& document, NodeId settings) {
   if (NodeId const inner = document.find(settings, "optimizer"); inner != no_node) settings = inner;
   NodeId const groups = document.find(settings, "param_groups");
@@ -34,23 +36,27 @@ NodeId groups_of(Document const& document, NodeId settings) {
 void mark_groups(Document& document, NodeId settings, bool expert) {
   NodeId const groups = groups_of(document, settings);
   if (groups == no_node) return;
-  for (NodeId const group : std::vector<NodeId>(document.at(groups).items)) document.set(group, expert_key, document.add_bool(expert));
+  for (NodeId const group : std::vector<NodeId>(document.at(groups).items))
+    document.set(group, expert_key, document.add_bool(expert));
 }
 
 bool is_zero(Document const& document, NodeId value) {
   if (value == no_node) return true;
   auto const& node = document.at(value);
-  return (node.kind == Kind::real && node.real == 0) || (node.kind == Kind::integer && node.integer == 0) ||
+  return (node.kind == Kind::real && node.real == 0) ||
+         (node.kind == Kind::integer && node.integer == 0) ||
          (node.kind == Kind::boolean && !node.boolean);
 }
 
-/// Leaves the groups that expert parameters are in: no word embeddings, which alone have a learning rate apart, and perhaps no biases.
+/// Leaves the groups that expert parameters are in: no word embeddings, which alone have a learning
+/// rate apart, and perhaps no biases.
 void keep_expert_groups(Document& document, NodeId settings, bool expert_biases) {
   NodeId const groups = groups_of(document, settings);
   if (groups == no_node) return;
   std::erase_if(document.at(groups).items, [&](NodeId group) {
     NodeId const decay = document.find(group, "wd_mult");
-    return !is_zero(document, document.find(group, "is_decoupled_lr")) || (!expert_biases && decay != no_node && is_zero(document, decay));
+    return !is_zero(document, document.find(group, "is_decoupled_lr")) ||
+           (!expert_biases && decay != no_node && is_zero(document, decay));
   });
 }
 
@@ -62,8 +68,9 @@ bool same_value(Document const& document, NodeId a, NodeId b) {
 }
 
 bool same_group(Document const& document, NodeId a, NodeId b) {
-  return std::all_of(identity.begin(), identity.end(),
-                     [&](std::string_view key) { return same_value(document, document.find(a, key), document.find(b, key)); });
+  return std::all_of(identity.begin(), identity.end(), [&](std::string_view key) {
+    return same_value(document, document.find(a, key), document.find(b, key));
+  });
 }
 
 void join_groups(Document& document, NodeId kept, NodeId experts) {
@@ -73,21 +80,26 @@ void join_groups(Document& document, NodeId kept, NodeId experts) {
   mark_groups(document, experts, false);
   for (NodeId const group : std::vector<NodeId>(document.at(others).items)) {
     auto const& known = document.at(groups).items;
-    if (std::none_of(known.begin(), known.end(), [&](NodeId other) { return same_group(document, group, other); }))
+    if (std::none_of(known.begin(), known.end(),
+                     [&](NodeId other) { return same_group(document, group, other); }))
       document.at(groups).items.push_back(group);
   }
 }
 
 }  // namespace
 
-bool has_several_optimizers(Document const& common) { return numbered(common, common.find(common.root, "optimizer"), 0) != no_node; }
+bool has_several_optimizers(Document const& common) {
+  return numbered(common, common.find(common.root, "optimizer"), 0) != no_node;
+}
 
-void split_optimizers(Document& document, NodeId root, Document const& common, bool several, bool expert_biases) {
+void split_optimizers(Document& document, NodeId root, Document const& common, bool several,
+                      bool expert_biases) {
   NodeId const settings = document.find(root, "optimizer");
   if (settings == no_node || has_several_optimizers(common) == several) return;
   if (!several) {
     NodeId const kept = numbered(document, settings, 0);
-    if (NodeId const experts = numbered(document, settings, 1); experts != no_node) join_groups(document, kept, experts);
+    if (NodeId const experts = numbered(document, settings, 1); experts != no_node)
+      join_groups(document, kept, experts);
     return document.set(root, "optimizer", kept);
   }
   NodeId const experts = document.add_copy(common, common.find(common.root, "optimizer"));

@@ -33,7 +33,8 @@ std::string without_ending(std::string const& name, std::string const& ending) {
 Index group_size_of(QuantScheme const& scheme) {
   if (scheme.label.group_size == 0) return 0;
   for (QuantPart const& part : scheme.parts)
-    if (part.name == "scale" && part.dims.size() == 2 && part.dims[1].kind == PartDim::Kind::blocks && part.dims[1].block > 1)
+    if (part.name == "scale" && part.dims.size() == 2 &&
+        part.dims[1].kind == PartDim::Kind::blocks && part.dims[1].block > 1)
       return part.dims[1].block;
   return scheme.label.group_size;
 }
@@ -49,7 +50,8 @@ Json number_format(QuantScheme const& scheme) {
 
 class QuantDescriber {
  public:
-  QuantDescriber(JobPlan& job, Model const& model, Side const& side, Json const& known) : job_(job), model_(model), side_(side), known_(known) {}
+  QuantDescriber(JobPlan& job, Model const& model, Side const& side, Json const& known)
+      : job_(job), model_(model), side_(side), known_(known) {}
 
   void run(std::span<StoredName const> names) {
     sort(names);
@@ -61,7 +63,8 @@ class QuantDescriber {
     if (modules_.empty()) return forget(has);
     Json const existing = has ? *said : known_;
     Json const* method = existing.find("quant_method");
-    bool const by_modelopt = method == nullptr || (method->text() != nullptr && *method->text() == "modelopt");
+    bool const by_modelopt =
+        method == nullptr || (method->text() != nullptr && *method->text() == "modelopt");
     if (by_modelopt && is_modelopt()) return describe_modelopt(existing);
     if (has) return;
     patch(existing.is_null() ? made_config() : existing);
@@ -75,9 +78,11 @@ class QuantDescriber {
       auto const& tensors = side_.tensors(name.entry);
       if (part.empty()) {
         std::size_t const dims = side_.quantised_expression(name.entry).dims.size();
-        if (dims == 2 && name.name.ends_with(".weight") && tensors.front() != embed) plain_.push_back(without_ending(name.name, "weight"));
+        if (dims == 2 && name.name.ends_with(".weight") && tensors.front() != embed)
+          plain_.push_back(without_ending(name.name, "weight"));
         // Experts of a layer in one tensor are a module that holds parameters, not layers.
-        if (dims == 3 && !name.name.ends_with(".weight")) note_fused(name.name.substr(0, name.name.rfind('.')));
+        if (dims == 3 && !name.name.ends_with(".weight"))
+          note_fused(name.name.substr(0, name.name.rfind('.')));
         continue;
       }
       std::string const scheme = part.substr(0, part.find('.'));
@@ -88,7 +93,8 @@ class QuantDescriber {
           if (known_part.name != kind) continue;
           Module& module = modules_[without_ending(name.name, known_part.stored)];
           module.scheme = &known;
-          module.input_scale = module.input_scale || kind == "input_scale" || kind == "input_global_scale";
+          module.input_scale =
+              module.input_scale || kind == "input_scale" || kind == "input_global_scale";
           module.smoothed = module.smoothed || kind == "pre_quant_scale";
         }
       }
@@ -100,7 +106,9 @@ class QuantDescriber {
   }
 
   bool is_modelopt() const {
-    return std::all_of(modules_.begin(), modules_.end(), [](auto const& item) { return item.second.scheme->label.method == "modelopt"; });
+    return std::all_of(modules_.begin(), modules_.end(), [](auto const& item) {
+      return item.second.scheme->label.method == "modelopt";
+    });
   }
 
   void patch(std::optional<Json> value) { patch_config(job_, {{config_member}, std::move(value)}); }
@@ -124,7 +132,8 @@ class QuantDescriber {
   static std::string algorithm(Module const& module) {
     QuantLabel const& label = module.scheme->label;
     if (module.smoothed && !label.smoothed.empty()) return label.smoothed;
-    return !module.input_scale && !label.weights_alone.empty() ? label.weights_alone : label.algorithm;
+    return !module.input_scale && !label.weights_alone.empty() ? label.weights_alone
+                                                               : label.algorithm;
   }
 
   static Json layer(Module const& module) {
@@ -143,11 +152,14 @@ class QuantDescriber {
 
   void describe_modelopt(Json const& existing) {
     Json const before = remove_sidecar();
-    Json const* producer = before.find("producer") != nullptr ? before.find("producer") : existing.find("producer");
+    Json const* producer =
+        before.find("producer") != nullptr ? before.find("producer") : existing.find("producer");
     Json const* details = before.find("quantization");
     Json const* cache = details != nullptr ? details->find("kv_cache_quant_algo") : nullptr;
-    std::map<std::string, std::vector<std::string>> formats;  // the text of a layer's format -> modules
-    for (auto const& [name, module] : modules_) formats[layer(module).dump() + (module.input_scale ? "i" : "")].push_back(name);
+    std::map<std::string, std::vector<std::string>>
+        formats;  // the text of a layer's format -> modules
+    for (auto const& [name, module] : modules_)
+      formats[layer(module).dump() + (module.input_scale ? "i" : "")].push_back(name);
     bool const mixed = formats.size() > 1;
 
     Json quantization;
@@ -165,20 +177,23 @@ class QuantDescriber {
     if (mixed) quantization.set("quantized_layers", layers);
 
     Json file;
-    file.set("producer", producer == nullptr ? Json().set("name", "modelopt") : *producer).set("quantization", quantization);
+    file.set("producer", producer == nullptr ? Json().set("name", "modelopt") : *producer)
+        .set("quantization", quantization);
 
     Json groups = Json::object();
     for (auto const& [text, names] : formats) {
       Module const& module = modules_.at(names.front());
       Json::Array targets{Json("Linear")};
       if (mixed) targets.assign(names.begin(), names.end());
-      groups.set(fmt::format("group_{}", groups.members()->size()), group(module, std::move(targets)));
+      groups.set(fmt::format("group_{}", groups.members()->size()),
+                 group(module, std::move(targets)));
     }
     Json described;
     described.set("config_groups", groups);
     if (mixed) described.set("quantized_layers", layers);
     described.set("ignore", Json(excluded)).set("quant_algo", *quantization.find("quant_algo"));
-    if (Json const* scheme = existing.find("kv_cache_scheme"); scheme != nullptr) described.set("kv_cache_scheme", *scheme);
+    if (Json const* scheme = existing.find("kv_cache_scheme"); scheme != nullptr)
+      described.set("kv_cache_scheme", *scheme);
     described.set("producer", *file.find("producer")).set("quant_method", "modelopt");
     patch(std::move(described));
     job_.texts.push_back({std::string(modelopt_file), file.dump(4) + "\n", false, {}});
@@ -189,10 +204,11 @@ class QuantDescriber {
     std::set<std::string> methods;
     for (auto const& [name, module] : modules_) methods.insert(module.scheme->label.method);
     if (methods.size() != 1 || (*methods.begin() != "fp8" && *methods.begin() != "mxfp4"))
-      fail(ErrorKind::usage,
-           "[target] reference: the weights are quantised ({}), and nothing says how config.json describes that. Name a folder whose config.json has "
-           "the quantization_config of this model, or set model.quant = \"dequantise-bf16\".",
-           listed(std::vector<std::string>(methods.begin(), methods.end())));
+      fail(
+          ErrorKind::usage,
+          "[target] reference: the weights are quantised ({}), and nothing says how config.json describes that. Name a folder whose config.json has "
+          "the quantization_config of this model, or set model.quant = \"dequantise-bf16\".",
+          listed(std::vector<std::string>(methods.begin(), methods.end())));
     Json result;
     result.set("quant_method", *methods.begin());
     if (*methods.begin() == "fp8") {
@@ -200,7 +216,8 @@ class QuantDescriber {
       for (auto const& [name, module] : modules_)
         for (QuantPart const& part : module.scheme->parts)
           if (part.name == "scale" && part.dims.size() == 2 && part.dims[0].block > 1)
-            result.set("weight_block_size", Json(Json::Array{Json(part.dims[0].block), Json(part.dims[1].block)}));
+            result.set("weight_block_size",
+                       Json(Json::Array{Json(part.dims[0].block), Json(part.dims[1].block)}));
     }
     result.set("modules_to_not_convert", Json(Json::Array(plain_.begin(), plain_.end())));
     return result;
@@ -216,7 +233,8 @@ class QuantDescriber {
 
 }  // namespace
 
-void describe_quantised(JobPlan& job, Model const& model, Side const& side, std::span<StoredName const> names, Json const& known) {
+void describe_quantised(JobPlan& job, Model const& model, Side const& side,
+                        std::span<StoredName const> names, Json const& known) {
   QuantDescriber(job, model, side, known).run(names);
 }
 

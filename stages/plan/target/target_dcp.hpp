@@ -17,21 +17,26 @@ struct TargetBox {
   std::uint32_t file = 0;
 };
 
-/// Lays out the .distcp files of a target, item behind item in the order in which they are added, and its `.metadata`.
+/// Lays out the .distcp files of a target, item behind item in the order in which they are added,
+/// and its `.metadata`.
 class DcpTarget {
  public:
   /// Files go into `folder` (relative to the target) of `job`, which outlives this.
   DcpTarget(JobPlan& job, std::filesystem::path folder);
 
   /// An object whose bytes are copied from a source file.
-  void add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file, std::uint64_t source_offset_bytes, std::uint64_t bytes);
+  void add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file,
+                  std::uint64_t source_offset_bytes, std::uint64_t bytes);
   /// An object made here.
   void add_object(std::string const& key, std::uint32_t file, std::string bytes);
   /// Pre: the boxes tile the tensor; a tensor without elements has one. `copy` as in TensorPieces.
-  void add_tensor(std::string const& key, DType dtype, std::vector<Index> const& shape, std::span<TargetBox> boxes, bool copy);
+  void add_tensor(std::string const& key, DType dtype, std::vector<Index> const& shape,
+                  std::span<TargetBox> boxes, bool copy);
 
-  /// Adds files and `.metadata` to the job; returns the objects to copy. `planner_data` may be absent (an empty dict is written).
-  std::vector<OpaqueCopy> finish(std::optional<std::vector<std::pair<std::string, dcp::Path>>> planner_data);
+  /// Adds files and `.metadata` to the job; returns the objects to copy. `planner_data` may be
+  /// absent (an empty dict is written).
+  std::vector<OpaqueCopy> finish(
+      std::optional<std::vector<std::pair<std::string, dcp::Path>>> planner_data);
 
  private:
   std::uint64_t place(std::uint32_t file, std::uint64_t bytes);

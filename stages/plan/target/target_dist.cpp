@@ -32,12 +32,15 @@ void append_boxes(Rows const& rows, std::vector<TensorBox>& boxes) {
 
 std::uint64_t elements(TensorBox const& box) {
   std::uint64_t count = 1;
-  for (std::size_t d = 0; d < box.begin.size(); ++d) count *= static_cast<std::uint64_t>(box.end[d] - box.begin[d]);
+  for (std::size_t d = 0; d < box.begin.size(); ++d)
+    count *= static_cast<std::uint64_t>(box.end[d] - box.begin[d]);
   return count;
 }
 
-/// Cuts a box from its outermost dimension on into parts of at most `most` elements, or single rows of all dimensions.
-void append_parts(TensorBox const& box, std::uint64_t most, std::vector<TensorBox>& parts, std::size_t d = 0) {
+/// Cuts a box from its outermost dimension on into parts of at most `most` elements, or single rows
+/// of all dimensions.
+void append_parts(TensorBox const& box, std::uint64_t most, std::vector<TensorBox>& parts,
+                  std::size_t d = 0) {
   std::uint64_t const size = elements(box);
   if (size <= most || d == box.begin.size()) return parts.push_back(box);
   Index const rows = box.end[d] - box.begin[d];
@@ -54,7 +57,8 @@ void append_parts(TensorBox const& box, std::uint64_t most, std::vector<TensorBo
 
 class DistPlanner {
  public:
-  DistPlanner(DcpTarget& target, TargetParts const& parts, DistTensors const& dist) : target_(target), parts_(parts), dist_(dist) {
+  DistPlanner(DcpTarget& target, TargetParts const& parts, DistTensors const& dist)
+      : target_(target), parts_(parts), dist_(dist) {
     MeshSizes const& mesh = parts.request->mesh;
     places_ = reachable_tp_ep(mesh.tp, mesh.ep, mesh.etp);
     layer_axis_ = parts.model->axes().find("layer");
@@ -78,36 +82,49 @@ class DistPlanner {
  private:
   bool has_state(StoredName const& name, std::size_t first_tensor) const {
     auto const& tensors = parts_.side->tensors(name.entry);
-    return std::all_of(tensors.begin(), tensors.end(), [&](int tensor) { return parts_.model->exists(tensor + narrow<int>(first_tensor)); });
+    return std::all_of(tensors.begin(), tensors.end(), [&](int tensor) {
+      return parts_.model->exists(tensor + narrow<int>(first_tensor));
+    });
   }
 
-  void add(StoredName const& name, std::vector<TargetBox> boxes, std::size_t plane, std::size_t first_tensor) {
+  void add(StoredName const& name, std::vector<TargetBox> boxes, std::size_t plane,
+           std::size_t first_tensor) {
     for (TargetBox& box : boxes)
       for (Piece& piece : box.pieces) piece.tensor += narrow<int>(first_tensor);
-    std::string const key = plane == 0 ? weight_key(name.name) : state_key(dist_.states[plane - 1], name.name);
-    target_.add_tensor(key, stored_dtype(parts_, name, first_tensor), parts_.side->shape(name), boxes, name.copy);
+    std::string const key =
+        plane == 0 ? weight_key(name.name) : state_key(dist_.states[plane - 1], name.name);
+    target_.add_tensor(key, stored_dtype(parts_, name, first_tensor), parts_.side->shape(name),
+                       boxes, name.copy);
   }
 
-  std::string weight_key(std::string const& name) const { return dist_.fsdp ? "model.module." + name : name; }
+  std::string weight_key(std::string const& name) const {
+    return dist_.fsdp ? "model.module." + name : name;
+  }
   std::string state_key(std::string const& state, std::string const& name) const {
-    return dist_.fsdp ? fmt::format("optimizer.state.module.module.module.{}.{}", name, state) : state_prefix(state) + name;
+    return dist_.fsdp ? fmt::format("optimizer.state.module.module.module.{}.{}", name, state)
+                      : state_prefix(state) + name;
   }
 
   std::vector<TargetBox> boxes_of(StoredName const& name) {
     std::vector<TargetBox> result;
-    std::uint64_t const element = std::max<std::uint64_t>(static_cast<std::uint64_t>(bits(stored_dtype(parts_, name))) / 8, 1);
+    std::uint64_t const element = std::max<std::uint64_t>(
+        static_cast<std::uint64_t>(bits(stored_dtype(parts_, name))) / 8, 1);
     std::uint64_t const most = std::max<std::uint64_t>(parts_.request->chunk_bytes / element, 1);
     auto const& whole = grid_of(name);
     std::size_t number = 0;
     for (TensorBox const& rank_box : whole) {
-      auto const place = static_cast<std::uint32_t>(whole.size() == 1 ? next_single_++ % places_.size() : number * places_.size() / whole.size());
+      auto const place =
+          static_cast<std::uint32_t>(whole.size() == 1 ? next_single_++ % places_.size()
+                                                       : number * places_.size() / whole.size());
       ++number;
       std::vector<TensorBox> parts;
-      for (TensorBox const& layer_box : layer_by_layer(name, rank_box)) append_parts(layer_box, most, parts);
+      for (TensorBox const& layer_box : layer_by_layer(name, rank_box))
+        append_parts(layer_box, most, parts);
       for (TensorBox& part : parts) {
         std::vector<Piece> pieces = parts_.side->box_pieces(name, part.begin, part.end);
         auto const stage = static_cast<std::uint32_t>(stage_of(name, part, pieces));
-        result.push_back({std::move(part), std::move(pieces), stage * narrow<std::uint32_t>(places_.size()) + place});
+        result.push_back({std::move(part), std::move(pieces),
+                          stage * narrow<std::uint32_t>(places_.size()) + place});
       }
     }
     return result;
@@ -125,9 +142,12 @@ class DistPlanner {
     return result;
   }
 
-  bool is_layer(AxisId axis) const { return layer_axis_ >= 0 && axis == static_cast<AxisId>(layer_axis_); }
+  bool is_layer(AxisId axis) const {
+    return layer_axis_ >= 0 && axis == static_cast<AxisId>(layer_axis_);
+  }
 
-  /// The boxes that the ranks of one pipeline stage hold, each once. The same for all names of an entry with equal axes in front.
+  /// The boxes that the ranks of one pipeline stage hold, each once. The same for all names of an
+  /// entry with equal axes in front.
   std::vector<TensorBox> const& grid_of(StoredName const& name) {
     std::vector<std::tuple<AxisId, Index, Index>> key{{0, static_cast<Index>(name.entry), 0}};
     for (FrontAxis const& front : name.front)
@@ -137,7 +157,8 @@ class DistPlanner {
     std::set<std::vector<Index>> seen;
     for (auto const& [tp, ep] : places_) {
       std::vector<TensorBox> boxes;
-      append_boxes(parts_.side->rank_rows(name, {tp, ep, tp % parts_.request->mesh.etp, nullptr}), boxes);
+      append_boxes(parts_.side->rank_rows(name, {tp, ep, tp % parts_.request->mesh.etp, nullptr}),
+                   boxes);
       for (TensorBox& box : boxes) {
         std::vector<Index> corner = box.begin;
         corner.insert(corner.end(), box.end.begin(), box.end.end());
@@ -147,9 +168,12 @@ class DistPlanner {
     return slot->second;
   }
 
-  /// The pipeline rank that holds a part: by its layer, else the first for embeddings and the last for the head.
-  int stage_of(StoredName const& name, TensorBox const& part, std::vector<Piece> const& pieces) const {
-    if (!name.front.empty() && is_layer(name.front.front().axis)) return stage_of_layer(index_at(name.front.front().runs, part.begin.front()));
+  /// The pipeline rank that holds a part: by its layer, else the first for embeddings and the last
+  /// for the head.
+  int stage_of(StoredName const& name, TensorBox const& part,
+               std::vector<Piece> const& pieces) const {
+    if (!name.front.empty() && is_layer(name.front.front().axis))
+      return stage_of_layer(index_at(name.front.front().runs, part.begin.front()));
     for (Piece const& piece : pieces)
       for (PieceDigit const& digit : piece.digits)
         if (is_layer(digit.axis)) return stage_of_layer(digit.first);
@@ -175,10 +199,14 @@ class DistPlanner {
 
 bool layers_are_alike(Side const& side, Index decoder_layers) {
   for (StoredName const& name : side.names(nullptr))
-    if (name.name.starts_with("decoder.layers.") && !name.front.empty() && extent(name.front.front().runs) != decoder_layers) return false;
+    if (name.name.starts_with("decoder.layers.") && !name.front.empty() &&
+        extent(name.front.front().runs) != decoder_layers)
+      return false;
   return true;
 }
 
-void add_dist_tensors(DcpTarget& target, TargetParts const& parts, DistTensors const& dist) { DistPlanner(target, parts, dist).run(); }
+void add_dist_tensors(DcpTarget& target, TargetParts const& parts, DistTensors const& dist) {
+  DistPlanner(target, parts, dist).run();
+}
 
 }  // namespace reshard

@@ -17,7 +17,9 @@ std::uint64_t bytes_of(hdf5::DatasetSpec const& spec) {
   return static_cast<std::uint64_t>(elements) * static_cast<std::uint64_t>(bits(spec.dtype)) / 8;
 }
 
-std::uint64_t bytes_of(Hdf5Object const& object) { return object.copied ? object.copied->size_bytes : object.bytes.size(); }
+std::uint64_t bytes_of(Hdf5Object const& object) {
+  return object.copied ? object.copied->size_bytes : object.bytes.size();
+}
 
 /// Of an object: known, or to be found at a place among the digests.
 struct ObjectDigest {
@@ -35,8 +37,10 @@ struct Part {
 
   std::vector<FileSegment> finished(std::span<std::uint64_t const> digests) const {
     std::vector<std::uint64_t> values;
-    for (std::size_t const tensor : tensors) values.push_back(digests.empty() ? 0 : digests[tensor]);
-    for (ObjectDigest const& object : of_objects) values.push_back(!object.place ? object.known : digests.empty() ? 0 : digests[*object.place]);
+    for (std::size_t const tensor : tensors)
+      values.push_back(digests.empty() ? 0 : digests[tensor]);
+    for (ObjectDigest const& object : of_objects)
+      values.push_back(!object.place ? object.known : digests.empty() ? 0 : digests[*object.place]);
     return hdf5::finished_frame(specs, objects, attributes, values);
   }
 };
@@ -79,7 +83,8 @@ class Layouter {
       if (object.copied)
         parts_.front().of_objects.push_back({job_.model->tensors().size() + copied_++, 0});
       else
-        parts_.front().of_objects.push_back({std::nullopt, crc64(std::as_bytes(std::span(object.bytes)))});
+        parts_.front().of_objects.push_back(
+            {std::nullopt, crc64(std::as_bytes(std::span(object.bytes)))});
     }
   }
 
@@ -101,7 +106,8 @@ class Layouter {
     made.path = file_name(p);
     made.size_bytes = plan.size_bytes;
     made.skeleton = std::move(plan.frame);
-    made.finished = [shared = std::make_shared<Part const>(part), known](std::span<std::uint64_t const> digests) {
+    made.finished = [shared = std::make_shared<Part const>(part),
+                     known](std::span<std::uint64_t const> digests) {
       std::vector<FileSegment> frame = shared->finished(digests);
       frame.insert(frame.end(), known.begin(), known.end());
       return frame;
@@ -114,7 +120,8 @@ class Layouter {
     for (std::size_t i = 0; i < target_.objects.size(); ++i) {
       Hdf5Object const& object = target_.objects[i];
       if (object.copied)
-        opaque_.push_back({object.copied->file, file, object.copied->offset_bytes, plan.object_offset_bytes[i], object.copied->size_bytes});
+        opaque_.push_back({object.copied->file, file, object.copied->offset_bytes,
+                           plan.object_offset_bytes[i], object.copied->size_bytes});
       else if (!object.bytes.empty())
         known.push_back({plan.object_offset_bytes[i], object.bytes});
     }
@@ -130,7 +137,8 @@ class Layouter {
         total += bytes_of(spec);
       }
     Json index;
-    index.set("metadata", Json().set("total_size", total)).set("weight_map", Json(std::move(files)));
+    index.set("metadata", Json().set("total_size", total))
+        .set("weight_map", Json(std::move(files)));
     job_.texts.push_back({std::string(hdf5::index_name), index.dump(2) + "\n", true, {}});
   }
 
@@ -146,7 +154,8 @@ std::string axis_label(Model const& model, LogicalAxis const& axis) {
   return axis.div == 1 ? name : fmt::format("{}/{}", name, axis.div);
 }
 
-/// A container has no layout and no training state, so what args say of them is left out: the same model gives the same bytes.
+/// A container has no layout and no training state, so what args say of them is left out: the same
+/// model gives the same bytes.
 Json args_without_layout(Json const& args) {
   std::set<std::string> layout = {"no_save_optim", "no_save_rng"};
   for (auto const& [key, value] : megatron::target_args({{}, {}, 1}, args)) layout.insert(key);
@@ -158,11 +167,14 @@ Json args_without_layout(Json const& args) {
 
 }  // namespace
 
-std::vector<OpaqueCopy> plan_hdf5_target(JobPlan& job, Hdf5Target target) { return Layouter(job, std::move(target)).run(); }
+std::vector<OpaqueCopy> plan_hdf5_target(JobPlan& job, Hdf5Target target) {
+  return Layouter(job, std::move(target)).run();
+}
 
 std::vector<std::string> axis_labels(Model const& model, int tensor) {
   std::vector<std::string> result;
-  for (LogicalAxis const& axis : model.tensors()[static_cast<std::size_t>(tensor)].axes) result.push_back(axis_label(model, axis));
+  for (LogicalAxis const& axis : model.tensors()[static_cast<std::size_t>(tensor)].axes)
+    result.push_back(axis_label(model, axis));
   return result;
 }
 
@@ -183,18 +195,21 @@ std::string domain_text(Model const& model, int tensor) {
   return text;
 }
 
-Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source, std::vector<std::optional<DType>> const& dtypes) {
+Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
+                               std::vector<std::optional<DType>> const& dtypes) {
   Hdf5Target target;
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     int const tensor = static_cast<int>(t);
     std::string const& name = model.tensors()[t].name;
     if (model.quantised(tensor))
-      fail(ErrorKind::usage,
-           "[target] format = \"hdf5\": '{}' is quantised, and its parts have no logical form. Set model.map = \"none\" to keep the stored tensors "
-           "(Hugging Face and DCP sources), or model.quant = \"dequantise-bf16\".",
-           name);
+      fail(
+          ErrorKind::usage,
+          "[target] format = \"hdf5\": '{}' is quantised, and its parts have no logical form. Set model.map = \"none\" to keep the stored tensors "
+          "(Hugging Face and DCP sources), or model.quant = \"dequantise-bf16\".",
+          name);
     if (!model.exists(tensor) || !dtypes[t]) continue;
-    target.specs.push_back({name, *dtypes[t], logical_shape(model, tensor), axis_labels(model, tensor), domain_text(model, tensor)});
+    target.specs.push_back({name, *dtypes[t], logical_shape(model, tensor),
+                            axis_labels(model, tensor), domain_text(model, tensor)});
     target.tensors.push_back(tensor);
   }
   auto const number = [&model](std::string_view word) {
@@ -206,8 +221,11 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source, st
   target.attributes.emplace_back(hdf5::vocab_key, number("vocab"));
   target.attributes.emplace_back(hdf5::prediction_layers_key, number("M"));
   std::string const config = source.reference ? source.reference->config_text : source.config_text;
-  if (!config.empty()) target.objects.push_back({std::string(huggingface::config_name), config, {}});
-  if (!source.args.is_null()) target.objects.push_back({std::string(hdf5::args_name), args_without_layout(source.args).dump(2) + "\n", {}});
+  if (!config.empty())
+    target.objects.push_back({std::string(huggingface::config_name), config, {}});
+  if (!source.args.is_null())
+    target.objects.push_back(
+        {std::string(hdf5::args_name), args_without_layout(source.args).dump(2) + "\n", {}});
   return target;
 }
 

@@ -17,7 +17,8 @@ struct Hdf5Object {
   std::optional<dcp::ItemPlace> copied;
 };
 
-/// What an HDF5 target holds. `specs[i]` is a dataset for logical tensor `tensors[i]`, whose row-major array it is.
+/// What an HDF5 target holds. `specs[i]` is a dataset for logical tensor `tensors[i]`, whose
+/// row-major array it is.
 struct Hdf5Target {
   std::vector<hdf5::DatasetSpec> specs;
   std::vector<int> tensors;
@@ -26,12 +27,15 @@ struct Hdf5Target {
   std::uint64_t part_bytes = 0;
 };
 
-/// Lays out the parts of an HDF5 target and fills files, texts and the target catalogue; returns the objects to copy.
+/// Lays out the parts of an HDF5 target and fills files, texts and the target catalogue; returns
+/// the objects to copy.
 std::vector<OpaqueCopy> plan_hdf5_target(JobPlan& job, Hdf5Target target);
 
-/// The datasets of a model's logical tensors, its description and what travels beside it. `dtypes` by logical tensor, as the source has them.
-/// Errors of kind usage: tensors that a container with logical names cannot hold (parts of quantised weights, tensors kept as they are).
-Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source, std::vector<std::optional<DType>> const& dtypes);
+/// The datasets of a model's logical tensors, its description and what travels beside it. `dtypes`
+/// by logical tensor, as the source has them. Errors of kind usage: tensors that a container with
+/// logical names cannot hold (parts of quantised weights, tensors kept as they are).
+Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
+                               std::vector<std::optional<DType>> const& dtypes);
 
 /// The names of its axes, as labels of dimensions: "layer", "hidden/32".
 std::vector<std::string> axis_labels(Model const& model, int tensor);

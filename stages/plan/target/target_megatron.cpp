@@ -9,7 +9,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where the bytes of a tensor entry of a shard come from: a stored name of the model, or opaque state.
+/// Where the bytes of a tensor entry of a shard come from: a stored name of the model, or opaque
+/// state.
 struct EntryOrigin {
   StoredName const* name = nullptr;
   ExtraStates::Placed extra;
@@ -17,7 +18,8 @@ struct EntryOrigin {
 
 class MegatronPlanner {
  public:
-  MegatronPlanner(JobPlan& job, TargetParts const& parts, MegatronTarget const& target) : job_(job), parts_(parts), target_(target) {
+  MegatronPlanner(JobPlan& job, TargetParts const& parts, MegatronTarget const& target)
+      : job_(job), parts_(parts), target_(target) {
     mesh_ = parts.request->mesh;
     job_.target.tensors.resize(parts.model->tensors().size());
     if (target.record == nullptr) return;
@@ -25,7 +27,8 @@ class MegatronPlanner {
     content_.source = &document;
     check_carried(*target.record, megatron::find_args(document), "args");
     content_.carried = megatron::carried_values(document);
-    for (megatron::Carried const& carried : content_.carried) check_carried(*target.record, carried.node, carried.key);
+    for (megatron::Carried const& carried : content_.carried)
+      check_carried(*target.record, carried.node, carried.key);
     content_.iteration = target.record->iteration;
   }
 
@@ -35,8 +38,10 @@ class MegatronPlanner {
     set_args();
     for (PipelineChunk const& chunk : target_.chunks) names_.push_back(parts_.side->names(&chunk));
     folder_ = run_folder(target_.record);
-    for (megatron::ShardPlace const& place : megatron::target_places(mesh_)) add_shard(place.tp, place.pp, place.ep);
-    job_.texts.push_back({std::string(megatron::tracker_name), run_tracker(target_.record), true, {}});
+    for (megatron::ShardPlace const& place : megatron::target_places(mesh_))
+      add_shard(place.tp, place.pp, place.ep);
+    job_.texts.push_back(
+        {std::string(megatron::tracker_name), run_tracker(target_.record), true, {}});
     return std::move(opaque_);
   }
 
@@ -58,21 +63,28 @@ class MegatronPlanner {
       content_.chunks.push_back(chunk_entries(place, names_[number], origins.back()));
     }
     megatron::ShardDocument shard = megatron::build_shard(content_);
-    auto plan = std::make_shared<TorchFilePlan>(plan_torch_file(shard.document, megatron::model_archive_name));
+    auto plan = std::make_shared<TorchFilePlan>(
+        plan_torch_file(shard.document, megatron::model_archive_name));
     auto const file = static_cast<std::uint32_t>(job_.files.size());
-    fs::path const path = folder_ / megatron::format_shard_name({tp, pp, ep}, mesh_, parts_.request->style) / megatron::model_file_name;
+    fs::path const path = folder_ /
+                          megatron::format_shard_name({tp, pp, ep}, mesh_, parts_.request->style) /
+                          megatron::model_file_name;
     job_.target.files.push_back(path.string());
     for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
       auto const& at = shard.tensors[i];
-      auto const number = at.chunk * static_cast<std::size_t>(mesh_.pp) + static_cast<std::size_t>(pp);
-      add_tensor(file, plan->storages[i], origins[at.chunk][at.entry], content_.chunks[at.chunk][at.entry],
+      auto const number =
+          at.chunk * static_cast<std::size_t>(mesh_.pp) + static_cast<std::size_t>(pp);
+      add_tensor(file, plan->storages[i], origins[at.chunk][at.entry],
+                 content_.chunks[at.chunk][at.entry],
                  {tp, ep, tp % mesh_.etp, &target_.chunks[number]});
     }
     std::uint64_t const size = plan->size_bytes;
     job_.files.push_back({path, size, std::move(plan), {}, nullptr});
   }
 
-  std::vector<megatron::ChunkEntry> chunk_entries(SidePlace const& place, std::vector<StoredName> const& names, std::vector<EntryOrigin>& origins) {
+  std::vector<megatron::ChunkEntry> chunk_entries(SidePlace const& place,
+                                                  std::vector<StoredName> const& names,
+                                                  std::vector<EntryOrigin>& origins) {
     std::vector<megatron::ChunkEntry> entries;
     for (StoredName const& name : names) {
       megatron::ChunkEntry entry;
@@ -82,20 +94,24 @@ class MegatronPlanner {
       entries.push_back(std::move(entry));
       origins.push_back({&name, {}});
     }
-    for (ExtraStates::Placed& extra : target_.extras->place(*place.chunk, place.ep_rank, mesh_.ep, experts_, names)) {
+    for (ExtraStates::Placed& extra :
+         target_.extras->place(*place.chunk, place.ep_rank, mesh_.ep, experts_, names)) {
       entries.push_back(extra.entry);
       origins.push_back({nullptr, std::move(extra)});
     }
     return entries;
   }
 
-  void add_tensor(std::uint32_t file, ZipRecord const& record, EntryOrigin const& origin, megatron::ChunkEntry const& entry, SidePlace const& place) {
+  void add_tensor(std::uint32_t file, ZipRecord const& record, EntryOrigin const& origin,
+                  megatron::ChunkEntry const& entry, SidePlace const& place) {
     if (origin.name == nullptr) {
       if (origin.extra.opaque)
-        opaque_.push_back({origin.extra.source_file, file, origin.extra.source_offset_bytes, record.payload_offset_bytes, record.size_bytes});
+        opaque_.push_back({origin.extra.source_file, file, origin.extra.source_offset_bytes,
+                           record.payload_offset_bytes, record.size_bytes});
       return;
     }
-    job_.target.add({file, record.payload_offset_bytes, entry.dtype, entry.name}, parts_.side->pieces(*origin.name, place), origin.name->copy);
+    job_.target.add({file, record.payload_offset_bytes, entry.dtype, entry.name},
+                    parts_.side->pieces(*origin.name, place), origin.name->copy);
   }
 
   JobPlan& job_;
@@ -111,7 +127,8 @@ class MegatronPlanner {
 
 }  // namespace
 
-std::vector<OpaqueCopy> plan_megatron_target(JobPlan& job, TargetParts const& parts, MegatronTarget const& target) {
+std::vector<OpaqueCopy> plan_megatron_target(JobPlan& job, TargetParts const& parts,
+                                             MegatronTarget const& target) {
   return MegatronPlanner(job, parts, target).run();
 }
 

@@ -19,39 +19,46 @@ struct TargetParts {
   TargetRequest const* request = nullptr;
 };
 
-/// The dtype under a stored name of the target: that of its logical tensors, which must agree and be in the source. `first_tensor`: where the
-/// copies of the tensors begin whose dtype is asked for (optimizer state)
-/// (Errors of kind source).
+/// The dtype under a stored name of the target: that of its logical tensors, which must agree and
+/// be in the source. `first_tensor`: where the copies of the tensors begin whose dtype is asked for
+/// (optimizer state) (Errors of kind source).
 DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t first_tensor = 0);
 
 /// What makes the shards of a Megatron target beyond its tensors.
 struct MegatronTarget {
   std::vector<PipelineChunk> chunks;
-  RunRecord const* record = nullptr;               ///< whose args are kept; nullptr: made from `args`
-  Json source_args;                                ///< those args; null without a record
+  RunRecord const* record = nullptr;  ///< whose args are kept; nullptr: made from `args`
+  Json source_args;                   ///< those args; null without a record
   std::vector<std::pair<std::string, Json>> args;  ///< attributes to set besides the parallel sizes
   ExtraStates* extras = nullptr;
 };
 
-/// Lays out every file of a Megatron target and fills files, texts, the target catalogue; returns the opaque state to copy.
-std::vector<OpaqueCopy> plan_megatron_target(JobPlan& job, TargetParts const& parts, MegatronTarget const& target);
+/// Lays out every file of a Megatron target and fills files, texts, the target catalogue; returns
+/// the opaque state to copy.
+std::vector<OpaqueCopy> plan_megatron_target(JobPlan& job, TargetParts const& parts,
+                                             MegatronTarget const& target);
 
 /// What makes a Hugging Face folder beyond its tensors.
 struct HuggingFaceTarget {
-  std::optional<huggingface::Folder> reference;  ///< config, sidecars and shard map are taken from it
-  std::string config_text;                       ///< config.json without a reference
+  std::optional<huggingface::Folder>
+      reference;            ///< config, sidecars and shard map are taken from it
+  std::string config_text;  ///< config.json without a reference
 };
 /// config.json and the files that travel beside it.
 void add_sidecars(JobPlan& job, HuggingFaceTarget const& target);
-/// The same files in a target of another format: byte for byte in its folder `huggingface`, with the index of the weights. Nothing without a
-/// config.json.
+/// The same files in a target of another format: byte for byte in its folder `huggingface`, with
+/// the index of the weights. Nothing without a config.json.
 void add_carried(JobPlan& job, std::optional<huggingface::Folder> const& files);
-/// Distributes tensors over safetensors files and fills files, texts and the target catalogue. `pieces(i)` are those of specs[i]; where `copies` is
-/// not empty, copies[i] says that specs[i] holds what another tensor holds.
-void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes, HuggingFaceTarget const& target,
-                     std::function<std::vector<Piece>(std::size_t)> const& pieces, std::vector<bool> const& copies = {});
+/// Distributes tensors over safetensors files and fills files, texts and the target catalogue.
+/// `pieces(i)` are those of specs[i]; where `copies` is not empty, copies[i] says that specs[i]
+/// holds what another tensor holds.
+void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes,
+                     HuggingFaceTarget const& target,
+                     std::function<std::vector<Piece>(std::size_t)> const& pieces,
+                     std::vector<bool> const& copies = {});
 
-void plan_huggingface_target(JobPlan& job, TargetParts const& parts, HuggingFaceTarget const& target);
+void plan_huggingface_target(JobPlan& job, TargetParts const& parts,
+                             HuggingFaceTarget const& target);
 
 /// The config.json among a job's texts; nullptr when the target has none.
 TextFile* config_text(JobPlan& job);

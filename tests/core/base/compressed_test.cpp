@@ -9,7 +9,9 @@ namespace {
 std::string inflated(std::string_view packed, std::size_t size) {
   std::string text(size, '\0');
   uLongf length = size;
-  EXPECT_EQ(::uncompress(reinterpret_cast<Bytef*>(text.data()), &length, reinterpret_cast<Bytef const*>(packed.data()), packed.size()), Z_OK);
+  EXPECT_EQ(::uncompress(reinterpret_cast<Bytef*>(text.data()), &length,
+                         reinterpret_cast<Bytef const*>(packed.data()), packed.size()),
+            Z_OK);
   text.resize(length);
   return text;
 }
@@ -26,7 +28,8 @@ TEST(Base64, AgreesWithTheExamplesOfTheStandard) {
 TEST(Deflated, GivesBackEveryText) {
   std::string noise;
   for (std::uint32_t i = 0; i < 1'000'000; ++i) noise += static_cast<char>(i * 2654435761U >> 24U);
-  for (std::string const& text : {std::string(), std::string("a"), std::string(3'000'000, 'x'), noise})
+  for (std::string const& text :
+       {std::string(), std::string("a"), std::string(3'000'000, 'x'), noise})
     EXPECT_EQ(inflated(deflated(text), text.size()), text);
   EXPECT_LT(deflated(std::string(3'000'000, 'x')).size(), 5000U);
 }

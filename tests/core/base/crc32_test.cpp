@@ -10,7 +10,9 @@
 namespace reshard {
 namespace {
 
-std::span<std::byte const> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<std::byte const> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 /// The definition, bit by bit.
 std::uint32_t slow_crc32(std::span<std::byte const> bytes) {
@@ -40,7 +42,8 @@ TEST(Crc32, AgreesWithTheDefinitionAndContinues) {
     std::span const all(bytes);
     EXPECT_EQ(crc32(all), slow_crc32(all)) << count;
     std::size_t const cut = random() % (count + 1);
-    EXPECT_EQ(crc32(all.subspan(cut), crc32(all.first(cut))), crc32(all)) << count << " cut at " << cut;
+    EXPECT_EQ(crc32(all.subspan(cut), crc32(all.first(cut))), crc32(all))
+        << count << " cut at " << cut;
     EXPECT_EQ(crc32({}, crc32(all)), crc32(all));
   }
 }
@@ -72,7 +75,9 @@ TEST(Crc32Share, PiecesInAnyOrderMakeTheWhole) {
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::shuffle(order, random);
     std::uint32_t crc = crc32_of_zeros(whole.size());
-    for (std::size_t const i : order) crc ^= crc32_share(std::span(whole).subspan(cuts[i], cuts[i + 1] - cuts[i]), whole.size() - cuts[i + 1]);
+    for (std::size_t const i : order)
+      crc ^= crc32_share(std::span(whole).subspan(cuts[i], cuts[i + 1] - cuts[i]),
+                         whole.size() - cuts[i + 1]);
     ASSERT_EQ(crc, crc32(whole)) << "round " << round;
   }
 }

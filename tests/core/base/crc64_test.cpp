@@ -14,13 +14,16 @@ using Crc64 = std::uint64_t (*)(std::span<std::byte const>, std::uint64_t);
 
 constexpr std::array<Crc64, 2> both_ways{&crc64, &crc64_by_tables};
 
-std::span<std::byte const> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<std::byte const> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 /// The definition, bit by bit.
 std::uint64_t slow_crc64(std::span<std::byte const> bytes, std::uint64_t crc) {
   for (std::byte const byte : bytes) {
     crc ^= std::to_integer<std::uint64_t>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? (crc >> 1) ^ 0xc96c5795d7870f42U : crc >> 1;
+    for (int bit = 0; bit < 8; ++bit)
+      crc = (crc & 1) != 0 ? (crc >> 1) ^ 0xc96c5795d7870f42U : crc >> 1;
   }
   return crc;
 }
@@ -32,10 +35,13 @@ std::vector<std::byte> random_bytes(std::mt19937_64& random, std::size_t count) 
 }
 
 TEST(Crc64, HasThePublishedCheckValueOnceInverted) {
-  // CRC-64/XZ: the same polynomial, register and result inverted. Also for a text that is long enough for every way of computing it.
-  for (Crc64 const way : both_ways) EXPECT_EQ(~way(bytes_of("123456789"), ~std::uint64_t{0}), 0x995dc9bbdf1939faU);
+  // CRC-64/XZ: the same polynomial, register and result inverted. Also for a text that is long
+  // enough for every way of computing it.
+  for (Crc64 const way : both_ways)
+    EXPECT_EQ(~way(bytes_of("123456789"), ~std::uint64_t{0}), 0x995dc9bbdf1939faU);
   std::vector<std::byte> const zeros(4096);
-  for (Crc64 const way : both_ways) EXPECT_EQ(way(zeros, ~std::uint64_t{0}), slow_crc64(zeros, ~std::uint64_t{0}));
+  for (Crc64 const way : both_ways)
+    EXPECT_EQ(way(zeros, ~std::uint64_t{0}), slow_crc64(zeros, ~std::uint64_t{0}));
 }
 
 TEST(Crc64, AgreesWithTheDefinitionAtEveryLengthAndAddress) {
@@ -54,7 +60,8 @@ TEST(Crc64, ContinuesWhereItStopped) {
     auto const bytes = random_bytes(random, random() % 5000);
     std::span const all(bytes);
     std::size_t const cut = random() % (bytes.size() + 1);
-    for (Crc64 const way : both_ways) ASSERT_EQ(way(all.subspan(cut), way(all.first(cut), 0)), slow_crc64(all, 0));
+    for (Crc64 const way : both_ways)
+      ASSERT_EQ(way(all.subspan(cut), way(all.first(cut), 0)), slow_crc64(all, 0));
   }
 }
 
@@ -73,7 +80,8 @@ TEST(Crc64Shifted, StepsAddUpFarBeyondFourGibibytes) {
     std::uint64_t const a = random() >> (1 + random() % 60);
     std::uint64_t const b = random() >> (1 + random() % 60);
     std::uint64_t const crc = random();
-    ASSERT_EQ(crc64_shifted(crc64_shifted(crc, a), b), crc64_shifted(crc, a + b)) << a << " + " << b;
+    ASSERT_EQ(crc64_shifted(crc64_shifted(crc, a), b), crc64_shifted(crc, a + b))
+        << a << " + " << b;
   }
   std::vector<std::byte> const zeros(std::size_t{64} << 20U);
   std::uint64_t crc = 1;
@@ -106,7 +114,8 @@ TEST(Crc64, PartsInAnyOrderXorToTheWhole) {
     std::ranges::sort(cuts);
     std::uint64_t crc = 0;
     for (std::size_t i = cuts.size() - 1; i-- > 0;)
-      crc ^= crc64_shifted(crc64(std::span(whole).subspan(cuts[i], cuts[i + 1] - cuts[i])), whole.size() - cuts[i + 1]);
+      crc ^= crc64_shifted(crc64(std::span(whole).subspan(cuts[i], cuts[i + 1] - cuts[i])),
+                           whole.size() - cuts[i + 1]);
     ASSERT_EQ(crc, slow_crc64(whole, 0)) << "round " << round;
   }
 }

@@ -91,7 +91,8 @@ TEST(FileSet, ClosesAll) {
   files.sync(0);
   files.close();
   EXPECT_EQ(files.open_count(), 0U);
-  for (std::uint32_t f = 0; f < 3; ++f) EXPECT_EQ(bytes_of(files.path(f))[7], static_cast<std::byte>(f));
+  for (std::uint32_t f = 0; f < 3; ++f)
+    EXPECT_EQ(bytes_of(files.path(f))[7], static_cast<std::byte>(f));
   files.sync(0);  // nothing is left to sync
 }
 

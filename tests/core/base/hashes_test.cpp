@@ -10,7 +10,9 @@
 namespace reshard {
 namespace {
 
-std::span<std::byte const> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<std::byte const> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 /// Byte i is (31 i i + 7 i) mod 251.
 std::string pattern(std::size_t count) {

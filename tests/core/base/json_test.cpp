@@ -10,7 +10,8 @@ namespace {
 
 TEST(Json, RealNumbersAreReadAsRealNumbersAgain) {
   for (double const value :
-       {0.0, -0.0, 5.0, -3.0, 0.5, 1e-7, 999999999999999.0, 1e15, 9007199254740992.0, -4503599627370496.0, 1e16, 1e22, 1.5e300, 5e-324}) {
+       {0.0, -0.0, 5.0, -3.0, 0.5, 1e-7, 999999999999999.0, 1e15, 9007199254740992.0,
+        -4503599627370496.0, 1e16, 1e22, 1.5e300, 5e-324}) {
     Json const again = parse_json(Json(value).dump(), "test");
     ASSERT_NE(again.real(), nullptr) << Json(value).dump();
     EXPECT_EQ(*again.real(), value);
@@ -18,7 +19,8 @@ TEST(Json, RealNumbersAreReadAsRealNumbersAgain) {
 }
 
 TEST(Json, IntegersAreReadAsIntegersAgain) {
-  for (std::int64_t const value : {std::int64_t{0}, std::int64_t{1'000'000'000'000'000}, INT64_MAX, INT64_MIN}) {
+  for (std::int64_t const value :
+       {std::int64_t{0}, std::int64_t{1'000'000'000'000'000}, INT64_MAX, INT64_MIN}) {
     Json const again = parse_json(Json(value).dump(), "test");
     ASSERT_NE(again.integer(), nullptr) << Json(value).dump();
     EXPECT_EQ(*again.integer(), value);

@@ -16,7 +16,9 @@ class MemberFile : public testing::Test {
   MemberFile() {
     fs::create_directories(root_ / "deep");
     fs::create_directories(scratch_.path() / "other");
-    for (fs::path const& path : {root_ / "plain", root_ / "deep" / "plain", scratch_.path() / "other" / "plain"}) write_text_file(path, "x");
+    for (fs::path const& path :
+         {root_ / "plain", root_ / "deep" / "plain", scratch_.path() / "other" / "plain"})
+      write_text_file(path, "x");
   }
 
   /// What a link in the checkpoint that points to `target` leads to.
@@ -103,11 +105,13 @@ TEST_F(MemberFile, RefusalsNameTheFolderAndTheLink) {
     return std::string();
   };
   through("/etc/passwd");
-  std::string const outside = fmt::format("3: {}: link is a link that leaves the folder. ", root_.string());
+  std::string const outside =
+      fmt::format("3: {}: link is a link that leaves the folder. ", root_.string());
   EXPECT_EQ(refusal([&] { readable_member(root_, "link"); }).find(outside), 0U);
   EXPECT_EQ(refusal([&] { allowed_member(root_, "link"); }).find(outside), 0U);
   EXPECT_EQ(allowed_member(root_, "absent"), root_ / "absent");
-  EXPECT_NE(refusal([&] { readable_member(root_, "absent"); }).find("is missing"), std::string::npos);
+  EXPECT_NE(refusal([&] { readable_member(root_, "absent"); }).find("is missing"),
+            std::string::npos);
   fs::create_symlink("/etc/passwd", root_ / "a\033[2Jb");
   EXPECT_EQ(refusal([&] { allowed_member(root_, "a\033[2Jb"); }).find('\033'), std::string::npos);
 }

@@ -10,7 +10,8 @@ constexpr StallClock::Clock::time_point start{};
 
 TEST(StallClock, IsOverOnceNothingHasMovedForTheTimeout) {
   StallClock clock(600, start);
-  for (int second = 1; second <= 600; ++second) EXPECT_FALSE(clock.is_over(start + seconds(second))) << second;
+  for (int second = 1; second <= 600; ++second)
+    EXPECT_FALSE(clock.is_over(start + seconds(second))) << second;
   EXPECT_TRUE(clock.is_over(start + seconds(601)));
   EXPECT_EQ(clock.look(start + seconds(602)), 602);
 }
@@ -25,10 +26,12 @@ TEST(StallClock, BeginsAnewWhenSomethingMoves) {
 
 TEST(StallClock, DoesNotCountTheTimeInWhichTheProcessStoodStill) {
   StallClock clock(600, start);
-  for (int second = 1; second <= 500; ++second) EXPECT_FALSE(clock.is_over(start + seconds(second)));
+  for (int second = 1; second <= 500; ++second)
+    EXPECT_FALSE(clock.is_over(start + seconds(second)));
   auto const continued = start + std::chrono::hours(24);
   EXPECT_EQ(clock.look(continued), 505);
-  for (int second = 1; second <= 95; ++second) EXPECT_FALSE(clock.is_over(continued + seconds(second))) << second;
+  for (int second = 1; second <= 95; ++second)
+    EXPECT_FALSE(clock.is_over(continued + seconds(second))) << second;
   EXPECT_TRUE(clock.is_over(continued + seconds(96)));
 }
 

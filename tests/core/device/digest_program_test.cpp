@@ -21,19 +21,22 @@ using test::OwnedPiece;
 
 std::vector<std::byte> result_of(DeviceCase const& device) {
   std::vector<std::byte> to = device.to;
-  for (Launch const& launch : device.program.launches) run_digest_on_host(launch, {device.program.bytes.data(), device.from.data(), to.data()});
+  for (Launch const& launch : device.program.launches)
+    run_digest_on_host(launch, {device.program.bytes.data(), device.from.data(), to.data()});
   return to;
 }
 
 std::uint64_t host_share(OwnedPiece const& piece, std::vector<std::byte> const& memory) {
-  return strided_digest(memory.data() + piece.from, piece.run_bytes, piece.dims, piece.tensor_bytes - piece.at - piece.run_bytes);
+  return strided_digest(memory.data() + piece.from, piece.run_bytes, piece.dims,
+                        piece.tensor_bytes - piece.at - piece.run_bytes);
 }
 
 /// Both the kernel and the host's function.
 void expect_shares(DigestCase const& digest) {
   ASSERT_EQ(result_of(digest.device), digest.device.wanted) << digest.device.name;
   for (std::size_t p = 0; p < digest.pieces.size(); ++p)
-    ASSERT_EQ(host_share(digest.pieces[p], digest.device.from), digest.shares[p]) << digest.device.name << ", piece " << p;
+    ASSERT_EQ(host_share(digest.pieces[p], digest.device.from), digest.shares[p])
+        << digest.device.name << ", piece " << p;
 }
 
 TEST(Digest, RandomPiecesInAnyOrderMakeTheTensor) {
@@ -49,7 +52,8 @@ TEST(Digest, RandomPiecesInAnyOrderMakeTheTensor) {
       for (std::uint64_t run = 0; run < runs; ++run) {
         RunPlace const place = place_of_run(run, piece.dims.data(), piece.dims.size());
         std::memcpy(tensor.data() + static_cast<std::int64_t>(piece.at) + place.to,
-                    digest.device.from.data() + static_cast<std::int64_t>(piece.from) + place.from, piece.run_bytes);
+                    digest.device.from.data() + static_cast<std::int64_t>(piece.from) + place.from,
+                    piece.run_bytes);
       }
     }
     std::uint64_t whole = 0;
@@ -65,10 +69,13 @@ TEST(Digest, RunsOfEveryShortLengthAtEveryAddress) {
 }
 
 TEST(Digest, RunsOfSeveralLanesAndStretches) {
-  // Around the lengths from which on 2, 4, … 32 threads share a stretch, and around those that take one more stretch.
+  // Around the lengths from which on 2, 4, … 32 threads share a stretch, and around those that take
+  // one more stretch.
   std::vector<std::uint64_t> lengths;
-  for (std::uint64_t const length : {512U, 1024U, 2048U, 4096U, 8192U, 16384U, 32768U, 65536U, 98304U})
-    for (std::uint64_t const more : {0U, 1U, 7U, 8U, 9U, 100U}) lengths.insert(lengths.end(), {length - more, length + more});
+  for (std::uint64_t const length :
+       {512U, 1024U, 2048U, 4096U, 8192U, 16384U, 32768U, 65536U, 98304U})
+    for (std::uint64_t const more : {0U, 1U, 7U, 8U, 9U, 100U})
+      lengths.insert(lengths.end(), {length - more, length + more});
   std::uint64_t const seed = std::random_device{}();
   std::ranges::shuffle(lengths, std::mt19937_64(seed));
   lengths.resize(25);
@@ -77,7 +84,8 @@ TEST(Digest, RunsOfSeveralLanesAndStretches) {
 }
 
 TEST(Digest, TensorsOfTerabytes) {
-  for (std::uint64_t seed = 1; seed < 20; ++seed) ASSERT_NO_FATAL_FAILURE(expect_shares(test::far_case(seed)));
+  for (std::uint64_t seed = 1; seed < 20; ++seed)
+    ASSERT_NO_FATAL_FAILURE(expect_shares(test::far_case(seed)));
 }
 
 TEST(Digest, ZerosAndNothingAddNothing) {

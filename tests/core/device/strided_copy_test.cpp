@@ -30,18 +30,21 @@ Bytes random_bytes(std::size_t size, std::mt19937_64& random) {
   return bytes;
 }
 
-void copy_naively(std::byte const* from, std::byte* to, std::uint64_t run_bytes, std::span<ByteDim const> dims) {
+void copy_naively(std::byte const* from, std::byte* to, std::uint64_t run_bytes,
+                  std::span<ByteDim const> dims) {
   if (dims.empty()) {
     for (std::uint64_t i = 0; i < run_bytes; ++i) to[i] = from[i];
     return;
   }
   for (std::uint64_t i = 0; i < dims[0].count; ++i)
-    copy_naively(from + static_cast<std::int64_t>(i) * dims[0].from_stride, to + static_cast<std::int64_t>(i) * dims[0].to_stride, run_bytes,
-                 dims.subspan(1));
+    copy_naively(from + static_cast<std::int64_t>(i) * dims[0].from_stride,
+                 to + static_cast<std::int64_t>(i) * dims[0].to_stride, run_bytes, dims.subspan(1));
 }
 
-/// Lays the dimensions out in a random order, each with a random gap and direction, and tells where the first run stands and the extent in bytes.
-std::array<std::size_t, 2> lay_out(std::vector<ByteDim>& dims, std::int64_t ByteDim::*stride, std::uint64_t run_bytes, std::mt19937_64& random) {
+/// Lays the dimensions out in a random order, each with a random gap and direction, and tells where
+/// the first run stands and the extent in bytes.
+std::array<std::size_t, 2> lay_out(std::vector<ByteDim>& dims, std::int64_t ByteDim::*stride,
+                                   std::uint64_t run_bytes, std::mt19937_64& random) {
   std::vector<std::size_t> order(dims.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::shuffle(order.begin(), order.end(), random);
@@ -51,7 +54,8 @@ std::array<std::size_t, 2> lay_out(std::vector<ByteDim>& dims, std::int64_t Byte
     std::uint64_t const gap = random() % 3 == 0 ? random() % 20 : 0;
     std::uint64_t const step = extent + gap;
     bool const backwards = random() % 5 == 0;
-    dims[d].*stride = backwards ? -static_cast<std::int64_t>(step) : static_cast<std::int64_t>(step);
+    dims[d].*stride =
+        backwards ? -static_cast<std::int64_t>(step) : static_cast<std::int64_t>(step);
     if (backwards) first += step * (dims[d].count - 1);
     extent = step * dims[d].count;
   }
@@ -59,13 +63,17 @@ std::array<std::size_t, 2> lay_out(std::vector<ByteDim>& dims, std::int64_t Byte
 }
 
 Case random_case(std::mt19937_64& random) {
-  constexpr std::array<std::uint64_t, 15> runs{1, 2, 3, 4, 5, 8, 15, 16, 17, 32, 48, 64, 100, 256, 300};
+  constexpr std::array<std::uint64_t, 15> runs{1,  2,  3,  4,  5,   8,   15, 16,
+                                               17, 32, 48, 64, 100, 256, 300};
   Case result;
   result.run_bytes = runs[random() % runs.size()];
   result.dims.resize(random() % 5);
-  for (ByteDim& dim : result.dims) dim.count = random() % 6 == 0 ? 1 + random() % 70 : 1 + random() % 5;
-  auto const [from_first, from_size] = lay_out(result.dims, &ByteDim::from_stride, result.run_bytes, random);
-  auto const [to_first, to_size] = lay_out(result.dims, &ByteDim::to_stride, result.run_bytes, random);
+  for (ByteDim& dim : result.dims)
+    dim.count = random() % 6 == 0 ? 1 + random() % 70 : 1 + random() % 5;
+  auto const [from_first, from_size] =
+      lay_out(result.dims, &ByteDim::from_stride, result.run_bytes, random);
+  auto const [to_first, to_size] =
+      lay_out(result.dims, &ByteDim::to_stride, result.run_bytes, random);
   for (ByteDim& dim : result.dims)
     if (dim.from_stride > 0 && random() % 12 == 0) dim.from_stride = 0;  // a repeated source
   result.from_first = from_first;
@@ -108,7 +116,8 @@ TEST(StridedCopy, InterleavesRowsOfTwoSources) {
   std::vector<int> const source{0, 1, 2, 3, 4, 5, 6, 7};  // two blocks of two rows of two
   std::vector<int> target(8);
   std::vector<ByteDim> const dims{{2, 16, 8}, {2, 8, 16}};
-  copy_strided(reinterpret_cast<std::byte const*>(source.data()), reinterpret_cast<std::byte*>(target.data()), 8, dims);
+  copy_strided(reinterpret_cast<std::byte const*>(source.data()),
+               reinterpret_cast<std::byte*>(target.data()), 8, dims);
   EXPECT_EQ(target, (std::vector<int>{0, 1, 4, 5, 2, 3, 6, 7}));
 }
 

@@ -23,7 +23,8 @@ TEST(Share, PaddingHasPositionsButNoIndices) {
 }
 
 TEST(Share, IndexAtUndoesPositionOf) {
-  for (Index const index : {5, 6, 2}) EXPECT_EQ(index_at(reordered, position_of(reordered, index)), index);
+  for (Index const index : {5, 6, 2})
+    EXPECT_EQ(index_at(reordered, position_of(reordered, index)), index);
 }
 
 }  // namespace

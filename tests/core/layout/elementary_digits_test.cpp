@@ -7,10 +7,13 @@
 namespace reshard::test {
 namespace {
 
-std::vector<Interval> split(Interval whole, std::vector<Index> const& units) { return split_interval(whole, units); }
+std::vector<Interval> split(Interval whole, std::vector<Index> const& units) {
+  return split_interval(whole, units);
+}
 
 TEST(SplitInterval, TailWholeRowsHead) {
-  EXPECT_EQ(split({5, 90}, {32, 1}), (std::vector<Interval>{{0, 1}, {5, 27}, {1, 1}, {0, 32}, {2, 1}, {0, 31}}));
+  EXPECT_EQ(split({5, 90}, {32, 1}),
+            (std::vector<Interval>{{0, 1}, {5, 27}, {1, 1}, {0, 32}, {2, 1}, {0, 31}}));
   EXPECT_EQ(split({10, 3}, {32, 8, 1}), (std::vector<Interval>{{0, 1}, {1, 1}, {2, 3}}));
   EXPECT_EQ(split({64, 64}, {32, 1}), (std::vector<Interval>{{2, 2}, {0, 32}}));
   EXPECT_TRUE(split({3, 0}, {32, 1}).empty());
@@ -26,7 +29,8 @@ TEST(SplitInterval, AgreesWithCountingOneByOne) {
       for (std::size_t at = 0; at < rows.size(); at += 3)
         for (Index a = rows[at].first; a < rows[at].first + rows[at].count; ++a)
           for (Index b = rows[at + 1].first; b < rows[at + 1].first + rows[at + 1].count; ++b)
-            for (Index c = rows[at + 2].first; c < rows[at + 2].first + rows[at + 2].count; ++c) found.push_back(12 * a + 4 * b + c);
+            for (Index c = rows[at + 2].first; c < rows[at + 2].first + rows[at + 2].count; ++c)
+              found.push_back(12 * a + 4 * b + c);
       EXPECT_EQ(found, expected) << first << " + " << count;
       EXPECT_LE(rows.size() / 3, 5U);
     }
@@ -65,13 +69,15 @@ TEST(ElementaryDigits, TopDigitMayBeRagged) {
   AxisId const hidden = model.axis("hidden");
   AxisId const order[] = {hidden};
   std::vector<Piece> const src{{0, {{hidden, 70, 1, 0, 70, 1}}, {}, 0}};
-  std::vector<Piece> const dst{{0, {{hidden, 96, 32, 0, 2, 32}, {hidden, 32, 1, 0, 32, 1}}, {}, 0}, {0, {{hidden, 70, 1, 64, 6, 1}}, {}, 0}};
+  std::vector<Piece> const dst{{0, {{hidden, 96, 32, 0, 2, 32}, {hidden, 32, 1, 0, 32, 1}}, {}, 0},
+                               {0, {{hidden, 70, 1, 64, 6, 1}}, {}, 0}};
   Join const result = join(src, dst, order, model.axes);
   ASSERT_EQ(result.digits.size(), 2U);
   EXPECT_EQ(result.digits[0].mod, 96);
   EXPECT_EQ(result.digits[0].div, 32);
   Index elements = 0;
-  for (std::size_t i = 0; i < result.overlaps.size(); ++i) elements += result.span_of(i)[0].count * result.span_of(i)[1].count;
+  for (std::size_t i = 0; i < result.overlaps.size(); ++i)
+    elements += result.span_of(i)[0].count * result.span_of(i)[1].count;
   EXPECT_EQ(elements, 70);
 }
 

@@ -1,4 +1,5 @@
-// Random expressions under random shares, boxes, flat ranges and strides, against the pointwise evaluator.
+// Random expressions under random shares, boxes, flat ranges and strides, against the pointwise
+// evaluator.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -28,12 +29,14 @@ void for_each_index(std::vector<Index> const& begin, std::vector<Index> const& e
   }
 }
 
-void add_copies(Elements& elements, std::span<PieceCopy const> copies, Index offset, std::string const& text) {
+void add_copies(Elements& elements, std::span<PieceCopy const> copies, Index offset,
+                std::string const& text) {
   if (copies.empty()) {
     elements.emplace(offset, text);
     return;
   }
-  for (Index i = 0; i < copies[0].count; ++i) add_copies(elements, copies.subspan(1), offset + i * copies[0].stride, text);
+  for (Index i = 0; i < copies[0].count; ++i)
+    add_copies(elements, copies.subspan(1), offset + i * copies[0].stride, text);
 }
 
 /// Every element that pieces and fills place somewhere, by its offset.
@@ -49,7 +52,8 @@ Elements elements_of(Model const& model, Layout const& layout) {
         offset += at[k] * piece.digits[k].stride;
         digits.push_back(digit_text(piece.digits[k], piece.digits[k].first + at[k]));
       }
-      add_copies(elements, piece.copies, offset, element_text(model.tensors[static_cast<std::size_t>(piece.tensor)], digits));
+      add_copies(elements, piece.copies, offset,
+                 element_text(model.tensors[static_cast<std::size_t>(piece.tensor)], digits));
     });
   }
   for (FillBlock const& fill : layout.fills) add_copies(elements, fill.dims, fill.offset, "fill");
@@ -64,12 +68,15 @@ struct Case {
   std::vector<Index> shape;
   Index volume = 1;
 
-  explicit Case(std::uint32_t number) : seed(number), random(number), made(random_layout(random)), expr(parse_layout(made.text)) {
+  explicit Case(std::uint32_t number)
+      : seed(number), random(number), made(random_layout(random)), expr(parse_layout(made.text)) {
     shape = slow().shape();
     for (Index const extent : shape) volume *= extent;
   }
   SlowLayout slow() const { return {expr, made.model, made.shares}; }
-  Index between(Index least, Index most) { return std::uniform_int_distribution<Index>(least, most)(random); }
+  Index between(Index least, Index most) {
+    return std::uniform_int_distribution<Index>(least, most)(random);
+  }
 };
 
 std::vector<Index> row_major(std::vector<Index> const& shape) {
@@ -108,8 +115,9 @@ TEST(EvaluateOracle, WholeStoredTensors) {
     ASSERT_EQ(layout.shape, c.shape);
     std::vector<Index> const strides = row_major(c.shape);
     Elements expected;
-    for_each_index(std::vector<Index>(c.shape.size(), 0), c.shape,
-                   [&](std::vector<Index> const& at) { expected.emplace(dot(at, strides), c.slow().at(at)); });
+    for_each_index(
+        std::vector<Index>(c.shape.size(), 0), c.shape,
+        [&](std::vector<Index> const& at) { expected.emplace(dot(at, strides), c.slow().at(at)); });
     ASSERT_EQ(elements_of(c.made.model, layout), expected);
   });
 }
@@ -121,7 +129,9 @@ TEST(EvaluateOracle, Strides) {
     Layout const layout = evaluate(c.expr, c.made.model.scope(), c.made.shares, strides);
     std::vector<std::pair<Index, std::string>> expected;
     for_each_index(std::vector<Index>(c.shape.size(), 0), c.shape,
-                   [&](std::vector<Index> const& at) { expected.emplace_back(dot(at, strides), c.slow().at(at)); });
+                   [&](std::vector<Index> const& at) {
+                     expected.emplace_back(dot(at, strides), c.slow().at(at));
+                   });
     Elements const elements = elements_of(c.made.model, layout);
     std::vector<std::pair<Index, std::string>> found(elements.begin(), elements.end());
     std::ranges::sort(expected);
@@ -144,7 +154,9 @@ TEST(EvaluateOracle, Boxes) {
     ASSERT_EQ(layout.shape, shape);
     std::vector<Index> const strides = row_major(shape);
     Elements expected;
-    for_each_index(begin, end, [&](std::vector<Index> const& at) { expected.emplace(dot(at, strides) - dot(begin, strides), c.slow().at(at)); });
+    for_each_index(begin, end, [&](std::vector<Index> const& at) {
+      expected.emplace(dot(at, strides) - dot(begin, strides), c.slow().at(at));
+    });
     ASSERT_EQ(elements_of(c.made.model, layout), expected);
   });
 }
@@ -156,20 +168,24 @@ TEST(EvaluateOracle, FlatRanges) {
     Layout const layout = evaluate_flat(c.expr, c.made.model.scope(), c.made.shares, begin, end);
     std::vector<Index> const strides = row_major(c.shape);
     Elements expected;
-    for_each_index(std::vector<Index>(c.shape.size(), 0), c.shape, [&](std::vector<Index> const& at) {
-      Index const flat = dot(at, strides);
-      if (flat >= begin && flat < end) expected.emplace(flat - begin, c.slow().at(at));
-    });
+    for_each_index(std::vector<Index>(c.shape.size(), 0), c.shape,
+                   [&](std::vector<Index> const& at) {
+                     Index const flat = dot(at, strides);
+                     if (flat >= begin && flat < end)
+                       expected.emplace(flat - begin, c.slow().at(at));
+                   });
     ASSERT_EQ(elements_of(c.made.model, layout), expected);
   });
 }
 
-/// The element of a share at (i, j, …) is the element of the whole tensor at (rows[0][i], rows[1][j], …).
+/// The element of a share at (i, j, …) is the element of the whole tensor at (rows[0][i],
+/// rows[1][j], …).
 TEST(EvaluateOracle, RowsOfAShareInTheWhole) {
   over_cases(41000, [](Case& c) {
     if (c.made.has_fill_runs) return;
     std::vector<std::vector<Index>> rows;
-    for (std::vector<reshard::Run> const& runs : share_rows(c.expr, c.made.model.scope(), c.made.shares)) {
+    for (std::vector<reshard::Run> const& runs :
+         share_rows(c.expr, c.made.model.scope(), c.made.shares)) {
       rows.emplace_back();
       for (reshard::Run const& run : runs)
         for (Index row = run.begin; row < run.end; ++row) rows.back().push_back(row);
@@ -178,11 +194,13 @@ TEST(EvaluateOracle, RowsOfAShareInTheWhole) {
     for (std::size_t d = 0; d < rows.size(); ++d) ASSERT_EQ(std::ssize(rows[d]), c.shape[d]);
     Shares const none;
     SlowLayout const whole(c.expr, c.made.model, none);
-    for_each_index(std::vector<Index>(c.shape.size(), 0), c.shape, [&](std::vector<Index> const& at) {
-      std::vector<Index> there;
-      for (std::size_t d = 0; d < at.size(); ++d) there.push_back(rows[d][static_cast<std::size_t>(at[d])]);
-      ASSERT_EQ(whole.at(there), c.slow().at(at));
-    });
+    for_each_index(std::vector<Index>(c.shape.size(), 0), c.shape,
+                   [&](std::vector<Index> const& at) {
+                     std::vector<Index> there;
+                     for (std::size_t d = 0; d < at.size(); ++d)
+                       there.push_back(rows[d][static_cast<std::size_t>(at[d])]);
+                     ASSERT_EQ(whole.at(there), c.slow().at(at));
+                   });
   });
 }
 

@@ -11,44 +11,54 @@ using Shape = std::vector<Index>;
 
 TEST(EvaluateShare, GateAndUpHalves) {
   Model model{{"inter", 8}, {"hidden", 2}};
-  Layout const layout = model.layout("ffn: (gate: inter | up: inter) hidden", shares(model, {{"inter", {{4, 8}}}}));
+  Layout const layout =
+      model.layout("ffn: (gate: inter | up: inter) hidden", shares(model, {{"inter", {{4, 8}}}}));
   EXPECT_EQ(layout.shape, (Shape{8, 2}));
-  EXPECT_EQ(shown(model, layout), (Lines{"ffn.gate @0 inter 4+4*2, hidden 0+2*1", "ffn.up @8 inter 4+4*2, hidden 0+2*1"}));
+  EXPECT_EQ(shown(model, layout), (Lines{"ffn.gate @0 inter 4+4*2, hidden 0+2*1",
+                                         "ffn.up @8 inter 4+4*2, hidden 0+2*1"}));
 }
 
 TEST(EvaluateShare, InterleavedBlocks) {
   Model model{{"inter", 8}, {"hidden", 2}};
-  Layout const layout = model.layout("ffn: (inter/2 (gate: inter%2 | up: inter%2)) hidden", shares(model, {{"inter", {{4, 8}}}}));
-  EXPECT_EQ(shown(model, layout),
-            (Lines{"ffn.gate @0 inter/2 2+2*8, inter%2 0+2*2, hidden 0+2*1", "ffn.up @4 inter/2 2+2*8, inter%2 0+2*2, hidden 0+2*1"}));
+  Layout const layout = model.layout("ffn: (inter/2 (gate: inter%2 | up: inter%2)) hidden",
+                                     shares(model, {{"inter", {{4, 8}}}}));
+  EXPECT_EQ(shown(model, layout), (Lines{"ffn.gate @0 inter/2 2+2*8, inter%2 0+2*2, hidden 0+2*1",
+                                         "ffn.up @4 inter/2 2+2*8, inter%2 0+2*2, hidden 0+2*1"}));
 }
 
 TEST(EvaluateShare, NamedBlockCountOfOneIsAlwaysLegal) {
   Model model{{"inter", 8}, {"hidden", 2}};
   model.named_sizes["glu"] = 1;
-  Layout const layout = model.layout("ffn: (inter/glu (gate: inter%glu | up: inter%glu)) hidden", shares(model, {{"inter", {{3, 6}}}}));
-  EXPECT_EQ(shown(model, layout),
-            (Lines{"ffn.gate @0 inter 3+3*4, inter%1 0+1*2, hidden 0+2*1", "ffn.up @2 inter 3+3*4, inter%1 0+1*2, hidden 0+2*1"}));
+  Layout const layout = model.layout("ffn: (inter/glu (gate: inter%glu | up: inter%glu)) hidden",
+                                     shares(model, {{"inter", {{3, 6}}}}));
+  EXPECT_EQ(shown(model, layout), (Lines{"ffn.gate @0 inter 3+3*4, inter%1 0+1*2, hidden 0+2*1",
+                                         "ffn.up @2 inter 3+3*4, inter%1 0+1*2, hidden 0+2*1"}));
 }
 
 TEST(EvaluateShare, PaddedVocabulary) {
   Model model{{"vocab", 10}, {"hidden", 3}};
-  Layout const second = model.layout("embed: vocab hidden", shares(model, {{"vocab", {{8, 10}, {0, 6, true}}}}));
+  Layout const second =
+      model.layout("embed: vocab hidden", shares(model, {{"vocab", {{8, 10}, {0, 6, true}}}}));
   EXPECT_EQ(second.shape, (Shape{8, 3}));
-  EXPECT_EQ(shown(model, second), (Lines{"embed @0 vocab 8+2*3, hidden 0+3*1", "fill @6 (6,3)(3,1)"}));
-  Layout const last = model.layout("embed: vocab hidden", shares(model, {{"vocab", {{10, 10}, {0, 4, true}}}}));
+  EXPECT_EQ(shown(model, second),
+            (Lines{"embed @0 vocab 8+2*3, hidden 0+3*1", "fill @6 (6,3)(3,1)"}));
+  Layout const last =
+      model.layout("embed: vocab hidden", shares(model, {{"vocab", {{10, 10}, {0, 4, true}}}}));
   EXPECT_EQ(shown(model, last), Lines{"fill @0 (4,3)(3,1)"});
 }
 
 TEST(EvaluateShare, ReorderedExpertsArePiecesInStoredOrder) {
   Model model{{"expert", 6}, {"mi", 2}};
   Shares const ids = shares(model, {{"expert", {{5, 6}, {2, 3}}}});
-  EXPECT_EQ(shown(model, model.layout("g: expert mi", ids)), (Lines{"g @0 expert 5+1*2, mi 0+2*1", "g @2 expert 2+1*2, mi 0+2*1"}));
+  EXPECT_EQ(shown(model, model.layout("g: expert mi", ids)),
+            (Lines{"g @0 expert 5+1*2, mi 0+2*1", "g @2 expert 2+1*2, mi 0+2*1"}));
 }
 
 TEST(EvaluateShare, RunsThatContinueEachOtherAreOnePiece) {
   Model model{{"expert", 6}};
-  EXPECT_EQ(shown(model, model.layout("g: expert", shares(model, {{"expert", {{2, 3}, {3, 3}, {3, 5}}}}))), Lines{"g @0 expert 2+3*1"});
+  EXPECT_EQ(shown(model,
+                  model.layout("g: expert", shares(model, {{"expert", {{2, 3}, {3, 3}, {3, 5}}}}))),
+            Lines{"g @0 expert 2+3*1"});
 }
 
 TEST(EvaluateShare, EverySecondExpert) {
@@ -66,20 +76,23 @@ TEST(EvaluateShare, EmptyShareHoldsNothing) {
 
 TEST(EvaluateShare, UnevenSplitsAreAsLongAsTheyAre) {
   Model model{{"a", 7}};
-  EXPECT_EQ(shown(model, model.layout("x: a", shares(model, {{"a", {{5, 7}}}}))), Lines{"x @0 a 5+2*1"});
+  EXPECT_EQ(shown(model, model.layout("x: a", shares(model, {{"a", {{5, 7}}}}))),
+            Lines{"x @0 a 5+2*1"});
 }
 
 TEST(EvaluateShare, LastBlockMayBeRagged) {
   Model model{{"hidden", 70}};
   EXPECT_EQ(shown(model, model.layout("x: hidden/32")), Lines{"x @0 hidden/32 0+3*1"});
-  EXPECT_EQ(shown(model, model.layout("x: hidden/32", shares(model, {{"hidden", {{32, 70}}}}))), Lines{"x @0 hidden/32 1+2*1"});
+  EXPECT_EQ(shown(model, model.layout("x: hidden/32", shares(model, {{"hidden", {{32, 70}}}}))),
+            Lines{"x @0 hidden/32 1+2*1"});
 }
 
 bool is_legal(Index size, Index block, Index parts) {
   Model model{{"inter", size}};
   try {
     for (Index part = 0; part < parts; ++part)
-      model.layout(fmt::format("x: inter/{}", block), shares(model, {{"inter", {{part * size / parts, (part + 1) * size / parts}}}}));
+      model.layout(fmt::format("x: inter/{}", block),
+                   shares(model, {{"inter", {{part * size / parts, (part + 1) * size / parts}}}}));
     return true;
   } catch (Error const&) {
     return false;
@@ -106,7 +119,8 @@ TEST(EvaluateShare, RefusalsNamePlaceAndNumbers) {
       {"(group (q: head dm))",
        {},
        "'(group (q: head dm))': 'dm' at column 17 is not an axis. Did you mean 'dim'? This model's axes: dim, group, head, inter"},
-      {"x: inter/128", shares(model, {{"inter", {{576, 1152}}}}), "a cut of axis 'inter' at 576 falls inside a block of 128"},
+      {"x: inter/128", shares(model, {{"inter", {{576, 1152}}}}),
+       "a cut of axis 'inter' at 576 falls inside a block of 128"},
       {"x: inter/128", shares(model, {{"inter", {{0, 576}}}}), "at 576 falls inside"},
       {"x: inter%128", shares(model, {{"inter", {{0, 64}}}}), "needs whole blocks of 128"},
       {"x: inter/128", shares(model, {{"inter", {{0, 64, true}}}}), "64 elements of padding"},
@@ -130,7 +144,10 @@ TEST(EvaluateShare, RefusesATensorTheModelLacks) {
   Model model{{"a", 2}};
   LayoutScope scope = model.scope();
   scope.tensor = [](std::string_view) { return -1; };
-  EXPECT_NE(sentence_of([&] { evaluate(parse_layout("x: (q: a)"), scope, {}); }).find("holds 'x.q', which is no tensor"), std::string::npos);
+  EXPECT_NE(sentence_of([&] {
+              evaluate(parse_layout("x: (q: a)"), scope, {});
+            }).find("holds 'x.q', which is no tensor"),
+            std::string::npos);
 }
 
 TEST(EvaluateShare, RefusesAnExplosionOfPieces) {

@@ -1,4 +1,5 @@
-// Whole tensors, boxes and flat ranges: the worked example and the vectors of docs/formats/layout-expressions.md.
+// Whole tensors, boxes and flat ranges: the worked example and the vectors of
+// docs/formats/layout-expressions.md.
 #include <gtest/gtest.h>
 
 #include "tests/core/layout/model.hpp"
@@ -17,16 +18,20 @@ TEST(Evaluate, WholeFusedAttentionIsThreePieces) {
   Model model = small_attention();
   Layout const layout = model.layout(fused);
   EXPECT_EQ(layout.shape, (Shape{24, 5}));
-  EXPECT_EQ(shown(model, layout), (Lines{"attn.q @0 group 0+2*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
-                                         "attn.k @30 group 0+2*60, dim 0+3*5, hidden 0+5*1", "attn.v @45 group 0+2*60, dim 0+3*5, hidden 0+5*1"}));
+  EXPECT_EQ(shown(model, layout),
+            (Lines{"attn.q @0 group 0+2*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
+                   "attn.k @30 group 0+2*60, dim 0+3*5, hidden 0+5*1",
+                   "attn.v @45 group 0+2*60, dim 0+3*5, hidden 0+5*1"}));
 }
 
 TEST(Evaluate, ShareOfGroupsShrinksShapeAndStrides) {
   Model model = small_attention();
   Layout const layout = model.layout(fused, shares(model, {{"group", {{1, 2}}}}));
   EXPECT_EQ(layout.shape, (Shape{12, 5}));
-  EXPECT_EQ(shown(model, layout), (Lines{"attn.q @0 group 1+1*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
-                                         "attn.k @30 group 1+1*60, dim 0+3*5, hidden 0+5*1", "attn.v @45 group 1+1*60, dim 0+3*5, hidden 0+5*1"}));
+  EXPECT_EQ(shown(model, layout),
+            (Lines{"attn.q @0 group 1+1*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
+                   "attn.k @30 group 1+1*60, dim 0+3*5, hidden 0+5*1",
+                   "attn.v @45 group 1+1*60, dim 0+3*5, hidden 0+5*1"}));
 }
 
 TEST(Evaluate, OneElementIsAScalar) {
@@ -47,34 +52,40 @@ TEST(Evaluate, EmptyAlternativesInterleave) {
   Model model{{"expert", 2}, {"mi", 2}, {"hidden", 64}};
   Layout const layout = model.layout("x: expert hidden (mi (gate: | up:))");
   EXPECT_EQ(layout.shape, (Shape{2, 64, 4}));
-  EXPECT_EQ(shown(model, layout), (Lines{"x.gate @0 expert 0+2*256, hidden 0+64*4, mi 0+2*2", "x.up @1 expert 0+2*256, hidden 0+64*4, mi 0+2*2"}));
+  EXPECT_EQ(shown(model, layout), (Lines{"x.gate @0 expert 0+2*256, hidden 0+64*4, mi 0+2*2",
+                                         "x.up @1 expert 0+2*256, hidden 0+64*4, mi 0+2*2"}));
 }
 
 TEST(Evaluate, PackedExpertsCountHiddenInBlocks) {
   Model model{{"expert", 2}, {"mi", 2}, {"hidden", 64}};
   Layout const blocks = model.layout("x: expert (mi (gate.q: | up.q:)) hidden/32 hidden%32/2");
   EXPECT_EQ(blocks.shape, (Shape{2, 4, 2, 16}));
-  EXPECT_EQ(shown(model, blocks), (Lines{"x.gate.q @0 expert 0+2*128, mi 0+2*64, hidden/32 0+2*16, hidden%32/2 0+16*1",
-                                         "x.up.q @32 expert 0+2*128, mi 0+2*64, hidden/32 0+2*16, hidden%32/2 0+16*1"}));
+  EXPECT_EQ(shown(model, blocks),
+            (Lines{"x.gate.q @0 expert 0+2*128, mi 0+2*64, hidden/32 0+2*16, hidden%32/2 0+16*1",
+                   "x.up.q @32 expert 0+2*128, mi 0+2*64, hidden/32 0+2*16, hidden%32/2 0+16*1"}));
   Layout const scales = model.layout("x: expert (mi (gate.s: | up.s:)) hidden/32");
   EXPECT_EQ(scales.shape, (Shape{2, 4, 2}));
-  EXPECT_EQ(shown(model, scales),
-            (Lines{"x.gate.s @0 expert 0+2*8, mi 0+2*4, hidden/32 0+2*1", "x.up.s @2 expert 0+2*8, mi 0+2*4, hidden/32 0+2*1"}));
+  EXPECT_EQ(shown(model, scales), (Lines{"x.gate.s @0 expert 0+2*8, mi 0+2*4, hidden/32 0+2*1",
+                                         "x.up.s @2 expert 0+2*8, mi 0+2*4, hidden/32 0+2*1"}));
 }
 
 TEST(Evaluate, FlatExpertsAreColumnsOfEveryExpert) {
   Model model{{"expert", 2}, {"mi", 1}, {"hidden", 2}};
   EXPECT_EQ(shown(model, model.layout("x: expert hidden (gate: mi | up: mi)")),
-            (Lines{"x.gate @0 expert 0+2*4, hidden 0+2*2, mi 0+1*1", "x.up @1 expert 0+2*4, hidden 0+2*2, mi 0+1*1"}));
+            (Lines{"x.gate @0 expert 0+2*4, hidden 0+2*2, mi 0+1*1",
+                   "x.up @1 expert 0+2*4, hidden 0+2*2, mi 0+1*1"}));
 }
 
 TEST(Evaluate, RepeatsBecomeCopies) {
   Model model = small_attention();
-  Layout const layout = model.layout("(group (q: head dim | sg: head *dim | k: dim | v: dim)) hidden");
+  Layout const layout =
+      model.layout("(group (q: head dim | sg: head *dim | k: dim | v: dim)) hidden");
   EXPECT_EQ(layout.shape, (Shape{36, 5}));
   EXPECT_EQ(shown(model, layout),
-            (Lines{"q @0 group 0+2*90, head 0+2*15, dim 0+3*5, hidden 0+5*1", "sg @30 group 0+2*90, head 0+2*15, hidden 0+5*1 copies (3,5)",
-                   "k @60 group 0+2*90, dim 0+3*5, hidden 0+5*1", "v @75 group 0+2*90, dim 0+3*5, hidden 0+5*1"}));
+            (Lines{"q @0 group 0+2*90, head 0+2*15, dim 0+3*5, hidden 0+5*1",
+                   "sg @30 group 0+2*90, head 0+2*15, hidden 0+5*1 copies (3,5)",
+                   "k @60 group 0+2*90, dim 0+3*5, hidden 0+5*1",
+                   "v @75 group 0+2*90, dim 0+3*5, hidden 0+5*1"}));
 }
 
 TEST(Evaluate, GatedDeltaNetIsFourPieces) {
@@ -82,8 +93,10 @@ TEST(Evaluate, GatedDeltaNetIsFourPieces) {
   Layout const layout = model.layout("gdn: (kh (q: dk | k: dk | v: rho dv | z: rho dv)) hidden");
   EXPECT_EQ(layout.shape, (Shape{28, 4}));
   EXPECT_EQ(shown(model, layout),
-            (Lines{"gdn.q @0 kh 0+2*56, dk 0+3*4, hidden 0+4*1", "gdn.k @12 kh 0+2*56, dk 0+3*4, hidden 0+4*1",
-                   "gdn.v @24 kh 0+2*56, rho 0+2*8, dv 0+2*4, hidden 0+4*1", "gdn.z @40 kh 0+2*56, rho 0+2*8, dv 0+2*4, hidden 0+4*1"}));
+            (Lines{"gdn.q @0 kh 0+2*56, dk 0+3*4, hidden 0+4*1",
+                   "gdn.k @12 kh 0+2*56, dk 0+3*4, hidden 0+4*1",
+                   "gdn.v @24 kh 0+2*56, rho 0+2*8, dv 0+2*4, hidden 0+4*1",
+                   "gdn.z @40 kh 0+2*56, rho 0+2*8, dv 0+2*4, hidden 0+4*1"}));
 }
 
 TEST(Evaluate, AlternativesInTheLastDimension) {
@@ -105,14 +118,22 @@ TEST(Evaluate, FillsOfTheExpressionBelongToNoTensor) {
 
 TEST(Evaluate, StridesOfAView) {
   Model model{{"a", 2}, {"b", 3}, {"c", 4}};
-  EXPECT_EQ(shown(model, model.layout("x: (a b) c", {}, {100, 7})), Lines{"x @0 a 0+2*300, b 0+3*100, c 0+4*7"});
-  EXPECT_EQ(shown(model, model.layout("x: (q: a | k: b) c", {}, {1, 8})), (Lines{"x.q @0 a 0+2*1, c 0+4*8", "x.k @2 b 0+3*1, c 0+4*8"}));
+  EXPECT_EQ(shown(model, model.layout("x: (a b) c", {}, {100, 7})),
+            Lines{"x @0 a 0+2*300, b 0+3*100, c 0+4*7"});
+  EXPECT_EQ(shown(model, model.layout("x: (q: a | k: b) c", {}, {1, 8})),
+            (Lines{"x.q @0 a 0+2*1, c 0+4*8", "x.k @2 b 0+3*1, c 0+4*8"}));
 }
 
 TEST(Evaluate, StridesThatDoNotFitAreRefused) {
   Model model{{"a", 2}, {"b", 3}};
   Index const huge = std::numeric_limits<Index>::max() / 2;
-  EXPECT_NE(sentence_of([&] { model.layout("x: a b", {}, {huge, huge}); }, ErrorKind::source).find("does not fit"), std::string::npos);
+  EXPECT_NE(sentence_of(
+                [&] {
+                  model.layout("x: a b", {}, {huge, huge});
+                },
+                ErrorKind::source)
+                .find("does not fit"),
+            std::string::npos);
   EXPECT_NE(sentence_of(
                 [&] {
                   model.layout("x: a b", {}, {std::numeric_limits<Index>::min(), 1});
@@ -128,7 +149,8 @@ TEST(EvaluateBox, CutsInsideAProduct) {
   Index const end[] = {12, 5};
   Layout const layout = evaluate_box(parse_layout(fused), model.scope(), {}, begin, end);
   EXPECT_EQ(layout.shape, (Shape{6, 5}));
-  EXPECT_EQ(shown(model, layout), (Lines{"attn.k @0 group 0+1*60, dim 0+3*5, hidden 0+5*1", "attn.v @15 group 0+1*60, dim 0+3*5, hidden 0+5*1"}));
+  EXPECT_EQ(shown(model, layout), (Lines{"attn.k @0 group 0+1*60, dim 0+3*5, hidden 0+5*1",
+                                         "attn.v @15 group 0+1*60, dim 0+3*5, hidden 0+5*1"}));
 }
 
 TEST(EvaluateBox, AcrossGroupsGivesHeadsAndTails) {
@@ -137,8 +159,10 @@ TEST(EvaluateBox, AcrossGroupsGivesHeadsAndTails) {
   Index const end[] = {20, 5};
   Layout const layout = evaluate_box(parse_layout(fused), model.scope(), {}, begin, end);
   EXPECT_EQ(shown(model, layout),
-            (Lines{"attn.q @0 group 0+1*60, head 1+1*15, dim 1+2*5, hidden 0+5*1", "attn.k @10 group 0+1*60, dim 0+3*5, hidden 0+5*1",
-                   "attn.v @25 group 0+1*60, dim 0+3*5, hidden 0+5*1", "attn.q @40 group 1+1*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
+            (Lines{"attn.q @0 group 0+1*60, head 1+1*15, dim 1+2*5, hidden 0+5*1",
+                   "attn.k @10 group 0+1*60, dim 0+3*5, hidden 0+5*1",
+                   "attn.v @25 group 0+1*60, dim 0+3*5, hidden 0+5*1",
+                   "attn.q @40 group 1+1*60, head 0+2*15, dim 0+3*5, hidden 0+5*1",
                    "attn.k @70 group 1+1*60, dim 0+2*5, hidden 0+5*1"}));
 }
 
@@ -163,24 +187,32 @@ TEST(EvaluateBox, RefusesABoxOutsideOfTheTensor) {
   LayoutExpr const expr = parse_layout(fused);
   Index const zero[] = {0, 0};
   Index const beyond[] = {25, 5};
-  EXPECT_NE(sentence_of([&] { evaluate_box(expr, model.scope(), {}, zero, beyond); }, ErrorKind::source).find("[0, 25) of dimension 0, which has 24"),
+  EXPECT_NE(
+      sentence_of([&] { evaluate_box(expr, model.scope(), {}, zero, beyond); }, ErrorKind::source)
+          .find("[0, 25) of dimension 0, which has 24"),
+      std::string::npos);
+  EXPECT_NE(sentence_of([&] { evaluate_box(expr, model.scope(), {}, {}, {}); }, ErrorKind::source)
+                .find("0 dimensions"),
             std::string::npos);
-  EXPECT_NE(sentence_of([&] { evaluate_box(expr, model.scope(), {}, {}, {}); }, ErrorKind::source).find("0 dimensions"), std::string::npos);
 }
 
 TEST(EvaluateFlat, IsTailRowsHead) {
   Model model = small_attention();
   Layout const layout = evaluate_flat(parse_layout(fused), model.scope(), {}, 33, 58);
   EXPECT_EQ(layout.shape, Shape{25});
-  EXPECT_EQ(shown(model, layout), (Lines{"attn.k @0 group 0+1*60, dim 0+1*5, hidden 3+2*1", "attn.k @2 group 0+1*60, dim 1+2*5, hidden 0+5*1",
-                                         "attn.v @12 group 0+1*60, dim 0+2*5, hidden 0+5*1", "attn.v @22 group 0+1*60, dim 2+1*5, hidden 0+3*1"}));
+  EXPECT_EQ(shown(model, layout), (Lines{"attn.k @0 group 0+1*60, dim 0+1*5, hidden 3+2*1",
+                                         "attn.k @2 group 0+1*60, dim 1+2*5, hidden 0+5*1",
+                                         "attn.v @12 group 0+1*60, dim 0+2*5, hidden 0+5*1",
+                                         "attn.v @22 group 0+1*60, dim 2+1*5, hidden 0+3*1"}));
 }
 
 TEST(EvaluateFlat, EmptyRangeHoldsNothingAndBadOnesAreRefused) {
   Model model = small_attention();
   LayoutExpr const expr = parse_layout(fused);
   EXPECT_TRUE(evaluate_flat(expr, model.scope(), {}, 33, 33).pieces.empty());
-  EXPECT_NE(sentence_of([&] { evaluate_flat(expr, model.scope(), {}, 0, 121); }, ErrorKind::source).find("[0, 121)"), std::string::npos);
+  EXPECT_NE(sentence_of([&] { evaluate_flat(expr, model.scope(), {}, 0, 121); }, ErrorKind::source)
+                .find("[0, 121)"),
+            std::string::npos);
 }
 
 }  // namespace

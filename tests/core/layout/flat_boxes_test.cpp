@@ -28,7 +28,8 @@ std::vector<Index> elements(std::vector<Index> const& shape, TensorBox const& bo
 }
 
 TEST(FlatBoxes, CoverEveryRangeInOrderWithFewBoxes) {
-  for (std::vector<Index> const& shape : {std::vector<Index>{7}, {3, 4}, {2, 3, 4}, {2, 1, 3, 2}, {1, 5}}) {
+  for (std::vector<Index> const& shape :
+       {std::vector<Index>{7}, {3, 4}, {2, 3, 4}, {2, 1, 3, 2}, {1, 5}}) {
     Index total = 1;
     for (Index const extent : shape) total *= extent;
     for (Index begin = 0; begin <= total; ++begin) {

@@ -11,14 +11,17 @@ namespace {
 /// Source piece, source offset, target piece, target offset of one element to copy.
 using Moves = std::multiset<std::array<Index, 4>>;
 
-std::multimap<std::vector<Index>, std::pair<Index, Index>> holders(RandomTensor const& tensor, std::vector<Piece> const& pieces) {
+std::multimap<std::vector<Index>, std::pair<Index, Index>> holders(
+    RandomTensor const& tensor, std::vector<Piece> const& pieces) {
   std::multimap<std::vector<Index>, std::pair<Index, Index>> all;
   for (std::size_t i = 0; i < pieces.size(); ++i)
-    for (auto const& [index, offset] : elements_of(tensor, pieces[i])) all.emplace(index, std::pair(static_cast<Index>(i), offset));
+    for (auto const& [index, offset] : elements_of(tensor, pieces[i]))
+      all.emplace(index, std::pair(static_cast<Index>(i), offset));
   return all;
 }
 
-Moves counted(RandomTensor const& tensor, std::vector<Piece> const& src, std::vector<Piece> const& dst) {
+Moves counted(RandomTensor const& tensor, std::vector<Piece> const& src,
+              std::vector<Piece> const& dst) {
   auto const targets = holders(tensor, dst);
   Moves moves;
   for (auto const& [index, from] : holders(tensor, src)) {
@@ -27,7 +30,8 @@ Moves counted(RandomTensor const& tensor, std::vector<Piece> const& src, std::ve
       auto const& copies = dst[static_cast<std::size_t>(it->second.first)].copies;
       Index const count = copies.empty() ? 1 : copies[0].count;
       for (Index i = 0; i < count; ++i)
-        moves.insert({from.first, from.second, it->second.first, it->second.second + (copies.empty() ? 0 : i * copies[0].stride)});
+        moves.insert({from.first, from.second, it->second.first,
+                      it->second.second + (copies.empty() ? 0 : i * copies[0].stride)});
     }
   }
   return moves;
@@ -39,14 +43,16 @@ void add_moves(Moves& moves, std::array<Index, 4> at, std::span<CopyDim const> d
     return;
   }
   for (Index i = 0; i < dims[0].count; ++i)
-    add_moves(moves, {at[0], at[1] + i * dims[0].src_stride, at[2], at[3] + i * dims[0].dst_stride}, dims.subspan(1));
+    add_moves(moves, {at[0], at[1] + i * dims[0].src_stride, at[2], at[3] + i * dims[0].dst_stride},
+              dims.subspan(1));
 }
 
 Moves joined(Join const& result) {
   Moves moves;
   for (std::size_t i = 0; i < result.overlaps.size(); ++i) {
     Overlap const& overlap = result.overlaps[i];
-    add_moves(moves, {overlap.src, overlap.src_offset, overlap.dst, overlap.dst_offset}, merged(result.span_of(i)));
+    add_moves(moves, {overlap.src, overlap.src_offset, overlap.dst, overlap.dst_offset},
+              merged(result.span_of(i)));
   }
   return moves;
 }
@@ -60,7 +66,8 @@ std::vector<Piece> random_side(RandomTensor& tensor) {
   std::vector<Piece> pieces;
   for (DigitBox const& box : boxes) {
     pieces.push_back(tensor.piece(box));
-    if (tensor.between(0, 9) == 0) pieces.back().copies = {{tensor.between(1, 3), tensor.between(1, 99)}};
+    if (tensor.between(0, 9) == 0)
+      pieces.back().copies = {{tensor.between(1, 3), tensor.between(1, 99)}};
   }
   return pieces;
 }

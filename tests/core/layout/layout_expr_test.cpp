@@ -18,7 +18,8 @@ std::string refusal(std::string const& text) {
 Names axes_of(std::string_view text, std::string_view tensor) {
   Names names;
   for (LayoutExpr::Digit const& digit : parse_layout(text).digits_of(tensor))
-    names.push_back(digit.axis + (digit.mod.empty() ? "" : "%" + digit.mod) + (digit.div.empty() ? "" : "/" + digit.div));
+    names.push_back(digit.axis + (digit.mod.empty() ? "" : "%" + digit.mod) +
+                    (digit.div.empty() ? "" : "/" + digit.div));
   return names;
 }
 
@@ -49,7 +50,8 @@ TEST(ParseLayout, ReadsEveryFactor) {
 }
 
 TEST(ParseLayout, WhiteSpaceOnlySeparates) {
-  EXPECT_EQ(parse_layout("a:(b%2/2(q:|k:))c").tensors(), parse_layout(" a : ( b % 2 / 2 ( q : | k : ) ) c ").tensors());
+  EXPECT_EQ(parse_layout("a:(b%2/2(q:|k:))c").tensors(),
+            parse_layout(" a : ( b % 2 / 2 ( q : | k : ) ) c ").tensors());
 }
 
 TEST(ParseLayout, NothingIsAScalar) {
@@ -63,11 +65,14 @@ TEST(ParseLayout, RefusesWithTextAndColumn) {
     char const* part;
   };
   for (Case const& c :
-       {Case{"x: (a b", "column 8 has the end where ')' must follow"}, Case{"x: a)", "')' at column 5"}, Case{"x: a | b", "'|' at column 6"},
-        Case{"x: 2", "'2' at column 4"}, Case{"x: a y: b", "the tag at column 6 must stand first"}, Case{"x: a%", "is missing at column 6"},
-        Case{"x: a/ b c d/", "is missing at column 13"}, Case{"x: *3", "the number at column 5"}, Case{"x: a-b", "column 5 has a character"},
-        Case{"x: fill(", "is missing at column 9"}, Case{"x: fill(3", "column 10 has the end"}, Case{"x.y z", "no ':' follows"},
-        Case{"x: a%2%3", "column 7 has a character"}, Case{"x: *(a)", "an axis is missing at column 5"}}) {
+       {Case{"x: (a b", "column 8 has the end where ')' must follow"},
+        Case{"x: a)", "')' at column 5"}, Case{"x: a | b", "'|' at column 6"},
+        Case{"x: 2", "'2' at column 4"}, Case{"x: a y: b", "the tag at column 6 must stand first"},
+        Case{"x: a%", "is missing at column 6"}, Case{"x: a/ b c d/", "is missing at column 13"},
+        Case{"x: *3", "the number at column 5"}, Case{"x: a-b", "column 5 has a character"},
+        Case{"x: fill(", "is missing at column 9"}, Case{"x: fill(3", "column 10 has the end"},
+        Case{"x.y z", "no ':' follows"}, Case{"x: a%2%3", "column 7 has a character"},
+        Case{"x: *(a)", "an axis is missing at column 5"}}) {
     std::string const sentence = refusal(c.text);
     EXPECT_NE(sentence.find(c.part), std::string::npos) << c.text << " gave: " << sentence;
     EXPECT_NE(sentence.find(fmt::format("'{}'", c.text)), std::string::npos) << sentence;
@@ -75,7 +80,9 @@ TEST(ParseLayout, RefusesWithTextAndColumn) {
 }
 
 TEST(ParseLayout, BoundsDepthAndLength) {
-  EXPECT_NE(refusal("x: " + std::string(65, '(') + "a" + std::string(65, ')')).find("deeper than 64"), std::string::npos);
+  EXPECT_NE(
+      refusal("x: " + std::string(65, '(') + "a" + std::string(65, ')')).find("deeper than 64"),
+      std::string::npos);
   EXPECT_EQ(refusal("x: " + std::string(64, '(') + "a" + std::string(64, ')')), "");
   EXPECT_NE(refusal(std::string(4097, '(')).find("longer than"), std::string::npos);
 }
@@ -96,9 +103,12 @@ TEST(ParseLayout, AnyTextIsReadOrRefused) {
 }
 
 TEST(LayoutExprTensors, JoinsTagsFromOutsideInwards) {
-  EXPECT_EQ(parse_layout("attn: (group (q: head dim | k: dim | v: dim)) hidden").tensors(), (Names{"attn.q", "attn.k", "attn.v"}));
-  EXPECT_EQ(parse_layout("x: (a: (b: c | d: e) | f: g)").tensors(), (Names{"x.a.b", "x.a.d", "x.f"}));
-  EXPECT_EQ(parse_layout("x: (p: a | q: a) (r: b | s: b)").tensors(), (Names{"x.p.r", "x.p.s", "x.q.r", "x.q.s"}));
+  EXPECT_EQ(parse_layout("attn: (group (q: head dim | k: dim | v: dim)) hidden").tensors(),
+            (Names{"attn.q", "attn.k", "attn.v"}));
+  EXPECT_EQ(parse_layout("x: (a: (b: c | d: e) | f: g)").tensors(),
+            (Names{"x.a.b", "x.a.d", "x.f"}));
+  EXPECT_EQ(parse_layout("x: (p: a | q: a) (r: b | s: b)").tensors(),
+            (Names{"x.p.r", "x.p.s", "x.q.r", "x.q.s"}));
 }
 
 TEST(LayoutExprTensors, ListsANameOnceAndNoFills) {
@@ -109,7 +119,8 @@ TEST(LayoutExprTensors, ListsANameOnceAndNoFills) {
 TEST(LayoutExprTensors, RefusesAnExplosionOfNames) {
   std::string text = "x:";
   for (int i = 0; i < 30; ++i) text += fmt::format(" (a{}: | b{}:)", i, i);
-  EXPECT_NE(sentence_of([&] { parse_layout(text).tensors(); }).find("more than 4096"), std::string::npos);
+  EXPECT_NE(sentence_of([&] { parse_layout(text).tensors(); }).find("more than 4096"),
+            std::string::npos);
 }
 
 TEST(LayoutExprDigits, AreThoseOnTheTensorsPath) {

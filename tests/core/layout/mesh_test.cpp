@@ -11,7 +11,8 @@ using Pairs = std::vector<std::pair<int, int>>;
 
 TEST(ReachableTpEp, HasHolesWhenExpertsAreSplitUnlikeTheRest) {
   EXPECT_EQ(reachable_tp_ep(2, 4, 1), (Pairs{{0, 0}, {0, 2}, {1, 1}, {1, 3}}));
-  EXPECT_EQ(reachable_tp_ep(8, 8, 1), (Pairs{{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}, {7, 7}}));
+  EXPECT_EQ(reachable_tp_ep(8, 8, 1),
+            (Pairs{{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}, {7, 7}}));
 }
 
 TEST(ReachableTpEp, IsTheFullGridWhenTheyAreSplitAlike) {
@@ -29,7 +30,9 @@ TEST(ReachableTpEp, CountsFilesAsMegatronDoes) {
 TEST(ReachableTpEp, RefusesSizesBelowOneAndBeyondAnyMachine) {
   EXPECT_NE(sentence_of([] { reachable_tp_ep(0, 2, 1); }).find("tp = 0"), std::string::npos);
   EXPECT_NE(sentence_of([] { reachable_tp_ep(2, -1, 1); }).find("ep = -1"), std::string::npos);
-  EXPECT_NE(sentence_of([] { reachable_tp_ep(2147483647, 2147483646, 2147483645); }).find("more than"), std::string::npos);
+  EXPECT_NE(
+      sentence_of([] { reachable_tp_ep(2147483647, 2147483646, 2147483645); }).find("more than"),
+      std::string::npos);
 }
 
 }  // namespace

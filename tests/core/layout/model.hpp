@@ -15,7 +15,8 @@
 
 namespace reshard::test {
 
-/// A model for tests: axes with sizes, named sizes, and a number for every tensor name that comes up.
+/// A model for tests: axes with sizes, named sizes, and a number for every tensor name that comes
+/// up.
 struct Model {
   Model(std::initializer_list<std::pair<char const*, Index>> sizes) {
     for (auto const& [name, size] : sizes) axes.add(name, size);
@@ -42,12 +43,14 @@ struct Model {
     return {&axes, [this](std::string_view name) { return tensor(name); }, size};
   }
 
-  Layout layout(std::string_view text, Shares const& shares = {}, std::vector<Index> const& strides = {}) {
+  Layout layout(std::string_view text, Shares const& shares = {},
+                std::vector<Index> const& strides = {}) {
     return evaluate(parse_layout(text), scope(), shares, strides);
   }
 
   /// The pieces of one tensor.
-  std::vector<Piece> pieces(std::string_view text, std::string_view name, Shares const& shares = {}) {
+  std::vector<Piece> pieces(std::string_view text, std::string_view name,
+                            Shares const& shares = {}) {
     std::vector<Piece> result;
     for (Piece& piece : layout(text, shares).pieces)
       if (piece.tensor == tensor(name)) result.push_back(std::move(piece));
@@ -62,16 +65,20 @@ struct Model {
 /// "inter%2" with "first+count*stride", as the specification writes digits.
 inline std::string shown(Model const& model, PieceDigit const& digit) {
   Axis const& axis = model.axes[digit.axis];
-  return fmt::format("{}{}{} {}+{}*{}", axis.name, digit.mod < axis.size ? fmt::format("%{}", digit.mod) : "",
-                     digit.div > 1 ? fmt::format("/{}", digit.div) : "", digit.first, digit.count, digit.stride);
+  return fmt::format(
+      "{}{}{} {}+{}*{}", axis.name, digit.mod < axis.size ? fmt::format("%{}", digit.mod) : "",
+      digit.div > 1 ? fmt::format("/{}", digit.div) : "", digit.first, digit.count, digit.stride);
 }
 
 /// "q @30 group 0+2*60, head 0+2*15 copies (3,5)"
 inline std::string shown(Model const& model, Piece const& piece) {
-  std::string text = fmt::format("{} @{}", model.tensors[static_cast<std::size_t>(piece.tensor)], piece.offset);
-  for (std::size_t i = 0; i < piece.digits.size(); ++i) text += (i == 0 ? " " : ", ") + shown(model, piece.digits[i]);
+  std::string text =
+      fmt::format("{} @{}", model.tensors[static_cast<std::size_t>(piece.tensor)], piece.offset);
+  for (std::size_t i = 0; i < piece.digits.size(); ++i)
+    text += (i == 0 ? " " : ", ") + shown(model, piece.digits[i]);
   if (!piece.copies.empty()) text += " copies ";
-  for (PieceCopy const& copy : piece.copies) text += fmt::format("({},{})", copy.count, copy.stride);
+  for (PieceCopy const& copy : piece.copies)
+    text += fmt::format("({},{})", copy.count, copy.stride);
   return text;
 }
 

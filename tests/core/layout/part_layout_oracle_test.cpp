@@ -1,5 +1,6 @@
-// Random weights in random blocks, against the definition: element (r, c) of a stored weight belongs to block (r / rows, c / columns), all elements
-// of a block share one number, and each number stands in one place.
+// Random weights in random blocks, against the definition: element (r, c) of a stored weight
+// belongs to block (r / rows, c / columns), all elements of a block share one number, and each
+// number stands in one place.
 #include <array>
 #include <cstdio>
 #include <random>
@@ -57,7 +58,8 @@ void for_each_index(std::vector<Index> const& shape, Visit&& visit) {
   }
 }
 
-/// Every element of a stored part by its offset, its indices in blocks of each axis. `whole_digits`: all digits of an axis fit together.
+/// Every element of a stored part by its offset, its indices in blocks of each axis.
+/// `whole_digits`: all digits of an axis fit together.
 struct PartElements {
   std::vector<Index> shape;
   std::map<Index, Element> at;
@@ -67,7 +69,8 @@ struct PartElements {
 
 /// The size of the blocks that digits of one axis count, 0 when they do not fit together.
 Index block_of(std::vector<PieceDigit> digits, Index size) {
-  std::ranges::sort(digits, {}, [](PieceDigit const& digit) { return std::pair(digit.div, digit.mod); });
+  std::ranges::sort(digits, {},
+                    [](PieceDigit const& digit) { return std::pair(digit.div, digit.mod); });
   for (std::size_t i = 1; i < digits.size(); ++i)
     if (digits[i].div != digits[i - 1].mod) return 0;
   return digits.back().mod >= size ? digits.front().div : 0;
@@ -94,7 +97,8 @@ PartElements elements_of(Model& model, LayoutExpr const& part) {
       Element element{tensor, {}};
       Index offset = piece.offset;
       for (std::size_t d = 0; d < at.size(); ++d) {
-        element.index[piece.digits[d].axis] += (piece.digits[d].first + at[d]) * piece.digits[d].div;
+        element.index[piece.digits[d].axis] +=
+            (piece.digits[d].first + at[d]) * piece.digits[d].div;
         offset += at[d] * piece.digits[d].stride;
       }
       for (auto& [axis, index] : element.index) index /= result.block[tensor][axis];
@@ -128,9 +132,11 @@ class SlowBlocks {
   Index elements() const { return shape_[0] * shape_[1]; }
   bool larger_blocks() const { return dims_[0].block > shape_[0] || dims_[1].block > shape_[1]; }
 
-  /// Whether numbers for blocks of every axis can be given: the blocks of a tensor are those of its axes, whatever they are.
+  /// Whether numbers for blocks of every axis can be given: the blocks of a tensor are those of its
+  /// axes, whatever they are.
   bool possible() const {
-    std::map<std::pair<std::vector<Index>, std::string>, std::map<AxisId, std::pair<Index, Index>>> ranges;  // of an axis in a block
+    std::map<std::pair<std::vector<Index>, std::string>, std::map<AxisId, std::pair<Index, Index>>>
+        ranges;  // of an axis in a block
     std::map<std::vector<Index>, std::string> tensor_of;
     for (auto const& [block, element] : elements_) {
       if (tensor_of.emplace(block, element.tensor).first->second != element.tensor) return false;
@@ -139,7 +145,8 @@ class SlowBlocks {
         range = {std::min(range.first, index), std::max(range.second, index)};
       }
     }
-    std::map<std::pair<std::string, AxisId>, Index> size;  // the first block of an axis is whole, so the largest is
+    std::map<std::pair<std::string, AxisId>, Index>
+        size;  // the first block of an axis is whole, so the largest is
     for (auto const& [key, of_axes] : ranges)
       for (auto const& [axis, range] : of_axes) {
         Index& known = size[{key.second, axis}];
@@ -166,14 +173,17 @@ class SlowBlocks {
       for (std::size_t d = 0; d < block.size(); ++d) offset = offset * part.shape[d] + block[d];
       auto const found = part.at.find(offset);
       ASSERT_NE(found, part.at.end()) << "nothing at " << offset << " for " << shown(element);
-      ASSERT_EQ(shown(found->second), shown(number(element, part))) << "at " << offset << " for " << shown(element);
-      ASSERT_EQ(place_of.emplace(found->second, offset).first->second, offset) << shown(found->second) << " stands in two places";
+      ASSERT_EQ(shown(found->second), shown(number(element, part)))
+          << "at " << offset << " for " << shown(element);
+      ASSERT_EQ(place_of.emplace(found->second, offset).first->second, offset)
+          << shown(found->second) << " stands in two places";
       used.insert(offset);
     }
     EXPECT_EQ(used.size(), part.at.size()) << "numbers of no block";
   }
 
-  /// Compares a part that has one number for each tensor where a dimension goes; `kept` are the axes of the other dimensions.
+  /// Compares a part that has one number for each tensor where a dimension goes; `kept` are the
+  /// axes of the other dimensions.
   void expect_tensors(PartElements const& part, std::set<AxisId> const& kept) const {
     std::set<Element> wanted;
     for (auto const& [block, element] : elements_) {
@@ -184,7 +194,8 @@ class SlowBlocks {
     }
     std::multiset<Element> found;
     for (auto const& [offset, element] : part.at) found.insert(element);
-    EXPECT_TRUE(std::ranges::equal(wanted, found)) << wanted.size() << " wanted, " << found.size() << " found";
+    EXPECT_TRUE(std::ranges::equal(wanted, found))
+        << wanted.size() << " wanted, " << found.size() << " found";
   }
 
  private:
@@ -192,7 +203,8 @@ class SlowBlocks {
     std::vector<Index> result;
     for (std::size_t d = 0; d < dims_.size(); ++d) {
       result.push_back(at[d] / dims_[d].block);
-      if (dims_[d].kind == PartDim::Kind::split) result.push_back(at[d] % dims_[d].block / dims_[d].inner);
+      if (dims_[d].kind == PartDim::Kind::split)
+        result.push_back(at[d] % dims_[d].block / dims_[d].inner);
     }
     return result;
   }
@@ -201,7 +213,8 @@ class SlowBlocks {
     Element result{element.tensor + ".s", {}};
     auto const blocks = part.block.find(result.tensor);
     if (blocks == part.block.end()) return result;
-    for (auto const& [axis, block] : blocks->second) result.index[axis] = element.index.at(axis) / block;
+    for (auto const& [axis, block] : blocks->second)
+      result.index[axis] = element.index.at(axis) / block;
     return result;
   }
 
@@ -217,21 +230,27 @@ class RandomWeight {
  public:
   explicit RandomWeight(std::mt19937& random) : random_(random) {
     static constexpr Index sizes[] = {1, 2, 2, 3, 4, 4, 6, 8};
-    for (char axis = 'a'; axis <= 'e'; ++axis) model.axes.add(std::string(1, axis), sizes[static_cast<std::size_t>(between(0, 7))]);
+    for (char axis = 'a'; axis <= 'e'; ++axis)
+      model.axes.add(std::string(1, axis), sizes[static_cast<std::size_t>(between(0, 7))]);
     tagged_dimension = between(0, 3) > 0 ? 0 : 1;
     std::string const tagged = product(some({"a", "b", "c"}), 0);
     std::string const plain = product(some({"d", "e"}), 9);
     text = "w: (" + (tagged_dimension == 0 ? tagged + ") (" + plain : plain + ") (" + tagged) + ")";
   }
 
-  int between(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
+  int between(int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random_);
+  }
 
   /// The axes that stand in a dimension.
-  std::set<AxisId> axes_of(std::size_t dimension) const { return dimension == tagged_dimension ? std::set<AxisId>{0, 1, 2} : std::set<AxisId>{3, 4}; }
+  std::set<AxisId> axes_of(std::size_t dimension) const {
+    return dimension == tagged_dimension ? std::set<AxisId>{0, 1, 2} : std::set<AxisId>{3, 4};
+  }
 
   std::string sizes() const {
     std::string all;
-    for (AxisId axis = 0; axis < model.axes.size(); ++axis) all += fmt::format(" {} {}", model.axes[axis].name, model.axes[axis].size);
+    for (AxisId axis = 0; axis < model.axes.size(); ++axis)
+      all += fmt::format(" {} {}", model.axes[axis].name, model.axes[axis].size);
     return all;
   }
   bool has_axis_of_one() const {
@@ -287,7 +306,9 @@ class RandomWeight {
 };
 
 std::optional<LayoutExpr> part_or_refusal(RandomWeight& weight, std::vector<PartDim> const& dims) {
-  auto const size_of = [&](std::string const& axis) { return weight.model.axes[weight.model.axis(axis)].size; };
+  auto const size_of = [&](std::string const& axis) {
+    return weight.model.axes[weight.model.axis(axis)].size;
+  };
   try {
     return part_layout(parse_layout(weight.text), dims, "", ".s", size_of);
   } catch (Error const& error) {
@@ -314,7 +335,8 @@ TEST(PartLayoutOracle, EveryBlockHasItsNumberAndEveryNumberOnePlace) {
   for (int round = 0; round < 3000 && !testing::Test::HasFailure(); ++round) {
     RandomWeight weight(random);
     std::vector<PartDim> const dims = random_blocks(weight);
-    SCOPED_TRACE(fmt::format("round {}: '{}' in blocks {}, {}; sizes{}", round, weight.text, dims[0].block, dims[1].block, weight.sizes()));
+    SCOPED_TRACE(fmt::format("round {}: '{}' in blocks {}, {}; sizes{}", round, weight.text,
+                             dims[0].block, dims[1].block, weight.sizes()));
     LayoutExpr const expr = parse_layout(weight.text);
     SlowBlocks const slow(expr, weight.model, dims, most_elements);
     if (slow.elements() > most_elements) continue;
@@ -326,9 +348,10 @@ TEST(PartLayoutOracle, EveryBlockHasItsNumberAndEveryNumberOnePlace) {
       slow.expect(elements);
       ++made;
     } else {
-      // Refused although there are such blocks: an axis in two digits side by side, a short block behind an axis of extent 1, a block that is
-      // larger than its dimension.
-      bool const known = weight.text.find('%') != std::string::npos || weight.has_axis_of_one() || slow.larger_blocks();
+      // Refused although there are such blocks: an axis in two digits side by side, a short block
+      // behind an axis of extent 1, a block that is larger than its dimension.
+      bool const known = weight.text.find('%') != std::string::npos || weight.has_axis_of_one() ||
+                         slow.larger_blocks();
       EXPECT_TRUE(known || !slow.possible());
       ++refused;
     }
@@ -345,7 +368,8 @@ TEST(PartLayoutOracle, WhereADimensionGoesEachTensorHasOneNumber) {
     std::vector<PartDim> dims(2);
     std::set<AxisId> kept;
     for (std::size_t d = 0; d < 2; ++d) {
-      dims[d].kind = std::array{Kind::blocks, Kind::all, Kind::one}[static_cast<std::size_t>(weight.between(0, 2))];
+      dims[d].kind = std::array{Kind::blocks, Kind::all,
+                                Kind::one}[static_cast<std::size_t>(weight.between(0, 2))];
       if (dims[d].kind == Kind::blocks) kept.merge(weight.axes_of(d));
     }
     SCOPED_TRACE(fmt::format("round {}: '{}'; sizes{}", round, weight.text, weight.sizes()));
@@ -358,7 +382,8 @@ TEST(PartLayoutOracle, WhereADimensionGoesEachTensorHasOneNumber) {
     slow.expect_tensors(elements, kept);
     bool const tags = weight.text.find('t') != std::string::npos;
     std::size_t rank = 2;
-    for (std::size_t d = 0; d < 2; ++d) rank -= dims[d].kind == Kind::all && !(tags && d == weight.tagged_dimension) ? 1U : 0U;
+    for (std::size_t d = 0; d < 2; ++d)
+      rank -= dims[d].kind == Kind::all && !(tags && d == weight.tagged_dimension) ? 1U : 0U;
     EXPECT_EQ(elements.shape.size(), rank);
   }
 }
@@ -369,9 +394,10 @@ TEST(PartLayoutOracle, SplitBlocksAreADimensionOfTheirOwn) {
   for (int round = 0; round < 3000 && !testing::Test::HasFailure(); ++round) {
     RandomWeight weight(random);
     std::vector<PartDim> dims = random_blocks(weight);
-    dims[1] = {PartDim::Kind::split, Index{2} << weight.between(0, 2), Index{1} << weight.between(0, 1)};
-    SCOPED_TRACE(
-        fmt::format("round {}: '{}' in blocks {}, {}:{}; sizes{}", round, weight.text, dims[0].block, dims[1].block, dims[1].inner, weight.sizes()));
+    dims[1] = {PartDim::Kind::split, Index{2} << weight.between(0, 2),
+               Index{1} << weight.between(0, 1)};
+    SCOPED_TRACE(fmt::format("round {}: '{}' in blocks {}, {}:{}; sizes{}", round, weight.text,
+                             dims[0].block, dims[1].block, dims[1].inner, weight.sizes()));
     LayoutExpr const expr = parse_layout(weight.text);
     SlowBlocks const slow(expr, weight.model, dims, most_elements);
     if (slow.elements() > most_elements) continue;

@@ -22,7 +22,8 @@ TEST(PipelineChunks, EvenWithVirtualStages) {
   for (std::size_t s = 0; s < 4; ++s) {
     EXPECT_EQ(chunks[s].pp_rank, static_cast<int>(s % 2));
     EXPECT_EQ(chunks[s].vpp_rank, static_cast<int>(s / 2));
-    EXPECT_EQ(chunks[s].decoder, (Share{{static_cast<Index>(2 * s), static_cast<Index>(2 * s + 2)}}));
+    EXPECT_EQ(chunks[s].decoder,
+              (Share{{static_cast<Index>(2 * s), static_cast<Index>(2 * s + 2)}}));
     EXPECT_EQ(chunks[s].embedding, s == 0);
     EXPECT_EQ(chunks[s].head, s == 3);
     EXPECT_EQ(extent(chunks[s].mtp), s == 3 ? 1 : 0);
@@ -30,21 +31,31 @@ TEST(PipelineChunks, EvenWithVirtualStages) {
 }
 
 TEST(PipelineChunks, EmbeddingAndLossCountAsLayers) {
-  EXPECT_EQ(decoder_sizes({.pp = 4, .decoder_layers = 14, .account_for_embedding = true, .account_for_loss = true}),
-            (std::vector<Index>{3, 4, 4, 3}));
-  EXPECT_EQ(decoder_sizes({.pp = 2, .decoder_layers = 1, .account_for_embedding = true}), (std::vector<Index>{0, 1}));
+  EXPECT_EQ(
+      decoder_sizes(
+          {.pp = 4, .decoder_layers = 14, .account_for_embedding = true, .account_for_loss = true}),
+      (std::vector<Index>{3, 4, 4, 3}));
+  EXPECT_EQ(decoder_sizes({.pp = 2, .decoder_layers = 1, .account_for_embedding = true}),
+            (std::vector<Index>{0, 1}));
 }
 
 TEST(PipelineChunks, FirstAndLastStageOfTheirOwnSize) {
-  EXPECT_EQ(decoder_sizes({.pp = 4, .decoder_layers = 12, .first_stage_layers = 3, .last_stage_layers = 1}), (std::vector<Index>{3, 4, 4, 1}));
-  EXPECT_EQ(decoder_sizes({.pp = 3, .decoder_layers = 10, .first_stage_layers = 2}), (std::vector<Index>{2, 4, 4}));
-  EXPECT_EQ(decoder_sizes({.pp = 3, .decoder_layers = 8, .last_stage_layers = 0}), (std::vector<Index>{4, 4, 0}));
-  EXPECT_EQ(decoder_sizes({.pp = 2, .vpp = 2, .decoder_layers = 6, .last_stage_layers = 2}), (std::vector<Index>{2, 1, 2, 1}));
-  EXPECT_EQ(decoder_sizes({.pp = 1, .decoder_layers = 6, .first_stage_layers = 6}), (std::vector<Index>{6}));
+  EXPECT_EQ(decoder_sizes(
+                {.pp = 4, .decoder_layers = 12, .first_stage_layers = 3, .last_stage_layers = 1}),
+            (std::vector<Index>{3, 4, 4, 1}));
+  EXPECT_EQ(decoder_sizes({.pp = 3, .decoder_layers = 10, .first_stage_layers = 2}),
+            (std::vector<Index>{2, 4, 4}));
+  EXPECT_EQ(decoder_sizes({.pp = 3, .decoder_layers = 8, .last_stage_layers = 0}),
+            (std::vector<Index>{4, 4, 0}));
+  EXPECT_EQ(decoder_sizes({.pp = 2, .vpp = 2, .decoder_layers = 6, .last_stage_layers = 2}),
+            (std::vector<Index>{2, 1, 2, 1}));
+  EXPECT_EQ(decoder_sizes({.pp = 1, .decoder_layers = 6, .first_stage_layers = 6}),
+            (std::vector<Index>{6}));
 }
 
 TEST(PipelineChunks, WrittenLayout) {
-  auto const chunks = pipeline_chunks({.pp = 16, .vpp = 2, .decoder_layers = 61, .mtp_layers = 1, .layout = "Ettt|(tt|)*29,m|L"});
+  auto const chunks = pipeline_chunks(
+      {.pp = 16, .vpp = 2, .decoder_layers = 61, .mtp_layers = 1, .layout = "Ettt|(tt|)*29,m|L"});
   ASSERT_EQ(chunks.size(), 32U);
   Index layers = 0;
   for (PipelineChunk const& chunk : chunks) layers += extent(chunk.decoder);
@@ -60,8 +71,11 @@ TEST(PipelineChunks, WrittenLayout) {
 }
 
 TEST(PipelineChunks, LayoutIgnoresCommasAndWhiteSpaceAndRepeats) {
-  EXPECT_EQ(decoder_sizes({.pp = 3, .decoder_layers = 7, .layout = " E t * 2 , | (t*2,t) * 1 | t t L "}), (std::vector<Index>{2, 3, 2}));
-  EXPECT_EQ(decoder_sizes({.pp = 4, .decoder_layers = 0, .layout = "E|*3L"}), (std::vector<Index>{0, 0, 0, 0}));
+  EXPECT_EQ(
+      decoder_sizes({.pp = 3, .decoder_layers = 7, .layout = " E t * 2 , | (t*2,t) * 1 | t t L "}),
+      (std::vector<Index>{2, 3, 2}));
+  EXPECT_EQ(decoder_sizes({.pp = 4, .decoder_layers = 0, .layout = "E|*3L"}),
+            (std::vector<Index>{0, 0, 0, 0}));
 }
 
 TEST(PipelineChunks, RefusalsNameBothNumbers) {
@@ -72,20 +86,29 @@ TEST(PipelineChunks, RefusalsNameBothNumbers) {
   Case const cases[] = {
       {{.pp = 3, .decoder_layers = 8}, "8 decoder layers cannot be spread evenly over 3 chunks"},
       {{.pp = 0, .decoder_layers = 8}, "pp = 0"},
-      {{.pp = 2, .vpp = 2, .decoder_layers = 7, .first_stage_layers = 3}, "3 layers of the first stage cannot be spread evenly over 2"},
+      {{.pp = 2, .vpp = 2, .decoder_layers = 7, .first_stage_layers = 3},
+       "3 layers of the first stage cannot be spread evenly over 2"},
       {{.pp = 2, .decoder_layers = 6, .first_stage_layers = 5, .last_stage_layers = 2},
        "first stage takes 5 and the last 2 layers, which does not fit 6"},
-      {{.pp = 2, .decoder_layers = 8, .first_stage_layers = 5, .last_stage_layers = 2}, "does not fit 8"},
-      {{.pp = 1, .decoder_layers = 6, .first_stage_layers = 3, .last_stage_layers = 3}, "cannot hold both"},
-      {{.pp = 4, .decoder_layers = 12, .first_stage_layers = 3, .account_for_loss = true}, "only one may be set"},
+      {{.pp = 2, .decoder_layers = 8, .first_stage_layers = 5, .last_stage_layers = 2},
+       "does not fit 8"},
+      {{.pp = 1, .decoder_layers = 6, .first_stage_layers = 3, .last_stage_layers = 3},
+       "cannot hold both"},
+      {{.pp = 4, .decoder_layers = 12, .first_stage_layers = 3, .account_for_loss = true},
+       "only one may be set"},
       {{.pp = 4, .decoder_layers = 14, .account_for_loss = true}, "15 layers"},
-      {{.pp = 2, .decoder_layers = 2, .layout = "Et|t|L"}, "it has 3 stages, but pp 2 x vpp 1 is 2"},
-      {{.pp = 2, .decoder_layers = 3, .layout = "Et|tL"}, "it has 2 t and 0 m, but the model has 3"},
-      {{.pp = 2, .decoder_layers = 2, .mtp_layers = 1, .layout = "Et|tL"}, "and 1 prediction depths"},
+      {{.pp = 2, .decoder_layers = 2, .layout = "Et|t|L"},
+       "it has 3 stages, but pp 2 x vpp 1 is 2"},
+      {{.pp = 2, .decoder_layers = 3, .layout = "Et|tL"},
+       "it has 2 t and 0 m, but the model has 3"},
+      {{.pp = 2, .decoder_layers = 2, .mtp_layers = 1, .layout = "Et|tL"},
+       "and 1 prediction depths"},
       {{.pp = 1, .decoder_layers = 2000000000}, "no model's"},
       {{.pp = 100000, .vpp = 100000, .decoder_layers = 1}, "more than 100000 chunks"},
   };
-  for (Case const& c : cases) EXPECT_NE(refusal(c.spec).find(c.part), std::string::npos) << c.part << " / " << refusal(c.spec);
+  for (Case const& c : cases)
+    EXPECT_NE(refusal(c.spec).find(c.part), std::string::npos)
+        << c.part << " / " << refusal(c.spec);
 }
 
 TEST(PipelineChunks, LayoutTextIsRefusedWithItsColumn) {
@@ -94,10 +117,13 @@ TEST(PipelineChunks, LayoutTextIsRefusedWithItsColumn) {
     char const* part;
   };
   for (Case const& c :
-       {Case{"Et|xL", "column 4"}, Case{"E(tt|L", "'(' at column 2 is never closed"}, Case{"E(tt)L", "group at column 2 needs a count"},
-        Case{"Et*L", "the '*' at column 3"}, Case{"Et*2*2L", "column 5"}, Case{"E((t)*2)*2L", "column 3"}, Case{"ttL", "it has 0 E and 1 L"},
-        Case{"EtL|L", "1 E and 2 L"}, Case{"E)L", "column 2"}, Case{"E(t*99999)*99999L", "more than 100000"},
-        Case{"Et*999999999999999999999L", "more than 100000"}, Case{"E(t|)*60000L", "more than 100000"}}) {
+       {Case{"Et|xL", "column 4"}, Case{"E(tt|L", "'(' at column 2 is never closed"},
+        Case{"E(tt)L", "group at column 2 needs a count"}, Case{"Et*L", "the '*' at column 3"},
+        Case{"Et*2*2L", "column 5"}, Case{"E((t)*2)*2L", "column 3"},
+        Case{"ttL", "it has 0 E and 1 L"}, Case{"EtL|L", "1 E and 2 L"}, Case{"E)L", "column 2"},
+        Case{"E(t*99999)*99999L", "more than 100000"},
+        Case{"Et*999999999999999999999L", "more than 100000"},
+        Case{"E(t|)*60000L", "more than 100000"}}) {
     std::string const sentence = refusal({.pp = 1, .decoder_layers = 1, .layout = c.layout});
     EXPECT_NE(sentence.find(c.part), std::string::npos) << c.layout << " gave: " << sentence;
   }

@@ -14,12 +14,14 @@ std::string shown(std::vector<TensorBox> const& boxes) {
   std::string text;
   for (TensorBox const& box : boxes) {
     text += text.empty() ? "" : " ";
-    for (std::size_t d = 0; d < box.begin.size(); ++d) text += fmt::format("{}{}:{}", d == 0 ? "" : ",", box.begin[d], box.end[d]);
+    for (std::size_t d = 0; d < box.begin.size(); ++d)
+      text += fmt::format("{}{}:{}", d == 0 ? "" : ",", box.begin[d], box.end[d]);
   }
   return text;
 }
 
-std::string placed(std::vector<Index> const& shape, std::string_view mesh, std::string_view placements) {
+std::string placed(std::vector<Index> const& shape, std::string_view mesh,
+                   std::string_view placements) {
   return shown(placed_boxes(shape, parse_mesh(mesh), parse_placements(placements)));
 }
 
@@ -31,7 +33,8 @@ struct PlacedCase {
   char const* boxes;
 };
 
-// The rows are those that torch 2.13 gives: compute_local_shape_and_global_offset, and the shards of an arange where a rank has several runs.
+// The rows are those that torch 2.13 gives: compute_local_shape_and_global_offset, and the shards
+// of an arange where a rank has several runs.
 TEST(PlacedBoxes, AreThoseOfTorch) {
   for (PlacedCase const& at : std::vector<PlacedCase>{
            {"uneven", {7}, "dp=4", "S(0)", "0:2 2:4 4:6 6:7"},
@@ -39,35 +42,56 @@ TEST(PlacedBoxes, AreThoseOfTorch) {
            {"more ranks than rows", {1}, "dp=4", "S(0)", "0:1"},
            {"replicas once", {4, 2}, "dp=3 tp=2", "R S(0)", "0:2,0:2 2:4,0:2"},
            {"two axes, one dimension", {10}, "pp=3 tp=2", "S(0) S(0)", "0:2 2:4 4:6 6:8 8:9 9:10"},
-           {"two dimensions", {5, 6}, "a=2 b=3", "S(1) S(0)", "0:2,0:3 2:4,0:3 4:5,0:3 0:2,3:6 2:4,3:6 4:5,3:6"},
+           {"two dimensions",
+            {5, 6},
+            "a=2 b=3",
+            "S(1) S(0)",
+            "0:2,0:3 2:4,0:3 4:5,0:3 0:2,3:6 2:4,3:6 4:5,3:6"},
            {"tp first, then dp inside", {8}, "dp=2 tp=2", "_S(0, 2) S(0)", "0:2 4:6 2:4 6:8"},
            {"the same, uneven", {7}, "dp=2 tp=2", "_S(0, 2) S(0)", "0:2 4:6 2:4 6:7"},
            {"the same, with an empty rank", {3}, "dp=2 tp=2", "_S(0, 2) S(0)", "0:1 2:3 1:2"},
            {"several runs on a rank", {9}, "dp=4", "_S(0, 2)", "0:2 5:6 2:4 6:7 4:5 7:8 8:9"},
-           {"a short part reaches further ranks", {9}, "a=4 b=3 c=3", "_S(0, 2) _S(0, 2) R", "0:1 5:6 1:2 2:3 6:7 3:4 4:5 7:8 8:9"},
-           {"three axes", {4, 9}, "a=2 b=2 c=2", "S(1) S(1) _S(1, 3)", "0:4,0:3 0:4,3:5 0:4,5:7 0:4,7:9"},
-           {"a strided shard after a plain one", {8}, "a=2 b=2", "S(0) _S(0, 2)", "0:1 2:3 1:2 3:4 4:5 6:7 5:6 7:8"},
+           {"a short part reaches further ranks",
+            {9},
+            "a=4 b=3 c=3",
+            "_S(0, 2) _S(0, 2) R",
+            "0:1 5:6 1:2 2:3 6:7 3:4 4:5 7:8 8:9"},
+           {"three axes",
+            {4, 9},
+            "a=2 b=2 c=2",
+            "S(1) S(1) _S(1, 3)",
+            "0:4,0:3 0:4,3:5 0:4,5:7 0:4,7:9"},
+           {"a strided shard after a plain one",
+            {8},
+            "a=2 b=2",
+            "S(0) _S(0, 2)",
+            "0:1 2:3 1:2 3:4 4:5 6:7 5:6 7:8"},
        })
     EXPECT_EQ(placed(at.shape, at.mesh, at.placements), at.boxes) << at.what;
 }
 
 TEST(PlacedBoxes, OfScalarsAndOfTensorsWithoutElementsAreOne) {
   EXPECT_EQ(placed_boxes({}, {}, {}), (std::vector<TensorBox>{{{}, {}}}));
-  EXPECT_EQ(placed_boxes({}, parse_mesh("dp=3"), parse_placements("R")), (std::vector<TensorBox>{{{}, {}}}));
+  EXPECT_EQ(placed_boxes({}, parse_mesh("dp=3"), parse_placements("R")),
+            (std::vector<TensorBox>{{{}, {}}}));
   EXPECT_EQ(placed({0, 5}, "dp=4", "S(0)"), "0:0,0:5");
   EXPECT_EQ(placed({3, 0}, "dp=2 tp=2", "_S(0, 2) S(0)"), "0:3,0:0");
 }
 
 /// The rows of one rank, one by one: parts of equal size, each cut over the ranks.
-std::vector<Index> slow_rows(std::vector<Index> const& rows, Placement const& how, std::size_t ranks, std::size_t rank) {
+std::vector<Index> slow_rows(std::vector<Index> const& rows, Placement const& how,
+                             std::size_t ranks, std::size_t rank) {
   auto const chunk = [](std::vector<Index> const& all, std::size_t parts, std::size_t part) {
     std::size_t const step = (all.size() + parts - 1) / parts;
     std::vector<Index> taken;
-    for (std::size_t i = part * step; i < std::min(all.size(), (part + 1) * step); ++i) taken.push_back(all[i]);
+    for (std::size_t i = part * step; i < std::min(all.size(), (part + 1) * step); ++i)
+      taken.push_back(all[i]);
     return taken;
   };
   if (how.kind == Placement::Kind::replicate) return rows;
-  auto const parts = how.kind == Placement::Kind::shard ? std::size_t{1} : static_cast<std::size_t>(how.split_factor);
+  auto const parts = how.kind == Placement::Kind::shard
+                         ? std::size_t{1}
+                         : static_cast<std::size_t>(how.split_factor);
   std::vector<Index> result;
   for (std::size_t part = 0; part < parts; ++part)
     for (Index const row : chunk(chunk(rows, parts, part), ranks, rank)) result.push_back(row);
@@ -75,7 +99,9 @@ std::vector<Index> slow_rows(std::vector<Index> const& rows, Placement const& ho
 }
 
 /// The cells that a rank holds, by its coordinates.
-std::vector<std::vector<Index>> slow_rank(std::vector<Index> const& shape, std::vector<MeshAxis> const& mesh, std::vector<Placement> const& how,
+std::vector<std::vector<Index>> slow_rank(std::vector<Index> const& shape,
+                                          std::vector<MeshAxis> const& mesh,
+                                          std::vector<Placement> const& how,
                                           std::vector<std::size_t> const& at) {
   std::vector<std::vector<Index>> rows(shape.size());
   for (std::size_t d = 0; d < shape.size(); ++d)
@@ -88,7 +114,9 @@ std::vector<std::vector<Index>> slow_rank(std::vector<Index> const& shape, std::
 }
 
 /// Boxes as runs of neighbouring rows, in order of the ranks, each once.
-std::vector<TensorBox> slow_boxes(std::vector<Index> const& shape, std::vector<MeshAxis> const& mesh, std::vector<Placement> const& how) {
+std::vector<TensorBox> slow_boxes(std::vector<Index> const& shape,
+                                  std::vector<MeshAxis> const& mesh,
+                                  std::vector<Placement> const& how) {
   std::vector<TensorBox> all;
   std::size_t ranks = 1;
   for (MeshAxis const& axis : mesh) ranks *= static_cast<std::size_t>(axis.size);
@@ -123,7 +151,9 @@ std::vector<TensorBox> slow_boxes(std::vector<Index> const& shape, std::vector<M
 TEST(PlacedBoxes, AgreeWithCountingRowByRow) {
   unsigned const seed = 11;
   std::mt19937 random(seed);
-  auto const pick = [&](Index low, Index high) { return std::uniform_int_distribution<Index>(low, high)(random); };
+  auto const pick = [&](Index low, Index high) {
+    return std::uniform_int_distribution<Index>(low, high)(random);
+  };
   for (int round = 0; round < 3000; ++round) {
     std::vector<Index> shape(static_cast<std::size_t>(pick(1, 3)));
     for (Index& extent : shape) extent = pick(1, 9);
@@ -131,18 +161,26 @@ TEST(PlacedBoxes, AgreeWithCountingRowByRow) {
     std::vector<Placement> how;
     for (MeshAxis& axis : mesh) {
       axis = {"a", pick(1, 5)};
-      how.push_back({static_cast<Placement::Kind>(pick(0, 2)), static_cast<int>(pick(0, static_cast<Index>(shape.size()) - 1)), pick(1, 4)});
+      how.push_back({static_cast<Placement::Kind>(pick(0, 2)),
+                     static_cast<int>(pick(0, static_cast<Index>(shape.size()) - 1)), pick(1, 4)});
     }
-    ASSERT_EQ(shown(placed_boxes(shape, mesh, how)), shown(slow_boxes(shape, mesh, how))) << "seed " << seed << ", round " << round;
+    ASSERT_EQ(shown(placed_boxes(shape, mesh, how)), shown(slow_boxes(shape, mesh, how)))
+        << "seed " << seed << ", round " << round;
   }
 }
 
 TEST(ParsePlacements, TakesShortFormsAndThoseThatTorchPrints) {
-  std::vector<Placement> const expected{{}, {Placement::Kind::shard, 1, 1}, {Placement::Kind::strided_shard, 0, 2}, {Placement::Kind::shard, 12, 1}};
+  std::vector<Placement> const expected{{},
+                                        {Placement::Kind::shard, 1, 1},
+                                        {Placement::Kind::strided_shard, 0, 2},
+                                        {Placement::Kind::shard, 12, 1}};
   EXPECT_EQ(parse_placements("R S(1) _S(0, 2) S(12)"), expected);
   EXPECT_EQ(parse_placements("R  S1 _S(0,2) S12 "), expected);
-  EXPECT_EQ(parse_placements("Replicate() Shard(dim=1) _StridedShard(dim=0, sf=2) Shard(12)"), expected);
-  EXPECT_EQ(parse_placements("Replicate() Shard(dim=1) _StridedShard(dim=0, split_factor=2) Shard(dim=12)"), expected);
+  EXPECT_EQ(parse_placements("Replicate() Shard(dim=1) _StridedShard(dim=0, sf=2) Shard(12)"),
+            expected);
+  EXPECT_EQ(parse_placements(
+                "Replicate() Shard(dim=1) _StridedShard(dim=0, split_factor=2) Shard(dim=12)"),
+            expected);
   EXPECT_TRUE(parse_placements(" ").empty());
 }
 
@@ -152,19 +190,24 @@ TEST(ParseMesh, TakesNamesAndSizesInOrder) {
 }
 
 TEST(ParsePlacements, ShowTheTextAndTheColumnOfAMistake) {
-  for (char const* text :
-       {"P", "S", "S(", "S(0", "S(-1)", "S(x)", "R,R", "RR", "S(0)S(1)", "_S(0)", "_S(0, 0)", "_S(0, 2", "S(99999999999)", "Partial()"}) {
+  for (char const* text : {"P", "S", "S(", "S(0", "S(-1)", "S(x)", "R,R", "RR", "S(0)S(1)", "_S(0)",
+                           "_S(0, 0)", "_S(0, 2", "S(99999999999)", "Partial()"}) {
     std::string const sentence = sentence_of([&] { parse_placements(text); });
-    EXPECT_NE(sentence.find(fmt::format("'{}'", text)), std::string::npos) << text << ": " << sentence;
+    EXPECT_NE(sentence.find(fmt::format("'{}'", text)), std::string::npos)
+        << text << ": " << sentence;
   }
   EXPECT_NE(sentence_of([] { parse_placements("R S(x)"); }).find("column 5"), std::string::npos);
-  EXPECT_NE(sentence_of([] { parse_placements(std::string(10'000, 'R')); }).find("10000 characters"), std::string::npos);
+  EXPECT_NE(
+      sentence_of([] { parse_placements(std::string(10'000, 'R')); }).find("10000 characters"),
+      std::string::npos);
 }
 
 TEST(ParseMesh, ShowsTheTextOfAMistake) {
-  for (char const* text : {"dp", "dp=", "=2", "dp=0", "dp=-1", "dp=2,tp=2", "dp=2 dp=2", "dp=99999999999999999999"}) {
+  for (char const* text :
+       {"dp", "dp=", "=2", "dp=0", "dp=-1", "dp=2,tp=2", "dp=2 dp=2", "dp=99999999999999999999"}) {
     std::string const sentence = sentence_of([&] { parse_mesh(text); });
-    EXPECT_NE(sentence.find(fmt::format("'{}'", text)), std::string::npos) << text << ": " << sentence;
+    EXPECT_NE(sentence.find(fmt::format("'{}'", text)), std::string::npos)
+        << text << ": " << sentence;
   }
 }
 
@@ -172,19 +215,25 @@ TEST(PlacedBoxes, RefusePlacementsThatDoNotFit) {
   auto const refused = [](std::vector<Index> const& shape, char const* mesh, char const* how) {
     return sentence_of([&] { placed(shape, mesh, how); });
   };
-  EXPECT_NE(refused({4}, "dp=2 tp=2", "S(0)").find("1 placements for a mesh of 2 axes"), std::string::npos);
-  EXPECT_NE(refused({4}, "dp=2", "S(0) R").find("2 placements for a mesh of 1 axes"), std::string::npos);
-  EXPECT_NE(refused({4}, "dp=2", "S(1)").find("'dp' cuts dimension 1 of a tensor of 1"), std::string::npos);
+  EXPECT_NE(refused({4}, "dp=2 tp=2", "S(0)").find("1 placements for a mesh of 2 axes"),
+            std::string::npos);
+  EXPECT_NE(refused({4}, "dp=2", "S(0) R").find("2 placements for a mesh of 1 axes"),
+            std::string::npos);
+  EXPECT_NE(refused({4}, "dp=2", "S(1)").find("'dp' cuts dimension 1 of a tensor of 1"),
+            std::string::npos);
   EXPECT_NE(refused({}, "dp=2", "S(0)").find("a tensor of 0 dimensions"), std::string::npos);
 }
 
 TEST(PlacedBoxes, EndBeforeTheyFillTheMemory) {
   Index const huge = Index{1} << 40;
-  for (char const* how : {"S(0) R", "_S(0, 1099511627776) R", "_S(0, 1048576) R", "_S(0, 1048576) S(0)"}) {
-    std::string const sentence = sentence_of([&] { placed({huge}, "dp=1000000000 tp=1000000000", how); });
+  for (char const* how :
+       {"S(0) R", "_S(0, 1099511627776) R", "_S(0, 1048576) R", "_S(0, 1048576) S(0)"}) {
+    std::string const sentence =
+        sentence_of([&] { placed({huge}, "dp=1000000000 tp=1000000000", how); });
     EXPECT_NE(sentence.find("Choose"), std::string::npos) << how << ": " << sentence;
   }
-  EXPECT_EQ(placed({huge}, "dp=1000000000000 tp=2", "R S(0)"), "0:549755813888 549755813888:1099511627776");
+  EXPECT_EQ(placed({huge}, "dp=1000000000000 tp=2", "R S(0)"),
+            "0:549755813888 549755813888:1099511627776");
   EXPECT_EQ(placed({3}, "dp=1000000000000", "S(0)"), "0:1 1:2 2:3");
 }
 

@@ -32,7 +32,9 @@ class Generator {
   }
 
  private:
-  int between(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
+  int between(int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random_);
+  }
 
   AxisUse axis_use(std::string const& name) {
     Index const fine = between(1, 3);
@@ -40,13 +42,24 @@ class Generator {
     Index const blocks = between(1, 3);
     switch (between(0, 3)) {
       case 0: return {name, {name}, fine * middle * blocks, 1};
-      case 1: return {name, {fmt::format("{}/{}", name, fine)}, fine * blocks - between(0, static_cast<int>(fine) - 1), fine};
-      case 2: return {name, {fmt::format("{}/{}", name, fine), fmt::format("{}%{}", name, fine)}, fine * blocks, fine};
+      case 1:
+        return {name,
+                {fmt::format("{}/{}", name, fine)},
+                fine * blocks - between(0, static_cast<int>(fine) - 1),
+                fine};
+      case 2:
+        return {name,
+                {fmt::format("{}/{}", name, fine), fmt::format("{}%{}", name, fine)},
+                fine * blocks,
+                fine};
       default: break;
     }
     Index const unit = fine * middle;
-    return {
-        name, {fmt::format("{}/{}", name, unit), fmt::format("{}%{}/{}", name, unit, fine), fmt::format("{}%{}", name, fine)}, unit * blocks, unit};
+    return {name,
+            {fmt::format("{}/{}", name, unit), fmt::format("{}%{}/{}", name, unit, fine),
+             fmt::format("{}%{}", name, fine)},
+            unit * blocks,
+            unit};
   }
 
   Share share(AxisUse const& use, bool& has_fill) {
@@ -71,7 +84,8 @@ class Generator {
     while (!tokens.empty()) {
       if (depth < 3 && between(0, 2) == 0) {
         auto const taken = static_cast<std::size_t>(between(1, static_cast<int>(tokens.size())));
-        std::vector<std::string> const some(tokens.end() - static_cast<std::ptrdiff_t>(taken), tokens.end());
+        std::vector<std::string> const some(tokens.end() - static_cast<std::ptrdiff_t>(taken),
+                                            tokens.end());
         tokens.resize(tokens.size() - taken);
         text += " " + alternatives(some, depth);
       } else {
@@ -79,7 +93,10 @@ class Generator {
         tokens.pop_back();
       }
       if (between(0, 11) == 0) text += " 1";
-      if (between(0, 11) == 0) text += fmt::format(" *{}", names_[static_cast<std::size_t>(between(0, static_cast<int>(names_.size()) - 1))]);
+      if (between(0, 11) == 0)
+        text += fmt::format(
+            " *{}",
+            names_[static_cast<std::size_t>(between(0, static_cast<int>(names_.size()) - 1))]);
     }
     return text;
   }

@@ -5,12 +5,14 @@ namespace reshard::test {
 RandomTensor::RandomTensor(std::mt19937& random) : random_(random) {
   for (Index axis = between(1, 4); axis > 0; --axis) {
     std::vector<Index> radices{1};
-    for (Index more = between(0, 2); more > 0; --more) radices.push_back(radices.back() * between(2, 3));
+    for (Index more = between(0, 2); more > 0; --more)
+      radices.push_back(radices.back() * between(2, 3));
     Index const size = radices.back() * between(1, 3);
     AxisId const id = model.axes.add(fmt::format("a{}", model.axes.size()), size);
     order.push_back(id);
     digits.push_back({id, size, radices.back()});
-    for (std::size_t i = radices.size(); i-- > 1;) digits.push_back({id, radices[i], radices[i - 1]});
+    for (std::size_t i = radices.size(); i-- > 1;)
+      digits.push_back({id, radices[i], radices[i - 1]});
   }
 }
 
@@ -43,9 +45,11 @@ std::vector<DigitBox> RandomTensor::pieces_of(DigitBox const& box) {
 Piece RandomTensor::piece(DigitBox const& box) {
   Piece piece;
   for (std::size_t k = 0; k < digits.size(); ++k) {
-    PieceDigit const next{digits[k].axis, digits[k].mod, digits[k].div, box[k].begin, box[k].end - box[k].begin, 0};
+    PieceDigit const next{
+        digits[k].axis, digits[k].mod, digits[k].div, box[k].begin, box[k].end - box[k].begin, 0};
     PieceDigit* const last = piece.digits.empty() ? nullptr : &piece.digits.back();
-    bool const is_one_interval = last != nullptr && last->axis == next.axis && (last->count == 1 || next.count == digits[k].extent());
+    bool const is_one_interval = last != nullptr && last->axis == next.axis &&
+                                 (last->count == 1 || next.count == digits[k].extent());
     if (is_one_interval && between(0, 1) == 1) {
       last->first = last->first * digits[k].extent() + next.first;
       last->count = last->count * next.count;
@@ -60,7 +64,8 @@ Piece RandomTensor::piece(DigitBox const& box) {
   return piece;
 }
 
-std::multimap<std::vector<Index>, Index> elements_of(RandomTensor const& tensor, Piece const& piece) {
+std::multimap<std::vector<Index>, Index> elements_of(RandomTensor const& tensor,
+                                                     Piece const& piece) {
   std::multimap<std::vector<Index>, Index> elements;
   std::vector<Index> at(piece.digits.size(), 0);
   for (PieceDigit const& digit : piece.digits)

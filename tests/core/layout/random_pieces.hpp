@@ -31,15 +31,19 @@ class RandomTensor {
   DigitBox any_box();
   /// Cuts a box into boxes that tile it.
   std::vector<DigitBox> pieces_of(DigitBox const& box);
-  /// The box as a piece with random strides; digits of one axis that are one interval together may become one digit.
+  /// The box as a piece with random strides; digits of one axis that are one interval together may
+  /// become one digit.
   Piece piece(DigitBox const& box);
-  Index between(Index least, Index most) { return std::uniform_int_distribution<Index>(least, most)(random_); }
+  Index between(Index least, Index most) {
+    return std::uniform_int_distribution<Index>(least, most)(random_);
+  }
 
  private:
   std::mt19937& random_;
 };
 
 /// The offsets of all elements of a piece (copy 0) by logical index, one value per axis of `order`.
-std::multimap<std::vector<Index>, Index> elements_of(RandomTensor const& tensor, Piece const& piece);
+std::multimap<std::vector<Index>, Index> elements_of(RandomTensor const& tensor,
+                                                     Piece const& piece);
 
 }  // namespace reshard::test

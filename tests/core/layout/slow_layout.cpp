@@ -4,7 +4,9 @@ namespace reshard::test {
 
 using Factor = LayoutExpr::Factor;
 
-std::string digit_text(PieceDigit const& digit, Index value) { return fmt::format("{}/{}/{}={}", digit.axis, digit.mod, digit.div, value); }
+std::string digit_text(PieceDigit const& digit, Index value) {
+  return fmt::format("{}/{}/{}={}", digit.axis, digit.mod, digit.div, value);
+}
 
 std::string element_text(std::string const& name, std::vector<std::string> digits) {
   std::ranges::sort(digits);
@@ -13,7 +15,9 @@ std::string element_text(std::string const& name, std::vector<std::string> digit
   return text;
 }
 
-Index SlowLayout::count(std::string const& text) const { return text.empty() ? 1 : std::stoll(text); }
+Index SlowLayout::count(std::string const& text) const {
+  return text.empty() ? 1 : std::stoll(text);
+}
 
 std::vector<Index> SlowLayout::values(LayoutExpr::Digit const& digit) const {
   AxisId const axis = model_.axis(digit.axis);
@@ -64,7 +68,8 @@ void SlowLayout::explain(Factor const& factor, Index index, Meaning& meaning) co
     Index const mod = factor.digit.mod.empty() ? size : count(factor.digit.mod);
     if (value < 0) meaning.fill = true;
     if (!factor.digit.repeat)
-      meaning.digits.push_back(digit_text({model_.axis(factor.digit.axis), (mod + div - 1) / div * div, div, 0, 1, 0}, value));
+      meaning.digits.push_back(digit_text(
+          {model_.axis(factor.digit.axis), (mod + div - 1) / div * div, div, 0, 1, 0}, value));
   }
   for (LayoutExpr::Product const& product : factor.alternatives) {
     Index const size = extent(product.factors);
@@ -73,7 +78,8 @@ void SlowLayout::explain(Factor const& factor, Index index, Meaning& meaning) co
   }
 }
 
-void SlowLayout::explain(std::string const& tag, std::vector<Factor> const& factors, Index index, Meaning& meaning) const {
+void SlowLayout::explain(std::string const& tag, std::vector<Factor> const& factors, Index index,
+                         Meaning& meaning) const {
   if (!tag.empty()) meaning.name += (meaning.name.empty() ? "" : ".") + tag;
   Index rest = extent(factors);
   for (Factor const& factor : factors) {

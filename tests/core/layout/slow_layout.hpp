@@ -7,10 +7,12 @@
 
 namespace reshard::test {
 
-/// The meaning of a stored tensor, one element at a time, straight from the definition: the slow, obvious version.
+/// The meaning of a stored tensor, one element at a time, straight from the definition: the slow,
+/// obvious version.
 class SlowLayout {
  public:
-  SlowLayout(LayoutExpr const& expr, Model const& model, Shares const& shares) : expr_(expr), model_(model), shares_(shares) {}
+  SlowLayout(LayoutExpr const& expr, Model const& model, Shares const& shares)
+      : expr_(expr), model_(model), shares_(shares) {}
 
   std::vector<Index> shape() const;
   /// "fill", or the tensor and the value of every digit: "x.q 0/6/2=1 1/3/1=0".
@@ -29,7 +31,8 @@ class SlowLayout {
   Index extent(LayoutExpr::Factor const& factor) const;
   Index extent(std::vector<LayoutExpr::Factor> const& factors) const;
   void explain(LayoutExpr::Factor const& factor, Index index, Meaning& meaning) const;
-  void explain(std::string const& tag, std::vector<LayoutExpr::Factor> const& factors, Index index, Meaning& meaning) const;
+  void explain(std::string const& tag, std::vector<LayoutExpr::Factor> const& factors, Index index,
+               Meaning& meaning) const;
 
   LayoutExpr const& expr_;
   Model const& model_;

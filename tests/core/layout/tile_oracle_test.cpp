@@ -37,8 +37,10 @@ std::vector<NamedPart> parsed(RandomTensor const& tensor, std::string text) {
     NamedPart part;
     part.axis = std::stoul(axis.substr(1));
     part.mod = tensor.model.axes[static_cast<AxisId>(part.axis)].size;
-    if (auto const at = axis.find('%'); at != std::string::npos) part.mod = std::stoll(axis.substr(at + 1));
-    if (auto const at = axis.find('/'); at != std::string::npos) part.div = std::stoll(axis.substr(at + 1));
+    if (auto const at = axis.find('%'); at != std::string::npos)
+      part.mod = std::stoll(axis.substr(at + 1));
+    if (auto const at = axis.find('/'); at != std::string::npos)
+      part.div = std::stoll(axis.substr(at + 1));
     part.begin = std::stoll(range);
     part.end = std::stoll(range.substr(range.find(':') + 1));
     parts.push_back(part);
@@ -54,8 +56,10 @@ bool lies_in(std::vector<Index> const& index, std::vector<NamedPart> const& part
 }
 
 /// Every element of the cell that a fault names must be as the fault says.
-void check_fault(RandomTensor const& tensor, TilingFault const& fault, Counts const& held, Counts const& domain) {
-  std::vector<NamedPart> const cell = fault.where == "its only element" ? std::vector<NamedPart>{} : parsed(tensor, fault.where);
+void check_fault(RandomTensor const& tensor, TilingFault const& fault, Counts const& held,
+                 Counts const& domain) {
+  std::vector<NamedPart> const cell =
+      fault.where == "its only element" ? std::vector<NamedPart>{} : parsed(tensor, fault.where);
   int elements = 0;
   auto const check = [&](std::vector<Index> const& index, int wanted_in_domain) {
     if (!lies_in(index, cell)) return;
@@ -83,7 +87,8 @@ void damage(RandomTensor& tensor, std::vector<Piece>& pieces) {
   } else if (kind == 2) {
     pieces.push_back(tensor.piece(tensor.any_box()));
   } else {
-    PieceDigit& digit = pieces[victim].digits[static_cast<std::size_t>(tensor.between(0, std::ssize(pieces[victim].digits) - 1))];
+    PieceDigit& digit = pieces[victim].digits[static_cast<std::size_t>(
+        tensor.between(0, std::ssize(pieces[victim].digits) - 1))];
     Index const extent = digit.mod / digit.div;
     digit.first = tensor.between(0, extent - 1);
     digit.count = tensor.between(1, extent - digit.first);
@@ -100,7 +105,8 @@ std::vector<DomainAxis> random_domain(RandomTensor& tensor) {
     if (tensor.between(0, 2) > 0) {
       next.runs = {{0, blocks * top->div}};
     } else {
-      for (Index begin = tensor.between(0, 1); begin < blocks; begin += 2) next.runs.push_back({begin * top->div, (begin + 1) * top->div});
+      for (Index begin = tensor.between(0, 1); begin < blocks; begin += 2)
+        next.runs.push_back({begin * top->div, (begin + 1) * top->div});
     }
     domain.push_back(next);
   }
@@ -108,12 +114,15 @@ std::vector<DomainAxis> random_domain(RandomTensor& tensor) {
 }
 
 /// Boxes that tile the domain: the product of the runs, each cut at random.
-void add_cover(RandomTensor& tensor, std::vector<DomainAxis> const& domain, std::size_t axis, DigitBox const& box, std::vector<Piece>& pieces) {
+void add_cover(RandomTensor& tensor, std::vector<DomainAxis> const& domain, std::size_t axis,
+               DigitBox const& box, std::vector<Piece>& pieces) {
   if (axis == domain.size()) {
     for (DigitBox const& part : tensor.pieces_of(box)) pieces.push_back(tensor.piece(part));
     return;
   }
-  auto const top = static_cast<std::size_t>(std::ranges::find(tensor.digits, domain[axis].axis, &RandomTensor::Digit::axis) - tensor.digits.begin());
+  auto const top = static_cast<std::size_t>(
+      std::ranges::find(tensor.digits, domain[axis].axis, &RandomTensor::Digit::axis) -
+      tensor.digits.begin());
   for (reshard::Run const& run : domain[axis].runs) {
     DigitBox narrower = box;
     narrower[top] = {run.begin / tensor.digits[top].div, run.end / tensor.digits[top].div, false};
@@ -151,7 +160,8 @@ TEST(TileOracle, AgreesWithCountingElementByElement) {
     ++seen[fault ? static_cast<std::size_t>(std::min(fault->holders, 2) + 1) : 0];
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
-  std::printf("%d proved, %d with a gap, %d outside, %d held twice\n", seen[0], seen[1], seen[2], seen[3]);
+  std::printf("%d proved, %d with a gap, %d outside, %d held twice\n", seen[0], seen[1], seen[2],
+              seen[3]);
   for (int const count : seen) EXPECT_GT(count, 100);
 }
 

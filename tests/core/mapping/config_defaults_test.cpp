@@ -20,7 +20,9 @@ window = "if(model_type == 'windowed', 4096, null)"
                         "family.toml");
 }
 
-std::string completed(std::string_view config) { return completed_config(family(), parse_json(config, "config.json")).dump(); }
+std::string completed(std::string_view config) {
+  return completed_config(family(), parse_json(config, "config.json")).dump();
+}
 
 TEST(CompletedConfig, SaysWhatIsLeftOut) {
   EXPECT_EQ(completed(R"({"rope": {"theta": 5}})"), R"({"rope": {"theta": 5}, "eps": 0.5})");
@@ -29,17 +31,21 @@ TEST(CompletedConfig, SaysWhatIsLeftOut) {
 }
 
 TEST(CompletedConfig, NullIsThereAndANullObjectIsNot) {
-  EXPECT_EQ(completed(R"({"eps": null, "model_type": "windowed", "window": null, "rope": null})"),
-            R"({"eps": null, "model_type": "windowed", "window": null, "rope": {"type": "yarn", "factor": 32.0, "theta": 7}})");
+  EXPECT_EQ(
+      completed(R"({"eps": null, "model_type": "windowed", "window": null, "rope": null})"),
+      R"({"eps": null, "model_type": "windowed", "window": null, "rope": {"type": "yarn", "factor": 32.0, "theta": 7}})");
 }
 
 TEST(CompletedConfig, WritesWhereTheFactsAre) {
-  EXPECT_EQ(completed(R"({"model_type": "outer", "text_config": {"model_type": "windowed", "rope": {"theta": 1}}})"),
-            R"({"model_type": "outer", "text_config": {"model_type": "windowed", "rope": {"theta": 1}, "eps": 0.5, "window": 4096}})");
+  EXPECT_EQ(
+      completed(
+          R"({"model_type": "outer", "text_config": {"model_type": "windowed", "rope": {"theta": 1}}})"),
+      R"({"model_type": "outer", "text_config": {"model_type": "windowed", "rope": {"theta": 1}, "eps": 0.5, "window": 4096}})");
 }
 
 TEST(CompletedConfig, ADerivedMapChangesAndTakesAwayDefaults) {
-  MapFile const derived = inherited(family(), parse_map_file("[defaults]\neps = \"0.125\"\nwindow = false\n", "derived.toml"));
+  MapFile const derived = inherited(
+      family(), parse_map_file("[defaults]\neps = \"0.125\"\nwindow = false\n", "derived.toml"));
   EXPECT_EQ(derived.defaults.front().expression.text(), "0.125");
   EXPECT_TRUE(derived.defaults[1].expression.empty()) << "load_map_file leaves it out";
 }

@@ -10,8 +10,9 @@ namespace {
 ExpressionScope scope() {
   ExpressionScope result;
   result.key = [](std::string_view key) -> std::optional<Json> {
-    static Json const facts =
-        parse_json(R"({"list": ["a", "b", "a"], "numbers": [1, 0, 1], "text": "M-M*-", "empty": [], "nothing": "", "none": null})", "facts");
+    static Json const facts = parse_json(
+        R"({"list": ["a", "b", "a"], "numbers": [1, 0, 1], "text": "M-M*-", "empty": [], "nothing": "", "none": null})",
+        "facts");
     Json const* found = facts.find(key);
     return found == nullptr ? std::nullopt : std::optional<Json>(*found);
   };
@@ -77,18 +78,23 @@ TEST(Join, NeedsTexts) {
 
 TEST(Translate, ReplacesItemsByPlace) {
   EXPECT_EQ(value("translate(list, list('a', 'b'), list(1, 2))"), json("[1, 2, 1]"));
-  EXPECT_EQ(value("translate(numbers, list(0, 1), list('dense', 'moe'))"), json(R"(["moe", "dense", "moe"])"));
+  EXPECT_EQ(value("translate(numbers, list(0, 1), list('dense', 'moe'))"),
+            json(R"(["moe", "dense", "moe"])"));
   EXPECT_EQ(value("join(translate(numbers, list(1, 0), list('E', '-')), '')"), Json("E-E"));
   EXPECT_EQ(value("translate(empty, list(), list())"), json("[]"));
-  EXPECT_EQ(value("translate(list, list('a', 'b', 'a'), list(1, 2, 3))"), json("[1, 2, 1]"));  // the first place
+  EXPECT_EQ(value("translate(list, list('a', 'b', 'a'), list(1, 2, 3))"),
+            json("[1, 2, 1]"));  // the first place
   EXPECT_TRUE(value("translate(none, list(), list())").is_null());
 }
 
 TEST(Translate, NeedsAPlaceForEveryItem) {
   expect_refused("translate(list, list('a'), list(1))", "\"b\" is none of [\"a\"]");
-  expect_refused("translate(list, list('a', 'b'), list(1))", "translate needs a list and two lists of one length");
-  expect_refused("translate(text, list('M'), list(1))", "translate needs a list and two lists of one length");
-  expect_refused("translate(list, 'ab', list(1, 2))", "there is no function translate of 3 arguments");
+  expect_refused("translate(list, list('a', 'b'), list(1))",
+                 "translate needs a list and two lists of one length");
+  expect_refused("translate(text, list('M'), list(1))",
+                 "translate needs a list and two lists of one length");
+  expect_refused("translate(list, 'ab', list(1, 2))",
+                 "there is no function translate of 3 arguments");
 }
 
 }  // namespace

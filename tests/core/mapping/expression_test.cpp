@@ -17,8 +17,9 @@ ExpressionScope scope_of(Json facts, bool absent_spreads = false, bool exact = f
 }
 
 Json facts() {
-  return parse_json(R"({"heads": 32, "groups": 8, "none": null, "freq": [0, 1, 1], "every": 2, "pattern": "M*E-", "tied": true, "theta": 1e6})",
-                    "facts");
+  return parse_json(
+      R"({"heads": 32, "groups": 8, "none": null, "freq": [0, 1, 1], "every": 2, "pattern": "M*E-", "tied": true, "theta": 1e6})",
+      "facts");
 }
 
 struct Case {
@@ -64,7 +65,10 @@ TEST(Expression, AbsentValuesSpreadWhereAModelMayLackAnAxis) {
   EXPECT_FALSE(Expression::parse("none > 1", "map:1").holds(scope));
 }
 
-TEST(Expression, SizesMustDivideExactly) { EXPECT_THROW(Expression::parse("heads / 5", "map:1").evaluate(scope_of(facts(), false, true)), Error); }
+TEST(Expression, SizesMustDivideExactly) {
+  EXPECT_THROW(Expression::parse("heads / 5", "map:1").evaluate(scope_of(facts(), false, true)),
+               Error);
+}
 
 struct BadCase {
   char const* text;
@@ -122,7 +126,8 @@ TEST(Expression, TheLargestNumbersAreComputedOrRefused) {
                                                      {"ceil_div(most, most)", 1},
                                                      {"-1 - least", Json(INT64_MAX)}})
     EXPECT_EQ(Expression::parse(text, "map:1").evaluate(scope_of(limits)), value) << text;
-  for (char const* const text : {"-least", "0 - least", "most + 1", "least * 2", "join(list('x' * 1000000, 'x' * 1000000), '')"})
+  for (char const* const text : {"-least", "0 - least", "most + 1", "least * 2",
+                                 "join(list('x' * 1000000, 'x' * 1000000), '')"})
     EXPECT_THROW(Expression::parse(text, "map:1").evaluate(scope_of(limits)), Error) << text;
 }
 

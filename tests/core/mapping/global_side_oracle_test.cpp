@@ -35,7 +35,9 @@ std::vector<FormCase> forms() {
 /// A model and its global side.
 struct Opened {
   Opened(FormCase const& form, MapFile const& core, MeshSizes mesh)
-      : model(core, core, {slow_args().set("moe_layer_freq", parse_json(form.moe_layer_freq, "freq")), "args", 0}),
+      : model(core, core,
+              {slow_args().set("moe_layer_freq", parse_json(form.moe_layer_freq, "freq")), "args",
+               0}),
         side(model, core, {false, mesh, form.options, {}, {}, "test", true}) {
     apply_present(model, core);
     for (int const tensor : side.optional_tensors()) model.set_exists(tensor, false);
@@ -48,7 +50,8 @@ struct Opened {
 };
 
 /// Every element of a box, by its place in the box: what pieces say it is.
-std::vector<std::vector<std::string>> explained(Model const& model, std::vector<Piece> const& pieces, Index volume) {
+std::vector<std::vector<std::string>> explained(Model const& model,
+                                                std::vector<Piece> const& pieces, Index volume) {
   std::vector<std::vector<std::string>> result(static_cast<std::size_t>(volume));
   for (Piece const& piece : pieces) {
     EXPECT_TRUE(piece.copies.empty());
@@ -63,7 +66,9 @@ std::vector<std::vector<std::string>> explained(Model const& model, std::vector<
         offset += at[i] * digit.stride;
         if (digit.mod > 1) indices.emplace_back(model.axes()[digit.axis].name, digit.first + at[i]);
       }
-      result.at(static_cast<std::size_t>(offset)).push_back(element_text(model.tensors()[static_cast<std::size_t>(piece.tensor)].name, indices));
+      result.at(static_cast<std::size_t>(offset))
+          .push_back(
+              element_text(model.tensors()[static_cast<std::size_t>(piece.tensor)].name, indices));
       more = false;
       for (std::size_t i = at.size(); i-- > 0 && !more;) {
         more = ++at[i] < piece.digits[i].count;
@@ -80,9 +85,12 @@ Index volume_of(Indices const& begin, Indices const& end) {
   return volume;
 }
 
-/// Whether every element of the box is explained once and as the slow version says; padding not at all.
-void expect_explained(Opened const& opened, StoredName const& name, Indices const& begin, Indices const& end) {
-  auto const found = explained(opened.model, opened.side.box_pieces(name, begin, end), volume_of(begin, end));
+/// Whether every element of the box is explained once and as the slow version says; padding not at
+/// all.
+void expect_explained(Opened const& opened, StoredName const& name, Indices const& begin,
+                      Indices const& end) {
+  auto const found =
+      explained(opened.model, opened.side.box_pieces(name, begin, end), volume_of(begin, end));
   for (std::size_t i = 0; i < found.size(); ++i) {
     Indices at(begin.size());
     auto rest = static_cast<Index>(i);
@@ -91,7 +99,9 @@ void expect_explained(Opened const& opened, StoredName const& name, Indices cons
       rest /= end[d] - begin[d];
     }
     std::string const expected = slow_element(name.name, at);
-    ASSERT_EQ(found[i], expected.empty() ? std::vector<std::string>{} : std::vector<std::string>{expected}) << name.name << " " << i;
+    ASSERT_EQ(found[i],
+              expected.empty() ? std::vector<std::string>{} : std::vector<std::string>{expected})
+        << name.name << " " << i;
   }
 }
 
@@ -100,7 +110,8 @@ std::vector<std::pair<Indices, Indices>> random_grid(Indices const& shape, std::
   std::vector<std::pair<Indices, Indices>> boxes{{{}, {}}};
   for (Index const extent : shape) {
     std::set<Index> cuts{0, extent};
-    for (int i = 0; i < 2; ++i) cuts.insert(std::uniform_int_distribution<Index>(0, extent)(random));
+    for (int i = 0; i < 2; ++i)
+      cuts.insert(std::uniform_int_distribution<Index>(0, extent)(random));
     std::vector<std::pair<Indices, Indices>> next;
     for (auto const& [begin, end] : boxes)
       for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
@@ -126,7 +137,8 @@ TEST(GlobalSide, BoxesHoldWhatMegatronStoresThere) {
       Indices const zero(shape.size(), 0);
       expect_explained(opened, name, zero, shape);
       EXPECT_EQ(opened.side.pieces(name, {}), opened.side.box_pieces(name, zero, shape));
-      for (auto const& [begin, end] : random_grid(shape, random)) expect_explained(opened, name, begin, end);
+      for (auto const& [begin, end] : random_grid(shape, random))
+        expect_explained(opened, name, begin, end);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
@@ -154,19 +166,24 @@ void expect_ranks_tile(Opened const& opened, MeshSizes const& mesh) {
   for (StoredName const& name : opened.names) {
     std::set<std::pair<Indices, Indices>> saved;
     for (auto const& [tp, ep] : reachable_tp_ep(mesh.tp, mesh.ep, mesh.etp))
-      for (auto& box : boxes_of(opened.side.rank_rows(name, {tp, ep, tp % mesh.etp, nullptr}))) saved.insert(std::move(box));
+      for (auto& box : boxes_of(opened.side.rank_rows(name, {tp, ep, tp % mesh.etp, nullptr})))
+        saved.insert(std::move(box));
     Index elements = 0;
     for (auto const& [begin, end] : saved) {
       elements += volume_of(begin, end);
-      for (Piece& piece : opened.side.box_pieces(name, begin, end)) pieces[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+      for (Piece& piece : opened.side.box_pieces(name, begin, end))
+        pieces[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
     }
     Indices const shape = opened.side.shape(name);
-    EXPECT_EQ(elements, volume_of(Indices(shape.size(), 0), shape)) << name.name << ": the ranks' boxes are no tiling of it, padding included";
+    EXPECT_EQ(elements, volume_of(Indices(shape.size(), 0), shape))
+        << name.name << ": the ranks' boxes are no tiling of it, padding included";
   }
   for (std::size_t t = 0; t < opened.model.tensors().size(); ++t) {
     if (!opened.model.exists(static_cast<int>(t))) continue;
-    auto const fault = tile(pieces[t], opened.model.domain(opened.model.tensors()[t]), opened.model.axes());
-    EXPECT_FALSE(fault) << opened.model.tensors()[t].name << ": " << fault->holders << " hold " << fault->where;
+    auto const fault =
+        tile(pieces[t], opened.model.domain(opened.model.tensors()[t]), opened.model.axes());
+    EXPECT_FALSE(fault) << opened.model.tensors()[t].name << ": " << fault->holders << " hold "
+                        << fault->where;
   }
 }
 
@@ -189,11 +206,15 @@ TEST(GlobalSide, BoxesOfAllRanksTileEveryTensorInEveryMesh) {
 
 TEST(GlobalSide, MoreRanksThanGroupsCutTheRowsOfAttention) {
   MapFile const core = map_file("mcore");
-  Json const args = slow_args().set("num_experts", Json()).set("moe_shared_expert_intermediate_size", Json()).set("hidden_size", 8);
+  Json const args = slow_args()
+                        .set("num_experts", Json())
+                        .set("moe_shared_expert_intermediate_size", Json())
+                        .set("hidden_size", 8);
   Model model(core, core, {args, "args", 0});
   apply_present(model, core);
   MeshSizes const mesh{8, 1, 1, 1, 8};
-  Side const side(model, core, {false, mesh, {{"form", "dist"}, {"stacked", 1}}, {}, {}, "test", true});
+  Side const side(model, core,
+                  {false, mesh, {{"form", "dist"}, {"stacked", 1}}, {}, {}, "test", true});
   int cut = 0;
   for (StoredName const& name : side.names(nullptr)) {
     if (!name.name.ends_with("decoder.layers.self_attention.linear_qkv.weight")) continue;

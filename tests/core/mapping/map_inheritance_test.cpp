@@ -27,7 +27,8 @@ Lines names_of(Items const& items) {
 
 Lines texts_of(std::vector<NamedExpression> const& items) {
   Lines result;
-  for (NamedExpression const& item : items) result.push_back(item.name + " = " + item.expression.text());
+  for (NamedExpression const& item : items)
+    result.push_back(item.name + " = " + item.expression.text());
   return result;
 }
 
@@ -42,8 +43,9 @@ Lines entries_of(std::vector<MapName> const& names) {
 }
 
 TEST(MapInheritance, TablesUniteKeyByKeyAndKeepTheBasesOrder) {
-  MapFile const map = united("let = { L = 1, M = 2 }\naxes = { model = { a = 1, b = 2 } }\n[sets.layer]\nmoe = 1\ndense = 0\n[options]\nform = 'x'\n",
-                             "let = { N = 3, L = 4 }\naxes = { other = { b = 5, c = 6 } }\n[sets.layer]\nmoe = 0\nattn = 1\n[options]\nform = 'y'\n");
+  MapFile const map = united(
+      "let = { L = 1, M = 2 }\naxes = { model = { a = 1, b = 2 } }\n[sets.layer]\nmoe = 1\ndense = 0\n[options]\nform = 'x'\n",
+      "let = { N = 3, L = 4 }\naxes = { other = { b = 5, c = 6 } }\n[sets.layer]\nmoe = 0\nattn = 1\n[options]\nform = 'y'\n");
   EXPECT_EQ(texts_of(map.let), (Lines{"L = 4", "M = 2", "N = 3"}));
   EXPECT_EQ(texts_of(map.axes), (Lines{"a = 1", "b = 5", "c = 6"}));
   EXPECT_EQ(texts_of(map.sets), (Lines{"layer.moe = 0", "layer.dense = 0", "layer.attn = 1"}));
@@ -51,14 +53,18 @@ TEST(MapInheritance, TablesUniteKeyByKeyAndKeepTheBasesOrder) {
 }
 
 TEST(MapInheritance, AStoredNameIsItsPrefixesJoined) {
-  MapFile const map = united("[stored.'a.']\n'b.weight' = 'x: hidden'\n'c.weight' = ['y: hidden', 'z: hidden']\n",
-                             "[stored]\n'a.b.weight' = 'other: hidden'\n[stored.'a.c.']\nbias = 'c: hidden'\n");
-  EXPECT_EQ(entries_of(map.stored), (Lines{"a.b.weight = other: hidden", "a.c.weight = y: hidden z: hidden", "a.c.bias = c: hidden"}));
+  MapFile const map =
+      united("[stored.'a.']\n'b.weight' = 'x: hidden'\n'c.weight' = ['y: hidden', 'z: hidden']\n",
+             "[stored]\n'a.b.weight' = 'other: hidden'\n[stored.'a.c.']\nbias = 'c: hidden'\n");
+  EXPECT_EQ(entries_of(map.stored),
+            (Lines{"a.b.weight = other: hidden", "a.c.weight = y: hidden z: hidden",
+                   "a.c.bias = c: hidden"}));
 }
 
 TEST(MapInheritance, TensorsAndMacrosAreReplacedByName) {
-  MapFile const map = united("[tensors]\n'' = ['t: hidden', 'u: hidden']\n[names]\nblock = 'a.{layer}.'\n",
-                             "[tensors]\nlayer = ['t: inter']\n[names]\nblock = [{ when = 'x', text = 'b' }, 'c']\nhead = 'd'\n");
+  MapFile const map = united(
+      "[tensors]\n'' = ['t: hidden', 'u: hidden']\n[names]\nblock = 'a.{layer}.'\n",
+      "[tensors]\nlayer = ['t: inter']\n[names]\nblock = [{ when = 'x', text = 'b' }, 'c']\nhead = 'd'\n");
   ASSERT_EQ(names_of(map.tensors), (Lines{"t", "u"}));
   EXPECT_EQ(map.tensors[0].axes.find("layer"), 0U) << map.tensors[0].axes;
   ASSERT_EQ(names_of(map.macros), (Lines{"block", "head"}));
@@ -66,7 +72,8 @@ TEST(MapInheritance, TensorsAndMacrosAreReplacedByName) {
 }
 
 TEST(MapInheritance, ListsFollowOneAnother) {
-  MapFile const map = united("drop = ['a*']\nkeep = ['k*']\nrules = { tp = ['x'] }\n", "drop = ['b*']\nkeep = 'l*'\nrules = { ep = ['y'] }\n");
+  MapFile const map = united("drop = ['a*']\nkeep = ['k*']\nrules = { tp = ['x'] }\n",
+                             "drop = ['b*']\nkeep = 'l*'\nrules = { ep = ['y'] }\n");
   EXPECT_EQ(map.drop, (Lines{"a*", "b*"}));
   EXPECT_EQ(map.keep, (Lines{"k*", "l*"}));
   ASSERT_EQ(map.rules.size(), 2U);
@@ -74,7 +81,8 @@ TEST(MapInheritance, ListsFollowOneAnother) {
 }
 
 TEST(MapInheritance, MatchAndTheNameAreNotInherited) {
-  MapFile const map = united("match = { model_type = ['m'], args = 'x' }\nfacts = 'text_config'\n", "let = { L = 1 }\n");
+  MapFile const map = united("match = { model_type = ['m'], args = 'x' }\nfacts = 'text_config'\n",
+                             "let = { L = 1 }\n");
   EXPECT_TRUE(map.model_types.empty());
   EXPECT_TRUE(map.match_args.empty());
   EXPECT_EQ(map.name, "derived.toml");
@@ -84,14 +92,17 @@ TEST(MapInheritance, MatchAndTheNameAreNotInherited) {
 
 TEST(MapInheritance, SchemesAreReplacedWhole) {
   std::string const fp8 = "values = { name = 'weight', dtype = 'F8_E4M3', blocks = [1, 1] }\n";
-  MapFile const map =
-      united("[quant.a]\n" + fp8 + "scale = { name = 'scale', dtype = 'F32', blocks = ['all', 'all'] }\n[quant.b]\n" + fp8, "[quant.a]\n" + fp8);
+  MapFile const map = united(
+      "[quant.a]\n" + fp8 +
+          "scale = { name = 'scale', dtype = 'F32', blocks = ['all', 'all'] }\n[quant.b]\n" + fp8,
+      "[quant.a]\n" + fp8);
   ASSERT_EQ(names_of(map.quant), (Lines{"a", "b"}));
   EXPECT_EQ(map.quant[0].parts.size(), 1U);
 }
 
 TEST(MapInheritance, WhatOneMapSaysTwiceIsNotHiddenByABase) {
-  MapFile const map = united("[stored]\n'a' = 'x: hidden'\n", "[stored]\n'b.c' = 'x: hidden'\n[stored.'b.']\nc = 'y: hidden'\n");
+  MapFile const map = united("[stored]\n'a' = 'x: hidden'\n",
+                             "[stored]\n'b.c' = 'x: hidden'\n[stored.'b.']\nc = 'y: hidden'\n");
   EXPECT_EQ(names_of(map.stored), (Lines{"a", "b.c", "b.c"}));
 }
 
@@ -124,15 +135,19 @@ TEST_F(MapLoadTest, ABaseBesideTheMapComesBeforeOneInTheFolders) {
   write("b/other.toml", "let = { L = 3 }\nbase = 'base'\n");
   write("c/other.toml", "let = { L = 4 }\n");
   std::vector<fs::path> const folders{folder("missing"), folder("b"), folder("c")};
-  EXPECT_EQ(texts_of(load_map_file(write("a/m.toml", "base = 'base'\n"), folders).let), (Lines{"L = 1"}));
-  EXPECT_EQ(texts_of(load_map_file(write("d/m.toml", "base = 'base'\n"), folders).let), (Lines{"L = 2"}));
-  EXPECT_EQ(texts_of(load_map_file(write("a/n.toml", "base = 'other'\n"), folders).let), (Lines{"L = 3"}));
+  EXPECT_EQ(texts_of(load_map_file(write("a/m.toml", "base = 'base'\n"), folders).let),
+            (Lines{"L = 1"}));
+  EXPECT_EQ(texts_of(load_map_file(write("d/m.toml", "base = 'base'\n"), folders).let),
+            (Lines{"L = 2"}));
+  EXPECT_EQ(texts_of(load_map_file(write("a/n.toml", "base = 'other'\n"), folders).let),
+            (Lines{"L = 3"}));
 }
 
 TEST_F(MapLoadTest, OfSeveralBasesTheLaterOneWins) {
   write("a.toml", "let = { L = 1, M = 1 }\ndrop = ['a']\n");
   write("b.toml", "let = { L = 2, N = 2 }\ndrop = ['b']\n");
-  MapFile const map = load_map_file(write("m.toml", "base = ['a', 'b']\nlet = { N = 3 }\ndrop = ['m']\n"));
+  MapFile const map =
+      load_map_file(write("m.toml", "base = ['a', 'b']\nlet = { N = 3 }\ndrop = ['m']\n"));
   EXPECT_EQ(texts_of(map.let), (Lines{"L = 2", "M = 1", "N = 3"}));
   EXPECT_EQ(map.drop, (Lines{"a", "b", "m"}));
   EXPECT_TRUE(map.bases.empty());
@@ -142,35 +157,49 @@ TEST_F(MapLoadTest, OfSeveralBasesTheLaterOneWins) {
 TEST_F(MapLoadTest, ABaseOfABaseIsTakenIn) {
   write("first.toml", "let = { A = 1, B = 1, C = 1 }\n");
   write("second.toml", "base = 'first'\nlet = { B = 2, C = 2 }\n");
-  EXPECT_EQ(texts_of(load_map_file(write("third.toml", "base = 'second'\nlet = { C = 3 }\n")).let), (Lines{"A = 1", "B = 2", "C = 3"}));
+  EXPECT_EQ(texts_of(load_map_file(write("third.toml", "base = 'second'\nlet = { C = 3 }\n")).let),
+            (Lines{"A = 1", "B = 2", "C = 3"}));
 }
 
 TEST_F(MapLoadTest, AMissingBaseIsNamed) {
-  EXPECT_NE(refusal(write("m.toml", "base = 'lama'\n")).find("m.toml: base = \"lama\": there is no lama.toml beside this map"), std::string::npos);
+  EXPECT_NE(refusal(write("m.toml", "base = 'lama'\n"))
+                .find("m.toml: base = \"lama\": there is no lama.toml beside this map"),
+            std::string::npos);
 }
 
 TEST_F(MapLoadTest, ACircleIsRefused) {
   write("b.toml", "base = 'c'\n");
   write("c.toml", "base = 'a'\n");
-  EXPECT_NE(refusal(write("a.toml", "base = 'b'\n")).find("a.toml: inherits from itself by way of c.toml"), std::string::npos);
-  EXPECT_NE(refusal(write("self.toml", "base = 'self'\n")).find("self.toml: inherits from itself by way of self.toml"), std::string::npos);
+  EXPECT_NE(refusal(write("a.toml", "base = 'b'\n"))
+                .find("a.toml: inherits from itself by way of c.toml"),
+            std::string::npos);
+  EXPECT_NE(refusal(write("self.toml", "base = 'self'\n"))
+                .find("self.toml: inherits from itself by way of self.toml"),
+            std::string::npos);
   // The same base twice is no circle.
   write("leaf.toml", "let = { L = 1 }\n");
   write("left.toml", "base = 'leaf'\n");
   write("right.toml", "base = 'leaf'\n");
-  EXPECT_EQ(texts_of(load_map_file(write("top.toml", "base = ['left', 'right']\n")).let), (Lines{"L = 1"}));
+  EXPECT_EQ(texts_of(load_map_file(write("top.toml", "base = ['left', 'right']\n")).let),
+            (Lines{"L = 1"}));
 }
 
 TEST_F(MapLoadTest, FalseTakesAnInheritedNameAway) {
-  write("base.toml", "[stored.'a.']\nb = 'x: hidden'\nc = 'y: hidden'\n[args]\nkept = 1\ngone = 2\n[config]\ngone = 3\nkept = 'false'\n");
-  MapFile const map = load_map_file(write("m.toml", "base = 'base'\n[stored]\n'a.b' = false\n[args]\ngone = false\n[config]\ngone = false\n"));
+  write(
+      "base.toml",
+      "[stored.'a.']\nb = 'x: hidden'\nc = 'y: hidden'\n[args]\nkept = 1\ngone = 2\n[config]\ngone = 3\nkept = 'false'\n");
+  MapFile const map = load_map_file(write(
+      "m.toml",
+      "base = 'base'\n[stored]\n'a.b' = false\n[args]\ngone = false\n[config]\ngone = false\n"));
   EXPECT_EQ(names_of(map.stored), (Lines{"a.c"}));
   EXPECT_EQ(texts_of(map.args), (Lines{"kept = 1"}));
   EXPECT_EQ(texts_of(map.config), (Lines{"kept = false"}));
   // A map further down may say it again.
   write("m2.toml", "base = 'base'\n[stored]\n'a.b' = false\n");
-  EXPECT_EQ(entries_of(load_map_file(write("again.toml", "base = 'm2'\n[stored.'a.']\nb = 'z: hidden'\n")).stored),
-            (Lines{"a.b = z: hidden", "a.c = y: hidden"}));
+  EXPECT_EQ(
+      entries_of(load_map_file(write("again.toml", "base = 'm2'\n[stored.'a.']\nb = 'z: hidden'\n"))
+                     .stored),
+      (Lines{"a.b = z: hidden", "a.c = y: hidden"}));
 }
 
 TEST_F(MapLoadTest, AMistakeInABaseNamesTheBase) {
@@ -178,7 +207,8 @@ TEST_F(MapLoadTest, AMistakeInABaseNamesTheBase) {
   EXPECT_EQ(refusal(write("m.toml", "base = 'base'\n")).find("base.toml:3: 'was'"), 0U);
 }
 
-// --- facts --------------------------------------------------------------------------------------------------------
+// --- facts
+// --------------------------------------------------------------------------------------------------------
 
 Json config() {
   return parse_json(
@@ -188,7 +218,9 @@ Json config() {
 }
 
 Index value(std::string const& facts, std::string const& expression) {
-  MapFile const map = parse_map_file((facts.empty() ? "" : "facts = '" + facts + "'\n") + "let = { x = \"" + expression + "\" }\n", "m.toml");
+  MapFile const map = parse_map_file(
+      (facts.empty() ? "" : "facts = '" + facts + "'\n") + "let = { x = \"" + expression + "\" }\n",
+      "m.toml");
   Json const x = Model(map, map, {config(), "config.json", 0}).value("x");
   return x.integer() == nullptr ? -1 : *x.integer();
 }
@@ -208,8 +240,9 @@ TEST(MapFacts, WithoutTheMemberTheTopLevelIsAll) {
 }
 
 TEST(MapFacts, ADefinitionOfAFactsNameSeesTheFact) {
-  MapFile const map =
-      parse_map_file("facts = 'text_config'\nlet = { hidden_size = 'hidden_size * 2' }\naxes = { hidden = 'hidden_size' }\n", "m.toml");
+  MapFile const map = parse_map_file(
+      "facts = 'text_config'\nlet = { hidden_size = 'hidden_size * 2' }\naxes = { hidden = 'hidden_size' }\n",
+      "m.toml");
   EXPECT_EQ(Model(map, map, {config(), "config.json", 0}).axes()[0].size, 32);
 }
 

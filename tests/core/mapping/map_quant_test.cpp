@@ -24,31 +24,43 @@ TEST(MapQuant, MistakesNameFileAndLine) {
     std::string quant;
     char const* sentence;
   };
-  for (auto const& [quant, sentence] : std::vector<Case>{
-           {"", "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
-           {"decode = { codes = 'e4m3' }", "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
-           {"scale = { name = 'scale', dtype = 'F32' }\n" + values,
-            "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
-           {"values = 'weight'", "m.toml:3: a part must be a table."},
-           {"values = { name = 'weight', dtype = 'F8_E4M3', block = [1, 1] }",
-            "m.toml:3: 'block' is no key of a part. Known: name, dtype, blocks, vector, optional."},
-           {"values = { dtype = 'F8_E4M3', blocks = [1, 1] }", "m.toml:3: a part needs `name` and `dtype`"},
-           {"values = { name = 'weight', blocks = [1, 1] }", "m.toml:3: a part needs `name` and `dtype`"},
-           {"values = { name = 'weight', dtype = [], blocks = [1, 1] }", "m.toml:3: a part needs `name` and `dtype`"},
-           {"values = { name = 'weight', dtype = ['F8_E4M3', 'FP8'] }", "m.toml:3: 'FP8' is no dtype. Use the names of safetensors: F8_E4M3, U8, …"},
-           {"values = { name = 'weight', dtype = 8 }", "m.toml:3: dtype must be a string. Put it in quotes."},
-           {"values = { name = 'weight', dtype = 'U8', blocks = '1, 1' }",
-            "m.toml:3: blocks is a list, one item for each of the weight's last dimensions"},
-           {"values = { name = 'weight', dtype = 'U8', blocks = [1.5, 1] }", "m.toml:3: an expression must be a string. Put it in quotes."},
-           {"values = { name = 'weight', dtype = 'U8', blocks = ['4 +', 1] }", "m.toml:3: '4 +'"},
-           {"values = { name = 'weight', dtype = 'U8', optional = 1 }", "m.toml:3: optional must be true or false."},
-           {values + "\ndecode = 'e4m3'", "m.toml:5: decode must be a table."},
-           {values + "decode = { code = 'e4m3' }", "m.toml:4: 'code' is no key of decode. Known: codes, times, divided_by."},
-           {values + "decode = { codes = 4 }", "m.toml:4: codes must be a string. Put it in quotes."},
-           {values + "label = { methods = 'fp8' }",
-            "m.toml:4: 'methods' is no key of label. Known: method, algorithm, weights_alone, smoothed, type, strategy, group_size, bits."},
-           {values + "label = { bits = 'four' }", "m.toml:4: 'four': 'four' is not known here."},
-       })
+  for (
+      auto const& [quant, sentence] : std::vector<Case>{
+          {"",
+           "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
+          {"decode = { codes = 'e4m3' }",
+           "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
+          {"scale = { name = 'scale', dtype = 'F32' }\n" + values,
+           "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
+          {"values = 'weight'", "m.toml:3: a part must be a table."},
+          {"values = { name = 'weight', dtype = 'F8_E4M3', block = [1, 1] }",
+           "m.toml:3: 'block' is no key of a part. Known: name, dtype, blocks, vector, optional."},
+          {"values = { dtype = 'F8_E4M3', blocks = [1, 1] }",
+           "m.toml:3: a part needs `name` and `dtype`"},
+          {"values = { name = 'weight', blocks = [1, 1] }",
+           "m.toml:3: a part needs `name` and `dtype`"},
+          {"values = { name = 'weight', dtype = [], blocks = [1, 1] }",
+           "m.toml:3: a part needs `name` and `dtype`"},
+          {"values = { name = 'weight', dtype = ['F8_E4M3', 'FP8'] }",
+           "m.toml:3: 'FP8' is no dtype. Use the names of safetensors: F8_E4M3, U8, …"},
+          {"values = { name = 'weight', dtype = 8 }",
+           "m.toml:3: dtype must be a string. Put it in quotes."},
+          {"values = { name = 'weight', dtype = 'U8', blocks = '1, 1' }",
+           "m.toml:3: blocks is a list, one item for each of the weight's last dimensions"},
+          {"values = { name = 'weight', dtype = 'U8', blocks = [1.5, 1] }",
+           "m.toml:3: an expression must be a string. Put it in quotes."},
+          {"values = { name = 'weight', dtype = 'U8', blocks = ['4 +', 1] }", "m.toml:3: '4 +'"},
+          {"values = { name = 'weight', dtype = 'U8', optional = 1 }",
+           "m.toml:3: optional must be true or false."},
+          {values + "\ndecode = 'e4m3'", "m.toml:5: decode must be a table."},
+          {values + "decode = { code = 'e4m3' }",
+           "m.toml:4: 'code' is no key of decode. Known: codes, times, divided_by."},
+          {values + "decode = { codes = 4 }",
+           "m.toml:4: codes must be a string. Put it in quotes."},
+          {values + "label = { methods = 'fp8' }",
+           "m.toml:4: 'methods' is no key of label. Known: method, algorithm, weights_alone, smoothed, type, strategy, group_size, bits."},
+          {values + "label = { bits = 'four' }", "m.toml:4: 'four': 'four' is not known here."},
+      })
     EXPECT_EQ(refusal(quant).find(sentence), 0U) << quant << ": " << refusal(quant);
 }
 
@@ -57,7 +69,8 @@ TEST(MapQuant, ASchemeIsATable) {
   EXPECT_THROW(parse_map_file("quant = { s = 1 }\n", "m.toml"), Error);
 }
 
-// --- evaluated ----------------------------------------------------------------------------------------------------
+// --- evaluated
+// ----------------------------------------------------------------------------------------------------
 
 std::vector<QuantScheme> schemes_of(std::string const& quant, std::string const& config) {
   MapFile const map = parse_map_file("axes = { hidden = 'hidden_size' }\n" + quant, "m.toml");
@@ -66,7 +79,9 @@ std::vector<QuantScheme> schemes_of(std::string const& quant, std::string const&
 
 std::string block_refusal(std::string const& block, std::string const& config) {
   try {
-    schemes_of("[quant.s]\nvalues = { name = 'weight', dtype = 'U8', blocks = [1, '" + block + "'] }\n", config);
+    schemes_of(
+        "[quant.s]\nvalues = { name = 'weight', dtype = 'U8', blocks = [1, '" + block + "'] }\n",
+        config);
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     return error.sentence();
@@ -98,17 +113,22 @@ TEST(QuantSchemes, BlocksComeFromFacts) {
 }
 
 TEST(QuantSchemes, AConditionLeavesASchemeOut) {
-  std::string const quant = "[quant.a]\nwhen = \"method == 'a'\"\n" + values + "[quant.b]\n" + values;
+  std::string const quant =
+      "[quant.a]\nwhen = \"method == 'a'\"\n" + values + "[quant.b]\n" + values;
   EXPECT_EQ(schemes_of(quant, R"({"method": "a"})").size(), 2U);
   ASSERT_EQ(schemes_of(quant, R"({"method": "b"})").size(), 1U);
   EXPECT_EQ(schemes_of(quant, R"({})").front().name, "b");
 }
 
 TEST(QuantSchemes, ABlockMustBeAboveZero) {
-  EXPECT_EQ(block_refusal("block", R"({"block": 0})"), "m.toml:2: a block of 's' is block = 0; it must be above zero.");
-  EXPECT_EQ(block_refusal("0 - 4", "{}"), "m.toml:2: a block of 's' is 0 - 4 = -4; it must be above zero.");
-  EXPECT_EQ(block_refusal("32:0", "{}"), "m.toml:2: a block of 's' is 0 = 0; it must be above zero.");
-  EXPECT_NE(block_refusal("block", "{}").find("m.toml:3: 'block'"), std::string::npos) << block_refusal("block", "{}");
+  EXPECT_EQ(block_refusal("block", R"({"block": 0})"),
+            "m.toml:2: a block of 's' is block = 0; it must be above zero.");
+  EXPECT_EQ(block_refusal("0 - 4", "{}"),
+            "m.toml:2: a block of 's' is 0 - 4 = -4; it must be above zero.");
+  EXPECT_EQ(block_refusal("32:0", "{}"),
+            "m.toml:2: a block of 's' is 0 = 0; it must be above zero.");
+  EXPECT_NE(block_refusal("block", "{}").find("m.toml:3: 'block'"), std::string::npos)
+      << block_refusal("block", "{}");
 }
 
 TEST(QuantNames, ThePartsWordTakesThePlaceOfWeight) {
@@ -119,7 +139,8 @@ TEST(QuantNames, ThePartsWordTakesThePlaceOfWeight) {
   // An expert's number stays behind.
   EXPECT_EQ(part_name("linear_fc1.weight3", "input_scale"), "linear_fc1.input_scale3");
   EXPECT_EQ(part_name("experts.weight1", "weight_scale"), "experts.weight_scale1");
-  EXPECT_EQ(part_name("{block}{x}linear_fc1.weight{e}", "weight_scale"), "{block}{x}linear_fc1.weight_scale{e}");
+  EXPECT_EQ(part_name("{block}{x}linear_fc1.weight{e}", "weight_scale"),
+            "{block}{x}linear_fc1.weight_scale{e}");
   // An ending of `apart`.
   EXPECT_EQ(part_name("in_proj.weight.z", "weight_scale"), "in_proj.weight_scale.z");
   EXPECT_EQ(part_name("fc1.weight_w", "weight_packed"), "fc1.weight_packed_w");

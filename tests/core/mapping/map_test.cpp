@@ -14,7 +14,8 @@ using test::SampleModel;
 std::string label(SampleModel const& sample) { return sample.family + " " + sample.config.dump(); }
 
 /// A tensor's pieces in every place of a mesh, equal boxes once.
-std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& side, SampleMesh const& at) {
+std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& side,
+                                               SampleMesh const& at) {
   std::vector<std::vector<Piece>> result(model.tensors().size());
   PipelineSpec spec;
   spec.pp = at.mesh.pp;
@@ -31,9 +32,12 @@ std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& s
         for (Piece& piece : side.pieces(name, {tp, ep, tp % at.mesh.etp, &chunk})) {
           std::string key = fmt::format("{}", piece.tensor);
           auto digits = piece.digits;
-          std::sort(digits.begin(), digits.end(), [](auto const& a, auto const& b) { return a.axis < b.axis; });
-          for (PieceDigit const& digit : digits) key += fmt::format("|{},{},{}", digit.axis, digit.first, digit.count);
-          if (seen.insert(key).second) result[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+          std::sort(digits.begin(), digits.end(),
+                    [](auto const& a, auto const& b) { return a.axis < b.axis; });
+          for (PieceDigit const& digit : digits)
+            key += fmt::format("|{},{},{}", digit.axis, digit.first, digit.count);
+          if (seen.insert(key).second)
+            result[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
         }
       }
   return result;
@@ -43,7 +47,8 @@ void expect_tiled(Model const& model, std::vector<std::vector<Piece>> const& pie
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     if (!model.exists(static_cast<int>(t))) continue;
     auto const fault = tile(pieces[t], model.domain(model.tensors()[t]), model.axes());
-    EXPECT_FALSE(fault) << model.tensors()[t].name << ": " << fault->holders << " hold " << fault->where;
+    EXPECT_FALSE(fault) << model.tensors()[t].name << ": " << fault->holders << " hold "
+                        << fault->where;
   }
 }
 
@@ -57,14 +62,16 @@ TEST(Maps, EveryFamilyCoversEachTensorOnceOnBothSidesInEveryLayout) {
     apply_family(model, global);
     std::vector<std::vector<Piece>> whole(model.tensors().size());
     for (StoredName const& name : global.names(nullptr))
-      for (Piece& piece : global.pieces(name, {})) whole[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+      for (Piece& piece : global.pieces(name, {}))
+        whole[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
     expect_tiled(model, whole);
     for (SampleMesh const& at : test::sample_meshes(model.axes().find("expert") >= 0))
       for (char const* form : {"grouped", "sequential"})
         for (char const* spec : {"te", "local"}) {
-          SCOPED_TRACE(
-              fmt::format("tp {} pp {} vpp {} ep {} etp {} {} {}", at.mesh.tp, at.mesh.pp, at.mesh.vpp, at.mesh.ep, at.mesh.etp, form, spec));
-          Side const local(model, core, {true, at.mesh, {{"form", form}, {"spec", spec}}, {}, {}, "test"});
+          SCOPED_TRACE(fmt::format("tp {} pp {} vpp {} ep {} etp {} {} {}", at.mesh.tp, at.mesh.pp,
+                                   at.mesh.vpp, at.mesh.ep, at.mesh.etp, form, spec));
+          Side const local(model, core,
+                           {true, at.mesh, {{"form", form}, {"spec", spec}}, {}, {}, "test"});
           expect_tiled(model, pieces_of_mesh(model, local, at));
         }
   }
@@ -85,7 +92,9 @@ TEST(Maps, ArgsAndConfigDescribeTheSameTensors) {
       int const theirs = by_args.find_tensor(tensor.name);
       ASSERT_GE(theirs, 0) << tensor.name;
       EXPECT_TRUE(by_args.exists(theirs)) << tensor.name;
-      EXPECT_EQ(by_config.volume(tensor), by_args.volume(by_args.tensors()[static_cast<std::size_t>(theirs)])) << tensor.name;
+      EXPECT_EQ(by_config.volume(tensor),
+                by_args.volume(by_args.tensors()[static_cast<std::size_t>(theirs)]))
+          << tensor.name;
     }
   }
 }
@@ -96,7 +105,8 @@ TEST(Maps, ArgsOfAFamilyFitItsMatchAndNoOther) {
     scope.absent_spreads = true;
     scope.key = [&](std::string_view key) { return std::optional<Json>(fact(sample.args, key)); };
     for (char const* family : {"llama", "qwen2", "qwen3", "qwen3_moe", "mixtral"})
-      EXPECT_EQ(test::map_file(family).match_args.holds(scope), sample.family == family) << sample.family << " against " << family;
+      EXPECT_EQ(test::map_file(family).match_args.holds(scope), sample.family == family)
+          << sample.family << " against " << family;
   }
 }
 
@@ -107,13 +117,15 @@ TEST(Maps, ConfigMadeFromArgsGivesTheSameModel) {
     MapFile const family = test::map_file(sample.family);
     Model const by_args(core, core, {sample.args, "args", 0});
     Json::Object members;
-    for (auto& [key, value] : by_args.evaluate(family.config)) members.emplace_back(key, std::move(value));
+    for (auto& [key, value] : by_args.evaluate(family.config))
+      members.emplace_back(key, std::move(value));
     Model const made(family, core, {Json(std::move(members)), "made", 0});
     Model const given(family, core, {sample.config, "config.json", 0});
     for (LogicalTensor const& tensor : given.tensors()) {
       int const t = made.find_tensor(tensor.name);
       ASSERT_GE(t, 0) << tensor.name;
-      EXPECT_EQ(made.volume(made.tensors()[static_cast<std::size_t>(t)]), given.volume(tensor)) << tensor.name;
+      EXPECT_EQ(made.volume(made.tensors()[static_cast<std::size_t>(t)]), given.volume(tensor))
+          << tensor.name;
     }
   }
 }
@@ -122,7 +134,13 @@ TEST(Maps, MoreRanksThanHeadsAreRefusedMoreThanGroupsAreNot) {
   MapFile const core = test::map_file("mcore");
   Model const model(core, core, {test::sample_models()[0].args, "args", 0});
   auto const first_rank = [&](int tp) {
-    Side const side(model, core, {true, {tp, 1, 1, 1, tp}, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
+    Side const side(model, core,
+                    {true,
+                     {tp, 1, 1, 1, tp},
+                     {{"form", "grouped"}, {"spec", "te"}},
+                     {},
+                     {},
+                     "[target] layout"});
     PipelineChunk const chunk{0, 0, {{0, 6, false}}, {}, true, true};
     for (StoredName const& name : side.names(&chunk))
       if (name.name.ends_with("linear_qkv.weight")) side.layout(name.entry, {0, 0, 0, &chunk});
@@ -132,7 +150,9 @@ TEST(Maps, MoreRanksThanHeadsAreRefusedMoreThanGroupsAreNot) {
     first_rank(16);
     FAIL();
   } catch (Error const& error) {
-    EXPECT_NE(error.sentence().find("'group * head' is 8, which 16 does not divide"), std::string::npos) << error.sentence();
+    EXPECT_NE(error.sentence().find("'group * head' is 8, which 16 does not divide"),
+              std::string::npos)
+        << error.sentence();
   }
 }
 
@@ -161,14 +181,16 @@ TEST(Maps, MistakesNameFileAndLine) {
 }
 
 TEST(Maps, NamesAndAxesThatDoNotFitAreRefused) {
-  char const* head = "let = { L = 2, M = 0 }\naxes = { hidden = 4, layer = 2, expert = 3, vocab = 8, group = 3 }\n";
+  char const* head =
+      "let = { L = 2, M = 0 }\naxes = { hidden = 4, layer = 2, expert = 3, vocab = 8, group = 3 }\n";
   auto const names = [&](std::string const& rest) {
     MapFile const map = parse_map_file(head + rest, "m.toml");
     Model model(map, map, {Json::object(), "facts", 0});
     Side const side(model, map, {true, {2, 1, 1, 1, 2}, {}, {}, {}, "[target] layout"});
     PipelineChunk chunk{0, 0, {{0, 2, false}}, {}, true, true};
     std::size_t pieces = 0;
-    for (StoredName const& name : side.names(&chunk)) pieces += side.pieces(name, {0, 0, 0, &chunk}).size();
+    for (StoredName const& name : side.names(&chunk))
+      pieces += side.pieces(name, {0, 0, 0, &chunk}).size();
     return pieces;
   };
   auto const refused = [&](std::string const& rest, std::string const& fragment) {
@@ -180,11 +202,15 @@ TEST(Maps, NamesAndAxesThatDoNotFitAreRefused) {
     }
   };
   EXPECT_EQ(names("tensors = { \"\" = [ \"a: hidden\" ] }\nstored = { a = \"a: hidden\" }"), 1U);
-  refused("tensors = { layer = [ \"a: hidden\" ] }\nstored = { a = \"a: hidden\" }", "stands neither in the name nor in the shape");
-  refused("tensors = { \"\" = [ \"a: hidden\", \"b: hidden\" ] }\nnames = { n = \"w\" }\nstored = { \"{n}\" = \"a: hidden\", w = \"b: hidden\" }",
-          "is made by");
+  refused("tensors = { layer = [ \"a: hidden\" ] }\nstored = { a = \"a: hidden\" }",
+          "stands neither in the name nor in the shape");
+  refused(
+      "tensors = { \"\" = [ \"a: hidden\", \"b: hidden\" ] }\nnames = { n = \"w\" }\nstored = { \"{n}\" = \"a: hidden\", w = \"b: hidden\" }",
+      "is made by");
   refused("tensors = { \"\" = [ \"a: hidden\" ] }\nstored = { a = \"a: hiden\" }", "hiden");
-  refused("rules = { tp = [\"group\"] }\ntensors = { \"\" = [ \"a: group\" ] }\nstored = { a = \"a: group\" }", "which 2 does not divide");
+  refused(
+      "rules = { tp = [\"group\"] }\ntensors = { \"\" = [ \"a: group\" ] }\nstored = { a = \"a: group\" }",
+      "which 2 does not divide");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Parts of quantised weights in a model, axes that are facts alone, and what stored values have over logical ones.
+// Parts of quantised weights in a model, axes that are facts alone, and what stored values have
+// over logical ones.
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
@@ -18,9 +19,12 @@ MapFile map_of(std::string const& rest = "") {
 }
 
 struct Sample {
-  explicit Sample(std::string const& rest = "") : map(map_of(rest)), model(map, map, {Json::object(), "facts", 0}) {}
+  explicit Sample(std::string const& rest = "")
+      : map(map_of(rest)), model(map, map, {Json::object(), "facts", 0}) {}
 
-  LogicalTensor const& tensor(std::string const& name) const { return model.tensors()[static_cast<std::size_t>(model.find_tensor(name))]; }
+  LogicalTensor const& tensor(std::string const& name) const {
+    return model.tensors()[static_cast<std::size_t>(model.find_tensor(name))];
+  }
   std::vector<Index> layers(std::string const& name) const {
     std::vector<Index> result;
     std::vector<DomainAxis> const domain = model.domain(tensor(name));
@@ -28,13 +32,16 @@ struct Sample {
       for (Index i = run.begin; i < run.end; ++i) result.push_back(i);
     return result;
   }
-  std::vector<LogicalAxis> axes_of_part(std::string const& weight, std::string const& layout, std::string const& part) const {
-    return part_axes(tensor(weight), model.axes(), parse_layout(layout), parse_layout(part), weight + ".s");
+  std::vector<LogicalAxis> axes_of_part(std::string const& weight, std::string const& layout,
+                                        std::string const& part) const {
+    return part_axes(tensor(weight), model.axes(), parse_layout(layout), parse_layout(part),
+                     weight + ".s");
   }
   std::string shown(std::vector<LogicalAxis> const& axes) const {
     std::string text;
     for (LogicalAxis const& axis : axes) {
-      text += (text.empty() ? "" : " ") + (axis.set.empty() ? model.axes()[axis.axis].name : axis.set);
+      text +=
+          (text.empty() ? "" : " ") + (axis.set.empty() ? model.axes()[axis.axis].name : axis.set);
       if (axis.div > 1) text += fmt::format("/{}", axis.div);
     }
     return text;
@@ -46,20 +53,26 @@ struct Sample {
 
 TEST(PartAxes, AreTheWeightsInBlocks) {
   Sample const s;
-  EXPECT_EQ(s.shown(s.axes_of_part("w", "w: inter hidden", "w.s: inter/16 hidden/32")), "layer inter/16 hidden/32");
-  EXPECT_EQ(s.shown(s.axes_of_part("w", "w: inter hidden", "w.s: inter hidden/32 hidden%32/2")), "layer inter hidden/2");
+  EXPECT_EQ(s.shown(s.axes_of_part("w", "w: inter hidden", "w.s: inter/16 hidden/32")),
+            "layer inter/16 hidden/32");
+  EXPECT_EQ(s.shown(s.axes_of_part("w", "w: inter hidden", "w.s: inter hidden/32 hidden%32/2")),
+            "layer inter hidden/2");
   EXPECT_EQ(s.shown(s.axes_of_part("w", "w: inter hidden", "w.s: inter 1")), "layer inter");
   EXPECT_EQ(s.shown(s.axes_of_part("w", "w: inter hidden", "w.s:")), "layer");
-  EXPECT_EQ(s.shown(s.axes_of_part("w", "w: inter hidden", "w.s: dim")), "layer dim");  // an axis of its own comes last
-  EXPECT_EQ(s.shown(s.axes_of_part("o", "o: hidden (group dim)", "o.s: hidden group/2")), "layer hidden group/2");
-  EXPECT_EQ(s.shown(s.axes_of_part("x", "x: inter hidden", "x.s: inter/16 hidden")), "layer.odd inter/16 hidden");
+  EXPECT_EQ(s.shown(s.axes_of_part("w", "w: inter hidden", "w.s: dim")),
+            "layer dim");  // an axis of its own comes last
+  EXPECT_EQ(s.shown(s.axes_of_part("o", "o: hidden (group dim)", "o.s: hidden group/2")),
+            "layer hidden group/2");
+  EXPECT_EQ(s.shown(s.axes_of_part("x", "x: inter hidden", "x.s: inter/16 hidden")),
+            "layer.odd inter/16 hidden");
 }
 
 TEST(ModelParts, AreOfTheLayersThatHaveThem) {
   Sample s;
   int const weight = s.model.find_tensor("w");
   EXPECT_FALSE(s.model.quantised(weight));
-  s.model.add_part(weight, "w.s", s.axes_of_part("w", "w: inter hidden", "w.s: inter/16 hidden/16"), {false, true});
+  s.model.add_part(weight, "w.s", s.axes_of_part("w", "w: inter hidden", "w.s: inter/16 hidden/16"),
+                   {false, true});
   s.model.limit(weight, {true, false, true});
   EXPECT_TRUE(s.model.quantised(weight));
   EXPECT_EQ(s.layers("w.s"), (std::vector<Index>{1}));
@@ -102,7 +115,11 @@ TEST(ModelParts, OfPredictionTensorsAreByDepth) {
 
 TEST(ModelParts, VectorsHaveAnAxisForTheirLength) {
   Sample s;
-  QuantScheme scheme{"a", {}, {}, {{"values", "weight", {DType::u8}, {}, 0, false}, {"shape", "weight_shape", {DType::i64}, {}, 2, false}}};
+  QuantScheme scheme{"a",
+                     {},
+                     {},
+                     {{"values", "weight", {DType::u8}, {}, 0, false},
+                      {"shape", "weight_shape", {DType::i64}, {}, 2, false}}};
   s.model.set_schemes({scheme, scheme});
   int const axis = s.model.axes().find("numbers2");
   ASSERT_GE(axis, 0);
@@ -113,16 +130,19 @@ TEST(ModelParts, VectorsHaveAnAxisForTheirLength) {
 TEST(ModelFactsAlone, AreAxesOfNoDeclaredTensor) {
   Sample const s;
   EXPECT_TRUE(s.model.fact_alone("unused"));
-  for (char const* axis : {"hidden", "layer", "group", "dim", "depth"}) EXPECT_FALSE(s.model.fact_alone(axis)) << axis;
+  for (char const* axis : {"hidden", "layer", "group", "dim", "depth"})
+    EXPECT_FALSE(s.model.fact_alone(axis)) << axis;
   EXPECT_FALSE(s.model.fact_alone("nothing"));
   // A tensor that the model cannot have declares its axes too.
-  MapFile const map = parse_map_file("axes = { a = 1, b = 'absent' }\ntensors = { '' = ['t: a/4 b'] }\n", "m.toml");
+  MapFile const map =
+      parse_map_file("axes = { a = 1, b = 'absent' }\ntensors = { '' = ['t: a/4 b'] }\n", "m.toml");
   Model const model(map, map, {Json::object(), "facts", 0});
   EXPECT_EQ(model.find_tensor("t"), -1);
   EXPECT_FALSE(model.fact_alone("a"));
 }
 
-// --- add ----------------------------------------------------------------------------------------------------------
+// --- add
+// ----------------------------------------------------------------------------------------------------------
 
 std::map<std::string, int> adds_of(std::string const& stored) {
   Sample const s("[stored]\n" + stored);
@@ -146,21 +166,31 @@ std::string add_refusal(std::string const& stored) {
 TEST(SideAdds, AreByTensor) {
   using Adds = std::map<std::string, int>;
   EXPECT_EQ(adds_of("'{layer}.w' = 'w: inter hidden'\n"), Adds{});
-  EXPECT_EQ(adds_of("'{layer}.n' = { is = 'norm: hidden', add = 1 }\n'{layer}.w' = 'w: inter hidden'\n"), (Adds{{"norm", 1}}));
-  EXPECT_EQ(adds_of("'{layer}.n' = { is = 'norm: hidden', add = '0 - L' }\n"), (Adds{{"norm", -3}}));
+  EXPECT_EQ(
+      adds_of("'{layer}.n' = { is = 'norm: hidden', add = 1 }\n'{layer}.w' = 'w: inter hidden'\n"),
+      (Adds{{"norm", 1}}));
+  EXPECT_EQ(adds_of("'{layer}.n' = { is = 'norm: hidden', add = '0 - L' }\n"),
+            (Adds{{"norm", -3}}));
   EXPECT_EQ(adds_of("'{layer}.n' = { is = 'norm: hidden', add = 0 }\n"), Adds{});
   // An entry that does not hold says nothing.
-  EXPECT_EQ(adds_of("'{layer}.n' = [{ is = 'norm: hidden', add = 1, when = 'L == 2' }, { is = 'norm: hidden', add = 2, when = 'L == 3' }]\n"),
-            (Adds{{"norm", 2}}));
-  EXPECT_EQ(adds_of("'{layer}.n' = { is = 'norm: hidden', add = 1 }\n'{layer}.m' = { is = 'norm: hidden', add = 1 }\n"), (Adds{{"norm", 1}}));
+  EXPECT_EQ(
+      adds_of(
+          "'{layer}.n' = [{ is = 'norm: hidden', add = 1, when = 'L == 2' }, { is = 'norm: hidden', add = 2, when = 'L == 3' }]\n"),
+      (Adds{{"norm", 2}}));
+  EXPECT_EQ(
+      adds_of(
+          "'{layer}.n' = { is = 'norm: hidden', add = 1 }\n'{layer}.m' = { is = 'norm: hidden', add = 1 }\n"),
+      (Adds{{"norm", 1}}));
 }
 
 TEST(SideAdds, OfOneTensorMustAgree) {
-  EXPECT_EQ(add_refusal("'{layer}.n' = { is = 'norm: hidden', add = 1 }\n\n'{layer}.m' = 'norm: hidden'\n")
+  EXPECT_EQ(add_refusal(
+                "'{layer}.n' = { is = 'norm: hidden', add = 1 }\n\n'{layer}.m' = 'norm: hidden'\n")
                 .find("m.toml:13: add = 0, and 1 at m.toml:11: "
                       "stored values of 'norm' would differ."),
             0U)
-      << add_refusal("'{layer}.n' = { is = 'norm: hidden', add = 1 }\n\n'{layer}.m' = 'norm: hidden'\n");
+      << add_refusal(
+             "'{layer}.n' = { is = 'norm: hidden', add = 1 }\n\n'{layer}.m' = 'norm: hidden'\n");
 }
 
 }  // namespace

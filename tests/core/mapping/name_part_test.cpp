@@ -20,12 +20,15 @@ std::string sentence_of(std::function<void()> const& work) {
   return {};
 }
 
-// --- the part that digits leave out -------------------------------------------------------------------------------
+// --- the part that digits leave out
+// -------------------------------------------------------------------------------
 
 std::optional<AxisPart> left_of(std::string const& digits, Index size, Index unit = 1) {
   LayoutExpr const expr = parse_layout("t: " + digits);
   std::vector<LayoutExpr::Digit> const all = expr.digits_of("t");
-  return part_left(all, size, unit, [](std::string const& name) { return name == "n" ? std::optional<Index>(4) : std::nullopt; });
+  return part_left(all, size, unit, [](std::string const& name) {
+    return name == "n" ? std::optional<Index>(4) : std::nullopt;
+  });
 }
 
 TEST(PartLeft, IsWhatTheShapeDoesNotHave) {
@@ -48,7 +51,8 @@ TEST(PartLeft, IsWhatTheShapeDoesNotHave) {
                                          {"x/4 x%4", 8, {1, 1}},
                                          {"x%8", 8, {1, 1}}})
     EXPECT_EQ(left_of(c.digits, c.size), std::optional<AxisPart>(c.left)) << c.digits;
-  EXPECT_EQ(left_of("x/8", 8, 2), std::optional<AxisPart>(AxisPart{8, 2})) << "an axis that is counted in pairs";
+  EXPECT_EQ(left_of("x/8", 8, 2), std::optional<AxisPart>(AxisPart{8, 2}))
+      << "an axis that is counted in pairs";
   EXPECT_EQ(left_of("x/2", 8, 2), std::optional<AxisPart>(AxisPart{1, 1}));
 }
 
@@ -59,15 +63,18 @@ TEST(PartLeft, IsUnknownWhereDigitsMakeNoSingleRest) {
   EXPECT_FALSE(left_of("x/0", 8));
 }
 
-// --- names --------------------------------------------------------------------------------------------------------
+// --- names
+// --------------------------------------------------------------------------------------------------------
 
 /// One map over experts, cut as the options say.
 struct SmallMap {
-  SmallMap(std::string const& stored, std::map<std::string, Json> options, bool local = false, std::string const& more = "")
-      : map(parse_map_file("let = { L = 2, M = 0 }\naxes = { hidden = 3, layer = 2, expert = 6, inter = 4 }\noptions = { n = 2, m = 2 }\n"
-                           "tensors = { \"layer expert\" = [ \"up: inter hidden\", \"gate: inter hidden\" ], layer = [ \"norm: hidden\" ] }\n" +
-                               more + "[stored]\n" + stored,
-                           "m.toml")),
+  SmallMap(std::string const& stored, std::map<std::string, Json> options, bool local = false,
+           std::string const& more = "")
+      : map(parse_map_file(
+            "let = { L = 2, M = 0 }\naxes = { hidden = 3, layer = 2, expert = 6, inter = 4 }\noptions = { n = 2, m = 2 }\n"
+            "tensors = { \"layer expert\" = [ \"up: inter hidden\", \"gate: inter hidden\" ], layer = [ \"norm: hidden\" ] }\n" +
+                more + "[stored]\n" + stored,
+            "m.toml")),
         model(map, map, {Json::object(), "facts", 0}),
         side(model, map, {local, {1, 1, 1, 2, 1}, std::move(options), {}, {}, "job, "}) {}
 
@@ -88,20 +95,25 @@ constexpr char const* interleaved =
 using Lines = std::vector<std::string>;
 
 TEST(NameParts, OneStoredTensorForEachValueOfThePart) {
-  EXPECT_EQ(SmallMap(interleaved, {}).names(), (Lines{"0.fc1.weight0", "0.fc1.weight1", "0.norm", "1.fc1.weight0", "1.fc1.weight1", "1.norm"}));
-  EXPECT_EQ(SmallMap(interleaved, {{"n", Json(1)}}).names(), (Lines{"0.fc1.weight0", "0.norm", "1.fc1.weight0", "1.norm"}));
+  EXPECT_EQ(SmallMap(interleaved, {}).names(), (Lines{"0.fc1.weight0", "0.fc1.weight1", "0.norm",
+                                                      "1.fc1.weight0", "1.fc1.weight1", "1.norm"}));
+  EXPECT_EQ(SmallMap(interleaved, {{"n", Json(1)}}).names(),
+            (Lines{"0.fc1.weight0", "0.norm", "1.fc1.weight0", "1.norm"}));
   EXPECT_EQ(SmallMap(interleaved, {{"n", Json(6)}}).names().size(), 14U);
-  EXPECT_EQ(SmallMap("\"rank{expert/n}\" = \"up: layer (expert%n inter) hidden\"\n", {}).names(), (Lines{"rank0", "rank1", "rank2"}));
+  EXPECT_EQ(SmallMap("\"rank{expert/n}\" = \"up: layer (expert%n inter) hidden\"\n", {}).names(),
+            (Lines{"rank0", "rank1", "rank2"}));
 }
 
-/// What an element of "weight{i}" is, from the definition: ranks one behind the other, and in each the parts of gate and up.
+/// What an element of "weight{i}" is, from the definition: ranks one behind the other, and in each
+/// the parts of gate and up.
 std::string element_by_hand(Index n, Index m, Index layer, Index i, Index row, Index column) {
   Index const rows_of_rank = 2 * 4;
   Index const rank = row / rows_of_rank;
   Index const in_rank = row % rows_of_rank;
   Index const part = in_rank / (2 * m);
   Index const in_part = in_rank % (2 * m);
-  return fmt::format("{} layer {} expert {} inter {} hidden {}", in_part < m ? "gate" : "up", layer, rank * n + i, part * m + in_part % m, column);
+  return fmt::format("{} layer {} expert {} inter {} hidden {}", in_part < m ? "gate" : "up", layer,
+                     rank * n + i, part * m + in_part % m, column);
 }
 
 /// The same from pieces: element text by offset.
@@ -118,7 +130,8 @@ std::map<Index, std::string> elements_of(Model const& model, std::vector<Piece> 
         index[model.axes()[digit.axis].name] += (digit.first + at[d]) * digit.div;
       }
       std::string text = model.tensors()[static_cast<std::size_t>(piece.tensor)].name;
-      for (char const* axis : {"layer", "expert", "inter", "hidden"}) text += fmt::format(" {} {}", axis, index[axis]);
+      for (char const* axis : {"layer", "expert", "inter", "hidden"})
+        text += fmt::format(" {} {}", axis, index[axis]);
       EXPECT_TRUE(result.emplace(offset, text).second) << offset;
       more = false;
       for (std::size_t d = at.size(); d-- > 0 && !more;) {
@@ -138,18 +151,21 @@ TEST(NameParts, PiecesAreThoseOfADefinitionByHand) {
       std::vector<std::vector<Piece>> all(at.model.tensors().size());
       for (StoredName const& name : at.side.names(nullptr)) {
         std::vector<Piece> const pieces = at.side.pieces(name, {});
-        for (Piece const& piece : pieces) all[static_cast<std::size_t>(piece.tensor)].push_back(piece);
+        for (Piece const& piece : pieces)
+          all[static_cast<std::size_t>(piece.tensor)].push_back(piece);
         if (name.name.find("norm") != std::string::npos) continue;
         ASSERT_EQ(at.side.shape(name), (std::vector<Index>{6 / n * 8, 3}));
         Index const layer = name.name[0] - '0';
         Index const i = name.name.back() - '0';
         std::map<Index, std::string> const elements = elements_of(at.model, pieces);
         EXPECT_EQ(elements.size(), static_cast<std::size_t>(6 / n * 8 * 3));
-        for (auto const& [offset, text] : elements) EXPECT_EQ(text, element_by_hand(n, m, layer, i, offset / 3, offset % 3)) << name.name;
+        for (auto const& [offset, text] : elements)
+          EXPECT_EQ(text, element_by_hand(n, m, layer, i, offset / 3, offset % 3)) << name.name;
       }
       for (std::size_t t = 0; t < all.size(); ++t) {
         auto const fault = tile(all[t], at.model.domain(at.model.tensors()[t]), at.model.axes());
-        EXPECT_FALSE(fault) << at.model.tensors()[t].name << ": " << fault->holders << " hold " << fault->where;
+        EXPECT_FALSE(fault) << at.model.tensors()[t].name << ": " << fault->holders << " hold "
+                            << fault->where;
       }
     }
 }
@@ -167,23 +183,40 @@ TEST(NameParts, BoxesOfAStoredTensorAreThoseOfADefinitionByHand) {
       auto const elements = elements_of(at.model, at.side.box_pieces(name, begin, end));
       ASSERT_EQ(elements.size(), static_cast<std::size_t>((past - row) * 2));
       for (auto const& [offset, text] : elements)
-        EXPECT_EQ(text, element_by_hand(2, 2, name.name[0] - '0', name.name.back() - '0', row + offset / 2, 1 + offset % 2));
+        EXPECT_EQ(text, element_by_hand(2, 2, name.name[0] - '0', name.name.back() - '0',
+                                        row + offset / 2, 1 + offset % 2));
     }
   }
 }
 
 TEST(NameParts, ANameThatDoesNotCountTheRestIsRefused) {
-  std::string const none = sentence_of([] { SmallMap("\"{layer}.w\" = \"up: (expert/n inter) hidden\"\n", {}); });
-  EXPECT_NE(none.find("the shape holds a part of axis 'expert' of 'up', and the name does not count the rest"), std::string::npos) << none;
-  std::string const whole = sentence_of([] { SmallMap("\"{layer}.w{expert}\" = \"up: (expert/n inter) hidden\"\n", {}).names(); });
-  EXPECT_NE(whole.find("so indices 0 and 2 are in one stored tensor, but their names are '0.w0' and '0.w2'"), std::string::npos) << whole;
-  std::string const other = sentence_of([] { SmallMap("\"{layer}.w{expert/n}\" = \"up: (expert/n inter) hidden\"\n", {}).names(); });
+  std::string const none =
+      sentence_of([] { SmallMap("\"{layer}.w\" = \"up: (expert/n inter) hidden\"\n", {}); });
+  EXPECT_NE(
+      none.find(
+          "the shape holds a part of axis 'expert' of 'up', and the name does not count the rest"),
+      std::string::npos)
+      << none;
+  std::string const whole = sentence_of(
+      [] { SmallMap("\"{layer}.w{expert}\" = \"up: (expert/n inter) hidden\"\n", {}).names(); });
+  EXPECT_NE(
+      whole.find(
+          "so indices 0 and 2 are in one stored tensor, but their names are '0.w0' and '0.w2'"),
+      std::string::npos)
+      << whole;
+  std::string const other = sentence_of(
+      [] { SmallMap("\"{layer}.w{expert/n}\" = \"up: (expert/n inter) hidden\"\n", {}).names(); });
   EXPECT_NE(other.find("indices 0 and 2"), std::string::npos) << other;
 }
 
 TEST(NameParts, TensorsOfAnEntryMustAgreeOnThem) {
-  std::string const text = sentence_of([] { SmallMap("\"{layer}.w{expert%n}\" = \"(up: expert/n inter | gate: expert/3 inter) hidden\"\n", {}); });
-  EXPECT_NE(text.find("another tensor of this entry has another part of it there"), std::string::npos) << text;
+  std::string const text = sentence_of([] {
+    SmallMap("\"{layer}.w{expert%n}\" = \"(up: expert/n inter | gate: expert/3 inter) hidden\"\n",
+             {});
+  });
+  EXPECT_NE(text.find("another tensor of this entry has another part of it there"),
+            std::string::npos)
+      << text;
 }
 
 TEST(NameParts, LocalFilesHaveNone) {
@@ -195,9 +228,11 @@ TEST(MliteMap, CoversWhatTheFamilyHasForEveryRankCount) {
   MapFile const core = test::map_file("mcore");
   MapFile const family = test::map_file("qwen3_moe");
   MapFile const names = test::map_file("mlite_qwen3_moe");
-  EXPECT_TRUE(names.model_types.empty() && names.match_args.empty()) << "it must not be found by a config or by args";
+  EXPECT_TRUE(names.model_types.empty() && names.match_args.empty())
+      << "it must not be found by a config or by args";
   for (test::SampleModel const& sample : test::sample_models()) {
-    if (sample.family != "qwen3_moe" || sample.config.find("decoder_sparse_step")->dump() != "1") continue;
+    if (sample.family != "qwen3_moe" || sample.config.find("decoder_sparse_step")->dump() != "1")
+      continue;
     Model by_family(family, core, {sample.config, "config.json", 0});
     apply_family(by_family, Side(by_family, family, {}));
     for (Index const ep : {1, 2, 4, 8})
@@ -205,17 +240,22 @@ TEST(MliteMap, CoversWhatTheFamilyHasForEveryRankCount) {
         SCOPED_TRACE(fmt::format("ep {} etp {}", ep, etp));
         Model model(family, core, {sample.config, "config.json", 0});
         SideOptions options;
-        options.options = {{"rank_experts", Json(8 / ep)}, {"rank_inter", Json(16 / etp)}, {"vocab_padding", Json(78)}};
+        options.options = {{"rank_experts", Json(8 / ep)},
+                           {"rank_inter", Json(16 / etp)},
+                           {"vocab_padding", Json(78)}};
         Side const side(model, names, std::move(options));
         apply_family(model, side);
         std::vector<std::vector<Piece>> all(model.tensors().size());
         for (StoredName const& name : side.names(nullptr))
-          for (Piece& piece : side.pieces(name, {})) all[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+          for (Piece& piece : side.pieces(name, {}))
+            all[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
         for (std::size_t t = 0; t < all.size(); ++t) {
-          EXPECT_EQ(model.exists(static_cast<int>(t)), by_family.exists(static_cast<int>(t))) << model.tensors()[t].name;
+          EXPECT_EQ(model.exists(static_cast<int>(t)), by_family.exists(static_cast<int>(t)))
+              << model.tensors()[t].name;
           if (!model.exists(static_cast<int>(t))) continue;
           auto const fault = tile(all[t], model.domain(model.tensors()[t]), model.axes());
-          EXPECT_FALSE(fault) << model.tensors()[t].name << ": " << fault->holders << " hold " << fault->where;
+          EXPECT_FALSE(fault) << model.tensors()[t].name << ": " << fault->holders << " hold "
+                              << fault->where;
         }
       }
   }

@@ -27,7 +27,8 @@ TEST(QuantFinder, LayersMayBeStoredInDifferentWays) {
   EXPECT_EQ(shown(job, "ffn.gate.packed.shape"), "layer numbers2");
   EXPECT_EQ(shown(job, "head.whole.scale"), "");
   EXPECT_EQ(job.tensor("ffn.gate.tiles.input_scale"), -1);
-  EXPECT_EQ(job.model.volume(job.model.tensors()[static_cast<std::size_t>(job.tensor("ffn.gate"))]), 32 * 64);
+  EXPECT_EQ(job.model.volume(job.model.tensors()[static_cast<std::size_t>(job.tensor("ffn.gate"))]),
+            32 * 64);
 }
 
 TEST(QuantFinder, AnOptionalPartMayBeInSomeLayersOnly) {
@@ -52,7 +53,8 @@ TEST(QuantFinder, NothingQuantisedIsNothingFound) {
 TEST(QuantFinder, ExpertsOfOneLayerMustBeAlike) {
   Job job(family);
   Table table = plain(job);
-  for (int expert = 0; expert < 3; ++expert) add_tiles(table, fmt::format("l.1.e.{}.up", expert), {32, 64});
+  for (int expert = 0; expert < 3; ++expert)
+    add_tiles(table, fmt::format("l.1.e.{}.up", expert), {32, 64});
   QuantFinder finder(job.model, *job.side);
   EXPECT_EQ(
       refusal([&] { finder.look({}, job.names(), find_in(table), "folder"); }, ErrorKind::source),
@@ -72,7 +74,8 @@ TEST(QuantFinder, APlainLayerUnderAnotherNameIsSeen) {
   table["l.0.w1.weight"] = {DType::bf16, {32, 64}};
   add_tiles(table, "l.1.gate", {32, 64});
   find_and_apply(job, table);
-  EXPECT_TRUE(job.model.in_set(job.model.tensors()[static_cast<std::size_t>(job.tensor("ffn.gate"))].axes.front().set, 0));
+  EXPECT_TRUE(job.model.in_set(
+      job.model.tensors()[static_cast<std::size_t>(job.tensor("ffn.gate"))].axes.front().set, 0));
   Lines const names = stored_names(job);
   EXPECT_TRUE(std::ranges::find(names, "l.0.gate.weight") != names.end());
 }
@@ -91,7 +94,8 @@ TEST(QuantFinder, AxesInFrontAreInFrontOfEveryPart) {
   EXPECT_EQ(stored_names(job), keys_of(table));
   expect_tiled(job);
   EXPECT_EQ(shown(job, "experts.up.packed.shape"), "layer expert numbers2");
-  for (StoredName const& name : job.names()) EXPECT_EQ(job.side->shape(name), table.at(name.name).shape) << name.name;
+  for (StoredName const& name : job.names())
+    EXPECT_EQ(job.side->shape(name), table.at(name.name).shape) << name.name;
 }
 
 /// One stage of all layers, as one rank of a mesh has it.
@@ -109,9 +113,11 @@ TEST(QuantFinder, RanksOfAMeshHoldSharesOfEveryPart) {
   Job job(fused, local(2, 2));
   Table table;
   for (StoredName const& name : job.names(&whole_chunk))
-    table[name.name] = {DType::bf16, job.side->layout(name.entry, {0, 0, 0, &whole_chunk}).file_shape};
+    table[name.name] = {DType::bf16,
+                        job.side->layout(name.entry, {0, 0, 0, &whole_chunk}).file_shape};
   EXPECT_EQ(table.at("d.1.fc1.weight").shape, (std::vector<Index>{32, 64}));
-  for (int layer = 0; layer < 3; ++layer) add_tiles(table, fmt::format("d.{}.fc1", layer), {32, 64});
+  for (int layer = 0; layer < 3; ++layer)
+    add_tiles(table, fmt::format("d.{}.fc1", layer), {32, 64});
   for (std::string const layer : {"d.0.", "d.2."})
     for (std::string const expert : {"0", "1"}) {
       table[layer + "up.weight" + expert] = {DType::u8, {16, 32}};
@@ -120,14 +126,17 @@ TEST(QuantFinder, RanksOfAMeshHoldSharesOfEveryPart) {
     }
   QuantFinder finder(job.model, *job.side);
   for (int tp = 0; tp < 2; ++tp)
-    for (int ep = 0; ep < 2; ++ep) finder.look({tp, ep, 0, &whole_chunk}, job.names(&whole_chunk), find_in(table), "rank");
+    for (int ep = 0; ep < 2; ++ep)
+      finder.look({tp, ep, 0, &whole_chunk}, job.names(&whole_chunk), find_in(table), "rank");
   finder.apply(job.model);
   job.make_side();
   Lines names;
   for (StoredName const& name : job.names(&whole_chunk)) {
     names.push_back(name.name);
     for (int rank = 0; rank < 2; ++rank)
-      EXPECT_EQ(job.side->layout(name.entry, {rank, rank, 0, &whole_chunk}).file_shape, table.at(name.name).shape) << name.name;
+      EXPECT_EQ(job.side->layout(name.entry, {rank, rank, 0, &whole_chunk}).file_shape,
+                table.at(name.name).shape)
+          << name.name;
   }
   std::ranges::sort(names);
   EXPECT_EQ(names, keys_of(table));
@@ -143,13 +152,15 @@ TEST(QuantFinder, RanksThatDisagreeAreRefused) {
   Table const other{{"d.0.fc1.weight", {DType::bf16, {32, 64}}}};
   QuantFinder finder(job.model, *job.side);
   finder.look({0, 0, 0, &whole_chunk}, job.names(&whole_chunk), find_in(table), "rank 0");
-  EXPECT_EQ(refusal(
-                [&] {
-                  finder.look({1, 0, 0, &whole_chunk}, job.names(&whole_chunk), find_in(other), "rank 1");
-                },
-                ErrorKind::source)
-                .find("rank 1: 'd.0.fc1.weight' is not quantised, and 'd.0.fc1.weight' of the same weight is quantised (tiles)."),
-            0U);
+  EXPECT_EQ(
+      refusal(
+          [&] {
+            finder.look({1, 0, 0, &whole_chunk}, job.names(&whole_chunk), find_in(other), "rank 1");
+          },
+          ErrorKind::source)
+          .find(
+              "rank 1: 'd.0.fc1.weight' is not quantised, and 'd.0.fc1.weight' of the same weight is quantised (tiles)."),
+      0U);
 }
 
 /// A model whose gate, up and down are in tiles.
@@ -170,7 +181,8 @@ TEST(QuantFinder, CutsInsideABlockAreRefusedOnTheOtherSide) {
   MapFile const map = parse_map_file(std::string(definitions) + fused, "m.toml");
   auto const layouts = [&](int tp) {
     Side const side(source.model, map, local(tp, 1));
-    for (StoredName const& name : side.names(&whole_chunk)) side.layout(name.entry, {tp - 1, 0, 0, &whole_chunk});
+    for (StoredName const& name : side.names(&whole_chunk))
+      side.layout(name.entry, {tp - 1, 0, 0, &whole_chunk});
   };
   layouts(1);
   layouts(2);
@@ -183,26 +195,32 @@ TEST(QuantFinder, CutsInsideABlockAreRefusedOnTheOtherSide) {
 TEST(QuantFinder, BlocksAlongAnotherAxisAreRefusedWhenTheyAreNeeded) {
   Job job(family);
   Table table = plain(job);
-  for (int layer = 0; layer < 3; ++layer) add_packed(table, fmt::format("l.{}.down", layer), 64, 32);
+  for (int layer = 0; layer < 3; ++layer)
+    add_packed(table, fmt::format("l.{}.down", layer), 64, 32);
   find_and_apply(job, table);
-  std::string const turned = "[stored]\n\"d.{decoder=layer}.down.weight\" = \"down: inter hidden\"\n";
+  std::string const turned =
+      "[stored]\n\"d.{decoder=layer}.down.weight\" = \"down: inter hidden\"\n";
   MapFile const map = parse_map_file(definitions + turned, "m.toml");
   Side const side(job.model, map, {});
   std::string const sentence = refusal([&] { side.names(nullptr); }, ErrorKind::usage);
-  EXPECT_NE(sentence.find("'down.packed.values' would have blocks along hidden/2 here, and has them along inter/2 in the source. Quantised values "
-                          "cannot be stored like this: set model.quant = \"dequantise-bf16\", or choose another target."),
-            std::string::npos)
+  EXPECT_NE(
+      sentence.find(
+          "'down.packed.values' would have blocks along hidden/2 here, and has them along inter/2 in the source. Quantised values "
+          "cannot be stored like this: set model.quant = \"dequantise-bf16\", or choose another target."),
+      std::string::npos)
       << sentence;
 }
 
 TEST(QuantFinder, AFusedTensorWhosePartsDifferIsNotStored) {
   Job job(family);
   Table table = plain(job);
-  for (int layer = 0; layer < 3; ++layer) add_tiles(table, fmt::format("l.{}.gate", layer), {32, 64});
+  for (int layer = 0; layer < 3; ++layer)
+    add_tiles(table, fmt::format("l.{}.gate", layer), {32, 64});
   find_and_apply(job, table);
   MapFile const map = parse_map_file(std::string(definitions) + fused, "m.toml");
   Side const side(job.model, map, {});
-  for (StoredName const& name : side.names(nullptr)) EXPECT_EQ(name.name.find("fc1"), std::string::npos) << name.name;
+  for (StoredName const& name : side.names(nullptr))
+    EXPECT_EQ(name.name.find("fc1"), std::string::npos) << name.name;
 }
 
 }  // namespace

@@ -74,7 +74,9 @@ inline constexpr char const* stacked = R"(
 class Job {
  public:
   explicit Job(std::string const& stored, SideOptions options = {})
-      : map(parse_map_file(definitions + stored, "m.toml")), model(map, map, {Json::object(), "facts", 0}), options_(std::move(options)) {
+      : map(parse_map_file(definitions + stored, "m.toml")),
+        model(map, map, {Json::object(), "facts", 0}),
+        options_(std::move(options)) {
     model.set_schemes(evaluate_schemes(map, model));
     make_side();
   }
@@ -83,7 +85,9 @@ class Job {
   Job& operator=(Job const&) = delete;
 
   void make_side() { side.emplace(model, map, options_); }
-  std::vector<StoredName> names(PipelineChunk const* chunk = nullptr) const { return side->names(chunk); }
+  std::vector<StoredName> names(PipelineChunk const* chunk = nullptr) const {
+    return side->names(chunk);
+  }
   StoredName name(std::string const& text, PipelineChunk const* chunk = nullptr) const {
     for (StoredName& name : names(chunk))
       if (name.name == text) return name;
@@ -91,7 +95,9 @@ class Job {
     return {};
   }
   int tensor(std::string const& name) const { return model.find_tensor(name); }
-  bool exists(std::string const& name) const { return tensor(name) >= 0 && model.exists(tensor(name)); }
+  bool exists(std::string const& name) const {
+    return tensor(name) >= 0 && model.exists(tensor(name));
+  }
 
   MapFile map;
   Model model;
@@ -111,7 +117,8 @@ inline FindTensor find_in(Table const& table) {
 /// Every stored weight of the map as BF16.
 inline Table plain(Job const& job) {
   Table table;
-  for (StoredName const& name : job.names()) table[name.name] = {DType::bf16, job.side->shape(name)};
+  for (StoredName const& name : job.names())
+    table[name.name] = {DType::bf16, job.side->shape(name)};
   return table;
 }
 
@@ -152,18 +159,22 @@ inline Lines keys_of(Table const& table) {
 inline void expect_tiled(Job const& job) {
   std::vector<std::vector<Piece>> pieces(job.model.tensors().size());
   for (StoredName const& name : job.names())
-    for (Piece& piece : job.side->pieces(name, {})) pieces[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+    for (Piece& piece : job.side->pieces(name, {}))
+      pieces[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
   for (std::size_t t = 0; t < pieces.size(); ++t) {
-    EXPECT_EQ(pieces[t].empty(), !job.model.exists(static_cast<int>(t))) << job.model.tensors()[t].name;
+    EXPECT_EQ(pieces[t].empty(), !job.model.exists(static_cast<int>(t)))
+        << job.model.tensors()[t].name;
     if (!job.model.exists(static_cast<int>(t))) continue;
     auto const fault = tile(pieces[t], job.model.domain(job.model.tensors()[t]), job.model.axes());
-    EXPECT_FALSE(fault) << job.model.tensors()[t].name << ": " << fault->holders << " hold " << fault->where;
+    EXPECT_FALSE(fault) << job.model.tensors()[t].name << ": " << fault->holders << " hold "
+                        << fault->where;
   }
 }
 
 inline std::string shown(Job const& job, std::string const& tensor) {
   std::string text;
-  for (LogicalAxis const& axis : job.model.tensors()[static_cast<std::size_t>(job.tensor(tensor))].axes) {
+  for (LogicalAxis const& axis :
+       job.model.tensors()[static_cast<std::size_t>(job.tensor(tensor))].axes) {
     text += (text.empty() ? "" : " ") + job.model.axes()[axis.axis].name;
     if (axis.div > 1) text += fmt::format("/{}", axis.div);
   }

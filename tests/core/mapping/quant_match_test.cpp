@@ -4,7 +4,8 @@
 namespace reshard::test {
 namespace {
 
-std::string matched(Job const& job, Table const& table, std::string const& weight = "l.0.gate.weight") {
+std::string matched(Job const& job, Table const& table,
+                    std::string const& weight = "l.0.gate.weight") {
   auto const match = match_quantised(job.model, *job.side, job.name(weight), {}, find_in(table));
   if (!match) return "";
   std::string text = job.model.schemes()[match->scheme].name;
@@ -37,7 +38,8 @@ TEST(QuantMatch, AnOptionalPartMayBeAbsentButMustFit) {
   Table table;
   add_tiles(table, "l.0.gate", {32, 64});
   table["l.0.gate.input_scale"] = {DType::f32, {}};
-  EXPECT_EQ(matched(job, table), "tiles l.0.gate.weight l.0.gate.weight_scale_inv l.0.gate.input_scale");
+  EXPECT_EQ(matched(job, table),
+            "tiles l.0.gate.weight l.0.gate.weight_scale_inv l.0.gate.input_scale");
   table["l.0.gate.input_scale"] = {DType::f32, {1}};
   EXPECT_EQ(matched(job, table), "tiles l.0.gate.weight l.0.gate.weight_scale_inv -");
 }
@@ -46,7 +48,8 @@ TEST(QuantMatch, TheFirstSchemeThatFitsWins) {
   Job const job(family);
   Table table;
   add_packed(table, "l.0.gate", 32, 64);
-  EXPECT_EQ(matched(job, table), "packed l.0.gate.weight l.0.gate.weight_scale l.0.gate.weight_shape");
+  EXPECT_EQ(matched(job, table),
+            "packed l.0.gate.weight l.0.gate.weight_scale l.0.gate.weight_shape");
   table["l.0.gate.weight"] = {DType::f8_e4m3, {32, 64}};
   table["l.0.gate.weight_scale"] = {DType::f32, {}};
   EXPECT_EQ(matched(job, table), "whole l.0.gate.weight l.0.gate.weight_scale");
@@ -63,7 +66,8 @@ TEST(QuantMatch, AWeightUnderAnotherNameHasItsPartsThere) {
 
 TEST(QuantMatch, AVectorIsNoMatrix) {
   Job const job(family);
-  Table const table{{"l.0.norm.weight", {DType::f8_e4m3, {64}}}, {"l.0.norm.weight_scale", {DType::f32, {}}}};
+  Table const table{{"l.0.norm.weight", {DType::f8_e4m3, {64}}},
+                    {"l.0.norm.weight_scale", {DType::f32, {}}}};
   EXPECT_EQ(matched(job, table, "l.0.norm.weight"), "");
 }
 

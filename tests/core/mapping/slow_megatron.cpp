@@ -9,7 +9,8 @@
 namespace reshard::test {
 namespace {
 
-constexpr Index layers = 3, heads = 2, dim = 2, hidden = 6, inter = 8, moe_inter = 4, shared_inter = 2, vocab = 13;
+constexpr Index layers = 3, heads = 2, dim = 2, hidden = 6, inter = 8, moe_inter = 4,
+                shared_inter = 2, vocab = 13;
 
 using Indices = std::vector<std::pair<std::string, Index>>;
 
@@ -45,13 +46,15 @@ std::string attention(std::string name, std::vector<Index> const& at, Indices in
   if (name == "linear_qkv.weight") return fused_attention(at[0], at[1], std::move(indices));
   indices.emplace_back("hidden", at[0]);
   if (name == "linear_qkv.layer_norm_weight") return element_text("attn.norm", indices);
-  indices.insert(indices.end(), {{"group", at[1] / (heads * dim)}, {"head", at[1] / dim % heads}, {"dim", at[1] % dim}});
+  indices.insert(
+      indices.end(),
+      {{"group", at[1] / (heads * dim)}, {"head", at[1] / dim % heads}, {"dim", at[1] % dim}});
   return element_text("attn.o", indices);
 }
 
 /// `name` is what is left behind "linear_": "fc1.weight", "fc1.weight_v", "fc2.weight".
-std::string gated(std::string const& name, std::string const& tensors, std::string const& axis, Index size, std::vector<Index> const& at,
-                  Indices indices) {
+std::string gated(std::string const& name, std::string const& tensors, std::string const& axis,
+                  Index size, std::vector<Index> const& at, Indices indices) {
   bool const down = name.starts_with("fc2");
   bool const up = name.ends_with("_v") || (!name.ends_with("_w") && at[0] >= size);
   indices.emplace_back("hidden", down ? at[0] : at[1]);
@@ -79,7 +82,8 @@ std::string in_layer(std::string name, std::vector<Index> const& at, Index layer
   Indices indices{{"layer", layer}};
   if (take(name, "self_attention.")) return attention(name, at, indices);
   if (take(name, "mlp.experts.")) return experts(name, at, indices);
-  if (take(name, "mlp.shared_experts.linear_")) return gated(name, "shared", "shared_inter", shared_inter, at, indices);
+  if (take(name, "mlp.shared_experts.linear_"))
+    return gated(name, "shared", "shared_inter", shared_inter, at, indices);
   if (name == "mlp.router.weight") {
     indices.insert(indices.end(), {{"expert", at[0]}, {"hidden", at[1]}});
     return element_text("router.weight", indices);
@@ -93,21 +97,26 @@ std::string in_layer(std::string name, std::vector<Index> const& at, Index layer
 }
 
 std::string prediction(std::string const& name, std::vector<Index> const& at) {
-  if (name == "eh_proj.weight") return element_text(at[1] < hidden ? "mtp.e" : "mtp.h", {{"eh", at[0]}, {"hidden", at[1] % hidden}});
-  std::string const tensor = name == "final_layernorm.weight" ? "mtp.norm" : "mtp." + name.substr(0, name.find('.'));
+  if (name == "eh_proj.weight")
+    return element_text(at[1] < hidden ? "mtp.e" : "mtp.h",
+                        {{"eh", at[0]}, {"hidden", at[1] % hidden}});
+  std::string const tensor =
+      name == "final_layernorm.weight" ? "mtp.norm" : "mtp." + name.substr(0, name.find('.'));
   return element_text(tensor, {{"hidden", at[0]}});
 }
 
 }  // namespace
 
 Json slow_args() {
-  return parse_json(R"({"num_layers": 3, "mtp_num_layers": 1, "hidden_size": 6, "num_attention_heads": 8, "num_query_groups": 4, "kv_channels": 2,
+  return parse_json(
+      R"({"num_layers": 3, "mtp_num_layers": 1, "hidden_size": 6, "num_attention_heads": 8, "num_query_groups": 4, "kv_channels": 2,
       "ffn_hidden_size": 8, "num_experts": 4, "moe_ffn_hidden_size": 4, "moe_shared_expert_intermediate_size": 2, "vocab_size": 13,
       "make_vocab_size_divisible_by": 4, "swiglu": true, "untie_embeddings_and_output_weights": true})",
-                    "args");
+      "args");
 }
 
-std::string element_text(std::string const& tensor, std::vector<std::pair<std::string, Index>> indices) {
+std::string element_text(std::string const& tensor,
+                         std::vector<std::pair<std::string, Index>> indices) {
   std::sort(indices.begin(), indices.end());
   std::string text = tensor;
   for (auto const& [axis, index] : indices) text += fmt::format(" {}={}", axis, index);
@@ -115,7 +124,8 @@ std::string element_text(std::string const& tensor, std::vector<std::pair<std::s
 }
 
 std::string slow_element(std::string name, std::vector<Index> at) {
-  if (take(name, "decoder.final_layernorm.")) return element_text("final_norm", {{"hidden", at[0]}});
+  if (take(name, "decoder.final_layernorm."))
+    return element_text("final_norm", {{"hidden", at[0]}});
   if (take(name, "decoder.layers.")) {
     Index const layer = number_or_front(name, at, ".");
     return in_layer(name, at, layer);
@@ -125,7 +135,8 @@ std::string slow_element(std::string name, std::vector<Index> at) {
     return inner ? in_layer(name, at, layers) : prediction(name, at);
   }
   if (at[0] >= vocab) return "";
-  return element_text(name == "output_layer.weight" ? "lm_head" : "embed", {{"vocab", at[0]}, {"hidden", at[1]}});
+  return element_text(name == "output_layer.weight" ? "lm_head" : "embed",
+                      {{"vocab", at[0]}, {"hidden", at[1]}});
 }
 
 }  // namespace reshard::test

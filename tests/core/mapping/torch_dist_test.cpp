@@ -32,17 +32,22 @@ Shape numbers(Json const& json) {
 }
 
 std::vector<SavedModel> saved_models() {
-  Json const file =
-      parse_json(read_text_file(std::string(RESHARD_SOURCE_DIR) + "/tests/core/mapping/torch_dist_names.json", 1U << 20), "saved models");
+  Json const file = parse_json(
+      read_text_file(std::string(RESHARD_SOURCE_DIR) + "/tests/core/mapping/torch_dist_names.json",
+                     1U << 20),
+      "saved models");
   std::vector<SavedModel> result;
   for (Json const& json : *file.items()) {
     SavedModel saved;
     saved.name = *json.find("name")->text();
     saved.args = *json.find("args");
-    for (auto const& [key, value] : *json.find("options")->members()) saved.options.emplace(key, value);
+    for (auto const& [key, value] : *json.find("options")->members())
+      saved.options.emplace(key, value);
     Shape const mesh = numbers(*json.find("mesh"));
-    saved.mesh = {static_cast<int>(mesh[0]), 1, 1, static_cast<int>(mesh[1]), static_cast<int>(mesh[2])};
-    for (auto const& [key, value] : *json.find("tensors")->members()) saved.tensors.emplace(key, numbers(value));
+    saved.mesh = {static_cast<int>(mesh[0]), 1, 1, static_cast<int>(mesh[1]),
+                  static_cast<int>(mesh[2])};
+    for (auto const& [key, value] : *json.find("tensors")->members())
+      saved.tensors.emplace(key, numbers(value));
     if (Json const* ranks = json.find("ranks")) saved.ranks = *ranks->items();
     result.push_back(std::move(saved));
   }
@@ -52,7 +57,8 @@ std::vector<SavedModel> saved_models() {
 /// The side of a saved model; what its names do not show is no part of the model.
 struct Opened {
   Opened(SavedModel const& saved, MapFile const& core)
-      : model(core, core, {saved.args, "args", 0}), side(model, core, {false, saved.mesh, saved.options, {}, {}, "test", true}) {
+      : model(core, core, {saved.args, "args", 0}),
+        side(model, core, {false, saved.mesh, saved.options, {}, {}, "test", true}) {
     apply_present(model, core);
     std::set<int> found;
     for (StoredName const& name : side.names(nullptr))
@@ -62,7 +68,8 @@ struct Opened {
       if (!found.contains(tensor)) model.set_exists(tensor, false);
     names = side.names(nullptr);
     if (saved.name.starts_with("mamba"))  // a stack of layers without the model around it
-      std::erase_if(names, [](StoredName const& name) { return !name.name.starts_with("decoder."); });
+      std::erase_if(names,
+                    [](StoredName const& name) { return !name.name.starts_with("decoder."); });
   }
 
   Model model;
@@ -77,15 +84,19 @@ TEST(TorchDist, NamesAndShapesAreThoseThatMegatronSaves) {
     Opened const opened(saved, core);
     std::map<std::string, Shape> ours;
     for (StoredName const& name : opened.names) ours.emplace(name.name, opened.side.shape(name));
-    for (auto const& [name, shape] : saved.tensors) EXPECT_EQ(ours.contains(name) ? ours[name] : Shape{}, shape) << name;
-    for (auto const& [name, shape] : ours) EXPECT_TRUE(saved.tensors.contains(name)) << name << " is not in Megatron's checkpoint";
+    for (auto const& [name, shape] : saved.tensors)
+      EXPECT_EQ(ours.contains(name) ? ours[name] : Shape{}, shape) << name;
+    for (auto const& [name, shape] : ours)
+      EXPECT_TRUE(saved.tensors.contains(name)) << name << " is not in Megatron's checkpoint";
   }
 }
 
 /// Whether a chunk lies in the rows of a rank, in every dimension.
 bool lies_in(Shape const& begin, Shape const& size, std::vector<std::vector<Run>> const& rows) {
   for (std::size_t d = 0; d < begin.size(); ++d)
-    if (std::none_of(rows[d].begin(), rows[d].end(), [&](Run const& run) { return run.begin <= begin[d] && begin[d] + size[d] <= run.end; }))
+    if (std::none_of(rows[d].begin(), rows[d].end(), [&](Run const& run) {
+          return run.begin <= begin[d] && begin[d] + size[d] <= run.end;
+        }))
       return false;
   return true;
 }
@@ -104,8 +115,9 @@ TEST(TorchDist, RowsOfARankAreTheChunksThatMegatronSavesThere) {
     Opened const opened(saved, core);
     for (Json const& rank : saved.ranks) {
       ++ranks;
-      SidePlace const place{static_cast<int>(number(rank, "tp")), static_cast<int>(number(rank, "ep")), static_cast<int>(number(rank, "etp")),
-                            nullptr};
+      SidePlace const place{static_cast<int>(number(rank, "tp")),
+                            static_cast<int>(number(rank, "ep")),
+                            static_cast<int>(number(rank, "etp")), nullptr};
       for (StoredName const& name : opened.names) {
         auto const rows = opened.side.rank_rows(name, place);
         Json const* chunks = rank.find("chunks")->find(name.name);
@@ -117,7 +129,8 @@ TEST(TorchDist, RowsOfARankAreTheChunksThatMegatronSavesThere) {
             EXPECT_TRUE(lies_in(begin, size, rows)) << name.name << " of rank " << rank.dump();
             saved_elements += checked_volume(size, ErrorKind::internal, name.name);
           }
-        EXPECT_EQ(volume(rows), saved_elements) << name.name << ", tp " << place.tp_rank << ", ep " << place.ep_rank << ", etp " << place.etp_rank;
+        EXPECT_EQ(volume(rows), saved_elements) << name.name << ", tp " << place.tp_rank << ", ep "
+                                                << place.ep_rank << ", etp " << place.etp_rank;
       }
     }
   }

@@ -23,7 +23,8 @@ TEST(United, TouchingSpansBecomeOne) {
 }
 
 TEST(CompileRound, AReplicatedTensorIsReadOnceAndWrittenFromOnePlace) {
-  std::vector<Region> const regions = {{0, 0, 0, 4096, 1U << 20, 0, 0}, {0, 1, 0, 64, 1U << 20, 0, 0}, {0, 2, 0, 0, 1U << 20, 0, 0}};
+  std::vector<Region> const regions = {
+      {0, 0, 0, 4096, 1U << 20, 0, 0}, {0, 1, 0, 64, 1U << 20, 0, 0}, {0, 2, 0, 0, 1U << 20, 0, 0}};
   RoundWork const round = compile_round(regions, {});
   ASSERT_EQ(round.reads.size(), 1U);
   ASSERT_EQ(round.writes.size(), 3U);

@@ -1,4 +1,5 @@
-// Digests of logical tensors as plans take them, against the CRC of every element in its logical order.
+// Digests of logical tensors as plans take them, against the CRC of every element in its logical
+// order.
 
 #include <gtest/gtest.h>
 
@@ -23,11 +24,14 @@ struct Fixture {
   MapFile core = test::map_file("mcore");
   MapFile family;
   Model model;
-  Fixture(SampleModel const& sample) : family(test::map_file(sample.family)), model(family, core, {sample.config, "config.json", 0}) {
+  Fixture(SampleModel const& sample)
+      : family(test::map_file(sample.family)),
+        model(family, core, {sample.config, "config.json", 0}) {
     apply_family(model, Side(model, family, {}));
   }
   Side local(SampleMesh const& at) const {
-    return Side(model, core, {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
+    return Side(model, core,
+                {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
   }
 };
 
@@ -44,7 +48,8 @@ std::vector<std::byte> logical_bytes(Model const& model, int t, std::size_t elem
   std::vector<std::size_t> at(indices.size(), 0);
   for (;;) {
     std::vector<std::pair<AxisId, Index>> coordinates;
-    for (std::size_t d = 0; d < at.size(); ++d) coordinates.emplace_back(tensor.axes[d].axis, indices[d][at[d]]);
+    for (std::size_t d = 0; d < at.size(); ++d)
+      coordinates.emplace_back(tensor.axes[d].axis, indices[d][at[d]]);
     std::uint32_t const value = test::element_value(t, coordinates);
     auto const* const first = reinterpret_cast<std::byte const*>(&value);
     bytes.insert(bytes.end(), first, first + element);
@@ -65,12 +70,16 @@ Digests expected_digests(Model const& model, std::size_t element) {
 
 void add(Digests& sums, RoundWork const& round, test::Files const& files) {
   std::vector<std::byte> staging(round.staging_bytes, std::byte{0xee});
-  for (Extent const& read : round.reads) std::memcpy(staging.data() + read.at, files.at(read.file).data() + read.offset_bytes, read.bytes);
+  for (Extent const& read : round.reads)
+    std::memcpy(staging.data() + read.at, files.at(read.file).data() + read.offset_bytes,
+                read.bytes);
   for (DigestPart const& part : round.digests)
-    sums[part.tensor] ^= strided_digest(staging.data() + part.from, part.run_bytes, part.dims, part.tensor_bytes - part.at - part.run_bytes);
+    sums[part.tensor] ^= strided_digest(staging.data() + part.from, part.run_bytes, part.dims,
+                                        part.tensor_bytes - part.at - part.run_bytes);
 }
 
-Digests direct_digests(Plan const& plan, World const& source, int ranks, std::uint64_t staging_bytes) {
+Digests direct_digests(Plan const& plan, World const& source, int ranks,
+                       std::uint64_t staging_bytes) {
   Digests sums(plan.tensor_bytes.size(), 0);
   for (int rank = 0; rank < ranks; ++rank) {
     auto next = direct_rounds(plan, cells_of_rank(plan, rank, ranks), staging_bytes);
@@ -79,10 +88,12 @@ Digests direct_digests(Plan const& plan, World const& source, int ranks, std::ui
   return sums;
 }
 
-Digests exchanged_digests(Plan const& plan, World const& source, int ranks, std::uint64_t staging_bytes) {
+Digests exchanged_digests(Plan const& plan, World const& source, int ranks,
+                          std::uint64_t staging_bytes) {
   Digests sums(plan.tensor_bytes.size(), 0);
   for (int rank = 0; rank < ranks; ++rank) {
-    ExchangeRounds rounds(plan, balanced_readers(plan, source.files.size(), ranks), rank, ranks, 4 * staging_bytes);
+    ExchangeRounds rounds(plan, balanced_readers(plan, source.files.size(), ranks), rank, ranks,
+                          4 * staging_bytes);
     while (auto const round = rounds.next()) add(sums, *round, source.files);
   }
   return sums;
@@ -94,8 +105,9 @@ Digests slot_shares(DigestWork const& work, test::Files const& files) {
   for (Region const& region : work.regions) {
     auto const dims = std::span(work.dims).subspan(region.first_dim, region.dim_count);
     std::uint64_t const whole = work.tensor_bytes[work.slots[region.dst_file].tensor];
-    shares[region.dst_file] ^= strided_digest(files[region.src_file].data() + region.src_offset_bytes, region.run_bytes, dims,
-                                              whole - region.dst_offset_bytes - region.run_bytes);
+    shares[region.dst_file] ^=
+        strided_digest(files[region.src_file].data() + region.src_offset_bytes, region.run_bytes,
+                       dims, whole - region.dst_offset_bytes - region.run_bytes);
   }
   return shares;
 }
@@ -120,12 +132,16 @@ TEST(Digest, OfEveryLayoutIsTheCrcOfTheLogicalBytes) {
     for (std::size_t i = 0; i < meshes.size(); ++i) {
       SCOPED_TRACE(fmt::format("{} {}", sample.family, i));
       SampleMesh const& to = meshes[(i * 5 + 3) % meshes.size()];
-      World const source = test::make_world(fixture.model, fixture.local(meshes[i]), meshes[i], DType::bf16);
+      World const source =
+          test::make_world(fixture.model, fixture.local(meshes[i]), meshes[i], DType::bf16);
       World const target = test::make_world(fixture.model, fixture.local(to), to, DType::bf16);
       Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, limits);
-      EXPECT_EQ(direct_digests(plan, source, static_cast<int>(1 + i % 3), limits.staging_bytes), expected);
-      EXPECT_EQ(exchanged_digests(plan, source, static_cast<int>(2 + i % 4), limits.staging_bytes), expected);
-      expect_slots(digest_work(fixture.model, source.catalog, DigestScope::distinct), source.files, expected);
+      EXPECT_EQ(direct_digests(plan, source, static_cast<int>(1 + i % 3), limits.staging_bytes),
+                expected);
+      EXPECT_EQ(exchanged_digests(plan, source, static_cast<int>(2 + i % 4), limits.staging_bytes),
+                expected);
+      expect_slots(digest_work(fixture.model, source.catalog, DigestScope::distinct), source.files,
+                   expected);
       DigestWork const all = digest_work(fixture.model, source.catalog, DigestScope::all);
       expect_slots(all, source.files, expected);
       for (std::uint32_t s = 0; s < all.slots.size(); ++s) replicas += all.slots[s].same_as != s;
@@ -145,7 +161,8 @@ TEST(Digest, AnyBitChangesIt) {
     std::byte& byte = world.files[region.src_file][region.src_offset_bytes + i % region.run_bytes];
     byte ^= std::byte{1} << i % 8;
     Digests const after = slot_shares(work, world.files);
-    for (std::size_t s = 0; s < after.size(); ++s) EXPECT_EQ(after[s] != before[s], s == region.dst_file);
+    for (std::size_t s = 0; s < after.size(); ++s)
+      EXPECT_EQ(after[s] != before[s], s == region.dst_file);
     byte ^= std::byte{1} << i % 8;
   }
 }
@@ -159,7 +176,8 @@ TEST(Digest, ObjectsCountBehindTheTensors) {
   Plan const plan = make_plan(fixture.model, source.catalog, world.catalog, {}, opaque);
   ASSERT_EQ(plan.tensor_bytes.size(), fixture.model.tensors().size() + 2);
   Digests const sums = direct_digests(plan, source, 2, 1 << 20);
-  EXPECT_EQ(sums[fixture.model.tensors().size()], crc64_by_tables(std::span(source.files[0]).subspan(3, 17)));
+  EXPECT_EQ(sums[fixture.model.tensors().size()],
+            crc64_by_tables(std::span(source.files[0]).subspan(3, 17)));
   EXPECT_EQ(sums.back(), 0U);
 }
 

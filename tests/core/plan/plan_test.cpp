@@ -20,31 +20,39 @@ struct Fixture {
   MapFile core = test::map_file("mcore");
   MapFile family;
   Model model;
-  Fixture(SampleModel const& sample) : family(test::map_file(sample.family)), model(family, core, {sample.config, "config.json", 0}) {
+  Fixture(SampleModel const& sample)
+      : family(test::map_file(sample.family)),
+        model(family, core, {sample.config, "config.json", 0}) {
     apply_family(model, Side(model, family, {}));
   }
   Side local(SampleMesh const& at, char const* form = "grouped", char const* spec = "te") const {
-    return Side(model, core, {true, at.mesh, {{"form", form}, {"spec", spec}}, {}, {}, "[target] layout"});
+    return Side(model, core,
+                {true, at.mesh, {{"form", form}, {"spec", spec}}, {}, {}, "[target] layout"});
   }
   Side global() const { return Side(model, family, {}); }
 };
 
-void expect_same_files(test::Files const& got, test::Files const& expected, Catalog const& catalog) {
+void expect_same_files(test::Files const& got, test::Files const& expected,
+                       Catalog const& catalog) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t f = 0; f < got.size(); ++f) {
     if (got[f] == expected[f]) continue;
     for (Blob const& blob : catalog.blobs)
       if (blob.file == f) {
-        auto const first = static_cast<std::size_t>(std::mismatch(got[f].begin(), got[f].end(), expected[f].begin()).first - got[f].begin());
+        auto const first = static_cast<std::size_t>(
+            std::mismatch(got[f].begin(), got[f].end(), expected[f].begin()).first -
+            got[f].begin());
         if (blob.offset_bytes <= first)
-          ADD_FAILURE() << "file " << f << " byte " << first << ", at or after " << blob.name << " at " << blob.offset_bytes;
+          ADD_FAILURE() << "file " << f << " byte " << first << ", at or after " << blob.name
+                        << " at " << blob.offset_bytes;
       }
     return;
   }
 }
 
 /// Source to target by direct rounds of `ranks` ranks with little memory.
-void reshard_direct(Fixture const& fixture, World const& source, World const& target, int ranks, PlanLimits const& limits) {
+void reshard_direct(Fixture const& fixture, World const& source, World const& target, int ranks,
+                    PlanLimits const& limits) {
   Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, limits);
   test::Files result = target.blank;
   std::vector<std::byte> staging;
@@ -56,12 +64,14 @@ void reshard_direct(Fixture const& fixture, World const& source, World const& ta
 }
 
 /// The messages of one round of every rank, handed over in memory.
-void exchange_round(std::vector<RoundWork> const& rounds, test::Files const& source, test::Files& result) {
+void exchange_round(std::vector<RoundWork> const& rounds, test::Files const& source,
+                    test::Files& result) {
   std::vector<std::vector<std::byte>> staging(rounds.size());
   for (std::size_t r = 0; r < rounds.size(); ++r) {
     RoundWork packing = rounds[r];
     packing.writes.clear();
-    for (Message const& send : rounds[r].sends) packing.copies.insert(packing.copies.end(), send.copies.begin(), send.copies.end());
+    for (Message const& send : rounds[r].sends)
+      packing.copies.insert(packing.copies.end(), send.copies.begin(), send.copies.end());
     test::carry_out(packing, staging[r], source, result);
   }
   for (std::size_t r = 0; r < rounds.size(); ++r) {
@@ -70,28 +80,33 @@ void exchange_round(std::vector<RoundWork> const& rounds, test::Files const& sou
       for (Message const& send : rounds[static_cast<std::size_t>(receive.peer)].sends) {
         if (send.peer != static_cast<int>(r)) continue;
         ASSERT_EQ(send.bytes, receive.bytes);
-        std::memcpy(staging[r].data() + receive.at, staging[static_cast<std::size_t>(receive.peer)].data() + send.at, send.bytes);
+        std::memcpy(staging[r].data() + receive.at,
+                    staging[static_cast<std::size_t>(receive.peer)].data() + send.at, send.bytes);
         found = true;
       }
       ASSERT_TRUE(found) << "rank " << r << " waits for rank " << receive.peer;
       for (StridedCopy const& copy : receive.copies) test::copy_strided_bytes(copy, staging[r]);
     }
     for (Extent const& write : rounds[r].writes)
-      std::memcpy(result.at(write.file).data() + write.offset_bytes, staging[r].data() + write.at, write.bytes);
+      std::memcpy(result.at(write.file).data() + write.offset_bytes, staging[r].data() + write.at,
+                  write.bytes);
   }
 }
 
-void reshard_by_exchange(Fixture const& fixture, World const& source, World const& target, int ranks, PlanLimits const& limits) {
+void reshard_by_exchange(Fixture const& fixture, World const& source, World const& target,
+                         int ranks, PlanLimits const& limits) {
   Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, limits);
   auto const readers = balanced_readers(plan, source.files.size(), ranks);
   test::Files result = target.blank;
   std::vector<ExchangeRounds> each;
-  for (int rank = 0; rank < ranks; ++rank) each.emplace_back(plan, readers, rank, ranks, 4 * limits.staging_bytes);
+  for (int rank = 0; rank < ranks; ++rank)
+    each.emplace_back(plan, readers, rank, ranks, 4 * limits.staging_bytes);
   for (;;) {
     std::vector<RoundWork> rounds;
     for (auto& rank : each)
       if (auto round = rank.next()) rounds.push_back(std::move(*round));
-    ASSERT_TRUE(rounds.empty() || rounds.size() == each.size()) << "ranks disagree on the number of rounds";
+    ASSERT_TRUE(rounds.empty() || rounds.size() == each.size())
+        << "ranks disagree on the number of rounds";
     if (rounds.empty()) break;
     exchange_round(rounds, source.files, result);
   }
@@ -107,25 +122,29 @@ TEST(Plan, EveryLayoutBecomesEveryOther) {
       SampleMesh const& to = meshes[(i * 5 + 3) % meshes.size()];
       SCOPED_TRACE(fmt::format("{} from {} to {}", sample.family, i, (i * 5 + 3) % meshes.size()));
       World const source = test::make_world(fixture.model, fixture.local(from), from, DType::bf16);
-      World const target = test::make_world(fixture.model, fixture.local(to, "sequential", "local"), to, DType::bf16);
+      World const target = test::make_world(fixture.model, fixture.local(to, "sequential", "local"),
+                                            to, DType::bf16);
       reshard_direct(fixture, source, target, static_cast<int>(1 + i % 3), {2048, 32768});
       reshard_by_exchange(fixture, source, target, static_cast<int>(2 + i % 4), {2048, 32768});
     }
   }
 }
 
-/// Small pieces that lie near each other in a file are read together, with what is between them: that counts, too.
+/// Small pieces that lie near each other in a file are read together, with what is between them:
+/// that counts, too.
 TEST(Plan, ExchangeRoundsKeepToTheirMemoryWhereGapsAreReadAlong) {
   for (std::uint64_t const distance : {300U, 5'000U, 60'000U, 1'000'000U}) {
     Plan plan;
     constexpr std::uint32_t pieces = 4000;
     for (std::uint32_t i = 0; i < pieces; ++i) {
       plan.regions.push_back({0, i % 2, i * distance, i * 10, 10, 0, 0});
-      plan.cells.push_back({i, 1, staging_bound(std::span(&plan.regions.back(), 1), plan.dims), 10, 10, 0, 0});
+      plan.cells.push_back(
+          {i, 1, staging_bound(std::span(&plan.regions.back(), 1), plan.dims), 10, 10, 0, 0});
     }
     constexpr std::uint64_t limit = 256U << 10;
     std::vector<ExchangeRounds> each;
-    for (int rank = 0; rank < 2; ++rank) each.emplace_back(plan, std::vector<int>{0}, rank, 2, limit);
+    for (int rank = 0; rank < 2; ++rank)
+      each.emplace_back(plan, std::vector<int>{0}, rank, 2, limit);
     std::uint64_t const expected = each[0].count();
     std::uint64_t rounds = 0;
     for (;; ++rounds) {
@@ -159,8 +178,10 @@ TEST(Plan, LegacyGroupedExpertsBecomeWeightsPerExpert) {
     Fixture const fixture(test::sample_models()[sample]);
     SampleMesh const from{{2, 1, 1, 4, 2}};
     SampleMesh const to{{4, 2, 1, 2, 1}};
-    World const source = test::make_world(fixture.model, fixture.local(from, "flat"), from, DType::bf16);
-    World const target = test::make_world(fixture.model, fixture.local(to, "grouped"), to, DType::bf16);
+    World const source =
+        test::make_world(fixture.model, fixture.local(from, "flat"), from, DType::bf16);
+    World const target =
+        test::make_world(fixture.model, fixture.local(to, "grouped"), to, DType::bf16);
     reshard_direct(fixture, source, target, 2, {4096, 65536});
     reshard_by_exchange(fixture, source, target, 3, {4096, 65536});
   }
@@ -189,7 +210,8 @@ TEST(Plan, AMissingShareIsNamed) {
   Fixture const fixture(test::sample_models()[4]);
   SampleMesh const from{{2, 1, 1, 4, 1}};
   World source = test::make_world(fixture.model, fixture.local(from), from, DType::bf16);
-  World const target = test::make_world(fixture.model, fixture.local({{1, 1, 1, 1, 1}}), {{1, 1, 1, 1, 1}}, DType::bf16);
+  World const target = test::make_world(fixture.model, fixture.local({{1, 1, 1, 1, 1}}),
+                                        {{1, 1, 1, 1, 1}}, DType::bf16);
   auto const gate = static_cast<std::size_t>(fixture.model.find_tensor("experts.gate"));
   auto& pieces = source.catalog.tensors[gate];
   for (std::size_t i = pieces.pieces.size(); i-- > 0;)
@@ -203,7 +225,8 @@ TEST(Plan, AMissingShareIsNamed) {
     FAIL();
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find("'experts.gate': nothing holds"), std::string::npos) << error.sentence();
+    EXPECT_NE(error.sentence().find("'experts.gate': nothing holds"), std::string::npos)
+        << error.sentence();
     EXPECT_NE(error.sentence().find("expert 4:6"), std::string::npos) << error.sentence();
   }
 }
@@ -219,7 +242,8 @@ TEST(Plan, ATensorWithoutAPlaceInTheTargetIsRefused) {
     FAIL();
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_NE(error.sentence().find("'router.weight' is in the source"), std::string::npos) << error.sentence();
+    EXPECT_NE(error.sentence().find("'router.weight' is in the source"), std::string::npos)
+        << error.sentence();
   }
 }
 

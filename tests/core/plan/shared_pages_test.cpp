@@ -37,7 +37,9 @@ struct Seen {
 };
 
 bool is_held(std::vector<FileSpan> const& held, std::uint32_t file, std::uint64_t offset) {
-  auto const at = std::ranges::partition_point(held, [&](FileSpan const& s) { return s.file < file || (s.file == file && s.end <= offset); });
+  auto const at = std::ranges::partition_point(held, [&](FileSpan const& s) {
+    return s.file < file || (s.file == file && s.end <= offset);
+  });
   return at != held.end() && at->file == file && at->begin <= offset;
 }
 
@@ -52,7 +54,9 @@ Seen carry_out(Plan const& plan, int ranks, PageLimits const& limits, std::uint6
     while (auto const round = next())
       for (Extent const& write : round->writes)
         for (std::uint64_t at = write.offset_bytes; at < write.offset_bytes + write.bytes;) {
-          std::uint64_t const end = std::min(at / limits.page_bytes * limits.page_bytes + limits.page_bytes, write.offset_bytes + write.bytes);
+          std::uint64_t const end =
+              std::min(at / limits.page_bytes * limits.page_bytes + limits.page_bytes,
+                       write.offset_bytes + write.bytes);
           bool const kept_back = is_held(held, write.file, at);
           (kept_back ? seen.bytes_held : seen.bytes_written) += end - at;
           if (!kept_back) seen.writers[{write.file, at / limits.page_bytes}].insert(r);
@@ -69,14 +73,17 @@ TEST(SharedPages, NoPageHasTwoWritersInAnyLayout) {
     Model model(family, core, {sample.config, "config.json", 0});
     apply_family(model, Side(model, family, {}));
     auto const side = [&](SampleMesh const& at, char const* form, char const* spec) {
-      return Side(model, core, {true, at.mesh, {{"form", form}, {"spec", spec}}, {}, {}, "[target] layout"});
+      return Side(model, core,
+                  {true, at.mesh, {{"form", form}, {"spec", spec}}, {}, {}, "[target] layout"});
     };
     auto const meshes = test::sample_meshes(model.axes().find("expert") >= 0);
     for (std::size_t i = 0; i < meshes.size(); i += 4) {
       SampleMesh const& to = meshes[(i * 5 + 3) % meshes.size()];
       SCOPED_TRACE(fmt::format("{} from {} to {}", sample.family, i, (i * 5 + 3) % meshes.size()));
-      World const source = test::make_world(model, side(meshes[i], "grouped", "te"), meshes[i], DType::bf16);
-      World const target = test::make_world(model, side(to, "sequential", "local"), to, DType::bf16);
+      World const source =
+          test::make_world(model, side(meshes[i], "grouped", "te"), meshes[i], DType::bf16);
+      World const target =
+          test::make_world(model, side(to, "sequential", "local"), to, DType::bf16);
       Plan const plan = make_plan(model, source.catalog, target.catalog, {2048, 32768});
       for (int ranks : {1, 2, 7}) {
         Seen const seen = carry_out(plan, ranks, fine, 32768);
@@ -88,16 +95,20 @@ TEST(SharedPages, NoPageHasTwoWritersInAnyLayout) {
   }
 }
 
-/// A matrix of rows * columns elements of 16 bytes; each cell takes `width` columns of all rows: its bytes lie between those of the others.
-void add_transposed(Plan& plan, std::uint32_t file, std::uint64_t at, std::uint64_t rows, std::uint64_t columns, std::uint64_t width) {
+/// A matrix of rows * columns elements of 16 bytes; each cell takes `width` columns of all rows:
+/// its bytes lie between those of the others.
+void add_transposed(Plan& plan, std::uint32_t file, std::uint64_t at, std::uint64_t rows,
+                    std::uint64_t columns, std::uint64_t width) {
   for (std::uint64_t c = 0; c < columns; c += width) {
     Cell cell;
     cell.first_region = static_cast<std::uint32_t>(plan.regions.size());
     cell.region_count = 1;
     cell.source_bytes = cell.target_bytes = rows * width * 16;
     cell.staging_bytes = 4 * cell.source_bytes;
-    plan.regions.push_back({file, file, at + c * rows * 16, at + c * 16, width * 16, static_cast<std::uint32_t>(plan.dims.size()), 1});
-    plan.dims.push_back({rows, static_cast<std::int64_t>(width * 16), static_cast<std::int64_t>(columns * 16)});
+    plan.regions.push_back({file, file, at + c * rows * 16, at + c * 16, width * 16,
+                            static_cast<std::uint32_t>(plan.dims.size()), 1});
+    plan.dims.push_back(
+        {rows, static_cast<std::int64_t>(width * 16), static_cast<std::int64_t>(columns * 16)});
     plan.cells.push_back(cell);
     plan.target_bytes += cell.target_bytes;
   }
@@ -115,13 +126,15 @@ void add_run(Plan& plan, std::uint32_t file, std::uint64_t at, std::uint64_t byt
 
 TEST(SharedPages, ATransposedTensorGoesToOneRankWhereThatCostsLittle) {
   Plan plan;
-  for (std::uint64_t i = 0; i < 40; ++i) add_transposed(plan, 0, 8 + i * 16384, 32, 32, 4);  // a cut would fall into number 13 and 26
+  for (std::uint64_t i = 0; i < 40; ++i)
+    add_transposed(plan, 0, 8 + i * 16384, 32, 32, 4);  // a cut would fall into number 13 and 26
   Seen const seen = carry_out(plan, 3, fine, 1U << 20);
   EXPECT_EQ(seen.contested(), 0U);
   EXPECT_LE(seen.bytes_held, 2U * 64U) << "only the pages at the two cuts";
 }
 
-/// One that all ranks must share: pages beyond the limit are written by several, and no more than those.
+/// One that all ranks must share: pages beyond the limit are written by several, and no more than
+/// those.
 TEST(SharedPages, ATransposedTensorThatRanksShareIsTheException) {
   Plan plan;
   add_transposed(plan, 0, 8, 256, 64, 8);
@@ -134,7 +147,8 @@ TEST(SharedPages, ATransposedTensorThatRanksShareIsTheException) {
 
 TEST(SharedPages, ManyStretchesAreUnitedNotLost) {
   Plan plan;
-  for (std::uint64_t i = 0; i < 5000; ++i) add_run(plan, static_cast<std::uint32_t>(i % 2), i * 1000, 40);
+  for (std::uint64_t i = 0; i < 5000; ++i)
+    add_run(plan, static_cast<std::uint32_t>(i % 2), i * 1000, 40);
   for (std::size_t most : {64UL, 100'000UL}) {
     auto const spans = written_pages(plan, {0, plan.cells.size()}, {64, most, 1024});
     EXPECT_LE(spans.size(), most);
@@ -172,7 +186,8 @@ TEST(RankCells, AreBalancedByBytes) {
     RankCells const cells(plan, ranks);
     for (int r = 0; r < ranks; ++r) {
       EXPECT_EQ(cells.of(r).begin, first_cell(plan, r, ranks)) << turn;
-      EXPECT_EQ(cells.of(r).end, r + 1 < ranks ? first_cell(plan, r + 1, ranks) : plan.cells.size()) << turn;
+      EXPECT_EQ(cells.of(r).end, r + 1 < ranks ? first_cell(plan, r + 1, ranks) : plan.cells.size())
+          << turn;
     }
   }
 }
@@ -194,14 +209,17 @@ TEST(RankCells, KeepBalanceWhereTensorsAreTransposed) {
       EXPECT_EQ(cells.of(r).begin, next);
       next = cells.of(r).end;
       std::uint64_t bytes = 0;
-      for (std::size_t i = cells.of(r).begin; i < next; ++i) bytes += plan.cells[i].target_bytes + plan.cells[i].source_bytes;
-      EXPECT_LE(bytes, 2 * plan.target_bytes / static_cast<std::uint64_t>(ranks) * 5 / 4 + largest) << turn;
+      for (std::size_t i = cells.of(r).begin; i < next; ++i)
+        bytes += plan.cells[i].target_bytes + plan.cells[i].source_bytes;
+      EXPECT_LE(bytes, 2 * plan.target_bytes / static_cast<std::uint64_t>(ranks) * 5 / 4 + largest)
+          << turn;
     }
     EXPECT_EQ(next, plan.cells.size());
   }
 }
 
-/// One pass over the cells and a search for each rank; ranks times cells would be ten billion steps here.
+/// One pass over the cells and a search for each rank; ranks times cells would be ten billion steps
+/// here.
 TEST(RankCells, OfManyRanksCostOnePass) {
   Plan plan;
   for (std::uint64_t i = 0; i < 100'000; ++i) add_run(plan, 0, i * 16, 16);

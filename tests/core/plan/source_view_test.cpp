@@ -9,21 +9,38 @@
 namespace reshard {
 namespace {
 
-StoredPlace place(DType dtype, std::vector<Index> shape) { return {.file = 0, .offset_bytes = 0, .dtype = dtype, .shape = std::move(shape)}; }
+StoredPlace place(DType dtype, std::vector<Index> shape) {
+  return {.file = 0, .offset_bytes = 0, .dtype = dtype, .shape = std::move(shape)};
+}
 
-SourceView cast_view() { return {.kind = ViewKind::cast, .name = "norm", .stored = place(DType::bf16, {8}), .dtype = DType::f32, .shape = {8}}; }
+SourceView cast_view() {
+  return {.kind = ViewKind::cast,
+          .name = "norm",
+          .stored = place(DType::bf16, {8}),
+          .dtype = DType::f32,
+          .shape = {8}};
+}
 
 /// gpt-oss: [experts, rows, groups, 16] bytes for [experts, rows, 32 * groups] values.
 SourceView mxfp4_view() {
-  SourceView view{.kind = ViewKind::dequantise, .name = "experts.blocks", .stored = place(DType::u8, {4, 6, 3, 16}), .shape = {4, 6, 96}};
+  SourceView view{.kind = ViewKind::dequantise,
+                  .name = "experts.blocks",
+                  .stored = place(DType::u8, {4, 6, 3, 16}),
+                  .shape = {4, 6, 96}};
   view.scheme = {.codes = quant::CodeFormat::e2m1, .block_rows = 1, .block_columns = 32};
   view.scale = place(DType::u8, {4, 6, 3});
   return view;
 }
 
 SourceView nvfp4_view() {
-  SourceView view{.kind = ViewKind::dequantise, .name = "proj.weight", .stored = place(DType::u8, {10, 24}), .shape = {10, 48}};
-  view.scheme = {.codes = quant::CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = quant::SecondScale::times};
+  SourceView view{.kind = ViewKind::dequantise,
+                  .name = "proj.weight",
+                  .stored = place(DType::u8, {10, 24}),
+                  .shape = {10, 48}};
+  view.scheme = {.codes = quant::CodeFormat::e2m1,
+                 .block_rows = 1,
+                 .block_columns = 16,
+                 .second = quant::SecondScale::times};
   view.scale = place(DType::f8_e4m3, {10, 3});
   view.second = place(DType::f32, {});
   return view;
@@ -65,15 +82,26 @@ void expect_refused(SourceView view, Mistake const& mistake) {
     ADD_FAILURE() << mistake.what << " was accepted";
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), mistake.kind) << mistake.what;
-    for (std::string const& word : mistake.words) EXPECT_NE(error.sentence().find(word), std::string::npos) << word << " in: " << error.sentence();
+    for (std::string const& word : mistake.words)
+      EXPECT_NE(error.sentence().find(word), std::string::npos)
+          << word << " in: " << error.sentence();
   }
 }
 
 TEST(CheckView, RefusesWhatCannotBeConverted) {
-  expect_refused(cast_view(),
-                 {"an integer", [](SourceView& v) { v.stored.dtype = DType::i32; }, ErrorKind::source, {"m.safetensors", "'norm'", "I32"}});
-  expect_refused(cast_view(), {"8 bits", [](SourceView& v) { v.dtype = DType::f8_e4m3; }, ErrorKind::source, {"F8_E4M3"}});
-  expect_refused(cast_view(), {"another shape", [](SourceView& v) { v.shape = {2, 4}; }, ErrorKind::internal, {"[2, 4]", "[8]"}});
+  expect_refused(cast_view(), {"an integer",
+                               [](SourceView& v) { v.stored.dtype = DType::i32; },
+                               ErrorKind::source,
+                               {"m.safetensors", "'norm'", "I32"}});
+  expect_refused(
+      cast_view(),
+      {"8 bits", [](SourceView& v) { v.dtype = DType::f8_e4m3; }, ErrorKind::source, {"F8_E4M3"}});
+  expect_refused(cast_view(), {"another shape",
+                               [](SourceView& v) {
+                                 v.shape = {2, 4};
+                               },
+                               ErrorKind::internal,
+                               {"[2, 4]", "[8]"}});
 }
 
 TEST(CheckView, NamesTheTensorWhoseSizeDisagrees) {
@@ -103,20 +131,42 @@ TEST(CheckView, NamesTheTensorWhoseSizeDisagrees) {
        ErrorKind::source,
        {"[48, 24]"}},
       {"no scale", [](SourceView& v) { v.scale.reset(); }, ErrorKind::source, {"no scale"}},
-      {"a second scale", [](SourceView& v) { v.second = v.scale; }, ErrorKind::source, {"has a second scale"}},
-      {"an unknown scale", [](SourceView& v) { v.scale->dtype = DType::i32; }, ErrorKind::source, {"I32"}},
-      {"another target", [](SourceView& v) { v.dtype = DType::f32; }, ErrorKind::usage, {"F32", "BF16"}},
-      {"zero points", [](SourceView& v) { v.zero_points = place(DType::i8, {4}); }, ErrorKind::source, {"zero points", "[4]", "[4, 6, 3]"}},
+      {"a second scale",
+       [](SourceView& v) { v.second = v.scale; },
+       ErrorKind::source,
+       {"has a second scale"}},
+      {"an unknown scale",
+       [](SourceView& v) { v.scale->dtype = DType::i32; },
+       ErrorKind::source,
+       {"I32"}},
+      {"another target",
+       [](SourceView& v) { v.dtype = DType::f32; },
+       ErrorKind::usage,
+       {"F32", "BF16"}},
+      {"zero points",
+       [](SourceView& v) { v.zero_points = place(DType::i8, {4}); },
+       ErrorKind::source,
+       {"zero points", "[4]", "[4, 6, 3]"}},
   };
   for (Mistake const& mistake : mistakes) expect_refused(mxfp4_view(), mistake);
-  expect_refused(nvfp4_view(), {"no second scale", [](SourceView& v) { v.second.reset(); }, ErrorKind::source, {"lacks a second scale"}});
-  expect_refused(nvfp4_view(), {"two of them", [](SourceView& v) { v.second->shape = {2}; }, ErrorKind::source, {"second scale", "[2]", "1 number"}});
+  expect_refused(nvfp4_view(), {"no second scale",
+                                [](SourceView& v) { v.second.reset(); },
+                                ErrorKind::source,
+                                {"lacks a second scale"}});
+  expect_refused(nvfp4_view(), {"two of them",
+                                [](SourceView& v) { v.second->shape = {2}; },
+                                ErrorKind::source,
+                                {"second scale", "[2]", "1 number"}});
 }
 
 TEST(CheckView, OneScaleMayServeAStackAndOneMayServeEachMatrix) {
-  SourceView view{.kind = ViewKind::dequantise, .name = "experts", .stored = place(DType::f8_e4m3, {4, 6, 8}), .shape = {4, 6, 8}};
+  SourceView view{.kind = ViewKind::dequantise,
+                  .name = "experts",
+                  .stored = place(DType::f8_e4m3, {4, 6, 8}),
+                  .shape = {4, 6, 8}};
   view.scheme = {.codes = quant::CodeFormat::e4m3, .block_rows = 0, .block_columns = 0};
-  for (std::vector<Index> const& shape : std::vector<std::vector<Index>>{{}, {1}, {1, 1, 1}, {4}, {4, 1, 1}}) {
+  for (std::vector<Index> const& shape :
+       std::vector<std::vector<Index>>{{}, {1}, {1, 1, 1}, {4}, {4, 1, 1}}) {
     view.scale = place(DType::f32, shape);
     EXPECT_NO_THROW(check_view(view, "m"));
   }
@@ -128,7 +178,10 @@ TEST(CheckView, OneScaleMayServeAStackAndOneMayServeEachMatrix) {
 }
 
 TEST(CheckView, ABlockScaleOfAStackCountsTheRowsOfEachMatrix) {
-  SourceView view{.kind = ViewKind::dequantise, .name = "experts", .stored = place(DType::f8_e4m3, {3, 130, 200}), .shape = {3, 130, 200}};
+  SourceView view{.kind = ViewKind::dequantise,
+                  .name = "experts",
+                  .stored = place(DType::f8_e4m3, {3, 130, 200}),
+                  .shape = {3, 130, 200}};
   view.scheme = {.codes = quant::CodeFormat::e4m3, .block_rows = 128, .block_columns = 128};
   view.scale = place(DType::f32, {3, 2, 2});
   EXPECT_NO_THROW(check_view(view, "m"));

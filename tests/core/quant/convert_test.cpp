@@ -18,15 +18,18 @@ struct Converted {
 };
 
 template <class To, class From>
-Converted<To> converted(DType stored, std::vector<From> const& elements, double constant, DType wanted) {
+Converted<To> converted(DType stored, std::vector<From> const& elements, double constant,
+                        DType wanted) {
   Converted<To> result{std::vector<To>(elements.size()), {}};
-  result.inexact = quant::convert(stored, std::as_bytes(std::span(elements)), constant, wanted, std::as_writable_bytes(std::span(result.elements)));
+  result.inexact = quant::convert(stored, std::as_bytes(std::span(elements)), constant, wanted,
+                                  std::as_writable_bytes(std::span(result.elements)));
   return result;
 }
 
 std::vector<std::uint16_t> all_codes() {
   std::vector<std::uint16_t> codes;
-  for (std::uint32_t code = 0; code < 65536; ++code) codes.push_back(static_cast<std::uint16_t>(code));
+  for (std::uint32_t code = 0; code < 65536; ++code)
+    codes.push_back(static_cast<std::uint16_t>(code));
   return codes;
 }
 
@@ -54,19 +57,28 @@ TEST(Convert, NarrowingStopsAtTheFirstValueThatIsNotThere) {
   EXPECT_EQ(result.inexact->element, 4U);
   EXPECT_EQ(result.inexact->value, static_cast<double>(1.001F));
   EXPECT_EQ(result.elements[1], 0xbf00U);
-  EXPECT_TRUE(converted<std::uint16_t>(DType::f32, std::vector<float>{1e30F}, 0, DType::f16).inexact) << "an overflow is no infinity";
-  EXPECT_TRUE(converted<std::uint16_t>(DType::bf16, std::vector<std::uint16_t>{0x0001}, 0, DType::f16).inexact) << "too small";
-  EXPECT_FALSE(converted<std::uint16_t>(DType::f16, std::vector<std::uint16_t>{0x3c00}, 0, DType::bf16).inexact);
+  EXPECT_TRUE(
+      converted<std::uint16_t>(DType::f32, std::vector<float>{1e30F}, 0, DType::f16).inexact)
+      << "an overflow is no infinity";
+  EXPECT_TRUE(
+      converted<std::uint16_t>(DType::bf16, std::vector<std::uint16_t>{0x0001}, 0, DType::f16)
+          .inexact)
+      << "too small";
+  EXPECT_FALSE(
+      converted<std::uint16_t>(DType::f16, std::vector<std::uint16_t>{0x3c00}, 0, DType::bf16)
+          .inexact);
 }
 
 TEST(Convert, AddsExactlyOrNotAtAll) {
-  std::vector<std::uint16_t> const stored{0x3f80, 0xbf80, 0x3f00, 0x3c00, 0x8000};  // 1, -1, 0.5, 2^-7, -0
+  std::vector<std::uint16_t> const stored{0x3f80, 0xbf80, 0x3f00, 0x3c00,
+                                          0x8000};  // 1, -1, 0.5, 2^-7, -0
   auto const added = converted<std::uint16_t>(DType::bf16, stored, 1, DType::bf16);
   ASSERT_FALSE(added.inexact);
   EXPECT_EQ(added.elements, (std::vector<std::uint16_t>{0x4000, 0x0000, 0x3fc0, 0x3f81, 0x3f80}));
   auto const back = converted<std::uint16_t>(DType::bf16, added.elements, -1, DType::bf16);
   ASSERT_FALSE(back.inexact);
-  EXPECT_EQ(back.elements, (std::vector<std::uint16_t>{0x3f80, 0xbf80, 0x3f00, 0x3c00, 0x0000})) << "only the sign of a zero is lost";
+  EXPECT_EQ(back.elements, (std::vector<std::uint16_t>{0x3f80, 0xbf80, 0x3f00, 0x3c00, 0x0000}))
+      << "only the sign of a zero is lost";
   std::vector<std::uint16_t> const small{0x3b80};  // 2^-8
   EXPECT_TRUE(converted<std::uint16_t>(DType::bf16, small, 1, DType::bf16).inexact);
   auto const wide = converted<float>(DType::bf16, small, 1, DType::f32);
@@ -76,8 +88,10 @@ TEST(Convert, AddsExactlyOrNotAtAll) {
 
 TEST(Convert, ASumThatADoubleCannotHoldIsInexact) {
   for (double const tiny : {std::ldexp(1, -60), std::ldexp(1, -1074), -std::ldexp(1, -54)})
-    EXPECT_TRUE(converted<double>(DType::f64, std::vector<double>{tiny}, 1, DType::f64).inexact) << tiny;
-  EXPECT_FALSE(converted<double>(DType::f64, std::vector<double>{std::ldexp(1, -52)}, 1, DType::f64).inexact);
+    EXPECT_TRUE(converted<double>(DType::f64, std::vector<double>{tiny}, 1, DType::f64).inexact)
+        << tiny;
+  EXPECT_FALSE(converted<double>(DType::f64, std::vector<double>{std::ldexp(1, -52)}, 1, DType::f64)
+                   .inexact);
   EXPECT_TRUE(converted<double>(DType::f32, std::vector<float>{1e-30F}, 1, DType::f64).inexact);
 }
 
@@ -103,7 +117,8 @@ TEST(Convert, TakesEightBitFloatsAsStoredOnly) {
   EXPECT_FALSE(quant::convertible(DType::bf16, DType::f8_e5m2));
   EXPECT_FALSE(quant::convertible(DType::i32, DType::f32));
   EXPECT_FALSE(quant::convertible(DType::f32, DType::u8));
-  auto const found = converted<float>(DType::f8_e4m3, std::vector<std::uint8_t>{0x7e, 0x80, 0x01}, 0, DType::f32);
+  auto const found =
+      converted<float>(DType::f8_e4m3, std::vector<std::uint8_t>{0x7e, 0x80, 0x01}, 0, DType::f32);
   EXPECT_EQ(found.elements[0], 448);
   EXPECT_TRUE(std::signbit(found.elements[1]));
   EXPECT_EQ(found.elements[2], std::ldexp(1.0F, -9));

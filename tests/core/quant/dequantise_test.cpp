@@ -20,34 +20,44 @@ using quant::RowPart;
 using quant::Scheme;
 using quant::SecondScale;
 
-std::span<std::byte const> range_of(std::vector<std::byte> const& bytes, FlatRange const& range, int element_bits) {
+std::span<std::byte const> range_of(std::vector<std::byte> const& bytes, FlatRange const& range,
+                                    int element_bits) {
   Index const size = element_bits / 8;
-  return std::span(bytes).subspan(static_cast<std::size_t>(range.begin * size), static_cast<std::size_t>((range.end - range.begin) * size));
+  return std::span(bytes).subspan(static_cast<std::size_t>(range.begin * size),
+                                  static_cast<std::size_t>((range.end - range.begin) * size));
 }
 
-std::vector<std::uint16_t> decoded(Dequantiser const& decoder, SlowWeight const& weight, RowPart const& part) {
+std::vector<std::uint16_t> decoded(Dequantiser const& decoder, SlowWeight const& weight,
+                                   RowPart const& part) {
   quant::Needs const needs = decoder.needs_of(part);
   quant::StoredBytes stored;
   stored.codes = range_of(weight.codes, needs.code_bytes, 8);
   stored.scales = range_of(weight.scales, needs.scales, bits(weight.companions.scale));
   stored.seconds = range_of(weight.seconds, needs.seconds, bits(weight.companions.second));
-  stored.zero_points = range_of(weight.zero_points, needs.zero_points, bits(weight.companions.zero_points.value_or(DType::i8)));
+  stored.zero_points = range_of(weight.zero_points, needs.zero_points,
+                                bits(weight.companions.zero_points.value_or(DType::i8)));
   std::vector<std::uint16_t> result(static_cast<std::size_t>(part.rows * part.columns));
   decoder.run(part, stored, std::as_writable_bytes(std::span(result)));
   return result;
 }
 
-void expect_part(Dequantiser const& decoder, SlowWeight const& weight, std::vector<std::uint16_t> const& wanted, RowPart const& part) {
+void expect_part(Dequantiser const& decoder, SlowWeight const& weight,
+                 std::vector<std::uint16_t> const& wanted, RowPart const& part) {
   std::vector<std::uint16_t> const found = decoded(decoder, weight, part);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    auto const element = static_cast<std::size_t>(part.first_row * weight.shape.columns + part.first_column) + i;
-    ASSERT_TRUE(same_bf16(found[i], wanted[element])) << "rows " << part.first_row << " + " << part.rows << ", columns " << part.first_column << " + "
-                                                      << part.columns << ", element " << i << ": " << found[i] << ", not " << wanted[element];
+    auto const element =
+        static_cast<std::size_t>(part.first_row * weight.shape.columns + part.first_column) + i;
+    ASSERT_TRUE(same_bf16(found[i], wanted[element]))
+        << "rows " << part.first_row << " + " << part.rows << ", columns " << part.first_column
+        << " + " << part.columns << ", element " << i << ": " << found[i] << ", not "
+        << wanted[element];
   }
 }
 
 RowPart random_part(MatrixShape const& shape, std::mt19937_64& random) {
-  auto const below = [&](Index end) { return static_cast<Index>(random() % static_cast<std::uint64_t>(end)); };
+  auto const below = [&](Index end) {
+    return static_cast<Index>(random() % static_cast<std::uint64_t>(end));
+  };
   Index const rows = shape.stack * shape.rows;
   RowPart part{.first_row = below(rows), .rows = 1, .first_column = 0, .columns = shape.columns};
   if (random() % 2 == 0) {
@@ -61,47 +71,75 @@ RowPart random_part(MatrixShape const& shape, std::mt19937_64& random) {
 
 TEST(Dequantise, AgreesWithTheSlowDefinitionInEveryForm) {
   std::mt19937_64 random(21);
-  std::vector<MatrixShape> const shapes{{1, 1, 1}, {1, 7, 33}, {1, 130, 260}, {3, 5, 64}, {2, 33, 40}, {4, 1, 17}};
+  std::vector<MatrixShape> const shapes{{1, 1, 1},  {1, 7, 33},  {1, 130, 260},
+                                        {3, 5, 64}, {2, 33, 40}, {4, 1, 17}};
   for (QuantForm const& form : quant_forms())
     for (MatrixShape const& shape : shapes) {
-      SCOPED_TRACE(testing::Message() << form.name << " " << form.scheme.integer_bits << ": " << shape.stack << " x " << shape.rows << " x "
-                                      << shape.columns);
+      SCOPED_TRACE(testing::Message()
+                   << form.name << " " << form.scheme.integer_bits << ": " << shape.stack << " x "
+                   << shape.rows << " x " << shape.columns);
       Companions companions = form.companions;
-      if (form.scheme.second != SecondScale::none && random() % 2 == 0) companions.seconds = shape.stack;
+      if (form.scheme.second != SecondScale::none && random() % 2 == 0)
+        companions.seconds = shape.stack;
       SlowWeight const weight = random_weight(form.scheme, shape, companions, random);
       Dequantiser const decoder(form.scheme, shape, companions);
       ASSERT_EQ(decoder.code_bytes(), static_cast<Index>(weight.codes.size()));
-      ASSERT_EQ(shape.stack * decoder.scale_rows() * decoder.scale_columns() * (bits(companions.scale) / 8),
+      ASSERT_EQ(shape.stack * decoder.scale_rows() * decoder.scale_columns() *
+                    (bits(companions.scale) / 8),
                 static_cast<Index>(weight.scales.size()));
       std::vector<std::uint16_t> const wanted = slow_elements(weight);
-      expect_part(decoder, weight, wanted, {.first_row = 0, .rows = shape.stack * shape.rows, .first_column = 0, .columns = shape.columns});
-      for (int i = 0; i < 60 && !HasFatalFailure(); ++i) expect_part(decoder, weight, wanted, random_part(shape, random));
+      expect_part(decoder, weight, wanted,
+                  {.first_row = 0,
+                   .rows = shape.stack * shape.rows,
+                   .first_column = 0,
+                   .columns = shape.columns});
+      for (int i = 0; i < 60 && !HasFatalFailure(); ++i)
+        expect_part(decoder, weight, wanted, random_part(shape, random));
       if (HasFatalFailure()) return;
     }
 }
 
 TEST(Dequantise, AWorkedExampleOfEachSecondScale) {
-  // 0x53: low half 3 (1.5) is column 0, high half 5 (3) is column 1. Scale 0x40 of E4M3 is 2, the second 0.25.
-  Scheme scheme{.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::times};
-  SlowWeight weight{scheme, {1, 1, 2}, {.scale = DType::f8_e4m3}, {std::byte{0x53}}, {std::byte{0x40}}, std::vector<std::byte>(4), {}};
+  // 0x53: low half 3 (1.5) is column 0, high half 5 (3) is column 1. Scale 0x40 of E4M3 is 2, the
+  // second 0.25.
+  Scheme scheme{.codes = CodeFormat::e2m1,
+                .block_rows = 1,
+                .block_columns = 16,
+                .second = SecondScale::times};
+  SlowWeight weight{scheme,
+                    {1, 1, 2},
+                    {.scale = DType::f8_e4m3},
+                    {std::byte{0x53}},
+                    {std::byte{0x40}},
+                    std::vector<std::byte>(4),
+                    {}};
   float const second = 0.25F;
   std::memcpy(weight.seconds.data(), &second, 4);
   RowPart const all{.first_row = 0, .rows = 1, .first_column = 0, .columns = 2};
-  EXPECT_EQ(decoded({scheme, weight.shape, weight.companions}, weight, all), (std::vector<std::uint16_t>{0x3f40, 0x3fc0}));  // 0.75, 1.5
+  EXPECT_EQ(decoded({scheme, weight.shape, weight.companions}, weight, all),
+            (std::vector<std::uint16_t>{0x3f40, 0x3fc0}));  // 0.75, 1.5
   scheme.second = SecondScale::divided_by;
-  EXPECT_EQ(decoded({scheme, weight.shape, weight.companions}, weight, all), (std::vector<std::uint16_t>{0x4140, 0x41c0}));  // 12, 24
+  EXPECT_EQ(decoded({scheme, weight.shape, weight.companions}, weight, all),
+            (std::vector<std::uint16_t>{0x4140, 0x41c0}));  // 12, 24
 }
 
 TEST(Dequantise, APackedWordHoldsEightColumnsFromItsLowestBits) {
-  Scheme const scheme{.codes = CodeFormat::integer, .integer_bits = 4, .block_rows = 1, .block_columns = 32};
-  std::vector<std::byte> const word{std::byte{0x10}, std::byte{0x32}, std::byte{0x54}, std::byte{0xfe}};
-  SlowWeight const weight{scheme, {1, 1, 8}, {.scale = DType::bf16}, word, {std::byte{0x80}, std::byte{0x3f}}, {}, {}};
-  std::vector<std::uint16_t> const wanted{0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0x40c0, 0x40e0};  // -8, -7, -6, -5, -4, -3, 6, 7
-  EXPECT_EQ(decoded({scheme, weight.shape, weight.companions}, weight, {.first_row = 0, .rows = 1, .first_column = 0, .columns = 8}), wanted);
+  Scheme const scheme{
+      .codes = CodeFormat::integer, .integer_bits = 4, .block_rows = 1, .block_columns = 32};
+  std::vector<std::byte> const word{std::byte{0x10}, std::byte{0x32}, std::byte{0x54},
+                                    std::byte{0xfe}};
+  SlowWeight const weight{
+      scheme, {1, 1, 8}, {.scale = DType::bf16}, word, {std::byte{0x80}, std::byte{0x3f}}, {}, {}};
+  std::vector<std::uint16_t> const wanted{0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080,
+                                          0xc040, 0x40c0, 0x40e0};  // -8, -7, -6, -5, -4, -3, 6, 7
+  EXPECT_EQ(decoded({scheme, weight.shape, weight.companions}, weight,
+                    {.first_row = 0, .rows = 1, .first_column = 0, .columns = 8}),
+            wanted);
 }
 
 TEST(Dequantise, OneRoundingWhereTwoWouldGoWrong) {
-  // Searched for: products that lie so near to the middle of two BF16 values that F32 puts them on it.
+  // Searched for: products that lie so near to the middle of two BF16 values that F32 puts them on
+  // it.
   std::mt19937_64 random(5);
   Scheme const scheme{.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0};
   int differing = 0;
@@ -110,49 +148,69 @@ TEST(Dequantise, OneRoundingWhereTwoWouldGoWrong) {
     std::uint8_t const code = static_cast<std::uint8_t>(0x38U + random() % 8);  // 1 to 1.875
     double const exact = slow_e4m3(code) * static_cast<double>(scale);
     std::uint16_t const once = slow_nearest(8, 7, static_cast<long double>(exact));
-    std::uint16_t const twice = slow_nearest(8, 7, static_cast<long double>(static_cast<float>(exact)));
+    std::uint16_t const twice =
+        slow_nearest(8, 7, static_cast<long double>(static_cast<float>(exact)));
     if (once == twice) continue;
     ++differing;
-    SlowWeight weight{scheme, {1, 1, 1}, {}, {static_cast<std::byte>(code)}, std::vector<std::byte>(4), {}, {}};
+    SlowWeight weight{
+        scheme, {1, 1, 1}, {}, {static_cast<std::byte>(code)}, std::vector<std::byte>(4), {}, {}};
     std::memcpy(weight.scales.data(), &scale, 4);
-    ASSERT_EQ(decoded({scheme, weight.shape, {}}, weight, {.first_row = 0, .rows = 1, .first_column = 0, .columns = 1})[0], once);
+    ASSERT_EQ(decoded({scheme, weight.shape, {}}, weight,
+                      {.first_row = 0, .rows = 1, .first_column = 0, .columns = 1})[0],
+              once);
   }
   EXPECT_GE(differing, 1);
 }
 
 TEST(Dequantise, NeedsNoMoreThanItsBlocks) {
-  Dequantiser const block({.codes = CodeFormat::e4m3, .block_rows = 128, .block_columns = 128}, {1, 576, 1000}, {.scale = DType::f32});
+  Dequantiser const block({.codes = CodeFormat::e4m3, .block_rows = 128, .block_columns = 128},
+                          {1, 576, 1000}, {.scale = DType::f32});
   EXPECT_EQ(block.scale_rows(), 5);
   EXPECT_EQ(block.scale_columns(), 8);
-  quant::Needs const one = block.needs_of({.first_row = 130, .rows = 1, .first_column = 127, .columns = 2});
+  quant::Needs const one =
+      block.needs_of({.first_row = 130, .rows = 1, .first_column = 127, .columns = 2});
   EXPECT_EQ(one.scales, (FlatRange{8, 10}));
   EXPECT_EQ(one.code_bytes, (FlatRange{130'127, 130'129}));
-  quant::Needs const two = block.needs_of({.first_row = 383, .rows = 2, .first_column = 0, .columns = 1000});
+  quant::Needs const two =
+      block.needs_of({.first_row = 383, .rows = 2, .first_column = 0, .columns = 1000});
   EXPECT_EQ(two.scales, (FlatRange{16, 32}));
-  Dequantiser const packed({.codes = CodeFormat::integer, .integer_bits = 4, .block_rows = 1, .block_columns = 32}, {2, 10, 96},
-                           {.scale = DType::bf16, .zero_points = DType::i32});
+  Dequantiser const packed(
+      {.codes = CodeFormat::integer, .integer_bits = 4, .block_rows = 1, .block_columns = 32},
+      {2, 10, 96}, {.scale = DType::bf16, .zero_points = DType::i32});
   EXPECT_EQ(packed.zero_rows(), 2);
-  EXPECT_EQ(packed.needs_of({.first_row = 18, .rows = 1, .first_column = 33, .columns = 3}).zero_points, (FlatRange{10, 11}));
-  EXPECT_EQ(packed.needs_of({.first_row = 18, .rows = 1, .first_column = 33, .columns = 3}).code_bytes, (FlatRange{18 * 48 + 16, 18 * 48 + 18}));
+  EXPECT_EQ(
+      packed.needs_of({.first_row = 18, .rows = 1, .first_column = 33, .columns = 3}).zero_points,
+      (FlatRange{10, 11}));
+  EXPECT_EQ(
+      packed.needs_of({.first_row = 18, .rows = 1, .first_column = 33, .columns = 3}).code_bytes,
+      (FlatRange{18 * 48 + 16, 18 * 48 + 18}));
 }
 
 TEST(Dequantise, WhatIsNoFormIsNamed) {
-  auto const problem = [](Scheme const& scheme, Companions const& companions) { return quant::problem_of(scheme, companions).value_or(""); };
+  auto const problem = [](Scheme const& scheme, Companions const& companions) {
+    return quant::problem_of(scheme, companions).value_or("");
+  };
   Scheme const packed{.codes = CodeFormat::integer, .block_rows = 1, .block_columns = 32};
   EXPECT_EQ(problem(packed, {}), "");
   EXPECT_NE(problem(packed, {.scale = DType::f64}).find("F64"), std::string::npos);
   EXPECT_NE(problem(packed, {.scale = DType::i32}).find("I32"), std::string::npos);
-  EXPECT_NE(problem({.codes = CodeFormat::integer, .integer_bits = 9}, {}).find("9 bits"), std::string::npos);
+  EXPECT_NE(problem({.codes = CodeFormat::integer, .integer_bits = 9}, {}).find("9 bits"),
+            std::string::npos);
   EXPECT_NE(problem({.codes = CodeFormat::e4m3}, {.zero_points = DType::i32}), "");
-  EXPECT_NE(problem({.codes = CodeFormat::e4m3}, {.zero_points = DType::u8}).find("U8"), std::string::npos);
+  EXPECT_NE(problem({.codes = CodeFormat::e4m3}, {.zero_points = DType::u8}).find("U8"),
+            std::string::npos);
   EXPECT_NE(problem({.codes = CodeFormat::i8, .second = SecondScale::times}, {}), "");
-  EXPECT_NE(problem({.codes = CodeFormat::e2m1, .second = SecondScale::times}, {.second = DType::u8}).find("U8"), std::string::npos);
+  EXPECT_NE(
+      problem({.codes = CodeFormat::e2m1, .second = SecondScale::times}, {.second = DType::u8})
+          .find("U8"),
+      std::string::npos);
   EXPECT_NE(problem({.block_rows = -1}, {}).find("-1"), std::string::npos);
 }
 
 TEST(Dequantise, APartThatLeavesTheStackIsOurBug) {
   Dequantiser const decoder({.block_rows = 1, .block_columns = 0}, {2, 3, 8}, {});
-  for (RowPart const& part : std::vector<RowPart>{{6, 1, 0, 8}, {5, 2, 0, 8}, {0, 1, 4, 5}, {0, 2, 0, 4}, {0, 1, 0, 0}}) {
+  for (RowPart const& part :
+       std::vector<RowPart>{{6, 1, 0, 8}, {5, 2, 0, 8}, {0, 1, 4, 5}, {0, 2, 0, 4}, {0, 1, 0, 0}}) {
     try {
       static_cast<void>(decoder.needs_of(part));
       ADD_FAILURE() << "rows " << part.first_row << " + " << part.rows;

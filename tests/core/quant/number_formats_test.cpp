@@ -17,7 +17,8 @@ void expect_same(double found, double wanted, std::uint32_t code) {
   if (std::isnan(wanted))
     EXPECT_TRUE(std::isnan(found)) << "code " << code;
   else
-    EXPECT_EQ(bits_of(found), bits_of(wanted)) << "code " << code << ": " << found << ", not " << wanted;
+    EXPECT_EQ(bits_of(found), bits_of(wanted))
+        << "code " << code << ": " << found << ", not " << wanted;
 }
 
 TEST(Decode, AllCodesOfEightBits) {
@@ -85,13 +86,16 @@ double awkward(quant::FloatFormat format, std::mt19937_64& random) {
   double const next = quant::decode(format, code + 1);
   double result = (value + next) / 2;
   if (random() % 3 == 0) result = std::nextafter(result, random() % 2 == 0 ? INFINITY : -INFINITY);
-  if (random() % 5 == 0) result = std::ldexp(static_cast<double>(random() % 1'000'003), static_cast<int>(random() % 320) - 170);
+  if (random() % 5 == 0)
+    result = std::ldexp(static_cast<double>(random() % 1'000'003),
+                        static_cast<int>(random() % 320) - 170);
   return random() % 2 == 0 ? result : -result;
 }
 
 void expect_nearest(quant::FloatFormat format, double value) {
   quant::Encoded const found = quant::encode(format, value);
-  std::uint16_t const wanted = slow_nearest(format.exponent_bits, format.fraction_bits, static_cast<long double>(value));
+  std::uint16_t const wanted =
+      slow_nearest(format.exponent_bits, format.fraction_bits, static_cast<long double>(value));
   EXPECT_EQ(found.code, wanted) << value;
   EXPECT_EQ(found.exact, quant::decode(format, found.code) == value) << value;
 }
@@ -102,7 +106,9 @@ TEST(Encode, RoundsToTheNearestAndOfTwoToTheEven) {
     expect_nearest(quant::formats::bf16, awkward(quant::formats::bf16, random));
     expect_nearest(quant::formats::f16, awkward(quant::formats::f16, random));
     double const value = awkward(quant::formats::f32, random);
-    EXPECT_EQ(quant::encode(quant::formats::f32, value).code, std::bit_cast<std::uint32_t>(static_cast<float>(value))) << value;
+    EXPECT_EQ(quant::encode(quant::formats::f32, value).code,
+              std::bit_cast<std::uint32_t>(static_cast<float>(value)))
+        << value;
   }
 }
 
@@ -110,7 +116,8 @@ TEST(Encode, TheBordersOfEveryFormat) {
   EXPECT_EQ(quant::encode(quant::formats::f16, 65519.99).code, 0x7bffU);
   EXPECT_EQ(quant::encode(quant::formats::f16, 65520).code, 0x7c00U);
   EXPECT_FALSE(quant::encode(quant::formats::f16, 65520).exact);
-  EXPECT_EQ(quant::encode(quant::formats::bf16, std::ldexp(1, -134)).code, 0U) << "half of the smallest number: the even one is zero";
+  EXPECT_EQ(quant::encode(quant::formats::bf16, std::ldexp(1, -134)).code, 0U)
+      << "half of the smallest number: the even one is zero";
   EXPECT_EQ(quant::encode(quant::formats::bf16, std::ldexp(1.0001, -134)).code, 1U);
   EXPECT_EQ(quant::encode(quant::formats::bf16, -std::ldexp(1, -1060)).code, 0x8000U);
   EXPECT_TRUE(quant::encode(quant::formats::bf16, -0.0).exact);
@@ -129,7 +136,8 @@ TEST(Encode, NansKeepTheirUpperBitsAndStayNans) {
 TEST(FloatFormat, IsKnownForTheFloatingDtypes) {
   EXPECT_EQ(quant::float_format(DType::bf16), quant::formats::bf16);
   EXPECT_EQ(quant::float_format(DType::f8_e4m3), quant::formats::e4m3);
-  for (DType const dtype : {DType::i32, DType::u8, DType::f8_e8m0, DType::f8_e4m3fnuz, DType::c64}) EXPECT_FALSE(quant::float_format(dtype));
+  for (DType const dtype : {DType::i32, DType::u8, DType::f8_e8m0, DType::f8_e4m3fnuz, DType::c64})
+    EXPECT_FALSE(quant::float_format(dtype));
 }
 
 }  // namespace

@@ -12,7 +12,10 @@ namespace reshard {
 /// A transport of device memory on a stream of its own.
 class DeviceSite : public TransportSite {
  public:
-  explicit DeviceSite(std::unique_ptr<Device> device) : device_(std::move(device)), copies_(device_->new_stream()), stream_(device_->new_stream()) {}
+  explicit DeviceSite(std::unique_ptr<Device> device)
+      : device_(std::move(device)),
+        copies_(device_->new_stream()),
+        stream_(device_->new_stream()) {}
 
   Transport& transport() override { return *transport_; }
 

@@ -1,5 +1,6 @@
-// NCCL's transport on GPUs. Where there are fewer of them than ranks, each process poses as a host of its own, and NCCL goes over sockets on
-// loopback: that says whether it works, not how fast it is.
+// NCCL's transport on GPUs. Where there are fewer of them than ranks, each process poses as a host
+// of its own, and NCCL goes over sockets on loopback: that says whether it works, not how fast it
+// is.
 
 #include <cstdlib>
 
@@ -13,7 +14,8 @@ namespace {
 
 class NcclSite final : public DeviceSite {
  public:
-  NcclSite(Comm const& comm, CudaOffer const& cuda, NcclOffer const& nccl) : DeviceSite(open_cuda_device(comm.rank() % cuda.devices)) {
+  NcclSite(Comm const& comm, CudaOffer const& cuda, NcclOffer const& nccl)
+      : DeviceSite(open_cuda_device(comm.rank() % cuda.devices)) {
     NcclRankFacts facts;
     facts.host = host_name();
     facts.host_identity = nccl_host_identity();

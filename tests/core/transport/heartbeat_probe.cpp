@@ -1,8 +1,9 @@
 // Ranks under a heartbeat, for tests:
 //
 //   heartbeat_probe leave    every rank ends at another time, nobody is missed: exit code 0
-//   heartbeat_probe stop     rank 1 stands still while the others wait in a collective call: exit code 8
-//   heartbeat_probe suspend  all ranks stand still for longer than the timeout, as under `scontrol suspend`: exit code 0
+//   heartbeat_probe stop     rank 1 stands still while the others wait in a collective call: exit
+//   code 8 heartbeat_probe suspend  all ranks stand still for longer than the timeout, as under
+//   `scontrol suspend`: exit code 0
 
 #include <chrono>
 #include <csignal>

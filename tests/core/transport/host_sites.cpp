@@ -1,4 +1,5 @@
-// Transports that can be tested everywhere: MPI, and NCCL's with a stand-in for NCCL on an emulated device.
+// Transports that can be tested everywhere: MPI, and NCCL's with a stand-in for NCCL on an emulated
+// device.
 
 #include <cstring>
 
@@ -17,7 +18,9 @@ class MpiSite final : public TransportSite {
   void write(std::byte* to, std::span<std::byte const> bytes) override {
     if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
   }
-  std::vector<std::byte> read(std::byte* from, std::uint64_t bytes) override { return {from, from + bytes}; }
+  std::vector<std::byte> read(std::byte* from, std::uint64_t bytes) override {
+    return {from, from + bytes};
+  }
 
  private:
   std::vector<std::vector<std::byte>> memory_;
@@ -34,7 +37,8 @@ class FakeNcclSite final : public DeviceSite {
     facts.device_id = device_->id();
     facts.device_name = device_->name();
     facts.nccl_version = 22809;
-    transport_ = make_nccl_transport(comm, std::make_shared<FakeNccl>(faults), facts, stream_.get(), 60);
+    transport_ =
+        make_nccl_transport(comm, std::make_shared<FakeNccl>(faults), facts, stream_.get(), 60);
   }
 };
 
@@ -46,7 +50,8 @@ std::unique_ptr<TransportSite> make_site(std::string const& name, std::string&) 
   if (name == "mpi") return std::make_unique<MpiSite>();
   FakeNcclFaults faults;
   // So slow that posts are held back until a poll finds the one before them in the stream.
-  if (name == "slow_nccl_stand_in") faults.connecting_time = faults.launching_time = std::chrono::milliseconds(3);
+  if (name == "slow_nccl_stand_in")
+    faults.connecting_time = faults.launching_time = std::chrono::milliseconds(3);
   return std::make_unique<FakeNcclSite>(faults);
 }
 

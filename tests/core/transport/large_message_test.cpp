@@ -1,5 +1,5 @@
-// One message above 2 GiB, from rank 1 to rank 0. Only places near the borders of parts and random ones are written and compared: filling it would
-// take most of the time.
+// One message above 2 GiB, from rank 1 to rank 0. Only places near the borders of parts and random
+// ones are written and compared: filling it would take most of the time.
 
 #include <random>
 #include <vector>
@@ -18,7 +18,9 @@ constexpr std::uint64_t bytes = (std::uint64_t{2} << 30) + (std::uint64_t{200} <
 /// Zeros that take no memory until they are written.
 class LazyMemory {
  public:
-  LazyMemory() : data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+  LazyMemory()
+      : data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
     if (data_ == MAP_FAILED) throw std::bad_alloc();
     ::madvise(data_, bytes, MADV_HUGEPAGE);
   }
@@ -47,10 +49,12 @@ TEST(MpiTransport, CarriesAMessageAboveTwoGibibytes) {
   ASSERT_EQ(comm.size(), 2);
   LazyMemory memory;
   bool const sends = comm.rank() == 1;
-  for (std::uint64_t const place : places()) memory.data()[place] = sends ? value_at(place) : std::byte{0};
+  for (std::uint64_t const place : places())
+    memory.data()[place] = sends ? value_at(place) : std::byte{0};
   MpiTransport transport(comm);
   std::vector<FlatMessage> const messages = {{1 - comm.rank(), memory.data(), bytes}};
-  transport.post(sends ? std::span<FlatMessage const>() : messages, sends ? messages : std::span<FlatMessage const>(), 0);
+  transport.post(sends ? std::span<FlatMessage const>() : messages,
+                 sends ? messages : std::span<FlatMessage const>(), 0);
   std::vector<Landed> landed;
   Patience patience(60, {});
   for (std::uint64_t seen = 0; landed.empty(); seen = transport.bytes_landed()) {
@@ -65,7 +69,8 @@ TEST(MpiTransport, CarriesAMessageAboveTwoGibibytes) {
   ASSERT_EQ(landed.size(), 1U);
   EXPECT_EQ(landed[0].bytes, bytes);
   EXPECT_EQ(transport.bytes_landed(), bytes);
-  for (std::uint64_t const place : places()) ASSERT_EQ(memory.data()[place], value_at(place)) << "byte " << place;
+  for (std::uint64_t const place : places())
+    ASSERT_EQ(memory.data()[place], value_at(place)) << "byte " << place;
 }
 
 }  // namespace

@@ -41,8 +41,11 @@ class NcclTransportTest : public testing::Test {
     return facts;
   }
 
-  void connect(FakeNcclFaults const& faults, double timeout_seconds = 60) { connect_with(facts(), faults, timeout_seconds); }
-  void connect_with(NcclRankFacts const& mine, FakeNcclFaults const& faults, double timeout_seconds) {
+  void connect(FakeNcclFaults const& faults, double timeout_seconds = 60) {
+    connect_with(facts(), faults, timeout_seconds);
+  }
+  void connect_with(NcclRankFacts const& mine, FakeNcclFaults const& faults,
+                    double timeout_seconds) {
     nccl_ = std::make_shared<FakeNccl>(faults);
     transport_ = make_nccl_transport(comm_, nccl_, mine, stream_.get(), timeout_seconds);
   }
@@ -77,12 +80,15 @@ class NcclTransportTest : public testing::Test {
       ADD_FAILURE() << "nothing was thrown";
       return {ErrorKind::internal, ""};
     }
-    for (std::string const& sentence : comm_.all_gather(error->sentence())) EXPECT_EQ(sentence, error->sentence());
+    for (std::string const& sentence : comm_.all_gather(error->sentence()))
+      EXPECT_EQ(sentence, error->sentence());
     EXPECT_EQ(comm_.min(static_cast<int>(error->kind())), static_cast<int>(error->kind()));
     return *error;
   }
 
-  static bool has(Error const& error, std::string_view text) { return error.sentence().find(text) != std::string::npos; }
+  static bool has(Error const& error, std::string_view text) {
+    return error.sentence().find(text) != std::string::npos;
+  }
 
   Comm comm_ = Comm::world();
   std::unique_ptr<Device> device_ = make_emulated_device();
@@ -145,12 +151,15 @@ TEST_F(NcclTransportTest, SeveralCommunicatorsOneAfterTheOther) {
 }
 
 TEST_F(NcclTransportTest, AFailureToConnectIsOneErrorOnEveryRankAtOnce) {
-  for (NcclResult FakeNcclFaults::*const where : {&FakeNcclFaults::begin_init, &FakeNcclFaults::connecting}) {
+  for (NcclResult FakeNcclFaults::*const where :
+       {&FakeNcclFaults::begin_init, &FakeNcclFaults::connecting}) {
     FakeNcclFaults faults;
     if (last()) faults.*where = NcclResult::system_error;
     Error const error = same_error([&] { connect(faults); });
     EXPECT_EQ(error.kind(), ErrorKind::resources);
-    EXPECT_TRUE(has(error, "could not connect the ranks: result 2 of the stand-in (ncclSystemError)")) << error.sentence();
+    EXPECT_TRUE(
+        has(error, "could not connect the ranks: result 2 of the stand-in (ncclSystemError)"))
+        << error.sentence();
     EXPECT_TRUE(has(error, "run.transport = \"mpi\"")) << error.sentence();
   }
 }
@@ -169,7 +178,8 @@ TEST_F(NcclTransportTest, ARankThatNeverConnectsIsAStallOnEveryRank) {
   faults.never_begins = last();
   Error const error = same_error([&] { connect(faults, 0.5); });
   EXPECT_EQ(error.kind(), ErrorKind::stall);
-  EXPECT_TRUE(has(error, fmt::format("has not connected the {} ranks within 0.5 s", comm_.size()))) << error.sentence();
+  EXPECT_TRUE(has(error, fmt::format("has not connected the {} ranks within 0.5 s", comm_.size())))
+      << error.sentence();
   EXPECT_EQ(nccl_->aborts(), 1);
 }
 
@@ -178,7 +188,9 @@ TEST_F(NcclTransportTest, WhatIsInTheWayIsSaidBeforeNcclIsAsked) {
   if (last()) mine.obstacle = "no NVIDIA driver is installed";
   Error const error = same_error([&] { connect_with(mine, {}, 60); });
   EXPECT_EQ(error.kind(), ErrorKind::resources);
-  EXPECT_TRUE(has(error, fmt::format("rank {} on host here cannot use NCCL: no NVIDIA driver", comm_.size() - 1))) << error.sentence();
+  EXPECT_TRUE(has(error, fmt::format("rank {} on host here cannot use NCCL: no NVIDIA driver",
+                                     comm_.size() - 1)))
+      << error.sentence();
   EXPECT_EQ(nccl_->aborts(), 0);
 }
 
@@ -212,7 +224,8 @@ TEST_F(NcclTransportTest, AnErrorAfterwardsNamesTheAwaitedRanks) {
       for (;;) transport_->poll(landed);
     });
     ASSERT_TRUE(error);
-    EXPECT_EQ(error->kind(), later == NcclResult::remote_error ? ErrorKind::stall : ErrorKind::internal);
+    EXPECT_EQ(error->kind(),
+              later == NcclResult::remote_error ? ErrorKind::stall : ErrorKind::internal);
     EXPECT_TRUE(has(*error, awaited_text(transport_->awaited_peers()))) << error->sentence();
     EXPECT_EQ(transport_->awaited_peers().size(), comm_.size() == 2 ? 1U : 2U);
     EXPECT_TRUE(landed.empty());
@@ -225,7 +238,8 @@ TEST_F(NcclTransportTest, AnErrorAfterwardsNamesTheAwaitedRanks) {
 
 TEST_F(NcclTransportTest, ARefusedMessageLeavesNoGroupOpen) {
   if (alone()) GTEST_SKIP() << "one rank has no messages";
-  for (NcclResult FakeNcclFaults::*const where : {&FakeNcclFaults::send, &FakeNcclFaults::group_end}) {
+  for (NcclResult FakeNcclFaults::*const where :
+       {&FakeNcclFaults::send, &FakeNcclFaults::group_end}) {
     FakeNcclFaults faults;
     faults.*where = NcclResult::invalid_argument;
     connect(faults);

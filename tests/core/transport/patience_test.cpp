@@ -43,7 +43,8 @@ TEST(Patience, SleepsOnceItHasBeenEager) {
   Patience patience(0.3, {});
   std::clock_t const before = std::clock();
   double const seconds = seconds_until_it_ends(patience);
-  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.8 * seconds) << "waiting takes a whole core";
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.8 * seconds)
+      << "waiting takes a whole core";
 }
 
 TEST(Patience, IsEndedByWhoeverIsAskedMeanwhile) {
@@ -63,8 +64,10 @@ TEST(Stalled, NamesTheRanks) {
 TEST(RingOrder, BeginsWithTheNeighbourAndKeepsTheOrderOfEachPeer) {
   std::vector<FlatMessage> messages;
   for (int const peer : {0, 3, 4, 0, 1, 3}) messages.push_back({peer, nullptr, 1});
-  EXPECT_EQ(ring_order(messages, 2, 5, RingDirection::up), (std::vector<std::size_t>{1, 5, 2, 0, 3, 4}));
-  EXPECT_EQ(ring_order(messages, 2, 5, RingDirection::down), (std::vector<std::size_t>{4, 0, 3, 2, 1, 5}));
+  EXPECT_EQ(ring_order(messages, 2, 5, RingDirection::up),
+            (std::vector<std::size_t>{1, 5, 2, 0, 3, 4}));
+  EXPECT_EQ(ring_order(messages, 2, 5, RingDirection::down),
+            (std::vector<std::size_t>{4, 0, 3, 2, 1, 5}));
   EXPECT_TRUE(ring_order({}, 0, 1, RingDirection::up).empty());
 }
 
@@ -76,7 +79,8 @@ TEST(RingOrder, EveryRankBeginsWithAnotherPeer) {
         std::vector<FlatMessage> messages;
         for (int peer = 0; peer < ranks; ++peer)
           if (peer != me) messages.push_back({peer, nullptr, 1});
-        ++first[static_cast<std::size_t>(messages[ring_order(messages, me, ranks, direction)[0]].peer)];
+        ++first[static_cast<std::size_t>(
+            messages[ring_order(messages, me, ranks, direction)[0]].peer)];
       }
       EXPECT_EQ(first, std::vector<int>(static_cast<std::size_t>(ranks), 1));
     }

@@ -43,16 +43,25 @@ TEST(NcclProblem, NamesRanksHostsAndBothValues) {
   std::vector<Fault> const faults = {
       {"no driver",
        [](auto& all) { all[2].obstacle = all[3].obstacle = "no NVIDIA driver is installed"; },
-       {"rank 2 on host n02", "no NVIDIA driver is installed", "2 of 4 ranks", "run.transport = \"mpi\""}},
-      {"one GPU for two", [](auto& all) { all[3].device_id = "uuid2"; }, {"ranks 2 and 3 on host n02", "uuid2", "NVIDIA H200", "as it has GPUs"}},
-      {"NCCL versions", [](auto& all) { all[3].nccl_version = 22703; }, {"rank 0 on host n01 has NCCL 2.28.9", "rank 3 on host n02 has 2.27.3"}},
+       {"rank 2 on host n02", "no NVIDIA driver is installed", "2 of 4 ranks",
+        "run.transport = \"mpi\""}},
+      {"one GPU for two",
+       [](auto& all) { all[3].device_id = "uuid2"; },
+       {"ranks 2 and 3 on host n02", "uuid2", "NVIDIA H200", "as it has GPUs"}},
+      {"NCCL versions",
+       [](auto& all) { all[3].nccl_version = 22703; },
+       {"rank 0 on host n01 has NCCL 2.28.9", "rank 3 on host n02 has 2.27.3"}},
       {"old NCCL",
        [](auto& all) {
          for (auto& one : all) one.nccl_version = 21803;
        },
        {"2.18.3", "2.19.1 or newer", "RESHARD_NCCL_LIBRARY"}},
-      {"runtimes", [](auto& all) { all[1].runtime_version = 12080; }, {"CUDA runtime 13.0", "rank 1 on host n01 has 12.8"}},
-      {"drivers", [](auto& all) { all[2].driver_version = 12090; }, {"a driver for CUDA 13.0", "rank 2 on host n02 has 12.9"}},
+      {"runtimes",
+       [](auto& all) { all[1].runtime_version = 12080; },
+       {"CUDA runtime 13.0", "rank 1 on host n01 has 12.8"}},
+      {"drivers",
+       [](auto& all) { all[2].driver_version = 12090; },
+       {"a driver for CUDA 13.0", "rank 2 on host n02 has 12.9"}},
   };
   EXPECT_EQ(nccl_problem(good_ranks()), std::nullopt);
   for (Fault const& fault : faults) {
@@ -61,7 +70,8 @@ TEST(NcclProblem, NamesRanksHostsAndBothValues) {
     auto const problem = nccl_problem(ranks);
     ASSERT_TRUE(problem) << fault.name;
     for (std::string const& text : fault.named)
-      EXPECT_NE(problem->find(text), std::string::npos) << fault.name << ": '" << text << "' in: " << *problem;
+      EXPECT_NE(problem->find(text), std::string::npos)
+          << fault.name << ": '" << text << "' in: " << *problem;
     EXPECT_EQ(problem->find(".."), std::string::npos) << *problem;
   }
 }
@@ -106,7 +116,8 @@ TEST(NcclRankFacts, ArriveAsTheyLeft) {
 TEST(NcclHostIdentity, IsTheVariableOrHostNameAndBootId) {
   EXPECT_EQ(nccl_host_identity_of(nullptr, "n01", "1234-abcd"), "n011234-abcd");
   EXPECT_EQ(nccl_host_identity_of("rank3", "n01", "1234-abcd"), "rank3");
-  EXPECT_EQ(nccl_host_identity_of("", "n01", "1234-abcd"), "") << "a variable that is set to nothing counts for NCCL";
+  EXPECT_EQ(nccl_host_identity_of("", "n01", "1234-abcd"), "")
+      << "a variable that is set to nothing counts for NCCL";
   EXPECT_EQ(nccl_host_identity_of(nullptr, "n01", ""), "n01");
   EXPECT_EQ(nccl_host_identity_of(std::string(5000, 'x').c_str(), "n01", "").size(), 1023U);
 }
@@ -140,8 +151,10 @@ std::string sentence_of(std::function<void()> const& work) {
 }
 
 TEST(SharedLibrary, AMissingOneIsNamedWithTheLoadersReasonAndTheAdvice) {
-  std::string const sentence = sentence_of([] { SharedLibrary const library("libnccl-that-is-not-there.so.2", "Look elsewhere."); });
-  EXPECT_TRUE(sentence.starts_with("libnccl-that-is-not-there.so.2 cannot be opened: ")) << sentence;
+  std::string const sentence = sentence_of(
+      [] { SharedLibrary const library("libnccl-that-is-not-there.so.2", "Look elsewhere."); });
+  EXPECT_TRUE(sentence.starts_with("libnccl-that-is-not-there.so.2 cannot be opened: "))
+      << sentence;
   EXPECT_NE(sentence.find("No such file"), std::string::npos) << sentence;
   EXPECT_TRUE(sentence.ends_with(" Look elsewhere.")) << sentence;
 }
@@ -159,7 +172,8 @@ TEST(NcclLibrary, IsAskedForInVainWhereThereIsNone) {
   EXPECT_EQ(offer.version, 0);
   std::string const sentence = sentence_of([] { open_nccl(); });
   if (offer.built) {
-    EXPECT_TRUE(offer.why_none.starts_with("/nowhere/libnccl.so.2 cannot be opened: ")) << offer.why_none;
+    EXPECT_TRUE(offer.why_none.starts_with("/nowhere/libnccl.so.2 cannot be opened: "))
+        << offer.why_none;
     EXPECT_NE(sentence.find("RESHARD_NCCL_LIBRARY"), std::string::npos) << sentence;
   } else {
     EXPECT_EQ(offer.why_none, "this program was built without NCCL");

@@ -12,7 +12,9 @@ TEST(SharedSight, EveryRankSeesWhatRankZeroSees) {
   std::vector<std::string> names;
   bool there = false;
   together_seeing(comm, [&] {
-    names = seen_names("names in", "/x", [&] { return std::vector<std::string>{fmt::format("of rank {}", comm.rank()), "", "b"}; });
+    names = seen_names("names in", "/x", [&] {
+      return std::vector<std::string>{fmt::format("of rank {}", comm.rank()), "", "b"};
+    });
     there = seen_flag("exists", "/x", [&] { return comm.rank() == 0; });
   });
   EXPECT_EQ(names, (std::vector<std::string>{"of rank 0", "", "b"}));
@@ -22,7 +24,11 @@ TEST(SharedSight, EveryRankSeesWhatRankZeroSees) {
 TEST(SharedSight, OneLookMayTakeSeveral) {
   Comm const comm = Comm::world();
   std::string answer;
-  together_seeing(comm, [&] { answer = seen("sum of", "/x", [&] { return seen("one", "/y", [&] { return std::to_string(comm.rank()); }) + "!"; }); });
+  together_seeing(comm, [&] {
+    answer = seen("sum of", "/x", [&] {
+      return seen("one", "/y", [&] { return std::to_string(comm.rank()); }) + "!";
+    });
+  });
   EXPECT_EQ(answer, "0!");
 }
 
@@ -34,7 +40,8 @@ TEST(SharedSight, AnErrorOfTheLookIsThrownOnEveryRankAndCanBeCaughtThere) {
     try {
       seen("list", "/x", []() -> std::string { fail(ErrorKind::source, "/x: cannot be listed"); });
     } catch (Error const& error) {
-      caught = static_cast<int>(error.kind() == ErrorKind::source && error.sentence() == "/x: cannot be listed");
+      caught = static_cast<int>(error.kind() == ErrorKind::source &&
+                                error.sentence() == "/x: cannot be listed");
     }
     after = seen("more", "/x", [] { return std::string("yes"); });
   });
@@ -49,7 +56,8 @@ TEST(SharedSight, ARankThatFailsAloneEndsAllOfThem) {
     together_seeing(comm, [&] {
       seen("first", "/x", [] { return std::string(); });
       if (comm.rank() == odd_one) fail(ErrorKind::resources, "rank {} is out of memory", odd_one);
-      for (int i = 0; i < 100; ++i) seen(std::to_string(i), "/x", [] { return std::string(1000, 'x'); });
+      for (int i = 0; i < 100; ++i)
+        seen(std::to_string(i), "/x", [] { return std::string(1000, 'x'); });
     });
   });
   ASSERT_TRUE(error);
@@ -85,7 +93,9 @@ TEST(SharedSight, ARankThatAsksSomethingElseIsRefused) {
     });
   });
   ASSERT_TRUE(error);
-  EXPECT_NE(error->sentence().find("rank 1 looks at 'other /x' where rank 0 looks at 'same /x'"), std::string::npos) << error->sentence();
+  EXPECT_NE(error->sentence().find("rank 1 looks at 'other /x' where rank 0 looks at 'same /x'"),
+            std::string::npos)
+      << error->sentence();
 }
 
 TEST(SharedSight, FilesAreReadByRankZero) {
@@ -103,8 +113,10 @@ TEST(SharedSight, FilesAreReadByRankZero) {
   });
   EXPECT_EQ(text, "text of rank 0");
   EXPECT_EQ(stamp.bytes, 14);
-  EXPECT_EQ(comm.min(static_cast<std::int64_t>(stamp.inode)), comm.max(static_cast<std::int64_t>(stamp.inode)));
-  auto const missing = capture([&] { together_seeing(comm, [&] { read_text_file(path + ".not", 100); }); });
+  EXPECT_EQ(comm.min(static_cast<std::int64_t>(stamp.inode)),
+            comm.max(static_cast<std::int64_t>(stamp.inode)));
+  auto const missing =
+      capture([&] { together_seeing(comm, [&] { read_text_file(path + ".not", 100); }); });
   ASSERT_TRUE(missing);
   EXPECT_EQ(missing->kind(), ErrorKind::source);
 }

@@ -17,7 +17,9 @@ TEST(StatusBoard, RankZeroHearsTheLastNumbersOfEveryRank) {
   EXPECT_EQ(board.stop(), StopReason::none);
   if (comm.rank() != 0) return;
   for (int r = 0; r < comm.size(); ++r)
-    EXPECT_EQ(board.ranks()[static_cast<std::size_t>(r)], (StatusBoard::Numbers{static_cast<std::uint64_t>(r), 99})) << r;
+    EXPECT_EQ(board.ranks()[static_cast<std::size_t>(r)],
+              (StatusBoard::Numbers{static_cast<std::uint64_t>(r), 99}))
+        << r;
 }
 
 TEST(StatusBoard, WhatOneRankAsksForReachesAll) {
@@ -56,7 +58,8 @@ TEST(StatusBoard, OneThatIsGivenUpDoesNotDisturbTheNext) {
   board.tell({5, 6});
   board.close({});
   if (comm.rank() != 0) return;
-  for (StatusBoard::Numbers const& numbers : board.ranks()) EXPECT_EQ(numbers, (StatusBoard::Numbers{5, 6}));
+  for (StatusBoard::Numbers const& numbers : board.ranks())
+    EXPECT_EQ(numbers, (StatusBoard::Numbers{5, 6}));
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ TEST(TogetherStepByStep, AFailureEndsRanksThatWouldWaitForEver) {
   auto const begin = Clock::now();
   std::optional<Error> const error = capture([&] {
     together_step_by_step(comm, 60, [&, steps = 0]() mutable {
-      if (comm.rank() == odd_one && ++steps == 5) fail(ErrorKind::target, "rank {} cannot", odd_one);
+      if (comm.rank() == odd_one && ++steps == 5)
+        fail(ErrorKind::target, "rank {} cannot", odd_one);
       return false;
     });
   });
@@ -38,8 +39,11 @@ TEST(TogetherStepByStep, AFailureEndsRanksThatWouldWaitForEver) {
 
 TEST(TogetherStepByStep, TheLowestOfSeveralFailuresIsThrown) {
   Comm const comm = Comm::world();
-  std::optional<Error> const error =
-      capture([&] { together_step_by_step(comm, 60, [&]() -> bool { throw Error(ErrorKind::source, fmt::format("rank {}", comm.rank())); }); });
+  std::optional<Error> const error = capture([&] {
+    together_step_by_step(comm, 60, [&]() -> bool {
+      throw Error(ErrorKind::source, fmt::format("rank {}", comm.rank()));
+    });
+  });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->sentence(), "rank 0");
 }

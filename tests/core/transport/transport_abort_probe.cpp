@@ -1,4 +1,5 @@
-// Ranks that exchange over a transport, one of which goes wrong: the test looks at the exit code of the whole job and at what is said.
+// Ranks that exchange over a transport, one of which goes wrong: the test looks at the exit code of
+// the whole job and at what is said.
 //   transport_abort_probe mpi|nccl fail|stall|lost|deaf
 
 #include <chrono>
@@ -20,7 +21,8 @@ constexpr int odd_one = 1;
 /// One message to each other rank and from it, again and again.
 class Exchanging {
  public:
-  Exchanging(Comm const& comm, std::string const& kind, std::string const& what) : comm_(comm), what_(what) {
+  Exchanging(Comm const& comm, std::string const& kind, std::string const& what)
+      : comm_(comm), what_(what) {
     if (kind == "mpi") {
       transport_ = std::make_unique<MpiTransport>(comm);
       return;
@@ -36,14 +38,17 @@ class Exchanging {
   }
 
   void round(int number) {
-    if (odd() && number == 20 && what_ == "fail") fail(ErrorKind::source, "what is to be sent cannot be read");
-    if (odd() && number == 20 && what_ == "stall") std::this_thread::sleep_for(std::chrono::seconds(60));
+    if (odd() && number == 20 && what_ == "fail")
+      fail(ErrorKind::source, "what is to be sent cannot be read");
+    if (odd() && number == 20 && what_ == "stall")
+      std::this_thread::sleep_for(std::chrono::seconds(60));
     std::vector<FlatMessage> receives;
     std::vector<FlatMessage> sends;
     for (int peer = 0; peer < comm_.size(); ++peer) {
       if (peer == comm_.rank()) continue;
       receives.push_back({peer, memory_->data() + static_cast<std::size_t>(peer) * bytes, bytes});
-      sends.push_back({peer, memory_->data() + static_cast<std::size_t>(comm_.rank()) * bytes, bytes});
+      sends.push_back(
+          {peer, memory_->data() + static_cast<std::size_t>(comm_.rank()) * bytes, bytes});
     }
     transport_->post(receives, sends, 0);
     std::vector<Landed> landed;
@@ -71,7 +76,8 @@ class Exchanging {
   Patience patience_{what_ == "stall" ? 1.0 : 100.0, {}};
   std::unique_ptr<Device> device_ = make_emulated_device();
   std::unique_ptr<DeviceStream> stream_ = device_->new_stream();
-  std::unique_ptr<DeviceMemory> memory_ = device_->allocate(static_cast<std::uint64_t>(comm_.size()) * bytes);
+  std::unique_ptr<DeviceMemory> memory_ =
+      device_->allocate(static_cast<std::uint64_t>(comm_.size()) * bytes);
   std::shared_ptr<FakeNccl> nccl_;
   std::unique_ptr<Transport> transport_;
 };

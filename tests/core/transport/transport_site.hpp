@@ -11,7 +11,8 @@
 
 namespace reshard {
 
-/// A transport that is tested, and memory for its messages. Made on every rank, and destroyed likewise.
+/// A transport that is tested, and memory for its messages. Made on every rank, and destroyed
+/// likewise.
 class TransportSite {
  public:
   virtual ~TransportSite() = default;

@@ -60,7 +60,8 @@ class Rank {
     image_.assign(end_, poison);
     for (Placed const& one : placed_) {
       Bytes const bytes = content(one.message);
-      if (!one.received) std::copy(bytes.begin(), bytes.end(), image_.begin() + static_cast<std::ptrdiff_t>(one.at));
+      if (!one.received)
+        std::copy(bytes.begin(), bytes.end(), image_.begin() + static_cast<std::ptrdiff_t>(one.at));
     }
     memory_ = site.allocate(end_);
     site.write(memory_, image_);
@@ -75,7 +76,8 @@ class Rank {
     Patience patience(patience_seconds, {});
     std::size_t posted = 0;
     for (std::size_t oldest = 0; oldest < traffic_.rounds.size();) {
-      for (; posted < traffic_.rounds.size() && posted < oldest + traffic_.in_flight; ++posted) post(posted);
+      for (; posted < traffic_.rounds.size() && posted < oldest + traffic_.in_flight; ++posted)
+        post(posted);
       if (look())
         patience.begin();
       else
@@ -101,7 +103,9 @@ class Rank {
 
  private:
   static constexpr std::size_t most_per_round = 1'000'000;
-  static std::size_t global(std::size_t round, std::size_t number) { return round * most_per_round + number; }
+  static std::size_t global(std::size_t round, std::size_t number) {
+    return round * most_per_round + number;
+  }
 
   void place(std::size_t round) {
     std::size_t number = 0;
@@ -121,11 +125,15 @@ class Rank {
     std::vector<FlatMessage> sends;
     for (Placed const& one : placed_)
       if (one.round == round)
-        (one.received ? receives : sends).push_back({one.received ? one.message.from : one.message.to, memory_ + one.at, one.message.bytes});
+        (one.received ? receives : sends)
+            .push_back({one.received ? one.message.from : one.message.to, memory_ + one.at,
+                        one.message.bytes});
     Transport& transport = site_.transport();
-    if (transport.one_group() || round % 2 == 0) return transport.post(receives, sends, global(round, 0));
+    if (transport.one_group() || round % 2 == 0)
+      return transport.post(receives, sends, global(round, 0));
     transport.post(receives, {}, global(round, 0));
-    for (std::size_t s = 0; s < sends.size(); ++s) transport.post({}, std::span(sends).subspan(s, 1), global(round, receives.size() + s));
+    for (std::size_t s = 0; s < sends.size(); ++s)
+      transport.post({}, std::span(sends).subspan(s, 1), global(round, receives.size() + s));
   }
 
   bool look() {
@@ -135,7 +143,8 @@ class Rank {
     EXPECT_EQ(landed[0].number, 7U) << "poll() must append";
     bytes_landed_ += site_.transport().bytes_landed() - before;
     for (std::size_t i = 1; i < landed.size(); ++i) {
-      EXPECT_TRUE(landed_.emplace(landed[i].number, landed[i]).second) << "message " << landed[i].number << " landed twice";
+      EXPECT_TRUE(landed_.emplace(landed[i].number, landed[i]).second)
+          << "message " << landed[i].number << " landed twice";
       --left_[landed[i].number / most_per_round];
     }
     return landed.size() > 1;
@@ -176,7 +185,8 @@ Traffic random_traffic(std::uint64_t seed, int ranks) {
     for (int from = 0; from < ranks; ++from)
       for (int to = 0; to < ranks; ++to)
         for (std::uint64_t count = random() % 4; from != to && count > 0; --count)
-          if (random() % 10 < density) messages.push_back({from, to, random_size(random), random()});
+          if (random() % 10 < density)
+            messages.push_back({from, to, random_size(random), random()});
     // The order between two ranks is what counts, on both the same.
     std::shuffle(messages.begin(), messages.end(), random);
   }
@@ -229,7 +239,8 @@ TEST_P(TransportTest, KeepsTheOrderOfManySmallMessages) {
 TEST_P(TransportTest, CarriesOneLargeMessageAmongEmptyOnes) {
   if (comm_.size() == 1) GTEST_SKIP() << "one rank has no messages";
   Traffic traffic;
-  traffic.rounds.push_back({{0, 1, 0, 1}, {0, 1, (std::uint64_t{70} << 20) + 3, 2}, {1, 0, 0, 3}, {0, 1, 0, 4}});
+  traffic.rounds.push_back(
+      {{0, 1, 0, 1}, {0, 1, (std::uint64_t{70} << 20) + 3, 2}, {1, 0, 0, 3}, {0, 1, 0, 4}});
   carry_out(traffic);
 }
 
@@ -245,7 +256,8 @@ TEST_P(TransportTest, ARoundWithoutMessagesLandsAtOnce) {
   transport.post(receive, send, 40);
   transport.poll(landed);
   ASSERT_EQ(landed.size(), 2U);
-  EXPECT_EQ(std::set<std::size_t>({landed[0].number, landed[1].number}), (std::set<std::size_t>{40, 41}));
+  EXPECT_EQ(std::set<std::size_t>({landed[0].number, landed[1].number}),
+            (std::set<std::size_t>{40, 41}));
   transport.poll(landed);
   EXPECT_EQ(landed.size(), 2U);
 }
@@ -292,7 +304,8 @@ TEST_P(TransportTest, CancelDoesNotWaitForMessagesThatNobodySends) {
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, TransportTest, testing::ValuesIn(site_names()), [](auto const& one) { return one.param; });
+INSTANTIATE_TEST_SUITE_P(Every, TransportTest, testing::ValuesIn(site_names()),
+                         [](auto const& one) { return one.param; });
 
 }  // namespace
 }  // namespace reshard

@@ -1,9 +1,10 @@
 // Ranks under a watchdog, for tests:
 //
-//   watchdog_probe hang      the last rank hangs in a call of the system while the others wait for it: exit code 8
-//   watchdog_probe work      computing, reading files for long and waiting for others are no stall: exit code 0
-//   watchdog_probe alone     an error that only the last rank has ends all of them: exit code 3
-//   watchdog_probe alike     an error that every rank has, but nobody agreed upon, is thrown on each: exit code 4
+//   watchdog_probe hang      the last rank hangs in a call of the system while the others wait for
+//   it: exit code 8 watchdog_probe work      computing, reading files for long and waiting for
+//   others are no stall: exit code 0 watchdog_probe alone     an error that only the last rank has
+//   ends all of them: exit code 3 watchdog_probe alike     an error that every rank has, but nobody
+//   agreed upon, is thrown on each: exit code 4
 
 #include <chrono>
 #include <string>
@@ -32,7 +33,8 @@ void work(reshard::Comm const& comm) {
   reshard::Heartbeat const heartbeat(comm, timeout_seconds);
   if (comm.rank() == 0) {
     auto const begin = std::chrono::steady_clock::now();
-    for (unsigned volatile turns = 0; std::chrono::steady_clock::now() - begin < 2s;) turns = turns + 1;
+    for (unsigned volatile turns = 0; std::chrono::steady_clock::now() - begin < 2s;)
+      turns = turns + 1;
     for (int i = 0; i < 25; ++i) {
       std::filesystem::path const path = "/data/in";
       reshard::FileStep const step("reading", path);

@@ -22,8 +22,8 @@ constexpr int most_ranks = 8;
 constexpr std::size_t most_bytes = 1U << 16U;
 constexpr int too_large = 1;
 
-/// What one collective call of every rank leaves for the others. A rank begins call k + 2 only when it has ended call k + 1, for which all ranks have
-/// ended call k: so two are enough.
+/// What one collective call of every rank leaves for the others. A rank begins call k + 2 only when
+/// it has ended call k + 1, for which all ranks have ended call k: so two are enough.
 struct Board {
   std::atomic<std::uint64_t> arrived;  ///< ranks, counted over all calls that used this board
   std::array<std::array<std::byte, most_bytes>, most_ranks> data;
@@ -83,7 +83,9 @@ void wait_for(std::uint64_t call) {
   while (!all_have_put(call)) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-std::byte const* bytes_of(std::uint64_t call, int rank) { return board_of(call).data[static_cast<std::size_t>(rank)].data(); }
+std::byte const* bytes_of(std::uint64_t call, int rank) {
+  return board_of(call).data[static_cast<std::size_t>(rank)].data();
+}
 
 template <class T>
 T combined(MPI_Op operation, T a, T b) {
@@ -102,10 +104,12 @@ void reduce(Pending const& work) {
     T result{};
     for (int r = 0; r < rank_count; ++r) {
       T value{};
-      std::memcpy(&value, bytes_of(work.call, r) + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+      std::memcpy(&value, bytes_of(work.call, r) + static_cast<std::size_t>(i) * sizeof(T),
+                  sizeof(T));
       result = r == 0 ? value : combined(work.operation, result, value);
     }
-    std::memcpy(static_cast<std::byte*>(work.to) + static_cast<std::size_t>(i) * sizeof(T), &result, sizeof(T));
+    std::memcpy(static_cast<std::byte*>(work.to) + static_cast<std::size_t>(i) * sizeof(T), &result,
+                sizeof(T));
   }
 }
 
@@ -160,7 +164,8 @@ int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm) {
   return MPI_SUCCESS;
 }
 
-int MPI_Iallreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation, MPI_Comm, MPI_Request* request) {
+int MPI_Iallreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation,
+                   MPI_Comm, MPI_Request* request) {
   std::size_t const bytes = static_cast<std::size_t>(count) * size_of(type);
   if (bytes > most_bytes) return too_large;
   pending = {put(from == MPI_IN_PLACE ? to : from, bytes), to, count, type, operation};
@@ -176,30 +181,38 @@ int MPI_Test(MPI_Request* request, int* done, MPI_Status*) {
   return MPI_SUCCESS;
 }
 
-int MPI_Allreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation, MPI_Comm comm) {
+int MPI_Allreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation,
+                  MPI_Comm comm) {
   MPI_Request request = MPI_REQUEST_NULL;
-  if (int const code = MPI_Iallreduce(from, to, count, type, operation, comm, &request); code != MPI_SUCCESS) return code;
+  if (int const code = MPI_Iallreduce(from, to, count, type, operation, comm, &request);
+      code != MPI_SUCCESS)
+    return code;
   wait_for(pending.call);
   complete(pending);
   return MPI_SUCCESS;
 }
 
-int MPI_Allgather(void const* from, int from_count, MPI_Datatype from_type, void* to, int to_count, MPI_Datatype to_type, MPI_Comm comm) {
+int MPI_Allgather(void const* from, int from_count, MPI_Datatype from_type, void* to, int to_count,
+                  MPI_Datatype to_type, MPI_Comm comm) {
   std::vector<int> const counts(static_cast<std::size_t>(rank_count), to_count);
   std::vector<int> places;
   for (int r = 0; r < rank_count; ++r) places.push_back(r * to_count);
-  return MPI_Allgatherv(from, from_count, from_type, to, counts.data(), places.data(), to_type, comm);
+  return MPI_Allgatherv(from, from_count, from_type, to, counts.data(), places.data(), to_type,
+                        comm);
 }
 
-int MPI_Allgatherv(void const* from, int from_count, MPI_Datatype from_type, void* to, int const* counts, int const* places, MPI_Datatype to_type,
-                   MPI_Comm) {
+int MPI_Allgatherv(void const* from, int from_count, MPI_Datatype from_type, void* to,
+                   int const* counts, int const* places, MPI_Datatype to_type, MPI_Comm) {
   std::size_t const mine = static_cast<std::size_t>(from_count) * size_of(from_type);
   if (mine > most_bytes) return too_large;
   std::uint64_t const call = put(from, mine);
   wait_for(call);
   for (int r = 0; r < rank_count; ++r) {
     std::size_t const bytes = static_cast<std::size_t>(counts[r]) * size_of(to_type);
-    if (bytes > 0) std::memcpy(static_cast<std::byte*>(to) + static_cast<std::size_t>(places[r]) * size_of(to_type), bytes_of(call, r), bytes);
+    if (bytes > 0)
+      std::memcpy(
+          static_cast<std::byte*>(to) + static_cast<std::size_t>(places[r]) * size_of(to_type),
+          bytes_of(call, r), bytes);
   }
   return MPI_SUCCESS;
 }
@@ -226,7 +239,8 @@ pid_t start_rank(int rank, int (*work)(int)) {
 
 int run_local_ranks(int ranks, double timeout_seconds, int (*work)(int rank)) {
   if (ranks < 1 || ranks > most_ranks) return 2;
-  void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 2;
   shared = new (memory) Shared{};
   rank_count = ranks;
@@ -244,7 +258,8 @@ int run_local_ranks(int ranks, double timeout_seconds, int (*work)(int rank)) {
       worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
       continue;
     }
-    if (std::chrono::steady_clock::now() - begin > std::chrono::duration<double>(timeout_seconds)) kill_all(children);
+    if (std::chrono::steady_clock::now() - begin > std::chrono::duration<double>(timeout_seconds))
+      kill_all(children);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   ::munmap(memory, sizeof(Shared));

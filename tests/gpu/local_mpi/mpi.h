@@ -1,7 +1,8 @@
 #pragma once
 
-// As much of MPI as core/transport/comm.cpp uses, for ranks that are processes of one machine with one parent: checks of NCCL need no MPI package
-// then. Not for anything else: no messages between two ranks, one communicator, small data.
+// As much of MPI as core/transport/comm.cpp uses, for ranks that are processes of one machine with
+// one parent: checks of NCCL need no MPI package then. Not for anything else: no messages between
+// two ranks, one communicator, small data.
 
 #include <cstdint>
 
@@ -31,18 +32,21 @@ int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler);
 int MPI_Error_string(int code, char* text, int* length);
 int MPI_Barrier(MPI_Comm comm);
 int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm);
-int MPI_Allreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation, MPI_Comm comm);
-int MPI_Iallreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation, MPI_Comm comm, MPI_Request* request);
+int MPI_Allreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation,
+                  MPI_Comm comm);
+int MPI_Iallreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation,
+                   MPI_Comm comm, MPI_Request* request);
 int MPI_Test(MPI_Request* request, int* done, MPI_Status* status);
-int MPI_Allgather(void const* from, int from_count, MPI_Datatype from_type, void* to, int to_count, MPI_Datatype to_type, MPI_Comm comm);
-int MPI_Allgatherv(void const* from, int from_count, MPI_Datatype from_type, void* to, int const* counts, int const* places, MPI_Datatype to_type,
-                   MPI_Comm comm);
+int MPI_Allgather(void const* from, int from_count, MPI_Datatype from_type, void* to, int to_count,
+                  MPI_Datatype to_type, MPI_Comm comm);
+int MPI_Allgatherv(void const* from, int from_count, MPI_Datatype from_type, void* to,
+                   int const* counts, int const* places, MPI_Datatype to_type, MPI_Comm comm);
 
 namespace reshard::test {
 
-/// Forks `ranks` processes that run `work` with their own MPI_Comm_rank, and waits for them: killed after `timeout_seconds`. Returns the highest
-/// exit code of a rank, 137 when one was killed.
-/// Pre: this process has one thread, and has not used CUDA.
+/// Forks `ranks` processes that run `work` with their own MPI_Comm_rank, and waits for them: killed
+/// after `timeout_seconds`. Returns the highest exit code of a rank, 137 when one was killed. Pre:
+/// this process has one thread, and has not used CUDA.
 int run_local_ranks(int ranks, double timeout_seconds, int (*work)(int rank));
 
 }  // namespace reshard::test

@@ -18,7 +18,8 @@ namespace {
 CommandLine printed(std::vector<char const*> words) {
   words.insert(words.begin(), "reshard");
   Commands const commands = all_commands();
-  CommandLine const line = parse_command_line(static_cast<int>(words.size()), words.data(), commands);
+  CommandLine const line =
+      parse_command_line(static_cast<int>(words.size()), words.data(), commands);
   return line.command == nullptr ? line : CommandLine{nullptr, "", -1};
 }
 
@@ -29,7 +30,8 @@ std::vector<std::string> command_names() {
   bool inside = false;
   for (std::string line; std::getline(help, line);) {
     inside = line == "Commands:" || (inside && !line.empty());
-    if (inside && line.size() > 3 && line.starts_with("  ") && line[2] != ' ') names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    if (inside && line.size() > 3 && line.starts_with("  ") && line[2] != ' ')
+      names.push_back(line.substr(2, line.find(' ', 2) - 2));
   }
   return names;
 }
@@ -63,7 +65,8 @@ TEST(Help, OfEveryCommandFitsOneScreenAndHasAnExample) {
     EXPECT_EQ(help.code, 0);
     EXPECT_NE(help.text.find("Usage: reshard " + name), std::string::npos) << help.text;
     EXPECT_NE(help.text.find("\nExample:\n"), std::string::npos) << name;
-    EXPECT_NE(help.text.find("reshard " + name, help.text.find("\nExample:\n")), std::string::npos) << name;
+    EXPECT_NE(help.text.find("reshard " + name, help.text.find("\nExample:\n")), std::string::npos)
+        << name;
     EXPECT_LE(std::count(help.text.begin(), help.text.end(), '\n'), 36) << name;
   }
 }
@@ -72,21 +75,25 @@ TEST(Help, HasNoLineOfMoreThan80Columns) {
   std::vector<std::string> names = command_names();
   names.emplace_back("");
   for (std::string const& name : names) {
-    std::istringstream help(name.empty() ? printed({"--help"}).text : printed({name.c_str(), "--help"}).text);
-    for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 80U) << name << ": " << line;
+    std::istringstream help(name.empty() ? printed({"--help"}).text
+                                         : printed({name.c_str(), "--help"}).text);
+    for (std::string line; std::getline(help, line);)
+      EXPECT_LE(line.size(), 80U) << name << ": " << line;
   }
 }
 
 TEST(Help, OfTheProgramNamesExitCodes) {
   std::string text = printed({"--help"}).text;
   std::replace(text.begin(), text.end(), '\n', ' ');
-  for (ExitCode const& code : exit_codes()) EXPECT_NE(text.find(fmt::format("{} ", code.code)), std::string::npos) << code.code;
+  for (ExitCode const& code : exit_codes())
+    EXPECT_NE(text.find(fmt::format("{} ", code.code)), std::string::npos) << code.code;
 }
 
 TEST(CommandLine, SaysWhatThereIsToDo) {
   CommandLine const said = printed({});
   EXPECT_EQ(said.code, 2);
-  for (std::string const& name : command_names()) EXPECT_NE(said.text.find(name), std::string::npos) << name;
+  for (std::string const& name : command_names())
+    EXPECT_NE(said.text.find(name), std::string::npos) << name;
 }
 
 /// The mistake that these words are told to be.
@@ -97,29 +104,36 @@ std::string mistake(std::vector<char const*> words) {
   return said.text;
 }
 
-bool says(std::string const& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool says(std::string const& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(CommandLine, NamesAnOptionThatDoesNotExist) {
-  EXPECT_TRUE(says(mistake({"run", "--bad"}), "`reshard run` has no option --bad. `reshard run --help`"));
+  EXPECT_TRUE(
+      says(mistake({"run", "--bad"}), "`reshard run` has no option --bad. `reshard run --help`"));
   EXPECT_TRUE(says(mistake({"clean", "-x"}), "`reshard clean` has no option -x."));
   EXPECT_TRUE(says(mistake({"plan", "-j.toml"}), "`reshard plan` has no option -j.toml."));
-  EXPECT_TRUE(says(mistake({"run", "job.toml", "--evnts=x"}), "no option --evnts. Did you mean --events?"));
-  EXPECT_TRUE(says(mistake({"--verison"}), "`reshard` has no option --verison. Did you mean --version?"));
+  EXPECT_TRUE(
+      says(mistake({"run", "job.toml", "--evnts=x"}), "no option --evnts. Did you mean --events?"));
+  EXPECT_TRUE(
+      says(mistake({"--verison"}), "`reshard` has no option --verison. Did you mean --version?"));
   EXPECT_TRUE(says(mistake({"run"}), "`reshard run --help`"));
   EXPECT_FALSE(says(mistake({"run", "--trace"}), "has no option"));
 }
 
 TEST(CommandLine, TakesTheWordAfterAnOptionForItsValue) {
-  for (std::vector<char const*> const& words : {std::vector<char const*>{"run", "--trace", "--odd", "job.toml"},
-                                                {"view", "model", "-o--odd"},
-                                                {"inspect", "--", "--odd"},
-                                                {"verify", "a", "b", "--limit=3", "--map", "-x"}})
+  for (std::vector<char const*> const& words :
+       {std::vector<char const*>{"run", "--trace", "--odd", "job.toml"},
+        {"view", "model", "-o--odd"},
+        {"inspect", "--", "--odd"},
+        {"verify", "a", "b", "--limit=3", "--map", "-x"}})
     EXPECT_EQ(printed(words).code, -1) << words.front() << ": " << printed(words).text;
 }
 
 TEST(CommandLine, NamesACommandThatDoesNotExist) {
   EXPECT_TRUE(says(mistake({"rum", "job.toml"}), "unknown command 'rum'. Did you mean run?"));
-  EXPECT_TRUE(says(mistake({"somethingelse"}), "unknown command 'somethingelse'. `reshard --help`"));
+  EXPECT_TRUE(
+      says(mistake({"somethingelse"}), "unknown command 'somethingelse'. `reshard --help`"));
   EXPECT_TRUE(says(mistake({"help", "veriyf"}), "Did you mean verify?"));
 }
 
@@ -132,7 +146,9 @@ TEST(CommandLine, HelpIsACommandToo) {
 /// The options of a job, to be looked at.
 struct JobOptionsAlone : Command {
   JobOptions options;
-  CLI::App* add_to(CLI::App& app) override { return add_job_options(app, {"run", "", ""}, options, true); }
+  CLI::App* add_to(CLI::App& app) override {
+    return add_job_options(app, {"run", "", ""}, options, true);
+  }
   int run(Surroundings const&, Comm const&) override { return 0; }
 };
 
@@ -140,26 +156,34 @@ JobOptions run_command(std::vector<char const*> words) {
   words.insert(words.begin(), {"reshard", "run", "job.toml"});
   Commands commands;
   commands.push_back(std::make_unique<JobOptionsAlone>());
-  CommandLine const line = parse_command_line(static_cast<int>(words.size()), words.data(), commands);
+  CommandLine const line =
+      parse_command_line(static_cast<int>(words.size()), words.data(), commands);
   EXPECT_EQ(line.command, commands.front().get());
   return static_cast<JobOptionsAlone&>(*commands.front()).options;
 }
 
 TEST(CommandLine, OfAnOptionThatIsRepeatedTheLastOneCounts) {
-  EXPECT_EQ(run_command({"--progress", "none", "--progress", "live"}).progress, ProgressStyle::live);
+  EXPECT_EQ(run_command({"--progress", "none", "--progress", "live"}).progress,
+            ProgressStyle::live);
   EXPECT_EQ(run_command({"--events", "a", "--events", "b", "--json", "--json"}).events_file, "b");
-  EXPECT_EQ(run_command({"--set", "a=1", "--set", "b=2"}).overrides, (std::vector<std::string>{"a=1", "b=2"}));
-  EXPECT_EQ(run_command({"--device", "cuda", "--device", "host"}).overrides, std::vector<std::string>{"run.device=host"});
-  EXPECT_EQ(printed({"inspect", "a", "--tensor-parallel-size", "2", "--tensor-parallel-size", "4"}).code, -1);
+  EXPECT_EQ(run_command({"--set", "a=1", "--set", "b=2"}).overrides,
+            (std::vector<std::string>{"a=1", "b=2"}));
+  EXPECT_EQ(run_command({"--device", "cuda", "--device", "host"}).overrides,
+            std::vector<std::string>{"run.device=host"});
+  EXPECT_EQ(
+      printed({"inspect", "a", "--tensor-parallel-size", "2", "--tensor-parallel-size", "4"}).code,
+      -1);
 }
 
 TEST(CommandLine, APlanHasNoEventsAndNoTrace) {
   for (char const* command : {"run", "nightly"})
-    for (char const* option : {"--events", "--trace"}) EXPECT_TRUE(says(mistake({command, "job.toml", "--dry-run", option, "x"}), "--dry-run"));
+    for (char const* option : {"--events", "--trace"})
+      EXPECT_TRUE(says(mistake({command, "job.toml", "--dry-run", option, "x"}), "--dry-run"));
 }
 
 TEST(CommandLine, AnEmptyPathIsNone) {
-  for (char const* command : {"init", "run", "plan", "nightly", "clean", "inspect", "ls", "digest", "verify", "view"})
+  for (char const* command :
+       {"init", "run", "plan", "nightly", "clean", "inspect", "ls", "digest", "verify", "view"})
     EXPECT_TRUE(says(mistake({command, ""}), "the path is empty")) << command;
   EXPECT_TRUE(says(mistake({"diff", "a", ""}), "the path is empty"));
   EXPECT_TRUE(says(mistake({"init", "a", "-o", ""}), "init: --output: the path is empty"));
@@ -170,8 +194,10 @@ TEST(Completion, KnowsCommandsOptionsAndKeys) {
   for (char const* shell : {"bash", "zsh", "fish"}) {
     CommandLine const script = printed({"completion", shell});
     EXPECT_EQ(script.code, 0);
-    for (std::string const& name : command_names()) EXPECT_NE(script.text.find(name), std::string::npos) << shell << ": " << name;
-    for (SettingFacts const& setting : setting_facts()) EXPECT_NE(script.text.find(setting.key), std::string::npos) << shell << ": " << setting.key;
+    for (std::string const& name : command_names())
+      EXPECT_NE(script.text.find(name), std::string::npos) << shell << ": " << name;
+    for (SettingFacts const& setting : setting_facts())
+      EXPECT_NE(script.text.find(setting.key), std::string::npos) << shell << ": " << setting.key;
     EXPECT_NE(script.text.find("config-a"), std::string::npos) << shell;
   }
   EXPECT_EQ(printed({"completion", "tcsh"}).code, 2);
@@ -179,7 +205,8 @@ TEST(Completion, KnowsCommandsOptionsAndKeys) {
 
 TEST(Version, SaysInJsonWhatItWasBuiltWith) {
   Json const json = parse_json(printed({"--version", "--json"}).text, "--version --json");
-  for (std::string_view const key : {"name", "version", "commit", "build_type", "mpi", "hdf5", "cuda", "nccl"}) {
+  for (std::string_view const key :
+       {"name", "version", "commit", "build_type", "mpi", "hdf5", "cuda", "nccl"}) {
     ASSERT_NE(json.find(key), nullptr) << key;
     ASSERT_NE(json.find(key)->text(), nullptr) << key;
     EXPECT_FALSE(json.find(key)->text()->empty()) << key;
@@ -188,7 +215,9 @@ TEST(Version, SaysInJsonWhatItWasBuiltWith) {
   EXPECT_NE(printed({"--version"}).text.find(*json.find("commit")->text()), std::string::npos);
 }
 
-TEST(ShellQuotes, MakeEverythingPlain) { EXPECT_EQ(shell_quoted("it's $HOME"), "'it'\\''s $HOME'"); }
+TEST(ShellQuotes, MakeEverythingPlain) {
+  EXPECT_EQ(shell_quoted("it's $HOME"), "'it'\\''s $HOME'");
+}
 
 }  // namespace
 }  // namespace reshard

@@ -27,7 +27,9 @@ path = "out"
 format = "huggingface"
 )";
 
-JobSpec parse(std::string_view text, std::vector<std::string> const& overrides = {}) { return parse_job_spec(text, "job.toml", overrides); }
+JobSpec parse(std::string_view text, std::vector<std::string> const& overrides = {}) {
+  return parse_job_spec(text, "job.toml", overrides);
+}
 
 /// The sentence of the usage error that this job ends in; "" when it is accepted.
 std::string refusal(std::string_view text, std::vector<std::string> const& overrides = {}) {
@@ -40,7 +42,9 @@ std::string refusal(std::string_view text, std::vector<std::string> const& overr
   return "";
 }
 
-std::string with(std::string_view text, std::string_view more) { return std::string(text) + std::string(more); }
+std::string with(std::string_view text, std::string_view more) {
+  return std::string(text) + std::string(more);
+}
 
 testing::AssertionResult says(std::string const& sentence, std::string_view part) {
   if (sentence.find(part) != std::string::npos) return testing::AssertionSuccess();
@@ -95,7 +99,14 @@ memory = "1 GiB"
 transport = "mpi"
 device = "host"
 )");
-  JobSpec::Layout const layout = {.tp = 4, .pp = 2, .vpp = 3, .ep = 8, .etp = 2, .first_stage_layers = 3, .last_stage_layers = 0, .pipeline = ""};
+  JobSpec::Layout const layout = {.tp = 4,
+                                  .pp = 2,
+                                  .vpp = 3,
+                                  .ep = 8,
+                                  .etp = 2,
+                                  .first_stage_layers = 3,
+                                  .last_stage_layers = 0,
+                                  .pipeline = ""};
   EXPECT_EQ(job.target.layout, layout);
   EXPECT_EQ(job.source.format, CheckpointFormat::huggingface);
   EXPECT_EQ(job.source.rng, StatePolicy::drop);
@@ -124,8 +135,9 @@ TEST(JobSpec, AcceptsTransportsAndDevicesThatOnlySomeBuildsHave) {
 }
 
 TEST(JobSpec, OverridesWinAndTheLastOneCounts) {
-  JobSpec const job = parse(with(small_megatron, "layout.tp = 8\n"), {"target.layout.tp=2", "target.layout.tp = 4", "run.memory=1 GiB",
-                                                                      "target.replace=true", "source.path=a=b", "model.map=\"x\""});
+  JobSpec const job = parse(with(small_megatron, "layout.tp = 8\n"),
+                            {"target.layout.tp=2", "target.layout.tp = 4", "run.memory=1 GiB",
+                             "target.replace=true", "source.path=a=b", "model.map=\"x\""});
   EXPECT_EQ(job.target.layout.tp, 4);
   EXPECT_EQ(job.run.memory_bytes, 1ULL << 30U);
   EXPECT_TRUE(job.target.replace);
@@ -140,14 +152,19 @@ TEST(JobSpec, PatienceHasALimitOnBothSides) {
 }
 
 TEST(JobSpec, OverridesSupplyWhatTheFileLeavesOut) {
-  EXPECT_EQ(parse("", {"source.path=in", "target.path=out", "target.format=huggingface"}).target.path, "out");
+  EXPECT_EQ(
+      parse("", {"source.path=in", "target.path=out", "target.format=huggingface"}).target.path,
+      "out");
 }
 
 TEST(JobSpec, RefusesBadOverridesAndNamesThem) {
-  EXPECT_TRUE(says(refusal(small_megatron, {"run.memory"}), R"(--set "run.memory": expected key=value)"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"run.memry=1 GiB"}), R"(unknown key "run.memry": did you mean memory?)"));
+  EXPECT_TRUE(
+      says(refusal(small_megatron, {"run.memory"}), R"(--set "run.memory": expected key=value)"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"run.memry=1 GiB"}),
+                   R"(unknown key "run.memry": did you mean memory?)"));
   EXPECT_TRUE(says(refusal(small_megatron, {"tp=2"}), "did you mean target.layout.tp?"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.tp=two"}), R"([target] layout.tp = "two": expected a whole number)"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.tp=two"}),
+                   R"([target] layout.tp = "two": expected a whole number)"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.replace=yes"}), "expected true or false"));
 }
 
@@ -166,15 +183,16 @@ device = "tpu"
 [modell]
 map = "auto"
 )");
-  EXPECT_EQ(sentence,
-            "job.toml:2:8: [source] path = 3: expected a text in double quotes, found 3\n"
-            "job.toml:3:1: [source] unknown key \"fromat\": did you mean format?\n"
-            "job.toml:7:13: [target] layout.tp = -1: expected a number from 1 to 32768\n"
-            "job.toml:8:11: [target] replace = \"yes\": expected true or false, found \"yes\"\n"
-            "job.toml:10:10: [run] memory = \"512 MB!\": expected a size above zero such as \"512 MiB\", \"5 GB\" or a plain number of bytes, "
-            "found \"512 MB!\"\n"
-            "job.toml:11:10: [run] device = \"tpu\": expected one of auto, host, cuda, emulated, found \"tpu\"\n"
-            "job.toml:12:2: unknown key \"modell\": did you mean model?");
+  EXPECT_EQ(
+      sentence,
+      "job.toml:2:8: [source] path = 3: expected a text in double quotes, found 3\n"
+      "job.toml:3:1: [source] unknown key \"fromat\": did you mean format?\n"
+      "job.toml:7:13: [target] layout.tp = -1: expected a number from 1 to 32768\n"
+      "job.toml:8:11: [target] replace = \"yes\": expected true or false, found \"yes\"\n"
+      "job.toml:10:10: [run] memory = \"512 MB!\": expected a size above zero such as \"512 MiB\", \"5 GB\" or a plain number of bytes, "
+      "found \"512 MB!\"\n"
+      "job.toml:11:10: [run] device = \"tpu\": expected one of auto, host, cuda, emulated, found \"tpu\"\n"
+      "job.toml:12:2: unknown key \"modell\": did you mean model?");
 }
 
 TEST(JobSpec, NamesMissingKeys) {
@@ -191,7 +209,8 @@ struct WrongValue {
 
 TEST(JobSpec, RefusesValuesOfTheWrongKind) {
   for (WrongValue const& wrong : std::vector<WrongValue>{
-           {.line = "layout.tp = 2.0", .part = "expected a whole number, found a number with a fraction"},
+           {.line = "layout.tp = 2.0",
+         .part = "expected a whole number, found a number with a fraction"},
            {.line = "layout.tp = \"2\"", .part = "expected a whole number, found \"2\""},
            {.line = "layout.pp = 0", .part = "[target] layout.pp = 0: expected a number from 1"},
            {.line = "layout.etp = -2", .part = "expected a number from 0"},
@@ -199,24 +218,30 @@ TEST(JobSpec, RefusesValuesOfTheWrongKind) {
            {.line = "layout = 4", .part = "target.layout = 4: expected a table [target.layout]"},
            {.line = "layout = [1, 2]", .part = "target.layout = an array: expected a table"},
            {.line = "replace = 1", .part = "expected true or false, found 1"},
-           {.line = "transformer_impl = {a = 1}", .part = "expected one of auto, transformer_engine, local, found a table"},
+           {.line = "transformer_impl = {a = 1}",
+           .part = "expected one of auto, transformer_engine, local, found a table"},
            {.line = "experts = 1979-05-27", .part = "found a date or a time"},
            {.line = "layout.\"tp.x\" = 1", .part = "unknown key \"tp.x\""},
            {.line = "\"layout.tp\" = 1", .part = "[target] unknown key \"layout.tp\""},
-           {.line = "mp_rank_style = \"a\\u001bb\"", .part = "expected one of megatron, full3d, found \"a\\u001bb\""},
-           {.line = "layout.pipeline = \"a\\u0000\"", .part = "a control character has no place here"},
+           {.line = "mp_rank_style = \"a\\u001bb\"",
+           .part = "expected one of megatron, full3d, found \"a\\u001bb\""},
+           {.line = "layout.pipeline = \"a\\u0000\"",
+           .part = "a control character has no place here"},
        })
     EXPECT_TRUE(says(refusal(with(small_megatron, wrong.line)), wrong.part)) << wrong.line;
 }
 
 TEST(JobSpec, ATargetHasAFormatOfItsOwn) {
   std::string const all = "megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5";
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.format=auto"}), "expected one of " + all + ", found \"auto\""));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.format=auto"}),
+                   "expected one of " + all + ", found \"auto\""));
 }
 
 TEST(JobSpec, TakesTheKeysOfADcpTarget) {
-  JobSpec const job = parse(small_huggingface, {"target.format=dcp", "target.chunks=mesh", "target.mesh=dp=4 tp=2", "target.placements=*: S0 R",
-                                                "source.prefix=model.", "target.prefix=net."});
+  JobSpec const job =
+      parse(small_huggingface,
+            {"target.format=dcp", "target.chunks=mesh", "target.mesh=dp=4 tp=2",
+             "target.placements=*: S0 R", "source.prefix=model.", "target.prefix=net."});
   EXPECT_EQ(job.target.format, CheckpointFormat::dcp);
   EXPECT_EQ(job.target.chunks, ChunkChoice::mesh);
   EXPECT_EQ(job.target.mesh, "dp=4 tp=2");
@@ -224,45 +249,65 @@ TEST(JobSpec, TakesTheKeysOfADcpTarget) {
 }
 
 TEST(JobSpec, RefusesChunkKeysThatDoNotBelongTogether) {
-  EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.ranks=4"}), "means something only with target.chunks = \"ranks\""));
-  EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.chunks=ranks"}), "needs target.ranks as well"));
-  EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.chunks=mesh", "target.mesh=dp=2"}), "needs target.placements as well"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.chunks=whole"}),
-                   "no meaning for target.format = \"megatron\". Remove it, or set target.format = \"dcp\""));
+  EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.ranks=4"}),
+                   "means something only with target.chunks = \"ranks\""));
+  EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.chunks=ranks"}),
+                   "needs target.ranks as well"));
+  EXPECT_TRUE(says(
+      refusal(small_huggingface, {"target.format=dcp", "target.chunks=mesh", "target.mesh=dp=2"}),
+      "needs target.placements as well"));
+  EXPECT_TRUE(says(
+      refusal(small_megatron, {"target.chunks=whole"}),
+      "no meaning for target.format = \"megatron\". Remove it, or set target.format = \"dcp\""));
 }
 
 TEST(JobSpec, RefusesKeysWithoutMeaningForTheTarget) {
-  for (std::string const key : {"layout.tp=1", "transformer_impl=auto", "experts=auto", "mp_rank_style=megatron"})
-    EXPECT_TRUE(says(refusal(small_huggingface, {"target." + key}), "no meaning for target.format = \"huggingface\"")) << key;
+  for (std::string const key :
+       {"layout.tp=1", "transformer_impl=auto", "experts=auto", "mp_rank_style=megatron"})
+    EXPECT_TRUE(says(refusal(small_huggingface, {"target." + key}),
+                     "no meaning for target.format = \"huggingface\""))
+        << key;
   for (std::string const key : {"reference=x", "shard_bytes=5 GB"})
-    EXPECT_TRUE(says(refusal(small_megatron, {"target." + key}), "no meaning for target.format = \"megatron\"")) << key;
+    EXPECT_TRUE(says(refusal(small_megatron, {"target." + key}),
+                     "no meaning for target.format = \"megatron\""))
+        << key;
 }
 
 TEST(JobSpec, RefusesATargetThatIsOrHoldsOrLiesInTheSource) {
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path=./in/"}), "is also source.path"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path=in/out"}), "lies inside the source"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"source.path=out/deep"}), "the source \"out/deep\" lies inside it"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"source.path=out/deep"}),
+                   "the source \"out/deep\" lies inside it"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path="}), "the text is empty"));
   EXPECT_EQ(refusal(small_megatron, {"target.path=in2"}), "");
 }
 
 TEST(JobSpec, RefusesAnExpertTensorSizeThatTheFoldersCannotHold) {
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.tp=2", "target.layout.etp=4"}), "only when etp divides tp = 2"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.tp=2", "target.layout.etp=4"}),
+                   "only when etp divides tp = 2"));
   EXPECT_EQ(refusal(small_megatron, {"target.layout.tp=4", "target.layout.etp=2"}), "");
 }
 
 TEST(JobSpec, TakesVirtualStagesFromThePipelineLayout) {
-  JobSpec const job = parse(with(small_megatron, "layout.pp = 16\nlayout.pipeline = \"Ettt|(tt|)*29,m|L\"\n"));
+  JobSpec const job =
+      parse(with(small_megatron, "layout.pp = 16\nlayout.pipeline = \"Ettt|(tt|)*29,m|L\"\n"));
   EXPECT_EQ(job.target.layout.vpp, 2);
 }
 
 TEST(JobSpec, RefusesAPipelineLayoutThatDisagrees) {
   std::string const line = "layout.pipeline = \"Et|t|t|tL\"\n";
-  EXPECT_TRUE(says(refusal(with(small_megatron, line), {"target.layout.pp=3"}), "has 4 stages, which pp = 3 does not divide"));
-  EXPECT_TRUE(says(refusal(with(small_megatron, line), {"target.layout.pp=2", "target.layout.vpp=4"}), "has 4 stages, but pp x vpp = 2 x 4"));
-  EXPECT_TRUE(says(refusal(with(small_megatron, line), {"target.layout.pp=4", "target.layout.first_stage_layers=1"}), "Keep one way"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.pipeline=Ett;L"}), "layout.pipeline = \"Ett;L\": pipeline layout 'Ett;L'"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.pipeline=tt|tt"}), "exactly one embedding"));
+  EXPECT_TRUE(says(refusal(with(small_megatron, line), {"target.layout.pp=3"}),
+                   "has 4 stages, which pp = 3 does not divide"));
+  EXPECT_TRUE(
+      says(refusal(with(small_megatron, line), {"target.layout.pp=2", "target.layout.vpp=4"}),
+           "has 4 stages, but pp x vpp = 2 x 4"));
+  EXPECT_TRUE(says(refusal(with(small_megatron, line),
+                           {"target.layout.pp=4", "target.layout.first_stage_layers=1"}),
+                   "Keep one way"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.pipeline=Ett;L"}),
+                   "layout.pipeline = \"Ett;L\": pipeline layout 'Ett;L'"));
+  EXPECT_TRUE(
+      says(refusal(small_megatron, {"target.layout.pipeline=tt|tt"}), "exactly one embedding"));
 }
 
 TEST(Sizes, AreWholeNumbersWithAUnit) {
@@ -270,10 +315,11 @@ TEST(Sizes, AreWholeNumbersWithAUnit) {
   EXPECT_EQ(job::bytes_from_text("512 MiB"), 512ULL << 20U);
   EXPECT_EQ(job::bytes_from_text("1GiB"), 1ULL << 30U);
   EXPECT_EQ(job::bytes_from_text("5 GB"), 5'000'000'000U);
-  for (std::string_view const bad :
-       {"", " ", "MiB", "1 gib", "-1 MiB", "1.5 GiB", "1  GiB", "1 ", "9223372036854775808", "99999999999 TiB", "1 GiB "})
+  for (std::string_view const bad : {"", " ", "MiB", "1 gib", "-1 MiB", "1.5 GiB", "1  GiB", "1 ",
+                                     "9223372036854775808", "99999999999 TiB", "1 GiB "})
     EXPECT_EQ(job::bytes_from_text(bad), std::nullopt) << bad;
-  for (std::uint64_t const bytes : {1ULL, 1000ULL, 1024ULL, 5'000'000'000ULL, 512ULL << 20U, 123'457ULL})
+  for (std::uint64_t const bytes :
+       {1ULL, 1000ULL, 1024ULL, 5'000'000'000ULL, 512ULL << 20U, 123'457ULL})
     EXPECT_EQ(job::bytes_from_text(job::text_from_bytes(bytes)), bytes);
   EXPECT_EQ(job::text_from_bytes(512ULL << 20U), "512 MiB");
   EXPECT_EQ(job::text_from_bytes(5'000'000'000ULL), "5 GB");
@@ -281,7 +327,8 @@ TEST(Sizes, AreWholeNumbersWithAUnit) {
 
 TEST(PrintSpec, ParsesBackToTheSameSpec) {
   for (JobSpec const& job :
-       {parse(small_megatron, {"target.layout.etp=1", "target.layout.tp=2", "run.memory=77777", "model.map=a \"quoted\" \\ name"}),
+       {parse(small_megatron, {"target.layout.etp=1", "target.layout.tp=2", "run.memory=77777",
+                               "model.map=a \"quoted\" \\ name"}),
         parse(small_megatron, {"target.layout.pp=2", "target.layout.pipeline=Et|t|t|tL"}),
         parse(small_huggingface, {"target.reference=ref", "source.optimizer=drop"})})
     EXPECT_EQ(parse(print_spec(job)), job) << print_spec(job);
@@ -298,12 +345,14 @@ TEST(DefaultJobText, IsAValidJobOfDefaultsThatNamesEveryKey) {
   expected.source.path = "/path/to/source";
   expected.target.path = "/path/to/target";
   EXPECT_EQ(parse(text), expected);
-  for (job::Field const& field : job::fields()) EXPECT_NE(text.find(fmt::format("{} = ", field.name)), std::string::npos) << field.name;
+  for (job::Field const& field : job::fields())
+    EXPECT_NE(text.find(fmt::format("{} = ", field.name)), std::string::npos) << field.name;
 }
 
 TEST(ExampleJobs, AreAccepted) {
   int count = 0;
-  for (auto const& entry : std::filesystem::directory_iterator(RESHARD_SOURCE_DIR "/configs/jobs")) {
+  for (auto const& entry :
+       std::filesystem::directory_iterator(RESHARD_SOURCE_DIR "/configs/jobs")) {
     std::string const name = entry.path().filename().string();
     EXPECT_NO_THROW(parse_job_spec(read_text_file(entry.path(), 1U << 20U), name, {})) << name;
     ++count;
@@ -333,8 +382,10 @@ TEST(HostileJobFile, EndsAsAnError) {
 }
 
 TEST(HostileJobFile, CutOffAnywhereIsAnErrorOrAJob) {
-  std::string const whole = print_spec(parse(small_megatron, {"target.layout.pp=2", "target.layout.pipeline=Et|t|t|tL"}));
-  for (std::size_t length = 0; length < whole.size(); ++length) refusal(std::string_view(whole).substr(0, length));
+  std::string const whole =
+      print_spec(parse(small_megatron, {"target.layout.pp=2", "target.layout.pipeline=Et|t|t|tL"}));
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    refusal(std::string_view(whole).substr(0, length));
 }
 
 TEST(HostileJobFile, AnyFlippedByteIsAnErrorOrAJob) {
@@ -350,12 +401,16 @@ TEST(HostileJobFile, AnyFlippedByteIsAnErrorOrAJob) {
 TEST(Nightly, HasATableOfItsOwn) {
   std::string const text = with(small_megatron, "[nightly]\nkeep = 3\n");
   std::string const sentence = refusal(text);
-  EXPECT_TRUE(says(sentence, "job.toml:7:8: [nightly] keep = 3: only `reshard nightly` knows this table"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"nightly.settle_seconds=5"}), "--set \"nightly.settle_seconds=5\": [nightly] settle_seconds = 5: only"));
+  EXPECT_TRUE(
+      says(sentence, "job.toml:7:8: [nightly] keep = 3: only `reshard nightly` knows this table"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"nightly.settle_seconds=5"}),
+                   "--set \"nightly.settle_seconds=5\": [nightly] settle_seconds = 5: only"));
   JobSpec const job = parse_job_spec(text, "job.toml", {}, JobUse::nightly);
   EXPECT_EQ(job.nightly.keep, 3);
   EXPECT_EQ(job.nightly.settle_seconds, 60);
-  EXPECT_THROW(parse_job_spec(text, "job.toml", std::vector<std::string>{"nightly.keep=-1"}, JobUse::nightly), Error);
+  EXPECT_THROW(parse_job_spec(text, "job.toml", std::vector<std::string>{"nightly.keep=-1"},
+                              JobUse::nightly),
+               Error);
   // What a manifest records is a job for `run`.
   JobSpec expected = job;
   expected.nightly = {};
@@ -363,15 +418,20 @@ TEST(Nightly, HasATableOfItsOwn) {
 }
 
 TEST(JobSpec, DeviceMemoryFollowsTheStagingMemoryUnlessItIsSaid) {
-  std::string const job = "[source]\npath = \"a\"\n[target]\npath = \"b\"\nformat = \"huggingface\"\n[run]\nmemory = \"2 GiB\"\n";
+  std::string const job =
+      "[source]\npath = \"a\"\n[target]\npath = \"b\"\nformat = \"huggingface\"\n[run]\nmemory = \"2 GiB\"\n";
   EXPECT_EQ(parse_job_spec(job, "job.toml", {}).run.device_bytes(), 2ULL << 30U);
-  EXPECT_EQ(parse_job_spec(job + "device_memory = \"auto\"\n", "job.toml", {}).run.device_memory_bytes, 0U);
-  EXPECT_EQ(parse_job_spec(job + "device_memory = \"64 MiB\"\n", "job.toml", {}).run.device_bytes(), 64ULL << 20U);
+  EXPECT_EQ(
+      parse_job_spec(job + "device_memory = \"auto\"\n", "job.toml", {}).run.device_memory_bytes,
+      0U);
+  EXPECT_EQ(parse_job_spec(job + "device_memory = \"64 MiB\"\n", "job.toml", {}).run.device_bytes(),
+            64ULL << 20U);
   EXPECT_THROW(parse_job_spec(job + "device_memory = \"much\"\n", "job.toml", {}), Error);
 }
 
 TEST(JobSpec, NcclIsRefusedWhereTheJobUsesNoGpu) {
-  std::string const job = "[source]\npath = \"a\"\n[target]\npath = \"b\"\nformat = \"huggingface\"\n[run]\ntransport = \"nccl\"\n";
+  std::string const job =
+      "[source]\npath = \"a\"\n[target]\npath = \"b\"\nformat = \"huggingface\"\n[run]\ntransport = \"nccl\"\n";
   EXPECT_EQ(parse_job_spec(job, "job.toml", {}).run.transport, TransportChoice::nccl);
   for (std::string const device : {"host", "emulated"}) {
     std::string const sentence = [&] {

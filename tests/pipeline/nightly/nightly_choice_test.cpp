@@ -29,18 +29,22 @@ TEST(StepOfName, IsTheLastNumber) {
 }
 
 TEST(UnfinishedNames, AreThoseOfSavesAndCopiesUnderWay) {
-  for (std::string_view const name : {".iter_1.part", "tmp-checkpoint-500", "step-5.tmp", "iter_7.part"})
+  for (std::string_view const name :
+       {".iter_1.part", "tmp-checkpoint-500", "step-5.tmp", "iter_7.part"})
     EXPECT_TRUE(is_unfinished_name(name)) << name;
-  for (std::string_view const name : {"iter_1", "checkpoint-500", "tmpl-5"}) EXPECT_FALSE(is_unfinished_name(name)) << name;
+  for (std::string_view const name : {"iter_1", "checkpoint-500", "tmpl-5"})
+    EXPECT_FALSE(is_unfinished_name(name)) << name;
 }
 
 TEST(NewestFirst, CountsNumbersAndNotDigits) {
-  EXPECT_EQ(names(newest_first({{"iter_9", 50}, {"iter_0000010", 1}, {"iter_100", 2}})), (Names{"iter_100", "iter_0000010", "iter_9"}));
+  EXPECT_EQ(names(newest_first({{"iter_9", 50}, {"iter_0000010", 1}, {"iter_100", 2}})),
+            (Names{"iter_100", "iter_0000010", "iter_9"}));
   EXPECT_EQ(names(newest_first({{"release", 9}, {"iter_1", 1}})), (Names{"iter_1", "release"}));
 }
 
 TEST(NewestFirst, TakesTimesWhenANameHasNoNumber) {
-  EXPECT_EQ(names(newest_first({{"iter_100", 5}, {"best", 7}, {"iter_200", 6}})), (Names{"best", "iter_200", "iter_100"}));
+  EXPECT_EQ(names(newest_first({{"iter_100", 5}, {"best", 7}, {"iter_200", 6}})),
+            (Names{"best", "iter_200", "iter_100"}));
   EXPECT_TRUE(newest_first({}).empty());
 }
 
@@ -59,31 +63,40 @@ TEST(Settling, CountsWholeSeconds) {
   EXPECT_EQ(unsettled_seconds(100 * second, 160 * second, 60), std::nullopt);
   EXPECT_EQ(unsettled_seconds(200 * second, 100 * second, 60), 0);  // clocks differ
   EXPECT_EQ(unsettled_seconds(200 * second, 100 * second, 0), std::nullopt);
-  EXPECT_EQ(unsettled_seconds(std::numeric_limits<std::int64_t>::min(), 100 * second, 60), std::nullopt);
+  EXPECT_EQ(unsettled_seconds(std::numeric_limits<std::int64_t>::min(), 100 * second, 60),
+            std::nullopt);
 }
 
 TEST(Surplus, IsWhatIsOlderThanTheLastK) {
-  std::vector<ListedFolder> const targets = {{"iter_300", 0}, {"iter_1000", 0}, {"iter_200", 0}, {"iter_400", 0}};
+  std::vector<ListedFolder> const targets = {
+      {"iter_300", 0}, {"iter_1000", 0}, {"iter_200", 0}, {"iter_400", 0}};
   EXPECT_EQ(surplus_targets(targets, {"iter_1000", 0}, 2), (Names{"iter_200", "iter_300"}));
-  EXPECT_EQ(surplus_targets(targets, {"iter_1000", 0}, 1), (Names{"iter_200", "iter_300", "iter_400"}));
+  EXPECT_EQ(surplus_targets(targets, {"iter_1000", 0}, 1),
+            (Names{"iter_200", "iter_300", "iter_400"}));
   EXPECT_TRUE(surplus_targets(targets, {"iter_1000", 0}, 4).empty());
   EXPECT_TRUE(surplus_targets(targets, {"iter_1000", 0}, 0).empty());
 }
 
 TEST(Surplus, IsNeverNewerThanTheCurrentOne) {
   // Training was set back to an earlier step.
-  std::vector<ListedFolder> const targets = {{"iter_300", 0}, {"iter_1000", 0}, {"iter_900", 0}, {"iter_200", 0}};
+  std::vector<ListedFolder> const targets = {
+      {"iter_300", 0}, {"iter_1000", 0}, {"iter_900", 0}, {"iter_200", 0}};
   EXPECT_EQ(surplus_targets(targets, {"iter_300", 0}, 2), (Names{"iter_200"}));
   EXPECT_EQ(surplus_targets(targets, {"iter_300", 0}, 1), (Names{"iter_200"}));
   EXPECT_TRUE(surplus_targets(targets, {"iter_300", 0}, 4).empty());
-  EXPECT_EQ(surplus_targets({{"best", 30}, {"final", 20}, {"first", 10}}, {"final", 20}, 1), (Names{"first"}));
+  EXPECT_EQ(surplus_targets({{"best", 30}, {"final", 20}, {"first", 10}}, {"final", 20}, 1),
+            (Names{"first"}));
 }
 
 TEST(Surplus, NeedsNoCurrentOneAmongTheTargets) {
   // That one was not made by a nightly job.
-  EXPECT_EQ(surplus_targets({{"iter_9", 0}, {"iter_8", 0}, {"iter_7", 0}, {"iter_2", 0}}, {"iter_7", 0}, 1), (Names{"iter_2"}));
-  EXPECT_EQ(surplus_targets({{"iter_9", 0}, {"iter_8", 0}, {"iter_2", 0}}, {"iter_5", 0}, 1), (Names{"iter_2"}));
-  EXPECT_EQ(surplus_targets({{"iter_9", 50}, {"iter_8", 40}, {"iter_2", 10}}, {"best", 20}, 1), (Names{"iter_2"}));
+  EXPECT_EQ(surplus_targets({{"iter_9", 0}, {"iter_8", 0}, {"iter_7", 0}, {"iter_2", 0}},
+                            {"iter_7", 0}, 1),
+            (Names{"iter_2"}));
+  EXPECT_EQ(surplus_targets({{"iter_9", 0}, {"iter_8", 0}, {"iter_2", 0}}, {"iter_5", 0}, 1),
+            (Names{"iter_2"}));
+  EXPECT_EQ(surplus_targets({{"iter_9", 50}, {"iter_8", 40}, {"iter_2", 10}}, {"best", 20}, 1),
+            (Names{"iter_2"}));
 }
 
 TEST(Surplus, IsNothingWithoutACurrentOne) {

@@ -9,10 +9,14 @@ namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-std::vector<RankDevices> ranks_with(std::vector<int> const& devices, std::string const& host = "node1") {
+std::vector<RankDevices> ranks_with(std::vector<int> const& devices,
+                                    std::string const& host = "node1") {
   std::vector<RankDevices> ranks;
   for (int const count : devices) {
-    RankDevices rank{static_cast<int>(ranks.size()), host, {}, count == 0 ? "no NVIDIA driver is installed" : ""};
+    RankDevices rank{static_cast<int>(ranks.size()),
+                     host,
+                     {},
+                     count == 0 ? "no NVIDIA driver is installed" : ""};
     for (int d = 0; d < count; ++d) rank.ids.push_back("gpu" + std::to_string(d));
     ranks.push_back(rank);
   }
@@ -38,7 +42,8 @@ PathLoad load(std::uint64_t computed, std::uint64_t copied) {
   return result;
 }
 
-std::string sentence_of(JobSpec::Run const& run, std::vector<RankDevices> const& ranks, ErrorKind kind) {
+std::string sentence_of(JobSpec::Run const& run, std::vector<RankDevices> const& ranks,
+                        ErrorKind kind) {
   try {
     choose_path(run, ranks, load(1, 1));
   } catch (Error const& error) {
@@ -50,36 +55,46 @@ std::string sentence_of(JobSpec::Run const& run, std::vector<RankDevices> const&
 }
 
 TEST(PathChoice, AutomaticKeepsToTheHostWithoutGpus) {
-  PathChoice const choice = choose_path(asked(DeviceChoice::automatic), ranks_with({1, 0}), load(100, 0));
+  PathChoice const choice =
+      choose_path(asked(DeviceChoice::automatic), ranks_with({1, 0}), load(100, 0));
   EXPECT_EQ(choice.device, DeviceChoice::host);
   EXPECT_EQ(choice.why, "no GPU for rank 1 on node1: no NVIDIA driver is installed");
 }
 
 TEST(PathChoice, NobodyLooksForGpusThatCouldNotHelp) {
   EXPECT_EQ(reason_against_gpus(load(0, 0)), "every byte goes from file to file as it is");
-  EXPECT_EQ(reason_against_gpus(load(0, 1)),
-            "1.0 GiB rearranged and 0 B computed in the busiest rank, about 0.3 s through host memory, and a GPU would not make that less");
+  EXPECT_EQ(
+      reason_against_gpus(load(0, 1)),
+      "1.0 GiB rearranged and 0 B computed in the busiest rank, about 0.3 s through host memory, and a GPU would not make that less");
   EXPECT_EQ(reason_against_gpus(load(100, 0)), std::nullopt);
-  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({0, 0}), load(0, 1)).why, reason_against_gpus(load(0, 1)));
+  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({0, 0}), load(0, 1)).why,
+            reason_against_gpus(load(0, 1)));
 }
 
 TEST(PathChoice, AutomaticKeepsMovedBytesOnTheHostAndComputesOnGpus) {
-  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(0, 100)).device, DeviceChoice::host);
-  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(100, 0)).device, DeviceChoice::cuda);
-  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(0, 0)).why, "every byte goes from file to file as it is");
+  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(0, 100)).device,
+            DeviceChoice::host);
+  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(100, 0)).device,
+            DeviceChoice::cuda);
+  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(0, 0)).why,
+            "every byte goes from file to file as it is");
 }
 
 TEST(PathChoice, AutomaticKeepsSmallJobsOnTheHost) {
   PathLoad small = load(1, 0);
   small.host_compute_seconds = 1;
-  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), small).device, DeviceChoice::host);
+  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), small).device,
+            DeviceChoice::host);
 }
 
 TEST(PathChoice, ManyRanksOnOneGpuShareItsLink) {
   PathLoad some = load(10, 0);
   some.host_compute_seconds = 8;
-  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), some).device, DeviceChoice::cuda);
-  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with(std::vector<int>(16, 1)), some).device, DeviceChoice::host);
+  EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), some).device,
+            DeviceChoice::cuda);
+  EXPECT_EQ(
+      choose_path(asked(DeviceChoice::automatic), ranks_with(std::vector<int>(16, 1)), some).device,
+      DeviceChoice::host);
 }
 
 TEST(PathChoice, RanksThatSeeOneGpuEachShareNone) {
@@ -93,18 +108,26 @@ TEST(PathChoice, RanksThatSeeOneGpuEachShareNone) {
 }
 
 TEST(PathChoice, AMissingGpuIsRefusedWhereTheJobAsksForOne) {
-  EXPECT_EQ(sentence_of(asked(DeviceChoice::cuda), ranks_with({0}), ErrorKind::resources),
-            "[run] device = \"cuda\": rank 0 on node1 has no GPU: no NVIDIA driver is installed. Start the job where every rank sees a GPU, or set "
-            "run.device = \"host\".");
-  EXPECT_NE(sentence_of(asked(DeviceChoice::automatic, TransportChoice::nccl), ranks_with({1, 0}), ErrorKind::resources).find("transport = \"nccl\""),
+  EXPECT_EQ(
+      sentence_of(asked(DeviceChoice::cuda), ranks_with({0}), ErrorKind::resources),
+      "[run] device = \"cuda\": rank 0 on node1 has no GPU: no NVIDIA driver is installed. Start the job where every rank sees a GPU, or set "
+      "run.device = \"host\".");
+  EXPECT_NE(sentence_of(asked(DeviceChoice::automatic, TransportChoice::nccl), ranks_with({1, 0}),
+                        ErrorKind::resources)
+                .find("transport = \"nccl\""),
             std::string::npos);
 }
 
-TEST(PathChoice, NcclNeedsGpus) { sentence_of(asked(DeviceChoice::host, TransportChoice::nccl), ranks_with({1}), ErrorKind::usage); }
+TEST(PathChoice, NcclNeedsGpus) {
+  sentence_of(asked(DeviceChoice::host, TransportChoice::nccl), ranks_with({1}), ErrorKind::usage);
+}
 
 TEST(PathChoice, OneRankExchangesNothing) {
-  EXPECT_FALSE(choose_path(asked(DeviceChoice::host, TransportChoice::mpi), ranks_with({0}), load(1, 1)).exchanging);
-  PathChoice const two = choose_path(asked(DeviceChoice::cuda, TransportChoice::nccl), ranks_with({1, 1}), load(1, 1));
+  EXPECT_FALSE(
+      choose_path(asked(DeviceChoice::host, TransportChoice::mpi), ranks_with({0}), load(1, 1))
+          .exchanging);
+  PathChoice const two =
+      choose_path(asked(DeviceChoice::cuda, TransportChoice::nccl), ranks_with({1, 1}), load(1, 1));
   EXPECT_TRUE(two.exchanging);
   EXPECT_EQ(two.transport, TransportChoice::nccl);
 }

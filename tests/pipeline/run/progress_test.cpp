@@ -17,15 +17,18 @@ StageState half_done() {
 }
 
 TEST(ProgressText, SaysHowFarHowFastAndHowLong) {
-  EXPECT_EQ(progress_text(half_done(), false), "stream   50 %  4.0 GiB of 8.0 GiB  2.00 GiB/s  0:00:02 left");
-  EXPECT_EQ(progress_text(half_done(), true), "stream  [##########..........]  50 %  4.0 GiB of 8.0 GiB  2.00 GiB/s  0:00:02 left");
+  EXPECT_EQ(progress_text(half_done(), false),
+            "stream   50 %  4.0 GiB of 8.0 GiB  2.00 GiB/s  0:00:02 left");
+  EXPECT_EQ(progress_text(half_done(), true),
+            "stream  [##########..........]  50 %  4.0 GiB of 8.0 GiB  2.00 GiB/s  0:00:02 left");
 }
 
 TEST(ProgressText, NamesTheSlowestRank) {
   StageState state = half_done();
   state.slowest_rank = 5;
   state.slowest_share = 0.319;
-  EXPECT_TRUE(progress_text(state, false).ends_with("slowest rank 5 (31 %)")) << progress_text(state, false);
+  EXPECT_TRUE(progress_text(state, false).ends_with("slowest rank 5 (31 %)"))
+      << progress_text(state, false);
 }
 
 TEST(ProgressText, StaysSaneAtTheEdges) {
@@ -46,7 +49,9 @@ TEST(ClockText, HoursMinutesSecondsRoundedUp) {
   EXPECT_EQ(clock_text(3600 * 123 + 61), "123:01:01");
 }
 
-TEST(StageEndText, SaysWhatWasMoved) { EXPECT_EQ(stage_end_text(half_done()), "stream  4.0 GiB in 2.0 s, 2.00 GiB/s"); }
+TEST(StageEndText, SaysWhatWasMoved) {
+  EXPECT_EQ(stage_end_text(half_done()), "stream  4.0 GiB in 2.0 s, 2.00 GiB/s");
+}
 
 }  // namespace
 }  // namespace reshard

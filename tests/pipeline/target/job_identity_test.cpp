@@ -17,15 +17,19 @@ JobPlan plan_with_view() {
   view.shape = {4, 8};
   view.scale = StoredPlace{.file = 0, .offset_bytes = 128, .dtype = DType::f32, .shape = {1, 2}};
   plan.source.views.push_back(view);
-  plan.source.blobs.push_back({.file = 1, .offset_bytes = 0, .dtype = DType::bf16, .name = "layers.0.weight"});
-  plan.target.blobs.push_back({.file = 0, .offset_bytes = 0, .dtype = DType::bf16, .name = "layers.0.weight"});
+  plan.source.blobs.push_back(
+      {.file = 1, .offset_bytes = 0, .dtype = DType::bf16, .name = "layers.0.weight"});
+  plan.target.blobs.push_back(
+      {.file = 0, .offset_bytes = 0, .dtype = DType::bf16, .name = "layers.0.weight"});
   plan.target_adds = {0};
   return plan;
 }
 
 JobIdentity identity(JobPlan const& plan) { return identity_of({}, {}, plan); }
 
-TEST(JobIdentity, TheSamePlanIsTheSameJob) { EXPECT_EQ(difference(identity(plan_with_view()), identity(plan_with_view())), ""); }
+TEST(JobIdentity, TheSamePlanIsTheSameJob) {
+  EXPECT_EQ(difference(identity(plan_with_view()), identity(plan_with_view())), "");
+}
 
 TEST(JobIdentity, WhateverDecidesAboutAValueMakesAnotherPlan) {
   std::vector<std::function<void(JobPlan&)>> const changes{

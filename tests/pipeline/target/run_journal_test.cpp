@@ -20,7 +20,11 @@ JournalEntry entry(std::size_t begin, std::size_t end, std::vector<SumShare> dig
 }
 
 Journal journal(std::string boot, std::size_t entries, std::size_t synced, bool lockstep = false) {
-  Journal made{.boot_id = std::move(boot), .ranks = 2, .lockstep = lockstep, .entries = {}, .synced = synced};
+  Journal made{.boot_id = std::move(boot),
+               .ranks = 2,
+               .lockstep = lockstep,
+               .entries = {},
+               .synced = synced};
   for (std::size_t i = 0; i < entries; ++i) made.entries.push_back(entry(i, i + 1, {}));
   return made;
 }
@@ -28,7 +32,8 @@ Journal journal(std::string boot, std::size_t entries, std::size_t synced, bool 
 bool alive(std::string const& boot) { return boot == "now"; }
 
 TEST(Joined, CellsAreSortedAndJoinedAndSumsCombined) {
-  std::vector<JournalEntry> const entries{entry(4, 6, {{1, 0b110}}), entry(0, 2, {{1, 0b011}, {2, 9}}), entry(2, 4, {{2, 9}})};
+  std::vector<JournalEntry> const entries{entry(4, 6, {{1, 0b110}}),
+                                          entry(0, 2, {{1, 0b011}, {2, 9}}), entry(2, 4, {{2, 9}})};
   JournalEntry const all = joined(entries);
   EXPECT_EQ(all.bytes, 6U);
   EXPECT_EQ(all.cells, (std::vector<CellRange>{{0, 6}}));
@@ -53,7 +58,8 @@ TEST(Joined, GapsStay) {
 }
 
 TEST(Joined, WhatIsSaidTwiceCountsOnce) {
-  std::vector<JournalEntry> const entries{entry(0, 4, {{1, 5}}), entry(0, 4, {{1, 5}}), entry(3, 6, {{1, 9}}), entry(4, 5, {{1, 2}})};
+  std::vector<JournalEntry> const entries{entry(0, 4, {{1, 5}}), entry(0, 4, {{1, 5}}),
+                                          entry(3, 6, {{1, 9}}), entry(4, 5, {{1, 2}})};
   JournalEntry const all = joined(entries);
   EXPECT_EQ(all.cells, (std::vector<CellRange>{{0, 5}}));
   EXPECT_EQ(all.digests, (std::vector<SumShare>{{1, 7}}));
@@ -85,17 +91,20 @@ TEST(CertainEntries, OnlyThoseWithoutAMarkNameFilesToSync) {
 
 TEST(Joined, HeldBytesOfEntriesThatCountAreKept) {
   std::vector<JournalEntry> entries{entry(0, 2, {}), entry(2, 4, {}), entry(1, 3, {})};
-  for (std::size_t i = 0; i < 3; ++i) entries[i].held = {{static_cast<std::uint32_t>(i), {4096, "x"}}};
+  for (std::size_t i = 0; i < 3; ++i)
+    entries[i].held = {{static_cast<std::uint32_t>(i), {4096, "x"}}};
   EXPECT_EQ(joined(entries).held, (std::vector<HeldBytes>{{0, {4096, "x"}}, {1, {4096, "x"}}}));
 }
 
 TEST(CertainEntries, RanksCountForThemselves) {
-  std::vector<std::optional<Journal>> const ranks{journal("now", 5, 0), std::nullopt, journal("before", 9, 3)};
+  std::vector<std::optional<Journal>> const ranks{journal("now", 5, 0), std::nullopt,
+                                                  journal("before", 9, 3)};
   EXPECT_EQ(certain_entries(ranks, alive).size(), 8U);
 }
 
 TEST(CertainEntries, InLockstepARoundIsDoneWhenEveryRankHasIt) {
-  std::vector<std::optional<Journal>> const ranks{journal("now", 5, 0, true), journal("before", 9, 3, true)};
+  std::vector<std::optional<Journal>> const ranks{journal("now", 5, 0, true),
+                                                  journal("before", 9, 3, true)};
   EXPECT_EQ(certain_entries(ranks, alive).size(), 6U);
   std::vector<std::optional<Journal>> const one_missing{journal("now", 5, 0, true), std::nullopt};
   EXPECT_TRUE(certain_entries(one_missing, alive).empty());
@@ -103,7 +112,12 @@ TEST(CertainEntries, InLockstepARoundIsDoneWhenEveryRankHasIt) {
 
 TEST(KeepsLimits, NumbersThatNoJobHasMakeAJournalUseless) {
   RunJournal::Limits const limits{.cells = 10, .digests = 4, .records = 3, .files = 2};
-  JournalEntry const last{.round = 0, .bytes = 0, .cells = {{9, 10}}, .digests = {{3, 1}}, .records = {{2, 1}}, .files = {{1, 1}}};
+  JournalEntry const last{.round = 0,
+                          .bytes = 0,
+                          .cells = {{9, 10}},
+                          .digests = {{3, 1}},
+                          .records = {{2, 1}},
+                          .files = {{1, 1}}};
   auto const keeps = [&](JournalEntry const& one) {
     Journal made = journal("now", 2, 0);
     made.entries.push_back(one);
@@ -121,14 +135,18 @@ TEST(KeepsLimits, NumbersThatNoJobHasMakeAJournalUseless) {
 }
 
 TEST(LocalFileSystem, NetworkOnesAreNot) {
-  for (std::uint64_t const type : {std::uint64_t{EXT4_SUPER_MAGIC}, std::uint64_t{TMPFS_MAGIC}, std::uint64_t{OVERLAYFS_SUPER_MAGIC},
-                                   std::uint64_t{BTRFS_SUPER_MAGIC}, std::uint64_t{0x58465342}, std::uint64_t{0x2fc12fc1}})
+  for (std::uint64_t const type :
+       {std::uint64_t{EXT4_SUPER_MAGIC}, std::uint64_t{TMPFS_MAGIC},
+        std::uint64_t{OVERLAYFS_SUPER_MAGIC}, std::uint64_t{BTRFS_SUPER_MAGIC},
+        std::uint64_t{0x58465342}, std::uint64_t{0x2fc12fc1}})
     EXPECT_TRUE(is_local_file_system(type)) << type;
   // BTRFS_SUPER_MAGIC has its highest bit set: statfs may give it as a negative number.
-  EXPECT_TRUE(is_local_file_system(static_cast<std::uint64_t>(static_cast<std::int32_t>(BTRFS_SUPER_MAGIC))));
+  EXPECT_TRUE(is_local_file_system(
+      static_cast<std::uint64_t>(static_cast<std::int32_t>(BTRFS_SUPER_MAGIC))));
   constexpr std::uint64_t lustre = 0x0bd00bd0;
   constexpr std::uint64_t gpfs = 0x47504653;
-  for (std::uint64_t const type : {std::uint64_t{NFS_SUPER_MAGIC}, std::uint64_t{FUSE_SUPER_MAGIC}, lustre, gpfs, std::uint64_t{0}})
+  for (std::uint64_t const type : {std::uint64_t{NFS_SUPER_MAGIC}, std::uint64_t{FUSE_SUPER_MAGIC},
+                                   lustre, gpfs, std::uint64_t{0}})
     EXPECT_FALSE(is_local_file_system(type)) << type;
 }
 
@@ -140,7 +158,9 @@ class RunJournalTest : public testing::Test {
     put(staging_ / "folder" / "file", "bytes");
     put(staging_ / "reshard.json", "{}");
   }
-  static void put(std::filesystem::path const& path, std::string const& text) { std::ofstream(path) << text; }
+  static void put(std::filesystem::path const& path, std::string const& text) {
+    std::ofstream(path) << text;
+  }
 
   ScratchFolder scratch_{"run_journal"};
   std::filesystem::path staging_ = scratch_.path() / "staging";

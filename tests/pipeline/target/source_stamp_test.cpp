@@ -24,7 +24,9 @@ class Stamps : public testing::Test {
     write("mp_rank_00/model.pt", "12345");
     write(".metadata", "67");
   }
-  void write(std::string const& name, std::string_view text) { write_text_file(folder_.path() / name, text); }
+  void write(std::string const& name, std::string_view text) {
+    write_text_file(folder_.path() / name, text);
+  }
   std::string digest() const { return source_stamp(folder_.path()).digest; }
 
   ScratchFolder folder_{"stamps"};
@@ -59,11 +61,13 @@ TEST_F(Stamps, LeaveOutALinkThatLeadsNowhereButNothingElse) {
   std::string const before = digest();
   fs::create_symlink("nowhere", folder_.path() / "lost");
   EXPECT_EQ(digest(), before);
-  fs::create_symlink(std::string(300, 'x'), folder_.path() / "unknown");  // the system cannot say whether it is there
+  fs::create_symlink(std::string(300, 'x'),
+                     folder_.path() / "unknown");  // the system cannot say whether it is there
   auto const error = capture([&] { source_stamp(folder_.path()); });
   ASSERT_TRUE(error) << "a stamp without what could not be looked at";
   EXPECT_EQ(error->kind(), ErrorKind::io);
-  EXPECT_NE(error->sentence().find("/unknown: stat failed"), std::string::npos) << error->sentence();
+  EXPECT_NE(error->sentence().find("/unknown: stat failed"), std::string::npos)
+      << error->sentence();
 }
 
 TEST_F(Stamps, TakeNoFolderForAFileWhenItCannotBeLookedAt) {
@@ -78,15 +82,18 @@ TEST_F(Stamps, TakeATimeFarInTheFutureForTheLastThatTheyKnow) {
   std::array<timespec, 2> const times = {timespec{year_2286, 0}, timespec{year_2286, 0}};
   ASSERT_EQ(::utimensat(AT_FDCWD, model.c_str(), times.data(), 0), 0);
   struct stat status {};
-  if (::stat(model.c_str(), &status) != 0 || status.st_mtim.tv_sec != year_2286) GTEST_SKIP() << "this file system has no such times";
+  if (::stat(model.c_str(), &status) != 0 || status.st_mtim.tv_sec != year_2286)
+    GTEST_SKIP() << "this file system has no such times";
   EXPECT_EQ(source_stamp(folder_.path()).newest_ns, std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(FileTimes, AreKeptWithinWhatNanosecondsCanSay) {
   EXPECT_EQ(nanoseconds_since_1970({1'700'000'000, 5}), 1'700'000'000'000'000'005);
   EXPECT_EQ(nanoseconds_since_1970({-1, 999'999'999}), -1);
-  EXPECT_EQ(nanoseconds_since_1970({9'223'372'036, 854'775'807}), std::numeric_limits<std::int64_t>::max());
-  EXPECT_EQ(nanoseconds_since_1970({9'223'372'036, 854'775'808}), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(nanoseconds_since_1970({9'223'372'036, 854'775'807}),
+            std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(nanoseconds_since_1970({9'223'372'036, 854'775'808}),
+            std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(nanoseconds_since_1970({10'000'000'000, 0}), std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(nanoseconds_since_1970({-10'000'000'000, 0}), std::numeric_limits<std::int64_t>::min());
 }

@@ -1,4 +1,5 @@
-// What was not done, or done twice, does not pass: every way in which rounds can fall short of the plan.
+// What was not done, or done twice, does not pass: every way in which rounds can fall short of the
+// plan.
 
 #include "pipeline/target/work_account.hpp"
 
@@ -25,7 +26,9 @@ struct Case {
     apply_family(model, Side(model, family, {}));
     auto const meshes = test::sample_meshes(false);
     auto const world = [&](test::SampleMesh const& at) {
-      Side const side(model, core, {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
+      Side const side(
+          model, core,
+          {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
       return test::make_world(model, side, at, DType::bf16);
     };
     plan.source = world(meshes.front()).catalog;
@@ -70,7 +73,9 @@ std::string verdict_after(Change const& change, bool digests = true) {
   return verdict(account, one);
 }
 
-bool says(std::string const& sentence, std::string_view part) { return sentence.find(part) != std::string::npos; }
+bool says(std::string const& sentence, std::string_view part) {
+  return sentence.find(part) != std::string::npos;
+}
 
 TEST(WorkAccount, AllRoundsArePlan) {
   for (bool const digests : {true, false}) EXPECT_EQ(verdict_after([](auto&) {}, digests), "");
@@ -99,23 +104,27 @@ TEST(WorkAccount, TheLastRoundCannotBeMissing) {
 }
 
 TEST(WorkAccount, ACellThatIsDoneTwiceIsNamed) {
-  std::string const said = verdict_after([](std::vector<RoundWork>& rounds) { rounds.push_back(rounds.front()); });
+  std::string const said =
+      verdict_after([](std::vector<RoundWork>& rounds) { rounds.push_back(rounds.front()); });
   EXPECT_TRUE(says(said, "step 0 of ") && says(said, "done twice")) << said;
 }
 
 TEST(WorkAccount, ACellLeftOutThatAnotherDoneTwiceMakesUpForIsSeen) {
-  std::string const said = verdict_after([](std::vector<RoundWork>& rounds) { rounds[1] = rounds[0]; });
+  std::string const said =
+      verdict_after([](std::vector<RoundWork>& rounds) { rounds[1] = rounds[0]; });
   EXPECT_TRUE(says(said, "done twice") || says(said, "by no rank")) << said;
 }
 
 TEST(WorkAccount, ARoundThatReadsAndDoesNotWriteIsSeen) {
-  std::string const said = verdict_after([](std::vector<RoundWork>& rounds) { rounds[1].writes.clear(); });
+  std::string const said =
+      verdict_after([](std::vector<RoundWork>& rounds) { rounds[1].writes.clear(); });
   EXPECT_TRUE(says(said, "bytes of tensors were written to it")) << said;
   EXPECT_TRUE(says(said, "file")) << said;
 }
 
 TEST(WorkAccount, BytesThatNoDigestIsTakenOfAreSeen) {
-  std::string const said = verdict_after([](std::vector<RoundWork>& rounds) { rounds[1].digests.pop_back(); });
+  std::string const said =
+      verdict_after([](std::vector<RoundWork>& rounds) { rounds[1].digests.pop_back(); });
   EXPECT_TRUE(says(said, "bytes of it were read, it has")) << said;
 }
 
@@ -129,7 +138,8 @@ std::string verdict_of_resumed(Change const& change) {
   {
     WorkAccount before(one.plan, 0);
     std::vector<RoundWork> const rounds = one.rounds();
-    for (std::size_t r = 0; r < rounds.size() / 2; ++r) entries.push_back(carry_out(before, rounds[r]));
+    for (std::size_t r = 0; r < rounds.size() / 2; ++r)
+      entries.push_back(carry_out(before, rounds[r]));
   }
   change(entries);
   JournalEntry const done = joined(entries);

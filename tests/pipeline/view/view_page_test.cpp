@@ -28,7 +28,13 @@ LayoutView hostile_view() {
   LayoutView view;
   view.title = hostile;
   view.warnings = {hostile};
-  view.sides.push_back({hostile, hostile, hostile, hostile, {{hostile, 2}}, {{hostile, hostile, {0}, 8, 1, "0", ""}}, {{0, 2}, {0, 2}}});
+  view.sides.push_back({hostile,
+                        hostile,
+                        hostile,
+                        hostile,
+                        {{hostile, 2}},
+                        {{hostile, hostile, {0}, 8, 1, "0", ""}},
+                        {{0, 2}, {0, 2}}});
   view.stored = {hostile};
   view.tensors.push_back({hostile, 0, DType::bf16, {hostile, "b"}, {2, 2}, {}});
   view.tensors.back().boxes[0] = {{0, 0, 0, 0, 4}};
@@ -41,15 +47,27 @@ TEST(LayoutJson, KeepsEveryNameAsItIs) {
   EXPECT_EQ(*json.find("stored")->items()->front().text(), hostile);
   Json const& tensor = json.find("tensors")->items()->front();
   EXPECT_EQ(*tensor.find("name")->text(), hostile);
-  EXPECT_EQ(tensor.find("boxes")->items()->front().items()->front().dump(), "[0, 0, 0, 0, 2, 0, 2]");
-  EXPECT_EQ(*json.find("sides")->items()->front().find("owners")->items()->front().find("file")->text(), hostile);
+  EXPECT_EQ(tensor.find("boxes")->items()->front().items()->front().dump(),
+            "[0, 0, 0, 0, 2, 0, 2]");
+  EXPECT_EQ(
+      *json.find("sides")->items()->front().find("owners")->items()->front().find("file")->text(),
+      hostile);
 }
 
 TEST(LayoutJson, GivesTheElementsOfBoxesWithGaps) {
   LayoutView view = hostile_view();
   view.tensors.back().boxes[0] = {{0, 0, box_has_gaps, 0, 3}};
   Json const json = parse_json(layout_json(view), "view");
-  EXPECT_EQ(json.find("tensors")->items()->front().find("boxes")->items()->front().items()->front().dump(), "[0, 0, 4, 0, 2, 0, 2, 3]");
+  EXPECT_EQ(json.find("tensors")
+                ->items()
+                ->front()
+                .find("boxes")
+                ->items()
+                ->front()
+                .items()
+                ->front()
+                .dump(),
+            "[0, 0, 4, 0, 2, 0, 2, 3]");
 }
 
 TEST(Page, LetsNoNameBecomeMarkup) {
@@ -57,7 +75,8 @@ TEST(Page, LetsNoNameBecomeMarkup) {
   EXPECT_EQ(html.find("<img"), std::string::npos);
   EXPECT_EQ(html.find("<!-- <script>"), std::string::npos);
   EXPECT_NE(html.find("<title>&lt;/script&gt;&lt;img"), std::string::npos);
-  std::string const data = between(html, "<script id=\"data\" type=\"application/json\">", "</script>");
+  std::string const data =
+      between(html, "<script id=\"data\" type=\"application/json\">", "</script>");
   EXPECT_EQ(*parse_json(data, "page").find("title")->text(), hostile);
 }
 
@@ -71,11 +90,14 @@ TEST(Page, AllowsItsOwnScriptAndStyleAndNothingElse) {
     Sha256 sum;
     sum.add(std::as_bytes(std::span(script)));
     std::string bytes;
-    for (std::size_t i = 0; i < 64; i += 2) bytes += static_cast<char>(std::stoi(sum.hex().substr(i, 2), nullptr, 16));
+    for (std::size_t i = 0; i < 64; i += 2)
+      bytes += static_cast<char>(std::stoi(sum.hex().substr(i, 2), nullptr, 16));
     EXPECT_NE(policy.find("script-src 'sha256-" + base64(bytes) + "'"), std::string::npos);
     for (char const* outside : {"http://", "https://", "src=", "href=", "@import", "url("}) {
       std::size_t const at = html.find(outside);
-      EXPECT_TRUE(at == std::string::npos || html.compare(at, 26, "http://www.w3.org/2000/svg") == 0) << outside;
+      EXPECT_TRUE(at == std::string::npos ||
+                  html.compare(at, 26, "http://www.w3.org/2000/svg") == 0)
+          << outside;
     }
   }
 }
@@ -83,9 +105,11 @@ TEST(Page, AllowsItsOwnScriptAndStyleAndNothingElse) {
 TEST(Page, CompressesLongDataUnlessAskedNotTo) {
   std::string const json = "[\"" + std::string(200'000, '<') + "\"]";
   std::string const packed = page_html(PageKind::layout, "t", json);
-  EXPECT_EQ(between(packed, "<script id=\"data\" type=\"text/x-deflate-base64\">", "</script>"), base64(deflated(json)));
+  EXPECT_EQ(between(packed, "<script id=\"data\" type=\"text/x-deflate-base64\">", "</script>"),
+            base64(deflated(json)));
   std::string const plain = page_html(PageKind::layout, "t", json, PageData::plain);
-  EXPECT_EQ(parse_json(between(plain, "type=\"application/json\">", "</script>"), "page"), parse_json(json, "json"));
+  EXPECT_EQ(parse_json(between(plain, "type=\"application/json\">", "</script>"), "page"),
+            parse_json(json, "json"));
 }
 
 std::string refusal(fs::path const& path, std::vector<fs::path> const& taken = {}) {
@@ -101,7 +125,8 @@ std::string refusal(fs::path const& path, std::vector<fs::path> const& taken = {
 TEST(PageFile, ReplacesPagesAndNothingElse) {
   ScratchFolder const folder("view_page");
   fs::path const page = folder.path() / "layout.html";
-  for (char const* title : {"first", "second"}) PageFile(page).write(page_html(PageKind::layout, title, "{}"));
+  for (char const* title : {"first", "second"})
+    PageFile(page).write(page_html(PageKind::layout, title, "{}"));
   EXPECT_NE(read_text_file(page, 1 << 20).find("<title>second</title>"), std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);  // nothing beside it
   fs::path const weights = folder.file("weights", std::vector<std::byte>(100, std::byte{7}));
@@ -122,7 +147,8 @@ TEST(PageFile, IsNotPutIntoACheckpoint) {
   fs::create_directories(folder.path() / "model" / "inside");
   fs::create_directory_symlink(folder.path() / "model", folder.path() / "link");
   for (char const* name : {"model/x.html", "model/inside/x.html", "link/x.html"})
-    EXPECT_NE(refusal(folder.path() / name, {folder.path() / "model"}).find("not written into"), std::string::npos);
+    EXPECT_NE(refusal(folder.path() / name, {folder.path() / "model"}).find("not written into"),
+              std::string::npos);
   EXPECT_EQ(refusal(folder.path() / "model.html", {folder.path() / "model"}), "");
 }
 
@@ -155,7 +181,9 @@ TEST(Timeline, HoldsEverySpan) {
   Json const json = parse_json(timeline.json, "timeline");
   EXPECT_EQ(json.find("ranks")->dump(), R"([{"rank": 1, "name": "rank 1</script>"}])");
   EXPECT_EQ(json.find("lanes")->dump(), R"([{"rank": 1, "thread": 7000, "name": "write"}])");
-  EXPECT_EQ(json.find("spans")->dump(), R"({"lane": [0], "round": [3], "begin_ns": [1500250], "length_ns": [20000], "bytes": [4096]})");
+  EXPECT_EQ(
+      json.find("spans")->dump(),
+      R"({"lane": [0], "round": [3], "begin_ns": [1500250], "length_ns": [20000], "bytes": [4096]})");
 }
 
 TEST(Timeline, ShowsWhatThereIsOfAFileThatIsCutShort) {

@@ -20,19 +20,25 @@ struct Fixture {
   MapFile core = test::map_file("mcore");
   MapFile family;
   Model model;
-  explicit Fixture(SampleModel const& sample) : family(test::map_file(sample.family)), model(family, core, {sample.config, "config.json", 0}) {
+  explicit Fixture(SampleModel const& sample)
+      : family(test::map_file(sample.family)),
+        model(family, core, {sample.config, "config.json", 0}) {
     apply_family(model, Side(model, family, {}));
   }
   World world(SampleMesh const& at) const {
-    return test::make_world(model, Side(model, core, {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"}), at,
-                            DType::f32);
+    return test::make_world(
+        model,
+        Side(model, core,
+             {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"}),
+        at, DType::f32);
   }
 };
 
 ViewSide side_of(World const& world, char const* role) {
   ViewSide side;
   side.role = role;
-  for (std::string const& file : world.catalog.files) side.owners.push_back({file, file, {}, 0, 0, "", ""});
+  for (std::string const& file : world.catalog.files)
+    side.owners.push_back({file, file, {}, 0, 0, "", ""});
   return side;
 }
 
@@ -40,7 +46,9 @@ ViewSide side_of(World const& world, char const* role) {
 std::size_t model_tensor(Model const& model, ViewTensor const& item) {
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     std::string const& name = model.tensors()[t].name;
-    if (item.name == name || (item.name.ends_with("." + name) && model.layer_axis(static_cast<int>(t)))) return t;
+    if (item.name == name ||
+        (item.name.ends_with("." + name) && model.layer_axis(static_cast<int>(t))))
+      return t;
   }
   ADD_FAILURE() << item.name << " is no tensor of the model";
   return 0;
@@ -48,7 +56,8 @@ std::size_t model_tensor(Model const& model, ViewTensor const& item) {
 
 /// Calls `visit` with every index tuple of a box.
 template <class Visit>
-void for_box(std::vector<Run> const& ranges, std::size_t first, std::size_t axes, Visit const& visit) {
+void for_box(std::vector<Run> const& ranges, std::size_t first, std::size_t axes,
+             Visit const& visit) {
   std::vector<Index> at(axes);
   for (std::size_t d = 0; d < axes; ++d) at[d] = ranges[first + d].begin;
   for (;;) {
@@ -64,7 +73,8 @@ void for_box(std::vector<Run> const& ranges, std::size_t first, std::size_t axes
 
 class SideChecker {
  public:
-  SideChecker(Model const& model, LayoutView const& view, std::size_t side, World const& world) : model_(model), view_(view), side_(side) {
+  SideChecker(Model const& model, LayoutView const& view, std::size_t side, World const& world)
+      : model_(model), view_(view), side_(side) {
     for (auto const& bytes : world.files) {
       std::unordered_set<std::uint32_t> values;
       for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
@@ -79,7 +89,8 @@ class SideChecker {
   void check() {
     std::vector<std::uint64_t> bytes(view_.sides[side_].owners.size());
     for (ViewTensor const& item : view_.tensors) check_item(item, bytes);
-    for (std::size_t o = 0; o < bytes.size(); ++o) EXPECT_EQ(view_.sides[side_].owners[o].bytes, bytes[o]);
+    for (std::size_t o = 0; o < bytes.size(); ++o)
+      EXPECT_EQ(view_.sides[side_].owners[o].bytes, bytes[o]);
   }
 
  private:
@@ -90,12 +101,15 @@ class SideChecker {
     for (ViewBox const& box : item.boxes[side_]) {
       ASSERT_EQ(box.flags & (box_has_gaps | box_is_computed), 0U) << item.name;
       bytes[box.owner] += static_cast<std::uint64_t>(box.elements) * 4;
-      for_box(view_.sides[side_].ranges, box.first_range, item.axes.size(), [&](std::vector<Index> const& at) {
-        if (!held_[box.owner].contains(value(item, t, at))) ++wrong;
-        if (box.flags == 0 && !counted.insert(at).second) ++wrong;
-      });
+      for_box(view_.sides[side_].ranges, box.first_range, item.axes.size(),
+              [&](std::vector<Index> const& at) {
+                if (!held_[box.owner].contains(value(item, t, at))) ++wrong;
+                if (box.flags == 0 && !counted.insert(at).second) ++wrong;
+              });
     }
-    EXPECT_EQ(wrong, 0U) << item.name << ": elements that the file does not hold, or that two boxes claim to be read from";
+    EXPECT_EQ(wrong, 0U)
+        << item.name
+        << ": elements that the file does not hold, or that two boxes claim to be read from";
     Index volume = 1;
     for (Index const extent : item.shape) volume *= extent;
     EXPECT_EQ(static_cast<Index>(counted.size()), volume) << item.name;
@@ -106,7 +120,8 @@ class SideChecker {
     std::vector<LogicalAxis> const& axes = model_.tensors()[t].axes;
     std::size_t const skipped = axes.size() - at.size();
     if (skipped == 1) coordinates.emplace_back(axes[0].axis, *item.layer);
-    for (std::size_t d = 0; d < at.size(); ++d) coordinates.emplace_back(axes[skipped + d].axis, at[d]);
+    for (std::size_t d = 0; d < at.size(); ++d)
+      coordinates.emplace_back(axes[skipped + d].axis, at[d]);
     return test::element_value(static_cast<int>(t), coordinates);
   }
 
@@ -118,9 +133,11 @@ class SideChecker {
 
 TEST(ViewTensors, EveryBoxHoldsWhatItSaysAndEveryElementIsReadOnce) {
   for (SampleModel const& sample : test::sample_models()) {
-    if (sample.family != "qwen3_moe" && sample.family != "llama" && sample.family != "deepseek_v3") continue;
+    if (sample.family != "qwen3_moe" && sample.family != "llama" && sample.family != "deepseek_v3")
+      continue;
     Fixture const fixture(sample);
-    std::vector<SampleMesh> const meshes = test::sample_meshes(fixture.model.axes().find("expert") >= 0);
+    std::vector<SampleMesh> const meshes =
+        test::sample_meshes(fixture.model.axes().find("expert") >= 0);
     for (std::size_t i = 0; i + 1 < meshes.size(); i += 2) {
       SCOPED_TRACE(fmt::format("{}, mesh {}", sample.family, i));
       World const source = fixture.world(meshes[i]);
@@ -140,13 +157,16 @@ TEST(ViewTensors, EveryBoxHoldsWhatItSaysAndEveryElementIsReadOnce) {
 }
 
 TEST(ViewTensors, ReadsLayersAndExpertsFromStoredNames) {
-  std::vector<PlainTensor> const tensors = {{"model.layers.3.mlp.experts.7.up_proj.weight", {8, 4}}, {"lm_head.weight", {16}}};
+  std::vector<PlainTensor> const tensors = {{"model.layers.3.mlp.experts.7.up_proj.weight", {8, 4}},
+                                            {"lm_head.weight", {16}}};
   Model const model(tensors, "test");
   Catalog catalog;
   catalog.files = {"a", "b"};
   catalog.tensors.resize(2);
-  catalog.add({0, 0, DType::bf16, tensors[0].name}, {{0, {{0, 8, 1, 0, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
-  catalog.add({1, 0, DType::bf16, tensors[0].name}, {{0, {{0, 8, 1, 4, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
+  catalog.add({0, 0, DType::bf16, tensors[0].name},
+              {{0, {{0, 8, 1, 0, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
+  catalog.add({1, 0, DType::bf16, tensors[0].name},
+              {{0, {{0, 8, 1, 4, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
   catalog.add({1, 64, DType::bf16, tensors[1].name}, {{1, {{2, 16, 1, 0, 16, 1}}, {}, 0}}, false);
   LayoutView view;
   view.stored_names = true;
@@ -167,7 +187,8 @@ TEST(PartOfAxis, PutsDigitsTogether) {
   LogicalAxis const axis{0, 1, ""};
   EXPECT_EQ(part_of_axis({0, {{0, 64, 1, 8, 16, 1}}, {}, 0}, axis).runs, (Share{{8, 24}}));
   // Whole fine digits: blocks 2 to 4 of 8 indices.
-  EXPECT_EQ(part_of_axis({0, {{0, 8, 1, 0, 8, 1}, {0, 64, 8, 2, 3, 8}}, {}, 0}, axis).runs, (Share{{16, 40}}));
+  EXPECT_EQ(part_of_axis({0, {{0, 8, 1, 0, 8, 1}, {0, 64, 8, 2, 3, 8}}, {}, 0}, axis).runs,
+            (Share{{16, 40}}));
   // Two of every eight.
   AxisPart const part = part_of_axis({0, {{0, 24, 8, 0, 3, 2}, {0, 8, 1, 6, 2, 1}}, {}, 0}, axis);
   EXPECT_EQ(part.runs, (Share{{6, 8}, {14, 16}, {22, 24}}));
@@ -176,16 +197,20 @@ TEST(PartOfAxis, PutsDigitsTogether) {
 }
 
 TEST(PartOfAxis, SaysWhenItShowsMoreThanThereIs) {
-  AxisPart const part = part_of_axis({0, {{0, 4096, 4, 0, 1024, 2}, {0, 4, 1, 1, 2, 1}}, {}, 0}, {0, 1, ""});
+  AxisPart const part =
+      part_of_axis({0, {{0, 4096, 4, 0, 1024, 2}, {0, 4, 1, 1, 2, 1}}, {}, 0}, {0, 1, ""});
   EXPECT_TRUE(part.hull);
   EXPECT_EQ(part.runs, (Share{{1, 4095}}));
   EXPECT_EQ(part.count, 2048);
 }
 
-TEST(PartOfAxis, CountsInBlocksWhereTheAxisDoes) { EXPECT_EQ(part_of_axis({0, {{0, 128, 32, 1, 2, 1}}, {}, 0}, {0, 32, ""}).runs, (Share{{1, 3}})); }
+TEST(PartOfAxis, CountsInBlocksWhereTheAxisDoes) {
+  EXPECT_EQ(part_of_axis({0, {{0, 128, 32, 1, 2, 1}}, {}, 0}, {0, 32, ""}).runs, (Share{{1, 3}}));
+}
 
 TEST(NumbersInName, FindsThemWhereFrameworksPutThem) {
-  auto const found = numbers_in_name("decoder.layers.12.mlp.experts.local_experts.3.linear_fc1.weight");
+  auto const found =
+      numbers_in_name("decoder.layers.12.mlp.experts.local_experts.3.linear_fc1.weight");
   EXPECT_EQ(found.layer, 12);
   EXPECT_EQ(found.expert, 3);
   EXPECT_EQ(numbers_in_name("transformer.h.4.attn.bias").layer, 4);

@@ -23,7 +23,9 @@ struct Sample {
     Catalog result;
     result.files = {file};
     result.tensors.resize(2);
-    for (int t = 0; t < 2; ++t) result.add({0, static_cast<std::uint64_t>(100 * t), dtype, t == 0 ? "a" : "b"}, {piece(t, 0)}, false);
+    for (int t = 0; t < 2; ++t)
+      result.add({0, static_cast<std::uint64_t>(100 * t), dtype, t == 0 ? "a" : "b"}, {piece(t, 0)},
+                 false);
     return result;
   }
 
@@ -35,7 +37,9 @@ struct Sample {
   void change(std::vector<int> source_adds = {}, std::vector<int> target_adds = {}) {
     change_values(*model, source, target, {std::move(source_adds), std::move(target_adds)});
   }
-  Blob const& blob(std::size_t tensor) const { return source.blobs[source.tensors[tensor].blobs.front()]; }
+  Blob const& blob(std::size_t tensor) const {
+    return source.blobs[source.tensors[tensor].blobs.front()];
+  }
 
   std::optional<Model> model;
   Catalog source;
@@ -67,7 +71,8 @@ TEST(ValueChanges, AnotherDtypeIsComputedWhileItIsRead) {
 }
 
 TEST(ValueChanges, TheDifferenceOfTheAddsIsAdded) {
-  for (auto const& [source, target, constant] : std::vector<std::array<int, 3>>{{0, 1, 1}, {1, 0, -1}, {2, 5, 3}}) {
+  for (auto const& [source, target, constant] :
+       std::vector<std::array<int, 3>>{{0, 1, 1}, {1, 0, -1}, {2, 5, 3}}) {
     Sample s(DType::bf16, DType::bf16);
     s.change({source, 0}, {target, 0});
     ASSERT_EQ(s.source.views.size(), 1U);
@@ -123,8 +128,9 @@ TEST(ValueChanges, ValuesThatAreNotComputedFromEachOtherAreRefused) {
     FAIL();
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_EQ(error.sentence(),
-              "'a' is I32 in the source and F32 in the target, and values of one are not computed from the other. Correct the map.");
+    EXPECT_EQ(
+        error.sentence(),
+        "'a' is I32 in the source and F32 in the target, and values of one are not computed from the other. Correct the map.");
   }
 }
 

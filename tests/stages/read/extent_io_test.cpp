@@ -27,8 +27,10 @@ Bytes random_bytes(std::size_t size, std::mt19937_64& random) {
   return bytes;
 }
 
-/// Cuts files of these sizes into extents of at most `most` bytes and gives each a place in staging, in random order and with some gaps.
-std::vector<Extent> random_partition(std::vector<std::uint64_t> const& sizes, std::uint64_t most, std::mt19937_64& random) {
+/// Cuts files of these sizes into extents of at most `most` bytes and gives each a place in
+/// staging, in random order and with some gaps.
+std::vector<Extent> random_partition(std::vector<std::uint64_t> const& sizes, std::uint64_t most,
+                                     std::mt19937_64& random) {
   std::vector<Extent> extents;
   for (std::uint32_t file = 0; file < sizes.size(); ++file)
     for (std::uint64_t offset = 0; offset < sizes[file];) {
@@ -72,15 +74,18 @@ TEST(ExtentReader, PutsEveryExtentWhereItBelongs) {
       contents.push_back(random_bytes(sizes[f], random));
       paths.push_back(folder.file(fmt::format("source{}", f), contents.back()));
     }
-    std::vector<Extent> const extents = random_partition(sizes, seed % 3 == 0 && seed % 10 != 0 ? 5 : most / 3, random);
+    std::vector<Extent> const extents =
+        random_partition(sizes, seed % 3 == 0 && seed % 10 != 0 ? 5 : most / 3, random);
     FileSet files(paths, FileSet::Access::read, 2);
     ExtentReader reader(files);
     Bytes staging(staging_bytes(extents));
     reader.read(extents, staging.data());
     for (Extent const& extent : extents)
-      EXPECT_TRUE(std::equal(contents[extent.file].begin() + static_cast<std::ptrdiff_t>(extent.offset_bytes),
-                             contents[extent.file].begin() + static_cast<std::ptrdiff_t>(extent.offset_bytes + extent.bytes),
-                             staging.begin() + static_cast<std::ptrdiff_t>(extent.at)))
+      EXPECT_TRUE(std::equal(
+          contents[extent.file].begin() + static_cast<std::ptrdiff_t>(extent.offset_bytes),
+          contents[extent.file].begin() +
+              static_cast<std::ptrdiff_t>(extent.offset_bytes + extent.bytes),
+          staging.begin() + static_cast<std::ptrdiff_t>(extent.at)))
           << "file " << extent.file << " offset " << extent.offset_bytes;
     EXPECT_EQ(reader.stats().bytes, std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}));
     EXPECT_LE(files.open_count(), 2U);
@@ -116,7 +121,8 @@ TEST(ExtentReader, ACutSourceIsAnErrorWithItsName) {
   }
 }
 
-/// Writes random files piece by piece, in several rounds, and reads them back; the observer must have seen every byte once.
+/// Writes random files piece by piece, in several rounds, and reads them back; the observer must
+/// have seen every byte once.
 void write_and_compare(std::filesystem::path const& parent, WriteMode mode, std::uint64_t seed) {
   ScratchFolder const folder("writer", parent);
   std::mt19937_64 random(seed);
@@ -133,9 +139,11 @@ void write_and_compare(std::filesystem::path const& parent, WriteMode mode, std:
     seen.emplace_back(sizes[f]);
   }
   std::uint64_t seen_bytes = 0;
-  WriteObserver const observer = [&](std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+  WriteObserver const observer = [&](std::uint32_t file, std::uint64_t offset_bytes,
+                                     std::span<std::byte const> bytes) {
     seen_bytes += bytes.size();
-    std::copy(bytes.begin(), bytes.end(), seen[file].begin() + static_cast<std::ptrdiff_t>(offset_bytes));
+    std::copy(bytes.begin(), bytes.end(),
+              seen[file].begin() + static_cast<std::ptrdiff_t>(offset_bytes));
   };
   FileSet files(paths, FileSet::Access::write);
   ExtentWriter writer(files, observer, mode);
@@ -145,13 +153,15 @@ void write_and_compare(std::filesystem::path const& parent, WriteMode mode, std:
   for (Extent const& extent : extents)
     std::copy_n(staging.begin() + static_cast<std::ptrdiff_t>(extent.at), extent.bytes,
                 expected[extent.file].begin() + static_cast<std::ptrdiff_t>(extent.offset_bytes));
-  for (std::size_t f = 0; f < sizes.size(); ++f) EXPECT_EQ(bytes_of(paths[f]), expected[f]) << "file " << f;
+  for (std::size_t f = 0; f < sizes.size(); ++f)
+    EXPECT_EQ(bytes_of(paths[f]), expected[f]) << "file " << f;
   EXPECT_EQ(seen, expected);
   EXPECT_EQ(seen_bytes, writer.stats().bytes);
 }
 
 TEST(ExtentWriter, WritesWhatWasStagedInEveryMode) {
-  for (WriteMode const mode : {WriteMode::automatic, WriteMode::dontcache, WriteMode::window, WriteMode::buffered})
+  for (WriteMode const mode :
+       {WriteMode::automatic, WriteMode::dontcache, WriteMode::window, WriteMode::buffered})
     for (std::uint64_t seed = 1; seed <= 20 && !testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(testing::Message() << "mode " << name_of(mode) << " seed " << seed);
       write_and_compare(std::filesystem::temp_directory_path(), mode, seed);
@@ -172,7 +182,8 @@ TEST(ExtentWriter, JoinsNeighboursIntoOneCall) {
   WriteObserver const nobody;
   ExtentWriter writer(files, nobody);
   Bytes staging(9 * 4096);
-  std::vector<Extent> const extents{{0, 8192, 4096, 20'000}, {0, 0, 4096, 0}, {0, 4096, 4096, 9000}};
+  std::vector<Extent> const extents{
+      {0, 8192, 4096, 20'000}, {0, 0, 4096, 0}, {0, 4096, 4096, 9000}};
   writer.write(extents, staging.data());
   EXPECT_EQ(writer.stats().calls, 1U);
 }
@@ -202,7 +213,9 @@ TEST(ExtentWriter, AFileLimitIsAnErrorOfResources) {
 
 TEST(FileSet, ClosesTheLeastRecentlyUsed) {
   ScratchFolder const folder("file_set");
-  FileSet files({folder.file("a", Bytes(1)), folder.file("b", Bytes(2)), folder.file("c", Bytes(3))}, FileSet::Access::read, 2);
+  FileSet files(
+      {folder.file("a", Bytes(1)), folder.file("b", Bytes(2)), folder.file("c", Bytes(3))},
+      FileSet::Access::read, 2);
   auto const first = files.open(0);
   auto const second = files.open(1);
   EXPECT_EQ(files.open(0), first);
@@ -224,12 +237,14 @@ TEST(ExtentBatch, CutsOnPagesAndLeavesTheTailPageApart) {
   auto const batches = batches_of(extents, {.most_bytes = 8192, .tail = TailPage::apart});
   std::vector<std::array<std::uint64_t, 2>> places;
   for (ExtentBatch const& batch : batches) places.push_back({batch.offset_bytes, batch.bytes});
-  EXPECT_EQ(places, (std::vector<std::array<std::uint64_t, 2>>{{100, 8092}, {8192, 8192}, {16384, 3716}}));
+  EXPECT_EQ(places,
+            (std::vector<std::array<std::uint64_t, 2>>{{100, 8092}, {8192, 8192}, {16384, 3716}}));
   EXPECT_EQ(batches_of(extents, {.most_bytes = 1 << 20, .tail = TailPage::apart}).size(), 2U);
   EXPECT_EQ(batches_of(extents, {.most_bytes = 1 << 20, .tail = TailPage::joined}).size(), 1U);
 }
 
-/// Whatever way extents cross the pages: what is written now and what is kept make up all, and no page is touched that is to be kept.
+/// Whatever way extents cross the pages: what is written now and what is kept make up all, and no
+/// page is touched that is to be kept.
 TEST(EdgeBytes, KeepWhatLiesInTheirPages) {
   for (std::uint64_t seed = 1; seed <= 200 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -241,18 +256,23 @@ TEST(EdgeBytes, KeepWhatLiesInTheirPages) {
     std::vector<Bytes> expected(sizes.size());
     for (std::uint32_t f = 0; f < sizes.size(); ++f) {
       expected[f].resize(sizes[f]);
-      for (std::uint64_t at = 64 * (random() % 4); at < sizes[f]; at += 64 * (2 + random() % 9)) pages.push_back({f, at, at + 64});
+      for (std::uint64_t at = 64 * (random() % 4); at < sizes[f]; at += 64 * (2 + random() % 9))
+        pages.push_back({f, at, at + 64});
     }
-    for (Extent const& e : extents) std::memcpy(expected[e.file].data() + e.offset_bytes, staging.data() + e.at, e.bytes);
+    for (Extent const& e : extents)
+      std::memcpy(expected[e.file].data() + e.offset_bytes, staging.data() + e.at, e.bytes);
     EdgeBytes edges(pages);
     std::vector<Bytes> result(sizes.size());
     for (std::uint32_t f = 0; f < sizes.size(); ++f) result[f].resize(sizes[f]);
     for (Extent const& e : edges.keep(by_place(extents), staging.data())) {
-      for (FileSpan const& page : pages) EXPECT_TRUE(e.file != page.file || e.offset_bytes + e.bytes <= page.begin || e.offset_bytes >= page.end);
+      for (FileSpan const& page : pages)
+        EXPECT_TRUE(e.file != page.file || e.offset_bytes + e.bytes <= page.begin ||
+                    e.offset_bytes >= page.end);
       std::memcpy(result[e.file].data() + e.offset_bytes, staging.data() + e.at, e.bytes);
     }
     for (auto const& [file, segment] : edges.all())
-      std::memcpy(result[file].data() + segment.offset_bytes, segment.bytes.data(), segment.bytes.size());
+      std::memcpy(result[file].data() + segment.offset_bytes, segment.bytes.data(),
+                  segment.bytes.size());
     EXPECT_EQ(result, expected);
     EXPECT_EQ(edges.take_new(), edges.all());
     EXPECT_TRUE(edges.take_new().empty());
@@ -263,7 +283,10 @@ TEST(ExtentWriter, ShowsWhatItKeepsBackToTheObserver) {
   ScratchFolder const folder("writer_edges");
   FileSet files({folder.empty_file("a", 300)}, FileSet::Access::write);
   std::uint64_t observed = 0;
-  WriteObserver const observer = [&](std::uint32_t, std::uint64_t, std::span<std::byte const> bytes) { observed += bytes.size(); };
+  WriteObserver const observer = [&](std::uint32_t, std::uint64_t,
+                                     std::span<std::byte const> bytes) {
+    observed += bytes.size();
+  };
   EdgeBytes edges({{0, 0, 64}});
   ExtentWriter writer(files, observer, WriteMode::automatic, &edges);
   Bytes staging(300, std::byte{1});

@@ -38,8 +38,8 @@ TEST(Foreign, EachProgramIsNamed) {
 
 /// Their readers say what is missing.
 TEST(Foreign, DamagedFoldersOfOurFormatsAreLeftToTheirReaders) {
-  for (std::string const name :
-       {"latest_checkpointed_iteration.txt", "iter_0000010/", "mp_rank_00/", "metadata.json", "__0_0.distcp", "config.json"}) {
+  for (std::string const name : {"latest_checkpointed_iteration.txt", "iter_0000010/",
+                                 "mp_rank_00/", "metadata.json", "__0_0.distcp", "config.json"}) {
     std::vector<std::string> const names = {name, "model.pt"};
     EXPECT_EQ(foreign_folder("a", names), "") << name;
   }

@@ -22,7 +22,8 @@ constexpr char const* hdf5_signature = "\x89HDF\r\n\x1a\n";
 /// A safetensors file whose header is `json`.
 std::string safetensors_bytes(std::string const& json) {
   std::string bytes;
-  for (unsigned shift = 0; shift < 64; shift += 8) bytes += static_cast<char>(static_cast<std::uint64_t>(json.size()) >> shift & 0xff);
+  for (unsigned shift = 0; shift < 64; shift += 8)
+    bytes += static_cast<char>(static_cast<std::uint64_t>(json.size()) >> shift & 0xff);
   return bytes + json;
 }
 
@@ -104,7 +105,8 @@ TEST_F(Recognise, AFileInsideACheckpointIsKnownToBe) {
   fs::path const path = make("m", {"mp_rank_00/model_optim_rng.pt"});
   EXPECT_EQ(enclosing_checkpoint(path / "deeper" / "report.json"), path);
   EXPECT_EQ(enclosing_checkpoint(make("n", {"notes.txt"}) / "report.json"), std::nullopt);
-  EXPECT_EQ(enclosing_checkpoint(make("h", {"model.h5"}) / "report.json"), std::nullopt) << "a lone HDF5 file may lie anywhere";
+  EXPECT_EQ(enclosing_checkpoint(make("h", {"model.h5"}) / "report.json"), std::nullopt)
+      << "a lone HDF5 file may lie anywhere";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The sums of zip records, gathered from whatever rounds read: whole only when every byte was there once, and then the record's CRC-32.
+// The sums of zip records, gathered from whatever rounds read: whole only when every byte was there
+// once, and then the record's CRC-32.
 
 #include "stages/read/record_shares.hpp"
 
@@ -25,14 +26,17 @@ Bytes random_bytes(std::mt19937_64& random, std::size_t count) {
   return bytes;
 }
 
-StoredRecord record(std::uint32_t file, std::uint64_t offset, std::uint64_t bytes) { return {file, offset, bytes, 0, 0, std::nullopt}; }
+StoredRecord record(std::uint32_t file, std::uint64_t offset, std::uint64_t bytes) {
+  return {file, offset, bytes, 0, 0, std::nullopt};
+}
 
 struct Sum {
   std::uint32_t crc32 = 0;
   std::uint64_t covered = 0;
 };
 
-std::vector<Sum> sums_of(std::vector<RecordShare> const& shares, std::vector<StoredRecord> const& records) {
+std::vector<Sum> sums_of(std::vector<RecordShare> const& shares,
+                         std::vector<StoredRecord> const& records) {
   std::vector<Sum> sums;
   for (StoredRecord const& one : records) sums.push_back({crc32_of_zeros(one.size_bytes), 0});
   for (RecordShare const& share : shares) {
@@ -42,25 +46,31 @@ std::vector<Sum> sums_of(std::vector<RecordShare> const& shares, std::vector<Sto
   return sums;
 }
 
-bool whole(Sum const& sum, StoredRecord const& record) { return sum.covered == covered_by(0, record.size_bytes); }
+bool whole(Sum const& sum, StoredRecord const& record) {
+  return sum.covered == covered_by(0, record.size_bytes);
+}
 
 TEST(RecordSums, PiecesInAnyOrderMakeTheWhole) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 100; ++round) {
     Bytes const file = random_bytes(random, 5000);
-    std::vector<StoredRecord> const records{record(1, 3000, 1500), record(1, 64, 1000 + random() % 1000), record(0, 0, 10)};
+    std::vector<StoredRecord> const records{
+        record(1, 3000, 1500), record(1, 64, 1000 + random() % 1000), record(0, 0, 10)};
     RecordSums const sums(records);
     for (std::size_t const number : {0U, 1U}) {
       StoredRecord const& one = records[number];
       std::vector<std::uint64_t> cuts{0, one.size_bytes};
-      for (std::size_t i = random() % 9; i > 0; --i) cuts.push_back(random() % (one.size_bytes + 1));
+      for (std::size_t i = random() % 9; i > 0; --i)
+        cuts.push_back(random() % (one.size_bytes + 1));
       std::ranges::sort(cuts);
       std::vector<std::size_t> order(cuts.size() - 1);
       std::iota(order.begin(), order.end(), std::size_t{0});
       std::ranges::shuffle(order, random);
       std::vector<RecordShare> shares;
       for (std::size_t const i : order)
-        sums.add(1, one.offset_bytes + cuts[i], std::span(file).subspan(one.offset_bytes + cuts[i], cuts[i + 1] - cuts[i]), shares);
+        sums.add(1, one.offset_bytes + cuts[i],
+                 std::span(file).subspan(one.offset_bytes + cuts[i], cuts[i + 1] - cuts[i]),
+                 shares);
       Sum const sum = sums_of(shares, records)[number];
       EXPECT_TRUE(whole(sum, one));
       EXPECT_EQ(sum.crc32, crc32(std::span(file).subspan(one.offset_bytes, one.size_bytes)));
@@ -73,7 +83,9 @@ TEST(RecordSums, AGapThatAnOverlapMakesUpForIsSeen) {
   std::vector<StoredRecord> const records{record(0, 0, 1000)};
   RecordSums const sums(records);
   std::vector<RecordShare> shares;
-  auto const add = [&](std::size_t begin, std::size_t end) { sums.add(0, begin, std::span(file).subspan(begin, end - begin), shares); };
+  auto const add = [&](std::size_t begin, std::size_t end) {
+    sums.add(0, begin, std::span(file).subspan(begin, end - begin), shares);
+  };
   add(0, 600);
   add(500, 900);  // 1000 bytes altogether
   EXPECT_FALSE(whole(sums_of(shares, records)[0], records[0]));
@@ -149,11 +161,14 @@ struct Fixture {
   MapFile core = test::map_file("mcore");
   MapFile family;
   Model model;
-  Fixture(test::SampleModel const& sample) : family(test::map_file(sample.family)), model(family, core, {sample.config, "config.json", 0}) {
+  Fixture(test::SampleModel const& sample)
+      : family(test::map_file(sample.family)),
+        model(family, core, {sample.config, "config.json", 0}) {
     apply_family(model, Side(model, family, {}));
   }
   Side local(test::SampleMesh const& at) const {
-    return Side(model, core, {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
+    return Side(model, core,
+                {true, at.mesh, {{"form", "grouped"}, {"spec", "te"}}, {}, {}, "[target] layout"});
   }
 };
 
@@ -164,15 +179,19 @@ std::vector<StoredRecord> records_of(test::World const& world) {
   std::vector<Blob> const& blobs = world.catalog.blobs;
   for (std::size_t i = 0; i < blobs.size(); ++i) {
     bool const last = i + 1 == blobs.size() || blobs[i + 1].file != blobs[i].file;
-    std::uint64_t const end = last ? world.files[blobs[i].file].size() : blobs[i + 1].offset_bytes - gap;
+    std::uint64_t const end =
+        last ? world.files[blobs[i].file].size() : blobs[i + 1].offset_bytes - gap;
     records.push_back(record(blobs[i].file, blobs[i].offset_bytes, end - blobs[i].offset_bytes));
   }
   return records;
 }
 
-void add(RoundWork const& round, test::Files const& files, RecordSums const& sums, std::vector<RecordShare>& shares) {
+void add(RoundWork const& round, test::Files const& files, RecordSums const& sums,
+         std::vector<RecordShare>& shares) {
   std::vector<std::byte> staging(round.staging_bytes, std::byte{0xee});
-  for (Extent const& read : round.reads) std::memcpy(staging.data() + read.at, files.at(read.file).data() + read.offset_bytes, read.bytes);
+  for (Extent const& read : round.reads)
+    std::memcpy(staging.data() + read.at, files.at(read.file).data() + read.offset_bytes,
+                read.bytes);
   for (DigestPart const& part : round.digests) sums.add(part, staging.data(), shares);
 }
 
@@ -184,13 +203,14 @@ std::size_t whole_records(std::vector<RecordShare> const& shares, test::World co
   for (std::size_t r = 0; r < records.size(); ++r) {
     if (!whole(sums[r], records[r])) continue;
     ++count;
-    EXPECT_EQ(sums[r].crc32, crc32(std::span(world.files[records[r].file]).subspan(records[r].offset_bytes, records[r].size_bytes)));
+    EXPECT_EQ(sums[r].crc32, crc32(std::span(world.files[records[r].file])
+                                       .subspan(records[r].offset_bytes, records[r].size_bytes)));
   }
   return count;
 }
 
-/// How many records rounds read whole in a conversion of every sample, and how many there are. `padding`: so many rows of the vocabulary mean
-/// nothing.
+/// How many records rounds read whole in a conversion of every sample, and how many there are.
+/// `padding`: so many rows of the vocabulary mean nothing.
 std::pair<std::size_t, std::size_t> whole_and_all(Index padding) {
   PlanLimits const limits{2048, 32768};
   std::size_t wholes = 0;
@@ -199,11 +219,15 @@ std::pair<std::size_t, std::size_t> whole_and_all(Index padding) {
   for (std::size_t number = 0; number < samples.size(); number += 4) {
     Fixture fixture(samples[number]);
     int const vocab = fixture.model.axes().find("vocab");
-    if (vocab >= 0) fixture.model.mean_only(static_cast<AxisId>(vocab), fixture.model.axes()[static_cast<AxisId>(vocab)].size - padding);
+    if (vocab >= 0)
+      fixture.model.mean_only(static_cast<AxisId>(vocab),
+                              fixture.model.axes()[static_cast<AxisId>(vocab)].size - padding);
     auto const meshes = test::sample_meshes(fixture.model.axes().find("expert") >= 0);
     test::SampleMesh const& from = meshes[meshes.size() / 2];
-    test::World const source = test::make_world(fixture.model, fixture.local(from), from, DType::f32);
-    test::World const target = test::make_world(fixture.model, fixture.local(meshes.front()), meshes.front(), DType::f32);
+    test::World const source =
+        test::make_world(fixture.model, fixture.local(from), from, DType::f32);
+    test::World const target =
+        test::make_world(fixture.model, fixture.local(meshes.front()), meshes.front(), DType::f32);
     Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, limits);
     std::vector<StoredRecord> const all = records_of(source);
     RecordSums const sums(all);
@@ -212,7 +236,8 @@ std::pair<std::size_t, std::size_t> whole_and_all(Index padding) {
     for (int rank = 0; rank < 3; ++rank) {
       auto next = direct_rounds(plan, cells_of_rank(plan, rank, 3), limits.staging_bytes);
       while (auto const round = next()) add(*round, source.files, sums, direct);
-      ExchangeRounds rounds(plan, balanced_readers(plan, source.files.size(), 3), rank, 3, 4 * limits.staging_bytes);
+      ExchangeRounds rounds(plan, balanced_readers(plan, source.files.size(), 3), rank, 3,
+                            4 * limits.staging_bytes);
       while (auto const round = rounds.next()) add(*round, source.files, sums, exchanged);
     }
     std::size_t const count = whole_records(direct, source);
@@ -226,7 +251,8 @@ std::pair<std::size_t, std::size_t> whole_and_all(Index padding) {
 TEST(RecordSums, RoundsOfAnyRanksMakeRecordsWhole) {
   auto const [wholes, records] = whole_and_all(0);
   EXPECT_EQ(whole_and_all(5).first, wholes);  // padding travels along
-  // The others are replicas, or lie between others in runs that are too short in models as small as these.
+  // The others are replicas, or lie between others in runs that are too short in models as small as
+  // these.
   EXPECT_GT(wholes, records / 3);
 }
 

@@ -1,4 +1,5 @@
-// Links in checkpoints of every format: one inside the folder is followed, one that leaves it is refused, the folder itself may be reached by links.
+// Links in checkpoints of every format: one inside the folder is followed, one that leaves it is
+// refused, the folder itself may be reached by links.
 
 #include <algorithm>
 
@@ -16,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// How a format finds its files, and the file in it that becomes a link. `content` is enough for what opens it here.
+/// How a format finds its files, and the file in it that becomes a link. `content` is enough for
+/// what opens it here.
 struct Format {
   char const* name;
   char const* file;
@@ -31,9 +33,12 @@ void open_dcp_files(fs::path const& path) {
 }
 
 Format const formats[] = {
-    {"huggingface", "model.safetensors", "x", [](fs::path const& path) { static_cast<void>(huggingface::open_folder(path)); }},
-    {"boxed safetensors", "shard-0.safetensors", "x", [](fs::path const& path) { static_cast<void>(safetensors_files(path)); }},
-    {"megatron", "mp_rank_00/model_optim_rng.pt", "x", [](fs::path const& path) { static_cast<void>(megatron::open_directory(path)); }},
+    {"huggingface", "model.safetensors", "x",
+     [](fs::path const& path) { static_cast<void>(huggingface::open_folder(path)); }},
+    {"boxed safetensors", "shard-0.safetensors", "x",
+     [](fs::path const& path) { static_cast<void>(safetensors_files(path)); }},
+    {"megatron", "mp_rank_00/model_optim_rng.pt", "x",
+     [](fs::path const& path) { static_cast<void>(megatron::open_directory(path)); }},
     {"dcp items", "__0_0.distcp", "x", open_dcp_files},
     {"dcp metadata", ".metadata", "x", open_dcp_files},
     {"dcp common", "common.pt", "x", open_dcp_files},
@@ -46,7 +51,8 @@ class SourceLinks : public testing::TestWithParam<Format> {
   SourceLinks() {
     fs::create_directories(checkpoint_);
     fs::create_directories(outside_);
-    if (std::string_view(GetParam().name).starts_with("dcp")) write_text_file(checkpoint_ / ".metadata", "x");
+    if (std::string_view(GetParam().name).starts_with("dcp"))
+      write_text_file(checkpoint_ / ".metadata", "x");
   }
 
   static void put(fs::path const& path) {
@@ -83,13 +89,17 @@ TEST_P(SourceLinks, ToASiblingAreRefusedWithTheirPath) {
   put(outside_ / "bytes");
   link(outside_ / "bytes");
   std::string const said = refusal(checkpoint_);
-  EXPECT_EQ(said.find(fmt::format("3: {}: {} is a link that leaves the folder", checkpoint_.string(), GetParam().file)), 0U) << said;
+  EXPECT_EQ(said.find(fmt::format("3: {}: {} is a link that leaves the folder",
+                                  checkpoint_.string(), GetParam().file)),
+            0U)
+      << said;
 }
 
 TEST_P(SourceLinks, OfACacheOfTheHubAreFollowed) {
   checkpoint_ = scratch_.path() / "repo" / "snapshots" / "0123abc";
   fs::create_directories(checkpoint_);
-  if (std::string_view(GetParam().name).starts_with("dcp")) write_text_file(checkpoint_ / ".metadata", "x");
+  if (std::string_view(GetParam().name).starts_with("dcp"))
+    write_text_file(checkpoint_ / ".metadata", "x");
   put(scratch_.path() / "repo" / "blobs" / "f00d");
   link(scratch_.path() / "repo" / "blobs" / "f00d");
   EXPECT_EQ(refusal(checkpoint_), "");
@@ -121,7 +131,8 @@ TEST(SourceLinksOfIterations, AnIterationThatIsALinkIsRead) {
   EXPECT_EQ(megatron::open_directory(root).shards.size(), 1U);
   EXPECT_EQ(megatron::open_directory(root / "iter_0000007").shards.size(), 1U);
 
-  // What an iteration shares with another one lies in the folder that the user named: only then it is inside.
+  // What an iteration shares with another one lies in the folder that the user named: only then it
+  // is inside.
   fs::create_directories(root / "iter_0000008");
   fs::create_directories(root / "shared" / "mp_rank_00");
   write_text_file(root / "shared" / "mp_rank_00" / "model_optim_rng.pt", "x");
@@ -137,13 +148,17 @@ TEST(SourceLinksOfIterations, ATrackerThatIsALinkOutOfTheFolderIsNotRead) {
   fs::create_directories(root / "iter_0000007" / "mp_rank_00");
   write_text_file(scratch.path() / "secret", "secret");
   fs::create_symlink("../secret", root / "latest_checkpointed_iteration.txt");
-  for (auto const open : {+[](fs::path const& path) { static_cast<void>(megatron::open_directory(path)); },
-                          +[](fs::path const& path) { static_cast<void>(dcp::open_directory(path)); }}) {
+  for (auto const open :
+       {+[](fs::path const& path) { static_cast<void>(megatron::open_directory(path)); },
+        +[](fs::path const& path) { static_cast<void>(dcp::open_directory(path)); }}) {
     try {
       open(root);
       ADD_FAILURE() << "opened";
     } catch (Error const& error) {
-      EXPECT_NE(error.sentence().find("latest_checkpointed_iteration.txt is a link that leaves the folder"), std::string::npos) << error.sentence();
+      EXPECT_NE(error.sentence().find(
+                    "latest_checkpointed_iteration.txt is a link that leaves the folder"),
+                std::string::npos)
+          << error.sentence();
       EXPECT_EQ(error.sentence().find("\"secret\""), std::string::npos);
     }
   }

@@ -17,7 +17,8 @@ using quant::CodeFormat;
 using quant::SecondScale;
 
 /// Reads [0, elements) of a view in random parts, in random order, and gives the 16-bit elements.
-std::vector<std::uint16_t> read_in_parts(ExtentReader& reader, std::uint32_t file, std::size_t elements, std::uint64_t most,
+std::vector<std::uint16_t> read_in_parts(ExtentReader& reader, std::uint32_t file,
+                                         std::size_t elements, std::uint64_t most,
                                          std::mt19937_64& random) {
   std::vector<Extent> extents;
   for (std::uint64_t first = 0; first < elements;) {
@@ -35,20 +36,29 @@ std::vector<std::uint16_t> read_in_parts(ExtentReader& reader, std::uint32_t fil
   return result;
 }
 
-void expect_same_elements(std::vector<std::uint16_t> const& found, std::vector<std::uint16_t> const& wanted) {
+void expect_same_elements(std::vector<std::uint16_t> const& found,
+                          std::vector<std::uint16_t> const& wanted) {
   ASSERT_EQ(found.size(), wanted.size());
-  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_TRUE(same_bf16(found[i], wanted[i])) << "element " << i;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    ASSERT_TRUE(same_bf16(found[i], wanted[i])) << "element " << i;
 }
 
 TEST(ViewReader, ComputesAnyExtentOfAnyForm) {
   std::mt19937_64 random(31);
   std::vector<SlowWeight> weights;
-  weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24}, {2, 33, 50}, {.scale = DType::f32}, random));
-  weights.push_back(random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::divided_by}, {3, 7, 34},
-                                  {.scale = DType::f8_e4m3, .seconds = 3}, random));
-  weights.push_back(random_weight({.codes = CodeFormat::integer, .block_rows = 1, .block_columns = 32}, {2, 21, 70},
-                                  {.scale = DType::bf16, .zero_points = DType::i32}, random));
-  weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0}, {1, 40, 9}, {.scale = DType::f32}, random));
+  weights.push_back(
+      random_weight({.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24}, {2, 33, 50},
+                    {.scale = DType::f32}, random));
+  weights.push_back(random_weight({.codes = CodeFormat::e2m1,
+                                   .block_rows = 1,
+                                   .block_columns = 16,
+                                   .second = SecondScale::divided_by},
+                                  {3, 7, 34}, {.scale = DType::f8_e4m3, .seconds = 3}, random));
+  weights.push_back(
+      random_weight({.codes = CodeFormat::integer, .block_rows = 1, .block_columns = 32},
+                    {2, 21, 70}, {.scale = DType::bf16, .zero_points = DType::i32}, random));
+  weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0},
+                                  {1, 40, 9}, {.scale = DType::f32}, random));
   Contents contents;
   std::vector<SourceView> views;
   for (SlowWeight const& weight : weights) views.push_back(view_of(weight, contents));
@@ -58,7 +68,8 @@ TEST(ViewReader, ComputesAnyExtentOfAnyForm) {
   for (int repeat = 0; repeat < 20; ++repeat)
     for (std::uint32_t v = 0; v < weights.size(); ++v) {
       std::vector<std::uint16_t> const wanted = slow_elements(weights[v]);
-      expect_same_elements(read_in_parts(reader, 1 + v, wanted.size(), 1 + random() % 300, random), wanted);
+      expect_same_elements(read_in_parts(reader, 1 + v, wanted.size(), 1 + random() % 300, random),
+                           wanted);
     }
 }
 
@@ -66,8 +77,10 @@ TEST(ViewReader, ComputesAnyExtentOfAnyForm) {
 TEST(ViewReader, WorksSliceBySlice) {
   std::mt19937_64 random(32);
   std::vector<SlowWeight> weights;
-  weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 3, .block_columns = 0}, {1, 3, 1'200'000}, {}, random));
-  weights.push_back(random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 4}, {1, 2500, 1000}, {.scale = DType::u8}, random));
+  weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 3, .block_columns = 0},
+                                  {1, 3, 1'200'000}, {}, random));
+  weights.push_back(random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 4},
+                                  {1, 2500, 1000}, {.scale = DType::u8}, random));
   Contents contents;
   std::vector<SourceView> views;
   for (SlowWeight const& weight : weights) views.push_back(view_of(weight, contents));
@@ -84,7 +97,8 @@ TEST(ViewReader, ReadsNoMoreThanTheExtentNeeds) {
   std::mt19937_64 random(33);
   Contents contents;
   SlowWeight const weight =
-      random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 32}, {1, 64, 4096}, {.scale = DType::u8}, random);
+      random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 32},
+                    {1, 64, 4096}, {.scale = DType::u8}, random);
   std::vector<SourceView> const views{view_of(weight, contents)};
   ScratchFolder const folder("frugal_views");
   FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
@@ -93,11 +107,14 @@ TEST(ViewReader, ReadsNoMoreThanTheExtentNeeds) {
   std::vector<Extent> const row{{1, 10 * 2 * 4096, 2 * 4096, 0}};
   reader.read(row, staging.data());
   EXPECT_EQ(reader.stats().calls, 2U);
-  EXPECT_EQ(reader.stats().bytes, 2048U + 54 * 128);  // the codes of row 10, and its scales with those of all rows behind it
+  EXPECT_EQ(
+      reader.stats().bytes,
+      2048U + 54 * 128);  // the codes of row 10, and its scales with those of all rows behind it
   std::vector<Extent> const next{{1, 11 * 2 * 4096 + 2 * 31, 4, 0}};
   reader.read(next, staging.data());
   EXPECT_EQ(reader.stats().calls, 3U) << "the scales were there";
-  EXPECT_EQ(reader.stats().bytes, 2048U + 54 * 128 + 2) << "column 31 is the upper half of a byte, 32 the lower half of the next";
+  EXPECT_EQ(reader.stats().bytes, 2048U + 54 * 128 + 2)
+      << "column 31 is the upper half of a byte, 32 the lower half of the next";
 }
 
 TEST(ViewReader, RealFilesAndViewsShareOneRound) {
@@ -105,8 +122,12 @@ TEST(ViewReader, RealFilesAndViewsShareOneRound) {
   std::vector<float> const numbers{0.5F, -1, 3, 1.0F / 128};
   Bytes stored(16);
   std::memcpy(stored.data(), numbers.data(), 16);
-  SourceView view{
-      .kind = ViewKind::add, .name = "norm", .stored = contents.add(DType::f32, {4}, stored), .dtype = DType::bf16, .shape = {4}, .constant = 1};
+  SourceView view{.kind = ViewKind::add,
+                  .name = "norm",
+                  .stored = contents.add(DType::f32, {4}, stored),
+                  .dtype = DType::bf16,
+                  .shape = {4},
+                  .constant = 1};
   SourceView widened = view;
   widened.kind = ViewKind::cast;
   widened.dtype = DType::f64;
@@ -116,12 +137,14 @@ TEST(ViewReader, RealFilesAndViewsShareOneRound) {
   FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
   ExtentReader reader(files, views);
   Bytes staging(3 + 16 + 8 + 16);
-  std::vector<Extent> const extents{{0, view.stored.offset_bytes, 16, 3}, {1, 4, 4, 19}, {1, 0, 4, 23}, {2, 16, 16, 27}};
+  std::vector<Extent> const extents{
+      {0, view.stored.offset_bytes, 16, 3}, {1, 4, 4, 19}, {1, 0, 4, 23}, {2, 16, 16, 27}};
   reader.read(extents, staging.data());
   EXPECT_TRUE(std::equal(stored.begin(), stored.end(), staging.begin() + 3));
   std::vector<std::uint16_t> sums(4);
   std::memcpy(sums.data(), staging.data() + 19, 8);
-  EXPECT_EQ(sums, (std::vector<std::uint16_t>{0x4080, 0x3f81, 0x3fc0, 0x0000}));  // 4, 1 + 2^-7, 1.5, 0
+  EXPECT_EQ(sums,
+            (std::vector<std::uint16_t>{0x4080, 0x3f81, 0x3fc0, 0x0000}));  // 4, 1 + 2^-7, 1.5, 0
   std::vector<double> wide(2);
   std::memcpy(wide.data(), staging.data() + 27, 16);
   EXPECT_EQ(wide, (std::vector<double>{3, 1.0 / 128}));
@@ -149,13 +172,18 @@ TEST(ViewReader, AnInexactValueIsNamedWithItsTensorAndPlace) {
   Bytes stored(count * 4);
   std::memcpy(stored.data(), numbers.data(), stored.size());
   Contents contents;
-  SourceView view{
-      .kind = ViewKind::cast, .name = "gate.bias", .stored = contents.add(DType::f32, {count}, stored), .dtype = DType::bf16, .shape = {count}};
+  SourceView view{.kind = ViewKind::cast,
+                  .name = "gate.bias",
+                  .stored = contents.add(DType::f32, {count}, stored),
+                  .dtype = DType::bf16,
+                  .shape = {count}};
   ScratchFolder const folder("inexact_views");
   std::filesystem::path const path = folder.file("weights", contents.bytes);
   Error const cast = error_of(view, path);
   EXPECT_EQ(cast.kind(), ErrorKind::source);
-  for (std::string const& word : {path.string(), std::string("'gate.bias'"), std::string("element 550000"), std::string("0.1"), std::string("BF16")})
+  for (std::string const& word :
+       {path.string(), std::string("'gate.bias'"), std::string("element 550000"),
+        std::string("0.1"), std::string("BF16")})
     EXPECT_NE(cast.sentence().find(word), std::string::npos) << word << " in: " << cast.sentence();
   view.kind = ViewKind::add;
   view.constant = -1;
@@ -166,10 +194,14 @@ TEST(ViewReader, AnInexactValueIsNamedWithItsTensorAndPlace) {
 
 TEST(ViewReader, AStoredTensorThatIsCutShortIsAnErrorWithItsName) {
   Contents contents;
-  SourceView const view{
-      .kind = ViewKind::cast, .name = "w", .stored = contents.add(DType::bf16, {100}, Bytes(200)), .dtype = DType::f16, .shape = {100}};
+  SourceView const view{.kind = ViewKind::cast,
+                        .name = "w",
+                        .stored = contents.add(DType::bf16, {100}, Bytes(200)),
+                        .dtype = DType::f16,
+                        .shape = {100}};
   ScratchFolder const folder("cut_views");
-  std::filesystem::path const path = folder.file("short_one", Bytes(contents.bytes.begin(), contents.bytes.end() - 1));
+  std::filesystem::path const path =
+      folder.file("short_one", Bytes(contents.bytes.begin(), contents.bytes.end() - 1));
   Error const error = error_of(view, path);
   EXPECT_EQ(error.kind(), ErrorKind::source);
   EXPECT_NE(error.sentence().find("short_one"), std::string::npos) << error.sentence();
@@ -177,13 +209,17 @@ TEST(ViewReader, AStoredTensorThatIsCutShortIsAnErrorWithItsName) {
 
 TEST(ViewReader, HalfAnElementIsOurBug) {
   Contents contents;
-  std::vector<SourceView> const views{
-      {.kind = ViewKind::cast, .name = "w", .stored = contents.add(DType::f16, {4}, Bytes(8)), .dtype = DType::f32, .shape = {4}}};
+  std::vector<SourceView> const views{{.kind = ViewKind::cast,
+                                       .name = "w",
+                                       .stored = contents.add(DType::f16, {4}, Bytes(8)),
+                                       .dtype = DType::f32,
+                                       .shape = {4}}};
   ScratchFolder const folder("half_views");
   FileSet files({folder.file("w", contents.bytes)}, FileSet::Access::read);
   ExtentReader reader(files, views);
   Bytes staging(16);
-  for (Extent const& extent : {Extent{1, 2, 4, 0}, Extent{1, 0, 2, 0}, Extent{1, 12, 8, 0}, Extent{2, 0, 4, 0}}) {
+  for (Extent const& extent :
+       {Extent{1, 2, 4, 0}, Extent{1, 0, 2, 0}, Extent{1, 12, 8, 0}, Extent{2, 0, 4, 0}}) {
     std::vector<Extent> const one{extent};
     EXPECT_THROW(reader.read(one, staging.data()), Error);
   }

@@ -1,4 +1,5 @@
-// Values that a device computes while rounds stream through it are those that the host path computes.
+// Values that a device computes while rounds stream through it are those that the host path
+// computes.
 
 #include <cstring>
 #include <random>
@@ -17,32 +18,44 @@ using Bytes = std::vector<std::byte>;
 using quant::CodeFormat;
 using quant::SecondScale;
 
-/// A source file with stored tensors, views over it, and rounds that write the views' bytes one after the other.
+/// A source file with stored tensors, views over it, and rounds that write the views' bytes one
+/// after the other.
 class ViewJob {
  public:
   explicit ViewJob(std::uint64_t seed) : folder_("device_views"), random_(seed) {}
 
   void add_quantised() {
-    add(random_weight({.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24}, {2, 33, 50}, {.scale = DType::f32}, random_));
-    add(random_weight({.codes = CodeFormat::e2m1, .block_rows = 1, .block_columns = 16, .second = SecondScale::divided_by}, {3, 7, 34},
-                      {.scale = DType::f8_e4m3, .seconds = 3}, random_));
-    add(random_weight({.codes = CodeFormat::integer, .block_rows = 1, .block_columns = 32}, {2, 21, 70},
-                      {.scale = DType::bf16, .zero_points = DType::i32}, random_));
-    add(random_weight({.codes = CodeFormat::i8, .block_rows = 0, .block_columns = 0}, {1, 40, 9}, {.scale = DType::f32}, random_));
+    add(random_weight({.codes = CodeFormat::e4m3, .block_rows = 16, .block_columns = 24},
+                      {2, 33, 50}, {.scale = DType::f32}, random_));
+    add(random_weight({.codes = CodeFormat::e2m1,
+                       .block_rows = 1,
+                       .block_columns = 16,
+                       .second = SecondScale::divided_by},
+                      {3, 7, 34}, {.scale = DType::f8_e4m3, .seconds = 3}, random_));
+    add(random_weight({.codes = CodeFormat::integer, .block_rows = 1, .block_columns = 32},
+                      {2, 21, 70}, {.scale = DType::bf16, .zero_points = DType::i32}, random_));
+    add(random_weight({.codes = CodeFormat::i8, .block_rows = 0, .block_columns = 0}, {1, 40, 9},
+                      {.scale = DType::f32}, random_));
   }
 
   /// F32 numbers that BF16 has, as BF16; `wrong` of them becomes one that it does not have.
   void add_cast(std::size_t count, std::optional<std::size_t> wrong = std::nullopt) {
     std::vector<float> numbers(count);
-    for (float& number : numbers) number = static_cast<float>(static_cast<int>(random_() % 256) - 128);
+    for (float& number : numbers)
+      number = static_cast<float>(static_cast<int>(random_() % 256) - 128);
     if (wrong) numbers[*wrong] = 0.1F;
     Bytes stored(count * 4);
     std::memcpy(stored.data(), numbers.data(), stored.size());
     StoredPlace const place = contents_.add(DType::f32, {static_cast<Index>(count)}, stored);
-    views_.push_back({.kind = ViewKind::cast, .name = "norm", .stored = place, .dtype = DType::bf16, .shape = place.shape});
+    views_.push_back({.kind = ViewKind::cast,
+                      .name = "norm",
+                      .stored = place,
+                      .dtype = DType::bf16,
+                      .shape = place.shape});
   }
 
-  /// Reads every view in random pieces, some of which are written as they are and some turned around element by element.
+  /// Reads every view in random pieces, some of which are written as they are and some turned
+  /// around element by element.
   std::vector<RoundWork> random_rounds() {
     std::vector<RoundWork> rounds;
     target_bytes_ = 0;
@@ -59,7 +72,8 @@ class ViewJob {
   }
 
   /// The target's bytes, or the sentence of the error that ended the job.
-  std::variant<Bytes, std::string> run(std::vector<RoundWork> const& rounds, Device* device, std::string const& name) {
+  std::variant<Bytes, std::string> run(std::vector<RoundWork> const& rounds, Device* device,
+                                       std::string const& name) {
     Comm const comm = Comm::world();
     FileSet sources({folder_.file("source", contents_.bytes)}, FileSet::Access::read);
     std::filesystem::path const target = folder_.path() / name;
@@ -124,7 +138,8 @@ TEST(DeviceViews, AnInexactCastIsTheSameErrorOnBothPaths) {
     auto const rounds = job.random_rounds();
     auto const wanted = job.run(rounds, nullptr, "host");
     ASSERT_TRUE(std::holds_alternative<std::string>(wanted));
-    EXPECT_NE(std::get<std::string>(wanted).find(fmt::format("element {} is 0.1", wrong)), std::string::npos);
+    EXPECT_NE(std::get<std::string>(wanted).find(fmt::format("element {} is 0.1", wrong)),
+              std::string::npos);
     EXPECT_TRUE(job.run(rounds, device.get(), "device") == wanted);
   }
 }

@@ -16,7 +16,9 @@ struct Block {
   std::uint64_t bytes = 0;
 };
 
-bool overlap(Block const& a, Block const& b) { return a.bytes > 0 && b.bytes > 0 && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes; }
+bool overlap(Block const& a, Block const& b) {
+  return a.bytes > 0 && b.bytes > 0 && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
+}
 
 TEST(StagingRing, BlocksOfRandomSizesNeverOverlap) {
   for (std::uint64_t seed = 1; seed <= 200 && !testing::Test::HasFailure(); ++seed) {
@@ -28,14 +30,16 @@ TEST(StagingRing, BlocksOfRandomSizesNeverOverlap) {
       std::uint64_t const bytes = random() % (ring.capacity_bytes() + 1) / (1 + random() % 4);
       auto const begin = ring.take(bytes);
       if (!begin) {
-        ASSERT_FALSE(blocks.empty()) << "an empty ring refused " << bytes << " of " << ring.capacity_bytes();
+        ASSERT_FALSE(blocks.empty())
+            << "an empty ring refused " << bytes << " of " << ring.capacity_bytes();
         ring.give_back_oldest();
         blocks.pop_front();
         continue;
       }
       Block const block{*begin, bytes};
       for (Block const& other : blocks) ASSERT_FALSE(overlap(block, other));
-      std::fill_n(block.begin, block.bytes, static_cast<std::byte>(step));  // faults when it is not ours
+      std::fill_n(block.begin, block.bytes,
+                  static_cast<std::byte>(step));  // faults when it is not ours
       blocks.push_back(block);
     }
     EXPECT_LE(ring.high_water_bytes(), ring.capacity_bytes());

@@ -29,12 +29,17 @@ void run(std::string const& what, StreamPath path, std::filesystem::path const& 
   Comm const comm = Comm::world();
   bool const odd_one = comm.rank() == 1;
   ScratchFolder const folder("abort" + std::to_string(comm.rank()), parent);
-  FileSet sources({folder.file("source", std::vector<std::byte>(odd_one && what == "source" ? bytes / 2 : bytes))}, FileSet::Access::read);
+  FileSet sources({folder.file("source", std::vector<std::byte>(
+                                             odd_one && what == "source" ? bytes / 2 : bytes))},
+                  FileSet::Access::read);
   FileSet targets({}, FileSet::Access::write);
   std::atomic<bool> stop = false;
   PathParts parts(path);
   StreamOptions const options =
-      parts.on_path({.memory_bytes = 4 * bytes, .exchanging = true, .stall_timeout_seconds = what == "stall" ? 1.0 : 100.0, .stop = &stop});
+      parts.on_path({.memory_bytes = 4 * bytes,
+                     .exchanging = true,
+                     .stall_timeout_seconds = what == "stall" ? 1.0 : 100.0,
+                     .stop = &stop});
   if (odd_one && what == "stall") std::this_thread::sleep_for(std::chrono::seconds(60));
   RoundSource const endless = [&, next = 0]() mutable -> std::optional<RoundWork> {
     if (++next == 20 && odd_one && what == "stop") stop = true;
@@ -49,7 +54,8 @@ void run(std::string const& what, StreamPath path, std::filesystem::path const& 
 int main(int argc, char** argv) {
   reshard::MpiSession const session(&argc, &argv);
   if (argc != 4) return 2;
-  for (auto const path : {reshard::StreamPath::host, reshard::StreamPath::device_with_mpi, reshard::StreamPath::device_with_nccl})
+  for (auto const path : {reshard::StreamPath::host, reshard::StreamPath::device_with_mpi,
+                          reshard::StreamPath::device_with_nccl})
     if (reshard::name(path) == std::string_view(argv[2])) reshard::run(argv[1], path, argv[3]);
   std::fputs("the stream returned\n", stderr);
   return 1;

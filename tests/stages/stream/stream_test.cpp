@@ -34,8 +34,9 @@ class SharedFolder {
   std::filesystem::path path_;
 };
 
-/// A random change of ownership, the same on every rank. In every round each rank reads `blocks` matrices of rows x columns numbers from its source
-/// file; each goes, transposed and followed by `pad_bytes` zeros, to a random block of the round in a random rank's target file.
+/// A random change of ownership, the same on every rank. In every round each rank reads `blocks`
+/// matrices of rows x columns numbers from its source file; each goes, transposed and followed by
+/// `pad_bytes` zeros, to a random block of the round in a random rank's target file.
 struct Ownership {
   std::uint64_t ranks = 1;
   std::uint64_t rounds = 1;
@@ -43,7 +44,8 @@ struct Ownership {
   std::uint64_t rows = 1;
   std::uint64_t columns = 1;
   std::uint64_t pad_bytes = 0;
-  std::vector<std::vector<std::uint64_t>> destination;  // [round][source rank * blocks + block]: target rank * blocks + block
+  std::vector<std::vector<std::uint64_t>>
+      destination;  // [round][source rank * blocks + block]: target rank * blocks + block
 
   std::uint64_t block_bytes() const { return rows * columns * 4; }
   std::uint64_t slot_bytes() const { return block_bytes() + pad_bytes; }
@@ -63,12 +65,14 @@ Ownership random_ownership(std::uint64_t seed, std::uint64_t ranks) {
   for (std::uint64_t r = 0; r < o.rounds; ++r) {
     o.destination.emplace_back(ranks * o.blocks);
     std::iota(o.destination.back().begin(), o.destination.back().end(), std::uint64_t{0});
-    if (random() % 5 != 0) std::shuffle(o.destination.back().begin(), o.destination.back().end(), random);
+    if (random() % 5 != 0)
+      std::shuffle(o.destination.back().begin(), o.destination.back().end(), random);
   }
   return o;
 }
 
-/// Number i of rank r's source file is r * source numbers + i, so a misplaced number says where it came from.
+/// Number i of rank r's source file is r * source numbers + i, so a misplaced number says where it
+/// came from.
 Bytes source_of(Ownership const& o, std::uint64_t rank) {
   std::vector<std::uint32_t> numbers(o.source_bytes() / 4);
   std::iota(numbers.begin(), numbers.end(), static_cast<std::uint32_t>(rank * numbers.size()));
@@ -84,7 +88,8 @@ Bytes target_of(Ownership const& o, std::uint64_t rank) {
     for (std::uint64_t b = 0; b < o.ranks * o.blocks; ++b) {
       std::uint64_t const to = o.destination[r][b];
       if (to / o.blocks != rank) continue;
-      std::uint64_t const first = (b / o.blocks) * (o.source_bytes() / 4) + (r * o.blocks + b % o.blocks) * o.rows * o.columns;
+      std::uint64_t const first = (b / o.blocks) * (o.source_bytes() / 4) +
+                                  (r * o.blocks + b % o.blocks) * o.rows * o.columns;
       std::uint64_t const at = (r * o.blocks + to % o.blocks) * o.slot_bytes();
       for (std::uint64_t i = 0; i < o.rows; ++i)
         for (std::uint64_t j = 0; j < o.columns; ++j) {
@@ -110,8 +115,10 @@ RoundWork round_of(Ownership const& o, std::uint64_t me, std::uint64_t round) {
   work.fills.push_back({slots_at, o.blocks * o.slot_bytes()});
   for (std::uint64_t b = 0; b < o.blocks; ++b) {
     std::uint64_t const to = o.destination[round][me * o.blocks + b];
-    work.reads.push_back({static_cast<std::uint32_t>(me), (round * o.blocks + b) * o.block_bytes(), o.block_bytes(), b * o.block_bytes()});
-    work.writes.push_back({static_cast<std::uint32_t>(me), (round * o.blocks + b) * o.slot_bytes(), o.slot_bytes(), slot(b)});
+    work.reads.push_back({static_cast<std::uint32_t>(me), (round * o.blocks + b) * o.block_bytes(),
+                          o.block_bytes(), b * o.block_bytes()});
+    work.writes.push_back({static_cast<std::uint32_t>(me), (round * o.blocks + b) * o.slot_bytes(),
+                           o.slot_bytes(), slot(b)});
     if (to / o.blocks == me) work.copies.push_back(transposed(o, b * o.block_bytes(), slot(to)));
   }
   for (std::uint64_t peer = 0; peer < o.ranks; ++peer) {
@@ -142,7 +149,8 @@ RoundSource rounds_of(Ownership const& o, std::uint64_t me) {
   };
 }
 
-std::vector<std::filesystem::path> paths_in(SharedFolder const& folder, std::string_view name, std::uint64_t count) {
+std::vector<std::filesystem::path> paths_in(SharedFolder const& folder, std::string_view name,
+                                            std::uint64_t count) {
   std::vector<std::filesystem::path> paths;
   for (std::uint64_t r = 0; r < count; ++r) paths.push_back(folder / fmt::format("{}{}", name, r));
   return paths;
@@ -151,11 +159,14 @@ std::vector<std::filesystem::path> paths_in(SharedFolder const& folder, std::str
 std::uint64_t largest_round(Ownership const& o) {
   std::uint64_t largest = 4096;
   for (std::uint64_t rank = 0; rank < o.ranks; ++rank)
-    for (std::uint64_t r = 0; r < o.rounds; ++r) largest = std::max(largest, (round_of(o, rank, r).staging_bytes + 4095) / 4096 * 4096);
+    for (std::uint64_t r = 0; r < o.rounds; ++r)
+      largest = std::max(largest, (round_of(o, rank, r).staging_bytes + 4095) / 4096 * 4096);
   return largest;
 }
 
-void create(std::filesystem::path const& path, Bytes const& bytes) { File::create(path).write_at(0, bytes); }
+void create(std::filesystem::path const& path, Bytes const& bytes) {
+  File::create(path).write_at(0, bytes);
+}
 
 /// Every test on every path.
 class Stream : public testing::TestWithParam<StreamPath> {
@@ -167,7 +178,9 @@ class Stream : public testing::TestWithParam<StreamPath> {
   PathParts parts_{GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Paths, Stream, testing::Values(StreamPath::host, StreamPath::device_with_mpi, StreamPath::device_with_nccl),
+INSTANTIATE_TEST_SUITE_P(Paths, Stream,
+                         testing::Values(StreamPath::host, StreamPath::device_with_mpi,
+                                         StreamPath::device_with_nccl),
                          [](auto const& given) { return name(given.param); });
 
 TEST_P(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
@@ -186,15 +199,20 @@ TEST_P(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {
       File::create(folder / fmt::format("{}{}", name, me)).resize(o.target_bytes());
       FileSet targets(paths_in(folder, name, o.ranks), FileSet::Access::write);
       std::uint64_t observed = 0;
-      WriteObserver const observer = [&](std::uint32_t, std::uint64_t, std::span<std::byte const> bytes) { observed += bytes.size(); };
+      WriteObserver const observer = [&](std::uint32_t, std::uint64_t,
+                                         std::span<std::byte const> bytes) {
+        observed += bytes.size();
+      };
       StreamStats const stats =
-          stream_into(comm, on_path({.memory_bytes = memory, .exchanging = true}), sources, targets, rounds_of(o, me), observer);
+          stream_into(comm, on_path({.memory_bytes = memory, .exchanging = true}), sources, targets,
+                      rounds_of(o, me), observer);
       EXPECT_EQ(stats.rounds, o.rounds);
       EXPECT_EQ(stats.bytes_read, o.source_bytes());
       EXPECT_EQ(stats.bytes_written, o.target_bytes());
       EXPECT_EQ(observed, o.target_bytes());
       EXPECT_LE(stats.staging_high_water_bytes, memory);
-      EXPECT_EQ(comm.sum(static_cast<std::int64_t>(stats.bytes_sent)), comm.sum(static_cast<std::int64_t>(stats.bytes_received)));
+      EXPECT_EQ(comm.sum(static_cast<std::int64_t>(stats.bytes_sent)),
+                comm.sum(static_cast<std::int64_t>(stats.bytes_received)));
       EXPECT_EQ(bytes_of(folder / fmt::format("{}{}", name, me)), target_of(o, me));
     }
   }
@@ -216,23 +234,35 @@ TEST_P(Stream, SendsMessagesLargerThanOnePart) {
   FileSet targets({folder / ("target" + mine)}, FileSet::Access::write);
   RoundSource const one = [&, done = false]() mutable -> std::optional<RoundWork> {
     if (std::exchange(done, true)) return std::nullopt;
-    RoundWork work{
-        .staging_bytes = 2 * bytes, .reads = {{0, 0, bytes, 0}}, .digests = {}, .fills = {}, .copies = {}, .sends = {}, .receives = {}, .writes = {}};
+    RoundWork work{.staging_bytes = 2 * bytes,
+                   .reads = {{0, 0, bytes, 0}},
+                   .digests = {},
+                   .fills = {},
+                   .copies = {},
+                   .sends = {},
+                   .receives = {},
+                   .writes = {}};
     work.sends.push_back({peer, 0, bytes, {}});
     work.receives.push_back({peer, bytes, bytes, {}});
     work.writes.push_back({0, 0, bytes, bytes});
     return work;
   };
-  stream_into(comm, on_path({.memory_bytes = 2 * bytes + 4096, .exchanging = true}), sources, targets, one, {});
+  stream_into(comm, on_path({.memory_bytes = 2 * bytes + 4096, .exchanging = true}), sources,
+              targets, one, {});
   comm.barrier();
-  EXPECT_TRUE(bytes_of(folder / ("target" + mine)) == bytes_of(folder / ("source" + std::to_string(peer))));
+  EXPECT_TRUE(bytes_of(folder / ("target" + mine)) ==
+              bytes_of(folder / ("source" + std::to_string(peer))));
 }
 
-/// A job without messages: `rounds` rounds of `round_bytes`, copied from the source to the target of this rank.
+/// A job without messages: `rounds` rounds of `round_bytes`, copied from the source to the target
+/// of this rank.
 class PlainCopy {
  public:
   PlainCopy(std::uint64_t rounds, std::uint64_t round_bytes)
-      : folder_("stream_copy"), rounds_(rounds), round_bytes_(round_bytes), name_(std::to_string(comm_.rank())) {
+      : folder_("stream_copy"),
+        rounds_(rounds),
+        round_bytes_(round_bytes),
+        name_(std::to_string(comm_.rank())) {
     Bytes content(rounds * round_bytes);
     for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::byte>(i % 251);
     create(source(), content);
@@ -259,8 +289,10 @@ class PlainCopy {
   }
 
   /// The kind of error that the stream ends with, or nothing.
-  std::optional<ErrorKind> run(StreamOptions const& options, RoundSource const& source, WriteObserver const& observer = {}) {
-    auto const error = capture([&] { stats_ = stream_into(comm_, options, *sources_, *targets_, source, observer); });
+  std::optional<ErrorKind> run(StreamOptions const& options, RoundSource const& source,
+                               WriteObserver const& observer = {}) {
+    auto const error = capture(
+        [&] { stats_ = stream_into(comm_, options, *sources_, *targets_, source, observer); });
     if (!error) return std::nullopt;
     return error->kind();
   }
@@ -287,7 +319,8 @@ TEST_P(Stream, KeepsToItsMemory) {
 
 TEST_P(Stream, ARoundLargerThanTheMemoryIsABug) {
   PlainCopy copy(3, 100'000);
-  EXPECT_EQ(copy.run(on_path({.memory_bytes = 65'536}), copy.all_rounds()), on_host() ? ErrorKind::internal : ErrorKind::resources);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 65'536}), copy.all_rounds()),
+            on_host() ? ErrorKind::internal : ErrorKind::resources);
 }
 
 TEST_P(Stream, ASourceCutUnderUsIsAnError) {
@@ -326,10 +359,12 @@ TEST_P(Stream, AFailingPlanEndsIt) {
 
 TEST_P(Stream, AFailingObserverEndsIt) {
   PlainCopy copy(40, 100'000);
-  WriteObserver const observer = [](std::uint32_t, std::uint64_t offset_bytes, std::span<std::byte const>) {
+  WriteObserver const observer = [](std::uint32_t, std::uint64_t offset_bytes,
+                                    std::span<std::byte const>) {
     if (offset_bytes == 700'000) throw std::bad_alloc();
   };
-  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20}), copy.all_rounds(), observer), ErrorKind::resources);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20}), copy.all_rounds(), observer),
+            ErrorKind::resources);
 }
 
 TEST_P(Stream, StopsBetweenRounds) {
@@ -340,7 +375,8 @@ TEST_P(Stream, StopsBetweenRounds) {
     EXPECT_LE(next, 5U) << "a round was asked for after the stop";
     return copy.round(next++);
   };
-  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20, .stop = &stop}), source), ErrorKind::interrupted);
+  EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20, .stop = &stop}), source),
+            ErrorKind::interrupted);
 }
 
 TEST_P(Stream, WithoutRoundsDoesNothing) {

@@ -16,7 +16,9 @@ TEST(Trace, IsAFileOfEventsWithEveryRankAndLane) {
   Comm const comm = Comm::world();
   std::optional<ScratchFolder> mine;
   if (comm.rank() == 0) mine.emplace("trace");
-  std::filesystem::path const file = std::filesystem::path(comm.broadcast(mine ? mine->path().string() : std::string(), 0)) / "run.trace";
+  std::filesystem::path const file =
+      std::filesystem::path(comm.broadcast(mine ? mine->path().string() : std::string(), 0)) /
+      "run.trace";
   Trace trace;
   trace.add({"read", 3, 0.5, 0.75, 1000});
   trace.add({"upload", 3, 0.75, 1.0, 500});
@@ -58,10 +60,12 @@ std::string refusal(std::filesystem::path const& path) {
 
 TEST(TraceFile, TakesNoPlaceThatHoldsSomethingElse) {
   ScratchFolder const folder("trace_file");
-  EXPECT_NE(refusal("/nowhere/at/all/run.trace").find("No such file or directory"), std::string::npos);
+  EXPECT_NE(refusal("/nowhere/at/all/run.trace").find("No such file or directory"),
+            std::string::npos);
   EXPECT_NE(refusal(folder.path()).find("Is a directory"), std::string::npos);
   EXPECT_NE(refusal("/dev/full").find("is no trace"), std::string::npos);
-  std::filesystem::path const weights = folder.file("weights", std::vector<std::byte>(100, std::byte{7}));
+  std::filesystem::path const weights =
+      folder.file("weights", std::vector<std::byte>(100, std::byte{7}));
   EXPECT_NE(refusal(weights).find("is no trace"), std::string::npos);
   EXPECT_EQ(bytes_of(weights), std::vector<std::byte>(100, std::byte{7}));
   std::filesystem::path const pipe = folder.path() / "pipe";

@@ -1,4 +1,5 @@
-// What is compared, where it differs, and by how much: against slow versions that look at every element by itself.
+// What is compared, where it differs, and by how much: against slow versions that look at every
+// element by itself.
 
 #include "stages/verify/extent_comparer.hpp"
 
@@ -23,8 +24,10 @@ struct Sample {
   std::vector<Bytes> files;
 };
 
-/// Every element that pieces name: (file, first byte) -> (tensor, place), by walking the digits one by one.
-std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<std::uint32_t, std::uint64_t>> all_elements(Sample const& sample) {
+/// Every element that pieces name: (file, first byte) -> (tensor, place), by walking the digits one
+/// by one.
+std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<std::uint32_t, std::uint64_t>>
+all_elements(Sample const& sample) {
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<std::uint32_t, std::uint64_t>> result;
   for (std::uint32_t t = 0; t < sample.catalog.tensors.size(); ++t) {
     auto const domain = sample.model.domain(sample.model.tensors()[t]);
@@ -45,31 +48,49 @@ std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<std::uint32_t, std::
         }
         std::uint64_t place = 0;
         for (DomainAxis const& axis : domain)
-          place = place * static_cast<std::uint64_t>(axis.runs.back().end) + static_cast<std::uint64_t>(index[axis.axis]);
+          place = place * static_cast<std::uint64_t>(axis.runs.back().end) +
+                  static_cast<std::uint64_t>(index[axis.axis]);
         auto const bytes = static_cast<std::uint64_t>(bits(blob.dtype) / 8);
-        result[{blob.file, blob.offset_bytes + static_cast<std::uint64_t>(element) * bytes}] = {t, place};
+        result[{blob.file, blob.offset_bytes + static_cast<std::uint64_t>(element) * bytes}] = {
+            t, place};
       }
     }
   }
   return result;
 }
 
-/// Tensors over 6 x 4 x 10: one whole with its dimensions in another order, one in blocks of 5 of its last axis, two that share rows of a blob, and a
-/// scalar; at odd offsets.
+/// Tensors over 6 x 4 x 10: one whole with its dimensions in another order, one in blocks of 5 of
+/// its last axis, two that share rows of a blob, and a scalar; at odd offsets.
 Sample make_sample(DType dtype, std::mt19937& random) {
-  std::vector<PlainTensor> const plain = {{"moved", {6, 4, 10}}, {"blocks", {6, 4, 10}}, {"left", {6, 10}}, {"right", {6, 10}}, {"scalar", {}}};
+  std::vector<PlainTensor> const plain = {{"moved", {6, 4, 10}},
+                                          {"blocks", {6, 4, 10}},
+                                          {"left", {6, 10}},
+                                          {"right", {6, 10}},
+                                          {"scalar", {}}};
   Sample sample{Model(plain, "here"), {}, {}};
   sample.catalog.files = {"first", "second"};
   sample.catalog.tensors.resize(plain.size());
-  auto const axis = [&](int tensor, std::size_t d) { return sample.model.tensors()[static_cast<std::size_t>(tensor)].axes[d].axis; };
+  auto const axis = [&](int tensor, std::size_t d) {
+    return sample.model.tensors()[static_cast<std::size_t>(tensor)].axes[d].axis;
+  };
   auto const bytes = static_cast<std::uint64_t>(bits(dtype) / 8);
-  sample.catalog.add({0, 3, dtype, "moved"}, {{0, {{axis(0, 0), 6, 1, 0, 6, 1}, {axis(0, 1), 4, 1, 0, 4, 60}, {axis(0, 2), 10, 1, 0, 10, 6}}, {}, 0}},
-                     false);
+  sample.catalog.add(
+      {0, 3, dtype, "moved"},
+      {{0,
+        {{axis(0, 0), 6, 1, 0, 6, 1}, {axis(0, 1), 4, 1, 0, 4, 60}, {axis(0, 2), 10, 1, 0, 10, 6}},
+        {},
+        0}},
+      false);
   for (Index half = 0; half < 2; ++half)
-    sample.catalog.add(
-        {1, 8 + static_cast<std::uint64_t>(half) * 120 * bytes, dtype, "blocks"},
-        {{1, {{axis(1, 0), 6, 1, 0, 6, 20}, {axis(1, 1), 4, 1, 0, 4, 5}, {axis(1, 2), 10, 5, half, 1, 0}, {axis(1, 2), 5, 1, 0, 5, 1}}, {}, 0}},
-        false);
+    sample.catalog.add({1, 8 + static_cast<std::uint64_t>(half) * 120 * bytes, dtype, "blocks"},
+                       {{1,
+                         {{axis(1, 0), 6, 1, 0, 6, 20},
+                          {axis(1, 1), 4, 1, 0, 4, 5},
+                          {axis(1, 2), 10, 5, half, 1, 0},
+                          {axis(1, 2), 5, 1, 0, 5, 1}},
+                         {},
+                         0}},
+                       false);
   Piece const left{2, {{axis(2, 0), 6, 1, 0, 6, 20}, {axis(2, 1), 10, 1, 0, 10, 1}}, {}, 0};
   Piece const right{3, {{axis(3, 0), 6, 1, 0, 6, 20}, {axis(3, 1), 10, 1, 0, 10, 1}}, {}, 10};
   sample.catalog.add({0, 3 + 240 * bytes, dtype, "both"}, {left, right}, false);
@@ -84,21 +105,28 @@ Sample make_sample(DType dtype, std::mt19937& random) {
 std::vector<Extent> extents_of(Sample const& sample, DType dtype) {
   auto const bytes = static_cast<std::uint64_t>(bits(dtype) / 8);
   std::uint64_t const first = sample.files[0].size() - 3;
-  return {{0, 3 + 77 * bytes, first - 77 * bytes, 0}, {1, 8, sample.files[1].size() - 8, first}, {0, 3, 77 * bytes, first - 77 * bytes}};
+  return {{0, 3 + 77 * bytes, first - 77 * bytes, 0},
+          {1, 8, sample.files[1].size() - 8, first},
+          {0, 3, 77 * bytes, first - 77 * bytes}};
 }
 
 Bytes staged(Sample const& sample, std::vector<Extent> const& extents) {
   Bytes staging(sample.files[0].size() + sample.files[1].size());
-  for (Extent const& extent : extents) std::memcpy(staging.data() + extent.at, sample.files[extent.file].data() + extent.offset_bytes, extent.bytes);
+  for (Extent const& extent : extents)
+    std::memcpy(staging.data() + extent.at, sample.files[extent.file].data() + extent.offset_bytes,
+                extent.bytes);
   return staging;
 }
 
-std::vector<TensorStats> compared(Sample const& sample, std::vector<Bytes> const& b, DType dtype, Comparison comparison, std::uint64_t buffer) {
+std::vector<TensorStats> compared(Sample const& sample, std::vector<Bytes> const& b, DType dtype,
+                                  Comparison comparison, std::uint64_t buffer) {
   StoredPlaces const places(sample.model, sample.catalog);
   ExtentComparer comparer(
       sample.catalog, places, comparison,
       [&b](std::span<Extent const> extents, std::byte* memory) {
-        for (Extent const& extent : extents) std::memcpy(memory + extent.at, b[extent.file].data() + extent.offset_bytes, extent.bytes);
+        for (Extent const& extent : extents)
+          std::memcpy(memory + extent.at, b[extent.file].data() + extent.offset_bytes,
+                      extent.bytes);
       },
       buffer);
   std::vector<Extent> const extents = extents_of(sample, dtype);
@@ -144,7 +172,8 @@ TEST(StoredPlaces, OneOfSeveralEqualPiecesCounts) {
   sample.catalog.files = {"first", "second"};
   sample.catalog.tensors.resize(1);
   for (std::uint32_t file = 0; file < 3; ++file)
-    sample.catalog.add({file % 2, file / 2 * 100, DType::u8, "norm"}, {{0, {{0, 8, 1, 0, 8, 1}}, {}, 0}}, file == 0);
+    sample.catalog.add({file % 2, file / 2 * 100, DType::u8, "norm"},
+                       {{0, {{0, 8, 1, 0, 8, 1}}, {}, 0}}, file == 0);
   StoredPlaces const places(sample.model, sample.catalog);
   EXPECT_TRUE(places.run_at(0, 0).replica);  // a declared copy
   EXPECT_FALSE(places.run_at(1, 0).replica);
@@ -154,25 +183,34 @@ TEST(StoredPlaces, OneOfSeveralEqualPiecesCounts) {
 TEST(ExtentComparer, FindsEveryFlippedBit) {
   std::mt19937 random(2);
   for (DType const dtype : {DType::u8, DType::bf16, DType::f32, DType::f64})
-    for (std::uint64_t const buffer : {std::uint64_t{64}, std::uint64_t{100}, std::uint64_t{1} << 20}) {
+    for (std::uint64_t const buffer :
+         {std::uint64_t{64}, std::uint64_t{100}, std::uint64_t{1} << 20}) {
       Sample const sample = make_sample(dtype, random);
       auto const elements = all_elements(sample);
       std::vector<Bytes> other = sample.files;
-      for (TensorStats const& stats : compared(sample, other, dtype, Comparison::bytes, buffer)) EXPECT_TRUE(stats.same());
-      std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> expected;  // tensor -> differing, lowest place
+      for (TensorStats const& stats : compared(sample, other, dtype, Comparison::bytes, buffer))
+        EXPECT_TRUE(stats.same());
+      std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>>
+          expected;  // tensor -> differing, lowest place
       for (int flip = 0; flip < 20; ++flip) {
-        auto const chosen = std::next(elements.begin(), static_cast<std::ptrdiff_t>(random() % elements.size()));
+        auto const chosen =
+            std::next(elements.begin(), static_cast<std::ptrdiff_t>(random() % elements.size()));
         auto const& [file, offset] = chosen->first;
         std::byte& byte = other[file][offset + random() % static_cast<unsigned>(bits(dtype) / 8)];
-        if (std::memcmp(&other[file][offset], &sample.files[file][offset], static_cast<std::size_t>(bits(dtype) / 8)) != 0) continue;
+        if (std::memcmp(&other[file][offset], &sample.files[file][offset],
+                        static_cast<std::size_t>(bits(dtype) / 8)) != 0)
+          continue;
         byte ^= static_cast<std::byte>(1U << random() % 8);
-        auto& [count, lowest] = expected.try_emplace(chosen->second.first, 0, DifferingElement::nowhere).first->second;
+        auto& [count, lowest] =
+            expected.try_emplace(chosen->second.first, 0, DifferingElement::nowhere).first->second;
         ++count;
         lowest = std::min(lowest, chosen->second.second);
       }
       auto const found = compared(sample, other, dtype, Comparison::bytes, buffer);
       for (std::uint32_t t = 0; t < found.size(); ++t) {
-        auto const [count, lowest] = expected.contains(t) ? expected[t] : std::pair<std::uint64_t, std::uint64_t>{0, DifferingElement::nowhere};
+        auto const [count, lowest] = expected.contains(t) ? expected[t]
+                                                          : std::pair<std::uint64_t, std::uint64_t>{
+                                                                0, DifferingElement::nowhere};
         EXPECT_EQ(found[t].differing, count);
         EXPECT_EQ(found[t].first.place, lowest);
       }
@@ -197,13 +235,18 @@ TEST(ExtentComparer, MeasuresValues) {
     double const b = value(other);
     TensorStats one;
     one.elements = 1;
-    one.differing = std::memcmp(&sample.files[at.first][at.second], &other[at.first][at.second], 2) != 0;
-    one.nan_a = std::isnan(a), one.nan_b = std::isnan(b), one.infinite_a = std::isinf(a), one.infinite_b = std::isinf(b);
-    one.largest_a = std::isfinite(a) ? std::abs(a) : 0, one.largest_b = std::isfinite(b) ? std::abs(b) : 0;
+    one.differing =
+        std::memcmp(&sample.files[at.first][at.second], &other[at.first][at.second], 2) != 0;
+    one.nan_a = std::isnan(a), one.nan_b = std::isnan(b), one.infinite_a = std::isinf(a),
+    one.infinite_b = std::isinf(b);
+    one.largest_a = std::isfinite(a) ? std::abs(a) : 0,
+    one.largest_b = std::isfinite(b) ? std::abs(b) : 0;
     if (std::isfinite(a) && std::isfinite(b)) {
       one.finite = 1;
       one.absolute_sum = std::abs(a - b);
-      if (a != b) one.absolute = {std::abs(a - b), what.second}, one.relative = {std::abs(a - b) / std::max(std::abs(a), std::abs(b)), what.second};
+      if (a != b)
+        one.absolute = {std::abs(a - b), what.second},
+        one.relative = {std::abs(a - b) / std::max(std::abs(a), std::abs(b)), what.second};
     } else {
       one.non_finite_differing = a != b && !(std::isnan(a) && std::isnan(b));
     }
@@ -233,7 +276,8 @@ TEST(CompareStats, ReadsEveryNumberFormat) {
     std::array<std::byte, 8> bytes{};
     std::memcpy(bytes.data(), &code, sizeof code);
     double result = 0;
-    decode_values(dtype, std::span(bytes).first(static_cast<std::size_t>(bits(dtype) / 8)), {&result, 1});
+    decode_values(dtype, std::span(bytes).first(static_cast<std::size_t>(bits(dtype) / 8)),
+                  {&result, 1});
     return result;
   };
   EXPECT_EQ(value(DType::boolean, 1), 1);

@@ -1,4 +1,5 @@
-// Small replicas that differ are found, named and counted; what is large, equal or declared a copy is not.
+// Small replicas that differ are found, named and counted; what is large, equal or declared a copy
+// is not.
 
 #include "stages/verify/replica_check.hpp"
 
@@ -10,7 +11,8 @@
 namespace reshard {
 namespace {
 
-/// Tensors "w" (4 x 6, held by three files, by one of them with its dimensions swapped and inside a larger tensor) and "big" (1 MiB, held twice).
+/// Tensors "w" (4 x 6, held by three files, by one of them with its dimensions swapped and inside a
+/// larger tensor) and "big" (1 MiB, held twice).
 struct Sample {
   static constexpr Index big = 1 << 18;
   Model model = Model(std::vector<PlainTensor>{{"w", {4, 6}}, {"big", {big}}}, "here");
@@ -22,24 +24,33 @@ struct Sample {
     catalog.tensors.resize(2);
     AxisId const rows = axis(0, 0);
     AxisId const columns = axis(0, 1);
-    catalog.add({0, 0, DType::f32, "w"}, {{0, {{rows, 4, 1, 0, 4, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}}, false);
-    catalog.add({1, 4, DType::f32, "w"}, {{0, {{rows, 4, 1, 0, 4, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}}, false);
-    catalog.add({2, 0, DType::f32, "fused"}, {{0, {{rows, 4, 1, 0, 4, 2}, {columns, 6, 1, 0, 6, 8}}, {}, 1}}, false);
-    for (std::uint32_t const file : {0U, 1U}) catalog.add({file, 100, DType::f32, "big"}, {{1, {{axis(1, 0), big, 1, 0, big, 1}}, {}, 0}}, false);
+    catalog.add({0, 0, DType::f32, "w"},
+                {{0, {{rows, 4, 1, 0, 4, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}}, false);
+    catalog.add({1, 4, DType::f32, "w"},
+                {{0, {{rows, 4, 1, 0, 4, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}}, false);
+    catalog.add({2, 0, DType::f32, "fused"},
+                {{0, {{rows, 4, 1, 0, 4, 2}, {columns, 6, 1, 0, 6, 8}}, {}, 1}}, false);
+    for (std::uint32_t const file : {0U, 1U})
+      catalog.add({file, 100, DType::f32, "big"}, {{1, {{axis(1, 0), big, 1, 0, big, 1}}, {}, 0}},
+                  false);
     files.resize(3, std::vector<float>(25 + big, -1));
     for (std::size_t i = 0; i < 4; ++i)
       for (std::size_t j = 0; j < 6; ++j)
-        files[0][6 * i + j] = files[1][1 + 6 * i + j] = files[2][1 + 2 * i + 8 * j] = static_cast<float>(10 * i + j);
+        files[0][6 * i + j] = files[1][1 + 6 * i + j] = files[2][1 + 2 * i + 8 * j] =
+            static_cast<float>(10 * i + j);
   }
 
-  AxisId axis(std::size_t tensor, std::size_t d) const { return model.tensors()[tensor].axes[d].axis; }
+  AxisId axis(std::size_t tensor, std::size_t d) const {
+    return model.tensors()[tensor].axes[d].axis;
+  }
 
   ReplicaFindings compare() const {
     return compare_small_replicas(
         model, catalog,
         [&](std::uint32_t file, std::uint64_t offset, std::span<std::byte> into) {
           ASSERT_LT(into.size(), largest_small_replica_bytes);
-          std::memcpy(into.data(), std::as_bytes(std::span(files[file])).data() + offset, into.size());
+          std::memcpy(into.data(), std::as_bytes(std::span(files[file])).data() + offset,
+                      into.size());
         },
         Comm::world());
   }
@@ -49,20 +60,24 @@ struct Sample {
 struct CopySample : Sample {
   CopySample() {
     catalog.tensors[1].copy = {false, true};
-    for (std::size_t i = 0; i < static_cast<std::size_t>(big); ++i) files[0][25 + i] = files[1][25 + i] = static_cast<float>(i);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(big); ++i)
+      files[0][25 + i] = files[1][25 + i] = static_cast<float>(i);
   }
 
   ReplicaFindings copies() const {
     return compare_copies(
         model, catalog,
         [&](std::uint32_t file, std::uint64_t offset, std::span<std::byte> into) {
-          std::memcpy(into.data(), std::as_bytes(std::span(files[file])).data() + offset, into.size());
+          std::memcpy(into.data(), std::as_bytes(std::span(files[file])).data() + offset,
+                      into.size());
         },
         Comm::world());
   }
 };
 
-bool says(std::string const& sentence, std::string_view part) { return sentence.find(part) != std::string::npos; }
+bool says(std::string const& sentence, std::string_view part) {
+  return sentence.find(part) != std::string::npos;
+}
 
 TEST(Replicas, EqualOnesPass) {
   ReplicaFindings const found = Sample().compare();
@@ -77,7 +92,8 @@ TEST(Replicas, WhatDiffersIsNamedAndCounted) {
   ReplicaFindings const found = sample.compare();
   ASSERT_EQ(found.faults.size(), 1U);
   std::string const& said = found.faults.front();
-  for (std::string_view const part : {"'w'", "\"w\" in ", "\"fused\" in c", "2 of 24 elements differ", "first at [1, 2]", "(12 and 0.5)"})
+  for (std::string_view const part : {"'w'", "\"w\" in ", "\"fused\" in c",
+                                      "2 of 24 elements differ", "first at [1, 2]", "(12 and 0.5)"})
     EXPECT_TRUE(says(said, part)) << said;
 }
 
@@ -120,7 +136,8 @@ TEST(Copies, WhatDiffersIsCountedOverAllRanks) {
   sample.files[1][25 + CopySample::big - 1] = -1;
   ReplicaFindings const found = sample.copies();
   ASSERT_EQ(found.faults.size(), 1U);
-  for (std::string_view const part : {"\"big\" in b should be a copy of \"big\"", "2 of 262144 elements differ, the first of them number 17"})
+  for (std::string_view const part : {"\"big\" in b should be a copy of \"big\"",
+                                      "2 of 262144 elements differ, the first of them number 17"})
     EXPECT_TRUE(says(found.faults.front(), part)) << found.faults.front();
 }
 

@@ -17,7 +17,9 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 /// A number in [least, most].
-std::uint64_t between(std::mt19937_64& random, std::uint64_t least, std::uint64_t most) { return least + random() % (most - least + 1); }
+std::uint64_t between(std::mt19937_64& random, std::uint64_t least, std::uint64_t most) {
+  return least + random() % (most - least + 1);
+}
 
 Bytes random_bytes(std::mt19937_64& random, std::uint64_t count) {
   Bytes bytes(count);
@@ -37,7 +39,8 @@ class WorldFolder {
   WorldFolder(Comm const& comm, World const& world) : comm_(comm) {
     if (comm.rank() == 0) folder_.emplace("scan");
     path_ = comm.broadcast(folder_ ? folder_->path().string() : "", 0);
-    for (std::size_t file = 0; file < world.files.size(); ++file) files_.push_back(path_ / fmt::format("f{}", file));
+    for (std::size_t file = 0; file < world.files.size(); ++file)
+      files_.push_back(path_ / fmt::format("f{}", file));
     write(world);
   }
   ~WorldFolder() { comm_.barrier(); }
@@ -46,7 +49,8 @@ class WorldFolder {
 
   void write(World const& world) const {
     comm_.barrier();
-    for (std::size_t file = 0; folder_ && file < world.files.size(); ++file) folder_->file(fmt::format("f{}", file), world.files[file]);
+    for (std::size_t file = 0; folder_ && file < world.files.size(); ++file)
+      folder_->file(fmt::format("f{}", file), world.files[file]);
     comm_.barrier();
   }
   std::vector<std::filesystem::path> const& files() const { return files_; }
@@ -62,7 +66,8 @@ class WorldFolder {
 class WorldMaker {
  public:
   explicit WorldMaker(std::uint64_t seed) : random_(seed) {
-    for (std::uint64_t i = between(random_, 1, 5); i > 0; --i) world_.files.push_back(random_bytes(random_, between(random_, 0, 150000)));
+    for (std::uint64_t i = between(random_, 1, 5); i > 0; --i)
+      world_.files.push_back(random_bytes(random_, between(random_, 0, 150000)));
   }
 
   World make(int tensors) {
@@ -73,23 +78,28 @@ class WorldMaker {
  private:
   void add_tensor() {
     std::vector<std::uint64_t> shape;
-    for (std::uint64_t i = between(random_, 0, 4); i > 0; --i) shape.push_back(between(random_, 1, 12));
+    for (std::uint64_t i = between(random_, 0, 4); i > 0; --i)
+      shape.push_back(between(random_, 1, 12));
     element_ = std::uint64_t{1} << between(random_, 0, 3);
     if (random_() % 4 == 0) shape.push_back(between(random_, 1, 3000));
-    world_.work.tensor_bytes.push_back(std::accumulate(shape.begin(), shape.end(), element_, std::multiplies<>()));
+    world_.work.tensor_bytes.push_back(
+        std::accumulate(shape.begin(), shape.end(), element_, std::multiplies<>()));
     for (std::uint64_t i = between(random_, 1, 3); i > 0; --i) add_slot(shape);
   }
 
   /// A box of the tensor, which one or two regions hold.
   void add_slot(std::vector<std::uint64_t> const& shape) {
     auto const number = static_cast<std::uint32_t>(world_.work.slots.size());
-    world_.work.slots.push_back({.tensor = static_cast<std::uint32_t>(world_.work.tensor_bytes.size() - 1), .same_as = number});
+    world_.work.slots.push_back(
+        {.tensor = static_cast<std::uint32_t>(world_.work.tensor_bytes.size() - 1),
+         .same_as = number});
     std::uint64_t at = 0;
     std::vector<ByteDim> dims;
     std::uint64_t stride = element_;
     for (std::size_t d = shape.size(); d-- > 0; stride *= shape[d]) {
       std::uint64_t const begin = between(random_, 0, shape[d] - 1);
-      dims.push_back({.count = between(random_, 1, shape[d] - begin), .to_stride = static_cast<std::int64_t>(stride)});
+      dims.push_back({.count = between(random_, 1, shape[d] - begin),
+                      .to_stride = static_cast<std::int64_t>(stride)});
       at += begin * stride;
     }
     std::shuffle(dims.begin(), dims.end(), random_);
@@ -97,12 +107,14 @@ class WorldMaker {
       std::vector<ByteDim> rest = dims;
       rest[0].count = dims[0].count / 2;
       dims[0].count -= rest[0].count;
-      add_region(number, at + dims[0].count * static_cast<std::uint64_t>(dims[0].to_stride), std::move(rest));
+      add_region(number, at + dims[0].count * static_cast<std::uint64_t>(dims[0].to_stride),
+                 std::move(rest));
     }
     add_region(number, at, std::move(dims));
   }
 
-  /// Strides of the file in the order of `dims`, the last one smallest, with room between rows and some of them backwards.
+  /// Strides of the file in the order of `dims`, the last one smallest, with room between rows and
+  /// some of them backwards.
   void add_region(std::uint32_t slot, std::uint64_t to, std::vector<ByteDim> dims) {
     std::uint64_t span = element_;
     std::uint64_t first = 0;  // how far index 0 is behind the lowest byte
@@ -136,7 +148,8 @@ class WorldMaker {
 World random_world(std::uint64_t seed) { return WorldMaker(seed).make(12); }
 
 /// A world of one tensor that one region holds.
-World world_of(std::uint64_t file_bytes, std::uint64_t tensor_bytes, Region region, std::vector<ByteDim> dims) {
+World world_of(std::uint64_t file_bytes, std::uint64_t tensor_bytes, Region region,
+               std::vector<ByteDim> dims) {
   std::mt19937_64 random(9);
   World world;
   world.files.push_back(random_bytes(random, file_bytes));
@@ -156,7 +169,8 @@ std::vector<std::uint64_t> slow_shares(World const& world) {
     for (Region const& region : world.work.regions) {
       if (region.dst_file != slot) continue;
       std::span const dims(world.work.dims.data() + region.first_dim, region.dim_count);
-      copy_strided(world.files[region.src_file].data() + region.src_offset_bytes, tensor.data() + region.dst_offset_bytes, region.run_bytes, dims);
+      copy_strided(world.files[region.src_file].data() + region.src_offset_bytes,
+                   tensor.data() + region.dst_offset_bytes, region.run_bytes, dims);
     }
     shares.push_back(crc64_by_tables(tensor));
   }
@@ -168,14 +182,16 @@ ScanResult scan_of(WorldFolder const& folder, World const& world, ScanOptions co
 }
 
 std::uint64_t bytes_in(std::vector<Bytes> const& files) {
-  return std::accumulate(files.begin(), files.end(), std::uint64_t{0}, [](std::uint64_t sum, Bytes const& file) { return sum + file.size(); });
+  return std::accumulate(files.begin(), files.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, Bytes const& file) { return sum + file.size(); });
 }
 
 std::vector<ScanOptions> all_options() {
   std::vector<ScanOptions> all;
   for (std::uint64_t const memory : {1U, 1U << 17U, 1U << 26U})
     for (bool const hashes : {false, true})
-      for (bool const past_cache : {false, true}) all.push_back({.memory_bytes = memory, .file_hashes = hashes, .past_cache = past_cache});
+      for (bool const past_cache : {false, true})
+        all.push_back({.memory_bytes = memory, .file_hashes = hashes, .past_cache = past_cache});
   return all;
 }
 
@@ -187,9 +203,11 @@ TEST(Scan, SumsUpTheSharesOfAllSlots) {
     auto const expected = slow_shares(world);
     for (ScanOptions const& options : all_options()) {
       ScanResult const result = scan_of(folder, world, options);
-      ASSERT_EQ(result.shares, expected) << "seed " << seed << ", memory " << options.memory_bytes << ", hashes " << options.file_hashes;
+      ASSERT_EQ(result.shares, expected) << "seed " << seed << ", memory " << options.memory_bytes
+                                         << ", hashes " << options.file_hashes;
       ASSERT_EQ(result.files.size(), options.file_hashes ? world.files.size() : 0);
-      for (std::size_t file = 0; file < result.files.size(); ++file) ASSERT_EQ(result.files[file].crc64, crc64_by_tables(world.files[file]));
+      for (std::size_t file = 0; file < result.files.size(); ++file)
+        ASSERT_EQ(result.files[file].crc64, crc64_by_tables(world.files[file]));
       std::uint64_t const all = bytes_in(world.files);
       EXPECT_TRUE(!options.file_hashes || result.bytes_read == all) << result.bytes_read;
       EXPECT_TRUE(comm.size() > 1 || result.bytes_read <= all) << result.bytes_read;
@@ -209,12 +227,28 @@ struct Shape {
 TEST(Scan, CutsRegionsOfAnyShapeToItsMemory) {
   std::vector<Shape> const shapes = {
       {"a long run", 1000003, 1000000, {.src_offset_bytes = 3, .run_bytes = 1000000}, {}},
-      {"long runs with gaps", 400000, 300000, {.src_offset_bytes = 777, .run_bytes = 100000}, {{3, 130001, 100000}}},
-      {"long runs, the last first", 400000, 300000, {.src_offset_bytes = 260000, .run_bytes = 100000}, {{3, -130000, 100000}}},
+      {"long runs with gaps",
+       400000,
+       300000,
+       {.src_offset_bytes = 777, .run_bytes = 100000},
+       {{3, 130001, 100000}}},
+      {"long runs, the last first",
+       400000,
+       300000,
+       {.src_offset_bytes = 260000, .run_bytes = 100000},
+       {{3, -130000, 100000}}},
       {"far apart", 900000, 60, {.src_offset_bytes = 5, .run_bytes = 2}, {{30, 30011, 2}}},
       {"a matrix, transposed", 500000, 500000, {.run_bytes = 2}, {{500, 2, 1000}, {500, 1000, 2}}},
-      {"a matrix, mirrored", 500000, 500000, {.src_offset_bytes = 499998, .run_bytes = 2}, {{500, -1000, 1000}, {500, -2, 2}}},
-      {"columns of a wide matrix", 2000000, 40000, {.src_offset_bytes = 64, .run_bytes = 100}, {{400, 5000, 100}}},
+      {"a matrix, mirrored",
+       500000,
+       500000,
+       {.src_offset_bytes = 499998, .run_bytes = 2},
+       {{500, -1000, 1000}, {500, -2, 2}}},
+      {"columns of a wide matrix",
+       2000000,
+       40000,
+       {.src_offset_bytes = 64, .run_bytes = 100},
+       {{400, 5000, 100}}},
       {"dimensions that do not nest", 40000, 40000, {.run_bytes = 1}, {{100, 7, 100}, {100, 5, 1}}},
       {"the end of the file", 20000, 1, {.src_offset_bytes = 19999, .run_bytes = 1}, {}},
       {"nothing", 20000, 5, {.src_offset_bytes = 50000, .run_bytes = 1}, {{0, 1, 1}}},
@@ -224,7 +258,8 @@ TEST(Scan, CutsRegionsOfAnyShapeToItsMemory) {
     World const world = world_of(shape.file_bytes, shape.tensor_bytes, shape.region, shape.dims);
     WorldFolder const folder(comm, world);
     for (ScanOptions const& options : all_options())
-      ASSERT_EQ(scan_of(folder, world, options).shares, slow_shares(world)) << shape.what << ", memory " << options.memory_bytes;
+      ASSERT_EQ(scan_of(folder, world, options).shares, slow_shares(world))
+          << shape.what << ", memory " << options.memory_bytes;
   }
 }
 
@@ -238,16 +273,19 @@ TEST(Scan, AChangedByteChangesTheSlotsThatHoldIt) {
     auto const before = scan_of(folder, world, {}).shares;
     Region const& region = world.work.regions[random() % world.work.regions.size()];
     std::size_t const last = region.first_dim + region.dim_count;
-    std::int64_t at = static_cast<std::int64_t>(region.src_offset_bytes + random() % region.run_bytes);
+    std::int64_t at =
+        static_cast<std::int64_t>(region.src_offset_bytes + random() % region.run_bytes);
     for (std::size_t d = region.first_dim; d < last; ++d)
-      at += world.work.dims[d].from_stride * static_cast<std::int64_t>(random() % world.work.dims[d].count);
+      at += world.work.dims[d].from_stride *
+            static_cast<std::int64_t>(random() % world.work.dims[d].count);
     std::byte& byte = world.files[region.src_file][static_cast<std::size_t>(at)];
     byte ^= std::byte{1} << random() % 8;
     folder.write(world);
     auto const after = scan_of(folder, world, {}).shares;
     EXPECT_NE(after[region.dst_file], before[region.dst_file]);
     EXPECT_EQ(after, slow_shares(world));
-    for (std::size_t slot = 0; slot < after.size(); ++slot) changed += static_cast<std::size_t>(after[slot] != before[slot]);
+    for (std::size_t slot = 0; slot < after.size(); ++slot)
+      changed += static_cast<std::size_t>(after[slot] != before[slot]);
   }
   EXPECT_LT(changed, 30 * 15) << "bytes of files are in a few of the slots only";
 }
@@ -255,14 +293,16 @@ TEST(Scan, AChangedByteChangesTheSlotsThatHoldIt) {
 TEST(Scan, HashesFilesAsXxhsumDoes) {
   World world;
   Bytes pattern;
-  for (std::size_t i = 0; i < 100000; ++i) pattern.push_back(static_cast<std::byte>((i * i * 31 + i * 7) % 251));
+  for (std::size_t i = 0; i < 100000; ++i)
+    pattern.push_back(static_cast<std::byte>((i * i * 31 + i * 7) % 251));
   world.files = {{}, pattern, {std::byte{'a'}, std::byte{'b'}, std::byte{'c'}}, {}};
   Comm const comm = Comm::world();
   WorldFolder const folder(comm, world);
-  std::vector<FileHashes> const expected = {{0, 0x2d06800538d394c2U, 0},
-                                            {100000, 0xfb62f22720cdf920U, crc64_by_tables(pattern)},
-                                            {3, 0x78af5f94892f3950U, crc64_by_tables(world.files[2])},
-                                            {0, 0x2d06800538d394c2U, 0}};
+  std::vector<FileHashes> const expected = {
+      {0, 0x2d06800538d394c2U, 0},
+      {100000, 0xfb62f22720cdf920U, crc64_by_tables(pattern)},
+      {3, 0x78af5f94892f3950U, crc64_by_tables(world.files[2])},
+      {0, 0x2d06800538d394c2U, 0}};
   for (std::uint64_t const memory : {1U, 1U << 26U}) {
     ScanResult const result = scan_of(folder, world, {.memory_bytes = memory, .file_hashes = true});
     EXPECT_EQ(result.files, expected);
@@ -272,7 +312,8 @@ TEST(Scan, HashesFilesAsXxhsumDoes) {
 
 TEST(Scan, SkipsWhatNobodyWants) {
   std::uint64_t const far = 2U << 20U;  // less than a window
-  World const world = world_of(far + 6000, 16, {.src_offset_bytes = 5000, .run_bytes = 8}, {{2, static_cast<std::int64_t>(far), 8}});
+  World const world = world_of(far + 6000, 16, {.src_offset_bytes = 5000, .run_bytes = 8},
+                               {{2, static_cast<std::int64_t>(far), 8}});
   Comm const comm = Comm::world();
   WorldFolder const folder(comm, world);
   ScanResult const result = scan_of(folder, world, {});
@@ -289,7 +330,8 @@ TEST(Scan, AFileThatEndsEarlyIsAnErrorOnEveryRank) {
     std::optional<Error> const error = capture([&] { (void)scan_of(folder, world, options); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->kind(), ErrorKind::io);
-    EXPECT_NE(error->sentence().find("f0: ends at byte 1000, 1500 are needed"), std::string::npos) << error->sentence();
+    EXPECT_NE(error->sentence().find("f0: ends at byte 1000, 1500 are needed"), std::string::npos)
+        << error->sentence();
   }
   std::vector<std::filesystem::path> const missing = {"/nowhere/at/all"};
   std::optional<Error> const error = capture([&] { (void)scan(comm, missing, world.work, {}); });
@@ -304,15 +346,20 @@ TEST(Scan, AFailureAmongManyFilesEndsTheReading) {
   world.files.resize(20, random_bytes(random, 300000));
   world.files.push_back(random_bytes(random, 9));
   WorldFolder const folder(comm, world);
-  std::optional<Error> const error = capture([&] { (void)scan_of(folder, world, {.memory_bytes = 1, .file_hashes = true}); });
+  std::optional<Error> const error =
+      capture([&] { (void)scan_of(folder, world, {.memory_bytes = 1, .file_hashes = true}); });
   ASSERT_TRUE(error);
-  EXPECT_NE(error->sentence().find("f20: ends at byte 9, 10 are needed"), std::string::npos) << error->sentence();
+  EXPECT_NE(error->sentence().find("f20: ends at byte 9, 10 are needed"), std::string::npos)
+      << error->sentence();
 }
 
 TEST(TensorDigests, AreThoseOfTheBytesWithoutReplicas) {
   DigestWork work;
   work.tensor_bytes = {10, 20, 0};
-  work.slots = {{.tensor = 0, .same_as = 0}, {.tensor = 1, .same_as = 1}, {.tensor = 0, .same_as = 2}, {.tensor = 0, .same_as = 0}};
+  work.slots = {{.tensor = 0, .same_as = 0},
+                {.tensor = 1, .same_as = 1},
+                {.tensor = 0, .same_as = 2},
+                {.tensor = 0, .same_as = 0}};
   std::vector<std::uint64_t> const shares = {0xf0, 0x5, 0x0f, 0xf1};
   EXPECT_EQ(tensor_digests(work, shares), (std::vector<std::uint64_t>{0xff, 0x5, 0}));
   EXPECT_EQ(differing_replicas(work, shares), std::vector<std::uint32_t>{3});
@@ -321,14 +368,17 @@ TEST(TensorDigests, AreThoseOfTheBytesWithoutReplicas) {
 TEST(TensorDigests, OfAWholeTensorIsItsCrc) {
   std::mt19937_64 random(8);
   World world = world_of(0, 3000, {.run_bytes = 1000}, {{2, 1000, 2000}});
-  world.files[0] = random_bytes(random, 3000);  // the columns of a 3 x 1000 matrix: rows 0 and 2, then row 1
+  world.files[0] =
+      random_bytes(random, 3000);  // the columns of a 3 x 1000 matrix: rows 0 and 2, then row 1
   world.work.slots.push_back({.same_as = 1});
-  world.work.regions.push_back({.dst_file = 1, .src_offset_bytes = 2000, .dst_offset_bytes = 1000, .run_bytes = 1000});
+  world.work.regions.push_back(
+      {.dst_file = 1, .src_offset_bytes = 2000, .dst_offset_bytes = 1000, .run_bytes = 1000});
   Comm const comm = Comm::world();
   WorldFolder const folder(comm, world);
   Bytes tensor = world.files[0];
   std::rotate(tensor.begin() + 1000, tensor.begin() + 2000, tensor.end());
-  EXPECT_EQ(tensor_digests(world.work, scan_of(folder, world, {}).shares), std::vector<std::uint64_t>{crc64_by_tables(tensor)});
+  EXPECT_EQ(tensor_digests(world.work, scan_of(folder, world, {}).shares),
+            std::vector<std::uint64_t>{crc64_by_tables(tensor)});
 }
 
 TEST(ShareOfBytes, GivesEveryByteToOneRank) {

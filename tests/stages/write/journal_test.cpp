@@ -71,7 +71,8 @@ TEST_F(JournalTest, EntriesAreFoundAgain) {
   EXPECT_EQ(journal->ranks, 3U);
   EXPECT_TRUE(journal->lockstep);
   ASSERT_EQ(journal->entries.size(), 5U);
-  for (std::uint64_t round = 0; round < 5; ++round) EXPECT_EQ(journal->entries[round], entry(round));
+  for (std::uint64_t round = 0; round < 5; ++round)
+    EXPECT_EQ(journal->entries[round], entry(round));
   EXPECT_EQ(journal->synced, 0U);
 }
 
@@ -168,7 +169,8 @@ TEST_F(JournalTest, AChangedByteEndsItThere) {
     auto const journal = read_journal(path_);
     if (!journal) continue;
     ASSERT_LE(journal->entries.size(), 3U);
-    for (std::size_t i = 0; i < journal->entries.size(); ++i) EXPECT_EQ(journal->entries[i], entry(i)) << at;
+    for (std::size_t i = 0; i < journal->entries.size(); ++i)
+      EXPECT_EQ(journal->entries[i], entry(i)) << at;
   }
 }
 

@@ -29,7 +29,8 @@ class PublishTest : public testing::Test {
   fs::path target() const { return scratch_.path() / "out"; }
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (auto const& entry : fs::directory_iterator(scratch_.path())) found.push_back(entry.path().filename().string());
+    for (auto const& entry : fs::directory_iterator(scratch_.path()))
+      found.push_back(entry.path().filename().string());
     std::sort(found.begin(), found.end());
     return found;
   }
@@ -54,7 +55,8 @@ class PublishTest : public testing::Test {
     fs::create_directory(staging);
     put(staging / "file", "left");
     write_owner(journal, {token, boot, "node7", ended});
-    for (fs::path const& path : {journal / owner_name, staging / "file", journal, staging}) age(path, seconds_ago);
+    for (fs::path const& path : {journal / owner_name, staging / "file", journal, staging})
+      age(path, seconds_ago);
   }
   static std::optional<Error> error_of(std::function<void()> const& work) { return capture(work); }
 
@@ -69,8 +71,8 @@ TEST_F(PublishTest, HiddenNamesAreUnderstood) {
   EXPECT_EQ(parsed->token, token);
   ASSERT_TRUE(parse_hidden_name(".out.part"));
   EXPECT_EQ(parse_hidden_name(".out.part")->token, "");
-  for (char const* const other :
-       {"out.part", ".out.parts", ".out.part-", ".out.part-0123", ".out.part-0123456789ABCDEF", ".part", "..part", ".out.lock", ""})
+  for (char const* const other : {"out.part", ".out.parts", ".out.part-", ".out.part-0123",
+                                  ".out.part-0123456789ABCDEF", ".part", "..part", ".out.lock", ""})
     EXPECT_FALSE(parse_hidden_name(other)) << other;
 }
 
@@ -115,7 +117,8 @@ TEST_F(PublishTest, RanksThatOutliveTheirFirstOneFindNothingToWriteInto) {
   std::string first(16, ' ');
   ASSERT_EQ(::read(pipe_ends[0], first.data(), first.size()), 16);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  File const held = File::open_for_writing(staging_of(target(), first) / "file");  // of a rank that lives
+  File const held =
+      File::open_for_writing(staging_of(target(), first) / "file");  // of a rank that lives
   {
     Publication second(target(), ExistingTarget::refuse);
     EXPECT_TRUE(second.is_locked());
@@ -124,7 +127,8 @@ TEST_F(PublishTest, RanksThatOutliveTheirFirstOneFindNothingToWriteInto) {
     put(second.staging() / "file", "of the second job");
     EXPECT_TRUE(error_of([&] { File::create(staging_of(target(), first) / "more"); }));
     EXPECT_TRUE(error_of([&] { File::open_for_writing(staging_of(target(), first) / "file"); }));
-    EXPECT_TRUE(error_of([&] { write_text_file(journal_of(target(), first) / "0000-00001", "x"); }));
+    EXPECT_TRUE(
+        error_of([&] { write_text_file(journal_of(target(), first) / "0000-00001", "x"); }));
     std::string const late = "late words of the first job";
     held.write_at(0, std::as_bytes(std::span(late)));
     second.publish();
@@ -161,7 +165,8 @@ TEST_F(PublishTest, AnotherFolderOfTheSameNameIsNotPublished) {
   auto const error = error_of([&] { publication.publish(); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->kind(), ErrorKind::target);
-  EXPECT_NE(error->sentence().find("another job has taken over"), std::string::npos) << error->sentence();
+  EXPECT_NE(error->sentence().find("another job has taken over"), std::string::npos)
+      << error->sentence();
   EXPECT_FALSE(is_there(target()));
 }
 
@@ -187,9 +192,10 @@ TEST_F(PublishTest, ARunIsAliveWhileItsOwnerIsTouched) {
     bool alive_with_lock;
     bool alive_without;
   };
-  for (Case const& c : {Case{"", 10, false, false, true}, Case{"", 10, true, false, false}, Case{"other", 10, false, true, true},
-                        Case{"other", quiet_seconds + 5, false, false, false}, Case{"other", 10, true, false, false},
-                        Case{"", quiet_seconds + 5, false, false, false}}) {
+  for (Case const& c :
+       {Case{"", 10, false, false, true}, Case{"", 10, true, false, false},
+        Case{"other", 10, false, true, true}, Case{"other", quiet_seconds + 5, false, false, false},
+        Case{"other", 10, true, false, false}, Case{"", quiet_seconds + 5, false, false, false}}) {
     SCOPED_TRACE(fmt::format("boot '{}', {} s ago, ended {}", c.boot, c.seconds_ago, c.ended));
     leave(*c.boot == '\0' ? this_boot_id() : c.boot, c.seconds_ago, c.ended);
     Leftovers const left = leftovers_of(target());
@@ -218,9 +224,12 @@ TEST_F(PublishTest, WhatAnotherMachineMayBeWritingIsNotDeleted) {
 TEST_F(PublishTest, OnlyNamesOfThisTargetAreRemoved) {
   leave(this_boot_id(), 10);
   fs::create_directory(scratch_.path() / ".out.part");  // of an earlier version
-  for (char const* const other : {".other.part-0123456789abcdef", ".out.parts", ".out2.part", "out"}) fs::create_directory(scratch_.path() / other);
+  for (char const* const other :
+       {".other.part-0123456789abcdef", ".out.parts", ".out2.part", "out"})
+    fs::create_directory(scratch_.path() / other);
   EXPECT_TRUE(remove_leftovers(target(), WithoutLocks::refuse).removed);
-  EXPECT_EQ(names(), (std::vector<std::string>{".other.part-0123456789abcdef", ".out.parts", ".out2.part", "out"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{".other.part-0123456789abcdef", ".out.parts",
+                                               ".out2.part", "out"}));
   EXPECT_FALSE(remove_leftovers(target(), WithoutLocks::refuse).removed);
 }
 
@@ -261,11 +270,14 @@ TEST_F(PublishTest, ANameThatLeavesNoRoomForThoseOfARunIsRefusedByAPlanToo) {
   long const longest = ::pathconf(target().parent_path().c_str(), _PC_NAME_MAX);
   ASSERT_GT(longest, 64);
   auto const refusal = [&](std::size_t letters) {
-    auto const error = capture([&] { look_at_place(target().parent_path() / std::string(letters, 'n'), ExistingTarget::refuse); });
+    auto const error = capture([&] {
+      look_at_place(target().parent_path() / std::string(letters, 'n'), ExistingTarget::refuse);
+    });
     return error ? error->sentence() : std::string();
   };
   EXPECT_EQ(refusal(static_cast<std::size_t>(longest) - 64), "");
-  EXPECT_NE(refusal(static_cast<std::size_t>(longest)).find("longer than the target's"), std::string::npos);
+  EXPECT_NE(refusal(static_cast<std::size_t>(longest)).find("longer than the target's"),
+            std::string::npos);
 }
 
 TEST_F(PublishTest, AFolderWhoseNamesNobodyMayReadIsRefusedBeforeAnythingIsWritten) {

@@ -10,7 +10,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view torch_dist_json = R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
+constexpr std::string_view torch_dist_json =
+    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
 
 /// A scratch folder that can be filled with files.
 struct Tree {
@@ -33,7 +34,9 @@ struct Tree {
   }
 };
 
-bool contains(std::string const& sentence, std::string_view words) { return sentence.find(words) != std::string::npos; }
+bool contains(std::string const& sentence, std::string_view words) {
+  return sentence.find(words) != std::string::npos;
+}
 
 TEST(DcpDirectory, TakesTheFolderItself) {
   Tree const tree;
@@ -60,8 +63,10 @@ TEST(DcpDirectory, FolderNamesTellTheIteration) {
     std::optional<std::int64_t> iteration;
     bool release = false;
   };
-  for (Case const& named : {Case{"iter_0000010", 10}, Case{"step-7", 7}, Case{"step_8", 8}, Case{"global_step_30", 30}, Case{"global_step31", 31},
-                            Case{"release", {}, true}, Case{"model", {}}, Case{"step-x", {}}, Case{"iter_99999999999999999999", {}}}) {
+  for (Case const& named :
+       {Case{"iter_0000010", 10}, Case{"step-7", 7}, Case{"step_8", 8}, Case{"global_step_30", 30},
+        Case{"global_step31", 31}, Case{"release", {}, true}, Case{"model", {}}, Case{"step-x", {}},
+        Case{"iter_99999999999999999999", {}}}) {
     Tree const tree;
     tree.put(std::string(named.name) + "/.metadata");
     Directory const found = open_directory(tree.root / named.name);
@@ -110,7 +115,8 @@ TEST(DcpDirectory, TrackersThatLieAreRefused) {
   Tree const tree;
   tree.put("iter_0000010/.metadata");
   tree.put("latest_checkpointed_iteration.txt", "20");
-  EXPECT_TRUE(contains(tree.refused(), "names iteration 20, but the saves here are: iter_0000010")) << tree.refused();
+  EXPECT_TRUE(contains(tree.refused(), "names iteration 20, but the saves here are: iter_0000010"))
+      << tree.refused();
   tree.put("latest_checkpointed_iteration.txt", "newest");
   EXPECT_TRUE(contains(tree.refused(), "found \"newest\"")) << tree.refused();
   EXPECT_FALSE(looks_like_dcp(tree.root));
@@ -125,7 +131,8 @@ TEST(DcpDirectory, SaysWhatIsWrongWithoutTheCatalogue) {
   Tree const aborted;
   aborted.put("__0_0.distcp");
   aborted.put(".metadata.tmp");
-  EXPECT_TRUE(contains(aborted.refused(), "not completed. There are: .metadata.tmp, __0_0.distcp")) << aborted.refused();
+  EXPECT_TRUE(contains(aborted.refused(), "not completed. There are: .metadata.tmp, __0_0.distcp"))
+      << aborted.refused();
   EXPECT_TRUE(looks_like_dcp(aborted.root));
 
   Tree const by_rank;
@@ -149,7 +156,9 @@ TEST(DcpDirectory, SaysWhatIsWrongWithoutTheCatalogue) {
 
   Tree const other;
   other.put("model.safetensors");
-  EXPECT_TRUE(contains(other.refused(), "expected a folder with .metadata, found model.safetensors")) << other.refused();
+  EXPECT_TRUE(
+      contains(other.refused(), "expected a folder with .metadata, found model.safetensors"))
+      << other.refused();
   EXPECT_FALSE(looks_like_dcp(other.root));
   EXPECT_TRUE(contains(other.refused("model.safetensors"), "found a file"));
   EXPECT_TRUE(contains(other.refused("nowhere"), "found nothing"));
@@ -183,7 +192,8 @@ std::string common_bytes(bool in_list, std::string_view archive) {
   document.set(document.root, "x", document.add_tensor(DType::u8, {3}));
   document.set(document.root, "none", document.add_tensor(DType::f32, {0}));
   if (in_list) document.root = document.add_list({document.root});
-  return torch_file_bytes(document, archive, [](std::size_t i) { return i == 0 ? std::string("abc") : std::string(); });
+  return torch_file_bytes(
+      document, archive, [](std::size_t i) { return i == 0 ? std::string("abc") : std::string(); });
 }
 
 void expect_common(CommonState const& common, fs::path const& path) {
@@ -193,8 +203,10 @@ void expect_common(CommonState const& common, fs::path const& path) {
   ASSERT_NE(iteration, pickle::no_node);
   EXPECT_EQ(document.at(iteration).integer, 7);
   std::string bytes(3, '\0');
-  FileTensor const tensor = file_tensor(common.torch, document.tensors[document.at(document.find(common.root, "x")).index], "x");
-  File::open_for_reading(path).read_at(tensor.offset_bytes, std::as_writable_bytes(std::span(bytes)));
+  FileTensor const tensor = file_tensor(
+      common.torch, document.tensors[document.at(document.find(common.root, "x")).index], "x");
+  File::open_for_reading(path).read_at(tensor.offset_bytes,
+                                       std::as_writable_bytes(std::span(bytes)));
   EXPECT_EQ(bytes, "abc");
 }
 
@@ -207,7 +219,8 @@ TEST(DcpCommon, IsReadFromItsFileOrFromItsItem) {
   EXPECT_FALSE(read_common(open_directory(tree.root), metadata));
   metadata.files = {"other", "__0_0.distcp"};
   metadata.objects = {{.name = "rng_state/shard_0_1", .item = {}},
-                      {.name = "common_state/shard_0_1", .item = {.file = 1, .offset_bytes = 333, .size_bytes = item.size()}}};
+                      {.name = "common_state/shard_0_1",
+                       .item = {.file = 1, .offset_bytes = 333, .size_bytes = item.size()}}};
   auto common = read_common(open_directory(tree.root), metadata);
   ASSERT_TRUE(common);
   expect_common(*common, tree.root / "__0_0.distcp");

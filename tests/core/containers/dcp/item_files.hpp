@@ -13,10 +13,13 @@
 /// Items made for tests.
 namespace reshard::dcp {
 
-inline std::uint32_t crc_of(std::string_view bytes) { return crc32(std::as_bytes(std::span(bytes))); }
+inline std::uint32_t crc_of(std::string_view bytes) {
+  return crc32(std::as_bytes(std::span(bytes)));
+}
 
 /// An item as the program writes it.
-inline std::string whole_item(DType dtype, std::vector<Index> const& shape, std::string_view payload) {
+inline std::string whole_item(DType dtype, std::vector<Index> const& shape,
+                              std::string_view payload) {
   ItemFrame const frame = item_frame(dtype, shape, crc_of(payload));
   return frame.head + std::string(payload) + frame.tail;
 }
@@ -59,9 +62,12 @@ inline std::string bytes_of(ItemParts const& parts) {
 /// A file that holds an item and bytes of something else around it.
 struct ItemFile {
   explicit ItemFile(std::string const& item, std::uint64_t before = 1003)
-      : file(memory.holding(std::string(before, 'x') + item + "PK and more")), place{.offset_bytes = before, .size_bytes = item.size()} {}
+      : file(memory.holding(std::string(before, 'x') + item + "PK and more")),
+        place{.offset_bytes = before, .size_bytes = item.size()} {}
 
-  ItemTensor read(DType dtype, std::vector<Index> const& shape) const { return read_tensor_item(file, place, dtype, shape, "w"); }
+  ItemTensor read(DType dtype, std::vector<Index> const& shape) const {
+    return read_tensor_item(file, place, dtype, shape, "w");
+  }
   /// What reading ends in, or nothing.
   std::optional<Error> error(DType dtype, std::vector<Index> const& shape) const {
     try {

@@ -21,11 +21,16 @@ std::string item_of(std::string const& body, std::string payload = std::string(1
 }
 
 bool at_once(std::string const& item) {
-  return read_item_head(std::as_bytes(std::span(item).first(std::min<std::size_t>(item.size(), 4096))), item.size()).has_value();
+  return read_item_head(
+             std::as_bytes(std::span(item).first(std::min<std::size_t>(item.size(), 4096))),
+             item.size())
+      .has_value();
 }
 
 std::uint64_t storage_offset(ItemFile const& file) {
-  return read_torch_file(FileRange(file.file, file.place.offset_bytes, file.place.size_bytes)).storages.at("0").offset_bytes;
+  return read_torch_file(FileRange(file.file, file.place.offset_bytes, file.place.size_bytes))
+      .storages.at("0")
+      .offset_bytes;
 }
 
 /// A tensor of an item and where it should be.
@@ -61,7 +66,8 @@ TEST(ItemRead, ArchivesOfOlderReleasesAndOtherToolsAreRead) {
   std::string const payload(16, '\x3f');
   std::vector<std::string> const items = {
       bytes_of(ItemParts{.pickle = pickle, .payload = payload, .version_record = false}),
-      bytes_of(ItemParts{.pickle = pickle, .payload = payload, .version_record = false, .byte_order = false}),
+      bytes_of(ItemParts{
+          .pickle = pickle, .payload = payload, .version_record = false, .byte_order = false}),
       bytes_of(ItemParts{.pickle = pickle, .payload = payload, .folder = "some_other_folder/"}),
       bytes_of(torch_zip(pickle)),
   };
@@ -70,21 +76,26 @@ TEST(ItemRead, ArchivesOfOlderReleasesAndOtherToolsAreRead) {
     EXPECT_EQ(file.read(DType::f32, {2, 2}).payload_offset_bytes, storage_offset(file));
   }
   // Whatever torch itself wrote needs one read.
-  EXPECT_TRUE(at_once(item_of("ctorch._utils\n_rebuild_tensor_v2\nq\0(("s + pickled_string("storage") + "q\1ctorch\nFloatStorage\nq\2" +
-                              pickled_string("0") + "q\3" + pickled_string("cuda:0") + "q\4K\4tq\5QK\0K\2K\2\x86q\6K\2K\1\x86q\7\x89"s +
-                              "ccollections\nOrderedDict\nq\x08)Rq\x09tq\x0aRq\x0b")));
+  EXPECT_TRUE(
+      at_once(item_of("ctorch._utils\n_rebuild_tensor_v2\nq\0(("s + pickled_string("storage") +
+                      "q\1ctorch\nFloatStorage\nq\2" + pickled_string("0") + "q\3" +
+                      pickled_string("cuda:0") + "q\4K\4tq\5QK\0K\2K\2\x86q\6K\2K\1\x86q\7\x89"s +
+                      "ccollections\nOrderedDict\nq\x08)Rq\x09tq\x0aRq\x0b")));
 }
 
 TEST(ItemRead, ParametersAndGradientsDoNotMatter) {
   std::string const hooks = "ccollections\nOrderedDict\n)R";
-  for (std::string const& body : {
-           "ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) + "\x88" + hooks + "\x87R",
-           "ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) + "\x89" + hooks + "\x87R",
-           "ctorch._utils\n_rebuild_parameter_with_state\n(" + pickled_tensor({}) + "\x88" + hooks + "}" + pickled_string("tp") + "\x88stR",
-           "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nctorch\nTensor\n(" + pickled_storage({}) + "K\0"s +
-               pickled_tuple({2, 2}) + pickled_tuple({2, 1}) + "\x89" + hooks + "t}" + pickled_string("a") + "K\1stR",
-           pickled_tensor({.last_arguments = "\x88" + hooks}),
-       }) {
+  for (
+      std::string const& body : {
+          "ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) + "\x88" + hooks + "\x87R",
+          "ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) + "\x89" + hooks + "\x87R",
+          "ctorch._utils\n_rebuild_parameter_with_state\n(" + pickled_tensor({}) + "\x88" + hooks +
+              "}" + pickled_string("tp") + "\x88stR",
+          "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nctorch\nTensor\n(" +
+              pickled_storage({}) + "K\0"s + pickled_tuple({2, 2}) + pickled_tuple({2, 1}) +
+              "\x89" + hooks + "t}" + pickled_string("a") + "K\1stR",
+          pickled_tensor({.last_arguments = "\x88" + hooks}),
+      }) {
     ItemFile const file(item_of(body));
     auto const error = file.error(DType::f32, {2, 2});
     EXPECT_FALSE(error) << error->what();
@@ -110,14 +121,19 @@ TEST(ItemRead, UntypedStoragesHaveTheTypeOfTheTensor) {
 
 TEST(ItemRead, NamesBothSidesOfADisagreement) {
   ItemFile const file(item_of(pickled_tensor({})));
-  for (auto const& [dtype, shape] : {std::pair(DType::bf16, std::vector<Index>{2, 2}), std::pair(DType::f32, std::vector<Index>{4}),
-                                     std::pair(DType::f32, std::vector<Index>{2, 3}), std::pair(DType::f32, std::vector<Index>{})}) {
+  for (auto const& [dtype, shape] : {std::pair(DType::bf16, std::vector<Index>{2, 2}),
+                                     std::pair(DType::f32, std::vector<Index>{4}),
+                                     std::pair(DType::f32, std::vector<Index>{2, 3}),
+                                     std::pair(DType::f32, std::vector<Index>{})}) {
     auto const error = file.error(dtype, shape);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->kind(), ErrorKind::source);
     std::string const& sentence = error->sentence();
     EXPECT_NE(sentence.find("\"w\" holds F32 of shape (2, 2)"), std::string::npos) << sentence;
-    EXPECT_NE(sentence.find(fmt::format("says {} of shape ({})", name(dtype), fmt::join(shape, ", "))), std::string::npos) << sentence;
+    EXPECT_NE(
+        sentence.find(fmt::format("says {} of shape ({})", name(dtype), fmt::join(shape, ", "))),
+        std::string::npos)
+        << sentence;
     EXPECT_NE(sentence.find("bytes [1003, "), std::string::npos) << sentence;
     EXPECT_NE(sentence.find(metadata_advice), std::string::npos) << sentence;
   }
@@ -132,14 +148,19 @@ TEST(ItemRead, RefusesOtherValuesByName) {
     char const* says;
   };
   std::string const conj = "}" + pickled_string("conj") + "\x88s";
-  std::string const subclass = "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncmy.module\nFancy\n(" +
-                               pickled_storage({}) + "K\0"s + pickled_tuple({2, 2}) + pickled_tuple({2, 1}) + hooks + "t}tR";
+  std::string const subclass =
+      "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncmy.module\nFancy\n(" +
+      pickled_storage({}) + "K\0"s + pickled_tuple({2, 2}) + pickled_tuple({2, 1}) + hooks + "t}tR";
   for (Case const& refused : {
            Case{pickled_tensor({.last_arguments = hooks + conj}), "conjugated or negated"},
-           Case{"ctorch._utils\n_rebuild_qtensor\n(" + pickled_storage({}) + "tR", "a quantised tensor"},
-           Case{"ctorch._utils\n_rebuild_sparse_tensor\n(" + pickled_storage({}) + "tR", "a sparse tensor"},
-           Case{"ctorch._utils\n_rebuild_meta_tensor_no_storage\n(ctorch\nfloat32\ntR", "a meta tensor"},
-           Case{"ctorch._utils\n_rebuild_wrapper_subclass\n(ca\nB\ntR", "a tensor of a wrapper class"},
+           Case{"ctorch._utils\n_rebuild_qtensor\n(" + pickled_storage({}) + "tR",
+                "a quantised tensor"},
+           Case{"ctorch._utils\n_rebuild_sparse_tensor\n(" + pickled_storage({}) + "tR",
+                "a sparse tensor"},
+           Case{"ctorch._utils\n_rebuild_meta_tensor_no_storage\n(ctorch\nfloat32\ntR",
+                "a meta tensor"},
+           Case{"ctorch._utils\n_rebuild_wrapper_subclass\n(ca\nB\ntR",
+                "a tensor of a wrapper class"},
            Case{subclass, "a tensor of class my.module.Fancy"},
            Case{"](" + pickled_tensor({}) + "e", "the item holds a list"},
            Case{"cos\nsystem\n(X\2\0\0\0lstR"s, "an object of os.system"},
@@ -150,7 +171,9 @@ TEST(ItemRead, RefusesOtherValuesByName) {
            Case{pickled_tensor({.offset = -1}), "below zero"},
            Case{pickled_tensor({.shape = {2, 2}, .strides = {-2, 1}}), "below zero"},
            Case{pickled_tensor({.count = std::int64_t{1} << 62}), "elements"},
-           Case{pickled_tensor({.shape = {std::int64_t{1} << 62, std::int64_t{1} << 62}, .strides = {0, 0}}), "2^63"},
+           Case{pickled_tensor(
+                    {.shape = {std::int64_t{1} << 62, std::int64_t{1} << 62}, .strides = {0, 0}}),
+                "2^63"},
        }) {
     auto const error = ItemFile(item_of(refused.body)).error(DType::f32, {2, 2});
     ASSERT_TRUE(error) << refused.says;
@@ -162,14 +185,15 @@ TEST(ItemRead, RefusesOtherValuesByName) {
 
 TEST(ItemRead, PlacesOutsideTheFileAreErrors) {
   ItemFile file(item_of(pickled_tensor({})));
-  for (auto const& [offset, size] : {std::pair<std::uint64_t, std::uint64_t>{file.file.size_bytes() + 1, 0},
-                                     {0, ~std::uint64_t{0}},
-                                     {~std::uint64_t{0}, 1},
-                                     {~std::uint64_t{0}, 0},
-                                     {1003, file.file.size_bytes()},
-                                     {1003, 0},
-                                     {0, 0},
-                                     {1003, 1}}) {
+  for (auto const& [offset, size] :
+       {std::pair<std::uint64_t, std::uint64_t>{file.file.size_bytes() + 1, 0},
+        {0, ~std::uint64_t{0}},
+        {~std::uint64_t{0}, 1},
+        {~std::uint64_t{0}, 0},
+        {1003, file.file.size_bytes()},
+        {1003, 0},
+        {0, 0},
+        {1003, 1}}) {
     file.place.offset_bytes = offset;
     file.place.size_bytes = size;
     auto const error = file.error(DType::f32, {2, 2});
@@ -179,7 +203,8 @@ TEST(ItemRead, PlacesOutsideTheFileAreErrors) {
 }
 
 TEST(ItemDamage, WrongLengthsAndOffsetsAreErrors) {
-  for (std::string const& item : {whole_item(DType::f32, {2, 2}, std::string(16, '\x3f')), item_of(pickled_tensor({})), bytes_of(torch_zip())}) {
+  for (std::string const& item : {whole_item(DType::f32, {2, 2}, std::string(16, '\x3f')),
+                                  item_of(pickled_tensor({})), bytes_of(torch_zip())}) {
     ItemFile file(item);
     ItemPlace const right = file.place;
     EXPECT_FALSE(file.error(DType::f32, {2, 2}));
@@ -201,7 +226,8 @@ void expect_harmless(std::string const& item) {
   try {
     ItemTensor const tensor = file.read(DType::f32, {2, 2});
     std::uint64_t last = 1;
-    for (std::size_t d = 0; d < tensor.strides.size(); ++d) last += static_cast<std::uint64_t>(tensor.strides[d]);
+    for (std::size_t d = 0; d < tensor.strides.size(); ++d)
+      last += static_cast<std::uint64_t>(tensor.strides[d]);
     if (tensor.strides.empty()) last = 4;
     EXPECT_GE(tensor.payload_offset_bytes, 64U);
     EXPECT_LE(tensor.payload_offset_bytes + last * 4, 64 + item.size());
@@ -212,8 +238,9 @@ void expect_harmless(std::string const& item) {
 
 TEST(ItemDamage, ChangedBytesDoNoHarm) {
   std::mt19937_64 random(20260804);
-  for (std::string const& item : {whole_item(DType::f32, {2, 2}, std::string(16, '\x3f')), item_of(pickled_tensor({})),
-                                  item_of(pickled_tensor({.offset = 1, .shape = {2, 2}, .strides = {0, 2}}))}) {
+  for (std::string const& item :
+       {whole_item(DType::f32, {2, 2}, std::string(16, '\x3f')), item_of(pickled_tensor({})),
+        item_of(pickled_tensor({.offset = 1, .shape = {2, 2}, .strides = {0, 2}}))}) {
     for (std::size_t at = 0; at < item.size(); ++at)
       for (int const value : {0, 1, 0x7f, 0xff, static_cast<unsigned char>(item[at]) ^ 0x20}) {
         std::string changed = item;
@@ -244,7 +271,8 @@ TEST(ItemDamage, APickleThatIsNotTheRecordsIsNotTaken) {
 std::optional<std::uint32_t> recorded_crc(ItemFile const& file) {
   ItemTensor const tensor = file.read(DType::f32, {2, 2});
   FileRange const archive(file.file, file.place.offset_bytes, file.place.size_bytes);
-  return zip::stored_crc32(archive, tensor.storage_offset_bytes - file.place.offset_bytes, tensor.storage_bytes);
+  return zip::stored_crc32(archive, tensor.storage_offset_bytes - file.place.offset_bytes,
+                           tensor.storage_bytes);
 }
 
 TEST(ItemRead, TheRecordOfTheTensorIsToldWithItsChecksum) {
@@ -256,7 +284,8 @@ TEST(ItemRead, TheRecordOfTheTensorIsToldWithItsChecksum) {
   EXPECT_EQ(tensor.storage_bytes, payload.size());
   EXPECT_EQ(recorded_crc(file), crc_of(payload));
   FileRange const archive(file.file, file.place.offset_bytes, file.place.size_bytes);
-  EXPECT_EQ(zip::record_name(archive, tensor.storage_offset_bytes - file.place.offset_bytes), "archive/data/0");
+  EXPECT_EQ(zip::record_name(archive, tensor.storage_offset_bytes - file.place.offset_bytes),
+            "archive/data/0");
   EXPECT_EQ(zip::record_name(archive, 1), "");
 }
 
@@ -265,7 +294,8 @@ TEST(ItemRead, ARecordWithoutAChecksumHasNone) {
   std::uint32_t const crc = crc_of(std::string(16, '\x3f'));
   std::string const word(reinterpret_cast<char const*>(&crc), sizeof crc);
   std::size_t changed = 0;
-  for (std::size_t at = item.find(word); at != std::string::npos; at = item.find(word)) {  // descriptor and directory
+  for (std::size_t at = item.find(word); at != std::string::npos;
+       at = item.find(word)) {  // descriptor and directory
     item.replace(at, word.size(), std::string(4, '\0'));
     ++changed;
   }

@@ -17,11 +17,14 @@ using namespace std::string_literals;
 std::vector<DType> torch_dtypes() {
   std::vector<DType> dtypes;
   for (int i = 0; i <= static_cast<int>(last_dtype); ++i)
-    if (pickle::torch_type(static_cast<DType>(i)) != nullptr) dtypes.push_back(static_cast<DType>(i));
+    if (pickle::torch_type(static_cast<DType>(i)) != nullptr)
+      dtypes.push_back(static_cast<DType>(i));
   return dtypes;
 }
 
-std::vector<std::vector<Index>> const shapes = {{}, {0}, {7}, {2, 3}, {70000, 2}, {3, 1, 5, 2}, {1, 2, 3, 1, 2, 2}, {4, 0, 9}, {1, 1, 1}, {300, 301}};
+std::vector<std::vector<Index>> const shapes = {
+    {},        {0},       {7},       {2, 3}, {70000, 2}, {3, 1, 5, 2}, {1, 2, 3, 1, 2, 2},
+    {4, 0, 9}, {1, 1, 1}, {300, 301}};
 
 TEST(TensorPickle, HasNoMemo) {
   std::string const expected =
@@ -78,15 +81,19 @@ TEST(ItemFrame, HasTheSizesOfItsLayout) {
 TEST(ItemFrame, IsTheFileThatTheGeneralWriterWouldMake) {
   // Sizes on either side of the places where 64-bit fields begin, without their bytes.
   constexpr Index border = 0xffffffff;
-  for (Index const size : {Index{0}, Index{1}, Index{1000}, border - 721, border - 720, border - 719, border - 1, border, border + 1, border << 8}) {
+  for (Index const size : {Index{0}, Index{1}, Index{1000}, border - 721, border - 720,
+                           border - 719, border - 1, border, border + 1, border << 8}) {
     std::vector<Index> const shape = {size};
     pickle::Document document;
     document.root = document.add_tensor(DType::u8, shape);
     TorchFilePlan const plan = plan_torch_file(document, "archive");
-    std::vector<FileSegment> const segments = render_torch_file(plan, std::vector<std::uint32_t>{5});
+    std::vector<FileSegment> const segments =
+        render_torch_file(plan, std::vector<std::uint32_t>{5});
     ItemFrame const frame = item_frame(DType::u8, shape, 5);
-    // The general writer's pickle has a memo, which takes bytes and moves what follows by a multiple of 64.
-    std::uint64_t const moved = plan.storages[0].payload_offset_bytes - item_layout(DType::u8, shape).payload_offset_bytes;
+    // The general writer's pickle has a memo, which takes bytes and moves what follows by a
+    // multiple of 64.
+    std::uint64_t const moved =
+        plan.storages[0].payload_offset_bytes - item_layout(DType::u8, shape).payload_offset_bytes;
     EXPECT_EQ(moved % 64, 0U);
     EXPECT_EQ(plan.size_bytes - moved, item_layout(DType::u8, shape).size_bytes) << size;
     if (size == 0) continue;  // has no descriptor
@@ -99,7 +106,9 @@ TEST(ItemFrame, WhatIsWrittenIsReadBackAtOnce) {
     for (std::vector<Index> const& shape : shapes) {
       ItemLayout const layout = item_layout(dtype, shape);
       std::string const item = whole_item(dtype, shape, std::string(layout.payload_bytes, 'p'));
-      auto const head = read_item_head(std::as_bytes(std::span(item).first(std::min<std::size_t>(item.size(), 4096))), item.size());
+      auto const head = read_item_head(
+          std::as_bytes(std::span(item).first(std::min<std::size_t>(item.size(), 4096))),
+          item.size());
       ASSERT_TRUE(head) << name(dtype);
       EXPECT_EQ(head->payload_offset_bytes, layout.payload_offset_bytes);
       EXPECT_EQ(head->storage_bytes, layout.payload_bytes);
@@ -107,8 +116,11 @@ TEST(ItemFrame, WhatIsWrittenIsReadBackAtOnce) {
       ItemTensor const tensor = file.read(dtype, shape);
       EXPECT_EQ(tensor.payload_offset_bytes, 1003 + layout.payload_offset_bytes);
       EXPECT_TRUE(tensor.strides.empty());
-      EXPECT_EQ(read_torch_file(FileRange(file.file, file.place.offset_bytes, file.place.size_bytes)).storages.at("0").offset_bytes,
-                tensor.payload_offset_bytes);
+      EXPECT_EQ(
+          read_torch_file(FileRange(file.file, file.place.offset_bytes, file.place.size_bytes))
+              .storages.at("0")
+              .offset_bytes,
+          tensor.payload_offset_bytes);
     }
 }
 

@@ -9,21 +9,34 @@ namespace {
 using dcp::Metadata;
 using dcp::MetadataStyle;
 
-/// The example of docs/formats/dcp.md, 812 bytes with SHA-256 7e8358c60ac81f439cdf6b8c0cec4fe5f97b07c00136f6972b4d18bb2f2bcd90.
+/// The example of docs/formats/dcp.md, 812 bytes with SHA-256
+/// 7e8358c60ac81f439cdf6b8c0cec4fe5f97b07c00136f6972b4d18bb2f2bcd90.
 std::string golden_bytes() {
   using namespace raw;
-  auto const short_number = [](int value) { return "K" + std::string(1, static_cast<char>(value)); };
-  auto const short_size = [&](int a, int b) { return call(global("torch", "Size"), tuple({short_number(a), short_number(b)}) + "\x85"); };
-  std::string const format = call(global(metadata_module, "_MEM_FORMAT_ENCODING"), short_number(0) + "\x85");
-  std::string const values = tuple({torch_dtype("bfloat16"), layout("torch.strided"), "\x89", format, "\x89"});
-  std::string const entry = tensor(properties(values), short_size(2, 3), list({chunk(short_size(0, 0), short_size(2, 3))}));
-  std::string const key =
-      object(metadata_module, "MetadataIndex", dict({text("fqn"), text("w"), text("index"), short_number(0), text("offset"), short_size(0, 0)}));
-  std::string const place = object(filesystem_module, "_StorageInfo",
-                                   dict({text("relative_path"), text("__0_0.distcp"), text("offset"), short_number(0), text("length"), "M\x29\x06"}));
-  return file_of(object(metadata_module, "Metadata",
-                        dict({text("state_dict_metadata"), dict({text("w"), entry}), text("planner_data"), dict({text("w"), tuple({text("w")})}),
-                              text("storage_data"), dict({key, place}), text("storage_meta"), "N"})));
+  auto const short_number = [](int value) {
+    return "K" + std::string(1, static_cast<char>(value));
+  };
+  auto const short_size = [&](int a, int b) {
+    return call(global("torch", "Size"), tuple({short_number(a), short_number(b)}) + "\x85");
+  };
+  std::string const format =
+      call(global(metadata_module, "_MEM_FORMAT_ENCODING"), short_number(0) + "\x85");
+  std::string const values =
+      tuple({torch_dtype("bfloat16"), layout("torch.strided"), "\x89", format, "\x89"});
+  std::string const entry = tensor(properties(values), short_size(2, 3),
+                                   list({chunk(short_size(0, 0), short_size(2, 3))}));
+  std::string const key = object(metadata_module, "MetadataIndex",
+                                 dict({text("fqn"), text("w"), text("index"), short_number(0),
+                                       text("offset"), short_size(0, 0)}));
+  std::string const place =
+      object(filesystem_module, "_StorageInfo",
+             dict({text("relative_path"), text("__0_0.distcp"), text("offset"), short_number(0),
+                   text("length"), "M\x29\x06"}));
+  return file_of(
+      object(metadata_module, "Metadata",
+             dict({text("state_dict_metadata"), dict({text("w"), entry}), text("planner_data"),
+                   dict({text("w"), tuple({text("w")})}), text("storage_data"), dict({key, place}),
+                   text("storage_meta"), "N"})));
 }
 
 Metadata mixed_metadata() {
@@ -34,7 +47,8 @@ Metadata mixed_metadata() {
   add_tensor(metadata, "no chunks", DType::f32, {0});
   add_tensor(metadata, std::string(300, 'n'), DType::f8_e4m3, {5, 1, 1, 1, Index{1} << 40});
   for (Index i = 0; i < 5; ++i)
-    add_chunk(metadata, {i, 0, 0, 0, 0}, {1, 1, 1, 1, Index{1} << 40}, {.file = 0, .offset_bytes = std::uint64_t{1} << (10 * i), .size_bytes = 300});
+    add_chunk(metadata, {i, 0, 0, 0, 0}, {1, 1, 1, 1, Index{1} << 40},
+              {.file = 0, .offset_bytes = std::uint64_t{1} << (10 * i), .size_bytes = 300});
   metadata.objects = {{.name = "o", .item = {.file = 0, .offset_bytes = 1, .size_bytes = 2}},
                       {.name = "p", .item = {.file = 1, .offset_bytes = 3, .size_bytes = 4}}};
   metadata.planner_data.emplace().emplace_back("o", dcp::Path{"a", std::int64_t{3}, "b", "c"});
@@ -75,9 +89,11 @@ TEST(WriteMetadata, KeysStandInTheOrderOfPlannerData) {
     add_tensor(metadata, key, DType::f32, {1});
     add_chunk(metadata, {0}, {1}, {.file = 0, .offset_bytes = 0, .size_bytes = 1});
   }
-  metadata.objects = {{.name = "object.c", .item = {.file = 0, .offset_bytes = 0, .size_bytes = 1}}};
+  metadata.objects = {
+      {.name = "object.c", .item = {.file = 0, .offset_bytes = 0, .size_bytes = 1}}};
   metadata.planner_data.emplace();
-  for (char const* key : {"object.c", "tensor.b"}) metadata.planner_data->emplace_back(key, dcp::Path{std::string(key)});
+  for (char const* key : {"object.c", "tensor.b"})
+    metadata.planner_data->emplace_back(key, dcp::Path{std::string(key)});
   std::string const bytes = dcp::write_metadata(metadata);
   EXPECT_LT(bytes.find("object.c"), bytes.find("tensor.b"));
   EXPECT_LT(bytes.find("tensor.b"), bytes.find("tensor.a"));
@@ -92,7 +108,8 @@ TEST(WriteMetadata, ThePlainExampleIsTheKnownBytes) {
 TEST(WriteMetadata, BothStylesAreReadBackAsTheyWere) {
   for (auto const style : {MetadataStyle::plain, MetadataStyle::compact}) {
     expect_same(raw::read(dcp::write_metadata(mixed_metadata(), style)), mixed_metadata());
-    expect_same(raw::read(dcp::write_metadata(banded_metadata(7, 301), style)), banded_metadata(7, 301));
+    expect_same(raw::read(dcp::write_metadata(banded_metadata(7, 301), style)),
+                banded_metadata(7, 301));
   }
 }
 
@@ -105,7 +122,8 @@ TEST(WriteMetadata, NothingAtAllIsReadBack) {
 
 TEST(WriteMetadata, EqualMetadataGivesEqualBytes) {
   for (auto const style : {MetadataStyle::plain, MetadataStyle::compact}) {
-    EXPECT_EQ(dcp::write_metadata(mixed_metadata(), style), dcp::write_metadata(mixed_metadata(), style));
+    EXPECT_EQ(dcp::write_metadata(mixed_metadata(), style),
+              dcp::write_metadata(mixed_metadata(), style));
     std::string const bytes = dcp::write_metadata(banded_metadata(3, 70), style);
     EXPECT_EQ(dcp::write_metadata(raw::read(bytes), style), bytes);
   }
@@ -117,12 +135,15 @@ TEST(WriteMetadata, CompactTakesLessThan95BytesPerChunk) {
     std::uint32_t chunks;
   };
   for (Case const& at : {Case{300, 64}, Case{300, 1000}, Case{1000, 64}}) {
-    double const bytes = static_cast<double>(dcp::write_metadata(banded_metadata(at.names, at.chunks)).size());
-    EXPECT_LT(bytes / at.names / at.chunks, 95) << at.names << " names, " << at.chunks << " chunks each";
+    double const bytes =
+        static_cast<double>(dcp::write_metadata(banded_metadata(at.names, at.chunks)).size());
+    EXPECT_LT(bytes / at.names / at.chunks, 95)
+        << at.names << " names, " << at.chunks << " chunks each";
   }
 }
 
-/// The largest number of values between a mark and the opcode that takes them, by a reading that knows only the opcodes of the plain style.
+/// The largest number of values between a mark and the opcode that takes them, by a reading that
+/// knows only the opcodes of the plain style.
 std::size_t most_values_above_a_mark(std::string_view bytes) {
   std::vector<std::size_t> marks;
   std::size_t most = 0;
@@ -156,8 +177,12 @@ std::size_t most_values_above_a_mark(std::string_view bytes) {
 }
 
 TEST(WriteMetadata, BatchesHoldAtMostThousandEntries) {
-  EXPECT_EQ(most_values_above_a_mark(dcp::write_metadata(banded_metadata(1, 2500), MetadataStyle::plain)), 2000U);
-  EXPECT_EQ(most_values_above_a_mark(dcp::write_metadata(banded_metadata(1001, 1), MetadataStyle::plain)), 2000U);
+  EXPECT_EQ(
+      most_values_above_a_mark(dcp::write_metadata(banded_metadata(1, 2500), MetadataStyle::plain)),
+      2000U);
+  EXPECT_EQ(
+      most_values_above_a_mark(dcp::write_metadata(banded_metadata(1001, 1), MetadataStyle::plain)),
+      2000U);
   expect_same(raw::read(dcp::write_metadata(banded_metadata(1, 2000))), banded_metadata(1, 2000));
 }
 

@@ -29,15 +29,21 @@ int volatile sink = 0;
 TEST(Hdf5Child, AnswersAndRefusalsArriveWhole) {
   ScratchFolder const folder("hdf5_child_answer");
   File const file = File::open_for_reading(folder.empty_file("x.h5", 10));
-  EXPECT_EQ(ask_child(file, [](File const& given) { return std::to_string(given.size_bytes()); }), "10");
+  EXPECT_EQ(ask_child(file, [](File const& given) { return std::to_string(given.size_bytes()); }),
+            "10");
   EXPECT_EQ(ask_child(file, [](File const&) { return std::string(); }), "");
-  std::string const large = ask_child(file, [](File const&) { return std::string(std::size_t{5} << 20U, 'x'); });
+  std::string const large =
+      ask_child(file, [](File const&) { return std::string(std::size_t{5} << 20U, 'x'); });
   EXPECT_EQ(large, std::string(std::size_t{5} << 20U, 'x'));
-  EXPECT_EQ(said([](File const& given) -> std::string { fail(ErrorKind::source, "{} bytes", given.size_bytes()); }), "3: 10 bytes");
+  EXPECT_EQ(said([](File const& given) -> std::string {
+              fail(ErrorKind::source, "{} bytes", given.size_bytes());
+            }),
+            "3: 10 bytes");
 }
 
 TEST(Hdf5Child, CrashesAreErrorsOfTheSource) {
-  expect_says(said([](File const&) -> std::string { std::abort(); }), {"3: ", "x.h5", "crashed (signal 6"});
+  expect_says(said([](File const&) -> std::string { std::abort(); }),
+              {"3: ", "x.h5", "crashed (signal 6"});
   expect_says(said([](File const&) -> std::string {
                 ::raise(SIGSEGV);
                 return "";
@@ -52,7 +58,8 @@ TEST(Hdf5Child, TimeIsLimited) {
   expect_says(said(
                   [](File const&) -> std::string {
                     int const word = 0;
-                    while (true) ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, word, nullptr, nullptr, 0);
+                    while (true)
+                      ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, word, nullptr, nullptr, 0);
                   },
                   {.wall_seconds = 1}),
               {"5: ", "x.h5", "not known after 1 s, of which libhdf5 computed for 0.", "too slow"});
@@ -69,19 +76,26 @@ TEST(Hdf5Child, MemoryIsLimited) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer ends a process whose allocation fails";
 #endif
-  expect_says(said([](File const&) { return std::string(std::size_t{3} << 30U, 'x'); }), {"3: ", "more than 2.0 GiB of memory"});
+  expect_says(said([](File const&) { return std::string(std::size_t{3} << 30U, 'x'); }),
+              {"3: ", "more than 2.0 GiB of memory"});
 }
 
 TEST(Hdf5Child, AnswersAreNotBelieved) {
-  expect_says(said([](File const&) { return std::string(1000, 'x'); }, {.answer_bytes = 999}), {"3: ", "too long an answer"});
-  expect_says(said([](File const&) -> std::string { throw Error(ErrorKind::source, "\x1b[2J"); }), {"3: ", "without sense"});
-  expect_says(said([](File const&) -> std::string { throw Error(ErrorKind::source, std::string(100'000, 'x')); }), {"3: ", "too long"});
+  expect_says(said([](File const&) { return std::string(1000, 'x'); }, {.answer_bytes = 999}),
+              {"3: ", "too long an answer"});
+  expect_says(said([](File const&) -> std::string { throw Error(ErrorKind::source, "\x1b[2J"); }),
+              {"3: ", "without sense"});
+  expect_says(said([](File const&) -> std::string {
+                throw Error(ErrorKind::source, std::string(100'000, 'x'));
+              }),
+              {"3: ", "too long"});
   EXPECT_EQ(said([](File const&) -> std::string { fail(ErrorKind::internal, "a"); }), "3: a");
 }
 
 /// Where there is no filter the limits still hold, but an attempt is no crime.
 constexpr char const* without_filter = "this build or this kernel cannot filter system calls";
-std::vector<std::string> const ended = {"3: ", "x.h5", "made a system call that reading does not need", "damaged or hostile"};
+std::vector<std::string> const ended = {
+    "3: ", "x.h5", "made a system call that reading does not need", "damaged or hostile"};
 
 TEST(Hdf5Child, NothingCanBeOpenedAnyMore) {
   auto const opens_late = [](File const& given) {
@@ -93,7 +107,8 @@ TEST(Hdf5Child, NothingCanBeOpenedAnyMore) {
     expect_says(said(opens_late), ended);
   } else {
     ScratchFolder const folder("hdf5_child_open");
-    EXPECT_EQ(ask_child(File::open_for_reading(folder.empty_file("x.h5", 10)), opens_late), "not opened");
+    EXPECT_EQ(ask_child(File::open_for_reading(folder.empty_file("x.h5", 10)), opens_late),
+              "not opened");
   }
 }
 
@@ -101,15 +116,22 @@ TEST(Hdf5Child, AForbiddenCallEndsIt) {
   if (!can_filter_calls()) GTEST_SKIP() << without_filter;
   ChildWork const attempts[] = {
       [](File const& given) { return std::to_string(::unlink(given.path().c_str())); },
-      [](File const& given) { return std::to_string(::rename(given.path().c_str(), "/tmp/reshard_renamed")); },
+      [](File const& given) {
+        return std::to_string(::rename(given.path().c_str(), "/tmp/reshard_renamed"));
+      },
       [](File const& given) { return std::to_string(::open(given.path().c_str(), O_RDWR)); },
-      [](File const&) { return std::to_string(::open("/tmp/reshard_created", O_RDONLY | O_CREAT, 0600)); },
+      [](File const&) {
+        return std::to_string(::open("/tmp/reshard_created", O_RDONLY | O_CREAT, 0600));
+      },
       [](File const& given) { return std::to_string(::ftruncate(given.descriptor(), 0)); },
       [](File const&) { return std::to_string(::fork()); },
       [](File const&) { return std::to_string(::execl("/bin/true", "true", nullptr)); },
       [](File const&) { return std::to_string(::kill(::getppid(), 0)); },
       [](File const&) { return std::to_string(::socket(AF_INET, SOCK_STREAM, 0)); },
-      [](File const&) { return std::to_string(::mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED); },
+      [](File const&) {
+        return std::to_string(::mmap(nullptr, 4096, PROT_READ | PROT_EXEC,
+                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
+      },
   };
   for (std::size_t i = 0; i < std::size(attempts); ++i) {
     SCOPED_TRACE(i);
@@ -149,7 +171,8 @@ TEST(Hdf5Child, WithoutAFilterItStillWritesNoFile) {
                         rlimit sizes{}, processes{};
                         ::getrlimit(RLIMIT_FSIZE, &sizes);
                         ::getrlimit(RLIMIT_NPROC, &processes);
-                        return std::to_string(sizes.rlim_max) + " " + std::to_string(processes.rlim_max);
+                        return std::to_string(sizes.rlim_max) + " " +
+                               std::to_string(processes.rlim_max);
                       }),
             "0 0");
 }
@@ -162,10 +185,14 @@ TEST(Hdf5Child, HasNoDescriptorOfTheParentAndPrintsNothing) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ask_child(file,
                       [](File const& given) {
-                        if (::write(STDERR_FILENO, "x", 1) != 1) return std::string("stderr cannot be written");
+                        if (::write(STDERR_FILENO, "x", 1) != 1)
+                          return std::string("stderr cannot be written");
                         int open = 0;
                         for (int descriptor = 3; descriptor < 1000; ++descriptor)
-                          open += descriptor != given.descriptor() && ::fcntl(descriptor, F_GETFD) >= 0 ? 1 : 0;
+                          open +=
+                              descriptor != given.descriptor() && ::fcntl(descriptor, F_GETFD) >= 0
+                                  ? 1
+                                  : 0;
                         return std::to_string(open);
                       }),
             "1");  // the pipe

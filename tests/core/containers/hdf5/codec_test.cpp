@@ -17,7 +17,8 @@ Found random_found(std::mt19937_64& random) {
     FoundDataset found;
     found.name = word();
     found.dtype = static_cast<DType>(below(static_cast<std::uint64_t>(last_dtype) + 1));
-    for (auto left = below(5); left > 0; --left) found.shape.push_back(static_cast<Index>(random()));
+    for (auto left = below(5); left > 0; --left)
+      found.shape.push_back(static_cast<Index>(random()));
     for (auto left = below(3); left > 0; --left) found.axes.push_back(word());
     found.domain = word();
     found.offset_bytes = random();
@@ -71,7 +72,8 @@ TEST(Hdf5Codec, CutAndFlippedMessagesAreErrors) {
   Found found = random_found(random);
   found.tensors.push_back({"t", DType::bf16, {2, 3}, {"a", "b"}, "d", 1, 2, 3});
   std::string const message = pack(found);
-  for (std::size_t size = 0; size < message.size(); ++size) EXPECT_THROW(unpack(message.substr(0, size)), Error) << size;
+  for (std::size_t size = 0; size < message.size(); ++size)
+    EXPECT_THROW(unpack(message.substr(0, size)), Error) << size;
   for (std::size_t at = 0; at < message.size(); ++at) {
     std::string flipped = message;
     flipped[at] = static_cast<char>(flipped[at] ^ 0x10);
@@ -84,7 +86,8 @@ TEST(Hdf5Codec, LiesWithARightChecksumEndInAnAnswerOrAnError) {
   std::string const message = pack(random_found(random));
   int errors = 0;
   for (std::size_t at = 0; at + 8 <= message.size(); ++at)
-    for (std::uint64_t const lie : {~std::uint64_t{0}, std::uint64_t{1} << 62U, std::uint64_t{100'000}, std::uint64_t{1}, std::uint64_t{0}}) {
+    for (std::uint64_t const lie : {~std::uint64_t{0}, std::uint64_t{1} << 62U,
+                                    std::uint64_t{100'000}, std::uint64_t{1}, std::uint64_t{0}}) {
       std::string lying = message;
       std::memcpy(lying.data() + at, &lie, sizeof lie);
       try {
@@ -95,7 +98,8 @@ TEST(Hdf5Codec, LiesWithARightChecksumEndInAnAnswerOrAnError) {
       }
     }
   EXPECT_GT(errors, 100);
-  EXPECT_THROW(unpack(with_new_checksum(message.substr(0, message.size() - 1) + "12345678")), Error);
+  EXPECT_THROW(unpack(with_new_checksum(message.substr(0, message.size() - 1) + "12345678")),
+               Error);
 }
 
 }  // namespace

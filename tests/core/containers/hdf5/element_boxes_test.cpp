@@ -10,12 +10,14 @@ namespace reshard::hdf5 {
 namespace {
 
 /// The flat places of a box's elements, in its own row-major order.
-std::vector<std::uint64_t> places_of(ElementBox const& box, std::vector<std::uint64_t> const& extents) {
+std::vector<std::uint64_t> places_of(ElementBox const& box,
+                                     std::vector<std::uint64_t> const& extents) {
   std::vector<std::uint64_t> places = {0};
   for (std::size_t d = 0; d < extents.size(); ++d) {
     std::vector<std::uint64_t> next;
     for (std::uint64_t const outer : places)
-      for (std::uint64_t i = 0; i < box.count[d]; ++i) next.push_back(outer * extents[d] + box.start[d] + i);
+      for (std::uint64_t i = 0; i < box.count[d]; ++i)
+        next.push_back(outer * extents[d] + box.start[d] + i);
     places = std::move(next);
   }
   return places;

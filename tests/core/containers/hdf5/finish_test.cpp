@@ -19,7 +19,9 @@ TEST(Hdf5Finish, ChangesDigestsAndCompleteAndNothingElse) {
   std::size_t changed = 0;
   for (std::size_t i = 0; i < after.size(); ++i) changed += after[i] == before[i] ? 0U : 1U;
   EXPECT_GT(changed, 0U);
-  EXPECT_LE(changed, digests.size() * (16 + 4) + 1 + 8);  // digits and the checksum of each header; `complete` and its checksums
+  EXPECT_LE(changed,
+            digests.size() * (16 + 4) + 1 +
+                8);  // digits and the checksum of each header; `complete` and its checksums
   for (auto const& [begin, end] : sample.ranges(plan))
     for (std::uint64_t at = begin; at < end; ++at) ASSERT_EQ(after[at], before[at]) << at;
 }
@@ -48,7 +50,8 @@ TEST(Hdf5Finish, FiftyThousandDatasets) {
   ScratchFolder const folder("hdf5_finish_many");
   Sample sample;
   for (int i = 0; i < 50'000; ++i)
-    sample.datasets.push_back({fmt::format("layers.{}.experts.{}.w", i / 64, i % 64), DType::u8, {2, 5}, {"out", "in"}});
+    sample.datasets.push_back(
+        {fmt::format("layers.{}.experts.{}.w", i / 64, i % 64), DType::u8, {2, 5}, {"out", "in"}});
   auto const path = folder.path() / "x.h5";
   auto const digests = sample.write(path, sample.plan());
   auto const begin = std::chrono::steady_clock::now();
@@ -58,7 +61,8 @@ TEST(Hdf5Finish, FiftyThousandDatasets) {
   auto const end = std::chrono::steady_clock::now();
   EXPECT_EQ(found.tensors.size(), 50'000U);
   using Seconds = std::chrono::duration<double>;
-  fmt::print("50,000 datasets: finish {:.2f} s, read_file {:.2f} s\n", Seconds(middle - begin).count(), Seconds(end - middle).count());
+  fmt::print("50,000 datasets: finish {:.2f} s, read_file {:.2f} s\n",
+             Seconds(middle - begin).count(), Seconds(end - middle).count());
 }
 
 }  // namespace

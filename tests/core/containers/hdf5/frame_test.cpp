@@ -14,7 +14,8 @@ void write_ones(SparseMemory const& memory, std::uint64_t begin, std::uint64_t e
 
 Pieces pieces_of(SparseMemory const& memory, std::vector<ByteSpan> const& datasets) {
   Pieces pieces;
-  for (FileSegment const& piece : memory.written_outside(datasets)) pieces.emplace_back(piece.offset_bytes, piece.bytes.size());
+  for (FileSegment const& piece : memory.written_outside(datasets))
+    pieces.emplace_back(piece.offset_bytes, piece.bytes.size());
   return pieces;
 }
 
@@ -22,8 +23,10 @@ TEST(Hdf5Frame, LeavesOutWhatLiesInDatasets) {
   SparseMemory const memory;
   write_ones(memory, 0, 20'000);
   EXPECT_EQ(pieces_of(memory, {}), (Pieces{{0, 20'000}}));
-  EXPECT_EQ(pieces_of(memory, {{5000, 9000}, {100, 200}}), (Pieces{{0, 100}, {200, 4800}, {9000, 11'000}}));
-  EXPECT_EQ(pieces_of(memory, {{0, 4096}, {4096, 8192}, {19'999, 20'000}}), (Pieces{{8192, 11'807}}));
+  EXPECT_EQ(pieces_of(memory, {{5000, 9000}, {100, 200}}),
+            (Pieces{{0, 100}, {200, 4800}, {9000, 11'000}}));
+  EXPECT_EQ(pieces_of(memory, {{0, 4096}, {4096, 8192}, {19'999, 20'000}}),
+            (Pieces{{8192, 11'807}}));
   EXPECT_EQ(pieces_of(memory, {{0, 30'000}}), Pieces{});
 }
 
@@ -34,14 +37,16 @@ TEST(Hdf5Frame, JoinsOverFewZerosButNotOverADataset) {
   write_ones(memory, 100'000, 100'001);
   EXPECT_EQ(pieces_of(memory, {}), (Pieces{{90, 130}, {100'000, 1}}));
   EXPECT_EQ(pieces_of(memory, {{100, 200}}), (Pieces{{90, 10}, {210, 10}, {100'000, 1}}));
-  EXPECT_EQ(pieces_of(memory, {{99'000, 100'000}, {230, 99'000}}), (Pieces{{90, 130}, {100'000, 1}}));
+  EXPECT_EQ(pieces_of(memory, {{99'000, 100'000}, {230, 99'000}}),
+            (Pieces{{90, 130}, {100'000, 1}}));
 }
 
 TEST(Hdf5Frame, HolesTakeNoTime) {
   SparseMemory const memory;
   write_ones(memory, 10, 11);
   write_ones(memory, std::uint64_t{1} << 43U, (std::uint64_t{1} << 43U) + 1);
-  EXPECT_EQ(pieces_of(memory, {{4096, std::uint64_t{1} << 42U}}), (Pieces{{10, 1}, {std::uint64_t{1} << 43U, 1}}));
+  EXPECT_EQ(pieces_of(memory, {{4096, std::uint64_t{1} << 42U}}),
+            (Pieces{{10, 1}, {std::uint64_t{1} << 43U, 1}}));
 }
 
 }  // namespace

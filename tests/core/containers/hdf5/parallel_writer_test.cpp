@@ -1,4 +1,5 @@
-// How ranges of bytes are cut into elements of datasets. What the ranks write is tested in tests/stages/write/hdf5_sink_test.cpp.
+// How ranges of bytes are cut into elements of datasets. What the ranks write is tested in
+// tests/stages/write/hdf5_sink_test.cpp.
 
 #include "core/containers/hdf5/parallel_writer.hpp"
 
@@ -13,13 +14,16 @@ namespace fs = std::filesystem;
 /// Two small neighbours, an empty dataset, one that begins at the alignment, and an object.
 class ParallelWriterOnRanks : public ::testing::Test {
  protected:
-  Sample const sample_ = {
-      .datasets = {{"a", DType::f64, {3, 5}}, {"b", DType::f64, {4}}, {"none", DType::f32, {0, 4}}, {"large", DType::bf16, {50'000}}},
-      .objects = {{"o", 24}},
-      .attributes = {}};
+  Sample const sample_ = {.datasets = {{"a", DType::f64, {3, 5}},
+                                       {"b", DType::f64, {4}},
+                                       {"none", DType::f32, {0, 4}},
+                                       {"large", DType::bf16, {50'000}}},
+                          .objects = {{"o", 24}},
+                          .attributes = {}};
   ContainerPlan const plan_ = sample_.plan();
   Comm const world_ = Comm::world();
-  fs::path const path_ = fs::temp_directory_path() / world_.broadcast(fmt::format("parallel_writer_{}.h5", ::getpid()), 0);
+  fs::path const path_ = fs::temp_directory_path() /
+                         world_.broadcast(fmt::format("parallel_writer_{}.h5", ::getpid()), 0);
   std::vector<std::byte> const bytes_ = std::vector<std::byte>(200'000);
 
   void SetUp() override {
@@ -30,7 +34,9 @@ class ParallelWriterOnRanks : public ::testing::Test {
     world_.barrier();
     if (world_.rank() == 0) fs::remove(path_);
   }
-  std::span<std::byte const> some(std::uint64_t count) const { return std::span(bytes_).first(count); }
+  std::span<std::byte const> some(std::uint64_t count) const {
+    return std::span(bytes_).first(count);
+  }
 };
 
 TEST_F(ParallelWriterOnRanks, CutsAtBordersAndAtTheLargestPiece) {
@@ -65,14 +71,17 @@ TEST_F(ParallelWriterOnRanks, RefusesBytesOfNoDatasetAndPartsOfElements) {
                                       {plan_.size_bytes, 1U},
                                       {plan_.offset_bytes[0] + 4, 8U},
                                       {plan_.offset_bytes[0], 12U}})
-    EXPECT_TRUE(refusal([&] { writer.pieces(0, offset, some(count)); }).starts_with("70: ")) << offset << " " << count;
-  EXPECT_TRUE(refusal([&] { writer.pieces(1, plan_.offset_bytes[0], some(8)); }).starts_with("70: "));
+    EXPECT_TRUE(refusal([&] { writer.pieces(0, offset, some(count)); }).starts_with("70: "))
+        << offset << " " << count;
+  EXPECT_TRUE(
+      refusal([&] { writer.pieces(1, plan_.offset_bytes[0], some(8)); }).starts_with("70: "));
   writer.close();
 }
 
 TEST_F(ParallelWriterOnRanks, AFileThatIsNoneIsAnErrorOfIo) {
   fs::path const missing = path_.string() + ".missing";
-  std::string const said = refusal([&] { ParallelWriter(std::span(&missing, 1), world_.handle(), Transfer::independent); });
+  std::string const said = refusal(
+      [&] { ParallelWriter(std::span(&missing, 1), world_.handle(), Transfer::independent); });
   expect_says(said, {"5: ", missing.string(), "libhdf5 cannot open it"});
 }
 

@@ -43,7 +43,11 @@ void expect_disjoint(Sample const& sample, ContainerPlan const& plan) {
 Sample many(std::size_t count, Index bytes) {
   Sample sample;
   for (std::size_t i = 0; i < count; ++i)
-    sample.datasets.push_back({fmt::format("decoder.layers.{}.mlp.experts.{}.weight", i / 64, i % 64), DType::u8, {1, bytes}, {"out", "hidden"}});
+    sample.datasets.push_back(
+        {fmt::format("decoder.layers.{}.mlp.experts.{}.weight", i / 64, i % 64),
+         DType::u8,
+         {1, bytes},
+         {"out", "hidden"}});
   return sample;
 }
 
@@ -51,21 +55,25 @@ TEST(Hdf5Plan, IsTheSameInEveryRun) {
   Sample const sample = small_sample();
   ContainerPlan const first = sample.plan();
   for (int i = 0; i < 3; ++i) {
-    std::vector<std::string> const dirt(1000, std::string(static_cast<std::size_t>(300 + i), '\xa5'));  // other bytes in freed memory
+    std::vector<std::string> const dirt(1000, std::string(static_cast<std::size_t>(300 + i),
+                                                          '\xa5'));  // other bytes in freed memory
     expect_same(sample.plan(), first);
   }
   expect_same(many(3000, 10).plan(), many(3000, 10).plan());
 }
 
 TEST(Hdf5Plan, FrameAndDataLieApart) {
-  for (std::uint64_t const alignment : {std::uint64_t{1}, std::uint64_t{512}, std::uint64_t{4096}, std::uint64_t{1} << 20U})
+  for (std::uint64_t const alignment :
+       {std::uint64_t{1}, std::uint64_t{512}, std::uint64_t{4096}, std::uint64_t{1} << 20U})
     expect_disjoint(small_sample(), small_sample().plan(alignment));
-  for (Index const bytes : {0, 1, 3, 511, 4096, 70'000}) expect_disjoint(many(700, bytes), many(700, bytes).plan());
+  for (Index const bytes : {0, 1, 3, 511, 4096, 70'000})
+    expect_disjoint(many(700, bytes), many(700, bytes).plan());
 }
 
 TEST(Hdf5Plan, LargeDatasetsBeginAtTheAlignment) {
   Sample sample = small_sample();
-  for (Index i = 0; i < 5; ++i) sample.datasets.push_back({fmt::format("l{}", i), DType::bf16, {32'768 + i, 1}});
+  for (Index i = 0; i < 5; ++i)
+    sample.datasets.push_back({fmt::format("l{}", i), DType::bf16, {32'768 + i, 1}});
   for (std::uint64_t const alignment : {std::uint64_t{4096}, std::uint64_t{1} << 20U}) {
     auto const ranges = sample.ranges(sample.plan(alignment));
     int aligned = 0;
@@ -79,7 +87,9 @@ TEST(Hdf5Plan, LargeDatasetsBeginAtTheAlignment) {
 }
 
 TEST(Hdf5Plan, ZeroElementsHaveNoPlace) {
-  Sample const sample = {.datasets = {{"e", DType::f32, {0}}, {"f", DType::f4, {7, 0}}}, .objects = {{"o", 0}}, .attributes = {}};
+  Sample const sample = {.datasets = {{"e", DType::f32, {0}}, {"f", DType::f4, {7, 0}}},
+                         .objects = {{"o", 0}},
+                         .attributes = {}};
   ContainerPlan const plan = sample.plan();
   EXPECT_EQ(plan.offset_bytes, (std::vector<std::uint64_t>{0, 0}));
   EXPECT_EQ(plan.object_offset_bytes, std::vector<std::uint64_t>{0});
@@ -88,7 +98,9 @@ TEST(Hdf5Plan, ZeroElementsHaveNoPlace) {
 
 TEST(Hdf5Plan, TerabytesTakeNoMemoryAndNoTime) {
   Sample sample;
-  for (int i = 0; i < 10; ++i) sample.datasets.push_back({fmt::format("w{}", i), DType::bf16, {1 << 20, 1 << 19}, {"out", "in"}});
+  for (int i = 0; i < 10; ++i)
+    sample.datasets.push_back(
+        {fmt::format("w{}", i), DType::bf16, {1 << 20, 1 << 19}, {"out", "in"}});
   sample.plan();  // libhdf5 starts
   rusage before{};
   ::getrusage(RUSAGE_SELF, &before);
@@ -111,8 +123,8 @@ TEST(Hdf5Plan, FiftyThousandDatasets) {
   EXPECT_LT(frame_bytes, 50'000U * 600);
   EXPECT_LT(plan.size_bytes, 50'000U * 4096 * 12 / 10);
   EXPECT_LT(seconds, 30);
-  fmt::print("50,000 datasets: {:.2f} s, {} of frame in {} pieces, file {}\n", seconds, human_bytes(frame_bytes), plan.frame.size(),
-             human_bytes(plan.size_bytes));
+  fmt::print("50,000 datasets: {:.2f} s, {} of frame in {} pieces, file {}\n", seconds,
+             human_bytes(frame_bytes), plan.frame.size(), human_bytes(plan.size_bytes));
 }
 
 TEST(Hdf5Plan, RefusesWhatItCannotHold) {
@@ -120,13 +132,20 @@ TEST(Hdf5Plan, RefusesWhatItCannotHold) {
     Sample sample;
     std::vector<std::string> says;
   };
-  auto const tensor = [](DatasetSpec spec) { return Sample{.datasets = {std::move(spec)}, .objects = {}, .attributes = {}}; };
+  auto const tensor = [](DatasetSpec spec) {
+    return Sample{.datasets = {std::move(spec)}, .objects = {}, .attributes = {}};
+  };
   auto const root = [](std::string key, std::string value) {
-    return Sample{.datasets = {}, .objects = {}, .attributes = {{std::move(key), std::move(value)}}};
+    return Sample{
+        .datasets = {}, .objects = {}, .attributes = {{std::move(key), std::move(value)}}};
   };
   std::vector<Case> const cases = {
-      {{.datasets = {{"a", DType::u8, {1}}, {"a", DType::u8, {2}}}, .objects = {}, .attributes = {}}, {"tensor 'a'", "stands twice"}},
-      {{.datasets = {}, .objects = {{"o", 1}, {"o", 1}}, .attributes = {}}, {"object 'o'", "stands twice"}},
+      {{.datasets = {{"a", DType::u8, {1}}, {"a", DType::u8, {2}}},
+        .objects = {},
+        .attributes = {}},
+       {"tensor 'a'", "stands twice"}},
+      {{.datasets = {}, .objects = {{"o", 1}, {"o", 1}}, .attributes = {}},
+       {"object 'o'", "stands twice"}},
       {tensor({"", DType::u8, {1}}), {"empty"}},
       {tensor({"..", DType::u8, {1}}), {"'..'"}},
       {tensor({"a\n", DType::u8, {1}}), {"'a\\x0a'", "control character"}},

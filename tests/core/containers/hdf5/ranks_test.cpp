@@ -1,4 +1,5 @@
-// Every rank plans, one finishes, all read in children of theirs while MPI is at work; then MPI must still work, and end.
+// Every rank plans, one finishes, all read in children of theirs while MPI is at work; then MPI
+// must still work, and end.
 
 #include "core/transport/comm.hpp"
 #include "tests/core/containers/hdf5/container_files.hpp"
@@ -13,7 +14,8 @@ TEST(Hdf5OnRanks, PlansAreEqualAndEveryRankReads) {
   Sample const sample = small_sample();
   ContainerPlan const plan = sample.plan();
   std::string bytes;
-  for (FileSegment const& piece : plan.frame) bytes += fmt::format("{} {} ", piece.offset_bytes, piece.bytes);
+  for (FileSegment const& piece : plan.frame)
+    bytes += fmt::format("{} {} ", piece.offset_bytes, piece.bytes);
   for (std::string const& other : world.all_gather(bytes)) EXPECT_TRUE(other == bytes);
   if (world.rank() == 0) sample.write_all(path);
   world.barrier();

@@ -8,7 +8,8 @@
 namespace reshard::hdf5 {
 namespace {
 
-void expect_found(Sample const& sample, ContainerPlan const& plan, std::vector<std::uint64_t> const& digests, Found const& found) {
+void expect_found(Sample const& sample, ContainerPlan const& plan,
+                  std::vector<std::uint64_t> const& digests, Found const& found) {
   std::map<std::string, FoundDataset> by_name;
   for (FoundDataset const& each : found.tensors) by_name[each.name] = each;
   ASSERT_EQ(by_name.size(), sample.datasets.size());
@@ -49,14 +50,16 @@ TEST(Hdf5ReadFile, EveryDTypeComesBack) {
     auto const dtype = static_cast<DType>(i);
     sample.datasets.push_back({std::string(name(dtype)), dtype, {3, 8}, {"out", "in"}});
     sample.datasets.push_back({fmt::format("empty {}", name(dtype)), dtype, {0, 8}});
-    if (bits(dtype) >= 8) sample.datasets.push_back({fmt::format("scalar {}", name(dtype)), dtype, {}});
+    if (bits(dtype) >= 8)
+      sample.datasets.push_back({fmt::format("scalar {}", name(dtype)), dtype, {}});
   }
   expect_round_trip(sample);
 }
 
 TEST(Hdf5ReadFile, OddNamesComeBack) {
   Sample sample;
-  for (std::string_view const name : {"/", "%", "%2F", "a/b/c", "a//b", "größe", "重み", "a b", "...", "~"})
+  for (std::string_view const name :
+       {"/", "%", "%2F", "a/b/c", "a//b", "größe", "重み", "a b", "...", "~"})
     sample.datasets.push_back({std::string(name), DType::i16, {2}});
   sample.datasets.push_back({std::string(16'384, '%'), DType::u8, {1}});
   sample.objects = {{"a/b", 3}, {std::string(16'384, '/'), 2}};
@@ -65,7 +68,9 @@ TEST(Hdf5ReadFile, OddNamesComeBack) {
 
 TEST(Hdf5ReadFile, LargeAndManyRootAttributesComeBack) {
   Sample sample;
-  for (int i = 0; i < 40; ++i) sample.attributes.emplace_back(fmt::format("key{:02}", i), std::string(static_cast<std::size_t>(i) * 50, 'v'));
+  for (int i = 0; i < 40; ++i)
+    sample.attributes.emplace_back(fmt::format("key{:02}", i),
+                                   std::string(static_cast<std::size_t>(i) * 50, 'v'));
   sample.attributes.emplace_back("z", std::string(300'000, 'z'));
   expect_round_trip(sample);
 }
@@ -82,15 +87,18 @@ TEST(Hdf5ReadFile, ManyDimensionsComeBack) {
 TEST(Hdf5ReadFile, OtherFilesAreNone) {
   ScratchFolder const folder("hdf5_others");
   expect_says(refusal([&] { read_file(folder.path() / "absent.h5"); }), {"3: ", "absent.h5"});
-  expect_says(refusal([&] { read_file(folder.empty_file("empty.h5", 0)); }), {"3: ", "no signature"});
-  expect_says(refusal([&] { read_file(folder.empty_file("zeros.h5", 5000)); }), {"3: ", "no signature"});
+  expect_says(refusal([&] { read_file(folder.empty_file("empty.h5", 0)); }),
+              {"3: ", "no signature"});
+  expect_says(refusal([&] { read_file(folder.empty_file("zeros.h5", 5000)); }),
+              {"3: ", "no signature"});
   ASSERT_EQ(::mkfifo((folder.path() / "fifo").c_str(), 0600), 0);
   expect_says(refusal([&] { read_file(folder.path() / "fifo"); }), {"3: ", "not a regular file"});
   auto const path = folder.empty_file("late.h5", 5000);
   File::open_for_writing(path).write_at(2048, std::as_bytes(std::span("\x89HDF\r\n\x1a\n", 8)));
   EXPECT_TRUE(looks_like_hdf5(path));
   expect_says(refusal([&] { read_file(path); }), {"3: ", "cannot open it"});
-  File::open_for_writing(folder.empty_file("odd.h5", 5000)).write_at(1000, std::as_bytes(std::span("\x89HDF\r\n\x1a\n", 8)));
+  File::open_for_writing(folder.empty_file("odd.h5", 5000))
+      .write_at(1000, std::as_bytes(std::span("\x89HDF\r\n\x1a\n", 8)));
   EXPECT_FALSE(looks_like_hdf5(folder.path() / "odd.h5"));
 }
 
@@ -100,7 +108,8 @@ TEST(Hdf5ReadFile, CutFilesAreRefused) {
   auto const path = folder.path() / "x.h5";
   sample.write_all(path);
   std::uint64_t const size = std::filesystem::file_size(path);
-  for (std::uint64_t const kept : {std::uint64_t{0}, std::uint64_t{4}, std::uint64_t{8}, std::uint64_t{40}, std::uint64_t{100}, size / 2, size - 1}) {
+  for (std::uint64_t const kept : {std::uint64_t{0}, std::uint64_t{4}, std::uint64_t{8},
+                                   std::uint64_t{40}, std::uint64_t{100}, size / 2, size - 1}) {
     auto const cut = folder.path() / "cut.h5";
     std::filesystem::copy_file(path, cut, std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(cut, kept);

@@ -20,9 +20,12 @@ inline std::string file_text(std::string_view json, std::size_t data_bytes = 0) 
   return text.append(json).append(data_bytes, '\0');
 }
 
-inline Header parse(std::string_view file) { return parse_header(std::as_bytes(std::span(file)), file.size(), "model.safetensors"); }
+inline Header parse(std::string_view file) {
+  return parse_header(std::as_bytes(std::span(file)), file.size(), "model.safetensors");
+}
 
-/// The sentence with which a file is refused; nothing when it is accepted. An Error of another kind than source fails the test.
+/// The sentence with which a file is refused; nothing when it is accepted. An Error of another kind
+/// than source fails the test.
 inline std::optional<Error> refusal(std::string_view file) {
   try {
     parse(file);
@@ -33,8 +36,10 @@ inline std::optional<Error> refusal(std::string_view file) {
 }
 
 /// {"a":{"dtype":…,"shape":…,"data_offsets":…}} with the three values as text.
-inline std::string one_tensor(std::string_view dtype, std::string_view shape, std::string_view offsets) {
-  return fmt::format(R"({{"a":{{"dtype":{},"shape":{},"data_offsets":{}}}}})", dtype, shape, offsets);
+inline std::string one_tensor(std::string_view dtype, std::string_view shape,
+                              std::string_view offsets) {
+  return fmt::format(R"({{"a":{{"dtype":{},"shape":{},"data_offsets":{}}}}})", dtype, shape,
+                     offsets);
 }
 
 }  // namespace reshard::safetensors

@@ -1,4 +1,5 @@
-// The parser against a slow one that goes through a JSON tree and checks the data section byte by byte.
+// The parser against a slow one that goes through a JSON tree and checks the data section byte by
+// byte.
 
 #include <algorithm>
 #include <map>
@@ -50,7 +51,9 @@ std::optional<Expected> slow_tensor(Json const& entry) {
   Json const* const dtype = entry.find("dtype");
   auto const shape = whole_numbers(entry.find("shape"));
   auto const offsets = whole_numbers(entry.find("data_offsets"));
-  if (entry.members() == nullptr || entry.members()->size() != 3 || dtype == nullptr || dtype->text() == nullptr) return std::nullopt;
+  if (entry.members() == nullptr || entry.members()->size() != 3 || dtype == nullptr ||
+      dtype->text() == nullptr)
+    return std::nullopt;
   if (!shape || !offsets || offsets->size() != 2 || shape->size() > 64) return std::nullopt;
   auto const known = dtype_from_name(*dtype->text());
   if (!known || !in_safetensors(*known)) return std::nullopt;
@@ -62,13 +65,16 @@ std::optional<Expected> slow_tensor(Json const& entry) {
   }
   auto const begin = static_cast<std::uint64_t>((*offsets)[0]);
   auto const end = static_cast<std::uint64_t>((*offsets)[1]);
-  if (end < begin || total_bits != static_cast<unsigned __int128>(end - begin) * 8) return std::nullopt;
+  if (end < begin || total_bits != static_cast<unsigned __int128>(end - begin) * 8)
+    return std::nullopt;
   return Expected{*dtype->text(), *shape, begin, end};
 }
 
 bool is_metadata(Json const& value) {
   if (value.is_null()) return true;
-  return value.members() != nullptr && std::ranges::all_of(*value.members(), [](auto const& member) { return member.second.text() != nullptr; });
+  return value.members() != nullptr &&
+         std::ranges::all_of(*value.members(),
+                             [](auto const& member) { return member.second.text() != nullptr; });
 }
 
 bool covers(ExpectedTensors const& tensors, std::uint64_t data_bytes) {
@@ -80,8 +86,10 @@ bool covers(ExpectedTensors const& tensors, std::uint64_t data_bytes) {
   if (!std::ranges::all_of(owners, [](int count) { return count == 1; })) return false;
   // An empty tensor lies at an edge, never inside another.
   return std::ranges::all_of(tensors, [&](auto const& empty) {
-    return empty.second.begin != empty.second.end || std::ranges::none_of(tensors, [&](auto const& other) {
-             return other.second.begin < empty.second.begin && empty.second.begin < other.second.end;
+    return empty.second.begin != empty.second.end ||
+           std::ranges::none_of(tensors, [&](auto const& other) {
+             return other.second.begin < empty.second.begin &&
+                    empty.second.begin < other.second.end;
            });
   });
 }
@@ -117,7 +125,10 @@ std::optional<ExpectedTensors> slow_parse(std::string_view file) {
 void expect_agreement(std::string const& file, std::string const& what) {
   auto const slow = slow_parse(file);
   auto const error = refusal(file);
-  ASSERT_EQ(error.has_value(), !slow.has_value()) << what << "\n" << (error ? error->sentence() : "accepted") << "\n" << file.substr(8);
+  ASSERT_EQ(error.has_value(), !slow.has_value())
+      << what << "\n"
+      << (error ? error->sentence() : "accepted") << "\n"
+      << file.substr(8);
   if (error) {
     EXPECT_EQ(error->kind(), ErrorKind::source) << error->sentence();
     return;
@@ -140,23 +151,31 @@ class RandomFiles {
  public:
   explicit RandomFiles(unsigned seed) : random_(seed) {}
 
-  std::size_t below(std::size_t limit) { return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random_); }
+  std::size_t below(std::size_t limit) {
+    return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random_);
+  }
 
-  /// A valid file: tensors of all dtypes, entries in any order, white space anywhere that the format allows it.
+  /// A valid file: tensors of all dtypes, entries in any order, white space anywhere that the
+  /// format allows it.
   std::string next() {
     std::vector<std::string> entries;
-    if (below(2) == 0) entries.push_back(R"("__metadata__":)" + pick({"{}", "null", R"({"format":"pt"})", R"({"a":"1","b":"\u00e9"})"}));
+    if (below(2) == 0)
+      entries.push_back(R"("__metadata__":)" +
+                        pick({"{}", "null", R"({"format":"pt"})", R"({"a":"1","b":"\u00e9"})"}));
     std::uint64_t end = 0;
     std::size_t const count = below(7);
     for (std::size_t i = 0; i < count; ++i) entries.push_back(entry(i, end));
     std::ranges::shuffle(entries, random_);
     std::string json = "{";
-    for (std::size_t i = 0; i < entries.size(); ++i) json += space() + entries[i] + space() + (i + 1 < entries.size() ? "," : "");
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      json += space() + entries[i] + space() + (i + 1 < entries.size() ? "," : "");
     return file_text(json + space() + "}" + std::string(below(9), ' '), end);
   }
 
  private:
-  std::string pick(std::vector<std::string> const& choices) { return choices[below(choices.size())]; }
+  std::string pick(std::vector<std::string> const& choices) {
+    return choices[below(choices.size())];
+  }
   std::string space() { return pick({"", "", "", " ", "\n", "\t ", "\r\n"}); }
 
   std::string entry(std::size_t i, std::uint64_t& end) {
@@ -171,11 +190,14 @@ class RandomFiles {
       bytes *= static_cast<std::uint64_t>(extent);
     }
     bytes /= 8;
-    std::vector<std::string> fields = {fmt::format(R"("dtype":{}"{}")", space(), name(dtype)), fmt::format(R"("shape":[{}])", extents),
-                                       fmt::format(R"("data_offsets":[{}{},{}])", space(), end, end + bytes)};
+    std::vector<std::string> fields = {
+        fmt::format(R"("dtype":{}"{}")", space(), name(dtype)),
+        fmt::format(R"("shape":[{}])", extents),
+        fmt::format(R"("data_offsets":[{}{},{}])", space(), end, end + bytes)};
     std::ranges::shuffle(fields, random_);
     end += bytes;
-    return fmt::format(R"("{}{}":{{{},{},{}}})", pick({"w", "\\u0077", "\\\"", "é.", ""}), i, fields[0], fields[1], fields[2]);
+    return fmt::format(R"("{}{}":{{{},{},{}}})", pick({"w", "\\u0077", "\\\"", "é.", ""}), i,
+                       fields[0], fields[1], fields[2]);
   }
 
   std::mt19937 random_;
@@ -194,8 +216,9 @@ TEST(SafetensorsOracle, RandomValidHeadersReadAsTheSlowParserReadsThem) {
 }
 
 TEST(SafetensorsOracle, EveryByteFlipIsRefusedOrReadAsTheSlowParserReadsIt) {
-  std::string const json = R"({"__metadata__":{"k":"v"},"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
-                           R"("x":{"dtype":"BF16","shape":[0],"data_offsets":[8,8]},"y":{"dtype":"U8","shape":[10],"data_offsets":[8,18]}} )";
+  std::string const json =
+      R"({"__metadata__":{"k":"v"},"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+      R"("x":{"dtype":"BF16","shape":[0],"data_offsets":[8,8]},"y":{"dtype":"U8","shape":[10],"data_offsets":[8,18]}} )";
   std::string const whole = file_text(json, 18);
   for (std::size_t at = 0; at < 8 + json.size(); ++at)
     for (int pattern = 1; pattern < 256; ++pattern) {
@@ -208,8 +231,25 @@ TEST(SafetensorsOracle, EveryByteFlipIsRefusedOrReadAsTheSlowParserReadsIt) {
 
 TEST(SafetensorsOracle, RandomMutationsAreRefusedOrReadAsTheSlowParserReadsThem) {
   RandomFiles files(seed + 1);
-  std::vector<std::string> const pieces = {
-      "[", "]", "{", "}", ",", ":", "\"", "0", "1", "9", "-", ".", "e", " ", "null", "true", "\\", "\"a\":", "18446744073709551615"};
+  std::vector<std::string> const pieces = {"[",
+                                           "]",
+                                           "{",
+                                           "}",
+                                           ",",
+                                           ":",
+                                           "\"",
+                                           "0",
+                                           "1",
+                                           "9",
+                                           "-",
+                                           ".",
+                                           "e",
+                                           " ",
+                                           "null",
+                                           "true",
+                                           "\\",
+                                           "\"a\":",
+                                           "18446744073709551615"};
   for (int i = 0; i < 40'000; ++i) {
     std::string file = files.next();
     for (std::size_t edits = 1 + files.below(3); edits > 0; --edits) {
@@ -218,7 +258,9 @@ TEST(SafetensorsOracle, RandomMutationsAreRefusedOrReadAsTheSlowParserReadsThem)
       std::size_t const removed = files.below(3);
       file.replace(at, std::min(removed, file.size() - at), piece);
     }
-    std::uint64_t const length = files.below(4) == 0 ? files.below(file.size()) : file.rfind('}') == std::string::npos ? 0 : file.rfind('}') + 1 - 8;
+    std::uint64_t const length = files.below(4) == 0                    ? files.below(file.size())
+                                 : file.rfind('}') == std::string::npos ? 0
+                                                                        : file.rfind('}') + 1 - 8;
     std::memcpy(file.data(), &length, 8);
     expect_agreement(file, fmt::format("seed {}, case {}", seed + 1, i));
     if (HasFatalFailure()) return;

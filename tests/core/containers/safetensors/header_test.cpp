@@ -17,8 +17,9 @@ std::vector<std::string> names_of(Header const& header) {
 }
 
 // The worked example of docs/formats/safetensors.md, 1.
-constexpr std::string_view example = R"({"__metadata__":{"format":"pt"},"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},)"
-                                     R"("b":{"dtype":"U8","shape":[3],"data_offsets":[12,15]}} )";
+constexpr std::string_view example =
+    R"({"__metadata__":{"format":"pt"},"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},)"
+    R"("b":{"dtype":"U8","shape":[3],"data_offsets":[12,15]}} )";
 
 TEST(SafetensorsHeader, ReadsTheWorkedExample) {
   std::string const file = file_text(example, 15);
@@ -56,16 +57,28 @@ struct Allowed {
 std::vector<Allowed> const allowed = {
     {.what = "no tensor", .json = "{}", .data_bytes = 0, .names = {}},
     {.what = "padding", .json = "{}      ", .data_bytes = 0, .names = {}},
-    {.what = "only metadata", .json = R"({"__metadata__":{"a":"b"}})", .data_bytes = 0, .names = {}},
+    {.what = "only metadata",
+     .json = R"({"__metadata__":{"a":"b"}})",
+     .data_bytes = 0,
+     .names = {}},
     {.what = "empty metadata", .json = R"({"__metadata__":{}})", .data_bytes = 0, .names = {}},
     {.what = "null metadata", .json = R"({"__metadata__":null})", .data_bytes = 0, .names = {}},
     {.what = "white space inside the object",
      .json = "{ \n\t\"a\" : {\"dtype\":\"U8\",\r\"shape\": [ ],\"data_offsets\":[0 ,1]} }",
      .data_bytes = 1,
      .names = {"a"}},
-    {.what = "fields in another order", .json = R"({"a":{"data_offsets":[0,4],"shape":[1],"dtype":"F32"}})", .data_bytes = 4, .names = {"a"}},
-    {.what = "scalar", .json = one_tensor(R"("F64")", "[]", "[0,8]"), .data_bytes = 8, .names = {"a"}},
-    {.what = "a dimension of zero", .json = one_tensor(R"("F64")", "[3,0,5]", "[0,0]"), .data_bytes = 0, .names = {"a"}},
+    {.what = "fields in another order",
+     .json = R"({"a":{"data_offsets":[0,4],"shape":[1],"dtype":"F32"}})",
+     .data_bytes = 4,
+     .names = {"a"}},
+    {.what = "scalar",
+     .json = one_tensor(R"("F64")", "[]", "[0,8]"),
+     .data_bytes = 8,
+     .names = {"a"}},
+    {.what = "a dimension of zero",
+     .json = one_tensor(R"("F64")", "[3,0,5]", "[0,0]"),
+     .data_bytes = 0,
+     .names = {"a"}},
     {.what = "zero beside the largest dimension",
      .json = one_tensor(R"("F64")", "[9223372036854775807,0,2]", "[0,0]"),
      .data_bytes = 0,
@@ -82,18 +95,35 @@ std::vector<Allowed> const allowed = {
                         "[0,1]"),
      .data_bytes = 1,
      .names = {"a"}},
-    {.what = "two 4-bit elements", .json = one_tensor(R"("F4")", "[2]", "[0,1]"), .data_bytes = 1, .names = {"a"}},
-    {.what = "four 6-bit elements", .json = one_tensor(R"("F6_E2M3")", "[4]", "[0,3]"), .data_bytes = 3, .names = {"a"}},
-    {.what = "the empty name", .json = R"({"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", .data_bytes = 1, .names = {""}},
-    {.what = "escapes in a name", .json = R"({"\u0061\n\/é":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", .data_bytes = 1, .names = {"a\n/é"}},
-    {.what = "an escaped field name", .json = R"({"a":{"\u0064type":"U8","shape":[1],"data_offsets":[0,1]}})", .data_bytes = 1, .names = {"a"}},
+    {.what = "two 4-bit elements",
+     .json = one_tensor(R"("F4")", "[2]", "[0,1]"),
+     .data_bytes = 1,
+     .names = {"a"}},
+    {.what = "four 6-bit elements",
+     .json = one_tensor(R"("F6_E2M3")", "[4]", "[0,3]"),
+     .data_bytes = 3,
+     .names = {"a"}},
+    {.what = "the empty name",
+     .json = R"({"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+     .data_bytes = 1,
+     .names = {""}},
+    {.what = "escapes in a name",
+     .json = R"({"\u0061\n\/é":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+     .data_bytes = 1,
+     .names = {"a\n/é"}},
+    {.what = "an escaped field name",
+     .json = R"({"a":{"\u0064type":"U8","shape":[1],"data_offsets":[0,1]}})",
+     .data_bytes = 1,
+     .names = {"a"}},
     {.what = "text in another order than the bytes",
-     .json = R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]},"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})",
+     .json =
+         R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]},"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})",
      .data_bytes = 5,
      .names = {"a", "b"}},
     {.what = "an empty tensor after its successor in the text, at the same byte",
-     .json = R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
-             R"("c":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})",
+     .json =
+         R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+         R"("c":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})",
      .data_bytes = 2,
      .names = {"a", "b", "c"}},
     {.what = "a name like the reserved one",
@@ -113,11 +143,13 @@ TEST(SafetensorsHeader, AcceptsTheOddCasesThatTheFormatAllows) {
 
 TEST(SafetensorsHeader, KnowsEveryDtypeOfTheFormat) {
   for (std::string_view const word :
-       {"BOOL", "F4",  "F6_E2M3", "F6_E3M2", "U8",  "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
-        "I16",  "U16", "F16",     "BF16",    "I32", "U32", "F32",     "C64",     "F64",     "I64",         "U64"}) {
+       {"BOOL",    "F4",          "F6_E2M3",     "F6_E3M2", "U8",  "I8",  "F8_E5M2", "F8_E4M3",
+        "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",     "U16", "F16", "BF16",    "I32",
+        "U32",     "F32",         "C64",         "F64",     "I64", "U64"}) {
     DType const dtype = dtype_from_name(word).value();
     auto const bytes = static_cast<std::size_t>(bits(dtype));  // of 8 elements
-    std::string const json = one_tensor(fmt::format("\"{}\"", word), "[8]", fmt::format("[0,{}]", bytes));
+    std::string const json =
+        one_tensor(fmt::format("\"{}\"", word), "[8]", fmt::format("[0,{}]", bytes));
     Header const header = parse(file_text(json, bytes));
     EXPECT_EQ(header.tensors.front().dtype, dtype) << word;
   }
@@ -138,13 +170,17 @@ TEST(SafetensorsHeader, LongNamesAreCutInMessages) {
 TEST(SafetensorsHeader, NinetyThousandTensorsAreReadQuickly) {
   std::vector<TensorSpec> tensors;
   for (int i = 0; i < 91'000; ++i)
-    tensors.push_back({fmt::format("model.layers.{}.mlp.experts.{}.gate_proj.weight_scale_inv", i / 1536, i % 1536), DType::f32, {16, 56}});
+    tensors.push_back({fmt::format("model.layers.{}.mlp.experts.{}.gate_proj.weight_scale_inv",
+                                   i / 1536, i % 1536),
+                       DType::f32,
+                       {16, 56}});
   FilePlan const plan = plan_file(tensors, {});
   auto const begin = std::chrono::steady_clock::now();
   Header const header = parse_header(std::as_bytes(std::span(plan.header)), plan.size_bytes, "x");
   std::chrono::duration<double> const seconds = std::chrono::steady_clock::now() - begin;
   EXPECT_EQ(header.tensors.size(), tensors.size());
-  EXPECT_LT(seconds.count(), 2.0);  // 0.06 on an idle core; this bound only catches a quadratic step
+  EXPECT_LT(seconds.count(),
+            2.0);  // 0.06 on an idle core; this bound only catches a quadratic step
 }
 
 }  // namespace

@@ -14,10 +14,15 @@ namespace {
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 Metadata const pt = {{"format", "pt"}};
 
-Header header_of(FilePlan const& plan) { return parse_header(std::as_bytes(std::span(plan.header)), plan.size_bytes, "planned"); }
+Header header_of(FilePlan const& plan) {
+  return parse_header(std::as_bytes(std::span(plan.header)), plan.size_bytes, "planned");
+}
 
 TEST(SafetensorsPlanFile, LaysOutTheWorkedExample) {  // docs/formats/safetensors.md, 3
-  std::vector<TensorSpec> const tensors = {{"scale", DType::u8, {3}}, {"b", DType::bf16, {2, 3}}, {"w", DType::f32, {}}, {"a", DType::bf16, {1}}};
+  std::vector<TensorSpec> const tensors = {{"scale", DType::u8, {3}},
+                                           {"b", DType::bf16, {2, 3}},
+                                           {"w", DType::f32, {}},
+                                           {"a", DType::bf16, {1}}};
   FilePlan const plan = plan_file(tensors, pt);
   std::string const json =
       R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"BF16","shape":[1],"data_offsets":[4,6]},)"
@@ -37,11 +42,15 @@ TEST(SafetensorsPlanFile, AFileWithoutTensorsIsOneBlock) {
 }
 
 std::vector<TensorSpec> random_tensors(std::mt19937& random) {
-  auto const below = [&](int limit) { return std::uniform_int_distribution<int>(0, limit - 1)(random); };
+  auto const below = [&](int limit) {
+    return std::uniform_int_distribution<int>(0, limit - 1)(random);
+  };
   std::vector<TensorSpec> tensors;
   int const count = below(40);
   for (int i = 0; i < count; ++i) {
-    TensorSpec tensor{fmt::format("t\n\"é{}", i * 7919 % 41), static_cast<DType>(below(static_cast<int>(DType::c128))), {}};
+    TensorSpec tensor{fmt::format("t\n\"é{}", i * 7919 % 41),
+                      static_cast<DType>(below(static_cast<int>(DType::c128))),
+                      {}};
     for (int d = below(4); d > 0; --d) tensor.shape.push_back(below(6));
     if (bits(tensor.dtype) < 8) tensor.shape.push_back(4);
     tensors.push_back(std::move(tensor));
@@ -83,7 +92,8 @@ TEST(SafetensorsPlanFile, TheFileDoesNotDependOnTheOrderOfTheTensors) {
 
 TEST(SafetensorsPlanFile, APlannedFileOnDiskGivesBackItsBytes) {
   ScratchFolder const scratch("safetensors_plan");
-  std::vector<TensorSpec> const tensors = {{"b", DType::u8, {251}}, {"a", DType::i32, {61}}, {"empty", DType::f32, {0, 4}}};
+  std::vector<TensorSpec> const tensors = {
+      {"b", DType::u8, {251}}, {"a", DType::i32, {61}}, {"empty", DType::f32, {0, 4}}};
   FilePlan const plan = plan_file(tensors, pt);
   std::vector<std::vector<std::byte>> payloads;
   auto const path = scratch.path() / "x.safetensors";
@@ -92,7 +102,8 @@ TEST(SafetensorsPlanFile, APlannedFileOnDiskGivesBackItsBytes) {
     file.write_at(0, std::as_bytes(std::span(plan.header)));
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       auto& payload = payloads.emplace_back(tensor_bytes(tensors[i]));
-      for (std::size_t k = 0; k < payload.size(); ++k) payload[k] = static_cast<std::byte>((k * (i + 3)) % 251);
+      for (std::size_t k = 0; k < payload.size(); ++k)
+        payload[k] = static_cast<std::byte>((k * (i + 3)) % 251);
       file.write_at(plan.offset_bytes[i], payload);
     }
   }
@@ -114,18 +125,26 @@ struct Refused {
 
 TEST(SafetensorsPlanFile, RefusesWhatTheFormatCannotHold) {
   std::vector<Refused> const cases = {
-      {.tensors = {{"a", DType::u8, {1}}, {"a", DType::u8, {2}}}, .metadata = {}, .says = "tensor 'a': two tensors of one file have this name"},
+      {.tensors = {{"a", DType::u8, {1}}, {"a", DType::u8, {2}}},
+       .metadata = {},
+       .says = "tensor 'a': two tensors of one file have this name"},
       {.tensors = {{"__metadata__", DType::u8, {1}}}, .metadata = {}, .says = "reserved"},
       {.tensors = {{"a\xff", DType::u8, {1}}}, .metadata = {}, .says = "not UTF-8"},
-      {.tensors = {{std::string(70'000, 'a'), DType::u8, {1}}}, .metadata = {}, .says = "70000 bytes, more than 65536"},
+      {.tensors = {{std::string(70'000, 'a'), DType::u8, {1}}},
+       .metadata = {},
+       .says = "70000 bytes, more than 65536"},
       {.tensors = {{"a", DType::c128, {1}}}, .metadata = {}, .says = "C128"},
       {.tensors = {{"a", DType::f4, {3}}}, .metadata = {}, .says = "shape [3] of F4"},
       {.tensors = {{"a", DType::u8, {-1}}}, .metadata = {}, .says = "the shape is [-1]"},
-      {.tensors = {{"a", DType::u8, std::vector<Index>(65, 1)}}, .metadata = {}, .says = "65 dimensions, more than 64"},
+      {.tensors = {{"a", DType::u8, std::vector<Index>(65, 1)}},
+       .metadata = {},
+       .says = "65 dimensions, more than 64"},
       {.tensors = {{"a", DType::f64, {Index{1} << 61}}}, .metadata = {}, .says = "below 2^61"},
       {.tensors = {}, .metadata = {{"k", "1"}, {"k", "2"}}, .says = "the entry 'k'"},
       {.tensors = {}, .metadata = {{"k", "\xff"}}, .says = "not UTF-8"},
-      {.tensors = {}, .metadata = {{"k", std::string(25'000'000, 'x')}}, .says = "smaller shard size"},
+      {.tensors = {},
+       .metadata = {{"k", std::string(25'000'000, 'x')}},
+       .says = "smaller shard size"},
   };
   for (Refused const& each : cases) {
     try {

@@ -10,7 +10,9 @@ namespace {
 
 using namespace std::string_literals;
 
-std::string text_of(NotCarried const& found) { return found.foreign ? "foreign " + found.name : found.name; }
+std::string text_of(NotCarried const& found) {
+  return found.foreign ? "foreign " + found.name : found.name;
+}
 
 /// What is found in a Namespace with one value.
 std::string verdict_on(Document& document, NodeId value) {
@@ -50,7 +52,8 @@ TEST(CarriedCalls, FunctionsThatDoSomethingAreNamed) {
   EXPECT_EQ(verdict("builtins", "getattr"), "builtins.getattr");
   EXPECT_EQ(verdict("__builtin__", "exec"), "__builtin__.exec");
   EXPECT_EQ(verdict("subprocess", "Popen", true), "subprocess.Popen");
-  EXPECT_EQ(verdict("numpy.testing._private.utils", "runstring"), "numpy.testing._private.utils.runstring");
+  EXPECT_EQ(verdict("numpy.testing._private.utils", "runstring"),
+            "numpy.testing._private.utils.runstring");
   EXPECT_EQ(verdict("torch", "load"), "torch.load");
   EXPECT_EQ(verdict("torch.storage", "_load_from_bytes"), "torch.storage._load_from_bytes");
   EXPECT_EQ(verdict("importlib", "import_module"), "importlib.import_module");
@@ -61,7 +64,8 @@ TEST(CarriedCalls, FunctionsThatDoSomethingAreNamed) {
 TEST(CarriedCalls, PackagesThatRunWhatTheyAreGivenAreRefusedWhateverAJobSays) {
   EXPECT_EQ(verdict("sympy", "sympify"), "sympy.sympify");
   EXPECT_EQ(verdict("sympy.core.sympify", "sympify"), "sympy.core.sympify.sympify");
-  EXPECT_EQ(verdict("cloudpickle.cloudpickle", "_make_function"), "cloudpickle.cloudpickle._make_function");
+  EXPECT_EQ(verdict("cloudpickle.cloudpickle", "_make_function"),
+            "cloudpickle.cloudpickle._make_function");
   EXPECT_EQ(verdict("dill._dill", "_create_function"), "dill._dill._create_function");
   EXPECT_EQ(verdict("joblib", "load"), "joblib.load");
   EXPECT_EQ(verdict("_private_extension", "run"), "_private_extension.run");
@@ -78,7 +82,8 @@ TEST(CarriedCalls, ANameWithADotReachesWhatAModuleHasImported) {
 }
 
 TEST(CarriedCalls, NoWordOfTheListIsMetByAPartOfIt) {
-  for (std::string_view const name : {"Path PosixPath", " ", "", "Pa", "Path ", "PosixPat", "*"}) EXPECT_NE(verdict("pathlib", name), "") << name;
+  for (std::string_view const name : {"Path PosixPath", " ", "", "Pa", "Path ", "PosixPat", "*"})
+    EXPECT_NE(verdict("pathlib", name), "") << name;
   EXPECT_EQ(verdict("pathli", "Path"), "foreign pathli.Path");
 }
 
@@ -103,8 +108,10 @@ TEST(CarriedCalls, ValuesAndMegatronsOwnClassesPass) {
 }
 
 TEST(CarriedCalls, ClassesOfOtherPackagesAreForeign) {
-  EXPECT_EQ(verdict("our_framework.settings", "Settings", true), "foreign our_framework.settings.Settings");
-  EXPECT_EQ(verdict_on_name("our_framework.settings", "Settings"), "foreign our_framework.settings.Settings");
+  EXPECT_EQ(verdict("our_framework.settings", "Settings", true),
+            "foreign our_framework.settings.Settings");
+  EXPECT_EQ(verdict_on_name("our_framework.settings", "Settings"),
+            "foreign our_framework.settings.Settings");
   EXPECT_EQ(verdict("megatron.core.utils", "anything"), "foreign megatron.core.utils.anything");
 }
 
@@ -117,8 +124,12 @@ TEST(CarriedCalls, AFunctionIsRefusedAsAnArgument) {
   EXPECT_EQ(verdict_on_name("os", "system"), "os.system");
   EXPECT_EQ(verdict_on_opcodes("ccollections\ndefaultdict\ncos\nsystem\n\x85R"), "os.system");
   EXPECT_EQ(verdict_on_opcodes("ccollections\ndefaultdict\nc__builtin__\nlist\n\x85R"), "");
-  EXPECT_EQ(verdict_on_opcodes("ccopy_reg\n_reconstructor\n(cos\n_wrap_close\nc__builtin__\nobject\nNtR"), "os._wrap_close");
-  EXPECT_EQ(verdict_on_opcodes("ccopy_reg\n_reconstructor\n(cargparse\nNamespace\nc__builtin__\nobject\nNtR"), "");
+  EXPECT_EQ(
+      verdict_on_opcodes("ccopy_reg\n_reconstructor\n(cos\n_wrap_close\nc__builtin__\nobject\nNtR"),
+      "os._wrap_close");
+  EXPECT_EQ(verdict_on_opcodes(
+                "ccopy_reg\n_reconstructor\n(cargparse\nNamespace\nc__builtin__\nobject\nNtR"),
+            "");
 }
 
 TEST(CarriedCalls, WhatIsOnlyAValueIsNotCalled) {
@@ -133,23 +144,32 @@ TEST(CarriedCalls, TheStateOfAnEnumMemberIsRefused) {
 
 TEST(CarriedCalls, TorchsFunctionThatCallsItsArgumentIsRefused) {
   std::string const call = "ctorch._tensor\n_rebuild_from_type_v2\n";
-  EXPECT_EQ(verdict_on_opcodes(call + "(cos\nsystem\nc__builtin__\nint\nX\2\0\0\0ls\x85NtR"s), "os.system");
+  EXPECT_EQ(verdict_on_opcodes(call + "(cos\nsystem\nc__builtin__\nint\nX\2\0\0\0ls\x85NtR"s),
+            "os.system");
   EXPECT_EQ(verdict_on_opcodes(call + "(cpathlib\nPath\nc__builtin__\nint\nX\2\0\0\0ls\x85NtR"s),
             "torch._tensor._rebuild_from_type_v2 of pathlib.Path");
-  EXPECT_EQ(verdict_on_opcodes(call + "(ctorch._utils\n_rebuild_tensor_v2\nctorch.nn.parameter\nBuffer\n)NtR"s), "torch.nn.parameter.Buffer");
+  EXPECT_EQ(verdict_on_opcodes(
+                call + "(ctorch._utils\n_rebuild_tensor_v2\nctorch.nn.parameter\nBuffer\n)NtR"s),
+            "torch.nn.parameter.Buffer");
 }
 
 TEST(CarriedCalls, ACodecOtherThanLatin1IsRefused) {
-  EXPECT_EQ(verdict_on_opcodes("c_codecs\nencode\nX\1\0\0\0aX\3\0\0\0zip\x86R"s), "_codecs.encode with unusual arguments");
+  EXPECT_EQ(verdict_on_opcodes("c_codecs\nencode\nX\1\0\0\0aX\3\0\0\0zip\x86R"s),
+            "_codecs.encode with unusual arguments");
   EXPECT_EQ(verdict_on_opcodes("c_codecs\nencode\nX\1\0\0\0aX\6\0\0\0latin1\x86R"s), "");
 }
 
 TEST(CarriedCalls, NumpysElementsAreNumbersOrText) {
   std::string const state = "(K\3X\1\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb"s;
-  auto const dtype = [](std::string const& name) { return "cnumpy\ndtype\nX\2\0\0\0"s + name + "\x89\x88\x87R"; };
+  auto const dtype = [](std::string const& name) {
+    return "cnumpy\ndtype\nX\2\0\0\0"s + name + "\x89\x88\x87R";
+  };
   EXPECT_EQ(verdict_on_opcodes(dtype("f8") + state), "");
-  EXPECT_EQ(verdict_on_opcodes("cnumpy._core.multiarray\nscalar\n" + dtype("i4") + state + "X\4\0\0\0abcd\x86R"s), "");
-  for (std::string const name : {"O8", "V8", "8f", "f "}) EXPECT_EQ(verdict_on_opcodes(dtype(name)), "numpy.dtype with unusual arguments") << name;
+  EXPECT_EQ(verdict_on_opcodes("cnumpy._core.multiarray\nscalar\n" + dtype("i4") + state +
+                               "X\4\0\0\0abcd\x86R"s),
+            "");
+  for (std::string const name : {"O8", "V8", "8f", "f "})
+    EXPECT_EQ(verdict_on_opcodes(dtype(name)), "numpy.dtype with unusual arguments") << name;
   std::string const fields = "(K\3X\1\0\0\0<NX\1\0\0\0aNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb"s;
   EXPECT_EQ(verdict_on_opcodes(dtype("f8") + fields), "numpy.dtype with unusual arguments");
   std::string const objects = "(K\3X\1\0\0\0|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x3ftb"s;
@@ -170,9 +190,11 @@ TEST(CarriedCalls, AFunctionThatIsItselfComputedIsRefused) {
 }
 
 TEST(CarriedCalls, WhatAPickleDropsStandsInItsBytes) {
-  // The hooks of a tensor, and a name that is popped: neither is a value of the document, both are looked up by who loads the bytes.
-  std::string const hooks = pickle_of(pickled_tensor({.last_arguments = "\x89"
-                                                                        "cos\nsystem\nX\2\0\0\0ls\x85R"s}));
+  // The hooks of a tensor, and a name that is popped: neither is a value of the document, both are
+  // looked up by who loads the bytes.
+  std::string const hooks =
+      pickle_of(pickled_tensor({.last_arguments = "\x89"
+                                                  "cos\nsystem\nX\2\0\0\0ls\x85R"s}));
   Document const tensor = reshard::parse(hooks);
   EXPECT_EQ(text_of(not_to_carry(tensor, tensor.root)), "");
   EXPECT_EQ(text_of(not_to_copy(tensor)), "os.system");
@@ -188,7 +210,8 @@ TEST(CarriedCalls, TheValuesToLeaveOutAreThoseThatLeadToAFinding) {
   std::vector<bool> const found = nodes_not_to_carry(document);
   std::vector<NodeId> const items = document.at(document.root).items;
   EXPECT_TRUE(found[document.root]);
-  EXPECT_EQ((std::vector<bool>{found[items[0]], found[items[1]], found[items[2]]}), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ((std::vector<bool>{found[items[0]], found[items[1]], found[items[2]]}),
+            (std::vector<bool>{false, true, false}));
 }
 
 }  // namespace

@@ -26,8 +26,10 @@ void expect_refused(std::vector<BadPickle> const& pickles) {
     auto const took = std::chrono::steady_clock::now() - begin;
     ASSERT_TRUE(error) << bad.name << " was read";
     EXPECT_EQ(error->kind(), ErrorKind::source) << bad.name << ": " << error->what();
-    EXPECT_NE(error->sentence().find(bad.says), std::string::npos) << bad.name << ": " << error->what();
-    EXPECT_EQ(error->sentence().rfind("test: pickle byte ", 0), 0U) << bad.name << ": " << error->what();
+    EXPECT_NE(error->sentence().find(bad.says), std::string::npos)
+        << bad.name << ": " << error->what();
+    EXPECT_EQ(error->sentence().rfind("test: pickle byte ", 0), 0U)
+        << bad.name << ": " << error->what();
     EXPECT_LT(took, std::chrono::seconds(10)) << bad.name;
   }
 }
@@ -61,19 +63,23 @@ TEST(PickleDamage, RefusesBrokenStreams) {
       {"MemoIndexNoNumber", "gxyz\n.", "not a number below 2^32"},
       {"MemoIndexNegative", "]p-1\n.", "not a number below 2^32"},
       {"PutOfNothing", "q\0."s, "the stack is empty"},
-      {"FrameLongerThanTheFile", "\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7fN.", "more bytes are needed"},
+      {"FrameLongerThanTheFile", "\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7fN.",
+       "more bytes are needed"},
   });
 }
 
 TEST(PickleDamage, RefusesLyingSizesBeforeAllocating) {
   expect_refused({
       {"StringOfFourGibibytes", "X\xff\xff\xff\xffhi.", "4294967295 more bytes are needed"},
-      {"StringOfTwoToTheSixtyFour", "\x8d\xff\xff\xff\xff\xff\xff\xff\xffhi.", "more bytes are needed"},
-      {"BytesOfTwoToTheSixtyThree", "\x8e\xff\xff\xff\xff\xff\xff\xff\x7fhi.", "more bytes are needed"},
+      {"StringOfTwoToTheSixtyFour", "\x8d\xff\xff\xff\xff\xff\xff\xff\xffhi.",
+       "more bytes are needed"},
+      {"BytesOfTwoToTheSixtyThree", "\x8e\xff\xff\xff\xff\xff\xff\xff\x7fhi.",
+       "more bytes are needed"},
       {"ByteArrayTooLong", "\x96\xff\xff\xff\xff\xff\xff\xff\x7fhi.", "more bytes are needed"},
       {"LongOfNegativeSize", "\x8b\xff\xff\xff\xff.", "at most 1024 are read"},
       {"LongOfTwoGibibytes", "\x8b\xff\xff\xff\x7f.", "at most 1024 are read"},
-      {"LongOf1025Bytes", "\x8b\x01\x04\0\0"s + std::string(1025, '\1') + ".", "at most 1024 are read"},
+      {"LongOf1025Bytes", "\x8b\x01\x04\0\0"s + std::string(1025, '\1') + ".",
+       "at most 1024 are read"},
       {"DecimalTooLong", "L" + std::string(5000, '9') + "L\n.", "is not a decimal integer"},
       {"DecimalNoDigits", "I12x\n.", "is not a decimal integer"},
       {"FloatNoNumber", "Fabc\n.", "is not a number"},
@@ -130,27 +136,48 @@ TEST(PickleDamage, RefusesBadTensors) {
        "a persistent id is not"},
       {"PersistentIdTooShort", "(" + pickled_string("storage") + "tQ.", "a persistent id is not"},
       {"PersistentIdOfAnotherKind",
-       "(" + pickled_string("module") + "ctorch\nFloatStorage\n" + pickled_string("0") + pickled_string("cpu") + "K\1tQ.", "a persistent id is not"},
-      {"OldStorageView", "(" + pickled_string("storage") + "ctorch\nFloatStorage\n" + pickled_string("0") + pickled_string("cpu") + "K\1)tQ.",
+       "(" + pickled_string("module") + "ctorch\nFloatStorage\n" + pickled_string("0") +
+           pickled_string("cpu") + "K\1tQ.",
+       "a persistent id is not"},
+      {"OldStorageView",
+       "(" + pickled_string("storage") + "ctorch\nFloatStorage\n" + pickled_string("0") +
+           pickled_string("cpu") + "K\1)tQ.",
        "a view of another"},
-      {"UnknownStorageClass", pickle_of(pickled_tensor({.storage_class = "torch\nQInt8Storage"})), "the storage class 'torch.QInt8Storage'"},
-      {"StorageClassOfAnotherModule", pickle_of(pickled_tensor({.storage_class = "os\nFloatStorage"})), "the storage class 'os.FloatStorage'"},
+      {"UnknownStorageClass", pickle_of(pickled_tensor({.storage_class = "torch\nQInt8Storage"})),
+       "the storage class 'torch.QInt8Storage'"},
+      {"StorageClassOfAnotherModule",
+       pickle_of(pickled_tensor({.storage_class = "os\nFloatStorage"})),
+       "the storage class 'os.FloatStorage'"},
       {"EmptyKey", pickle_of(pickled_tensor({.key = ""})), "a storage key of 0 bytes"},
-      {"KeyOfAMegabyte", pickle_of(pickled_tensor({.key = std::string(1 << 20, '0')})), "a storage key of"},
+      {"KeyOfAMegabyte", pickle_of(pickled_tensor({.key = std::string(1 << 20, '0')})),
+       "a storage key of"},
       {"NegativeCount", pickle_of(pickled_tensor({.count = -1})), "-1 elements"},
-      {"SizesAndStridesDiffer", pickle_of(pickled_tensor({.strides = {1}})), "2 sizes but 1 strides"},
-      {"RankTooHigh", pickle_of(pickled_tensor({.shape = std::vector<std::int64_t>(65, 1), .strides = {}})), "65 dimensions"},
+      {"SizesAndStridesDiffer", pickle_of(pickled_tensor({.strides = {1}})),
+       "2 sizes but 1 strides"},
+      {"RankTooHigh",
+       pickle_of(pickled_tensor({.shape = std::vector<std::int64_t>(65, 1), .strides = {}})),
+       "65 dimensions"},
       {"NoArguments", pickle_of("ctorch._utils\n_rebuild_tensor_v2\n)R"), "has 0 arguments"},
-      {"StorageIsAnInt", pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(K\1K\0))\x89"s + hooks + "tR"), "expected a storage"},
-      {"RequiresGradIsAnInt", pickle_of(pickled_tensor({.last_arguments = "K\1" + hooks})), "expected a bool"},
-      {"UntypedWithoutDtype", pickle_of(pickled_tensor({.storage_class = "torch.storage\nUntypedStorage"})), "gives no element type"},
-      {"BigOffset", pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(" + pickled_storage({}) + "\x8a\x09\0\0\0\0\0\0\0\0\1))\x89"s + hooks + "tR"),
+      {"StorageIsAnInt",
+       pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(K\1K\0))\x89"s + hooks + "tR"),
+       "expected a storage"},
+      {"RequiresGradIsAnInt", pickle_of(pickled_tensor({.last_arguments = "K\1" + hooks})),
+       "expected a bool"},
+      {"UntypedWithoutDtype",
+       pickle_of(pickled_tensor({.storage_class = "torch.storage\nUntypedStorage"})),
+       "gives no element type"},
+      {"BigOffset",
+       pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(" + pickled_storage({}) +
+                 "\x8a\x09\0\0\0\0\0\0\0\0\1))\x89"s + hooks + "tR"),
        "expected a int"},
       {"SizeHoldsAString",
-       pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(" + pickled_storage({}) + "K\0"s + pickled_string("x") + "\x85)\x89"s + hooks + "tR"),
+       pickle_of("ctorch._utils\n_rebuild_tensor_v2\n(" + pickled_storage({}) + "K\0"s +
+                 pickled_string("x") + "\x85)\x89"s + hooks + "tR"),
        "holds a str"},
       {"ParameterOfAnInt", pickle_of(parameter + "K\1\x88" + hooks + "\x87R"), "expected a tensor"},
-      {"EncodeOfTheEuroSign", pickle_of("c_codecs\nencode\n" + pickled_string("€") + pickled_string("latin1") + "\x86R"), "above 255"},
+      {"EncodeOfTheEuroSign",
+       pickle_of("c_codecs\nencode\n" + pickled_string("€") + pickled_string("latin1") + "\x86R"),
+       "above 255"},
   });
 }
 
@@ -171,7 +198,9 @@ TEST(TensorDamage, RefusesTensorsOutsideTheirStorage) {
       {"StrideTooLarge", {.strides = {4, 1}}, "ends with element 5"},
       {"VolumeOverflows", {.shape = {huge, huge}}, "2^63 elements or more"},
       {"BytesOverflow", {.shape = {huge}, .strides = {0}}, "more than 2^63 bytes"},
-      {"OffsetOverflows", {.offset = huge, .shape = {2, 2}, .strides = {huge, huge}}, "no number below 2^63"},
+      {"OffsetOverflows",
+       {.offset = huge, .shape = {2, 2}, .strides = {huge, huge}},
+       "no number below 2^63"},
       {"LastIndexOverflows", {.shape = {3, 1}, .strides = {huge, 1}}, "no number below 2^63"},
       {"CountOverStorage", {.count = 5}, "its record has 16 bytes"},
       {"CountUnderStorage", {.count = 3}, "its record has 16 bytes"},
@@ -185,18 +214,25 @@ TEST(TensorDamage, RefusesTensorsOutsideTheirStorage) {
     for (bool const in_zip : {true, false}) {
       RawLegacy legacy;
       legacy.object = pickle_of(pickled_tensor(bad.tensor));
-      auto const error = error_of_file(memory, in_zip ? bytes_of(torch_zip(legacy.object)) : bytes_of(legacy));
+      auto const error =
+          error_of_file(memory, in_zip ? bytes_of(torch_zip(legacy.object)) : bytes_of(legacy));
       ASSERT_TRUE(error) << bad.name << " was read";
       EXPECT_EQ(error->kind(), ErrorKind::source) << bad.name << ": " << error->what();
-      EXPECT_TRUE(!in_zip || error->sentence().find(bad.says) != std::string::npos) << bad.name << ": " << error->what();
+      EXPECT_TRUE(!in_zip || error->sentence().find(bad.says) != std::string::npos)
+          << bad.name << ": " << error->what();
     }
 }
 
 TEST(LegacyDamage, RefusesContradictions) {
   std::vector<Damage<RawLegacy>> const damages = {
       {"WrongMagicOnly", [](RawLegacy& file) { file.magic[5] = 'x'; }, "plain pickle"},
-      {"WrongProtocol", [](RawLegacy& file) { file.protocol = pickle_of(pickled_int(1000)); }, "its protocol is 1000"},
-      {"BigEndian", [](RawLegacy& file) { file.machine = pickle_of("}" + pickled_string("little_endian") + "\x89s"); }, "big-endian"},
+      {"WrongProtocol", [](RawLegacy& file) { file.protocol = pickle_of(pickled_int(1000)); },
+       "its protocol is 1000"},
+      {"BigEndian",
+       [](RawLegacy& file) {
+         file.machine = pickle_of("}" + pickled_string("little_endian") + "\x89s");
+       },
+       "big-endian"},
       {"NoByteOrder", [](RawLegacy& file) { file.machine = pickle_of("}"); }, "little-endian"},
       {"KeysNoList", [](RawLegacy& file) { file.keys = pickle_of("}"); }, "expected a list"},
       {"KeyNoString", [](RawLegacy& file) { file.keys = pickle_of("]K\1a"); }, "expected a str"},
@@ -212,15 +248,26 @@ TEST(LegacyDamage, RefusesContradictions) {
          file.storages += file.storages;
        },
        "listed twice"},
-      {"KeyUnknown", [](RawLegacy& file) { file.keys = pickle_of("](" + pickled_string("1") + "e"); }, "nothing refers to it"},
+      {"KeyUnknown",
+       [](RawLegacy& file) { file.keys = pickle_of("](" + pickled_string("1") + "e"); },
+       "nothing refers to it"},
       {"CountDiffers", [](RawLegacy& file) { file.storages[0] = 5; }, "has 5 elements, but"},
-      {"CountHuge", [](RawLegacy& file) { file.storages = std::string(8, '\xff') + std::string(16, '\0'); }, "elements, but"},
-      {"StorageCutShort", [](RawLegacy& file) { file.storages.pop_back(); }, "has 4 elements of 4 bytes"},
+      {"CountHuge",
+       [](RawLegacy& file) { file.storages = std::string(8, '\xff') + std::string(16, '\0'); },
+       "elements, but"},
+      {"StorageCutShort", [](RawLegacy& file) { file.storages.pop_back(); },
+       "has 4 elements of 4 bytes"},
       {"BytesBehind", [](RawLegacy& file) { file.storages += "x"; }, "its last storage ends at"},
       {"TwoClassesForOneKey",
-       [](RawLegacy& file) { file.object = pickle_of(pickled_tensor({}) + pickled_tensor({.storage_class = "torch\nIntStorage"}) + "\x86"); },
+       [](RawLegacy& file) {
+         file.object = pickle_of(pickled_tensor({}) +
+                                 pickled_tensor({.storage_class = "torch\nIntStorage"}) + "\x86");
+       },
        "is said to hold"},
-      {"TwoCountsForOneKey", [](RawLegacy& file) { file.object = pickle_of(pickled_tensor({}) + pickled_tensor({.count = 3}) + "\x86"); },
+      {"TwoCountsForOneKey",
+       [](RawLegacy& file) {
+         file.object = pickle_of(pickled_tensor({}) + pickled_tensor({.count = 3}) + "\x86");
+       },
        "is said to hold"},
   };
   MemoryFile const memory;
@@ -230,7 +277,8 @@ TEST(LegacyDamage, RefusesContradictions) {
     auto const error = error_of_file(memory, bytes_of(file));
     ASSERT_TRUE(error) << damage.name << " was read";
     EXPECT_EQ(error->kind(), ErrorKind::source) << damage.name;
-    EXPECT_NE(error->sentence().find(damage.says), std::string::npos) << damage.name << ": " << error->what();
+    EXPECT_NE(error->sentence().find(damage.says), std::string::npos)
+        << damage.name << ": " << error->what();
   }
 }
 
@@ -242,11 +290,13 @@ std::string repeated(std::string_view text, std::size_t count) {
 
 TEST(PickleBombs, AMillionNestedListsAreRefused) {
   expect_refused({
-      {"Lists", std::string(1000000, ']') + std::string(999999, 'a') + ".", "nested more than 1000 deep"},
+      {"Lists", std::string(1000000, ']') + std::string(999999, 'a') + ".",
+       "nested more than 1000 deep"},
       {"Tuples", "N" + std::string(1000000, '\x85') + ".", "nested more than 1000 deep"},
       {"Calls", "cm\nf\n" + repeated(")R", 500000) + ".", "nested more than 1000 deep"},
       {"Marks", std::string(1000000, '(') + "N.", "left over"},
-      {"SharedThenDeep", "]q\0"s + repeated("\x85h\0\x86"s, 600) + ".", "nested more than 1000 deep"},
+      {"SharedThenDeep", "]q\0"s + repeated("\x85h\0\x86"s, 600) + ".",
+       "nested more than 1000 deep"},
   });
   EXPECT_FALSE(error_of_pickle(std::string(999, ']') + std::string(998, 'a') + "."));
 }
@@ -255,29 +305,34 @@ TEST(PickleBombs, SharingTwoToTheFortyTimesCostsNothing) {
   // Each level is a tuple of the level below, twice.
   EXPECT_FALSE(error_of_pickle("]" + repeated("2\x86", 900) + "."));
   MemoryFile const memory;
-  auto const error = error_of_file(memory, bytes_of(torch_zip(pickle_of(repeated("2\x86", 0) + "]" + repeated("2\x86", 40)))));
+  auto const error = error_of_file(
+      memory, bytes_of(torch_zip(pickle_of(repeated("2\x86", 0) + "]" + repeated("2\x86", 40)))));
   EXPECT_FALSE(error);
 }
 
 TEST(PickleBombs, CopiesOutOfSharedValuesDoNotMultiply) {
-  // A string of 1 MiB, turned into bytes 2000 times; a list of 10^5, turned into a set 2000 times: 2 GiB if each were a copy.
+  // A string of 1 MiB, turned into bytes 2000 times; a list of 10^5, turned into a set 2000 times:
+  // 2 GiB if each were a copy.
   std::string const text = pickled_string(std::string(1 << 20, 'a')) +
                            "q\0"
                            "0"s +
                            pickled_string("latin1") +
                            "q\1"
                            "0"s;
-  EXPECT_FALSE(error_of_pickle(text + "](" + repeated("c_codecs\nencode\nh\0h\1\x86R"s, 2000) + "e."));
+  EXPECT_FALSE(
+      error_of_pickle(text + "](" + repeated("c_codecs\nencode\nh\0h\1\x86R"s, 2000) + "e."));
   std::string const list = "](" + std::string(100000, 'N') +
                            "eq\0"
                            "0"s;
-  EXPECT_FALSE(error_of_pickle(list + "](" + repeated("c__builtin__\nset\nh\0\x85R"s, 2000) + "e."));
+  EXPECT_FALSE(
+      error_of_pickle(list + "](" + repeated("c__builtin__\nset\nh\0\x85R"s, 2000) + "e."));
   std::string const keywords = "(" + std::string(1000, 'N') +
                                "tq\0"
                                "0cm\nC\nq\1"
                                "0}NNsq\2"
                                "0"s;
-  expect_refused({{"KeywordCalls", keywords + "](" + repeated("h\1h\0h\2\x92"s, 1000) + "e.", "objects share 1000 arguments"}});
+  expect_refused({{"KeywordCalls", keywords + "](" + repeated("h\1h\0h\2\x92"s, 1000) + "e.",
+                   "objects share 1000 arguments"}});
 }
 
 TEST(PickleBombs, TheMemoryLimitHolds) {
@@ -285,7 +340,9 @@ TEST(PickleBombs, TheMemoryLimitHolds) {
   pickle::Limits const limits{.largest_bytes = 1 << 20};
   EXPECT_THROW(pickle::parse(std::as_bytes(std::span(bytes)), "test", nullptr, limits), Error);
   std::string const lists(1001, ']');
-  EXPECT_THROW(pickle::parse(std::as_bytes(std::span(lists)), "test", nullptr, {.largest_nodes = 1000}), Error);
+  EXPECT_THROW(
+      pickle::parse(std::as_bytes(std::span(lists)), "test", nullptr, {.largest_nodes = 1000}),
+      Error);
   EXPECT_NO_THROW(pickle::parse(std::as_bytes(std::span(bytes)), "test"));
 }
 
@@ -331,7 +388,8 @@ Cost cost_of(std::string const& bytes) {
 }
 
 TEST(PickleBombs, WhatIsRefusedTakesLittleMemoryAndTime) {
-  // Of 64 MiB, the most that is read: with them no more than 256 MiB. Opcodes of one byte that each make something the machine must keep.
+  // Of 64 MiB, the most that is read: with them no more than 256 MiB. Opcodes of one byte that each
+  // make something the machine must keep.
   constexpr std::size_t size = 64U << 20;
   auto const filled = [](std::string start, std::string_view with) {
     while (start.size() < size) start += with;
@@ -373,7 +431,8 @@ TEST(PickleBombs, WhatIsRefusedTakesLittleMemoryAndTime) {
 TEST(PickleBombs, AMillionKeysCostAMillionSteps) {
   constexpr std::size_t count = 1000000;
   auto const begin = std::chrono::steady_clock::now();
-  // Half of them the key that is removed, all in front of the others: removing them one by one would move the others half a million times.
+  // Half of them the key that is removed, all in front of the others: removing them one by one
+  // would move the others half a million times.
   pickle::Document document;
   document.root = document.add_dict();
   pickle::NodeId const gone = document.add_string("gone");
@@ -402,7 +461,8 @@ TEST(TorchFileDamage, SaysWhatAStrangeFileLooksLike) {
   tar.replace(257, 5, "ustar");
   std::vector<Stranger> const strangers = {
       {"Empty", "", "an empty file"},
-      {"GitLfs", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "git-lfs pointer"},
+      {"GitLfs", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+       "git-lfs pointer"},
       {"Html", " \n<!DOCTYPE html><html></html>", "a web page"},
       {"Tar", tar, "a tar archive"},
       {"Safetensors", "\x08\0\0\0\0\0\0\0{\"a\":1} "s, "a safetensors file"},
@@ -419,7 +479,8 @@ TEST(TorchFileDamage, SaysWhatAStrangeFileLooksLike) {
     auto const error = error_of_file(memory, stranger.bytes);
     ASSERT_TRUE(error) << stranger.name;
     EXPECT_EQ(error->kind(), ErrorKind::source) << stranger.name;
-    EXPECT_NE(error->sentence().find(stranger.says), std::string::npos) << stranger.name << ": " << error->what();
+    EXPECT_NE(error->sentence().find(stranger.says), std::string::npos)
+        << stranger.name << ": " << error->what();
   }
 }
 

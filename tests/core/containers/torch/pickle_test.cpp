@@ -31,7 +31,8 @@ class Show {
       case Kind::real: return fmt::format("{}", node.real);
       case Kind::string: return "'" + node.text + "'";
       case Kind::bytes: return "b'" + node.text + "'";
-      case Kind::global: return fmt::format("{}.{}", document_.class_of(id).first, document_.class_of(id).second);
+      case Kind::global:
+        return fmt::format("{}.{}", document_.class_of(id).first, document_.class_of(id).second);
       case Kind::storage: return "storage:" + document_.storages[node.index].key;
       default: return container(id, node);
     }
@@ -44,7 +45,8 @@ class Show {
     seen_.push_back(id);
     if (node.kind == Kind::tensor) return tensor(node);
     if (node.kind == Kind::reduce) {
-      std::string text = (*this)(node.callable) + (node.new_object ? "!" : "") + (*this)(node.arguments);
+      std::string text =
+          (*this)(node.callable) + (node.new_object ? "!" : "") + (*this)(node.arguments);
       if (!node.items.empty()) text += list("[", node.items, "]");
       if (!node.pairs.empty()) text += list("{", node.pairs, "}");
       if (node.state != pickle::no_node) text += "<-" + (*this)(node.state);
@@ -57,12 +59,14 @@ class Show {
   }
   std::string list(char const* open, std::vector<NodeId> const& ids, char const* close) {
     std::string text = open;
-    for (NodeId const id : ids) text += (text.size() > std::string_view(open).size() ? " " : "") + (*this)(id);
+    for (NodeId const id : ids)
+      text += (text.size() > std::string_view(open).size() ? " " : "") + (*this)(id);
     return text + close;
   }
   std::string tensor(Node const& node) {
     auto const& tensor = document_.tensors[node.index];
-    std::string text = fmt::format("{}{}:{}+{}[{}/{}]", tensor.parameter ? "param:" : "", name(tensor.dtype), tensor.storage.key, tensor.offset,
+    std::string text = fmt::format("{}{}:{}+{}[{}/{}]", tensor.parameter ? "param:" : "",
+                                   name(tensor.dtype), tensor.storage.key, tensor.offset,
                                    fmt::join(tensor.shape, ","), fmt::join(tensor.strides, ","));
     return node.state == pickle::no_node ? text : text + "<-" + (*this)(node.state);
   }
@@ -158,8 +162,10 @@ TEST(PickleParse, ReadsStackAndMemoOpcodes) {
 TEST(PickleParse, KeepsCallsAsInertObjects) {
   EXPECT_EQ(round_trip("cos\nsystem\nX\x02\0\0\0ls\x85R."s), "os.system('ls')");
   EXPECT_EQ(round_trip("\x8c\x02os\x8c\x06system\x93N\x85R."), "os.system(None)");
-  EXPECT_EQ(round_trip("cargparse\nNamespace\n)\x81}X\x01\0\0\0xK\x01sb."s), "argparse.Namespace!()<-{'x' 1}");
-  EXPECT_EQ(round_trip("ccollections\nOrderedDict\n)R(K\x01K\x02K\x03K\x04u}K\x05K\x06sb."), "collections.OrderedDict(){1 2 3 4}<-{5 6}");
+  EXPECT_EQ(round_trip("cargparse\nNamespace\n)\x81}X\x01\0\0\0xK\x01sb."s),
+            "argparse.Namespace!()<-{'x' 1}");
+  EXPECT_EQ(round_trip("ccollections\nOrderedDict\n)R(K\x01K\x02K\x03K\x04u}K\x05K\x06sb."),
+            "collections.OrderedDict(){1 2 3 4}<-{5 6}");
   EXPECT_EQ(round_trip("cm\nC\n)\x81(K\x01K\x02"
                        "e."),
             "m.C!()[1 2]");
@@ -181,30 +187,40 @@ TEST(PickleParse, NamesWithADotAreReadAndNeverWritten) {
     FAIL() << "it was written";
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find("'Outer.Inner' of module 'm'"), std::string::npos) << error.what();
+    EXPECT_NE(error.sentence().find("'Outer.Inner' of module 'm'"), std::string::npos)
+        << error.what();
   }
 }
 
 TEST(PickleParse, RecognisesTensors) {
   EXPECT_EQ(round_trip(pickle_of(pickled_tensor({}))), "F32:0+0[2,2/2,1]");
-  EXPECT_EQ(round_trip(pickle_of(pickled_tensor({.storage_class = "torch\nBFloat16Storage", .offset = 1, .shape = {3}, .strides = {1}}))),
-            "BF16:0+1[3/1]");
+  EXPECT_EQ(
+      round_trip(pickle_of(pickled_tensor(
+          {.storage_class = "torch\nBFloat16Storage", .offset = 1, .shape = {3}, .strides = {1}}))),
+      "BF16:0+1[3/1]");
   EXPECT_EQ(round_trip(pickle_of(pickled_tensor({.shape = {}, .strides = {}}))), "F32:0+0[/]");
   std::string const hooks = "ccollections\nOrderedDict\n)R";
-  EXPECT_EQ(round_trip(pickle_of(pickled_tensor({.storage_class = "torch.storage\nUntypedStorage",
-                                                 .function = "torch._utils\n_rebuild_tensor_v3",
-                                                 .last_arguments = "\x88" + hooks + "ctorch\nfloat8_e4m3fn\n"}))),
+  EXPECT_EQ(round_trip(pickle_of(
+                pickled_tensor({.storage_class = "torch.storage\nUntypedStorage",
+                                .function = "torch._utils\n_rebuild_tensor_v3",
+                                .last_arguments = "\x88" + hooks + "ctorch\nfloat8_e4m3fn\n"}))),
             "F8_E4M3:0+0[2,2/2,1]");
-  EXPECT_EQ(shown(parse(pickle_of(pickled_tensor({.function = "torch._utils\n_rebuild_tensor", .last_arguments = ""})))), "F32:0+0[2,2/2,1]");
-  EXPECT_EQ(round_trip(pickle_of("ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) + "\x88" + hooks + "\x87R")), "param:F32:0+0[2,2/2,1]");
-  EXPECT_EQ(round_trip(pickle_of("ctorch._utils\n_rebuild_parameter_with_state\n(" + pickled_tensor({}) + "\x88" + hooks + "}K\x01K\x02stR")),
+  EXPECT_EQ(shown(parse(pickle_of(pickled_tensor(
+                {.function = "torch._utils\n_rebuild_tensor", .last_arguments = ""})))),
+            "F32:0+0[2,2/2,1]");
+  EXPECT_EQ(round_trip(pickle_of("ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) +
+                                 "\x88" + hooks + "\x87R")),
+            "param:F32:0+0[2,2/2,1]");
+  EXPECT_EQ(round_trip(pickle_of("ctorch._utils\n_rebuild_parameter_with_state\n(" +
+                                 pickled_tensor({}) + "\x88" + hooks + "}K\x01K\x02stR")),
             "param:F32:0+0[2,2/2,1]<-{1 2}");
 }
 
 TEST(PickleParse, AParameterIsOneTensorNotTwo) {
-  Document const document = parse(pickle_of("ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) +
-                                            "\x89"
-                                            "ccollections\nOrderedDict\n)R\x87R"));
+  Document const document =
+      parse(pickle_of("ctorch._utils\n_rebuild_parameter\n" + pickled_tensor({}) +
+                      "\x89"
+                      "ccollections\nOrderedDict\n)R\x87R"));
   ASSERT_EQ(document.tensors.size(), 1U);
   EXPECT_TRUE(document.tensors[0].parameter);
   EXPECT_FALSE(document.tensors[0].requires_grad);
@@ -212,7 +228,8 @@ TEST(PickleParse, AParameterIsOneTensorNotTwo) {
 
 TEST(PickleParse, LeavesConjugatedTensorsOpaque) {
   std::string const hooks = "ccollections\nOrderedDict\n)R";
-  Document const document = parse(pickle_of(pickled_tensor({.last_arguments = "\x89" + hooks + "}X\x04\0\0\0conj\x88s"s})));
+  Document const document = parse(
+      pickle_of(pickled_tensor({.last_arguments = "\x89" + hooks + "}X\x04\0\0\0conj\x88s"s})));
   EXPECT_EQ(root(document).kind, Kind::reduce);
   EXPECT_TRUE(document.tensors.empty());
 }
@@ -286,7 +303,9 @@ TEST(Document, FindsSetsAndErasesKeysOfDictsOrderedDictsAndObjects) {
   Document document;
   NodeId const dict = document.add_dict();
   NodeId const ordered =
-      document.add({.kind = Kind::reduce, .callable = document.add_global("collections", "OrderedDict"), .arguments = document.add_tuple()});
+      document.add({.kind = Kind::reduce,
+                    .callable = document.add_global("collections", "OrderedDict"),
+                    .arguments = document.add_tuple()});
   NodeId const object = document.add_object("argparse", "Namespace", document.add_dict());
   NodeId const bare = document.add_object("argparse", "Namespace", pickle::no_node);
   for (NodeId const node : {dict, ordered, object, bare}) {
@@ -341,8 +360,9 @@ TEST(Document, CopiesKeepSharingCyclesAndStorageKeys) {
 
 TEST(Document, AddsTensorsOverTheirOwnStorage) {
   Document document;
-  document.root =
-      document.add_list({document.add_tensor(DType::bf16, {2, 0, 3}), document.add_tensor(DType::f8_e4m3, {}), document.add_tensor(DType::u16, {5})});
+  document.root = document.add_list({document.add_tensor(DType::bf16, {2, 0, 3}),
+                                     document.add_tensor(DType::f8_e4m3, {}),
+                                     document.add_tensor(DType::u16, {5})});
   EXPECT_EQ(round_trip(dump(document)), "[BF16:0+0[2,0,3/3,3,1] F8_E4M3:1+0[/] U16:2+0[5/1]]");
   EXPECT_EQ(document.tensors[0].storage.count, 0U);
   EXPECT_EQ(document.tensors[1].storage.count, 1U);

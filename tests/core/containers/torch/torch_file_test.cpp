@@ -28,7 +28,8 @@ Document small_document() {
 
 std::vector<std::byte> pattern(std::uint64_t bytes, std::size_t seed) {
   std::vector<std::byte> result(bytes);
-  for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<std::byte>((i + 13 * seed) % 251);
+  for (std::size_t i = 0; i < result.size(); ++i)
+    result[i] = static_cast<std::byte>((i + 13 * seed) % 251);
   return result;
 }
 
@@ -36,7 +37,8 @@ std::vector<std::byte> pattern(std::uint64_t bytes, std::size_t seed) {
 File again(File const& written) { return File::open_for_reading(written.path()); }
 
 /// Writes payloads in `order`, then the rest.
-void write_file(File const& file, TorchFilePlan const& plan, std::vector<std::size_t> const& order) {
+void write_file(File const& file, TorchFilePlan const& plan,
+                std::vector<std::size_t> const& order) {
   std::vector<std::uint32_t> crcs(plan.storages.size());
   for (std::size_t const i : order) {
     auto const bytes = pattern(plan.storages[i].size_bytes, i);
@@ -61,7 +63,8 @@ TEST(TorchFile, WhatIsPlannedAndWrittenIsReadBack) {
   for (std::string const key : {"a", "empty", "scalar", "fp8"}) {
     NodeId const node = torch.document.find(torch.document.root, key);
     ASSERT_NE(node, pickle::no_node);
-    FileTensor const tensor = file_tensor(torch, torch.document.tensors[torch.document.at(node).index], key);
+    FileTensor const tensor =
+        file_tensor(torch, torch.document.tensors[torch.document.at(node).index], key);
     EXPECT_EQ(tensor.name, key);
     EXPECT_EQ(tensor.offset_bytes, plan.storages[i].payload_offset_bytes);
     EXPECT_EQ(tensor.size_bytes, plan.storages[i].size_bytes);
@@ -84,7 +87,8 @@ TEST(TorchFile, PayloadsAreAlignedAndNothingOverlaps) {
   for (ZipRecord const& record : records) {
     EXPECT_EQ(record.header_offset_bytes, end) << record.name;
     EXPECT_EQ(record.payload_offset_bytes % 64, 0U) << record.name;
-    EXPECT_GE(record.payload_offset_bytes, record.header_offset_bytes + 30 + record.name.size() + 4) << record.name;
+    EXPECT_GE(record.payload_offset_bytes, record.header_offset_bytes + 30 + record.name.size() + 4)
+        << record.name;
     end = record.payload_offset_bytes + record.size_bytes + (record.size_bytes == 0 ? 0 : 16);
   }
   EXPECT_EQ(plan.small_records[0].name, "a_rather_long_folder_name/data.pkl");
@@ -128,7 +132,8 @@ TEST(TorchFile, AFileInsideAnotherIsReadAndWritten) {
   }
   finish_torch_file(file, plan, crcs, base);
   ASSERT_EQ(file.size_bytes(), base + plan.size_bytes);
-  file.write_at(base + plan.size_bytes, std::as_bytes(std::span(std::string_view("PK\5\6 of the next"))));
+  file.write_at(base + plan.size_bytes,
+                std::as_bytes(std::span(std::string_view("PK\5\6 of the next"))));
   File const written = again(file);
   TorchFile const torch = read_torch_file(FileRange(written, base, plan.size_bytes));
   EXPECT_EQ(torch.storages.at("3").offset_bytes, base + plan.storages[3].payload_offset_bytes);
@@ -137,7 +142,10 @@ TEST(TorchFile, AFileInsideAnotherIsReadAndWritten) {
     FAIL() << "an item cut short was read";
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find(fmt::format("bytes [{}, {})", base, base + plan.size_bytes - 1)), std::string::npos) << error.what();
+    EXPECT_NE(
+        error.sentence().find(fmt::format("bytes [{}, {})", base, base + plan.size_bytes - 1)),
+        std::string::npos)
+        << error.what();
   }
   EXPECT_THROW(FileRange(file, file.size_bytes(), 1), Error);
   EXPECT_THROW(FileRange(file, ~std::uint64_t{0}, 2), Error);
@@ -163,7 +171,8 @@ TEST(TorchFile, SegmentsAndPayloadsAreTheWholeFile) {
 TEST(TorchFile, TheOrderOfWritesDoesNotShow) {
   ScratchFolder const folder("torch_file");
   std::vector<std::vector<std::byte>> files;
-  for (std::vector<std::size_t> const& order : {std::vector<std::size_t>{0, 1, 2, 3}, std::vector<std::size_t>{3, 2, 1, 0}}) {
+  for (std::vector<std::size_t> const& order :
+       {std::vector<std::size_t>{0, 1, 2, 3}, std::vector<std::size_t>{3, 2, 1, 0}}) {
     Document document = small_document();
     write_file(File::create(folder.path() / "m.pt"), plan_torch_file(document, "m"), order);
     files.push_back(bytes_of(folder.path() / "m.pt"));
@@ -173,8 +182,9 @@ TEST(TorchFile, TheOrderOfWritesDoesNotShow) {
 
 TEST(TorchFile, PlanningMakesViewsCompact) {
   // Two views of one storage: a transposed one and a slice.
-  RawZip zip = torch_zip(
-      pickle_of(pickled_tensor({.shape = {2, 2}, .strides = {1, 2}}) + pickled_tensor({.offset = 1, .shape = {3}, .strides = {1}}) + "\x86"));
+  RawZip zip =
+      torch_zip(pickle_of(pickled_tensor({.shape = {2, 2}, .strides = {1, 2}}) +
+                          pickled_tensor({.offset = 1, .shape = {3}, .strides = {1}}) + "\x86"));
   MemoryFile const memory;
   TorchFile torch = read_torch_file(memory.holding(bytes_of(zip)));
   FileTensor const transposed = file_tensor(torch, torch.document.tensors[0], "t");
@@ -193,15 +203,15 @@ TEST(TorchFile, PlanningMakesViewsCompact) {
 
 TEST(TorchFile, DimensionsOfSizeOneDoNotMakeATensorStrided) {
   MemoryFile const memory;
-  TorchFile const torch =
-      read_torch_file(memory.holding(bytes_of(torch_zip(pickle_of(pickled_tensor({.shape = {1, 2, 1}, .strides = {99, 1, 7}}))))));
+  TorchFile const torch = read_torch_file(memory.holding(
+      bytes_of(torch_zip(pickle_of(pickled_tensor({.shape = {1, 2, 1}, .strides = {99, 1, 7}}))))));
   EXPECT_TRUE(file_tensor(torch, torch.document.tensors[0], "t").strides.empty());
 }
 
 TEST(TorchFile, AnEmptyTensorMayNameAnyPlace) {
   MemoryFile const memory;
-  TorchFile const torch =
-      read_torch_file(memory.holding(bytes_of(torch_zip(pickle_of(pickled_tensor({.offset = 100, .shape = {0, 5}, .strides = {5, 1}}))))));
+  TorchFile const torch = read_torch_file(memory.holding(bytes_of(
+      torch_zip(pickle_of(pickled_tensor({.offset = 100, .shape = {0, 5}, .strides = {5, 1}}))))));
   FileTensor const tensor = file_tensor(torch, torch.document.tensors[0], "t");
   EXPECT_EQ(tensor.size_bytes, 0U);
   EXPECT_EQ(tensor.offset_bytes, torch.storages.at("0").offset_bytes);
@@ -213,13 +223,15 @@ TEST(TorchFile, ReadsTheContainerBeforeOneDotSix) {
   TorchFile const torch = read_torch_file(file);
   EXPECT_EQ(torch.container, TorchFile::Container::legacy);
   ASSERT_EQ(torch.document.tensors.size(), 1U);
-  EXPECT_EQ(file_tensor(torch, torch.document.tensors[0], "t").offset_bytes + 16, file.size_bytes());
+  EXPECT_EQ(file_tensor(torch, torch.document.tensors[0], "t").offset_bytes + 16,
+            file.size_bytes());
   EXPECT_FALSE(torch.storages.at("0").crc32.has_value());
 }
 
 TEST(TorchFile, ReadsALegacyPickleLargerThanTheFirstWindow) {
   RawLegacy legacy;
-  legacy.object = pickle_of("](" + pickled_string(std::string(3 << 20, 'x')) + pickled_tensor({}) + "e");
+  legacy.object =
+      pickle_of("](" + pickled_string(std::string(3 << 20, 'x')) + pickled_tensor({}) + "e");
   MemoryFile const memory;
   TorchFile const torch = read_torch_file(memory.holding(bytes_of(legacy)));
   EXPECT_EQ(torch.document.tensors.size(), 1U);
@@ -227,7 +239,8 @@ TEST(TorchFile, ReadsALegacyPickleLargerThanTheFirstWindow) {
 
 TEST(TorchFile, StoragesOutsideTensorsCannotBePlanned) {
   MemoryFile const memory;
-  TorchFile torch = read_torch_file(memory.holding(bytes_of(torch_zip(pickle_of("cm\nSubclass\n" + pickled_storage({}) + "\x85R")))));
+  TorchFile torch = read_torch_file(memory.holding(
+      bytes_of(torch_zip(pickle_of("cm\nSubclass\n" + pickled_storage({}) + "\x85R")))));
   try {
     plan_torch_file(torch.document, "m");
     FAIL() << "a bare storage was planned";
@@ -267,10 +280,12 @@ void expect_sparse_file_is_read(Document& document, std::size_t directory_entrie
 
 TEST(Zip64, RecordsAboveFourGibibytesAndOffsetsBehindThem) {
   constexpr Index four_gibibytes = Index{1} << 32;
-  for (Index const size : {four_gibibytes - 2, four_gibibytes - 1, four_gibibytes, Index{3} << 40}) {
+  for (Index const size :
+       {four_gibibytes - 2, four_gibibytes - 1, four_gibibytes, Index{3} << 40}) {
     Document document;
-    document.root = document.add_list({document.add_tensor(DType::u8, {7}), document.add_tensor(DType::u8, {size}),
-                                       document.add_tensor(DType::u8, {size}), document.add_tensor(DType::f64, {1})});
+    document.root = document.add_list(
+        {document.add_tensor(DType::u8, {7}), document.add_tensor(DType::u8, {size}),
+         document.add_tensor(DType::u8, {size}), document.add_tensor(DType::f64, {1})});
     expect_sparse_file_is_read(document, 10);
   }
 }
@@ -280,7 +295,8 @@ TEST(Zip64, MoreRecordsThanTheEndRecordCanCount) {
   for (std::size_t const tensors : {65528U, 65529U, 70000U}) {
     Document document;
     std::vector<NodeId> nodes;
-    for (std::size_t i = 0; i < tensors; ++i) nodes.push_back(document.add_tensor(DType::u8, {static_cast<Index>(i % 3)}));
+    for (std::size_t i = 0; i < tensors; ++i)
+      nodes.push_back(document.add_tensor(DType::u8, {static_cast<Index>(i % 3)}));
     document.root = document.add_list(std::move(nodes));
     expect_sparse_file_is_read(document, tensors + 6);
   }
@@ -288,8 +304,10 @@ TEST(Zip64, MoreRecordsThanTheEndRecordCanCount) {
 
 TEST(Zip64, SizesBeyondSixtyFourBitsAreRefused) {
   Document document;
-  document.root = document.add_list({document.add_tensor(DType::u8, {Index{1} << 62}), document.add_tensor(DType::u8, {Index{1} << 62}),
-                                     document.add_tensor(DType::u8, {Index{1} << 62}), document.add_tensor(DType::u8, {Index{1} << 62})});
+  document.root = document.add_list({document.add_tensor(DType::u8, {Index{1} << 62}),
+                                     document.add_tensor(DType::u8, {Index{1} << 62}),
+                                     document.add_tensor(DType::u8, {Index{1} << 62}),
+                                     document.add_tensor(DType::u8, {Index{1} << 62})});
   EXPECT_THROW(plan_torch_file(document, "m"), Error);
 }
 

@@ -16,14 +16,18 @@ std::string descriptor_of(std::string_view payload) {
 }
 
 std::string extra_field(std::uint16_t id, std::string_view content) {
-  return little_endian(id) + little_endian(static_cast<std::uint16_t>(content.size())) + std::string(content);
+  return little_endian(id) + little_endian(static_cast<std::uint16_t>(content.size())) +
+         std::string(content);
 }
 
 /// The ZIP64 end record and its locator for a directory of `entries` at `offset`.
-std::string end64(std::uint64_t entries, std::uint64_t offset, std::uint64_t size, std::uint64_t claimed_offset) {
+std::string end64(std::uint64_t entries, std::uint64_t offset, std::uint64_t size,
+                  std::uint64_t claimed_offset) {
   std::string const zero = little_endian(std::uint32_t{0});
-  return "PK\6\6" + little_endian(std::uint64_t{44}) + "-" + std::string(3, '\0') + zero + zero + little_endian(entries) + little_endian(entries) +
-         little_endian(size) + little_endian(offset) + "PK\6\7" + zero + little_endian(claimed_offset) + little_endian(std::uint32_t{1});
+  return "PK\6\6" + little_endian(std::uint64_t{44}) + "-" + std::string(3, '\0') + zero + zero +
+         little_endian(entries) + little_endian(entries) + little_endian(size) +
+         little_endian(offset) + "PK\6\7" + zero + little_endian(claimed_offset) +
+         little_endian(std::uint32_t{1});
 }
 
 struct DirectoryNumbers {
@@ -34,7 +38,8 @@ struct DirectoryNumbers {
 DirectoryNumbers directory_of(RawZip const& zip) {
   DirectoryNumbers numbers;
   for (RawEntry const& entry : zip.entries) {
-    numbers.offset += local_header(entry).size() + entry.payload.size() + entry.descriptor.size() + entry.gap.size();
+    numbers.offset += local_header(entry).size() + entry.payload.size() + entry.descriptor.size() +
+                      entry.gap.size();
     numbers.size += central_header(entry, 0).size();
   }
   return numbers;
@@ -48,7 +53,8 @@ std::vector<ZipDamage> end_record_damages() {
          zip.comment_size = 22;
        },
        "2 end records"},
-      {"ASecondArchiveBehind", [](RawZip& zip) { zip.after = bytes_of(torch_zip()); }, "the directory is said"},
+      {"ASecondArchiveBehind", [](RawZip& zip) { zip.after = bytes_of(torch_zip()); },
+       "the directory is said"},
       {"TrailingBytes", [](RawZip& zip) { zip.after = "x"; }, "no end record"},
       {"CommentShorterThanSaid", [](RawZip& zip) { zip.comment_size = 5; }, "no end record"},
       {"CommentLongerThanSaid",
@@ -69,10 +75,14 @@ std::vector<ZipDamage> end_record_damages() {
       {"CountHuge", [](RawZip& zip) { zip.count = 65535; }, "holds at most"},
       {"CountsDiffer", [](RawZip& zip) { zip.count_here = 3; }, "several parts"},
       {"SeveralDisks", [](RawZip& zip) { zip.disk = 1; }, "several parts"},
-      {"DirectoryOffsetTooSmall", [](RawZip& zip) { zip.directory_offset = 10; }, "the directory is said"},
-      {"DirectoryOffsetTooLarge", [](RawZip& zip) { zip.directory_offset = 0xfffffff0U; }, "the directory is said"},
-      {"DirectorySizeTooSmall", [](RawZip& zip) { zip.directory_size = 1; }, "the directory is said"},
-      {"DirectorySizeHuge", [](RawZip& zip) { zip.directory_size = 0xfffffffeU; }, "the directory is said"},
+      {"DirectoryOffsetTooSmall", [](RawZip& zip) { zip.directory_offset = 10; },
+       "the directory is said"},
+      {"DirectoryOffsetTooLarge", [](RawZip& zip) { zip.directory_offset = 0xfffffff0U; },
+       "the directory is said"},
+      {"DirectorySizeTooSmall", [](RawZip& zip) { zip.directory_size = 1; },
+       "the directory is said"},
+      {"DirectorySizeHuge", [](RawZip& zip) { zip.directory_size = 0xfffffffeU; },
+       "the directory is said"},
       {"EmptyArchive",
        [](RawZip& zip) {
          zip.entries.clear();
@@ -93,12 +103,21 @@ std::vector<ZipDamage> zip64_damages() {
     };
   };
   return {
-      {"LocatorNamesAnotherPlace", with_end64([](auto&, auto&, auto& claimed) { claimed -= 1; }), "the ZIP64 locator names"},
-      {"LocatorBeyondTheFile", with_end64([](auto&, auto&, auto& claimed) { claimed = ~std::uint64_t{0}; }), "the ZIP64 locator names"},
-      {"CountContradictsTheEndRecord", with_end64([](auto&, auto& entries, auto&) { entries = 3; }), "counts 4 entries, the ZIP64 one 3"},
-      {"CountOfTwoToTheSixtyFour", with_end64([](auto&, auto& entries, auto&) { entries = ~std::uint64_t{0}; }), "the ZIP64 one"},
-      {"OffsetContradictsTheEndRecord", with_end64([](auto& numbers, auto&, auto&) { numbers.offset += 1; }), "the ZIP64 one at"},
-      {"SizeContradictsTheEndRecord", with_end64([](auto& numbers, auto&, auto&) { numbers.size = ~std::uint64_t{0}; }), "the ZIP64 one at"},
+      {"LocatorNamesAnotherPlace", with_end64([](auto&, auto&, auto& claimed) { claimed -= 1; }),
+       "the ZIP64 locator names"},
+      {"LocatorBeyondTheFile",
+       with_end64([](auto&, auto&, auto& claimed) { claimed = ~std::uint64_t{0}; }),
+       "the ZIP64 locator names"},
+      {"CountContradictsTheEndRecord", with_end64([](auto&, auto& entries, auto&) { entries = 3; }),
+       "counts 4 entries, the ZIP64 one 3"},
+      {"CountOfTwoToTheSixtyFour",
+       with_end64([](auto&, auto& entries, auto&) { entries = ~std::uint64_t{0}; }),
+       "the ZIP64 one"},
+      {"OffsetContradictsTheEndRecord",
+       with_end64([](auto& numbers, auto&, auto&) { numbers.offset += 1; }), "the ZIP64 one at"},
+      {"SizeContradictsTheEndRecord",
+       with_end64([](auto& numbers, auto&, auto&) { numbers.size = ~std::uint64_t{0}; }),
+       "the ZIP64 one at"},
       {"HugeCountBehindTheSentinel",
        [=](RawZip& zip) {
          with_end64([](auto&, auto& entries, auto&) { entries = std::uint64_t{1} << 60; })(zip);
@@ -107,31 +126,43 @@ std::vector<ZipDamage> zip64_damages() {
        "holds at most"},
       {"OffsetWrapsAround",
        [=](RawZip& zip) {
-         with_end64([](auto& numbers, auto&, auto&) { numbers.offset = ~std::uint64_t{0} - 5; })(zip);
+         with_end64([](auto& numbers, auto&, auto&) { numbers.offset = ~std::uint64_t{0} - 5; })(
+             zip);
          zip.directory_offset = 0xffffffffU;
        },
        "the directory is said"},
-      {"SentinelsWithoutZip64", [](RawZip& zip) { zip.directory_offset = 0xffffffffU; }, "the directory is said"},
+      {"SentinelsWithoutZip64", [](RawZip& zip) { zip.directory_offset = 0xffffffffU; },
+       "the directory is said"},
   };
 }
 
 std::vector<ZipDamage> entry_damages() {
   return {
       {"Deflated", [](RawZip& zip) { data(zip).method = 8; }, "compressed (method 8)"},
-      {"DeflatedInTheLocalHeaderOnly", [](RawZip& zip) { data(zip).local_method = 8; }, "method 8 in its own header"},
+      {"DeflatedInTheLocalHeaderOnly", [](RawZip& zip) { data(zip).local_method = 8; },
+       "method 8 in its own header"},
       {"Encrypted", [](RawZip& zip) { data(zip).flags |= 1; }, "encrypted"},
       {"StronglyEncrypted", [](RawZip& zip) { data(zip).flags |= 1U << 6; }, "encrypted"},
-      {"EncryptedInTheLocalHeaderOnly", [](RawZip& zip) { data(zip).local_flags = 0x0801; }, "flags 0x0801"},
-      {"LocalNameDiffers", [](RawZip& zip) { data(zip).local_name = "m/data/1"; }, "another name in its own header"},
-      {"LocalNameIsLonger", [](RawZip& zip) { data(zip).local_name = "m/data/00"; }, "another name in its own header"},
+      {"EncryptedInTheLocalHeaderOnly", [](RawZip& zip) { data(zip).local_flags = 0x0801; },
+       "flags 0x0801"},
+      {"LocalNameDiffers", [](RawZip& zip) { data(zip).local_name = "m/data/1"; },
+       "another name in its own header"},
+      {"LocalNameIsLonger", [](RawZip& zip) { data(zip).local_name = "m/data/00"; },
+       "another name in its own header"},
       {"LocalCrcDiffers", [](RawZip& zip) { data(zip).local_crc = 1; }, "in its own header"},
       {"LocalSizeDiffers", [](RawZip& zip) { data(zip).local_size = 15; }, "in its own header"},
-      {"SizeLargerThanTheRecord", [](RawZip& zip) { data(zip).size = data(zip).stored_size = 17; }, "in its own header"},
-      {"BothSizesLarger", [](RawZip& zip) { data(zip).size = data(zip).stored_size = data(zip).local_size = 1000000; },
+      {"SizeLargerThanTheRecord", [](RawZip& zip) { data(zip).size = data(zip).stored_size = 17; },
+       "in its own header"},
+      {"BothSizesLarger",
+       [](RawZip& zip) { data(zip).size = data(zip).stored_size = data(zip).local_size = 1000000; },
        "but the directory begins at"},
-      {"BothSizesSmaller", [](RawZip& zip) { data(zip).size = data(zip).stored_size = data(zip).local_size = 8; }, "begins at"},
-      {"StoredSizeDiffers", [](RawZip& zip) { data(zip).stored_size = 15; }, "is stored in 15 bytes but has 16"},
-      {"TwoRecordsOfOneName", [](RawZip& zip) { zip.entries.push_back(data(zip)); }, "two records are named"},
+      {"BothSizesSmaller",
+       [](RawZip& zip) { data(zip).size = data(zip).stored_size = data(zip).local_size = 8; },
+       "begins at"},
+      {"StoredSizeDiffers", [](RawZip& zip) { data(zip).stored_size = 15; },
+       "is stored in 15 bytes but has 16"},
+      {"TwoRecordsOfOneName", [](RawZip& zip) { zip.entries.push_back(data(zip)); },
+       "two records are named"},
       {"TwoEntriesForOneHeader",
        [](RawZip& zip) {
          data(zip).header_offset = 0;
@@ -139,9 +170,11 @@ std::vector<ZipDamage> entry_damages() {
        },
        "begins at"},
       {"HeaderOffsetInsideAnother", [](RawZip& zip) { data(zip).header_offset = 5; }, "begins at"},
-      {"HeaderOffsetBeyondTheFile", [](RawZip& zip) { data(zip).header_offset = 0x7fffffff; }, "begins at"},
+      {"HeaderOffsetBeyondTheFile", [](RawZip& zip) { data(zip).header_offset = 0x7fffffff; },
+       "begins at"},
       {"GapBetweenRecords", [](RawZip& zip) { data(zip).gap = "hidden"; }, "belong to nothing"},
-      {"GapBeforeTheDirectory", [](RawZip& zip) { zip.entries.back().gap = std::string(30, '\0'); }, "belong to nothing"},
+      {"GapBeforeTheDirectory", [](RawZip& zip) { zip.entries.back().gap = std::string(30, '\0'); },
+       "belong to nothing"},
       {"AnotherDisk", [](RawZip& zip) { data(zip).disk = 2; }, "part 2"},
       {"WrongDescriptor",
        [](RawZip& zip) {
@@ -149,23 +182,35 @@ std::vector<ZipDamage> entry_damages() {
          data(zip).descriptor = descriptor_of("another payload!");
        },
        "belong to nothing"},
-      {"DescriptorWithoutItsFlag", [](RawZip& zip) { data(zip).descriptor = descriptor_of(data(zip).payload); }, "belong to nothing"},
-      {"WrongCrcOfThePickle", [](RawZip& zip) { zip.entries[0].crc = zip.entries[0].local_crc = 7; }, "has CRC"},
+      {"DescriptorWithoutItsFlag",
+       [](RawZip& zip) { data(zip).descriptor = descriptor_of(data(zip).payload); },
+       "belong to nothing"},
+      {"WrongCrcOfThePickle",
+       [](RawZip& zip) { zip.entries[0].crc = zip.entries[0].local_crc = 7; }, "has CRC"},
   };
 }
 
 std::vector<ZipDamage> extra_and_name_damages() {
-  auto const named = [](std::string name) { return [name](RawZip& zip) { zip.entries.push_back({.name = name}); }; };
+  auto const named = [](std::string name) {
+    return [name](RawZip& zip) { zip.entries.push_back({.name = name}); };
+  };
   return {
-      {"ExtraFieldRunsOut", [](RawZip& zip) { data(zip).central_extra = std::string("\1\0\x20\0", 4); }, "an extra field"},
-      {"LocalExtraFieldRunsOut", [](RawZip& zip) { data(zip).local_extra = std::string("FB\xff\xff", 4); }, "an extra field"},
+      {"ExtraFieldRunsOut",
+       [](RawZip& zip) { data(zip).central_extra = std::string("\1\0\x20\0", 4); },
+       "an extra field"},
+      {"LocalExtraFieldRunsOut",
+       [](RawZip& zip) { data(zip).local_extra = std::string("FB\xff\xff", 4); }, "an extra field"},
       {"Zip64FieldTooShort",
        [](RawZip& zip) {
          data(zip).size = 0xffffffffU;
          data(zip).central_extra = extra_field(1, "1234");
        },
        "too short"},
-      {"TwoZip64Fields", [](RawZip& zip) { data(zip).central_extra = extra_field(1, "12345678") + extra_field(1, "12345678"); }, "two ZIP64 fields"},
+      {"TwoZip64Fields",
+       [](RawZip& zip) {
+         data(zip).central_extra = extra_field(1, "12345678") + extra_field(1, "12345678");
+       },
+       "two ZIP64 fields"},
       {"Zip64SizeOfTwoToTheSixtyFour",
        [](RawZip& zip) {
          data(zip).size = data(zip).stored_size = data(zip).local_size = 0xffffffffU;
@@ -175,7 +220,8 @@ std::vector<ZipDamage> extra_and_name_damages() {
       {"Zip64SizeInTheDirectoryOnly",
        [](RawZip& zip) {
          data(zip).size = data(zip).stored_size = 0xffffffffU;
-         data(zip).central_extra = extra_field(1, little_endian(std::uint64_t{24}) + little_endian(std::uint64_t{24}));
+         data(zip).central_extra =
+             extra_field(1, little_endian(std::uint64_t{24}) + little_endian(std::uint64_t{24}));
        },
        "in its own header"},
       {"ParentFolder", named("m/../../etc/passwd"), "is no name"},
@@ -197,15 +243,23 @@ std::vector<ZipDamage> content_damages() {
        },
        "without a record"},
       {"NoVersion", [](RawZip& zip) { zip.entries.pop_back(); }, "no record 'version'"},
-      {"VersionIsNoNumber", [](RawZip& zip) { zip.entries[3].payload = "three"; }, "its version is"},
-      {"VersionFromTheFuture", [](RawZip& zip) { zip.entries[3].payload = "11\n"; }, "its version is"},
-      {"VersionTooLong", [](RawZip& zip) { zip.entries[3].payload = std::string(1000, '3'); }, "at most 64 B are read"},
+      {"VersionIsNoNumber", [](RawZip& zip) { zip.entries[3].payload = "three"; },
+       "its version is"},
+      {"VersionFromTheFuture", [](RawZip& zip) { zip.entries[3].payload = "11\n"; },
+       "its version is"},
+      {"VersionTooLong", [](RawZip& zip) { zip.entries[3].payload = std::string(1000, '3'); },
+       "at most 64 B are read"},
       {"BigEndian", [](RawZip& zip) { zip.entries[1].payload = "big"; }, "byte order"},
-      {"TorchScript", [](RawZip& zip) { zip.entries.push_back({.name = "m/constants.pkl"}); }, "TorchScript"},
-      {"StorageMissing", [](RawZip& zip) { data(zip).name = "m/data/1"; }, "the file has no such storage"},
-      {"StorageTooShort", [](RawZip& zip) { data(zip).payload.resize(12); }, "its record has 12 bytes"},
-      {"StorageTooLong", [](RawZip& zip) { data(zip).payload.resize(20); }, "its record has 20 bytes"},
-      {"BytesBehindThePickle", [](RawZip& zip) { zip.entries[0].payload += "cos\nsystem\n"; }, "follow the end of the pickle"},
+      {"TorchScript", [](RawZip& zip) { zip.entries.push_back({.name = "m/constants.pkl"}); },
+       "TorchScript"},
+      {"StorageMissing", [](RawZip& zip) { data(zip).name = "m/data/1"; },
+       "the file has no such storage"},
+      {"StorageTooShort", [](RawZip& zip) { data(zip).payload.resize(12); },
+       "its record has 12 bytes"},
+      {"StorageTooLong", [](RawZip& zip) { data(zip).payload.resize(20); },
+       "its record has 20 bytes"},
+      {"BytesBehindThePickle", [](RawZip& zip) { zip.entries[0].payload += "cos\nsystem\n"; },
+       "follow the end of the pickle"},
   };
 }
 
@@ -217,7 +271,8 @@ void expect_refused(std::vector<ZipDamage> const& damages) {
     auto const error = error_of_file(memory, bytes_of(zip));
     ASSERT_TRUE(error) << damage.name << " was read";
     EXPECT_EQ(error->kind(), ErrorKind::source) << damage.name << ": " << error->what();
-    EXPECT_NE(error->sentence().find(damage.says), std::string::npos) << damage.name << ": " << error->what();
+    EXPECT_NE(error->sentence().find(damage.says), std::string::npos)
+        << damage.name << ": " << error->what();
   }
 }
 
@@ -243,9 +298,13 @@ TEST(ZipDirectory, ReadsDescriptorsInAllFourForms) {
   MemoryFile const memory;
   std::string const payload(16, '\x3f');
   std::string const crc = little_endian(crc32(std::as_bytes(std::span(payload))));
-  std::string const narrow_sizes = little_endian(std::uint32_t{16}) + little_endian(std::uint32_t{16});
-  std::string const wide_sizes = little_endian(std::uint64_t{16}) + little_endian(std::uint64_t{16});
-  for (std::string const& descriptor : {crc + narrow_sizes, crc + wide_sizes, "PK\7\x8" + crc + narrow_sizes, "PK\7\x8" + crc + wide_sizes}) {
+  std::string const narrow_sizes =
+      little_endian(std::uint32_t{16}) + little_endian(std::uint32_t{16});
+  std::string const wide_sizes =
+      little_endian(std::uint64_t{16}) + little_endian(std::uint64_t{16});
+  for (std::string const& descriptor :
+       {crc + narrow_sizes, crc + wide_sizes, "PK\7\x8" + crc + narrow_sizes,
+        "PK\7\x8" + crc + wide_sizes}) {
     RawZip zip = torch_zip();
     data(zip).flags |= 8;
     data(zip).descriptor = descriptor;

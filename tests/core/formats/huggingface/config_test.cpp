@@ -41,14 +41,28 @@ std::string replaced(std::string_view from, std::string_view to) {
 std::vector<Case> cases() {
   return {
       {"no patch", std::string(config), {}, std::string(config)},
-      {"the value it has", std::string(config), {{{"torch_dtype"}, Json("bfloat16")}, {{"rope", "factor"}, Json(1.0)}}, std::string(config)},
+      {"the value it has",
+       std::string(config),
+       {{{"torch_dtype"}, Json("bfloat16")}, {{"rope", "factor"}, Json(1.0)}},
+       std::string(config)},
       {"remove what is not there",
        std::string(config),
-       {{{"quantization_config"}, std::nullopt}, {{"a", "b"}, std::nullopt}, {{"vocab_size", "b"}, std::nullopt}},
+       {{{"quantization_config"}, std::nullopt},
+        {{"a", "b"}, std::nullopt},
+        {{"vocab_size", "b"}, std::nullopt}},
        std::string(config)},
-      {"replace a scalar", std::string(config), {{{"torch_dtype"}, Json("float32")}}, replaced(R"("bfloat16")", R"("float32")")},
-      {"replace the last", std::string(config), {{{"vocab_size"}, Json(5)}}, replaced("32000", "5")},
-      {"replace inside", std::string(config), {{{"rope", "factor"}, Json(2.5)}}, replaced("1.0", "2.5")},
+      {"replace a scalar",
+       std::string(config),
+       {{{"torch_dtype"}, Json("float32")}},
+       replaced(R"("bfloat16")", R"("float32")")},
+      {"replace the last",
+       std::string(config),
+       {{{"vocab_size"}, Json(5)}},
+       replaced("32000", "5")},
+      {"replace inside",
+       std::string(config),
+       {{{"rope", "factor"}, Json(2.5)}},
+       replaced("1.0", "2.5")},
       {"replace an array by an object",
        std::string(config),
        {{{"architectures"}, Json(Json::Object{{"a", Json(1)}})}},
@@ -61,14 +75,26 @@ std::vector<Case> cases() {
        std::string(config),
        {{{"auto_map"}, std::nullopt}},
        replaced(",\n  \"auto_map\": {\"AutoConfig\": \"configuration_x.XConfig\"}", "")},
-      {"remove the last", std::string(config), {{{"vocab_size"}, std::nullopt}}, replaced(",\n  \"vocab_size\": 32000", "")},
+      {"remove the last",
+       std::string(config),
+       {{{"vocab_size"}, std::nullopt}},
+       replaced(",\n  \"vocab_size\": 32000", "")},
       {"add",
        std::string(config),
        {{{"quantization_config"}, Json(Json::Object{{"bits", Json(8)}})}},
        replaced("32000", "32000,\n  \"quantization_config\": {\n    \"bits\": 8\n  }")},
-      {"add inside", std::string(config), {{{"rope", "extra"}, Json(true)}}, replaced("{\"\n  }", "{\",\n    \"extra\": true\n  }")},
-      {"add with its surroundings", R"({"a": 1})", {{{"b", "c"}, Json(2)}}, R"({"a": 1, "b": {"c": 2}})"},
-      {"one line stays one line", R"({"a": 1, "b": 2})", {{{"c"}, Json(Json::Object{{"d", Json(3)}})}}, R"({"a": 1, "b": 2, "c": {"d": 3}})"},
+      {"add inside",
+       std::string(config),
+       {{{"rope", "extra"}, Json(true)}},
+       replaced("{\"\n  }", "{\",\n    \"extra\": true\n  }")},
+      {"add with its surroundings",
+       R"({"a": 1})",
+       {{{"b", "c"}, Json(2)}},
+       R"({"a": 1, "b": {"c": 2}})"},
+      {"one line stays one line",
+       R"({"a": 1, "b": 2})",
+       {{{"c"}, Json(Json::Object{{"d", Json(3)}})}},
+       R"({"a": 1, "b": 2, "c": {"d": 3}})"},
       {"the only member", R"({"a": 1})", {{{"a"}, std::nullopt}}, "{}"},
       {"into an empty object", "{}\n", {{{"a"}, Json(1)}}, "{\n  \"a\": 1\n}\n"},
       {"into no file", "", {{{"a"}, Json(1)}}, "{\n  \"a\": 1\n}\n"},
@@ -80,14 +106,17 @@ std::vector<Case> cases() {
 }
 
 TEST(HuggingFaceConfig, OnlyThePatchedMembersChangeTheirBytes) {
-  for (Case const& each : cases()) EXPECT_EQ(patched_config_text(each.before, each.patches, "config.json"), each.after) << each.what;
+  for (Case const& each : cases())
+    EXPECT_EQ(patched_config_text(each.before, each.patches, "config.json"), each.after)
+        << each.what;
 }
 
 TEST(HuggingFaceConfig, TheTextAndTheValueAgree) {
   for (Case const& each : cases()) {
     if (each.before.empty()) continue;
     Json const expected = patched_config(parse_config(each.before, "before"), each.patches);
-    Json const found = parse_config(patched_config_text(each.before, each.patches, "config.json"), "after");
+    Json const found =
+        parse_config(patched_config_text(each.before, each.patches, "config.json"), "after");
     EXPECT_EQ(found, expected) << each.what << "\n" << found.dump() << "\n" << expected.dump();
   }
 }
@@ -105,7 +134,8 @@ Json random_value(std::mt19937& random, int depth) {
     }
     default: {
       Json object = Json::object();
-      for (auto n = random() % 4; n > 0; --n) object.set(fmt::format("k{}", random() % 4), random_value(random, depth - 1));
+      for (auto n = random() % 4; n > 0; --n)
+        object.set(fmt::format("k{}", random() % 4), random_value(random, depth - 1));
       return object;
     }
   }
@@ -115,7 +145,8 @@ TEST(HuggingFaceConfig, RandomPatchesOfTheTextAndOfTheValueAgree) {
   std::mt19937 random(77);
   for (int round = 0; round < 3000; ++round) {
     Json before = Json::object();
-    for (auto n = random() % 4; n > 0; --n) before.set(fmt::format("k{}", random() % 4), random_value(random, 3));
+    for (auto n = random() % 4; n > 0; --n)
+      before.set(fmt::format("k{}", random() % 4), random_value(random, 3));
     std::vector<ConfigPatch> patches;
     for (auto n = random() % 4; n > 0; --n) {
       ConfigPatch patch{{fmt::format("k{}", random() % 4)}, std::nullopt};
@@ -125,14 +156,16 @@ TEST(HuggingFaceConfig, RandomPatchesOfTheTextAndOfTheValueAgree) {
     }
     std::string const text = before.dump(round % 2 == 0 ? 2 : 0);
     std::string const after = patched_config_text(text, patches, "config.json");
-    EXPECT_EQ(parse_config(after, "after"), patched_config(before, patches)) << text << "\n" << after;
+    EXPECT_EQ(parse_config(after, "after"), patched_config(before, patches)) << text << "\n"
+                                                                             << after;
     if (HasFailure()) return;
   }
 }
 
 TEST(HuggingFaceConfig, PythonsNumbersReadAsNullOutsideStringsOnly) {
-  EXPECT_EQ(parse_config(R"({"a": NaN, "b": [Infinity, -Infinity], "c": "NaN \" Infinity"})", "x").dump(),
-            R"({"a": {"__float__": "NaN"}, "b": [{"__float__": "Infinity"}, {"__float__": "-Infinity"}], "c": "NaN \" Infinity"})");
+  EXPECT_EQ(
+      parse_config(R"({"a": NaN, "b": [Infinity, -Infinity], "c": "NaN \" Infinity"})", "x").dump(),
+      R"({"a": {"__float__": "NaN"}, "b": [{"__float__": "Infinity"}, {"__float__": "-Infinity"}], "c": "NaN \" Infinity"})");
   EXPECT_THROW(parse_config(R"({"a": Infinityx})", "x"), Error);
   EXPECT_THROW(parse_config(R"({"a": 1Infinity})", "x"), Error);
   EXPECT_THROW(parse_config("[]", "x"), Error);
@@ -142,7 +175,10 @@ TEST(HuggingFaceConfig, PythonsNumbersReadAsNullOutsideStringsOnly) {
 TEST(HuggingFaceConfig, EveryTruncationIsRefused) {
   std::string const text(config);
   for (std::size_t bytes = 1; bytes + 2 < text.size(); ++bytes)
-    EXPECT_THROW(patched_config_text(text.substr(0, bytes), std::vector<ConfigPatch>{{{"a"}, Json(1)}}, "x"), Error) << bytes;
+    EXPECT_THROW(
+        patched_config_text(text.substr(0, bytes), std::vector<ConfigPatch>{{{"a"}, Json(1)}}, "x"),
+        Error)
+        << bytes;
 }
 
 }  // namespace

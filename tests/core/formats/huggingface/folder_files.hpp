@@ -10,7 +10,8 @@
 namespace reshard::huggingface {
 
 /// A file with these tensors, one byte each, all zero.
-inline void write_weights(std::filesystem::path const& path, std::vector<std::string> const& names) {
+inline void write_weights(std::filesystem::path const& path,
+                          std::vector<std::string> const& names) {
   std::vector<TensorSpec> tensors;
   for (std::string const& name : names) tensors.push_back({name, DType::u8, {1}});
   safetensors::FilePlan const plan = safetensors::plan_file(tensors, {});
@@ -23,7 +24,8 @@ inline void write_weights(std::filesystem::path const& path, std::vector<std::st
 inline std::string index_text(std::vector<std::pair<std::string, std::string>> const& weight_map,
                               std::string_view metadata = R"({"total_size": 2})") {
   std::string members;
-  for (auto const& [tensor, file] : weight_map) members += (members.empty() ? "" : ", ") + json_quoted(tensor) + ": " + json_quoted(file);
+  for (auto const& [tensor, file] : weight_map)
+    members += (members.empty() ? "" : ", ") + json_quoted(tensor) + ": " + json_quoted(file);
   return fmt::format(R"({{"metadata": {}, "weight_map": {{{}}}}})", metadata, members);
 }
 
@@ -32,7 +34,8 @@ inline std::string refusal(std::filesystem::path const& folder) {
   try {
     open_folder(folder);
   } catch (Error const& error) {
-    return error.kind() == ErrorKind::source ? error.sentence() : "another kind: " + error.sentence();
+    return error.kind() == ErrorKind::source ? error.sentence()
+                                             : "another kind: " + error.sentence();
   }
   return "";
 }

@@ -16,12 +16,18 @@ class HuggingFaceFolder : public Test {
   ScratchFolder scratch_{"huggingface_folder"};
   fs::path root_ = scratch_.path();
 
-  void text(std::string const& name, std::string_view content) const { write_text_file(root_ / name, content); }
-  void weights(std::string const& name, std::vector<std::string> const& names) const { write_weights(root_ / name, names); }
+  void text(std::string const& name, std::string_view content) const {
+    write_text_file(root_ / name, content);
+  }
+  void weights(std::string const& name, std::vector<std::string> const& names) const {
+    write_weights(root_ / name, names);
+  }
   void two_shards() const {
     weights("b.safetensors", {"y"});
     weights("a.safetensors", {"x"});
-    text("model.safetensors.index.json", index_text({{"y", "b.safetensors"}, {"x", "a.safetensors"}}, R"({"total_size": 2, "note": "kept"})"));
+    text("model.safetensors.index.json",
+         index_text({{"y", "b.safetensors"}, {"x", "a.safetensors"}},
+                    R"({"total_size": 2, "note": "kept"})"));
   }
 };
 
@@ -30,7 +36,8 @@ TEST_F(HuggingFaceFolder, TheIndexDecidesAndKeepsItsOrder) {
   text("config.json", R"({"hidden_size": 8, "limit": Infinity})");
   Folder const folder = open_folder(root_);
   EXPECT_EQ(folder.files, (std::vector<fs::path>{"a.safetensors", "b.safetensors"}));
-  EXPECT_EQ(folder.weight_map, (std::vector<std::pair<std::string, std::string>>{{"y", "b.safetensors"}, {"x", "a.safetensors"}}));
+  EXPECT_EQ(folder.weight_map, (std::vector<std::pair<std::string, std::string>>{
+                                   {"y", "b.safetensors"}, {"x", "a.safetensors"}}));
   EXPECT_EQ(*folder.index_metadata.find("note"), Json("kept"));
   EXPECT_EQ(*folder.config.find("hidden_size"), Json(8));
   EXPECT_EQ(*folder.config.find("limit"), Json().set("__float__", "Infinity"));
@@ -42,7 +49,9 @@ TEST_F(HuggingFaceFolder, TheIndexDecidesAndKeepsItsOrder) {
 TEST_F(HuggingFaceFolder, NamesOfShardsAreNotParsed) {
   weights("model.safetensors-00001-of-00002.safetensors", {"x"});
   weights("shard_00.safetensors", {"y"});
-  text("model.safetensors.index.json", index_text({{"x", "model.safetensors-00001-of-00002.safetensors"}, {"y", "shard_00.safetensors"}}));
+  text("model.safetensors.index.json",
+       index_text(
+           {{"x", "model.safetensors-00001-of-00002.safetensors"}, {"y", "shard_00.safetensors"}}));
   EXPECT_EQ(open_folder(root_).files.size(), 2U);
 }
 
@@ -73,10 +82,13 @@ TEST_F(HuggingFaceFolder, ConsolidatedFilesAndTheOriginalFolderAreIgnored) {
 
 TEST_F(HuggingFaceFolder, OtherFoldersAreLeftAndSaid) {
   weights("model.safetensors", {"x"});
-  for (char const* name : {"1_Pooling", "additional_chat_templates", ".git"}) fs::create_directory(root_ / name);
+  for (char const* name : {"1_Pooling", "additional_chat_templates", ".git"})
+    fs::create_directory(root_ / name);
   Folder const folder = open_folder(root_);
   ASSERT_EQ(folder.warnings.size(), 1U);
-  EXPECT_NE(folder.warnings.front().find("1_Pooling/, additional_chat_templates/: of folders"), std::string::npos) << folder.warnings.front();
+  EXPECT_NE(folder.warnings.front().find("1_Pooling/, additional_chat_templates/: of folders"),
+            std::string::npos)
+      << folder.warnings.front();
 }
 
 TEST_F(HuggingFaceFolder, StaleShardsAreSaidAndNotRead) {
@@ -90,7 +102,8 @@ TEST_F(HuggingFaceFolder, StaleShardsAreSaidAndNotRead) {
 
 struct BadFolder {
   std::string what;
-  std::vector<std::pair<std::string, std::string>> files;  ///< name and content; *.safetensors hold one tensor x
+  std::vector<std::pair<std::string, std::string>>
+      files;  ///< name and content; *.safetensors hold one tensor x
   std::vector<std::string> says;
 };
 
@@ -106,29 +119,45 @@ TEST_F(HuggingFaceFolder, EveryUnusableFolderIsRefusedWithTheNextStep) {
        {"pickled (pytorch_model-00001-of-00002.bin)", "expected *.safetensors", "save_pretrained"}},
       {"only consolidated", {{"consolidated.safetensors", ""}}, {"holds neither"}},
       {"missing shards",
-       {{"a.safetensors", ""}, {index, index_text({{"x", "a.safetensors"}, {"y", "b.safetensors"}, {"z", "c.safetensors"}})}},
+       {{"a.safetensors", ""},
+        {index,
+         index_text({{"x", "a.safetensors"}, {"y", "b.safetensors"}, {"z", "c.safetensors"}})}},
        {"2 of the 3 files that the index names are missing: b.safetensors, c.safetensors"}},
       {"index is no JSON", {{index, "{"}}, {index, "not valid JSON"}},
       {"index is an array", {{index, "[]"}}, {"has no \"weight_map\""}},
       {"index without map", {{index, "{}"}}, {"has no \"weight_map\""}},
       {"empty map", {{index, R"({"weight_map": {}})"}}, {"names no tensor"}},
       {"map is an array", {{index, R"({"weight_map": []})"}}, {"names no tensor"}},
-      {"a number for a file", {{index, R"({"weight_map": {"x": 1}})"}}, {"tensor 'x'", "the file is not a string"}},
-      {"null for a file", {{index, R"({"weight_map": {"x": null}})"}}, {"the file is not a string"}},
-      {"a tensor twice", {{index, R"({"weight_map": {"x": "a.safetensors", "x": "b.safetensors"}})"}}, {"stands twice"}},
-      {"metadata is a list", {{index, R"({"metadata": [], "weight_map": {"x": "a.safetensors"}})"}}, {"\"metadata\" is not an object"}},
+      {"a number for a file",
+       {{index, R"({"weight_map": {"x": 1}})"}},
+       {"tensor 'x'", "the file is not a string"}},
+      {"null for a file",
+       {{index, R"({"weight_map": {"x": null}})"}},
+       {"the file is not a string"}},
+      {"a tensor twice",
+       {{index, R"({"weight_map": {"x": "a.safetensors", "x": "b.safetensors"}})"}},
+       {"stands twice"}},
+      {"metadata is a list",
+       {{index, R"({"metadata": [], "weight_map": {"x": "a.safetensors"}})"}},
+       {"\"metadata\" is not an object"}},
       {"pickles in the index",
        {{index, R"({"weight_map": {"x": "pytorch_model.bin"}})"}, {"pytorch_model.bin", ""}},
        {"does not end in .safetensors"}},
-      {"config is no JSON", {{"model.safetensors", ""}, {"config.json", "{"}}, {"config.json", "not valid JSON"}},
-      {"config is a list", {{"model.safetensors", ""}, {"config.json", "[]"}}, {"config.json", "not a JSON object"}},
+      {"config is no JSON",
+       {{"model.safetensors", ""}, {"config.json", "{"}},
+       {"config.json", "not valid JSON"}},
+      {"config is a list",
+       {{"model.safetensors", ""}, {"config.json", "[]"}},
+       {"config.json", "not a JSON object"}},
   };
   for (BadFolder const& each : cases) {
     fs::remove_all(root_);
     fs::create_directory(root_);
-    for (auto const& [name, content] : each.files) name.ends_with(".safetensors") ? weights(name, {"x"}) : text(name, content);
+    for (auto const& [name, content] : each.files)
+      name.ends_with(".safetensors") ? weights(name, {"x"}) : text(name, content);
     std::string const sentence = refusal(root_);
-    for (std::string const& part : each.says) EXPECT_NE(sentence.find(part), std::string::npos) << each.what << ": " << sentence;
+    for (std::string const& part : each.says)
+      EXPECT_NE(sentence.find(part), std::string::npos) << each.what << ": " << sentence;
   }
 }
 
@@ -145,18 +174,24 @@ TEST_F(HuggingFaceFolder, PickledFoldersLookLikeFoldersSoThatTheirErrorIsSeen) {
 
 TEST_F(HuggingFaceFolder, SidecarsAreEverythingButWeightsIndexesConfigAndHiddenFiles) {
   two_shards();
-  for (char const* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt", "chat_template.jinja",
-                           "modeling_x.py", "vocab.tiktoken", "LICENSE", "README.md", "hf_quant_config.json", "weird name.txt"})
+  for (char const* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt",
+        "chat_template.jinja", "modeling_x.py", "vocab.tiktoken", "LICENSE", "README.md",
+        "hf_quant_config.json", "weird name.txt"})
     text(name, "{}");
   for (char const* name :
-       {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "x.PT", "x.gguf", "tf_model.h5", "flax_model.msgpack",
-        "model.onnx", "x.ckpt", "consolidated.safetensors", "consolidated.safetensors.index.json", ".gitattributes", "manifest.json"})
+       {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "x.PT",
+        "x.gguf", "tf_model.h5", "flax_model.msgpack", "model.onnx", "x.ckpt",
+        "consolidated.safetensors", "consolidated.safetensors.index.json", ".gitattributes",
+        "manifest.json"})
     text(name, "{}");
   fs::create_directory(root_ / "onnx");
   ASSERT_EQ(::mkfifo((root_ / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(open_folder(root_).sidecars,
-            (std::vector<std::string>{"LICENSE", "README.md", "chat_template.jinja", "generation_config.json", "hf_quant_config.json", "merges.txt",
-                                      "modeling_x.py", "tokenizer.json", "tokenizer.model", "vocab.tiktoken", "weird name.txt"}));
+            (std::vector<std::string>{"LICENSE", "README.md", "chat_template.jinja",
+                                      "generation_config.json", "hf_quant_config.json",
+                                      "merges.txt", "modeling_x.py", "tokenizer.json",
+                                      "tokenizer.model", "vocab.tiktoken", "weird name.txt"}));
 }
 
 TEST_F(HuggingFaceFolder, AHugeSidecarIsLeftAndSaid) {
@@ -165,7 +200,8 @@ TEST_F(HuggingFaceFolder, AHugeSidecarIsLeftAndSaid) {
   Folder const folder = open_folder(root_);
   EXPECT_TRUE(folder.sidecars.empty());
   ASSERT_EQ(folder.warnings.size(), 1U);
-  EXPECT_NE(folder.warnings[0].find("core.dump: 488.3 MiB, not copied"), std::string::npos) << folder.warnings[0];
+  EXPECT_NE(folder.warnings[0].find("core.dump: 488.3 MiB, not copied"), std::string::npos)
+      << folder.warnings[0];
 }
 
 TEST_F(HuggingFaceFolder, AReferenceNeedsItsConfigButNoWeights) {
@@ -226,12 +262,15 @@ TEST_F(HuggingFaceFolder, LinksInsideTheFolderAreFollowed) {
 TEST_F(HuggingFaceFolder, LinksThatLeaveTheFolderAreRefused) {
   ScratchFolder const elsewhere("huggingface_elsewhere");
   write_weights(elsewhere.path() / "w", {"x"});
-  std::vector<fs::path> const targets = {elsewhere.path() / "w", "../" + elsewhere.path().filename().string() + "/w", "/etc/passwd", "/dev/zero",
-                                         ".."};
+  std::vector<fs::path> const targets = {elsewhere.path() / "w",
+                                         "../" + elsewhere.path().filename().string() + "/w",
+                                         "/etc/passwd", "/dev/zero", ".."};
   for (fs::path const& target : targets) {
     fs::remove(root_ / "model.safetensors");
     fs::create_symlink(target, root_ / "model.safetensors");
-    EXPECT_NE(refusal(root_).find("model.safetensors is a link that leaves the folder"), std::string::npos) << target << ": " << refusal(root_);
+    EXPECT_NE(refusal(root_).find("model.safetensors is a link that leaves the folder"),
+              std::string::npos)
+        << target << ": " << refusal(root_);
   }
 }
 
@@ -240,11 +279,13 @@ TEST_F(HuggingFaceFolder, AFolderNamedSnapshotsGivesNoLeaveToReadOtherPlaces) {
   fs::create_directories(root_ / "repo" / "snapshots" / "r");
   write_weights(root_ / "secret", {"x"});
   fs::create_symlink("../../../secret", root_ / "repo" / "snapshots" / "r" / "model.safetensors");
-  EXPECT_NE(refusal(root_ / "repo" / "snapshots" / "r").find("leaves the folder"), std::string::npos);
+  EXPECT_NE(refusal(root_ / "repo" / "snapshots" / "r").find("leaves the folder"),
+            std::string::npos);
   fs::create_symlink("../../secret", root_ / "repo" / "blobs" / "link");
   fs::remove(root_ / "repo" / "snapshots" / "r" / "model.safetensors");
   fs::create_symlink("../../blobs/link", root_ / "repo" / "snapshots" / "r" / "model.safetensors");
-  EXPECT_NE(refusal(root_ / "repo" / "snapshots" / "r").find("leaves the folder"), std::string::npos);
+  EXPECT_NE(refusal(root_ / "repo" / "snapshots" / "r").find("leaves the folder"),
+            std::string::npos);
 }
 
 TEST_F(HuggingFaceFolder, IndexConfigAndSidecarsMayNotBeLinksOutside) {
@@ -253,7 +294,8 @@ TEST_F(HuggingFaceFolder, IndexConfigAndSidecarsMayNotBeLinksOutside) {
   Folder const folder = open_folder(root_);
   EXPECT_TRUE(folder.sidecars.empty());
   ASSERT_EQ(folder.warnings.size(), 1U);
-  EXPECT_NE(folder.warnings[0].find("tokenizer.json: a link that leaves the folder"), std::string::npos);
+  EXPECT_NE(folder.warnings[0].find("tokenizer.json: a link that leaves the folder"),
+            std::string::npos);
   EXPECT_THROW(copy_sidecar(folder, "tokenizer.json", root_), Error);
   fs::create_symlink("/etc/passwd", root_ / "config.json");
   EXPECT_NE(refusal(root_).find("config.json is a link that leaves the folder"), std::string::npos);

@@ -23,7 +23,8 @@ Folder indexed_folder() {
   return folder;
 }
 
-std::string refusal_of(Folder const& folder, std::size_t file, std::vector<std::string> const& names) {
+std::string refusal_of(Folder const& folder, std::size_t file,
+                       std::vector<std::string> const& names) {
   try {
     check_against_index(folder, file, header_with(names));
   } catch (Error const& error) {
@@ -41,22 +42,29 @@ TEST(HuggingFaceIndexCheck, AFileWithJustItsTensorsPasses) {
 }
 
 TEST(HuggingFaceIndexCheck, TensorsThatTheIndexDoesNotNameAreSaidAndLeftOut) {
-  FileCheck const check = check_against_index(indexed_folder(), 0, header_with({"old", "y", "older", "x"}));
+  FileCheck const check =
+      check_against_index(indexed_folder(), 0, header_with({"old", "y", "older", "x"}));
   EXPECT_EQ(check.indexed, (std::vector<std::size_t>{1, 3}));
   ASSERT_EQ(check.warnings.size(), 1U);
-  EXPECT_EQ(check.warnings[0], "a.safetensors: 2 tensors that the index does not name are left out: old, older");
+  EXPECT_EQ(check.warnings[0],
+            "a.safetensors: 2 tensors that the index does not name are left out: old, older");
 }
 
 TEST(HuggingFaceIndexCheck, AMissingTensorIsNamed) {
-  EXPECT_NE(refusal_of(indexed_folder(), 0, {"x"}).find("/model/a.safetensors: 1 of the 2 tensors that the index places here are missing: y."),
-            std::string::npos)
+  EXPECT_NE(
+      refusal_of(indexed_folder(), 0, {"x"})
+          .find(
+              "/model/a.safetensors: 1 of the 2 tensors that the index places here are missing: y."),
+      std::string::npos)
       << refusal_of(indexed_folder(), 0, {"x"});
   EXPECT_NE(refusal_of(indexed_folder(), 1, {}).find("1 of the 1 tensors"), std::string::npos);
 }
 
 TEST(HuggingFaceIndexCheck, ATensorInASecondFileIsRefused) {
   std::string const sentence = refusal_of(indexed_folder(), 1, {"z", "x"});
-  EXPECT_NE(sentence.find("/model/b.safetensors, tensor 'x': the index places it in a.safetensors"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("/model/b.safetensors, tensor 'x': the index places it in a.safetensors"),
+            std::string::npos)
+      << sentence;
 }
 
 TEST(HuggingFaceIndexCheck, WithoutAnIndexEveryTensorIsTheCheckpoints) {

@@ -1,4 +1,5 @@
-// docs/formats/huggingface.md, rule 7. File names that an index must not reach: none is opened, each is refused with the tensor and the reason.
+// docs/formats/huggingface.md, rule 7. File names that an index must not reach: none is opened,
+// each is refused with the tensor and the reason.
 
 #include <gtest/gtest.h>
 
@@ -62,11 +63,15 @@ std::vector<std::string> const hostile_names = {
 TEST(HuggingFaceIndexNames, EveryHostileNameIsRefusedWithItsTensor) {
   EXPECT_GE(hostile_names.size(), 40U);
   ScratchFolder const scratch("huggingface_names");
-  write_weights(scratch.path().parent_path() / (scratch.path().filename().string() + "/x.safetensors"), {"x"});
+  write_weights(
+      scratch.path().parent_path() / (scratch.path().filename().string() + "/x.safetensors"),
+      {"x"});
   for (std::string const& name : hostile_names) {
-    write_text_file(scratch.path() / index_name, index_text({{"x", "x.safetensors"}, {"model.embed", name}}));
+    write_text_file(scratch.path() / index_name,
+                    index_text({{"x", "x.safetensors"}, {"model.embed", name}}));
     std::string const sentence = refusal(scratch.path());
-    EXPECT_NE(sentence.find("tensor 'model.embed': the file name '"), std::string::npos) << json_quoted(name).substr(0, 100) << ": " << sentence;
+    EXPECT_NE(sentence.find("tensor 'model.embed': the file name '"), std::string::npos)
+        << json_quoted(name).substr(0, 100) << ": " << sentence;
     EXPECT_EQ(sentence.find('\x1b'), std::string::npos);
     EXPECT_LT(sentence.size(), 1000U);
   }
@@ -76,13 +81,16 @@ TEST(HuggingFaceIndexNames, AReferenceLayoutIsHeldToTheSameRule) {
   std::vector<TensorSpec> const tensors = {{"x", DType::u8, {1}}};
   for (std::string const& name : hostile_names) {
     std::vector<std::pair<std::string, std::string>> const reference = {{"x", name}};
-    EXPECT_THROW(plan_shards(tensors, default_largest_shard_bytes, reference), Error) << json_quoted(name).substr(0, 100);
+    EXPECT_THROW(plan_shards(tensors, default_largest_shard_bytes, reference), Error)
+        << json_quoted(name).substr(0, 100);
   }
 }
 
 TEST(HuggingFaceIndexNames, OrdinaryNamesPass) {
-  for (char const* const name : {"model-00001-of-00061.safetensors", "model.safetensors-00001-of-00002.safetensors", "shard_00.safetensors",
-                                 "a..b.safetensors", "modèle.safetensors", "a b.safetensors", "a:b.safetensors"})
+  for (char const* const name :
+       {"model-00001-of-00061.safetensors", "model.safetensors-00001-of-00002.safetensors",
+        "shard_00.safetensors", "a..b.safetensors", "modèle.safetensors", "a b.safetensors",
+        "a:b.safetensors"})
     EXPECT_EQ(shard_name_problem(name), "") << name;
   EXPECT_EQ(shard_name_problem(std::string(243, 'x') + ".safetensors"), "");
 }

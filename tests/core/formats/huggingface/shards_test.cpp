@@ -15,7 +15,8 @@ using WeightMap = std::vector<std::pair<std::string, std::string>>;
 
 std::vector<TensorSpec> tensors_of_bytes(std::vector<Index> const& sizes) {
   std::vector<TensorSpec> tensors;
-  for (std::size_t i = 0; i < sizes.size(); ++i) tensors.push_back({fmt::format("t{}", i), DType::u8, {sizes[i]}});
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    tensors.push_back({fmt::format("t{}", i), DType::u8, {sizes[i]}});
   return tensors;
 }
 
@@ -30,7 +31,9 @@ TEST(HuggingFaceShards, AreSplitGreedilyAsTheHubDoes) {
       {.sizes = {6, 6, 2, 6, 2, 2}, .limit = 10, .shards = {{0}, {1, 2}, {3, 4, 5}}},
       {.sizes = {5, 5}, .limit = 10, .shards = {{0, 1}}},
       {.sizes = {5, 5, 1}, .limit = 10, .shards = {{0, 1}, {2}}},
-      {.sizes = {1, 20, 1}, .limit = 10, .shards = {{1}, {0, 2}}},  // the file under construction stays open
+      {.sizes = {1, 20, 1},
+       .limit = 10,
+       .shards = {{1}, {0, 2}}},  // the file under construction stays open
       {.sizes = {20, 20}, .limit = 10, .shards = {{0}, {1}}},
       {.sizes = {10, 0, 0}, .limit = 10, .shards = {{0, 1, 2}}},
       {.sizes = {}, .limit = 10, .shards = {{}}},
@@ -40,7 +43,10 @@ TEST(HuggingFaceShards, AreSplitGreedilyAsTheHubDoes) {
     ASSERT_EQ(shards.size(), each.shards.size());
     for (std::size_t k = 0; k < shards.size(); ++k) {
       EXPECT_EQ(shards[k].tensors, each.shards[k]);
-      std::string const expected = shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards.size());
+      std::string const expected =
+          shards.size() == 1
+              ? "model.safetensors"
+              : fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards.size());
       EXPECT_EQ(shards[k].name, expected);
     }
     EXPECT_EQ(needs_index(shards), shards.size() != 1);
@@ -48,45 +54,56 @@ TEST(HuggingFaceShards, AreSplitGreedilyAsTheHubDoes) {
 }
 
 TEST(HuggingFaceShards, ThePlanOfAShardIsInTheOrderOfItsTensors) {
-  std::vector<TensorSpec> const tensors = {{"a", DType::u8, {3}}, {"b", DType::f32, {2}}, {"c", DType::u8, {1}}};
+  std::vector<TensorSpec> const tensors = {
+      {"a", DType::u8, {3}}, {"b", DType::f32, {2}}, {"c", DType::u8, {1}}};
   auto const shards = plan_shards(tensors, 11);
   ASSERT_EQ(shards.size(), 2U);
   EXPECT_EQ(shards[0].plan.offset_bytes, (std::vector<std::uint64_t>{4096 + 8, 4096}));
-  auto const header = safetensors::parse_header(std::as_bytes(std::span(shards[0].plan.header)), shards[0].plan.size_bytes, "x");
+  auto const header = safetensors::parse_header(std::as_bytes(std::span(shards[0].plan.header)),
+                                                shards[0].plan.size_bytes, "x");
   EXPECT_EQ(header.metadata, (WeightMap{{"format", "pt"}}));
 }
 
-std::map<std::string, std::set<std::string>> files_of(std::vector<ShardFile> const& shards, std::vector<TensorSpec> const& tensors) {
+std::map<std::string, std::set<std::string>> files_of(std::vector<ShardFile> const& shards,
+                                                      std::vector<TensorSpec> const& tensors) {
   std::map<std::string, std::set<std::string>> files;
   for (ShardFile const& shard : shards)
-    for (std::size_t const i : shard.tensors) EXPECT_TRUE(files[shard.name].insert(tensors[i].name).second);
+    for (std::size_t const i : shard.tensors)
+      EXPECT_TRUE(files[shard.name].insert(tensors[i].name).second);
   return files;
 }
 
 TEST(HuggingFaceShards, AReferenceGivesItsFilesWhateverTheirSize) {
   auto const tensors = tensors_of_bytes({5, 5, 5, 5});
-  WeightMap const reference = {
-      {"t0", "b.safetensors"}, {"t1", "a.safetensors"}, {"t2", "b.safetensors"}, {"t3", "a.safetensors"}, {"gone", "c.safetensors"}};
+  WeightMap const reference = {{"t0", "b.safetensors"},
+                               {"t1", "a.safetensors"},
+                               {"t2", "b.safetensors"},
+                               {"t3", "a.safetensors"},
+                               {"gone", "c.safetensors"}};
   auto const shards = plan_shards(tensors, 6, reference);
   EXPECT_EQ(files_of(shards, tensors),
-            (std::map<std::string, std::set<std::string>>{{"a.safetensors", {"t1", "t3"}}, {"b.safetensors", {"t0", "t2"}}}));
+            (std::map<std::string, std::set<std::string>>{{"a.safetensors", {"t1", "t3"}},
+                                                          {"b.safetensors", {"t0", "t2"}}}));
   EXPECT_EQ(shards.front().name, "a.safetensors");
 }
 
 TEST(HuggingFaceShards, TensorsThatTheReferenceDoesNotKnowGetFilesOfTheirOwn) {
   auto const tensors = tensors_of_bytes({5, 5, 5, 5});
   auto const shards = plan_shards(tensors, 10, WeightMap{{"t2", "a.safetensors"}});
-  EXPECT_EQ(files_of(shards, tensors), (std::map<std::string, std::set<std::string>>{{"a.safetensors", {"t2"}},
-                                                                                     {"model-added-00001-of-00002.safetensors", {"t0", "t1"}},
-                                                                                     {"model-added-00002-of-00002.safetensors", {"t3"}}}));
-  auto const again = plan_shards(tensors, 10, WeightMap{{"t2", "model-added-00001-of-00001.safetensors"}});
+  EXPECT_EQ(files_of(shards, tensors), (std::map<std::string, std::set<std::string>>{
+                                           {"a.safetensors", {"t2"}},
+                                           {"model-added-00001-of-00002.safetensors", {"t0", "t1"}},
+                                           {"model-added-00002-of-00002.safetensors", {"t3"}}}));
+  auto const again =
+      plan_shards(tensors, 10, WeightMap{{"t2", "model-added-00001-of-00001.safetensors"}});
   EXPECT_EQ(again.back().name, "model-added2-00002-of-00002.safetensors");
 }
 
 TEST(HuggingFaceShards, ASingleFileReferenceNeedsNoIndexOthersDo) {
   auto const tensors = tensors_of_bytes({5});
   EXPECT_FALSE(needs_index(plan_shards(tensors, 10, WeightMap{{"t0", "model.safetensors"}})));
-  EXPECT_TRUE(needs_index(plan_shards(tensors, 10, WeightMap{{"t0", "model-00001-of-00001.safetensors"}})));
+  EXPECT_TRUE(
+      needs_index(plan_shards(tensors, 10, WeightMap{{"t0", "model-00001-of-00001.safetensors"}})));
 }
 
 TEST(HuggingFaceShards, EveryTensorIsInExactlyOneFileWithinTheLimit) {
@@ -131,10 +148,16 @@ TEST(HuggingFaceIndex, IsWrittenAsTransformersWritesIt) {
 TEST(HuggingFaceIndex, KeepsUnknownMetadataAndRecomputesTheRest) {
   auto const tensors = tensors_of_bytes({5, 6});
   auto const shards = plan_shards(tensors, 6);
-  Json const reference = parse_json(R"({"total_size": 999.0, "zeta": {"b": 1, "a": [2]}, "total_parameters": 1, "mergekit_version": "0.1"})", "test");
+  Json const reference = parse_json(
+      R"({"total_size": 999.0, "zeta": {"b": 1, "a": [2]}, "total_parameters": 1, "mergekit_version": "0.1"})",
+      "test");
   Json const index = parse_json(index_json(shards, tensors, reference), "index");
-  EXPECT_EQ(index.find("metadata")->dump(), R"({"mergekit_version": "0.1", "total_parameters": 11, "total_size": 11, "zeta": {"a": [2], "b": 1}})");
-  EXPECT_EQ(parse_json(index_json(shards, tensors), "index").find("metadata")->find("total_parameters"), nullptr);
+  EXPECT_EQ(
+      index.find("metadata")->dump(),
+      R"({"mergekit_version": "0.1", "total_parameters": 11, "total_size": 11, "zeta": {"a": [2], "b": 1}})");
+  EXPECT_EQ(
+      parse_json(index_json(shards, tensors), "index").find("metadata")->find("total_parameters"),
+      nullptr);
 }
 
 }  // namespace

@@ -13,9 +13,10 @@ TEST(Integrity, IsWrittenAsMegatronCoreDoes) {
   // json.dump({...}, f, indent=2) of Python.
   EXPECT_EQ(integrity_text({}), "{\n  \"algorithm\": \"sha256\",\n  \"files\": {}\n}");
   EXPECT_EQ(integrity_text({{{".metadata", of_abc}, {"__0_0.distcp", of_nothing}}}),
-            "{\n  \"algorithm\": \"sha256\",\n  \"files\": {\n    \".metadata\": \"" + of_abc + "\",\n    \"__0_0.distcp\": \"" + of_nothing +
-                "\"\n  }\n}");
-  EXPECT_NE(integrity_text({{{"a\"\x7f\u00e9\u20ac\U0001f600\b\f/", of_abc}}}).find(R"("a\"\u007f\u00e9\u20ac\ud83d\ude00\b\f/": "ba78)"),
+            "{\n  \"algorithm\": \"sha256\",\n  \"files\": {\n    \".metadata\": \"" + of_abc +
+                "\",\n    \"__0_0.distcp\": \"" + of_nothing + "\"\n  }\n}");
+  EXPECT_NE(integrity_text({{{"a\"\x7f\u00e9\u20ac\U0001f600\b\f/", of_abc}}})
+                .find(R"("a\"\u007f\u00e9\u20ac\ud83d\ude00\b\f/": "ba78)"),
             std::string::npos);
 }
 
@@ -26,22 +27,27 @@ TEST(Integrity, IsReadBack) {
   EXPECT_EQ(read.files[0].path, "a/\u00e9");
   EXPECT_EQ(read.files[0].sha256, of_nothing);
   EXPECT_EQ(read.files[1].path, "b");
-  EXPECT_EQ(parse_integrity(R"({"files": {}})", "f").files.size(), 0U) << "Megatron-Core takes sha256 when nothing is said";
+  EXPECT_EQ(parse_integrity(R"({"files": {}})", "f").files.size(), 0U)
+      << "Megatron-Core takes sha256 when nothing is said";
 }
 
 TEST(Integrity, RefusesWhatMayHarm) {
-  auto const with_path = [](std::string const& path) { return R"({"algorithm": "sha256", "files": {")" + path + "\": \"" + of_abc + "\"}}"; };
-  std::vector<std::string> bad = {"",
-                                  "{",
-                                  "[]",
-                                  R"({"algorithm": "sha256"})",
-                                  R"({"algorithm": "md5", "files": {}})",
-                                  R"({"algorithm": 1, "files": {}})",
-                                  R"({"files": {"a": 1}})",
-                                  R"({"files": {"a": "ABCD"}})",
-                                  R"({"files": [1]})",
-                                  R"({"files": {"a": ")" + of_abc + R"(", "a": ")" + of_abc + R"("}})"};
-  for (char const* path : {"", "/etc/passwd", "..", "a/../b", "../x", "a//b", "./a", "a/", "a\\nb", "a\\u0000b", "a\\u007f"})
+  auto const with_path = [](std::string const& path) {
+    return R"({"algorithm": "sha256", "files": {")" + path + "\": \"" + of_abc + "\"}}";
+  };
+  std::vector<std::string> bad = {
+      "",
+      "{",
+      "[]",
+      R"({"algorithm": "sha256"})",
+      R"({"algorithm": "md5", "files": {}})",
+      R"({"algorithm": 1, "files": {}})",
+      R"({"files": {"a": 1}})",
+      R"({"files": {"a": "ABCD"}})",
+      R"({"files": [1]})",
+      R"({"files": {"a": ")" + of_abc + R"(", "a": ")" + of_abc + R"("}})"};
+  for (char const* path : {"", "/etc/passwd", "..", "a/../b", "../x", "a//b", "./a", "a/", "a\\nb",
+                           "a\\u0000b", "a\\u007f"})
     bad.push_back(with_path(path));
   for (std::string const& text : bad) {
     try {

@@ -13,8 +13,14 @@ namespace reshard {
 namespace {
 
 std::vector<TensorDigest> two_tensors() {
-  return {{.name = "word \"x\"", .dtype = "f32", .shape = {}, .axes = {}, .crc64 = 0xffffffffffffffffU},
-          {.name = "decoder.norm", .dtype = "bf16", .shape = {2, 64}, .axes = {"layer", "hidden"}, .crc64 = 0xff, .add = -1}};
+  return {
+      {.name = "word \"x\"", .dtype = "f32", .shape = {}, .axes = {}, .crc64 = 0xffffffffffffffffU},
+      {.name = "decoder.norm",
+       .dtype = "bf16",
+       .shape = {2, 64},
+       .axes = {"layer", "hidden"},
+       .crc64 = 0xff,
+       .add = -1}};
 }
 
 Manifest small_manifest() {
@@ -22,11 +28,15 @@ Manifest small_manifest() {
   manifest.tool_version = "0.9.0";
   manifest.format = "torch_dist";
   manifest.map = "gpt";
-  manifest.source.set("path", "/data/in").set("ranks", 8).set("notes", Json(Json::Array{"a\nb", nullptr, true, 1.5}));
+  manifest.source.set("path", "/data/in")
+      .set("ranks", 8)
+      .set("notes", Json(Json::Array{"a\nb", nullptr, true, 1.5}));
   manifest.job.set("source", Json(Json::Object{{"path", "/data/in"}}));
   manifest.tensors = two_tensors();
-  manifest.objects = {{.name = "rng_state/shard_0_1", .dtype = {}, .shape = {1}, .axes = {}, .crc64 = 5}};
-  manifest.files = {{"__0_0.distcp", 1U << 30U, 0x0123456789abcdefU}, {"tokenizer/vocab \u00e9.json", 0, 0}};
+  manifest.objects = {
+      {.name = "rng_state/shard_0_1", .dtype = {}, .shape = {1}, .axes = {}, .crc64 = 5}};
+  manifest.files = {{"__0_0.distcp", 1U << 30U, 0x0123456789abcdefU},
+                    {"tokenizer/vocab \u00e9.json", 0, 0}};
   manifest.total = total_digest(manifest.tensors);
   return manifest;
 }
@@ -34,12 +44,14 @@ Manifest small_manifest() {
 TEST(Hex64, HasSixteenDigits) {
   EXPECT_EQ(hex64(0xabc), "0000000000000abc");
   EXPECT_EQ(parse_hex64("fedcba9876543210"), 0xfedcba9876543210U);
-  for (char const* bad : {"", "fedcba987654321", "fedcba98765432100", "FEDCBA9876543210", "+edcba9876543210", "fedcba987654321 "})
+  for (char const* bad : {"", "fedcba987654321", "fedcba98765432100", "FEDCBA9876543210",
+                          "+edcba9876543210", "fedcba987654321 "})
     EXPECT_FALSE(parse_hex64(bad)) << bad;
 }
 
 TEST(TotalDigest, IsTheHashOfItsLines) {
-  // printf '"decoder.norm" bf16 [2, 64] 00000000000000ff\n"word \\"x\\"" f32 [] ffffffffffffffff\n' | xxhsum -H2
+  // printf '"decoder.norm" bf16 [2, 64] 00000000000000ff\n"word \\"x\\"" f32 [] ffffffffffffffff\n'
+  // | xxhsum -H2
   EXPECT_EQ(total_digest(two_tensors()), "57c14b14b78bd4847d3784fccaab98fd");
   EXPECT_EQ(total_digest({}), "99aa06d3014798d86001c324468d497f");
 }
@@ -62,7 +74,9 @@ TEST(TotalDigest, DependsOnEveryTensorButNotOnTheirOrder) {
 
 TEST(ManifestText, HasOneLineForEachTensorAndFile) {
   std::string const text = manifest_text(small_manifest());
-  EXPECT_TRUE(text.starts_with("{\n  \"reshard\": \"0.9.0\",\n  \"version\": 1,\n  \"format\": \"torch_dist\",\n  \"map\": \"gpt\",\n")) << text;
+  EXPECT_TRUE(text.starts_with(
+      "{\n  \"reshard\": \"0.9.0\",\n  \"version\": 1,\n  \"format\": \"torch_dist\",\n  \"map\": \"gpt\",\n"))
+      << text;
   std::string const tensors =
       "\n  \"tensors\": [\n"
       "    {\"name\": \"word \\\"x\\\"\", \"dtype\": \"f32\", \"shape\": [], \"crc64\": \"ffffffffffffffff\"},\n"
@@ -70,7 +84,8 @@ TEST(ManifestText, HasOneLineForEachTensorAndFile) {
       "\"add\": "
       "-1}\n  ],\n";
   EXPECT_NE(text.find(tensors), std::string::npos) << text;
-  EXPECT_NE(text.find("\n  \"source\": {\n    \"path\": \"/data/in\",\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  \"source\": {\n    \"path\": \"/data/in\",\n"), std::string::npos)
+      << text;
   EXPECT_TRUE(text.ends_with("\n  ]\n}\n"));
 }
 
@@ -106,10 +121,12 @@ TEST(ParseManifest, RefusesWrongMembers) {
   expect_refused("[]", "reshard");
   expect_refused(changed("\"version\": 1", "\"version\": 2"), "version 2");
   expect_refused(changed("\"format\": \"torch_dist\"", "\"format\": 7"), "\"format\" is 7, a text");
-  for (char const* member : {"reshard", "version", "format", "total", "source", "job", "tensors", "objects", "files"})
+  for (char const* member :
+       {"reshard", "version", "format", "total", "source", "job", "tensors", "objects", "files"})
     expect_refused(changed(fmt::format("\"{}\": ", member), "\"other\": "), member);
   expect_refused(changed("\"name\": \"decoder.norm\"", "\"name\": \"\""), "tensors[1].\"name\"");
-  expect_refused(changed("\"name\": \"decoder.norm\"", "\"name\": \"word \\\"x\\\"\""), "listed before");
+  expect_refused(changed("\"name\": \"decoder.norm\"", "\"name\": \"word \\\"x\\\"\""),
+                 "listed before");
   expect_refused(changed("\"dtype\": \"f32\", ", ""), "\"dtype\" is missing");
   expect_refused(changed("[2, 64]", "[2, -64]"), "\"shape\"");
   expect_refused(changed("[2, 64]", "[2, 64.0]"), "\"shape\"");
@@ -124,7 +141,8 @@ TEST(ParseManifest, RefusesWrongMembers) {
 }
 
 TEST(ParseManifest, RefusesPathsThatLeaveTheCheckpoint) {
-  for (char const* path : {"", "/etc/passwd", "..", "a/../../b", "a//b", "a/", "./a", "a\\nb", "a\\u0000", "reshard.json"})
+  for (char const* path : {"", "/etc/passwd", "..", "a/../../b", "a//b", "a/", "./a", "a\\nb",
+                           "a\\u0000", "reshard.json"})
     expect_refused(changed("__0_0.distcp", path), "files[0].\"path\"");
   expect_refused(changed("__0_0.distcp", "tokenizer/vocab \u00e9.json"), "listed before");
 }
@@ -138,7 +156,8 @@ TEST(ParseManifest, AnyCutOrChangedByteIsAnErrorOrAManifest) {
   std::string const text = manifest_text(small_manifest());
   std::mt19937_64 random(3);
   int refused = 0;
-  for (std::size_t cut = 0; cut + 2 < text.size(); ++cut) EXPECT_THROW((void)parse_manifest(text.substr(0, cut), "f"), Error) << cut;
+  for (std::size_t cut = 0; cut + 2 < text.size(); ++cut)
+    EXPECT_THROW((void)parse_manifest(text.substr(0, cut), "f"), Error) << cut;
   for (std::size_t at = 0; at < text.size(); ++at) {
     std::string damaged = text;
     damaged[at] = static_cast<char>(random());
@@ -166,11 +185,13 @@ TEST(Manifest, OfALargeModelIsQuick) {
   Manifest manifest = small_manifest();
   manifest.tensors.clear();
   for (int i = 0; i < 91000; ++i)
-    manifest.tensors.push_back({.name = fmt::format("decoder.layers.{}.mlp.experts.{}.linear_fc{}.weight", i / 1500, i % 1500, i % 2 + 1),
-                                .dtype = "bf16",
-                                .shape = {4096, 7168},
-                                .axes = {"moe_inter", "hidden"},
-                                .crc64 = static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15U});
+    manifest.tensors.push_back(
+        {.name = fmt::format("decoder.layers.{}.mlp.experts.{}.linear_fc{}.weight", i / 1500,
+                             i % 1500, i % 2 + 1),
+         .dtype = "bf16",
+         .shape = {4096, 7168},
+         .axes = {"moe_inter", "hidden"},
+         .crc64 = static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15U});
   auto const begin = std::chrono::steady_clock::now();
   manifest.total = total_digest(manifest.tensors);
   std::string const text = manifest_text(manifest);
@@ -178,8 +199,10 @@ TEST(Manifest, OfALargeModelIsQuick) {
   Manifest const read = parse_manifest(text, "f");
   auto const end = std::chrono::steady_clock::now();
   EXPECT_EQ(read, manifest);
-  RecordProperty("make_ms", static_cast<int>(std::chrono::duration<double, std::milli>(made - begin).count()));
-  RecordProperty("parse_ms", static_cast<int>(std::chrono::duration<double, std::milli>(end - made).count()));
+  RecordProperty("make_ms",
+                 static_cast<int>(std::chrono::duration<double, std::milli>(made - begin).count()));
+  RecordProperty("parse_ms",
+                 static_cast<int>(std::chrono::duration<double, std::milli>(end - made).count()));
   EXPECT_LT(end - begin, std::chrono::seconds(10)) << "it takes a few tenths of a second";
 }
 

@@ -12,7 +12,8 @@ using pickle::Kind;
 using pickle::Node;
 using pickle::NodeId;
 
-NodeId add_call(Document& document, std::string_view module, std::string_view name, std::vector<NodeId> arguments) {
+NodeId add_call(Document& document, std::string_view module, std::string_view name,
+                std::vector<NodeId> arguments) {
   Node node;
   node.kind = Kind::reduce;
   node.callable = document.add_global(module, name);
@@ -20,7 +21,8 @@ NodeId add_call(Document& document, std::string_view module, std::string_view na
   return document.add(std::move(node));
 }
 
-/// args_as_json of a Namespace whose one attribute `x` is what `make` adds; nullptr when it was left out.
+/// args_as_json of a Namespace whose one attribute `x` is what `make` adds; nullptr when it was
+/// left out.
 struct OneFact {
   Json all;
   Json const* x() const { return all.find("x"); }
@@ -59,18 +61,25 @@ std::vector<FactCase> const fact_cases = {
     {"dtype", [](Document& d) { return d.add_global("torch", "bfloat16"); }, "\"torch.bfloat16\""},
     {"a function", [](Document& d) { return d.add_global("torch.nn.functional", "silu"); }, ""},
     {"bytes", [](Document& d) { return d.add_bytes("x"); }, ""},
-    {"enum by value", [](Document& d) { return add_call(d, "megatron.core.enums", "ModelType", {d.add_int(1)}); },
+    {"enum by value",
+     [](Document& d) { return add_call(d, "megatron.core.enums", "ModelType", {d.add_int(1)}); },
      "\"megatron.core.enums.ModelType.1\""},
-    {"enum by text", [](Document& d) { return add_call(d, "m", "Kind", {d.add_string("a")}); }, "\"m.Kind.a\""},
+    {"enum by text", [](Document& d) { return add_call(d, "m", "Kind", {d.add_string("a")}); },
+     "\"m.Kind.a\""},
     {"enum by member",
      [](Document& d) {
-       return add_call(d, "__builtin__", "getattr", {d.add_global("m", "AttnBackend"), d.add_string("flash")});
+       return add_call(d, "__builtin__", "getattr",
+                       {d.add_global("m", "AttnBackend"), d.add_string("flash")});
      },
      "\"m.AttnBackend.flash\""},
-    {"signal", [](Document& d) { return add_call(d, "signal", "Signals", {d.add_int(15)}); }, "\"signal.Signals.15\""},
-    {"path", [](Document& d) { return add_call(d, "pathlib", "PosixPath", {d.add_string("/")}); }, ""},
-    {"torch.Size", [](Document& d) { return add_call(d, "torch", "Size", {d.add_tuple({d.add_int(1)})}); }, ""},
-    {"device", [](Document& d) { return add_call(d, "torch", "device", {d.add_string("cuda")}); }, ""},
+    {"signal", [](Document& d) { return add_call(d, "signal", "Signals", {d.add_int(15)}); },
+     "\"signal.Signals.15\""},
+    {"path", [](Document& d) { return add_call(d, "pathlib", "PosixPath", {d.add_string("/")}); },
+     ""},
+    {"torch.Size",
+     [](Document& d) { return add_call(d, "torch", "Size", {d.add_tuple({d.add_int(1)})}); }, ""},
+    {"device", [](Document& d) { return add_call(d, "torch", "device", {d.add_string("cuda")}); },
+     ""},
     {"object", [](Document& d) { return d.add_object("m", "Thing", d.add_dict()); }, ""},
     {"list of an object",
      [](Document& d) {
@@ -107,7 +116,9 @@ TEST(ArgsAsJson, ReadsDictsWithTextKeys) {
   EXPECT_EQ(numbers.x(), nullptr);
 }
 
-TEST(ArgsAsJson, OfNothingIsNull) { EXPECT_TRUE(args_as_json(Document{}, pickle::no_node).is_null()); }
+TEST(ArgsAsJson, OfNothingIsNull) {
+  EXPECT_TRUE(args_as_json(Document{}, pickle::no_node).is_null());
+}
 
 TEST(ArgsAsJson, SurvivesAListInItself) {
   auto const fact = fact_of([](Document& d) {
@@ -137,13 +148,20 @@ TEST(ArgsAsJson, RefusesOneLongTextSharedManyTimes) {
 
 TEST(SetArgs, ReplacesAndAppendsAndKeepsTheRest) {
   Document document;
-  NodeId const args = add_namespace(document, {{"a", Json(1)}, {"params_dtype", Json("torch.float32")}, {"c", Json("old")}});
+  NodeId const args = add_namespace(
+      document, {{"a", Json(1)}, {"params_dtype", Json("torch.float32")}, {"c", Json("old")}});
   document.set(args, "opaque", document.add_object("m", "Thing", document.add_dict()));
-  set_args(document, args, {{"c", Json()}, {"params_dtype", Json("torch.bfloat16")}, {"d", Json(Json::Array{Json(1.5), Json(true)})}});
-  EXPECT_EQ(args_as_json(document, args).dump(), R"({"a": 1, "params_dtype": "torch.bfloat16", "c": null, "d": [1.5, true]})");
-  EXPECT_EQ(document.class_of(document.find(args, "params_dtype")), (std::pair<std::string_view, std::string_view>{"torch", "bfloat16"}));
+  set_args(document, args,
+           {{"c", Json()},
+            {"params_dtype", Json("torch.bfloat16")},
+            {"d", Json(Json::Array{Json(1.5), Json(true)})}});
+  EXPECT_EQ(args_as_json(document, args).dump(),
+            R"({"a": 1, "params_dtype": "torch.bfloat16", "c": null, "d": [1.5, true]})");
+  EXPECT_EQ(document.class_of(document.find(args, "params_dtype")),
+            (std::pair<std::string_view, std::string_view>{"torch", "bfloat16"}));
   EXPECT_EQ(document.class_of(document.find(args, "opaque")).second, "Thing");
-  EXPECT_EQ(document.class_of(args), (std::pair<std::string_view, std::string_view>{"argparse", "Namespace"}));
+  EXPECT_EQ(document.class_of(args),
+            (std::pair<std::string_view, std::string_view>{"argparse", "Namespace"}));
 }
 
 TEST(SetArgs, ATorchWordUnderAnotherKeyStaysText) {
@@ -155,18 +173,31 @@ TEST(SetArgs, ATorchWordUnderAnotherKeyStaysText) {
 Json args_json(std::string_view text) { return parse_json(text, "test"); }
 
 TEST(ArgsSizes, ReadsWhatMegatronWrites) {
-  auto const sizes = args_sizes(args_json(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 4,
+  auto const sizes =
+      args_sizes(args_json(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 4,
       "virtual_pipeline_model_parallel_size": null, "expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1, "num_experts": 64,
       "ffn_hidden_size": 100, "moe_ffn_hidden_size": 24, "swiglu": true})"),
-                                "p");
-  EXPECT_EQ(sizes, (ArgsSizes{.tp = 2, .pp = 4, .vpp = 1, .ep = 8, .etp = 1, .experts = 64, .moe_fc1_rows = 48}));
+                 "p");
+  EXPECT_EQ(sizes,
+            (ArgsSizes{
+                .tp = 2, .pp = 4, .vpp = 1, .ep = 8, .etp = 1, .experts = 64, .moe_fc1_rows = 48}));
 }
 
 TEST(ArgsSizes, OldDenseArgsMeanOneExpertRank) {
-  auto const sizes = args_sizes(args_json(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1})"), "p");
-  EXPECT_EQ(sizes, (ArgsSizes{.tp = 2, .pp = 1, .vpp = {}, .ep = 1, .etp = {}, .experts = 0, .moe_fc1_rows = {}}));
-  auto const moe = args_sizes(args_json(R"({"tensor_model_parallel_size": 2, "num_experts": 4, "ffn_hidden_size": 10, "swiglu": false})"), "p");
-  EXPECT_EQ(moe, (ArgsSizes{.tp = 2, .pp = {}, .vpp = {}, .ep = {}, .etp = {}, .experts = 4, .moe_fc1_rows = 10}));
+  auto const sizes = args_sizes(
+      args_json(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1})"), "p");
+  EXPECT_EQ(
+      sizes,
+      (ArgsSizes{
+          .tp = 2, .pp = 1, .vpp = {}, .ep = 1, .etp = {}, .experts = 0, .moe_fc1_rows = {}}));
+  auto const moe = args_sizes(
+      args_json(
+          R"({"tensor_model_parallel_size": 2, "num_experts": 4, "ffn_hidden_size": 10, "swiglu": false})"),
+      "p");
+  EXPECT_EQ(
+      moe,
+      (ArgsSizes{
+          .tp = 2, .pp = {}, .vpp = {}, .ep = {}, .etp = {}, .experts = 4, .moe_fc1_rows = 10}));
   EXPECT_EQ(args_sizes(Json(), "p"), ArgsSizes{});
   EXPECT_EQ(args_sizes(Json::object(), "p"), ArgsSizes{});
 }
@@ -174,22 +205,27 @@ TEST(ArgsSizes, OldDenseArgsMeanOneExpertRank) {
 TEST(ArgsSizes, RefusesWhatIsNoSize) {
   for (std::string_view const value : {"0", "-1", "\"2\"", "2.0", "true", "[2]", "1000000"}) {
     auto const args = args_json(fmt::format(R"({{"tensor_model_parallel_size": {}}})", value));
-    EXPECT_TRUE(contains(sentence_of([&] { args_sizes(args, "shard 3"); }), "shard 3: args.tensor_model_parallel_size is")) << value;
+    EXPECT_TRUE(contains(sentence_of([&] { args_sizes(args, "shard 3"); }),
+                         "shard 3: args.tensor_model_parallel_size is"))
+        << value;
   }
 }
 
 TEST(ArgsSizes, RefusesWeightSharding) {
-  for (std::string_view const key : {"gtp_weight_remat_size", "expert_gtp_weight_remat_size", "tensor_parallel_num_weight_shards"}) {
-    EXPECT_TRUE(contains(sentence_of([&] { args_sizes(args_json(fmt::format(R"({{"{}": 2}})", key)), "p"); }), key));
+  for (std::string_view const key : {"gtp_weight_remat_size", "expert_gtp_weight_remat_size",
+                                     "tensor_parallel_num_weight_shards"}) {
+    EXPECT_TRUE(contains(
+        sentence_of([&] { args_sizes(args_json(fmt::format(R"({{"{}": 2}})", key)), "p"); }), key));
     EXPECT_NO_THROW(args_sizes(args_json(fmt::format(R"({{"{}": 1}})", key)), "p"));
     EXPECT_NO_THROW(args_sizes(args_json(fmt::format(R"({{"{}": null}})", key)), "p"));
   }
 }
 
 TEST(PipelineSpecOfArgs, TakesWhatIsSet) {
-  auto const spec = pipeline_spec(args_json(R"({"num_layers": 12, "mtp_num_layers": 1, "decoder_first_pipeline_num_layers": 3,
+  auto const spec = pipeline_spec(
+      args_json(R"({"num_layers": 12, "mtp_num_layers": 1, "decoder_first_pipeline_num_layers": 3,
       "decoder_last_pipeline_num_layers": null, "account_for_loss_in_pipeline_split": true, "pipeline_model_parallel_layout": null})"),
-                                  {.tp = 1, .pp = 4, .vpp = 2, .ep = 1, .etp = 1});
+      {.tp = 1, .pp = 4, .vpp = 2, .ep = 1, .etp = 1});
   EXPECT_EQ(spec.pp, 4);
   EXPECT_EQ(spec.vpp, 2);
   EXPECT_EQ(spec.decoder_layers, 12);
@@ -208,8 +244,9 @@ Json target_json(TargetArgs const& target, Json const& source) {
 }
 
 TEST(TargetArgs, DescribeTheTarget) {
-  TargetArgs const target{
-      .sizes = {.tp = 2, .pp = 2, .vpp = 2, .ep = 4, .etp = 1}, .pipeline = {.pp = 2, .vpp = 2, .decoder_layers = 8}, .padded_vocab = 1024};
+  TargetArgs const target{.sizes = {.tp = 2, .pp = 2, .vpp = 2, .ep = 4, .etp = 1},
+                          .pipeline = {.pp = 2, .vpp = 2, .decoder_layers = 8},
+                          .padded_vocab = 1024};
   EXPECT_EQ(
       target_json(target, Json()).dump(),
       R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2, )"
@@ -220,7 +257,9 @@ TEST(TargetArgs, DescribeTheTarget) {
 }
 
 TEST(TargetArgs, OneChunkHasNoVirtualSizes) {
-  auto const json = target_json({.sizes = {.tp = 1, .pp = 2, .vpp = 1, .ep = 1, .etp = 0}, .pipeline = {.pp = 2, .decoder_layers = 8}}, Json());
+  auto const json = target_json({.sizes = {.tp = 1, .pp = 2, .vpp = 1, .ep = 1, .etp = 0},
+                                 .pipeline = {.pp = 2, .decoder_layers = 8}},
+                                Json());
   EXPECT_TRUE(json.find("virtual_pipeline_model_parallel_size")->is_null());
   EXPECT_TRUE(json.find("num_layers_per_virtual_pipeline_stage")->is_null());
   EXPECT_EQ(json.find("expert_tensor_parallel_size")->dump(), "1");
@@ -228,21 +267,28 @@ TEST(TargetArgs, OneChunkHasNoVirtualSizes) {
 }
 
 TEST(TargetArgs, UnevenChunksAreNotStatedAsOneNumber) {
-  auto const layout = target_json(
-      {.sizes = {.tp = 1, .pp = 2, .vpp = 2, .ep = 1, .etp = 1}, .pipeline = {.pp = 2, .vpp = 2, .decoder_layers = 8, .layout = "Ett|tt|tt|ttL"}},
-      Json());
+  auto const layout =
+      target_json({.sizes = {.tp = 1, .pp = 2, .vpp = 2, .ep = 1, .etp = 1},
+                   .pipeline = {.pp = 2, .vpp = 2, .decoder_layers = 8, .layout = "Ett|tt|tt|ttL"}},
+                  Json());
   EXPECT_TRUE(layout.find("num_layers_per_virtual_pipeline_stage")->is_null());
   EXPECT_EQ(*layout.find("pipeline_model_parallel_layout")->text(), "Ett|tt|tt|ttL");
   auto const ends = target_json({.sizes = {.tp = 1, .pp = 4, .vpp = 1, .ep = 1, .etp = 1},
-                                 .pipeline = {.pp = 4, .decoder_layers = 12, .first_stage_layers = 3, .last_stage_layers = 1}},
+                                 .pipeline = {.pp = 4,
+                                              .decoder_layers = 12,
+                                              .first_stage_layers = 3,
+                                              .last_stage_layers = 1}},
                                 Json());
   EXPECT_EQ(ends.find("decoder_first_pipeline_num_layers")->dump(), "3");
   EXPECT_EQ(ends.find("decoder_last_pipeline_num_layers")->dump(), "1");
 }
 
 TEST(TargetArgs, VersionDependentAttributesChangeOnlyWhereTheyAre) {
-  auto const source = args_json(R"({"transformer_pipeline_model_parallel_size": 8, "use_dist_ckpt": true, "context_parallel_size": 3})");
-  auto const json = target_json({.sizes = {.tp = 2, .pp = 2, .vpp = 1, .ep = 4, .etp = 2}, .pipeline = {.pp = 2, .decoder_layers = 8}}, source);
+  auto const source = args_json(
+      R"({"transformer_pipeline_model_parallel_size": 8, "use_dist_ckpt": true, "context_parallel_size": 3})");
+  auto const json = target_json({.sizes = {.tp = 2, .pp = 2, .vpp = 1, .ep = 4, .etp = 2},
+                                 .pipeline = {.pp = 2, .decoder_layers = 8}},
+                                source);
   EXPECT_EQ(json.find("transformer_pipeline_model_parallel_size")->dump(), "2");
   EXPECT_EQ(json.find("use_dist_ckpt")->dump(), "false");
   EXPECT_EQ(json.find("custom_pipeline_layers"), nullptr);

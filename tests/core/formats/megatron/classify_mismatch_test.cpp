@@ -9,7 +9,8 @@ namespace {
 using Names = std::vector<std::string>;
 
 ArgsSizes args_of(int tp, int pp, int ep, int etp, int experts = 8) {
-  return {.tp = tp, .pp = pp, .vpp = 1, .ep = ep, .etp = etp, .experts = experts, .moe_fc1_rows = {}};
+  return {
+      .tp = tp, .pp = pp, .vpp = 1, .ep = ep, .etp = etp, .experts = experts, .moe_fc1_rows = {}};
 }
 
 struct Case {
@@ -35,16 +36,36 @@ std::vector<Case> const cases = {
      {},
      "make names like mp_rank_{tp:02}_{pp:03}_{ep:03}, but found mp_rank_00_000, mp_rank_00_001",
      true},
-    {"expert size 1, three numbers", {"mp_rank_00_000_000", "mp_rank_00_000_001"}, {.ep = 1}, {}, "Pass expert_parallel_size", true},
-    {"expert size 1, three numbers with zeros", {"mp_rank_00_000_000", "mp_rank_00_001_000"}, {.ep = 1}, {}, "Pass expert_parallel_size", true},
-    {"undecidable", {"mp_rank_00_000", "mp_rank_00_001"}, {}, {}, "State the expert or the pipeline size", false},
+    {"expert size 1, three numbers",
+     {"mp_rank_00_000_000", "mp_rank_00_000_001"},
+     {.ep = 1},
+     {},
+     "Pass expert_parallel_size",
+     true},
+    {"expert size 1, three numbers with zeros",
+     {"mp_rank_00_000_000", "mp_rank_00_001_000"},
+     {.ep = 1},
+     {},
+     "Pass expert_parallel_size",
+     true},
+    {"undecidable",
+     {"mp_rank_00_000", "mp_rank_00_001"},
+     {},
+     {},
+     "State the expert or the pipeline size",
+     false},
     {"stages given, args say experts",
      {"mp_rank_00_000", "mp_rank_00_001"},
      {.pp = 2},
      args_of(1, 1, 2, 1),
      "is a pipeline rank by user (pipeline_parallel_size=2 given by the user), but an expert rank by args (args.expert_model_parallel_size=2)",
      true},
-    {"experts given, args say stages", {"mp_rank_00_000", "mp_rank_00_001"}, {.ep = 2}, args_of(1, 2, 1, 1, 0), "but a pipeline rank by args", true},
+    {"experts given, args say stages",
+     {"mp_rank_00_000", "mp_rank_00_001"},
+     {.ep = 2},
+     args_of(1, 2, 1, 1, 0),
+     "but a pipeline rank by args",
+     true},
     {"tensor size given and in args",
      {"mp_rank_00", "mp_rank_01"},
      {.tp = 2},
@@ -69,11 +90,31 @@ std::vector<Case> const cases = {
      args_of(1, 1, 1, 1, 0),
      "expert size 1 (from args)",
      false},
-    {"tensor rank missing", {"mp_rank_00", "mp_rank_02"}, {}, {}, "tp 1 of pp 0 are in no file (not there: mp_rank_01)", false},
+    {"tensor rank missing",
+     {"mp_rank_00", "mp_rank_02"},
+     {},
+     {},
+     "tp 1 of pp 0 are in no file (not there: mp_rank_01)",
+     false},
     {"first tensor rank missing", {"mp_rank_01"}, {}, {}, "tp 0 of pp 0", false},
-    {"stage missing", {"mp_rank_00_000", "mp_rank_00_002"}, {.pp = 3}, {}, "tp 0 of pp 1 are in no file (not there: mp_rank_00_001)", true},
-    {"one shard of a grid missing", {"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000"}, {.pp = 2}, {}, "tp 1 of pp 1", true},
-    {"expert rank missing", {"mp_rank_00_000", "mp_rank_00_002"}, {}, args_of(1, 1, 3, 1), "experts of ep 1 (etp 0) of pp 0", false},
+    {"stage missing",
+     {"mp_rank_00_000", "mp_rank_00_002"},
+     {.pp = 3},
+     {},
+     "tp 0 of pp 1 are in no file (not there: mp_rank_00_001)",
+     true},
+    {"one shard of a grid missing",
+     {"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000"},
+     {.pp = 2},
+     {},
+     "tp 1 of pp 1",
+     true},
+    {"expert rank missing",
+     {"mp_rank_00_000", "mp_rank_00_002"},
+     {},
+     args_of(1, 1, 3, 1),
+     "experts of ep 1 (etp 0) of pp 0",
+     false},
     {"expert slice missing",
      {"mp_rank_00_000", "mp_rank_01_000", "mp_rank_00_001"},
      {},
@@ -86,15 +127,30 @@ std::vector<Case> const cases = {
      args_of(2, 1, 1, 2, 0),
      "mp_rank_02 lie outside the sizes tensor 2",
      false},
-    {"never written by core 0.10", {"mp_rank_00"}, {}, args_of(4, 1, 1, 1, 8), "never wrote tensor ranks from etp x ep = 1 on", false},
-    {"same numbers twice", {"mp_rank_00", "mp_rank_0", "mp_rank_01"}, {}, {}, "mp_rank_00 and mp_rank_0 have the same numbers", false},
+    {"never written by core 0.10",
+     {"mp_rank_00"},
+     {},
+     args_of(4, 1, 1, 1, 8),
+     "never wrote tensor ranks from etp x ep = 1 on",
+     false},
+    {"same numbers twice",
+     {"mp_rank_00", "mp_rank_0", "mp_rank_01"},
+     {},
+     {},
+     "mp_rank_00 and mp_rank_0 have the same numbers",
+     false},
     {"mixed numbers",
      {"mp_rank_00", "mp_rank_01", "mp_rank_00_000"},
      {},
      {},
      "mp_rank_00_000 have 2 numbers, while mp_rank_00, mp_rank_01 have 1",
      false},
-    {"four numbers", {"mp_rank_00_000_000_000"}, {}, {}, "one of them is a data-parallel rank", false},
+    {"four numbers",
+     {"mp_rank_00_000_000_000"},
+     {},
+     {},
+     "one of them is a data-parallel rank",
+     false},
     {"expert tensor size above tensor size",
      {"mp_rank_00_000", "mp_rank_00_001"},
      {},
@@ -107,9 +163,19 @@ std::vector<Case> const cases = {
      args_of(3, 1, 2, 2),
      "does not divide tensor size 3",
      false},
-    {"impossible sizes", {"mp_rank_00"}, {}, args_of(999'999, 999'999, 1, 1, 0), "more than 1000000 directories", false},
+    {"impossible sizes",
+     {"mp_rank_00"},
+     {},
+     args_of(999'999, 999'999, 1, 1, 0),
+     "more than 1000000 directories",
+     false},
     {"size zero", {"mp_rank_00"}, {.tp = 0}, {}, "tensor_parallel_size is 0, expected 1 to", true},
-    {"size below zero", {"mp_rank_00_000"}, {.ep = 2, .etp = -1}, {}, "expert_tensor_parallel_size is -1", true},
+    {"size below zero",
+     {"mp_rank_00_000"},
+     {.ep = 2, .etp = -1},
+     {},
+     "expert_tensor_parallel_size is -1",
+     true},
 };
 
 TEST(ClassifyMismatch, EveryContradictionIsASentence) {
@@ -145,7 +211,9 @@ TEST(ClassifyMismatch, KeysContradictTheUser) {
                            .dense_hash = 5,
                            .expert_fc1_rows = {}};
   auto const found = classify(facts, {.tp = {}, .pp = 2, .ep = {}, .etp = {}});
-  EXPECT_TRUE(contains(mismatch_text(found), "but an expert rank by keys (embedding and final norm in every shard")) << mismatch_text(found);
+  EXPECT_TRUE(contains(mismatch_text(found),
+                       "but an expert rank by keys (embedding and final norm in every shard"))
+      << mismatch_text(found);
 }
 
 TEST(ClassifyMismatch, NoExpertContradictsAnExpertSizeOfArgs) {
@@ -170,7 +238,8 @@ TEST(ClassifyMismatch, ArgsOfTwoSaves) {
   auto facts = named({"mp_rank_00", "mp_rank_01"});
   facts[0].args = args_of(2, 1, 1, 2, 0);
   facts[1].args = args_of(4, 1, 1, 4, 0);
-  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})), "args.tensor_model_parallel_size is 2 in mp_rank_00 and 4 in mp_rank_01"));
+  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})),
+                       "args.tensor_model_parallel_size is 2 in mp_rank_00 and 4 in mp_rank_01"));
 }
 
 TEST(ClassifyMismatch, ChunksOfTwoSaves) {
@@ -178,7 +247,8 @@ TEST(ClassifyMismatch, ChunksOfTwoSaves) {
   facts[0].keys = KeySummary{};
   facts[1].keys = KeySummary{};
   facts[1].keys->chunks = 2;
-  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})), "mp_rank_01 has 2 model chunks, others have 1"));
+  EXPECT_TRUE(
+      contains(mismatch_text(classify(facts, {})), "mp_rank_01 has 2 model chunks, others have 1"));
 }
 
 TEST(ClassifyMismatch, ChunksContradictArgs) {
@@ -186,7 +256,8 @@ TEST(ClassifyMismatch, ChunksContradictArgs) {
   facts[0].args = args_of(1, 1, 1, 1, 0);
   facts[0].keys = KeySummary{};
   facts[0].keys->chunks = 2;
-  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})), "virtual_pipeline_model_parallel_size is 1, but the files hold 2"));
+  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})),
+                       "virtual_pipeline_model_parallel_size is 1, but the files hold 2"));
 }
 
 TEST(ClassifyMismatch, RowsContradictTheExpertTensorSize) {
@@ -206,8 +277,9 @@ TEST(ClassifyMismatch, RowsContradictTheExpertTensorSize) {
                            .dense_hash = 5,
                            .expert_fc1_rows = 64};
   }
-  EXPECT_TRUE(
-      contains(mismatch_text(classify(facts, {})), "an expert's fc1 has 64 rows, but args give 64 rows over expert tensor size 2 (from args)"));
+  EXPECT_TRUE(contains(
+      mismatch_text(classify(facts, {})),
+      "an expert's fc1 has 64 rows, but args give 64 rows over expert tensor size 2 (from args)"));
 }
 
 TEST(ClassifyMismatch, AShardWithoutItsFileIsNamed) {
@@ -223,9 +295,12 @@ TEST(ClassifyMismatch, RequireReadableThrowsAllAtOnce) {
   auto const clean = classify(named({"mp_rank_00"}), {});
   EXPECT_NO_THROW(require_readable(clean, "/ckpt"));
   auto const gap = classify(named({"mp_rank_00", "mp_rank_02"}), {});
-  EXPECT_TRUE(sentence_of([&] { require_readable(gap, "/ckpt"); }).starts_with("/ckpt: tp 1 of pp 0"));
-  auto const user = classify(named({"mp_rank_00_000_001"}), {.tp = {}, .pp = {}, .ep = 1, .etp = {}});
-  EXPECT_TRUE(contains(sentence_of([&] { require_readable(user, "/ckpt"); }, ErrorKind::usage), "Pass expert_parallel_size"));
+  EXPECT_TRUE(
+      sentence_of([&] { require_readable(gap, "/ckpt"); }).starts_with("/ckpt: tp 1 of pp 0"));
+  auto const user =
+      classify(named({"mp_rank_00_000_001"}), {.tp = {}, .pp = {}, .ep = 1, .etp = {}});
+  EXPECT_TRUE(contains(sentence_of([&] { require_readable(user, "/ckpt"); }, ErrorKind::usage),
+                       "Pass expert_parallel_size"));
 }
 
 }  // namespace

@@ -12,14 +12,22 @@
 namespace reshard::megatron {
 namespace {
 
-constexpr MeshSizes sizes_of(int tp, int pp, int ep, int etp) { return {.tp = tp, .pp = pp, .vpp = 1, .ep = ep, .etp = etp}; }
+constexpr MeshSizes sizes_of(int tp, int pp, int ep, int etp) {
+  return {.tp = tp, .pp = pp, .vpp = 1, .ep = ep, .etp = etp};
+}
 
 void give_args(std::vector<ShardFacts>& facts, ArgsSizes const& args) {
   for (auto& fact : facts) fact.args = args;
 }
 
 ArgsSizes args_of(MeshSizes const& s, int experts = 8) {
-  return {.tp = s.tp, .pp = s.pp, .vpp = s.vpp, .ep = s.ep, .etp = s.etp, .experts = experts, .moe_fc1_rows = {}};
+  return {.tp = s.tp,
+          .pp = s.pp,
+          .vpp = s.vpp,
+          .ep = s.ep,
+          .etp = s.etp,
+          .experts = experts,
+          .moe_fc1_rows = {}};
 }
 
 /// Keys of a shard of a MoE model on one pipeline stage.
@@ -51,7 +59,8 @@ KeySummary stage_keys(bool first, bool last, bool experts) {
 
 TEST(Grid, NamesAreThoseOfReachablePairs) {
   EXPECT_EQ(names_of(grid_of(sizes_of(2, 1, 4, 1))),
-            (std::vector<std::string>{"mp_rank_00_000", "mp_rank_00_002", "mp_rank_01_001", "mp_rank_01_003"}));
+            (std::vector<std::string>{"mp_rank_00_000", "mp_rank_00_002", "mp_rank_01_001",
+                                      "mp_rank_01_003"}));
   EXPECT_EQ(grid_of(sizes_of(2, 2, 2, 2)).size(), 8U);
   EXPECT_EQ(grid_of(sizes_of(4, 1, 4, 2)).size(), 8U);
   EXPECT_EQ(grid_of(sizes_of(2, 1, 3, 1)).size(), 6U);
@@ -70,29 +79,36 @@ struct Case {
 std::vector<Case> const cases = {
     {"one shard", sizes_of(1, 1, 1, 1), LayoutClass::one_d, Loader::non_ep, "mp_rank_{tp:02}"},
     {"tensor", sizes_of(8, 1, 1, 8), LayoutClass::one_d, Loader::non_ep, "mp_rank_{tp:02}"},
-    {"100 tensor ranks", sizes_of(101, 1, 1, 101), LayoutClass::one_d, Loader::non_ep, "mp_rank_{tp:02}"},
-    {"pipeline", sizes_of(1, 4, 1, 1), LayoutClass::two_d, Loader::non_ep, "mp_rank_{tp:02}_{pp:03}"},
-    {"tensor and pipeline", sizes_of(2, 2, 1, 2), LayoutClass::two_d, Loader::non_ep, "mp_rank_{tp:02}_{pp:03}"},
+    {"100 tensor ranks", sizes_of(101, 1, 1, 101), LayoutClass::one_d, Loader::non_ep,
+     "mp_rank_{tp:02}"},
+    {"pipeline", sizes_of(1, 4, 1, 1), LayoutClass::two_d, Loader::non_ep,
+     "mp_rank_{tp:02}_{pp:03}"},
+    {"tensor and pipeline", sizes_of(2, 2, 1, 2), LayoutClass::two_d, Loader::non_ep,
+     "mp_rank_{tp:02}_{pp:03}"},
     {"expert alone", sizes_of(1, 1, 4, 1), LayoutClass::three_d_pp_elided, Loader::ep_aware,
      "mp_rank_{tp:02}_{ep:03} (or mp_rank_{tp:02}_{pp:03}_{ep:03})"},
     {"tensor and expert", sizes_of(2, 1, 2, 2), LayoutClass::three_d_pp_elided, Loader::ep_aware,
      "mp_rank_{tp:02}_{ep:03} (or mp_rank_{tp:02}_{pp:03}_{ep:03})"},
-    {"holes", sizes_of(2, 1, 4, 1), LayoutClass::three_d_pp_elided, Loader::ep_aware, "mp_rank_{tp:02}_{ep:03} (or mp_rank_{tp:02}_{pp:03}_{ep:03})"},
+    {"holes", sizes_of(2, 1, 4, 1), LayoutClass::three_d_pp_elided, Loader::ep_aware,
+     "mp_rank_{tp:02}_{ep:03} (or mp_rank_{tp:02}_{pp:03}_{ep:03})"},
     {"8 of 16", sizes_of(4, 1, 4, 2), LayoutClass::three_d_pp_elided, Loader::ep_aware,
      "mp_rank_{tp:02}_{ep:03} (or mp_rank_{tp:02}_{pp:03}_{ep:03})"},
     {"lcm above both", sizes_of(2, 1, 3, 1), LayoutClass::three_d_pp_elided, Loader::ep_aware,
      "mp_rank_{tp:02}_{ep:03} (or mp_rank_{tp:02}_{pp:03}_{ep:03})"},
-    {"all three", sizes_of(2, 2, 2, 2), LayoutClass::three_d, Loader::ep_aware, "mp_rank_{tp:02}_{pp:03}_{ep:03}"},
-    {"diagonal with stages", sizes_of(8, 2, 8, 1), LayoutClass::three_d, Loader::ep_aware, "mp_rank_{tp:02}_{pp:03}_{ep:03}"},
-    {"strict form", sizes_of(2, 1, 2, 2), LayoutClass::three_d, Loader::ep_aware, "mp_rank_{tp:02}_{pp:03}_{ep:03} (or mp_rank_{tp:02}_{ep:03})",
-     NameStyle::full3d},
+    {"all three", sizes_of(2, 2, 2, 2), LayoutClass::three_d, Loader::ep_aware,
+     "mp_rank_{tp:02}_{pp:03}_{ep:03}"},
+    {"diagonal with stages", sizes_of(8, 2, 8, 1), LayoutClass::three_d, Loader::ep_aware,
+     "mp_rank_{tp:02}_{pp:03}_{ep:03}"},
+    {"strict form", sizes_of(2, 1, 2, 2), LayoutClass::three_d, Loader::ep_aware,
+     "mp_rank_{tp:02}_{pp:03}_{ep:03} (or mp_rank_{tp:02}_{ep:03})", NameStyle::full3d},
 };
 
 void expect_as(Classification const& found, Case const& c, std::size_t shards) {
   EXPECT_EQ(text(found.layout_class), text(c.layout_class));
   EXPECT_EQ(text(found.loader), text(c.loader));
   EXPECT_EQ(found.expected_pattern, c.pattern);
-  EXPECT_EQ(found.sizes, c.sizes) << found.sizes.tp << " " << found.sizes.pp << " " << found.sizes.ep << " " << found.sizes.etp;
+  EXPECT_EQ(found.sizes, c.sizes) << found.sizes.tp << " " << found.sizes.pp << " "
+                                  << found.sizes.ep << " " << found.sizes.etp;
   EXPECT_EQ(mismatch_text(found), "");
   EXPECT_TRUE(found.missing.empty());
   EXPECT_TRUE(found.extra.empty());
@@ -108,7 +124,8 @@ TEST(Classify, ByArgs) {
     auto const found = classify(facts, {});
     expect_as(found, c, facts.size());
     EXPECT_EQ(found.sources.ep, SizeSource::args);
-    EXPECT_EQ(found.notes.size(), c.sizes.ep > 1 ? 1U : 0U);  // "expert_parallel_size was not given"
+    EXPECT_EQ(found.notes.size(),
+              c.sizes.ep > 1 ? 1U : 0U);  // "expert_parallel_size was not given"
   }
 }
 
@@ -125,7 +142,8 @@ TEST(Classify, ByTheUsersSizesWithoutArgs) {
   for (auto const& c : cases) {
     SCOPED_TRACE(c.what);
     auto const facts = grid_of(c.sizes, c.style);
-    auto const found = classify(facts, {.tp = c.sizes.tp, .pp = c.sizes.pp, .ep = c.sizes.ep, .etp = c.sizes.etp});
+    auto const found =
+        classify(facts, {.tp = c.sizes.tp, .pp = c.sizes.pp, .ep = c.sizes.ep, .etp = c.sizes.etp});
     expect_as(found, c, facts.size());
     EXPECT_EQ(found.sources.ep, SizeSource::user);
     EXPECT_TRUE(found.notes.empty());
@@ -144,9 +162,11 @@ TEST(Classify, ByTheUsersExpertSizeAlone) {
 TEST(Classify, PlacesFollowTheMeaning) {
   auto facts = grid_of(sizes_of(2, 1, 4, 1));
   give_args(facts, args_of(sizes_of(2, 1, 4, 1)));
-  EXPECT_EQ(classify(facts, {}).places, (std::vector<ShardPlace>{{0, 0, 0}, {0, 0, 2}, {1, 0, 1}, {1, 0, 3}}));
+  EXPECT_EQ(classify(facts, {}).places,
+            (std::vector<ShardPlace>{{0, 0, 0}, {0, 0, 2}, {1, 0, 1}, {1, 0, 3}}));
   auto const dense = named({"mp_rank_00_000", "mp_rank_00_001"});
-  EXPECT_EQ(classify(dense, {.tp = {}, .pp = 2, .ep = {}, .etp = {}}).places, (std::vector<ShardPlace>{{0, 0, 0}, {0, 1, 0}}));
+  EXPECT_EQ(classify(dense, {.tp = {}, .pp = 2, .ep = {}, .etp = {}}).places,
+            (std::vector<ShardPlace>{{0, 0, 0}, {0, 1, 0}}));
 }
 
 TEST(Classify, TheSameNamesAreStagesOrExpertsByArgs) {
@@ -160,9 +180,11 @@ TEST(Classify, TheSameNamesAreStagesOrExpertsByArgs) {
 }
 
 TEST(Classify, TheSameNamesAreStagesOrExpertsByKeys) {
-  std::vector<std::string> const names = {"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"};
+  std::vector<std::string> const names = {"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000",
+                                          "mp_rank_01_001"};
   auto moe = named(names);
-  for (auto& fact : moe) fact.keys = whole_keys(static_cast<std::uint64_t>(fact.numbers.numbers[0]));
+  for (auto& fact : moe)
+    fact.keys = whole_keys(static_cast<std::uint64_t>(fact.numbers.numbers[0]));
   auto const experts = classify(moe, {});
   EXPECT_EQ(experts.layout_class, LayoutClass::three_d_pp_elided) << mismatch_text(experts);
   EXPECT_TRUE(contains(experts.reason, "dense keys alike across field 2")) << experts.reason;
@@ -170,7 +192,8 @@ TEST(Classify, TheSameNamesAreStagesOrExpertsByKeys) {
   EXPECT_EQ(experts.sources.ep, SizeSource::names);
 
   auto staged = named(names);
-  for (auto& fact : staged) fact.keys = stage_keys(fact.numbers.numbers[1] == 0, fact.numbers.numbers[1] == 1, true);
+  for (auto& fact : staged)
+    fact.keys = stage_keys(fact.numbers.numbers[1] == 0, fact.numbers.numbers[1] == 1, true);
   auto const stages = classify(staged, {});
   EXPECT_EQ(stages.layout_class, LayoutClass::two_d) << mismatch_text(stages);
   EXPECT_EQ(stages.sizes, sizes_of(2, 2, 1, 2));
@@ -178,7 +201,8 @@ TEST(Classify, TheSameNamesAreStagesOrExpertsByKeys) {
 
 TEST(Classify, WithoutAnyExpertTheSecondNumberIsAStage) {
   auto facts = named({"mp_rank_00_000", "mp_rank_00_001"});
-  for (auto& fact : facts) fact.keys = stage_keys(fact.numbers.numbers[1] == 0, fact.numbers.numbers[1] == 1, false);
+  for (auto& fact : facts)
+    fact.keys = stage_keys(fact.numbers.numbers[1] == 0, fact.numbers.numbers[1] == 1, false);
   auto const found = classify(facts, {});
   EXPECT_EQ(found.layout_class, LayoutClass::two_d);
   EXPECT_TRUE(contains(found.reason, "no routed expert")) << found.reason;
@@ -266,7 +290,8 @@ TEST(Classify, ChunksOfKeysGiveTheVirtualSize) {
 }
 
 TEST(Classify, FilesThatMegatronsWriterLeavesOutAreHarmless) {
-  // T=2, E=3, X=1: the loader wants lcm(2, 3) = 6 files, the writer makes max(2, 3) = 3; ranks 0, 1, 2 are (0,0) (1,1) (0,2).
+  // T=2, E=3, X=1: the loader wants lcm(2, 3) = 6 files, the writer makes max(2, 3) = 3; ranks 0,
+  // 1, 2 are (0,0) (1,1) (0,2).
   auto facts = named({"mp_rank_00_000", "mp_rank_01_001", "mp_rank_00_002"});
   give_args(facts, args_of(sizes_of(2, 1, 3, 1)));
   auto const found = classify(facts, {});
@@ -302,7 +327,9 @@ TEST(Classify, GapsAreReadableExactlyWhenEverySliceIsInSomeFile) {
   std::mt19937 random(11);  // NOLINT: the same cases in every run
   int readable = 0;
   for (int round = 0; round < 3000; ++round) {
-    auto const draw = [&](int most) { return 1 + static_cast<int>(random() % static_cast<unsigned>(most)); };
+    auto const draw = [&](int most) {
+      return 1 + static_cast<int>(random() % static_cast<unsigned>(most));
+    };
     int const etp = draw(2);
     auto const sizes = sizes_of(etp * draw(3), draw(2), 1 + draw(5), etp);
     auto const all = slices_by_rank(sizes);
@@ -314,11 +341,13 @@ TEST(Classify, GapsAreReadableExactlyWhenEverySliceIsInSomeFile) {
     Slices left;
     for (auto const& fact : facts) {
       left.dense.insert(all.files.at(fact.name).dense.begin(), all.files.at(fact.name).dense.end());
-      left.expert.insert(all.files.at(fact.name).expert.begin(), all.files.at(fact.name).expert.end());
+      left.expert.insert(all.files.at(fact.name).expert.begin(),
+                         all.files.at(fact.name).expert.end());
     }
     bool const expected = left.dense == all.dense && left.expert == all.expert;
     auto const found = classify(facts, {});
-    EXPECT_EQ(found.mismatches.empty(), expected) << "round " << round << "\n" << mismatch_text(found);
+    EXPECT_EQ(found.mismatches.empty(), expected) << "round " << round << "\n"
+                                                  << mismatch_text(found);
     EXPECT_EQ(found.missing.size(), all.files.size() - facts.size());
     readable += expected ? 1 : 0;
   }

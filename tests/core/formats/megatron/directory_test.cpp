@@ -7,7 +7,8 @@
 namespace reshard::megatron {
 namespace {
 
-void put_shard(std::filesystem::path const& iteration, std::string_view name, std::string_view file = model_file_name) {
+void put_shard(std::filesystem::path const& iteration, std::string_view name,
+               std::string_view file = model_file_name) {
   put_file(iteration / name / file);
 }
 
@@ -47,7 +48,8 @@ TEST(OpenDirectory, AcceptsIterationsOfAnyWidthAndLinks) {
   TempDirectory const root;
   put_file(root.path() / tracker_name, "12345678");
   put_shard(root.path() / "elsewhere", "mp_rank_00");
-  std::filesystem::create_directory_symlink(root.path() / "elsewhere", root.path() / "iter_12345678");
+  std::filesystem::create_directory_symlink(root.path() / "elsewhere",
+                                            root.path() / "iter_12345678");
   EXPECT_EQ(open_directory(root.path()).iteration, 12345678);
 
   TempDirectory const narrow;
@@ -88,21 +90,25 @@ TEST(OpenDirectory, TakesADirectoryThatHoldsShards) {
 
 TEST(OpenDirectory, OrdersShardsByNumber) {
   TempDirectory const root;
-  for (std::string_view const name : {"mp_rank_100", "mp_rank_99", "mp_rank_02", "mp_rank_10"}) put_shard(root.path(), name);
-  EXPECT_EQ(names_of(open_directory(root.path())), (std::vector<std::string>{"mp_rank_02", "mp_rank_10", "mp_rank_99", "mp_rank_100"}));
+  for (std::string_view const name : {"mp_rank_100", "mp_rank_99", "mp_rank_02", "mp_rank_10"})
+    put_shard(root.path(), name);
+  EXPECT_EQ(names_of(open_directory(root.path())),
+            (std::vector<std::string>{"mp_rank_02", "mp_rank_10", "mp_rank_99", "mp_rank_100"}));
 }
 
 TEST(OpenDirectory, ListsFilesAndForeignEntries) {
   TempDirectory const root;
   put_shard(root.path(), "mp_rank_00");
   put_shard(root.path(), "mp_rank_00", "distrib_optim.pt");
-  put_shard(root.path(), "mp_rank_01", "distrib_optim.pt");  // as many numbers as the other: it lost its weights
+  put_shard(root.path(), "mp_rank_01",
+            "distrib_optim.pt");  // as many numbers as the other: it lost its weights
   put_shard(root.path(), "mp_rank_02", "model_rng.pt");
   put_file(root.path() / "progress.txt");
   put_file(root.path() / "mp_rank_00.pth");
   auto const found = open_directory(root.path());
   ASSERT_EQ(names_of(found), (std::vector<std::string>{"mp_rank_00", "mp_rank_01", "mp_rank_02"}));
-  EXPECT_EQ(found.shards[0].files, (std::vector<std::string>{"distrib_optim.pt", "model_optim_rng.pt"}));
+  EXPECT_EQ(found.shards[0].files,
+            (std::vector<std::string>{"distrib_optim.pt", "model_optim_rng.pt"}));
   EXPECT_EQ(found.shards[0].model_file, "model_optim_rng.pt");
   EXPECT_EQ(found.shards[1].model_file, "");
   EXPECT_EQ(found.shards[2].model_path(), root.path() / "mp_rank_02" / "model_rng.pt");
@@ -128,33 +134,51 @@ struct Refusal {
 
 std::vector<Refusal> const refusals = {
     {"empty", {}, "found nothing"},
-    {"two iterations, no tracker", {{"iter_0000001/mp_rank_00/x", ""}, {"iter_0000002/mp_rank_00/x", ""}}, "Give one of the iterations by its path"},
+    {"two iterations, no tracker",
+     {{"iter_0000001/mp_rank_00/x", ""}, {"iter_0000002/mp_rank_00/x", ""}},
+     "Give one of the iterations by its path"},
     {"tracker of words",
      {{"latest_checkpointed_iteration.txt", "latest\n"}},
      "expected an iteration number or the word \"release\", found \"latest\""},
     {"tracker with two numbers", {{"latest_checkpointed_iteration.txt", "1 2"}}, "found \"1 2\""},
     {"tracker below zero", {{"latest_checkpointed_iteration.txt", "-1"}}, "found \"-1\""},
     {"empty tracker", {{"latest_checkpointed_iteration.txt", " \n"}}, "found \"\""},
-    {"tracker beyond 64 bits", {{"latest_checkpointed_iteration.txt", "99999999999999999999"}}, "expected an iteration number"},
-    {"tracker too long", {{"latest_checkpointed_iteration.txt", std::string(5000, ' ')}}, "latest_checkpointed_iteration.txt"},
+    {"tracker beyond 64 bits",
+     {{"latest_checkpointed_iteration.txt", "99999999999999999999"}},
+     "expected an iteration number"},
+    {"tracker too long",
+     {{"latest_checkpointed_iteration.txt", std::string(5000, ' ')}},
+     "latest_checkpointed_iteration.txt"},
     {"iteration missing",
      {{"latest_checkpointed_iteration.txt", "3"}, {"iter_0000001/mp_rank_00/x", ""}},
      "names iter_0000003, but the iterations here are: iter_0000001"},
-    {"no iteration at all", {{"latest_checkpointed_iteration.txt", "3"}}, "the iterations here are: none"},
+    {"no iteration at all",
+     {{"latest_checkpointed_iteration.txt", "3"}},
+     "the iterations here are: none"},
     {"ambiguous widths",
-     {{"latest_checkpointed_iteration.txt", "3"}, {"iter_3/mp_rank_00/x", ""}, {"iter_03/mp_rank_00/x", ""}},
+     {{"latest_checkpointed_iteration.txt", "3"},
+      {"iter_3/mp_rank_00/x", ""},
+      {"iter_03/mp_rank_00/x", ""}},
      "all have this number"},
     {"torch_dist iteration",
-     {{"latest_checkpointed_iteration.txt", "3"}, {"iter_0000003/.metadata", ""}, {"iter_0000003/common.pt", ""}},
+     {{"latest_checkpointed_iteration.txt", "3"},
+      {"iter_0000003/.metadata", ""},
+      {"iter_0000003/common.pt", ""}},
      "torch_dist"},
-    {"torch_dist directory", {{"metadata.json", "{}"}, {"__0_0.distcp", ""}}, "holds metadata.json, so this is a distributed checkpoint"},
-    {"DeepSpeed", {{"mp_rank_00_model_states.pt", ""}}, "mp_rank_00_model_states.pt is a file of a DeepSpeed checkpoint"},
+    {"torch_dist directory",
+     {{"metadata.json", "{}"}, {"__0_0.distcp", ""}},
+     "holds metadata.json, so this is a distributed checkpoint"},
+    {"DeepSpeed",
+     {{"mp_rank_00_model_states.pt", ""}},
+     "mp_rank_00_model_states.pt is a file of a DeepSpeed checkpoint"},
     {"DeepSpeed layers", {{"layer_01-model_00-model_states.pt", ""}}, "DeepSpeed"},
     {"DeepSpeed optimizer", {{"bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", ""}}, "DeepSpeed"},
     {"optimizer only",
      {{"mp_rank_00_000/distrib_optim.pt", ""}, {"mp_rank_00_001/distrib_optim.pt", ""}},
      "their last number is a data-parallel rank"},
-    {"empty iteration", {{"latest_checkpointed_iteration.txt", "3"}, {"iter_0000003/progress.txt", ""}}, "found progress.txt"},
+    {"empty iteration",
+     {{"latest_checkpointed_iteration.txt", "3"}, {"iter_0000003/progress.txt", ""}},
+     "found progress.txt"},
 };
 
 TEST(OpenDirectory, SaysWhatItFoundInstead) {
@@ -172,7 +196,8 @@ TEST(OpenDirectory, RefusesFilesAndNothing) {
   TempDirectory const root;
   put_file(root.path() / "file");
   EXPECT_TRUE(contains(sentence_of([&] { open_directory(root.path() / "file"); }), "found a file"));
-  EXPECT_TRUE(contains(sentence_of([&] { open_directory(root.path() / "absent"); }), "found nothing"));
+  EXPECT_TRUE(
+      contains(sentence_of([&] { open_directory(root.path() / "absent"); }), "found nothing"));
   EXPECT_FALSE(looks_like_megatron(root.path() / "absent"));
   EXPECT_FALSE(looks_like_megatron(root.path() / "file"));
 }

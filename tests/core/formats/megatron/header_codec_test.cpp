@@ -37,7 +37,8 @@ void expect_same(ShardHeader const& a, ShardHeader const& b) {
   ASSERT_EQ(a.chunks.size(), b.chunks.size());
   for (std::size_t c = 0; c < a.chunks.size(); ++c) {
     ASSERT_EQ(a.chunks[c].tensors.size(), b.chunks[c].tensors.size());
-    for (std::size_t i = 0; i < a.chunks[c].tensors.size(); ++i) expect_same(a.chunks[c].tensors[i], b.chunks[c].tensors[i]);
+    for (std::size_t i = 0; i < a.chunks[c].tensors.size(); ++i)
+      expect_same(a.chunks[c].tensors[i], b.chunks[c].tensors[i]);
     ASSERT_EQ(a.chunks[c].extras.size(), b.chunks[c].extras.size());
     for (std::size_t i = 0; i < a.chunks[c].extras.size(); ++i) {
       auto const& x = a.chunks[c].extras[i];
@@ -53,24 +54,41 @@ void expect_same(ShardHeader const& a, ShardHeader const& b) {
 
 ShardHeader example() {
   ShardHeader header;
-  header.args = parse_json(R"({"a": null, "b": [true, false, -3, 1.5, "x\n"], "c": {"d": {}}, "big": 9223372036854775807})", "test");
+  header.args = parse_json(
+      R"({"a": null, "b": [true, false, -3, 1.5, "x\n"], "c": {"d": {}}, "big": 9223372036854775807})",
+      "test");
   header.args.set("lowest", Json(std::numeric_limits<std::int64_t>::min()));
   header.args.set("infinite", Json(std::numeric_limits<double>::infinity()));
   header.args.set("not text", Json(std::string("\xff\x00z", 3)));
   header.checkpoint_version = 3.0;
   header.iteration = 1'000'000'007;
   ChunkTable first;
-  first.tensors = {{"decoder.layers.0.a", DType::bf16, {2, 3}, {}, 64, 12},
-                   {"decoder.layers.0.b", DType::f32, {}, {}, 128, 4},
-                   {"decoder.layers.10.a", DType::c128, {0, 5}, {1, 7}, (std::uint64_t{1} << 63), 0}};
-  first.extras = {{.key = "decoder.layers.0.a._extra_state", .kind = ExtraKind::none, .tensors_before = 1, .tensor = {}, .size_bytes = 0},
-                  {.key = "x", .kind = ExtraKind::uint8_tensor, .tensors_before = 3, .tensor = {"x", DType::u8, {9}, {}, 77, 9}, .size_bytes = 9},
-                  {.key = "", .kind = ExtraKind::bytes_io, .tensors_before = 3, .tensor = {}, .size_bytes = 500}};
+  first.tensors = {
+      {"decoder.layers.0.a", DType::bf16, {2, 3}, {}, 64, 12},
+      {"decoder.layers.0.b", DType::f32, {}, {}, 128, 4},
+      {"decoder.layers.10.a", DType::c128, {0, 5}, {1, 7}, (std::uint64_t{1} << 63), 0}};
+  first.extras = {{.key = "decoder.layers.0.a._extra_state",
+                   .kind = ExtraKind::none,
+                   .tensors_before = 1,
+                   .tensor = {},
+                   .size_bytes = 0},
+                  {.key = "x",
+                   .kind = ExtraKind::uint8_tensor,
+                   .tensors_before = 3,
+                   .tensor = {"x", DType::u8, {9}, {}, 77, 9},
+                   .size_bytes = 9},
+                  {.key = "",
+                   .kind = ExtraKind::bytes_io,
+                   .tensors_before = 3,
+                   .tensor = {},
+                   .size_bytes = 500}};
   header.chunks = {first, ChunkTable{}, first};
   header.has_rng = true;
   header.other_keys = {"opt_param_scheduler", ""};
   header.unplaced = {"odd"};
-  header.records = {{64, 12, 0xffffffffU}, {128, 4, 1}, {std::uint64_t{1} << 40, std::uint64_t{1} << 62, 0x12345678}};
+  header.records = {{64, 12, 0xffffffffU},
+                    {128, 4, 1},
+                    {std::uint64_t{1} << 40, std::uint64_t{1} << 62, 0x12345678}};
   header.file_bytes = std::numeric_limits<std::uint64_t>::max();
   header.mtime_ns = 1'700'000'000'123'456'789U;
   return header;
@@ -85,18 +103,20 @@ TEST(PackedHeader, IsCompact) {
   ShardHeader header;
   header.chunks.resize(1);
   for (int i = 0; i < 1000; ++i)
-    header.chunks[0].tensors.push_back({fmt::format("decoder.layers.{}.self_attention.linear_proj.weight", i),
-                                        DType::bf16,
-                                        {4096, 4096},
-                                        {},
-                                        static_cast<std::uint64_t>(i) << 25U,
-                                        std::uint64_t{1} << 25U});
+    header.chunks[0].tensors.push_back(
+        {fmt::format("decoder.layers.{}.self_attention.linear_proj.weight", i),
+         DType::bf16,
+         {4096, 4096},
+         {},
+         static_cast<std::uint64_t>(i) << 25U,
+         std::uint64_t{1} << 25U});
   EXPECT_LT(pack(header).size(), 70'000U);
 }
 
 TEST(PackedHeader, CutAnywhereIsAnError) {
   auto const bytes = pack(example());
-  for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_THROW(unpack(std::string_view(bytes).substr(0, size)), Error) << size;
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_THROW(unpack(std::string_view(bytes).substr(0, size)), Error) << size;
   EXPECT_THROW(unpack(bytes + "x"), Error);
 }
 
@@ -105,7 +125,8 @@ TEST(PackedHeader, DamageIsAnErrorOrAnotherHeaderNeverACrash) {
   std::mt19937 random(7);  // NOLINT: the same cases in every run
   for (int round = 0; round < 20'000; ++round) {
     auto bytes = good;
-    for (int flips = 0; flips < 3; ++flips) bytes[random() % bytes.size()] = static_cast<char>(random() & 0xffU);
+    for (int flips = 0; flips < 3; ++flips)
+      bytes[random() % bytes.size()] = static_cast<char>(random() & 0xffU);
     try {
       unpack(bytes);
     } catch (Error const& error) {

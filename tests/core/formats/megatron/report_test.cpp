@@ -19,7 +19,9 @@ struct Example {
   }
 };
 
-FileTensor tensor(std::string name, std::vector<Index> shape) { return {std::move(name), DType::bf16, std::move(shape), {}, 0, 0}; }
+FileTensor tensor(std::string name, std::vector<Index> shape) {
+  return {std::move(name), DType::bf16, std::move(shape), {}, 0, 0};
+}
 
 ShardHeader header_of(int pp, Json const& args) {
   ShardHeader header;
@@ -28,9 +30,13 @@ ShardHeader header_of(int pp, Json const& args) {
   ChunkTable chunk;
   if (pp == 0) chunk.tensors.push_back(tensor("embedding.word_embeddings.weight", {64, 8}));
   for (int layer = 0; layer < 2; ++layer) {
-    chunk.tensors.push_back(tensor(fmt::format("decoder.layers.{}.self_attention.linear_qkv.weight", layer), {8, 8}));
-    chunk.tensors.push_back(tensor(fmt::format("decoder.layers.{}.input_layernorm.weight", layer), {8}));
-    chunk.tensors.push_back(tensor(fmt::format("decoder.layers.{}.mlp.experts.local_experts.0.linear_fc1.weight", layer), {8, 8}));
+    chunk.tensors.push_back(
+        tensor(fmt::format("decoder.layers.{}.self_attention.linear_qkv.weight", layer), {8, 8}));
+    chunk.tensors.push_back(
+        tensor(fmt::format("decoder.layers.{}.input_layernorm.weight", layer), {8}));
+    chunk.tensors.push_back(tensor(
+        fmt::format("decoder.layers.{}.mlp.experts.local_experts.0.linear_fc1.weight", layer),
+        {8, 8}));
   }
   if (pp == 1) chunk.tensors.push_back(tensor("decoder.final_layernorm.weight", {8}));
   header.chunks = {chunk};
@@ -38,10 +44,11 @@ ShardHeader header_of(int pp, Json const& args) {
 }
 
 Example example() {
-  auto const args = parse_json(R"({"num_layers": 4, "hidden_size": 8, "num_attention_heads": 4, "num_query_groups": 2, "num_experts": 2,
+  auto const args = parse_json(
+      R"({"num_layers": 4, "hidden_size": 8, "num_attention_heads": 4, "num_query_groups": 2, "num_experts": 2,
     "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": null,
     "expert_model_parallel_size": 1, "padded_vocab_size": 128, "untie_embeddings_and_output_weights": true})",
-                               "test");
+      "test");
   Example result;
   result.directory.root = "/ckpt";
   result.directory.iteration_dir = "/ckpt/iter_0000010";
@@ -68,7 +75,8 @@ TEST(Inspect, HasItsFieldsInOrder) {
   auto const report = report_of(example());
   std::vector<std::string> fields;
   for (auto const& [field, value] : *report.members()) fields.push_back(field);
-  EXPECT_EQ(fields, (std::vector<std::string>{"layout_class", "reason", "expected_pattern", "loader", "sizes", "found", "mismatches", "notes",
+  EXPECT_EQ(fields, (std::vector<std::string>{"layout_class", "reason", "expected_pattern",
+                                              "loader", "sizes", "found", "mismatches", "notes",
                                               "model", "pp_layout", "optimizer", "rng"}));
 }
 
@@ -93,12 +101,14 @@ TEST(Inspect, ComparesStagesWithTheFiles) {
   auto e = example();
   auto const layout = *report_of(e).find("pp_layout");
   ASSERT_EQ(layout.items()->size(), 2U);
-  EXPECT_EQ((*layout.items())[1].dump(),
-            R"({"pp": 1, "vpp": 0, "decoder": [[2, 4]], "mtp": [], "embedding": false, "head": true, "layers_found": 2})");
+  EXPECT_EQ(
+      (*layout.items())[1].dump(),
+      R"({"pp": 1, "vpp": 0, "decoder": [[2, 4]], "mtp": [], "embedding": false, "head": true, "layers_found": 2})");
   for (auto& header : e.headers) header.args.set("num_layers", Json(6));
   auto const report = report_of(e);
   ASSERT_EQ(report.find("mismatches")->items()->size(), 2U);
-  EXPECT_TRUE(contains(*(*report.find("mismatches")->items())[0].text(), "pp 0 vpp 0: args give 3 decoder layers, the file has 2"));
+  EXPECT_TRUE(contains(*(*report.find("mismatches")->items())[0].text(),
+                       "pp 0 vpp 0: args give 3 decoder layers, the file has 2"));
 }
 
 TEST(Inspect, WorksWithoutHeaders) {
@@ -114,7 +124,10 @@ TEST(Inspect, TextIsOneFieldALine) {
   EXPECT_TRUE(contains(text, "layout_class      2D\n")) << text;
   EXPECT_TRUE(contains(text, "sizes             tensor                  2 (args)\n")) << text;
   EXPECT_TRUE(contains(text, "mismatches        -\n")) << text;
-  EXPECT_TRUE(contains(text, "pp_layout         pp 0, vpp 0, decoder [[0, 2]], mtp -, embedding true, head false, layers_found 2\n")) << text;
+  EXPECT_TRUE(contains(
+      text,
+      "pp_layout         pp 0, vpp 0, decoder [[0, 2]], mtp -, embedding true, head false, layers_found 2\n"))
+      << text;
 }
 
 TEST(Inspect, TextDoesNotPassControlCharactersOn) {

@@ -68,10 +68,22 @@ TEST(ShardName, WritesPadsAndLeavesOutWhatTheStyleSays) {
   for (auto const& c : std::vector<FormatCase>{
            {{.tp = 3, .pp = 0, .ep = 0}, {.tp = 4}, "mp_rank_03", "mp_rank_03"},
            {{.tp = 3, .pp = 2, .ep = 0}, {.tp = 4, .pp = 4}, "mp_rank_03_002", "mp_rank_03_002"},
-           {{.tp = 3, .pp = 0, .ep = 7}, {.tp = 4, .ep = 8}, "mp_rank_03_007", "mp_rank_03_000_007"},
-           {{.tp = 3, .pp = 2, .ep = 7}, {.tp = 4, .pp = 4, .ep = 8}, "mp_rank_03_002_007", "mp_rank_03_002_007"},
-           {{.tp = 0, .pp = 0, .ep = 1}, {.tp = 1, .pp = 1, .ep = 2}, "mp_rank_00_001", "mp_rank_00_000_001"},
-           {{.tp = 123, .pp = 1234, .ep = 0}, {.tp = 200, .pp = 2000}, "mp_rank_123_1234", "mp_rank_123_1234"},
+           {{.tp = 3, .pp = 0, .ep = 7},
+            {.tp = 4, .ep = 8},
+            "mp_rank_03_007",
+            "mp_rank_03_000_007"},
+           {{.tp = 3, .pp = 2, .ep = 7},
+            {.tp = 4, .pp = 4, .ep = 8},
+            "mp_rank_03_002_007",
+            "mp_rank_03_002_007"},
+           {{.tp = 0, .pp = 0, .ep = 1},
+            {.tp = 1, .pp = 1, .ep = 2},
+            "mp_rank_00_001",
+            "mp_rank_00_000_001"},
+           {{.tp = 123, .pp = 1234, .ep = 0},
+            {.tp = 200, .pp = 2000},
+            "mp_rank_123_1234",
+            "mp_rank_123_1234"},
        }) {
     EXPECT_EQ(format_shard_name(c.place, c.sizes, NameStyle::megatron), c.megatron);
     EXPECT_EQ(format_shard_name(c.place, c.sizes, NameStyle::full3d), c.full3d);
@@ -82,15 +94,18 @@ TEST(ShardName, ItsPatternNamesTheFields) {
   EXPECT_EQ(shard_name_pattern({.tp = 2}, NameStyle::megatron), "mp_rank_{tp:02}");
   EXPECT_EQ(shard_name_pattern({.tp = 2, .pp = 2}, NameStyle::megatron), "mp_rank_{tp:02}_{pp:03}");
   EXPECT_EQ(shard_name_pattern({.tp = 2, .ep = 2}, NameStyle::megatron), "mp_rank_{tp:02}_{ep:03}");
-  EXPECT_EQ(shard_name_pattern({.tp = 2, .ep = 2}, NameStyle::full3d), "mp_rank_{tp:02}_{pp:03}_{ep:03}");
-  EXPECT_EQ(shard_name_pattern({.tp = 2, .pp = 2, .ep = 2}, NameStyle::megatron), "mp_rank_{tp:02}_{pp:03}_{ep:03}");
+  EXPECT_EQ(shard_name_pattern({.tp = 2, .ep = 2}, NameStyle::full3d),
+            "mp_rank_{tp:02}_{pp:03}_{ep:03}");
+  EXPECT_EQ(shard_name_pattern({.tp = 2, .pp = 2, .ep = 2}, NameStyle::megatron),
+            "mp_rank_{tp:02}_{pp:03}_{ep:03}");
 }
 
 TEST(ShardName, WhatIsWrittenIsReadBack) {
   for (int tp : {0, 9, 99, 100, 4321})
     for (int pp : {0, 7, 1000})
       for (int ep : {0, 63, 999}) {
-        auto const name = format_shard_name({tp, pp, ep}, {.tp = 5000, .pp = 2000, .ep = 1000}, NameStyle::megatron);
+        auto const name = format_shard_name({tp, pp, ep}, {.tp = 5000, .pp = 2000, .ep = 1000},
+                                            NameStyle::megatron);
         EXPECT_EQ(parse_shard_name(name)->numbers, (std::vector<int>{tp, pp, ep}));
       }
 }

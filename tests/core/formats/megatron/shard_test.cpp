@@ -66,7 +66,8 @@ TEST(ShardHeader, SortsTopLevelKeys) {
   });
   EXPECT_TRUE(header.has_optimizer);
   EXPECT_TRUE(header.has_rng);
-  EXPECT_EQ(header.other_keys, (std::vector<std::string>{"opt_param_scheduler", "modelopt_state", "models"}));
+  EXPECT_EQ(header.other_keys,
+            (std::vector<std::string>{"opt_param_scheduler", "modelopt_state", "models"}));
 }
 
 TEST(ShardHeader, AnOptimizerOfNoneIsNone) {
@@ -95,8 +96,9 @@ TEST(ShardHeader, KnowsEveryKindOfExtraState) {
   ASSERT_EQ(extras.size(), 6U);
   std::vector<ExtraKind> kinds;
   for (auto const& extra : extras) kinds.push_back(extra.kind);
-  EXPECT_EQ(kinds, (std::vector<ExtraKind>{ExtraKind::none, ExtraKind::uint8_tensor, ExtraKind::uint8_tensor, ExtraKind::bytes_io, ExtraKind::other,
-                                           ExtraKind::other}));
+  EXPECT_EQ(kinds, (std::vector<ExtraKind>{ExtraKind::none, ExtraKind::uint8_tensor,
+                                           ExtraKind::uint8_tensor, ExtraKind::bytes_io,
+                                           ExtraKind::other, ExtraKind::other}));
   EXPECT_EQ(extras[1].size_bytes, 0U);
   EXPECT_EQ(extras[2].size_bytes, 300U);
   EXPECT_EQ(extras[2].tensor.size_bytes, 300U);
@@ -113,11 +115,13 @@ TEST(ShardHeader, NumberedChunksComeInOrderOfTheirNumbers) {
     }
   });
   ASSERT_EQ(header.chunks.size(), 12U);
-  for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(header.chunks[i].tensors[0].name, fmt::format("chunk {}", i));
+  for (std::size_t i = 0; i < 12; ++i)
+    EXPECT_EQ(header.chunks[i].tensors[0].name, fmt::format("chunk {}", i));
 }
 
 TEST(ShardHeader, AnEmptyChunkIsAChunk) {
-  auto const header = header_with([](Document& d, NodeId, NodeId model) { d.erase(model, "decoder.layers.0.weight"); });
+  auto const header = header_with(
+      [](Document& d, NodeId, NodeId model) { d.erase(model, "decoder.layers.0.weight"); });
   ASSERT_EQ(header.chunks.size(), 1U);
   EXPECT_TRUE(header.chunks[0].tensors.empty());
 }
@@ -138,31 +142,52 @@ struct Refusal {
 };
 
 std::vector<Refusal> const refusals = {
-    {"version 2", [](Document& d, NodeId root, NodeId) { d.set(root, "checkpoint_version", d.add_real(2.0)); },
+    {"version 2",
+     [](Document& d, NodeId root, NodeId) { d.set(root, "checkpoint_version", d.add_real(2.0)); },
      "checkpoint_version is 2, expected 3.0"},
-    {"version 4", [](Document& d, NodeId root, NodeId) { d.set(root, "checkpoint_version", d.add_int(4)); }, "checkpoint_version is 4, expected 3.0"},
-    {"no version", [](Document& d, NodeId root, NodeId) { d.erase(root, "checkpoint_version"); }, "checkpoint_version is 0, expected 3.0"},
-    {"version of text", [](Document& d, NodeId root, NodeId) { d.set(root, "checkpoint_version", d.add_string("3")); }, "expected a number"},
-    {"args of a number", [](Document& d, NodeId root, NodeId) { d.set(root, "args", d.add_int(3)); }, "'args': expected an argparse.Namespace"},
-    {"iteration of text", [](Document& d, NodeId root, NodeId) { d.set(root, "iteration", d.add_string("3")); }, "expected an integer"},
+    {"version 4",
+     [](Document& d, NodeId root, NodeId) { d.set(root, "checkpoint_version", d.add_int(4)); },
+     "checkpoint_version is 4, expected 3.0"},
+    {"no version", [](Document& d, NodeId root, NodeId) { d.erase(root, "checkpoint_version"); },
+     "checkpoint_version is 0, expected 3.0"},
+    {"version of text",
+     [](Document& d, NodeId root, NodeId) { d.set(root, "checkpoint_version", d.add_string("3")); },
+     "expected a number"},
+    {"args of a number",
+     [](Document& d, NodeId root, NodeId) { d.set(root, "args", d.add_int(3)); },
+     "'args': expected an argparse.Namespace"},
+    {"iteration of text",
+     [](Document& d, NodeId root, NodeId) { d.set(root, "iteration", d.add_string("3")); },
+     "expected an integer"},
     {"no model",
      [](Document& d, NodeId root, NodeId) {
        d.erase(root, "model");
        d.set(root, "module", d.add_dict());
      },
      "found module"},
-    {"model of None", [](Document& d, NodeId root, NodeId) { d.set(root, "model", d.add_none()); }, "'model': expected a dict of tensors"},
+    {"model of None", [](Document& d, NodeId root, NodeId) { d.set(root, "model", d.add_none()); },
+     "'model': expected a dict of tensors"},
     {"gap",
      [](Document& d, NodeId root, NodeId) {
        d.erase(root, "model");
        d.set(root, "model1", d.add_dict());
      },
      "'model0' is missing, while 'model1'"},
-    {"both forms", [](Document& d, NodeId root, NodeId) { d.set(root, "model0", d.add_dict()); }, "has 'model' beside"},
-    {"model and model1", [](Document& d, NodeId root, NodeId) { d.set(root, "model1", d.add_dict()); }, "has 'model' beside"},
-    {"before Core", [](Document& d, NodeId, NodeId model) { d.set(model, "language_model", d.add_dict()); }, "before Megatron Core"},
-    {"nested", [](Document& d, NodeId, NodeId model) { d.set(model, "vision", d.add_dict()); }, "['vision']: expected a tensor, found a dict"},
-    {"object", [](Document& d, NodeId, NodeId model) { d.set(model, "w", d.add_object("m", "Sub", d.add_dict())); }, "found m.Sub"},
+    {"both forms", [](Document& d, NodeId root, NodeId) { d.set(root, "model0", d.add_dict()); },
+     "has 'model' beside"},
+    {"model and model1",
+     [](Document& d, NodeId root, NodeId) { d.set(root, "model1", d.add_dict()); },
+     "has 'model' beside"},
+    {"before Core",
+     [](Document& d, NodeId, NodeId model) { d.set(model, "language_model", d.add_dict()); },
+     "before Megatron Core"},
+    {"nested", [](Document& d, NodeId, NodeId model) { d.set(model, "vision", d.add_dict()); },
+     "['vision']: expected a tensor, found a dict"},
+    {"object",
+     [](Document& d, NodeId, NodeId model) {
+       d.set(model, "w", d.add_object("m", "Sub", d.add_dict()));
+     },
+     "found m.Sub"},
     {"number as a key",
      [](Document& d, NodeId, NodeId model) {
        NodeId const key = d.add_int(3);
@@ -177,7 +202,8 @@ std::vector<Refusal> const refusals = {
        d.at(model).items.push_back(key), d.at(model).items.push_back(value);
      },
      "of which 1 are text and stand once"},
-    {"a list", [](Document& d, NodeId, NodeId) { d.root = d.add_list(); }, "expected a dict with 'args' and 'model'"},
+    {"a list", [](Document& d, NodeId, NodeId) { d.root = d.add_list(); },
+     "expected a dict with 'args' and 'model'"},
 };
 
 TEST(ShardHeader, SaysWhatItCannotRead) {
@@ -195,9 +221,11 @@ TEST(ShardHeader, CutFilesAreErrors) {
   write_torch_file(path, document_with([](Document&, NodeId, NodeId) {}));
   auto const size = std::filesystem::file_size(path);
   for (std::uintmax_t left = 0; left < size; left += 7) {
-    std::filesystem::copy_file(path, root.path() / "cut.pt", std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(path, root.path() / "cut.pt",
+                               std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(root.path() / "cut.pt", left);
-    auto const sentence = sentence_of([&] { read_shard_header(File::open_for_reading(root.path() / "cut.pt")); });
+    auto const sentence =
+        sentence_of([&] { read_shard_header(File::open_for_reading(root.path() / "cut.pt")); });
     EXPECT_TRUE(contains(sentence, "cut.pt")) << sentence;
   }
 }

@@ -24,7 +24,8 @@ class TempDirectory {
  public:
   TempDirectory() {
     static std::atomic<int> counter{0};
-    path_ = std::filesystem::temp_directory_path() / fmt::format("reshard-megatron-{}-{}", ::getpid(), counter++);
+    path_ = std::filesystem::temp_directory_path() /
+            fmt::format("reshard-megatron-{}-{}", ::getpid(), counter++);
     std::filesystem::create_directories(path_);
   }
   TempDirectory(TempDirectory const&) = delete;
@@ -42,7 +43,8 @@ inline void put_file(std::filesystem::path const& path, std::string_view text = 
 }
 
 /// The sentence of the Error that `work` throws; "" with a test failure when it throws none.
-inline std::string sentence_of(std::function<void()> const& work, ErrorKind kind = ErrorKind::source) {
+inline std::string sentence_of(std::function<void()> const& work,
+                               ErrorKind kind = ErrorKind::source) {
   try {
     work();
   } catch (Error const& error) {
@@ -53,10 +55,13 @@ inline std::string sentence_of(std::function<void()> const& work, ErrorKind kind
   return "";
 }
 
-inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 /// Every directory that Megatron needs for these sizes.
-inline std::vector<ShardFacts> grid_of(MeshSizes const& sizes, NameStyle style = NameStyle::megatron) {
+inline std::vector<ShardFacts> grid_of(MeshSizes const& sizes,
+                                       NameStyle style = NameStyle::megatron) {
   std::vector<ShardFacts> facts;
   for (int pp = 0; pp < sizes.pp; ++pp)
     for (auto const& [tp, ep] : reachable_tp_ep(sizes.tp, sizes.ep, sizes.etp)) {

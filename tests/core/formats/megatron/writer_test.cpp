@@ -13,17 +13,24 @@ using pickle::Document;
 using pickle::NodeId;
 
 ChunkEntry tensor(std::string name, DType dtype, std::vector<Index> shape) {
-  return {.name = std::move(name), .kind = ChunkEntry::Kind::tensor, .dtype = dtype, .shape = std::move(shape)};
+  return {.name = std::move(name),
+          .kind = ChunkEntry::Kind::tensor,
+          .dtype = dtype,
+          .shape = std::move(shape)};
 }
-ChunkEntry extra(std::string name, ChunkEntry::Kind kind) { return {.name = std::move(name), .kind = kind, .dtype = DType::u8, .shape = {}}; }
+ChunkEntry extra(std::string name, ChunkEntry::Kind kind) {
+  return {.name = std::move(name), .kind = kind, .dtype = DType::u8, .shape = {}};
+}
 
 ShardContent two_chunks() {
   ShardContent content;
   content.args = {{"num_layers", Json(2)}, {"params_dtype", Json("torch.bfloat16")}};
   content.iteration = 42;
-  content.chunks = {{tensor("embedding.word_embeddings.weight", DType::bf16, {8, 4}), extra("a._extra_state", ChunkEntry::Kind::none),
-                     extra("b._extra_state", ChunkEntry::Kind::empty_uint8), tensor("b.weight", DType::f32, {})},
-                    {tensor("c.weight", DType::f32, {0, 3}), tensor("c._extra_state", DType::u8, {5})}};
+  content.chunks = {
+      {tensor("embedding.word_embeddings.weight", DType::bf16, {8, 4}),
+       extra("a._extra_state", ChunkEntry::Kind::none),
+       extra("b._extra_state", ChunkEntry::Kind::empty_uint8), tensor("b.weight", DType::f32, {})},
+      {tensor("c.weight", DType::f32, {0, 3}), tensor("c._extra_state", DType::u8, {5})}};
   return content;
 }
 
@@ -85,8 +92,11 @@ TEST(BuildShard, StorageIHoldsTheBytesOfEntryI) {
 Document source_document() {
   Document source;
   source.root = source.add_dict();
-  NodeId const args = add_namespace(source, {{"tensor_model_parallel_size", Json(4)}, {"seed", Json(7)}});
-  source.set(args, "opaque", source.add_object("megatron.core.rerun_state_machine", "RerunMode", source.add_dict()));
+  NodeId const args =
+      add_namespace(source, {{"tensor_model_parallel_size", Json(4)}, {"seed", Json(7)}});
+  source.set(
+      args, "opaque",
+      source.add_object("megatron.core.rerun_state_machine", "RerunMode", source.add_dict()));
   source.set(source.root, "args", args);
   NodeId const scheduler = source.add_dict();
   source.set(scheduler, "max_lr", source.add_real(0.001));
@@ -106,11 +116,13 @@ TEST(BuildShard, KeepsTheArgsOfTheSourceButForTheEdits) {
   auto const built = build_shard(content);
   auto const& document = built.document;
   NodeId const args = find_args(document);
-  EXPECT_EQ(args_as_json(document, args).dump(), R"({"tensor_model_parallel_size": 2, "seed": 7, "ckpt_format": "torch"})");
+  EXPECT_EQ(args_as_json(document, args).dump(),
+            R"({"tensor_model_parallel_size": 2, "seed": 7, "ckpt_format": "torch"})");
   EXPECT_EQ(document.class_of(document.find(args, "opaque")).second, "RerunMode");
   std::vector<std::string> keys;
   for (auto const& [key, node] : document.members(document.root)) keys.push_back(key);
-  EXPECT_EQ(keys, (std::vector<std::string>{"args", "checkpoint_version", "iteration", "model", "opt_param_scheduler",
+  EXPECT_EQ(keys, (std::vector<std::string>{"args", "checkpoint_version", "iteration", "model",
+                                            "opt_param_scheduler",
                                             "num_floating_point_operations_so_far"}));
   EXPECT_EQ(document.class_of(document.find(document.root, "model")).second, "OrderedDict");
 }
@@ -126,14 +138,16 @@ TEST(BuildShard, CopiesOpaqueExtraState) {
                       .node = source.find(find_args(source), "opaque")}}};
   auto const built = build_shard(content);
   auto const model = built.document.find(built.document.root, "model");
-  EXPECT_EQ(built.document.class_of(built.document.find(model, "a._extra_state")).second, "RerunMode");
+  EXPECT_EQ(built.document.class_of(built.document.find(model, "a._extra_state")).second,
+            "RerunMode");
   EXPECT_TRUE(built.tensors.empty());
 }
 
 TEST(BuildShard, EqualContentGivesEqualBytes) {
   auto first = build_shard(two_chunks()).document;
   auto second = build_shard(two_chunks()).document;
-  EXPECT_EQ(plan_torch_file(first, model_archive_name).pickle_bytes, plan_torch_file(second, model_archive_name).pickle_bytes);
+  EXPECT_EQ(plan_torch_file(first, model_archive_name).pickle_bytes,
+            plan_torch_file(second, model_archive_name).pickle_bytes);
 }
 
 TEST(BuildShard, RefusesTensorsInCopiesAndNamesTwice) {
@@ -143,22 +157,28 @@ TEST(BuildShard, RefusesTensorsInCopiesAndNamesTwice) {
   ShardContent carried;
   carried.chunks = {{}};
   carried.carried = carried_values(source);
-  EXPECT_TRUE(contains(sentence_of([&] { build_shard(carried); }, ErrorKind::internal), "'lr_scheduler' holds tensors"));
+  EXPECT_TRUE(contains(sentence_of([&] { build_shard(carried); }, ErrorKind::internal),
+                       "'lr_scheduler' holds tensors"));
   ShardContent twice;
   twice.chunks = {{tensor("a", DType::f32, {1}), tensor("a", DType::f32, {1})}};
-  EXPECT_TRUE(contains(sentence_of([&] { build_shard(twice); }, ErrorKind::internal), "written twice"));
+  EXPECT_TRUE(
+      contains(sentence_of([&] { build_shard(twice); }, ErrorKind::internal), "written twice"));
 }
 
 TEST(TargetPlaces, AreThoseThatMegatronLoads) {
-  EXPECT_EQ(target_places({.tp = 2, .pp = 1, .vpp = 1, .ep = 4, .etp = 1}), (std::vector<ShardPlace>{{0, 0, 0}, {0, 0, 2}, {1, 0, 1}, {1, 0, 3}}));
-  EXPECT_EQ(target_places({.tp = 2, .pp = 2, .vpp = 1, .ep = 1, .etp = 0}), (std::vector<ShardPlace>{{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 1, 0}}));
+  EXPECT_EQ(target_places({.tp = 2, .pp = 1, .vpp = 1, .ep = 4, .etp = 1}),
+            (std::vector<ShardPlace>{{0, 0, 0}, {0, 0, 2}, {1, 0, 1}, {1, 0, 3}}));
+  EXPECT_EQ(target_places({.tp = 2, .pp = 2, .vpp = 1, .ep = 1, .etp = 0}),
+            (std::vector<ShardPlace>{{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 1, 0}}));
   EXPECT_EQ(target_places({.tp = 2, .pp = 2, .vpp = 1, .ep = 2, .etp = 2}).size(), 8U);
   EXPECT_EQ(target_places({.tp = 2, .pp = 1, .vpp = 1, .ep = 3, .etp = 1}).size(), 6U);
 }
 
 TEST(TargetPlaces, RefuseExpertSlicesThatShareAFile) {
-  for (auto const& sizes : {MeshSizes{.tp = 1, .pp = 1, .vpp = 1, .ep = 2, .etp = 2}, MeshSizes{.tp = 3, .pp = 1, .vpp = 1, .ep = 2, .etp = 2}})
-    EXPECT_TRUE(contains(sentence_of([&] { target_places(sizes); }, ErrorKind::usage), "which does not divide tensor_parallel_size"));
+  for (auto const& sizes : {MeshSizes{.tp = 1, .pp = 1, .vpp = 1, .ep = 2, .etp = 2},
+                            MeshSizes{.tp = 3, .pp = 1, .vpp = 1, .ep = 2, .etp = 2}})
+    EXPECT_TRUE(contains(sentence_of([&] { target_places(sizes); }, ErrorKind::usage),
+                         "which does not divide tensor_parallel_size"));
 }
 
 TEST(FindArgs, OfNothingIsNothing) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// As much of fmt as core/base, core/quant, core/device and core/transport use, on std::format of GCC 13 and later: for tests/gpu on machines that
-// have no fmt at all (tests/gpu/run.sh looks for the real one first). Not for the program.
+// As much of fmt as core/base, core/quant, core/device and core/transport use, on std::format of
+// GCC 13 and later: for tests/gpu on machines that have no fmt at all (tests/gpu/run.sh looks for
+// the real one first). Not for the program.
 
 #include <cstdio>
 #include <format>

@@ -26,7 +26,9 @@ struct Made {
     options = core_forms(model, maps.core).front().options;
   }
 
-  ArgsDifference difference(ArgsReader reader) const { return args_difference(model, maps.core, args, options, reader); }
+  ArgsDifference difference(ArgsReader reader) const {
+    return args_difference(model, maps.core, args, options, reader);
+  }
   std::string note() const { return strict_load_note(model, maps.core, args, options); }
   Texts warnings() const {
     Texts result;
@@ -53,7 +55,8 @@ std::string nemotron(std::string const& more) {
 }
 
 TEST(ArgsProof, ArgsThatSayAllGiveNoWord) {
-  for (char const* more : {"", R"(, "attention_bias": true, "mlp_bias": true)", R"(, "tie_word_embeddings": true)"}) {
+  for (char const* more :
+       {"", R"(, "attention_bias": true, "mlp_bias": true)", R"(, "tie_word_embeddings": true)"}) {
     Made const made("llama", llama(more));
     EXPECT_TRUE(made.difference(ArgsReader::map).empty()) << more;
     EXPECT_EQ(made.note(), "") << more;
@@ -62,13 +65,15 @@ TEST(ArgsProof, ArgsThatSayAllGiveNoWord) {
 }
 
 TEST(ArgsProof, BiasesOfOneSideAreNamedAndCounted) {
-  EXPECT_EQ(Made("llama", llama(R"(, "attention_bias": true)")).note(),
-            "Megatron-Core's own model, made from the target's args, asks for 6 more tensors: decoder.layers.*.mlp.linear_fc1.bias (3), "
-            "decoder.layers.*.mlp.linear_fc2.bias (3) (one switch, add_bias_linear, is for all biases; load with strict=False: Megatron starts these "
-            "at 0)");
+  EXPECT_EQ(
+      Made("llama", llama(R"(, "attention_bias": true)")).note(),
+      "Megatron-Core's own model, made from the target's args, asks for 6 more tensors: decoder.layers.*.mlp.linear_fc1.bias (3), "
+      "decoder.layers.*.mlp.linear_fc2.bias (3) (one switch, add_bias_linear, is for all biases; load with strict=False: Megatron starts these "
+      "at 0)");
   Made const other("llama", llama(R"(, "mlp_bias": true)"));
-  EXPECT_EQ(shown(other.difference(ArgsReader::megatron).missing),
-            "6 tensors: decoder.layers.*.self_attention.linear_proj.bias (3), decoder.layers.*.self_attention.linear_qkv.bias (3)");
+  EXPECT_EQ(
+      shown(other.difference(ArgsReader::megatron).missing),
+      "6 tensors: decoder.layers.*.self_attention.linear_proj.bias (3), decoder.layers.*.self_attention.linear_qkv.bias (3)");
   EXPECT_TRUE(other.difference(ArgsReader::map).empty());
 }
 
@@ -77,10 +82,12 @@ TEST(ArgsProof, AnOddConvolutionIsSaidAndMegatronIsKnownNotToHaveIt) {
   EXPECT_TRUE(kernel.difference(ArgsReader::map).empty());
   ArgsDifference const found = kernel.difference(ArgsReader::megatron);
   ASSERT_EQ(found.shapes.size(), 2U);
-  EXPECT_EQ(shown(found.shapes.front()), "'decoder.layers.0.mixer.conv1d.weight' is [48, 1, 3], and [48, 1, 4] by args");
+  EXPECT_EQ(shown(found.shapes.front()),
+            "'decoder.layers.0.mixer.conv1d.weight' is [48, 1, 3], and [48, 1, 4] by args");
   Made const bias("nemotron_h", nemotron(R"(, "use_conv_bias": false)"));
   EXPECT_TRUE(bias.difference(ArgsReader::map).empty());
-  EXPECT_EQ(shown(bias.difference(ArgsReader::megatron).missing), "2 tensors: decoder.layers.*.mixer.conv1d.bias (2)");
+  EXPECT_EQ(shown(bias.difference(ArgsReader::megatron).missing),
+            "2 tensors: decoder.layers.*.mixer.conv1d.bias (2)");
   EXPECT_EQ(Made("nemotron_h", nemotron("")).note(), "");
 }
 
@@ -89,12 +96,14 @@ TEST(ArgsProof, AMissingNormIsAWarningAndOwnArgsSettleIt) {
   made.model.set_exists(made.model.find_tensor("attn.norm"), false);
   EXPECT_EQ(
       made.warnings(),
-      (Texts{"the target's args do not describe all of it: args ask for 3 tensors: decoder.layers.*.self_attention.linear_qkv.layer_norm_weight "
-             "(3). So mcore.toml alone cannot read it: name this model's map (model.map) and config.json (source.config) in every later job, and "
-             "give Megatron code for such layers. `reshard check-map` says what to correct in [args] of llama.toml"}));
+      (Texts{
+          "the target's args do not describe all of it: args ask for 3 tensors: decoder.layers.*.self_attention.linear_qkv.layer_norm_weight "
+          "(3). So mcore.toml alone cannot read it: name this model's map (model.map) and config.json (source.config) in every later job, and "
+          "give Megatron code for such layers. `reshard check-map` says what to correct in [args] of llama.toml"}));
   made.args.set("no_input_norm", true);
   EXPECT_EQ(made.warnings(), Texts());
-  EXPECT_EQ(shown(made.difference(ArgsReader::megatron).missing), "3 tensors: decoder.layers.*.self_attention.linear_qkv.layer_norm_weight (3)");
+  EXPECT_EQ(shown(made.difference(ArgsReader::megatron).missing),
+            "3 tensors: decoder.layers.*.self_attention.linear_qkv.layer_norm_weight (3)");
 }
 
 TEST(ArgsProof, SizesThatContradictTheModelAreRefused) {

@@ -54,19 +54,22 @@ std::string model_type(Json const& config) {
   return type == nullptr || type->text() == nullptr ? "" : *type->text();
 }
 
-/// tests/data/configs: config.json of published models, as far as maps ask for it. A text model inside of one counts for itself where its family has
-/// no config of its own.
+/// tests/data/configs: config.json of published models, as far as maps ask for it. A text model
+/// inside of one counts for itself where its family has no config of its own.
 std::vector<PublishedModel> published_models() {
   std::vector<PublishedModel> models;
-  for (fs::path const& path : files_in(fs::path(RESHARD_SOURCE_DIR) / "tests" / "data" / "configs", ".json")) {
+  for (fs::path const& path :
+       files_in(fs::path(RESHARD_SOURCE_DIR) / "tests" / "data" / "configs", ".json")) {
     Json const config = parse_json(read_text_file(path, largest_config_bytes), path.string());
     models.push_back({path.stem().string(), config, model_type(config)});
   }
   for (std::size_t i = 0, count = models.size(); i < count; ++i) {
     Json const* inner = models[i].config.find("text_config");
     std::string const type = inner == nullptr ? "" : model_type(*inner);
-    bool const own = std::any_of(models.begin(), models.end(), [&](PublishedModel const& model) { return model.type == type; });
-    if (!type.empty() && !own && !map_for(type).empty()) models.push_back({models[i].name + "_inside", *inner, type});
+    bool const own = std::any_of(models.begin(), models.end(),
+                                 [&](PublishedModel const& model) { return model.type == type; });
+    if (!type.empty() && !own && !map_for(type).empty())
+      models.push_back({models[i].name + "_inside", *inner, type});
   }
   return models;
 }
@@ -79,7 +82,8 @@ std::string test_name(testing::TestParamInfo<Param> const& info) {
   else
     name = info.param.name;
   std::replace_if(
-      name.begin(), name.end(), [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
+      name.begin(), name.end(),
+      [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
   return name;
 }
 
@@ -96,7 +100,8 @@ TEST_P(PublishedConfig, ProvesTheMapOfItsFamily) {
     FAIL() << error.sentence();
   }
 }
-INSTANTIATE_TEST_SUITE_P(Configs, PublishedConfig, testing::ValuesIn(published_models()), test_name<PublishedModel>);
+INSTANTIATE_TEST_SUITE_P(Configs, PublishedConfig, testing::ValuesIn(published_models()),
+                         test_name<PublishedModel>);
 
 class ShippedMap : public testing::TestWithParam<fs::path> {};
 
@@ -113,15 +118,19 @@ TEST_P(ShippedMap, HasAConfigWhenItIsAFamily) {
   if (types.empty()) GTEST_SKIP() << "no family";
   std::vector<PublishedModel> const all = published_models();
   EXPECT_TRUE(std::any_of(all.begin(), all.end(),
-                          [&](PublishedModel const& model) { return std::find(types.begin(), types.end(), model.type) != types.end(); }))
-      << "put the config.json of a published model of " << GetParam().filename() << " into tests/data/configs";
+                          [&](PublishedModel const& model) {
+                            return std::find(types.begin(), types.end(), model.type) != types.end();
+                          }))
+      << "put the config.json of a published model of " << GetParam().filename()
+      << " into tests/data/configs";
 }
 INSTANTIATE_TEST_SUITE_P(Maps, ShippedMap, testing::ValuesIn(maps()), test_name<fs::path>);
 
 TEST(ShippedMaps, NoModelTypeIsOfTwoFamilies) {
   std::set<std::string> seen;
   for (fs::path const& path : maps())
-    for (std::string const& type : load_map_file(path).model_types) EXPECT_TRUE(seen.insert(type).second) << type << " in " << path;
+    for (std::string const& type : load_map_file(path).model_types)
+      EXPECT_TRUE(seen.insert(type).second) << type << " in " << path;
 }
 
 }  // namespace

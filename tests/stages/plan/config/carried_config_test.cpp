@@ -43,9 +43,11 @@ TEST(RevisedConfig, TakesWhatArgsSayByNow) {
   EXPECT_EQ(*now.find("rms_norm_eps"), Json(1e-6));
   EXPECT_EQ(*now.find("sliding_window"), Json()) << "left out it would mean 4096";
   EXPECT_EQ(revision.warnings.size(), 3U);
-  EXPECT_NE(std::find(revision.warnings.begin(), revision.warnings.end(),
-                      "ckpt/huggingface: rope_theta was 10000.0, the checkpoint's args make it 500000. The target's config.json says that"),
-            revision.warnings.end());
+  EXPECT_NE(
+      std::find(
+          revision.warnings.begin(), revision.warnings.end(),
+          "ckpt/huggingface: rope_theta was 10000.0, the checkpoint's args make it 500000. The target's config.json says that"),
+      revision.warnings.end());
 }
 
 TEST(RevisedConfig, KnowsWhereTransformersPutsRope) {
@@ -70,15 +72,20 @@ TEST(RevisedConfig, IsRefusedWhereAFamilyCannotSayIt) {
     FAIL();
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find("args.rotary_base is 1000000"), std::string::npos) << error.sentence();
-    EXPECT_NE(error.sentence().find("the checkpoint says 5"), std::string::npos) << error.sentence();
+    EXPECT_NE(error.sentence().find("args.rotary_base is 1000000"), std::string::npos)
+        << error.sentence();
+    EXPECT_NE(error.sentence().find("the checkpoint says 5"), std::string::npos)
+        << error.sentence();
   }
 }
 
 TEST(RevisedConfig, NamesArgsThatNoMemberCanSay) {
   Json const config = small("llama");
   Json args = args_of(maps_of(config), config);
-  args.set("rotary_interleaved", true).set("softmax_type", "off-by-one").set("no_rope_freq", Json()).set("glu_linear_offset", 0.0);
+  args.set("rotary_interleaved", true)
+      .set("softmax_type", "off-by-one")
+      .set("no_rope_freq", Json())
+      .set("glu_linear_offset", 0.0);
   ConfigRevision const revision = revised(config, args);
   EXPECT_TRUE(revision.changes.empty());
   ASSERT_EQ(revision.untold.size(), 2U);
@@ -107,11 +114,15 @@ TEST(UntoldArgs, AreThoseThatTheMadeConfigDoesNotMakeAgain) {
   auto const untold = [&] {
     Keys names;
     Json const made = config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"}));
-    for (ArgDifference const& arg : untold_args(*maps.family, maps.core, made, args)) names.push_back(arg.name);
+    for (ArgDifference const& arg : untold_args(*maps.family, maps.core, made, args))
+      names.push_back(arg.name);
     return names;
   };
   EXPECT_EQ(untold(), Keys());
-  args.set("rotary_percent", 0.5).set("position_embedding_type", "none").set("apply_layernorm_1p", true).set("rotary_base", 77);
+  args.set("rotary_percent", 0.5)
+      .set("position_embedding_type", "none")
+      .set("apply_layernorm_1p", true)
+      .set("rotary_base", 77);
   EXPECT_EQ(untold(), (Keys{"position_embedding_type", "rotary_percent", "apply_layernorm_1p"}));
 }
 
@@ -120,10 +131,14 @@ TEST(GuessedMembers, AreThoseThatArgsDoNotState) {
   MapChoice const maps = maps_of(config);
   Json args = args_of(maps, config);
   auto const guessed = [&] {
-    return guessed_members(*maps.family, maps.core, args, config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"})));
+    return guessed_members(
+        *maps.family, maps.core, args,
+        config_from_args(*maps.family, Model(maps.core, maps.core, {args, "args"})));
   };
   EXPECT_EQ(guessed(), Keys());
-  std::erase_if(*args.members(), [](auto const& member) { return member.first == "rotary_base" || member.first == "norm_epsilon"; });
+  std::erase_if(*args.members(), [](auto const& member) {
+    return member.first == "rotary_base" || member.first == "norm_epsilon";
+  });
   EXPECT_EQ(guessed(), (Keys{"rms_norm_eps = 1e-05", "rope_theta = 10000"}));
 }
 

@@ -18,13 +18,23 @@ fs::path maps_folder() { return fs::path(RESHARD_SOURCE_DIR) / "configs" / "mode
 
 Json small(std::string const& type) {
   Json config;
-  config.set("model_type", type).set("hidden_size", 48).set("num_hidden_layers", 2).set("num_attention_heads", 6).set("num_key_value_heads", 2);
-  config.set("head_dim", 8).set("intermediate_size", 60).set("vocab_size", 90).set("max_position_embeddings", 128).set("rms_norm_eps", 1e-5);
+  config.set("model_type", type)
+      .set("hidden_size", 48)
+      .set("num_hidden_layers", 2)
+      .set("num_attention_heads", 6)
+      .set("num_key_value_heads", 2);
+  config.set("head_dim", 8)
+      .set("intermediate_size", 60)
+      .set("vocab_size", 90)
+      .set("max_position_embeddings", 128)
+      .set("rms_norm_eps", 1e-5);
   config.set("hidden_act", "silu").set("rope_theta", 10000.0).set("tie_word_embeddings", false);
   return config;
 }
 
-Json with(Json config, std::string const& key, Json value) { return config.set(key, std::move(value)); }
+Json with(Json config, std::string const& key, Json value) {
+  return config.set(key, std::move(value));
+}
 
 TargetRequest request() {
   TargetRequest result;
@@ -33,24 +43,32 @@ TargetRequest request() {
   return result;
 }
 
-MapChoice maps_of(Json const& config) { return choose_maps("auto", {maps_folder()}, config, Json(), true); }
+MapChoice maps_of(Json const& config) {
+  return choose_maps("auto", {maps_folder()}, config, Json(), true);
+}
 
 Json args_of(Json const& config) {
   MapChoice const maps = maps_of(config);
-  return Json(Json::Object(Model(*maps.family, maps.core, {config, "config.json"}).evaluate(maps.family->args)));
+  return Json(Json::Object(
+      Model(*maps.family, maps.core, {config, "config.json"}).evaluate(maps.family->args)));
 }
 
-// --- two configs --------------------------------------------------------------------------------------------------------
+// --- two configs
+// --------------------------------------------------------------------------------------------------------
 
-std::string between(Json const& counts, Json const& other) { return contradiction({{counts, {}}, "A"}, {{other, {}}, "B"}, "A counts", request()); }
+std::string between(Json const& counts, Json const& other) {
+  return contradiction({{counts, {}}, "A"}, {{other, {}}, "B"}, "A counts", request());
+}
 
 TEST(Contradiction, NamesEveryKeyAndBothValues) {
   Json const plain = small("llama");
   EXPECT_EQ(between(plain, plain), "");
   EXPECT_EQ(between(plain, with(plain, "use_cache", false)), "");
-  EXPECT_EQ(between(with(with(plain, "rms_norm_eps", 0.1), "hidden_act", "gelu"), plain),
-            "A and B contradict each other: hidden_act is \"gelu\" and \"silu\", rms_norm_eps is 0.1 and 1e-05. A counts");
-  EXPECT_EQ(between(with(plain, "sliding_window", 4), plain), "") << "Llama's class does not look at it";
+  EXPECT_EQ(
+      between(with(with(plain, "rms_norm_eps", 0.1), "hidden_act", "gelu"), plain),
+      "A and B contradict each other: hidden_act is \"gelu\" and \"silu\", rms_norm_eps is 0.1 and 1e-05. A counts");
+  EXPECT_EQ(between(with(plain, "sliding_window", 4), plain), "")
+      << "Llama's class does not look at it";
 }
 
 TEST(Contradiction, ShowsAValueThatIsUsual) {
@@ -60,10 +78,12 @@ TEST(Contradiction, ShowsAValueThatIsUsual) {
 
 TEST(Contradiction, OfAnUnknownFamilySaysThatNothingWasCompared) {
   std::string const text = between(with(small("strange"), "rms_norm_eps", 0.1), small("strange"));
-  EXPECT_NE(text.find("A and B differ, and nothing says whether that matters"), std::string::npos) << text;
+  EXPECT_NE(text.find("A and B differ, and nothing says whether that matters"), std::string::npos)
+      << text;
 }
 
-// --- target.reference -----------------------------------------------------------------------------------------------------
+// --- target.reference
+// -----------------------------------------------------------------------------------------------------
 
 std::vector<std::string> against(ModelDescription const& own, Json const& reference) {
   huggingface::Folder folder;
@@ -82,10 +102,12 @@ TEST(Reference, OfTheSameModelIsTakenInSilence) {
 
 TEST(Reference, ThatSaysOtherwiseThanArgsIsToldOf) {
   Json const config = small("mistral");
-  for (auto const& [key, value] : std::vector<std::pair<std::string, Json>>{{"rms_norm_eps", 0.1}, {"rope_theta", 777}, {"sliding_window", 4}}) {
+  for (auto const& [key, value] : std::vector<std::pair<std::string, Json>>{
+           {"rms_norm_eps", 0.1}, {"rope_theta", 777}, {"sliding_window", 4}}) {
     std::vector<std::string> const texts = against({{}, args_of(config)}, with(config, key, value));
     ASSERT_EQ(texts.size(), 1U) << key;
-    EXPECT_NE(texts.front().find(key + " is " + value.dump() + " and "), std::string::npos) << texts.front();
+    EXPECT_NE(texts.front().find(key + " is " + value.dump() + " and "), std::string::npos)
+        << texts.front();
   }
 }
 
@@ -98,32 +120,42 @@ TEST(Reference, MayKnowWhatArgsDoNotState) {
 
 TEST(Reference, ThatSaysOtherwiseThanTheConfigThatTravelledIsToldOf) {
   Json const config = small("llama");
-  std::vector<std::string> const texts = against({config, args_of(config)}, with(config, "hidden_act", "gelu"));
+  std::vector<std::string> const texts =
+      against({config, args_of(config)}, with(config, "hidden_act", "gelu"));
   ASSERT_EQ(texts.size(), 1U);
-  EXPECT_NE(texts.front().find("hidden_act is \"gelu\" and \"silu\""), std::string::npos) << texts.front();
+  EXPECT_NE(texts.front().find("hidden_act is \"gelu\" and \"silu\""), std::string::npos)
+      << texts.front();
 }
 
 TEST(Reference, OfAnotherFamilyIsToldOf) {
   std::vector<std::string> const texts = against({small("llama"), {}}, small("qwen3"));
   ASSERT_EQ(texts.size(), 1U);
-  EXPECT_NE(texts.front().find("model_type is \"qwen3\" and \"llama\""), std::string::npos) << texts.front();
+  EXPECT_NE(texts.front().find("model_type is \"qwen3\" and \"llama\""), std::string::npos)
+      << texts.front();
 }
 
 TEST(Reference, OfOtherSizesIsRefused) {
   Json const config = small("llama");
   for (auto const& [key, value] :
-       std::vector<std::pair<std::string, int>>{{"num_key_value_heads", 3}, {"num_hidden_layers", 3}, {"vocab_size", 80}, {"hidden_size", 96}}) {
+       std::vector<std::pair<std::string, int>>{{"num_key_value_heads", 3},
+                                                {"num_hidden_layers", 3},
+                                                {"vocab_size", 80},
+                                                {"hidden_size", 96}}) {
     try {
       against({config, {}}, with(config, key, value));
       ADD_FAILURE() << key;
     } catch (Error const& error) {
       EXPECT_EQ(error.kind(), ErrorKind::source);
-      EXPECT_NE(error.sentence().find(fmt::format("{} is {} and {}", key, value, config.find(key)->dump())), std::string::npos) << error.sentence();
+      EXPECT_NE(error.sentence().find(
+                    fmt::format("{} is {} and {}", key, value, config.find(key)->dump())),
+                std::string::npos)
+          << error.sentence();
     }
   }
 }
 
-// --- names ------------------------------------------------------------------------------------------------------------------
+// --- names
+// ------------------------------------------------------------------------------------------------------------------
 
 Names names_of(Json const& config) {
   MapChoice const maps = maps_of(config);
@@ -153,25 +185,32 @@ TEST(ExpectedNames, OfAnotherFamilyLack) {
 }
 
 TEST(ExpectedNames, OfNoFamilyMostlyLack) {
-  auto const found = expected_names(small("llama"), Names{"attn.q", "attn.k", "embed"}, {maps_folder()});
+  auto const found =
+      expected_names(small("llama"), Names{"attn.q", "attn.k", "embed"}, {maps_folder()});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->lacking.size(), found->count);
   EXPECT_TRUE(found->most_lack());
-  EXPECT_NE(lacking_sentence(*found, Names{"attn.q"}, "config.json").find("transformers would fill them with random values"), std::string::npos);
+  EXPECT_NE(lacking_sentence(*found, Names{"attn.q"}, "config.json")
+                .find("transformers would fill them with random values"),
+            std::string::npos);
 }
 
 TEST(ExpectedNames, MayBeStoredInParts) {
   Names parts;
   for (std::string const& name : names_of(small("llama")))
-    parts.insert(name.ends_with("proj.weight") ? name.substr(0, name.size() - 6) + "qweight" : name);
+    parts.insert(name.ends_with("proj.weight") ? name.substr(0, name.size() - 6) + "qweight"
+                                               : name);
   auto const found = expected_names(small("llama"), parts, {maps_folder()});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->lacking, std::vector<std::string>());
 }
 
-TEST(ExpectedNames, OfAnUnknownFamilyAreUnknown) { EXPECT_FALSE(expected_names(small("strange"), {}, {maps_folder()})); }
+TEST(ExpectedNames, OfAnUnknownFamilyAreUnknown) {
+  EXPECT_FALSE(expected_names(small("strange"), {}, {maps_folder()}));
+}
 
-// --- layers for multi-token prediction --------------------------------------------------------------------------------------
+// --- layers for multi-token prediction
+// --------------------------------------------------------------------------------------
 
 TEST(PredictionLayers, ChangeTheMembersThatCountThem) {
   Json const config = with(small("deepseek_v3"), "num_nextn_predict_layers", 1);

@@ -14,7 +14,9 @@ using Lines = std::vector<std::string>;
 
 constexpr char const* common = "let = { L = 1, M = 0 }\naxes = { hidden = 4, layer = 1 }\n";
 
-FileTensor tensor(std::string name, std::vector<Index> shape) { return {std::move(name), DType::bf16, std::move(shape), {}, 0, 0}; }
+FileTensor tensor(std::string name, std::vector<Index> shape) {
+  return {std::move(name), DType::bf16, std::move(shape), {}, 0, 0};
+}
 
 /// A folder of two files; the index names all tensors but the last of each.
 SourceCheckpoint folder(std::vector<FileTensor> first, std::vector<FileTensor> second) {
@@ -33,13 +35,19 @@ SourceCheckpoint folder(std::vector<FileTensor> first, std::vector<FileTensor> s
 }
 
 SourceCheckpoint with_vision() {
-  return folder({tensor("norm.weight", {4}), tensor("vision.b.bias", {3})}, {tensor("vision.a.weight", {3, 5}), tensor("vision.scale", {})});
+  return folder({tensor("norm.weight", {4}), tensor("vision.b.bias", {3})},
+                {tensor("vision.a.weight", {3, 5}), tensor("vision.scale", {})});
 }
 
 struct Job {
   explicit Job(std::string const& family)
-      : maps{parse_map_file(std::string(common) + "tensors = { '' = ['norm: hidden'] }\n[stored]\n'final.weight' = 'norm: hidden'\n", "core.toml"),
-             parse_map_file(family + common + "[stored]\n'norm.weight' = 'norm: hidden'\n", "family.toml")} {}
+      : maps{
+            parse_map_file(
+                std::string(common) +
+                    "tensors = { '' = ['norm: hidden'] }\n[stored]\n'final.weight' = 'norm: hidden'\n",
+                "core.toml"),
+            parse_map_file(family + common + "[stored]\n'norm.weight' = 'norm: hidden'\n",
+                           "family.toml")} {}
 
   void settle(SourceCheckpoint const& source, Unmapped unmapped) {
     TargetRequest request;
@@ -85,8 +93,10 @@ TEST(KeptTensors, AreRefusedWithoutAWord) {
 TEST(KeptTensors, HaveTheirStoredNameOnEverySide) {
   Job job("keep = ['vision.*']\n");
   job.settle(with_vision(), Unmapped::keep);
-  EXPECT_EQ(job.names(*job.maps.family), (Lines{"norm.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
-  EXPECT_EQ(job.names(job.maps.core), (Lines{"final.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
+  EXPECT_EQ(job.names(*job.maps.family),
+            (Lines{"norm.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
+  EXPECT_EQ(job.names(job.maps.core),
+            (Lines{"final.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
   EXPECT_TRUE(job.warnings.empty());
 }
 
@@ -116,8 +126,12 @@ TEST(KeptTensors, AreLeftOutOnRequestWithAWarning) {
   job.settle(with_vision(), Unmapped::drop);
   EXPECT_EQ(job.names(*job.maps.family), (Lines{"norm.weight 4"}));
   Model const model(*job.maps.family, job.maps.core, {Json::object(), "facts", 0});
-  for (MapFile const* map : {&job.maps.core, &*job.maps.family}) EXPECT_TRUE(Side(model, *map, {}).dropped("vision.a.weight"));
-  EXPECT_EQ(job.warnings, (Lines{"3 stored tensors such as 'vision.a.weight' are left out (model.unmapped = \"drop\")"}));
+  for (MapFile const* map : {&job.maps.core, &*job.maps.family})
+    EXPECT_TRUE(Side(model, *map, {}).dropped("vision.a.weight"));
+  EXPECT_EQ(
+      job.warnings,
+      (Lines{
+          "3 stored tensors such as 'vision.a.weight' are left out (model.unmapped = \"drop\")"}));
 }
 
 TEST(KeptTensors, ThatAreNotThereNeedNoWord) {
@@ -131,7 +145,8 @@ TEST(KeptTensors, ThatAreNotThereNeedNoWord) {
 TEST(KeptTensors, WithBracesInTheirNameCannotBeKept) {
   Job job("keep = ['vision.*']\n");
   SourceCheckpoint const source = folder({tensor("vision.{a}", {3})}, {});
-  EXPECT_EQ(refusal([&] { job.settle(source, Unmapped::keep); }, ErrorKind::source).find("'vision.{a}': a stored name with braces cannot be kept."),
+  EXPECT_EQ(refusal([&] { job.settle(source, Unmapped::keep); }, ErrorKind::source)
+                .find("'vision.{a}': a stored name with braces cannot be kept."),
             0U);
 }
 
@@ -150,7 +165,8 @@ TEST(KeptTensors, OfMegatronFilesAreFoundToo) {
 
 TEST(KeptTensors, ThatLookQuantisedAreKeptAsTheyAre) {
   Job job("keep = ['vision.*']\n");
-  job.settle(folder({tensor("vision.q.weight", {4, 4})}, {tensor("vision.q.weight_scale", {})}), Unmapped::keep);
+  job.settle(folder({tensor("vision.q.weight", {4, 4})}, {tensor("vision.q.weight_scale", {})}),
+             Unmapped::keep);
   MapFile const schemes = parse_map_file(
       "[quant.whole]\nvalues = { name = 'weight', dtype = 'BF16', blocks = [1, 1] }\nscale = { name = 'weight_scale', dtype = 'BF16', blocks = "
       "['all', "

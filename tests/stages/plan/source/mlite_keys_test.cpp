@@ -41,25 +41,31 @@ void expect_refused(Keys const& keys, std::string const& says) {
 }
 
 TEST(MliteKeys, OfOneStageLoseTheirPrefix) {
-  EXPECT_EQ(renamed({"model.embed.embedding.weight", "model.layers.0.mlp_norm.weight", "model.layers.1.mlp_norm.weight"}),
-            (Keys{"embed.embedding.weight", "layers.0.mlp_norm.weight", "layers.1.mlp_norm.weight"}));
+  EXPECT_EQ(
+      renamed({"model.embed.embedding.weight", "model.layers.0.mlp_norm.weight",
+               "model.layers.1.mlp_norm.weight"}),
+      (Keys{"embed.embedding.weight", "layers.0.mlp_norm.weight", "layers.1.mlp_norm.weight"}));
 }
 
 TEST(MliteKeys, OfLaterStagesCountTheLayersBefore) {
-  EXPECT_EQ(renamed({"model_pp2.layers.0.w", "model_pp0.layers.1.w", "model_pp0.layers.0.w", "model_pp1.layers.0.w", "model_pp2.norm.weight"}),
+  EXPECT_EQ(renamed({"model_pp2.layers.0.w", "model_pp0.layers.1.w", "model_pp0.layers.0.w",
+                     "model_pp1.layers.0.w", "model_pp2.norm.weight"}),
             (Keys{"layers.3.w", "layers.1.w", "layers.0.w", "layers.2.w", "norm.weight"}));
 }
 
 TEST(MliteKeys, AStageMayHaveNoLayers) {
-  EXPECT_EQ(renamed({"model_pp0.layers.0.w", "model_pp1.norm.weight"}), (Keys{"layers.0.w", "norm.weight"}));
-  EXPECT_EQ(renamed({"model_pp1.layers.0.w", "model_pp0.embed.weight"}), (Keys{"layers.0.w", "embed.weight"}));
+  EXPECT_EQ(renamed({"model_pp0.layers.0.w", "model_pp1.norm.weight"}),
+            (Keys{"layers.0.w", "norm.weight"}));
+  EXPECT_EQ(renamed({"model_pp1.layers.0.w", "model_pp0.embed.weight"}),
+            (Keys{"layers.0.w", "embed.weight"}));
 }
 
 TEST(MliteKeys, OfSeveralChunksGoRoundTheStages) {
-  EXPECT_EQ(
-      renamed({"model_pp0.0.layers.0.w", "model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w", "model_pp1.1.layers.0.w", "model_pp1.1.norm.weight"}),
-      (Keys{"layers.0.w", "layers.2.w", "layers.1.w", "layers.3.w", "norm.weight"}));
-  EXPECT_EQ(renamed({"model.0.layers.0.w", "model.1.layers.0.w"}), (Keys{"layers.0.w", "layers.1.w"}));
+  EXPECT_EQ(renamed({"model_pp0.0.layers.0.w", "model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w",
+                     "model_pp1.1.layers.0.w", "model_pp1.1.norm.weight"}),
+            (Keys{"layers.0.w", "layers.2.w", "layers.1.w", "layers.3.w", "norm.weight"}));
+  EXPECT_EQ(renamed({"model.0.layers.0.w", "model.1.layers.0.w"}),
+            (Keys{"layers.0.w", "layers.1.w"}));
 }
 
 TEST(MliteKeys, OfOtherFormsStay) {
@@ -73,47 +79,63 @@ TEST(MliteKeys, OfOtherFormsStay) {
                     "step",
                     "model_pp99999999999999999999.layers.0.w"};
   EXPECT_EQ(renamed(others), others);
-  EXPECT_EQ(renamed({"model.layers.w", "model.layers.99999999999999999999.w"}), (Keys{"layers.w", "layers.99999999999999999999.w"}));
+  EXPECT_EQ(renamed({"model.layers.w", "model.layers.99999999999999999999.w"}),
+            (Keys{"layers.w", "layers.99999999999999999999.w"}));
 }
 
 TEST(MliteKeys, WithAPartMissingAreRefused) {
-  expect_refused({"model_pp0.layers.0.w", "model_pp2.layers.0.w"}, "here: has keys of stage model_pp2, but none of stage model_pp1");
+  expect_refused({"model_pp0.layers.0.w", "model_pp2.layers.0.w"},
+                 "here: has keys of stage model_pp2, but none of stage model_pp1");
   expect_refused({"model_pp1.layers.0.w"}, "but none of stage model_pp0");
-  expect_refused({"model_pp0.layers.0.w", "model_pp0.layers.2.w"}, "stage model_pp0 has 2 layers, and the highest is number 2");
+  expect_refused({"model_pp0.layers.0.w", "model_pp0.layers.2.w"},
+                 "stage model_pp0 has 2 layers, and the highest is number 2");
   expect_refused({"model.layers.1.w"}, "the model has 1 layers, and the highest is number 1");
-  expect_refused({"model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w", "model_pp0.0.layers.0.w"}, "none of stage model_pp1, chunk 1");
-  expect_refused({"model_pp999999.layers.0.w", "model_pp0.999999.layers.0.w"}, "but none of stage model_pp0");
+  expect_refused({"model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w", "model_pp0.0.layers.0.w"},
+                 "none of stage model_pp1, chunk 1");
+  expect_refused({"model_pp999999.layers.0.w", "model_pp0.999999.layers.0.w"},
+                 "but none of stage model_pp0");
 }
 
 TEST(MliteKeys, ThatContradictEachOtherAreRefused) {
-  expect_refused({"model.layers.0.w", "model_pp0.layers.0.w"}, "'model_pp0.layers.0.w' names a pipeline stage and 'model.layers.0.w' none");
-  expect_refused({"model_pp0.embed.weight", "model_pp1.embed.weight"}, "'embed.weight' is in the checkpoint for several pipeline stages");
-  expect_refused({"model.layers.0.w", "layers.0.w"}, "'layers.0.w' is in the checkpoint for several");
+  expect_refused({"model.layers.0.w", "model_pp0.layers.0.w"},
+                 "'model_pp0.layers.0.w' names a pipeline stage and 'model.layers.0.w' none");
+  expect_refused({"model_pp0.embed.weight", "model_pp1.embed.weight"},
+                 "'embed.weight' is in the checkpoint for several pipeline stages");
+  expect_refused({"model.layers.0.w", "layers.0.w"},
+                 "'layers.0.w' is in the checkpoint for several");
 }
 
-// --- options ------------------------------------------------------------------------------------------------------
+// --- options
+// ------------------------------------------------------------------------------------------------------
 
 /// 6 layers, 8 experts, moe_inter 16, vocabulary 50, hidden 32.
 struct Checkpoint {
   explicit Checkpoint(Index named, Index rows, Index columns_cut = 1)
-      : family(test::map_file("qwen3_moe")), core(test::map_file("mcore")), map(test::map_file("mlite_qwen3_moe")), model(model_of(family, core)) {
+      : family(test::map_file("qwen3_moe")),
+        core(test::map_file("mcore")),
+        map(test::map_file("mlite_qwen3_moe")),
+        model(model_of(family, core)) {
     add("embed.embedding.weight", {128, 32});
     for (Index layer = 0; layer < 6; ++layer)
       for (Index i = 0; i < named; ++i) {
         add(fmt::format("layers.{}.moe.experts.fc1.weight{}", layer, i), {rows, 32});
-        add(fmt::format("layers.{}.moe.experts.fc2.weight{}", layer, i), {32 * 8 / named, 16}, columns_cut);
+        add(fmt::format("layers.{}.moe.experts.fc2.weight{}", layer, i), {32 * 8 / named, 16},
+            columns_cut);
       }
   }
 
   static Model model_of(MapFile const& family, MapFile const& core) {
     for (test::SampleModel const& sample : test::sample_models())
-      if (sample.family == "qwen3_moe") return Model(family, core, {sample.config, "config.json", 0});
+      if (sample.family == "qwen3_moe")
+        return Model(family, core, {sample.config, "config.json", 0});
     throw Error(ErrorKind::internal, "no sample of qwen3_moe");
   }
 
   void add(std::string const& name, std::vector<Index> const& shape, Index columns_cut = 1) {
     dcp::Metadata& metadata = source.metadata;
-    dcp::StoredTensor tensor{name, DType::bf16, shape, static_cast<std::uint32_t>(metadata.chunks.size()), static_cast<std::uint32_t>(columns_cut)};
+    dcp::StoredTensor tensor{name, DType::bf16, shape,
+                             static_cast<std::uint32_t>(metadata.chunks.size()),
+                             static_cast<std::uint32_t>(columns_cut)};
     for (Index cut = 0; cut < columns_cut; ++cut) {
       std::vector<Index> const begin{0, shape[1] / columns_cut * cut};
       std::vector<Index> const sizes{shape[0], shape[1] / columns_cut};
@@ -123,7 +145,9 @@ struct Checkpoint {
     metadata.tensors.push_back(std::move(tensor));
   }
 
-  std::map<std::string, Json> options(Index etp = 1) { return mlite_options({source, names, "here", etp}, model, warnings); }
+  std::map<std::string, Json> options(Index etp = 1) {
+    return mlite_options({source, names, "here", etp}, model, warnings);
+  }
 
   MapFile family, core, map;
   Model model;
@@ -148,7 +172,8 @@ TEST(MliteOptions, ColumnCutsThatEtpDoesNotExplainDrawAWarning) {
     Index etp;
     bool warns;
   };
-  for (Case const& c : std::vector<Case>{{1, 1, false}, {2, 1, true}, {2, 2, false}, {1, 2, true}, {4, 2, false}, {2, 4, true}}) {
+  for (Case const& c : std::vector<Case>{
+           {1, 1, false}, {2, 1, true}, {2, 2, false}, {1, 2, true}, {4, 2, false}, {2, 4, true}}) {
     Checkpoint at(4, 64, c.cuts);
     at.options(c.etp);
     EXPECT_EQ(!at.warnings.empty(), c.warns) << c.cuts << " cuts, etp " << c.etp;
@@ -160,7 +185,9 @@ TEST(MliteOptions, RowsBehindTheUsualPaddingDrawAWarning) {
   at.source.metadata.tensors[0].shape = {256, 32};
   EXPECT_EQ(at.options().at("vocab_padding").dump(), "206");
   ASSERT_EQ(at.warnings.size(), 1U);
-  EXPECT_NE(at.warnings[0].find("has 256 rows; the vocabulary of config.json is 50, padded 128"), std::string::npos) << at.warnings[0];
+  EXPECT_NE(at.warnings[0].find("has 256 rows; the vocabulary of config.json is 50, padded 128"),
+            std::string::npos)
+      << at.warnings[0];
 }
 
 void expect_unfit(Checkpoint&& at, std::string const& says) {
@@ -169,10 +196,14 @@ void expect_unfit(Checkpoint&& at, std::string const& says) {
 }
 
 TEST(MliteOptions, CountsThatTheModelDoesNotHaveAreRefused) {
-  expect_unfit(Checkpoint(3, 32), "each layer names 3 experts, and config.json says 8, which 3 does not divide");
+  expect_unfit(Checkpoint(3, 32),
+               "each layer names 3 experts, and config.json says 8, which 3 does not divide");
   expect_unfit(Checkpoint(16, 32), "each layer names 16 experts, and config.json says 8");
-  expect_unfit(Checkpoint(4, 128), "has 128 rows, which are 4 expert-parallel ranks of 2 x 16 rows; but 8 experts under 4 names are 2 ranks");
-  expect_unfit(Checkpoint(4, 100), "has 100 rows, which are no whole number of expert-parallel ranks");
+  expect_unfit(
+      Checkpoint(4, 128),
+      "has 128 rows, which are 4 expert-parallel ranks of 2 x 16 rows; but 8 experts under 4 names are 2 ranks");
+  expect_unfit(Checkpoint(4, 100),
+               "has 100 rows, which are no whole number of expert-parallel ranks");
   Checkpoint hole(4, 64);
   hole.add("layers.0.moe.experts.fc1.weight7", {64, 32});
   expect_unfit(std::move(hole), "names of 5 experts, and the highest is number 7");
@@ -196,8 +227,12 @@ TEST(MliteShapes, OfOneRankAreRefusedAsLost) {
     options.options = at.options();
     Side const side(at.model, at.map, std::move(options));
     apply_family(at.model, side);
-    std::string const sentence = refusal([&] { check_whole({at.source, at.names, "here", 1}, side); });
-    EXPECT_NE(sentence.find(fmt::format("the file holds 1/{} of the experts", 128 / rows)), std::string::npos) << sentence;
+    std::string const sentence = refusal([&] {
+      check_whole({at.source, at.names, "here", 1}, side);
+    });
+    EXPECT_NE(sentence.find(fmt::format("the file holds 1/{} of the experts", 128 / rows)),
+              std::string::npos)
+        << sentence;
   }
   Checkpoint whole(2, 128);
   SideOptions options;
@@ -215,12 +250,15 @@ TEST(MliteShapes, OfAnotherModelAreNoShards) {
   options.options = at.options();
   Side const side(at.model, at.map, std::move(options));
   apply_family(at.model, side);
-  EXPECT_NO_THROW(check_whole({at.source, at.names, "here", 1}, side)) << "the catalogue has words for it";
+  EXPECT_NO_THROW(check_whole({at.source, at.names, "here", 1}, side))
+      << "the catalogue has words for it";
 }
 
 TEST(MliteSidecars, AreFilesOfOneRank) {
-  for (char const* name : {"optimizer_rank_0.pt", "optimizer_rank_127.pt"}) EXPECT_TRUE(is_mlite_optimizer(name)) << name;
-  for (char const* name : {"optimizer_rank_.pt", "optimizer_rank_0", "optimizer_rank_0.pt.tmp", "optimizer.pt", "rng_state_rank_00000.pt"})
+  for (char const* name : {"optimizer_rank_0.pt", "optimizer_rank_127.pt"})
+    EXPECT_TRUE(is_mlite_optimizer(name)) << name;
+  for (char const* name : {"optimizer_rank_.pt", "optimizer_rank_0", "optimizer_rank_0.pt.tmp",
+                           "optimizer.pt", "rng_state_rank_00000.pt"})
     EXPECT_FALSE(is_mlite_optimizer(name)) << name;
   EXPECT_TRUE(is_mlite_rng("rng_state_rank_00012.pt"));
   EXPECT_FALSE(is_mlite_rng("rng_state_rank_x.pt"));

@@ -46,24 +46,28 @@ TEST(ChunkGrid, ARuleThatDoesNotFitNamesTheKey) {
 
 TEST(ChunkGrid, ScalarsAreOneChunkUnderEveryGrid) {
   for (ChunkGrid const& grid :
-       {mesh_grid("tp=2", "*: S0"), ChunkGrid{ChunkGrid::Kind::ranks, 4, {}, {}}, ChunkGrid{ChunkGrid::Kind::whole, 1, {}, {}}})
+       {mesh_grid("tp=2", "*: S0"), ChunkGrid{ChunkGrid::Kind::ranks, 4, {}, {}},
+        ChunkGrid{ChunkGrid::Kind::whole, 1, {}, {}}})
     EXPECT_EQ(grid_boxes(grid, "step", {}), (Boxes{{{}, {}}}));
 }
 
 TEST(ChunkGrid, RanksCutRowsAndLateOnesMayBeEmpty) {
   ChunkGrid const grid{ChunkGrid::Kind::ranks, 4, {}, {}};
-  EXPECT_EQ(grid_boxes(grid, "w", std::vector<Index>{5, 2}), (Boxes{{{0, 0}, {2, 2}}, {{2, 0}, {4, 2}}, {{4, 0}, {5, 2}}}));
+  EXPECT_EQ(grid_boxes(grid, "w", std::vector<Index>{5, 2}),
+            (Boxes{{{0, 0}, {2, 2}}, {{2, 0}, {4, 2}}, {{4, 0}, {5, 2}}}));
 }
 
 TEST(ChunkGrid, RulesThatDecideNothingAreNamed) {
   std::vector<std::string> const keys{"layers.0.experts.w1", "layers.0.wq"};
-  EXPECT_EQ(idle_rules(mesh_grid("ep=2", "*.expert.*: S0; *: R; *.wq: S0"), keys), (std::vector<std::string>{"*.expert.*", "*.wq"}));
+  EXPECT_EQ(idle_rules(mesh_grid("ep=2", "*.expert.*: S0; *: R; *.wq: S0"), keys),
+            (std::vector<std::string>{"*.expert.*", "*.wq"}));
   EXPECT_TRUE(idle_rules(mesh_grid("ep=2", "*.experts.*: S0; *: R"), keys).empty());
   EXPECT_THROW(idle_rules(mesh_grid("ep=2", "*: R; zz: S0 S0"), keys), Error);
 }
 
 TEST(ChunkGrid, RulesNeedAPatternAndAColon) {
-  for (char const* text : {"S0", ": S0", "*: S0; R R"}) EXPECT_THROW(parse_placement_rules(text), Error) << text;
+  for (char const* text : {"S0", ": S0", "*: S0; R R"})
+    EXPECT_THROW(parse_placement_rules(text), Error) << text;
   EXPECT_EQ(parse_placement_rules(" a:b*: S0 R ;\n*: R R;").size(), 2U);
 }
 

@@ -18,13 +18,17 @@ struct KeyCase {
 
 TEST(ObjectKeys, MoveNumbersBetweenNameAndAxis) {
   for (KeyCase const& each : {
-           KeyCase{"decoder.layers.3.self_attention.linear_qkv._extra_state", "decoder.layers.self_attention.linear_qkv._extra_state/shard_3_8",
+           KeyCase{"decoder.layers.3.self_attention.linear_qkv._extra_state",
+                   "decoder.layers.self_attention.linear_qkv._extra_state/shard_3_8",
                    "decoder.layers.3.self_attention.linear_qkv._extra_state/shard_0_1"},
            KeyCase{"decoder.layers.3.mlp.experts.local_experts.7.linear_fc1._extra_state",
                    "decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_3.7_8.64",
                    "decoder.layers.3.mlp.experts.experts.linear_fc1._extra_state/shard_7_64"},
-           KeyCase{"mtp.layers.0.eh_proj._extra_state", "mtp.layers.0.eh_proj._extra_state/shard_0_1", "mtp.layers.0.eh_proj._extra_state/shard_0_1"},
-           KeyCase{"decoder.final_layernorm._extra_state", "decoder.final_layernorm._extra_state/shard_0_1",
+           KeyCase{"mtp.layers.0.eh_proj._extra_state",
+                   "mtp.layers.0.eh_proj._extra_state/shard_0_1",
+                   "mtp.layers.0.eh_proj._extra_state/shard_0_1"},
+           KeyCase{"decoder.final_layernorm._extra_state",
+                   "decoder.final_layernorm._extra_state/shard_0_1",
                    "decoder.final_layernorm._extra_state/shard_0_1"},
        }) {
     EXPECT_EQ(object_key(each.module_key, stacked), each.stacked);
@@ -35,15 +39,20 @@ TEST(ObjectKeys, MoveNumbersBetweenNameAndAxis) {
 }
 
 TEST(ObjectKeys, SingletonExpertsHaveTheirNumberInTheName) {
-  EXPECT_EQ(module_state_key("decoder.layers.3.mlp.experts.experts.7.linear_fc1._extra_state/shard_0_1"),
-            "decoder.layers.3.mlp.experts.local_experts.7.linear_fc1._extra_state");
+  EXPECT_EQ(
+      module_state_key("decoder.layers.3.mlp.experts.experts.7.linear_fc1._extra_state/shard_0_1"),
+      "decoder.layers.3.mlp.experts.local_experts.7.linear_fc1._extra_state");
 }
 
 TEST(ObjectKeys, OtherObjectsAreNoModuleState) {
-  for (char const* key : {"rng_state/shard_0.1_2.2", "a._extra_state", "a._extra_state/shard_0", "a._extra_state/shard_x_1",
-                          "a._extra_state/shard_0.1_2", "a._extra_state/shard_0_-1", "", "/shard_0_1"})
+  for (char const* key : {"rng_state/shard_0.1_2.2", "a._extra_state", "a._extra_state/shard_0",
+                          "a._extra_state/shard_x_1", "a._extra_state/shard_0.1_2",
+                          "a._extra_state/shard_0_-1", "", "/shard_0_1"})
     EXPECT_EQ(module_state_key(key), std::nullopt) << key;
-  EXPECT_EQ(module_state_key("decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_3_8"), std::nullopt) << "an expert number is missing";
+  EXPECT_EQ(
+      module_state_key("decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_3_8"),
+      std::nullopt)
+      << "an expert number is missing";
 }
 
 TEST(ObjectKeys, TextAndPartsAgree) {
@@ -80,8 +89,10 @@ NodeId settings(Document& document, std::vector<NodeId> groups) {
 Document single_optimizer() {
   Document document;
   document.root = document.add_dict();
-  document.set(document.root, "optimizer",
-               settings(document, {group(document, 1, false, false), group(document, 0, false, false), group(document, 1, true, false)}));
+  document.set(
+      document.root, "optimizer",
+      settings(document, {group(document, 1, false, false), group(document, 0, false, false),
+                          group(document, 1, true, false)}));
   return document;
 }
 
@@ -101,8 +112,10 @@ TEST(OptimizerGroups, ExpertsGetTheGroupsThatTheyAreIn) {
     EXPECT_EQ(groups_of(document, chain[1]).size(), 3U);
     auto const experts = groups_of(document, chain[3]);
     EXPECT_EQ(experts.size(), biases ? 2U : 1U);
-    for (NodeId const expert : experts) EXPECT_TRUE(document.at(document.find(expert, "is_expert_parallel")).boolean);
-    for (NodeId const other : groups_of(document, chain[1])) EXPECT_FALSE(document.at(document.find(other, "is_expert_parallel")).boolean);
+    for (NodeId const expert : experts)
+      EXPECT_TRUE(document.at(document.find(expert, "is_expert_parallel")).boolean);
+    for (NodeId const other : groups_of(document, chain[1]))
+      EXPECT_FALSE(document.at(document.find(other, "is_expert_parallel")).boolean);
   }
 }
 
@@ -110,7 +123,8 @@ TEST(OptimizerGroups, JoiningKeepsEveryKindOfGroupOnce) {
   Document common;
   common.root = common.add_dict();
   NodeId const dense = settings(common, {group(common, 1, false, false)});
-  NodeId const experts = settings(common, {group(common, 1, false, true), group(common, 0, false, true)});
+  NodeId const experts =
+      settings(common, {group(common, 1, false, true), group(common, 0, false, true)});
   NodeId const chain = common.add_dict();
   common.at(chain).items = {common.add_int(0), dense, common.add_int(1), experts};
   common.set(common.root, "optimizer", chain);
@@ -119,7 +133,8 @@ TEST(OptimizerGroups, JoiningKeepsEveryKindOfGroupOnce) {
   EXPECT_FALSE(has_several_optimizers(document));
   auto const groups = groups_of(document, document.find(document.root, "optimizer"));
   ASSERT_EQ(groups.size(), 2U);
-  for (NodeId const each : groups) EXPECT_FALSE(document.at(document.find(each, "is_expert_parallel")).boolean);
+  for (NodeId const each : groups)
+    EXPECT_FALSE(document.at(document.find(each, "is_expert_parallel")).boolean);
 }
 
 TEST(OptimizerGroups, TheFormThatIsThereStays) {

@@ -15,7 +15,8 @@ NodeId object_of(Document& document, std::string_view module, std::string_view n
   return document.add_object(module, name, document.add_dict());
 }
 
-/// {"args": Namespace(layers=4, hook=…, plain=…), "note": …, "optimizer": …, "opt_param_scheduler": …}
+/// {"args": Namespace(layers=4, hook=…, plain=…), "note": …, "optimizer": …, "opt_param_scheduler":
+/// …}
 RunRecord record_with(std::string_view module, std::string_view name) {
   auto torch = std::make_shared<TorchFile>();
   Document& document = torch->document;
@@ -60,8 +61,10 @@ Lines keys_of(RunRecord const& record, NodeId dict) {
 TEST(ForeignClasses, AClassOfAnotherPackageIsRefusedOrKept) {
   RunRecord record = record_with("our_framework", "Settings");
   EXPECT_EQ(settled(record, ForeignClasses::refuse), Lines());
-  EXPECT_NE(refusal(record).find(R"(common.pt: 'common state' holds "our_framework.Settings", which is not known to be plain data)"),
-            std::string::npos)
+  EXPECT_NE(
+      refusal(record).find(
+          R"(common.pt: 'common state' holds "our_framework.Settings", which is not known to be plain data)"),
+      std::string::npos)
       << refusal(record);
   EXPECT_FALSE(may_copy_file(record));
   EXPECT_EQ(settled(record, ForeignClasses::keep), Lines());
@@ -73,7 +76,8 @@ TEST(ForeignClasses, AFunctionOfTheLibraryIsNeverKept) {
   RunRecord record = record_with("os", "system");
   for (ForeignClasses const choice : {ForeignClasses::refuse, ForeignClasses::keep}) {
     EXPECT_EQ(settled(record, choice), Lines());
-    EXPECT_NE(refusal(record).find(R"(holds "os.system", expected plain data)"), std::string::npos) << refusal(record);
+    EXPECT_NE(refusal(record).find(R"(holds "os.system", expected plain data)"), std::string::npos)
+        << refusal(record);
     EXPECT_FALSE(may_copy_file(record));
   }
 }
@@ -109,8 +113,10 @@ class Gate : public testing::Test {
   Gate() {
     source.files = {"a.distcp"};
     source.dcp.emplace();
-    source.dcp->metadata.objects = {{"plain", {0, 0, 9}}, {"ours", {0, 9, 9}}, {"evil", {0, 18, 9}}, {"broken", {0, 27, 9}}};
-    source.dcp->looks = {{}, {{"our.C", true}, ""}, {{"os.system", false}, ""}, {{}, "it is no zip archive."}};
+    source.dcp->metadata.objects = {
+        {"plain", {0, 0, 9}}, {"ours", {0, 9, 9}}, {"evil", {0, 18, 9}}, {"broken", {0, 27, 9}}};
+    source.dcp->looks = {
+        {}, {{"our.C", true}, ""}, {{"os.system", false}, ""}, {{}, "it is no zip archive."}};
   }
   /// What each object meets: "in", "out" or the refusal.
   Lines verdicts() {
@@ -127,15 +133,19 @@ class Gate : public testing::Test {
   SourceCheckpoint source;
   TargetRequest request;
   Lines warnings;
-  std::string const evil = R"(a.distcp: "evil" at byte 18 holds "os.system", expected plain data; loading the target would import and run it)";
-  std::string const broken = R"(a.distcp: "broken" at byte 27: the object cannot be looked at: it is no zip archive)";
+  std::string const evil =
+      R"(a.distcp: "evil" at byte 18 holds "os.system", expected plain data; loading the target would import and run it)";
+  std::string const broken =
+      R"(a.distcp: "broken" at byte 27: the object cannot be looked at: it is no zip archive)";
 };
 
 TEST_F(Gate, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(
       verdicts(),
-      (Lines{"in", R"(a.distcp: "ours" at byte 9 holds "our.C", which is not known to be plain data: loading the target would import and run it)",
-             evil, broken}));
+      (Lines{
+          "in",
+          R"(a.distcp: "ours" at byte 9 holds "our.C", which is not known to be plain data: loading the target would import and run it)",
+          evil, broken}));
 }
 
 TEST_F(Gate, KeepsClassesOfOtherPackagesAlone) {
@@ -146,8 +156,10 @@ TEST_F(Gate, KeepsClassesOfOtherPackagesAlone) {
 TEST_F(Gate, LeavesOutWithAWarning) {
   request.foreign_classes = ForeignClasses::drop;
   EXPECT_EQ(verdicts(), (Lines{"in", "out", "out", "out"}));
-  EXPECT_EQ(warnings,
-            (Lines{R"(3 objects are left out (model.foreign_classes = "drop"): "ours" ("our.C"), "evil" ("os.system"), "broken" (cannot be read))"}));
+  EXPECT_EQ(
+      warnings,
+      (Lines{
+          R"(3 objects are left out (model.foreign_classes = "drop"): "ours" ("our.C"), "evil" ("os.system"), "broken" (cannot be read))"}));
 }
 
 TEST_F(Gate, DoesNotLookWhereTheJobSaysSo) {

@@ -38,9 +38,14 @@ Parts const nvfp4{{"weight", {DType::u8, {256, 64}}},
                   {"weight_scale", {DType::f8_e4m3, {256, 8}}},
                   {"weight_scale_2", {DType::f32, {}}},
                   {"input_scale", {DType::f32, {}}}};
-Parts const fp8{{"weight", {DType::f8_e4m3, {256, 128}}}, {"weight_scale", {DType::f32, {}}}, {"input_scale", {DType::f32, {}}}};
-Parts const tiles{{"weight", {DType::f8_e4m3, {256, 128}}}, {"weight_scale_inv", {DType::f32, {2, 1}}}};
-Parts const int4{{"weight_packed", {DType::i32, {256, 16}}}, {"weight_scale", {DType::bf16, {256, 4}}}, {"weight_shape", {DType::i64, {2}}}};
+Parts const fp8{{"weight", {DType::f8_e4m3, {256, 128}}},
+                {"weight_scale", {DType::f32, {}}},
+                {"input_scale", {DType::f32, {}}}};
+Parts const tiles{{"weight", {DType::f8_e4m3, {256, 128}}},
+                  {"weight_scale_inv", {DType::f32, {2, 1}}}};
+Parts const int4{{"weight_packed", {DType::i32, {256, 16}}},
+                 {"weight_scale", {DType::bf16, {256, 4}}},
+                 {"weight_shape", {DType::i64, {2}}}};
 
 Parts with(Parts parts, std::string const& name, FoundTensor found) {
   parts[name] = std::move(found);
@@ -54,15 +59,18 @@ Parts without(Parts parts, std::string const& name) {
 class QuantConfigTest : public testing::Test {
  protected:
   /// Describes a model whose layers are stored so.
-  void describe(std::vector<Parts> const& layers, std::string const& config, Json const& known = {}, std::string const& facts = "{}") {
+  void describe(std::vector<Parts> const& layers, std::string const& config, Json const& known = {},
+                std::string const& facts = "{}") {
     map_ = parse_map_file(family, "m.toml");
-    map_.quant = load_map_file(std::string(RESHARD_SOURCE_DIR) + "/configs/models/quant.toml").quant;
+    map_.quant =
+        load_map_file(std::string(RESHARD_SOURCE_DIR) + "/configs/models/quant.toml").quant;
     Model model(map_, map_, {parse_json(facts, "config"), "config.json", 0});
     model.set_schemes(evaluate_schemes(map_, model));
     Parts table;
     for (std::size_t layer = 0; layer < layers.size(); ++layer)
       for (int expert = 0; expert < 3; ++expert)
-        for (auto const& [part, found] : layers[layer]) table[fmt::format("model.layers.{}.experts.{}.up_proj.{}", layer, expert, part)] = found;
+        for (auto const& [part, found] : layers[layer])
+          table[fmt::format("model.layers.{}.experts.{}.up_proj.{}", layer, expert, part)] = found;
     Side const source(model, map_, {});
     QuantFinder finder(model, source);
     finder.look(
@@ -88,7 +96,9 @@ class QuantConfigTest : public testing::Test {
       if (file.path == path) return file.text;
     return "";
   }
-  Json stated() const { return *parse_json(text("config.json"), "config.json").find("quantization_config"); }
+  Json stated() const {
+    return *parse_json(text("config.json"), "config.json").find("quantization_config");
+  }
   Json sidecar() const { return parse_json(text("hf_quant_config.json"), "hf_quant_config.json"); }
   static Json at(Json json, Lines const& path) {
     for (std::string const& key : path) {
@@ -106,16 +116,18 @@ class QuantConfigTest : public testing::Test {
 
 TEST_F(QuantConfigTest, OneAlgorithmIsNamedOnce) {
   describe({nvfp4, nvfp4}, R"({"a": 1})");
-  EXPECT_EQ(at(sidecar(), {"quantization"}).dump(),
-            R"({"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": null, "exclude_modules": ["lm_head", "model.layers.0.mlp.gate", )"
-            R"("model.layers.1.mlp.gate"]})");
+  EXPECT_EQ(
+      at(sidecar(), {"quantization"}).dump(),
+      R"({"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": null, "exclude_modules": ["lm_head", "model.layers.0.mlp.gate", )"
+      R"("model.layers.1.mlp.gate"]})");
   EXPECT_EQ(at(sidecar(), {"producer", "name"}), Json("modelopt"));
   EXPECT_EQ(at(stated(), {"quant_algo"}), Json("NVFP4"));
   EXPECT_EQ(at(stated(), {"quant_method"}), Json("modelopt"));
   EXPECT_EQ(at(stated(), {"ignore"}), names(excluded()));
   Json const group = at(stated(), {"config_groups", "group_0"});
   EXPECT_EQ(at(group, {"targets"}), names({"Linear"}));
-  EXPECT_EQ(at(group, {"weights"}).dump(), R"({"dynamic": false, "num_bits": 4, "type": "float", "group_size": 16})");
+  EXPECT_EQ(at(group, {"weights"}).dump(),
+            R"({"dynamic": false, "num_bits": 4, "type": "float", "group_size": 16})");
   EXPECT_EQ(at(group, {"input_activations"}), at(group, {"weights"}));
   EXPECT_EQ(at(stated(), {"quantized_layers"}), Json("absent"));
   EXPECT_EQ(text("config.json").find(R"({"a": 1)"), 0U);
@@ -140,13 +152,16 @@ TEST_F(QuantConfigTest, MixedAlgorithmsListEveryExpertOfEveryLayer) {
   Json const layers = at(sidecar(), {"quantization", "quantized_layers"});
   ASSERT_EQ(layers.members()->size(), 6U);
   for (int expert = 0; expert < 3; ++expert) {
-    EXPECT_EQ(at(layers, {fmt::format("model.layers.0.experts.{}.up_proj", expert)}).dump(), R"({"quant_algo": "NVFP4", "group_size": 16})");
-    EXPECT_EQ(at(layers, {fmt::format("model.layers.1.experts.{}.up_proj", expert)}).dump(), R"({"quant_algo": "FP8"})");
+    EXPECT_EQ(at(layers, {fmt::format("model.layers.0.experts.{}.up_proj", expert)}).dump(),
+              R"({"quant_algo": "NVFP4", "group_size": 16})");
+    EXPECT_EQ(at(layers, {fmt::format("model.layers.1.experts.{}.up_proj", expert)}).dump(),
+              R"({"quant_algo": "FP8"})");
   }
   EXPECT_EQ(at(stated(), {"quantized_layers"}), layers);
   Json const groups = at(stated(), {"config_groups"});
   ASSERT_EQ(groups.members()->size(), 2U);
-  for (auto const& [name, group] : *groups.members()) EXPECT_EQ(at(group, {"targets"}).items()->size(), 3U) << name;
+  for (auto const& [name, group] : *groups.members())
+    EXPECT_EQ(at(group, {"targets"}).items()->size(), 3U) << name;
 }
 
 TEST_F(QuantConfigTest, AnUnquantisedLayerIsExcluded) {
@@ -160,9 +175,11 @@ TEST_F(QuantConfigTest, AnUnquantisedLayerIsExcluded) {
 }
 
 TEST_F(QuantConfigTest, OtherThingsOfASidecarAreKept) {
-  add_sidecar(R"({"producer": {"name": "modelopt", "version": "0.33"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}})");
-  describe({nvfp4, nvfp4},
-           R"({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8}}, "b": 2})");
+  add_sidecar(
+      R"({"producer": {"name": "modelopt", "version": "0.33"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}})");
+  describe(
+      {nvfp4, nvfp4},
+      R"({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8}}, "b": 2})");
   EXPECT_EQ(at(sidecar(), {"producer", "version"}), Json("0.33"));
   EXPECT_EQ(at(sidecar(), {"quantization", "kv_cache_quant_algo"}), Json("FP8"));
   EXPECT_EQ(at(sidecar(), {"quantization", "quant_algo"}), Json("NVFP4"));
@@ -185,14 +202,16 @@ TEST_F(QuantConfigTest, AConfigThatSaysNothingStaysAsItIs) {
 }
 
 TEST_F(QuantConfigTest, AnotherMethodsConfigStaysAsItIs) {
-  std::string const config = "{\"quantization_config\": {\"quant_method\": \"fp8\",  \"weight_block_size\": [128, 128]}}\n";
+  std::string const config =
+      "{\"quantization_config\": {\"quant_method\": \"fp8\",  \"weight_block_size\": [128, 128]}}\n";
   describe({tiles, tiles}, config);
   EXPECT_EQ(text("config.json"), config);
   EXPECT_EQ(job_.texts.size(), 1U);
 }
 
 TEST_F(QuantConfigTest, ASchemeOfModelOptUnderAnotherMethodStaysAsItIs) {
-  std::string const config = R"({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}})";
+  std::string const config =
+      R"({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}})";
   describe({fp8, fp8}, config);
   EXPECT_EQ(text("config.json"), config);
 }
@@ -208,7 +227,8 @@ TEST_F(QuantConfigTest, WithoutOneTheConfigOfTilesIsMade) {
 }
 
 TEST_F(QuantConfigTest, TheSourcesConfigIsTakenWhereThereIsNoOther) {
-  Json const known = parse_json(R"({"quant_method": "compressed-tensors", "format": "pack-quantized"})", "args");
+  Json const known =
+      parse_json(R"({"quant_method": "compressed-tensors", "format": "pack-quantized"})", "args");
   describe({int4, int4}, R"({"a": 1})", known);
   EXPECT_EQ(stated(), known);
 }
@@ -220,7 +240,8 @@ TEST_F(QuantConfigTest, WhatCannotBeDescribedIsRefused) {
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_EQ(
-        error.sentence().find("[target] reference: the weights are quantised (compressed-tensors), and nothing says how config.json describes that."),
+        error.sentence().find(
+            "[target] reference: the weights are quantised (compressed-tensors), and nothing says how config.json describes that."),
         0U)
         << error.sentence();
   }
@@ -231,7 +252,8 @@ TEST_F(QuantConfigTest, TwoMethodsAreRefused) {
     describe({int4, fp8}, "{}");
     FAIL();
   } catch (Error const& error) {
-    EXPECT_NE(error.sentence().find("(compressed-tensors, modelopt)"), std::string::npos) << error.sentence();
+    EXPECT_NE(error.sentence().find("(compressed-tensors, modelopt)"), std::string::npos)
+        << error.sentence();
   }
 }
 
