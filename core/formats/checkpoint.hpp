@@ -2,93 +2,119 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/file.hpp"
+#include "core/base/json.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/dcp/metadata.hpp"
 #include "core/containers/dcp/object_look.hpp"
-#include "core/containers/hdf5/container.hpp"
-#include "core/containers/safetensors/safetensors.hpp"
 #include "core/containers/stored_record.hpp"
+#include "core/containers/stored_table.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "core/formats/megatron/classify.hpp"
-#include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/shard.hpp"
+#include "core/formats/state_inventory.hpp"
+#include "core/layout/mesh.hpp"
 
 namespace reshard {
 
-/// A Megatron directory with everything its headers say. `headers` is parallel to directory.shards.
-struct MegatronCheckpoint {
-  megatron::Directory directory;
-  megatron::Classification classification;
-  std::vector<megatron::ShardHeader> headers;
+class Format;
+
+/// Whose names the stored tensors have.
+enum class NameOwner {
+  family,    ///< those of the model's family, or of anybody: a map of the family gives them a meaning
+  megatron,  ///< Megatron-Core's: mcore.toml does
+  logical    ///< the logical tensors of our own containers
 };
 
-/// A Hugging Face folder with its headers; `headers` and `indexed` are parallel to folder.files.
-/// Only the indexed tensors are the checkpoint's.
-struct HuggingFaceCheckpoint {
-  huggingface::Folder folder;
-  std::vector<safetensors::Header> headers;
-  std::vector<std::vector<std::size_t>> indexed;
+/// How stored tensors lie in files.
+enum class Storage {
+  shares,  ///< each file holds what one rank has, under names that count from 0 in it
+  whole,   ///< every tensor in one piece
+  chunks   ///< boxes of tensors, in any files
 };
 
-/// What tensors of a checkpoint lie in.
-enum class TensorContainer {
-  items,        ///< .distcp files
-  safetensors,  ///< HuggingFaceStorageWriter's; there are no objects
-  hdf5,         ///< one dataset per tensor
+/// What one pipeline chunk of one file holds, tensors [first_tensor, +tensor_count) of the table, and
+/// where that share of the model stands.
+struct SharePlace {
+  std::uint32_t file = 0;
+  int tp = 0;
+  int pp = 0;
+  int ep = 0;
+  int chunk = 0;  ///< of the pipeline rank
+  std::string label;  ///< "mp_rank_00_001", with ":model1" behind for one of several chunks
+  std::size_t first_tensor = 0;
+  std::size_t tensor_count = 0;
 };
 
-/// A PyTorch distributed checkpoint, or another set of boxes of tensors under the names of a state
-/// dict: whole tensors in boxes. Flattened optimizer tensors have been given the shape that they
-/// have in the model.
-struct DcpCheckpoint {
-  dcp::Directory directory;
-  dcp::Flavour flavour = dcp::Flavour::plain;
-  dcp::Metadata metadata;
-  std::vector<std::uint64_t>
-      payload_offset_bytes;  ///< of each chunk: its first element, from the start of its file
-  std::map<std::size_t, std::vector<Index>>
-      strides;                             ///< of the chunks that are not row-major, in elements
-  std::optional<dcp::CommonState> common;  ///< torch_dist
-  std::vector<dcp::ObjectLook> looks;      ///< parallel to the objects; empty: not looked at yet
-  TensorContainer container = TensorContainer::items;
-  Json config;             ///< the config.json that travels in an HDF5 container; null for none
-  bool flattened = false;  ///< some tensors were flattened on disk
+/// Opaque state of a module (…_extra_state) in a share.
+struct ModuleState {
+  megatron::ExtraEntry entry;
+  std::size_t place = 0;      ///< of Checkpoint::places
+  std::string dict;           ///< the key of the file's dict that holds it: "model1"; a file with
+                              ///< one chunk may say "model" for "model0"
 };
 
-/// The logical tensors of a model in HDF5 containers of ours (docs/formats/hdf5.md); `parts` is
-/// parallel to the files.
-struct LogicalCheckpoint {
-  std::filesystem::path folder;
-  std::vector<hdf5::Found> parts;
-  std::string map;          ///< of the family, "" for none
-  Json config;              ///< config.json; null for none
-  std::string config_text;  ///< its bytes
-  Json args;                ///< Megatron's; null for none
-  Index vocab = 0;          ///< rows of the vocabulary that mean something
-  Index prediction_layers = 0;
+/// What a logical tensor of our own containers says about itself.
+struct LogicalLabels {
+  std::vector<std::string> axes;
+  std::string domain;
 };
 
-/// A checkpoint on disk, read as far as its headers: exactly one of the four.
-struct SourceCheckpoint {
-  std::optional<MegatronCheckpoint> megatron;
-  std::optional<HuggingFaceCheckpoint> huggingface;
-  std::optional<DcpCheckpoint> dcp;
-  std::optional<LogicalCheckpoint> logical;
-  std::vector<std::filesystem::path> files;  ///< those with tensors, in the order of the headers
-  std::vector<FileStamp> stamps;  ///< of each file, from a descriptor that read its header, before
-                                  ///< that; the same on every rank
-  std::vector<int> stamped_by;    ///< which rank it was
+/// A checkpoint on disk as its headers tell, the same on every rank. Plain data: no payload was
+/// read. What only its format knows is asked of `format`.
+struct Checkpoint {
+  Format const* format = nullptr;
+  NameOwner names = NameOwner::family;
+  Storage storage = Storage::whole;
+
+  std::filesystem::path root;    ///< as the user named it; may hold a tracker
+  std::filesystem::path folder;  ///< that holds the files
+  std::string place;             ///< what messages call the table of tensors: a file or the folder
+  std::string summary;           ///< "16 safetensors files", for reports
+  std::vector<std::filesystem::path> files;  ///< those with tensors
+  /// Of each file, from a descriptor that read its header, before that; the same on every rank.
+  std::vector<FileStamp> stamps;
+  std::vector<int> stamped_by;        ///< which rank it was
   std::vector<StoredRecord> records;  ///< zip records with weights, where files have any
-  std::vector<TensorDigest>
-      recorded;  ///< digests that stand in the files themselves (HDF5 containers)
+
+  StoredTable stored;
+  std::vector<SharePlace> places;      ///< Storage::shares
+  std::optional<MeshSizes> mesh;       ///< of the shares; etp is stated
+  std::vector<LogicalLabels> labels;   ///< NameOwner::logical: parallel to the tensors
+  std::vector<ModuleState> module_states;  ///< Storage::shares
+  StateInventory state;                    ///< as far as names of files and headers tell
+  std::vector<dcp::ObjectLook> looks;  ///< parallel to the objects; empty: not looked at yet
+  /// The paths of keys in a nested state dict, in its order; nothing where there is none.
+  std::optional<std::vector<std::pair<std::string, dcp::Path>>> paths;
+  bool item_files = false;  ///< chunks lie in .distcp files, whose grid a target can take over
+  bool flattened = false;  ///< some tensors were flattened on disk, and were given their shape
+
+  Json args;                ///< of Megatron, where the headers hold them; else null (args_of)
+  std::optional<huggingface::Folder> beside;  ///< what lies beside the weights, where their own
+                                              ///< folder says so
+  Json config;              ///< config.json that is a part of the checkpoint; null for none
+  bool config_inside = false;  ///< it stands in a container, not beside the weights
+  std::string config_text;     ///< its bytes, where they are known
+  std::string map;             ///< the map that a container names; "" for none
+  Index vocab = 0;             ///< NameOwner::logical: rows of the vocabulary that mean something
+  Index prediction_layers = 0;  ///< NameOwner::logical
+
+  std::optional<std::int64_t> iteration;  ///< of the folder; nothing for a release or no run
+  std::int64_t stated_iteration = 0;      ///< in the files
+  /// Files and folders beside the tensors' that travel along, relative to `folder`.
+  std::vector<std::string> side_files;
+  std::shared_ptr<dcp::CommonState const> common;  ///< Megatron's common state, where it was read
+  bool has_common_file = false;            ///< it stands in a file of its own
+
+  std::vector<std::string> promised;    ///< names that an index lists, sorted
+  std::vector<TensorDigest> recorded;   ///< digests that stand in the files themselves
   std::vector<std::string> warnings;
+  std::vector<std::string> defects;     ///< sentences: why no job can read it all the same
 };
 
 }  // namespace reshard

@@ -11,6 +11,7 @@
 
 #include <mpi.h>
 
+#include "core/base/capture.hpp"
 #include "core/base/error.hpp"
 
 namespace reshard {
@@ -74,10 +75,6 @@ std::string mpi_library();
 
 /// Throws an internal Error with MPI's own text when `code` is not MPI_SUCCESS.
 void check_mpi(int code, char const* call);
-
-/// What `work` threw, as an Error; nothing when it returned. Foreign exceptions become internal
-/// ones, but std::filesystem's are of kind io or resources.
-std::optional<Error> capture(std::function<void()> const& work);
 
 /// Runs `work` on every rank (it makes no collective call). When it failed on some rank, every rank
 /// throws the error of the lowest one.

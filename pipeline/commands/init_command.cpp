@@ -31,10 +31,7 @@ class InitCommand : public Command {
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
     InitRequest request{source_, std::nullopt, surroundings.map_folders};
-    for (CheckpointFormat const format :
-         {CheckpointFormat::megatron, CheckpointFormat::huggingface, CheckpointFormat::dcp,
-          CheckpointFormat::torch_dist, CheckpointFormat::fsdp_dtensor, CheckpointFormat::hdf5})
-      if (name(format) == target_format_) request.format = format;
+    if (!target_format_.empty()) request.format = format_named(target_format_);
     std::string const text = init_job(request, comm);
     together(comm, [&] {
       if (comm.rank() == 0 && !output_.empty()) write_new_job(output_, text);

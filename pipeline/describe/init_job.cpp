@@ -19,20 +19,14 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-using Format = CheckpointFormat;
 
 constexpr std::size_t columns = 120;
-constexpr std::array all_formats = {Format::megatron,     Format::huggingface, Format::torch_dist,
-                                    Format::fsdp_dtensor, Format::dcp,         Format::hdf5};
-
-bool has_layout(Format format) {
-  return format == Format::megatron || format == Format::torch_dist ||
-         format == Format::fsdp_dtensor;
-}
+constexpr std::array target_formats = {FormatId::megatron,     FormatId::huggingface, FormatId::torch_dist,
+                                    FormatId::fsdp_dtensor, FormatId::dcp,         FormatId::hdf5};
 
 /// A target format and what came of planning it.
 struct Attempt {
-  Format format;
+  FormatId format;
   JobSpec job;
   std::string map;
   std::string tensors;
@@ -41,7 +35,7 @@ struct Attempt {
 };
 
 /// Whether optimizer state of some form can go from one to the other.
-bool carries_optimizer(Format from, Format to) { return from == to && to == Format::torch_dist; }
+bool carries_optimizer(FormatId from, FormatId to) { return from == to && to == FormatId::torch_dist; }
 
 /// What is tried after the defaults, the least first.
 struct Choice {
@@ -57,21 +51,14 @@ constexpr std::array choices = {
     Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::keep}};
 
 /// The formats that people most likely want to make of a source come first.
-std::vector<Format> by_likelihood(Format source) {
-  std::vector<Format> formats(all_formats.begin(), all_formats.end());
-  Format const first = source == Format::huggingface ? Format::megatron : Format::huggingface;
+std::vector<FormatId> by_likelihood(FormatId source) {
+  std::vector<FormatId> formats(target_formats.begin(), target_formats.end());
+  FormatId const first = source == FormatId::huggingface ? FormatId::megatron : FormatId::huggingface;
   std::stable_partition(formats.begin(), formats.end(),
-                        [&](Format format) { return format == first; });
+                        [&](FormatId format) { return format == first; });
   std::stable_partition(formats.begin(), formats.end(),
-                        [&](Format format) { return format != source; });
+                        [&](FormatId format) { return format != source; });
   return formats;
-}
-
-Format format_named(std::string_view word) {
-  auto const found = std::find_if(all_formats.begin(), all_formats.end(),
-                                  [&](Format format) { return name(format) == word; });
-  RESHARD_EXPECT(found != all_formats.end());
-  return *found;
 }
 
 std::string comment(std::string_view text) { return "# " + wrapped(text, columns, 0, 2) + "\n"; }
@@ -86,11 +73,11 @@ std::string comment_lines(std::string_view text) {
 
 class Draft {
  public:
-  Draft(InitRequest const& request, SourceCheckpoint const& source)
-      : request_(request), source_(source), found_(format_named(format_of(source))) {}
+  Draft(InitRequest const& request, Checkpoint const& source)
+      : request_(request), source_(source), found_(source.format->id()) {}
 
   std::string text() {
-    for (Format const format : by_likelihood(found_)) attempts_.push_back(attempt(format));
+    for (FormatId const format : by_likelihood(found_)) attempts_.push_back(attempt(format));
     Attempt const& chosen = choose();
     std::string const text = heading() + source_table(chosen) + target_table(chosen) + rest(chosen);
     JobSpec const read = parse_job_spec(text, "the job file of `reshard init`", {});
@@ -99,13 +86,13 @@ class Draft {
   }
 
  private:
-  JobSpec first_job(Format format) const {
+  JobSpec first_job(FormatId format) const {
     JobSpec job;
     job.source.path = full_path(request_.source).string();
     job.target.format = format;
     job.target.path = target_path(format).string();
-    if (!has_layout(format) || !source_.megatron) return job;
-    MeshSizes const& sizes = source_.megatron->classification.sizes;
+    if (!has_layout(format) || !source_.mesh) return job;
+    MeshSizes const& sizes = *source_.mesh;
     job.target.layout.tp = sizes.tp;
     job.target.layout.pp = sizes.pp;
     job.target.layout.ep = sizes.ep;
@@ -114,7 +101,7 @@ class Draft {
   }
 
   /// In the current directory, or beside the source when that lies inside it.
-  fs::path target_path(Format format) const {
+  fs::path target_path(FormatId format) const {
     fs::path const source = full_path(request_.source);
     std::error_code ignored;
     fs::path const folder = fs::is_directory(source, ignored) ? source : source.parent_path();
@@ -126,7 +113,7 @@ class Draft {
     return parent / fmt::format("{}-{}", source.stem().string(), name(format));
   }
 
-  Attempt attempt(Format format) const {
+  Attempt attempt(FormatId format) const {
     Attempt result{
         .format = format, .job = {}, .map = {}, .tensors = {}, .refusal = {}, .first_refusal = {}};
     for (bool const plain_layout : {false, true})
@@ -176,8 +163,8 @@ class Draft {
   std::string found_text() const {
     std::string const files =
         source_.files.size() == 1 ? "1 file" : fmt::format("{} files", source_.files.size());
-    if (!source_.megatron) return fmt::format("{}, {}", name(found_), files);
-    MeshSizes const& s = source_.megatron->classification.sizes;
+    if (!source_.mesh) return fmt::format("{}, {}", name(found_), files);
+    MeshSizes const& s = *source_.mesh;
     return fmt::format("{}, tp {}, pp {}, vpp {}, ep {}, etp {}, {}", name(found_), s.tp, s.pp,
                        s.vpp, s.ep, s.etp, files);
   }
@@ -246,14 +233,14 @@ class Draft {
         "\n[target]\npath = {}\n{}{}format = \"{}\"\n", json_quoted(target.path),
         comment_lines(fmt::format("Possible for this source: {}.", fmt::join(possible, ", "))),
         others, name(target.format));
-    if (target.format == Format::huggingface && found_ != Format::huggingface)
+    if (target.format == FormatId::huggingface && found_ != FormatId::huggingface)
       text +=
           "# reference = \"/path/to/original-model\"  # its config.json, tokenizer and generation settings go into the target\n";
     return text + (has_layout(target.format) ? layout_lines(target.layout) : "");
   }
 
   std::string layout_lines(JobSpec::Layout const& layout) const {
-    std::string const why = source_.megatron ? "That of the source" : "One rank";
+    std::string const why = source_.mesh ? "That of the source" : "One rank";
     std::string text = comment_lines(why + ". Set what the next program runs with.");
     text += fmt::format("layout.tp = {}\nlayout.pp = {}\nlayout.ep = {}\n", layout.tp, layout.pp,
                         layout.ep);
@@ -274,15 +261,15 @@ class Draft {
   }
 
   InitRequest const& request_;
-  SourceCheckpoint const& source_;
-  Format found_;
+  Checkpoint const& source_;
+  FormatId found_;
   std::vector<Attempt> attempts_;
 };
 
 }  // namespace
 
 std::string init_job(InitRequest const& request, Comm const& comm) {
-  SourceCheckpoint const source = open_source(request.source, SourceFormat::found, {}, comm);
+  Checkpoint const source = open_source(request.source, comm);
   std::string text;
   together(comm, [&] {
     if (comm.rank() == 0) text = Draft(request, source).text();

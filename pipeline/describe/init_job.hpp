@@ -12,7 +12,7 @@ namespace reshard {
 
 struct InitRequest {
   std::filesystem::path source;
-  std::optional<CheckpointFormat> format;  ///< of the target; else one that suits the source
+  std::optional<FormatId> format;  ///< of the target; else one that suits the source
   std::vector<std::filesystem::path> map_folders;
 };
 

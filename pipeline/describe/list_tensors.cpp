@@ -1,9 +1,7 @@
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
-#include "core/transport/shared_sight.hpp"
 #include "pipeline/describe/look.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/read/open_dcp.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -89,64 +87,68 @@ class Lister {
   std::string text_;
 };
 
-std::int64_t volume(std::span<Index const> shape) {
-  std::int64_t elements = 1;
-  for (Index const extent : shape) elements *= extent;
-  return elements;
+std::uint64_t bytes_of(StoredTensor const& tensor) {
+  std::uint64_t elements = 1;
+  for (Index const extent : tensor.shape) elements *= static_cast<std::uint64_t>(extent);
+  return elements * static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
 }
 
-void list_dcp(Lister& lister, dcp::Metadata const& metadata) {
-  for (dcp::StoredTensor const& tensor : metadata.tensors) {
-    auto const bytes = static_cast<std::uint64_t>(volume(tensor.shape)) *
-                       static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
-    std::string const file = tensor.chunk_count == 0
-                                 ? ""
-                                 : metadata.files[metadata.chunks[tensor.first_chunk].item.file];
+/// The file of an item, relative to the checkpoint where it lies in it.
+std::string file_name(Checkpoint const& source, std::uint32_t file) {
+  fs::path const relative = source.files[file].lexically_relative(source.folder);
+  bool const inside = !relative.empty() && relative != "." && *relative.begin() != "..";
+  return inside ? relative.string() : source.files[file].filename().string();
+}
+
+void list_chunks(Lister& lister, Checkpoint const& source) {
+  StoredTable const& stored = source.stored;
+  for (StoredTensor const& tensor : stored.tensors) {
+    std::string const file =
+        tensor.chunk_count == 0
+            ? ""
+            : file_name(source, stored.chunks[tensor.first_chunk].item.file);
     lister.add(fmt::format("{:>5} chunks", tensor.chunk_count),
-               {tensor.name, tensor.dtype, tensor.shape, {}, 0, bytes}, file,
+               {tensor.name, tensor.dtype, tensor.shape, {}, 0, bytes_of(tensor)}, file,
                Json().set("chunks", static_cast<std::int64_t>(tensor.chunk_count)));
   }
-  for (dcp::StoredObject const& object : metadata.objects)
-    lister.add_object(object.name, metadata.files[object.item.file], object.item.size_bytes);
+  for (StoredObject const& object : stored.objects)
+    lister.add_object(object.name, file_name(source, object.item.file), object.item.size_bytes);
 }
 
-void list_stored(Lister& lister, SourceCheckpoint const& source) {
-  if (source.dcp) return list_dcp(lister, source.dcp->metadata);
-  if (source.huggingface) {
-    for (std::size_t f = 0; f < source.files.size(); ++f)
-      for (std::size_t const i : source.huggingface->indexed[f])
-        lister.add(source.huggingface->folder.files[f].string(),
-                   source.huggingface->headers[f].tensors[i],
-                   source.huggingface->folder.files[f].string(), {});
-    return;
+FileTensor whole_tensor(Checkpoint const& source, std::size_t t) {
+  StoredTensor const& tensor = source.stored.tensors[t];
+  ItemPlace const& item = source.stored.chunks[tensor.first_chunk].item;
+  return {tensor.name, tensor.dtype, tensor.shape, {}, item.offset_bytes, item.size_bytes};
+}
+
+void list_whole(Lister& lister, Checkpoint const& source) {
+  for (std::size_t t = 0; t < source.stored.tensors.size(); ++t) {
+    std::string const file = file_name(
+        source, source.stored.chunks[source.stored.tensors[t].first_chunk].item.file);
+    Json extra;
+    if (!source.labels.empty())
+      extra.set("axes",
+                Json(Json::Array(source.labels[t].axes.begin(), source.labels[t].axes.end())));
+    lister.add(file, whole_tensor(source, t), file, std::move(extra));
   }
-  if (source.logical) {
-    for (std::size_t f = 0; f < source.files.size(); ++f)
-      for (hdf5::FoundDataset const& found : source.logical->parts[f].tensors) {
-        Json::Array axes(found.axes.begin(), found.axes.end());
-        lister.add(source.files[f].filename().string(),
-                   {found.name, found.dtype, found.shape, {}, found.offset_bytes, found.size_bytes},
-                   source.files[f].filename().string(), Json().set("axes", Json(std::move(axes))));
-      }
-    return;
-  }
-  MegatronCheckpoint const& megatron = *source.megatron;
-  for (std::size_t f = 0; f < megatron.headers.size(); ++f) {
-    auto const& place = megatron.classification.places[f];
-    for (std::size_t v = 0; v < megatron.headers[f].chunks.size(); ++v) {
-      std::string const where =
-          megatron.directory.shards[f].name +
-          (megatron.headers[f].chunks.size() > 1 ? fmt::format(":model{}", v) : "");
-      for (FileTensor const& tensor : megatron.headers[f].chunks[v].tensors)
-        lister.add(
-            where, tensor,
-            megatron.directory.shards[f].name + "/" + megatron.directory.shards[f].model_file,
-            Json()
-                .set("tp", place.tp)
-                .set("pp", place.pp)
-                .set("ep", place.ep)
-                .set("chunk", static_cast<std::int64_t>(v)));
-    }
+}
+
+void list_shares(Lister& lister, Checkpoint const& source) {
+  for (SharePlace const& place : source.places)
+    for (std::size_t t = place.first_tensor; t < place.first_tensor + place.tensor_count; ++t)
+      lister.add(place.label, whole_tensor(source, t), file_name(source, place.file),
+                 Json()
+                     .set("tp", place.tp)
+                     .set("pp", place.pp)
+                     .set("ep", place.ep)
+                     .set("chunk", place.chunk));
+}
+
+void list_stored(Lister& lister, Checkpoint const& source) {
+  switch (source.storage) {
+    case Storage::chunks: return list_chunks(lister, source);
+    case Storage::whole: return list_whole(lister, source);
+    case Storage::shares: return list_shares(lister, source);
   }
 }
 
@@ -154,13 +156,10 @@ void list_stored(Lister& lister, SourceCheckpoint const& source) {
 
 TensorList list_tensors(fs::path const& path, Listing listing, std::string const& map,
                         std::vector<fs::path> const& map_folders, Comm const& comm) {
-  bool places_matter = true;
-  together_seeing(comm, [&] {
-    places_matter = listing == Listing::logical || kind_of(path) != CheckpointKind::dcp;
-  });
-  SourceCheckpoint const source = places_matter ? open_source(path, SourceFormat::found, {}, comm)
-                                                : open_dcp_metadata(path, comm);
-  std::string_view const format = format_of(source);
+  OpenChoice choice;
+  choice.without_heads = listing == Listing::stored;
+  Checkpoint const source = open_source(path, FormatId::automatic, choice, comm);
+  std::string_view const format = source.format->name();
   Lister lister;
   if (listing == Listing::stored) {
     list_stored(lister, source);

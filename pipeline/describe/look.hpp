@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "core/base/json.hpp"
-#include "core/formats/megatron/classify.hpp"
+#include "core/formats/format.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
-
-/// What `inspect` found: the document, the same for people, and whether the checkpoint is sound.
-struct Inspection {
-  Json json;
-  std::string text;
-  bool sound = true;
-};
 
 /// Format and layout of a checkpoint with the reason for each conclusion; reads headers only.
 /// Damage is reported, not thrown, where the rest can still be told.

@@ -30,7 +30,7 @@ class Checker {
   std::vector<std::string> run() {
     check_scopes();
     check_paths();
-    if (spec_.target.format == CheckpointFormat::megatron) check_expert_tensor_size();
+    if (spec_.target.format == FormatId::megatron) check_expert_tensor_size();
     check_pipeline();
     check_chunks();
     check_kept_names();
@@ -54,8 +54,8 @@ class Checker {
     for (Given const& given : given_) {
       if (has_meaning(*given.field, spec_.target.format)) continue;
       std::string formats;
-      for (unsigned f = 1; f <= static_cast<unsigned>(CheckpointFormat::hdf5); ++f)
-        if (auto const format = static_cast<CheckpointFormat>(f); has_meaning(*given.field, format))
+      for (unsigned f = 1; f <= static_cast<unsigned>(FormatId::hdf5); ++f)
+        if (auto const format = static_cast<FormatId>(f); has_meaning(*given.field, format))
           formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
       add(given,
           fmt::format(

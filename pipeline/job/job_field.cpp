@@ -169,8 +169,8 @@ void add_source(std::vector<Field>& out) {
           "The checkpoint to read: a Megatron or torch_dist root or iteration folder, a DCP or a Hugging Face folder. It is never changed.\n"
           "Relative paths count from the current directory, not from this file."),
       "\"/path/to/source\""));
-  out.push_back(choice<CheckpointFormat>(
-      "source", "format", [](JobSpec& job) -> CheckpointFormat& { return job.source.format; },
+  out.push_back(choice<FormatId>(
+      "source", "format", [](JobSpec& job) -> FormatId& { return job.source.format; },
       {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
       "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\", \"hdf5\"."));
   out.push_back(choice<StatePolicy>(
@@ -215,8 +215,8 @@ void add_target(std::vector<Field>& out) {
           "The checkpoint to make. It appears under this name only when it is complete."),
       "\"/path/to/target\""));
   out.push_back(with_example(
-      target_format(choice<CheckpointFormat>(
-          "target", "format", [](JobSpec& job) -> CheckpointFormat& { return job.target.format; },
+      target_format(choice<FormatId>(
+          "target", "format", [](JobSpec& job) -> FormatId& { return job.target.format; },
           {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
           "\"megatron\" (mp_rank_* folders), \"huggingface\" (safetensors), \"dcp\" (PyTorch distributed checkpoint, names\n"
           "kept), \"torch_dist\" (Megatron-Core), \"fsdp_dtensor\" (Megatron-FSDP), \"hdf5\" (logical tensors).")),
@@ -227,7 +227,7 @@ void add_target(std::vector<Field>& out) {
 }
 
 void add_huggingface_and_hdf5(std::vector<Field>& out) {
-  auto const scope = only_for(CheckpointFormat::huggingface);
+  auto const scope = only_for(FormatId::huggingface);
   out.push_back(with_scope(
       scope,
       text(
@@ -247,11 +247,11 @@ void add_huggingface_and_hdf5(std::vector<Field>& out) {
       {"auto", "direct", "independent", "collective"},
       "HDF5 only: \"direct\" (also \"auto\"), or through MPI-IO, \"independent\" or \"collective\". The files are the same."));
   for (std::size_t i = out.size() - 2; i < out.size(); ++i)
-    out[i].scope = only_for(CheckpointFormat::hdf5);
+    out[i].scope = only_for(FormatId::hdf5);
 }
 
 void add_dcp(std::vector<Field>& out) {
-  auto const scope = only_for(CheckpointFormat::dcp);
+  auto const scope = only_for(FormatId::dcp);
   out.push_back(with_scope(
       scope,
       choice<ChunkChoice>(
@@ -280,7 +280,7 @@ void add_dcp(std::vector<Field>& out) {
 }
 
 void add_dist(std::vector<Field>& out) {
-  auto const dist = only_for(CheckpointFormat::torch_dist);
+  auto const dist = only_for(FormatId::torch_dist);
   out.push_back(with_scope(
       dist,
       choice<LayerChoice>(
@@ -296,7 +296,7 @@ void add_dist(std::vector<Field>& out) {
           {"auto", "always", "never"},
           "torch_dist only: write the integrity.json that Megatron's --verify-integrity wants; \"auto\": when the source has one.")));
   out.push_back(
-      with_scope(dist | only_for(CheckpointFormat::fsdp_dtensor),
+      with_scope(dist | only_for(FormatId::fsdp_dtensor),
                  size(
                      "target", "chunk_bytes",
                      [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
@@ -304,9 +304,9 @@ void add_dist(std::vector<Field>& out) {
 }
 
 void add_megatron(std::vector<Field>& out) {
-  auto const scope = only_for(CheckpointFormat::megatron);
+  auto const scope = only_for(FormatId::megatron);
   auto const named =
-      scope | only_for(CheckpointFormat::torch_dist) | only_for(CheckpointFormat::fsdp_dtensor);
+      scope | only_for(FormatId::torch_dist) | only_for(FormatId::fsdp_dtensor);
   out.push_back(with_scope(
       named,
       choice<TransformerImpl>(
@@ -330,9 +330,9 @@ void add_megatron(std::vector<Field>& out) {
 }
 
 void add_layout(std::vector<Field>& out) {
-  constexpr FieldScope layout_formats = only_for(CheckpointFormat::megatron) |
-                                        only_for(CheckpointFormat::torch_dist) |
-                                        only_for(CheckpointFormat::fsdp_dtensor);
+  constexpr FieldScope layout_formats = only_for(FormatId::megatron) |
+                                        only_for(FormatId::torch_dist) |
+                                        only_for(FormatId::fsdp_dtensor);
   auto const add = [&out, layout_formats](std::string_view name, At<int> at, std::int64_t least,
                                           std::string_view comment) {
     out.push_back(
@@ -455,7 +455,7 @@ std::vector<Field> const& fields() {
   return all;
 }
 
-bool has_meaning(Field const& field, CheckpointFormat target) {
+bool has_meaning(Field const& field, FormatId target) {
   return (field.scope & only_for(target)) != 0;
 }
 

@@ -23,7 +23,7 @@ using Value = std::variant<std::int64_t, bool, std::string, Foreign>;
 enum class FieldKind { text, choice, number, flag, size };
 /// For which target formats a key means something: a set of bits.
 using FieldScope = unsigned;
-constexpr FieldScope only_for(CheckpointFormat format) {
+constexpr FieldScope only_for(FormatId format) {
   return 1U << static_cast<unsigned>(format);
 }
 inline constexpr FieldScope every_target = ~0U;
@@ -55,7 +55,7 @@ struct Field {
 std::vector<Field> const& fields();
 
 /// Whether a key means something for this target.
-bool has_meaning(Field const& field, CheckpointFormat target);
+bool has_meaning(Field const& field, FormatId target);
 
 /// The value as a sentence shows it, shortened and safe on a terminal: 4, true, "text", an array.
 std::string shown(Value const& value);

@@ -68,7 +68,7 @@ void check_outside_job(fs::path const& file, std::string_view option, JobSpec co
            place.string(), path.string(), option);
 }
 
-void check_source_apart(JobSpec const& spec, SourceCheckpoint const& source) {
+void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
   std::error_code ignored;
   fs::path const target = really(spec.target.path);
   FolderNumbers const of_target = folder_numbers(target);

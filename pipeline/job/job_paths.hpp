@@ -17,6 +17,6 @@ void check_outside_job(std::filesystem::path const& file, std::string_view optio
 /// Links and further mounts can lead from the source into the target: replacing the target would
 /// then destroy what is read. Error of kind usage when the target holds a file of the source, or
 /// lies in a folder of the source.
-void check_source_apart(JobSpec const& spec, SourceCheckpoint const& source);
+void check_source_apart(JobSpec const& spec, Checkpoint const& source);
 
 }  // namespace reshard

@@ -223,19 +223,6 @@ class JobReader {
 
 }  // namespace
 
-std::string_view name(CheckpointFormat format) {
-  switch (format) {
-    case CheckpointFormat::automatic: return "auto";
-    case CheckpointFormat::megatron: return "megatron";
-    case CheckpointFormat::huggingface: return "huggingface";
-    case CheckpointFormat::dcp: return "dcp";
-    case CheckpointFormat::torch_dist: return "torch_dist";
-    case CheckpointFormat::fsdp_dtensor: return "fsdp_dtensor";
-    case CheckpointFormat::hdf5: return "hdf5";
-  }
-  return "auto";
-}
-
 JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
                        std::span<std::string const> overrides, JobUse use) {
   JobReader reader(file_name, use);
@@ -284,7 +271,7 @@ std::string default_job_text() {
          at = comment.find('\n', at + 1))
       comment.insert(at + 1, "# ");
     // The file is a job that makes Megatron files; it stays a valid one.
-    bool const foreign = of_nightly || !job::has_meaning(field, CheckpointFormat::megatron);
+    bool const foreign = of_nightly || !job::has_meaning(field, FormatId::megatron);
     out += fmt::format("{}\n{}{} = {}\n", comment, foreign ? "# " : "", field.name,
                        field.required() ? field.example : field.show(defaults));
   }

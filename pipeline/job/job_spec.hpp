@@ -6,19 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/formats/format_id.hpp"
+
 namespace reshard {
 
-/// How a checkpoint is stored. In a job file: "auto" (sources only: found by looking), "megatron",
-/// "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5".
-enum class CheckpointFormat {
-  automatic,
-  megatron,
-  huggingface,
-  dcp,
-  torch_dist,
-  fsdp_dtensor,
-  hdf5
-};
 /// What to do with state that cannot be carried over: stop with a sentence, or leave it out. `drop`
 /// leaves it out in any case.
 enum class StatePolicy { refuse, drop };
@@ -68,7 +59,6 @@ enum class ReplicaChoice { compare, first };
 enum class IntegrityChoice { automatic, always, never };
 
 /// The word that a job file uses for a format.
-std::string_view name(CheckpointFormat format);
 
 /// What a job is to do: the TOML job file with its defaults filled in. docs: `reshard
 /// --print-defaults`.
@@ -78,7 +68,7 @@ std::string_view name(CheckpointFormat format);
 struct JobSpec {
   struct Source {
     std::string path;
-    CheckpointFormat format = CheckpointFormat::automatic;
+    FormatId format = FormatId::automatic;
     StatePolicy optimizer = StatePolicy::refuse;
     StatePolicy rng = StatePolicy::refuse;
     std::string prefix;  ///< DCP only: keys without it are left out, from the others it is cut off
@@ -109,7 +99,7 @@ struct JobSpec {
 
   struct Target {
     std::string path;
-    CheckpointFormat format = CheckpointFormat::megatron;  ///< never automatic
+    FormatId format = FormatId::megatron;  ///< never automatic
     bool replace = false;  ///< an existing target is refused unless this is set
     Layout layout;         ///< Megatron only
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only

@@ -34,16 +34,7 @@ TargetRequest target_request(JobSpec const& job,
                              std::vector<std::filesystem::path> const& map_folders) {
   TargetRequest request;
   auto const& layout = job.target.layout;
-  using Format = TargetRequest::Format;
-  switch (job.target.format) {
-    case CheckpointFormat::automatic:
-    case CheckpointFormat::megatron: request.format = Format::megatron; break;
-    case CheckpointFormat::huggingface: request.format = Format::huggingface; break;
-    case CheckpointFormat::dcp: request.format = Format::dcp; break;
-    case CheckpointFormat::torch_dist: request.format = Format::torch_dist; break;
-    case CheckpointFormat::fsdp_dtensor: request.format = Format::fsdp_dtensor; break;
-    case CheckpointFormat::hdf5: request.format = Format::hdf5; break;
-  }
+  request.format = job.target.format;
   request.grid = chunk_grid(job.target);
   request.chunk_bytes = job.target.chunk_bytes;
   request.layers = static_cast<LayerKeys>(job.target.layers);
@@ -65,7 +56,7 @@ TargetRequest target_request(JobSpec const& job,
                                                                   : megatron::NameStyle::megatron;
   request.reference = job.target.reference;
   request.shard_bytes =
-      request.format == Format::hdf5 ? job.target.part_bytes : job.target.shard_bytes;
+      request.format == FormatId::hdf5 ? job.target.part_bytes : job.target.shard_bytes;
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
   request.unmapped = static_cast<Unmapped>(job.model.unmapped);
@@ -76,7 +67,7 @@ TargetRequest target_request(JobSpec const& job,
   request.drop_rng = job.source.rng == StatePolicy::drop;
   request.map_folders = map_folders;
   request.tool_version = version_number();
-  request.true_rows = request.format == Format::hdf5;
+  request.true_rows = request.format == FormatId::hdf5;
   return request;
 }
 
@@ -88,31 +79,6 @@ TargetRequest request_without_target(std::string const& map, std::filesystem::pa
   request.source_config = config;
   request.unmapped = Unmapped::keep;
   return request;
-}
-
-SourceFormat source_format(CheckpointFormat format) {
-  switch (format) {
-    case CheckpointFormat::automatic: return SourceFormat::found;
-    case CheckpointFormat::megatron: return SourceFormat::megatron;
-    case CheckpointFormat::huggingface: return SourceFormat::huggingface;
-    case CheckpointFormat::dcp:
-    case CheckpointFormat::torch_dist:
-    case CheckpointFormat::fsdp_dtensor: return SourceFormat::dcp;
-    case CheckpointFormat::hdf5: return SourceFormat::hdf5;
-  }
-  return SourceFormat::found;
-}
-
-void check_source_format(JobSpec const& job, SourceCheckpoint& source) {
-  CheckpointFormat const stated = job.source.format;
-  if (stated == CheckpointFormat::dcp && source.dcp)
-    source.dcp->flavour = dcp::Flavour::plain;  // names are just names
-  if (stated != CheckpointFormat::torch_dist && stated != CheckpointFormat::fsdp_dtensor) return;
-  if (name(stated) == format_of(source)) return;
-  fail(
-      ErrorKind::source,
-      "{}: is a {} checkpoint by its files and keys, source.format says {}. Correct the key, or leave it out.",
-      job.source.path, format_of(source), name(stated));
 }
 
 }  // namespace reshard

@@ -6,7 +6,6 @@
 
 #include "pipeline/job/job_spec.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/read/open_source.hpp"
 
 namespace reshard {
 
@@ -19,13 +18,5 @@ TargetRequest target_request(JobSpec const& job,
 /// file; `config`: config.json or its folder, where the checkpoint has none.
 TargetRequest request_without_target(std::string const& map, std::filesystem::path const& config,
                                      std::vector<std::filesystem::path> const& map_folders);
-
-/// What the reader looks for.
-SourceFormat source_format(CheckpointFormat format);
-
-/// Compares what was found with what the job states, as far as source_format() left that open: the
-/// three DCP formats are told apart by what is in the folder; a plain reading fits them all. Errors
-/// of kind source.
-void check_source_format(JobSpec const& job, SourceCheckpoint& source);
 
 }  // namespace reshard

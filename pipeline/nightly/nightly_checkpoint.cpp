@@ -10,7 +10,7 @@
 #include "core/formats/megatron/directory.hpp"
 #include "pipeline/describe/look.hpp"
 #include "pipeline/target/source_stamp.hpp"
-#include "stages/read/recognise.hpp"
+#include "core/formats/format.hpp"
 
 namespace reshard {
 namespace {
@@ -42,29 +42,11 @@ std::optional<std::int64_t> parsed_tracker(std::string const& text) {
   return step_of_name(word);
 }
 
-/// Shards whose index is still to come look like a folder with one file.
-std::string lone_shard(fs::path const& folder) {
-  if (is_file(folder / huggingface::index_name) || is_file(folder / huggingface::single_file_name))
-    return "";
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
-       it.increment(error))
-    if (std::string const name = it->path().filename().string();
-        matches_glob("*-of-*.safetensors", name))
-      return fmt::format("has {} and no {} yet", name, huggingface::index_name);
-  return "";
-}
-
 /// Signs of a save that has not come to its end, by names alone.
 std::string missing_mark(fs::path const& folder) {
-  if (dcp::looks_like_dcp(folder)) {
-    if (!is_file(folder / dcp::metadata_name))
-      return fmt::format("has no {}, which is written last", dcp::metadata_name);
-    if (is_file(folder / dcp::common_name) && !is_file(folder / dcp::backend_name))
-      return fmt::format("has {} and no {} yet", dcp::common_name, dcp::backend_name);
-    return "";
-  }
-  return huggingface::looks_like_folder(folder) ? lone_shard(folder) : "";
+  for (Format const* format : recognise(folder))
+    if (std::string mark = format->why_incomplete(folder); !mark.empty()) return mark;
+  return "";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "pipeline/verify/verify_one.hpp"
 #include "stages/read/look_at_objects.hpp"
 #include "stages/read/open_source.hpp"
-#include "stages/read/stamped_files.hpp"
+#include "core/formats/stamped_files.hpp"
 
 namespace reshard {
 namespace {
@@ -29,20 +29,6 @@ constexpr std::uint64_t usual_round_bytes = 48U << 20;
 constexpr std::uint64_t least_memory_bytes = 1U << 20;
 /// MPI-IO keeps every file of the target open on every rank.
 constexpr std::size_t most_open_containers = 256;
-
-std::string layout_text(SourceCheckpoint const& source) {
-  if (source.huggingface) return fmt::format("{} safetensors files", source.files.size());
-  if (source.logical) return fmt::format("logical tensors in {} HDF5 files", source.files.size());
-  if (source.dcp && source.dcp->container == TensorContainer::hdf5)
-    return fmt::format("{} datasets in {} HDF5 files", source.dcp->metadata.tensors.size(),
-                       source.files.size());
-  if (source.dcp)
-    return fmt::format("{} chunks in {} files", source.dcp->metadata.chunks.size(),
-                       source.files.size());
-  MeshSizes const& s = source.megatron->classification.sizes;
-  return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep,
-                     s.etp, source.files.size());
-}
 
 /// The files that reading `files` opens: a view stands for those of its stored tensors.
 std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files,
@@ -62,8 +48,8 @@ std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files,
 }
 
 /// Whether targets of this format have a place for the objects of a DCP source.
-bool carries_objects(CheckpointFormat target) {
-  return target != CheckpointFormat::megatron && target != CheckpointFormat::huggingface;
+bool carries_objects(FormatId target) {
+  return target != FormatId::megatron && target != FormatId::huggingface;
 }
 
 }  // namespace
@@ -128,8 +114,7 @@ void PlannedJob::prepare() {
 void PlannedJob::read_source() {
   begin_phase("reading the source's headers");
   Clock::time_point const start = Clock::now();
-  source_ = open_source(spec_.source.path, source_format(spec_.source.format), {}, comm_);
-  together(comm_, [&] { check_source_format(spec_, source_); });
+  source_ = open_source(spec_.source.path, spec_.source.format, {}, comm_);
   if (spec_.source.verify == SourceVerify::files) check_source_files();
   if (spec_.source.objects == SourceObjects::look && carries_objects(spec_.target.format))
     look_at_objects(source_, comm_);
@@ -236,8 +221,8 @@ void PlannedJob::choose_path_of_bytes() {
 }
 
 void PlannedJob::describe() {
-  report_.source_format = format_of(source_);
-  report_.source_layout = layout_text(source_);
+  report_.source_format = source_.format->name();
+  report_.source_layout = source_.summary;
   report_.map = plan_.map_name;
   report_.warnings = plan_.warnings;
   report_.logical_tensors = plan_.plan.logical_tensors;

@@ -59,7 +59,7 @@ class PlannedJob {
   Comm const& comm_;
   Clock::time_point begin_ = Clock::now();
   PlanLimits limits_;
-  SourceCheckpoint source_;
+  Checkpoint source_;
   /// The small files that describe the source and the model, as rank 0 read them.
   std::map<std::filesystem::path, FileStamp> described_by_;
   JobIdentity identity_;

@@ -16,7 +16,7 @@
 #include "pipeline/target/source_records.hpp"
 #include "pipeline/target/target_build.hpp"
 #include "stages/read/extent_reader.hpp"
-#include "stages/read/stamped_files.hpp"
+#include "core/formats/stamped_files.hpp"
 #include "stages/verify/replica_check.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/hdf5_sink.hpp"
@@ -129,7 +129,7 @@ class Job : PlannedJob {
           "\"first\" to take one of each.",
           spec_.source.path, listed(findings.faults, 4));
     });
-    if (source_.huggingface) compare_tied(read);
+    if (source_.storage == Storage::whole && source_.names == NameOwner::family) compare_tied(read);
   }
 
   /// Folders of Hugging Face seldom have copies, and then a config.json that ties what was trained

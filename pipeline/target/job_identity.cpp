@@ -73,7 +73,7 @@ std::string text_digest(std::string_view text) {
 
 /// The files beside the weights, and those of other folders that the job names: they describe the
 /// model.
-std::set<fs::path> describing_files(JobSpec const& spec, SourceCheckpoint const& source,
+std::set<fs::path> describing_files(JobSpec const& spec, Checkpoint const& source,
                                     JobPlan const& plan) {
   std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
   if (plan.reference) {
@@ -107,7 +107,7 @@ void add_stamp(Digest& digest, fs::path const& file) {
 }
 
 /// In one look: there may be a folder for each file.
-std::string source_digest(JobSpec const& spec, SourceCheckpoint const& source,
+std::string source_digest(JobSpec const& spec, Checkpoint const& source,
                           JobPlan const& plan) {
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
@@ -204,7 +204,7 @@ std::string const& program_digest() {
   return digest;
 }
 
-JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan) {
+JobIdentity identity_of(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan) {
   std::string const job = job_text(spec);
   return {program_digest(), text_digest(job), source_digest(spec, source, plan), plan_digest(plan),
           job};

@@ -23,7 +23,7 @@ struct JobIdentity {
 };
 
 /// Looks at the describing files through Sight.
-JobIdentity identity_of(JobSpec const& spec, SourceCheckpoint const& source, JobPlan const& plan);
+JobIdentity identity_of(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan);
 
 /// Version and digest of this executable, which is read once.
 std::string const& program_digest();

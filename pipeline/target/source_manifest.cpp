@@ -40,7 +40,7 @@ class FileRecords {
 
 /// Whether the manifest lists every file of the source. One that is listed with another size is an
 /// Error of kind source.
-bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source, fs::path const& place) {
+bool speaks_of(Manifest const& manifest, Checkpoint const& source, fs::path const& place) {
   FileRecords const records(manifest);
   for (fs::path const& file : source.files)
     if (records.find(file) == nullptr) return false;
@@ -57,7 +57,7 @@ bool speaks_of(Manifest const& manifest, SourceCheckpoint const& source, fs::pat
 }
 
 /// Digests that HDF5 containers have themselves.
-std::optional<Manifest> own_record(SourceCheckpoint const& source) {
+std::optional<Manifest> own_record(Checkpoint const& source) {
   if (source.recorded.empty()) return std::nullopt;
   Manifest manifest;
   manifest.tensors = source.recorded;
@@ -114,7 +114,7 @@ void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std:
 
 }  // namespace
 
-std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const& source,
+std::optional<Manifest> manifest_of(fs::path const& path, Checkpoint const& source,
                                     std::vector<std::string>& warnings) {
   fs::path const whole = fs::absolute(path).lexically_normal();
   fs::path const folder = whole.has_filename() ? whole : whole.parent_path();
@@ -134,7 +134,7 @@ std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const
   return own_record(source);
 }
 
-std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source,
+std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& source,
                                  JobPlan const& plan, std::span<std::uint64_t const> digests) {
   FileRecords const records(manifest);
   std::unordered_map<std::string_view, TensorDigest const*> known;

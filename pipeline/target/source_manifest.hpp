@@ -16,13 +16,13 @@ namespace reshard {
 /// Without one, or when it does not list the files of `source` (which `warnings` then says), what
 /// the files themselves record. A listed file of another size is an Error of kind source.
 std::optional<Manifest> manifest_of(std::filesystem::path const& path,
-                                    SourceCheckpoint const& source,
+                                    Checkpoint const& source,
                                     std::vector<std::string>& warnings);
 
 /// Compares the digests of what was read with the manifest of the source, for the tensors whose
 /// stored values were read as they are. An Error of kind source names the tensors, and the files
 /// that are not what the manifest says. Returns how many were compared.
-std::size_t check_source_digests(Manifest const& manifest, SourceCheckpoint const& source,
+std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& source,
                                  JobPlan const& plan, std::span<std::uint64_t const> digests);
 
 }  // namespace reshard

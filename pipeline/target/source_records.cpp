@@ -15,7 +15,7 @@ namespace {
 
 class Comparer {
  public:
-  Comparer(SourceCheckpoint const& source, Catalog const& catalog)
+  Comparer(Checkpoint const& source, Catalog const& catalog)
       : source_(source), catalog_(catalog), files_(source.files, FileSet::Access::read) {}
 
   /// `crc32` is that of the bytes that were read.
@@ -56,7 +56,7 @@ class Comparer {
     return names.empty() ? "no tensor by itself" : listed(names, 3);
   }
 
-  SourceCheckpoint const& source_;
+  Checkpoint const& source_;
   Catalog const& catalog_;
   FileSet files_;
   std::size_t compared_ = 0;
@@ -65,7 +65,7 @@ class Comparer {
 
 }  // namespace
 
-std::size_t check_source_records(SourceCheckpoint const& source, Catalog const& catalog,
+std::size_t check_source_records(Checkpoint const& source, Catalog const& catalog,
                                  WorkAccount const& account, Comm const& comm) {
   std::size_t const count = source.records.size();
   if (count == 0) return 0;

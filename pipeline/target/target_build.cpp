@@ -67,7 +67,7 @@ void TargetBuild::add_stamp() {
   if (error && error->kind() != ErrorKind::source) throw *error;
 }
 
-void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginning) {
+void TargetBuild::begin(Checkpoint const& source, Beginning const& beginning) {
   account_.emplace(plan_, source.records.size());
   auto found = Found::nothing;
   std::string token;
@@ -111,9 +111,9 @@ void TargetBuild::begin(SourceCheckpoint const& source, Beginning const& beginni
   }
   std::error_code ignored;
   bool const seen =
-      source.dcp && fs::exists(source.dcp->directory.folder / integrity_name, ignored);
+      source.storage == Storage::chunks && fs::exists(source.folder / integrity_name, ignored);
   bool const has_one = comm_.max(seen ? 1 : 0) != 0;
-  integrity_ = spec_.target.format == CheckpointFormat::torch_dist &&
+  integrity_ = spec_.target.format == FormatId::torch_dist &&
                spec_.target.integrity != IntegrityChoice::never &&
                (has_one || spec_.target.integrity == IntegrityChoice::always);
 }

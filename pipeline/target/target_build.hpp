@@ -45,7 +45,7 @@ class TargetBuild {
   };
   /// Looks whether the target may be written and takes its lock. Goes on with what an earlier run
   /// of the same job left, or makes every file at full size.
-  void begin(SourceCheckpoint const& source, Beginning const& beginning);
+  void begin(Checkpoint const& source, Beginning const& beginning);
   /// Whether an earlier run of the same job has written and verified everything, and could only not
   /// give it its name: then publish() is all that is left to do.
   bool is_complete() const { return complete_; }

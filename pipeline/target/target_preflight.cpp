@@ -6,7 +6,7 @@
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/target/strangers.hpp"
-#include "stages/read/recognise.hpp"
+#include "core/formats/format.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -102,7 +102,7 @@ ExistingTarget existing_target(JobSpec const& spec) {
   return spec.target.replace ? ExistingTarget::replace : ExistingTarget::refuse;
 }
 
-void check_target(JobSpec const& spec, SourceCheckpoint const& source, DiskSpace const& space) {
+void check_target(JobSpec const& spec, Checkpoint const& source, DiskSpace const& space) {
   check_name(spec.target.path);
   check_source_apart(spec, source);
   check_replaceable(spec);

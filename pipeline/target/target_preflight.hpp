@@ -19,6 +19,6 @@ ExistingTarget existing_target(JobSpec const& spec);
 /// Writes nothing, on one rank. Error of kind usage when source and target are not apart, of kind
 /// target when target.replace would remove what is no checkpoint, of kind resources when the disk
 /// has no room.
-void check_target(JobSpec const& spec, SourceCheckpoint const& source, DiskSpace const& space);
+void check_target(JobSpec const& spec, Checkpoint const& source, DiskSpace const& space);
 
 }  // namespace reshard

@@ -7,8 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
-#include "stages/plan/config/carried_files.hpp"
-#include "stages/plan/source/dist_source.hpp"
+#include "core/formats/model_files.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -16,24 +15,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_plain(SourceCheckpoint const& checkpoint) {
-  return checkpoint.dcp && checkpoint.dcp->flavour == dcp::Flavour::plain;
+/// Nothing in it says what model it holds.
+bool is_plain(Checkpoint const& checkpoint) {
+  return checkpoint.storage == Storage::chunks && checkpoint.names == NameOwner::family;
 }
-/// Names and args are Megatron's.
-bool is_megatron(SourceCheckpoint const& checkpoint) {
-  return checkpoint.megatron || (checkpoint.dcp && !is_plain(checkpoint));
+bool is_megatron(Checkpoint const& checkpoint) {
+  return checkpoint.names == NameOwner::megatron;
 }
 
 /// The folder of a checkpoint that has a config.json; "" for others.
 fs::path config_beside(ComparedSide const& side) {
-  if (is_plain(side.checkpoint)) {
-    auto const files = files_of(side.checkpoint);
-    return files && side.checkpoint.dcp->config.is_null() ? files->path : fs::path();
+  Checkpoint const& checkpoint = side.checkpoint;
+  if (is_plain(checkpoint)) {
+    auto const files = files_of(checkpoint);
+    return files && checkpoint.config.is_null() ? files->path : fs::path();
   }
-  if (!side.checkpoint.huggingface && !side.checkpoint.logical) return {};
-  fs::path const folder = side.checkpoint.huggingface ? side.checkpoint.huggingface->folder.path
-                                                      : side.checkpoint.logical->folder;
-  return sees_file(folder / huggingface::config_name) ? folder : fs::path();
+  if (is_megatron(checkpoint)) return {};
+  return sees_file(checkpoint.folder / huggingface::config_name) ? checkpoint.folder : fs::path();
 }
 
 Index vocab_of(JobPlan const& catalogue) {
@@ -60,8 +58,8 @@ class SidesOpener {
  private:
   /// Logical tensors have axes, which a comparison by names does not look at.
   bool names_can_do() const {
-    auto const whole = [](SourceCheckpoint const& checkpoint) {
-      return !checkpoint.megatron && !checkpoint.logical;
+    auto const whole = [](Checkpoint const& checkpoint) {
+      return checkpoint.storage != Storage::shares && checkpoint.names != NameOwner::logical;
     };
     return whole(sides_.a.checkpoint) && whole(sides_.b.checkpoint);
   }
@@ -70,7 +68,7 @@ class SidesOpener {
     TargetRequest by_name;
     by_name.map = "none";
     for (ComparedSide* side : {&sides_.a, &sides_.b}) {
-      if (side->checkpoint.megatron)
+      if (side->checkpoint.storage == Storage::shares)
         fail(
             ErrorKind::usage,
             "{}: the files of a Megatron checkpoint hold parts that only a map can put together. Leave out --map none.",
@@ -109,7 +107,7 @@ class SidesOpener {
                    fs::path const& other_config) const {
     fs::path config = own_config;
     if (config.empty() && is_plain(side.checkpoint)) config = config_beside(side);
-    if (config.empty() && !side.checkpoint.huggingface && !side.checkpoint.logical)
+    if (config.empty() && (is_plain(side.checkpoint) || is_megatron(side.checkpoint)))
       config = other_config.empty() ? config_beside(other) : other_config;
     if (is_plain(side.checkpoint) && config.empty())
       fail(
@@ -121,7 +119,7 @@ class SidesOpener {
       side.catalogue = catalogue(side.checkpoint, request);
       return;
     }
-    request.format = TargetRequest::Format::huggingface;  // then config.json decides about axes, as
+    request.format = FormatId::huggingface;  // then config.json decides about axes, as
                                                           // on the other side
     auto const failed = capture([&] { side.catalogue = catalogue(side.checkpoint, request); });
     if (!failed) return;
@@ -158,15 +156,6 @@ class SidesOpener {
   bool share_names_ = false;
 };
 
-std::size_t count_of_objects(SourceCheckpoint const& checkpoint) {
-  if (checkpoint.dcp) return checkpoint.dcp->metadata.objects.size();
-  std::size_t count = 0;
-  if (checkpoint.megatron)
-    for (megatron::ShardHeader const& header : checkpoint.megatron->headers)
-      for (megatron::ChunkTable const& chunk : header.chunks) count += chunk.extras.size();
-  return count;
-}
-
 }  // namespace
 
 ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
@@ -174,7 +163,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.a.path = request.a;
   sides.b.path = request.b;
   for (ComparedSide* side : {&sides.a, &sides.b})
-    side->checkpoint = open_source(side->path, SourceFormat::found, {}, comm);
+    side->checkpoint = open_source(side->path, comm);
   together_seeing(comm, [&] {
     SidesOpener(request, sides).run();
     sides.configs =
@@ -187,21 +176,17 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
 }
 
 std::string not_compared(ComparedSide const& side, bool by_names) {
+  Checkpoint const& checkpoint = side.checkpoint;
+  StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
   std::vector<std::string> parts;
-  if (std::size_t const objects = count_of_objects(side.checkpoint); objects > 0)
-    parts.push_back(fmt::format("{} opaque objects", objects));
-  if (side.checkpoint.dcp && !by_names && !look_at(*side.checkpoint.dcp, "").fixed_state.empty())
+  std::size_t const objects =
+      checkpoint.stored.objects.size() + checkpoint.module_states.size();
+  if (objects > 0) parts.push_back(fmt::format("{} opaque objects", objects));
+  if (state.optimizer.form == StateForm::by_layout && !by_names)
     parts.emplace_back("optimizer state that is bound to its layout");
-  if (side.checkpoint.megatron) {
-    auto const& headers = side.checkpoint.megatron->headers;
-    if (std::any_of(headers.begin(), headers.end(),
-                    [](auto const& header) { return header.has_optimizer; }) ||
-        !side.checkpoint.megatron->directory.optimizer_only.empty())
-      parts.emplace_back("optimizer state");
-    if (std::any_of(headers.begin(), headers.end(),
-                    [](auto const& header) { return header.has_rng; }))
-      parts.emplace_back("random-generator state");
-  }
+  if (state.optimizer.form == StateForm::in_model_files) parts.emplace_back("optimizer state");
+  if (state.rng.form == StateForm::in_model_files)
+    parts.emplace_back("random-generator state");
   return listed(parts);
 }
 

@@ -13,7 +13,7 @@ namespace reshard {
 /// One of the two checkpoints: its headers, and its pieces in the numbering of its own model.
 struct ComparedSide {
   std::filesystem::path path;
-  SourceCheckpoint checkpoint;
+  Checkpoint checkpoint;
   JobPlan catalogue;
 };
 

@@ -18,7 +18,7 @@ std::uint64_t bytes_in_all(DigestWork const& work) {
 
 }  // namespace
 
-JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& query,
+JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query,
                      Comm const& comm) {
   TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
   request.true_rows = true;
@@ -30,7 +30,7 @@ JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& quer
 DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm) {
   DigestedCheckpoint result;
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
-  result.checkpoint = open_source(query.path, SourceFormat::found, {}, comm);
+  result.checkpoint = open_source(query.path, comm);
   result.catalogue = open_logical(result.checkpoint, query, comm);
   together(comm, [&] {
     result.work = digest_work(*result.catalogue.model, result.catalogue.source, query.scope);
@@ -67,7 +67,7 @@ DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
                     fmt::join(tensor.shape, ", "), shown_name(tensor.name),
                     tensor.add == 0 ? "" : fmt::format("  (stored: the value {:+})", tensor.add));
   }
-  std::string_view const format = format_of(found.checkpoint);
+  std::string_view const format = found.checkpoint.format->name();
   std::uint64_t const bytes = bytes_in_all(found.work);
   report.text += fmt::format(
       "total {}  {} tensors, {}, {}{}\n", found.total, found.tensors.size(), human_bytes(bytes),

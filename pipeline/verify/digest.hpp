@@ -24,7 +24,7 @@ struct DigestQuery {
 
 /// An opened checkpoint and what a reading of it gave.
 struct DigestedCheckpoint {
-  SourceCheckpoint checkpoint;
+  Checkpoint checkpoint;
   JobPlan catalogue;
   DigestWork work;
   ScanResult found;
@@ -33,7 +33,7 @@ struct DigestedCheckpoint {
 };
 
 /// Opens a checkpoint in terms of its logical tensors. Collective. Errors: usage (no map), source.
-JobPlan open_logical(SourceCheckpoint const& checkpoint, DigestQuery const& query,
+JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query,
                      Comm const& comm);
 
 /// Opens it and reads every byte that counts once. Collective.

@@ -29,7 +29,7 @@ struct OwnRecord {
   std::string file() const { return (root / (manifest ? manifest_name : integrity_name)).string(); }
 };
 
-OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, bool megatron) {
+OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, bool in_shares) {
   fs::path const whole = fs::absolute(path).lexically_normal();
   fs::path const named = whole.has_filename() ? whole : whole.parent_path();
   std::vector<fs::path> places{named, named.parent_path()};
@@ -41,7 +41,7 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
       places.push_back(std::move(folder));
   for (fs::path const& place : places) {
     if (place == named.parent_path() && sees_folder(named) &&
-        !sees_anything(named / dcp::metadata_name) && !megatron &&
+        !sees_anything(named / dcp::metadata_name) && !in_shares &&
         !sees_anything(place / manifest_name))
       continue;
     if (auto manifest = find_manifest(place)) return {place, std::move(manifest), std::nullopt};
@@ -96,7 +96,7 @@ std::string fault_of(fs::path const& root, Integrity::Entry const& expected) {
 }
 
 /// Files with tensors that the record does not list.
-void add_unlisted(OwnRecord const& own, SourceCheckpoint const& checkpoint,
+void add_unlisted(OwnRecord const& own, Checkpoint const& checkpoint,
                   std::vector<std::string>& faults) {
   std::vector<std::string> listed_paths;
   if (own.manifest)
@@ -214,11 +214,11 @@ VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm co
 
 }  // namespace
 
-std::vector<std::string> file_faults(fs::path const& path, SourceCheckpoint const& checkpoint,
+std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& checkpoint,
                                      Comm const& comm) {
   OwnRecord own;
   together_seeing(
-      comm, [&] { own = find_record(path, checkpoint.files, checkpoint.megatron.has_value()); });
+      comm, [&] { own = find_record(path, checkpoint.files, checkpoint.storage == Storage::shares); });
   if (own.manifest && own.manifest->files.empty())
     fail(
         ErrorKind::usage,
@@ -231,15 +231,15 @@ std::vector<std::string> file_faults(fs::path const& path, SourceCheckpoint cons
 
 VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
-  SourceCheckpoint checkpoint;
+  Checkpoint checkpoint;
   auto const unreadable =
-      capture([&] { checkpoint = open_source(query.path, SourceFormat::found, {}, comm); });
+      capture([&] { checkpoint = open_source(query.path, comm); });
   if (unreadable) return verify_unreadable(query.path, *unreadable, comm);
   bool const replicas = query.scope == DigestScope::all;
   std::optional<OwnRecord> own;
   auto const nothing = capture([&] {
     together_seeing(comm, [&] {
-      own = find_record(query.path, checkpoint.files, checkpoint.megatron.has_value());
+      own = find_record(query.path, checkpoint.files, checkpoint.storage == Storage::shares);
     });
   });
   if (nothing && !(replicas && nothing->kind() == ErrorKind::usage)) throw *nothing;

@@ -22,6 +22,6 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm);
 /// The files alone: what of a checkpoint disagrees with its manifest or integrity.json. Nothing to
 /// compare with is an Error of kind usage. Collective.
 std::vector<std::string> file_faults(std::filesystem::path const& path,
-                                     SourceCheckpoint const& checkpoint, Comm const& comm);
+                                     Checkpoint const& checkpoint, Comm const& comm);
 
 }  // namespace reshard

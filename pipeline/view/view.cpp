@@ -17,7 +17,6 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-using Format = TargetRequest::Format;
 
 std::string inside(fs::path const& file, fs::path const& folder) {
   fs::path const relative = file.lexically_relative(folder);
@@ -33,26 +32,27 @@ void set_mesh(ViewSide& side, MeshSizes const& sizes) {
   if (etp != sizes.tp) side.layout += fmt::format(" · etp {}", etp);
 }
 
-void place(ViewOwner& owner, megatron::ShardPlace const& at) {
+template <class Place>
+void place(ViewOwner& owner, Place const& at) {
   owner.at = {at.tp, at.pp, at.ep};
   owner.label = fmt::format("tp{} pp{} ep{}", at.tp, at.pp, at.ep);
 }
 
-ViewSide side_of(SourceCheckpoint const& source, fs::path const& path, std::string_view role) {
+ViewSide side_of(Checkpoint const& source, fs::path const& path, std::string_view role) {
   ViewSide side;
   side.role = role;
   side.path = path.string();
-  side.format = format_of(source);
+  side.format = source.format->name();
   side.layout =
       fmt::format("{} {}", source.files.size(), source.files.size() == 1 ? "file" : "files");
-  if (source.megatron) set_mesh(side, source.megatron->classification.sizes);
+  if (source.mesh) set_mesh(side, *source.mesh);
   for (std::size_t f = 0; f < source.files.size(); ++f) {
     ViewOwner owner;
     owner.file = inside(source.files[f], path);
     owner.label = source.files[f].filename().string();
-    if (source.megatron) place(owner, source.megatron->classification.places[f]);
     side.owners.push_back(std::move(owner));
   }
+  for (SharePlace const& share : source.places) place(side.owners[share.file], share);
   return side;
 }
 
@@ -74,7 +74,7 @@ ViewSide target_side(JobSpec const& job, TargetRequest const& request, JobPlan c
   side.format = name(job.target.format);
   side.layout = fmt::format("{} {}", plan.files.size(), plan.files.size() == 1 ? "file" : "files");
   std::map<std::string, megatron::ShardPlace> places;
-  if (request.format == Format::megatron) {
+  if (request.format == FormatId::megatron) {
     set_mesh(side, request.mesh);
     places = places_by_name(request);
   }
@@ -97,7 +97,7 @@ std::string last_name(fs::path const& path) {
 
 LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
-  SourceCheckpoint const source = open_source(query.path, SourceFormat::found, {}, comm);
+  Checkpoint const source = open_source(query.path, comm);
   JobPlan plan;
   together_seeing(comm, [&] {
     plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders));
@@ -117,14 +117,13 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
 
 LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   JobSpec const& job = *query.job;
-  SourceCheckpoint source =
-      open_source(job.source.path, source_format(job.source.format), {}, comm);
+  Checkpoint const source =
+      open_source(job.source.path, job.source.format, {}, comm);
   TargetRequest const request = target_request(job, query.map_folders);
   PlanLimits limits;
   limits.digests = false;
   JobPlan plan;
   together_seeing(comm, [&] {
-    check_source_format(job, source);
     plan = make_job_plan(source, request, limits);
   });
   LayoutView view;

@@ -10,7 +10,7 @@
 #include "core/base/sha256.hpp"
 #include "pipeline/job/paths.hpp"
 #include "pipeline/view/view_assets.hpp"
-#include "stages/read/recognise.hpp"
+#include "core/formats/format.hpp"
 
 namespace reshard {
 namespace {

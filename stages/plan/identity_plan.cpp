@@ -8,7 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/huggingface/shards.hpp"
-#include "stages/plan/config/carried_files.hpp"
+#include "core/formats/model_files.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -22,7 +22,6 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-using Format = TargetRequest::Format;
 
 /// Without a grid of its own a target's files are about so large.
 constexpr std::uint64_t usual_file_bytes = std::uint64_t{4} << 30;
@@ -66,13 +65,11 @@ bool looks_like_optimizer(std::string_view key) {
 
 class IdentityPlanner {
  public:
-  IdentityPlanner(SourceCheckpoint const& source, TargetRequest const& request)
+  IdentityPlanner(Checkpoint const& source, TargetRequest const& request)
       : source_(source), request_(request) {
     job_.warnings = source.warnings;
     job_.stored_names = true;
-    if (source.dcp) read_dcp(*source.dcp);
-    if (source.logical) read_logical(*source.logical);
-    if (source.huggingface) read_huggingface();
+    read_source();
     if (!unread_.empty())
       job_.warnings.push_back(unread_note(unread_, request.source_prefix) + ": they are left out");
   }
@@ -88,7 +85,7 @@ class IdentityPlanner {
     make_source();
     std::vector<OpaqueCopy> opaque;
     if (to_huggingface()) plan_safetensors();
-    if (!to_huggingface()) opaque = request_.format == Format::hdf5 ? plan_hdf5() : plan_dcp();
+    if (!to_huggingface()) opaque = request_.format == FormatId::hdf5 ? plan_hdf5() : plan_dcp();
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, opaque);
     job_.opaque = std::move(opaque);
     return std::move(job_);
@@ -100,32 +97,33 @@ class IdentityPlanner {
   }
 
  private:
-  bool to_huggingface() const { return request_.format == Format::huggingface; }
+  bool in_chunks() const { return source_.storage == Storage::chunks; }
+  bool to_huggingface() const { return request_.format == FormatId::huggingface; }
 
-  void read_dcp(DcpCheckpoint const& dcp) {
-    dcp::Metadata const& metadata = dcp.metadata;
-    for (dcp::StoredTensor const& stored : metadata.tensors) {
-      if (!stored.name.starts_with(request_.source_prefix)) {
-        unread_.push_back(stored.name);
+  void read_source() {
+    StoredTable const& stored = source_.stored;
+    for (StoredTensor const& one : stored.tensors) {
+      if (!one.name.starts_with(request_.source_prefix)) {
+        unread_.push_back(one.name);
         continue;
       }
       SourceTensor tensor{
-          stored.name.substr(request_.source_prefix.size()), stored.dtype, stored.shape, {}};
-      for (std::size_t c = stored.first_chunk; c < stored.first_chunk + stored.chunk_count; ++c) {
-        dcp::Chunk const& chunk = metadata.chunks[c];
-        TensorBox box{{metadata.offsets(chunk).begin(), metadata.offsets(chunk).end()}, {}};
+          one.name.substr(request_.source_prefix.size()), one.dtype, one.shape, {}};
+      for (std::size_t c = one.first_chunk; c < one.first_chunk + one.chunk_count; ++c) {
+        StoredChunk const& chunk = stored.chunks[c];
+        TensorBox box{{stored.offsets(chunk).begin(), stored.offsets(chunk).end()}, {}};
         for (std::size_t d = 0; d < box.begin.size(); ++d)
-          box.end.push_back(box.begin[d] + metadata.sizes(chunk)[d]);
-        auto const strides = dcp.strides.find(c);
+          box.end.push_back(box.begin[d] + stored.sizes(chunk)[d]);
+        auto const strides = stored.strides.find(c);
         tensor.boxes.push_back(
-            {std::move(box), chunk.item.file, dcp.payload_offset_bytes[c],
-             strides == dcp.strides.end() ? std::vector<Index>() : strides->second});
+            {std::move(box), chunk.item.file, stored.payload_offset_bytes[c],
+             strides == stored.strides.end() ? std::vector<Index>() : strides->second});
       }
       tensors_.push_back(std::move(tensor));
     }
-    for (dcp::StoredObject const& object : metadata.objects)
+    for (StoredObject const& object : stored.objects)
       if (object.name.starts_with(request_.source_prefix)) objects_.push_back(&object);
-    if (metadata.planner_data) sort_as_nested(*metadata.planner_data);
+    if (source_.paths) sort_as_nested(*source_.paths);
   }
 
   /// The order of the nested state dict, which does not depend on how many ranks saved it.
@@ -141,29 +139,9 @@ class IdentityPlanner {
           return place(request_.source_prefix + a.key) < place(request_.source_prefix + b.key);
         });
     std::stable_sort(objects_.begin(), objects_.end(),
-                     [&](dcp::StoredObject const* a, dcp::StoredObject const* b) {
+                     [&](StoredObject const* a, StoredObject const* b) {
                        return place(a->name) < place(b->name);
                      });
-  }
-
-  /// A tensor that is stored whole.
-  void add_whole(std::size_t file, std::string const& name, DType dtype,
-                 std::vector<Index> const& shape, std::uint64_t offset_bytes,
-                 std::vector<Index> const& strides) {
-    if (!name.starts_with(request_.source_prefix)) return unread_.push_back(name);
-    SourceBox box{{std::vector<Index>(shape.size(), 0), shape},
-                  narrow<std::uint32_t>(file),
-                  offset_bytes,
-                  strides};
-    tensors_.push_back(
-        {name.substr(request_.source_prefix.size()), dtype, shape, {std::move(box)}});
-  }
-
-  /// Logical names are names, too.
-  void read_logical(LogicalCheckpoint const& logical) {
-    for (std::size_t f = 0; f < logical.parts.size(); ++f)
-      for (hdf5::FoundDataset const& found : logical.parts[f].tensors)
-        add_whole(f, found.name, found.dtype, found.shape, found.offset_bytes, {});
   }
 
   std::vector<OpaqueCopy> plan_hdf5() {
@@ -180,22 +158,13 @@ class IdentityPlanner {
     auto const files = files_of(source_);
     // Where the source is one container, so is the target. Of a DCP folder the config lies beside
     // the file: its names may be no family's.
-    bool const inside = source_.huggingface || (source_.dcp && !source_.dcp->config.is_null());
+    bool const inside = !source_.config.is_null() && source_.names == NameOwner::family;
     if (inside && files && !files->config_text.empty())
       target.objects.push_back({std::string(huggingface::config_name), files->config_text, {}});
-    for (dcp::StoredObject const* object : objects_)
+    for (StoredObject const* object : objects_)
       target.objects.push_back({renamed(object->name), {}, object->item});
     if (files) add_sidecars(job_, {files, {}});
     return plan_hdf5_target(job_, std::move(target));
-  }
-
-  void read_huggingface() {
-    HuggingFaceCheckpoint const& folder = *source_.huggingface;
-    for (std::size_t f = 0; f < folder.headers.size(); ++f)
-      for (std::size_t const i : folder.indexed[f]) {
-        FileTensor const& tensor = folder.headers[f].tensors[i];
-        add_whole(f, tensor.name, tensor.dtype, tensor.shape, tensor.offset_bytes, tensor.strides);
-      }
   }
 
   /// A prefix that ends inside a word leaves names that nobody meant; keys that describe a model
@@ -227,7 +196,7 @@ class IdentityPlanner {
     std::size_t const before = tensors_.size() + objects_.size();
     std::erase_if(tensors_,
                   [](SourceTensor const& tensor) { return looks_like_optimizer(tensor.key); });
-    std::erase_if(objects_, [](dcp::StoredObject const* object) {
+    std::erase_if(objects_, [](StoredObject const* object) {
       return looks_like_optimizer(object->name);
     });
     std::size_t const dropped = before - tensors_.size() - objects_.size();
@@ -247,7 +216,7 @@ class IdentityPlanner {
           "\"model.\", or source.optimizer = \"drop\".",
           origin(), listed(states, 3));
     std::vector<std::string> objects;
-    for (dcp::StoredObject const* object : objects_) objects.push_back(object->name);
+    for (StoredObject const* object : objects_) objects.push_back(object->name);
     if (!objects.empty())
       job_.warnings.push_back("dropped, because safetensors files hold tensors alone: " +
                               listed(objects, 6));
@@ -261,11 +230,7 @@ class IdentityPlanner {
          request_.source_prefix, origin());
   }
 
-  std::string origin() const {
-    return source_.dcp       ? source_.dcp->directory.folder.string()
-           : source_.logical ? source_.logical->folder.string()
-                             : source_.huggingface->folder.path.string();
-  }
+  std::string origin() const { return source_.folder.string(); }
 
   void make_source() {
     std::vector<PlainTensor> plain;
@@ -294,9 +259,10 @@ class IdentityPlanner {
 
   /// Names that are not those of the config that lies beside them make no model.
   void check_names(std::vector<TensorSpec> const& specs, huggingface::Folder const& files) {
-    bool const as_they_were = source_.huggingface &&
-                              source_.huggingface->folder.path == files.path &&
-                              request_.source_prefix.empty() && request_.target_prefix.empty();
+    bool const own = source_.storage == Storage::whole && source_.names == NameOwner::family &&
+                     source_.folder == files.path;
+    bool const as_they_were =
+        own && request_.source_prefix.empty() && request_.target_prefix.empty();
     if (as_they_were) return;
     std::set<std::string, std::less<>> names;
     for (TensorSpec const& spec : specs) names.insert(spec.name);
@@ -332,8 +298,7 @@ class IdentityPlanner {
 
   /// The boxes of every tensor in the target, with the number of their file.
   std::vector<std::vector<TargetBox>> target_boxes() const {
-    bool const as_source = request_.grid.kind == ChunkGrid::Kind::source && source_.dcp &&
-                           source_.dcp->container == TensorContainer::items;
+    bool const as_source = request_.grid.kind == ChunkGrid::Kind::source && source_.item_files;
     ChunkGrid grid = request_.grid;
     if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
     std::vector<std::vector<TargetBox>> all;
@@ -375,21 +340,21 @@ class IdentityPlanner {
   }
 
   std::vector<OpaqueCopy> plan_dcp() {
-    bool const dist = request_.format == Format::torch_dist;
-    bool const fsdp = request_.format == Format::fsdp_dtensor;
+    bool const dist = request_.format == FormatId::torch_dist;
+    bool const fsdp = request_.format == FormatId::fsdp_dtensor;
     auto const files = files_of(source_);
-    if (files && !(source_.dcp && files->path == source_.dcp->directory.folder))
+    if (files && !(in_chunks() && files->path == source_.folder))
       add_carried(job_, files);  // what lies beside the items stays there
-    if (source_.logical)
+    if (source_.names == NameOwner::logical)
       job_.warnings.push_back(
           "the keys of the target are logical names of the HDF5 container (" +
           tensors_.front().key +
           ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
-    std::optional<RunRecord> found = dist || fsdp ? run_record(source_) : std::nullopt;
+    std::optional<RunRecord> found = dist || fsdp ? source_.format->run_record(source_) : std::nullopt;
     if (found) settle_foreign_classes(*found, request_.foreign_classes, job_.warnings);
     RunRecord const* record = found ? &*found : nullptr;
     DcpTarget target(job_, dist || record != nullptr ? run_folder(record) : fs::path());
-    for (dcp::StoredObject const* object : objects_)
+    for (StoredObject const* object : objects_)
       target.add_object(renamed(object->name),
                         request_.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0,
                         object->item.file, object->item.offset_bytes, object->item.size_bytes);
@@ -404,8 +369,8 @@ class IdentityPlanner {
     std::vector<OpaqueCopy> opaque = target.finish(planner_data());
     if (dist) add_dist_files(job_, {record, {}, false, false, false, false, false}, source_);
     if (fsdp && record != nullptr) add_tracker(job_, record);
-    if (source_.dcp && !dist)
-      copy_side_files(*source_.dcp, record != nullptr ? run_folder(record) : fs::path());
+    if (in_chunks() && !dist)
+      copy_side_files(record != nullptr ? run_folder(record) : fs::path());
     return opaque;
   }
 
@@ -419,22 +384,20 @@ class IdentityPlanner {
   }
 
   /// What lies beside the items stays beside them.
-  void copy_side_files(DcpCheckpoint const& dcp, fs::path const& folder) {
-    if (dcp.directory.has_common_file) copy_common(dcp, folder);
-    for (std::string const& name : dcp.directory.side_files)
+  void copy_side_files(fs::path const& folder) {
+    if (source_.has_common_file) copy_common(folder);
+    for (std::string const& name : source_.side_files)
       if (name != huggingface::carried_name || !job_.reference)
-        job_.side_copies.push_back({dcp.directory.folder / name, folder / name});
+        job_.side_copies.push_back({source_.folder / name, folder / name});
   }
 
-  void copy_common(DcpCheckpoint const& dcp, fs::path const& folder) {
-    auto const common = dcp::read_common(dcp.directory, dcp.metadata);
-    RESHARD_EXPECT(common);
-    RunRecord record = common_record(*common);
+  void copy_common(fs::path const& folder) {
+    fs::path const file = source_.folder / dcp::common_name;
+    RunRecord record = common_record(dcp::read_common_file(file));
     settle_foreign_classes(record, request_.foreign_classes, job_.warnings);
     check_carried(record, record.document().root, "common state");
     if (may_copy_file(record))
-      job_.side_copies.push_back(
-          {dcp.directory.folder / dcp::common_name, folder / dcp::common_name});
+      job_.side_copies.push_back({file, folder / dcp::common_name});
     else
       job_.texts.push_back({folder / dcp::common_name, common_text(record), false, {}});
   }
@@ -443,7 +406,7 @@ class IdentityPlanner {
   void check_objects() {
     ObjectGate gate(source_, request_);
     std::erase_if(objects_,
-                  [&gate](dcp::StoredObject const* object) { return !gate.admits(*object); });
+                  [&gate](StoredObject const* object) { return !gate.admits(*object); });
     gate.warn(job_.warnings);
   }
 
@@ -480,10 +443,10 @@ class IdentityPlanner {
   }
 
   std::optional<std::vector<std::pair<std::string, dcp::Path>>> planner_data() const {
-    if (request_.format == Format::torch_dist) return std::nullopt;
+    if (request_.format == FormatId::torch_dist) return std::nullopt;
     std::map<std::string_view, dcp::Path const*> known;
-    if (source_.dcp && source_.dcp->metadata.planner_data)
-      for (auto const& [key, path] : *source_.dcp->metadata.planner_data) known.emplace(key, &path);
+    if (source_.paths)
+      for (auto const& [key, path] : *source_.paths) known.emplace(key, &path);
     std::vector<std::pair<std::string, dcp::Path>> result;
     auto const add = [&](std::string const& old_key) {
       std::string const key = renamed(old_key);
@@ -493,39 +456,36 @@ class IdentityPlanner {
       result.emplace_back(key, std::move(path));
     };
     std::set<std::string> kept;
-    for (dcp::StoredObject const* object : objects_) kept.insert(object->name);
+    for (StoredObject const* object : objects_) kept.insert(object->name);
     for (SourceTensor const& tensor : tensors_) kept.insert(request_.source_prefix + tensor.key);
-    if (source_.dcp &&
-        source_.dcp->metadata.planner_data)  // in its order: nested dicts are built in it
-      for (auto const& [key, path] : *source_.dcp->metadata.planner_data)
+    if (source_.paths)  // in its order: nested dicts are built in it
+      for (auto const& [key, path] : *source_.paths)
         if (kept.erase(key) > 0) add(key);
     for (std::string const& key : kept) add(key);
     return result;
   }
 
-  SourceCheckpoint const& source_;
+  Checkpoint const& source_;
   TargetRequest const& request_;
   JobPlan job_;
   std::vector<std::string> unread_;  ///< what source.prefix leaves out
   std::vector<SourceTensor> tensors_;
-  std::vector<dcp::StoredObject const*> objects_;
+  std::vector<StoredObject const*> objects_;
 };
 
-void check_formats(SourceCheckpoint const& source, TargetRequest const& request) {
+/// Whether the target's names are those that the source has: Megatron's own of one format.
+bool has_own_names(Checkpoint const& source, TargetRequest const& request) {
+  return source.format->id() == request.format && source.names == NameOwner::megatron;
+}
+
+void check_formats(Checkpoint const& source, TargetRequest const& request) {
   bool const named = request.map == "none";
-  if (source.megatron)
+  if (source.storage == Storage::shares)
     fail(
         ErrorKind::usage,
         "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
-  if (request.format == Format::dcp || request.format == Format::huggingface ||
-      request.format == Format::hdf5)
-    return;
-  if (request.format == Format::fsdp_dtensor && source.dcp &&
-      source.dcp->flavour == dcp::Flavour::fsdp_dtensor)
-    return;
-  if (request.format == Format::torch_dist && source.dcp &&
-      source.dcp->flavour == dcp::Flavour::torch_dist && !source.dcp->flattened)
-    return;
+  if (!has_layout(request.format)) return;
+  if (has_own_names(source, request) && !source.flattened) return;
   fail(
       ErrorKind::usage,
       "[model] map = \"{}\": the target's format has names of its own, which only a map can give. Name the model's map{}.",
@@ -534,30 +494,27 @@ void check_formats(SourceCheckpoint const& source, TargetRequest const& request)
 
 }  // namespace
 
-bool keeps_names(SourceCheckpoint const& source, TargetRequest const& request) {
+bool keeps_names(Checkpoint const& source, TargetRequest const& request) {
   if (request.map == "none") return true;
-  bool const plain = source.dcp && source.dcp->flavour == dcp::Flavour::plain;
-  bool const megatron = request.format == Format::megatron ||
-                        request.format == Format::torch_dist ||
-                        request.format == Format::fsdp_dtensor;
-  bool const described =
-      !request.source_config.empty() || (source.dcp && !source.dcp->config.is_null()) ||
-      (plain && megatron &&
-       files_of(source).has_value());  // names that Megatron has need the config, wherever it lies
-  bool const fsdp = source.dcp && source.dcp->flavour == dcp::Flavour::fsdp_dtensor &&
-                    request.format == Format::fsdp_dtensor;
-  bool const to_plain =
-      fsdp || request.format == Format::dcp || (plain && request.format == Format::huggingface);
-  return request.map == "auto" && (to_plain || (plain && !described)) && !source.megatron;
+  bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
+  bool const described = !request.source_config.empty() ||
+                         (plain && !source.config.is_null()) ||
+                         // Names that Megatron has need the config, wherever it lies.
+                         (plain && has_layout(request.format) && files_of(source).has_value());
+  bool const fsdp = request.format == FormatId::fsdp_dtensor && has_own_names(source, request);
+  bool const to_plain = fsdp || request.format == FormatId::dcp ||
+                        (plain && request.format == FormatId::huggingface);
+  return request.map == "auto" && (to_plain || (plain && !described)) &&
+         source.storage != Storage::shares;
 }
 
-JobPlan make_identity_plan(SourceCheckpoint const& source, TargetRequest const& request,
+JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& request,
                            PlanLimits const& limits) {
   check_formats(source, request);
   return IdentityPlanner(source, request).run(limits);
 }
 
-JobPlan identity_catalogue(SourceCheckpoint const& source) {
+JobPlan identity_catalogue(Checkpoint const& source) {
   return IdentityPlanner(source, {}).run_source();
 }
 

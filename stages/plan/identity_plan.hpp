@@ -6,15 +6,15 @@ namespace reshard {
 
 /// Whether a job keeps every name and needs no model: stated by map = "none", or plain DCP on one
 /// side and no map named.
-bool keeps_names(SourceCheckpoint const& source, TargetRequest const& request);
+bool keeps_names(Checkpoint const& source, TargetRequest const& request);
 
 /// The plan of such a job: stored tensors are what they are, only their boxes and files change.
 /// Errors: usage (a target format that needs names of its own), source (holes, overlaps, state that
 /// the target cannot hold).
-JobPlan make_identity_plan(SourceCheckpoint const& source, TargetRequest const& request,
+JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& request,
                            PlanLimits const& limits);
 
 /// The source's side of it, for listings.
-JobPlan identity_catalogue(SourceCheckpoint const& source);
+JobPlan identity_catalogue(Checkpoint const& source);
 
 }  // namespace reshard

@@ -28,23 +28,23 @@
 namespace reshard {
 namespace {
 
-using Format = TargetRequest::Format;
 using Args = std::vector<std::pair<std::string, Json>>;
 
 /// The target of a job whose source was read through a map.
 class JobPlanner {
  public:
-  JobPlanner(SourceCheckpoint const& source, TargetRequest const& request, PlanLimits const& limits)
+  JobPlanner(Checkpoint const& source, TargetRequest const& request, PlanLimits const& limits)
       : source_(source), request_(request), limits_(limits) {}
 
   JobPlan run() {
     job_.warnings = source_.warnings;
-    if (!source_.dcp && !request_.source_prefix.empty())
+    if (!in_chunks() && !request_.source_prefix.empty())
       fail(
           ErrorKind::usage,
           "[source] prefix = \"{}\": keys of a {} source have no prefix to cut off in this job. Remove the key.",
-          request_.source_prefix, source_.megatron ? "Megatron" : "Hugging Face");
-    check_state(source_, request_, job_.warnings);
+          request_.source_prefix, source_.format->name());
+    check_state(source_, source_.format->view(source_, request_.source_prefix), request_,
+                job_.warnings);
     model_ = read_source_model(source_, request_, carries_state(source_, request_));
     settle_configs(model_, source_, request_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
@@ -56,7 +56,7 @@ class JobPlanner {
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
-    if (model_.is_megatron()) record_ = run_record(source_);
+    if (model_.is_megatron()) record_ = source_.format->run_record(source_);
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
     if (to_megatron()) carry_config();
@@ -82,18 +82,19 @@ class JobPlanner {
     return value.integer() == nullptr ? 0 : *value.integer();
   }
 
-  bool to_megatron() const {
-    return request_.format == Format::megatron || request_.format == Format::torch_dist ||
-           request_.format == Format::fsdp_dtensor;
-  }
+  bool to_megatron() const { return has_layout(request_.format); }
+  bool in_chunks() const { return source_.storage == Storage::chunks; }
+  bool in_shares() const { return source_.storage == Storage::shares; }
+  /// Objects of the source have keys that a torch_dist target takes over.
+  bool same_objects() const { return source_.format->id() == FormatId::torch_dist; }
 
   void complete_request() {
     request_.pipeline.decoder_layers = static_cast<int>(count("L"));
     request_.pipeline.mtp_layers = static_cast<int>(count("M"));
     std::string const& form = model_.traits.form;
     if (request_.spec.empty()) request_.spec = model_.is_megatron() ? model_.traits.spec : "te";
-    if (request_.form.empty()) request_.form = source_.megatron ? form : default_form();
-    if (request_.format != Format::huggingface && !has_experts() && request_.mesh.ep > 1)
+    if (request_.form.empty()) request_.form = in_shares() ? form : default_form();
+    if (request_.format != FormatId::huggingface && !has_experts() && request_.mesh.ep > 1)
       fail(
           ErrorKind::usage,
           "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
@@ -133,12 +134,13 @@ class JobPlanner {
 
   std::vector<OpaqueCopy> plan_target() {
     switch (request_.format) {
-      case Format::huggingface: plan_huggingface(); return {};
-      case Format::hdf5: return plan_hdf5();
-      case Format::megatron: return plan_megatron();
-      case Format::torch_dist:
-      case Format::fsdp_dtensor: return plan_dist();
-      case Format::dcp: break;
+      case FormatId::huggingface: plan_huggingface(); return {};
+      case FormatId::hdf5: return plan_hdf5();
+      case FormatId::megatron: return plan_megatron();
+      case FormatId::torch_dist:
+      case FormatId::fsdp_dtensor: return plan_dist();
+      case FormatId::automatic:
+      case FormatId::dcp: break;
     }
     fail(
         ErrorKind::usage,
@@ -193,7 +195,7 @@ class JobPlanner {
     options.options = {
         {"form", request_.form},
         {"spec", request_.spec},
-        {"mtp_block", source_.megatron ? model_.traits.mtp_block : "mtp_model_layer"}};
+        {"mtp_block", in_shares() ? model_.traits.mtp_block : "mtp_model_layer"}};
     options.place = "[target] layout.";
     Index const rows = model_.traits.padded_vocab;
     if (all_rows_are_data() && rows % request_.mesh.tp == 0)
@@ -207,12 +209,12 @@ class JobPlanner {
     target_adds_ = side.adds();
     ExtraStates extras(request_.spec, request_.form, request_.foreign_classes);
     Index const experts = count("expert");
-    if (source_.megatron) {
-      extras.take(*source_.megatron, model_.chunks, experts);
+    if (in_shares()) {
+      extras.take(source_, model_.chunks, experts);
       extras.use_source_keys(request_.spec == model_.traits.spec &&
                              (experts == 0 || request_.form == model_.traits.form));
-    } else if (source_.dcp && model_.is_megatron()) {
-      extras.take(*source_.dcp, source_.files);
+    } else if (in_chunks() && model_.is_megatron()) {
+      extras.take_objects(source_);
     }
     check_args(side, named_options(true));
     MegatronTarget target{pipeline_chunks(request_.pipeline), record_ ? &*record_ : nullptr,
@@ -238,7 +240,7 @@ class JobPlanner {
   }
 
   SideOptions dist_options(bool stacked) const {
-    bool const fsdp = request_.format == Format::fsdp_dtensor;
+    bool const fsdp = request_.format == FormatId::fsdp_dtensor;
     SideOptions options = named_options(false);
     options.in_front = true;
     options.options["form"] = Json(!fsdp                        ? "dist"
@@ -253,11 +255,10 @@ class JobPlanner {
   /// Layers go into one key where they did in the source, else where Megatron would do so: when all
   /// are alike.
   bool stack_layers() {
-    if (request_.format == Format::fsdp_dtensor || request_.layers == LayerKeys::separate)
+    if (request_.format == FormatId::fsdp_dtensor || request_.layers == LayerKeys::separate)
       return false;
     bool const asked = request_.layers == LayerKeys::stacked;
-    if (!asked && source_.dcp && source_.dcp->flavour == dcp::Flavour::torch_dist)
-      return model_.view->stacked;
+    if (!asked && same_objects()) return model_.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
     bool const alike = layers_are_alike(dist_side(true), count("L"));
     if (asked && !alike)
@@ -279,7 +280,7 @@ class JobPlanner {
   }
 
   std::vector<OpaqueCopy> plan_dist() {
-    if (request_.format == Format::fsdp_dtensor && count("M") > 0)
+    if (request_.format == FormatId::fsdp_dtensor && count("M") > 0)
       fail(
           ErrorKind::usage,
           "[target] format = \"fsdp_dtensor\": the model has multi-token prediction, whose inner layers have other names in every Megatron release. "
@@ -291,7 +292,7 @@ class JobPlanner {
     check_args(side, dist_options(false));
     TargetParts const parts{job_.model.get(), &side, dtypes_, &request_};
     DistTensors const dist{pipeline_chunks(request_.pipeline), model_.states,
-                           request_.format == Format::fsdp_dtensor};
+                           request_.format == FormatId::fsdp_dtensor};
     if (dist.fsdp) return plan_fsdp(parts, dist);
     DcpTarget target(job_, run_folder(record_ ? &*record_ : nullptr));
     add_objects(target, side, stacked);
@@ -303,18 +304,18 @@ class JobPlanner {
 
   void add_objects(DcpTarget& target, Side const& side, bool stacked) {
     std::vector<StoredName> const names = side.names(nullptr);
-    bool const from_dist = source_.dcp && source_.dcp->flavour == dcp::Flavour::torch_dist;
+    bool const from_dist = same_objects();
     bool const same_modules = from_dist && request_.spec == model_.traits.spec;
     ObjectChoice const choice{same_modules, request_.drop_rng, request_.drop_optimizer};
     ObjectGate gate(source_, request_);
     if (from_dist)
-      copy_objects(target, *source_.dcp, {stacked, count("L"), count("expert")}, choice, gate);
+      copy_objects(target, source_, {stacked, count("L"), count("expert")}, choice, gate);
     gate.warn(job_.warnings);
     if (same_modules) return;
     ExtraStates extras(request_.spec, from_dist ? "sequential" : request_.form,
                        request_.foreign_classes);
-    if (source_.megatron) extras.take(*source_.megatron, model_.chunks, count("expert"));
-    if (from_dist) extras.take(*source_.dcp, source_.files);
+    if (in_shares()) extras.take(source_, model_.chunks, count("expert"));
+    if (from_dist) extras.take_objects(source_);
     make_objects(target, extras, names);
   }
 
@@ -342,20 +343,20 @@ class JobPlanner {
     int const bias = job_.model->find_tensor("experts.down_bias");
     record.expert_biases = bias >= 0 && job_.model->exists(bias);
     record.experts_apart = count("expert") > 0 && request_.mesh.ep > 1;
-    bool const from_dist = source_.dcp && record.record != nullptr;
+    bool const from_dist = in_chunks() && record.record != nullptr;
     if (!from_dist) {
       Args const sizes = megatron::target_args(
           {request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args);
       record.args = target_args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back(
-          "ckpt_format", request_.format == Format::torch_dist ? "torch_dist" : "fsdp_dtensor");
+          "ckpt_format", request_.format == FormatId::torch_dist ? "torch_dist" : "fsdp_dtensor");
     }
     if (!from_dist || request_.drop_optimizer) record.args.emplace_back("no_save_optim", true);
     if (!from_dist || request_.drop_rng) record.args.emplace_back("no_save_rng", true);
     record.drop_states = request_.drop_optimizer;
-    record.new_keys = !from_dist || source_.dcp->flattened ||
-                      model_.view->traits.form == "singleton" || request_.drop_optimizer;
+    record.new_keys = !from_dist || source_.flattened ||
+                      model_.traits.form == "singleton" || request_.drop_optimizer;
     return record;
   }
 
@@ -421,7 +422,7 @@ class JobPlanner {
     if (!note.empty()) job_.warnings.push_back(std::move(note));
   }
 
-  std::string source_form() const { return source_.megatron ? model_.traits.form : default_form(); }
+  std::string source_form() const { return in_shares() ? model_.traits.form : default_form(); }
 
   /// The stored names of the reference: its index, or the header of its only file.
   bool reference_has(std::string_view name) {
@@ -441,7 +442,7 @@ class JobPlanner {
                        [&](std::string const& known) { return matches_glob(name, known); });
   }
 
-  SourceCheckpoint const& source_;
+  Checkpoint const& source_;
   TargetRequest request_;
   PlanLimits limits_;
   JobPlan job_;
@@ -456,15 +457,16 @@ class JobPlanner {
 
 }  // namespace
 
-JobPlan make_job_plan(SourceCheckpoint const& source, TargetRequest const& request,
+JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
                       PlanLimits const& limits) {
   if (keeps_names(source, request)) return make_identity_plan(source, request, limits);
   return JobPlanner(source, request, limits).run();
 }
 
-JobPlan catalogue(SourceCheckpoint const& source, TargetRequest const& request) {
-  if (request.map == "none" || (source.dcp && source.dcp->flavour == dcp::Flavour::plain &&
-                                request.source_config.empty() && source.dcp->config.is_null()))
+JobPlan catalogue(Checkpoint const& source, TargetRequest const& request) {
+  bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
+  if (request.map == "none" ||
+      (plain && request.source_config.empty() && source.config.is_null()))
     return identity_catalogue(source);
   SourceModel model = read_source_model(source, request, true);
   JobPlan job;

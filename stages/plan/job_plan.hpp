@@ -12,7 +12,7 @@
 #include "core/base/file_segment.hpp"
 #include "core/containers/dcp/file_items.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/checkpoint.hpp"
+#include "core/formats/format.hpp"
 #include "core/formats/megatron/shard_name.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/plan.hpp"
@@ -26,14 +26,9 @@ enum class LayerKeys { automatic, stacked, separate };
 /// What happens to stored tensors that a map lists under `keep`.
 enum class Unmapped { refuse, keep, drop };
 
-/// What happens to values whose classes are not known to be plain data: they stop the job, are
-/// carried, or are left out.
-enum class ForeignClasses { refuse, keep, drop };
-
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
-  enum class Format { megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5 };
-  Format format = Format::megatron;
+  FormatId format = FormatId::megatron;  ///< never automatic
   PipelineSpec
       pipeline;  ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
   MeshSizes mesh;    ///< etp resolved
@@ -116,11 +111,11 @@ struct JobPlan {
 /// Finds the maps, builds both catalogues, joins them. Pure but for reading maps, the reference
 /// folder and one source file's pickle. Errors: usage (sizes that do not fit, unknown map), source
 /// (unexplained or missing tensors), resources.
-JobPlan make_job_plan(SourceCheckpoint const& source, TargetRequest const& request,
+JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
                       PlanLimits const& limits);
 
 /// The source's side alone: model, map and source catalogue, for listings. Optimizer and
 /// random-generator state are no obstacle.
-JobPlan catalogue(SourceCheckpoint const& source, TargetRequest const& request);
+JobPlan catalogue(Checkpoint const& source, TargetRequest const& request);
 
 }  // namespace reshard

@@ -33,9 +33,9 @@ void unpack(std::vector<dcp::ObjectLook>& looks, std::string const& packed) {
 
 }  // namespace
 
-void look_at_objects(SourceCheckpoint& source, Comm const& comm) {
-  if (!source.dcp || source.dcp->metadata.objects.empty()) return;
-  auto const& objects = source.dcp->metadata.objects;
+void look_at_objects(Checkpoint& source, Comm const& comm) {
+  auto const& objects = source.stored.objects;
+  if (objects.empty()) return;
   auto const ranks = static_cast<std::size_t>(comm.size());
   auto const first_of = [&](std::size_t rank) {
     return objects.size() / ranks * rank + std::min(rank, objects.size() % ranks);
@@ -52,7 +52,7 @@ void look_at_objects(SourceCheckpoint& source, Comm const& comm) {
   });
   std::vector<dcp::ObjectLook> looks(objects.size());
   for (std::string const& packed : comm.all_gather(mine)) unpack(looks, packed);
-  source.dcp->looks = std::move(looks);
+  source.looks = std::move(looks);
 }
 
 }  // namespace reshard

@@ -1,22 +1,33 @@
 #pragma once
 
 #include <filesystem>
-#include <string_view>
 
-#include "core/formats/checkpoint.hpp"
+#include "core/formats/format.hpp"
 #include "core/transport/comm.hpp"
-#include "stages/read/recognise.hpp"
 
 namespace reshard {
 
-/// "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5": what a job file calls
-/// it.
-std::string_view format_of(SourceCheckpoint const& source);
+/// The ranks of a job as readers of headers.
+class RankReaders final : public HeaderExchange {
+ public:
+  /// `comm` outlives this.
+  explicit RankReaders(Comm const& comm) : comm_(comm) {}
+
+  int rank() const override { return comm_.rank(); }
+  int size() const override { return comm_.size(); }
+  void together(std::function<void()> const& work) const override;
+  void together_seeing(std::function<void()> const& work) const override;
+  std::vector<std::string> all_gather(std::string const& bytes) const override;
+
+ private:
+  Comm const& comm_;
+};
 
 /// Reads every header of a checkpoint: each rank its share of the files, exchanged in one
-/// collective; every rank returns the same. Collective. Errors are of kind source (damage, unknown
-/// format), the same on every rank.
-SourceCheckpoint open_source(std::filesystem::path const& path, SourceFormat format,
-                             megatron::UserSizes const& user, Comm const& comm);
+/// collective; every rank returns the same. Collective. Errors as of open_checkpoint().
+Checkpoint open_source(std::filesystem::path const& path, FormatId wanted, OpenChoice const& choice,
+                       Comm const& comm);
+/// What is found there.
+Checkpoint open_source(std::filesystem::path const& path, Comm const& comm);
 
 }  // namespace reshard

@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   if (!head && !found) return 0;
   DType const dtype = head ? head->tensor.dtype : found->dtype;
   std::vector<Index> const shape = head ? head->tensor.shape : found->shape;
-  dcp::ItemPlace const place{.file = 0, .offset_bytes = 0, .size_bytes = size};
+  ItemPlace const place{.file = 0, .offset_bytes = 0, .size_bytes = size};
   auto const item = fuzz::accepted(
       ErrorKind::source, [&] { return dcp::read_tensor_item(file, place, dtype, shape, "w"); });
   if (!item) return 0;

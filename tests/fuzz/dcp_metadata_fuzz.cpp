@@ -11,8 +11,8 @@ namespace {
 
 void expect_sound(dcp::Metadata const& metadata) {
   std::size_t chunks = 0;
-  for (dcp::StoredTensor const& tensor : metadata.tensors)
-    for (dcp::Chunk const& chunk : metadata.chunks_of(tensor)) {
+  for (StoredTensor const& tensor : metadata.tensors)
+    for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
       ++chunks;
       auto const offsets = metadata.offsets(chunk);
       auto const sizes = metadata.sizes(chunk);

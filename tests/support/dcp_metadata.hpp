@@ -13,7 +13,7 @@ namespace reshard {
 
 /// A box and its item, to be added to the last tensor.
 inline void add_chunk(dcp::Metadata& metadata, std::vector<Index> const& offsets,
-                      std::vector<Index> const& sizes, dcp::ItemPlace item) {
+                      std::vector<Index> const& sizes, ItemPlace item) {
   metadata.chunks.push_back(
       {.offsets = metadata.lists.add(offsets), .sizes = metadata.lists.add(sizes), .item = item});
   ++metadata.tensors.back().chunk_count;

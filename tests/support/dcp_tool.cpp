@@ -27,7 +27,7 @@ Json json_of(std::span<Index const> list) {
   return json;
 }
 
-Json json_of(dcp::Metadata const& metadata, dcp::ItemPlace const& item) {
+Json json_of(dcp::Metadata const& metadata, ItemPlace const& item) {
   Json json = Json::object();
   json.set("file", metadata.files[item.file])
       .set("offset", item.offset_bytes)
@@ -35,9 +35,9 @@ Json json_of(dcp::Metadata const& metadata, dcp::ItemPlace const& item) {
   return json;
 }
 
-Json json_of(dcp::Metadata const& metadata, dcp::StoredTensor const& tensor) {
+Json json_of(dcp::Metadata const& metadata, StoredTensor const& tensor) {
   Json chunks = Json::array();
-  for (dcp::Chunk const& chunk : metadata.chunks_of(tensor)) {
+  for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
     Json json = json_of(metadata, chunk.item);
     chunks.push(json.set("offsets", json_of(metadata.offsets(chunk)))
                     .set("sizes", json_of(metadata.sizes(chunk))));
@@ -59,9 +59,9 @@ Json json_of(dcp::Path const& path) {
 
 Json json_of(dcp::Metadata const& metadata) {
   Json tensors = Json::array();
-  for (dcp::StoredTensor const& tensor : metadata.tensors) tensors.push(json_of(metadata, tensor));
+  for (StoredTensor const& tensor : metadata.tensors) tensors.push(json_of(metadata, tensor));
   Json objects = Json::array();
-  for (dcp::StoredObject const& object : metadata.objects)
+  for (StoredObject const& object : metadata.objects)
     objects.push(json_of(metadata, object.item).set("name", object.name));
   Json planner;
   if (metadata.planner_data) {

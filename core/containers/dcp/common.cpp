@@ -18,13 +18,6 @@ pickle::NodeId expect_dict(FileRange const& file, pickle::Document const& docume
   return id;
 }
 
-CommonState from_file(std::filesystem::path const& path) {
-  File const file = File::open_for_reading(path);
-  FileRange const range(file);
-  CommonState common{.file = path, .torch = read_torch_file(range)};
-  common.root = expect_dict(range, common.torch.document, common.torch.document.root);
-  return common;
-}
 
 /// The item's value is a list of one dict: Megatron keeps everything that shares a key in a list.
 CommonState from_item(std::filesystem::path const& path, ItemPlace const& place) {
@@ -44,8 +37,16 @@ CommonState from_item(std::filesystem::path const& path, ItemPlace const& place)
 
 }  // namespace
 
+CommonState read_common_file(std::filesystem::path const& path) {
+  File const file = File::open_for_reading(path);
+  FileRange const range(file);
+  CommonState common{.file = path, .torch = read_torch_file(range)};
+  common.root = expect_dict(range, common.torch.document, common.torch.document.root);
+  return common;
+}
+
 std::optional<CommonState> read_common(Directory const& directory, Metadata const& metadata) {
-  if (directory.has_common_file) return from_file(directory.folder / common_name);
+  if (directory.has_common_file) return read_common_file(directory.folder / common_name);
   auto const found = std::ranges::find(metadata.objects, common_key, &StoredObject::name);
   if (found == metadata.objects.end()) return std::nullopt;
   RESHARD_EXPECT(found->item.file < metadata.files.size());

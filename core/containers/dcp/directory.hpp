@@ -67,6 +67,9 @@ struct CommonState {
 /// Error of kind source.
 std::optional<CommonState> read_common(Directory const& directory, Metadata const& metadata);
 
+/// From a file common.pt.
+CommonState read_common_file(std::filesystem::path const& file);
+
 /// A whole torch.save file in memory for a small document. The bytes of tensor i of the document
 /// (row-major) are `payload(i)`; tensors without elements are not asked for.
 std::string torch_file_bytes(pickle::Document& document, std::string_view archive,

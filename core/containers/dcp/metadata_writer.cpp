@@ -56,8 +56,8 @@ class Writer {
   void tensor(StoredTensor const& tensor);
   void properties(StoredTensor const& tensor);
   void property_values(std::string_view dtype);
-  void chunk(Chunk const& chunk);
-  void index_state(std::string_view name, std::size_t index, Chunk const* chunk);
+  void chunk(StoredChunk const& chunk);
+  void index_state(std::string_view name, std::size_t index, StoredChunk const* chunk);
   void place(ItemPlace const& item);
   void path(Path const& path);
   void size(std::span<Index const> list);
@@ -107,7 +107,7 @@ void Writer::store_ahead() {
 
 void Writer::store_files_ahead() {
   std::vector<std::uint32_t> uses(metadata_.files.size());
-  for (Chunk const& chunk : metadata_.chunks) ++uses[chunk.item.file];
+  for (StoredChunk const& chunk : metadata_.chunks) ++uses[chunk.item.file];
   for (StoredObject const& object : metadata_.objects) ++uses[object.item.file];
   for (std::uint32_t const file : most_frequent(uses, most_files_ahead, 2)) {
     out_.string(metadata_.files[file]);
@@ -117,7 +117,7 @@ void Writer::store_files_ahead() {
 
 void Writer::store_sizes_ahead() {
   std::vector<std::uint32_t> uses(metadata_.lists.size());
-  for (Chunk const& chunk : metadata_.chunks) {
+  for (StoredChunk const& chunk : metadata_.chunks) {
     uses[chunk.offsets] += 2;
     ++uses[chunk.sizes];
   }
@@ -214,7 +214,7 @@ void Writer::property_values(std::string_view dtype) {
   out_.op(Op::tuple);
 }
 
-void Writer::chunk(Chunk const& chunk) {
+void Writer::chunk(StoredChunk const& chunk) {
   out_.new_object(metadata_module, "ChunkStorageMetadata");
   out_.op(Op::empty_dict);
   out_.op(Op::mark);
@@ -257,13 +257,13 @@ void Writer::storage_data() {
     }
     for (; index == metadata_.tensors[tensor].chunk_count; ++tensor) index = 0;
     StoredTensor const& owner = metadata_.tensors[tensor];
-    Chunk const& chunk = metadata_.chunks[owner.first_chunk + index];
+    StoredChunk const& chunk = metadata_.chunks[owner.first_chunk + index];
     index_state(owner.name, index++, &chunk);
     place(chunk.item);
   });
 }
 
-void Writer::index_state(std::string_view name, std::size_t index, Chunk const* chunk) {
+void Writer::index_state(std::string_view name, std::size_t index, StoredChunk const* chunk) {
   out_.op(Op::empty_dict);
   out_.op(Op::mark);
   out_.string("fqn");

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/writer.hpp"
+#include "core/formats/model_files.hpp"
 #include "stages/plan/config/carried_config.hpp"
-#include "stages/plan/config/carried_files.hpp"
 #include "stages/plan/config/config_members.hpp"
-#include "stages/plan/source/run_record.hpp"
 
 namespace reshard {
 namespace {
@@ -209,21 +206,13 @@ ConfigComparison compare(ModelDescription const& a, ModelDescription const& b,
 
 }  // namespace
 
-ModelDescription describe_model(SourceCheckpoint const& checkpoint, fs::path const& config) {
+ModelDescription describe_model(Checkpoint const& checkpoint, fs::path const& config) {
   ModelDescription result;
-  if (checkpoint.logical) {
-    result.config = checkpoint.logical->config;
-    result.args = checkpoint.logical->args;
-  }
-  if (checkpoint.dcp) result.config = checkpoint.dcp->config;
+  if (checkpoint.config_inside) result.config = checkpoint.config;
   if (auto const files = files_of(checkpoint, config);
       files && (result.config.is_null() || !config.empty()))
     result.config = files->config;
-  if (checkpoint.megatron) result.args = checkpoint.megatron->headers.front().args;
-  if (checkpoint.dcp && checkpoint.dcp->flavour != dcp::Flavour::plain)
-    if (auto const record = run_record(checkpoint))
-      result.args =
-          megatron::args_as_json(record->document(), megatron::find_args(record->document()));
+  result.args = args_of(checkpoint);
   return result;
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/json.hpp"
-#include "core/formats/checkpoint.hpp"
+#include "core/formats/format.hpp"
 #include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
@@ -18,7 +18,7 @@ struct ModelDescription {
 
 /// Of a checkpoint: what lies beside its weights or travels with it; `config` names another
 /// config.json.
-ModelDescription describe_model(SourceCheckpoint const& checkpoint,
+ModelDescription describe_model(Checkpoint const& checkpoint,
                                 std::filesystem::path const& config);
 
 /// A member of config.json, or an argument ("args.rotary_base"), that two models have otherwise. ""

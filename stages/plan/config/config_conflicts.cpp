@@ -1,7 +1,7 @@
 #include "stages/plan/config/config_conflicts.hpp"
 
 #include "core/base/text.hpp"
-#include "stages/plan/config/carried_files.hpp"
+#include "core/formats/model_files.hpp"
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/source/model_facts.hpp"
 
@@ -77,7 +77,7 @@ std::string contradiction(NamedDescription const& counts, NamedDescription const
                      listed_differences(found, counts.model.config, other.model.config), outcome);
 }
 
-std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json const& args,
+std::vector<std::string> config_warnings(Checkpoint const& source, Json const& args,
                                          TargetRequest const& request) {
   std::vector<std::string> result;
   auto const compare = [&](NamedDescription const& counts, NamedDescription const& other,
@@ -94,17 +94,13 @@ std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json co
         {{own->config, args}, "the source's own config.json"}, "source.config counts");
     return result;
   }
-  Json const& inside = source.logical ? source.logical->config
-                       : source.dcp   ? source.dcp->config
-                                      : Json();
-  if (inside.is_null()) return result;
-  std::filesystem::path const folder =
-      source.logical ? source.logical->folder : source.dcp->directory.folder;
-  if (auto const beside = model_files_beside(folder))
+  Json const& inside = source.config;
+  if (!source.config_inside || inside.is_null()) return result;
+  if (auto const beside = model_files_beside(source.folder))
     compare({{inside, args}, "the config.json inside the HDF5 container"},
             {{beside->config, args}, config_name_of(*beside)},
             fmt::format("The one inside counts: if the other is right, name it with {}",
-                        request.format == TargetRequest::Format::huggingface ? "target.reference"
+                        request.format == FormatId::huggingface ? "target.reference"
                                                                              : "source.config"));
   return result;
 }

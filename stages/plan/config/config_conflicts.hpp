@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/formats/checkpoint.hpp"
+#include "core/formats/format.hpp"
 #include "stages/plan/config/config_comparison.hpp"
 #include "stages/plan/job_plan.hpp"
 
@@ -26,7 +26,7 @@ std::string contradiction(NamedDescription const& counts, NamedDescription const
 /// The config.json of a source's own: beside its weights, inside its container, or what travelled.
 /// Where a container's own and the one beside it differ, or source.config and these, a warning says
 /// which counts. `args`: of the source; null for none.
-std::vector<std::string> config_warnings(SourceCheckpoint const& source, Json const& args,
+std::vector<std::string> config_warnings(Checkpoint const& source, Json const& args,
                                          TargetRequest const& request);
 
 /// target.reference goes into the target as it is: a warning with what it says otherwise than the

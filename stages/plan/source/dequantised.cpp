@@ -27,7 +27,7 @@ quant::CodeFormat code_format(QuantScheme const& scheme, DType dtype, std::strin
 
 SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::string const& name,
                        std::vector<Index> const& shape,
-                       std::function<std::optional<StoredFile>(std::string const&)> const& find) {
+                       std::function<std::optional<StoredPlace>(std::string const&)> const& find) {
   SourceView view;
   view.kind = ViewKind::dequantise;
   view.name = name;
@@ -41,8 +41,7 @@ SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::
           ErrorKind::usage,
           "'{}' has a pre-quantisation scale, which belongs to its input: the weight alone cannot be dequantised. Set model.quant = \"keep\".",
           name);
-    StoredPlace const place{stored->file, stored->tensor->offset_bytes, stored->tensor->dtype,
-                            stored->tensor->shape};
+    StoredPlace const& place = *stored;
     if (p == 0) {
       view.stored = place;
       view.scheme.codes = code_format(scheme, place.dtype, name);

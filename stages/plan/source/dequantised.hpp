@@ -4,23 +4,16 @@
 #include <optional>
 #include <string>
 
-#include "core/formats/checkpoint.hpp"
 #include "core/mapping/quant_finder.hpp"
 #include "core/plan/source_view.hpp"
 
 namespace reshard {
-
-/// A stored tensor of a source with the number of its file.
-struct StoredFile {
-  std::uint32_t file = 0;
-  FileTensor const* tensor = nullptr;
-};
 
 /// The BF16 values of a quantised weight whose parts were found. `shape` is the weight's own;
 /// `find` gives the parts by stored name. A scheme whose values cannot be computed, or a weight of
 /// several tensors that have one scale each, is an Error of kind usage.
 SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::string const& name,
                        std::vector<Index> const& shape,
-                       std::function<std::optional<StoredFile>(std::string const&)> const& find);
+                       std::function<std::optional<StoredPlace>(std::string const&)> const& find);
 
 }  // namespace reshard

@@ -16,8 +16,8 @@ bool matches(std::vector<std::string> const& patterns, std::string const& name) 
                      [&](std::string const& pattern) { return matches_glob(pattern, name); });
 }
 
-Shapes unmapped(std::vector<std::string> const& patterns, SourceCheckpoint const& source,
-                DistView const* view) {
+Shapes unmapped(std::vector<std::string> const& patterns, Checkpoint const& source,
+                StoredView const& view) {
   Shapes result;
   each_stored(source, view, [&](std::string const& name, std::vector<Index> const& shape) {
     if (matches(patterns, name)) result.emplace(name, shape);
@@ -70,7 +70,7 @@ class KeptLines {
 
 }  // namespace
 
-void settle_unmapped(MapChoice& maps, SourceCheckpoint const& source, DistView const* view,
+void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
                      TargetRequest const& request, std::vector<std::string>& warnings) {
   if (!maps.family || maps.family->keep.empty()) return;
   std::vector<std::string> const& patterns = maps.family->keep;
@@ -90,7 +90,7 @@ void settle_unmapped(MapChoice& maps, SourceCheckpoint const& source, DistView c
       map->drop.insert(map->drop.end(), patterns.begin(), patterns.end());
     return;
   }
-  if (request.format == TargetRequest::Format::hdf5)
+  if (request.format == FormatId::hdf5)
     fail(
         ErrorKind::usage,
         "[model] unmapped = \"keep\": '{}' has no logical name, which every tensor of an HDF5 container needs here. Set it to \"drop\", or "
@@ -102,7 +102,7 @@ void settle_unmapped(MapChoice& maps, SourceCheckpoint const& source, DistView c
   lines.into(*maps.family, false);
 }
 
-void settle_unread(MapChoice const& maps, DistView const& view, bool megatron,
+void settle_unread(MapChoice const& maps, StoredView const& view, bool megatron,
                    TargetRequest const& request, std::vector<std::string>& warnings) {
   if (view.unread.empty()) return;
   std::vector<std::string> names = view.unread;

@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/formats/checkpoint.hpp"
+#include "core/formats/format.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/dist_source.hpp"
 #include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
@@ -15,13 +14,13 @@ namespace reshard {
 /// tensors of their own, with the same stored name on every side, beside the embedding in
 /// Megatron's files; or they are left unread; or they are refused (Error of kind usage). Call
 /// before the model is made: it changes the maps.
-void settle_unmapped(MapChoice& maps, SourceCheckpoint const& source, DistView const* view,
+void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
                      TargetRequest const& request, std::vector<std::string>& warnings);
 
 /// Deals with the weights of a DCP source whose keys do not begin with source.prefix: they are
 /// counted and named in a warning. In Megatron's formats, or where the family's `keep` fits one,
 /// they are parts of the same model: an Error of kind usage, unless they are left out by request.
-void settle_unread(MapChoice const& maps, DistView const& view, bool megatron,
+void settle_unread(MapChoice const& maps, StoredView const& view, bool megatron,
                    TargetRequest const& request, std::vector<std::string>& warnings);
 
 }  // namespace reshard

@@ -8,40 +8,42 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Catalog logical_catalog(Model& model, LogicalCheckpoint const& checkpoint,
-                        std::vector<std::filesystem::path> const& files) {
+Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
   Catalog catalog;
-  for (std::filesystem::path const& file : files) catalog.files.push_back(file.string());
+  for (fs::path const& file : checkpoint.files) catalog.files.push_back(file.string());
   catalog.tensors.resize(model.tensors().size());
   for (std::size_t t = 0; t < model.tensors().size(); ++t)
     model.set_exists(static_cast<int>(t), false);
-  for (std::size_t f = 0; f < checkpoint.parts.size(); ++f)
-    for (hdf5::FoundDataset const& found : checkpoint.parts[f].tensors) {
+  for (std::size_t i = 0; i < checkpoint.stored.tensors.size(); ++i) {
+      StoredTensor const& found = checkpoint.stored.tensors[i];
+      LogicalLabels const& labels = checkpoint.labels[i];
+      ItemPlace const& item = checkpoint.stored.chunks[found.first_chunk].item;
+      std::string const& file = catalog.files[item.file];
       int const tensor = model.find_tensor(found.name);
       if (tensor < 0)
         fail(
             ErrorKind::source,
             "{}: holds '{}', a tensor that the map '{}' does not know. Use the map that wrote the file, or model.map = \"none\".",
-            catalog.files[f], found.name, checkpoint.map);
+            file, found.name, checkpoint.map);
       model.set_exists(tensor, true);
       std::vector<Index> shape = logical_shape(model, tensor);
       // Rows of padding that were carried as vocabulary: the config of a Hugging Face target counts
       // fewer.
-      bool const padded = !shape.empty() && found.axes.size() == shape.size() &&
-                          found.axes.front() == "vocab" && found.shape.size() == shape.size() &&
+      bool const padded = !shape.empty() && labels.axes.size() == shape.size() &&
+                          labels.axes.front() == "vocab" && found.shape.size() == shape.size() &&
                           found.shape.front() == checkpoint.vocab &&
                           shape.front() < checkpoint.vocab;
       if (padded) shape.front() = checkpoint.vocab;
-      if (found.shape != shape || found.axes != axis_labels(model, tensor) ||
-          found.domain != domain_text(model, tensor))
+      if (found.shape != shape || labels.axes != axis_labels(model, tensor) ||
+          labels.domain != domain_text(model, tensor))
         fail(
             ErrorKind::source,
             "{}: '{}' has the shape [{}] over the axes '{}' with '{}', expected [{}] over '{}' with '{}' by {}. The file's config is not that of its "
             "tensors: correct it, or set model.map = \"none\".",
-            catalog.files[f], found.name, fmt::join(found.shape, ", "), fmt::join(found.axes, " "),
-            found.domain, fmt::join(shape, ", "), fmt::join(axis_labels(model, tensor), " "),
+            file, found.name, fmt::join(found.shape, ", "), fmt::join(labels.axes, " "),
+            labels.domain, fmt::join(shape, ", "), fmt::join(axis_labels(model, tensor), " "),
             domain_text(model, tensor), model.origin());
-      catalog.add({narrow<std::uint32_t>(f), found.offset_bytes, found.dtype, found.name},
+      catalog.add({item.file, item.offset_bytes, found.dtype, found.name},
                   logical_pieces(model, tensor), false);
     }
   return catalog;
@@ -49,7 +51,7 @@ Catalog logical_catalog(Model& model, LogicalCheckpoint const& checkpoint,
 
 }  // namespace
 
-void read_logical_facts(LogicalCheckpoint const& checkpoint, SourceModel& result) {
+void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result) {
   result.config = checkpoint.config;
   result.config_text = checkpoint.config_text;
   result.args = checkpoint.args;
@@ -62,9 +64,8 @@ void read_logical_facts(LogicalCheckpoint const& checkpoint, SourceModel& result
         checkpoint.folder.string());
 }
 
-SourceModel with_logical_catalogue(SourceModel result, LogicalCheckpoint const& checkpoint,
-                                   std::vector<fs::path> const& files) {
-  result.catalog = logical_catalog(*result.model, checkpoint, files);
+SourceModel with_logical_catalogue(SourceModel result, Checkpoint const& checkpoint) {
+  result.catalog = logical_catalog(*result.model, checkpoint);
   if (!result.maps.family) return result;
   result.family_side = std::make_unique<Side>(*result.model, *result.maps.family, SideOptions{});
   for (int const tensor : result.family_side->required_tensors())

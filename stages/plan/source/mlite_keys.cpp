@@ -72,7 +72,7 @@ std::optional<MliteKey> taken_apart(std::string_view key) {
 
 class Stages {
  public:
-  Stages(DistView::Table const& keys, std::string const& place) : place_(place) {
+  Stages(StoredView::Table const& keys, std::string const& place) : place_(place) {
     for (auto const& [key, at] : keys) {
       std::optional<MliteKey> const apart = taken_apart(key);
       if (!apart) continue;
@@ -141,7 +141,7 @@ struct Numbers {
   std::set<Index> experts;
 };
 
-Numbers numbers_of(DistView::Table const& names) {
+Numbers numbers_of(StoredView::Table const& names) {
   Numbers found;
   for (auto const& [name, at] : names) {
     std::string_view rest = name;
@@ -207,7 +207,7 @@ class Options {
 
   /// Every rank has the router whole: it says how many experts there are.
   void check_routers() const {
-    dcp::StoredTensor const* tensor = stored(routers);
+    StoredTensor const* tensor = stored(routers);
     if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert"))
       return;
     fail(ErrorKind::source,
@@ -217,7 +217,7 @@ class Options {
 
   /// As many expert-parallel ranks must lie in the rows as names leave over.
   void check_ranks(Index by_names, Index held, Index all) const {
-    dcp::StoredTensor const* tensor = stored(".moe.experts.fc1.weight0");
+    StoredTensor const* tensor = stored(".moe.experts.fc1.weight0");
     Index const rows_of_rank =
         checked_mul(Index{2}, size("moe_inter"), ErrorKind::source, "moe_inter");
     if (tensor == nullptr || tensor->shape.size() != 2 || rows_of_rank == 0) return;
@@ -250,9 +250,9 @@ class Options {
   }
 
   /// How many parts the boxes cut the second dimension into.
-  Index columns_cut(dcp::StoredTensor const* tensor) const {
+  Index columns_cut(StoredTensor const* tensor) const {
     if (tensor == nullptr || tensor->shape.size() != 2) return source_.etp;
-    dcp::Metadata const& metadata = source_.checkpoint.metadata;
+    StoredTable const& metadata = source_.stored;
     std::set<Index> begins;
     for (std::size_t c = tensor->first_chunk; c < tensor->first_chunk + tensor->chunk_count; ++c)
       begins.insert(metadata.offsets(metadata.chunks[c])[1]);
@@ -266,7 +266,7 @@ class Options {
     Index const vocab = size("vocab");
     Index const least =
         checked_add(vocab, (multiple - vocab % multiple) % multiple, ErrorKind::source, "vocab");
-    dcp::StoredTensor const* tensor = named("embed.embedding.weight");
+    StoredTensor const* tensor = named("embed.embedding.weight");
     Index const rows = tensor == nullptr || tensor->shape.empty() ? vocab : tensor->shape[0];
     if (rows < vocab) return least - vocab;
     if (rows > least)
@@ -276,14 +276,14 @@ class Options {
     return rows - vocab;
   }
 
-  dcp::StoredTensor const* named(std::string const& name) const {
+  StoredTensor const* named(std::string const& name) const {
     auto const found = source_.names.find(name);
     return found == source_.names.end() ? nullptr
-                                        : &source_.checkpoint.metadata.tensors[found->second];
+                                        : &source_.stored.tensors[found->second];
   }
 
   /// This tensor of the first layer that has it.
-  dcp::StoredTensor const* stored(std::string_view name) const {
+  StoredTensor const* stored(std::string_view name) const {
     for (Index const layer : found_.layers)
       if (auto const* tensor = named(fmt::format("{}{}{}", layers, layer, name))) return tensor;
     return nullptr;
@@ -307,7 +307,7 @@ Index shards(std::vector<Index> const& shape, std::vector<Index> const& whole) {
 /// A stored tensor, and the shape that it should have.
 struct Found {
   std::string name;
-  dcp::StoredTensor const* tensor = nullptr;
+  StoredTensor const* tensor = nullptr;
   std::vector<Index> whole;
 };
 
@@ -316,7 +316,7 @@ std::vector<Found> found_in(MliteSource const& source, Side const& side) {
   for (StoredName const& name : side.names(nullptr))
     if (auto const found = source.names.find(name.name); found != source.names.end())
       result.push_back(
-          {name.name, &source.checkpoint.metadata.tensors[found->second], side.shape(name)});
+          {name.name, &source.stored.tensors[found->second], side.shape(name)});
   return result;
 }
 
@@ -329,11 +329,6 @@ bool is_cut(std::string_view name) {
   return false;
 }
 
-/// "optimizer_rank_3.pt".
-bool is_of_rank(std::string_view file, std::string_view kind) {
-  return take(file, kind) && take_number(file) && file == ".pt";
-}
-
 }  // namespace
 
 bool has_mlite_names(MapFile const& map) {
@@ -341,9 +336,9 @@ bool has_mlite_names(MapFile const& map) {
                      [](NamedExpression const& option) { return option.name == "rank_experts"; });
 }
 
-DistView::Table without_stages(DistView::Table const& keys, std::string const& place) {
+StoredView::Table without_stages(StoredView::Table const& keys, std::string const& place) {
   Stages const stages(keys, place);
-  DistView::Table names;
+  StoredView::Table names;
   std::map<std::string, std::string> twice;
   for (auto const& [key, at] : keys) {
     std::string const name = stages.name(key);
@@ -379,8 +374,5 @@ void check_whole(MliteSource const& source, Side const& side) {
         found.name.find(of_experts) != std::string::npos ? "the experts" : "this tensor");
   }
 }
-
-bool is_mlite_optimizer(std::string_view file) { return is_of_rank(file, "optimizer_rank_"); }
-bool is_mlite_rng(std::string_view file) { return is_of_rank(file, "rng_state_rank_"); }
 
 }  // namespace reshard

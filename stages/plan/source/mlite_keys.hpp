@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/formats/format.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/dist_source.hpp"
 
 namespace reshard {
 
@@ -19,12 +19,12 @@ bool has_mlite_names(MapFile const& map);
 /// `model.layers.3.…` -> `layers.3.…`; `model_pp1.layers.0.…` -> `layers.N.…`, where N counts the
 /// layers of the stages before. Keys of other forms stay. A stage or a layer that is missing among
 /// others, keys with a stage beside keys without one, are Errors of kind source.
-DistView::Table without_stages(DistView::Table const& keys, std::string const& place);
+StoredView::Table without_stages(StoredView::Table const& keys, std::string const& place);
 
 /// A source with Megatron Lite's names; borrows.
 struct MliteSource {
-  DcpCheckpoint const& checkpoint;
-  DistView::Table const& names;  ///< from without_stages()
+  StoredTable const& stored;
+  StoredView::Table const& names;  ///< from without_stages()
   std::string place;             ///< for messages
   Index etp = 1;                 ///< source.etp
 };
@@ -39,10 +39,5 @@ std::map<std::string, Json> mlite_options(MliteSource const& source, Model const
 /// An Error of kind source when stored tensors are shards of what `side` expects: the rest was
 /// never saved.
 void check_whole(MliteSource const& source, Side const& side);
-
-/// optimizer_rank_3.pt and rng_state_rank_00003.pt: state of one rank that lies beside the
-/// checkpoint.
-bool is_mlite_optimizer(std::string_view file);
-bool is_mlite_rng(std::string_view file);
 
 }  // namespace reshard

@@ -7,11 +7,9 @@
 namespace reshard {
 namespace {
 
-using Format = TargetRequest::Format;
-
 class Settler {
  public:
-  Settler(SourceModel& model, SourceCheckpoint const& source, TargetRequest const& request)
+  Settler(SourceModel& model, Checkpoint const& source, TargetRequest const& request)
       : model_(model), source_(source), request_(request) {}
 
   void run() {
@@ -27,7 +25,7 @@ class Settler {
   }
 
   bool must_agree() const {
-    return request_.format == Format::huggingface || !request_.source_config.empty();
+    return request_.format == FormatId::huggingface || !request_.source_config.empty();
   }
 
   /// Training may have continued with other settings than those of config.json.
@@ -87,13 +85,13 @@ class Settler {
   }
 
   SourceModel& model_;
-  SourceCheckpoint const& source_;
+  Checkpoint const& source_;
   TargetRequest const& request_;
 };
 
 }  // namespace
 
-void settle_configs(SourceModel& model, SourceCheckpoint const& source,
+void settle_configs(SourceModel& model, Checkpoint const& source,
                     TargetRequest const& request) {
   Settler(model, source, request).run();
 }

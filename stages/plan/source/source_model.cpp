@@ -7,9 +7,8 @@
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/hybrid_pattern.hpp"
-#include "core/formats/megatron/writer.hpp"
+#include "core/formats/model_files.hpp"
 #include "stages/plan/config/carried_config.hpp"
-#include "stages/plan/config/carried_files.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/logical_source.hpp"
@@ -31,7 +30,7 @@ constexpr std::string_view divisor_key = "make_vocab_size_divisible_by";
 
 class SourceReader {
  public:
-  SourceReader(SourceCheckpoint const& source, TargetRequest const& request)
+  SourceReader(Checkpoint const& source, TargetRequest const& request)
       : source_(source), request_(request) {}
 
   SourceModel run(bool carry_states) {
@@ -47,53 +46,48 @@ class SourceReader {
   SourceModel read(bool carry_states) {
     find_facts();
     make_model();
-    if (source_.logical)
-      return with_logical_catalogue(std::move(result_), *source_.logical, source_.files);
+    if (logical()) return with_logical_catalogue(std::move(result_), source_);
     apply_maps();
     find_quantised();
-    if (carry_states && result_.view && !request_.drop_optimizer && !result_.view->states.empty()) {
-      result_.states = result_.view->states;
+    if (carry_states && !request_.drop_optimizer && !result_.view.states.empty()) {
+      result_.states = result_.view.states;
       result_.model->add_states(result_.states);
     }
     catalogue();
     return std::move(result_);
   }
 
-  bool to_huggingface() const { return request_.format == TargetRequest::Format::huggingface; }
-  bool to_hdf5() const { return request_.format == TargetRequest::Format::hdf5; }
+  bool to_huggingface() const { return request_.format == FormatId::huggingface; }
+  bool to_hdf5() const { return request_.format == FormatId::hdf5; }
   /// Whether the source has the stored names of its family.
-  bool family_names() const {
-    return source_.huggingface || (source_.dcp && source_.dcp->flavour == dcp::Flavour::plain);
-  }
+  bool family_names() const { return source_.names == NameOwner::family; }
+  bool logical() const { return source_.names == NameOwner::logical; }
+  bool in_chunks() const { return source_.storage == Storage::chunks; }
+  bool in_shares() const { return source_.storage == Storage::shares; }
 
-  std::string place() const {
-    if (source_.megatron) return source_.megatron->directory.iteration_dir.string();
-    if (source_.logical) return source_.logical->folder.string();
-    return source_.dcp ? source_.dcp->directory.folder.string()
-                       : source_.huggingface->folder.path.string();
-  }
+  std::string place() const { return source_.folder.string(); }
 
   void find_facts() {
-    if (source_.dcp) result_.view = look_at(*source_.dcp, request_.source_prefix);
-    if (!source_.logical)
-      refuse_adapters(source_, result_.view ? &*result_.view : nullptr, place());
-    if (source_.logical) read_logical_facts(*source_.logical, result_);
-    if (!family_names() && !source_.logical) find_args();
-    if (source_.huggingface) result_.config = source_.huggingface->folder.config;
-    if (source_.dcp && !source_.dcp->config.is_null()) result_.config = source_.dcp->config;
+    result_.view = source_.format->view(source_, request_.source_prefix);
+    if (logical())
+      read_logical_facts(source_, result_);
+    else
+      refuse_adapters(source_, result_.view);
+    if (source_.names == NameOwner::megatron) find_args();
+    if (!source_.config.is_null()) result_.config = source_.config;
     result_.files = files_of(source_, request_.source_config);
     if (!request_.source_config.empty()) result_.config = result_.files->config;
-    if (source_.huggingface && result_.config.is_null())
+    bool const unknown = family_names() && result_.config.is_null();
+    if (unknown && !in_chunks())
       fail(
           ErrorKind::source,
           "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
           place());
-    if (source_.dcp && family_names() && result_.config.is_null() && result_.files)
-      result_.config = result_.files->config;
+    if (unknown && result_.files) result_.config = result_.files->config;
     find_reference();
     if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())
       result_.config_text = result_.config.dump(2) + "\n";
-    if (source_.dcp && family_names() && result_.config.is_null())
+    if (family_names() && result_.config.is_null())
       fail(
           ErrorKind::usage,
           "[source] config: {} does not say what model it holds. Set source.config to its config.json.",
@@ -111,26 +105,14 @@ class SourceReader {
   }
 
   void find_args() {
-    if (source_.megatron) {
-      result_.args = source_.megatron->headers.front().args;
-      result_.traits = megatron_traits(*source_.megatron);
-      // Latent attention has the same names in both; its shapes differ.
-      Json const latent = fact(result_.args, "multi_latent_attention");
-      Json const stated = fact(result_.args, "transformer_impl");
-      if (latent.boolean() != nullptr && *latent.boolean() && stated.text() != nullptr)
-        result_.traits.spec = *stated.text() == "local" ? "local" : "te";
-    } else {
-      if (auto const record = run_record(source_))
-        result_.args =
-            megatron::args_as_json(record->document(), megatron::find_args(record->document()));
-      result_.traits = result_.view->traits;
-      note_spec();
-    }
-    if (result_.args.is_null() && (source_.megatron || request_.source_config.empty()))
+    result_.args = args_of(source_);
+    result_.traits = result_.view.traits;
+    note_spec();
+    if (result_.args.is_null() && (in_shares() || request_.source_config.empty()))
       fail(ErrorKind::source, "{}: has no args, so nothing says how large the model is. {}.",
            place(),
-           source_.megatron ? "Use a checkpoint that Megatron saved itself"
-                            : "Set source.config to the config.json of the same model");
+           in_shares() ? "Use a checkpoint that Megatron saved itself"
+                       : "Set source.config to the config.json of the same model");
     Json const* padded = result_.args.find("padded_vocab_size");
     if (result_.traits.padded_vocab > 0 && !result_.args.is_null() &&
         (padded == nullptr || padded->is_null()))
@@ -138,15 +120,20 @@ class SourceReader {
     result_.recorded_vocab = recorded_vocab();
   }
 
-  /// Names of torch_dist do not tell whose layers they are: args do, else the states that
-  /// Transformer Engine keeps.
+  /// Whose layers they are: args say so, else the states that Transformer Engine keeps. Names in
+  /// shares tell, too, except for latent attention, which has the same names in both.
   void note_spec() {
     Json const stated = fact(result_.args, "transformer_impl");
-    result_.traits.spec = "local";
-    for (dcp::StoredObject const& object : source_.dcp->metadata.objects)
-      if (object.name.find("core_attention._extra_state") != std::string::npos)
-        result_.traits.spec = "te";
-    if (stated.text() != nullptr) result_.traits.spec = *stated.text() == "local" ? "local" : "te";
+    Json const latent = fact(result_.args, "multi_latent_attention");
+    bool const names_tell = in_shares() && (latent.boolean() == nullptr || !*latent.boolean());
+    if (in_chunks()) {
+      bool const te = std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
+        return object.name.find("core_attention._extra_state") != std::string::npos;
+      });
+      result_.traits.spec = te ? "te" : "local";
+    }
+    if (!names_tell && stated.text() != nullptr)
+      result_.traits.spec = *stated.text() == "local" ? "local" : "te";
   }
 
   /// What `args` say of the rows that mean something, when it agrees with the rows that are there;
@@ -161,7 +148,7 @@ class SourceReader {
         *stated.integer() +
         (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
     Json const tp = fact(result_.args, "tensor_model_parallel_size");
-    int const ranks = source_.megatron          ? source_.megatron->classification.sizes.tp
+    int const ranks = source_.mesh              ? source_.mesh->tp
                       : tp.integer() != nullptr ? narrow<int>(*tp.integer())
                                                 : 1;
     return padded(vocab, ranks) == result_.traits.padded_vocab ? std::optional<Index>(vocab)
@@ -180,7 +167,7 @@ class SourceReader {
   /// target has room for them. Rows past the true size are padding that nobody can tell from
   /// weights, so they are dropped only where the target's padding is shorter.
   Index carried_vocab() const {
-    if (source_.logical) return source_.logical->vocab;
+    if (logical()) return source_.vocab;
     if (request_.true_vocab_size > 0) {
       Json const stated = fact(result_.args, "vocab_size");
       if (stated.integer() != nullptr && request_.true_vocab_size < *stated.integer())
@@ -198,7 +185,7 @@ class SourceReader {
   void make_model() {
     bool const named = request_.map != "auto" && request_.map != "mcore";
     bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
-                             (source_.logical && !source_.logical->map.empty());
+                             (logical() && !source_.map.empty());
     result_.maps =
         choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
@@ -208,11 +195,8 @@ class SourceReader {
           "[source] etp = {}: only a source with Megatron Lite's names has this key. Leave it out, or name its map with model.map.",
           request_.source_etp);
     MapChoice const& maps = result_.maps;
-    if (!source_.logical)
-      settle_unmapped(result_.maps, source_, result_.view ? &*result_.view : nullptr, request_,
-                      result_.warnings);
-    if (result_.view)
-      settle_unread(result_.maps, *result_.view, !family_names(), request_, result_.warnings);
+    if (!logical()) settle_unmapped(result_.maps, source_, result_.view, request_, result_.warnings);
+    settle_unread(result_.maps, result_.view, !family_names(), request_, result_.warnings);
     check_pattern();
     // From Megatron to Megatron args describe the model; the family was named for what its map
     // keeps.
@@ -248,8 +232,8 @@ class SourceReader {
   /// saved: the checkpoint decides.
   void make_family_model() {
     ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
-    if (source_.logical && !to_huggingface()) facts.true_vocab_size = source_.logical->vocab;
-    if (Json const divisor = fact(result_.args, divisor_key); source_.logical && !divisor.is_null())
+    if (logical() && !to_huggingface()) facts.true_vocab_size = source_.vocab;
+    if (Json const divisor = fact(result_.args, divisor_key); logical() && !divisor.is_null())
       facts.facts.set(divisor_key, divisor);
     auto const make = [&] {
       result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts);
@@ -257,8 +241,8 @@ class SourceReader {
     make();
     Index const stated = count("M");
     Index there = stated;
-    if (source_.logical) {
-      there = source_.logical->prediction_layers;
+    if (logical()) {
+      there = source_.prediction_layers;
     } else if (!result_.args.is_null()) {
       Json const by_args = Model(result_.maps.core, result_.maps.core,
                                  {result_.args, "args", request_.true_vocab_size})
@@ -311,7 +295,7 @@ class SourceReader {
   void take_names_alone() {
     names_ = std::move(result_.maps.family);
     bool const lite = has_mlite_names(*names_);
-    if (!family_names() || (lite && !source_.dcp))
+    if (!family_names() || (lite && !in_chunks()))
       fail(
           ErrorKind::usage,
           "[model] map = \"{}\": {} gives names to a plain DCP checkpoint{}, and {} is none. Set map to \"auto\" or name a family.",
@@ -391,16 +375,16 @@ class SourceReader {
   }
 
   void apply_mlite() {
-    DistView::Table& names = result_.view->weights;
+    StoredView::Table& names = result_.view.weights;
     names = without_stages(names, place());
-    MliteSource const source{*source_.dcp, names, place(), request_.source_etp};
+    MliteSource const source{source_.stored, names, place(), request_.source_etp};
     make_family_side(mlite_options(source, *result_.model, result_.warnings));
     check_whole(source, *result_.family_side);
   }
 
   bool has_like(std::string_view pattern) const {
     bool found = false;
-    each_stored(source_, result_.view ? &*result_.view : nullptr,
+    each_stored(source_, result_.view,
                 [&](std::string const& name, std::vector<Index> const&) {
                   found = found || matches_glob(pattern, name);
                 });
@@ -411,54 +395,56 @@ class SourceReader {
   bool has(std::string_view name) const {
     if (!family_names()) return false;
     if (name.find_first_of("*?") != std::string_view::npos) return has_like(name);
-    if (source_.dcp) return result_.view->weights.contains(std::string(name));
-    if (!find_stored_) find_stored_ = finder_over(*source_.huggingface);
-    return find_stored_(std::string(name)).has_value();
+    return result_.view.weights.contains(std::string(name));
   }
 
   /// Weights that are stored as parts become further logical tensors.
   void find_quantised() {
-    QuantSource const found(source_, result_.view ? &*result_.view : nullptr);
-    if (!found.any(result_.maps.core)) return;
+    if (!may_be_quantised(source_, result_.view, result_.maps.core)) return;
     result_.unquantised = *result_.model;
     result_.model->set_schemes(evaluate_schemes(result_.maps.core, *result_.model));
     if (request_.dequantise) {
-      if (source_.dcp)
+      if (in_chunks())
         fail(
             ErrorKind::usage,
             "[model] quant = \"dequantise-bf16\": {} holds boxes of tensors. Dequantise the Hugging Face or mp_rank folder.",
             place());
       return;
     }
+    find_chunks();
+    StoredShares const shares(source_, result_.view, result_.chunks);
     if (family_names()) {
-      found.look(*result_.model, *result_.family_side);
+      add_quantised(*result_.model, *result_.family_side, shares, source_.stored);
       make_family_side(family_options_, false);
-    } else if (source_.dcp) {
-      found.look(*result_.model, Side(*result_.model, result_.maps.core, dist_options()));
     } else {
-      result_.chunks = source_chunks(*source_.megatron, count("L"), count("M"));
-      found.look(*result_.model, Side(*result_.model, result_.maps.core, megatron_options()),
-                 result_.chunks);
+      add_quantised(*result_.model, core_side(), shares, source_.stored);
     }
   }
 
+  void find_chunks() {
+    if (in_shares()) result_.chunks = source_chunks(source_, count("L"), count("M"));
+  }
+
+  /// The source as the core map reads it.
+  Side core_side() const {
+    return {*result_.model, result_.maps.core, in_shares() ? share_options() : chunk_options()};
+  }
+
   void catalogue() {
-    if (source_.huggingface) {
-      result_.catalog = huggingface_catalog(
-          *result_.model, *result_.family_side, *source_.huggingface,
-          names_ ? names_->name : result_.maps.family->name, request_.dequantise);
-      warn_of_copies();
-      result_.adds = result_.family_side->adds();
-    } else if (family_names()) {
-      catalogue_dist(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
-    } else if (source_.dcp) {
-      check_vocab();
-      catalogue_dist(Side(*result_.model, result_.maps.core, dist_options()),
-                     joined_names(result_.maps));
+    find_chunks();
+    if (family_names()) {
+      catalogue(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
+      if (!in_chunks()) warn_of_copies();
     } else {
       check_vocab();
-      catalogue_megatron();
+      catalogue(core_side(), joined_names(result_.maps));
     }
+  }
+
+  void catalogue(Side const& side, std::string const& map_names) {
+    result_.catalog = source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
+                                     {may_lack(side), map_names, request_.dequantise});
+    result_.adds = side.adds();
   }
 
   /// Copies are not read, so nobody knows whether they are any.
@@ -479,52 +465,33 @@ class SourceReader {
     return result_.family_side ? result_.family_side->optional_tensors() : side.optional_tensors();
   }
 
-  void catalogue_dist(Side const& side, std::string const& map_names) {
-    std::vector<std::string> files;
-    for (fs::path const& file : source_.files) files.push_back(file.string());
-    result_.catalog = dist_catalog(*result_.model, side, *source_.dcp, *result_.view, files,
-                                   may_lack(side), map_names);
-    result_.adds = side.adds();
-  }
-
-  SideOptions dist_options() const {
-    DistView const& view = *result_.view;
+  SideOptions chunk_options() const {
+    NameTraits const& traits = result_.traits;
     SideOptions options;
     options.in_front = true;
-    std::string const usual = source_.dcp->flavour == dcp::Flavour::torch_dist ? "dist" : "fsdp";
-    options.options = {{"form", view.traits.form.empty() ? usual : view.traits.form},
-                       {"spec", result_.traits.spec},
-                       {"mtp_block", view.traits.mtp_block}};
-    options.options["stacked"] = Json(view.stacked ? 1 : 0);
-    options.options["halves"] = Json(view.halves ? 1 : 0);
-    options.options["parts"] = Json(source_.dcp->flavour == dcp::Flavour::fsdp_dtensor ? 0 : 1);
-    if (view.traits.padded_vocab > 0) options.padded_sizes["vocab"] = view.traits.padded_vocab;
+    options.options = {{"form", traits.form},
+                       {"spec", traits.spec},
+                       {"mtp_block", traits.mtp_block}};
+    options.options["stacked"] = Json(traits.stacked ? 1 : 0);
+    options.options["halves"] = Json(traits.halves ? 1 : 0);
+    options.options["parts"] = Json(traits.parts ? 1 : 0);
+    if (traits.padded_vocab > 0) options.padded_sizes["vocab"] = traits.padded_vocab;
     options.place = place() + ", ";
     return options;
   }
 
-  SideOptions megatron_options() const {
-    auto const& sizes = source_.megatron->classification.sizes;
+  SideOptions share_options() const {
     SideOptions options{true,
-                        sizes,
+                        *source_.mesh,
                         {{"form", result_.traits.form},
                          {"spec", result_.traits.spec},
                          {"mtp_block", result_.traits.mtp_block}},
                         {},
                         {},
-                        source_.megatron->directory.iteration_dir.string() + ", "};
+                        place() + ", "};
     if (result_.traits.padded_vocab > 0)
       options.padded_sizes["vocab"] = result_.traits.padded_vocab;
     return options;
-  }
-
-  void catalogue_megatron() {
-    result_.chunks = source_chunks(*source_.megatron, count("L"), count("M"));
-    Side const side(*result_.model, result_.maps.core, megatron_options());
-    result_.catalog =
-        megatron_catalog(*result_.model, side, *source_.megatron, result_.chunks, may_lack(side),
-                         joined_names(result_.maps), request_.dequantise);
-    result_.adds = side.adds();
   }
 
   Index count(char const* word) const {
@@ -543,10 +510,9 @@ class SourceReader {
         place(), result_.traits.padded_vocab, *vocab.integer());
   }
 
-  SourceCheckpoint const& source_;
+  Checkpoint const& source_;
   TargetRequest const& request_;
   std::map<std::string, Json> family_options_;
-  mutable FindTensor find_stored_;  ///< of a Hugging Face source, made when a map asks for a name
   std::optional<MapFile>
       names_;  ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
@@ -565,7 +531,7 @@ Model SourceModel::as_it_is() const {
   return result;
 }
 
-SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request,
+SourceModel read_source_model(Checkpoint const& source, TargetRequest const& request,
                               bool carry_states) {
   return SourceReader(source, request).run(carry_states);
 }

@@ -7,10 +7,8 @@
 
 #include "core/formats/huggingface/config.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/dist_source.hpp"
 #include "stages/plan/source/map_choice.hpp"
-#include "stages/plan/source/run_record.hpp"
-#include "stages/plan/source/source_side.hpp"
+#include "stages/plan/source/source_catalog.hpp"
 
 namespace reshard {
 
@@ -25,14 +23,14 @@ struct SourceModel {
   std::optional<huggingface::Folder> files;  ///< config.json of the source and what lies beside it
   std::vector<huggingface::ConfigPatch>
       config_changes;  ///< of the target's config.json: layers for multi-token prediction
-  MegatronTraits traits{"", "", "mtp_model_layer", 0};
-  std::optional<DistView> view;  ///< DCP sources
+  StoredView view;     ///< the stored tensors, without source.prefix
+  NameTraits traits;
   MapChoice maps;
   std::unique_ptr<Model> model;
   std::optional<Model> unquantised;  ///< the model as it was before parts of quantised weights
                                      ///< became tensors of it; nothing where none did
   std::unique_ptr<Side> family_side;
-  std::vector<PipelineChunk> chunks;  ///< Megatron sources
+  std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
   std::vector<std::string> states;    ///< optimizer states that the job carries
   Catalog catalog;
   std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
@@ -47,7 +45,7 @@ struct SourceModel {
 
 /// Reads facts, chooses the maps, makes the model and the source's catalogue. `carry_states`: the
 /// target can hold optimizer state.
-SourceModel read_source_model(SourceCheckpoint const& source, TargetRequest const& request,
+SourceModel read_source_model(Checkpoint const& source, TargetRequest const& request,
                               bool carry_states);
 
 }  // namespace reshard

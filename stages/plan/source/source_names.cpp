@@ -54,8 +54,8 @@ std::string unread_note(std::vector<std::string> const& names, std::string const
                      names.size() == 1 ? "es" : "", prefix);
 }
 
-void refuse_adapters(SourceCheckpoint const& source, DistView const* view,
-                     std::string const& place) {
+void refuse_adapters(Checkpoint const& source, StoredView const& view) {
+  std::string const place = source.folder.string();
   std::size_t all = 0;
   std::size_t adapters = 0;
   std::string first;
@@ -140,21 +140,13 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
         file, tensor, name(dtype));
 }
 
-void each_stored(SourceCheckpoint const& source, DistView const* view,
+void each_stored(Checkpoint const& source, StoredView const& view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit) {
-  if (source.huggingface) {
-    auto const& checkpoint = *source.huggingface;
-    for (std::size_t f = 0; f < checkpoint.headers.size(); ++f)
-      for (std::size_t const i : checkpoint.indexed[f])
-        visit(checkpoint.headers[f].tensors[i].name, checkpoint.headers[f].tensors[i].shape);
-  } else if (source.megatron) {
-    for (auto const& header : source.megatron->headers)
-      for (auto const& chunk : header.chunks)
-        for (FileTensor const& tensor : chunk.tensors) visit(tensor.name, tensor.shape);
-  } else {
-    for (auto const& [name, at] : view->weights)
-      visit(name, source.dcp->metadata.tensors[at].shape);
-  }
+  auto const& tensors = source.stored.tensors;
+  if (source.storage == Storage::shares)
+    for (StoredTensor const& tensor : tensors) visit(tensor.name, tensor.shape);
+  else
+    for (auto const& [name, at] : view.weights) visit(name, tensors[at].shape);
 }
 
 }  // namespace reshard

@@ -5,9 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/formats/checkpoint.hpp"
+#include "core/formats/format.hpp"
 #include "core/mapping/side.hpp"
-#include "stages/plan/source/dist_source.hpp"
 
 namespace reshard {
 
@@ -37,12 +36,10 @@ std::string unread_note(std::vector<std::string> const& names, std::string const
 
 /// An Error of kind source when the source holds adapters (LoRA and its like) alone, or weights
 /// that wait behind `.to_wrap.` for one.
-void refuse_adapters(SourceCheckpoint const& source, DistView const* view,
-                     std::string const& place);
+void refuse_adapters(Checkpoint const& source, StoredView const& view);
 
-/// Every stored tensor of a source: its name, without the prefix of a DCP source, and its shape in
-/// the file. `view` is that of a DCP source.
-void each_stored(SourceCheckpoint const& source, DistView const* view,
+/// Every stored tensor that may be a weight: its name, without its prefix, and its shape in the file.
+void each_stored(Checkpoint const& source, StoredView const& view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit);
 
 }  // namespace reshard

@@ -4,7 +4,7 @@
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/writer.hpp"
-#include "stages/plan/source/mlite_keys.hpp"
+#include "core/formats/dcp/keys.hpp"
 #include "stages/plan/target/optimizer_groups.hpp"
 
 namespace reshard {
@@ -143,29 +143,28 @@ class CommonBuilder {
   std::vector<FileTensor> tensors_;
 };
 
-std::string common_bytes(DistRecord const& dist, SourceCheckpoint const& source) {
-  bool const from_dist = source.dcp && dist.record != nullptr;
+std::string common_bytes(DistRecord const& dist, Checkpoint const& source) {
+  bool const from_dist = source.storage == Storage::chunks && dist.record != nullptr;
   bool const regroup = from_dist && dist.has_states &&
                        has_several_optimizers(dist.record->document()) != dist.experts_apart;
   if (from_dist && !regroup && !dist.new_keys && dist.args.empty() &&
-      source.dcp->directory.has_common_file) {
+      source.has_common_file) {
     check_carried(*dist.record, dist.record->document().root, "common state");
     if (may_copy_file(*dist.record))
-      return read_text_file(source.dcp->directory.folder / dcp::common_name, largest_common_bytes);
+      return read_text_file(source.folder / dcp::common_name, largest_common_bytes);
   }
   return CommonBuilder(dist, from_dist).build();
 }
 
 }  // namespace
 
-void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const& source) {
+void add_dist_files(JobPlan& job, DistRecord const& dist, Checkpoint const& source) {
   fs::path const folder = run_folder(dist.record);
   job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
-  if (source.dcp)
-    for (std::string const& name : source.dcp->directory.side_files)
-      if (!is_mlite_optimizer(name) && !is_mlite_rng(name) &&
-          !(name == huggingface::carried_name && job.reference))
-        job.side_copies.push_back({source.dcp->directory.folder / name, folder / name});
+  for (std::string const& name : source.side_files)
+    if (!dcp::is_rank_optimizer(name) && !dcp::is_rank_rng(name) &&
+        !(name == huggingface::carried_name && job.reference))
+      job.side_copies.push_back({source.folder / name, folder / name});
   job.texts.push_back({folder / dcp::backend_name, dcp::backend_json(), true, {}});
   add_tracker(job, dist.record);
 }

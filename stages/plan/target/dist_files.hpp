@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/run_record.hpp"
+#include "core/formats/run_record.hpp"
 
 namespace reshard {
 
@@ -34,6 +34,6 @@ void add_tracker(JobPlan& job, RunRecord const* record);
 /// Adds what stands beside the items of a torch_dist checkpoint: common.pt, metadata.json, the
 /// tracker, and files of other programs beside a torch_dist source. Errors of kind source: state
 /// that would run code when it is loaded.
-void add_dist_files(JobPlan& job, DistRecord const& dist, SourceCheckpoint const& source);
+void add_dist_files(JobPlan& job, DistRecord const& dist, Checkpoint const& source);
 
 }  // namespace reshard

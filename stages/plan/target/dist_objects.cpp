@@ -106,9 +106,9 @@ std::string object_key(std::string const& module_key, ObjectForm const& form) {
   return text_of(result);
 }
 
-void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form,
+void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const& form,
                   ObjectChoice const& choice, ObjectGate& gate) {
-  for (dcp::StoredObject const& object : source.metadata.objects) {
+  for (StoredObject const& object : source.stored.objects) {
     if (object.name == dcp::common_key) continue;
     if (choice.drop_rng && is_run_state(object.name)) continue;
     if (choice.drop_optimizer &&

@@ -46,7 +46,7 @@ struct ObjectChoice {
 
 /// Adds the objects of a torch_dist source to a torch_dist target: states of modules under their
 /// new keys, all others (random generators, …) as they are.
-void copy_objects(DcpTarget& target, DcpCheckpoint const& source, ObjectForm const& form,
+void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const& form,
                   ObjectChoice const& choice, ObjectGate& gate);
 
 /// Adds the states that the modules behind the stored names of a target keep, from a source that

@@ -6,7 +6,6 @@
 
 #include "core/base/json.hpp"
 #include "core/containers/torch/carried_calls.hpp"
-#include "stages/plan/source/run_record.hpp"
 #include "stages/plan/target/dist_objects.hpp"
 
 namespace reshard {
@@ -61,26 +60,25 @@ std::string ExtraStates::global_key(std::string const& local, PipelineChunk cons
   return key;
 }
 
-void ExtraStates::take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks,
+void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> const& chunks,
                        Index experts) {
-  source_ = &source;
-  for (megatron::Shard const& shard : source.directory.shards) files_.push_back(shard.model_path());
-  auto const& sizes = source.classification.sizes;
-  Index const per_rank = experts / std::max(sizes.ep, 1);
-  for (std::uint32_t f = 0; f < source.headers.size(); ++f) {
-    auto const& place = source.classification.places[f];
-    for (std::uint32_t v = 0; v < source.headers[f].chunks.size(); ++v) {
-      PipelineChunk const& chunk =
-          chunks[v * static_cast<std::size_t>(sizes.pp) + static_cast<std::size_t>(place.pp)];
-      for (megatron::ExtraEntry const& extra : source.headers[f].chunks[v].extras) {
-        std::string const key = global_key(extra.key, chunk, place.ep, per_rank);
-        // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
-        known_.emplace(
-            key,
-            Known{
-                extra.kind, f, v, extra.key, extra.tensor, extra.size_bytes, sizes.ep, false, {}});
-      }
-    }
+  files_ = source.files;
+  Index const per_rank = experts / std::max(source.mesh->ep, 1);
+  for (ModuleState const& state : source.module_states) {
+    SharePlace const& place = source.places[state.place];
+    PipelineChunk const& chunk =
+        chunks[static_cast<std::size_t>(place.chunk * source.mesh->pp + place.pp)];
+    std::string const key = global_key(state.entry.key, chunk, place.ep, per_rank);
+    Known known;
+    known.kind = state.entry.kind;
+    known.file = place.file;
+    known.dict = state.dict;
+    known.key = state.entry.key;
+    known.tensor = state.entry.tensor;
+    known.size_bytes = state.entry.size_bytes;
+    known.source_ep = source.mesh->ep;
+    // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
+    known_.emplace(key, std::move(known));
   }
 }
 
@@ -226,20 +224,16 @@ pickle::NodeId ExtraStates::node_of(Known const& known, pickle::Document const**
   pickle::Document const& found = document_of(known).document;
   *document = &found;
   if (known.object) return found.at(found.root).items.front();
-  std::string const model = source_->headers[known.file].chunks.size() == 1
-                                ? "model"
-                                : fmt::format("model{}", known.chunk);
-  pickle::NodeId node = found.find(found.root, model);
-  if (node == pickle::no_node) node = found.find(found.root, fmt::format("model{}", known.chunk));
+  pickle::NodeId node = found.find(found.root, known.dict);
+  if (node == pickle::no_node) node = found.find(found.root, "model");
   return found.find(node, known.key);
 }
 
-void ExtraStates::take(DcpCheckpoint const& source,
-                       std::vector<std::filesystem::path> const& files) {
+void ExtraStates::take_objects(Checkpoint const& source) {
   constexpr std::uint64_t largest_empty_bytes =
       1600;  // torch.save of a list with an empty tensor or None takes less
-  files_ = files;
-  for (dcp::StoredObject const& object : source.metadata.objects) {
+  std::vector<std::filesystem::path> const& files = files_ = source.files;
+  for (StoredObject const& object : source.stored.objects) {
     auto const key = module_state_key(object.name);
     if (!key || object.item.size_bytes <= largest_empty_bytes) continue;
     Known known;

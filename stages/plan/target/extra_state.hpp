@@ -29,12 +29,11 @@ class ExtraStates {
 
   /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where
   /// ranks hold one each.
-  void take(MegatronCheckpoint const& source, std::vector<PipelineChunk> const& chunks,
-            Index experts);
+  void take(Checkpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts);
 
-  /// The same from the objects of a torch_dist source; only those that hold something are
+  /// The same from the objects of a source in chunks; only those that hold something are
   /// remembered.
-  void take(DcpCheckpoint const& source, std::vector<std::filesystem::path> const& files);
+  void take_objects(Checkpoint const& source);
 
   /// The keys that the modules behind a stored name have, as far as the name tells: linears, norms,
   /// attention, the output layer.
@@ -65,13 +64,13 @@ class ExtraStates {
   struct Known {
     megatron::ExtraKind kind = megatron::ExtraKind::none;
     std::uint32_t file = 0;
-    std::uint32_t chunk = 0;
-    std::string key;  ///< in that file
+    std::string dict;  ///< in that file, and the key in it
+    std::string key;
     FileTensor tensor;
     std::uint64_t size_bytes = 0;
     int source_ep = 1;
     bool object = false;  ///< an object of a torch_dist source, and its item
-    dcp::ItemPlace item = {};
+    ItemPlace item = {};
   };
 
   std::vector<std::string> made_keys(std::vector<StoredName> const& names) const;
@@ -88,7 +87,6 @@ class ExtraStates {
   ForeignClasses foreign_classes_;
   bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
-  MegatronCheckpoint const* source_ = nullptr;
   std::vector<std::filesystem::path> files_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::unique_ptr<TorchFile>>
       documents_;  ///< by file and place

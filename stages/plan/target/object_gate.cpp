@@ -2,11 +2,11 @@
 
 #include "core/base/json.hpp"
 #include "core/base/text.hpp"
-#include "stages/plan/source/run_record.hpp"
+#include "core/formats/run_record.hpp"
 
 namespace reshard {
 
-bool ObjectGate::admits(dcp::StoredObject const& object) {
+bool ObjectGate::admits(StoredObject const& object) {
   if (request_.objects_unread) return true;
   dcp::ObjectLook const look = look_at(object);
   if (look.damage.empty() && may_be_carried(look.found, request_.foreign_classes)) return true;
@@ -31,14 +31,14 @@ void ObjectGate::warn(std::vector<std::string>& warnings) const {
                                  left_out_.size(), listed(left_out_, 6)));
 }
 
-dcp::ObjectLook ObjectGate::look_at(dcp::StoredObject const& object) const {
-  auto const& looks = source_.dcp->looks;
+dcp::ObjectLook ObjectGate::look_at(StoredObject const& object) const {
+  auto const& looks = source_.looks;
   if (!looks.empty())
-    return looks.at(static_cast<std::size_t>(&object - source_.dcp->metadata.objects.data()));
+    return looks.at(static_cast<std::size_t>(&object - source_.stored.objects.data()));
   return dcp::look_at_object(File::open_for_reading(source_.files[object.item.file]), object.item);
 }
 
-std::string ObjectGate::place(dcp::StoredObject const& object) const {
+std::string ObjectGate::place(StoredObject const& object) const {
   return fmt::format("{}: {} at byte {}", source_.files[object.item.file].string(),
                      json_quoted(object.name), object.item.offset_bytes);
 }

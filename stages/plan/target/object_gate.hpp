@@ -12,21 +12,21 @@ namespace reshard {
 /// are carried unread.
 class ObjectGate {
  public:
-  ObjectGate(SourceCheckpoint const& source, TargetRequest const& request)
+  ObjectGate(Checkpoint const& source, TargetRequest const& request)
       : source_(source), request_(request) {}
 
   /// False for an object that the job leaves out. One that it refuses is an Error of kind source.
   /// `object` is one of the source's.
-  bool admits(dcp::StoredObject const& object);
+  bool admits(StoredObject const& object);
 
   /// Says what was left out.
   void warn(std::vector<std::string>& warnings) const;
 
  private:
-  dcp::ObjectLook look_at(dcp::StoredObject const& object) const;
-  std::string place(dcp::StoredObject const& object) const;
+  dcp::ObjectLook look_at(StoredObject const& object) const;
+  std::string place(StoredObject const& object) const;
 
-  SourceCheckpoint const& source_;
+  Checkpoint const& source_;
   TargetRequest const& request_;
   std::vector<std::string> left_out_;
 };

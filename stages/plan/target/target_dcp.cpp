@@ -61,7 +61,7 @@ void DcpTarget::add_object(std::string const& key, std::uint32_t file, std::stri
 
 void DcpTarget::add_tensor(std::string const& key, DType dtype, std::vector<Index> const& shape,
                            std::span<TargetBox> boxes, bool copy) {
-  dcp::StoredTensor tensor{key, dtype, shape, narrow<std::uint32_t>(metadata_.chunks.size()),
+  StoredTensor tensor{key, dtype, shape, narrow<std::uint32_t>(metadata_.chunks.size()),
                            narrow<std::uint32_t>(boxes.size())};
   for (TargetBox& box : boxes) {
     std::vector<Index> sizes(shape.size());

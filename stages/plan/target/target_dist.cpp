@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "stages/plan/source/dist_source.hpp"
+#include "core/formats/dcp/keys.hpp"
 
 namespace reshard {
 namespace {
@@ -102,7 +102,7 @@ class DistPlanner {
   }
   std::string state_key(std::string const& state, std::string const& name) const {
     return dist_.fsdp ? fmt::format("optimizer.state.module.module.module.{}.{}", name, state)
-                      : state_prefix(state) + name;
+                      : dcp::state_prefix(state) + name;
   }
 
   std::vector<TargetBox> boxes_of(StoredName const& name) {

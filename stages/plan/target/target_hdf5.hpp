@@ -14,7 +14,7 @@ namespace reshard {
 struct Hdf5Object {
   std::string name;
   std::string bytes;
-  std::optional<dcp::ItemPlace> copied;
+  std::optional<ItemPlace> copied;
 };
 
 /// What an HDF5 target holds. `specs[i]` is a dataset for logical tensor `tensors[i]`, whose

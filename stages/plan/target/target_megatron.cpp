@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/directory.hpp"
 #include "stages/plan/target/target_side.hpp"
 
 namespace reshard {

@@ -6,7 +6,7 @@
 
 #include "core/formats/huggingface/config.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/run_record.hpp"
+#include "core/formats/run_record.hpp"
 #include "stages/plan/target/extra_state.hpp"
 
 namespace reshard {

@@ -54,7 +54,7 @@ testing::AssertionResult says(std::string const& sentence, std::string_view part
 TEST(JobSpec, FillsInDefaults) {
   JobSpec const job = parse(small_megatron);
   EXPECT_EQ(job.source.path, "in");
-  EXPECT_EQ(job.source.format, CheckpointFormat::automatic);
+  EXPECT_EQ(job.source.format, FormatId::automatic);
   EXPECT_EQ(job.source.optimizer, StatePolicy::refuse);
   EXPECT_EQ(job.target.layout, JobSpec::Layout{});
   EXPECT_EQ(job.target.layout.expert_tensor_size(), 1);
@@ -108,7 +108,7 @@ device = "host"
                                   .last_stage_layers = 0,
                                   .pipeline = ""};
   EXPECT_EQ(job.target.layout, layout);
-  EXPECT_EQ(job.source.format, CheckpointFormat::huggingface);
+  EXPECT_EQ(job.source.format, FormatId::huggingface);
   EXPECT_EQ(job.source.rng, StatePolicy::drop);
   EXPECT_EQ(job.source.objects, SourceObjects::unread);
   EXPECT_EQ(job.model.foreign_classes, ForeignClassChoice::drop);
@@ -242,7 +242,7 @@ TEST(JobSpec, TakesTheKeysOfADcpTarget) {
       parse(small_huggingface,
             {"target.format=dcp", "target.chunks=mesh", "target.mesh=dp=4 tp=2",
              "target.placements=*: S0 R", "source.prefix=model.", "target.prefix=net."});
-  EXPECT_EQ(job.target.format, CheckpointFormat::dcp);
+  EXPECT_EQ(job.target.format, FormatId::dcp);
   EXPECT_EQ(job.target.chunks, ChunkChoice::mesh);
   EXPECT_EQ(job.target.mesh, "dp=4 tp=2");
   EXPECT_EQ(parse(print_spec(job)), job);

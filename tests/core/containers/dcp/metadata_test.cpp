@@ -16,20 +16,20 @@ std::vector<Index> vector_of(std::span<Index const> list) { return {list.begin()
 /// Expects the one tensor of raw::Parts.
 void expect_the_example(Metadata const& metadata, std::string const& what = "") {
   ASSERT_EQ(metadata.tensors.size(), 1U) << what;
-  dcp::StoredTensor const& tensor = metadata.tensors[0];
+  StoredTensor const& tensor = metadata.tensors[0];
   EXPECT_EQ(tensor.name, "w") << what;
   EXPECT_EQ(tensor.dtype, DType::bf16) << what;
   EXPECT_EQ(tensor.shape, (std::vector<Index>{2, 3})) << what;
   ASSERT_EQ(tensor.chunk_count, 1U) << what;
-  dcp::Chunk const& chunk = metadata.chunks_of(tensor)[0];
+  StoredChunk const& chunk = metadata.chunks_of(tensor)[0];
   EXPECT_EQ(vector_of(metadata.offsets(chunk)), (std::vector<Index>{0, 0})) << what;
   EXPECT_EQ(vector_of(metadata.sizes(chunk)), (std::vector<Index>{2, 3})) << what;
-  EXPECT_EQ(chunk.item, (dcp::ItemPlace{.file = 0, .offset_bytes = 0, .size_bytes = 1577})) << what;
+  EXPECT_EQ(chunk.item, (ItemPlace{.file = 0, .offset_bytes = 0, .size_bytes = 1577})) << what;
   EXPECT_EQ(metadata.files, std::vector<std::string>{"__0_0.distcp"}) << what;
 }
 
 TEST(IndexLists, EqualListsHaveOneNumber) {
-  dcp::IndexLists lists;
+  IndexLists lists;
   std::vector<Index> const a = {1, 2};
   std::vector<Index> const b = {1, 2, 0};
   auto const id = lists.add(a);
@@ -42,14 +42,14 @@ TEST(IndexLists, EqualListsHaveOneNumber) {
 }
 
 TEST(IndexLists, AgreesWithAMapOfManyLists) {
-  dcp::IndexLists lists;
+  IndexLists lists;
   for (int round = 0; round < 2; ++round)
     for (Index i = 0; i < 20000; ++i)
       ASSERT_EQ(lists.add(std::vector<Index>{i / 100, -i, i % 3}),
-                static_cast<dcp::IndexLists::Id>(i));
+                static_cast<IndexLists::Id>(i));
   EXPECT_EQ(lists.size(), 20000U);
   for (Index i = 0; i < 20000; ++i)
-    ASSERT_EQ(vector_of(lists[static_cast<dcp::IndexLists::Id>(i)]),
+    ASSERT_EQ(vector_of(lists[static_cast<IndexLists::Id>(i)]),
               (std::vector<Index>{i / 100, -i, i % 3}));
 }
 
@@ -197,7 +197,7 @@ TEST(ReadMetadata, ObjectsHaveItemsWithoutOffset) {
   ASSERT_EQ(metadata.objects.size(), 1U);
   EXPECT_EQ(metadata.objects[0].name, "o");
   EXPECT_EQ(metadata.objects[0].item,
-            (dcp::ItemPlace{.file = 1, .offset_bytes = 7, .size_bytes = 9}));
+            (ItemPlace{.file = 1, .offset_bytes = 7, .size_bytes = 9}));
   EXPECT_EQ(metadata.files[1], "sub/dir/x.distcp");
 }
 

@@ -38,7 +38,7 @@ Json with(Json config, std::string const& key, Json value) {
 
 TargetRequest request() {
   TargetRequest result;
-  result.format = TargetRequest::Format::huggingface;
+  result.format = FormatId::huggingface;
   result.map_folders = {maps_folder()};
   return result;
 }

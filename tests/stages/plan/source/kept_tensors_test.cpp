@@ -19,8 +19,8 @@ FileTensor tensor(std::string name, std::vector<Index> shape) {
 }
 
 /// A folder of two files; the index names all tensors but the last of each.
-SourceCheckpoint folder(std::vector<FileTensor> first, std::vector<FileTensor> second) {
-  SourceCheckpoint source;
+Checkpoint folder(std::vector<FileTensor> first, std::vector<FileTensor> second) {
+  Checkpoint source;
   source.huggingface.emplace();
   for (auto* tensors : {&first, &second}) {
     tensors->push_back(tensor("vision.unused", {1}));
@@ -34,7 +34,7 @@ SourceCheckpoint folder(std::vector<FileTensor> first, std::vector<FileTensor> s
   return source;
 }
 
-SourceCheckpoint with_vision() {
+Checkpoint with_vision() {
   return folder({tensor("norm.weight", {4}), tensor("vision.b.bias", {3})},
                 {tensor("vision.a.weight", {3, 5}), tensor("vision.scale", {})});
 }
@@ -49,7 +49,7 @@ struct Job {
             parse_map_file(family + common + "[stored]\n'norm.weight' = 'norm: hidden'\n",
                            "family.toml")} {}
 
-  void settle(SourceCheckpoint const& source, Unmapped unmapped) {
+  void settle(Checkpoint const& source, Unmapped unmapped) {
     TargetRequest request;
     request.unmapped = unmapped;
     settle_unmapped(maps, source, nullptr, request, warnings);
@@ -144,7 +144,7 @@ TEST(KeptTensors, ThatAreNotThereNeedNoWord) {
 
 TEST(KeptTensors, WithBracesInTheirNameCannotBeKept) {
   Job job("keep = ['vision.*']\n");
-  SourceCheckpoint const source = folder({tensor("vision.{a}", {3})}, {});
+  Checkpoint const source = folder({tensor("vision.{a}", {3})}, {});
   EXPECT_EQ(refusal([&] { job.settle(source, Unmapped::keep); }, ErrorKind::source)
                 .find("'vision.{a}': a stored name with braces cannot be kept."),
             0U);
@@ -152,7 +152,7 @@ TEST(KeptTensors, WithBracesInTheirNameCannotBeKept) {
 
 TEST(KeptTensors, OfMegatronFilesAreFoundToo) {
   Job job("keep = ['vision.*']\n");
-  SourceCheckpoint source;
+  Checkpoint source;
   source.megatron.emplace();
   source.megatron->headers.resize(2);
   for (auto& header : source.megatron->headers) {

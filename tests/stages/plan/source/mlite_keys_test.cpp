@@ -133,7 +133,7 @@ struct Checkpoint {
 
   void add(std::string const& name, std::vector<Index> const& shape, Index columns_cut = 1) {
     dcp::Metadata& metadata = source.metadata;
-    dcp::StoredTensor tensor{name, DType::bf16, shape,
+    StoredTensor tensor{name, DType::bf16, shape,
                              static_cast<std::uint32_t>(metadata.chunks.size()),
                              static_cast<std::uint32_t>(columns_cut)};
     for (Index cut = 0; cut < columns_cut; ++cut) {

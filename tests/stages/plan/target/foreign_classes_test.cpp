@@ -122,7 +122,7 @@ class Gate : public testing::Test {
   Lines verdicts() {
     ObjectGate gate(source, request);
     Lines result;
-    for (dcp::StoredObject const& object : source.dcp->metadata.objects) try {
+    for (StoredObject const& object : source.dcp->metadata.objects) try {
         result.emplace_back(gate.admits(object) ? "in" : "out");
       } catch (Error const& error) {
         result.push_back(error.sentence().substr(0, error.sentence().find(". ")));
@@ -130,7 +130,7 @@ class Gate : public testing::Test {
     gate.warn(warnings);
     return result;
   }
-  SourceCheckpoint source;
+  Checkpoint source;
   TargetRequest request;
   Lines warnings;
   std::string const evil =

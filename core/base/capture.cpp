@@ -1,0 +1,52 @@
+#include "core/base/capture.hpp"
+
+#include <filesystem>
+#include <new>
+
+#include "core/base/file.hpp"
+
+namespace reshard {
+namespace {
+
+/// What the system refused in a walk through folders, by the same rules as what it refuses to our
+/// own calls. The library's words are "filesystem error: cannot remove all: Input/output error
+/// [path]".
+Error error_of(std::filesystem::filesystem_error const& refused) {
+  std::string_view const said = refused.what();
+  constexpr std::string_view before = " cannot ";
+  std::size_t const begin = said.find(before);
+  std::string_view doing = "access";
+  if (begin != std::string_view::npos)
+    doing = said.substr(begin + before.size(),
+                        said.find(": ", begin + before.size()) - begin - before.size());
+  try {
+    fail_errno(refused.path1().empty() ? "a folder" : refused.path1(), doing,
+               refused.code().value());  // an iterator that moves on names none
+  } catch (Error const& error) {
+    return error;
+  }
+}
+
+}  // namespace
+
+std::optional<Error> capture(std::function<void()> const& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (Error const& error) {
+    return error;
+  } catch (std::filesystem::filesystem_error const& refused) {
+    return error_of(refused);
+  } catch (std::bad_alloc const&) {
+    return Error(ErrorKind::resources,
+                 "out of memory. Lower run.memory or start fewer ranks on this host.");
+  } catch (std::exception const& error) {
+    return Error(
+        ErrorKind::internal,
+        fmt::format(
+            "internal error: {}. This is a bug of reshard: please report it with the job file.",
+            error.what()));
+  }
+}
+
+}  // namespace reshard

@@ -1,0 +1,21 @@
+#include "core/formats/dcp/source.hpp"
+#include "core/formats/format.hpp"
+#include "core/formats/hdf5/source.hpp"
+#include "core/formats/huggingface/source.hpp"
+#include "core/formats/megatron/source.hpp"
+
+namespace reshard {
+
+std::span<Format const* const> all_formats() {
+  static megatron::MegatronFormat const megatron;
+  static huggingface::HuggingFaceFormat const huggingface;
+  static dcp::DcpFormat const plain_dcp(dcp::Flavour::plain);
+  static dcp::DcpFormat const torch_dist(dcp::Flavour::torch_dist);
+  static dcp::DcpFormat const fsdp_dtensor(dcp::Flavour::fsdp_dtensor);
+  static hdf5::Hdf5Format const hdf5;
+  static Format const* const formats[] = {&megatron,   &huggingface,  &plain_dcp,
+                                          &torch_dist, &fsdp_dtensor, &hdf5};
+  return formats;
+}
+
+}  // namespace reshard

@@ -1,0 +1,207 @@
+#include "core/formats/dcp/describe.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "core/base/text.hpp"
+#include "core/layout/join.hpp"
+
+namespace reshard::dcp {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// More is of no use to a reader.
+constexpr std::size_t most_mismatches = 20;
+/// Loaders look at every chunk of a key: below this size, or above this number, loading takes long.
+constexpr std::uint64_t small_chunk_bytes = std::uint64_t{1} << 20;
+constexpr std::size_t many_chunks = 1'000'000;
+
+/// Why the boxes of a tensor do not make it up, as the end of a sentence; "" when they do.
+std::string fault_of(StoredTable const& metadata, StoredTensor const& tensor) {
+  if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return "";
+  AxisTable axes;
+  std::vector<DomainAxis> domain;
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d)
+    domain.push_back({axes.add(fmt::format("dimension {}", d), tensor.shape[d]),
+                      1,
+                      {{0, tensor.shape[d], false}}});
+  std::vector<Piece> pieces;
+  std::set<std::pair<IndexLists::Id, IndexLists::Id>>
+      seen;  // the same box twice is a replica
+  for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
+    if (!seen.emplace(chunk.offsets, chunk.sizes).second) continue;
+    Piece piece;
+    for (std::size_t d = 0; d < tensor.shape.size(); ++d)
+      piece.digits.push_back({domain[d].axis, tensor.shape[d], 1, metadata.offsets(chunk)[d],
+                              metadata.sizes(chunk)[d], 1});
+    pieces.push_back(std::move(piece));
+  }
+  auto const fault = tile(pieces, domain, axes);
+  if (!fault) return "";
+  return fault->holders == 0 ? fmt::format("no chunk holds {}", fault->where)
+                             : fmt::format("{} chunks hold {}", fault->holders, fault->where);
+}
+
+struct Totals {
+  std::map<std::string, std::pair<std::int64_t, std::uint64_t>> dtypes;  ///< tensors and bytes
+  std::vector<std::uint64_t> chunk_bytes;
+};
+
+Totals totals_of(StoredTable const& metadata) {
+  Totals totals;
+  for (StoredTensor const& tensor : metadata.tensors) {
+    auto& [count, bytes] = totals.dtypes[std::string(reshard::name(tensor.dtype))];
+    ++count;
+    for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
+      std::uint64_t elements = 1;
+      for (Index const extent : metadata.sizes(chunk))
+        elements *= static_cast<std::uint64_t>(extent);
+      totals.chunk_bytes.push_back(elements * static_cast<std::uint64_t>(bits(tensor.dtype)) / 8);
+      bytes += totals.chunk_bytes.back();
+    }
+  }
+  std::sort(totals.chunk_bytes.begin(), totals.chunk_bytes.end());
+  return totals;
+}
+
+char const* reason_for(FormatId format, bool by_backend) {
+  if (format == FormatId::torch_dist)
+    return by_backend ? "metadata.json names the torch_dist backend"
+                      : "its keys are Megatron-Core's";
+  if (format == FormatId::fsdp_dtensor)
+    return "it has a .metadata, no metadata.json, and keys model.module.*";
+  return "it has a .metadata, and neither files nor a common state of Megatron's";
+}
+
+class DcpReport {
+ public:
+  explicit DcpReport(fs::path const& path) {
+    result_.json.set("path", path.string());
+    line("path", path.string());
+  }
+
+  void format(Checkpoint const& checkpoint, bool by_backend) {
+    bool const whole = checkpoint.place != (checkpoint.folder / metadata_name).string();
+    add("format", checkpoint.format->name());
+    add("reason", whole ? "its safetensors files hold boxes of tensors (DCP_SHARDING_INFO)"
+                        : reason_for(checkpoint.format->id(), by_backend));
+    if (checkpoint.iteration) add("iteration", *checkpoint.iteration);
+    add("folder", checkpoint.folder.string());
+  }
+
+  void contents(Checkpoint const& checkpoint) {
+    StoredTable const& metadata = checkpoint.stored;
+    Totals const totals = totals_of(metadata);
+    add("files", static_cast<std::int64_t>(checkpoint.files.size()));
+    add("tensors", static_cast<std::int64_t>(metadata.tensors.size()));
+    add("chunks", static_cast<std::int64_t>(metadata.chunks.size()));
+    std::uint64_t const median =
+        totals.chunk_bytes.empty() ? 0 : totals.chunk_bytes[totals.chunk_bytes.size() / 2];
+    result_.json.set("median_chunk_bytes", median);
+    line("median chunk", human_bytes(median));
+    add("objects", static_cast<std::int64_t>(metadata.objects.size()));
+    Json kinds = Json::object();
+    std::vector<std::string> texts;
+    for (auto const& [dtype, total] : totals.dtypes) {
+      kinds.set(dtype, Json().set("tensors", total.first).set("bytes", total.second));
+      texts.push_back(
+          fmt::format("{}: {} tensors, {}", dtype, total.first, human_bytes(total.second)));
+    }
+    result_.json.set("dtypes", kinds);
+    line("dtypes", fmt::format("{}", fmt::join(texts, "; ")));
+    if (metadata.chunks.size() > many_chunks ||
+        (median < small_chunk_bytes && metadata.chunks.size() > 1000))
+      notes_.push_back(fmt::format(
+          "{} chunks of {} at the median: loading takes long; rewrite with larger chunks",
+          metadata.chunks.size(), human_bytes(median)));
+    for (StoredTensor const& tensor : metadata.tensors)
+      if (std::string const fault = fault_of(metadata, tensor);
+          !fault.empty() && mismatches_.size() < most_mismatches)
+        mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
+  }
+
+  /// Every item must lie inside its file.
+  void files(Checkpoint const& checkpoint) {
+    StoredTable const& metadata = checkpoint.stored;
+    std::vector<std::uint64_t> needed(checkpoint.files.size(), 0);
+    auto const note = [&](ItemPlace const& item) {
+      needed[item.file] = std::max(needed[item.file], item.offset_bytes + item.size_bytes);
+    };
+    for (StoredChunk const& chunk : metadata.chunks) note(chunk.item);
+    for (StoredObject const& object : metadata.objects) note(object.item);
+    for (std::size_t f = 0; f < needed.size(); ++f) {
+      fs::path const& path = checkpoint.files[f];
+      std::error_code error;
+      bool const there = fs::is_regular_file(path, error);
+      std::uint64_t const bytes = there ? fs::file_size(path, error) : 0;
+      if (mismatches_.size() == most_mismatches || (there && !error && bytes >= needed[f]))
+        continue;
+      mismatches_.push_back(
+          there ? fmt::format("{}: {} bytes, its items reach to byte {}: it was cut short",
+                              path.string(), bytes, needed[f])
+                : fmt::format("{}: is missing, or no plain file", path.string()));
+    }
+  }
+
+  void megatron(Checkpoint const& checkpoint) {
+    if (checkpoint.names != NameOwner::megatron) return;
+    StoredView const view = view_of(checkpoint);
+    add("layers", view.traits.stacked ? "stacked" : "separate");
+    add("optimizer", optimizer_of(checkpoint.format->inventory(checkpoint, view)));
+    if (checkpoint.format->id() != FormatId::torch_dist || checkpoint.has_common_file) return;
+    auto const& objects = checkpoint.stored.objects;
+    if (std::ranges::find(objects, common_key, &StoredObject::name) != objects.end())
+      notes_.push_back("no common.pt: the common state is an item (Megatron-Core 0.19 and later)");
+    else
+      mismatches_.push_back(
+          "neither common.pt nor an item of common state: nothing says what model it is, and Megatron does not load it");
+  }
+
+  Inspection take() {
+    list("mismatches", "mismatch", mismatches_);
+    list("notes", "note", notes_);
+    result_.sound = mismatches_.empty();
+    return std::move(result_);
+  }
+
+ private:
+  static std::string optimizer_of(StateInventory const& state) {
+    if (state.optimizer.form == StateForm::by_layout)
+      return "bound to the layout it was saved in (dp_reshardable)";
+    if (!state.optimizer) return "none";
+    return fmt::format("{}: follows its weights", fmt::join(state.slots, ", "));
+  }
+
+  void line(std::string_view key, std::string_view value) {
+    result_.text += fmt::format("{:<18}{}\n", key, value);
+  }
+  void add(std::string const& key, Json const& value) {
+    line(key, value.text() != nullptr ? *value.text() : value.dump());
+    result_.json.set(key, value);
+  }
+  void list(std::string const& key, std::string_view word, std::vector<std::string> const& items) {
+    result_.json.set(key, Json(Json::Array(items.begin(), items.end())));
+    for (std::string const& item : items) line(word, item);
+  }
+
+  Inspection result_;
+  std::vector<std::string> mismatches_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+Inspection inspection(fs::path const& path, Checkpoint const& checkpoint, bool by_backend) {
+  DcpReport report(path);
+  report.format(checkpoint, by_backend);
+  report.contents(checkpoint);
+  report.files(checkpoint);
+  report.megatron(checkpoint);
+  return report.take();
+}
+
+}  // namespace reshard::dcp

@@ -1,0 +1,118 @@
+#include "core/formats/dcp/keys.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/formats/megatron/traits.hpp"
+
+namespace reshard::dcp {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// "chained_0." of several optimizers in one.
+std::string_view without_chain(std::string_view key) {
+  constexpr std::string_view chain = "chained_";
+  if (!key.starts_with(chain)) return key;
+  std::size_t at = chain.size();
+  while (at < key.size() && is_digit(key[at])) ++at;
+  return at > chain.size() && at < key.size() && key[at] == '.' ? key.substr(at + 1) : key;
+}
+
+/// A key of optimizer state: what kind, and of which weight.
+struct StateKey {
+  std::string state;
+  std::string weight;
+};
+
+constexpr std::string_view dist_states = "optimizer.state.";
+constexpr std::string_view fsdp_states = "optimizer.state.module.module.module.";
+
+/// optimizer.state.exp_avg.decoder.… of torch_dist;
+/// optimizer.state.module.module.module.decoder.….exp_avg of Megatron-FSDP.
+std::optional<StateKey> state_key(std::string_view key, Flavour flavour) {
+  std::string_view const rest = without_chain(key);
+  if (flavour == Flavour::fsdp_dtensor) {
+    std::size_t const dot = rest.rfind('.');
+    if (!rest.starts_with(fsdp_states) || dot < fsdp_states.size()) return std::nullopt;
+    return StateKey{std::string(rest.substr(dot + 1)),
+                    std::string(rest.substr(fsdp_states.size(), dot - fsdp_states.size()))};
+  }
+  if (flavour != Flavour::torch_dist || !rest.starts_with(dist_states)) return std::nullopt;
+  std::size_t const dot = rest.find('.', dist_states.size());
+  if (dot == std::string_view::npos) return std::nullopt;
+  std::string state(rest.substr(dist_states.size(), dot - dist_states.size()));
+  return StateKey{std::move(state), std::string(rest.substr(dot + 1))};
+}
+
+std::string found_prefix(Checkpoint const& checkpoint, Flavour flavour) {
+  if (flavour == Flavour::plain) return "";
+  for (std::string_view const prefix :
+       {"model.module.module.", "model.module.", "module.", "model.", ""})
+    for (StoredTensor const& tensor : checkpoint.stored.tensors)
+      if (tensor.name.starts_with(prefix) &&
+          std::string_view(tensor.name).substr(prefix.size()).starts_with("decoder."))
+        return std::string(prefix);
+  return "";
+}
+
+bool take(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+/// "optimizer_rank_3.pt".
+bool is_of_rank(std::string_view file, std::string_view kind) {
+  if (!take(file, kind) || file.empty() || !is_digit(file.front())) return false;
+  while (!file.empty() && is_digit(file.front())) file.remove_prefix(1);
+  return file == ".pt";
+}
+
+}  // namespace
+
+std::string state_prefix(std::string_view state) {
+  return fmt::format("{}{}.", dist_states, state);
+}
+
+StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::string const& prefix) {
+  StoredView view;
+  std::string const cut = prefix.empty() ? found_prefix(checkpoint, flavour) : prefix;
+  auto const& tensors = checkpoint.stored.tensors;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    std::string const& key = tensors[t].name;
+    if (auto state = state_key(key, flavour)) {
+      if (checkpoint.flattened && state->state == "fp32_param")
+        state->state = "param";  // its name in fully_reshardable
+      auto const at = static_cast<std::size_t>(
+          std::find(view.states.begin(), view.states.end(), state->state) - view.states.begin());
+      if (at == view.states.size()) {
+        view.states.push_back(state->state);
+        view.state_tables.emplace_back();
+      }
+      bool const behind = !prefix.empty() && state->weight.starts_with(prefix);
+      view.state_tables[at].emplace(behind ? state->weight.substr(prefix.size()) : state->weight,
+                                    t);
+    } else if (flavour != Flavour::plain &&
+               without_chain(key).starts_with("optimizer")) {
+      view.fixed_state.push_back(key);
+    } else if (key.starts_with(cut)) {
+      std::string name = key.substr(cut.size());
+      megatron::note_traits(view.traits, name, tensors[t]);
+      view.weights.emplace(std::move(name), t);
+    } else if (prefix.empty()) {
+      view.weights.emplace(key, t);  // nothing will explain it, and the user hears of it
+    } else {
+      view.unread.push_back(key);
+    }
+  }
+  bool const fsdp = flavour == Flavour::fsdp_dtensor;
+  view.traits.parts = !fsdp;
+  if (view.traits.form.empty()) view.traits.form = fsdp ? "fsdp" : "dist";
+  return view;
+}
+
+bool is_rank_optimizer(std::string_view file) { return is_of_rank(file, "optimizer_rank_"); }
+bool is_rank_rng(std::string_view file) { return is_of_rank(file, "rng_state_rank_"); }
+
+}  // namespace reshard::dcp

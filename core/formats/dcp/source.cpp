@@ -1,0 +1,304 @@
+#include "core/formats/dcp/source.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
+#include "core/base/text.hpp"
+#include "core/containers/dcp/item.hpp"
+#include "core/containers/dcp/item_paths.hpp"
+#include "core/formats/dcp/describe.hpp"
+#include "core/formats/dcp/keys.hpp"
+#include "core/formats/dcp/unflatten.hpp"
+#include "core/formats/model_files.hpp"
+#include "core/formats/shared_headers.hpp"
+#include "core/formats/stamped_files.hpp"
+
+namespace reshard::dcp {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What item heads say, packed for one message: the payload's offset, the record's place, the
+/// number of strides, the strides.
+void pack(std::string& out, ItemTensor const& item) {
+  std::vector<std::uint64_t> words{item.payload_offset_bytes, item.storage_offset_bytes,
+                                   item.storage_bytes, item.strides.size()};
+  for (Index const stride : item.strides) words.push_back(static_cast<std::uint64_t>(stride));
+  out.append(reinterpret_cast<char const*>(words.data()), words.size() * sizeof(std::uint64_t));
+}
+
+std::uint64_t take_word(std::string const& packed, std::size_t& at) {
+  std::uint64_t word = 0;
+  RESHARD_EXPECT(packed.size() - at >= sizeof word);
+  std::memcpy(&word, packed.data() + at, sizeof word);
+  at += sizeof word;
+  return word;
+}
+
+/// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every
+/// rank.
+void read_item_heads(Checkpoint& checkpoint, StampedFiles& files,
+                     HeaderExchange const& exchange) {
+  StoredTable& stored = checkpoint.stored;
+  std::size_t const count = stored.chunks.size();
+  auto const ranks = static_cast<std::size_t>(exchange.size());
+  auto const first_of = [&](std::size_t rank) {
+    return count / ranks * rank + std::min(rank, count % ranks);
+  };
+  std::string mine;
+  exchange.together([&] {
+    auto const rank = static_cast<std::size_t>(exchange.rank());
+    for (StoredTensor const& tensor : stored.tensors) {
+      std::size_t const begin = std::max<std::size_t>(tensor.first_chunk, first_of(rank));
+      std::size_t const end =
+          std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, first_of(rank + 1));
+      for (std::size_t c = begin; c < end; ++c) {
+        StoredChunk const& chunk = stored.chunks[c];
+        auto const file = files.open(chunk.item.file);
+        pack(mine, read_tensor_item(*file, chunk.item, tensor.dtype, stored.sizes(chunk),
+                                         tensor.name));
+      }
+    }
+  });
+  for (std::string const& packed : exchange.all_gather(mine)) {
+    for (std::size_t at = 0; at < packed.size();) {
+      ItemPlace const& item = stored.chunks[stored.payload_offset_bytes.size()].item;
+      stored.payload_offset_bytes.push_back(take_word(packed, at));
+      std::uint64_t const record = take_word(packed, at);
+      std::uint64_t const record_bytes = take_word(packed, at);
+      if (record_bytes > 0)
+        checkpoint.records.push_back(
+            {item.file, record, record_bytes, item.offset_bytes, item.size_bytes, std::nullopt});
+      std::vector<Index> strides(take_word(packed, at));
+      for (Index& stride : strides) stride = static_cast<Index>(take_word(packed, at));
+      if (!strides.empty())
+        stored.strides[stored.payload_offset_bytes.size() - 1] = std::move(strides);
+    }
+  }
+  RESHARD_EXPECT(stored.payload_offset_bytes.size() == count);
+}
+
+/// An object is a zip archive: its first and last record must stand where it begins and ends.
+void check_archive(File const& file, StoredObject const& object) {
+  constexpr std::string_view first = "PK\x03\x04";
+  constexpr std::string_view last = "PK\x05\x06";
+  constexpr std::size_t last_bytes = 22;
+  std::string bytes(last_bytes, '\0');
+  bool whole = object.item.size_bytes >= 2 * last_bytes;
+  if (whole) {
+    file.read_at(object.item.offset_bytes,
+                 std::as_writable_bytes(std::span(bytes).first(first.size())));
+    whole = bytes.starts_with(first);
+    file.read_at(object.item.offset_bytes + object.item.size_bytes - last_bytes,
+                 std::as_writable_bytes(std::span(bytes)));
+    whole = whole && bytes.starts_with(last);
+  }
+  if (!whole)
+    fail(
+        ErrorKind::source,
+        "{}: '{}' at byte {} with {} bytes is no whole torch file. The file or its .metadata is damaged: copy the checkpoint again.",
+        file.path().string(), object.name, object.item.offset_bytes, object.item.size_bytes);
+}
+
+/// Objects lie inside their files; tensors are looked at by read_item_heads.
+void check_objects(StoredTable const& stored, StampedFiles& files) {
+  for (StoredObject const& object : stored.objects) {
+    auto const file = files.open(object.item.file);
+    std::uint64_t const bytes = file->size_bytes();
+    if (object.item.offset_bytes <= bytes &&
+        object.item.size_bytes <= bytes - object.item.offset_bytes) {
+      check_archive(*file, object);
+      continue;
+    }
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is said to lie at bytes [{}, +{}), the file has {}. The file was cut short: copy it again.",
+        file->path().string(), object.name, object.item.offset_bytes, object.item.size_bytes,
+        bytes);
+  }
+}
+
+/// Megatron-FSDP has no common state: args and counters are objects of their own.
+std::optional<RunRecord> record_of_objects(Checkpoint const& checkpoint) {
+  RunRecord record;
+  for (StoredObject const& object : checkpoint.stored.objects) {
+    if (object.name != "args") continue;
+    fs::path const& file = checkpoint.files[object.item.file];
+    File const opened = File::open_for_reading(file);
+    auto torch = std::make_shared<TorchFile>(
+        read_torch_file(FileRange(opened, object.item.offset_bytes, object.item.size_bytes)));
+    pickle::NodeId const args = torch->document.root;
+    torch->document.root = torch->document.add_dict();
+    torch->document.set(torch->document.root, "args", args);
+    record.torch = std::move(torch);
+    record.file = file.string();
+    record.folder_iteration = checkpoint.iteration;
+    record.iteration = record.folder_iteration.value_or(0);
+    return record;
+  }
+  return std::nullopt;
+}
+
+std::int64_t stated_iteration(pickle::Document const& document) {
+  pickle::NodeId const node = document.find(document.root, "iteration");
+  return node != pickle::no_node && document.at(node).kind == pickle::Kind::integer
+             ? document.at(node).integer
+             : 0;
+}
+
+/// Files of single ranks beside the items.
+StateInventory state_beside(Directory const& directory) {
+  StateInventory state;
+  for (std::string const& name : directory.side_files) {
+    if (is_rank_optimizer(name) && !state.optimizer)
+      state.optimizer = {StateForm::in_rank_files, name};
+    if (is_rank_rng(name) && !state.rng) state.rng = {StateForm::in_rank_files, name};
+  }
+  return state;
+}
+
+Format const& format_of(Flavour flavour) {
+  switch (flavour) {
+    case Flavour::plain: break;
+    case Flavour::torch_dist: return reshard::format_of(FormatId::torch_dist);
+    case Flavour::fsdp_dtensor: return reshard::format_of(FormatId::fsdp_dtensor);
+  }
+  return reshard::format_of(FormatId::dcp);
+}
+
+/// A folder, and what its `.metadata` says.
+struct Opened {
+  Directory directory;
+  Metadata metadata;
+  Flavour flavour = Flavour::plain;
+};
+
+Opened read_names(fs::path const& path, bool names_alone) {
+  Opened opened;
+  opened.directory = open_directory(path);
+  opened.metadata =
+      read_metadata(File::open_for_reading(opened.directory.folder / metadata_name));
+  if (!names_alone) opened.flavour = flavour_of(opened.directory, opened.metadata);
+  return opened;
+}
+
+Checkpoint checkpoint_of(Opened opened, std::vector<fs::path> files) {
+  Checkpoint checkpoint;
+  checkpoint.format = &format_of(opened.flavour);
+  checkpoint.names = opened.flavour == Flavour::plain ? NameOwner::family : NameOwner::megatron;
+  checkpoint.storage = Storage::chunks;
+  checkpoint.item_files = true;
+  Directory const& directory = opened.directory;
+  checkpoint.root = directory.root;
+  checkpoint.folder = directory.folder;
+  checkpoint.place = (directory.folder / metadata_name).string();
+  if (!directory.release) checkpoint.iteration = directory.iteration;
+  checkpoint.has_common_file = directory.has_common_file;
+  checkpoint.state = state_beside(directory);
+  checkpoint.side_files = directory.side_files;
+  checkpoint.files = std::move(files);
+  checkpoint.paths = std::move(opened.metadata.planner_data);
+  checkpoint.summary = fmt::format("{} chunks in {} files", opened.metadata.chunks.size(),
+                                   checkpoint.files.size());
+  checkpoint.stored = std::move(static_cast<StoredTable&>(opened.metadata));
+  return checkpoint;
+}
+
+}  // namespace
+
+FormatId DcpFormat::id() const {
+  switch (flavour_) {
+    case Flavour::plain: break;
+    case Flavour::torch_dist: return FormatId::torch_dist;
+    case Flavour::fsdp_dtensor: return FormatId::fsdp_dtensor;
+  }
+  return FormatId::dcp;
+}
+
+bool DcpFormat::probe(fs::path const& path) const { return looks_like_dcp(path); }
+
+std::string DcpFormat::why_incomplete(fs::path const& path) const {
+  if (!sees_file(path / metadata_name))
+    return fmt::format("has no {}, which is written last", metadata_name);
+  if (sees_file(path / common_name) && !sees_file(path / backend_name))
+    return fmt::format("has {} and no {} yet", common_name, backend_name);
+  return "";
+}
+
+Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
+                           HeaderExchange const& exchange) const {
+  Opened opened;
+  std::vector<fs::path> paths;
+  exchange.together_seeing([&] {
+    opened = read_names(path, choice.names_alone);
+    paths = item_paths(opened.directory, opened.metadata);
+  });
+  if (choice.without_heads) return checkpoint_of(std::move(opened), std::move(paths));
+  StampedFiles files(paths);
+  exchange.together([&] {
+    if (exchange.rank() == 0) check_objects(opened.metadata, files);
+  });
+  std::shared_ptr<CommonState> common;
+  exchange.together_seeing([&] {
+    if (opened.flavour != Flavour::torch_dist) return;
+    if (auto found = read_common(opened.directory, opened.metadata))
+      common = std::make_shared<CommonState>(std::move(*found));
+  });
+  auto const flattened = std::move(opened.metadata.flattened);
+  Checkpoint checkpoint = checkpoint_of(std::move(opened), paths);
+  checkpoint.common = std::move(common);
+  read_item_heads(checkpoint, files, exchange);
+  files.give_stamps(checkpoint, exchange);
+  exchange.together([&] { unflatten(checkpoint, flattened); });
+  return checkpoint;
+}
+
+Inspection DcpFormat::describe(fs::path const& path, megatron::UserSizes const& /*sizes*/) const {
+  Opened opened = read_names(path, false);
+  std::vector<fs::path> files;
+  for (std::string const& file : opened.metadata.files)
+    files.push_back(opened.directory.folder / file);
+  bool const by_backend = opened.directory.has_backend_file;
+  return inspection(path, checkpoint_of(std::move(opened), std::move(files)), by_backend);
+}
+
+StoredView DcpFormat::view(Checkpoint const& checkpoint, std::string const& prefix) const {
+  return sorted_keys(checkpoint, flavour_, prefix);
+}
+
+StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView const& view) const {
+  StateInventory result;
+  if (flavour_ == Flavour::plain) {
+    result = checkpoint.state;
+    for (StoredObject const& object : checkpoint.stored.objects)
+      result.others.push_back(object.name);
+    return result;
+  }
+  result.slots = view.states;
+  if (!view.states.empty()) result.optimizer = {StateForm::by_weight, view.states.front()};
+  if (!view.fixed_state.empty())
+    result.optimizer = {StateForm::by_layout, view.fixed_state.front()};
+  for (StoredObject const& object : checkpoint.stored.objects)
+    if (is_run_state(object.name) && !result.rng)
+      result.rng = {StateForm::by_layout, object.name};
+  return result;
+}
+
+std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) const {
+  if (flavour_ == Flavour::plain) return std::nullopt;
+  if (flavour_ == Flavour::fsdp_dtensor || checkpoint.common == nullptr)
+    return record_of_objects(checkpoint);
+  RunRecord record = common_record(*checkpoint.common);
+  record.iteration = stated_iteration(record.document());
+  record.folder_iteration = checkpoint.iteration;
+  return record;
+}
+
+std::optional<huggingface::Folder> DcpFormat::model_files(Checkpoint const& checkpoint) const {
+  auto carried = carried_in(checkpoint.folder, checkpoint.root);
+  return carried || flavour_ != Flavour::plain ? carried : model_files_beside(checkpoint.folder);
+}
+
+}  // namespace reshard::dcp

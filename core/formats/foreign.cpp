@@ -1,0 +1,116 @@
+#include "core/formats/foreign.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/text.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view gguf =
+    "the form of llama.cpp, which is not read. Take the Hugging Face folder that it was made from.";
+constexpr std::string_view torch_files =
+    "Save the model with save_pretrained or with torch.distributed.checkpoint, and name that folder.";
+constexpr std::array<char const*, 4> torch_patterns = {"*.pt", "*.pth", "*.bin", "*.ckpt"};
+
+class Names {
+ public:
+  explicit Names(std::span<std::string const> names) : names_(names) {}
+
+  bool has(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }
+  std::vector<std::string> like(std::string_view pattern) const {
+    std::vector<std::string> found;
+    std::ranges::copy_if(names_, std::back_inserter(found),
+                         [&](std::string const& name) { return matches_glob(pattern, name); });
+    return found;
+  }
+  std::string first(std::string_view pattern) const {
+    auto const found = like(pattern);
+    return found.empty() ? "" : found.front();
+  }
+
+ private:
+  std::span<std::string const> names_;
+};
+
+std::string without_slash(std::string name) {
+  if (name.ends_with('/')) name.pop_back();
+  return name;
+}
+
+/// Of other programs, by names that only they give.
+std::string known(fs::path const& path, Names const& names) {
+  if (auto const file = names.first("*.gguf"); !file.empty())
+    return fmt::format("holds {}, {}", file, gguf);
+  if (auto const step = names.first("global_step*/"); !step.empty())
+    return fmt::format(
+        "holds {}, so it is a DeepSpeed checkpoint, which is not read. Its own zero_to_fp32.py writes the weights as safetensors "
+        "(--safe_serialization): convert those.",
+        without_slash(step));
+  if (names.has("context/") && names.has("weights/"))
+    return fmt::format("is a folder of NeMo 2. Name its weights: {}.", (path / "weights").string());
+  if (names.has("snapshots/") && (names.has("refs/") || names.has("blobs/")))
+    return fmt::format(
+        "is a model in Hugging Face's cache. Name the folder of one revision below {}.",
+        (path / "snapshots").string());
+  if (names.has("_CHECKPOINT_METADATA") || names.has("manifest.ocdbt") || names.has("_METADATA"))
+    return "is an Orbax checkpoint (JAX), which is not read. Save the model as a Hugging Face folder.";
+  if (auto const file = names.first("consolidated.*.pth"); !file.empty())
+    return fmt::format(
+        "holds {}, the form of Meta's own releases, which is not read. Take the Hugging Face folder of the model.",
+        file);
+  if (auto const steps = names.like("checkpoint-*/"); !steps.empty())
+    return fmt::format(
+        "is the output folder of a trainer with {} checkpoints. Name one of them, such as {}.",
+        steps.size(), (path / without_slash(steps.back())).string());
+  return "";
+}
+
+}  // namespace
+
+std::string foreign_folder(fs::path const& path, std::span<std::string const> list) {
+  if (list.empty()) return "is an empty folder. Name the folder of a checkpoint.";
+  Names const names(list);
+  for (char const* const own : {"latest_checkpointed_iteration.txt", "iter_*/", "release/",
+                                "mp_rank_*", "layer_*_states.pt", "*zero_pp_rank_*",
+                                "metadata.json", "common.pt", "*.distcp", "config.json"})
+    if (!names.first(own).empty()) return "";
+  if (std::string answer = known(path, names); !answer.empty()) return answer;
+  for (char const* const pattern : torch_patterns)
+    if (auto const file = names.first(pattern); !file.empty())
+      return fmt::format(
+          "holds {}, a file of torch.save by itself, which says nothing of a layout. {}", file,
+          torch_files);
+  std::vector<std::string> shown;
+  for (std::string const& name : list) shown.push_back(without_slash(name));
+  return fmt::format(
+      "is none of the formats that are read: no *.safetensors (Hugging Face), no .metadata (torch_dist, DCP), no mp_rank_* or iter_* "
+      "folder (Megatron), no HDF5 file. It holds {}. Name the folder that holds the weights.",
+      listed(shown, 6));
+}
+
+std::string foreign_file(fs::path const& path) {
+  std::string const name = path.filename().string();
+  std::string const folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  if (matches_glob("*.gguf", name)) return fmt::format("is {}", gguf);
+  if (matches_glob("*.nemo", name))
+    return "is an archive of NeMo 1. Unpack it with tar, and name the folder with the mp_rank_* folders.";
+  for (char const* const pattern :
+       {"*.safetensors", "*.distcp", "*.safetensors.index.json", ".metadata"})
+    if (matches_glob(pattern, name))
+      return fmt::format("is one file of a checkpoint. Name its folder: {}.", folder);
+  for (char const* const pattern : torch_patterns)
+    if (matches_glob(pattern, name))
+      return fmt::format("is a file of torch.save by itself. Name the checkpoint's folder. {}",
+                         torch_files);
+  return "is neither a directory nor an HDF5 file. Name the checkpoint's folder.";
+}
+
+}  // namespace reshard

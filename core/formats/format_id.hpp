@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace reshard {
+
+/// What a job file can ask a checkpoint to be.
+enum class FormatId {
+  automatic,  ///< sources only: what is found
+  megatron,
+  huggingface,
+  dcp,
+  torch_dist,
+  fsdp_dtensor,
+  hdf5
+};
+
+/// The word of job files: "auto", "megatron", …
+std::string_view name(FormatId format);
+/// The inverse; nothing for any other word.
+std::optional<FormatId> format_named(std::string_view word);
+
+/// Whether tensors are cut by Megatron's parallel axes and have its names.
+bool has_layout(FormatId format);
+
+}  // namespace reshard

@@ -1,0 +1,312 @@
+#include "core/formats/hdf5/source.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "core/base/capture.hpp"
+#include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
+#include "core/base/text.hpp"
+#include "core/containers/hdf5/container.hpp"
+#include "core/containers/hdf5/keys.hpp"
+#include "core/formats/huggingface/config.hpp"
+#include "core/formats/model_files.hpp"
+#include "core/formats/shared_headers.hpp"
+
+namespace reshard::hdf5 {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string const* attribute(Found const& part, std::string_view key) {
+  for (auto const& [name, value] : part.attributes)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+std::string text_of(Found const& part, std::string_view key) {
+  std::string const* const value = attribute(part, key);
+  return value == nullptr ? std::string() : *value;
+}
+
+Index number_of(Found const& part, std::string_view key, fs::path const& path) {
+  std::string const text = text_of(part, key);
+  Index number = 0;
+  auto const [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc() || end != text.data() + text.size() || number < 0)
+    fail(ErrorKind::source,
+         "{}: its attribute '{}' is '{}', expected a number. The file is damaged: write it again.",
+         path.string(), key, text);
+  return number;
+}
+
+/// The files of one checkpoint, whose parts all say the same.
+class Collector {
+ public:
+  Collector(fs::path const& path, std::vector<fs::path> const& files,
+            std::vector<Found> parts)
+      : path_(path), files_(files), parts_(std::move(parts)) {}
+
+  Checkpoint run() {
+    Checkpoint checkpoint;
+    checkpoint.format = &reshard::format_of(FormatId::hdf5);
+    checkpoint.files = files_;
+    checkpoint.root = checkpoint.folder = path_;
+    check_alike();
+    if (parts_.front().container) check_parts();
+    check_names();
+    for (std::size_t f = 0; f < parts_.size(); ++f)
+      for (FoundDataset const& found : parts_[f].tensors) {
+        if (found.digest.value_or(0) != 0)
+          checkpoint.recorded.push_back({found.name, std::string(name(found.dtype)), found.shape,
+                                         found.axes, *found.digest, 0});
+        checkpoint.stored.add_whole(
+            found.name, found.dtype, found.shape,
+            {narrow<std::uint32_t>(f), found.offset_bytes, found.size_bytes});
+      }
+    checkpoint.config = config(checkpoint.config_text);
+    checkpoint.config_inside = true;
+    if (parts_.front().container && text_of(parts_.front(), names_key) == logical_names)
+      add_logical(checkpoint);
+    else
+      add_named(checkpoint);
+    checkpoint.place = checkpoint.folder.string();
+    return checkpoint;
+  }
+
+ private:
+  fs::path folder() const { return sees_folder(path_) ? path_ : path_.parent_path(); }
+
+  void check_alike() const {
+    auto const other = std::find_if(parts_.begin(), parts_.end(), [&](Found const& part) {
+      return part.container != parts_.front().container;
+    });
+    if (other == parts_.end()) return;
+    std::size_t const at = static_cast<std::size_t>(other - parts_.begin());
+    auto const& [container, plain] = parts_.front().container
+                                         ? std::pair(files_.front(), files_[at])
+                                         : std::pair(files_[at], files_.front());
+    fail(ErrorKind::source, "{}: is no container of reshard, {} is one. Put other files elsewhere.",
+         plain.string(), container.string());
+  }
+
+  void check_parts() const {
+    std::set<Index> seen;
+    for (std::size_t f = 0; f < parts_.size(); ++f) {
+      Index const count = number_of(parts_[f], parts_key, files_[f]);
+      Index const number = number_of(parts_[f], part_key, files_[f]);
+      if (count != static_cast<Index>(parts_.size()))
+        fail(
+            ErrorKind::source,
+            "{}: is part {} of {}, {} HDF5 files are here. Restore the missing ones, or put files of other checkpoints elsewhere.",
+            files_[f].string(), number, count, parts_.size());
+      if (!seen.insert(number).second || number < 1 || number > count)
+        fail(
+            ErrorKind::source,
+            "{}: says that it is part {} of {}, as another file does. Put files of other checkpoints elsewhere.",
+            files_[f].string(), number, count);
+      for (std::string_view const key : {names_key, map_key})
+        if (text_of(parts_[f], key) != text_of(parts_.front(), key))
+          fail(
+              ErrorKind::source,
+              "{}: its attribute '{}' is '{}', that of {} is '{}'. The files belong to several checkpoints: put those of others elsewhere.",
+              files_[f].string(), key, text_of(parts_[f], key), files_.front().string(),
+              text_of(parts_.front(), key));
+    }
+  }
+
+  void check_names() const {
+    std::map<std::string_view, std::size_t> file_of;
+    for (std::size_t f = 0; f < parts_.size(); ++f)
+      for (auto const* const list : {&parts_[f].tensors, &parts_[f].objects})
+        for (FoundDataset const& one : *list)
+          if (auto const [at, is_new] = file_of.emplace(one.name, f); !is_new)
+            fail(ErrorKind::source,
+                 "{}: holds {}, as {} does. Put files of other checkpoints elsewhere.",
+                 files_[f].string(), json_quoted(one.name), files_[at->second].string());
+  }
+
+  /// The bytes of an object; nothing when there is none of this name.
+  std::optional<std::string> object(std::string_view name) const {
+    for (std::size_t f = 0; f < parts_.size(); ++f)
+      for (FoundDataset const& one : parts_[f].objects) {
+        if (one.name != name) continue;
+        if (one.size_bytes > huggingface::largest_config_bytes)
+          fail(ErrorKind::source,
+               "{}: {} has {}, {} are read at most. The file is damaged: write it again.",
+               files_[f].string(), json_quoted(name), human_bytes(one.size_bytes),
+               human_bytes(huggingface::largest_config_bytes));
+        std::string text(static_cast<std::size_t>(one.size_bytes), '\0');
+        File::open_for_reading(files_[f]).read_at(one.offset_bytes,
+                                                  std::as_writable_bytes(std::span(text)));
+        return text;
+      }
+    return std::nullopt;
+  }
+
+  Json config(std::string& text) const {
+    auto const found = object(huggingface::config_name);
+    if (!found) return {};
+    text = *found;
+    return huggingface::parse_config(
+        *found, folder().string() + ": " + std::string(huggingface::config_name));
+  }
+
+  void add_logical(Checkpoint& checkpoint) const {
+    Found const& first = parts_.front();
+    checkpoint.names = NameOwner::logical;
+    checkpoint.folder = folder();
+    checkpoint.map = text_of(first, map_key);
+    checkpoint.vocab = number_of(first, vocab_key, files_.front());
+    checkpoint.prediction_layers = number_of(first, prediction_layers_key, files_.front());
+    if (auto const args = object(args_name)) {
+      std::string const place = folder().string() + ": " + std::string(args_name);
+      checkpoint.args = parse_json(*args, place);
+      if (checkpoint.args.members() == nullptr)
+        fail(ErrorKind::source, "{}: holds no JSON object. The file is damaged: write it again.",
+             place);
+    }
+    for (Found const& part : parts_)
+      for (FoundDataset const& tensor : part.tensors)
+        checkpoint.labels.push_back({tensor.axes, tensor.domain});
+    checkpoint.summary = fmt::format("logical tensors in {} HDF5 files", files_.size());
+  }
+
+  void add_named(Checkpoint& checkpoint) const {
+    checkpoint.storage = Storage::chunks;  // in one box each, under anybody's names
+    for (std::size_t f = 0; f < parts_.size(); ++f)
+      for (FoundDataset const& one : parts_[f].objects)
+        if (!is_description(one.name))
+          checkpoint.stored.objects.push_back(
+              {one.name, {narrow<std::uint32_t>(f), one.offset_bytes, one.size_bytes}});
+    for (StoredObject const& object : checkpoint.stored.objects)
+      checkpoint.state.others.push_back(object.name);
+    checkpoint.summary = fmt::format("{} datasets in {} HDF5 files",
+                                     checkpoint.stored.tensors.size(), files_.size());
+  }
+
+  fs::path const& path_;
+  std::vector<fs::path> const& files_;
+  std::vector<Found> parts_;
+};
+
+std::vector<std::string> hdf5_names(fs::path const& folder) {
+  std::error_code ignored;
+  std::vector<std::string> names;
+  for (auto const& entry : fs::directory_iterator(folder, ignored))
+    if ((entry.path().extension() == ".h5" || entry.path().extension() == ".hdf5") &&
+        entry.is_regular_file(ignored))
+      names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<fs::path> hdf5_files(fs::path const& path) {
+  if (sees_file(path))
+    return looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
+  std::vector<fs::path> files;
+  for (std::string const& name :
+       seen_names("HDF5 files in", path, [&] { return hdf5_names(path); }))
+    files.push_back(allowed_member(path, name));
+  return files;
+}
+
+struct Total {
+  std::int64_t tensors = 0;
+  std::uint64_t bytes = 0;
+};
+
+}  // namespace
+
+bool Hdf5Format::probe(fs::path const& path) const { return !hdf5_files(path).empty(); }
+
+Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& /*choice*/,
+                            HeaderExchange const& exchange) const {
+  Checkpoint opened;
+  exchange.together_seeing([&] {
+    opened.files = hdf5_files(path);
+    if (opened.files.empty())
+      fail(ErrorKind::source, "{}: holds no HDF5 file (*.h5, *.hdf5). Check the path.",
+           path.string());
+  });
+  auto const packed = shared_headers(opened, exchange,
+                                     [](File const& file) { return pack(read_file(file.path())); });
+  Checkpoint checkpoint;
+  exchange.together_seeing([&] {
+    std::vector<Found> parts;
+    for (std::string const& bytes : packed) parts.push_back(unpack(bytes));
+    checkpoint = Collector(path, opened.files, std::move(parts)).run();
+  });
+  checkpoint.stamps = std::move(opened.stamps);
+  checkpoint.stamped_by = std::move(opened.stamped_by);
+  return checkpoint;
+}
+
+Inspection Hdf5Format::describe(fs::path const& path,
+                                megatron::UserSizes const& /*sizes*/) const {
+  std::map<std::string, Total> dtypes;
+  std::vector<std::string> mismatches;
+  RootAttributes attributes;
+  std::int64_t tensors = 0;
+  std::int64_t objects = 0;
+  bool container = false;
+  auto const files = hdf5_files(path);
+  for (fs::path const& file : files) {
+    auto const error = capture([&] {
+      Found const found = read_file(file);
+      container = found.container;
+      attributes = found.attributes;
+      tensors += static_cast<std::int64_t>(found.tensors.size());
+      objects += static_cast<std::int64_t>(found.objects.size());
+      for (FoundDataset const& tensor : found.tensors) {
+        Total& total = dtypes[std::string(reshard::name(tensor.dtype))];
+        ++total.tensors;
+        total.bytes += tensor.size_bytes;
+      }
+    });
+    if (error) mismatches.push_back(error->sentence());
+  }
+  for (auto const& [key, value] : attributes)
+    if (key == parts_key && value != std::to_string(files.size()))
+      mismatches.push_back(fmt::format("{}: {} HDF5 files are here, the checkpoint has {}",
+                                       path.string(), files.size(), value));
+  Json kinds = Json::object();
+  std::string kinds_text;
+  for (auto const& [dtype, total] : dtypes) {
+    kinds.set(dtype, Json().set("tensors", total.tensors).set("bytes", total.bytes));
+    kinds_text += fmt::format("{}{}: {} tensors, {}", kinds_text.empty() ? "" : "; ", dtype,
+                              total.tensors, human_bytes(total.bytes));
+  }
+  Json root = Json::object();
+  for (auto const& [key, value] : attributes) root.set(key, value);
+  Inspection result;
+  std::string_view const written_by = container ? "reshard" : "another program";
+  result.json.set("path", path.string())
+      .set("format", "hdf5")
+      .set("written_by", written_by)
+      .set("files", static_cast<std::int64_t>(files.size()));
+  result.json.set("tensors", tensors)
+      .set("objects", objects)
+      .set("dtypes", kinds)
+      .set("attributes", root);
+  result.json.set("mismatches", Json(Json::Array(mismatches.begin(), mismatches.end())));
+  result.text = fmt::format(
+      "path              {}\nformat            hdf5, written by {}\nfiles             {}\ntensors           {}\nobjects           {}\ndtypes         "
+      "   {}\n",
+      path.string(), written_by, files.size(), tensors, objects, kinds_text);
+  for (auto const& [key, value] : attributes) result.text += fmt::format("{:<18}{}\n", key, value);
+  for (std::string const& sentence : mismatches)
+    result.text += "mismatch          " + sentence + "\n";
+  result.sound = mismatches.empty();
+  return result;
+}
+
+std::optional<huggingface::Folder> Hdf5Format::model_files(Checkpoint const& checkpoint) const {
+  return with_config_inside(checkpoint.folder, checkpoint.config,
+                            checkpoint.names == NameOwner::logical ? checkpoint.config_text : "");
+}
+
+}  // namespace reshard::hdf5

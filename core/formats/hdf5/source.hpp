@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "core/formats/format.hpp"
+
+namespace reshard::hdf5 {
+
+/// HDF5 files: containers of ours with logical tensors or stored names, and anybody's files with a
+/// dataset per tensor.
+class Hdf5Format final : public Format {
+ public:
+  FormatId id() const override { return FormatId::hdf5; }
+  bool yields() const override { return true; }
+  bool probe(std::filesystem::path const& path) const override;
+  /// Errors besides what read_file() refuses: parts that are missing or belong to several
+  /// checkpoints, a name in two files.
+  Checkpoint open(std::filesystem::path const& path, OpenChoice const& choice,
+                  HeaderExchange const& exchange) const override;
+  Inspection describe(std::filesystem::path const& path,
+                      megatron::UserSizes const& sizes) const override;
+  std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const override;
+};
+
+}  // namespace reshard::hdf5

@@ -1,0 +1,148 @@
+#include "core/formats/huggingface/source.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/capture.hpp"
+#include "core/base/sight.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/dcp/source.hpp"
+#include "core/formats/shared_headers.hpp"
+
+namespace reshard::huggingface {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Shards whose index is still to come look like a folder with one file.
+std::string lone_shard(fs::path const& folder) {
+  if (sees_file(folder / index_name) || sees_file(folder / single_file_name))
+    return "";
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error))
+    if (std::string const name = it->path().filename().string();
+        matches_glob("*-of-*.safetensors", name))
+      return fmt::format("has {} and no {} yet", name, index_name);
+  return "";
+}
+
+/// Tensors and bytes of one dtype.
+struct DTypeTotal {
+  std::int64_t tensors = 0;
+  std::uint64_t bytes = 0;
+};
+
+}  // namespace
+
+bool HuggingFaceFormat::probe(fs::path const& path) const {
+  return sees_folder(path) && looks_like_folder(path);
+}
+
+Format const& HuggingFaceFormat::refined(fs::path const& path) const {
+  if (dcp::looks_like_boxed_safetensors(path)) return dcp::boxed_safetensors();
+  return *this;
+}
+
+std::string HuggingFaceFormat::why_incomplete(fs::path const& path) const {
+  return lone_shard(path);
+}
+
+Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& /*choice*/,
+                                   HeaderExchange const& exchange) const {
+  Checkpoint checkpoint;
+  checkpoint.format = this;
+  Folder folder;
+  exchange.together_seeing([&] { folder = open_folder(path); });
+  for (fs::path const& file : folder.files) checkpoint.files.push_back(folder.path / file);
+  std::vector<safetensors::Header> headers = shared_safetensors_headers(checkpoint, exchange);
+  checkpoint.root = checkpoint.folder = folder.path;
+  checkpoint.place = folder.path.string();
+  checkpoint.warnings = folder.warnings;
+  checkpoint.summary = fmt::format("{} safetensors files", checkpoint.files.size());
+  exchange.together([&] {
+    IndexCheck const index(folder);
+    for (std::size_t f = 0; f < headers.size(); ++f) {
+      FileCheck const check = index.check(f, headers[f]);
+      for (std::size_t const i : check.indexed) {
+        FileTensor& tensor = headers[f].tensors[i];
+        checkpoint.stored.add_whole(
+            std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
+            {narrow<std::uint32_t>(f), tensor.offset_bytes, tensor.size_bytes},
+            std::move(tensor.strides));
+      }
+      checkpoint.warnings.insert(checkpoint.warnings.end(), check.warnings.begin(),
+                                 check.warnings.end());
+    }
+  });
+  for (auto const& [name, file] : folder.weight_map) checkpoint.promised.push_back(name);
+  std::sort(checkpoint.promised.begin(), checkpoint.promised.end());
+  checkpoint.config = folder.config;
+  checkpoint.beside = std::move(folder);
+  return checkpoint;
+}
+
+Inspection HuggingFaceFormat::describe(fs::path const& path,
+                                       megatron::UserSizes const& /*sizes*/) const {
+  Folder const folder = open_folder(path);
+  IndexCheck const check(folder);
+  std::map<std::string, DTypeTotal> dtypes;
+  std::vector<std::string> notes = folder.warnings;
+  std::vector<std::string> mismatches;
+  std::int64_t tensors = 0;
+  for (std::size_t f = 0; f < folder.files.size(); ++f) {
+    auto const error = capture([&] {
+      safetensors::Header const header =
+          safetensors::read_header(File::open_for_reading(folder.path / folder.files[f]));
+      FileCheck const found = check.check(f, header);
+      notes.insert(notes.end(), found.warnings.begin(), found.warnings.end());
+      tensors += static_cast<std::int64_t>(found.indexed.size());
+      for (std::size_t const i : found.indexed) {
+        DTypeTotal& total = dtypes[std::string(reshard::name(header.tensors[i].dtype))];
+        ++total.tensors;
+        total.bytes += header.tensors[i].size_bytes;
+      }
+    });
+    if (error) mismatches.push_back(error->sentence());
+  }
+  Json kinds = Json::object();
+  std::string kinds_text;
+  for (auto const& [dtype, total] : dtypes) {
+    kinds.set(dtype, Json().set("tensors", total.tensors).set("bytes", total.bytes));
+    kinds_text += fmt::format("{}{}: {} tensors, {}", kinds_text.empty() ? "" : "; ", dtype,
+                              total.tensors, human_bytes(total.bytes));
+  }
+  Json const* type = folder.config.find("model_type");
+  std::string const model_type =
+      type != nullptr && type->text() != nullptr ? *type->text() : "unknown (no config.json)";
+  auto const array = [](std::vector<std::string> const& items) {
+    Json::Array list(items.begin(), items.end());
+    return Json(std::move(list));
+  };
+  Inspection result;
+  result.json.set("path", path.string())
+      .set("format", name())
+      .set("model_type", model_type)
+      .set("files", static_cast<std::int64_t>(folder.files.size()));
+  result.json.set("index", !folder.weight_map.empty())
+      .set("tensors", tensors)
+      .set("dtypes", kinds)
+      .set("sidecars", array(folder.sidecars));
+  result.json.set("mismatches", array(mismatches)).set("notes", array(notes));
+  result.text = fmt::format(
+      "path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\ndtypes            "
+      "{}\n",
+      path.string(), model_type, folder.files.size(),
+      folder.weight_map.empty() ? "" : " with an index", tensors, kinds_text);
+  for (std::string const& sentence : mismatches)
+    result.text += "mismatch          " + sentence + "\n";
+  for (std::string const& note : notes) result.text += "note              " + note + "\n";
+  result.sound = mismatches.empty();
+  return result;
+}
+
+std::optional<Folder> HuggingFaceFormat::model_files(Checkpoint const& checkpoint) const {
+  return checkpoint.beside;
+}
+
+}  // namespace reshard::huggingface

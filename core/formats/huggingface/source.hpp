@@ -1,0 +1,21 @@
+#pragma once
+
+#include "core/formats/format.hpp"
+
+namespace reshard::huggingface {
+
+/// Folders of safetensors files that hold whole tensors, with or without an index.
+class HuggingFaceFormat final : public Format {
+ public:
+  FormatId id() const override { return FormatId::huggingface; }
+  bool probe(std::filesystem::path const& path) const override;
+  Format const& refined(std::filesystem::path const& path) const override;
+  std::string why_incomplete(std::filesystem::path const& path) const override;
+  Checkpoint open(std::filesystem::path const& path, OpenChoice const& choice,
+                  HeaderExchange const& exchange) const override;
+  Inspection describe(std::filesystem::path const& path,
+                      megatron::UserSizes const& sizes) const override;
+  std::optional<Folder> model_files(Checkpoint const& checkpoint) const override;
+};
+
+}  // namespace reshard::huggingface

@@ -1,0 +1,191 @@
+#include "core/formats/megatron/source.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/capture.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/report.hpp"
+#include "core/formats/megatron/traits.hpp"
+#include "core/formats/model_files.hpp"
+#include "core/formats/shared_headers.hpp"
+
+namespace reshard::megatron {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> model_files_in(Directory const& directory) {
+  std::vector<fs::path> files;
+  for (Shard const& shard : directory.shards) {
+    if (shard.model_file.empty())
+      fail(ErrorKind::source,
+           "{}: holds no {}, so the weights of this rank are missing. The save was cut short, or the file was moved: restore it.",
+           shard.path.string(), model_file_name);
+    files.push_back(shard.model_path());
+  }
+  return files;
+}
+
+/// Makes one table of the headers of all shards.
+class ShareTable {
+ public:
+  ShareTable(Directory const& directory, Classification const& classification,
+             Checkpoint& checkpoint)
+      : directory_(directory), classification_(classification), checkpoint_(checkpoint) {}
+
+  void add(std::size_t shard, ShardHeader& header) {
+    auto const file = narrow<std::uint32_t>(shard);
+    for (StorageRecord const& record : header.records)
+      checkpoint_.records.push_back(
+          {file, record.offset_bytes, record.size_bytes, 0, header.file_bytes, record.crc32});
+    if (!header.unplaced.empty())
+      checkpoint_.defects.push_back(fmt::format(
+          "{}: '{}' holds no tensor, where the model needs one. Save the checkpoint again.",
+          directory_.shards[shard].model_path().string(), header.unplaced.front()));
+    for (std::size_t c = 0; c < header.chunks.size(); ++c) add_chunk(file, header, c);
+  }
+
+ private:
+  void add_chunk(std::uint32_t file, ShardHeader& header, std::size_t chunk) {
+    bool const several = header.chunks.size() > 1;
+    ChunkTable& table = header.chunks[chunk];
+    ShardPlace const& at = classification_.places[file];
+    std::string const label =
+        directory_.shards[file].name + (several ? fmt::format(":model{}", chunk) : "");
+    std::size_t const place = checkpoint_.places.size();
+    checkpoint_.places.push_back({file, at.tp, at.pp, at.ep, narrow<int>(chunk), label,
+                                  checkpoint_.stored.tensors.size(), table.tensors.size()});
+    for (FileTensor& tensor : table.tensors)
+      checkpoint_.stored.add_whole(std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
+                                   {file, tensor.offset_bytes, tensor.size_bytes},
+                                   std::move(tensor.strides));
+    for (ExtraEntry& extra : table.extras)
+      checkpoint_.module_states.push_back({std::move(extra), place, fmt::format("model{}", chunk)});
+    table = {};
+  }
+
+  Directory const& directory_;
+  Classification const& classification_;
+  Checkpoint& checkpoint_;
+};
+
+/// What lies beside the weights; which values follow any layout is known of a few.
+StateInventory inventory_of(Directory const& directory, std::span<ShardHeader const> headers) {
+  static std::vector<std::string> const kept = {"opt_param_scheduler", "lr_scheduler",
+                                                "num_floating_point_operations_so_far"};
+  StateInventory result;
+  auto const note = [](HeldState& state, std::string const& example) {
+    if (!state) state = {StateForm::in_model_files, example};
+  };
+  if (!directory.optimizer_only.empty()) note(result.optimizer, directory.optimizer_only.front());
+  std::set<std::string_view> seen(kept.begin(), kept.end());
+  for (std::size_t f = 0; f < headers.size(); ++f) {
+    if (headers[f].has_optimizer) note(result.optimizer, "optimizer");
+    if (headers[f].has_rng) note(result.rng, "rng_state");
+    for (std::string const& file : directory.shards[f].files)
+      if (file.find("optim.pt") != std::string::npos || file.starts_with("layer_wise_optimizer"))
+        note(result.optimizer, file);
+    for (std::string const& key : headers[f].other_keys)
+      if (seen.insert(key).second) result.others.push_back(key);
+  }
+  return result;
+}
+
+std::string summary_of(MeshSizes const& sizes, std::size_t files) {
+  return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", sizes.tp, sizes.pp,
+                     sizes.vpp, sizes.ep, sizes.etp, files);
+}
+
+}  // namespace
+
+bool MegatronFormat::probe(fs::path const& path) const { return looks_like_megatron(path); }
+
+Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
+                                HeaderExchange const& exchange) const {
+  Checkpoint checkpoint;
+  checkpoint.format = this;
+  checkpoint.names = NameOwner::megatron;
+  checkpoint.storage = Storage::shares;
+  Directory directory;
+  exchange.together_seeing([&] {
+    directory = open_directory(path);
+    checkpoint.files = model_files_in(directory);
+  });
+  checkpoint.root = directory.root;
+  checkpoint.folder = directory.iteration_dir;
+  checkpoint.place = directory.iteration_dir.string();
+  auto const packed = shared_headers(
+      checkpoint, exchange, [](File const& file) { return pack(read_shard_header(file)); });
+  exchange.together([&] {
+    std::vector<ShardHeader> headers;
+    for (std::string const& one : packed) headers.push_back(unpack(one));
+    std::vector<ShardHeader const*> pointers;
+    for (ShardHeader const& header : headers) pointers.push_back(&header);
+    Classification const found = classify(shard_facts(directory, pointers), choice.sizes);
+    require_readable(found, checkpoint.place);
+    checkpoint.mesh = found.sizes;
+    checkpoint.warnings = directory.notes;
+    for (std::string const& note : found.notes)
+      if (!note.starts_with("expert_parallel_size was not given"))
+        checkpoint.warnings.push_back(note);  // a job has no such key to give
+    checkpoint.args = headers.front().args;
+    checkpoint.stated_iteration = headers.front().iteration;
+    if (!directory.release) checkpoint.iteration = directory.iteration;
+    checkpoint.state = inventory_of(directory, headers);
+    checkpoint.summary = summary_of(found.sizes, directory.shards.size());
+    ShareTable table(directory, found, checkpoint);
+    for (std::size_t f = 0; f < headers.size(); ++f) table.add(f, headers[f]);
+  });
+  return checkpoint;
+}
+
+Inspection MegatronFormat::describe(fs::path const& path, UserSizes const& sizes) const {
+  Directory const directory = open_directory(path);
+  std::vector<std::optional<ShardHeader>> headers;
+  std::vector<std::string> damage;
+  for (Shard const& shard : directory.shards) {
+    headers.emplace_back();
+    if (shard.model_file.empty()) continue;
+    auto const error = capture(
+        [&] { headers.back() = read_shard_header(File::open_for_reading(shard.model_path())); });
+    if (error) damage.push_back(error->sentence());
+  }
+  std::vector<ShardHeader const*> pointers;
+  for (auto const& header : headers) pointers.push_back(header ? &*header : nullptr);
+  Classification found = classify(shard_facts(directory, pointers), sizes);
+  for (std::string& sentence : damage) found.mismatches.push_back({std::move(sentence), false});
+  Inspection result;
+  result.json.set("path", path.string()).set("format", name());
+  Json const report = inspect_json(directory, found, pointers);
+  for (auto const& [key, value] : *report.members()) result.json.set(key, value);
+  result.text = fmt::format("path              {}\nformat            {}\n{}", path.string(), name(),
+                            inspect_text(report));
+  Json const* mismatches = report.find("mismatches");
+  result.sound =
+      mismatches != nullptr && mismatches->items() != nullptr && mismatches->items()->empty();
+  return result;
+}
+
+StoredView MegatronFormat::view(Checkpoint const& checkpoint, std::string const& /*prefix*/) const {
+  StoredView view;
+  view.traits = traits_of_shares(checkpoint);
+  return view;
+}
+
+std::optional<RunRecord> MegatronFormat::run_record(Checkpoint const& checkpoint) const {
+  RunRecord record;
+  fs::path const& file = checkpoint.files.front();
+  record.torch = std::make_shared<TorchFile>(read_torch_file(File::open_for_reading(file)));
+  record.file = file.string();
+  record.iteration = checkpoint.stated_iteration;
+  record.folder_iteration = checkpoint.iteration;
+  return record;
+}
+
+std::optional<huggingface::Folder> MegatronFormat::model_files(Checkpoint const& checkpoint) const {
+  return carried_in(checkpoint.folder, checkpoint.root);
+}
+
+}  // namespace reshard::megatron

@@ -1,0 +1,58 @@
+#include "core/formats/megatron/traits.hpp"
+
+namespace reshard::megatron {
+namespace {
+
+constexpr std::string_view embedding = "embedding.word_embeddings.weight";
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool number_follows(std::string_view name, std::string_view part) {
+  std::size_t const at = name.find(part);
+  return at != std::string_view::npos && at + part.size() < name.size() &&
+         name[at + part.size()] >= '0' && name[at + part.size()] <= '9';
+}
+
+void note_block(NameTraits& traits, std::string_view name) {
+  if (name.starts_with("mtp.") && contains(name, ".transformer_layer."))
+    traits.mtp_block = "transformer_layer";
+}
+
+}  // namespace
+
+NameTraits traits_of_shares(Checkpoint const& checkpoint) {
+  NameTraits traits;
+  for (StoredTensor const& tensor : checkpoint.stored.tensors) {
+    std::string_view const name = tensor.name;
+    if (name.ends_with("layer_norm_weight")) traits.spec = "te";
+    if (contains(name, ".experts.local_experts.")) traits.form = "sequential";
+    if (name.ends_with(".experts.weight1")) traits.form = "flat";
+    if (name.ends_with(".experts.linear_fc1.weight0")) traits.form = "grouped";
+    note_block(traits, name);
+    if (name == embedding && !tensor.shape.empty())
+      traits.padded_vocab = tensor.shape[0] * checkpoint.mesh->tp;
+  }
+  bool te_states = false;  // layers of latent attention keep their norm apart under both
+  for (ModuleState const& state : checkpoint.module_states)
+    te_states = te_states || state.entry.kind == ExtraKind::uint8_tensor ||
+                state.entry.kind == ExtraKind::bytes_io;
+  if (traits.spec != "te") traits.spec = te_states ? "te" : "local";
+  if (traits.form.empty()) traits.form = traits.spec == "te" ? "grouped" : "sequential";
+  return traits;
+}
+
+void note_traits(NameTraits& traits, std::string_view name, StoredTensor const& tensor) {
+  if (name.starts_with("decoder.layers.") && !number_follows(name, "decoder.layers."))
+    traits.stacked = true;
+  if (name.ends_with("_w")) traits.halves = true;
+  if (contains(name, ".mlp.experts.experts."))
+    traits.form = number_follows(name, ".mlp.experts.experts.") ? "singleton" : "dist";
+  if (contains(name, ".mlp.experts.linear_fc1.weight")) traits.form = "fsdp";
+  if (contains(name, ".experts.local_experts.")) traits.form = "fsdp_sequential";
+  note_block(traits, name);
+  if (name == embedding && !tensor.shape.empty()) traits.padded_vocab = tensor.shape[0];
+}
+
+}  // namespace reshard::megatron

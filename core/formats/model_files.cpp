@@ -1,0 +1,102 @@
+#include "core/formats/model_files.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/file.hpp"
+#include "core/base/sight.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/format.hpp"
+#include "core/formats/huggingface/config.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Beside iterations: training goes on in the same folder, and does not copy what it does not know.
+bool is_iteration(fs::path const& folder) {
+  std::string const name = folder.filename().string();
+  return name == "release" || name.starts_with("iter_") || name.starts_with("step-") ||
+         name.starts_with("step_") || name.starts_with("global_step");
+}
+
+std::vector<fs::path> places(fs::path const& folder, fs::path const& root) {
+  std::vector<fs::path> result{folder};
+  if (root != folder) result.push_back(root);
+  if (root == folder && is_iteration(folder) && folder.has_parent_path())
+    result.push_back(folder.parent_path());
+  return result;
+}
+
+/// Names of files that describe a model, its words and its inputs, or come with it. Beside a file,
+/// whose folder is anybody's, nothing else belongs to it.
+constexpr std::array<char const*, 13> model_files = {
+    "*config.json", "*token*.json",   "*token*.model", "vocab*",     "merges.txt",
+    "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken", "*.md",
+    "*.py",         "LICENSE*",       "NOTICE*"};
+
+void leave_out_strangers(huggingface::Folder& folder) {
+  std::erase_if(folder.sidecars, [](std::string const& name) {
+    return std::ranges::none_of(model_files,
+                                [&](char const* pattern) { return matches_glob(pattern, name); });
+  });
+}
+
+}  // namespace
+
+std::optional<huggingface::Folder> carried_in(fs::path const& folder, fs::path const& root) {
+  return huggingface::find_carried(places(folder, root));
+}
+
+std::optional<huggingface::Folder> with_config_inside(fs::path const& place, Json const& config,
+                                                      std::string text) {
+  // Where both say the same, these are the bytes of the one beside.
+  std::optional<huggingface::Folder> beside = model_files_beside(place);
+  if (config.is_null() || (beside && beside->config == config)) return beside;
+  if (!beside) beside.emplace();
+  beside->path = sees_folder(place) ? place : place.parent_path();
+  beside->config = config;
+  beside->config_text = text.empty() ? config.dump(2) + "\n" : std::move(text);
+  return beside;
+}
+
+std::optional<huggingface::Folder> model_files_beside(fs::path const& path) {
+  fs::path const folder = sees_folder(path) ? path : path.parent_path();
+  if (!sees_file(folder / huggingface::config_name)) return std::nullopt;
+  huggingface::Folder found = huggingface::open_reference(folder);
+  leave_out_strangers(found);
+  return found;
+}
+
+huggingface::Folder described_by(fs::path const& path) {
+  if (sees_folder(path)) return huggingface::open_reference(path);
+  if (!sees_file(path))
+    fail(ErrorKind::usage,
+         "{}: there is no such file or folder. Name a config.json, or a folder that has one.",
+         path.string());
+  huggingface::Folder found;
+  if (path.filename() == huggingface::config_name) {
+    found = huggingface::open_reference(path.parent_path());
+    leave_out_strangers(found);
+    return found;
+  }
+  found.path = path.parent_path();
+  found.config_text = read_text_file(path, huggingface::largest_config_bytes);
+  found.config = huggingface::parse_config(found.config_text, path.string());
+  return found;
+}
+
+std::optional<huggingface::Folder> files_of(Checkpoint const& source,
+                                            fs::path const& source_config) {
+  if (source_config.empty()) return source.format->model_files(source);
+  huggingface::Folder named = described_by(source_config);
+  std::optional<huggingface::Folder> own = source.format->model_files(source);
+  if (!own || !named.sidecars.empty()) return named;
+  own->config =
+      std::move(named.config);  // alone: what else belongs to the model is still the source's
+  own->config_text = std::move(named.config_text);
+  return own;
+}
+
+}  // namespace reshard

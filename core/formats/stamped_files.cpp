@@ -1,0 +1,91 @@
+#include "core/formats/stamped_files.hpp"
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Line {
+  std::uint64_t file = 0;
+  FileStamp stamp;
+};
+static_assert(std::is_trivially_copyable_v<Line>);
+
+}  // namespace
+
+StampedFiles::StampedFiles(std::vector<fs::path> const& files)
+    : paths_(files), set_(files, FileSet::Access::read), stamps_(files.size()) {}
+
+std::shared_ptr<File const> StampedFiles::open(std::uint32_t file) {
+  auto opened = set_.open(file);
+  if (auto& stamp = stamps_[file]; !stamp) stamp = opened->stamp();
+  return opened;
+}
+
+void StampedFiles::give_stamps(Checkpoint& source, HeaderExchange const& exchange) {
+  std::string mine;
+  for (std::size_t f = 0; f < stamps_.size(); ++f) {
+    if (!stamps_[f]) continue;
+    Line const line{f, *stamps_[f]};
+    mine.append(reinterpret_cast<char const*>(&line), sizeof line);
+  }
+  std::vector<std::string> const all = exchange.all_gather(mine);
+  source.stamps.assign(stamps_.size(), {});
+  source.stamped_by.assign(stamps_.size(), -1);
+  exchange.together([&] {
+    for (std::size_t r = 0; r < all.size(); ++r) add_stamps(source, static_cast<int>(r), all[r]);
+  });
+  exchange.together_seeing([&] {
+    for (std::size_t f = 0; f < paths_.size(); ++f) {
+      if (source.stamped_by[f] >= 0) continue;
+      source.stamps[f] = File::open_for_reading(paths_[f]).stamp();
+      source.stamped_by[f] = 0;
+    }
+  });
+}
+
+void StampedFiles::add_stamps(Checkpoint& source, int rank, std::string const& lines) const {
+  for (std::size_t at = 0; at < lines.size(); at += sizeof(Line)) {
+    Line line;
+    RESHARD_EXPECT(lines.size() - at >= sizeof line);
+    std::memcpy(&line, lines.data() + at, sizeof line);
+    RESHARD_EXPECT(line.file < paths_.size());
+    FileStamp& first = source.stamps[line.file];
+    int& stamper = source.stamped_by[line.file];
+    if (stamper >= 0 && !difference(first, line.stamp).empty())
+      refuse_two_worlds(paths_[line.file], rank, line.stamp, stamper, first);
+    if (stamper >= 0) continue;
+    first = line.stamp;
+    stamper = rank;
+  }
+}
+
+std::string difference(FileStamp const& one, FileStamp const& other) {
+  auto const pair = [](std::string_view what, auto a, auto b) {
+    return fmt::format("{} {} against {}", what, a, b);
+  };
+  if (one.bytes != other.bytes) return pair("size", one.bytes, other.bytes);
+  if (one.mtime_ns != other.mtime_ns)
+    return pair("time of change in ns", one.mtime_ns, other.mtime_ns);
+  if (one.inode != other.inode) return pair("inode", one.inode, other.inode);
+  if (one.ctime_ns != other.ctime_ns)
+    return pair("time of the inode's change in ns", one.ctime_ns, other.ctime_ns);
+  return "";
+}
+
+void refuse_two_worlds(fs::path const& file, int rank, FileStamp const& seen, int other_rank,
+                       FileStamp const& other) {
+  fail(
+      ErrorKind::source,
+      "{}: rank {} sees another file there than rank {}: {}. All ranks must see the same source: put it on a file system that all nodes share, not "
+      "a copy "
+      "on each; if it was changed just now, run again.",
+      file.string(), rank, other_rank, difference(seen, other));
+}
+
+}  // namespace reshard

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/base/file_set.hpp"
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/header_exchange.hpp"
+
+namespace reshard {
+
+/// The files of a source while their headers are read: remembers each as it was when this rank
+/// opened it.
+class StampedFiles {
+ public:
+  explicit StampedFiles(std::vector<std::filesystem::path> const& files);
+
+  /// As FileSet::open().
+  std::shared_ptr<File const> open(std::uint32_t file);
+
+  /// Fills source.stamps and stamped_by, the same on every rank; files that no rank has opened are
+  /// opened now. Two ranks that saw different files under one name are an Error of kind source.
+  /// Collective.
+  void give_stamps(Checkpoint& source, HeaderExchange const& exchange);
+
+ private:
+  void add_stamps(Checkpoint& source, int rank, std::string const& lines) const;
+
+  std::vector<std::filesystem::path> const& paths_;
+  FileSet set_;
+  std::vector<std::optional<FileStamp>> stamps_;
+};
+
+/// Why two stamps are not of one file that has not changed, for a sentence: "size 12 against 14";
+/// "" when they may be. The number of the device is not looked at: hosts number devices
+/// differently.
+std::string difference(FileStamp const& one, FileStamp const& other);
+
+/// The sentence about two ranks that see different files.
+[[noreturn]] void refuse_two_worlds(std::filesystem::path const& file, int rank,
+                                    FileStamp const& seen, int other_rank, FileStamp const& other);
+
+}  // namespace reshard

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reshard {
+
+/// In which form a checkpoint holds state of its training run.
+enum class StateForm {
+  none,
+  by_weight,      ///< tensors of the shapes of the weights, cut like them: they can follow any layout
+  by_layout,      ///< flat buffers in an order that only the layout of the save gives
+  in_rank_files,  ///< files of single ranks beside the weights
+  in_model_files  ///< beside the weights in Megatron's own rank files
+};
+
+/// State of one kind.
+struct HeldState {
+  StateForm form = StateForm::none;
+  std::string example;  ///< a key or file that holds some, for messages; may be ""
+
+  explicit operator bool() const { return form != StateForm::none; }
+};
+
+/// All that a checkpoint holds besides weights.
+struct StateInventory {
+  HeldState optimizer;
+  HeldState rng;                    ///< random generators and fault detection of single ranks
+  std::vector<std::string> slots;   ///< of optimizer state by weight: "param", "exp_avg", …
+  std::vector<std::string> others;  ///< what belongs to one run or layout, and no target takes over
+};
+
+/// Keys of one rank's random generators or fault detection.
+inline bool is_run_state(std::string_view key) {
+  return key.starts_with("rng_state") || key.starts_with("rerun_state_machine_state");
+}
+
+}  // namespace reshard

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/integers.hpp"
+
+namespace reshard {
+
+/// What Megatron's names say about how a model was built.
+struct NameTraits {
+  std::string spec;  ///< "te" or "local": where norms are
+  std::string form;  ///< how experts are stored: "grouped", "sequential", …; "" where no name tells
+  std::string mtp_block = "mtp_model_layer";  ///< the inner layer of multi-token prediction
+  Index padded_vocab = 0;  ///< rows of the embedding over all tp ranks; 0: no embedding
+  bool stacked = false;    ///< layers are an axis in front
+  bool halves = false;     ///< gate and up have keys of their own
+  bool parts = true;       ///< so have the parts of a fused projection
+};
+
+/// The stored tensors of a checkpoint, sorted by what they hold.
+struct StoredView {
+  /// Stored names and their places in StoredTable::tensors.
+  using Table = std::unordered_map<std::string, std::size_t>;
+
+  Table weights;  ///< without their prefix; empty for Storage::shares, whose names repeat
+  std::vector<std::string> states;  ///< slots of optimizer state that follow their weights: "param",
+                                    ///< "exp_avg", …
+  std::vector<Table> state_tables;  ///< parallel to `states`; keys are those of the weights
+  std::vector<std::string> fixed_state;  ///< keys of optimizer state that is bound to the layout it
+                                         ///< was saved in (dp_reshardable and older)
+  std::vector<std::string> unread;  ///< weights whose keys do not begin with the prefix asked for
+  NameTraits traits;                ///< of Megatron's names; not meaningful for others
+};
+
+}  // namespace reshard

@@ -1,0 +1,224 @@
+#include "stages/plan/source/source_catalog.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "stages/plan/source/dequantised.hpp"
+#include "stages/plan/source/restride.hpp"
+#include "stages/plan/source/source_names.hpp"
+
+namespace reshard {
+namespace {
+
+/// Which tensor a stored name is, by its name or an alias; two tensors for one name are an Error.
+std::optional<std::size_t> find(NameTable const& table, StoredName const& name,
+                                std::string const& where) {
+  auto hit = table.find(name.name);
+  for (std::string const& alias : name.aliases) {
+    auto const other = table.find(alias);
+    if (other == table.end() || other == hit) continue;
+    if (hit != table.end())
+      fail(ErrorKind::source, "{}: '{}' and '{}' are two names of one tensor. Remove one of them.",
+           where, hit->first, other->first);
+    hit = other;
+  }
+  return hit == table.end() ? std::nullopt : std::optional<std::size_t>(hit->second);
+}
+
+class CatalogBuilder {
+ public:
+  CatalogBuilder(Model& model, Side const& side, Checkpoint const& source, StoredView const& view,
+                 CatalogChoice const& choice)
+      : model_(model), side_(side), source_(source), view_(view), choice_(choice) {
+    catalog_.tensors.resize(model.tensors().size());
+    for (std::filesystem::path const& file : source.files) catalog_.files.push_back(file.string());
+    explained_.resize(source.stored.tensors.size(), false);
+  }
+
+  Catalog run(StoredShares const& shares) {
+    settle(shares);
+    std::vector<std::vector<StoredName>> const names = shares.names(side_);
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      StoredShare const share = shares[i];
+      add_share(share, names[share.chunk], 0, false);
+    }
+    std::size_t const planes = view_.state_tables.size() + 1;
+    if (model_.tensors().size() % planes != 0 || !has_states()) return std::move(catalog_);
+    for (std::size_t k = 0; k + 1 < planes; ++k) {
+      StoredShare share;
+      share.where = source_.place;
+      for (auto const& [name, at] : view_.state_tables[k]) share.tensors.emplace(name, at);
+      add_share(share, names.front(), (k + 1) * (model_.tensors().size() / planes), true);
+    }
+    return std::move(catalog_);
+  }
+
+ private:
+  bool in_chunks() const { return source_.storage == Storage::chunks; }
+
+  void settle(StoredShares const& shares) {
+    std::vector<std::vector<StoredName>> const names = shares.names(side_);
+    std::vector<bool> found;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      StoredShare const share = shares[i];
+      note_found(
+          model_, side_, names[share.chunk],
+          [&share](std::string const& name) { return share.tensors.contains(name); }, found);
+    }
+    settle_optional(model_, choice_.may_lack, found);
+  }
+
+  bool has_states() const {
+    return !view_.states.empty() &&
+           model_.find_tensor(
+               fmt::format("{} ({})", model_.tensors().front().name, view_.states.front())) >= 0;
+  }
+
+  /// The stored tensors of one place against the names that the map makes for it. `first_tensor`:
+  /// where the logical tensors of this plane begin. `partial`: a tensor may be missing.
+  void add_share(StoredShare const& share, std::vector<StoredName> const& names,
+                 std::size_t first_tensor, bool partial) {
+    for (StoredName const& name : names) {
+      if (!partial && add_dequantised(share, name)) continue;
+      auto const at = find(share.tensors, name, share.where);
+      if (!at) {
+        if (name.copy || partial) continue;  // frozen weights have no state
+        fail_lacking(share, name);
+      }
+      explained_[*at] = true;
+      add_tensor(share, name, source_.stored.tensors[*at], first_tensor);
+      if (partial)
+        for (int const tensor : side_.tensors(name.entry))
+          model_.set_exists(tensor + narrow<int>(first_tensor), true);
+    }
+    check_explained(share, names);
+  }
+
+  void check_explained(StoredShare const& share, std::vector<StoredName> const& names) const {
+    std::optional<std::pair<std::size_t, std::string_view>> first;
+    for (auto const& [key, at] : share.tensors)
+      if (!explained_[at] && !side_.dropped(key) && (!first || at < first->first)) first = {at, key};
+    if (!first) return;
+    StoredTensor const& tensor = source_.stored.tensors[first->first];
+    fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names);
+  }
+
+  /// What messages about a tensor name.
+  std::string file_of(StoredTensor const& tensor) const {
+    if (in_chunks()) return source_.place;
+    return catalog_.files[source_.stored.chunks[tensor.first_chunk].item.file];
+  }
+
+  [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name) const {
+    if (in_chunks()) fail_behind_prefix(share, name);
+    bool const in_share = source_.storage == Storage::shares;
+    fail(ErrorKind::source, "{}: lacks '{}', which {} expects{}. {}.", share.where, name.name,
+         side_.entry_place(name.entry), in_share ? " here" : "", advice(name));
+  }
+
+  std::string_view advice(StoredName const& name) const {
+    switch (source_.storage) {
+      case Storage::shares:
+        return "The save was cut short, or the parallel sizes or the map are another checkpoint's: choose another save, or check model.map";
+      case Storage::chunks:
+        return "The save was cut short, or the facts or the map are another checkpoint's: check source.config and model.map, or choose another save";
+      case Storage::whole: break;
+    }
+    // Only an index can say that a tensor should be there.
+    return std::ranges::binary_search(source_.promised, name.name)
+               ? "The index lists it, so the download is incomplete: download the folder again"
+               : "Weights and config.json are two models', or the map does not know this form of the model: compare both, or name another map with model.map";
+  }
+
+  /// The Error where this name is there behind a prefix that other keys have too.
+  void fail_behind_prefix(StoredShare const& share, StoredName const& name) const {
+    std::set<std::string_view> prefixes;
+    for (auto const& [key, at] : share.tensors)
+      if (key.ends_with("." + name.name))
+        prefixes.insert(key.substr(0, key.size() - name.name.size()));
+    if (prefixes.empty()) return;
+    std::string_view const prefix = *prefixes.begin();
+    auto const behind = static_cast<std::size_t>(
+        std::ranges::count_if(share.tensors, [&](auto const& one) {
+          return one.first.starts_with(prefix);
+        }));
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is there as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = \"{}\"{}.",
+        share.where, name.name, prefix, name.name, behind, share.tensors.size(), prefix, prefix,
+        behind == share.tensors.size()
+            ? ""
+            : "; the other keys are no part of what the map describes, and model.unmapped = \"drop\" leaves them out");
+  }
+
+  void add_tensor(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
+                  std::size_t first_tensor) {
+    check_stored(file_of(tensor), tensor.name, tensor.dtype, tensor.shape,
+                 in_chunks() ? side_.shape(name)
+                             : side_.layout(name.entry, share.place).file_shape,
+                 side_, name.entry, model_);
+    for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
+      StoredChunk const& chunk = source_.stored.chunks[c];
+      auto const sizes = source_.stored.sizes(chunk);
+      std::vector<Piece> pieces =
+          in_chunks() ? box_pieces(name, chunk) : side_.pieces(name, share.place);
+      auto const strides = source_.stored.strides.find(c);
+      if (strides != source_.stored.strides.end())
+        restride(pieces, {sizes.begin(), sizes.end()}, strides->second);
+      for (Piece& piece : pieces) piece.tensor += narrow<int>(first_tensor);
+      catalog_.add({chunk.item.file, source_.stored.payload_offset_bytes[c], tensor.dtype,
+                    tensor.name},
+                   std::move(pieces), name.copy);
+    }
+  }
+
+  std::vector<Piece> box_pieces(StoredName const& name, StoredChunk const& chunk) const {
+    auto const begin = source_.stored.offsets(chunk);
+    auto const sizes = source_.stored.sizes(chunk);
+    std::vector<Index> end(begin.begin(), begin.end());
+    for (std::size_t d = 0; d < end.size(); ++d) end[d] += sizes[d];
+    return side_.box_pieces(name, begin, end);
+  }
+
+  /// A weight whose parts are there, as computed values; false when it is stored as it is.
+  bool add_dequantised(StoredShare const& share, StoredName const& name) {
+    if (model_.schemes().empty() || !choice_.dequantise) return false;
+    auto const match = match_quantised(model_, side_, name, share.place,
+                                       finder_over(share.tensors, source_.stored));
+    if (!match) return false;
+    auto const take = [&](std::string const& part) -> std::optional<StoredPlace> {
+      auto const found = share.tensors.find(part);
+      if (found == share.tensors.end()) return std::nullopt;
+      explained_[found->second] = true;
+      StoredTensor const& tensor = source_.stored.tensors[found->second];
+      return StoredPlace{source_.stored.chunks[tensor.first_chunk].item.file,
+                         source_.stored.payload_offset_bytes[tensor.first_chunk], tensor.dtype,
+                         tensor.shape};
+    };
+    EntryLayout const layout = side_.quantised_layout(name.entry, share.place);
+    std::uint32_t const file = catalog_.add_view(
+        dequantised(model_.schemes()[match->scheme], *match, name.name, layout.layout.shape, take));
+    std::vector<Piece> pieces = layout.layout.pieces;
+    side_.add_name_digits(name, share.place, pieces);
+    catalog_.add({file, 0, DType::bf16, name.name}, std::move(pieces), name.copy);
+    return true;
+  }
+
+  Model& model_;
+  Side const& side_;
+  Checkpoint const& source_;
+  StoredView const& view_;
+  CatalogChoice const& choice_;
+  std::vector<bool> explained_;
+  Catalog catalog_;
+};
+
+}  // namespace
+
+Catalog source_catalog(Model& model, Side const& side, Checkpoint const& source,
+                       StoredView const& view, std::span<PipelineChunk const> chunks,
+                       CatalogChoice const& choice) {
+  return CatalogBuilder(model, side, source, view, choice).run(StoredShares(source, view, chunks));
+}
+
+}  // namespace reshard

@@ -1,0 +1,73 @@
+#include "stages/plan/source/stored_shares.hpp"
+
+namespace reshard {
+
+StoredShares::StoredShares(Checkpoint const& source, StoredView const& view,
+                           std::span<PipelineChunk const> chunks)
+    : source_(source), view_(view), chunks_(chunks) {
+  if (source.storage == Storage::shares) check_chunks();
+}
+
+void StoredShares::check_chunks() const {
+  std::vector<int> counts(source_.files.size(), 0);
+  for (SharePlace const& place : source_.places) ++counts[place.file];
+  for (std::size_t f = 0; f < counts.size(); ++f)
+    if (counts[f] != source_.mesh->vpp)
+      fail(
+          ErrorKind::source,
+          "{}: holds {} model chunks, the args say {} per pipeline rank. The file belongs to another run: restore this run's own.",
+          source_.files[f].string(), counts[f], source_.mesh->vpp);
+}
+
+std::size_t StoredShares::size() const {
+  return source_.storage == Storage::shares ? source_.places.size() : 1;
+}
+
+StoredShare StoredShares::operator[](std::size_t number) const {
+  StoredShare share;
+  if (source_.storage != Storage::shares) {
+    share.where = source_.place;
+    share.tensors.reserve(view_.weights.size());
+    for (auto const& [name, at] : view_.weights) share.tensors.emplace(name, at);
+    return share;
+  }
+  SharePlace const& at = source_.places[number];
+  share.chunk = static_cast<std::size_t>(at.chunk * source_.mesh->pp + at.pp);
+  share.place = {at.tp, at.ep, at.tp % source_.mesh->etp, &chunks_[share.chunk]};
+  share.where = source_.files[at.file].string();
+  for (std::size_t t = at.first_tensor; t < at.first_tensor + at.tensor_count; ++t)
+    share.tensors.emplace(source_.stored.tensors[t].name, t);
+  return share;
+}
+
+std::vector<std::vector<StoredName>> StoredShares::names(Side const& side) const {
+  std::vector<std::vector<StoredName>> result;
+  if (source_.storage != Storage::shares)
+    result.push_back(side.names(nullptr));
+  else
+    for (PipelineChunk const& chunk : chunks_) result.push_back(side.names(&chunk));
+  return result;
+}
+
+FindTensor finder_over(NameTable const& table, StoredTable const& stored) {
+  return [&table, &stored](std::string const& name) -> std::optional<FoundTensor> {
+    auto const found = table.find(name);
+    if (found == table.end()) return std::nullopt;
+    StoredTensor const& tensor = stored.tensors[found->second];
+    return FoundTensor{tensor.dtype, tensor.shape};
+  };
+}
+
+std::vector<PipelineChunk> source_chunks(Checkpoint const& source, Index decoder_layers,
+                                         Index mtp_layers) {
+  PipelineSpec spec = megatron::pipeline_spec(source.args, *source.mesh);
+  spec.decoder_layers = static_cast<int>(decoder_layers);
+  spec.mtp_layers = static_cast<int>(mtp_layers);
+  try {
+    return pipeline_chunks(spec);
+  } catch (Error const& error) {
+    throw Error(ErrorKind::source, error.sentence()).in(source.place + ", args");
+  }
+}
+
+}  // namespace reshard
