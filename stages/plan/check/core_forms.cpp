@@ -1,7 +1,7 @@
 #include "stages/plan/check/core_forms.hpp"
 
 #include "core/layout/mesh.hpp"
-#include "stages/plan/target/target_dist.hpp"
+#include "core/formats/dcp/dist_tensors.hpp"
 
 namespace reshard {
 namespace {

@@ -5,16 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/mapping/map_file.hpp"
+#include "core/mapping/map_choice.hpp"
 
 namespace reshard {
-
-/// The maps of a job: Megatron-Core's (for a Megatron side) and the family's (for a Hugging Face
-/// side or when named).
-struct MapChoice {
-  MapFile core;
-  std::optional<MapFile> family;
-};
 
 /// Reads Megatron-Core's map and the family's: the one named, or with "auto" the one whose
 /// model_type is the config's, or else whose [match] args holds. `need_family`: a Hugging Face side

@@ -57,8 +57,9 @@ class SourceReader {
     return std::move(result_);
   }
 
-  bool to_huggingface() const { return request_.format == FormatId::huggingface; }
-  bool to_hdf5() const { return request_.format == FormatId::hdf5; }
+  NameOwner target_names() const { return format_of(request_.format).target().names; }
+  bool to_huggingface() const { return target_names() == NameOwner::family; }
+  bool to_hdf5() const { return target_names() == NameOwner::logical; }
   /// Whether the source has the stored names of its family.
   bool family_names() const { return source_.names == NameOwner::family; }
   bool logical() const { return source_.names == NameOwner::logical; }
@@ -520,16 +521,6 @@ class SourceReader {
 };
 
 }  // namespace
-
-Model SourceModel::as_it_is() const {
-  if (!unquantised) return *model;
-  Model result = *unquantised;
-  for (std::size_t t = 0; t < result.tensors().size(); ++t) {
-    auto const tensor = static_cast<int>(t);
-    result.set_exists(tensor, model->exists(tensor) || model->quantised(tensor));
-  }
-  return result;
-}
 
 SourceModel read_source_model(Checkpoint const& source, TargetRequest const& request,
                               bool carry_states) {

@@ -2,7 +2,7 @@
 
 #include "core/formats/megatron/writer.hpp"
 #include "stages/plan/source/run_record.hpp"
-#include "stages/plan/target/object_gate.hpp"
+#include "core/formats/object_gate.hpp"
 
 namespace reshard {
 namespace {

@@ -1,4 +1,4 @@
-#include "stages/plan/target/optimizer_groups.hpp"
+#include "core/formats/dcp/optimizer_groups.hpp"
 
 #include <algorithm>
 #include <array>

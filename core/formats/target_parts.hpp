@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "core/formats/huggingface/config.hpp"
-#include "stages/plan/job_plan.hpp"
+#include "core/formats/target.hpp"
 #include "core/formats/run_record.hpp"
-#include "stages/plan/target/extra_state.hpp"
+#include "core/formats/megatron/extra_state.hpp"
+#include "core/formats/target_job.hpp"
 
 namespace reshard {
 
@@ -35,7 +36,7 @@ struct MegatronTarget {
 
 /// Lays out every file of a Megatron target and fills files, texts, the target catalogue; returns
 /// the opaque state to copy.
-std::vector<OpaqueCopy> plan_megatron_target(JobPlan& job, TargetParts const& parts,
+std::vector<OpaqueCopy> plan_megatron_target(TargetDraft& job, TargetParts const& parts,
                                              MegatronTarget const& target);
 
 /// What makes a Hugging Face folder beyond its tensors.
@@ -45,24 +46,24 @@ struct HuggingFaceTarget {
   std::string config_text;  ///< config.json without a reference
 };
 /// config.json and the files that travel beside it.
-void add_sidecars(JobPlan& job, HuggingFaceTarget const& target);
+void add_sidecars(TargetDraft& job, HuggingFaceTarget const& target);
 /// The same files in a target of another format: byte for byte in its folder `huggingface`, with
 /// the index of the weights. Nothing without a config.json.
-void add_carried(JobPlan& job, std::optional<huggingface::Folder> const& files);
+void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& files);
 /// Distributes tensors over safetensors files and fills files, texts and the target catalogue.
 /// `pieces(i)` are those of specs[i]; where `copies` is not empty, copies[i] says that specs[i]
 /// holds what another tensor holds.
-void place_in_shards(JobPlan& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes,
+void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes,
                      HuggingFaceTarget const& target,
                      std::function<std::vector<Piece>(std::size_t)> const& pieces,
                      std::vector<bool> const& copies = {});
 
-void plan_huggingface_target(JobPlan& job, TargetParts const& parts,
+void plan_huggingface_target(TargetDraft& job, TargetParts const& parts,
                              HuggingFaceTarget const& target);
 
 /// The config.json among a job's texts; nullptr when the target has none.
-TextFile* config_text(JobPlan& job);
+TextFile* config_text(TargetDraft& job);
 /// Sets a member of that config.json, or removes it; without one nothing happens.
-void patch_config(JobPlan& job, huggingface::ConfigPatch const& patch);
+void patch_config(TargetDraft& job, huggingface::ConfigPatch const& patch);
 
 }  // namespace reshard

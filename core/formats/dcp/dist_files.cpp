@@ -1,11 +1,11 @@
-#include "stages/plan/target/dist_files.hpp"
+#include "core/formats/dcp/dist_files.hpp"
 
 #include "core/base/file.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "core/formats/dcp/keys.hpp"
-#include "stages/plan/target/optimizer_groups.hpp"
+#include "core/formats/dcp/optimizer_groups.hpp"
 
 namespace reshard {
 namespace {
@@ -158,7 +158,7 @@ std::string common_bytes(DistRecord const& dist, Checkpoint const& source) {
 
 }  // namespace
 
-void add_dist_files(JobPlan& job, DistRecord const& dist, Checkpoint const& source) {
+void add_dist_files(TargetDraft& job, DistRecord const& dist, Checkpoint const& source) {
   fs::path const folder = run_folder(dist.record);
   job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
   for (std::string const& name : source.side_files)
@@ -169,7 +169,7 @@ void add_dist_files(JobPlan& job, DistRecord const& dist, Checkpoint const& sour
   add_tracker(job, dist.record);
 }
 
-void add_tracker(JobPlan& job, RunRecord const* record) {
+void add_tracker(TargetDraft& job, RunRecord const* record) {
   job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}});
 }
 

@@ -1,4 +1,4 @@
-#include "stages/plan/target/target_dcp.hpp"
+#include "core/formats/dcp/item_layout.hpp"
 
 #include <algorithm>
 
@@ -13,10 +13,9 @@ constexpr std::uint32_t unused = 0xffffffffU;
 
 }  // namespace
 
-DcpTarget::DcpTarget(JobPlan& job, std::filesystem::path folder)
+DcpTarget::DcpTarget(TargetDraft& job, std::filesystem::path folder)
     : job_(job), folder_(std::move(folder)) {
   RESHARD_EXPECT(job_.target.files.empty());
-  job_.target.tensors.resize(job_.model->tensors().size());
 }
 
 DcpTarget::OpenFile& DcpTarget::file_at(std::uint32_t file) {

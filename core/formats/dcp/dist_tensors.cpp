@@ -1,4 +1,4 @@
-#include "stages/plan/target/target_dist.hpp"
+#include "core/formats/dcp/dist_tensors.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "stages/plan/target/quant_config.hpp"
+#include "core/formats/huggingface/quant_config.hpp"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
-#include "stages/plan/target/target_side.hpp"
+#include "core/formats/target_parts.hpp"
 
 namespace reshard {
 namespace {
@@ -50,7 +50,7 @@ Json number_format(QuantScheme const& scheme) {
 
 class QuantDescriber {
  public:
-  QuantDescriber(JobPlan& job, Model const& model, Side const& side, Json const& known)
+  QuantDescriber(TargetDraft& job, Model const& model, Side const& side, Json const& known)
       : job_(job), model_(model), side_(side), known_(known) {}
 
   void run(std::span<StoredName const> names) {
@@ -223,7 +223,7 @@ class QuantDescriber {
     return result;
   }
 
-  JobPlan& job_;
+  TargetDraft& job_;
   Model const& model_;
   Side const& side_;
   Json const& known_;
@@ -233,7 +233,7 @@ class QuantDescriber {
 
 }  // namespace
 
-void describe_quantised(JobPlan& job, Model const& model, Side const& side,
+void describe_quantised(TargetDraft& job, Model const& model, Side const& side,
                         std::span<StoredName const> names, Json const& known) {
   QuantDescriber(job, model, side, known).run(names);
 }

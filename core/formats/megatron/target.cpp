@@ -3,7 +3,9 @@
 
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
-#include "stages/plan/target/target_side.hpp"
+#include "core/formats/megatron/named_target.hpp"
+#include "core/formats/megatron/source.hpp"
+#include "core/formats/target_parts.hpp"
 
 namespace reshard {
 namespace {
@@ -19,7 +21,7 @@ struct EntryOrigin {
 
 class MegatronPlanner {
  public:
-  MegatronPlanner(JobPlan& job, TargetParts const& parts, MegatronTarget const& target)
+  MegatronPlanner(TargetDraft& job, TargetParts const& parts, MegatronTarget const& target)
       : job_(job), parts_(parts), target_(target) {
     mesh_ = parts.request->mesh;
     job_.target.tensors.resize(parts.model->tensors().size());
@@ -115,7 +117,7 @@ class MegatronPlanner {
                     parts_.side->pieces(*origin.name, place), origin.name->copy);
   }
 
-  JobPlan& job_;
+  TargetDraft& job_;
   TargetParts const& parts_;
   MegatronTarget const& target_;
   MeshSizes mesh_;
@@ -128,9 +130,44 @@ class MegatronPlanner {
 
 }  // namespace
 
-std::vector<OpaqueCopy> plan_megatron_target(JobPlan& job, TargetParts const& parts,
+std::vector<OpaqueCopy> plan_megatron_target(TargetDraft& job, TargetParts const& parts,
                                              MegatronTarget const& target) {
   return MegatronPlanner(job, parts, target).run();
 }
 
 }  // namespace reshard
+
+namespace reshard::megatron {
+
+TargetTraits MegatronFormat::target() const {
+  return {.names = NameOwner::megatron, .mapped = true};
+}
+
+void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
+  MegatronNames const names(job);
+  TargetRequest const& request = names.request;
+  names.warn_of_unknown_padding(draft.warnings);
+  Side const side(job.model, job.read.maps.core, names.side_options(true));
+  draft.target_adds = side.adds();
+  ExtraStates extras(request.spec, request.form, request.foreign_classes);
+  Index const experts = job.count("expert");
+  if (job.source.storage == Storage::shares) {
+    extras.take(job.source, job.read.chunks, experts);
+    extras.use_source_keys(request.spec == job.read.traits.spec &&
+                           (experts == 0 || request.form == job.read.traits.form));
+  } else if (job.source.storage == Storage::chunks && job.read.is_megatron()) {
+    extras.take_objects(job.source);
+  }
+  draft.stated = {names.all_args(side), names.side_options(true)};
+  MegatronTarget const target{pipeline_chunks(request.pipeline), job.record, job.read.args,
+                              names.args(), &extras};
+  draft.opaque =
+      plan_megatron_target(draft, {&job.model, &side, job.dtypes, &request}, target);
+}
+
+/// Names of whole tensors have no place in rank files: the plan has refused this.
+void MegatronFormat::lay_out_named(NamedTarget const& /*job*/, TargetDraft& /*draft*/) const {
+  fail(ErrorKind::internal, "a Megatron target cannot keep names");
+}
+
+}  // namespace reshard::megatron

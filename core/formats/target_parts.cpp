@@ -1,4 +1,4 @@
-#include "stages/plan/target/target_side.hpp"
+#include "core/formats/target_parts.hpp"
 
 namespace reshard {
 
@@ -29,13 +29,13 @@ DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t
   return dtype_of(tensors.front());
 }
 
-TextFile* config_text(JobPlan& job) {
+TextFile* config_text(TargetDraft& job) {
   for (TextFile& text : job.texts)
     if (text.path == huggingface::config_name) return &text;
   return nullptr;
 }
 
-void patch_config(JobPlan& job, huggingface::ConfigPatch const& patch) {
+void patch_config(TargetDraft& job, huggingface::ConfigPatch const& patch) {
   if (TextFile* config = config_text(job); config != nullptr)
     config->text = huggingface::patched_config_text(std::move(config->text), std::span(&patch, 1),
                                                     huggingface::config_name);

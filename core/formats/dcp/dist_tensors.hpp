@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "stages/plan/target/target_dcp.hpp"
-#include "stages/plan/target/target_side.hpp"
+#include "core/formats/dcp/item_layout.hpp"
+#include "core/formats/target_parts.hpp"
 
 namespace reshard {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/mapping/side.hpp"
-#include "stages/plan/job_plan.hpp"
+#include "core/formats/target.hpp"
 
 namespace reshard {
 
@@ -18,7 +18,7 @@ namespace reshard {
 /// is; without one it is made, or the job is refused where that cannot be done (Error of kind
 /// usage). `known`: the quantization_config of the source, where the job has no reference folder;
 /// null for none.
-void describe_quantised(JobPlan& job, Model const& model, Side const& side,
+void describe_quantised(TargetDraft& job, Model const& model, Side const& side,
                         std::span<StoredName const> names, Json const& known);
 
 }  // namespace reshard

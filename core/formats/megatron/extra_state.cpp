@@ -1,4 +1,4 @@
-#include "stages/plan/target/extra_state.hpp"
+#include "core/formats/megatron/extra_state.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -6,7 +6,7 @@
 
 #include "core/base/json.hpp"
 #include "core/containers/torch/carried_calls.hpp"
-#include "stages/plan/target/dist_objects.hpp"
+#include "core/formats/dcp/dist_objects.hpp"
 
 namespace reshard {
 namespace {

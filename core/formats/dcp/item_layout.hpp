@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/layout/placement.hpp"
-#include "stages/plan/job_plan.hpp"
+#include "core/formats/target.hpp"
 
 namespace reshard {
 
@@ -22,7 +22,7 @@ struct TargetBox {
 class DcpTarget {
  public:
   /// Files go into `folder` (relative to the target) of `job`, which outlives this.
-  DcpTarget(JobPlan& job, std::filesystem::path folder);
+  DcpTarget(TargetDraft& job, std::filesystem::path folder);
 
   /// An object whose bytes are copied from a source file.
   void add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file,
@@ -48,7 +48,7 @@ class DcpTarget {
   };
   OpenFile& file_at(std::uint32_t file);
 
-  JobPlan& job_;
+  TargetDraft& job_;
   std::filesystem::path folder_;
   std::vector<OpenFile> files_;
   dcp::Metadata metadata_;

@@ -1,4 +1,4 @@
-#include "stages/plan/target/dist_objects.hpp"
+#include "core/formats/dcp/dist_objects.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/mapping/side.hpp"
-#include "stages/plan/target/extra_state.hpp"
-#include "stages/plan/target/object_gate.hpp"
-#include "stages/plan/target/target_dcp.hpp"
+#include "core/formats/megatron/extra_state.hpp"
+#include "core/formats/object_gate.hpp"
+#include "core/formats/dcp/item_layout.hpp"
 
 namespace reshard {
 

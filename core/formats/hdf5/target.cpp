@@ -1,4 +1,4 @@
-#include "stages/plan/target/target_hdf5.hpp"
+#include "core/formats/hdf5/target.hpp"
 
 #include <algorithm>
 #include <map>
@@ -8,6 +8,9 @@
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/plan/digest_work.hpp"
+#include "core/formats/hdf5/source.hpp"
+#include "core/formats/model_files.hpp"
+#include "core/formats/target_parts.hpp"
 
 namespace reshard {
 namespace {
@@ -47,10 +50,10 @@ struct Part {
 
 class Layouter {
  public:
-  Layouter(JobPlan& job, Hdf5Target target) : job_(job), target_(std::move(target)) {}
+  Layouter(TargetDraft& job, Model const& model, Hdf5Target target)
+      : job_(job), model_(model), target_(std::move(target)) {}
 
   std::vector<OpaqueCopy> run() {
-    job_.target.tensors.resize(job_.model->tensors().size());
     split();
     for (std::size_t p = 0; p < parts_.size(); ++p) place(p);
     if (parts_.size() > 1) add_index();
@@ -81,7 +84,7 @@ class Layouter {
     for (Hdf5Object const& object : target_.objects) {
       parts_.front().objects.push_back({object.name, bytes_of(object)});
       if (object.copied)
-        parts_.front().of_objects.push_back({job_.model->tensors().size() + copied_++, 0});
+        parts_.front().of_objects.push_back({model_.tensors().size() + copied_++, 0});
       else
         parts_.front().of_objects.push_back(
             {std::nullopt, crc64(std::as_bytes(std::span(object.bytes)))});
@@ -99,7 +102,7 @@ class Layouter {
     job_.target.files.push_back(file_name(p));
     for (std::size_t i = 0; i < part.specs.size(); ++i)
       job_.target.add({file, plan.offset_bytes[i], part.specs[i].dtype, part.specs[i].name},
-                      logical_pieces(*job_.model, static_cast<int>(part.tensors[i])), false);
+                      logical_pieces(model_, static_cast<int>(part.tensors[i])), false);
     std::vector<FileSegment> known;
     if (p == 0) known = place_objects(file, plan);
     TargetFile made;
@@ -142,7 +145,8 @@ class Layouter {
     job_.texts.push_back({std::string(hdf5::index_name), index.dump(2) + "\n", true, {}});
   }
 
-  JobPlan& job_;
+  TargetDraft& job_;
+  Model const& model_;
   Hdf5Target target_;
   std::vector<Part> parts_;
   std::vector<OpaqueCopy> opaque_;
@@ -167,8 +171,8 @@ Json args_without_layout(Json const& args) {
 
 }  // namespace
 
-std::vector<OpaqueCopy> plan_hdf5_target(JobPlan& job, Hdf5Target target) {
-  return Layouter(job, std::move(target)).run();
+std::vector<OpaqueCopy> plan_hdf5_target(TargetDraft& job, Model const& model, Hdf5Target target) {
+  return Layouter(job, model, std::move(target)).run();
 }
 
 std::vector<std::string> axis_labels(Model const& model, int tensor) {
@@ -230,3 +234,43 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
 }
 
 }  // namespace reshard
+
+namespace reshard::hdf5 {
+
+TargetTraits Hdf5Format::target() const {
+  return {.names = NameOwner::logical, .mapped = true, .any_names = true, .objects = true};
+}
+
+void Hdf5Format::lay_out(MappedTarget const& job, TargetDraft& draft) const {
+  Hdf5Target target = logical_hdf5_target(job.model, job.read, job.dtypes);
+  target.part_bytes = job.request.shard_bytes;
+  target.attributes.emplace_back(software_version_key, job.request.tool_version);
+  if (job.read.reference || !job.read.config_text.empty())
+    add_sidecars(draft, {job.read.reference, job.read.config_text});
+  draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));
+}
+
+void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
+  Hdf5Target target;
+  for (std::size_t t = 0; t < job.tensors.size(); ++t) {
+    NamedTensor const& tensor = job.tensors[t];
+    target.specs.push_back({job.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+    target.tensors.push_back(static_cast<int>(t));
+  }
+  target.attributes = {{std::string(map_key), ""},
+                       {std::string(names_key), std::string(stored_names)},
+                       {std::string(software_version_key), job.request.tool_version}};
+  target.part_bytes = job.request.shard_bytes;
+  auto const files = files_of(job.source);
+  // Where the source is one container, so is the target. Of a DCP folder the config lies beside the
+  // file: its names may be no family's.
+  bool const inside = !job.source.config.is_null() && job.source.names == NameOwner::family;
+  if (inside && files && !files->config_text.empty())
+    target.objects.push_back({std::string(huggingface::config_name), files->config_text, {}});
+  for (StoredObject const* object : job.objects)
+    target.objects.push_back({job.renamed(object->name), {}, object->item});
+  if (files) add_sidecars(draft, {files, {}});
+  draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));
+}
+
+}  // namespace reshard::hdf5

@@ -3,7 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "stages/plan/job_plan.hpp"
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/target.hpp"
 
 namespace reshard {
 

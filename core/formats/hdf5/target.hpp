@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/containers/hdf5/container.hpp"
-#include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/source_model.hpp"
+#include "core/formats/target.hpp"
+#include "core/formats/target_job.hpp"
 
 namespace reshard {
 
@@ -29,7 +29,7 @@ struct Hdf5Target {
 
 /// Lays out the parts of an HDF5 target and fills files, texts and the target catalogue; returns
 /// the objects to copy.
-std::vector<OpaqueCopy> plan_hdf5_target(JobPlan& job, Hdf5Target target);
+std::vector<OpaqueCopy> plan_hdf5_target(TargetDraft& job, Model const& model, Hdf5Target target);
 
 /// The datasets of a model's logical tensors, its description and what travels beside it. `dtypes`
 /// by logical tensor, as the source has them. Errors of kind usage: tensors that a container with

@@ -4,8 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "stages/plan/job_plan.hpp"
+#include "core/formats/checkpoint.hpp"
 #include "core/formats/run_record.hpp"
+#include "core/formats/target.hpp"
 
 namespace reshard {
 
@@ -29,11 +30,11 @@ std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& 
 std::string common_text(RunRecord const& record);
 
 /// The tracker of a Megatron root.
-void add_tracker(JobPlan& job, RunRecord const* record);
+void add_tracker(TargetDraft& job, RunRecord const* record);
 
 /// Adds what stands beside the items of a torch_dist checkpoint: common.pt, metadata.json, the
 /// tracker, and files of other programs beside a torch_dist source. Errors of kind source: state
 /// that would run code when it is loaded.
-void add_dist_files(JobPlan& job, DistRecord const& dist, Checkpoint const& source);
+void add_dist_files(TargetDraft& job, DistRecord const& dist, Checkpoint const& source);
 
 }  // namespace reshard

@@ -10,7 +10,7 @@
 #include "core/formats/megatron/writer.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/plan.hpp"
-#include "stages/plan/job_plan.hpp"
+#include "core/formats/target.hpp"
 
 namespace reshard {
 

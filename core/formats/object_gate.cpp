@@ -1,4 +1,4 @@
-#include "stages/plan/target/object_gate.hpp"
+#include "core/formats/object_gate.hpp"
 
 #include "core/base/json.hpp"
 #include "core/base/text.hpp"
