@@ -36,6 +36,7 @@ struct Inspection {
 /// What a target of a format can be, for those who plan and check it.
 struct TargetTraits {
   NameOwner names = NameOwner::family;  ///< which names a map gives its tensors
+  Storage storage = Storage::whole;     ///< how they lie in files
   bool mapped = true;          ///< a map can give them; else names are always kept
   bool any_names = false;      ///< it can hold any names; else only those that it has as a source
   bool keeps_own = false;      ///< names of a source of the same format are kept

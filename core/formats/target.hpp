@@ -39,7 +39,8 @@ struct TargetRequest {
   std::string form;  ///< "grouped", "sequential", or "" for as the source, else grouped
   megatron::NameStyle style = megatron::NameStyle::megatron;
   std::filesystem::path reference;  ///< Hugging Face folder; empty for none
-  std::uint64_t shard_bytes = 0;    ///< huggingface, hdf5: the largest file
+  std::uint64_t shard_bytes = 0;    ///< of safetensors files: the largest
+  std::uint64_t part_bytes = 0;     ///< of HDF5 files: the largest
   ChunkGrid grid;                   ///< dcp
   std::uint64_t chunk_bytes = 0;    ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
   LayerKeys layers = LayerKeys::automatic;  ///< torch_dist
@@ -48,6 +49,7 @@ struct TargetRequest {
   std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
   Index source_etp = 1;                 ///< expert tensor parallelism of a Megatron Lite source
   std::string map = "auto";             ///< model.map
+  bool axes_by_config = false;          ///< a config.json decides about axes, not args
   Index true_vocab_size = 0;
   Unmapped unmapped = Unmapped::refuse;
   ForeignClasses foreign_classes = ForeignClasses::refuse;

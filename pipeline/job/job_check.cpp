@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
+#include "core/formats/format.hpp"
 #include "core/layout/pipeline_layout.hpp"
 #include "pipeline/job/job_field.hpp"
 #include "pipeline/job/paths.hpp"
@@ -30,7 +31,8 @@ class Checker {
   std::vector<std::string> run() {
     check_scopes();
     check_paths();
-    if (spec_.target.format == FormatId::megatron) check_expert_tensor_size();
+    if (format_of(spec_.target.format).target().storage == Storage::shares)
+      check_expert_tensor_size();
     check_pipeline();
     check_chunks();
     check_kept_names();
@@ -54,8 +56,8 @@ class Checker {
     for (Given const& given : given_) {
       if (has_meaning(*given.field, spec_.target.format)) continue;
       std::string formats;
-      for (unsigned f = 1; f <= static_cast<unsigned>(FormatId::hdf5); ++f)
-        if (auto const format = static_cast<FormatId>(f); has_meaning(*given.field, format))
+      for (Format const* known : all_formats())
+        if (FormatId const format = known->id(); has_meaning(*given.field, format))
           formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
       add(given,
           fmt::format(

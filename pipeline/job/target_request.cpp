@@ -55,8 +55,8 @@ TargetRequest target_request(JobSpec const& job,
   request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d
                                                                   : megatron::NameStyle::megatron;
   request.reference = job.target.reference;
-  request.shard_bytes =
-      request.format == FormatId::hdf5 ? job.target.part_bytes : job.target.shard_bytes;
+  request.shard_bytes = job.target.shard_bytes;
+  request.part_bytes = job.target.part_bytes;
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
   request.unmapped = static_cast<Unmapped>(job.model.unmapped);
@@ -67,7 +67,7 @@ TargetRequest target_request(JobSpec const& job,
   request.drop_rng = job.source.rng == StatePolicy::drop;
   request.map_folders = map_folders;
   request.tool_version = version_number();
-  request.true_rows = request.format == FormatId::hdf5;
+  request.true_rows = format_of(request.format).target().names == NameOwner::logical;
   return request;
 }
 

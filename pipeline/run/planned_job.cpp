@@ -47,11 +47,6 @@ std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files,
   return stored;
 }
 
-/// Whether targets of this format have a place for the objects of a DCP source.
-bool carries_objects(FormatId target) {
-  return target != FormatId::megatron && target != FormatId::huggingface;
-}
-
 }  // namespace
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -116,7 +111,7 @@ void PlannedJob::read_source() {
   Clock::time_point const start = Clock::now();
   source_ = open_source(spec_.source.path, spec_.source.format, {}, comm_);
   if (spec_.source.verify == SourceVerify::files) check_source_files();
-  if (spec_.source.objects == SourceObjects::look && carries_objects(spec_.target.format))
+  if (spec_.source.objects == SourceObjects::look && format_of(spec_.target.format).target().objects)
     look_at_objects(source_, comm_);
   report_.header_seconds = seconds_since(start);
 }

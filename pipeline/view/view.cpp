@@ -74,7 +74,7 @@ ViewSide target_side(JobSpec const& job, TargetRequest const& request, JobPlan c
   side.format = name(job.target.format);
   side.layout = fmt::format("{} {}", plan.files.size(), plan.files.size() == 1 ? "file" : "files");
   std::map<std::string, megatron::ShardPlace> places;
-  if (request.format == FormatId::megatron) {
+  if (format_of(request.format).target().storage == Storage::shares) {
     set_mesh(side, request.mesh);
     places = places_by_name(request);
   }

@@ -162,6 +162,7 @@ TargetTraits DcpFormat::target() const {
   bool const plain = flavour_ == Flavour::plain;
   bool const dist = flavour_ == Flavour::torch_dist;
   return {.names = plain ? NameOwner::family : NameOwner::megatron,
+          .storage = Storage::chunks,
           .mapped = !plain,
           .any_names = plain,
           .keeps_own = flavour_ == Flavour::fsdp_dtensor,

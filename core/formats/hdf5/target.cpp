@@ -238,12 +238,12 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
 namespace reshard::hdf5 {
 
 TargetTraits Hdf5Format::target() const {
-  return {.names = NameOwner::logical, .mapped = true, .any_names = true, .objects = true};
+  return {.names = NameOwner::logical, .any_names = true, .objects = true};
 }
 
 void Hdf5Format::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   Hdf5Target target = logical_hdf5_target(job.model, job.read, job.dtypes);
-  target.part_bytes = job.request.shard_bytes;
+  target.part_bytes = job.request.part_bytes;
   target.attributes.emplace_back(software_version_key, job.request.tool_version);
   if (job.read.reference || !job.read.config_text.empty())
     add_sidecars(draft, {job.read.reference, job.read.config_text});
@@ -260,7 +260,7 @@ void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const
   target.attributes = {{std::string(map_key), ""},
                        {std::string(names_key), std::string(stored_names)},
                        {std::string(software_version_key), job.request.tool_version}};
-  target.part_bytes = job.request.shard_bytes;
+  target.part_bytes = job.request.part_bytes;
   auto const files = files_of(job.source);
   // Where the source is one container, so is the target. Of a DCP folder the config lies beside the
   // file: its names may be no family's.

@@ -117,7 +117,7 @@ class ReferenceNames {
 }  // namespace
 
 TargetTraits HuggingFaceFormat::target() const {
-  return {.names = NameOwner::family, .mapped = true, .any_names = true};
+  return {.any_names = true};
 }
 
 void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {

@@ -24,7 +24,6 @@ class MegatronPlanner {
   MegatronPlanner(TargetDraft& job, TargetParts const& parts, MegatronTarget const& target)
       : job_(job), parts_(parts), target_(target) {
     mesh_ = parts.request->mesh;
-    job_.target.tensors.resize(parts.model->tensors().size());
     if (target.record == nullptr) return;
     pickle::Document const& document = target.record->document();
     content_.source = &document;
@@ -140,7 +139,7 @@ std::vector<OpaqueCopy> plan_megatron_target(TargetDraft& job, TargetParts const
 namespace reshard::megatron {
 
 TargetTraits MegatronFormat::target() const {
-  return {.names = NameOwner::megatron, .mapped = true};
+  return {.names = NameOwner::megatron, .storage = Storage::shares};
 }
 
 void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {

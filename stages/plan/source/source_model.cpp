@@ -58,7 +58,9 @@ class SourceReader {
   }
 
   NameOwner target_names() const { return format_of(request_.format).target().names; }
-  bool to_huggingface() const { return target_names() == NameOwner::family; }
+  bool to_huggingface() const {
+    return request_.axes_by_config || target_names() == NameOwner::family;
+  }
   bool to_hdf5() const { return target_names() == NameOwner::logical; }
   /// Whether the source has the stored names of its family.
   bool family_names() const { return source_.names == NameOwner::family; }
