@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/plan/plan.hpp"
 #include "pipeline/cli/command_table.hpp"
 #include "pipeline/job/paths.hpp"
@@ -105,11 +106,11 @@ class Draft {
     job.target.format = format;
     job.target.path = target_path(format).string();
     if (!has_layout(format) || !source_.megatron) return job;
-    MeshSizes const& sizes = source_.megatron->classification.sizes;
-    job.target.layout.tp = sizes.tp;
-    job.target.layout.pp = sizes.pp;
-    job.target.layout.ep = sizes.ep;
-    if (sizes.etp != sizes.tp) job.target.layout.etp = sizes.etp;
+    megatron::MeshSizes const& sizes = source_.megatron->classification.sizes;
+    Mesh const mesh = megatron::shard_mesh(sizes);
+    for (MeshAxis const& axis : mesh.axes())
+      job.target.layout.sizes[axis.name] = narrow<int>(axis.size);
+    if (sizes.etp != sizes.tp) job.target.layout.sizes["etp"] = sizes.etp;
     return job;
   }
 
@@ -177,9 +178,8 @@ class Draft {
     std::string const files =
         source_.files.size() == 1 ? "1 file" : fmt::format("{} files", source_.files.size());
     if (!source_.megatron) return fmt::format("{}, {}", name(found_), files);
-    MeshSizes const& s = source_.megatron->classification.sizes;
-    return fmt::format("{}, tp {}, pp {}, vpp {}, ep {}, etp {}, {}", name(found_), s.tp, s.pp,
-                       s.vpp, s.ep, s.etp, files);
+    return fmt::format("{}, {}, {}", name(found_),
+                       megatron::mesh_of(source_.megatron->classification.sizes).text(", "), files);
   }
 
   std::string heading() const {
@@ -255,10 +255,10 @@ class Draft {
   std::string layout_lines(JobSpec::Layout const& layout) const {
     std::string const why = source_.megatron ? "That of the source" : "One rank";
     std::string text = comment_lines(why + ". Set what the next program runs with.");
-    text += fmt::format("layout.tp = {}\nlayout.pp = {}\nlayout.ep = {}\n", layout.tp, layout.pp,
-                        layout.ep);
+    for (std::string_view const axis : {"tp", "pp", "ep"})
+      text += fmt::format("layout.{} = {}\n", axis, layout.size(axis));
     return text + fmt::format("{}layout.etp = {}  # 0 stands for: equal to tp\n",
-                              layout.etp == 0 ? "# " : "", layout.etp);
+                              layout.size("etp") == 0 ? "# " : "", layout.size("etp"));
   }
 
   static std::string rest(Attempt const& chosen) {

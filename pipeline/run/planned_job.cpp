@@ -8,6 +8,7 @@
 #include "core/base/activity.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/run/agreement.hpp"
@@ -39,9 +40,9 @@ std::string layout_text(SourceCheckpoint const& source) {
   if (source.dcp)
     return fmt::format("{} chunks in {} files", source.dcp->metadata.chunks.size(),
                        source.files.size());
-  MeshSizes const& s = source.megatron->classification.sizes;
-  return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", s.tp, s.pp, s.vpp, s.ep,
-                     s.etp, source.files.size());
+  return fmt::format("{}, {} shards",
+                     megatron::mesh_of(source.megatron->classification.sizes).text(),
+                     source.files.size());
 }
 
 /// The files that reading `files` opens: a view stands for those of its stored tensors.

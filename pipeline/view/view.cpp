@@ -4,6 +4,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/version.hpp"
@@ -25,17 +26,16 @@ std::string inside(fs::path const& file, fs::path const& folder) {
                                                                           : relative.string();
 }
 
-void set_mesh(ViewSide& side, MeshSizes const& sizes) {
-  side.mesh = {{"tp", sizes.tp}, {"pp", sizes.pp}, {"ep", sizes.ep}};
-  int const etp = sizes.etp == 0 ? sizes.tp : sizes.etp;
-  side.layout = fmt::format("tp {} · pp {} · ep {}", sizes.tp, sizes.pp, sizes.ep);
-  if (sizes.vpp > 1) side.layout += fmt::format(" · vpp {}", sizes.vpp);
-  if (etp != sizes.tp) side.layout += fmt::format(" · etp {}", etp);
+void set_mesh(ViewSide& side, megatron::MeshSizes const& sizes) {
+  side.mesh = megatron::shard_mesh(sizes);
+  side.layout = megatron::layout_text(sizes);
 }
 
-void place(ViewOwner& owner, megatron::ShardPlace const& at) {
-  owner.at = {at.tp, at.pp, at.ep};
-  owner.label = fmt::format("tp{} pp{} ep{}", at.tp, at.pp, at.ep);
+void place(ViewOwner& owner, Mesh const& mesh, MeshPlace const& at) {
+  owner.at = at;
+  owner.label.clear();
+  for (std::size_t axis = 0; axis < at.size(); ++axis)
+    owner.label += fmt::format("{}{}{}", axis == 0 ? "" : " ", mesh.axes()[axis].name, at[axis]);
 }
 
 ViewSide side_of(SourceCheckpoint const& source, fs::path const& path, std::string_view role) {
@@ -50,20 +50,20 @@ ViewSide side_of(SourceCheckpoint const& source, fs::path const& path, std::stri
     ViewOwner owner;
     owner.file = inside(source.files[f], path);
     owner.label = source.files[f].filename().string();
-    if (source.megatron) place(owner, source.megatron->classification.places[f]);
+    if (source.megatron)
+      place(owner, side.mesh,
+            megatron::shard_coordinates(source.megatron->classification.places[f]));
     side.owners.push_back(std::move(owner));
   }
   return side;
 }
 
 /// Which place each folder of a Megatron target has.
-std::map<std::string, megatron::ShardPlace> places_by_name(TargetRequest const& request) {
-  MeshSizes const& sizes = request.mesh;
-  std::map<std::string, megatron::ShardPlace> places;
-  for (int pp = 0; pp < sizes.pp; ++pp)
-    for (int ep = 0; ep < sizes.ep; ++ep)
-      for (int tp = 0; tp < sizes.tp; ++tp)
-        places[format_shard_name({tp, pp, ep}, sizes, request.style)] = {tp, pp, ep};
+std::map<std::string, MeshPlace> places_by_name(TargetRequest const& request) {
+  megatron::MeshSizes const sizes = megatron::sizes_of(request.mesh);
+  std::map<std::string, MeshPlace> places;
+  for (megatron::ShardPlace const& place : megatron::shard_places(sizes))
+    places[format_shard_name(place, sizes, request.style)] = megatron::shard_coordinates(place);
   return places;
 }
 
@@ -73,9 +73,9 @@ ViewSide target_side(JobSpec const& job, TargetRequest const& request, JobPlan c
   side.path = job.target.path;
   side.format = name(job.target.format);
   side.layout = fmt::format("{} {}", plan.files.size(), plan.files.size() == 1 ? "file" : "files");
-  std::map<std::string, megatron::ShardPlace> places;
+  std::map<std::string, MeshPlace> places;
   if (request.format == Format::megatron) {
-    set_mesh(side, request.mesh);
+    set_mesh(side, megatron::sizes_of(request.mesh));
     places = places_by_name(request);
   }
   for (TargetFile const& file : plan.files) {
@@ -84,7 +84,7 @@ ViewSide target_side(JobSpec const& job, TargetRequest const& request, JobPlan c
     owner.label = file.path.filename().string();
     if (auto const found = places.find(file.path.parent_path().filename().string());
         found != places.end())
-      place(owner, found->second);
+      place(owner, side.mesh, found->second);
     side.owners.push_back(std::move(owner));
   }
   return side;

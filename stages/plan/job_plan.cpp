@@ -8,6 +8,7 @@
 #include "core/containers/hdf5/keys.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
@@ -93,11 +94,13 @@ class JobPlanner {
     std::string const& form = model_.traits.form;
     if (request_.spec.empty()) request_.spec = model_.is_megatron() ? model_.traits.spec : "te";
     if (request_.form.empty()) request_.form = source_.megatron ? form : default_form();
-    if (request_.format != Format::huggingface && !has_experts() && request_.mesh.ep > 1)
+    std::string const of_experts = mesh_axis_of(model_.maps.core, "expert");
+    if (request_.format != Format::huggingface && !has_experts() &&
+        request_.mesh.size(of_experts) > 1)
       fail(
           ErrorKind::usage,
-          "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
-          request_.mesh.ep);
+          "[target] layout.{} = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.{} = 1.",
+          of_experts, request_.mesh.size(of_experts), of_experts);
   }
 
   /// Where the source has no args, Megatron is told what it can be told; all of config.json travels
@@ -196,7 +199,8 @@ class JobPlanner {
         {"mtp_block", source_.megatron ? model_.traits.mtp_block : "mtp_model_layer"}};
     options.place = "[target] layout.";
     Index const rows = model_.traits.padded_vocab;
-    if (all_rows_are_data() && rows % request_.mesh.tp == 0)
+    if (all_rows_are_data() &&
+        rows % request_.mesh.size(mesh_axis_of(model_.maps.core, "vocab")) == 0)
       options.padded_sizes["vocab"] = rows;  // kept as they are
     return options;
   }
@@ -287,6 +291,7 @@ class JobPlanner {
     bool const stacked = stack_layers();
     warn_of_unknown_padding();
     Side const side = dist_side(stacked);
+    check_further_axes(side);
     target_adds_ = side.adds();
     check_args(side, dist_options(false));
     TargetParts const parts{job_.model.get(), &side, dtypes_, &request_};
@@ -299,6 +304,16 @@ class JobPlanner {
     std::vector<OpaqueCopy> opaque = target.finish(std::nullopt);
     add_dist_files(job_, dist_record(side), source_);
     return opaque;
+  }
+
+  /// A size in the job that would change nothing.
+  void check_further_axes(Side const& side) const {
+    for (MeshAxis const& axis : megatron::further_axes(request_.mesh))
+      if (axis.size > 1 && !side.cuts(axis.name))
+        fail(
+            ErrorKind::usage,
+            "[target] layout.{} = {}: {} cuts no axis of this model along it. Remove the key, or name an axis in the map's [rules].",
+            axis.name, axis.size, model_.maps.core.name);
   }
 
   void add_objects(DcpTarget& target, Side const& side, bool stacked) {
@@ -341,11 +356,13 @@ class JobPlanner {
     record.has_states = !model_.states.empty();
     int const bias = job_.model->find_tensor("experts.down_bias");
     record.expert_biases = bias >= 0 && job_.model->exists(bias);
-    record.experts_apart = count("expert") > 0 && request_.mesh.ep > 1;
+    record.experts_apart =
+        count("expert") > 0 && request_.mesh.size(mesh_axis_of(model_.maps.core, "expert")) > 1;
     bool const from_dist = source_.dcp && record.record != nullptr;
     if (!from_dist) {
       Args const sizes = megatron::target_args(
-          {request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args);
+          {megatron::sizes_of(request_.mesh), request_.pipeline, side.padded_size("vocab")},
+          model_.args);
       record.args = target_args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back(
@@ -404,7 +421,8 @@ class JobPlanner {
     Json result = record_ ? model_.args : Json::object();
     for (auto& [key, value] : target_args()) result.set(key, std::move(value));
     for (auto& [key, value] : megatron::target_args(
-             {request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args))
+             {megatron::sizes_of(request_.mesh), request_.pipeline, side.padded_size("vocab")},
+             model_.args))
       result.set(key, std::move(value));
     return result;
   }

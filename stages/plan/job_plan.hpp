@@ -34,11 +34,11 @@ enum class ForeignClasses { refuse, keep, drop };
 struct TargetRequest {
   enum class Format { megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5 };
   Format format = Format::megatron;
-  PipelineSpec
-      pipeline;  ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
-  MeshSizes mesh;    ///< etp resolved
-  std::string spec;  ///< "te", "local", or "" for as the source, else te
-  std::string form;  ///< "grouped", "sequential", or "" for as the source, else grouped
+  PipelineSpec pipeline;  ///< ranks, chunks, first/last stage layers or layout string; layer counts
+                          ///< are filled in
+  Mesh mesh;              ///< of the target
+  std::string spec;       ///< "te", "local", or "" for as the source, else te
+  std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
   megatron::NameStyle style = megatron::NameStyle::megatron;
   std::filesystem::path reference;  ///< Hugging Face folder; empty for none
   std::uint64_t shard_bytes = 0;    ///< huggingface, hdf5: the largest file

@@ -3,6 +3,7 @@
 #include <memory>
 #include <set>
 
+#include "core/formats/megatron/mesh.hpp"
 #include "stages/plan/source/source_names.hpp"
 
 namespace reshard {
@@ -67,6 +68,7 @@ void QuantSource::look(Model& model, Side const& side,
   } else {
     auto const& checkpoint = *source_.megatron;
     auto const& sizes = checkpoint.classification.sizes;
+    Mesh const mesh = megatron::mesh_of(sizes);
     std::vector<std::vector<StoredName>> names;
     for (PipelineChunk const& chunk : chunks) names.push_back(side.names(&chunk));
     for (std::size_t f = 0; f < checkpoint.headers.size(); ++f) {
@@ -75,7 +77,7 @@ void QuantSource::look(Model& model, Side const& side,
         std::size_t const number =
             v * static_cast<std::size_t>(sizes.pp) + static_cast<std::size_t>(at.pp);
         if (number >= chunks.size()) continue;  // the catalogue says what is wrong with it
-        finder.look({at.tp, at.ep, at.tp % sizes.etp, &chunks[number]}, names[number],
+        finder.look({megatron::place_of(mesh, at), &chunks[number]}, names[number],
                     finder_over(checkpoint.headers[f].chunks[v].tensors),
                     checkpoint.directory.shards[f].model_path().string());
       }

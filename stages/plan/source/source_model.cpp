@@ -7,6 +7,7 @@
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/hybrid_pattern.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/carried_files.hpp"
@@ -168,11 +169,16 @@ class SourceReader {
                                                                : std::nullopt;
   }
 
-  Index padded(Index vocab, int tp) const {
+  /// The ranks of the target over which the map cuts an axis.
+  Index ranks_along(std::string_view axis) const {
+    return request_.mesh.size(mesh_axis_of(result_.maps.core, axis));
+  }
+
+  Index padded(Index vocab, Index ranks) const {
     Json const divisor = fact(result_.args, divisor_key);
     Index const multiple =
         (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) *
-        std::max(tp, 1);
+        std::max<Index>(ranks, 1);
     return (vocab + multiple - 1) / multiple * multiple;
   }
 
@@ -192,7 +198,8 @@ class SourceReader {
     }
     if (!result_.recorded_vocab) return result_.traits.padded_vocab;
     if (request_.true_rows) return *result_.recorded_vocab;
-    return std::min(result_.traits.padded_vocab, padded(*result_.recorded_vocab, request_.mesh.tp));
+    return std::min(result_.traits.padded_vocab,
+                    padded(*result_.recorded_vocab, ranks_along("vocab")));
   }
 
   void make_model() {
@@ -506,7 +513,7 @@ class SourceReader {
   SideOptions megatron_options() const {
     auto const& sizes = source_.megatron->classification.sizes;
     SideOptions options{true,
-                        sizes,
+                        megatron::mesh_of(sizes),
                         {{"form", result_.traits.form},
                          {"spec", result_.traits.spec},
                          {"mtp_block", result_.traits.mtp_block}},

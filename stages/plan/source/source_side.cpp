@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/formats/megatron/mesh.hpp"
 #include "stages/plan/source/dequantised.hpp"
 #include "stages/plan/source/source_names.hpp"
 
@@ -193,6 +194,7 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
                          std::vector<PipelineChunk> const& chunks, std::vector<int> const& may_lack,
                          std::string const& map_names, bool dequantise) {
   auto const& sizes = checkpoint.classification.sizes;
+  Mesh const mesh = megatron::mesh_of(sizes);
   auto const vpp = static_cast<std::size_t>(sizes.vpp);
   auto const chunk_of = [&](std::size_t file, std::size_t v) -> PipelineChunk const& {
     return chunks[v * static_cast<std::size_t>(sizes.pp) +
@@ -230,7 +232,7 @@ Catalog megatron_catalog(Model& model, Side const& side, MegatronCheckpoint cons
     auto const& at = checkpoint.classification.places[f];
     for (std::size_t v = 0; v < vpp; ++v) {
       PipelineChunk const& chunk = chunk_of(f, v);
-      SidePlace const place{at.tp, at.ep, at.tp % sizes.etp, &chunk};
+      SidePlace const place{megatron::place_of(mesh, at), &chunk};
       collector.add_place(static_cast<std::uint32_t>(f), place,
                           names[static_cast<std::size_t>(&chunk - chunks.data())],
                           checkpoint.headers[f].chunks[v].tensors);
