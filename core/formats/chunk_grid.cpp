@@ -42,10 +42,10 @@ std::vector<PlacementRule> parse_placement_rules(std::string_view text) {
 
 std::vector<std::string> idle_rules(ChunkGrid const& grid, std::span<std::string const> keys) {
   for (PlacementRule const& rule : grid.rules)
-    if (rule.placements.size() != grid.mesh.size())
+    if (rule.placements.size() != grid.mesh.axes().size())
       fail(ErrorKind::usage,
            "[target] placements, rule '{}': {} placements for {} mesh axes. Give one for each.",
-           rule.pattern, rule.placements.size(), grid.mesh.size());
+           rule.pattern, rule.placements.size(), grid.mesh.axes().size());
   std::vector<bool> used(grid.rules.size(), false);
   for (std::string const& key : keys) {
     auto const rule =
@@ -66,8 +66,7 @@ std::vector<TensorBox> grid_boxes(ChunkGrid const& grid, std::string_view key,
     return {{std::vector<Index>(shape.size(), 0), {shape.begin(), shape.end()}}};
   if (grid.kind == ChunkGrid::Kind::ranks) {
     Placement const rows{Placement::Kind::shard, 0, 1};
-    MeshAxis const ranks{"ranks", grid.ranks};
-    return placed_boxes(shape, std::span(&ranks, 1), std::span(&rows, 1));
+    return placed_boxes(shape, Mesh({{"ranks", grid.ranks}}), std::span(&rows, 1));
   }
   for (PlacementRule const& rule : grid.rules) {
     if (!matches_glob(rule.pattern, key)) continue;
@@ -81,7 +80,7 @@ std::vector<TensorBox> grid_boxes(ChunkGrid const& grid, std::string_view key,
   fail(
       ErrorKind::usage,
       "[target] placements: no rule matches '{}'. Add a last rule for all others, such as \"*: {}\".",
-      key, grid.mesh.size() > 1 ? "S0 R" : "S0");
+      key, grid.mesh.axes().size() > 1 ? "S0 R" : "S0");
 }
 
 }  // namespace reshard

@@ -25,7 +25,7 @@ struct ChunkGrid {
   };
   Kind kind = Kind::source;
   Index ranks = 1;
-  std::vector<MeshAxis> mesh;
+  Mesh mesh;
   std::vector<PlacementRule> rules;
 };
 

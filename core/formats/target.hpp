@@ -32,11 +32,11 @@ enum class Unmapped { refuse, keep, drop };
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
   FormatId format = FormatId::megatron;  ///< never automatic
-  PipelineSpec
-      pipeline;  ///< pp, vpp, first/last stage layers or layout string; layer counts are filled in
-  MeshSizes mesh;    ///< etp resolved
-  std::string spec;  ///< "te", "local", or "" for as the source, else te
-  std::string form;  ///< "grouped", "sequential", or "" for as the source, else grouped
+  PipelineSpec pipeline;  ///< ranks, chunks, first/last stage layers or layout string; layer counts
+                          ///< are filled in
+  Mesh mesh;              ///< of the target
+  std::string spec;       ///< "te", "local", or "" for as the source, else te
+  std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
   megatron::NameStyle style = megatron::NameStyle::megatron;
   std::filesystem::path reference;  ///< Hugging Face folder; empty for none
   std::uint64_t shard_bytes = 0;    ///< of safetensors files: the largest
@@ -66,6 +66,7 @@ struct TargetRequest {
 struct TargetFile {
   std::filesystem::path path;  ///< relative to the target
   std::uint64_t size_bytes = 0;
+  MeshPlace at = {};  ///< of TargetDraft::file_mesh; empty where files have no places
   std::shared_ptr<TorchFilePlan const> torch;   ///< a .pt file: what finish_torch_file needs
   std::string header;                           ///< a safetensors file: its first bytes
   std::shared_ptr<dcp::FileItems const> items;  ///< a .distcp file
@@ -95,6 +96,8 @@ struct SideCopy {
 struct TargetDraft {
   Catalog target;
   std::vector<TargetFile> files;
+  Mesh file_mesh;      ///< along which files stand; without axes where they do not
+  std::string layout;  ///< that mesh in words, with what no file has a number for
   std::vector<TextFile> texts;
   std::vector<OpaqueCopy> opaque;  ///< what the plan copies besides tensors
   std::vector<int> target_adds;    ///< what stored values of the target have over logical ones, by

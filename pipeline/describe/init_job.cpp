@@ -98,12 +98,11 @@ class Draft {
     job.source.path = full_path(request_.source).string();
     job.target.format = format;
     job.target.path = target_path(format).string();
-    if (!laid_out(format) || !source_.mesh) return job;
-    MeshSizes const& sizes = *source_.mesh;
-    job.target.layout.tp = sizes.tp;
-    job.target.layout.pp = sizes.pp;
-    job.target.layout.ep = sizes.ep;
-    if (sizes.etp != sizes.tp) job.target.layout.etp = sizes.etp;
+    if (!laid_out(format) || source_.places.empty()) return job;
+    for (MeshAxis const& axis : source_.file_mesh.axes())
+      job.target.layout.sizes[axis.name] = narrow<int>(axis.size);
+    if (source_.mesh.size("etp") != source_.mesh.size("tp"))
+      job.target.layout.sizes["etp"] = narrow<int>(source_.mesh.size("etp"));
     return job;
   }
 
@@ -170,10 +169,8 @@ class Draft {
   std::string found_text() const {
     std::string const files =
         source_.files.size() == 1 ? "1 file" : fmt::format("{} files", source_.files.size());
-    if (!source_.mesh) return fmt::format("{}, {}", name(found_), files);
-    MeshSizes const& s = *source_.mesh;
-    return fmt::format("{}, tp {}, pp {}, vpp {}, ep {}, etp {}, {}", name(found_), s.tp, s.pp,
-                       s.vpp, s.ep, s.etp, files);
+    if (source_.places.empty()) return fmt::format("{}, {}", name(found_), files);
+    return fmt::format("{}, {}, {}", name(found_), source_.mesh.text(", "), files);
   }
 
   std::string heading() const {
@@ -247,12 +244,12 @@ class Draft {
   }
 
   std::string layout_lines(JobSpec::Layout const& layout) const {
-    std::string const why = source_.mesh ? "That of the source" : "One rank";
+    std::string const why = !source_.places.empty() ? "That of the source" : "One rank";
     std::string text = comment_lines(why + ". Set what the next program runs with.");
-    text += fmt::format("layout.tp = {}\nlayout.pp = {}\nlayout.ep = {}\n", layout.tp, layout.pp,
-                        layout.ep);
+    for (std::string_view const axis : {"tp", "pp", "ep"})
+      text += fmt::format("layout.{} = {}\n", axis, layout.size(axis));
     return text + fmt::format("{}layout.etp = {}  # 0 stands for: equal to tp\n",
-                              layout.etp == 0 ? "# " : "", layout.etp);
+                              layout.size("etp") == 0 ? "# " : "", layout.size("etp"));
   }
 
   static std::string rest(Attempt const& chosen) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "pipeline/version.hpp"
 
 namespace reshard {
@@ -42,9 +43,9 @@ TargetRequest target_request(JobSpec const& job,
   request.target_prefix = job.target.prefix;
   request.source_config = job.source.config;
   request.source_etp = job.source.etp;
-  request.mesh = {layout.tp, layout.pp, layout.vpp, layout.ep, layout.expert_tensor_size()};
-  request.pipeline.pp = layout.pp;
-  request.pipeline.vpp = layout.vpp;
+  request.mesh = megatron::mesh_of(layout.sizes);
+  request.pipeline.ranks = layout.size("pp");
+  request.pipeline.chunks_per_rank = layout.size("vpp");
   request.pipeline.first_stage_layers = layout.first_stage_layers;
   request.pipeline.last_stage_layers = layout.last_stage_layers;
   request.pipeline.layout = layout.pipeline;

@@ -8,6 +8,7 @@
 #include "core/base/activity.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/run/agreement.hpp"

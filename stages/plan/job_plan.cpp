@@ -8,6 +8,7 @@
 #include "core/containers/hdf5/keys.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
@@ -93,11 +94,12 @@ class JobPlanner {
   void complete_request() {
     request_.pipeline.decoder_layers = static_cast<int>(count("L"));
     request_.pipeline.mtp_layers = static_cast<int>(count("M"));
-    if (request_.mesh.ep > 1 && !has_experts())
+    std::string const of_experts = mesh_axis_of(model_.maps.core, "expert");
+    if (request_.mesh.size(of_experts) > 1 && !has_experts())
       fail(
           ErrorKind::usage,
-          "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
-          request_.mesh.ep);
+          "[target] layout.{} = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.{} = 1.",
+          of_experts, request_.mesh.size(of_experts), of_experts);
   }
 
   /// Where the source has no args, Megatron is told what it can be told; all of config.json travels

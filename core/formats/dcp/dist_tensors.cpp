@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/formats/dcp/keys.hpp"
+#include "core/formats/megatron/mesh.hpp"
 
 namespace reshard {
 namespace {
@@ -59,8 +60,7 @@ class DistPlanner {
  public:
   DistPlanner(DcpTarget& target, TargetParts const& parts, DistTensors const& dist)
       : target_(target), parts_(parts), dist_(dist) {
-    MeshSizes const& mesh = parts.request->mesh;
-    places_ = reachable_tp_ep(mesh.tp, mesh.ep, mesh.etp);
+    places_ = megatron::stage_places(parts.request->mesh);
     layer_axis_ = parts.model->axes().find("layer");
   }
 
@@ -155,10 +155,9 @@ class DistPlanner {
     auto const [slot, is_new] = grids_.try_emplace(std::move(key));
     if (!is_new) return slot->second;
     std::set<std::vector<Index>> seen;
-    for (auto const& [tp, ep] : places_) {
+    for (MeshPlace const& place : places_) {
       std::vector<TensorBox> boxes;
-      append_boxes(parts_.side->rank_rows(name, {tp, ep, tp % parts_.request->mesh.etp, nullptr}),
-                   boxes);
+      append_boxes(parts_.side->rank_rows(name, {place, nullptr}), boxes);
       for (TensorBox& box : boxes) {
         std::vector<Index> corner = box.begin;
         corner.insert(corner.end(), box.end.begin(), box.end.end());
@@ -177,19 +176,19 @@ class DistPlanner {
     for (Piece const& piece : pieces)
       for (PieceDigit const& digit : piece.digits)
         if (is_layer(digit.axis)) return stage_of_layer(digit.first);
-    return name.name.starts_with("embedding.") ? 0 : parts_.request->mesh.pp - 1;
+    return name.name.starts_with("embedding.") ? 0 : parts_.request->pipeline.ranks - 1;
   }
 
   int stage_of_layer(Index layer) const {
     for (PipelineChunk const& chunk : dist_.chunks)
-      if (position_of(chunk.decoder, layer) >= 0) return chunk.pp_rank;
-    return parts_.request->mesh.pp - 1;
+      if (position_of(chunk.decoder, layer) >= 0) return chunk.rank;
+    return parts_.request->pipeline.ranks - 1;
   }
 
   DcpTarget& target_;
   TargetParts const& parts_;
   DistTensors const& dist_;
-  std::vector<std::pair<int, int>> places_;
+  std::vector<MeshPlace> places_;  ///< of one pipeline rank
   int layer_axis_ = -1;
   std::size_t next_single_ = 0;
   std::map<std::vector<std::tuple<AxisId, Index, Index>>, std::vector<TensorBox>> grids_;

@@ -5,6 +5,7 @@
 #include "core/formats/dcp/dist_tensors.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/named_target.hpp"
 #include "core/mapping/config_defaults.hpp"
 
@@ -28,6 +29,7 @@ class DistTarget {
     bool const stacked = stack_layers();
     names_.warn_of_unknown_padding(draft_.warnings);
     Side const side = dist_side(stacked);
+    check_further_axes(side);
     draft_.target_adds = side.adds();
     draft_.stated = {names_.all_args(side), dist_options(false)};
     TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
@@ -43,6 +45,16 @@ class DistTarget {
   TargetRequest const& request() const { return names_.request; }
   /// Objects of the source have keys that a torch_dist target takes over.
   bool same_objects() const { return job_.source.format->id() == FormatId::torch_dist; }
+
+  /// A size in the job that would change nothing.
+  void check_further_axes(Side const& side) const {
+    for (MeshAxis const& axis : megatron::further_axes(request().mesh))
+      if (axis.size > 1 && !side.cuts(axis.name))
+        fail(
+            ErrorKind::usage,
+            "[target] layout.{} = {}: {} cuts no axis of this model along it. Remove the key, or name an axis in the map's [rules].",
+            axis.name, axis.size, job_.read.maps.core.name);
+  }
 
   void finish_dist(DcpTarget& target, TargetParts const& parts, DistTensors const& tensors,
                    bool stacked) {
@@ -132,11 +144,12 @@ class DistTarget {
     record.has_states = !job_.read.states.empty();
     int const bias = job_.model.find_tensor("experts.down_bias");
     record.expert_biases = bias >= 0 && job_.model.exists(bias);
-    record.experts_apart = job_.count("expert") > 0 && request().mesh.ep > 1;
+    std::string const of_experts = mesh_axis_of(job_.read.maps.core, "expert");
+    record.experts_apart = job_.count("expert") > 0 && request().mesh.size(of_experts) > 1;
     bool const from_dist = job_.source.storage == Storage::chunks && record.record != nullptr;
     if (!from_dist) {
       MegatronNames::Args const sizes = megatron::target_args(
-          {request().mesh, request().pipeline, side.padded_size("vocab")}, job_.read.args);
+          {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")}, job_.read.args);
       record.args = names_.args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back(

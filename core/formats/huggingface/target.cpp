@@ -49,7 +49,7 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
   auto const shards = huggingface::plan_shards(specs, shard_bytes, reference_map);
   for (std::uint32_t f = 0; f < shards.size(); ++f) {
     job.files.push_back(
-        {shards[f].name, shards[f].plan.size_bytes, nullptr, shards[f].plan.header, nullptr});
+        {shards[f].name, shards[f].plan.size_bytes, {}, nullptr, shards[f].plan.header, nullptr});
     job.target.files.push_back(shards[f].name);
     for (std::size_t i = 0; i < shards[f].tensors.size(); ++i) {
       std::size_t const t = shards[f].tensors[i];

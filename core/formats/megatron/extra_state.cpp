@@ -36,39 +36,36 @@ bool is_grouped_expert(std::string_view key) {
 }
 
 /// Numbers of the target place in a global key; false when the key belongs elsewhere.
-bool to_local(std::string& key, PipelineChunk const& chunk, int ep_rank, Index per_rank) {
+bool to_local(std::string& key, PipelineChunk const& chunk, Run const& experts) {
   if (key.starts_with("output_layer.") && !chunk.head) return false;
   if (key.starts_with("decoder.final_") && !chunk.head) return false;
   if (key.starts_with("embedding.") && !chunk.embedding) return false;
   return renumber(key, "decoder.layers.",
                   [&](Index layer) { return position_of(chunk.decoder, layer); }) &&
          renumber(key, "mtp.layers.", [&](Index depth) { return position_of(chunk.mtp, depth); }) &&
-         renumber(key, ".local_experts.", [&](Index expert) {
-           return expert / std::max<Index>(per_rank, 1) == ep_rank ? expert % per_rank : -1;
-         });
+         renumber(key, ".local_experts.",
+                  [&](Index expert) { return position_of({experts}, expert); });
 }
 
 }  // namespace
 
 std::string ExtraStates::global_key(std::string const& local, PipelineChunk const& chunk,
-                                    int ep_rank, Index experts_per_rank) const {
+                                    Run const& experts) const {
   std::string key = local;
   renumber(key, "decoder.layers.", [&](Index layer) { return index_at(chunk.decoder, layer); });
   renumber(key, "mtp.layers.", [&](Index depth) { return index_at(chunk.mtp, depth); });
-  renumber(key, ".local_experts.",
-           [&](Index expert) { return ep_rank * experts_per_rank + expert; });
+  renumber(key, ".local_experts.", [&](Index expert) { return experts.begin + expert; });
   return key;
 }
 
 void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> const& chunks,
                        Index experts) {
   files_ = source.files;
-  Index const per_rank = experts / std::max(source.mesh->ep, 1);
+  Index const per_rank = experts / std::max<Index>(source.mesh.size("ep"), 1);
   for (ModuleState const& state : source.module_states) {
     SharePlace const& place = source.places[state.place];
-    PipelineChunk const& chunk =
-        chunks[static_cast<std::size_t>(place.chunk * source.mesh->pp + place.pp)];
-    std::string const key = global_key(state.entry.key, chunk, place.ep, per_rank);
+    Index const ep_rank = source.mesh.coordinate(place.at, "ep");
+    Run const held{ep_rank * per_rank, (ep_rank + 1) * per_rank, false};
     Known known;
     known.kind = state.entry.kind;
     known.file = place.file;
@@ -76,9 +73,9 @@ void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> cons
     known.key = state.entry.key;
     known.tensor = state.entry.tensor;
     known.size_bytes = state.entry.size_bytes;
-    known.source_ep = source.mesh->ep;
+    known.source_ranks = source.mesh.size("ep");
     // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
-    known_.emplace(key, std::move(known));
+    known_.emplace(global_key(state.entry.key, chunks[place.chunk], held), std::move(known));
   }
 }
 
@@ -138,24 +135,24 @@ std::vector<std::string> ExtraStates::made_keys(std::vector<StoredName> const& n
   return keys;
 }
 
-std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, int ep_rank, int ep,
-                                                    Index experts,
+std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk,
+                                                    HeldExperts const& experts,
                                                     std::vector<StoredName> const& names) {
-  Index const per_rank = experts / std::max(ep, 1);
   std::vector<Placed> result;
   if (from_source_) {
     for (auto const& [key, known] : known_) {
       std::string local = key;
-      if (to_local(local, chunk, ep_rank, per_rank)) result.push_back(from_known(local, known, ep));
+      if (to_local(local, chunk, experts.run))
+        result.push_back(from_known(local, known, experts.ranks));
     }
     return result;
   }
   for (std::string const& local : made_keys(names)) {
-    auto const known = known_.find(global_key(local, chunk, ep_rank, per_rank));
+    auto const known = known_.find(global_key(local, chunk, experts.run));
     bool const has_bytes = known != known_.end() && known->second.size_bytes > 0 &&
                            known->second.kind != megatron::ExtraKind::none;
     if (has_bytes && spec_ == "te") {
-      result.push_back(from_known(local, known->second, ep));
+      result.push_back(from_known(local, known->second, experts.ranks));
       continue;
     }
     bool const te_module = spec_ == "te" && !local.starts_with("output_layer.");
@@ -168,16 +165,17 @@ std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk, 
   return result;
 }
 
-ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known const& known, int ep) {
+ExtraStates::Placed ExtraStates::from_known(std::string const& local, Known const& known,
+                                            Index ranks) {
   using Kind = megatron::ChunkEntry::Kind;
   Placed placed;
   placed.entry.name = local;
-  if (is_grouped_expert(local) && known.size_bytes > 0 && known.source_ep != ep)
+  if (is_grouped_expert(local) && known.size_bytes > 0 && known.source_ranks != ranks)
     fail(
         ErrorKind::source,
         "{}: '{}' holds FP8 state of all experts of one ep rank ({} bytes), which cannot be regrouped from ep = {} to ep = {}. "
         "Save the checkpoint without FP8 state, or keep ep.",
-        files_[known.file].string(), known.key, known.size_bytes, known.source_ep, ep);
+        files_[known.file].string(), known.key, known.size_bytes, known.source_ranks, ranks);
   switch (known.kind) {
     case megatron::ExtraKind::none: placed.entry.kind = Kind::none; return placed;
     case megatron::ExtraKind::uint8_tensor:
@@ -275,7 +273,7 @@ std::string ExtraStates::object_bytes(std::string const& key) {
         spec_ == "te" ? document.add_tensor(DType::u8, {0}) : document.add_none();
     document.root = document.add_list({value});
   } else {
-    Placed const placed = from_known(key, known->second, known->second.source_ep);
+    Placed const placed = from_known(key, known->second, known->second.source_ranks);
     pickle::NodeId value = pickle::no_node;
     if (placed.opaque) {
       payload.resize(known->second.size_bytes);

@@ -47,6 +47,12 @@ class ExtraStates {
   /// The source's key set fits the target: same norms, same expert form.
   void use_source_keys(bool same) { from_source_ = same; }
 
+  /// The experts of one file, and over how many ranks experts are dealt.
+  struct HeldExperts {
+    Run run;
+    Index ranks = 1;
+  };
+
   /// One entry of a target chunk.
   struct Placed {
     megatron::ChunkEntry entry;
@@ -57,7 +63,7 @@ class ExtraStates {
 
   /// The entries that belong into one file of the target, beside the stored tensors `names`. Expert
   /// state that a change of ep would mix up is an Error of kind source when it is not empty.
-  std::vector<Placed> place(PipelineChunk const& chunk, int ep_rank, int ep, Index experts,
+  std::vector<Placed> place(PipelineChunk const& chunk, HeldExperts const& experts,
                             std::vector<StoredName> const& names);
 
  private:
@@ -68,16 +74,16 @@ class ExtraStates {
     std::string key;
     FileTensor tensor;
     std::uint64_t size_bytes = 0;
-    int source_ep = 1;
-    bool object = false;  ///< an object of a torch_dist source, and its item
+    Index source_ranks = 1;  ///< over which the source deals experts
+    bool object = false;     ///< an object of a torch_dist source, and its item
     ItemPlace item = {};
   };
 
   std::vector<std::string> made_keys(std::vector<StoredName> const& names) const;
   bool norms_keep_state() const;
-  std::string global_key(std::string const& local, PipelineChunk const& chunk, int ep_rank,
-                         Index experts_per_rank) const;
-  Placed from_known(std::string const& local, Known const& known, int ep);
+  std::string global_key(std::string const& local, PipelineChunk const& chunk,
+                         Run const& experts) const;
+  Placed from_known(std::string const& local, Known const& known, Index ranks);
   pickle::NodeId node_of(Known const& known, pickle::Document const** document);
   TorchFile const& document_of(Known const& known);
   void check_grouped(std::string const& key) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {
@@ -34,7 +35,8 @@ SideOptions MegatronNames::side_options(bool local) const {
       {"mtp_block", job_.source.storage == Storage::shares ? job_.read.traits.mtp_block : "mtp_model_layer"}};
   options.place = "[target] layout.";
   Index const rows = job_.read.traits.padded_vocab;
-  if (all_rows_are_data() && rows % request.mesh.tp == 0)
+  if (all_rows_are_data() &&
+      rows % request.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab")) == 0)
     options.padded_sizes["vocab"] = rows;  // kept as they are
   return options;
 }
@@ -97,7 +99,7 @@ Json MegatronNames::all_args(Side const& side) const {
   Json result = job_.record ? job_.read.args : Json::object();
   for (auto& [key, value] : args()) result.set(key, std::move(value));
   for (auto& [key, value] : megatron::target_args(
-           {request.mesh, request.pipeline, side.padded_size("vocab")}, job_.read.args))
+           {sizes_of(request.mesh), request.pipeline, side.padded_size("vocab")}, job_.read.args))
     result.set(key, std::move(value));
   return result;
 }

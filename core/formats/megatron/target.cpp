@@ -3,6 +3,7 @@
 
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/named_target.hpp"
 #include "core/formats/megatron/source.hpp"
 #include "core/formats/target_parts.hpp"
@@ -23,7 +24,7 @@ class MegatronPlanner {
  public:
   MegatronPlanner(TargetDraft& job, TargetParts const& parts, MegatronTarget const& target)
       : job_(job), parts_(parts), target_(target) {
-    mesh_ = parts.request->mesh;
+    sizes_ = megatron::shard_sizes(parts.request->mesh);
     if (target.record == nullptr) return;
     pickle::Document const& document = target.record->document();
     content_.source = &document;
@@ -40,8 +41,7 @@ class MegatronPlanner {
     set_args();
     for (PipelineChunk const& chunk : target_.chunks) names_.push_back(parts_.side->names(&chunk));
     folder_ = run_folder(target_.record);
-    for (megatron::ShardPlace const& place : megatron::target_places(mesh_))
-      add_shard(place.tp, place.pp, place.ep);
+    for (megatron::ShardPlace const& place : megatron::target_places(sizes_)) add_shard(place);
     job_.texts.push_back(
         {std::string(megatron::tracker_name), run_tracker(target_.record), true, {}});
     return std::move(opaque_);
@@ -49,39 +49,39 @@ class MegatronPlanner {
 
  private:
   void set_args() {
-    megatron::TargetArgs stated{mesh_, parts_.request->pipeline, parts_.side->padded_size("vocab")};
+    megatron::TargetArgs stated{sizes_, parts_.request->pipeline,
+                                parts_.side->padded_size("vocab")};
     content_.args = target_.args;
     auto const sizes = megatron::target_args(stated, target_.source_args);
     content_.args.insert(content_.args.end(), sizes.begin(), sizes.end());
   }
 
-  void add_shard(int tp, int pp, int ep) {
+  void add_shard(megatron::ShardPlace const& shard_place) {
+    MeshPlace const at = megatron::place_of(parts_.request->mesh, shard_place);
     std::vector<std::vector<EntryOrigin>> origins;
     content_.chunks.clear();
-    for (int v = 0; v < mesh_.vpp; ++v) {
-      auto const number = static_cast<std::size_t>(v * mesh_.pp + pp);
-      SidePlace const place{tp, ep, tp % mesh_.etp, &target_.chunks[number]};
+    for (PipelineChunk const& chunk : target_.chunks) {
+      if (chunk.rank != shard_place.pp) continue;
+      auto const number = static_cast<std::size_t>(&chunk - target_.chunks.data());
       origins.emplace_back();
-      content_.chunks.push_back(chunk_entries(place, names_[number], origins.back()));
+      content_.chunks.push_back(chunk_entries({at, &chunk}, names_[number], origins.back()));
     }
     megatron::ShardDocument shard = megatron::build_shard(content_);
     auto plan = std::make_shared<TorchFilePlan>(
         plan_torch_file(shard.document, megatron::model_archive_name));
     auto const file = static_cast<std::uint32_t>(job_.files.size());
     fs::path const path = folder_ /
-                          megatron::format_shard_name({tp, pp, ep}, mesh_, parts_.request->style) /
+                          megatron::format_shard_name(shard_place, sizes_, parts_.request->style) /
                           megatron::model_file_name;
     job_.target.files.push_back(path.string());
     for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
-      auto const& at = shard.tensors[i];
-      auto const number =
-          at.chunk * static_cast<std::size_t>(mesh_.pp) + static_cast<std::size_t>(pp);
-      add_tensor(file, plan->storages[i], origins[at.chunk][at.entry],
-                 content_.chunks[at.chunk][at.entry],
-                 {tp, ep, tp % mesh_.etp, &target_.chunks[number]});
+      auto const& entry = shard.tensors[i];
+      add_tensor(file, plan->storages[i], origins[entry.chunk][entry.entry],
+                 content_.chunks[entry.chunk][entry.entry], {at, nullptr});
     }
     std::uint64_t const size = plan->size_bytes;
-    job_.files.push_back({path, size, std::move(plan), {}, nullptr});
+    job_.files.push_back(
+        {path, size, megatron::shard_coordinates(shard_place), std::move(plan), {}, nullptr});
   }
 
   std::vector<megatron::ChunkEntry> chunk_entries(SidePlace const& place,
@@ -97,11 +97,17 @@ class MegatronPlanner {
       origins.push_back({&name, {}});
     }
     for (ExtraStates::Placed& extra :
-         target_.extras->place(*place.chunk, place.ep_rank, mesh_.ep, experts_, names)) {
+         target_.extras->place(*place.chunk, experts_at(place), names)) {
       entries.push_back(extra.entry);
       origins.push_back({nullptr, std::move(extra)});
     }
     return entries;
+  }
+
+  ExtraStates::HeldExperts experts_at(SidePlace const& place) const {
+    std::optional<Run> const held = parts_.side->held("expert", place);
+    if (!held || held->end == held->begin) return {};
+    return {*held, experts_ / (held->end - held->begin)};
   }
 
   void add_tensor(std::uint32_t file, ZipRecord const& record, EntryOrigin const& origin,
@@ -119,7 +125,7 @@ class MegatronPlanner {
   TargetDraft& job_;
   TargetParts const& parts_;
   MegatronTarget const& target_;
-  MeshSizes mesh_;
+  megatron::MeshSizes sizes_;
   Index experts_ = 0;
   megatron::ShardContent content_;
   std::vector<std::vector<StoredName>> names_;
@@ -158,6 +164,8 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
     extras.take_objects(job.source);
   }
   draft.stated = {names.all_args(side), names.side_options(true)};
+  draft.file_mesh = shard_mesh(sizes_of(request.mesh));
+  draft.layout = layout_text(sizes_of(request.mesh));
   MegatronTarget const target{pipeline_chunks(request.pipeline), job.record, job.read.args,
                               names.args(), &extras};
   draft.opaque =

@@ -15,4 +15,7 @@ namespace reshard {
 MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders,
                       Json const& config, Json const& args, bool need_family);
 
+/// The parallel axes that Megatron-Core's map knows: those that a layout may name.
+std::vector<std::string> known_mesh_axes(std::vector<std::filesystem::path> const& folders);
+
 }  // namespace reshard
