@@ -8,6 +8,7 @@
 #include "core/base/activity.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/io/io_engines.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/run/agreement.hpp"
@@ -73,7 +74,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 PlannedJob::PlannedJob(JobSpec const& spec, RunContext const& context, Comm const& comm)
-    : spec_(spec), context_(context), comm_(comm) {
+    : spec_(spec), context_(context), comm_(comm), source_io_(make_file_io(name(spec.run.io))) {
   report_.job = spec;
   report_.ranks = comm.size();
 }
@@ -142,6 +143,7 @@ void PlannedJob::make_plan() {
   std::uint64_t const parts = exchanging() ? 10 : 4;
   limits_.staging_bytes = round_memory() / parts;
   limits_.digests = spec_.run.verify != VerifyChoice::off;
+  limits_.alignment.io_bytes = source_io_->alignment().memory_bytes;
   limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, round_memory() / 32);
   together_seeing(comm_, [&] {
     plan_ = make_job_plan(source_, target_request(spec_, context_.map_folders), limits_);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/base/file_set.hpp"
+#include "core/io/file_set.hpp"
 
 namespace reshard {
 namespace {
@@ -46,7 +46,7 @@ void look_at_objects(SourceCheckpoint& source, Comm const& comm) {
     auto const rank = static_cast<std::size_t>(comm.rank());
     for (std::size_t i = first_of(rank); i < first_of(rank + 1); ++i) {
       dcp::ObjectLook const look =
-          dcp::look_at_object(*files.open(objects[i].item.file), objects[i].item);
+          dcp::look_at_object(files.open(objects[i].item.file)->file(), objects[i].item);
       if (look.found || !look.damage.empty()) pack(mine, i, look);
     }
   });

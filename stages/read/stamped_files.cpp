@@ -23,9 +23,9 @@ StampedFiles::StampedFiles(std::vector<fs::path> const& files)
     : paths_(files), set_(files, FileSet::Access::read), stamps_(files.size()) {}
 
 std::shared_ptr<File const> StampedFiles::open(std::uint32_t file) {
-  auto opened = set_.open(file);
-  if (auto& stamp = stamps_[file]; !stamp) stamp = opened->stamp();
-  return opened;
+  auto const opened = set_.open(file);
+  if (auto& stamp = stamps_[file]; !stamp) stamp = opened->file().stamp();
+  return {opened, &opened->file()};
 }
 
 void StampedFiles::give_stamps(SourceCheckpoint& source, Comm const& comm) {

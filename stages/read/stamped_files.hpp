@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/base/file_set.hpp"
 #include "core/formats/checkpoint.hpp"
+#include "core/io/file_set.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
@@ -17,7 +17,7 @@ class StampedFiles {
  public:
   explicit StampedFiles(std::vector<std::filesystem::path> const& files);
 
-  /// As FileSet::open().
+  /// As FileSet::open(), through the page cache.
   std::shared_ptr<File const> open(std::uint32_t file);
 
   /// Fills source.stamps and stamped_by, the same on every rank; files that no rank has opened are
