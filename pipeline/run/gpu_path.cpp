@@ -1,37 +1,25 @@
 #include "pipeline/run/gpu_path.hpp"
 
-#include <sstream>
-
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/wire.hpp"
 #include "core/transport/nccl/host_identity.hpp"
 #include "core/transport/transports.hpp"
 
 namespace reshard {
-namespace {
 
-std::string packed(CudaOffer const& offer) {
-  return fmt::format("{}\n{}\n{}", host_name(), offer.why_none, fmt::join(offer.ids, "\n"));
+static constexpr auto wire_fields(RankDevices const&) {
+  return std::tuple(&RankDevices::host, &RankDevices::why_none, &RankDevices::ids);
 }
-
-RankDevices unpacked(int rank, std::string const& text) {
-  std::istringstream lines(text);
-  RankDevices devices;
-  devices.rank = rank;
-  std::getline(lines, devices.host);
-  std::getline(lines, devices.why_none);
-  for (std::string id; std::getline(lines, id);)
-    if (!id.empty()) devices.ids.push_back(id);
-  return devices;
-}
-
-}  // namespace
 
 std::vector<RankDevices> find_devices(Comm const& comm) {
-  std::vector<std::string> const all = comm.all_gather(packed(cuda_offer()));
+  CudaOffer const offer = cuda_offer();
+  RankDevices const mine{.host = host_name(), .ids = offer.ids, .why_none = offer.why_none};
   std::vector<RankDevices> result;
-  for (std::size_t r = 0; r < all.size(); ++r)
-    result.push_back(unpacked(static_cast<int>(r), all[r]));
+  for (std::string const& packed : comm.all_gather(WireWriter().put(mine).bytes())) {
+    result.push_back(WireReader(packed, "the devices of a rank").all<RankDevices>());
+    result.back().rank = static_cast<int>(result.size()) - 1;
+  }
   return result;
 }
 

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/formats/checkpoint.hpp"
@@ -10,6 +12,12 @@
 #include "core/transport/comm.hpp"
 
 namespace reshard {
+
+/// For messages.
+constexpr auto wire_fields(FileStamp const&) {
+  using T = FileStamp;
+  return std::tuple(&T::bytes, &T::mtime_ns, &T::ctime_ns, &T::inode, &T::device);
+}
 
 /// The files of a source while their headers are read: remembers each as it was when this rank
 /// opened it.
@@ -26,7 +34,7 @@ class StampedFiles {
   void give_stamps(SourceCheckpoint& source, Comm const& comm);
 
  private:
-  void add_stamps(SourceCheckpoint& source, int rank, std::string const& lines) const;
+  void add_stamps(SourceCheckpoint& source, int rank, std::string const& stamps) const;
 
   std::vector<std::filesystem::path> const& paths_;
   FileSet set_;
