@@ -39,12 +39,13 @@ std::string library_of(std::string_view path) {
   return "";
 }
 
-std::set<std::string> const core = {"base",       "layout",  "mapping", "quant",    "plan",
-                                    "containers", "formats", "device",  "transport"};
+std::set<std::string> const core = {"base", "io",         "layout",  "mapping", "quant",
+                                    "plan", "containers", "formats", "device",  "transport"};
 
 /// The libraries that each library of core may include; its own files always.
 std::map<std::string, std::set<std::string>> const allowed_libraries = {
     {"base", {}},
+    {"io", {"base"}},
     {"layout", {"base"}},
     {"mapping", {"base", "layout"}},
     {"quant", {"base"}},

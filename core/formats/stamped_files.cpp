@@ -1,20 +1,21 @@
 #include "core/formats/stamped_files.hpp"
 
-#include <cstring>
-#include <type_traits>
 #include <utility>
 
+#include "core/base/wire.hpp"
 
 namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Line {
+/// A file as the rank that opened it saw it.
+struct Stamped {
   std::uint64_t file = 0;
   FileStamp stamp;
 };
-static_assert(std::is_trivially_copyable_v<Line>);
+
+constexpr auto wire_fields(Stamped const&) { return std::tuple(&Stamped::file, &Stamped::stamp); }
 
 }  // namespace
 
@@ -22,19 +23,16 @@ StampedFiles::StampedFiles(std::vector<fs::path> const& files)
     : paths_(files), set_(files, FileSet::Access::read), stamps_(files.size()) {}
 
 std::shared_ptr<File const> StampedFiles::open(std::uint32_t file) {
-  auto opened = set_.open(file);
-  if (auto& stamp = stamps_[file]; !stamp) stamp = opened->stamp();
-  return opened;
+  auto const opened = set_.open(file);
+  if (auto& stamp = stamps_[file]; !stamp) stamp = opened->file().stamp();
+  return {opened, &opened->file()};
 }
 
 void StampedFiles::give_stamps(Checkpoint& source, HeaderExchange const& exchange) {
-  std::string mine;
-  for (std::size_t f = 0; f < stamps_.size(); ++f) {
-    if (!stamps_[f]) continue;
-    Line const line{f, *stamps_[f]};
-    mine.append(reinterpret_cast<char const*>(&line), sizeof line);
-  }
-  std::vector<std::string> const all = exchange.all_gather(mine);
+  std::vector<Stamped> mine;
+  for (std::size_t f = 0; f < stamps_.size(); ++f)
+    if (stamps_[f]) mine.push_back({f, *stamps_[f]});
+  std::vector<std::string> const all = exchange.all_gather(WireWriter().put(mine).bytes());
   source.stamps.assign(stamps_.size(), {});
   source.stamped_by.assign(stamps_.size(), -1);
   exchange.together([&] {
@@ -49,18 +47,16 @@ void StampedFiles::give_stamps(Checkpoint& source, HeaderExchange const& exchang
   });
 }
 
-void StampedFiles::add_stamps(Checkpoint& source, int rank, std::string const& lines) const {
-  for (std::size_t at = 0; at < lines.size(); at += sizeof(Line)) {
-    Line line;
-    RESHARD_EXPECT(lines.size() - at >= sizeof line);
-    std::memcpy(&line, lines.data() + at, sizeof line);
-    RESHARD_EXPECT(line.file < paths_.size());
-    FileStamp& first = source.stamps[line.file];
-    int& stamper = source.stamped_by[line.file];
-    if (stamper >= 0 && !difference(first, line.stamp).empty())
-      refuse_two_worlds(paths_[line.file], rank, line.stamp, stamper, first);
+void StampedFiles::add_stamps(Checkpoint& source, int rank, std::string const& stamps) const {
+  for (auto const& [file, stamp] :
+       WireReader(stamps, "the stamps of a rank").all<std::vector<Stamped>>()) {
+    RESHARD_EXPECT(file < paths_.size());
+    FileStamp& first = source.stamps[file];
+    int& stamper = source.stamped_by[file];
+    if (stamper >= 0 && !difference(first, stamp).empty())
+      refuse_two_worlds(paths_[file], rank, stamp, stamper, first);
     if (stamper >= 0) continue;
-    first = line.stamp;
+    first = stamp;
     stamper = rank;
   }
 }

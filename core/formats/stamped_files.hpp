@@ -3,13 +3,21 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
-#include "core/base/file_set.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/header_exchange.hpp"
+#include "core/io/file_set.hpp"
 
 namespace reshard {
+
+/// For messages.
+constexpr auto wire_fields(FileStamp const&) {
+  using T = FileStamp;
+  return std::tuple(&T::bytes, &T::mtime_ns, &T::ctime_ns, &T::inode, &T::device);
+}
 
 /// The files of a source while their headers are read: remembers each as it was when this rank
 /// opened it.
@@ -17,7 +25,7 @@ class StampedFiles {
  public:
   explicit StampedFiles(std::vector<std::filesystem::path> const& files);
 
-  /// As FileSet::open().
+  /// As FileSet::open(), through the page cache.
   std::shared_ptr<File const> open(std::uint32_t file);
 
   /// Fills source.stamps and stamped_by, the same on every rank; files that no rank has opened are
@@ -26,7 +34,7 @@ class StampedFiles {
   void give_stamps(Checkpoint& source, HeaderExchange const& exchange);
 
  private:
-  void add_stamps(Checkpoint& source, int rank, std::string const& lines) const;
+  void add_stamps(Checkpoint& source, int rank, std::string const& stamps) const;
 
   std::vector<std::filesystem::path> const& paths_;
   FileSet set_;

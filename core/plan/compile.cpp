@@ -56,8 +56,9 @@ struct Area {
 
 class Compiler {
  public:
-  Compiler(std::span<Region const> regions, std::span<ByteDim const> dims)
-      : regions_(regions), dims_(dims) {}
+  Compiler(std::span<Region const> regions, std::span<ByteDim const> dims,
+           StagingAlignment alignment)
+      : regions_(regions), dims_(dims), alignment_(alignment) {}
 
   RoundWork run() {
     make_areas();
@@ -73,9 +74,10 @@ class Compiler {
     return dims_.subspan(region.first_dim, region.dim_count);
   }
 
-  std::uint64_t take(std::uint64_t bytes) {
-    std::uint64_t const at = round_.staging_bytes;
-    round_.staging_bytes += staging_aligned(bytes);
+  std::uint64_t take(FileSpan const& span) {
+    std::uint64_t const bytes = span.end - span.begin;
+    std::uint64_t const at = alignment_.place(round_.staging_bytes, span.begin, bytes);
+    round_.staging_bytes = staging_aligned(at + bytes);
     return at;
   }
 
@@ -138,14 +140,13 @@ class Compiler {
     for (Area& area : areas_) {
       std::uint64_t const bytes = area.span.end - area.span.begin;
       if (several_files && area.covered == bytes) {
-        auto const [place, is_new] = known.emplace(recipe(area), round_.staging_bytes);
-        if (!is_new) {
-          area.at = place->second;
-          area.alias = true;
-          continue;
-        }
+        auto const [place, is_new] = known.emplace(recipe(area), 0);
+        area.alias = !is_new;
+        if (is_new) place->second = take(area.span);
+        area.at = place->second;
+        continue;
       }
-      area.at = take(bytes);
+      area.at = take(area.span);
     }
   }
 
@@ -163,7 +164,7 @@ class Compiler {
         append_spans(regions_[r], dims_of(regions_[r]), RegionEnd::source, sieve_gap_bytes, spans);
     sources_ = united(std::move(spans), sieve_gap_bytes);
     for (FileSpan const& span : sources_) {
-      source_at_.push_back(take(span.end - span.begin));
+      source_at_.push_back(take(span));
       round_.reads.push_back({span.file, span.begin, span.end - span.begin, source_at_.back()});
     }
   }
@@ -240,6 +241,7 @@ class Compiler {
 
   std::span<Region const> regions_;
   std::span<ByteDim const> dims_;
+  StagingAlignment alignment_;
   RoundWork round_;
   std::vector<Area> areas_;
   std::vector<bool> needed_;
@@ -291,7 +293,8 @@ std::vector<FileSpan> united(std::vector<FileSpan> spans, std::uint64_t gap_byte
   return result;
 }
 
-std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim const> dims) {
+std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim const> dims,
+                            StagingAlignment alignment) {
   std::uint64_t bound = 0;
   std::vector<FileSpan> spans;
   for (Region const& region : regions) {
@@ -299,13 +302,14 @@ std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim c
     spans.clear();
     append_spans(region, own, RegionEnd::target, sieve_gap_bytes, spans);
     if (!is_straight(region)) append_spans(region, own, RegionEnd::source, sieve_gap_bytes, spans);
-    for (FileSpan const& span : spans) bound += staging_aligned(span.end - span.begin);
+    for (FileSpan const& span : spans) bound += alignment.bound(span.end - span.begin);
   }
   return bound;
 }
 
-RoundWork compile_round(std::span<Region const> regions, std::span<ByteDim const> dims) {
-  return Compiler(regions, dims).run();
+RoundWork compile_round(std::span<Region const> regions, std::span<ByteDim const> dims,
+                        StagingAlignment alignment) {
+  return Compiler(regions, dims, alignment).run();
 }
 
 }  // namespace reshard

@@ -15,12 +15,14 @@ inline constexpr std::uint64_t sieve_gap_bytes = 64U << 10;
 /// The work of one rank that reads and writes these regions itself: reads, copies and writes over
 /// one staging block. Regions that bring the same bytes to several target files are read once and
 /// written from the same place. `dims` is what the regions' first_dim counts in.
-RoundWork compile_round(std::span<Region const> regions, std::span<ByteDim const> dims);
+RoundWork compile_round(std::span<Region const> regions, std::span<ByteDim const> dims,
+                        StagingAlignment alignment = {});
 
 /// About the staging that compile_round takes, at the cost of a few additions per region: exact but
 /// for bytes shared by several regions (less) and gaps that are read along (at most sieve_gap_bytes
 /// each, more).
-std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim const> dims);
+std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim const> dims,
+                            StagingAlignment alignment = {});
 
 /// Bytes [begin, end) of a file.
 struct FileSpan {

@@ -48,7 +48,7 @@ class Parcel {
 
   std::uint64_t bytes() const { return bytes_; }
   /// The reader's work: its one write names where the message lies in staging.
-  RoundWork packing() const { return compile_round(packed_, packed_dims_); }
+  RoundWork packing() const { return compile_round(packed_, packed_dims_, plan_.alignment); }
 
  private:
   static std::string key(Region const& region, std::span<ByteDim const> dims) {
@@ -117,10 +117,10 @@ void take_messages(RoundWork& round, std::vector<Message>& messages) {
 }
 
 /// Appends what a reader does for one message to its round.
-void send_parcel(RoundWork& round, Parcel const& parcel, int writer) {
+void send_parcel(RoundWork& round, Parcel const& parcel, int writer, StagingAlignment alignment) {
   RoundWork work = parcel.packing();
   RESHARD_EXPECT(work.writes.size() == 1 && work.writes[0].bytes == parcel.bytes());
-  std::uint64_t const shift = round.staging_bytes;
+  std::uint64_t const shift = alignment.block(round.staging_bytes);
   Message message{writer, shift + work.writes[0].at, parcel.bytes(), std::move(work.copies)};
   for (StridedCopy& copy : message.copies) {
     copy.from += shift;
@@ -130,7 +130,7 @@ void send_parcel(RoundWork& round, Parcel const& parcel, int writer) {
     read.at += shift;
     round.reads.push_back(read);
   }
-  round.staging_bytes += work.staging_bytes;
+  round.staging_bytes = shift + work.staging_bytes;
   round.sends.push_back(std::move(message));
 }
 
@@ -263,7 +263,7 @@ std::optional<RoundWork> ExchangeRounds::next() {
       if (receiving) mine.push_back(taken);
     }
   }
-  RoundWork round = mine.empty() ? RoundWork() : compile_round(mine, dims);
+  RoundWork round = mine.empty() ? RoundWork() : compile_round(mine, dims, plan_.alignment);
   for (int const reader : readers) {
     std::uint64_t const bytes = parcels.at({reader, rank_}).bytes();
     round.receives.push_back({reader, round.staging_bytes, bytes, {}});
@@ -271,7 +271,7 @@ std::optional<RoundWork> ExchangeRounds::next() {
   }
   take_messages(round, round.receives);
   for (auto const& [pair, parcel] : parcels)
-    if (pair.first == rank_) send_parcel(round, parcel, pair.second);
+    if (pair.first == rank_) send_parcel(round, parcel, pair.second, plan_.alignment);
   place_digests(round, digests, plan_.dims, plan_.tensor_bytes);
   round.cells = written;
   return round;

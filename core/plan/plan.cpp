@@ -204,9 +204,9 @@ class TensorPlanner {
 
   Cell measured(std::span<Region const> members) const {
     Cell cell;
-    cell.staging_bytes = staging_bound(members, dims_);
+    cell.staging_bytes = staging_bound(members, dims_, limits_.alignment);
     if (cell.staging_bytes > limits_.staging_bytes)
-      cell.staging_bytes = compile_round(members, dims_).staging_bytes;
+      cell.staging_bytes = compile_round(members, dims_, limits_.alignment).staging_bytes;
     std::tuple<std::uint32_t, std::uint64_t> last_source{0xffffffffU, 0};
     for (Region const& region : members) {
       std::uint64_t const bytes = bytes_of(region, dims_of(region));
@@ -281,7 +281,8 @@ class TensorPlanner {
   std::vector<OverlapDigit> part_;
 };
 
-void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, bool digests) {
+void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, PlanLimits const& limits) {
+  bool const digests = limits.digests;
   for (OpaqueCopy const& copy : opaque) {
     if (digests) plan.tensor_bytes.push_back(copy.bytes);
     if (copy.bytes == 0) continue;
@@ -296,7 +297,7 @@ void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, bool digests) {
                               copy.src_offset_bytes, 0, copy.bytes, 0, 0});
     plan.regions.push_back({copy.src_file, copy.dst_file, copy.src_offset_bytes,
                             copy.dst_offset_bytes, copy.bytes, 0, 0});
-    cell.staging_bytes = staging_bound(std::span(plan.regions).last(1), {});
+    cell.staging_bytes = staging_bound(std::span(plan.regions).last(1), {}, limits.alignment);
     plan.cells.push_back(cell);
     plan.source_bytes += copy.bytes;
     plan.target_bytes += copy.bytes;
@@ -330,12 +331,13 @@ std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims) {
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
                PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
   Plan plan;
+  plan.alignment = limits.alignment;
   if (limits.digests) plan.tensor_bytes.resize(model.tensors().size());
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     if (!model.exists(static_cast<int>(t)) || model.volume(model.tensors()[t]) == 0) continue;
     TensorPlanner(plan, model, static_cast<int>(t), source, target, limits).run();
   }
-  add_opaque(plan, opaque, limits.digests);
+  add_opaque(plan, opaque, limits);
   sort_cells(plan);
   return plan;
 }

@@ -56,6 +56,7 @@ struct Plan {
   std::uint64_t logical_tensors = 0;
   std::uint64_t joined_regions =
       0;  ///< overlaps of source and target pieces, before they are cut into cells
+  StagingAlignment alignment;  ///< of its rounds
 
   std::span<ByteDim const> dims_of(Region const& region) const {
     return {dims.data() + region.first_dim, region.dim_count};
@@ -67,6 +68,7 @@ struct PlanLimits {
   std::uint64_t cell_bytes = 16U << 20;     ///< source bytes of a cell, aimed at
   std::uint64_t staging_bytes = 64U << 20;  ///< what a cell may need in memory at most
   bool digests = true;  ///< whether the plan says how to take digests of the source
+  StagingAlignment alignment = {};
 };
 
 /// Bytes that are carried as they are, outside all logical tensors (opaque module state).

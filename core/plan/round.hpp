@@ -8,11 +8,37 @@
 
 namespace reshard {
 
-/// Parts of a staging block begin on multiples of this.
+/// Parts of a staging block begin on multiples of this, unless an I/O engine asks for more.
 inline constexpr std::uint64_t staging_alignment = 64;
 constexpr std::uint64_t staging_aligned(std::uint64_t bytes) {
   return (bytes + staging_alignment - 1) / staging_alignment * staging_alignment;
 }
+
+/// What an I/O engine asks of staging memory: a part for a long stretch of a file begins at a place
+/// that leaves the same remainder by `io_bytes` as its offset in the file does, so that whole
+/// blocks of the file are whole blocks of memory. A power of two; 1 asks for nothing.
+struct StagingAlignment {
+  std::uint64_t io_bytes = 1;
+
+  /// Where a part of `bytes` for the file's bytes from `offset_bytes` on begins, behind `used`
+  /// bytes of a block. Pre: used is a multiple of staging_alignment.
+  constexpr std::uint64_t place(std::uint64_t used, std::uint64_t offset_bytes,
+                                std::uint64_t bytes) const {
+    return is_long(bytes) ? used + (offset_bytes - used) % io_bytes : used;
+  }
+  /// What such a part takes at most.
+  constexpr std::uint64_t bound(std::uint64_t bytes) const {
+    return staging_aligned(is_long(bytes) ? bytes + io_bytes - 1 : bytes);
+  }
+  /// Where a block may begin that holds parts of its own.
+  constexpr std::uint64_t block(std::uint64_t used) const {
+    return (used + io_bytes - 1) / io_bytes * io_bytes;
+  }
+
+ private:
+  /// So long that what is lost between two parts does not matter.
+  constexpr bool is_long(std::uint64_t bytes) const { return bytes >= 16 * io_bytes; }
+};
 
 /// Bytes [offset_bytes, +bytes) of a file, and where they stand in the round's staging memory.
 /// `file` counts in the job's list of source files (reads) or target files (writes).

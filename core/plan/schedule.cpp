@@ -124,7 +124,7 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
         auto const own_digests = digests_of(plan, plan.cells[i]);
         digests.insert(digests.end(), own_digests.begin(), own_digests.end());
       }
-      RoundWork round = compile_round(regions, plan.dims);
+      RoundWork round = compile_round(regions, plan.dims, plan.alignment);
       // Gaps that are read along can make a round larger than its cells: then it takes fewer of
       // them.
       if (round.staging_bytes <= 2 * staging_bytes || end - cells.begin == 1) {

@@ -6,6 +6,7 @@
 
 #include "core/base/json.hpp"
 #include "core/base/text.hpp"
+#include "core/io/io_engines.hpp"
 
 namespace reshard::job {
 namespace {
@@ -382,6 +383,12 @@ void add_layout(std::vector<Field>& out) {
       "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares."));
 }
 
+std::vector<std::string> engine_names() {
+  std::vector<std::string> names;
+  for (IoEngine const& engine : io_engines()) names.emplace_back(engine.name);
+  return names;
+}
+
 void add_model_and_run(std::vector<Field>& out) {
   out.push_back(text(
       "model", "map", [](JobSpec& job) -> std::string& { return job.model.map; },
@@ -420,6 +427,9 @@ void add_model_and_run(std::vector<Field>& out) {
       "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; },
       {"auto", "host", "cuda", "emulated"},
       "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where that is faster; \"emulated\" tries the GPU path without one."));
+  out.push_back(choice<IoChoice>(
+      "run", "io", [](JobSpec& job) -> IoChoice& { return job.run.io; }, engine_names(),
+      "How weights are read and written: through the page cache, \"posix\", or past it (O_DIRECT), \"direct\". The files are the same."));
   out.push_back(choice<VerifyChoice>(
       "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; },
       {"off", "streamed", "written"},

@@ -12,6 +12,7 @@
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
 #include "core/base/text.hpp"
+#include "core/io/io_engines.hpp"
 #include "pipeline/job/job_field.hpp"
 
 namespace reshard {
@@ -249,6 +250,8 @@ class JobReader {
 };
 
 }  // namespace
+
+std::string_view name(IoChoice io) { return io_engines()[static_cast<std::size_t>(io)].name; }
 
 JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
                        std::span<std::string const> overrides, JobUse use,

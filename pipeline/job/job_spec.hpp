@@ -44,6 +44,8 @@ enum class QuantChoice { keep, dequantise_bf16 };
 /// libhdf5 over MPI-IO, each rank for itself or all in step.
 enum class TargetIo { automatic, direct, independent, collective };
 enum class TransportChoice { automatic, mpi, nccl };
+/// How weights are read and written, in the order of io_engines().
+enum class IoChoice { posix, direct };
 /// Where bytes are rearranged; `emulated` takes the GPU path without a GPU, in host memory.
 enum class DeviceChoice { automatic, host, cuda, emulated };
 
@@ -61,6 +63,8 @@ enum class ReplicaChoice { compare, first };
 enum class IntegrityChoice { automatic, always, never };
 
 /// The word that a job file uses for a format.
+/// The word of a job file for an I/O engine.
+std::string_view name(IoChoice io);
 
 /// What a job is to do: the TOML job file with its defaults filled in. docs: `reshard
 /// --print-defaults`.
@@ -144,6 +148,7 @@ struct JobSpec {
         0;  ///< memory of its GPU that one rank takes, on the GPU path; 0: as memory_bytes
     TransportChoice transport = TransportChoice::automatic;
     DeviceChoice device = DeviceChoice::automatic;
+    IoChoice io = IoChoice::posix;
     VerifyChoice verify = VerifyChoice::written;
     int stall_seconds = 600;    ///< a job in which nothing moves for so long is ended
     int progress_seconds = 30;  ///< between lines of progress in a log, and between events; 0: none

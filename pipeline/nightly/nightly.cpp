@@ -4,10 +4,11 @@
 #include <array>
 
 #include "core/base/file.hpp"
+#include "core/base/paths.hpp"
+#include "core/base/wire.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/transport/heartbeat.hpp"
-#include "pipeline/job/paths.hpp"
 #include "pipeline/nightly/nightly_checkpoint.hpp"
 #include "pipeline/nightly/nightly_choice.hpp"
 #include "pipeline/nightly/nightly_target.hpp"
@@ -15,6 +16,11 @@
 #include "stages/write/publish.hpp"
 
 namespace reshard {
+
+static constexpr auto wire_fields(NightlySkip const&) {
+  return std::tuple(&NightlySkip::name, &NightlySkip::reason);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -178,30 +184,26 @@ Json skips_json(std::vector<NightlySkip> const& skips) {
 
 /// Tasks differ from the job in little: that travels.
 std::string pack(NightlyTask const& task) {
-  Json json;
-  json.set("action", static_cast<int>(task.action))
-      .set("name", task.name)
-      .set("source", task.job.source.path)
-      .set("target", task.job.target.path);
-  json.set("replace", task.job.target.replace)
-      .set("record", task.source_record)
-      .set("skipped", skips_json(task.skipped));
-  return json.dump();
+  WireWriter out;
+  out.number(static_cast<std::uint64_t>(task.action)).text(task.name);
+  out.text(task.job.source.path).text(task.job.target.path).put(task.job.target.replace);
+  return out.text(task.source_record.dump()).put(task.skipped).bytes();
 }
 
 NightlyTask unpack(JobSpec const& job, std::string const& packed) {
-  Json const json = parse_json(packed, "nightly task");
+  WireReader in(packed, "the task of a night");
   NightlyTask task;
-  task.action = static_cast<Action>(*json.find("action")->integer());
-  task.name = *json.find("name")->text();
   task.job = job;
-  task.job.source.path = *json.find("source")->text();
-  task.job.target.path = *json.find("target")->text();
-  task.job.target.replace = *json.find("replace")->boolean();
   task.job.nightly = {};
-  task.source_record = *json.find("record");
-  for (Json const& skip : *json.find("skipped")->items())
-    task.skipped.push_back({*skip.find("name")->text(), *skip.find("reason")->text()});
+  task.action = static_cast<Action>(in.number());
+  task.name = in.text();
+  task.job.source.path = in.text();
+  task.job.target.path = in.text();
+  task.job.target.replace = in.get<bool>();
+  std::string_view const record = in.text();
+  task.skipped = in.get<std::vector<NightlySkip>>();
+  in.finish();
+  task.source_record = parse_json(std::string(record), "the task of a night");
   return task;
 }
 

@@ -1,53 +1,25 @@
 #include "pipeline/run/gpu_path.hpp"
 
-#include <sstream>
-
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/transport/mpi_transport.hpp"
+#include "core/base/wire.hpp"
 #include "core/transport/nccl/host_identity.hpp"
-#include "core/transport/nccl/nccl_library.hpp"
-#include "core/transport/nccl/nccl_transport.hpp"
+#include "core/transport/transports.hpp"
 
 namespace reshard {
-namespace {
 
-std::string packed(CudaOffer const& offer) {
-  return fmt::format("{}\n{}\n{}", host_name(), offer.why_none, fmt::join(offer.ids, "\n"));
+static constexpr auto wire_fields(RankDevices const&) {
+  return std::tuple(&RankDevices::host, &RankDevices::why_none, &RankDevices::ids);
 }
-
-RankDevices unpacked(int rank, std::string const& text) {
-  std::istringstream lines(text);
-  RankDevices devices;
-  devices.rank = rank;
-  std::getline(lines, devices.host);
-  std::getline(lines, devices.why_none);
-  for (std::string id; std::getline(lines, id);)
-    if (!id.empty()) devices.ids.push_back(id);
-  return devices;
-}
-
-NcclRankFacts facts_of(Device const& device, NcclOffer const& nccl) {
-  CudaOffer const cuda = cuda_offer();
-  NcclRankFacts facts;
-  if (nccl.version == 0) facts.obstacle = nccl.why_none;
-  facts.host = host_name();
-  facts.host_identity = nccl_host_identity();
-  facts.device_id = device.id();
-  facts.device_name = device.name();
-  facts.nccl_version = nccl.version;
-  facts.driver_version = cuda.driver_version;
-  facts.runtime_version = cuda.runtime_version;
-  return facts;
-}
-
-}  // namespace
 
 std::vector<RankDevices> find_devices(Comm const& comm) {
-  std::vector<std::string> const all = comm.all_gather(packed(cuda_offer()));
+  CudaOffer const offer = cuda_offer();
+  RankDevices const mine{.host = host_name(), .ids = offer.ids, .why_none = offer.why_none};
   std::vector<RankDevices> result;
-  for (std::size_t r = 0; r < all.size(); ++r)
-    result.push_back(unpacked(static_cast<int>(r), all[r]));
+  for (std::string const& packed : comm.all_gather(WireWriter().put(mine).bytes())) {
+    result.push_back(WireReader(packed, "the devices of a rank").all<RankDevices>());
+    result.back().rank = static_cast<int>(result.size()) - 1;
+  }
   return result;
 }
 
@@ -58,14 +30,10 @@ GpuPath::GpuPath(PathChoice const& choice, int device_number, Comm const& comm,
                                                   : make_emulated_device();
   });
   if (!choice.exchanging) return;
-  if (choice.transport == TransportChoice::mpi) {
-    transport_ = std::make_unique<MpiTransport>(comm);
-    return;
-  }
-  NcclOffer const nccl = nccl_offer();
-  together(comm, [&] { nccl_stream_ = device_->new_stream(); });
-  transport_ = make_nccl_transport(comm, nccl.version == 0 ? nullptr : open_nccl(),
-                                   facts_of(*device_, nccl), nccl_stream_.get(), timeout_seconds);
+  TransportKind const& kind =
+      transport_named(choice.transport == TransportChoice::mpi ? "mpi" : "nccl");
+  if (kind.takes_stream) together(comm, [&] { stream_ = device_->new_stream(); });
+  transport_ = kind.make({comm, device_.get(), stream_.get(), timeout_seconds});
 }
 
 void GpuPath::expect_memory(std::uint64_t bytes) const {
@@ -77,7 +45,7 @@ void GpuPath::expect_memory(std::uint64_t bytes) const {
 }
 
 DeviceSetup GpuPath::setup(std::uint64_t memory_bytes) {
-  return {device_.get(), memory_bytes, {transport_.get(), nccl_stream_.get()}};
+  return {device_.get(), memory_bytes, {transport_.get(), stream_.get()}};
 }
 
 }  // namespace reshard

@@ -29,7 +29,7 @@ class GpuPath {
 
  private:
   std::unique_ptr<Device> device_;
-  std::unique_ptr<DeviceStream> nccl_stream_;
+  std::unique_ptr<DeviceStream> stream_;
   std::unique_ptr<Transport> transport_;  // last: it uses the stream
 };
 

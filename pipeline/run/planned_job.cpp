@@ -8,7 +8,8 @@
 #include "core/base/activity.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
-#include "core/formats/megatron/mesh.hpp"
+#include "core/io/io_engines.hpp"
+#include "core/plan/round_sizes.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/run/agreement.hpp"
@@ -24,10 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The usual round: large enough for the disk, small enough that several are in flight.
-constexpr std::uint64_t usual_round_bytes = 48U << 20;
-/// Below this not even small tensors fit beside each other.
-constexpr std::uint64_t least_memory_bytes = 1U << 20;
 /// MPI-IO keeps every file of the target open on every rank.
 constexpr std::size_t most_open_containers = 256;
 
@@ -55,7 +52,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 PlannedJob::PlannedJob(JobSpec const& spec, RunContext const& context, Comm const& comm)
-    : spec_(spec), context_(context), comm_(comm) {
+    : spec_(spec), context_(context), comm_(comm), source_io_(make_file_io(name(spec.run.io))) {
   report_.job = spec;
   report_.ranks = comm.size();
 }
@@ -63,10 +60,10 @@ PlannedJob::PlannedJob(JobSpec const& spec, RunContext const& context, Comm cons
 void PlannedJob::check_choices() const {
   for (auto const& [key, bytes] : {std::pair("memory", spec_.run.memory_bytes),
                                    std::pair("device_memory", spec_.run.device_bytes())})
-    if (bytes < least_memory_bytes)
+    if (bytes < least_staging_bytes)
       fail(ErrorKind::usage,
            "[run] {} = {} ({} bytes): at least {} are needed. Set it to \"1 MiB\" or more.", key,
-           human_bytes(bytes), bytes, human_bytes(least_memory_bytes));
+           human_bytes(bytes), bytes, human_bytes(least_staging_bytes));
   check_verify();
   if (by_library() && exchanging())
     fail(
@@ -123,7 +120,8 @@ void PlannedJob::make_plan() {
   std::uint64_t const parts = exchanging() ? 10 : 4;
   limits_.staging_bytes = round_memory() / parts;
   limits_.digests = spec_.run.verify != VerifyChoice::off;
-  limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, round_memory() / 32);
+  limits_.alignment.io_bytes = source_io_->alignment().memory_bytes;
+  limits_.cell_bytes = cell_bytes_for(round_memory());
   together_seeing(comm_, [&] {
     plan_ = make_job_plan(source_, target_request(spec_, context_.map_folders), limits_);
     check_files();
@@ -258,17 +256,13 @@ std::uint64_t PlannedJob::round_bytes() const {
       static_cast<double>(std::min(usual_round_bytes, limits_.staging_bytes)) / growth());
 }
 
-/// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
 std::uint64_t PlannedJob::arena_bytes() const {
   // An exchanging rank may read for every other: the whole plan counts, messages too.
   CellRange cells = cells_of_rank(plan_.plan, comm_.rank(), comm_.size());
   if (exchanging()) cells = {0, plan_.plan.cells.size()};
   std::uint64_t factor = exchanging() ? 3 : 1;
   factor *= static_cast<std::uint64_t>(std::ceil(growth()));
-  std::uint64_t needed = least_memory_bytes;
-  for (std::size_t i = cells.begin; i < cells.end && needed < spec_.run.memory_bytes; ++i)
-    needed += factor * (plan_.plan.cells[i].staging_bytes + (64U << 10));
-  return std::min(needed, spec_.run.memory_bytes);
+  return staging_arena_bytes(plan_.plan, cells, spec_.run.memory_bytes, factor);
 }
 
 /// Of all ranks together; where bytes are exchanged every rank takes part in all of them.

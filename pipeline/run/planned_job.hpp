@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/manifest/manifest.hpp"
+#include "core/io/file_io.hpp"
 #include "core/plan/schedule.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
@@ -57,6 +59,7 @@ class PlannedJob {
   JobSpec const& spec_;
   RunContext const& context_;
   Comm const& comm_;
+  std::shared_ptr<FileIo> source_io_;
   Clock::time_point begin_ = Clock::now();
   PlanLimits limits_;
   Checkpoint source_;

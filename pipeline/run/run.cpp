@@ -1,13 +1,14 @@
 #include "pipeline/run/run.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
 
 #include "core/base/activity.hpp"
-#include "core/base/file_set.hpp"
 #include "core/base/text.hpp"
+#include "core/io/file_set.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/run/gpu_path.hpp"
@@ -32,8 +33,7 @@ namespace fs = std::filesystem;
 class JournaledWriter : public ExtentWriter {
  public:
   JournaledWriter(WriteObserver const& observer, TargetBuild& target)
-      : ExtentWriter(target.open_files(), observer, WriteMode::automatic, target.edges()),
-        target_(target) {}
+      : ExtentWriter(target.open_files(), observer, target.edges()), target_(target) {}
 
   void write(std::span<Extent const> extents, std::byte* staging) override {
     auto const error = capture([&] { ExtentWriter::write(extents, staging); });
@@ -92,6 +92,7 @@ class Job : PlannedJob {
       guarded(&Job::only_publish, {});
     }
     add_warnings();
+    add_io_warnings();
     finish_report();
     keep_trace();
   }
@@ -243,7 +244,8 @@ class Job : PlannedJob {
 
   void move_bytes() {
     Clock::time_point const start = Clock::now();
-    FileSet source_set(source_.files, FileSet::Access::read);
+    FileSet source_set(source_.files, FileSet::Access::read, FileSet::default_open_limit,
+                       source_io_);
     source_set.look_at_each(
         [this](std::uint32_t file, File const& opened) { check_unchanged(file, opened.stamp()); });
     digests_.assign(plan_.plan.tensor_bytes.size(), 0);
@@ -335,6 +337,21 @@ class Job : PlannedJob {
   void add_warnings() {
     for (std::string& warning : target_->take_warnings())
       report_.warnings.push_back(std::move(warning));
+  }
+
+  /// Where some rank could not read or write as the job asks.
+  void add_io_warnings() {
+    if (spec_.run.io == IoChoice::posix) return;
+    std::array<std::pair<std::string_view, FileIo const&>, 2> const ways = {
+        {{"read", *source_io_}, {"written", target_->open_files().io()}}};
+    for (auto const& [done, io] : ways)
+      for (std::string const& reason : comm_.all_gather(io.fallback())) {
+        if (reason.empty()) continue;
+        report_.warnings.push_back(fmt::format(
+            "[run] io = \"{}\": {}. What such files hold was {} through the page cache.",
+            name(spec_.run.io), reason, done));
+        break;
+      }
   }
 
   /// An earlier run of this job has written and verified everything.

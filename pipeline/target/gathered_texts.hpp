@@ -1,9 +1,10 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/wire.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
@@ -12,11 +13,10 @@ namespace reshard {
 inline std::vector<std::string> gathered_texts(std::vector<std::string> const& mine,
                                                Comm const& comm) {
   std::vector<std::string> all;
-  for (std::string const& packed :
-       comm.all_gather(Json(Json::Array(mine.begin(), mine.end())).dump())) {
-    Json const list = parse_json(packed, "texts of a rank");
-    for (Json const& item : *list.items()) all.push_back(*item.text());
-  }
+  for (std::string const& packed : comm.all_gather(WireWriter().put(mine).bytes()))
+    for (std::string& text :
+         WireReader(packed, "the texts of a rank").all<std::vector<std::string>>())
+      all.push_back(std::move(text));
   return all;
 }
 

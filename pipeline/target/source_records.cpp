@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "core/base/crc32.hpp"
-#include "core/base/file_set.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/torch/stored_crc.hpp"
+#include "core/io/file_set.hpp"
 #include "pipeline/target/gathered_texts.hpp"
 
 namespace reshard {
@@ -32,14 +32,14 @@ class Comparer {
  private:
   std::optional<std::uint32_t> stored(StoredRecord const& record) {
     auto const file = files_.open(record.file);
-    FileRange const archive(*file, record.archive_offset_bytes, record.archive_bytes);
+    FileRange const archive(file->file(), record.archive_offset_bytes, record.archive_bytes);
     return zip::stored_crc32(archive, record.offset_bytes - record.archive_offset_bytes,
                              record.size_bytes);
   }
 
   std::string fault(StoredRecord const& record, std::uint32_t crc32, std::uint32_t recorded) {
     auto const file = files_.open(record.file);
-    FileRange const archive(*file, record.archive_offset_bytes, record.archive_bytes);
+    FileRange const archive(file->file(), record.archive_offset_bytes, record.archive_bytes);
     return fmt::format(
         "{}: record '{}' at byte {} ({}) has the CRC-32 {:08x}, recorded is {:08x}",
         source_.files[record.file].string(),

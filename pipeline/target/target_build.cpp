@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/base/file.hpp"
+#include "core/io/io_engines.hpp"
 #include "pipeline/target/file_records.hpp"
 #include "pipeline/target/gathered_texts.hpp"
 #include "pipeline/target/shared_edges.hpp"
@@ -123,7 +124,8 @@ void TargetBuild::use_token(std::string const& token) {
   staging_ = staging_of(spec_.target.path, token);
   journal_.emplace(journal_of(spec_.target.path, token));
   for (TargetLayout& layout : layouts_) layout.path = staging_ / layout.path;
-  open_files_.emplace(files(), FileSet::Access::write);
+  open_files_.emplace(files(), FileSet::Access::write, FileSet::default_open_limit,
+                      make_file_io(name(spec_.run.io)));
 }
 
 void TargetBuild::note_job() const {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/file_set.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/manifest/manifest.hpp"
+#include "core/io/file_set.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/target/job_identity.hpp"

@@ -1,5 +1,6 @@
 #include "pipeline/verify/compare.hpp"
 
+#include "core/plan/round_sizes.hpp"
 #include "core/plan/schedule.hpp"
 #include "pipeline/verify/compare_match.hpp"
 #include "pipeline/verify/compare_report.hpp"
@@ -10,9 +11,6 @@
 
 namespace reshard {
 namespace {
-
-/// As in run(): large enough for the disk, small enough that several are in flight.
-constexpr std::uint64_t usual_round_bytes = 48U << 20;
 
 /// Takes the place of the writer: what would be written is compared with what is there.
 class CompareSink : public ExtentSink {
@@ -41,7 +39,7 @@ class Comparer {
     });
     sides_ = open_sides(request_, comm_);
     limits_.staging_bytes = request_.memory_bytes / 4;
-    limits_.cell_bytes = std::min<std::uint64_t>(16U << 20, request_.memory_bytes / 32);
+    limits_.cell_bytes = cell_bytes_for(request_.memory_bytes);
     limits_.digests = false;
     together(comm_, [&] {
       matched_ = match_sides(sides_, request_.comparison);
@@ -64,7 +62,7 @@ class Comparer {
                               });
       CompareSink sink(comparer);
       StreamOptions options;
-      options.memory_bytes = arena_bytes();
+      options.memory_bytes = staging_arena_bytes(plan_, my_cells(), request_.memory_bytes);
       options.views = sides_.a.catalogue.source.views;
       stream(comm_, options, a_files, sink,
              direct_rounds(plan_, my_cells(), std::min(usual_round_bytes, limits_.staging_bytes)));
@@ -74,15 +72,6 @@ class Comparer {
   }
 
   CellRange my_cells() const { return cells_of_rank(plan_, comm_.rank(), comm_.size()); }
-
-  /// Staging memory: what is allowed, or less when this rank has less to do.
-  std::uint64_t arena_bytes() const {
-    CellRange const cells = my_cells();
-    std::uint64_t needed = 1U << 20;
-    for (std::size_t i = cells.begin; i < cells.end && needed < request_.memory_bytes; ++i)
-      needed += plan_.cells[i].staging_bytes + (64U << 10);
-    return std::min(needed, request_.memory_bytes);
-  }
 
   CompareReport report() const {
     CompareFindings const findings{&request_, &sides_, &matched_, stats_};

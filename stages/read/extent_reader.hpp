@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/base/file_set.hpp"
+#include "core/io/file_set.hpp"
 #include "core/plan/extent_batch.hpp"
 #include "stages/read/view_reader.hpp"
 

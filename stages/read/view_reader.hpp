@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/file_set.hpp"
+#include "core/io/file_set.hpp"
 #include "core/plan/source_view.hpp"
 
 namespace reshard {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/file_set.hpp"
 #include "core/base/ring_space.hpp"
 #include "core/device/device.hpp"
+#include "core/io/file_set.hpp"
 #include "core/transport/transport.hpp"
 #include "stages/redistribute/device_round.hpp"
 

@@ -11,9 +11,11 @@
 
 namespace reshard {
 
-Exchange::Exchange(Comm const& comm, double stall_timeout_seconds,
+Exchange::Exchange(Comm const& comm, Transport& transport, double stall_timeout_seconds,
                    std::function<void()> while_waiting)
-    : comm_(comm), transport_(comm), patience_(stall_timeout_seconds, std::move(while_waiting)) {}
+    : comm_(comm),
+      transport_(transport),
+      patience_(stall_timeout_seconds, std::move(while_waiting)) {}
 
 void Exchange::run(RoundWork const& work, std::byte* staging) {
   awaited_.assign(work.receives.size() + work.sends.size(), 1);

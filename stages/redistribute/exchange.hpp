@@ -8,8 +8,8 @@
 
 #include "core/plan/round.hpp"
 #include "core/transport/comm.hpp"
-#include "core/transport/mpi_transport.hpp"
 #include "core/transport/patience.hpp"
+#include "core/transport/transport.hpp"
 
 namespace reshard {
 
@@ -25,10 +25,12 @@ struct ExchangeStats {
 /// in the same order. Used by one thread.
 class Exchange {
  public:
-  /// `while_waiting` is called again and again while messages are awaited; it may throw to give up.
-  /// It may be empty. A round in which nothing arrives or leaves for `stall_timeout_seconds` names
-  /// the ranks it waits for on stderr and ends the job with code 8.
-  Exchange(Comm const& comm, double stall_timeout_seconds, std::function<void()> while_waiting);
+  /// `transport` moves messages in host memory and outlives the exchange. `while_waiting` is called
+  /// again and again while messages are awaited; it may throw to give up. It may be empty. A round
+  /// in which nothing arrives or leaves for `stall_timeout_seconds` names the ranks it waits for on
+  /// stderr and ends the job with code 8.
+  Exchange(Comm const& comm, Transport& transport, double stall_timeout_seconds,
+           std::function<void()> while_waiting);
 
   /// After it threw, messages may still be on their way from and to `staging`: the job cannot go
   /// on, see Comm::abort. Pre: no message has this rank as its peer.
@@ -46,7 +48,7 @@ class Exchange {
   [[noreturn]] void give_up(RoundWork const& work) const;
 
   Comm const& comm_;
-  MpiTransport transport_;
+  Transport& transport_;
   Patience patience_;
   ExchangeStats stats_;
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "core/base/file_set.hpp"
+#include "core/io/file_set.hpp"
 #include "core/plan/round.hpp"
 #include "core/plan/source_view.hpp"
 #include "core/transport/comm.hpp"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/transport/patience.hpp"
+#include "core/transport/transports.hpp"
 #include "stages/read/extent_reader.hpp"
 #include "stages/redistribute/exchange.hpp"
 #include "stages/stream/staging_ring.hpp"
@@ -69,7 +70,8 @@ class StreamThreads {
         next_round_(next_round),
         ring_(options.memory_bytes),
         reader_(sources, options.views, observer()),
-        exchange_(comm, options.stall_timeout_seconds, [this] { check_others(); }),
+        transport_(make_transport("mpi", {.comm = comm})),
+        exchange_(comm, *transport_, options.stall_timeout_seconds, [this] { check_others(); }),
         sink_(sink) {
     if (options.on_device) open_device(*options.on_device);
   }
@@ -123,6 +125,7 @@ class StreamThreads {
   std::vector<RecordShare>* read_shares_ =
       nullptr;  ///< of the round that is being read: what views are computed from
   ExtentReader reader_;
+  std::unique_ptr<Transport> transport_;  ///< of host memory
   Exchange exchange_;
   ExtentSink& sink_;
   // Of the GPU path. The exchange is given up before the memory that it copies from.

@@ -7,6 +7,7 @@
 #include "core/base/crc64.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/xxh3.hpp"
+#include "core/io/io_engines.hpp"
 #include "stages/verify/scan_digest.hpp"
 #include "stages/verify/scan_file.hpp"
 #include "stages/verify/scan_ring.hpp"
@@ -85,7 +86,8 @@ class Reading {
   Reading(std::span<std::filesystem::path const> files, DigestWork const& work,
           RegionsByFile const& regions, ScanOptions const& options, std::uint64_t window_bytes,
           ScanRing& ring)
-      : files_(files),
+      : io_(make_file_io(options.past_cache ? "direct" : "posix")),
+        files_(files),
         work_(work),
         regions_(regions),
         options_(options),
@@ -106,7 +108,7 @@ class Reading {
   /// False when nobody wants more.
   bool read_file(FileShare const& share) const {
     std::shared_ptr<FileBlocks const> const blocks = blocks_of_share(share);
-    ScanFile file(files_[share.file], options_.past_cache ? ScanSource::device : ScanSource::cache);
+    ScanFile const file(*io_, files_[share.file]);
     std::uint64_t needed = 0;
     for (ScanBlock const& block : blocks->blocks) needed = std::max(needed, block.end);
     file.expect_bytes(needed);
@@ -137,6 +139,7 @@ class Reading {
     return std::make_shared<FileBlocks const>(std::move(blocks));
   }
 
+  std::unique_ptr<FileIo> io_;
   std::span<std::filesystem::path const> files_;
   DigestWork const& work_;
   RegionsByFile const& regions_;

@@ -5,13 +5,14 @@
 #include <optional>
 #include <vector>
 
+#include "core/io/direct_io.hpp"
 #include "stages/verify/scan_blocks.hpp"
 
 namespace reshard {
 
-/// Windows begin and end at multiples of this, but for the end of the file: what reads past the
-/// cache need.
-inline constexpr std::uint64_t scan_page_bytes = 4096;
+/// Windows begin and end at multiples of this, but for the end of the file: what the engine that
+/// reads past the cache asks for.
+inline constexpr std::uint64_t scan_page_bytes = direct_block_bytes;
 
 /// A part of a file that is in memory at one time.
 struct ScanWindow {

@@ -2,11 +2,11 @@
 
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <utility>
 
 #include "core/base/crc64.hpp"
+#include "core/base/wire.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
@@ -17,73 +17,22 @@ namespace {
 // sees to that.
 constexpr std::uint64_t magic = 0x314c4e524a485352U;  // "RSHJRNL1"
 constexpr std::uint64_t most_journal_bytes = std::uint64_t{4} << 30;
+constexpr std::string_view what = "a journal";
 enum class Kind : std::uint64_t { head = 1, entry = 2, synced = 3 };
 
-class Encoder {
- public:
-  Encoder& add(std::uint64_t value) {
-    text_.append(reinterpret_cast<char const*>(&value), sizeof value);
-    return *this;
-  }
-  Encoder& add(std::string_view bytes) {
-    add(bytes.size());
-    text_ += bytes;
-    return *this;
-  }
-  Encoder& add(std::vector<SumShare> const& shares) {
-    add(shares.size());
-    for (SumShare const& share : shares) add(share.number).add(share.value);
-    return *this;
-  }
-  std::string block(Kind kind) const {
-    Encoder framed;
-    framed.add(magic).add(static_cast<std::uint64_t>(kind)).add(text_);
-    framed.add(crc64(std::as_bytes(std::span(framed.text_))));
-    return framed.text_;
-  }
+WireWriter& put_text(WireWriter& out, std::string_view bytes) {
+  return out.word(bytes.size()).raw(bytes);
+}
 
- private:
-  std::string text_;
-};
+std::string block_of(Kind kind, WireWriter const& payload) {
+  WireWriter framed;
+  framed.word(magic).word(static_cast<std::uint64_t>(kind));
+  put_text(framed, payload.bytes());
+  framed.word(crc64(std::as_bytes(std::span(framed.bytes()))));
+  return std::move(framed).take();
+}
 
-/// Reads words and texts; once the bytes are at their end every further answer is empty and good()
-/// is false.
-class Decoder {
- public:
-  explicit Decoder(std::string_view bytes) : left_(bytes) {}
-
-  std::uint64_t word() {
-    std::string_view const bytes = take(sizeof(std::uint64_t));
-    std::uint64_t value = 0;
-    if (good_) std::memcpy(&value, bytes.data(), sizeof value);
-    return value;
-  }
-  std::string_view text() { return take(word()); }
-  std::vector<SumShare> shares() {
-    std::vector<SumShare> shares(count(16));
-    for (SumShare& share : shares) share = {word(), word()};
-    return shares;
-  }
-  /// A number of things that take `bytes` each.
-  std::uint64_t count(std::uint64_t bytes) {
-    std::uint64_t const number = word();
-    good_ = good_ && number <= left_.size() / bytes;
-    return good_ ? number : 0;
-  }
-  bool good() const { return good_; }
-  std::string_view left() const { return left_; }
-
- private:
-  std::string_view take(std::uint64_t bytes) {
-    good_ = good_ && bytes <= left_.size();
-    if (!good_) return {};
-    std::string_view const taken = left_.substr(0, bytes);
-    left_.remove_prefix(bytes);
-    return taken;
-  }
-  std::string_view left_;
-  bool good_ = true;
-};
+std::string_view text_from(WireReader& in) { return in.raw(in.word()); }
 
 struct Block {
   Kind kind = Kind::head;
@@ -92,15 +41,14 @@ struct Block {
 
 /// The next whole block; `bytes` loses it.
 std::optional<Block> next_block(std::string_view& bytes) {
-  Decoder decoder(bytes);
-  if (decoder.word() != magic) return std::nullopt;
-  auto const kind = static_cast<Kind>(decoder.word());
-  std::string_view const payload = decoder.text();
-  if (!decoder.good()) return std::nullopt;
-  std::string_view const framed = bytes.substr(0, bytes.size() - decoder.left().size());
-  if (decoder.word() != crc64(std::as_bytes(std::span(framed))) || !decoder.good())
-    return std::nullopt;
-  bytes = decoder.left();
+  WireReader in(bytes, what);
+  if (in.word() != magic) return std::nullopt;
+  auto const kind = static_cast<Kind>(in.word());
+  std::string_view const payload = text_from(in);
+  if (!in.good()) return std::nullopt;
+  std::string_view const framed = bytes.substr(0, bytes.size() - in.left().size());
+  if (in.word() != crc64(std::as_bytes(std::span(framed))) || !in.good()) return std::nullopt;
+  bytes = in.left();
   return Block{kind, payload};
 }
 
@@ -110,26 +58,31 @@ constexpr std::array sums_of_entries{
     &JournalEntry::covered, &JournalEntry::digested, &JournalEntry::written};
 
 std::string head_block(std::uint64_t ranks, bool lockstep) {
-  return Encoder().add(this_boot_id()).add(ranks).add(std::uint64_t{lockstep}).block(Kind::head);
+  WireWriter payload;
+  put_text(payload, this_boot_id()).word(ranks).word(lockstep ? 1 : 0);
+  return block_of(Kind::head, payload);
 }
 
 std::optional<JournalEntry> entry_of(std::string_view payload) {
-  Decoder decoder(payload);
+  WireReader in(payload, what);
   JournalEntry entry;
-  entry.round = decoder.word();
-  entry.bytes = decoder.word();
-  entry.cells.resize(decoder.count(16));
-  for (CellRange& range : entry.cells) range = {decoder.word(), decoder.word()};
-  for (auto const list : sums_of_entries) entry.*list = decoder.shares();
-  entry.held.resize(decoder.count(24));
-  for (HeldBytes& held : entry.held) {
-    held.file = static_cast<std::uint32_t>(decoder.word());
-    held.segment.offset_bytes = decoder.word();
-    held.segment.bytes = decoder.text();
+  entry.round = in.word();
+  entry.bytes = in.word();
+  entry.cells.resize(in.word_count(16));
+  for (CellRange& range : entry.cells) range = {in.word(), in.word()};
+  for (auto const list : sums_of_entries) {
+    (entry.*list).resize(in.word_count(16));
+    for (SumShare& share : entry.*list) share = {in.word(), in.word()};
   }
-  for (std::uint64_t files = decoder.count(8); files > 0; --files)
-    entry.unsynced.insert(static_cast<std::uint32_t>(decoder.word()));
-  if (!decoder.good()) return std::nullopt;
+  entry.held.resize(in.word_count(24));
+  for (HeldBytes& held : entry.held) {
+    held.file = static_cast<std::uint32_t>(in.word());
+    held.segment.offset_bytes = in.word();
+    held.segment.bytes = text_from(in);
+  }
+  for (std::size_t files = in.word_count(8); files > 0; --files)
+    entry.unsynced.insert(static_cast<std::uint32_t>(in.word()));
+  if (!in.good()) return std::nullopt;
   return entry;
 }
 
@@ -143,16 +96,19 @@ std::string this_boot_id() {
 }
 
 std::string journal_block(JournalEntry const& entry) {
-  Encoder payload;
-  payload.add(entry.round).add(entry.bytes).add(entry.cells.size());
-  for (CellRange const& range : entry.cells) payload.add(range.begin).add(range.end);
-  for (auto const list : sums_of_entries) payload.add(entry.*list);
-  payload.add(entry.held.size());
+  WireWriter payload;
+  payload.word(entry.round).word(entry.bytes).word(entry.cells.size());
+  for (CellRange const& range : entry.cells) payload.word(range.begin).word(range.end);
+  for (auto const list : sums_of_entries) {
+    payload.word((entry.*list).size());
+    for (SumShare const& share : entry.*list) payload.word(share.number).word(share.value);
+  }
+  payload.word(entry.held.size());
   for (HeldBytes const& held : entry.held)
-    payload.add(held.file).add(held.segment.offset_bytes).add(std::string_view(held.segment.bytes));
-  payload.add(entry.unsynced.size());
-  for (std::uint32_t const file : entry.unsynced) payload.add(file);
-  return payload.block(Kind::entry);
+    put_text(payload.word(held.file).word(held.segment.offset_bytes), held.segment.bytes);
+  payload.word(entry.unsynced.size());
+  for (std::uint32_t const file : entry.unsynced) payload.word(file);
+  return block_of(Kind::entry, payload);
 }
 
 std::optional<JournalEntry> parse_journal_block(std::string_view bytes) {
@@ -174,16 +130,16 @@ std::optional<Journal> read_journal(std::filesystem::path const& path) {
   std::string_view bytes = all;
   auto const head = next_block(bytes);
   if (!head || head->kind != Kind::head) return std::nullopt;
-  Decoder decoder(head->payload);
+  WireReader in(head->payload, what);
   Journal journal;
-  journal.boot_id = decoder.text();
-  journal.ranks = decoder.word();
-  journal.lockstep = decoder.word() != 0;
-  if (!decoder.good()) return std::nullopt;
+  journal.boot_id = text_from(in);
+  journal.ranks = in.word();
+  journal.lockstep = in.word() != 0;
+  if (!in.good()) return std::nullopt;
   while (auto const block = next_block(bytes)) {
     if (block->kind == Kind::synced) {
       journal.synced =
-          std::min<std::size_t>(Decoder(block->payload).word(), journal.entries.size());
+          std::min<std::size_t>(WireReader(block->payload, what).word(), journal.entries.size());
       continue;
     }
     auto entry = entry_of(block->payload);
@@ -258,7 +214,8 @@ void JournalWriter::sync_now(std::unique_lock<std::mutex>& lock) {
     for (std::uint32_t const file : files) parts_.sync_file(file);
   });
   lock.lock();
-  if (!failure) failure = capture([&] { append(Encoder().add(entries).block(Kind::synced)); });
+  if (!failure)
+    failure = capture([&] { append(block_of(Kind::synced, WireWriter().word(entries))); });
   lock.unlock();
   if (!failure) failure = capture([&] { file_.sync(); });
   lock.lock();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/json.hpp"
+#include "core/plan/round_sizes.hpp"
 #include "core/plan/schedule.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "stages/plan/job_plan.hpp"
@@ -75,7 +76,7 @@ void make(std::string const& job_file, std::string const& out, std::vector<int> 
   double const header_seconds = seconds_since(start);
   Clock::time_point const planning = Clock::now();
   char const* const maps = std::getenv("RESHARD_MAPS");
-  PlanLimits const limits{std::min<std::uint64_t>(16U << 20, job.run.memory_bytes / 32),
+  PlanLimits const limits{cell_bytes_for(job.run.memory_bytes),
                           job.run.memory_bytes / 4};  // those of a run without messages
   JobPlan const plan = make_job_plan(
       source, target_request(job, {maps != nullptr ? maps : RESHARD_SOURCE_DIR "/configs/models"}),

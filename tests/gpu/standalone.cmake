@@ -67,6 +67,7 @@ if(NCCL_INCLUDE_DIR)
     ${root}/core/transport/nccl/nccl_api.cpp
     ${root}/core/transport/nccl/nccl_library.cpp
     ${root}/core/transport/nccl/nccl_transport.cpp
+    ${root}/core/base/wire.cpp
     ${root}/core/transport/nccl/rank_facts.cpp
     ${root}/core/transport/nccl/shared_library.cpp
     local_mpi/local_mpi.cpp)

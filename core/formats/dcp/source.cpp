@@ -1,11 +1,11 @@
 #include "core/formats/dcp/source.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/base/wire.hpp"
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/item_paths.hpp"
 #include "core/formats/dcp/describe.hpp"
@@ -20,21 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What item heads say, packed for one message: the payload's offset, the record's place, the
-/// number of strides, the strides.
-void pack(std::string& out, ItemTensor const& item) {
-  std::vector<std::uint64_t> words{item.payload_offset_bytes, item.storage_offset_bytes,
-                                   item.storage_bytes, item.strides.size()};
-  for (Index const stride : item.strides) words.push_back(static_cast<std::uint64_t>(stride));
-  out.append(reinterpret_cast<char const*>(words.data()), words.size() * sizeof(std::uint64_t));
-}
-
-std::uint64_t take_word(std::string const& packed, std::size_t& at) {
-  std::uint64_t word = 0;
-  RESHARD_EXPECT(packed.size() - at >= sizeof word);
-  std::memcpy(&word, packed.data() + at, sizeof word);
-  at += sizeof word;
-  return word;
+/// What item heads say, for the other ranks.
+void pack(WireWriter& out, ItemTensor const& item) {
+  out.number(item.payload_offset_bytes).number(item.storage_offset_bytes);
+  out.number(item.storage_bytes).put(item.strides);
 }
 
 /// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every
@@ -47,7 +36,7 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files,
   auto const first_of = [&](std::size_t rank) {
     return count / ranks * rank + std::min(rank, count % ranks);
   };
-  std::string mine;
+  WireWriter mine;
   exchange.together([&] {
     auto const rank = static_cast<std::size_t>(exchange.rank());
     for (StoredTensor const& tensor : stored.tensors) {
@@ -62,17 +51,16 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files,
       }
     }
   });
-  for (std::string const& packed : exchange.all_gather(mine)) {
-    for (std::size_t at = 0; at < packed.size();) {
+  for (std::string const& packed : exchange.all_gather(mine.bytes())) {
+    for (WireReader in(packed, "the item heads of a rank"); !in.empty(); in.check()) {
       ItemPlace const& item = stored.chunks[stored.payload_offset_bytes.size()].item;
-      stored.payload_offset_bytes.push_back(take_word(packed, at));
-      std::uint64_t const record = take_word(packed, at);
-      std::uint64_t const record_bytes = take_word(packed, at);
+      stored.payload_offset_bytes.push_back(in.number());
+      std::uint64_t const record = in.number();
+      std::uint64_t const record_bytes = in.number();
       if (record_bytes > 0)
         checkpoint.records.push_back(
             {item.file, record, record_bytes, item.offset_bytes, item.size_bytes, std::nullopt});
-      std::vector<Index> strides(take_word(packed, at));
-      for (Index& stride : strides) stride = static_cast<Index>(take_word(packed, at));
+      auto strides = in.get<std::vector<Index>>();
       if (!strides.empty())
         stored.strides[stored.payload_offset_bytes.size() - 1] = std::move(strides);
     }

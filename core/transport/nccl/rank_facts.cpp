@@ -1,11 +1,11 @@
 #include "core/transport/nccl/rank_facts.hpp"
 
-#include <array>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/base/wire.hpp"
 #include "core/transport/nccl/nccl_api.hpp"
 
 namespace reshard {
@@ -69,8 +69,6 @@ std::optional<std::string> old_version_problem(std::span<NcclRankFacts const> al
       nccl_version_text(oldest_nccl_version), way_out);
 }
 
-constexpr std::size_t field_count = 8;
-
 }  // namespace
 
 std::optional<std::string> nccl_problem(std::span<NcclRankFacts const> all) {
@@ -87,38 +85,16 @@ std::optional<std::string> nccl_problem(std::span<NcclRankFacts const> all) {
   return shared_device_problem(all);
 }
 
-std::string pack(NcclRankFacts const& facts) {
-  std::array<std::string, field_count> const fields = {facts.obstacle,
-                                                       facts.host,
-                                                       facts.host_identity,
-                                                       facts.device_id,
-                                                       facts.device_name,
-                                                       std::to_string(facts.nccl_version),
-                                                       std::to_string(facts.driver_version),
-                                                       std::to_string(facts.runtime_version)};
-  std::string bytes;
-  for (std::string const& field : fields) bytes += fmt::format("{}:{}", field.size(), field);
-  return bytes;
+static constexpr auto wire_fields(NcclRankFacts const&) {
+  using T = NcclRankFacts;
+  return std::tuple(&T::obstacle, &T::host, &T::host_identity, &T::device_id, &T::device_name,
+                    &T::nccl_version, &T::driver_version, &T::runtime_version);
 }
 
+std::string pack(NcclRankFacts const& facts) { return WireWriter().put(facts).bytes(); }
+
 NcclRankFacts unpack_facts(std::string const& bytes) {
-  std::vector<std::string> fields;
-  for (std::size_t at = 0; at < bytes.size();) {
-    std::size_t const colon = bytes.find(':', at);
-    RESHARD_EXPECT(colon != std::string::npos);
-    std::size_t const size = std::stoul(bytes.substr(at, colon - at));
-    fields.push_back(bytes.substr(colon + 1, size));
-    at = colon + 1 + size;
-  }
-  RESHARD_EXPECT(fields.size() == field_count);
-  return {.obstacle = fields[0],
-          .host = fields[1],
-          .host_identity = fields[2],
-          .device_id = fields[3],
-          .device_name = fields[4],
-          .nccl_version = std::stoi(fields[5]),
-          .driver_version = std::stoi(fields[6]),
-          .runtime_version = std::stoi(fields[7])};
+  return WireReader(bytes, "a rank's facts about NCCL").all<NcclRankFacts>();
 }
 
 }  // namespace reshard

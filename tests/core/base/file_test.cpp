@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "core/base/file_set.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -51,49 +50,6 @@ TEST(File, AStampTellsAReplacedAndAChangedFile) {
   FileStamp const changed = File::open_for_reading(path).stamp();
   EXPECT_EQ(changed.mtime_ns, replaced.mtime_ns);
   EXPECT_NE(changed.ctime_ns, replaced.ctime_ns) << "in place, with its time put back";
-}
-
-std::vector<std::filesystem::path> empty_files(ScratchFolder const& folder, int count) {
-  std::vector<std::filesystem::path> paths;
-  for (int i = 0; i < count; ++i) paths.push_back(folder.empty_file(std::to_string(i), 64));
-  return paths;
-}
-
-TEST(FileSet, WrittenFilesStayWhileTheyAreHeld) {
-  ScratchFolder const folder("file_set_held");
-  FileSet files(empty_files(folder, 4), FileSet::Access::write, 2);
-  auto const a = files.open(0);
-  auto const b = files.open(1);
-  files.open(2);
-  EXPECT_EQ(files.open_count(), 3U) << "no other way while two are held";
-  files.open(3);
-  EXPECT_EQ(files.open_count(), 3U) << "the one that nobody holds has gone";
-  a->write_at(0, filled(4, 1));
-  EXPECT_EQ(files.open(0), a);
-}
-
-TEST(FileSet, ThoseWithNothingToSyncLeaveFirst) {
-  ScratchFolder const folder("file_set_clean");
-  FileSet files(empty_files(folder, 4), FileSet::Access::write, 3);
-  File const* const oldest = files.open(0).get();
-  files.open(1);
-  files.open(2);
-  files.sync(1);
-  files.open(3);
-  EXPECT_EQ(files.open(0).get(), oldest);
-  EXPECT_EQ(files.open_count(), 3U);
-}
-
-TEST(FileSet, ClosesAll) {
-  ScratchFolder const folder("file_set_close");
-  FileSet files(empty_files(folder, 3), FileSet::Access::write);
-  for (std::uint32_t f = 0; f < 3; ++f) files.open(f)->write_at(0, filled(8, static_cast<int>(f)));
-  files.sync(0);
-  files.close();
-  EXPECT_EQ(files.open_count(), 0U);
-  for (std::uint32_t f = 0; f < 3; ++f)
-    EXPECT_EQ(bytes_of(files.path(f))[7], static_cast<std::byte>(f));
-  files.sync(0);  // nothing is left to sync
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "core/plan/compile.hpp"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace reshard {
@@ -32,6 +34,30 @@ TEST(CompileRound, AReplicatedTensorIsReadOnceAndWrittenFromOnePlace) {
   EXPECT_EQ(round.writes[2].at, round.writes[0].at);
   EXPECT_TRUE(round.copies.empty());
   EXPECT_EQ(round.staging_bytes, 1U << 20);
+}
+
+/// Of a long stretch, a short one, and one that is read in pieces.
+TEST(CompileRound, LongStretchesAreWholeBlocksOfMemory) {
+  constexpr std::uint64_t mib = 1U << 20;
+  std::vector<ByteDim> const dims = {{512, 8192, 4096}};
+  std::vector<Region> const regions = {{0, 0, 77, 100, mib, 0, 0},
+                                       {0, 1, 2 * mib, 5000, 300, 0, 0},
+                                       {1, 2, 40'001, 12'345, 4096, 0, 1}};
+  for (std::uint64_t const io : {1U, 4096U}) {
+    RoundWork const round = compile_round(regions, dims, {io});
+    ASSERT_EQ(round.writes.size(), 3U);
+    for (Extent const& write : round.writes) {
+      bool const in_place = io > 1 && write.bytes >= 16 * io;
+      std::uint64_t const unit = in_place ? io : staging_alignment;
+      EXPECT_EQ((write.at - (in_place ? write.offset_bytes : 0)) % unit, 0U) << write.offset_bytes;
+    }
+    Extent const& pieces = round.reads.back();
+    ASSERT_EQ(pieces.file, 1U);
+    EXPECT_EQ((pieces.at - (io > 1 ? pieces.offset_bytes : 0)) % std::max(io, staging_alignment),
+              0U);
+    EXPECT_LE(round.staging_bytes, staging_bound(regions, dims, {io}));
+    EXPECT_EQ(round.staging_bytes % staging_alignment, 0U);
+  }
 }
 
 TEST(CompileRound, InterleavedHalvesBecomeOneWrite) {

@@ -126,6 +126,9 @@ TEST(Plan, EveryLayoutBecomesEveryOther) {
                                             to, DType::bf16);
       reshard_direct(fixture, source, target, static_cast<int>(1 + i % 3), {2048, 32768});
       reshard_by_exchange(fixture, source, target, static_cast<int>(2 + i % 4), {2048, 32768});
+      PlanLimits const aligned{2048, 32768, true, {128}};  // parts from 2048 bytes on are long
+      reshard_direct(fixture, source, target, static_cast<int>(1 + i % 3), aligned);
+      reshard_by_exchange(fixture, source, target, static_cast<int>(2 + i % 4), aligned);
     }
   }
 }

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "core/transport/mpi_transport.hpp"
 #include "core/transport/nccl/nccl_transport.hpp"
+#include "core/transport/transports.hpp"
 #include "tests/core/transport/device_site.hpp"
 #include "tests/support/fake_nccl.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 class MpiSite final : public TransportSite {
  public:
-  Transport& transport() override { return transport_; }
+  Transport& transport() override { return *transport_; }
   std::byte* allocate(std::uint64_t bytes) override { return memory_.emplace_back(bytes).data(); }
   void write(std::byte* to, std::span<std::byte const> bytes) override {
     if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
@@ -24,7 +24,7 @@ class MpiSite final : public TransportSite {
 
  private:
   std::vector<std::vector<std::byte>> memory_;
-  MpiTransport transport_{Comm::world()};
+  std::unique_ptr<Transport> transport_ = make_transport("mpi", {.comm = Comm::world()});
 };
 
 class FakeNcclSite final : public DeviceSite {

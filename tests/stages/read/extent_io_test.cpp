@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "core/io/io_engines.hpp"
+#include "core/io/posix_io.hpp"
 #include "stages/read/extent_reader.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -76,7 +78,7 @@ TEST(ExtentReader, PutsEveryExtentWhereItBelongs) {
     }
     std::vector<Extent> const extents =
         random_partition(sizes, seed % 3 == 0 && seed % 10 != 0 ? 5 : most / 3, random);
-    FileSet files(paths, FileSet::Access::read, 2);
+    FileSet files(paths, FileSet::Access::read, 2, io_engines()[seed % 2].make());
     ExtentReader reader(files);
     Bytes staging(staging_bytes(extents));
     reader.read(extents, staging.data());
@@ -123,7 +125,8 @@ TEST(ExtentReader, ACutSourceIsAnErrorWithItsName) {
 
 /// Writes random files piece by piece, in several rounds, and reads them back; the observer must
 /// have seen every byte once.
-void write_and_compare(std::filesystem::path const& parent, WriteMode mode, std::uint64_t seed) {
+void write_and_compare(std::filesystem::path const& parent, std::shared_ptr<FileIo> io,
+                       std::uint64_t seed) {
   ScratchFolder const folder("writer", parent);
   std::mt19937_64 random(seed);
   std::uint64_t const most = seed % 10 == 0 ? 30'000'000 : seed % 3 == 0 ? 5'000 : 400'000;
@@ -145,8 +148,8 @@ void write_and_compare(std::filesystem::path const& parent, WriteMode mode, std:
     std::copy(bytes.begin(), bytes.end(),
               seen[file].begin() + static_cast<std::ptrdiff_t>(offset_bytes));
   };
-  FileSet files(paths, FileSet::Access::write);
-  ExtentWriter writer(files, observer, mode);
+  FileSet files(paths, FileSet::Access::write, FileSet::default_open_limit, std::move(io));
+  ExtentWriter writer(files, observer);
   std::size_t const half = extents.size() / 2;
   writer.write(std::span(extents).first(half), staging.data());
   writer.write(std::span(extents).subspan(half), staging.data());
@@ -164,7 +167,8 @@ TEST(ExtentWriter, WritesWhatWasStagedInEveryMode) {
        {WriteMode::automatic, WriteMode::dontcache, WriteMode::window, WriteMode::buffered})
     for (std::uint64_t seed = 1; seed <= 20 && !testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(testing::Message() << "mode " << name_of(mode) << " seed " << seed);
-      write_and_compare(std::filesystem::temp_directory_path(), mode, seed);
+      write_and_compare(std::filesystem::temp_directory_path(), std::make_shared<PosixIo>(mode),
+                        seed);
     }
 }
 
@@ -172,8 +176,16 @@ TEST(ExtentWriter, WritesToMemoryFileSystemsToo) {
   if (!std::filesystem::exists("/dev/shm")) GTEST_SKIP() << "no /dev/shm";
   for (std::uint64_t seed = 1; seed <= 20 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    write_and_compare("/dev/shm", WriteMode::automatic, seed);
+    write_and_compare("/dev/shm", std::make_shared<PosixIo>(), seed);
   }
+}
+
+TEST(ExtentWriter, WritesWithEveryEngine) {
+  for (IoEngine const& engine : io_engines())
+    for (std::uint64_t seed = 1; seed <= 20 && !testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(testing::Message() << engine.name << ", seed " << seed);
+      write_and_compare(std::filesystem::temp_directory_path(), engine.make(), seed);
+    }
 }
 
 TEST(ExtentWriter, JoinsNeighboursIntoOneCall) {
@@ -209,27 +221,6 @@ TEST(ExtentWriter, AFileLimitIsAnErrorOfResources) {
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, before);
   EXPECT_EQ(kind, ErrorKind::resources);
-}
-
-TEST(FileSet, ClosesTheLeastRecentlyUsed) {
-  ScratchFolder const folder("file_set");
-  FileSet files(
-      {folder.file("a", Bytes(1)), folder.file("b", Bytes(2)), folder.file("c", Bytes(3))},
-      FileSet::Access::read, 2);
-  auto const first = files.open(0);
-  auto const second = files.open(1);
-  EXPECT_EQ(files.open(0), first);
-  files.open(2);
-  EXPECT_EQ(files.open_count(), 2U);
-  EXPECT_EQ(files.open(0), first) << "it was used more recently than file 1";
-  EXPECT_NE(files.open(1), second) << "file 1 was closed and is opened anew";
-  EXPECT_EQ(second->size_bytes(), 2U) << "a file in use stays open";
-}
-
-TEST(FileSet, AMissingSourceIsAnErrorWithItsName) {
-  FileSet files({"/nowhere/shard"}, FileSet::Access::read);
-  EXPECT_THROW(files.open(0), Error);
-  EXPECT_EQ(files.open_count(), 0U);
 }
 
 TEST(ExtentBatch, CutsOnPagesAndLeavesTheTailPageApart) {
@@ -288,7 +279,7 @@ TEST(ExtentWriter, ShowsWhatItKeepsBackToTheObserver) {
     observed += bytes.size();
   };
   EdgeBytes edges({{0, 0, 64}});
-  ExtentWriter writer(files, observer, WriteMode::automatic, &edges);
+  ExtentWriter writer(files, observer, &edges);
   Bytes staging(300, std::byte{1});
   std::vector<Extent> const extents{{0, 10, 290, 10}};
   writer.write(extents, staging.data());

@@ -1,14 +1,16 @@
-#include "core/base/file_set.hpp"
+#include "core/io/file_set.hpp"
 
 #include <atomic>
 #include <optional>
 #include <utility>
 
+#include "core/io/io_engines.hpp"
+
 namespace reshard {
 namespace {
 
 /// Whether the set alone holds it. Others get it from the set only, under its lock.
-bool is_idle(std::shared_ptr<File> const& file) {
+bool is_idle(std::shared_ptr<IoFile> const& file) {
   bool const idle = file.use_count() == 1;
   std::atomic_thread_fence(std::memory_order_acquire);
   return idle;
@@ -16,8 +18,12 @@ bool is_idle(std::shared_ptr<File> const& file) {
 
 }  // namespace
 
-FileSet::FileSet(std::vector<std::filesystem::path> paths, Access access, std::size_t open_limit)
-    : paths_(std::move(paths)), access_(access), open_limit_(open_limit) {
+FileSet::FileSet(std::vector<std::filesystem::path> paths, Access access, std::size_t open_limit,
+                 std::shared_ptr<FileIo> io)
+    : paths_(std::move(paths)),
+      access_(access),
+      open_limit_(open_limit),
+      io_(io ? std::move(io) : make_file_io(io_engines().front().name)) {
   RESHARD_EXPECT(open_limit_ >= 1);
 }
 
@@ -31,11 +37,10 @@ std::size_t FileSet::open_count() const {
   return entries_.size();
 }
 
-std::shared_ptr<File> FileSet::open_on_disk(std::uint32_t file) const {
-  if (access_ == Access::write) return std::make_shared<File>(File::open_for_writing(path(file)));
-  auto opened = std::make_shared<File>(File::open_for_reading(path(file)));
-  if (look_) look_(file, *opened);
-  opened->expect_sequential_reads();
+std::shared_ptr<IoFile> FileSet::open_on_disk(std::uint32_t file) const {
+  if (access_ == Access::write) return io_->open_for_writing(path(file));
+  std::shared_ptr<IoFile> opened = io_->open_for_reading(path(file));
+  if (look_) look_(file, opened->file());
   return opened;
 }
 
@@ -65,7 +70,7 @@ void FileSet::make_room() {
   entry.file->close();
 }
 
-std::shared_ptr<File const> FileSet::open(std::uint32_t file) {
+std::shared_ptr<IoFile const> FileSet::open(std::uint32_t file) {
   // Opening stays under the lock: two threads that want the same file must not open it twice, and
   // openings are rare.
   std::lock_guard const lock(mutex_);
@@ -76,14 +81,14 @@ std::shared_ptr<File const> FileSet::open(std::uint32_t file) {
     return found->second.file;
   }
   make_room();
-  std::shared_ptr<File> opened = open_on_disk(file);
+  std::shared_ptr<IoFile> opened = open_on_disk(file);
   recent_.push_front(file);
   entries_.emplace(file, Entry{opened, recent_.begin(), dirty});
   return opened;
 }
 
 void FileSet::sync(std::uint32_t file) {
-  std::shared_ptr<File const> written;
+  std::shared_ptr<IoFile const> written;
   {
     std::lock_guard const lock(mutex_);
     auto const found = entries_.find(file);

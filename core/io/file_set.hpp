@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/file.hpp"
+#include "core/io/file_io.hpp"
 
 namespace reshard {
 
@@ -25,9 +25,10 @@ class FileSet {
 
   static constexpr std::size_t default_open_limit = 256;
 
-  /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size.
+  /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size. `io` opens
+  /// them; the default engine where none is given.
   FileSet(std::vector<std::filesystem::path> paths, Access access,
-          std::size_t open_limit = default_open_limit);
+          std::size_t open_limit = default_open_limit, std::shared_ptr<FileIo> io = nullptr);
 
   /// `look` is called with each file when it is opened, and again when it is opened again; what it
   /// throws, open() throws. Before the first open().
@@ -37,7 +38,7 @@ class FileSet {
 
   /// The open file; a number that is not in the set is an internal Error, a file that cannot be
   /// opened throws what File throws.
-  std::shared_ptr<File const> open(std::uint32_t file);
+  std::shared_ptr<IoFile const> open(std::uint32_t file);
   /// What was written to a file before this call reaches the device.
   void sync(std::uint32_t file);
   /// Closes all files, which nobody holds any more; what was not synced is not. Throws the first
@@ -46,16 +47,17 @@ class FileSet {
 
   std::filesystem::path const& path(std::uint32_t file) const;
   std::size_t size() const { return paths_.size(); }
+  FileIo const& io() const { return *io_; }
   /// How many files the set keeps open now.
   std::size_t open_count() const;
 
  private:
   struct Entry {
-    std::shared_ptr<File> file;
+    std::shared_ptr<IoFile> file;
     std::list<std::uint32_t>::iterator place;
     bool dirty = false;  ///< perhaps written since its last sync
   };
-  std::shared_ptr<File> open_on_disk(std::uint32_t file) const;
+  std::shared_ptr<IoFile> open_on_disk(std::uint32_t file) const;
   void make_room();
   std::list<std::uint32_t>::iterator leaving();
 
@@ -63,6 +65,7 @@ class FileSet {
   Access access_;
   std::function<void(std::uint32_t, File const&)> look_;
   std::size_t open_limit_;
+  std::shared_ptr<FileIo> io_;
   mutable std::mutex mutex_;
   std::list<std::uint32_t> recent_;  // most recently used first
   std::unordered_map<std::uint32_t, Entry> entries_;

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+
+#include "core/io/file_io.hpp"
+
+namespace reshard {
+
+/// What direct transfers ask for, see FileIo::alignment(). Also a page: no page is written partly
+/// through the page cache and partly past it at the same time.
+inline constexpr std::uint64_t direct_block_bytes = 4096;
+
+class DirectFiles;
+
+/// Reads and writes past the page cache (O_DIRECT). What is not in place goes over aligned memory
+/// of the engine, at most a few MiB per thread. The incomplete blocks at the ends of a write, and
+/// transfers below 64 KiB, go through the page cache; the kernel keeps both views of a file alike.
+/// Where a file system takes no O_DIRECT, at once or for some transfer, the file is used as PosixIo
+/// would, and fallback() says why.
+class DirectIo final : public FileIo {
+ public:
+  DirectIo();
+
+  std::string_view name() const override { return "direct"; }
+  IoAlignment alignment() const override { return {direct_block_bytes, direct_block_bytes}; }
+  std::unique_ptr<IoFile> open_for_reading(std::filesystem::path const& path,
+                                           ErrorKind missing = ErrorKind::source) override;
+  std::unique_ptr<IoFile> open_for_writing(std::filesystem::path const& path) override;
+  /// "direct"; where a file was refused, what PosixIo says.
+  std::string_view write_mode() const override;
+  std::string fallback() const override;
+
+ private:
+  std::shared_ptr<DirectFiles> files_;
+};
+
+}  // namespace reshard
