@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/base/paths.hpp"
 #include "core/plan/plan.hpp"
 #include "pipeline/cli/command_table.hpp"
-#include "pipeline/job/paths.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
@@ -120,9 +120,7 @@ class Draft {
     fs::path const folder = fs::is_directory(source, ignored) ? source : source.parent_path();
     fs::path const here = fs::current_path();
     fs::path const parent =
-        holds(fs::weakly_canonical(folder, ignored), fs::weakly_canonical(here, ignored))
-            ? folder.parent_path()
-            : here;
+        holds(resolved_path(folder), resolved_path(here)) ? folder.parent_path() : here;
     return parent / fmt::format("{}-{}", source.stem().string(), name(format));
   }
 

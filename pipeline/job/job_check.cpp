@@ -6,21 +6,12 @@
 
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
+#include "core/base/paths.hpp"
 #include "core/layout/pipeline_layout.hpp"
 #include "pipeline/job/job_field.hpp"
-#include "pipeline/job/paths.hpp"
 
 namespace reshard::job {
 namespace {
-
-/// Absolute, links resolved as far as the path exists, without a slash at the end.
-std::filesystem::path resolved(std::string const& path) {
-  std::error_code problem;
-  std::filesystem::path const absolute = std::filesystem::absolute(path, problem);
-  std::filesystem::path const canonical = std::filesystem::weakly_canonical(absolute, problem);
-  std::filesystem::path const normal = (problem ? absolute : canonical).lexically_normal();
-  return normal.has_filename() ? normal : normal.parent_path();
-}
 
 /// The checks of one job: each member function looks at one group of keys.
 class Checker {
@@ -71,8 +62,8 @@ class Checker {
         add(*given, "the text is empty");
     Given const* const target = find("target.path");
     if (target == nullptr || spec_.source.path.empty() || spec_.target.path.empty()) return;
-    auto const from = resolved(spec_.source.path);
-    auto const to = resolved(spec_.target.path);
+    auto const from = resolved_path(spec_.source.path);
+    auto const to = resolved_path(spec_.target.path);
     std::string const source = json_quoted(spec_.source.path);
     if (from == to)
       add(*target, "is also source.path. The source is never changed: choose another folder");

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "core/base/error.hpp"
-#include "pipeline/job/paths.hpp"
+#include "core/base/paths.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -41,7 +41,7 @@ FolderNumbers folder_numbers(fs::path folder) {
 /// The path without links, as far as it is there.
 fs::path really(fs::path const& path) {
   std::error_code error;
-  fs::path found = fs::weakly_canonical(fs::absolute(path), error);
+  fs::path found = resolved_path(path, error);
   if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long)
     fail(ErrorKind::target, "{}: cannot be followed: {}. Choose another path.", path.string(),
          error.message());

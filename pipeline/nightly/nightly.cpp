@@ -4,11 +4,11 @@
 #include <array>
 
 #include "core/base/file.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/wire.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/transport/heartbeat.hpp"
-#include "pipeline/job/paths.hpp"
 #include "pipeline/nightly/nightly_checkpoint.hpp"
 #include "pipeline/nightly/nightly_choice.hpp"
 #include "pipeline/nightly/nightly_target.hpp"

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/base/file.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/huggingface/folder.hpp"
@@ -28,8 +29,8 @@ bool is_file(fs::path const& path) {
 bool links_to_neighbour(fs::path const& path) {
   std::error_code error;
   if (!fs::is_symlink(fs::symlink_status(path, error))) return false;
-  fs::path const real = fs::weakly_canonical(path, error);
-  return !error && real.parent_path() == fs::weakly_canonical(path.parent_path(), error);
+  fs::path const real = resolved_path(path, error);
+  return !error && real.parent_path() == resolved_path(path.parent_path(), error);
 }
 
 /// The words of a tracker, read while nobody is rewriting it.

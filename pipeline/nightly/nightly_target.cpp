@@ -7,8 +7,8 @@
 
 #include "core/base/file.hpp"
 #include "core/base/file_time.hpp"
+#include "core/base/paths.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "pipeline/job/paths.hpp"
 #include "pipeline/nightly/nightly_choice.hpp"
 #include "pipeline/target/run_journal.hpp"
 #include "pipeline/target/strangers.hpp"
@@ -27,13 +27,6 @@ fs::path removed_of(fs::path const& target) {
   return target.parent_path() / fmt::format(".{}.{}", target.filename().string(), removed_ending);
 }
 
-/// Links resolved as far as the path exists: the source may be gone.
-fs::path resolved(fs::path const& path) {
-  std::error_code error;
-  fs::path const real = fs::weakly_canonical(path, error);
-  return error ? path.lexically_normal() : real;
-}
-
 /// The record of a folder; nothing without one, or with one that cannot be read.
 std::optional<Manifest> record_of(fs::path const& folder) {
   std::optional<Manifest> manifest;
@@ -46,7 +39,7 @@ fs::path recorded_source(Manifest const& manifest) {
   Json const* const path = manifest.source.find("path");
   if (path == nullptr || path->text() == nullptr || !fs::path(*path->text()).is_absolute())
     return {};
-  return resolved(*path->text());
+  return resolved_path(*path->text());  // it may be gone
 }
 
 /// A job as far as it decides what a target holds. The source is compared for itself.
@@ -94,7 +87,7 @@ class Surplus {
       : job_(job),
         task_(task),
         folder_(full_path(job.target.path)),
-        source_(resolved(full_path(job.source.path))) {}
+        source_(resolved_path(job.source.path)) {}
 
   NightlyRemoval run() {
     std::vector<ListedFolder> targets;
@@ -270,7 +263,7 @@ class Surplus {
       std::string source;
       if (capture([&] { source = read_text_file(journal / journal_source_name, most_path_bytes); }))
         return false;
-      return is_source_of(name, resolved(source));
+      return is_source_of(name, resolved_path(source));
     });
   }
 
@@ -290,7 +283,7 @@ FoundTarget find_target(JobSpec const& job, SourceStamp const& source) {
   if (fs::symlink_status(job.target.path, ignored).type() == fs::file_type::not_found)
     return {TargetState::absent, ""};
   auto const manifest = record_of(job.target.path);
-  if (!manifest || recorded_source(*manifest) != resolved(job.source.path))
+  if (!manifest || recorded_source(*manifest) != resolved_path(job.source.path))
     return {TargetState::foreign, ""};
   if (same_job(job, *manifest) && same_source(*manifest, source)) return {TargetState::made, ""};
   if (!is_of_nightly(*manifest)) return {TargetState::of_run, ""};

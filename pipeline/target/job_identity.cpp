@@ -7,10 +7,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "pipeline/job/paths.hpp"
 #include "pipeline/target/file_records.hpp"
 #include "pipeline/version.hpp"
 
@@ -47,11 +47,7 @@ class Digest {
 
 /// However it was spelt.
 std::string resolved(std::string const& path) {
-  return seen("resolved", path, [&] {
-    std::error_code problem;
-    fs::path const found = fs::weakly_canonical(fs::absolute(path, problem), problem);
-    return path.empty() || problem ? path : full_path(found).string();
-  });
+  return seen("resolved", path, [&] { return path.empty() ? path : resolved_path(path).string(); });
 }
 
 /// The job with its paths resolved, without what decides about no byte.

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "core/base/file.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/digest_work.hpp"
 #include "pipeline/target/file_records.hpp"
@@ -116,8 +117,7 @@ void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std:
 
 std::optional<Manifest> manifest_of(fs::path const& path, SourceCheckpoint const& source,
                                     std::vector<std::string>& warnings) {
-  fs::path const whole = fs::absolute(path).lexically_normal();
-  fs::path const folder = whole.has_filename() ? whole : whole.parent_path();
+  fs::path const folder = full_path(path);
   for (fs::path const& place : {folder, folder.parent_path()}) {
     auto manifest = find_manifest(place);
     if (!manifest) continue;

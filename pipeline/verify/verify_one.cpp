@@ -7,6 +7,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
@@ -30,14 +31,12 @@ struct OwnRecord {
 };
 
 OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, bool megatron) {
-  fs::path const whole = fs::absolute(path).lexically_normal();
-  fs::path const named = whole.has_filename() ? whole : whole.parent_path();
+  fs::path const named = full_path(path);
   std::vector<fs::path> places{named, named.parent_path()};
   std::set<fs::path> seen(
       places.begin(), places.end());  // a Megatron checkpoint has a folder for each of its files
   for (fs::path const& file : files)
-    if (fs::path folder = fs::absolute(file).lexically_normal().parent_path();
-        seen.insert(folder).second)
+    if (fs::path folder = full_path(file).parent_path(); seen.insert(folder).second)
       places.push_back(std::move(folder));
   for (fs::path const& place : places) {
     if (place == named.parent_path() && sees_folder(named) &&
@@ -105,8 +104,7 @@ void add_unlisted(OwnRecord const& own, SourceCheckpoint const& checkpoint,
     for (Integrity::Entry const& entry : own.integrity->files) listed_paths.push_back(entry.path);
   std::sort(listed_paths.begin(), listed_paths.end());
   for (fs::path const& file : checkpoint.files) {
-    std::string const path =
-        fs::absolute(file).lexically_normal().lexically_relative(own.root).generic_string();
+    std::string const path = full_path(file).lexically_relative(own.root).generic_string();
     if (!std::binary_search(listed_paths.begin(), listed_paths.end(), path))
       faults.push_back(fmt::format("{}: is not listed in {}", file.string(), own.file()));
   }

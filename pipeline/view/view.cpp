@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/base/file.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
@@ -90,10 +91,7 @@ ViewSide target_side(JobSpec const& job, TargetRequest const& request, JobPlan c
   return side;
 }
 
-std::string last_name(fs::path const& path) {
-  fs::path const normal = path.lexically_normal();
-  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
-}
+std::string last_name(fs::path const& path) { return normal_path(path).filename().string(); }
 
 LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });

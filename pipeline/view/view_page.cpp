@@ -7,8 +7,8 @@
 
 #include "core/base/compressed.hpp"
 #include "core/base/file.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/sha256.hpp"
-#include "pipeline/job/paths.hpp"
 #include "pipeline/view/view_assets.hpp"
 #include "stages/read/recognise.hpp"
 
@@ -91,9 +91,9 @@ PageFile::PageFile(fs::path path, std::span<fs::path const> taken) : path_(std::
   std::string const shown = path_.string();
   if (shown.empty()) fail(ErrorKind::usage, "-o: the path is empty. {}", advice);
   std::error_code ignored;
-  fs::path const real = fs::weakly_canonical(fs::absolute(path_), ignored);
+  fs::path const real = resolved_path(path_);
   for (fs::path const& other : taken)
-    if (holds(fs::weakly_canonical(fs::absolute(other), ignored), real))
+    if (holds(resolved_path(other), real))
       fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, which is not written into. {}",
            shown, other.string(), advice);
   if (auto const checkpoint = enclosing_checkpoint(real))

@@ -13,6 +13,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/file_time.hpp"
+#include "core/base/paths.hpp"
 #include "stages/write/journal.hpp"
 
 namespace reshard {
@@ -87,8 +88,7 @@ std::optional<std::string> fresh(fs::path const& path, std::int64_t now_ns,
 }  // namespace
 
 fs::path absolute_target(fs::path const& target) {
-  fs::path path = fs::absolute(target).lexically_normal();
-  if (path.filename().empty()) path = path.parent_path();  // a trailing slash
+  fs::path path = full_path(target);
   if (path.filename().empty())
     fail(ErrorKind::target, "{}: cannot be a target. Name a folder below it.", target.string());
   return path;

@@ -1,4 +1,5 @@
 #include "core/containers/dcp/directory.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
 
 #include <algorithm>
@@ -180,12 +181,6 @@ std::string tracked(fs::path const& root, std::vector<std::string> const& names,
   return found.front();
 }
 
-fs::path normal(fs::path const& given) {
-  fs::path path = given.lexically_normal();
-  if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();  // "dir/" is "dir"
-  return path;
-}
-
 /// Other programs have a metadata.json, too.
 bool names_a_backend(fs::path const& folder) {
   if (!sees_file(folder / backend_name)) return false;
@@ -215,7 +210,7 @@ bool has_item_files(fs::path const& folder) {
 }  // namespace
 
 bool looks_like_dcp(fs::path const& given) {
-  fs::path const root = normal(given);
+  fs::path const root = normal_path(given);
   if (!sees_folder(root)) return false;
   if (is_save(root)) return true;
   try {
@@ -232,7 +227,7 @@ bool looks_like_dcp(fs::path const& given) {
 }
 
 Directory open_directory(fs::path const& given) {
-  fs::path const root = normal(given);
+  fs::path const root = normal_path(given);
   if (!sees_folder(root))
     fail(ErrorKind::source,
          "{}: expected the folder of a distributed checkpoint, found {}. Check the path.",

@@ -12,6 +12,7 @@
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
 #include "core/base/member_file.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 
@@ -285,8 +286,7 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
 }  // namespace
 
 Directory open_directory(fs::path const& given) {
-  fs::path path = given.lexically_normal();
-  if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();  // "dir/" is "dir"
+  fs::path const path = normal_path(given);
   if (!sees_folder(path))
     fail(ErrorKind::source,
          "{}: expected the directory of a Megatron checkpoint, found {}. Check the path.",

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <system_error>
+
+namespace reshard {
+
+// The one rule for paths that are compared or shown. Three forms, each of which the next one
+// implies:
+
+/// Without ".", "..", repeated slashes, and a slash at the end ("dir/" is "dir"); as relative as it
+/// was.
+std::filesystem::path normal_path(std::filesystem::path const& path);
+
+/// Absolute and normal; links are left as they are.
+std::filesystem::path full_path(std::filesystem::path const& path);
+
+/// Absolute and normal, links resolved as far as the path exists. Where links cannot be followed
+/// `problem` says so, and this is full_path().
+std::filesystem::path resolved_path(std::filesystem::path const& path, std::error_code& problem);
+std::filesystem::path resolved_path(std::filesystem::path const& path);
+
+/// Whether `path` is `folder` or lies below it. Both are of one form, full or resolved.
+bool holds(std::filesystem::path const& folder, std::filesystem::path const& path);
+
+}  // namespace reshard
