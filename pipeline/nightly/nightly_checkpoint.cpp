@@ -7,8 +7,8 @@
 #include "core/base/paths.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/dcp/directory.hpp"
+#include "core/containers/tracker.hpp"
 #include "core/formats/huggingface/folder.hpp"
-#include "core/formats/megatron/directory.hpp"
 #include "pipeline/describe/look.hpp"
 #include "pipeline/target/source_stamp.hpp"
 #include "core/formats/format.hpp"
@@ -17,8 +17,6 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t largest_tracker_bytes = 4096;
 
 bool is_file(fs::path const& path) {
   std::error_code ignored;
@@ -33,14 +31,11 @@ bool links_to_neighbour(fs::path const& path) {
   return !error && real.parent_path() == resolved_path(path.parent_path(), error);
 }
 
-/// The words of a tracker, read while nobody is rewriting it.
+/// What a tracker says, read while nobody is rewriting it.
 std::optional<std::int64_t> parsed_tracker(std::string const& text) {
-  constexpr std::string_view blanks = " \t\r\n";
-  std::size_t const begin = std::min(text.find_first_not_of(blanks), text.size());
-  std::string const word = text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
-  if (word != megatron::release_name && word.find_first_not_of("0123456789") != std::string::npos)
-    return std::nullopt;
-  return step_of_name(word);
+  auto const step = step_of_tracker(text);
+  if (!step) return std::nullopt;
+  return step->release ? step_of_name(release_name) : step->iteration;
 }
 
 /// Signs of a save that has not come to its end, by names alone.
@@ -80,7 +75,7 @@ std::vector<ListedFolder> checkpoints_in(fs::path const& folder) {
 }
 
 Tracked tracked_step(fs::path const& folder) {
-  fs::path const path = folder / megatron::tracker_name;
+  fs::path const path = folder / tracker_name;
   std::string text;
   for (int attempt = 0; attempt < 10; ++attempt) {
     if (!is_file(path)) return {};
@@ -90,10 +85,7 @@ Tracked tracked_step(fs::path const& folder) {
         std::chrono::milliseconds(100));  // it is empty for a moment while it is rewritten
   }
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return {std::nullopt, true};
-  fail(
-      ErrorKind::source,
-      "{}: expected an iteration number or the word \"release\", found {}. Correct it, or remove it if no program writes it.",
-      path.string(), json_quoted(text.substr(0, 60)));
+  refuse_tracker(folder, text, "remove it if no program writes it");
 }
 
 std::string why_incomplete(fs::path const& checkpoint) {

@@ -267,7 +267,7 @@ class Surplus {
       std::string source;
       if (capture([&] { source = read_text_file(journal / journal_source_name, most_path_bytes); }))
         return false;
-      return is_source_of(name, resolved(source));
+      return is_source_of(name, resolved_path(source));
     });
   }
 
@@ -287,7 +287,7 @@ FoundTarget find_target(JobSpec const& job, SourceStamp const& source) {
   if (fs::symlink_status(job.target.path, ignored).type() == fs::file_type::not_found)
     return {TargetState::absent, ""};
   auto const manifest = record_of(job.target.path);
-  if (!manifest || recorded_source(*manifest) != resolved(job.source.path))
+  if (!manifest || recorded_source(*manifest) != resolved_path(job.source.path))
     return {TargetState::foreign, ""};
   if (same_job(job, *manifest) && same_source(*manifest, source)) return {TargetState::made, ""};
   if (!is_of_nightly(*manifest)) return {TargetState::of_run, ""};

@@ -1,23 +1,21 @@
 #include "core/containers/dcp/directory.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sight.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <system_error>
 
 #include "core/base/member_file.hpp"
+#include "core/base/paths.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/dcp/item_paths.hpp"
+#include "core/containers/tracker.hpp"
 
 namespace reshard::dcp {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view tracker_name = "latest_checkpointed_iteration.txt";
-constexpr std::string_view release_name = "release";
-constexpr std::uint64_t largest_tracker_bytes = 4096;
 constexpr std::uint64_t largest_backend_bytes = 1 << 20;
 constexpr std::size_t shown_names = 8;
 
@@ -51,22 +49,9 @@ std::optional<Step> step_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blank = " \t\r\n\v\f";
-  std::size_t const begin = std::min(text.find_first_not_of(blank), text.size());
-  return text.substr(begin, text.find_last_not_of(blank) + 1 - begin);
-}
-
-Step read_tracker(fs::path const& root) {
-  fs::path const path = allowed_member(root, tracker_name);
-  std::string const text = read_text_file(path, largest_tracker_bytes);
-  std::string_view const word = trimmed(text);
-  if (word == release_name) return {.release = true};
-  if (auto const number = decimal(word)) return {.iteration = *number};
-  fail(
-      ErrorKind::source,
-      "{}: expected an iteration number or the word \"release\", found {}. Correct it, or give the folder of one save itself.",
-      path.string(), json_quoted(word.substr(0, 60)));
+Step tracked_step(fs::path const& root) {
+  SaveStep const step = read_tracker(root, "give the folder of one save itself");
+  return step.release ? Step{.release = true} : Step{.iteration = step.iteration};
 }
 
 /// The folders in `root` that are saves, with all or only one of the steps.
@@ -217,7 +202,7 @@ bool looks_like_dcp(fs::path const& given) {
     std::vector<std::string> const names = member_names(root);
     if (std::ranges::any_of(names, is_item_file)) return true;
     std::optional<Step> wanted;
-    if (has(names, tracker_name)) wanted = read_tracker(root);
+    if (has(names, tracker_name)) wanted = tracked_step(root);
     return std::ranges::any_of(saves_in(root, names, wanted), [&](std::string const& name) {
       return is_save(root / name) || has_item_files(root / name);
     });
@@ -236,7 +221,7 @@ Directory open_directory(fs::path const& given) {
     return read_folder(root, root, step_from_name(root.filename().string()));
   std::vector<std::string> const names = member_names(root);
   if (has(names, tracker_name)) {
-    Step const step = read_tracker(root);
+    Step const step = tracked_step(root);
     return read_folder(root, root / tracked(root, names, step), step);
   }
   std::vector<std::string> const saves = saves_in(root, names);

@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t largest_tracker_bytes = 4096;
 constexpr std::string_view iteration_prefix = "iter_";
+constexpr std::string_view tracker_way_out = "give the iter_* directory itself";
 
 struct Entry {
   std::string name;
@@ -81,38 +81,15 @@ std::optional<std::int64_t> parse_decimal(std::string_view digits) {
   return value;
 }
 
-/// What a directory's name says: an iteration (any width), or a release.
-struct Step {
-  bool release = false;
-  std::int64_t iteration = 0;
-  friend bool operator==(Step const&, Step const&) = default;
-};
+using Step = SaveStep;
 
+/// What a directory's name says: an iteration (any width), or a release.
 std::optional<Step> parse_step(std::string_view name) {
   if (name == release_name) return Step{.release = true};
   if (!name.starts_with(iteration_prefix)) return std::nullopt;
   auto const iteration = parse_decimal(name.substr(iteration_prefix.size()));
   if (!iteration) return std::nullopt;
   return Step{.iteration = *iteration};
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blank = " \t\r\n\v\f";
-  auto const begin = text.find_first_not_of(blank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(blank) - begin + 1);
-}
-
-Step read_tracker(fs::path const& root) {
-  auto const path = allowed_member(root, tracker_name);
-  auto const text = read_text_file(path, largest_tracker_bytes);
-  auto const word = trimmed(text);
-  if (word == release_name) return {.release = true};
-  if (auto const iteration = parse_decimal(word)) return {.iteration = *iteration};
-  fail(
-      ErrorKind::source,
-      "{}: expected an iteration number or the word \"release\", found {}. Correct it, or give the iter_* directory itself.",
-      path.string(), json_quoted(word.substr(0, 60)));
 }
 
 /// The directories of a root that are iterations (or a release).
@@ -246,7 +223,7 @@ Directory read_iteration(fs::path const& given, fs::path const& root, fs::path c
 }
 
 Directory open_tracked(fs::path const& root, std::vector<Entry> const& entries) {
-  Step const step = read_tracker(root);
+  Step const step = read_tracker(root, tracker_way_out);
   auto const names = step_names(entries, step);
   auto const wanted =
       step.release ? std::string(release_name) : iteration_directory_name(step.iteration);
@@ -306,7 +283,7 @@ bool looks_like_megatron(fs::path const& path) {
     auto const entries = entries_of(path);
     if (has_shards(entries)) return true;
     if (has(entries, tracker_name)) {
-      auto const names = step_names(entries, read_tracker(path));
+      auto const names = step_names(entries, read_tracker(path, tracker_way_out));
       return std::any_of(names.begin(), names.end(), [&](std::string const& name) {
         return has_shards(entries_of(path / name));
       });
@@ -321,7 +298,5 @@ bool looks_like_megatron(fs::path const& path) {
 std::string iteration_directory_name(std::int64_t iteration) {
   return fmt::format("iter_{:07}", iteration);
 }
-
-std::string tracker_text(std::int64_t iteration) { return fmt::format("{}", iteration); }
 
 }  // namespace reshard::megatron

@@ -6,11 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "core/containers/tracker.hpp"
 #include "core/formats/megatron/shard_name.hpp"
 
 namespace reshard::megatron {
 
-inline constexpr std::string_view tracker_name = "latest_checkpointed_iteration.txt";
+using reshard::release_name;
+using reshard::tracker_name;
+using reshard::tracker_text;
 inline constexpr std::string_view model_file_name = "model_optim_rng.pt";
 /// The folder inside the zip of model_optim_rng.pt.
 inline constexpr std::string_view model_archive_name = "model_optim_rng";
@@ -53,9 +56,5 @@ bool looks_like_megatron(std::filesystem::path const& path);
 
 /// "iter_0000100", or more digits when the number has more than seven.
 std::string iteration_directory_name(std::int64_t iteration);
-/// What the tracker holds: the decimal number.
-std::string tracker_text(std::int64_t iteration);
-/// The same for a release.
-inline constexpr std::string_view release_name = "release";
 
 }  // namespace reshard::megatron

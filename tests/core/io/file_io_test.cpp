@@ -334,6 +334,15 @@ TEST(DirectIo, WritesDirectlyWhereTheFileSystemCan) {
   io.open_for_writing(folder.empty_file("a", 1 << 20))->write_at(0, Bytes(1 << 20));
   if (!io.fallback().empty()) GTEST_SKIP() << io.fallback();
   EXPECT_EQ(io.write_mode(), "direct");
+  // What is not in place must not reach the file system as it is: it would refuse that.
+  auto const path = folder.file("b", random_bytes(1'000'000, 1));
+  Bytes const bytes = random_bytes(700'003, 2);
+  io.open_for_writing(path)->write_at(101, std::span(bytes).subspan(1));
+  Bytes into(900'001);
+  auto const file = io.open_for_reading(path);
+  file->read_at(77, std::span(into).subspan(1));
+  EXPECT_EQ(file->read_some_at(500'000, into), 500'000U);
+  EXPECT_EQ(io.fallback(), "");
 }
 
 TEST(DirectIo, SaysWhyAFileGoesThroughThePageCache) {
