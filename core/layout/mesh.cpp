@@ -41,6 +41,13 @@ FoldedGrid grid_of(Mesh const& mesh, MeshGrid const& names) {
   return grid;
 }
 
+Index more_ranks(Mesh const& mesh, Index ranks, Index times) {
+  if (times > most_ranks / ranks)
+    fail(ErrorKind::usage, "mesh: {} need more than {} ranks. Choose smaller sizes.",
+         sizes_text(mesh), most_ranks);
+  return ranks * times;
+}
+
 /// Counts a place up along these axes, the last one fastest; false when it was the last place.
 bool next_place(MeshPlace& place, Mesh const& mesh, std::vector<std::size_t> const& axes) {
   for (std::size_t i = axes.size(); i-- > 0;) {
@@ -135,13 +142,12 @@ std::vector<MeshPlace> folded_places(Mesh const& mesh, std::span<MeshGrid const>
   for (MeshGrid const& names : grids) {
     folded.push_back(grid_of(mesh, names));
     Index const places = folded.back().places;
-    Index const times = places / std::gcd(ranks, places);
-    if (times > most_ranks / ranks)
-      fail(ErrorKind::usage, "mesh: {} need more than {} ranks. Choose smaller sizes.",
-           sizes_text(mesh), most_ranks);
-    ranks *= times;
+    ranks = more_ranks(mesh, ranks, places / std::gcd(ranks, places));
   }
   std::vector<std::size_t> const free = axes_in_no_grid(mesh, folded);
+  Index all_ranks = ranks;
+  for (std::size_t const axis : free)
+    all_ranks = more_ranks(mesh, all_ranks, mesh.axes()[axis].size);
   std::vector<MeshPlace> places;
   MeshPlace place(mesh.axes().size(), 0);
   do {
@@ -149,9 +155,6 @@ std::vector<MeshPlace> folded_places(Mesh const& mesh, std::span<MeshGrid const>
       places.push_back(place);
       for (FoldedGrid const& grid : folded) next_place(place, mesh, grid.axes);
     }
-    if (std::ssize(places) > most_ranks)
-      fail(ErrorKind::usage, "mesh: {} need more than {} ranks. Choose smaller sizes.",
-           sizes_text(mesh), most_ranks);
   } while (next_place(place, mesh, free));
   std::ranges::sort(places);
   auto const repeated = std::ranges::unique(places);

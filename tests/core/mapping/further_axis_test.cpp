@@ -116,8 +116,8 @@ TEST(FurtherAxis, PlacesAreToldByTheAxesThatCut) {
   SmallSide const at(mesh);
   EXPECT_EQ(at.side.place_text({mesh.at({{"tp", 1}, {"cp", 2}}), nullptr}), "tp 1 · cp 2");
   SidePlace const place{mesh.at({{"cp", 2}}), nullptr};
-  EXPECT_EQ(at.side.held("hidden", place), std::optional<Run>({8, 12, false}));
-  EXPECT_EQ(at.side.held("layer", place), std::optional<Run>({0, 2, false}));
+  EXPECT_EQ(at.side.held("hidden", place), std::optional<reshard::Run>({8, 12, false}));
+  EXPECT_EQ(at.side.held("layer", place), std::optional<reshard::Run>({0, 2, false}));
   EXPECT_FALSE(at.side.held("vocab", place));
 }
 

@@ -1,5 +1,6 @@
 // Finding quantised weights among stored tensors, and what the model is then.
 #include "tests/core/mapping/quant_job.hpp"
+#include "tests/support/mesh_sizes.hpp"
 
 namespace reshard::test {
 namespace {
@@ -109,6 +110,9 @@ SideOptions local(int tp, int ep) {
   return options;
 }
 
+/// Its place, in the order of MeshSizes.
+SidePlace rank_at(Index tp, Index ep) { return {{tp, 0, 0, ep, 0}, &whole_chunk}; }
+
 TEST(QuantFinder, RanksOfAMeshHoldSharesOfEveryPart) {
   Job job(fused, local(2, 2));
   Table table;
@@ -126,14 +130,14 @@ TEST(QuantFinder, RanksOfAMeshHoldSharesOfEveryPart) {
   QuantFinder finder(job.model, *job.side);
   for (int tp = 0; tp < 2; ++tp)
     for (int ep = 0; ep < 2; ++ep)
-      finder.look({tp, ep, 0, &whole_chunk}, job.names(&whole_chunk), find_in(table), "rank");
+      finder.look(rank_at(tp, ep), job.names(&whole_chunk), find_in(table), "rank");
   finder.apply(job.model);
   job.make_side();
   Lines names;
   for (StoredName const& name : job.names(&whole_chunk)) {
     names.push_back(name.name);
     for (int rank = 0; rank < 2; ++rank)
-      EXPECT_EQ(job.side->layout(name.entry, {rank, rank, 0, &whole_chunk}).file_shape,
+      EXPECT_EQ(job.side->layout(name.entry, rank_at(rank, rank)).file_shape,
                 table.at(name.name).shape)
           << name.name;
   }
@@ -153,9 +157,7 @@ TEST(QuantFinder, RanksThatDisagreeAreRefused) {
   finder.look({{}, &whole_chunk}, job.names(&whole_chunk), find_in(table), "rank 0");
   EXPECT_EQ(
       refusal(
-          [&] {
-            finder.look({1, 0, 0, &whole_chunk}, job.names(&whole_chunk), find_in(other), "rank 1");
-          },
+          [&] { finder.look(rank_at(1, 0), job.names(&whole_chunk), find_in(other), "rank 1"); },
           ErrorKind::source)
           .find(
               "rank 1: 'd.0.fc1.weight' is not quantised, and 'd.0.fc1.weight' of the same weight is quantised (tiles)."),
@@ -181,7 +183,7 @@ TEST(QuantFinder, CutsInsideABlockAreRefusedOnTheOtherSide) {
   auto const layouts = [&](int tp) {
     Side const side(source.model, map, local(tp, 1));
     for (StoredName const& name : side.names(&whole_chunk))
-      side.layout(name.entry, {tp - 1, 0, 0, &whole_chunk});
+      side.layout(name.entry, rank_at(tp - 1, 0));
   };
   layouts(1);
   layouts(2);

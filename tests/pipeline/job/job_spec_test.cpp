@@ -100,14 +100,11 @@ memory = "1 GiB"
 transport = "mpi"
 device = "host"
 )");
-  JobSpec::Layout const layout = {.tp = 4,
-                                  .pp = 2,
-                                  .vpp = 3,
-                                  .ep = 8,
-                                  .etp = 2,
-                                  .first_stage_layers = 3,
-                                  .last_stage_layers = 0,
-                                  .pipeline = ""};
+  JobSpec::Layout const layout = {
+      .sizes = {{"tp", 4}, {"pp", 2}, {"vpp", 3}, {"ep", 8}, {"etp", 2}},
+      .first_stage_layers = 3,
+      .last_stage_layers = 0,
+      .pipeline = ""};
   EXPECT_EQ(job.target.layout, layout);
   EXPECT_EQ(job.source.format, FormatId::huggingface);
   EXPECT_EQ(job.source.rng, StatePolicy::drop);
