@@ -1,6 +1,6 @@
 #include "core/containers/safetensors/safetensors.hpp"
+#include "core/formats/dcp/source.hpp"
 #include "core/formats/huggingface/folder.hpp"
-#include "stages/read/open_dcp.hpp"
 #include "tests/bounds/bounds.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/torch_file_bytes.hpp"
@@ -66,18 +66,23 @@ TEST(SafetensorsBounds, ShardingInfoOfManyTensors) {
   std::string const info = joined(
       "{", count,
       [](std::size_t i) { return fmt::format(R"("t{}":{{"saved_offsets":[{}]}})", i, i); }, "}");
-  safetensors::Header header;
-  header.metadata.emplace_back("DCP_SHARDING_INFO", info);
-  for (std::size_t i = 0; i < count; ++i)
-    header.tensors.push_back({fmt::format("t{}", i), DType::u8, {1}, {}, i, 1});
-  std::vector<std::filesystem::path> const files = {"x.safetensors"};
-  EXPECT_EQ(within_bounds(
-                "DCP_SHARDING_INFO of 100k boxes", 2 * info.size(),
-                [&] {
-                  DcpCheckpoint const checkpoint = boxed_checkpoint("folder", files, {&header, 1});
-                  EXPECT_EQ(checkpoint.metadata.tensors.size(), count);
-                  EXPECT_EQ(checkpoint.metadata.tensors.back().shape, std::vector<Index>{100'000});
-                }),
+  ScratchFolder const folder("bounds_boxes");
+  std::string const header = joined(
+      fmt::format(R"({{"__metadata__":{{"DCP_SHARDING_INFO":{}}},)", Json(info).dump()), count,
+      [](std::size_t i) {
+        return fmt::format(R"("t{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i, i,
+                           i + 1);
+      },
+      "}");
+  write_text_file(folder.path() / "x.safetensors", file_of(header) + std::string(count, 'x'));
+  EXPECT_EQ(within_bounds("DCP_SHARDING_INFO of 100k boxes", header.size(),
+                          [&] {
+                            Checkpoint const checkpoint =
+                                dcp::boxed_safetensors().open(folder.path(), {}, LoneReader());
+                            EXPECT_EQ(checkpoint.stored.tensors.size(), count);
+                            EXPECT_EQ(checkpoint.stored.tensors.back().shape,
+                                      std::vector<Index>{100'000});
+                          }),
             "");
 }
 

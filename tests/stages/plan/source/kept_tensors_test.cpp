@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
+#include "tests/support/made_checkpoint.hpp"
 
 namespace reshard {
 namespace {
@@ -14,29 +15,17 @@ using Lines = std::vector<std::string>;
 
 constexpr char const* common = "let = { L = 1, M = 0 }\naxes = { hidden = 4, layer = 1 }\n";
 
-FileTensor tensor(std::string name, std::vector<Index> shape) {
-  return {std::move(name), DType::bf16, std::move(shape), {}, 0, 0};
-}
+using test::MadeTensor;
+using Tensors = std::vector<MadeTensor>;
 
-/// A folder of two files; the index names all tensors but the last of each.
-Checkpoint folder(std::vector<FileTensor> first, std::vector<FileTensor> second) {
-  Checkpoint source;
-  source.huggingface.emplace();
-  for (auto* tensors : {&first, &second}) {
-    tensors->push_back(tensor("vision.unused", {1}));
-    safetensors::Header header;
-    header.tensors = *tensors;
-    std::vector<std::size_t> indexed;
-    for (std::size_t i = 0; i + 1 < tensors->size(); ++i) indexed.push_back(i);
-    source.huggingface->headers.push_back(std::move(header));
-    source.huggingface->indexed.push_back(std::move(indexed));
-  }
-  return source;
+/// A folder of two files.
+Checkpoint folder(Tensors const& first, Tensors const& second) {
+  return test::MadeCheckpoint(FormatId::huggingface).add_file(first).add_file(second).value;
 }
 
 Checkpoint with_vision() {
-  return folder({tensor("norm.weight", {4}), tensor("vision.b.bias", {3})},
-                {tensor("vision.a.weight", {3, 5}), tensor("vision.scale", {})});
+  return folder({{"norm.weight", {4}}, {"vision.b.bias", {3}}},
+                {{"vision.a.weight", {3, 5}}, {"vision.scale", {}}});
 }
 
 struct Job {
@@ -52,7 +41,7 @@ struct Job {
   void settle(Checkpoint const& source, Unmapped unmapped) {
     TargetRequest request;
     request.unmapped = unmapped;
-    settle_unmapped(maps, source, nullptr, request, warnings);
+    settle_unmapped(maps, source, view_of(source), request, warnings);
   }
   /// Names and shapes of a whole side of the job.
   Lines names(MapFile const& map) const {
@@ -115,7 +104,7 @@ TEST(KeptTensors, StandBesideTheEmbedding) {
 
 TEST(KeptTensors, AreNeverSharedByShape) {
   Job job("keep = ['vision.*']\n");
-  job.settle(folder({tensor("vision.a", {3, 3})}, {tensor("vision.b", {3, 3})}), Unmapped::keep);
+  job.settle(folder({{"vision.a", {3, 3}}}, {{"vision.b", {3, 3}}}), Unmapped::keep);
   Model const model(*job.maps.family, job.maps.core, {Json::object(), "facts", 0});
   EXPECT_EQ(job.names(*job.maps.family), (Lines{"norm.weight 4", "vision.a 3 3", "vision.b 3 3"}));
   EXPECT_EQ(model.tensors().size(), 3U);
@@ -144,7 +133,7 @@ TEST(KeptTensors, ThatAreNotThereNeedNoWord) {
 
 TEST(KeptTensors, WithBracesInTheirNameCannotBeKept) {
   Job job("keep = ['vision.*']\n");
-  Checkpoint const source = folder({tensor("vision.{a}", {3})}, {});
+  Checkpoint const source = folder({{"vision.{a}", {3}}}, {});
   EXPECT_EQ(refusal([&] { job.settle(source, Unmapped::keep); }, ErrorKind::source)
                 .find("'vision.{a}': a stored name with braces cannot be kept."),
             0U);
@@ -152,20 +141,19 @@ TEST(KeptTensors, WithBracesInTheirNameCannotBeKept) {
 
 TEST(KeptTensors, OfMegatronFilesAreFoundToo) {
   Job job("keep = ['vision.*']\n");
-  Checkpoint source;
-  source.megatron.emplace();
-  source.megatron->headers.resize(2);
-  for (auto& header : source.megatron->headers) {
-    header.chunks.resize(1);
-    header.chunks[0].tensors = {tensor("vision.a", {2, 2})};
+  test::MadeCheckpoint made(FormatId::megatron);
+  for (int const tp : {0, 1}) {
+    SharePlace place;
+    place.tp = tp;
+    made.add_share(place, {{"vision.a", {2, 2}}});
   }
-  job.settle(source, Unmapped::keep);
+  job.settle(made.value, Unmapped::keep);
   EXPECT_EQ(job.names(job.maps.core), (Lines{"final.weight 4", "vision.a 2 2"}));
 }
 
 TEST(KeptTensors, ThatLookQuantisedAreKeptAsTheyAre) {
   Job job("keep = ['vision.*']\n");
-  job.settle(folder({tensor("vision.q.weight", {4, 4})}, {tensor("vision.q.weight_scale", {})}),
+  job.settle(folder({{"vision.q.weight", {4, 4}}}, {{"vision.q.weight_scale", {}}}),
              Unmapped::keep);
   MapFile const schemes = parse_map_file(
       "[quant.whole]\nvalues = { name = 'weight', dtype = 'BF16', blocks = [1, 1] }\nscale = { name = 'weight_scale', dtype = 'BF16', blocks = "

@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "core/formats/dcp/keys.hpp"
+#include "tests/support/made_checkpoint.hpp"
 #include "tests/support/sample_models.hpp"
 
 namespace reshard {
@@ -11,8 +13,8 @@ namespace {
 
 using Keys = std::vector<std::string>;
 
-DistView::Table table_of(Keys const& keys) {
-  DistView::Table table;
+StoredView::Table table_of(Keys const& keys) {
+  StoredView::Table table;
   for (std::size_t i = 0; i < keys.size(); ++i) table.emplace(keys[i], i);
   return table;
 }
@@ -109,8 +111,8 @@ TEST(MliteKeys, ThatContradictEachOtherAreRefused) {
 // ------------------------------------------------------------------------------------------------------
 
 /// 6 layers, 8 experts, moe_inter 16, vocabulary 50, hidden 32.
-struct Checkpoint {
-  explicit Checkpoint(Index named, Index rows, Index columns_cut = 1)
+struct MliteModel {
+  explicit MliteModel(Index named, Index rows, Index columns_cut = 1)
       : family(test::map_file("qwen3_moe")),
         core(test::map_file("mcore")),
         map(test::map_file("mlite_qwen3_moe")),
@@ -132,33 +134,27 @@ struct Checkpoint {
   }
 
   void add(std::string const& name, std::vector<Index> const& shape, Index columns_cut = 1) {
-    dcp::Metadata& metadata = source.metadata;
-    StoredTensor tensor{name, DType::bf16, shape,
-                             static_cast<std::uint32_t>(metadata.chunks.size()),
-                             static_cast<std::uint32_t>(columns_cut)};
-    for (Index cut = 0; cut < columns_cut; ++cut) {
-      std::vector<Index> const begin{0, shape[1] / columns_cut * cut};
-      std::vector<Index> const sizes{shape[0], shape[1] / columns_cut};
-      metadata.chunks.push_back({metadata.lists.add(begin), metadata.lists.add(sizes), {}});
-    }
-    names.emplace(name, metadata.tensors.size());
-    metadata.tensors.push_back(std::move(tensor));
+    names.emplace(name, stored().tensors.size());
+    source.add_cut({name, shape}, {1, columns_cut});
   }
 
+  StoredTable& stored() { return source.value.stored; }
+  MliteSource mlite(Index etp = 1) { return {stored(), names, "here", etp}; }
+
   std::map<std::string, Json> options(Index etp = 1) {
-    return mlite_options({source, names, "here", etp}, model, warnings);
+    return mlite_options(mlite(etp), model, warnings);
   }
 
   MapFile family, core, map;
   Model model;
-  DcpCheckpoint source;
-  DistView::Table names;
+  test::MadeCheckpoint source = test::made_dcp({});
+  StoredView::Table names;
   std::vector<std::string> warnings;
 };
 
 TEST(MliteOptions, ComeFromNamesAndShapes) {
   for (Index const names : {1, 2, 4, 8}) {
-    Checkpoint at(names, 8 / names * 32);
+    MliteModel at(names, 8 / names * 32);
     std::map<std::string, Json> const options = at.options(2);
     EXPECT_EQ(options.at("rank_experts").dump(), std::to_string(names));
     EXPECT_EQ(options.at("rank_inter").dump(), "8");
@@ -174,15 +170,15 @@ TEST(MliteOptions, ColumnCutsThatEtpDoesNotExplainDrawAWarning) {
   };
   for (Case const& c : std::vector<Case>{
            {1, 1, false}, {2, 1, true}, {2, 2, false}, {1, 2, true}, {4, 2, false}, {2, 4, true}}) {
-    Checkpoint at(4, 64, c.cuts);
+    MliteModel at(4, 64, c.cuts);
     at.options(c.etp);
     EXPECT_EQ(!at.warnings.empty(), c.warns) << c.cuts << " cuts, etp " << c.etp;
   }
 }
 
 TEST(MliteOptions, RowsBehindTheUsualPaddingDrawAWarning) {
-  Checkpoint at(8, 32);
-  at.source.metadata.tensors[0].shape = {256, 32};
+  MliteModel at(8, 32);
+  at.stored().tensors[0].shape = {256, 32};
   EXPECT_EQ(at.options().at("vocab_padding").dump(), "206");
   ASSERT_EQ(at.warnings.size(), 1U);
   EXPECT_NE(at.warnings[0].find("has 256 rows; the vocabulary of config.json is 50, padded 128"),
@@ -190,78 +186,75 @@ TEST(MliteOptions, RowsBehindTheUsualPaddingDrawAWarning) {
       << at.warnings[0];
 }
 
-void expect_unfit(Checkpoint&& at, std::string const& says) {
+void expect_unfit(MliteModel&& at, std::string const& says) {
   std::string const sentence = refusal([&] { at.options(); });
   EXPECT_NE(sentence.find(says), std::string::npos) << sentence;
 }
 
 TEST(MliteOptions, CountsThatTheModelDoesNotHaveAreRefused) {
-  expect_unfit(Checkpoint(3, 32),
+  expect_unfit(MliteModel(3, 32),
                "each layer names 3 experts, and config.json says 8, which 3 does not divide");
-  expect_unfit(Checkpoint(16, 32), "each layer names 16 experts, and config.json says 8");
+  expect_unfit(MliteModel(16, 32), "each layer names 16 experts, and config.json says 8");
   expect_unfit(
-      Checkpoint(4, 128),
+      MliteModel(4, 128),
       "has 128 rows, which are 4 expert-parallel ranks of 2 x 16 rows; but 8 experts under 4 names are 2 ranks");
-  expect_unfit(Checkpoint(4, 100),
+  expect_unfit(MliteModel(4, 100),
                "has 100 rows, which are no whole number of expert-parallel ranks");
-  Checkpoint hole(4, 64);
+  MliteModel hole(4, 64);
   hole.add("layers.0.moe.experts.fc1.weight7", {64, 32});
   expect_unfit(std::move(hole), "names of 5 experts, and the highest is number 7");
-  Checkpoint routers(4, 64);
+  MliteModel routers(4, 64);
   routers.add("layers.0.moe.router.gate.weight", {4, 32});
   expect_unfit(std::move(routers), "chooses among 4 experts, and config.json says 8");
-  Checkpoint layers(4, 64);
+  MliteModel layers(4, 64);
   layers.add("layers.6.mlp_norm.weight", {32, 1});
   expect_unfit(std::move(layers), "holds 7 layers, and config.json says 6");
 }
 
 TEST(MliteOptions, AnEtpThatDoesNotDivideIsAMistakeOfTheJob) {
-  std::string const sentence = refusal([] { Checkpoint(4, 64).options(3); }, ErrorKind::usage);
+  std::string const sentence = refusal([] { MliteModel(4, 64).options(3); }, ErrorKind::usage);
   EXPECT_NE(sentence.find("[source] etp = 3: moe_inter is 16"), std::string::npos) << sentence;
 }
 
 TEST(MliteShapes, OfOneRankAreRefusedAsLost) {
   for (Index const rows : {32, 16}) {
-    Checkpoint at(2, rows);
+    MliteModel at(2, rows);
     SideOptions options;
     options.options = at.options();
     Side const side(at.model, at.map, std::move(options));
     apply_family(at.model, side);
-    std::string const sentence = refusal([&] {
-      check_whole({at.source, at.names, "here", 1}, side);
-    });
+    std::string const sentence = refusal([&] { check_whole(at.mlite(), side); });
     EXPECT_NE(sentence.find(fmt::format("the file holds 1/{} of the experts", 128 / rows)),
               std::string::npos)
         << sentence;
   }
-  Checkpoint whole(2, 128);
+  MliteModel whole(2, 128);
   SideOptions options;
   options.options = whole.options();
   Side const side(whole.model, whole.map, std::move(options));
   apply_family(whole.model, side);
-  EXPECT_NO_THROW(check_whole({whole.source, whole.names, "here", 1}, side));
+  EXPECT_NO_THROW(check_whole(whole.mlite(), side));
 }
 
 TEST(MliteShapes, OfAnotherModelAreNoShards) {
-  Checkpoint at(2, 64);
+  MliteModel at(2, 64);
   at.add("norm.weight", {64, 1});
-  at.source.metadata.tensors.back().shape = {64};
+  at.stored().tensors.back().shape = {64};
   SideOptions options;
   options.options = at.options();
   Side const side(at.model, at.map, std::move(options));
   apply_family(at.model, side);
-  EXPECT_NO_THROW(check_whole({at.source, at.names, "here", 1}, side))
-      << "the catalogue has words for it";
+  EXPECT_NO_THROW(check_whole(at.mlite(), side)) << "the catalogue has words for it";
 }
 
 TEST(MliteSidecars, AreFilesOfOneRank) {
   for (char const* name : {"optimizer_rank_0.pt", "optimizer_rank_127.pt"})
-    EXPECT_TRUE(is_mlite_optimizer(name)) << name;
+    EXPECT_TRUE(dcp::is_rank_optimizer(name)) << name;
   for (char const* name : {"optimizer_rank_.pt", "optimizer_rank_0", "optimizer_rank_0.pt.tmp",
                            "optimizer.pt", "rng_state_rank_00000.pt"})
-    EXPECT_FALSE(is_mlite_optimizer(name)) << name;
-  EXPECT_TRUE(is_mlite_rng("rng_state_rank_00012.pt"));
-  EXPECT_FALSE(is_mlite_rng("rng_state_rank_x.pt"));
+    EXPECT_FALSE(dcp::is_rank_optimizer(name)) << name;
+  EXPECT_TRUE(dcp::is_rank_rng("rng_state_rank_00012.pt"));
+  EXPECT_FALSE(dcp::is_rank_rng("rng_state_rank_x.pt"));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "core/formats/megatron/writer.hpp"
-#include "stages/plan/source/run_record.hpp"
 #include "core/formats/object_gate.hpp"
+#include "core/formats/run_record.hpp"
 
 namespace reshard {
 namespace {
@@ -112,17 +112,16 @@ class Gate : public testing::Test {
  protected:
   Gate() {
     source.files = {"a.distcp"};
-    source.dcp.emplace();
-    source.dcp->metadata.objects = {
+    source.stored.objects = {
         {"plain", {0, 0, 9}}, {"ours", {0, 9, 9}}, {"evil", {0, 18, 9}}, {"broken", {0, 27, 9}}};
-    source.dcp->looks = {
+    source.looks = {
         {}, {{"our.C", true}, ""}, {{"os.system", false}, ""}, {{}, "it is no zip archive."}};
   }
   /// What each object meets: "in", "out" or the refusal.
   Lines verdicts() {
     ObjectGate gate(source, request);
     Lines result;
-    for (StoredObject const& object : source.dcp->metadata.objects) try {
+    for (StoredObject const& object : source.stored.objects) try {
         result.emplace_back(gate.admits(object) ? "in" : "out");
       } catch (Error const& error) {
         result.push_back(error.sentence().substr(0, error.sentence().find(". ")));

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "stages/read/foreign.hpp"
+#include "core/formats/foreign.hpp"
 
 namespace reshard {
 namespace {

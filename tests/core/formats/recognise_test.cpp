@@ -8,14 +8,15 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "stages/read/recognise.hpp"
+#include "core/formats/dcp/source.hpp"
+#include "core/formats/format.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-using Kind = CheckpointKind;
+using Ids = std::vector<FormatId>;
 
 constexpr char const* hdf5_signature = "\x89HDF\r\n\x1a\n";
 
@@ -43,9 +44,21 @@ class Recognise : public testing::Test {
     return path;
   }
 
+  /// What the path is read as.
+  static std::string chosen(fs::path const& path, FormatId wanted = FormatId::automatic) {
+    Format const& format = choose_format(path, wanted);
+    return &format == &dcp::boxed_safetensors() ? "boxes" : std::string(format.name());
+  }
+  /// What it may be by its names.
+  static Ids found(fs::path const& path) {
+    Ids ids;
+    for (Format const* format : recognise(path)) ids.push_back(format->id());
+    return ids;
+  }
+
   static std::string refusal(fs::path const& path) {
     try {
-      (void)kind_of(path);
+      (void)choose_format(path);
     } catch (Error const& error) {
       EXPECT_EQ(error.kind(), ErrorKind::source);
       return error.what();
@@ -57,40 +70,40 @@ class Recognise : public testing::Test {
 };
 
 TEST_F(Recognise, EachFormatByItsNames) {
-  EXPECT_EQ(kind_of(make("m", {"mp_rank_00/model_optim_rng.pt"})), Kind::megatron);
-  EXPECT_EQ(kind_of(make("w", {"model.safetensors", "config.json"})), Kind::huggingface);
-  EXPECT_EQ(kind_of(make("d", {".metadata", "__0_0.distcp"})), Kind::dcp);
-  EXPECT_EQ(kind_of(make("b", {"boxes.safetensors"})), Kind::boxed_safetensors);
-  EXPECT_EQ(kind_of(make("h", {"model.h5"})), Kind::hdf5);
-  EXPECT_EQ(kind_of(scratch_.path() / "h" / "model.h5"), Kind::hdf5);
+  EXPECT_EQ(chosen(make("m", {"mp_rank_00/model_optim_rng.pt"})), "megatron");
+  EXPECT_EQ(chosen(make("w", {"model.safetensors", "config.json"})), "huggingface");
+  EXPECT_EQ(chosen(make("d", {".metadata", "__0_0.distcp"})), "dcp");
+  EXPECT_EQ(chosen(make("b", {"boxes.safetensors"})), "boxes");
+  EXPECT_EQ(chosen(make("h", {"model.h5"})), "hdf5");
+  EXPECT_EQ(chosen(scratch_.path() / "h" / "model.h5"), "hdf5");
 }
 
 TEST_F(Recognise, AnHdf5FileBesideOtherWeightsIsAnotherPrograms) {
   fs::path const path = make("w", {"model.safetensors", "tf_model.h5"});
-  EXPECT_EQ(recognise(path), std::vector{Kind::huggingface});
-  EXPECT_EQ(kind_of(path, SourceFormat::hdf5), Kind::hdf5);
+  EXPECT_EQ(found(path), Ids{FormatId::huggingface});
+  EXPECT_EQ(chosen(path, FormatId::hdf5), "hdf5");
 }
 
 TEST_F(Recognise, OfSeveralFormatsTheJobChooses) {
   fs::path const path = make("x", {".metadata", "__0_0.distcp", "model.safetensors"});
-  EXPECT_EQ(recognise(path), (std::vector{Kind::huggingface, Kind::dcp}));
+  EXPECT_EQ(found(path), (Ids{FormatId::huggingface, FormatId::dcp}));
   EXPECT_NE(refusal(path).find("side by side"), std::string::npos);
-  EXPECT_EQ(kind_of(path, SourceFormat::dcp), Kind::dcp);
-  EXPECT_EQ(kind_of(path, SourceFormat::huggingface), Kind::huggingface);
+  EXPECT_EQ(chosen(path, FormatId::dcp), "dcp");
+  EXPECT_EQ(chosen(path, FormatId::huggingface), "huggingface");
 }
 
 TEST_F(Recognise, BoxesAreFoundUnderBothNamesOfTheirFormat) {
   fs::path const path = make("b", {"boxes.safetensors"});
-  EXPECT_EQ(kind_of(path, SourceFormat::dcp), Kind::boxed_safetensors);
-  EXPECT_EQ(kind_of(path, SourceFormat::huggingface), Kind::boxed_safetensors);
+  EXPECT_EQ(chosen(path, FormatId::dcp), "boxes");
+  EXPECT_EQ(chosen(path, FormatId::huggingface), "boxes");
 }
 
 TEST_F(Recognise, AMetadataJsonIsMegatronsWhereItNamesABackend) {
   fs::path const path = make("x", {"model.safetensors", "metadata.json"});
   std::ofstream(path / "metadata.json") << R"({"author": "another program"})";
-  EXPECT_EQ(recognise(path), std::vector{Kind::huggingface});
+  EXPECT_EQ(found(path), Ids{FormatId::huggingface});
   std::ofstream(path / "metadata.json") << R"({"sharded_backend": "torch_dist"})";
-  EXPECT_EQ(recognise(path), (std::vector{Kind::huggingface, Kind::dcp}));
+  EXPECT_EQ(found(path), (Ids{FormatId::huggingface, FormatId::dcp}));
 }
 
 TEST_F(Recognise, WhatIsNoneIsRefusedWithTheReason) {

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "core/containers/dcp/item_paths.hpp"
+#include "core/formats/dcp/source.hpp"
+#include "core/formats/hdf5/source.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/megatron/directory.hpp"
-#include "stages/read/open_dcp.hpp"
-#include "stages/read/open_hdf5.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 /// How a format finds its files, and the file in it that becomes a link. `content` is enough for
 /// what opens it here.
-struct Format {
+struct LinkCase {
   char const* name;
   char const* file;
   std::string_view content;
@@ -32,21 +32,22 @@ void open_dcp_files(fs::path const& path) {
   static_cast<void>(dcp::item_paths(dcp::open_directory(path), metadata));
 }
 
-Format const formats[] = {
+LinkCase const link_cases[] = {
     {"huggingface", "model.safetensors", "x",
      [](fs::path const& path) { static_cast<void>(huggingface::open_folder(path)); }},
     {"boxed safetensors", "shard-0.safetensors", "x",
-     [](fs::path const& path) { static_cast<void>(safetensors_files(path)); }},
+     [](fs::path const& path) { static_cast<void>(dcp::safetensors_files(path)); }},
     {"megatron", "mp_rank_00/model_optim_rng.pt", "x",
      [](fs::path const& path) { static_cast<void>(megatron::open_directory(path)); }},
     {"dcp items", "__0_0.distcp", "x", open_dcp_files},
     {"dcp metadata", ".metadata", "x", open_dcp_files},
     {"dcp common", "common.pt", "x", open_dcp_files},
     {"dcp backend", "metadata.json", R"({"sharded_backend": "torch_dist"})", open_dcp_files},
-    {"hdf5", "model.h5", "x", [](fs::path const& path) { static_cast<void>(hdf5_files(path)); }},
+    {"hdf5", "model.h5", "x",
+     [](fs::path const& path) { static_cast<void>(format_of(FormatId::hdf5).probe(path)); }},
 };
 
-class SourceLinks : public testing::TestWithParam<Format> {
+class SourceLinks : public testing::TestWithParam<LinkCase> {
  protected:
   SourceLinks() {
     fs::create_directories(checkpoint_);
@@ -112,11 +113,12 @@ TEST_P(SourceLinks, ToTheFolderItselfAreFine) {
   EXPECT_EQ(refusal(scratch_.path() / "latest/"), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, SourceLinks, testing::ValuesIn(formats), [](auto const& chosen) {
-  std::string name = chosen.param.name;
-  std::replace(name.begin(), name.end(), ' ', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Formats, SourceLinks, testing::ValuesIn(link_cases),
+                         [](auto const& chosen) {
+                           std::string name = chosen.param.name;
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
 
 /// root/iter_0000007 is a link, as when old saves were moved to another file system.
 TEST(SourceLinksOfIterations, AnIterationThatIsALinkIsRead) {

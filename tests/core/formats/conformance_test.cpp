@@ -1,0 +1,393 @@
+// What one format promises, all promise: every test here runs over all formats.
+
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "core/base/capture.hpp"
+#include "core/formats/format.hpp"
+#include "core/formats/model_files.hpp"
+#include "stages/plan/identity_plan.hpp"
+#include "tests/support/rank_threads.hpp"
+#include "tests/support/sample_checkpoints.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/support/written_target.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+using test::SampleCheckpoint;
+using test::SampleMaker;
+using test::SampleTensor;
+
+Checkpoint opened(fs::path const& path) {
+  return open_checkpoint(path, FormatId::automatic, {}, LoneReader());
+}
+
+/// As a sample names a tensor: of a share, with the share's label in front.
+std::string sample_name(Checkpoint const& checkpoint, std::size_t tensor) {
+  for (SharePlace const& place : checkpoint.places)
+    if (tensor >= place.first_tensor && tensor < place.first_tensor + place.tensor_count)
+      return place.label + "/" + checkpoint.stored.tensors[tensor].name;
+  return checkpoint.stored.tensors[tensor].name;
+}
+
+/// What is stored where it is said to be, by name.
+std::map<std::string, SampleTensor> contents(Checkpoint const& checkpoint) {
+  auto const files = test::bytes_of_files(checkpoint.files);
+  std::map<std::string, SampleTensor> result;
+  for (std::size_t t = 0; t < checkpoint.stored.tensors.size(); ++t) {
+    StoredTensor const& tensor = checkpoint.stored.tensors[t];
+    test::GatheredTensor gathered = test::gathered(checkpoint.stored, t, files);
+    EXPECT_TRUE(gathered.once) << tensor.name << ": its chunks do not tile it";
+    std::string const name = sample_name(checkpoint, t);
+    EXPECT_TRUE(result
+                    .emplace(name, SampleTensor{name, tensor.dtype, tensor.shape,
+                                                std::move(gathered.bytes)})
+                    .second)
+        << name << " is there twice";
+  }
+  return result;
+}
+
+std::map<std::string, SampleTensor> by_name(std::vector<SampleTensor> const& tensors) {
+  std::map<std::string, SampleTensor> result;
+  for (SampleTensor const& tensor : tensors) result.emplace(tensor.name, tensor);
+  return result;
+}
+
+void expect_same(std::map<std::string, SampleTensor> const& found,
+                 std::map<std::string, SampleTensor> const& expected) {
+  std::vector<std::string> names, wanted;
+  for (auto const& [name, tensor] : found) names.push_back(name);
+  for (auto const& [name, tensor] : expected) wanted.push_back(name);
+  ASSERT_EQ(names, wanted);
+  for (auto const& [name, tensor] : expected) EXPECT_EQ(found.at(name), tensor) << name;
+}
+
+/// Everything that a checkpoint says, but for who read which file.
+std::string text_of(Checkpoint const& c) {
+  std::string text =
+      fmt::format("{} {} {} {} {} {} {} [{}]\n", fmt::ptr(c.format), static_cast<int>(c.names),
+                  static_cast<int>(c.storage), c.root.string(), c.folder.string(), c.place,
+                  c.summary, fmt::join(c.warnings, "; "));
+  for (std::size_t f = 0; f < c.files.size(); ++f)
+    text += fmt::format("{} {} {} {} {}\n", c.files[f].string(), c.stamps.at(f).bytes,
+                        c.stamps.at(f).mtime_ns, c.stamps.at(f).ctime_ns, c.stamps.at(f).inode);
+  for (StoredRecord const& r : c.records)
+    text += fmt::format("{} {} {} {} {} {}\n", r.file, r.offset_bytes, r.size_bytes,
+                        r.archive_offset_bytes, r.archive_bytes, r.crc32.value_or(0));
+  for (StoredTensor const& tensor : c.stored.tensors) {
+    text +=
+        fmt::format("{} {} [{}]", tensor.name, name(tensor.dtype), fmt::join(tensor.shape, " "));
+    for (std::size_t i = tensor.first_chunk; i < tensor.first_chunk + tensor.chunk_count; ++i) {
+      StoredChunk const& chunk = c.stored.chunks[i];
+      text += fmt::format(" [{}]+[{}] at {} {} {} {}", fmt::join(c.stored.offsets(chunk), " "),
+                          fmt::join(c.stored.sizes(chunk), " "), chunk.item.file,
+                          chunk.item.offset_bytes, chunk.item.size_bytes,
+                          c.stored.payload_offset_bytes.at(i));
+    }
+    text += "\n";
+  }
+  for (auto const& [chunk, strides] : c.stored.strides)
+    text += fmt::format("{}: {}\n", chunk, fmt::join(strides, " "));
+  for (StoredObject const& object : c.stored.objects)
+    text += fmt::format("{} {} {}\n", object.name, object.item.file, object.item.offset_bytes);
+  for (SharePlace const& p : c.places)
+    text += fmt::format("{} {} {} {} {} {} {} {}\n", p.file, p.tp, p.pp, p.ep, p.chunk, p.label,
+                        p.first_tensor, p.tensor_count);
+  for (LogicalLabels const& labels : c.labels)
+    text += fmt::format("{} {}\n", fmt::join(labels.axes, " "), labels.domain);
+  text += fmt::format("{} {} {} {} [{}] [{}] [{}]\n", c.args.dump(), c.config.dump(),
+                      c.iteration.value_or(-1), c.stated_iteration, fmt::join(c.side_files, " "),
+                      fmt::join(c.promised, " "), fmt::join(c.state.others, " "));
+  return text + fmt::format("{} {} {}\n", c.state.optimizer.example, c.state.rng.example,
+                            fmt::join(c.defects, "; "));
+}
+
+class Conformance : public testing::TestWithParam<SampleMaker> {
+ protected:
+  SampleCheckpoint make() const { return GetParam().make(folder()); }
+  fs::path folder() const { return scratch_.path() / "sample"; }
+  Format const& format() const { return *GetParam().format; }
+
+  ScratchFolder scratch_{"conformance_" + GetParam().name};
+};
+
+INSTANTIATE_TEST_SUITE_P(Formats, Conformance, testing::ValuesIn(test::sample_makers()),
+                         [](auto const& chosen) { return chosen.param.name; });
+
+TEST(Formats, HaveASampleEach) {
+  std::set<Format const*> sampled;
+  for (SampleMaker const& maker : test::sample_makers()) sampled.insert(maker.format);
+  for (Format const* one : all_formats()) EXPECT_TRUE(sampled.contains(one)) << one->name();
+}
+
+// --- recognition
+// ---------------------------------------------------------------------------------------------------
+
+TEST_P(Conformance, KnowsItsOwnAndNoOther) {
+  make();
+  EXPECT_TRUE(format().probe(folder()));
+  for (SampleMaker const& other : test::sample_makers()) {
+    if (other.format->family() == format().family() || !other.format->probe(folder())) continue;
+    // By names alone it may look like theirs; then their files' beginnings tell.
+    EXPECT_EQ(other.format->refined(folder()).family(), format().family()) << other.name;
+  }
+}
+
+TEST_P(Conformance, KnowsNothingInAnEmptyFolder) {
+  fs::create_directories(folder());
+  EXPECT_FALSE(format().probe(folder()));
+  EXPECT_FALSE(format().probe(scratch_.path() / "absent"));
+  write_text_file(scratch_.path() / "file", "text");
+  EXPECT_FALSE(format().probe(scratch_.path() / "file"));
+  EXPECT_EQ(format().why_incomplete(folder()).find('\n'), std::string::npos);
+}
+
+TEST_P(Conformance, IsChosenForItsOwn) {
+  make();
+  EXPECT_EQ(choose_format(folder()).family(), format().family());
+  EXPECT_EQ(choose_format(folder(), format().id()).family(), format().family());
+  EXPECT_EQ(opened(folder()).format, &format());
+  EXPECT_EQ(enclosing_checkpoint(folder() / "report.json").has_value(), !format().yields());
+}
+
+TEST_P(Conformance, IsFoundBelowARootWithATracker) {
+  if (!GetParam().has_tracker) GTEST_SKIP() << "its saves have no root";
+  fs::path const root = scratch_.path() / "root";
+  fs::create_directories(root);
+  SampleCheckpoint const sample = GetParam().make(root / "iter_0000007");
+  write_text_file(root / "latest_checkpointed_iteration.txt", "7");
+  EXPECT_EQ(choose_format(root).family(), format().family());
+  Checkpoint const checkpoint = opened(root);
+  EXPECT_EQ(checkpoint.format, &format());
+  EXPECT_EQ(checkpoint.root, root);
+  EXPECT_EQ(checkpoint.folder, root / "iter_0000007");
+  EXPECT_EQ(checkpoint.iteration, 7);
+  expect_same(contents(checkpoint), by_name(sample.tensors));
+}
+
+// --- opening
+// -------------------------------------------------------------------------------------------------------
+
+TEST_P(Conformance, ReadsTheBytesThatWereWritten) {
+  SampleCheckpoint const sample = make();
+  expect_same(contents(opened(folder())), by_name(sample.tensors));
+}
+
+TEST_P(Conformance, IsTheSameForAnyNumberOfRanks) {
+  make();
+  std::string const alone = text_of(opened(folder()));
+  for (int const count : {1, 2, 3, 5}) {
+    std::vector<std::string> seen(static_cast<std::size_t>(count));
+    std::vector<std::vector<int>> readers(seen.size());
+    auto const errors = test::RankThreads(count).run([&](HeaderExchange const& exchange) {
+      Checkpoint const checkpoint = open_checkpoint(folder(), FormatId::automatic, {}, exchange);
+      seen[static_cast<std::size_t>(exchange.rank())] = text_of(checkpoint);
+      readers[static_cast<std::size_t>(exchange.rank())] = checkpoint.stamped_by;
+    });
+    for (auto const& error : errors) ASSERT_FALSE(error) << error->sentence();
+    for (std::string const& text : seen) EXPECT_EQ(text, alone) << count << " ranks";
+    for (auto const& by : readers) {
+      EXPECT_EQ(by, readers.front());
+      for (int const rank : by) EXPECT_TRUE(rank >= 0 && rank < count);
+    }
+  }
+}
+
+TEST_P(Conformance, StampsItsFiles) {
+  SampleCheckpoint const sample = make();
+  Checkpoint const checkpoint = opened(folder());
+  std::vector<fs::path> files = checkpoint.files;
+  ASSERT_EQ(checkpoint.stamps.size(), files.size());
+  ASSERT_EQ(checkpoint.stamped_by.size(), files.size());
+  for (std::size_t f = 0; f < files.size(); ++f)
+    EXPECT_EQ(checkpoint.stamps[f], File::open_for_reading(files[f]).stamp());
+  std::ranges::sort(files);
+  EXPECT_EQ(files, sample.files);
+}
+
+TEST_P(Conformance, SaysWhatItsStorageSays) {
+  make();
+  Checkpoint const checkpoint = opened(folder());
+  StoredTable const& stored = checkpoint.stored;
+  ASSERT_EQ(stored.payload_offset_bytes.size(), stored.chunks.size());
+  bool const shares = checkpoint.storage == Storage::shares;
+  EXPECT_EQ(checkpoint.mesh.has_value(), shares);
+  EXPECT_EQ(checkpoint.places.empty(), !shares);
+  EXPECT_EQ(checkpoint.labels.size(),
+            checkpoint.names == NameOwner::logical ? stored.tensors.size() : 0U);
+  for (StoredTensor const& tensor : stored.tensors)
+    EXPECT_TRUE(tensor.chunk_count == 1 || checkpoint.storage == Storage::chunks) << tensor.name;
+  std::size_t next = 0;
+  std::set<std::string> labels;
+  for (SharePlace const& place : checkpoint.places) {
+    EXPECT_EQ(place.first_tensor, next);
+    next += place.tensor_count;
+    EXPECT_TRUE(labels.insert(place.label).second) << place.label;
+    EXPECT_LT(place.tp, checkpoint.mesh->tp);
+    EXPECT_LT(place.pp, checkpoint.mesh->pp);
+    EXPECT_LT(place.ep, checkpoint.mesh->ep);
+    for (std::size_t t = place.first_tensor; t < next; ++t)
+      EXPECT_EQ(stored.chunks_of(stored.tensors[t]).front().item.file, place.file);
+  }
+  EXPECT_EQ(next, shares ? stored.tensors.size() : 0U);
+}
+
+TEST_P(Conformance, SortsEveryTensorOnce) {
+  for (auto const make_one : {GetParam().make, GetParam().make_with_state}) {
+    if (make_one == nullptr) continue;
+    fs::remove_all(folder());
+    make_one(folder());
+    Checkpoint const checkpoint = opened(folder());
+    StoredView const view = view_of(checkpoint);
+    if (checkpoint.storage == Storage::shares) {
+      EXPECT_TRUE(view.weights.empty()) << "names repeat";
+      continue;
+    }
+    ASSERT_EQ(view.state_tables.size(), view.states.size());
+    std::vector<std::size_t> places;
+    for (auto const& [name, at] : view.weights) places.push_back(at);
+    for (StoredView::Table const& table : view.state_tables)
+      for (auto const& [name, at] : table) {
+        EXPECT_TRUE(view.weights.contains(name)) << "state of no weight: " << name;
+        places.push_back(at);
+      }
+    std::ranges::sort(places);
+    std::vector<std::size_t> all(checkpoint.stored.tensors.size());
+    for (std::size_t t = 0; t < all.size(); ++t) all[t] = t;
+    EXPECT_EQ(places.size() + view.fixed_state.size() + view.unread.size(), all.size());
+    EXPECT_EQ(places, all);
+  }
+}
+
+TEST_P(Conformance, CutsAPrefixOff) {
+  make();
+  Checkpoint const checkpoint = opened(folder());
+  if (checkpoint.storage == Storage::shares) GTEST_SKIP() << "its names are Megatron's own";
+  std::string const prefix = "model.module.decoder.layers.";
+  StoredView const view = format().view(checkpoint, prefix);
+  for (auto const& [name, at] : view.weights)
+    EXPECT_EQ(checkpoint.stored.tensors[at].name, prefix + name);
+  EXPECT_EQ(view.weights.size() + view.unread.size(), checkpoint.stored.tensors.size());
+}
+
+// --- descriptions
+// --------------------------------------------------------------------------------------------------
+
+TEST_P(Conformance, DescribesWhatIsThere) {
+  make();
+  Inspection const found = format().describe(folder(), {});
+  EXPECT_TRUE(found.sound) << found.text;
+  ASSERT_NE(found.json.find("path"), nullptr);
+  EXPECT_EQ(*found.json.find("path")->text(), folder().string());
+  ASSERT_NE(found.json.find("format"), nullptr);
+  EXPECT_EQ(*found.json.find("format")->text(), format().name());
+  ASSERT_NE(found.json.find("mismatches"), nullptr);
+  EXPECT_TRUE(found.json.find("mismatches")->items()->empty());
+  EXPECT_NE(found.text.find(folder().string()), std::string::npos);
+  EXPECT_NE(found.text.find(format().name()), std::string::npos);
+}
+
+TEST_P(Conformance, SaysWhyASaveIsIncomplete) {
+  SampleCheckpoint const sample = make();
+  EXPECT_EQ(format().why_incomplete(folder()), "");
+  if (sample.written_last.empty()) return;  // it has no file that is written last
+  fs::remove(sample.written_last);
+  EXPECT_NE(format().why_incomplete(folder()), "");
+  auto const refused = capture([&] { opened(folder()); });
+  ASSERT_TRUE(refused) << "a save that was cut short was opened";
+  EXPECT_EQ(refused->kind(), ErrorKind::source);
+}
+
+TEST_P(Conformance, FindsTheFilesOfTheModel) {
+  make();
+  Checkpoint const checkpoint = opened(folder());
+  auto const files = format().model_files(checkpoint);
+  ASSERT_TRUE(files);
+  EXPECT_EQ(files->config.dump(), R"({"model_type": "sample"})");
+  EXPECT_EQ(files_of(checkpoint)->config, files->config);
+}
+
+TEST_P(Conformance, HasNoFilesOfAModelWhereThereAreNone) {
+  make();
+  fs::remove(folder() / "config.json");
+  fs::remove_all(folder() / huggingface::carried_name);
+  auto const files = format().model_files(opened(folder()));
+  EXPECT_TRUE(!files || files->config.is_null());
+}
+
+// --- state
+// ---------------------------------------------------------------------------------------------------------
+
+StateInventory inventory_of(Checkpoint const& checkpoint) {
+  return checkpoint.format->inventory(checkpoint, view_of(checkpoint));
+}
+
+TEST_P(Conformance, HoldsNoStateWhereThereIsNone) {
+  make();
+  StateInventory const state = inventory_of(opened(folder()));
+  EXPECT_FALSE(state.optimizer) << state.optimizer.example;
+  EXPECT_FALSE(state.rng) << state.rng.example;
+  EXPECT_TRUE(state.slots.empty());
+  EXPECT_TRUE(state.others.empty()) << fmt::format("{}", fmt::join(state.others, ", "));
+}
+
+TEST_P(Conformance, HoldsTheStateThatIsThere) {
+  if (GetParam().make_with_state == nullptr) GTEST_SKIP() << "the format holds weights alone";
+  GetParam().make_with_state(folder());
+  StateInventory const state = inventory_of(opened(folder()));
+  EXPECT_EQ(static_cast<bool>(state.optimizer), GetParam().has_optimizer);
+  EXPECT_EQ(static_cast<bool>(state.rng), GetParam().has_rng);
+  EXPECT_EQ(!state.slots.empty(), state.optimizer.form == StateForm::by_weight);
+  EXPECT_TRUE(state.optimizer || state.rng || !state.others.empty());
+  for (HeldState const& held : {state.optimizer, state.rng}) EXPECT_EQ(held.example.empty(), !held);
+}
+
+// --- plans
+// ---------------------------------------------------------------------------------------------------------
+
+/// Into a DCP folder under the names it has, and read again.
+TEST_P(Conformance, IsPlannedAndWrittenUnderItsNames) {
+  SampleCheckpoint const sample = make();
+  Checkpoint const checkpoint = opened(folder());
+  if (checkpoint.storage == Storage::shares) GTEST_SKIP() << "only a map puts shares together";
+  TargetRequest request;
+  request.format = FormatId::dcp;
+  request.map = "none";
+  JobPlan const plan = make_identity_plan(checkpoint, request, PlanLimits{});
+  fs::path const target = scratch_.path() / "target";
+  test::write_target(plan, test::bytes_of_files(checkpoint.files), target);
+  Checkpoint const copy = open_checkpoint(target, FormatId::dcp, {}, LoneReader());
+  EXPECT_EQ(copy.format->id(), FormatId::dcp);
+  expect_same(contents(copy), by_name(sample.tensors));
+}
+
+// --- what one format alone promises
+// --------------------------------------------------------------------------------
+
+/// What an index does not name is no part of the checkpoint, and a warning says so.
+TEST(HuggingFaceSource, HoldsWhatItsIndexNames) {
+  ScratchFolder const scratch("index_names");
+  SampleMaker const maker = test::sample_makers().at(1);
+  ASSERT_EQ(maker.format->id(), FormatId::huggingface);
+  SampleCheckpoint const sample = maker.make(scratch.path() / "sample");
+  Json index = parse_json(read_text_file(sample.written_last, 1 << 20), "index");
+  Json map = *index.find("weight_map");
+  std::string const left_out = map.members()->front().first;
+  map.members()->erase(map.members()->begin());
+  write_text_file(sample.written_last, Json().set("weight_map", map).dump());
+  Checkpoint const checkpoint = opened(sample.path);
+  auto expected = by_name(sample.tensors);
+  expected.erase(left_out);
+  expect_same(contents(checkpoint), expected);
+  ASSERT_EQ(checkpoint.warnings.size(), 1U);
+  EXPECT_NE(checkpoint.warnings.front().find(left_out), std::string::npos);
+  EXPECT_EQ(checkpoint.promised.size(), expected.size());
+}
+
+}  // namespace
+}  // namespace reshard

@@ -1,0 +1,223 @@
+// Jobs that keep every name: stored tensors are what they are, only boxes and files change.
+
+#include "stages/plan/identity_plan.hpp"
+
+#include "tests/stages/plan/planning.hpp"
+
+namespace reshard::test {
+namespace {
+
+MadeCheckpoint two_tensors() {
+  MadeCheckpoint source = made_dcp({{"model.b", {4, 6}}, {"model.a", {3}, DType::f32}});
+  return source;
+}
+
+TargetRequest kept(FormatId format) {
+  TargetRequest request = request_for(format);
+  request.map = "none";
+  return request;
+}
+
+JobPlan identity(MadeCheckpoint const& source, TargetRequest const& request) {
+  return make_identity_plan(source.value, request, PlanLimits{});
+}
+
+Lines names_of(JobPlan const& plan) {
+  Lines names;
+  for (Blob const& blob : plan.target.blobs) names.push_back(blob.name);
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+// --- which jobs they are
+// -------------------------------------------------------------------------------------------
+
+TEST(KeepsNames, WhereTheJobSaysSoOrBothSidesArePlain) {
+  MadeCheckpoint const dcp = two_tensors();
+  MadeCheckpoint const folder = made_huggingface(sample_model("llama"));
+  MadeCheckpoint const shares = made_megatron(sample_model("llama"));
+  MadeCheckpoint const dist = made_torch_dist(sample_model("llama"), true);
+  struct Case {
+    char const* name;
+    MadeCheckpoint const& source;
+    FormatId target;
+    char const* map;
+    bool keeps;
+  };
+  for (Case const& one :
+       std::vector<Case>{{"dcp to dcp", dcp, FormatId::dcp, "auto", true},
+                         {"dcp to Hugging Face", dcp, FormatId::huggingface, "auto", true},
+                         {"dcp to HDF5", dcp, FormatId::hdf5, "auto", true},
+                         {"dcp through a map", dcp, FormatId::huggingface, "llama", false},
+                         {"a folder to dcp", folder, FormatId::dcp, "auto", true},
+                         {"a folder to a folder", folder, FormatId::huggingface, "auto", false},
+                         {"a folder as it is", folder, FormatId::huggingface, "none", true},
+                         {"a folder to Megatron", folder, FormatId::megatron, "auto", false},
+                         {"shares to dcp", shares, FormatId::dcp, "auto", false},
+                         {"torch_dist to torch_dist", dist, FormatId::torch_dist, "auto", false},
+                         {"torch_dist as it is", dist, FormatId::torch_dist, "none", true}}) {
+    TargetRequest request = request_for(one.target);
+    request.map = one.map;
+    EXPECT_EQ(keeps_names(one.source.value, request), one.keeps) << one.name;
+  }
+}
+
+TEST(KeepsNames, NotWhereAConfigSaysWhatTheNamesMean) {
+  TargetRequest request = request_for(FormatId::hdf5);
+  EXPECT_TRUE(keeps_names(two_tensors().value, request));
+  request.source_config = "/somewhere/config.json";
+  EXPECT_FALSE(keeps_names(two_tensors().value, request));
+  MadeCheckpoint described = two_tensors();
+  described.value.config = sample_model("llama").config;
+  EXPECT_FALSE(keeps_names(described.value, request_for(FormatId::hdf5)));
+}
+
+// --- plans
+// ---------------------------------------------------------------------------------------------------------
+
+TEST(IdentityPlan, ToDcpKeepsKeysAndBytes) {
+  JobPlan const plan = identity(two_tensors(), kept(FormatId::dcp));
+  EXPECT_TRUE(plan.stored_names);
+  EXPECT_EQ(paths_of(plan), Lines{"__0_0.distcp"});
+  EXPECT_EQ(names_of(plan), (Lines{"model.a", "model.b"}));
+  EXPECT_EQ(plan.plan.target_bytes, 4U * 6 * 2 + 3 * 4);
+  ASSERT_FALSE(text_named(plan, ".metadata").empty());
+  expect_sound(plan);
+}
+
+TEST(IdentityPlan, CutsByTheGridThatIsAskedFor) {
+  MadeCheckpoint source(FormatId::dcp);
+  source.begin_file().add_cut({"w", {8, 4}}, {4, 1});
+  auto const chunks = [&](ChunkGrid grid) {
+    TargetRequest request = kept(FormatId::dcp);
+    request.grid = std::move(grid);
+    JobPlan const plan = identity(source, request);
+    expect_sound(plan);
+    return plan.target.blobs.size();
+  };
+  EXPECT_EQ(chunks({ChunkGrid::Kind::source, 1, {}, {}}), 4U);
+  EXPECT_EQ(chunks({ChunkGrid::Kind::whole, 1, {}, {}}), 1U);
+  EXPECT_EQ(chunks({ChunkGrid::Kind::ranks, 2, {}, {}}), 2U);
+  EXPECT_EQ(chunks({ChunkGrid::Kind::mesh, 1, parse_mesh("tp=2"), parse_placement_rules("*: S1")}),
+            2U);
+}
+
+TEST(IdentityPlan, ARuleThatDecidesNothingIsToldOf) {
+  TargetRequest request = kept(FormatId::dcp);
+  request.grid = {ChunkGrid::Kind::mesh, 1, parse_mesh("tp=2"),
+                  parse_placement_rules("head.*: S0; *: R")};
+  Lines const warnings = identity(two_tensors(), request).warnings;
+  EXPECT_EQ(
+      std::ranges::count(warnings, "target.placements: the rule 'head.*' decides about no key"), 1);
+}
+
+TEST(IdentityPlan, CutsAndPutsPrefixes) {
+  TargetRequest request = kept(FormatId::dcp);
+  request.source_prefix = "model.";
+  request.target_prefix = "ema.";
+  EXPECT_EQ(names_of(identity(two_tensors(), request)), (Lines{"ema.a", "ema.b"}));
+  MadeCheckpoint more = two_tensors();
+  more.add_file({{"head", {2}}});
+  JobPlan const plan = identity(more, request);
+  EXPECT_EQ(names_of(plan), (Lines{"ema.a", "ema.b"}));
+  EXPECT_EQ(
+      plan.warnings.back(),
+      "1 stored tensor (head) does not begin with 'model.' (source.prefix): they are left out");
+}
+
+TEST(IdentityPlan, APrefixThatNoKeyHasIsAMistake) {
+  TargetRequest request = kept(FormatId::dcp);
+  request.source_prefix = "ema.";
+  std::string const sentence = refused(ErrorKind::usage, [&] { identity(two_tensors(), request); });
+  EXPECT_NE(sentence.find("[source] prefix = \"ema.\": /made has no such key"), std::string::npos)
+      << sentence;
+}
+
+TEST(IdentityPlan, ToHuggingFaceHasNoRoomForOptimizerStateAndObjects) {
+  MadeCheckpoint source = two_tensors();
+  source.add_file({{"optim.state.a.exp_avg", {3}, DType::f32}}).add_object("step");
+  TargetRequest request = kept(FormatId::huggingface);
+  std::string const sentence = refused(ErrorKind::source, [&] { identity(source, request); });
+  EXPECT_NE(sentence.find("holds optimizer state (optim.state.a.exp_avg)"), std::string::npos)
+      << sentence;
+  request.drop_optimizer = true;
+  JobPlan const plan = identity(source, request);
+  EXPECT_EQ(names_of(plan), (Lines{"model.a", "model.b"}));
+  EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
+    return warning == "dropped, because safetensors files hold tensors alone: step";
+  })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
+  expect_sound(plan);
+}
+
+TEST(IdentityPlan, ObjectsGoAlongToDcp) {
+  MadeCheckpoint source = two_tensors();
+  source.add_object("step");
+  JobPlan const plan = identity(source, kept(FormatId::dcp));
+  ASSERT_EQ(plan.opaque.size(), 1U);
+  EXPECT_EQ(plan.opaque.front().bytes, 100U);
+  EXPECT_EQ(plan.plan.target_bytes, 4U * 6 * 2 + 3 * 4 + 100);
+}
+
+TEST(IdentityPlan, ObjectsThatWouldRunCodeAreRefused) {
+  MadeCheckpoint source = two_tensors();
+  source.add_object("step");
+  source.value.looks.back() = {{"os.system", false}, ""};
+  std::string const sentence =
+      refused(ErrorKind::source, [&] { identity(source, kept(FormatId::dcp)); });
+  EXPECT_NE(sentence.find("\"os.system\""), std::string::npos) << sentence;
+}
+
+TEST(IdentityPlan, ToHdf5HasAContainerOfStoredNames) {
+  JobPlan const plan = identity(two_tensors(), kept(FormatId::hdf5));
+  EXPECT_EQ(paths_of(plan), Lines{"model.h5"});
+  EXPECT_EQ(names_of(plan), (Lines{"model.a", "model.b"}));
+  EXPECT_FALSE(plan.files.front().skeleton.empty());
+  expect_sound(plan);
+}
+
+TEST(IdentityPlan, TorchDistAsItIsKeepsItsRun) {
+  MadeCheckpoint const source = made_torch_dist(sample_model("llama"), true);
+  JobPlan const plan = identity(source, kept(FormatId::torch_dist));
+  EXPECT_EQ(texts_of(plan),
+            (Lines{"iter_0000007/.metadata", "iter_0000007/common.pt", "iter_0000007/metadata.json",
+                   "latest_checkpointed_iteration.txt"}));
+  EXPECT_EQ(plan.target.blobs.size(), source.value.stored.tensors.size());
+  expect_sound(plan);
+}
+
+TEST(IdentityPlan, HolesAndOverlapsAreRefused) {
+  MadeCheckpoint source(FormatId::dcp);
+  source.begin_file().add_cut({"w", {8, 4}}, {4, 1});
+  MadeCheckpoint hole = source;
+  --hole.value.stored.tensors.front().chunk_count;
+  std::string sentence = refused(ErrorKind::source, [&] { identity(hole, kept(FormatId::dcp)); });
+  EXPECT_NE(sentence.find("w"), std::string::npos);
+  MadeCheckpoint overlap = source;
+  StoredTable& stored = overlap.value.stored;
+  stored.chunks[3].offsets = stored.lists.add(std::vector<Index>{5, 0});
+  refused(ErrorKind::source, [&] { identity(overlap, kept(FormatId::dcp)); });
+}
+
+TEST(IdentityPlan, NamesOfOtherFormatsNeedAMap) {
+  for (FormatId const format : {FormatId::megatron, FormatId::torch_dist, FormatId::fsdp_dtensor}) {
+    std::string const sentence =
+        refused(ErrorKind::usage, [&] { identity(two_tensors(), kept(format)); });
+    EXPECT_NE(sentence.find("has names of its own, which only a map can give"), std::string::npos)
+        << sentence;
+  }
+  std::string const sentence = refused(ErrorKind::usage, [&] {
+    identity(made_megatron(sample_model("llama")), kept(FormatId::dcp));
+  });
+  EXPECT_NE(sentence.find("only a map can put together"), std::string::npos) << sentence;
+}
+
+TEST(IdentityCatalogue, HasATensorForEachName) {
+  JobPlan const plan = identity_catalogue(two_tensors().value);
+  ASSERT_EQ(plan.model->tensors().size(), 2U);
+  EXPECT_EQ(plan.source.blobs.size(), 2U);
+  EXPECT_TRUE(plan.files.empty());
+}
+
+}  // namespace
+}  // namespace reshard::test

@@ -1,0 +1,430 @@
+// Plans of small whole models, from headers alone: which files and texts a target has, and what is
+// refused with which exit code.
+
+#include "stages/plan/job_plan.hpp"
+
+#include <set>
+
+#include "tests/stages/plan/planning.hpp"
+
+namespace reshard::test {
+namespace {
+
+/// The stored tensor of this name.
+StoredTensor& tensor_of(MadeCheckpoint& made, std::string_view name) {
+  auto const found = std::ranges::find(made.value.stored.tensors, name, &StoredTensor::name);
+  RESHARD_EXPECT(found != made.value.stored.tensors.end());
+  return *found;
+}
+
+// --- what a target has
+// ---------------------------------------------------------------------------------------------
+
+TEST(JobPlan, FromHuggingFaceToMegatron) {
+  MadeCheckpoint const source = made_huggingface(sample_model("llama"));
+  JobPlan const plan =
+      planned(source, request_for(FormatId::megatron, {.tp = 2, .pp = 2, .etp = 2}));
+  EXPECT_EQ(paths_of(plan), (Lines{"release/mp_rank_00_000/model_optim_rng.pt",
+                                   "release/mp_rank_01_000/model_optim_rng.pt",
+                                   "release/mp_rank_00_001/model_optim_rng.pt",
+                                   "release/mp_rank_01_001/model_optim_rng.pt"}));
+  EXPECT_EQ(text_named(plan, "latest_checkpointed_iteration.txt"), "release");
+  EXPECT_EQ(text_named(plan, "config.json"), source.value.beside->config_text);
+  EXPECT_EQ(plan.map_name, "llama.toml");
+  EXPECT_FALSE(plan.stored_names);
+  EXPECT_EQ(plan.plan.source_bytes, bytes_of(source.value));
+  EXPECT_EQ(
+      plan.plan.logical_tensors,
+      static_cast<std::uint64_t>(std::ranges::count_if(
+          plan.source.tensors, [](TensorPieces const& tensor) { return !tensor.pieces.empty(); })));
+  EXPECT_GT(plan.plan.target_bytes, plan.plan.source_bytes) << "every tp rank has the norms";
+  for (TargetFile const& file : plan.files) ASSERT_NE(file.torch, nullptr);
+  expect_sound(plan);
+}
+
+TEST(JobPlan, FromMegatronToHuggingFace) {
+  SampleModel const sample = sample_model("llama");
+  MadeCheckpoint const source = made_megatron(sample, {{.tp = 2, .pp = 3, .etp = 2}});
+  TargetRequest request = request_for(FormatId::huggingface);
+  request.map = "llama";
+  JobPlan const plan = planned(source, request);
+  EXPECT_EQ(paths_of(plan), Lines{"model.safetensors"});
+  Json const config = parse_json(text_named(plan, "config.json"), "config.json");
+  EXPECT_EQ(*config.find("hidden_size")->integer(), 24);
+  EXPECT_EQ(*config.find("vocab_size")->integer(), 50);
+  EXPECT_EQ(plan.plan.target_bytes, bytes_of(made_huggingface(sample).value));
+  expect_sound(plan);
+}
+
+TEST(JobPlan, ToHuggingFaceFillsFilesOfTheSizeAskedFor) {
+  MadeCheckpoint const source = made_huggingface(sample_model("qwen3_moe"));
+  TargetRequest request = request_for(FormatId::huggingface);
+  request.shard_bytes = 20'000;
+  JobPlan const plan = planned(source, request);
+  ASSERT_GT(plan.files.size(), 4U);
+  std::string const last = fmt::format("model-{0:05}-of-{0:05}.safetensors", plan.files.size());
+  EXPECT_EQ(paths_of(plan).back(), last);
+  Json const index =
+      parse_json(text_named(plan, "model.safetensors.index.json"), "the target's index");
+  EXPECT_EQ(index.find("weight_map")->members()->size(), source.value.stored.tensors.size());
+  EXPECT_EQ(plan.plan.target_bytes, plan.plan.source_bytes);
+  expect_sound(plan);
+}
+
+TEST(JobPlan, FromMegatronToAnotherLayoutKeepsTheRun) {
+  MadeCheckpoint const source =
+      made_megatron(sample_model("qwen3_moe"), {{.tp = 2, .pp = 2, .ep = 2, .etp = 1}});
+  TargetRequest const request =
+      request_for(FormatId::megatron, {.tp = 1, .pp = 3, .ep = 4, .etp = 1});
+  JobPlan const plan = planned(source, request);
+  EXPECT_EQ(plan.files.size(), 12U);
+  EXPECT_EQ(paths_of(plan).front(), "iter_0000007/mp_rank_00_000_000/model_optim_rng.pt");
+  EXPECT_EQ(text_named(plan, "latest_checkpointed_iteration.txt"), "7");
+  EXPECT_EQ(plan.map_name, "");
+  EXPECT_GT(plan.plan.replicas_dropped, 0U);
+  expect_sound(plan);
+}
+
+TEST(JobPlan, FromMegatronToTorchDist) {
+  MadeCheckpoint const source = made_megatron(sample_model("llama"), {{.tp = 2, .etp = 2}});
+  JobPlan const plan = planned(source, request_for(FormatId::torch_dist));
+  ASSERT_FALSE(plan.files.empty());
+  for (TargetFile const& file : plan.files) {
+    EXPECT_EQ(file.path.extension(), ".distcp");
+    EXPECT_NE(file.items, nullptr);
+  }
+  EXPECT_EQ(texts_of(plan),
+            (Lines{"iter_0000007/.metadata", "iter_0000007/common.pt", "iter_0000007/metadata.json",
+                   "latest_checkpointed_iteration.txt"}));
+  expect_sound(plan);
+}
+
+TEST(JobPlan, TorchDistStacksLayersThatAreAlike) {
+  auto const keys = [](LayerKeys layers) {
+    TargetRequest request = request_for(FormatId::torch_dist);
+    request.layers = layers;
+    std::set<std::string> names;
+    for (Blob const& blob : planned(made_huggingface(sample_model("llama")), request).target.blobs)
+      names.insert(blob.name);
+    return names.size();
+  };
+  EXPECT_EQ(keys(LayerKeys::automatic), keys(LayerKeys::stacked));
+  EXPECT_LT(keys(LayerKeys::stacked), keys(LayerKeys::separate));
+}
+
+TEST(JobPlan, FromTorchDistToMegatronWhateverItsKeys) {
+  for (bool const stacked : {false, true}) {
+    MadeCheckpoint const source = made_torch_dist(sample_model("qwen3_moe"), stacked);
+    JobPlan const plan =
+        planned(source, request_for(FormatId::megatron, {.tp = 2, .ep = 4, .etp = 1}));
+    EXPECT_EQ(plan.files.size(), 4U) << stacked;
+    EXPECT_EQ(plan.plan.source_bytes, bytes_of(source.value)) << stacked;
+    expect_sound(plan);
+  }
+}
+
+TEST(JobPlan, ToHdf5HasLogicalTensors) {
+  MadeCheckpoint const source = made_huggingface(sample_model("llama"));
+  JobPlan const plan = planned(source, request_for(FormatId::hdf5));
+  EXPECT_EQ(paths_of(plan), Lines{"model.h5"});
+  EXPECT_FALSE(plan.files.front().skeleton.empty());
+  EXPECT_TRUE(plan.files.front().finished);
+  EXPECT_EQ(plan.target.blobs.size(), plan.plan.logical_tensors);
+  EXPECT_EQ(plan.plan.target_bytes, plan.plan.source_bytes);
+  expect_sound(plan);
+}
+
+TEST(JobPlan, ToFsdpHasKeysOfTheModuleAndItsArgs) {
+  JobPlan const plan =
+      planned(made_megatron(sample_model("llama")), request_for(FormatId::fsdp_dtensor));
+  for (Blob const& blob : plan.target.blobs)
+    EXPECT_TRUE(blob.name.starts_with("model.module.")) << blob.name;
+  Lines const texts = texts_of(plan);
+  EXPECT_EQ(std::ranges::count(texts, "iter_0000007/common.pt"), 0) << "it has none";
+  expect_sound(plan);
+}
+
+TEST(JobPlan, IsTheSameTwice) {
+  MadeCheckpoint const source = made_megatron(sample_model("mixtral"), {{.tp = 2, .etp = 2}});
+  TargetRequest const request = request_for(FormatId::torch_dist);
+  JobPlan const one = planned(source, request);
+  JobPlan const other = planned(source, request);
+  EXPECT_EQ(paths_of(one), paths_of(other));
+  ASSERT_EQ(one.texts.size(), other.texts.size());
+  for (std::size_t t = 0; t < one.texts.size(); ++t)
+    EXPECT_EQ(one.texts[t].text, other.texts[t].text) << one.texts[t].path;
+  ASSERT_EQ(one.plan.regions.size(), other.plan.regions.size());
+}
+
+TEST(JobPlan, CutsCellsToTheLimits) {
+  MadeCheckpoint const source = made_huggingface(sample_model("llama"));
+  auto const cells = [&](std::uint64_t bytes) {
+    PlanLimits limits;
+    limits.cell_bytes = bytes;
+    JobPlan const plan = make_job_plan(source.value, request_for(FormatId::megatron), limits);
+    expect_sound(plan);
+    return plan.plan.cells.size();
+  };
+  EXPECT_LT(cells(1 << 20), cells(512));
+}
+
+// --- catalogues
+// ----------------------------------------------------------------------------------------------------
+
+TEST(Catalogue, ListsTheModelOfASource) {
+  JobPlan const plan =
+      catalogue(made_megatron(sample_model("qwen3_moe")).value, request_for(FormatId::megatron));
+  ASSERT_NE(plan.model, nullptr);
+  EXPECT_EQ(plan.source.tensors.size(), plan.model->tensors().size());
+  EXPECT_TRUE(plan.files.empty());
+}
+
+TEST(Catalogue, StateIsNoObstacle) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"));
+  source.value.state.optimizer = {StateForm::in_model_files, "optimizer"};
+  EXPECT_NO_THROW(catalogue(source.value, request_for(FormatId::megatron)));
+}
+
+// --- refusals of tensors
+// -------------------------------------------------------------------------------------------
+
+TEST(JobPlanRefuses, ATensorThatIsMissing) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  auto& tensors = source.value.stored.tensors;
+  std::erase_if(tensors, [](StoredTensor const& tensor) {
+    return tensor.name == "model.layers.3.mlp.down_proj.weight";
+  });
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "model.layers.3.mlp.down_proj.weight");
+}
+
+TEST(JobPlanRefuses, ATensorThatNothingExplains) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.add_file({{"model.layers.0.vision.weight", {4}}});
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "model.layers.0.vision.weight");
+}
+
+TEST(JobPlanRefuses, ALayerBeyondTheConfig) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.add_file({{"model.layers.6.mlp.down_proj.weight", {24, 48}}});
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "is beyond the sizes of config.json");
+}
+
+TEST(JobPlanRefuses, AnotherShape) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  StoredTensor& norm = tensor_of(source, "model.norm.weight");
+  norm.shape = {25};
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "[25]");
+}
+
+TEST(JobPlanRefuses, SharesThatDoNotMakeAWhole) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"), {{.tp = 2, .etp = 2}});
+  SharePlace& last = source.value.places.back();
+  last.tp = 0;  // both files are of the first rank
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "");
+}
+
+TEST(JobPlanRefuses, AnAdapterAlone) {
+  MadeCheckpoint source(FormatId::huggingface);
+  source.add_file({{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", {8, 24}},
+                   {"base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight", {32, 8}}});
+  source.value.config = sample_model("llama").config;
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "holds an adapter (LoRA) and no model");
+}
+
+TEST(JobPlanRefuses, WeightsThatAnAdapterIsWrappedAround) {
+  MadeCheckpoint source = made_torch_dist(sample_model("llama"), true);
+  source.add_file({{"decoder.layers.mlp.linear_fc1.to_wrap.weight", {6, 96, 24}}});
+  expect_refused(source, request_for(FormatId::huggingface), ErrorKind::source, ".to_wrap.");
+}
+
+TEST(JobPlanRefuses, ASourceWithADefect) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"));
+  source.value.defects = {"a tensor is not there."};
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "a tensor is not there.");
+}
+
+TEST(JobPlanRefuses, ASourceThatDoesNotSayWhatModelItHolds) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.value.config = Json();
+  source.value.beside.reset();
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "has no config.json");
+  MadeCheckpoint megatron = made_megatron(sample_model("llama"));
+  megatron.value.args = Json();
+  expect_refused(megatron, request_for(FormatId::megatron), ErrorKind::source, "has no args");
+}
+
+// --- refusals of sizes
+// ---------------------------------------------------------------------------------------------
+
+TEST(JobPlanRefuses, SizesThatDoNotDivide) {
+  struct Case {
+    MeshSizes mesh;
+    char const* says;
+  };
+  MadeCheckpoint const source = made_huggingface(sample_model("qwen3_moe"));
+  for (Case const& one : std::vector<Case>{{{.ep = 3}, "3"},
+                                           {{.tp = 3, .etp = 3}, "3"},
+                                           {{.pp = 4}, "4"},
+                                           {{.tp = 4, .etp = 3}, "3"}})
+    expect_refused(source, request_for(FormatId::megatron, one.mesh), ErrorKind::usage, one.says);
+}
+
+TEST(JobPlanRefuses, ExpertRanksWithoutExperts) {
+  expect_refused(made_huggingface(sample_model("llama")),
+                 request_for(FormatId::megatron, {.ep = 2}), ErrorKind::usage,
+                 "[target] layout.ep = 2: the model has 0 experts");
+}
+
+TEST(JobPlanRefuses, LayersInOneKeyThatAreNotAlike) {
+  SampleModel mixed;
+  for (SampleModel const& sample : sample_models())
+    if (sample.family == "qwen3_moe") mixed = sample;  // the last one has dense layers too
+  TargetRequest request = request_for(FormatId::torch_dist);
+  request.layers = LayerKeys::stacked;
+  expect_refused(made_huggingface(mixed), request, ErrorKind::usage,
+                 "the model's layers are not all alike");
+}
+
+TEST(JobPlanRefuses, AVocabularyThatIsSmallerThanTheArgsSay) {
+  TargetRequest request = request_for(FormatId::megatron);
+  request.true_vocab_size = 40;
+  expect_refused(made_megatron(sample_model("llama")), request, ErrorKind::usage,
+                 "[model] true_vocab_size = 40: the checkpoint's args say vocab_size = 50");
+}
+
+// --- refusals of keys
+// ----------------------------------------------------------------------------------------------
+
+TEST(JobPlanRefuses, KeysThatDoNotFitTheSource) {
+  MadeCheckpoint const source = made_huggingface(sample_model("llama"));
+  TargetRequest request = request_for(FormatId::megatron);
+  request.source_prefix = "model.";
+  expect_refused(source, request, ErrorKind::usage, "[source] prefix = \"model.\"");
+  request = request_for(FormatId::megatron);
+  request.source_etp = 2;
+  expect_refused(source, request, ErrorKind::usage, "[source] etp = 2");
+  request = request_for(FormatId::megatron);
+  request.map = "no_such_family";
+  expect_refused(source, request, ErrorKind::usage, "no_such_family");
+}
+
+TEST(JobPlanRefuses, TargetsWithoutNamesForTheSource) {
+  MadeCheckpoint const source = made_megatron(sample_model("llama"));
+  expect_refused(source, request_for(FormatId::dcp), ErrorKind::usage, "[target] format = \"dcp\"");
+  TargetRequest request = request_for(FormatId::huggingface);
+  request.map = "none";
+  expect_refused(source, request, ErrorKind::usage, "[model] map = \"none\"");
+}
+
+// --- state
+// ---------------------------------------------------------------------------------------------------------
+
+/// torch_dist with Adam's state of every weight.
+MadeCheckpoint with_adam() {
+  MadeCheckpoint source = made_torch_dist(sample_model("llama"), true);
+  std::vector<MadeTensor> states;
+  for (StoredTensor const& tensor : source.value.stored.tensors)
+    for (char const* state : {"param", "exp_avg", "exp_avg_sq"})
+      states.push_back(
+          {fmt::format("optimizer.state.{}.{}", state, tensor.name), tensor.shape, DType::f32});
+  source.add_file(states);
+  return source;
+}
+
+TEST(JobPlanState, FollowsItsWeightsIntoTorchDist) {
+  MadeCheckpoint const source = with_adam();
+  JobPlan const plan =
+      planned(source, request_for(FormatId::torch_dist, {.tp = 2, .pp = 2, .etp = 2}));
+  EXPECT_EQ(plan.plan.source_bytes, bytes_of(source.value));
+  EXPECT_EQ(std::ranges::count_if(plan.target.blobs,
+                                  [](Blob const& blob) {
+                                    return blob.name.starts_with("optimizer.state.exp_avg.");
+                                  }) *
+                3,
+            std::ranges::count_if(plan.target.blobs, [](Blob const& blob) {
+              return blob.name.starts_with("optimizer.state.");
+            }));
+  expect_sound(plan);
+}
+
+TEST(JobPlanState, IsRefusedWhereTheTargetHasNoRoom) {
+  for (FormatId const format : {FormatId::megatron, FormatId::huggingface, FormatId::hdf5})
+    expect_refused(with_adam(), request_for(format), ErrorKind::source,
+                   "holds optimizer state, which the target's format cannot take over");
+}
+
+TEST(JobPlanState, IsLeftOutOnRequestWithAWarning) {
+  TargetRequest request = request_for(FormatId::megatron);
+  request.drop_optimizer = true;
+  JobPlan const plan = planned(with_adam(), request);
+  EXPECT_EQ(plan.plan.source_bytes, bytes_of(made_torch_dist(sample_model("llama"), true).value));
+  EXPECT_EQ(std::ranges::count(plan.warnings,
+                               "optimizer state is dropped (source.optimizer = \"drop\"): start "
+                               "training with --no-load-optim"),
+            1);
+}
+
+TEST(JobPlanState, ThatIsBoundToItsLayoutIsRefusedEverywhere) {
+  MadeCheckpoint source = made_torch_dist(sample_model("llama"), true);
+  source.add_file({{"optimizer.distributed.dp_group_idx_0.gbuf_idx_0.param", {100}, DType::f32}});
+  for (FormatId const format : {FormatId::torch_dist, FormatId::megatron})
+    expect_refused(source, request_for(format), ErrorKind::source,
+                   "bound to the layout it was saved in "
+                   "('optimizer.distributed.dp_group_idx_0.gbuf_idx_0.param')");
+}
+
+TEST(JobPlanState, OfModelFilesIsRefusedKindByKind) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"));
+  source.value.state.optimizer = {StateForm::in_model_files, "optimizer"};
+  source.value.state.rng = {StateForm::in_model_files, "rng_state"};
+  TargetRequest request = request_for(FormatId::megatron);
+  expect_refused(source, request, ErrorKind::source, "source.optimizer = \"drop\"");
+  request.drop_optimizer = true;
+  expect_refused(source, request, ErrorKind::source, "source.rng = \"drop\"");
+  request.drop_rng = true;
+  Lines warnings = planned(source, request).warnings;
+  std::erase_if(warnings, [](std::string const& text) { return text.find("is dropped") == std::string::npos; });
+  EXPECT_EQ(warnings,
+            (Lines{"optimizer state is dropped (source.optimizer = \"drop\"): start training with "
+                   "--no-load-optim",
+                   "random-generator state is dropped (source.rng = \"drop\"): start training with "
+                   "--no-load-rng"}));
+}
+
+TEST(JobPlanState, OfARunAloneIsDroppedWithAWarning) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"));
+  source.value.state.others = {"dataloader"};
+  JobPlan const plan = planned(source, request_for(FormatId::megatron));
+  EXPECT_EQ(std::ranges::count(plan.warnings,
+                               "dropped, because it belongs to one run or layout: dataloader"),
+            1);
+}
+
+// --- parts that no map knows
+// ---------------------------------------------------------------------------------------
+
+TEST(JobPlanWarns, OfWhatTheSourceWarnedOf) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.value.warnings = {"a file was left out"};
+  EXPECT_EQ(planned(source, request_for(FormatId::megatron)).warnings.front(),
+            "a file was left out");
+}
+
+TEST(JobPlanWarns, OfPaddingThatNobodyKnows) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"));
+  Json args = source.value.args;
+  args.set("vocab_size", Json());
+  source.value.args = args;
+  JobPlan const plan = planned(source, request_for(FormatId::megatron));
+  EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
+    return warning.starts_with("args do not say how many of the embedding's");
+  })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
+}
+
+}  // namespace
+}  // namespace reshard::test

@@ -1,0 +1,117 @@
+#include "stages/plan/source/source_names.hpp"
+
+#include "tests/stages/plan/planning.hpp"
+
+namespace reshard::test {
+namespace {
+
+/// The family's side of a small llama.
+struct Names {
+  Names()
+      : sample(sample_model("llama")),
+        family(map_file("llama")),
+        core(map_file("mcore")),
+        model(family, core, {sample.config, "config.json", 0}),
+        side(model, family, {}),
+        names(side.names(nullptr)) {}
+
+  std::string unexplained(std::string const& tensor) const {
+    return refused(ErrorKind::source,
+                   [&] { fail_unexplained("here", tensor, names, model, "llama.toml"); });
+  }
+
+  SampleModel sample;
+  MapFile family, core;
+  Model model;
+  Side side;
+  std::vector<StoredName> names;
+};
+
+void expect_says(std::string const& sentence, std::string_view words) {
+  EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
+}
+
+TEST(Unexplained, ANameBeyondTheSizesIsTold) {
+  expect_says(Names().unexplained("model.layers.9.mlp.up_proj.weight"),
+              "here: 'model.layers.9.mlp.up_proj.weight' is beyond the sizes of config.json: the "
+              "last such name is 'model.layers.5.mlp.up_proj.weight'");
+}
+
+TEST(Unexplained, TheNearestNameIsTold) {
+  expect_says(Names().unexplained("model.layers.0.mlp.up_pro.weight"),
+              "matches no entry of llama.toml; the nearest name is "
+              "'model.layers.0.mlp.up_proj.weight'");
+  std::string const strange = Names().unexplained("zzzzzzzz");
+  EXPECT_EQ(strange.find("nearest"), std::string::npos) << strange;
+}
+
+TEST(Unexplained, APartOfAnAdapterIsTold) {
+  expect_says(Names().unexplained("model.layers.x.mlp.up_proj.lora_A.weight"),
+              "it is part of an adapter (LoRA)");
+}
+
+TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {
+  Names const all;
+  std::vector<Index> const shape{48, 24};
+  auto const entry =
+      std::ranges::find(all.names, "model.layers.0.mlp.up_proj.weight", &StoredName::name)->entry;
+  auto const check = [&](DType dtype, std::vector<Index> const& found) {
+    check_stored("here", "w", dtype, found, shape, all.side, entry, all.model);
+  };
+  EXPECT_NO_THROW(check(DType::bf16, shape));
+  expect_says(refused(ErrorKind::source,
+                      [&] {
+                        check(DType::bf16, {24, 48});
+                      }),
+              "here: 'w' is [24, 48], ");
+  for (DType const dtype : {DType::f8_e4m3, DType::f8_e5m2})
+    expect_says(refused(ErrorKind::source, [&] { check(dtype, shape); }),
+                "no scale that fits stands beside it");
+}
+
+TEST(UnreadNote, CountsInPlainEnglish) {
+  EXPECT_EQ(unread_note({"a"}, "m."),
+            "1 stored tensor (a) does not begin with 'm.' (source.prefix)");
+  EXPECT_EQ(unread_note({"a", "b"}, "m."),
+            "2 stored tensors (a, b) do not begin with 'm.' (source.prefix)");
+}
+
+TEST(SettleOptional, WhatTheSourceLacksIsNoPartOfTheModel) {
+  Names all;
+  std::vector<bool> found;
+  auto const has = [](std::string const& name) { return name == "lm_head.weight"; };
+  note_found(all.model, all.side, all.names, has, found);
+  ASSERT_EQ(found.size(), all.model.tensors().size());
+  EXPECT_EQ(std::ranges::count(found, true), 1);
+  std::size_t const head = static_cast<std::size_t>(std::ranges::find(found, true) - found.begin());
+  std::vector<int> every;
+  for (std::size_t t = 0; t < found.size(); ++t) every.push_back(static_cast<int>(t));
+  settle_optional(all.model, every, found);
+  for (std::size_t t = 0; t < found.size(); ++t)
+    EXPECT_TRUE(t == head || !all.model.exists(static_cast<int>(t)));
+  EXPECT_TRUE(all.model.exists(static_cast<int>(head)));
+}
+
+TEST(EachStored, VisitsSharesOneByOneAndOthersByTheirView) {
+  auto const visited = [](Checkpoint const& source) {
+    Lines names;
+    each_stored(source, view_of(source),
+                [&](std::string const& name, std::vector<Index> const&) { names.push_back(name); });
+    std::ranges::sort(names);
+    return names;
+  };
+  MadeCheckpoint shares(FormatId::megatron);
+  shares.value.mesh = MeshSizes{};
+  for (int const rank : {0, 1}) {
+    SharePlace place;
+    place.tp = rank;
+    shares.add_share(place, {{"a", {2}}});
+  }
+  EXPECT_EQ(visited(shares.value), (Lines{"a", "a"}));
+  MadeCheckpoint dist(FormatId::torch_dist);
+  dist.add_file({{"model.decoder.a", {2}}, {"optimizer.state.exp_avg.decoder.a", {2}}});
+  EXPECT_EQ(visited(dist.value), Lines{"decoder.a"}) << "state is no weight";
+}
+
+}  // namespace
+}  // namespace reshard::test

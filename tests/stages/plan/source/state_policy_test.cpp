@@ -1,0 +1,152 @@
+#include "stages/plan/source/state_policy.hpp"
+
+#include "tests/stages/plan/planning.hpp"
+
+namespace reshard::test {
+namespace {
+
+/// A format whose inventory the test says.
+class HoldingFormat final : public Format {
+ public:
+  explicit HoldingFormat(FormatId id) : id_(id) {}
+  FormatId id() const override { return id_; }
+  bool probe(std::filesystem::path const& /*path*/) const override { return false; }
+  Checkpoint open(std::filesystem::path const& /*path*/, OpenChoice const& /*choice*/,
+                  HeaderExchange const& /*exchange*/) const override {
+    return {};
+  }
+  Inspection describe(std::filesystem::path const& /*path*/,
+                      megatron::UserSizes const& /*sizes*/) const override {
+    return {};
+  }
+  std::optional<huggingface::Folder> model_files(Checkpoint const& /*source*/) const override {
+    return std::nullopt;
+  }
+
+ private:
+  FormatId id_;
+};
+
+struct Verdict {
+  std::string refusal;  ///< of kind source; "" for none
+  Lines warnings;
+};
+
+Verdict judged(FormatId from, FormatId to, StateInventory const& state, bool drop_optimizer,
+               bool drop_rng) {
+  HoldingFormat const format(from);
+  Checkpoint source;
+  source.format = &format;
+  source.folder = "/ckpt";
+  source.state = state;
+  TargetRequest request;
+  request.format = to;
+  request.drop_optimizer = drop_optimizer;
+  request.drop_rng = drop_rng;
+  Verdict verdict;
+  try {
+    check_state(source, view_of(source), request, verdict.warnings);
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    verdict.refusal = error.sentence();
+  }
+  return verdict;
+}
+
+StateInventory optimizer(StateForm form) {
+  StateInventory state;
+  state.optimizer = {form, "an example"};
+  return state;
+}
+
+StateInventory rng(StateForm form) {
+  StateInventory state;
+  state.rng = {form, "an example"};
+  return state;
+}
+
+constexpr FormatId dist = FormatId::torch_dist;
+constexpr FormatId shares = FormatId::megatron;
+
+TEST(StatePolicy, NothingIsSaidWhereThereIsNone) {
+  Verdict const verdict = judged(shares, shares, {}, false, false);
+  EXPECT_EQ(verdict.refusal, "");
+  EXPECT_EQ(verdict.warnings, Lines());
+  EXPECT_EQ(judged(shares, shares, {}, true, true).warnings, Lines()) << "nothing was dropped";
+}
+
+TEST(StatePolicy, EachFormOfOptimizerState) {
+  struct Case {
+    StateForm form;
+    FormatId from, to;
+    char const* says;  ///< "" where it is carried
+  };
+  for (Case const& one : std::vector<Case>{
+           {StateForm::by_weight, dist, dist, ""},
+           {StateForm::by_weight, dist, shares, "which the target's format cannot take over"},
+           {StateForm::by_weight, FormatId::fsdp_dtensor, FormatId::fsdp_dtensor,
+            "which the target's format cannot take over"},
+           {StateForm::by_layout, dist, dist, "bound to the layout it was saved in ('an example')"},
+           {StateForm::by_layout, dist, shares, "bound to the layout"},
+           {StateForm::in_rank_files, FormatId::dcp, dist, "in files of single ranks"},
+           {StateForm::in_model_files, shares, shares, "which this version cannot reshard"}}) {
+    std::string const said = judged(one.from, one.to, optimizer(one.form), false, false).refusal;
+    EXPECT_EQ(said.empty(), std::string_view(one.says).empty()) << said;
+    EXPECT_NE(said.find(one.says), std::string::npos) << said;
+    EXPECT_TRUE(said.empty() || said.find("source.optimizer = \"drop\"") != std::string::npos);
+    EXPECT_EQ(judged(one.from, one.to, optimizer(one.form), true, false).refusal, "");
+    EXPECT_NE(judged(one.from, one.to, optimizer(one.form), false, true).refusal.empty(),
+              !std::string_view(one.says).empty())
+        << "source.rng says nothing of the optimizer";
+  }
+}
+
+TEST(StatePolicy, EachFormOfGenerators) {
+  struct Case {
+    StateForm form;
+    FormatId from, to;
+    char const* says;
+  };
+  for (Case const& one : std::vector<Case>{
+           {StateForm::by_layout, dist, dist, ""},
+           {StateForm::by_layout, dist, shares, "holds random-generator state, which the target's"},
+           {StateForm::in_rank_files, FormatId::dcp, dist, "in files of single ranks"},
+           {StateForm::in_model_files, shares, shares, "which belongs to the old layout"}}) {
+    std::string const said = judged(one.from, one.to, rng(one.form), false, false).refusal;
+    EXPECT_EQ(said.empty(), std::string_view(one.says).empty()) << said;
+    EXPECT_NE(said.find(one.says), std::string::npos) << said;
+    EXPECT_TRUE(said.empty() || said.find("source.rng = \"drop\"") != std::string::npos);
+    EXPECT_EQ(judged(one.from, one.to, rng(one.form), false, true).refusal, "");
+  }
+}
+
+TEST(StatePolicy, WhatIsDroppedIsSaid) {
+  StateInventory both = optimizer(StateForm::in_model_files);
+  both.rng = {StateForm::in_rank_files, "rng_state_rank_0.pt"};
+  EXPECT_EQ(judged(shares, shares, both, true, true).warnings,
+            (Lines{"optimizer state is dropped (source.optimizer = \"drop\"): start training with "
+                   "--no-load-optim",
+                   "random-generator state is dropped (source.rng = \"drop\")"}));
+}
+
+TEST(StatePolicy, WhatNoTargetTakesOverIsSaid) {
+  StateInventory state;
+  state.others = {"dataloader", "lr"};
+  EXPECT_EQ(judged(FormatId::hdf5, shares, state, false, false).warnings,
+            Lines{"dropped, because the target's format has no place for them: dataloader, lr"});
+}
+
+TEST(StatePolicy, StateGoesBetweenTorchDistAlone) {
+  for (Format const* from : all_formats())
+    for (Format const* to : all_formats()) {
+      Checkpoint source;
+      source.format = from;
+      TargetRequest request;
+      request.format = to->id();
+      EXPECT_EQ(carries_state(source, request), from->id() == dist && to->id() == dist)
+          << from->name() << " to " << to->name();
+    }
+}
+
+}  // namespace
+}  // namespace reshard::test

@@ -1,0 +1,103 @@
+#include "stages/plan/source/stored_shares.hpp"
+
+#include "stages/plan/source/restride.hpp"
+#include "tests/stages/plan/planning.hpp"
+
+namespace reshard::test {
+namespace {
+
+/// Two stages of two chunks each, one tensor in each chunk.
+MadeCheckpoint of_chunks() {
+  MadeCheckpoint made(FormatId::megatron);
+  made.value.mesh = MeshSizes{.tp = 1, .pp = 2, .vpp = 2};
+  for (int const pp : {0, 1}) {
+    made.begin_file();
+    for (int const chunk : {0, 1}) {
+      SharePlace place;
+      place.file = static_cast<std::uint32_t>(pp);
+      place.pp = pp;
+      place.chunk = chunk;
+      place.first_tensor = made.value.stored.tensors.size();
+      place.tensor_count = 1;
+      made.value.stored.add_whole("w", DType::bf16, {static_cast<Index>(10 * pp + chunk)},
+                                  {place.file, 0, 2});
+      made.value.places.push_back(place);
+    }
+  }
+  return made;
+}
+
+TEST(StoredShares, AreNumberedInModelOrder) {
+  MadeCheckpoint const source = of_chunks();
+  PipelineSpec spec;
+  spec.pp = spec.vpp = 2;
+  spec.decoder_layers = 4;
+  auto const chunks = pipeline_chunks(spec);
+  StoredView const view = source.value.format->view(source.value, "");
+  StoredShares const shares(source.value, view, chunks);
+  ASSERT_EQ(shares.size(), 4U);
+  std::vector<std::size_t> numbers;
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    StoredShare const share = shares[s];
+    numbers.push_back(share.chunk);
+    EXPECT_EQ(share.place.chunk, &chunks[share.chunk]);
+    EXPECT_EQ(share.tensors.at("w"), s);
+    EXPECT_EQ(share.where, fmt::format("/made/file{}", s / 2));
+  }
+  EXPECT_EQ(numbers, (std::vector<std::size_t>{0, 2, 1, 3}));
+}
+
+TEST(StoredShares, AFileOfAnotherRunIsRefused) {
+  MadeCheckpoint source = of_chunks();
+  source.value.places.pop_back();
+  StoredView const view;
+  std::string const sentence =
+      refused(ErrorKind::source, [&] { StoredShares(source.value, view, {}); });
+  EXPECT_NE(sentence.find("/made/file1: holds 1 model chunks, the args say 2 per pipeline rank"),
+            std::string::npos)
+      << sentence;
+}
+
+TEST(StoredShares, OfAWholeSourceAreOne) {
+  MadeCheckpoint const source = made_dcp({{"a", {2}}, {"b", {3}}});
+  StoredView const view = view_of(source.value);
+  StoredShares const shares(source.value, view, {});
+  ASSERT_EQ(shares.size(), 1U);
+  StoredShare const share = shares[0];
+  EXPECT_EQ(share.where, "/made");
+  EXPECT_EQ(share.place.chunk, nullptr);
+  auto const find = finder_over(share.tensors, source.value.stored);
+  ASSERT_TRUE(find("b"));
+  EXPECT_EQ(find("b")->shape, std::vector<Index>{3});
+  EXPECT_EQ(find("b")->dtype, DType::bf16);
+  EXPECT_FALSE(find("c"));
+}
+
+TEST(SourceChunks, FollowArgsAndNameThem) {
+  MadeCheckpoint source = of_chunks();
+  source.value.args = Json().set("num_layers", 4);
+  EXPECT_EQ(source_chunks(source.value, 4, 0).size(), 4U);
+  std::string const sentence =
+      refused(ErrorKind::source, [&] { source_chunks(source.value, 5, 0); });
+  EXPECT_TRUE(sentence.starts_with("/made, args")) << sentence;
+}
+
+TEST(Restride, MovesDigitsCopiesAndTheOffset) {
+  // Rows 1 and 2 of a 3 x 4 tensor that its file holds transposed: strides 1 and 3.
+  Piece piece{0, {{0, 3, 1, 1, 2, 4}, {1, 4, 1, 0, 4, 1}}, {}, 4};
+  std::vector<Piece> pieces{piece};
+  restride(pieces, {3, 4}, {1, 3});
+  EXPECT_EQ(pieces.front().digits[0].stride, 1);
+  EXPECT_EQ(pieces.front().digits[1].stride, 3);
+  EXPECT_EQ(pieces.front().offset, 1);
+  // A repeat along the columns moves with them; a digit of one value needs no stride.
+  Piece repeated{0, {{0, 3, 1, 0, 1, 99}}, {{4, 1}}, 6};
+  pieces = {repeated};
+  restride(pieces, {3, 4}, {1, 3});
+  EXPECT_EQ(pieces.front().digits[0].stride, 99);
+  EXPECT_EQ(pieces.front().copies.front().stride, 3);
+  EXPECT_EQ(pieces.front().offset, 1 * 1 + 2 * 3);
+}
+
+}  // namespace
+}  // namespace reshard::test
