@@ -33,6 +33,10 @@ class Test:
     folder: str  # tests/core/layout
     program: Path
 
+    @property
+    def floor(self):
+        return (self.folder + "/").split("/")[1]
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -58,6 +62,7 @@ class Bench:
     def __init__(self, build, scratch):
         self.build, self.scratch = Path(build), Path(scratch)
         self.scratch.mkdir(parents=True, exist_ok=True)
+        self.root = Path(re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", (self.build / "CMakeCache.txt").read_text(), re.M)[1])
         self.fast = shutil.which("clang++-16")  # with its headers precompiled it takes a third of GCC's time
         self.symbols_of = {}
         self.known_file = self.scratch / "tests.json"
@@ -73,8 +78,8 @@ class Bench:
 
     def read_build(self):
         commands = json.loads((self.build / "compile_commands.json").read_text())
-        self.compile_of = {str(Path(c["file"]).relative_to(REPOSITORY)): shlex.split(c["command"]) for c in commands
-                           if Path(c["file"]).is_relative_to(REPOSITORY) and not Path(c["file"]).is_relative_to(self.build)}
+        self.compile_of = {str(Path(c["file"]).relative_to(self.root)): shlex.split(c["command"]) for c in commands
+                           if Path(c["file"]).is_relative_to(self.root) and not Path(c["file"]).is_relative_to(self.build)}
         tests = json.loads(output_of("ctest", "--show-only=json-v1", folder=self.build))["tests"]
         self.tests = [t for t in map(self.test_of, tests) if t is not None]
 
@@ -101,39 +106,35 @@ class Bench:
 
     # Tests, nearest and fastest first.
 
-    def tests_for(self, file, floors, slowest):
+    def tests_for(self, file, floors):
+        symbols = self.symbols(self.object_of(file))
+
         def order(test):
             parts, own = Path(file).parent.parts, Path(test.folder).parts[1:]
             near = next((i for i, (a, b) in enumerate(zip(parts, own)) if a != b), min(len(parts), len(own)))
-            return (-near, Path(file).stem not in test.name, self.seconds(test))
+            return (-near, Path(file).stem not in test.name, self.known.get(test.name, {}).get("seconds") or 1)
 
-        def fits(test):
-            seconds = self.seconds(test)
-            return (seconds is not None and seconds <= slowest and test.folder.split("/")[1] in floors
-                    and self.symbols(self.object_of(file)) & self.symbols(test.program))
+        return sorted((t for t in self.tests if t.floor in floors and symbols & self.symbols(t.program)), key=order)
 
-        return sorted(filter(fits, self.tests), key=order)
+    def usual_seconds(self, test):
+        """Processor time that it takes without a change; None when it fails even so."""
+        known = self.known.get(test.name)
+        if not known or known["measured"] < test.program.stat().st_mtime:
+            self.measure(test)
+        return self.known[test.name]["seconds"]
 
-    def measure(self, floors):
-        """Runs each test once without a change. What fails then is left out."""
-        for test in self.tests:
-            known = self.known.get(test.name)
-            if test.folder.split("/")[1] not in floors or (known and known["measured"] >= test.program.stat().st_mtime):
-                continue
-            self.known[test.name] = known = {"measured": time.time(), "seconds": None, "without": []}
-            outcome = self.run(test, test.program, 300, 900, fail_fast="0")
-            if not outcome.passed and outcome.failed:
-                known["without"] = outcome.failed
-                outcome = self.run(test, test.program, 300, 900)
-            if outcome.passed:
-                known["seconds"] = outcome.cpu_seconds
-            if not outcome.passed or known["without"]:
-                print(f"not used, as it fails without a change: {test.name} {' '.join(known['without']) or outcome.why}", flush=True)
-            self.known_file.write_text(json.dumps(self.known, indent=1))
-
-    def seconds(self, test):
-        """Processor time that it takes without a change; None when it cannot be used."""
-        return self.known.get(test.name, {}).get("seconds")
+    def measure(self, test):
+        """Runs a test without a change. Cases that fail then are left out."""
+        self.known[test.name] = known = {"measured": time.time(), "seconds": None, "without": []}
+        outcome = self.run(test, test.program, 300, 900, fail_fast="0")
+        if not outcome.passed and outcome.failed:
+            known["without"] = outcome.failed
+            outcome = self.run(test, test.program, 300, 900)
+        if outcome.passed:
+            known["seconds"] = outcome.cpu_seconds
+        if not outcome.passed or known["without"]:
+            print(f"not used, as it fails without a change: {test.name} {' '.join(known['without']) or outcome.why}", flush=True)
+        self.known_file.write_text(json.dumps(self.known, indent=1))
 
     def run(self, test, program, cpu_limit, wall_limit, fail_fast="1"):
         environment = dict(os.environ, GTEST_FAIL_FAST=fail_fast, GTEST_FILTER="-" + ":".join(self.known[test.name]["without"]),

@@ -114,8 +114,10 @@ class Trial:
         return None
 
     def first_failure(self, file, changed):
-        for test in self.bench.tests_for(file, floors(self.options), self.options.slowest):
-            usual = self.bench.seconds(test)
+        for test in self.bench.tests_for(file, floors(self.options)):
+            usual = self.bench.usual_seconds(test)
+            if usual is None or usual > self.options.slowest:
+                continue
             program = self.bench.link(test, changed, self.place)
             outcome = self.bench.run(test, program, 3 + 5 * usual, 60 + 40 * usual)
             program.unlink()
@@ -161,7 +163,6 @@ def main():
             source = (REPOSITORY / file).read_text()
             print(f"{file}:{line_of(source, change.begin)}: {change.what}: {code_at(source, change)[0]}")
         return
-    bench.measure(floors(options))
     name = options.results or str(bench.scratch / f"{options.folder.replace('/', '-')}-{options.seed}")
     results = []
     with ThreadPoolExecutor(options.jobs) as pool:
