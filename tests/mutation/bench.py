@@ -98,23 +98,23 @@ class Bench:
         command = self.compile_of[file]
         return self.build / command[command.index("-o") + 1]
 
-    def symbols(self, path):
+    def symbols(self, path, letters="TBDR"):
         if path not in self.symbols_of:
-            lines = output_of("nm", "--defined-only", "--extern-only", str(path), folder=self.build).splitlines()
-            self.symbols_of[path] = {line.split()[-1] for line in lines if line.split()[-2:-1] and line.split()[-2] in "TBDR"}
+            lines = [line.split() for line in output_of("nm", "--defined-only", str(path), folder=self.build).splitlines()]
+            self.symbols_of[path] = {words[-1] for words in lines if len(words) > 1 and words[-2] in letters}
         return self.symbols_of[path]
 
     # Tests, nearest and fastest first.
 
     def tests_for(self, file, floors):
-        symbols = self.symbols(self.object_of(file))
+        symbols = self.symbols(self.object_of(file))  # local ones in a program, where the linker makes them so
 
         def order(test):
             parts, own = Path(file).parent.parts, Path(test.folder).parts[1:]
             near = next((i for i, (a, b) in enumerate(zip(parts, own)) if a != b), min(len(parts), len(own)))
             return (-near, Path(file).stem not in test.name, self.known.get(test.name, {}).get("seconds") or 1)
 
-        return sorted((t for t in self.tests if t.floor in floors and symbols & self.symbols(t.program)), key=order)
+        return sorted((t for t in self.tests if t.floor in floors and symbols & self.symbols(t.program, "TBDRtbdr")), key=order)
 
     def usual_seconds(self, test):
         """Processor time that it takes without a change; None when it fails even so."""

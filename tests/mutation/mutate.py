@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,7 +34,7 @@ def arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="begin with this one of the count changes")
     parser.add_argument("--jobs", type=int, default=1, help="changes at the same time, and compilers")
-    parser.add_argument("--tests", default="own", choices=["own", "all"], help="tests of the same floor, or of all three")
+    parser.add_argument("--tests", default="own", choices=["own", "above"], help="tests of the same floor, or those of the floors above as well")
     parser.add_argument("--slowest", type=float, default=20, help="tests that take more seconds of processor time than this are left out")
     parser.add_argument("--again", help="results whose survivors are tried again")
     parser.add_argument("--list", action="store_true")
@@ -46,7 +45,8 @@ def arguments():
 
 
 def floors(options):
-    return FLOORS if options.tests == "all" else [(options.only or [options.folder])[0].split("/")[0]]
+    own = FLOORS.index((options.only or [options.folder])[0].split("/")[0])
+    return FLOORS[own:own + 1] if options.tests == "own" else FLOORS[own:]
 
 
 def sources(options, bench):
@@ -148,9 +148,17 @@ def survivors(file):
             print(f"no longer there: {r['file']}:{r['line']}: {r['before']}")
 
 
+def stop(number, _):
+    """At once: nothing of the tree is changed, and sandboxed tests end with this process."""
+    for place in (REPOSITORY / "build/mutation").glob(f"change-{os.getpid()}-*"):
+        shutil.rmtree(place, ignore_errors=True)
+    os._exit(128 + number)
+
+
 def main():
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     os.nice(max(0, 10 - os.nice(0)))
     bench = Bench(options.build, REPOSITORY / "build/mutation")
     if not options.no_build and not options.list:
@@ -166,18 +174,14 @@ def main():
     name = options.results or str(bench.scratch / f"{options.folder.replace('/', '-')}-{options.seed}")
     results = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        try:
-            for result in pool.map(lambda job: Trial(bench, options, job[0]).of(job[1]), enumerate(parts)):
-                if result is None:
-                    continue
-                results.append(result)
-                word = f"{result['noticed_by']} ({result['how']})" if result["noticed_by"] else "SURVIVED"
-                print(f"{result['file']}:{result['line']}: {result['change']}: {word}, {result['seconds']} s", flush=True)
-                Path(f"{name}.json").write_text(json.dumps(results, indent=1))
-                Path(f"{name}.md").write_text(summary(results, name))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for result in pool.map(lambda job: Trial(bench, options, job[0]).of(job[1]), enumerate(parts)):
+            if result is None:
+                continue
+            results.append(result)
+            word = f"{result['noticed_by']} ({result['how']})" if result["noticed_by"] else "SURVIVED"
+            print(f"{result['file']}:{result['line']}: {result['change']}: {word}, {result['seconds']} s", flush=True)
+            Path(f"{name}.json").write_text(json.dumps(results, indent=1))
+            Path(f"{name}.md").write_text(summary(results, name))
     noticed = sum(bool(r["noticed_by"]) for r in results)
     print(f"{noticed} of {len(results)} noticed; {name}.md")
 
