@@ -253,9 +253,11 @@ void Machine::new_object_with_keywords() {
     return add({.kind = Kind::global, .text = std::string(text)});
   };
   NodeId const method_name = add({.kind = Kind::string, .text = "__new__"});
-  NodeId const method =
-      make_call(builder_, global("__builtin__\ngetattr"), tuple({type, method_name}));
-  NodeId const partial = make_call(builder_, global("functools\npartial"), tuple({method}));
+  // Numbers of nodes shall not depend on the order in which a compiler evaluates arguments.
+  NodeId const looked_up = tuple({type, method_name});
+  NodeId const method = make_call(builder_, global("__builtin__\ngetattr"), looked_up);
+  NodeId const wrapped = tuple({method});
+  NodeId const partial = make_call(builder_, global("functools\npartial"), wrapped);
   std::vector<NodeId> bound{type};
   // A long tuple of arguments shared by many objects would be copied into each.
   std::vector<NodeId> const& given = builder_.document.at(arguments).items;

@@ -1,0 +1,209 @@
+"""Compiles, links and tests changed sources, on top of a build folder that has the tests (build/dev).
+
+A change touches no file of the tree and none of the build: the changed copy of the source is compiled beside it, and each test program is linked anew with
+that object in front of the libraries, which then have nothing to add for it.
+"""
+
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HEADERS = ["algorithm", "array", "charconv", "chrono", "filesystem", "fstream", "functional", "map", "memory", "mutex", "numeric", "optional", "set", "span",
+           "sstream", "string", "string_view", "thread", "tuple", "unordered_map", "variant", "vector", "fmt/format.h", "fmt/ranges.h"]
+# The processor time of a test, which the shell knows, is the last line.
+TIMED = '"$@"; code=$?; times; exit $code'
+WORDS_OF_CODES = {128 + signal.SIGXCPU: "ran too long", 128 + signal.SIGABRT: "aborted", 128 + signal.SIGSEGV: "crashed", 128 + signal.SIGILL: "crashed"}
+MEMORY_BYTES = 12 << 30
+
+
+@dataclass(frozen=True)
+class Test:
+    name: str
+    command: tuple
+    environment: tuple
+    folder: str  # tests/core/layout
+    program: Path
+
+    @property
+    def floor(self):
+        return (self.folder + "/").split("/")[1]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    passed: bool
+    why: str
+    cpu_seconds: float
+    failed: list
+
+
+def sandbox(folder):
+    """A changed program may remove and write what it likes: it sees the machine read-only, with temporary files of its own."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise SystemExit("error: bwrap is not there, and a changed program may remove any file: apt-get install bubblewrap")
+    return [bwrap, "--ro-bind", "/", "/", "--tmpfs", "/tmp", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--die-with-parent", "--chdir", str(folder)]
+
+
+def output_of(*command, folder):
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+class Bench:
+    def __init__(self, build, scratch):
+        self.build, self.scratch = Path(build), Path(scratch)
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self.root = Path(re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", (self.build / "CMakeCache.txt").read_text(), re.M)[1])
+        self.fast = shutil.which("clang++-16")  # with its headers precompiled it takes a third of GCC's time
+        self.symbols_of = {}
+        self.known_file = self.scratch / "tests.json"
+        self.known = json.loads(self.known_file.read_text()) if self.known_file.exists() else {}
+
+    # The unchanged tree.
+
+    def build_tests(self, folders, jobs):
+        targets = output_of("ninja", "-t", "targets", "all", folder=self.build)
+        names = [m[1] for m in re.finditer(r"^(tests/\S*_(?:test|probe)): CXX_EXECUTABLE_LINKER", targets, re.M)
+                 if any(m[1].startswith(f"tests/{folder}/") for folder in folders)]
+        subprocess.run(["ninja", "-j", str(jobs), *names], cwd=self.build, check=True, stdout=subprocess.DEVNULL)
+
+    def read_build(self):
+        commands = json.loads((self.build / "compile_commands.json").read_text())
+        self.compile_of = {str(Path(c["file"]).relative_to(self.root)): shlex.split(c["command"]) for c in commands
+                           if Path(c["file"]).is_relative_to(self.root) and not Path(c["file"]).is_relative_to(self.build)}
+        tests = json.loads(output_of("ctest", "--show-only=json-v1", folder=self.build))["tests"]
+        self.tests = [t for t in map(self.test_of, tests) if t is not None]
+
+    def test_of(self, entry):
+        properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
+        labels, command = set(properties.get("LABELS", [])), entry.get("command", [])
+        inside = re.search(re.escape(str(self.build)) + r"/(tests/[\w/]+)", " ".join(command))
+        if not inside or not labels & {"unit", "mpi", "threads"} or labels & {"large", "gpu"}:
+            return None
+        program = Path(inside[0])
+        if program.is_dir() or not os.access(program, os.X_OK):
+            return None
+        return Test(entry["name"], tuple(command), tuple(properties.get("ENVIRONMENT", [])), str(Path(inside[1]).parent), program)
+
+    def object_of(self, file):
+        command = self.compile_of[file]
+        return self.build / command[command.index("-o") + 1]
+
+    def symbols(self, path, letters="TBDR"):
+        if path not in self.symbols_of:
+            lines = [line.split() for line in output_of("nm", "--defined-only", str(path), folder=self.build).splitlines()]
+            self.symbols_of[path] = {words[-1] for words in lines if len(words) > 1 and words[-2] in letters}
+        return self.symbols_of[path]
+
+    # Tests, nearest and fastest first.
+
+    def tests_for(self, file, floors):
+        symbols = self.symbols(self.object_of(file))  # local ones in a program, where the linker makes them so
+
+        def order(test):
+            parts, own = Path(file).parent.parts, Path(test.folder).parts[1:]
+            near = next((i for i, (a, b) in enumerate(zip(parts, own)) if a != b), min(len(parts), len(own)))
+            return (-near, Path(file).stem not in test.name, self.known.get(test.name, {}).get("seconds") or 1)
+
+        return sorted((t for t in self.tests if t.floor in floors and symbols & self.symbols(t.program, "TBDRtbdr")), key=order)
+
+    def usual_seconds(self, test):
+        """Processor time that it takes without a change; None when it fails even so."""
+        known = self.known.get(test.name)
+        if not known or known["measured"] < test.program.stat().st_mtime:
+            self.measure(test)
+        return self.known[test.name]["seconds"]
+
+    def measure(self, test):
+        """Runs a test without a change. Cases that fail then are left out."""
+        self.known[test.name] = known = {"measured": time.time(), "seconds": None, "without": []}
+        outcome = self.run(test, test.program, 300, 900, fail_fast="0")
+        if not outcome.passed and outcome.failed:
+            known["without"] = outcome.failed
+            outcome = self.run(test, test.program, 300, 900)
+        if outcome.passed:
+            known["seconds"] = outcome.cpu_seconds
+        if not outcome.passed or known["without"]:
+            print(f"not used, as it fails without a change: {test.name} {' '.join(known['without']) or outcome.why}", flush=True)
+        self.known_file.write_text(json.dumps(self.known, indent=1))
+
+    def run(self, test, program, cpu_limit, wall_limit, fail_fast="1"):
+        environment = dict(os.environ, GTEST_FAIL_FAST=fail_fast, GTEST_FILTER="-" + ":".join(self.known[test.name]["without"]),
+                           OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        environment.update(e.split("=", 1) for e in test.environment)
+        environment.pop("TMPDIR", None)
+
+        def limits():
+            resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_limit) + 1, int(cpu_limit) + 2))
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+        words = [word.replace(str(test.program), str(program)) for word in test.command]
+        process = subprocess.Popen([*sandbox(self.build), "bash", "-c", TIMED, "bash", *words], env=environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, preexec_fn=limits, start_new_session=True)
+        try:
+            output, _ = process.communicate(timeout=wall_limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return Outcome(False, "ran too long", float(cpu_limit), [])
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        told = output.decode(errors="replace")
+        seconds = sum(60 * int(m) + float(s) for m, s in re.findall(r"(\d+)m([\d.]+)s", told.rstrip().rsplit("\n", 1)[-1]))
+        if process.returncode == 0:
+            return Outcome(True, "", seconds, [])
+        failed = list(dict.fromkeys(re.findall(r"\[  FAILED  \] (\w[\w/]*\.[\w/]+)", told)))
+        return Outcome(False, failed[0] if failed else WORDS_OF_CODES.get(process.returncode, f"exit code {process.returncode}"), seconds, failed)
+
+    # One change.
+
+    def compile(self, file, source, place):
+        """The object of a changed source; None when it does not compile."""
+        changed = place / file
+        changed.parent.mkdir(parents=True, exist_ok=True)
+        changed.write_text(source)
+        made, words, rest = place / "changed.o", [], iter(self.compile_of[file])
+        for word in rest:
+            if word in ("-MT", "-MF"):
+                next(rest)
+            elif word in ("-o", "-c"):
+                next(rest)
+                words += [word, str(made if word == "-o" else changed)]
+            elif not re.fullmatch(r"-O\d|-g\d?|-W\S*|-MD|(\S*/)?ccache", word):
+                words.append(word)
+        flags = ["-O0", "-g0", "-w"]
+        if self.fast:
+            words[0] = self.fast
+            flags += self.precompiled([w for w in words if w.startswith(("-D", "-std")) and not w.startswith("-Dreshard_")])
+        return made if subprocess.run([words[0], *flags, *words[1:]], cwd=self.build, capture_output=True).returncode == 0 else None
+
+    def precompiled(self, words):
+        """Headers that most sources include, compiled once for each set of macros."""
+        name = re.sub(r"\W+", "_", "".join(sorted(words)))[-150:]
+        header, made = self.scratch / f"{name}.hpp", self.scratch / f"{name}.pch"
+        if not made.exists():
+            header.write_text("".join(f"#include <{h}>\n" for h in HEADERS))
+            partial = made.with_suffix(f".{os.getpid()}")
+            subprocess.run([self.fast, "-O0", "-g0", "-w", *words, "-fpch-instantiate-templates", "-x", "c++-header", str(header), "-o", str(partial)], check=True)
+            partial.rename(made)
+        return ["-include-pch", str(made)]
+
+    def link(self, test, changed, place):
+        command = output_of("ninja", "-t", "commands", "-s", str(test.program.relative_to(self.build)), folder=self.build).strip().splitlines()[-1]
+        program = place / test.program.name
+        command = re.sub(r" -o \S+", f" -Wl,--strip-debug {shlex.quote(str(changed))} -o {shlex.quote(str(program))}", command, count=1)
+        if shutil.which("mold") and "-fuse-ld" not in command:
+            command = command.replace(" -o ", " -fuse-ld=mold -o ", 1)
+        subprocess.run(command, shell=True, cwd=self.build, check=True, capture_output=True)
+        return program
