@@ -21,6 +21,7 @@ def parse():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--memory", default="512 MiB")
     parser.add_argument("--layout", default="tp = 1, pp = 2, ep = 4")
+    parser.add_argument("--io", nargs="+", default=["posix"], help="engines of run.io, one run of each beside each cp")
     parser.add_argument("--cold", action="store_true", help="drop the page cache before each run (root)")
     return parser.parse_args()
 
@@ -48,20 +49,23 @@ def main():
         file.write(f'[source]\npath = "{options.source}"\n[target]\npath = "{target}"\nformat = "megatron"\nlayout = {{ {options.layout} }}\n'
                    f'[run]\nmemory = "{options.memory}"\n')
     run = ["mpirun", "-n", str(options.ranks), "--bind-to", "none", options.reshard, "run", job, "--json"]
-    ratios = []
+    ratios = {io: [] for io in options.io}
+    reports = {}
     for pair in range(options.pairs):
-        for folder in (copy, target):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
         settle(options)
         cp_seconds, _ = timed(["bash", "-c", f"cp -r --reflink=never '{options.source}' '{copy}' && sync -f '{copy}'"])
         shutil.rmtree(copy)
-        settle(options)
-        own_seconds, report = timed(run)
-        ratios.append(own_seconds / cp_seconds)
-        print(f"pair {pair + 1}: cp {cp_seconds:.2f} s, reshard {own_seconds:.2f} s, ratio {ratios[-1]:.2f}", flush=True)
-    print(f"median ratio {statistics.median(ratios):.2f}, range {min(ratios):.2f} to {max(ratios):.2f}")
-    print(json.dumps(json.loads(report)["run"], indent=2))
-    shutil.rmtree(target)
+        for io in options.io:
+            settle(options)
+            own_seconds, reports[io] = timed([*run, "--set", f"run.io={io}"])
+            shutil.rmtree(target)
+            ratios[io].append(own_seconds / cp_seconds)
+            print(f"pair {pair + 1}: cp {cp_seconds:.2f} s, reshard {io} {own_seconds:.2f} s, ratio {ratios[io][-1]:.2f}", flush=True)
+    for io, own in ratios.items():
+        print(f"{io}: median ratio {statistics.median(own):.2f}, range {min(own):.2f} to {max(own):.2f}")
+        print(json.dumps(json.loads(reports[io])["run"], indent=2))
 
 
 main()
