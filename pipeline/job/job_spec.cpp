@@ -87,8 +87,10 @@ std::string advice(std::string_view table, std::string_view member,
     if (std::string const key = field.key(); key.ends_with(fmt::format(".{}", member)))
       return "did you mean " + key + "?";
   std::string const near = member.size() < 64 ? nearest(member, known) : "";
-  if (!near.empty()) return "did you mean " + near + "?";
-  return "known here: " + listed(known, known.size());
+  std::string const all = listed(known, known.size());
+  if (near.empty()) return "known here: " + all;
+  // Names of axes are so short that any other is near.
+  return "did you mean " + near + "?" + (table == job::layout_table ? " Known here: " + all : "");
 }
 
 /// Reads one job: the file, then the overrides, then what is missing or contradicts itself.

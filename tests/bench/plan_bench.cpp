@@ -26,7 +26,7 @@ Json args() {
 }
 
 struct Layout {
-  MeshSizes mesh;
+  test::MeshSizes mesh;
   int last_stage_layers = -1;
 };
 

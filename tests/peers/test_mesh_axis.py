@@ -77,6 +77,12 @@ def test_chunks_are_cut_along_it_and_the_way_back_is_the_same(target_format, map
     assert tree_hashes(scratch / "cut-back") == tree_hashes(scratch / "uncut-back")
 
 
+def test_experts_may_be_cut_finer_than_the_rest(scratch):
+    """etp above tp: the ranks that hold an expert's parts are places of their own."""
+    reshard(scratch, MAPS, "run", job(scratch, SOURCE, "cut", "torch_dist", "tp = 1", "etp = 2", "ep = 2"))
+    reshard(scratch, MAPS, "verify", SOURCE, "cut")
+
+
 def test_a_size_of_one_changes_nothing(maps, scratch):
     reshard(scratch, maps, "run", job(scratch, SOURCE, "one", "torch_dist", "cp = 1", "tp = 2"))
     reshard(scratch, MAPS, "run", job(scratch, SOURCE, "usual", "torch_dist", "tp = 2"))
@@ -85,7 +91,7 @@ def test_a_size_of_one_changes_nothing(maps, scratch):
 
 def test_it_is_unknown_without_the_rule(maps, scratch):
     said = reshard(scratch, MAPS, "run", job(scratch, SOURCE, "cut", "torch_dist", "cp = 2"), code=USAGE)
-    assert "job.toml:9:1: [target.layout] unknown key \"cp\"" in said
+    assert "job.toml:9:1: [target.layout] unknown key \"cp\"" in said and "Known here: tp, pp, vpp, ep, etp," in said
     said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "sequence = 2"), code=USAGE)
     assert "known here: tp, pp, vpp, ep, etp," in said and ", cp" in said
     assert not (scratch / "cut").exists()

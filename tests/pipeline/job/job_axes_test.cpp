@@ -77,6 +77,7 @@ TEST(JobAxes, RefusesAxesThatNoMapKnows) {
   EXPECT_THROW(parse_job_spec(with(small_dist, "layout.cp = 2\n"), "job.toml", {}), Error)
       << "without a map there are the usual axes alone";
   EXPECT_TRUE(says(refusal(text), "[target.layout] unknown key \"cq\": did you mean"));
+  EXPECT_TRUE(says(refusal(text), "cp, dp")) << "what the map knows is listed all the same";
   std::string const far = refusal(with(small_dist, "layout.sequence = 2\n"));
   EXPECT_TRUE(says(far, "known here: tp, pp, vpp, ep, etp, first_stage_layers"));
   EXPECT_TRUE(says(far, "cp, dp")) << "what the map knows";

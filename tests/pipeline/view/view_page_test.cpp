@@ -32,7 +32,7 @@ LayoutView hostile_view() {
                         hostile,
                         hostile,
                         hostile,
-                        {{hostile, 2}},
+                        Mesh({{hostile, 2}}),
                         {{hostile, hostile, {0}, 8, 1, "0", ""}},
                         {{0, 2}, {0, 2}}});
   view.stored = {hostile};
