@@ -13,8 +13,8 @@ std::span<Format const* const> all_formats() {
   static dcp::DcpFormat const torch_dist(dcp::Flavour::torch_dist);
   static dcp::DcpFormat const fsdp_dtensor(dcp::Flavour::fsdp_dtensor);
   static hdf5::Hdf5Format const hdf5;
-  static Format const* const formats[] = {&megatron,   &huggingface,  &plain_dcp,
-                                          &torch_dist, &fsdp_dtensor, &hdf5};
+  static Format const* const formats[] = {&megatron,     &huggingface, &torch_dist,
+                                          &fsdp_dtensor, &plain_dcp,   &hdf5};
   return formats;
 }
 

@@ -42,10 +42,10 @@ enum class Storage {
 /// where that share of the model stands.
 struct SharePlace {
   std::uint32_t file = 0;
-  int tp = 0;
-  int pp = 0;
-  int ep = 0;
-  int chunk = 0;  ///< of the pipeline rank
+  MeshPlace at;           ///< of Checkpoint::mesh
+  MeshPlace file_at;      ///< of Checkpoint::file_mesh
+  std::size_t chunk = 0;  ///< pipeline chunk, in model order
+  int chunk_in_file = 0;
   std::string label;  ///< "mp_rank_00_001", with ":model1" behind for one of several chunks
   std::size_t first_tensor = 0;
   std::size_t tensor_count = 0;
@@ -84,7 +84,10 @@ struct Checkpoint {
 
   StoredTable stored;
   std::vector<SharePlace> places;      ///< Storage::shares
-  std::optional<MeshSizes> mesh;       ///< of the shares; etp is stated
+  Mesh mesh;                           ///< of the shares
+  Mesh file_mesh;                      ///< the axes along which files stand
+  std::string layout;                  ///< the mesh in words
+  std::size_t chunks_per_file = 1;     ///< pipeline chunks
   std::vector<LogicalLabels> labels;   ///< NameOwner::logical: parallel to the tensors
   std::vector<ModuleState> module_states;  ///< Storage::shares
   StateInventory state;                    ///< as far as names of files and headers tell

@@ -85,6 +85,15 @@ Format const& wanted_format(fs::path const& path, Format const& wanted) {
 
 }  // namespace
 
+namespace {
+/// The format that has its family's name.
+Format const& head_of_family(Format const& format) {
+  for (Format const* other : all_formats())
+    if (other->name() == format.family()) return *other;
+  return format;
+}
+}  // namespace
+
 StoredView Format::view(Checkpoint const& checkpoint, std::string const& prefix) const {
   StoredView view;
   auto const& tensors = checkpoint.stored.tensors;
@@ -116,7 +125,7 @@ std::vector<Format const*> recognise(fs::path const& path) {
     if (format->yields() && !found.empty()) continue;
     bool const known = std::ranges::any_of(
         found, [&](Format const* other) { return other->family() == format->family(); });
-    if (!known && format->probe(path)) found.push_back(format);
+    if (!known && format->probe(path)) found.push_back(&head_of_family(*format));
   }
   return found;
 }
@@ -143,7 +152,9 @@ Checkpoint open_checkpoint(fs::path const& path, FormatId wanted, OpenChoice cho
   exchange.together_seeing([&] { format = &choose_format(path, wanted); });
   choice.names_alone = choice.names_alone || wanted == FormatId::dcp;
   Checkpoint checkpoint = format->open(path, choice, exchange);
-  bool const stated = has_layout(wanted) && wanted != FormatId::megatron;
+  // The head of a family is what its members are beyond doubt; names of members are promises.
+  bool const stated =
+      wanted != FormatId::automatic && format_of(wanted).name() != format_of(wanted).family();
   exchange.together([&] {
     if (!stated || checkpoint.format->id() == wanted) return;
     fail(

@@ -15,6 +15,7 @@
 #include "core/formats/run_record.hpp"
 #include "core/formats/state_inventory.hpp"
 #include "core/formats/stored_view.hpp"
+#include "core/formats/target_job.hpp"
 
 namespace reshard {
 
@@ -30,6 +31,18 @@ struct Inspection {
   Json json;
   std::string text;
   bool sound = true;
+};
+
+/// What a target of a format can be, for those who plan and check it.
+struct TargetTraits {
+  NameOwner names = NameOwner::family;  ///< which names a map gives its tensors
+  Storage storage = Storage::whole;     ///< how they lie in files
+  bool mapped = true;          ///< a map can give them; else names are always kept
+  bool any_names = false;      ///< it can hold any names; else only those that it has as a source
+  bool keeps_own = false;      ///< names of a source of the same format are kept
+  bool objects = false;        ///< it can hold objects
+  bool carries_state = false;  ///< of a source of the same format: optimizer, random generators
+  bool checksums = false;      ///< it may have an integrity.json
 };
 
 /// All that the program knows about one kind of checkpoint on disk. One constant object for each.
@@ -69,6 +82,15 @@ class Format {
   virtual StateInventory inventory(Checkpoint const& checkpoint, StoredView const& view) const;
   /// What the files say about their run; nothing when that is nothing. Reads a file.
   virtual std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const;
+  /// What a target of this format can be.
+  virtual TargetTraits target() const = 0;
+  /// The files, texts and catalogue of a target whose names come from a map. Pre: the draft's
+  /// catalogue has room for every logical tensor. Errors of kind usage
+  /// (what the format cannot be asked for) and source (state that it cannot hold).
+  virtual void lay_out(MappedTarget const& job, TargetDraft& draft) const = 0;
+  /// The same of a target that keeps the source's names.
+  virtual void lay_out_named(NamedTarget const& job, TargetDraft& draft) const = 0;
+
   /// config.json of the model and the files that travel with it; nothing when there is none.
   virtual std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const = 0;
 };

@@ -25,9 +25,4 @@ std::optional<FormatId> format_named(std::string_view word) {
   return std::nullopt;
 }
 
-bool has_layout(FormatId format) {
-  return format == FormatId::megatron || format == FormatId::torch_dist ||
-         format == FormatId::fsdp_dtensor;
-}
-
 }  // namespace reshard

@@ -22,7 +22,4 @@ std::string_view name(FormatId format);
 /// The inverse; nothing for any other word.
 std::optional<FormatId> format_named(std::string_view word);
 
-/// Whether tensors are cut by Megatron's parallel axes and have its names.
-bool has_layout(FormatId format);
-
 }  // namespace reshard

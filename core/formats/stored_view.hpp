@@ -15,7 +15,8 @@ struct NameTraits {
   std::string spec;  ///< "te" or "local": where norms are
   std::string form;  ///< how experts are stored: "grouped", "sequential", …; "" where no name tells
   std::string mtp_block = "mtp_model_layer";  ///< the inner layer of multi-token prediction
-  Index padded_vocab = 0;  ///< rows of the embedding over all tp ranks; 0: no embedding
+  Index padded_vocab = 0;  ///< rows of the embedding over all ranks; 0: no embedding
+  Index vocab_ranks = 0;   ///< over which they are dealt; 0: the names do not tell
   bool stacked = false;    ///< layers are an axis in front
   bool halves = false;     ///< gate and up have keys of their own
   bool parts = true;       ///< so have the parts of a fused projection

@@ -4,192 +4,159 @@
 #include <numeric>
 
 #include "core/base/error.hpp"
-#include "core/layout/pipeline_layout.hpp"
 
 namespace reshard {
 namespace {
 
-// lcm(tp, ep * etp) ranks are walked one by one; no machine has more.
+// The ranks under the grids are walked one by one; no machine has more.
 constexpr Index most_ranks = Index{1} << 24;
-constexpr int most_layers = 1 << 24;
 
-int quotient(int layers, int parts, std::string_view layers_are, std::string_view parts_are) {
-  if (parts < 1 || layers < 0 || layers % parts != 0)
-    fail(
-        ErrorKind::usage,
-        "pipeline: {} {} cannot be spread evenly over {} {}. Choose pp and vpp so that they divide, set the layers of the first and last stage, "
-        "or give a pipeline layout.",
-        layers, layers_are, parts, parts_are);
-  return layers / parts;
+/// "tp = 2, ep = 4 and etp = 1"
+std::string sizes_text(Mesh const& mesh) {
+  std::string text;
+  std::size_t left = mesh.axes().size();
+  for (MeshAxis const& axis : mesh.axes()) {
+    text += fmt::format("{} = {}", axis.name, axis.size);
+    --left;
+    text += left > 1 ? ", " : left == 1 ? " and " : "";
+  }
+  return text;
 }
 
-bool is_set(int layers) { return layers >= 0; }
-
-void check(PipelineSpec const& spec) {
-  if (spec.pp < 1 || spec.vpp < 1)
-    fail(ErrorKind::usage, "pipeline: pp = {} and vpp = {} must both be at least 1.", spec.pp,
-         spec.vpp);
-  if (Index{spec.pp} * spec.vpp > most_pipeline_stages)
-    fail(ErrorKind::usage,
-         "pipeline: pp {} x vpp {} are more than {} chunks. Choose smaller sizes.", spec.pp,
-         spec.vpp, most_pipeline_stages);
-  if (spec.decoder_layers < 0 || spec.mtp_layers < 0)
-    fail(ErrorKind::usage,
-         "pipeline: {} decoder layers and {} prediction depths: neither may be below zero.",
-         spec.decoder_layers, spec.mtp_layers);
-  if (spec.decoder_layers > most_layers || spec.mtp_layers > most_layers)
-    fail(ErrorKind::usage,
-         "pipeline: {} decoder layers and {} prediction depths: more than {} are no model's.",
-         spec.decoder_layers, spec.mtp_layers, most_layers);
-  bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
-  bool const counted = spec.account_for_embedding || spec.account_for_loss;
-  if ((uneven ? 1 : 0) + (counted ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
-    fail(
-        ErrorKind::usage,
-        "pipeline: of first/last stage layers ({}/{}), counting embedding or loss as layers ({}/{}) and a layout ('{}') only one may be "
-        "set. Remove the others.",
-        spec.first_stage_layers, spec.last_stage_layers, spec.account_for_embedding,
-        spec.account_for_loss, spec.layout);
-}
-
-/// Decoder layers of the chunks of first, middle and last pipeline rank.
-struct StageSizes {
-  int first = 0;
-  int middle = 0;
-  int last = 0;
+/// One of several grids over the same ranks.
+struct FoldedGrid {
+  std::vector<std::size_t> axes;  ///< numbers in the mesh
+  Index places = 1;
 };
 
-StageSizes uneven_sizes(PipelineSpec const& spec) {
-  int const first = std::max(spec.first_stage_layers, 0);
-  int const last = std::max(spec.last_stage_layers, 0);
-  int const fixed_stages =
-      (is_set(spec.first_stage_layers) ? 1 : 0) + (is_set(spec.last_stage_layers) ? 1 : 0);
-  if (fixed_stages > spec.pp)
-    fail(
-        ErrorKind::usage,
-        "pipeline: pp = {} has one stage, which cannot hold both {} first and {} last layers. Set one of them.",
-        spec.pp, first, last);
-  Index const rest = Index{spec.decoder_layers} - first - last;
-  int const middle_stages = spec.pp - fixed_stages;
-  if (rest < 0 || (middle_stages == 0 && rest != 0))
-    fail(
-        ErrorKind::usage,
-        "pipeline: the first stage takes {} and the last {} layers, which does not fit {} decoder layers over pp = {}. Choose other sizes.",
-        first, last, spec.decoder_layers, spec.pp);
-  StageSizes sizes;
-  if (middle_stages > 0)
-    sizes.middle = quotient(narrow<int>(rest), middle_stages * spec.vpp,
-                            "decoder layers outside of the first and last stage", "chunks");
-  sizes.first = is_set(spec.first_stage_layers)
-                    ? quotient(first, spec.vpp, "layers of the first stage", "virtual stages")
-                    : sizes.middle;
-  sizes.last = is_set(spec.last_stage_layers)
-                   ? quotient(last, spec.vpp, "layers of the last stage", "virtual stages")
-                   : sizes.middle;
-  return sizes;
-}
-
-/// Decoder layers of every chunk in model order.
-std::vector<int> chunk_sizes(PipelineSpec const& spec) {
-  auto const chunks = static_cast<std::size_t>(spec.pp) * static_cast<std::size_t>(spec.vpp);
-  if (is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers)) {
-    StageSizes const sizes = uneven_sizes(spec);
-    std::vector<int> result(chunks, sizes.middle);
-    for (std::size_t s = 0; s < chunks; ++s) {
-      std::size_t const rank = s % static_cast<std::size_t>(spec.pp);
-      if (rank == 0 && is_set(spec.first_stage_layers))
-        result[s] = sizes.first;
-      else if (rank + 1 == static_cast<std::size_t>(spec.pp))
-        result[s] = sizes.last;
-    }
-    return result;
+FoldedGrid grid_of(Mesh const& mesh, MeshGrid const& names) {
+  FoldedGrid grid;
+  for (std::string_view const name : names) {
+    int const axis = mesh.find(name);
+    if (axis < 0) continue;
+    grid.axes.push_back(static_cast<std::size_t>(axis));
+    grid.places = checked_mul(grid.places, mesh.axes()[grid.axes.back()].size, ErrorKind::usage,
+                              "the places of a mesh");
   }
-  int const embedding = spec.account_for_embedding ? 1 : 0;
-  int const loss = spec.account_for_loss ? 1 : 0;
-  std::string const counted =
-      embedding + loss == 0 ? "decoder layers"
-                            : "layers (decoder layers with embedding and loss as they are counted)";
-  std::vector<int> result(chunks, quotient(spec.decoder_layers + embedding + loss,
-                                           narrow<int>(chunks), counted, "chunks"));
-  result.front() -= embedding;
-  result.back() -= loss;
-  return result;
+  return grid;
 }
 
-std::vector<PipelineStage> even_stages(PipelineSpec const& spec) {
-  std::vector<PipelineStage> stages;
-  for (int const layers : chunk_sizes(spec)) stages.push_back({layers, 0, false, false});
-  stages.front().embedding = true;
-  stages.back().head = true;
-  stages.back().mtp_layers = spec.mtp_layers;
-  return stages;
-}
-
-std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
-  std::vector<PipelineStage> stages = parse_pipeline_layout(spec.layout);
-  if (std::ssize(stages) != Index{spec.pp} * spec.vpp)
-    fail(
-        ErrorKind::usage,
-        "pipeline layout '{}': it has {} stages, but pp {} x vpp {} is {}. Change the layout, pp or vpp.",
-        spec.layout, stages.size(), spec.pp, spec.vpp, Index{spec.pp} * spec.vpp);
-  int decoder = 0;
-  int mtp = 0;
-  for (PipelineStage const& stage : stages) {
-    decoder += stage.decoder_layers;
-    mtp += stage.mtp_layers;
+/// Counts a place up along these axes, the last one fastest; false when it was the last place.
+bool next_place(MeshPlace& place, Mesh const& mesh, std::vector<std::size_t> const& axes) {
+  for (std::size_t i = axes.size(); i-- > 0;) {
+    if (++place[axes[i]] < mesh.axes()[axes[i]].size) return true;
+    place[axes[i]] = 0;
   }
-  if (decoder != spec.decoder_layers || mtp != spec.mtp_layers)
-    fail(
-        ErrorKind::usage,
-        "pipeline layout '{}': it has {} t and {} m, but the model has {} decoder layers and {} prediction depths. Change the layout.",
-        spec.layout, decoder, mtp, spec.decoder_layers, spec.mtp_layers);
-  return stages;
+  return false;
 }
 
-std::vector<Run> next_run(Index& at, int count) {
-  if (count == 0) return {};
-  Run const run{at, at + count, false};
-  at = run.end;
-  return {run};
+std::vector<std::size_t> axes_in_no_grid(Mesh const& mesh, std::span<FoldedGrid const> grids) {
+  std::vector<std::size_t> free;
+  for (std::size_t a = 0; a < mesh.axes().size(); ++a)
+    if (std::ranges::none_of(grids, [a](FoldedGrid const& grid) {
+          return std::ranges::find(grid.axes, a) != grid.axes.end();
+        }))
+      free.push_back(a);
+  return free;
 }
 
 }  // namespace
 
-std::vector<std::pair<int, int>> reachable_tp_ep(int tp, int ep, int etp) {
-  if (etp == 0) etp = tp;
-  if (tp < 1 || ep < 1 || etp < 1)
-    fail(ErrorKind::usage, "mesh: tp = {}, ep = {} and etp = {} must all be at least 1.", tp, ep,
-         etp);
-  Index const experts = Index{ep} * etp;
-  Index const ranks = experts / std::gcd(Index{tp}, experts);
-  if (ranks > most_ranks / tp)
-    fail(ErrorKind::usage,
-         "mesh: tp = {}, ep = {} and etp = {} need more than {} ranks. Choose smaller sizes.", tp,
-         ep, etp, most_ranks);
-  std::vector<std::pair<int, int>> pairs;
-  for (Index rank = 0; rank < ranks * tp; ++rank)
-    pairs.emplace_back(narrow<int>(rank % tp), narrow<int>(rank / etp % ep));
-  std::ranges::sort(pairs);
-  auto const repeated = std::ranges::unique(pairs);
-  pairs.erase(repeated.begin(), repeated.end());
-  return pairs;
+Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].size < 1)
+      fail(ErrorKind::usage, "mesh: {} = {} must be at least 1.", axes_[i].name, axes_[i].size);
+    if (find(axes_[i].name) != static_cast<int>(i))
+      fail(ErrorKind::usage, "mesh: axis '{}' stands twice. Name each axis once.", axes_[i].name);
+  }
 }
 
-std::vector<PipelineChunk> pipeline_chunks(PipelineSpec const& spec) {
-  check(spec);
-  std::vector<PipelineStage> const stages =
-      spec.layout.empty() ? even_stages(spec) : written_stages(spec);
-  std::vector<PipelineChunk> chunks;
-  Index decoder = 0;
-  Index mtp = 0;
-  for (PipelineStage const& stage : stages) {
-    int const s = narrow<int>(chunks.size());
-    PipelineChunk chunk{s % spec.pp, s / spec.pp, {}, {}, stage.embedding, stage.head};
-    chunk.decoder = next_run(decoder, stage.decoder_layers);
-    chunk.mtp = next_run(mtp, stage.mtp_layers);
-    chunks.push_back(std::move(chunk));
+int Mesh::find(std::string_view axis) const {
+  for (std::size_t i = 0; i < axes_.size(); ++i)
+    if (axes_[i].name == axis) return static_cast<int>(i);
+  return -1;
+}
+
+Index Mesh::size(std::string_view axis) const {
+  int const number = find(axis);
+  return number < 0 ? 1 : axes_[static_cast<std::size_t>(number)].size;
+}
+
+Index Mesh::places() const {
+  Index places = 1;
+  for (MeshAxis const& axis : axes_)
+    places = checked_mul(places, axis.size, ErrorKind::usage, "the places of a mesh");
+  return places;
+}
+
+MeshPlace Mesh::place(Index number) const {
+  MeshPlace place(axes_.size(), 0);
+  for (std::size_t i = axes_.size(); i-- > 0;) {
+    place[i] = number % axes_[i].size;
+    number /= axes_[i].size;
   }
-  return chunks;
+  return place;
+}
+
+Index Mesh::number(MeshPlace const& place) const {
+  if (place.empty()) return 0;
+  RESHARD_EXPECT(place.size() == axes_.size());
+  Index number = 0;
+  for (std::size_t i = 0; i < axes_.size(); ++i) number = number * axes_[i].size + place[i];
+  return number;
+}
+
+MeshPlace Mesh::at(std::span<MeshCoordinate const> coordinates) const {
+  MeshPlace place(axes_.size(), 0);
+  for (MeshCoordinate const& coordinate : coordinates) {
+    RESHARD_EXPECT(coordinate.at >= 0 && coordinate.at < size(coordinate.axis));
+    if (int const axis = find(coordinate.axis); axis >= 0)
+      place[static_cast<std::size_t>(axis)] = coordinate.at;
+  }
+  return place;
+}
+
+Index Mesh::coordinate(MeshPlace const& place, std::string_view axis) const {
+  RESHARD_EXPECT(place.empty() || place.size() == axes_.size());
+  int const number = find(axis);
+  return number < 0 || place.empty() ? 0 : place[static_cast<std::size_t>(number)];
+}
+
+std::string Mesh::text(std::string_view between) const {
+  std::string text;
+  for (MeshAxis const& axis : axes_)
+    text += fmt::format("{}{} {}", text.empty() ? "" : between, axis.name, axis.size);
+  return text;
+}
+
+std::vector<MeshPlace> folded_places(Mesh const& mesh, std::span<MeshGrid const> grids) {
+  std::vector<FoldedGrid> folded;
+  Index ranks = 1;
+  for (MeshGrid const& names : grids) {
+    folded.push_back(grid_of(mesh, names));
+    Index const places = folded.back().places;
+    Index const times = places / std::gcd(ranks, places);
+    if (times > most_ranks / ranks)
+      fail(ErrorKind::usage, "mesh: {} need more than {} ranks. Choose smaller sizes.",
+           sizes_text(mesh), most_ranks);
+    ranks *= times;
+  }
+  std::vector<std::size_t> const free = axes_in_no_grid(mesh, folded);
+  std::vector<MeshPlace> places;
+  MeshPlace place(mesh.axes().size(), 0);
+  do {
+    for (Index rank = 0; rank < ranks; ++rank) {
+      places.push_back(place);
+      for (FoldedGrid const& grid : folded) next_place(place, mesh, grid.axes);
+    }
+    if (std::ssize(places) > most_ranks)
+      fail(ErrorKind::usage, "mesh: {} need more than {} ranks. Choose smaller sizes.",
+           sizes_text(mesh), most_ranks);
+  } while (next_place(place, mesh, free));
+  std::ranges::sort(places);
+  auto const repeated = std::ranges::unique(places);
+  places.erase(repeated.begin(), repeated.end());
+  return places;
 }
 
 }  // namespace reshard

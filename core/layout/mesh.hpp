@@ -1,54 +1,83 @@
 #pragma once
 
+#include <initializer_list>
+#include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
-#include "core/layout/axis.hpp"
+#include "core/base/integers.hpp"
 
 namespace reshard {
 
-/// Sizes of the parallel axes of a Megatron checkpoint. etp 0 stands for "equal to tp".
-struct MeshSizes {
-  int tp = 1;
-  int pp = 1;
-  int vpp = 1;  ///< model chunks per pipeline rank
-  int ep = 1;
-  int etp = 1;
-  friend bool operator==(MeshSizes const&, MeshSizes const&) = default;
+/// One parallel axis of a mesh of ranks: "tp" 4.
+struct MeshAxis {
+  std::string name;
+  Index size = 1;
+  friend bool operator==(MeshAxis const&, MeshAxis const&) = default;
 };
 
-/// The (tp, ep) pairs that some global rank has, in order of tp, then ep: {(r mod tp, (r div etp)
-/// mod ep) : 0 <= r < lcm(tp, ep * etp)}. The grid has holes when etp != tp: sizes 2, 4, 1 give
-/// (0,0)(0,2)(1,1)(1,3).
-std::vector<std::pair<int, int>> reachable_tp_ep(int tp, int ep, int etp);
+/// A place of a mesh: its coordinate along each axis, in the mesh's order. Empty stands for the
+/// first place, which is 0 along every axis.
+using MeshPlace = std::vector<Index>;
 
-/// What one model chunk (pipeline rank p, virtual stage v) holds.
-struct PipelineChunk {
-  int pp_rank = 0;
-  int vpp_rank = 0;
-  std::vector<Run> decoder;  ///< global decoder positions, in stored order; may be empty
-  std::vector<Run> mtp;      ///< multi-token-prediction depths
-  bool embedding = false;
-  bool head = false;  ///< output layer (and final norm)
+/// A coordinate by the name of its axis.
+struct MeshCoordinate {
+  std::string_view axis;
+  Index at = 0;
 };
 
-/// How decoder layers are spread over pipeline chunks; exactly one mode is used.
-struct PipelineSpec {
-  int pp = 1;
-  int vpp = 1;
-  int decoder_layers = 0;
-  int mtp_layers = 0;
-  int first_stage_layers = -1;  ///< -1: not set
-  int last_stage_layers = -1;
-  bool account_for_embedding = false;
-  bool account_for_loss = false;
-  std::string layout{};  ///< "Ettt|(tt|)*29,m|L"; "" for none
+/// Named parallel axes with their sizes, outermost first. What a name means is not its matter: the
+/// rules of a model map say which axes of a model a mesh axis cuts.
+///
+///   Mesh{{{"ep", 2}, {"tp", 3}}}: place 4 is {1, 1}, ep 1 and tp 1.
+class Mesh {
+ public:
+  Mesh() = default;
+  /// A name that stands twice and a size below 1 are Errors of kind usage.
+  explicit Mesh(std::vector<MeshAxis> axes);
+
+  std::vector<MeshAxis> const& axes() const { return axes_; }
+  /// The number of an axis; -1: there is none of this name.
+  int find(std::string_view axis) const;
+  /// 1 for an axis that the mesh lacks: nothing is cut along it.
+  Index size(std::string_view axis) const;
+
+  /// The number of places; an Error of kind usage when it does not fit.
+  Index places() const;
+  /// The place of a number in [0, places()), row-major: the last axis counts fastest.
+  MeshPlace place(Index number) const;
+  /// The number of a place.
+  Index number(MeshPlace const& place) const;
+
+  /// The place with these coordinates, 0 along the other axes. An axis that the mesh lacks takes 0
+  /// alone.
+  MeshPlace at(std::span<MeshCoordinate const> coordinates) const;
+  MeshPlace at(std::initializer_list<MeshCoordinate> coordinates) const {
+    return at(std::span(coordinates.begin(), coordinates.size()));
+  }
+  /// The coordinate of a place along an axis; 0 for an axis that the mesh lacks.
+  Index coordinate(MeshPlace const& place, std::string_view axis) const;
+
+  /// "tp 2 · pp 1", or with another text between the axes.
+  std::string text(std::string_view between = " · ") const;
+
+  friend bool operator==(Mesh const&, Mesh const&) = default;
+
+ private:
+  std::vector<MeshAxis> axes_;
 };
 
-/// The chunks in model order s = v * pp + p. Sizes that do not divide, a layout whose stage or
-/// layer count disagrees, are Errors of kind usage that name both numbers. MTP depths sit in the
-/// chunk with the head unless a layout string says otherwise.
-std::vector<PipelineChunk> pipeline_chunks(PipelineSpec const& spec);
+/// Axes that count the ranks of a mesh together, the last one fastest: {"ep", "etp"}.
+using MeshGrid = std::vector<std::string_view>;
+
+/// The places that some rank has when several grids lie over the same ranks ("parallel folding"):
+/// rank r has place r mod (places of the grid) in each of them. Axes in no grid are independent of
+/// these. In row-major order of the mesh, each place once.
+///
+///   tp 2, ep 4, etp 1 with the grids {tp} and {ep, etp}: (0,0,0) (0,2,0) (1,1,0) (1,3,0).
+///
+/// More ranks than any machine has are an Error of kind usage.
+std::vector<MeshPlace> folded_places(Mesh const& mesh, std::span<MeshGrid const> grids);
 
 }  // namespace reshard

@@ -215,8 +215,8 @@ class Divider {
 /// Goes through the coordinates of a mesh and collects what each place holds.
 class Boxes {
  public:
-  Boxes(std::span<MeshAxis const> mesh, std::span<Placement const> placements)
-      : mesh_(mesh), placements_(placements) {}
+  Boxes(Mesh const& mesh, std::span<Placement const> placements)
+      : mesh_(mesh.axes()), placements_(placements) {}
 
   void descend(std::size_t axis, std::vector<Rows>& rows) {
     if (std::any_of(rows.begin(), rows.end(),
@@ -270,7 +270,7 @@ class Boxes {
   std::size_t steps_ = 0;
 };
 
-void check(std::span<Index const> shape, std::span<MeshAxis const> mesh,
+void check(std::span<Index const> shape, std::vector<MeshAxis> const& mesh,
            std::span<Placement const> placements) {
   if (mesh.size() != placements.size())
     fail(
@@ -278,9 +278,6 @@ void check(std::span<Index const> shape, std::span<MeshAxis const> mesh,
         "{} placements for a mesh of {} axes. Give one placement for each axis, R where it does not cut.",
         placements.size(), mesh.size());
   for (std::size_t i = 0; i < mesh.size(); ++i) {
-    if (mesh[i].size < 1)
-      fail(ErrorKind::usage, "mesh axis '{}' has size {}; it must be 1 or more.", mesh[i].name,
-           mesh[i].size);
     Placement const& how = placements[i];
     if (how.kind == Placement::Kind::replicate) continue;
     if (how.dim < 0 || static_cast<std::size_t>(how.dim) >= shape.size())
@@ -306,7 +303,7 @@ std::vector<Placement> parse_placements(std::string_view text) {
   return result;
 }
 
-std::vector<MeshAxis> parse_mesh(std::string_view text) {
+Mesh parse_mesh(std::string_view text) {
   Scanner scanner(text, mesh_help);
   std::vector<MeshAxis> result;
   while (!scanner.at_end()) {
@@ -322,12 +319,12 @@ std::vector<MeshAxis> parse_mesh(std::string_view text) {
     result.push_back(std::move(axis));
     scanner.separate();
   }
-  return result;
+  return Mesh(std::move(result));
 }
 
-std::vector<TensorBox> placed_boxes(std::span<Index const> shape, std::span<MeshAxis const> mesh,
+std::vector<TensorBox> placed_boxes(std::span<Index const> shape, Mesh const& mesh,
                                     std::span<Placement const> placements) {
-  check(shape, mesh, placements);
+  check(shape, mesh.axes(), placements);
   if (checked_volume(shape, ErrorKind::usage, "a tensor") == 0)
     return {{std::vector<Index>(shape.size(), 0), {shape.begin(), shape.end()}}};
   std::vector<Rows> rows;

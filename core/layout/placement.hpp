@@ -6,15 +6,9 @@
 #include <vector>
 
 #include "core/base/integers.hpp"
+#include "core/layout/mesh.hpp"
 
 namespace reshard {
-
-/// One axis of a device mesh: "dp" 4.
-struct MeshAxis {
-  std::string name;
-  Index size = 1;
-  friend bool operator==(MeshAxis const&, MeshAxis const&) = default;
-};
 
 /// What one mesh axis does to a tensor, in the words of torch.distributed.tensor.
 struct Placement {
@@ -30,7 +24,7 @@ struct Placement {
 std::vector<Placement> parse_placements(std::string_view text);
 /// "dp=4 tp=2": name and size of every mesh axis, outermost first. Errors of kind usage show the
 /// text.
-std::vector<MeshAxis> parse_mesh(std::string_view text);
+Mesh parse_mesh(std::string_view text);
 
 /// Rows [begin, end) of every dimension.
 struct TensorBox {
@@ -45,7 +39,7 @@ struct TensorBox {
 /// strided shard cuts after the `split_factor` parts of the axes to its right; where a rank's rows
 /// are then not one run it has several boxes. A tensor without elements has one box. Errors of kind
 /// usage: more placements than mesh axes or fewer, a dim that the tensor lacks.
-std::vector<TensorBox> placed_boxes(std::span<Index const> shape, std::span<MeshAxis const> mesh,
+std::vector<TensorBox> placed_boxes(std::span<Index const> shape, Mesh const& mesh,
                                     std::span<Placement const> placements);
 
 }  // namespace reshard

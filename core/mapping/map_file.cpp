@@ -49,6 +49,7 @@ class Loader : MapReader {
     if (key == "base") return append(map_.bases, texts(node, key));
     if (key == "facts") return set(map_.facts, text(node, key));
     if (key == "match") return match(node);
+    if (key == "mesh") return set(map_.mesh, texts(node, key));
     if (key == "options") return options(node);
     if (key == "places") return named(node, map_.places);
     if (key == "let") return flatten(node, map_.let);
@@ -70,18 +71,21 @@ class Loader : MapReader {
     if (key == "defaults") return members(node, map_.defaults);
     if (key == "kept_members") return append(map_.kept_members, texts(node, key));
     if (key == "function_args") return append(map_.function_args, texts(node, key));
-    static std::array<std::string, 24> const known = {
-        "base",    "facts", "match",   "options",  "places",       "let",
-        "axes",    "sets",  "present", "expected", "own_args",     "rules",
-        "tensors", "names", "stored",  "drop",     "keep",         "args",
-        "config",  "quant", "neutral", "defaults", "kept_members", "function_args"};
+    static std::array<std::string, 25> const known = {
+        "base",    "facts",    "match",        "mesh",         "options",  "places", "let",
+        "axes",    "sets",     "present",      "expected",     "own_args", "rules",  "tensors",
+        "names",   "stored",   "drop",         "keep",         "args",     "config", "quant",
+        "neutral", "defaults", "kept_members", "function_args"};
     std::string const near = nearest(key, known);
     mistake(node, fmt::format("'{}' is no section of a map.{} Known: {}.", key,
                               near.empty() ? "" : " Did you mean '" + near + "'?",
                               listed(known, known.size())));
   }
 
-  static void set(std::string& to, std::string from) { to = std::move(from); }
+  template <class Value>
+  static void set(Value& to, Value from) {
+    to = std::move(from);
+  }
 
   /// Members of args or config.json: `false` takes an inherited one away.
   void members(toml::node const& node, std::vector<NamedExpression>& into) const {
@@ -284,6 +288,25 @@ class Loader : MapReader {
 };
 
 }  // namespace
+
+std::vector<std::string> mesh_axes(MapFile const& map) {
+  std::vector<std::string> axes = map.mesh;
+  for (AxisRule const& rule : map.rules)
+    if (std::ranges::find(axes, rule.mesh) == axes.end()) axes.push_back(rule.mesh);
+  return axes;
+}
+
+std::string mesh_axis_of(MapFile const& map, std::string_view axis) {
+  auto const rule = std::ranges::find(map.rules, axis, &AxisRule::axis);
+  return rule == map.rules.end() ? std::string() : rule->mesh;
+}
+
+std::string pipeline_axis(MapFile const& map) {
+  for (AxisRule const& rule : map.rules)
+    for (NamedExpression const& place : map.places)
+      if (place.name == rule.axis) return rule.mesh;
+  return {};
+}
 
 MapFile parse_map_file(std::string_view text, std::string_view file_name) {
   return Loader(file_name).load(text);

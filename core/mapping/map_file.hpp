@@ -63,9 +63,10 @@ struct MapMacro {
   std::string place;
 };
 
-/// An axis that a mesh axis cuts into equal parts.
+/// An axis that a mesh axis cuts into equal parts, or one of the map's places, which a pipeline
+/// deals out.
 struct AxisRule {
-  std::string mesh;  ///< tp, etp, ep, pp
+  std::string mesh;  ///< "tp"
   std::string axis;
   bool cut_rows =
       false;  ///< uneven = "cut": with more ranks than indices, the stored rows are cut instead
@@ -144,6 +145,7 @@ struct MapFile {
   std::vector<std::string> model_types;  ///< [match] model_type
   Expression
       match_args;  ///< [match] args: holds for the `args` of a Megatron checkpoint of this family
+  std::vector<std::string> mesh;  ///< the parallel axes that rules may name and expressions ask for
   std::vector<NamedExpression> options;
   std::vector<NamedExpression> places;
   std::vector<NamedExpression> let;
@@ -178,6 +180,13 @@ struct MapFile {
 /// Parses a map as it is written; `bases` are not looked for. All unknown keys and mistakes are
 /// Errors of kind usage with file and line.
 MapFile parse_map_file(std::string_view text, std::string_view file_name);
+
+/// The parallel axes that a map knows: those that it lists, then those of its rules.
+std::vector<std::string> mesh_axes(MapFile const& map);
+/// The mesh axis that cuts an axis; "" for none.
+std::string mesh_axis_of(MapFile const& map, std::string_view axis);
+/// The mesh axis whose rule names the map's places: the pipeline's. "" for none.
+std::string pipeline_axis(MapFile const& map);
 
 /// What `derived` means on top of a map that it inherits from: tables unite, and what both define
 /// is as `derived` says; lists follow one another. [match] and the name are the derived map's.

@@ -44,6 +44,9 @@ MapFile inherited(MapFile base, MapFile derived) {
   unite(result.stored, std::move(derived.stored));
   unite(result.quant, std::move(derived.quant));
   append(result.own_args, std::move(derived.own_args));
+  for (std::string& axis : derived.mesh)
+    if (std::ranges::find(result.mesh, axis) == result.mesh.end())
+      result.mesh.push_back(std::move(axis));
   append(result.rules, std::move(derived.rules));
   append(result.drop, std::move(derived.drop));
   append(result.keep, std::move(derived.keep));

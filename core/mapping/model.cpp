@@ -174,6 +174,8 @@ class ModelBuilder {
 
 Model::Model(MapFile const& definitions, MapFile const& tensors, ModelFacts const& facts) {
   ModelBuilder(*this, definitions, tensors, facts);
+  mesh_axes_ = reshard::mesh_axes(definitions);
+  for (std::string& axis : reshard::mesh_axes(tensors)) mesh_axes_.push_back(std::move(axis));
 }
 
 Model::Model(std::span<PlainTensor const> tensors, std::string origin)

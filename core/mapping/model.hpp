@@ -107,6 +107,8 @@ class Model {
   /// The same, where a set's name ("layer.moe") is a list of 0 and 1.
   Json value_or_set(std::string_view key) const;
   std::string const& origin() const { return origin_; }
+  /// The parallel axes that its maps know.
+  std::vector<std::string> const& mesh_axes() const { return mesh_axes_; }
   /// Evaluates expressions over facts, lets, axes and sets (a set's name is a list of 0 and 1);
   /// absent results stay null.
   std::vector<std::pair<std::string, Json>> evaluate(
@@ -126,6 +128,7 @@ class Model {
   std::set<std::string, std::less<>> facts_alone_;
   Json facts_;
   std::string origin_;
+  std::vector<std::string> mesh_axes_;
 };
 
 /// The axes of a part of a quantised weight: those of the weight, in blocks as the digits of the

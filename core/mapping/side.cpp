@@ -1,7 +1,7 @@
 #include "core/mapping/side.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <map>
 
 #include "core/base/text.hpp"
 #include "core/mapping/side_entry.hpp"
@@ -11,6 +11,41 @@
 #include "core/mapping/side_shares.hpp"
 
 namespace reshard {
+namespace {
+
+/// An entry, and the number of a place among those that differ for it.
+using EntryPlace = std::pair<std::uint32_t, Index>;
+
+/// Each rule names a mesh axis of the map; no two of them cut the same axis, and what deals out
+/// places cuts no axis.
+void check_rules(MapFile const& map) {
+  auto const is_place = [&map](AxisRule const& rule) {
+    return std::ranges::any_of(map.places,
+                               [&](auto const& known) { return known.name == rule.axis; });
+  };
+  for (AxisRule const& rule : map.rules) {
+    if (!map.mesh.empty() && std::ranges::find(map.mesh, rule.mesh) == map.mesh.end())
+      fail(ErrorKind::usage, "{}: '{}' is no mesh axis. Known: {}.", rule.place, rule.mesh,
+           listed(map.mesh));
+    for (AxisRule const& other : map.rules) {
+      if (&other == &rule) break;
+      if (other.axis == rule.axis)
+        fail(
+            ErrorKind::usage,
+            "{}: '{}' is cut by '{}' here, and by '{}' at {}. One mesh axis cuts an axis: remove one of the rules.",
+            rule.place, rule.axis, rule.mesh, other.mesh, other.place);
+      if (other.mesh == rule.mesh && is_place(other) != is_place(rule))
+        fail(
+            ErrorKind::usage,
+            "{}: '{}' deals out the layers of a pipeline ('{}') and cuts an axis ('{}'). Give the axis to another mesh axis.",
+            rule.place, rule.mesh, is_place(rule) ? rule.axis : other.axis,
+            is_place(rule) ? other.axis : rule.axis);
+    }
+  }
+}
+
+}  // namespace
+
 struct Side::Impl {
   Model const& model;
   MapFile const& map;
@@ -20,11 +55,10 @@ struct Side::Impl {
   SideFront front;
   std::vector<CompiledMacro> macros;
   std::vector<SideEntry> entries;
-  std::map<std::tuple<std::uint32_t, int, int, int>, std::unique_ptr<EntryLayout>> layouts;
+  std::map<EntryPlace, std::unique_ptr<EntryLayout>> layouts;
   std::map<std::pair<std::uint32_t, QuantPart const*>, std::optional<std::vector<Index>>>
-      part_shapes;  ///< axes in front aside
-  std::map<std::tuple<std::uint32_t, int, int, int>, std::vector<std::vector<Run>>>
-      rows;  ///< of ranks, axes in front aside
+      part_shapes;                                           ///< axes in front aside
+  std::map<EntryPlace, std::vector<std::vector<Run>>> rows;  ///< of ranks, axes in front aside
 
   Impl(Model const& m, MapFile const& f, SideOptions o)
       : model(m),
@@ -34,23 +68,25 @@ struct Side::Impl {
         shares(m, f, options, words),
         front(m, shares) {
     RESHARD_EXPECT(!options.local || !options.in_front);
+    check_rules(map);
     macros = compile_macros(map);
     entries = compile_entries(map, model, macros, options, words.with(nullptr));
-    for (AxisRule const& rule : map.rules)
-      if (rule.mesh != "tp" && rule.mesh != "etp" && rule.mesh != "ep" && rule.mesh != "pp")
-        fail(ErrorKind::usage, "{}: '{}' is no mesh axis. Known: tp, etp, ep, pp.", rule.place,
-             rule.mesh);
+    for (SideEntry& entry : entries) entry.cut_by = shares.cut_by(entry);
+  }
+
+  /// Where places differ for an entry: along the mesh axes that cut it.
+  EntryPlace key_of(std::uint32_t number, SidePlace const& place) const {
+    Index at = 0;
+    if (!place.at.empty())
+      for (std::size_t const axis : entries[number].cut_by)
+        at = at * options.mesh.axes()[axis].size + place.at[axis];
+    return {number, at};
   }
 
   std::vector<std::vector<Run>> const& rank_rows(std::uint32_t number, SidePlace const& place) {
-    SideEntry const& entry = entries[number];
-    SidePlace reduced;
-    reduced.tp_rank = shares.rank_depends_on(entry, "tp") ? place.tp_rank : 0;
-    reduced.ep_rank = shares.rank_depends_on(entry, "ep") ? place.ep_rank : 0;
-    reduced.etp_rank = shares.rank_depends_on(entry, "etp") ? place.etp_rank : 0;
-    std::tuple const key(number, reduced.tp_rank, reduced.ep_rank, reduced.etp_rank);
+    EntryPlace const key = key_of(number, place);
     if (auto const known = rows.find(key); known != rows.end()) return known->second;
-    return rows.emplace(key, shares.rank_rows(entry, reduced)).first->second;
+    return rows.emplace(key, shares.rank_rows(entries[number], place)).first->second;
   }
 };
 
@@ -66,13 +102,11 @@ std::vector<StoredName> Side::names(PipelineChunk const* chunk) const {
 }
 
 EntryLayout const& Side::layout(std::uint32_t number, SidePlace const& place) const {
-  SideEntry const& entry = impl_->entries[number];
-  SidePlace reduced;
-  reduced.tp_rank = impl_->shares.depends_on(entry, "tp") ? place.tp_rank : 0;
-  reduced.ep_rank = impl_->shares.depends_on(entry, "ep") ? place.ep_rank : 0;
-  reduced.etp_rank = impl_->shares.depends_on(entry, "etp") ? place.etp_rank : 0;
-  auto& slot = impl_->layouts[{number, reduced.tp_rank, reduced.ep_rank, reduced.etp_rank}];
-  if (!slot) slot = std::make_unique<EntryLayout>(impl_->shares.evaluate_entry(entry, reduced));
+  bool const local = impl_->options.local;
+  auto& slot = impl_->layouts[local ? impl_->key_of(number, place) : EntryPlace{number, 0}];
+  if (!slot)
+    slot =
+        std::make_unique<EntryLayout>(impl_->shares.evaluate_entry(impl_->entries[number], place));
   return *slot;
 }
 
@@ -116,8 +150,7 @@ std::optional<std::vector<Index>> Side::part_shape(StoredName const& name, Quant
                                                    SidePlace const& place) const {
   SideEntry const& entry = impl_->entries[name.entry];
   if (entry.view || !entry.part.empty() || entry.written->as_it_is) return std::nullopt;
-  bool const cut = impl_->shares.depends_on(entry, "tp") ||
-                   impl_->shares.depends_on(entry, "etp") || impl_->shares.depends_on(entry, "ep");
+  bool const cut = impl_->options.local && !entry.cut_by.empty();
   auto& known = impl_->part_shapes[{name.entry, &part}];
   if (known && !cut) return SideFront::shape(name, *known);
   try {
@@ -229,9 +262,32 @@ Index Side::padded_size(std::string_view axis) const {
   if (id < 0) return 0;
   Index const size = impl_->model.axes()[static_cast<AxisId>(id)].size;
   for (AxisRule const& rule : impl_->map.rules)
-    if ((impl_->options.local || impl_->options.in_front) && rule.axis == axis && rule.mesh != "pp")
+    if ((impl_->options.local || impl_->options.in_front) && rule.axis == axis)
       return impl_->shares.padded(rule, size);
   return size;
+}
+
+std::optional<Run> Side::held(std::string_view axis, SidePlace const& place) const {
+  int const id = impl_->model.axes().find(axis);
+  if (id < 0) return std::nullopt;
+  for (AxisRule const& rule : impl_->map.rules)
+    if (rule.axis == axis) return impl_->shares.rank_run(rule, static_cast<AxisId>(id), place);
+  return Run{0, impl_->model.axes()[static_cast<AxisId>(id)].size, false};
+}
+
+bool Side::cuts(std::string_view mesh_axis) const {
+  return std::ranges::any_of(impl_->map.rules, [&](AxisRule const& rule) {
+    return rule.mesh == mesh_axis && impl_->model.axes().find(rule.axis) >= 0;
+  });
+}
+
+std::string Side::place_text(SidePlace const& place) const {
+  std::string text;
+  for (MeshAxis const& axis : impl_->options.mesh.axes())
+    if (cuts(axis.name))
+      text += fmt::format("{}{} {}", text.empty() ? "" : " · ", axis.name,
+                          impl_->options.mesh.coordinate(place.at, axis.name));
+  return text;
 }
 
 void apply_present(Model& model, MapFile const& map) {

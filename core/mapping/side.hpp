@@ -14,6 +14,7 @@
 #include "core/layout/layout_expr.hpp"
 #include "core/layout/mesh.hpp"
 #include "core/layout/piece.hpp"
+#include "core/layout/pipeline_chunks.hpp"
 #include "core/mapping/model.hpp"
 #include "core/mapping/name_template.hpp"
 
@@ -23,8 +24,7 @@ namespace reshard {
 struct SideOptions {
   bool local = false;  ///< files hold a rank's share and number from 0 (Megatron); else whole
                        ///< tensors (Hugging Face)
-  MeshSizes
-      mesh;  ///< local sides; sides with axes in front: tp for padding, all of it for rank_rows()
+  Mesh mesh;  ///< local sides; sides with axes in front: sizes for padding, places for rank_rows()
   std::map<std::string, Json>
       options;  ///< values for the map's [options], e.g. form = "sequential"
   std::map<std::string, Index> padded_sizes;  ///< axis: its padded size, where the files say it
@@ -37,11 +37,9 @@ struct SideOptions {
 };
 
 /// One place of a local side: what one file of a pipeline chunk holds. A global side has one place,
-/// all zero, with no chunk.
+/// the first of the mesh, with no chunk.
 struct SidePlace {
-  int tp_rank = 0;
-  int ep_rank = 0;
-  int etp_rank = 0;
+  MeshPlace at;  ///< of SideOptions::mesh
   PipelineChunk const* chunk = nullptr;
 };
 
@@ -53,7 +51,7 @@ struct FrontAxis {
   std::vector<Run> runs;  ///< the indices that the dimension counts, ascending
 };
 
-/// A stored tensor's name in one place, and what it stands for. Equal for all (tp, ep) files of a
+/// A stored tensor's name in one place, and what it stands for. Equal for all files of a
 /// chunk: numbers are positions in a share.
 struct StoredName {
   std::string name;
@@ -135,6 +133,13 @@ class Side {
   bool dropped(std::string_view stored_name) const;
   /// The size of an axis after padding on this side.
   Index padded_size(std::string_view axis) const;
+  /// The indices that a place holds of an axis, all of them where no mesh axis cuts it; nothing
+  /// when the model lacks the axis.
+  std::optional<Run> held(std::string_view axis, SidePlace const& place) const;
+  /// Whether a rule of the map cuts an axis of the model along a mesh axis.
+  bool cuts(std::string_view mesh_axis) const;
+  /// "tp 0 · ep 1": the coordinates of a place along the mesh axes that cut axes of the model.
+  std::string place_text(SidePlace const& place) const;
 
  private:
   struct Impl;

@@ -31,6 +31,7 @@ struct SideEntry {
   std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front),
                                     ///< outermost first, then further axes of the name
   std::vector<AxisId> shape_axes;   ///< axes whose digits stand in the shape
+  std::vector<std::size_t> cut_by;  ///< axes of the mesh that cut axes of the shape, by number
   std::optional<DType> cast;
   std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
   std::string part;       ///< of a quantised weight: "fp8_block.scale"

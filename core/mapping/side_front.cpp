@@ -98,7 +98,7 @@ void SideFront::add_name_digits(SideEntry const& entry, StoredName const& name,
     AxisRule const* rule = shares_.rule_of(entry, axis);
     Index first = name.positions[i];
     if (rule != nullptr)
-      first += shares_.positions(entry, axis) * SideShares::mesh_rank(rule->mesh, place);
+      first += shares_.positions(entry, axis) * shares_.mesh_rank(rule->mesh, place);
     for (Piece& piece : pieces)
       piece.digits.push_back({axis, model_.axes()[axis].size, 1, first, 1, 0});
   }

@@ -4,6 +4,13 @@
 
 namespace reshard {
 
+SideScope::SideScope(Model const& model, MapFile const& map, SideOptions const& options)
+    : model_(model), map_(map), options_(options) {
+  mesh_words_.insert(model.mesh_axes().begin(), model.mesh_axes().end());
+  for (std::string& axis : mesh_axes(map)) mesh_words_.insert(std::move(axis));
+  for (MeshAxis const& axis : options.mesh.axes()) mesh_words_.insert(axis.name);
+}
+
 Json SideScope::value(std::string_view name, std::vector<SideVariable> const* variables) const {
   if (variables != nullptr) {
     std::string_view const axis = name.substr(0, name.find('.'));
@@ -14,11 +21,7 @@ Json SideScope::value(std::string_view name, std::vector<SideVariable> const* va
                                         : Json(model_.in_set(name, variable.value));
     }
   }
-  if (name == "tp") return options_.mesh.tp;
-  if (name == "pp") return options_.mesh.pp;
-  if (name == "vpp") return options_.mesh.vpp;
-  if (name == "ep") return options_.mesh.ep;
-  if (name == "etp") return options_.mesh.etp;
+  if (mesh_words_.contains(name)) return options_.mesh.size(name);
   if (name == "local") return options_.local;
   if (auto const found = options_.options.find(std::string(name)); found != options_.options.end())
     return found->second;

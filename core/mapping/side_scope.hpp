@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/mapping/side.hpp"
@@ -21,8 +24,7 @@ struct SideVariable {
 class SideScope {
  public:
   /// All three outlive the scope.
-  SideScope(Model const& model, MapFile const& map, SideOptions const& options)
-      : model_(model), map_(map), options_(options) {}
+  SideScope(Model const& model, MapFile const& map, SideOptions const& options);
 
   /// `variables` may be null; they outlive the result.
   ExpressionScope with(std::vector<SideVariable> const* variables) const;
@@ -32,6 +34,7 @@ class SideScope {
   Model const& model_;
   MapFile const& map_;
   SideOptions const& options_;
+  std::set<std::string, std::less<>> mesh_words_;
 };
 
 }  // namespace reshard

@@ -23,15 +23,8 @@ AxisRule const* SideShares::rank_rule_of(SideEntry const& entry, AxisId axis) co
       entry.written->whole.end())
     return nullptr;
   for (AxisRule const& rule : map_.rules)
-    if (rule.axis == name && rule.mesh != "pp") return &rule;
+    if (rule.axis == name) return &rule;
   return nullptr;
-}
-
-int SideShares::mesh_size(std::string_view mesh) const {
-  return mesh == "tp" ? options_.mesh.tp : mesh == "ep" ? options_.mesh.ep : options_.mesh.etp;
-}
-int SideShares::mesh_rank(std::string_view mesh, SidePlace const& place) {
-  return mesh == "tp" ? place.tp_rank : mesh == "ep" ? place.ep_rank : place.etp_rank;
 }
 
 Index SideShares::padded(AxisRule const& rule, Index size) const {
@@ -48,12 +41,12 @@ Index SideShares::padded(AxisRule const& rule, Index size) const {
 
 /// Whether the stored rows are cut instead of the axis: more ranks than indices.
 bool SideShares::cuts_rows(AxisRule const& rule, Index size) const {
-  int const ranks = mesh_size(rule.mesh);
+  Index const ranks = mesh_size(rule.mesh);
   return rule.cut_rows && size % ranks != 0 && ranks > size;
 }
 
 void SideShares::check_divisible(AxisRule const& rule, Index size) const {
-  int const ranks = mesh_size(rule.mesh);
+  Index const ranks = mesh_size(rule.mesh);
   if (cuts_rows(rule, size)) {
     Index const whole = rule.divides.empty() ? ranks : rule.divides.integer(scope_.with(nullptr));
     if (whole % ranks == 0) return;
@@ -109,7 +102,7 @@ void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index s
     for (LayoutExpr::Digit const& digit :
          entry.expr.digits_of(model_.tensors()[static_cast<std::size_t>(tensor)].name))
       if (digit.axis == rule.axis) block = std::max({block, number(digit.div), number(digit.mod)});
-  int const ranks = mesh_size(rule.mesh);
+  Index const ranks = mesh_size(rule.mesh);
   Index const part = padded(rule, size) / ranks;
   if (block == 1 || ranks == 1 || part % block == 0) return;
   std::string legal;
@@ -224,7 +217,7 @@ SideShares::Rows SideShares::cut_rows(SideEntry const& entry, AxisRule const& ru
                                       SidePlace const& place) const {
   Rows rows{std::vector<Index>(shape.size(), 0), shape, 0};
   while (!holds_axis(entry.expr.dims[rows.cut], rule.axis)) ++rows.cut;
-  int const ranks = mesh_size(rule.mesh);
+  Index const ranks = mesh_size(rule.mesh);
   Index& end = rows.end[rows.cut];
   if (end % ranks != 0)
     fail(
@@ -244,8 +237,7 @@ AxisTable SideShares::padded_axes() const {
     Axis const& known = model_.axes()[axis];
     Index size = known.size;
     for (AxisRule const& rule : map_.rules)
-      if (options_.in_front && rule.axis == known.name && rule.mesh != "pp")
-        size = padded(rule, size);
+      if (options_.in_front && rule.axis == known.name) size = padded(rule, size);
     result.add(known.name, size);
   }
   return result;
@@ -278,15 +270,16 @@ std::vector<std::vector<Run>> SideShares::rank_rows(SideEntry const& entry,
   return result;
 }
 
-bool SideShares::depends_on(SideEntry const& entry, std::string_view mesh) const {
-  return options_.local && rank_depends_on(entry, mesh);
-}
-
-bool SideShares::rank_depends_on(SideEntry const& entry, std::string_view mesh) const {
-  return std::any_of(entry.shape_axes.begin(), entry.shape_axes.end(), [&](AxisId axis) {
+std::vector<std::size_t> SideShares::cut_by(SideEntry const& entry) const {
+  std::vector<std::size_t> axes;
+  for (AxisId const axis : entry.shape_axes) {
     AxisRule const* rule = rank_rule_of(entry, axis);
-    return rule != nullptr && rule->mesh == mesh;
-  });
+    int const number = rule == nullptr ? -1 : options_.mesh.find(rule->mesh);
+    if (number < 0 || mesh_size(rule->mesh) == 1) continue;
+    if (std::ranges::find(axes, static_cast<std::size_t>(number)) == axes.end())
+      axes.push_back(static_cast<std::size_t>(number));
+  }
+  return axes;
 }
 
 }  // namespace reshard

@@ -23,8 +23,12 @@ class SideShares {
   }
   /// The rule by which ranks share an axis of an entry, or nullptr.
   AxisRule const* rank_rule_of(SideEntry const& entry, AxisId axis) const;
-  /// The rank of a place along a mesh axis.
-  static int mesh_rank(std::string_view mesh, SidePlace const& place);
+  /// The coordinate of a place along a mesh axis.
+  Index mesh_rank(std::string_view mesh, SidePlace const& place) const {
+    return options_.mesh.coordinate(place.at, mesh);
+  }
+  /// The numbers of the mesh axes above 1 by which ranks share the shape of an entry.
+  std::vector<std::size_t> cut_by(SideEntry const& entry) const;
   /// The size of an axis after padding.
   Index padded(AxisRule const& rule, Index size) const;
   /// How many positions a share of the axis has: the same on every rank.
@@ -42,10 +46,6 @@ class SideShares {
   std::vector<std::vector<Run>> rank_rows(SideEntry const& entry, SidePlace const& place) const;
   /// The indices that a rank holds of an axis in front or in the name, padding aside.
   Run rank_run(AxisRule const& rule, AxisId axis, SidePlace const& place) const;
-  /// Whether what the entry means depends on the rank along a mesh axis.
-  bool depends_on(SideEntry const& entry, std::string_view mesh) const;
-  /// Whether the rows that a rank holds depend on its place along a mesh axis.
-  bool rank_depends_on(SideEntry const& entry, std::string_view mesh) const;
 
  private:
   /// A box of the whole stored tensor.
@@ -54,7 +54,7 @@ class SideShares {
     std::vector<Index> end;
     std::size_t cut = 0;  ///< the dimension that is cut
   };
-  int mesh_size(std::string_view mesh) const;
+  Index mesh_size(std::string_view mesh) const { return options_.mesh.size(mesh); }
   bool cuts_rows(AxisRule const& rule, Index size) const;
   void check_divisible(AxisRule const& rule, Index size) const;
   Share share(AxisRule const& rule, Index size, SidePlace const& place) const;

@@ -27,7 +27,9 @@ constexpr std::string_view about_jobs =
     "each "
     "other are refused, all in one message. On the command line --set KEY=VALUE overrides a key, such as --set target.layout.tp=4. Paths count from "
     "the "
-    "current directory. A size is a number of bytes or a text such as \"512 MiB\" or \"5 GB\".";
+    "current directory. A size is a number of bytes or a text such as \"512 MiB\" or \"5 GB\". A parallel axis that the model map knows beyond "
+    "those of "
+    "target.layout has a key there too.";
 
 constexpr std::string_view example_job = R"([source]
 path = "/data/training-run"

@@ -4,11 +4,13 @@
 
 #include "core/base/file.hpp"
 #include "core/transport/heartbeat.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/run/agreement.hpp"
 #include "pipeline/version.hpp"
+#include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
 namespace {
@@ -68,7 +70,7 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
 }
 
 JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
-                 Comm const& comm) {
+                 std::vector<std::filesystem::path> const& map_folders, Comm const& comm) {
   Heartbeat const heartbeat(comm, usual_silence_seconds);
   JobSpec job;
   std::string text;
@@ -81,7 +83,10 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
     }
   });
   text = comm.broadcast(std::move(text), 0);  // one reading: no rank can see another job
-  together(comm, [&] { job = parse_job_spec(text, file, overrides, use); });
+  together_seeing(comm, [&] {
+    job = parse_job_spec(text, file, overrides, use,
+                         [&map_folders] { return known_mesh_axes(map_folders); });
+  });
   check_same_folder(comm, job);
   return job;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,10 +38,10 @@ struct JobTexts {
 CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& options,
                           bool may_dry_run);
 
-/// The job file with its overrides, as rank 0 reads it. Collective; mistakes are Errors of kind
-/// usage.
+/// The job file with its overrides, as rank 0 reads it; the maps say which further parallel axes a
+/// layout may name. Collective; mistakes are Errors of kind usage.
 JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
-                 Comm const& comm);
+                 std::vector<std::filesystem::path> const& map_folders, Comm const& comm);
 
 /// On rank 0, when the options name a file for events; collective.
 std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job,

@@ -21,7 +21,8 @@ class NightlyCommand : public Command {
   bool is_job() const override { return true; }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
-    JobSpec const job = read_job(options_.job_file, options_.overrides, JobUse::nightly, comm);
+    JobSpec const job = read_job(options_.job_file, options_.overrides, JobUse::nightly,
+                                 surroundings.map_folders, comm);
     std::unique_ptr<EventFile> const events = open_events(options_, job, comm);
     NightlyTask task;
     std::optional<RunReport> report;

@@ -61,7 +61,7 @@ class ViewCommand : public Command {
   int run(Surroundings const& surroundings, Comm const& comm) override {
     ViewQuery query;
     if (is_file_of_job())
-      query.job = read_job(subject_, overrides_, JobUse::run, comm);
+      query.job = read_job(subject_, overrides_, JobUse::run, surroundings.map_folders, comm);
     else
       query.path = subject_;
     query.trace = trace_file_;

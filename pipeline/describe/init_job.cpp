@@ -21,9 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t columns = 120;
-constexpr std::array target_formats = {FormatId::megatron,     FormatId::huggingface, FormatId::torch_dist,
-                                    FormatId::fsdp_dtensor, FormatId::dcp,         FormatId::hdf5};
-
 /// A target format and what came of planning it.
 struct Attempt {
   FormatId format;
@@ -33,9 +30,6 @@ struct Attempt {
   std::optional<Error> refusal;
   std::string first_refusal;  ///< of the defaults; "" when they do
 };
-
-/// Whether optimizer state of some form can go from one to the other.
-bool carries_optimizer(FormatId from, FormatId to) { return from == to && to == FormatId::torch_dist; }
 
 /// What is tried after the defaults, the least first.
 struct Choice {
@@ -50,14 +44,27 @@ constexpr std::array choices = {
     Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::refuse},
     Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::keep}};
 
+/// Whether its tensors are cut by Megatron's parallel axes.
+bool laid_out(FormatId format) {
+  return format_of(format).target().names == NameOwner::megatron;
+}
+
+/// A folder of a model as its family's programs load it.
+bool is_model_folder(TargetTraits const& traits) {
+  return traits.names == NameOwner::family && traits.storage == Storage::whole;
+}
+
 /// The formats that people most likely want to make of a source come first.
-std::vector<FormatId> by_likelihood(FormatId source) {
-  std::vector<FormatId> formats(target_formats.begin(), target_formats.end());
-  FormatId const first = source == FormatId::huggingface ? FormatId::megatron : FormatId::huggingface;
+std::vector<FormatId> by_likelihood(Format const& source) {
+  bool const from_model_folder = is_model_folder(source.target());
+  std::vector<FormatId> formats;
+  for (Format const* format : all_formats()) formats.push_back(format->id());
+  std::stable_partition(formats.begin(), formats.end(), [&](FormatId format) {
+    TargetTraits const traits = format_of(format).target();
+    return from_model_folder ? traits.storage == Storage::shares : is_model_folder(traits);
+  });
   std::stable_partition(formats.begin(), formats.end(),
-                        [&](FormatId format) { return format == first; });
-  std::stable_partition(formats.begin(), formats.end(),
-                        [&](FormatId format) { return format != source; });
+                        [&](FormatId format) { return format != source.id(); });
   return formats;
 }
 
@@ -77,7 +84,7 @@ class Draft {
       : request_(request), source_(source), found_(source.format->id()) {}
 
   std::string text() {
-    for (FormatId const format : by_likelihood(found_)) attempts_.push_back(attempt(format));
+    for (FormatId const format : by_likelihood(*source_.format)) attempts_.push_back(attempt(format));
     Attempt const& chosen = choose();
     std::string const text = heading() + source_table(chosen) + target_table(chosen) + rest(chosen);
     JobSpec const read = parse_job_spec(text, "the job file of `reshard init`", {});
@@ -91,12 +98,11 @@ class Draft {
     job.source.path = full_path(request_.source).string();
     job.target.format = format;
     job.target.path = target_path(format).string();
-    if (!has_layout(format) || !source_.mesh) return job;
-    MeshSizes const& sizes = *source_.mesh;
-    job.target.layout.tp = sizes.tp;
-    job.target.layout.pp = sizes.pp;
-    job.target.layout.ep = sizes.ep;
-    if (sizes.etp != sizes.tp) job.target.layout.etp = sizes.etp;
+    if (!laid_out(format) || source_.places.empty()) return job;
+    for (MeshAxis const& axis : source_.file_mesh.axes())
+      job.target.layout.sizes[axis.name] = narrow<int>(axis.size);
+    if (source_.mesh.size("etp") != source_.mesh.size("tp"))
+      job.target.layout.sizes["etp"] = narrow<int>(source_.mesh.size("etp"));
     return job;
   }
 
@@ -137,7 +143,7 @@ class Draft {
   /// State that the format could hold is not left out unless somebody says so.
   Attempt settled(Attempt attempt) const {
     attempt.refusal.reset();
-    if (carries_optimizer(found_, attempt.format))
+    if (found_ == attempt.format && source_.format->target().carries_state)
       attempt.job.source.optimizer = StatePolicy::refuse;
     return attempt;
   }
@@ -163,10 +169,8 @@ class Draft {
   std::string found_text() const {
     std::string const files =
         source_.files.size() == 1 ? "1 file" : fmt::format("{} files", source_.files.size());
-    if (!source_.mesh) return fmt::format("{}, {}", name(found_), files);
-    MeshSizes const& s = *source_.mesh;
-    return fmt::format("{}, tp {}, pp {}, vpp {}, ep {}, etp {}, {}", name(found_), s.tp, s.pp,
-                       s.vpp, s.ep, s.etp, files);
+    if (source_.places.empty()) return fmt::format("{}, {}", name(found_), files);
+    return fmt::format("{}, {}, {}", name(found_), source_.mesh.text(", "), files);
   }
 
   std::string heading() const {
@@ -233,19 +237,19 @@ class Draft {
         "\n[target]\npath = {}\n{}{}format = \"{}\"\n", json_quoted(target.path),
         comment_lines(fmt::format("Possible for this source: {}.", fmt::join(possible, ", "))),
         others, name(target.format));
-    if (target.format == FormatId::huggingface && found_ != FormatId::huggingface)
+    if (target.format != found_ && is_model_folder(format_of(target.format).target()))
       text +=
           "# reference = \"/path/to/original-model\"  # its config.json, tokenizer and generation settings go into the target\n";
-    return text + (has_layout(target.format) ? layout_lines(target.layout) : "");
+    return text + (laid_out(target.format) ? layout_lines(target.layout) : "");
   }
 
   std::string layout_lines(JobSpec::Layout const& layout) const {
-    std::string const why = source_.mesh ? "That of the source" : "One rank";
+    std::string const why = !source_.places.empty() ? "That of the source" : "One rank";
     std::string text = comment_lines(why + ". Set what the next program runs with.");
-    text += fmt::format("layout.tp = {}\nlayout.pp = {}\nlayout.ep = {}\n", layout.tp, layout.pp,
-                        layout.ep);
+    for (std::string_view const axis : {"tp", "pp", "ep"})
+      text += fmt::format("layout.{} = {}\n", axis, layout.size(axis));
     return text + fmt::format("{}layout.etp = {}  # 0 stands for: equal to tp\n",
-                              layout.etp == 0 ? "# " : "", layout.etp);
+                              layout.size("etp") == 0 ? "# " : "", layout.size("etp"));
   }
 
   static std::string rest(Attempt const& chosen) {

@@ -133,15 +133,19 @@ void list_whole(Lister& lister, Checkpoint const& source) {
   }
 }
 
+/// {"tp": 0, "pp": 1, "ep": 0, "chunk": 0}
+Json coordinates(Checkpoint const& source, SharePlace const& place) {
+  Json result;
+  auto const& axes = source.file_mesh.axes();
+  for (std::size_t a = 0; a < axes.size(); ++a) result.set(axes[a].name, place.file_at[a]);
+  return result.set("chunk", place.chunk_in_file);
+}
+
 void list_shares(Lister& lister, Checkpoint const& source) {
   for (SharePlace const& place : source.places)
     for (std::size_t t = place.first_tensor; t < place.first_tensor + place.tensor_count; ++t)
       lister.add(place.label, whole_tensor(source, t), file_name(source, place.file),
-                 Json()
-                     .set("tp", place.tp)
-                     .set("pp", place.pp)
-                     .set("ep", place.ep)
-                     .set("chunk", place.chunk));
+                 coordinates(source, place));
 }
 
 void list_stored(Lister& lister, Checkpoint const& source) {

@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
+#include "core/formats/format.hpp"
 #include "core/layout/pipeline_layout.hpp"
 #include "pipeline/job/job_field.hpp"
 #include "pipeline/job/paths.hpp"
@@ -30,7 +31,8 @@ class Checker {
   std::vector<std::string> run() {
     check_scopes();
     check_paths();
-    if (spec_.target.format == FormatId::megatron) check_expert_tensor_size();
+    if (format_of(spec_.target.format).target().storage == Storage::shares)
+      check_expert_tensor_size();
     check_pipeline();
     check_chunks();
     check_kept_names();
@@ -54,14 +56,22 @@ class Checker {
     for (Given const& given : given_) {
       if (has_meaning(*given.field, spec_.target.format)) continue;
       std::string formats;
-      for (unsigned f = 1; f <= static_cast<unsigned>(FormatId::hdf5); ++f)
-        if (auto const format = static_cast<FormatId>(f); has_meaning(*given.field, format))
+      for (Format const* known : all_formats())
+        if (FormatId const format = known->id(); has_meaning(*given.field, format))
           formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
-      add(given,
-          fmt::format(
-              "the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}",
-              name(spec_.target.format), formats));
+      std::string const why =
+          is_further_axis(given)
+              ? fmt::format("the files of target.format = \"{}\" have no place for this axis",
+                            name(spec_.target.format))
+              : fmt::format("the key has no meaning for target.format = \"{}\"",
+                            name(spec_.target.format));
+      add(given, fmt::format("{}. Remove it, or set target.format = {}", why, formats));
     }
+  }
+
+  static bool is_further_axis(Given const& given) {
+    return std::ranges::none_of(
+        fields(), [key = given.field->key()](Field const& field) { return field.key() == key; });
   }
 
   void check_paths() {
@@ -99,17 +109,19 @@ class Checker {
 
   void check_expert_tensor_size() {
     Given const* const etp = find("target.layout.etp");
-    auto const& layout = spec_.target.layout;
-    if (etp != nullptr && layout.tp % layout.expert_tensor_size() != 0)
+    int const tp = spec_.target.layout.size("tp");
+    int const size = spec_.target.layout.size("etp");
+    if (etp != nullptr && size != 0 && tp % size != 0)
       add(*etp,
           fmt::format(
               "mp_rank_* folders can hold this only when etp divides tp = {}. Choose a divisor of {}, or 0 for tp itself",
-              layout.tp, layout.tp));
+              tp, tp));
   }
 
   void check_pipeline() {
     if (Given const* const chunks = find("target.layout.vpp");
-        chunks != nullptr && spec_.target.layout.vpp > 1 && spec_.target.layout.pp == 1)
+        chunks != nullptr && spec_.target.layout.size("vpp") > 1 &&
+        spec_.target.layout.size("pp") == 1)
       add(*chunks,
           "Megatron has several model chunks per rank only with layout.pp above 1, and layout.pp = 1. Set vpp to 1 or raise pp");
     Given const* const given = find("target.layout.pipeline");
@@ -161,14 +173,14 @@ class Checker {
   }
 
   void check_stages(Given const& given, std::int64_t stages) {
-    auto const& layout = spec_.target.layout;
-    if (stages % layout.pp != 0)
-      return add(given,
-                 fmt::format("has {} stages, which pp = {} does not divide", stages, layout.pp));
-    if (find("target.layout.vpp") != nullptr && stages != std::int64_t{layout.pp} * layout.vpp)
+    int const pp = spec_.target.layout.size("pp");
+    int const vpp = spec_.target.layout.size("vpp");
+    if (stages % pp != 0)
+      return add(given, fmt::format("has {} stages, which pp = {} does not divide", stages, pp));
+    if (find("target.layout.vpp") != nullptr && stages != std::int64_t{pp} * vpp)
       add(given,
           fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}",
-                      stages, layout.pp, layout.vpp, stages / layout.pp));
+                      stages, pp, vpp, stages / pp));
   }
 
   JobSpec const& spec_;

@@ -1,5 +1,6 @@
 #include "pipeline/job/job_field.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -30,10 +31,10 @@ T read(At<T> at, JobSpec const& spec) {
 }
 
 template <class E>
-Field choice(std::string_view table, std::string_view name, At<E> at,
-             std::vector<std::string> words, std::string_view comment) {
+Field choice(std::string_view table, std::string name, At<E> at, std::vector<std::string> words,
+             std::string_view comment) {
   Field field{.table = table,
-              .name = name,
+              .name = std::move(name),
               .kind = FieldKind::choice,
               .comment = comment,
               .choices = words};
@@ -53,9 +54,8 @@ Field choice(std::string_view table, std::string_view name, At<E> at,
   return field;
 }
 
-Field text(std::string_view table, std::string_view name, At<std::string> at,
-           std::string_view comment) {
-  Field field{.table = table, .name = name, .kind = FieldKind::text, .comment = comment};
+Field text(std::string_view table, std::string name, At<std::string> at, std::string_view comment) {
+  Field field{.table = table, .name = std::move(name), .kind = FieldKind::text, .comment = comment};
   field.show = [at](JobSpec const& spec) { return json_quoted(read(at, spec)); };
   field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     auto const* word = std::get_if<std::string>(&value);
@@ -69,27 +69,57 @@ Field text(std::string_view table, std::string_view name, At<std::string> at,
   return field;
 }
 
-template <class T>
-Field number(std::string_view table, std::string_view name, At<T> at, std::int64_t least,
-             std::int64_t most, std::string_view comment) {
-  Field field{.table = table, .name = name, .kind = FieldKind::number, .comment = comment};
+/// The number that a value is; or what is wrong with it.
+std::variant<std::int64_t, std::string> number_of(Value const& value, std::int64_t least,
+                                                  std::int64_t most) {
+  auto const* count = std::get_if<std::int64_t>(&value);
+  if (count == nullptr) return *expected("a whole number", value);
+  if (*count < least || *count > most)
+    return fmt::format("expected a number from {} to {}", least, most);
+  return *count;
+}
+
+/// A number that is read and written by functions.
+Field number(std::string_view table, std::string name, std::int64_t least, std::int64_t most,
+             std::string_view comment, std::function<std::int64_t(JobSpec const&)> get,
+             std::function<void(JobSpec&, std::int64_t)> put) {
+  Field field{
+      .table = table, .name = std::move(name), .kind = FieldKind::number, .comment = comment};
   field.range = most == std::numeric_limits<std::int64_t>::max()
                     ? fmt::format("{} or more", least)
                     : fmt::format("{} to {}", least, most);
-  field.show = [at](JobSpec const& spec) { return std::to_string(read(at, spec)); };
-  field.set = [=](JobSpec& spec, Value const& value) -> std::optional<std::string> {
-    auto const* count = std::get_if<std::int64_t>(&value);
-    if (count == nullptr) return expected("a whole number", value);
-    if (*count < least || *count > most)
-      return fmt::format("expected a number from {} to {}", least, most);
-    at(spec) = static_cast<T>(*count);
+  field.show = [get = std::move(get)](JobSpec const& spec) { return std::to_string(get(spec)); };
+  field.set = [=, put = std::move(put)](JobSpec& spec,
+                                        Value const& value) -> std::optional<std::string> {
+    auto const found = number_of(value, least, most);
+    if (auto const* problem = std::get_if<std::string>(&found)) return *problem;
+    put(spec, std::get<std::int64_t>(found));
     return std::nullopt;
   };
   return field;
 }
 
-Field flag(std::string_view table, std::string_view name, At<bool> at, std::string_view comment) {
-  Field field{.table = table, .name = name, .kind = FieldKind::flag, .comment = comment};
+template <class T>
+Field number(std::string_view table, std::string name, At<T> at, std::int64_t least,
+             std::int64_t most, std::string_view comment) {
+  return number(
+      table, std::move(name), least, most, comment,
+      [at](JobSpec const& spec) { return static_cast<std::int64_t>(read(at, spec)); },
+      [at](JobSpec& spec, std::int64_t value) { at(spec) = static_cast<T>(value); });
+}
+
+/// The size of a parallel axis.
+Field axis_size(std::string const& axis, std::int64_t least, std::string_view comment) {
+  return number(
+      "target", "layout." + axis, least, most_ranks, comment,
+      [axis](JobSpec const& spec) { return std::int64_t{spec.target.layout.size(axis)}; },
+      [axis](JobSpec& spec, std::int64_t size) {
+        spec.target.layout.sizes[axis] = static_cast<int>(size);
+      });
+}
+
+Field flag(std::string_view table, std::string name, At<bool> at, std::string_view comment) {
+  Field field{.table = table, .name = std::move(name), .kind = FieldKind::flag, .comment = comment};
   field.show = [at](JobSpec const& spec) { return read(at, spec) ? "true" : "false"; };
   field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     auto const* on = std::get_if<bool>(&value);
@@ -100,9 +130,9 @@ Field flag(std::string_view table, std::string_view name, At<bool> at, std::stri
   return field;
 }
 
-Field size(std::string_view table, std::string_view name, At<std::uint64_t> at,
+Field size(std::string_view table, std::string name, At<std::uint64_t> at,
            std::string_view comment) {
-  Field field{.table = table, .name = name, .kind = FieldKind::size, .comment = comment};
+  Field field{.table = table, .name = std::move(name), .kind = FieldKind::size, .comment = comment};
   field.show = [at](JobSpec const& spec) { return json_quoted(text_from_bytes(read(at, spec))); };
   field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     std::optional<std::uint64_t> bytes;
@@ -119,9 +149,9 @@ Field size(std::string_view table, std::string_view name, At<std::uint64_t> at,
 }
 
 /// A size, or "auto", which is 0 in the spec.
-Field size_or_auto(std::string_view table, std::string_view name, At<std::uint64_t> at,
+Field size_or_auto(std::string_view table, std::string name, At<std::uint64_t> at,
                    std::string_view comment) {
-  Field field = size(table, name, at, comment);
+  Field field = size(table, std::move(name), at, comment);
   field.show = [at, show = field.show](JobSpec const& spec) {
     return read(at, spec) == 0 ? "\"auto\"" : show(spec);
   };
@@ -279,6 +309,9 @@ void add_dcp(std::vector<Field>& out) {
                  "DCP only: put before every key, such as \"model.\".")));
 }
 
+constexpr FieldScope dist_formats =
+    only_for(FormatId::torch_dist) | only_for(FormatId::fsdp_dtensor);
+
 void add_dist(std::vector<Field>& out) {
   auto const dist = only_for(FormatId::torch_dist);
   out.push_back(with_scope(
@@ -295,18 +328,16 @@ void add_dist(std::vector<Field>& out) {
           [](JobSpec& job) -> IntegrityChoice& { return job.target.integrity; },
           {"auto", "always", "never"},
           "torch_dist only: write the integrity.json that Megatron's --verify-integrity wants; \"auto\": when the source has one.")));
-  out.push_back(
-      with_scope(dist | only_for(FormatId::fsdp_dtensor),
-                 size(
-                     "target", "chunk_bytes",
-                     [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
-                     "torch_dist and fsdp_dtensor: the largest chunk, aimed at.")));
+  out.push_back(with_scope(
+      dist_formats, size(
+                        "target", "chunk_bytes",
+                        [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
+                        "torch_dist and fsdp_dtensor: the largest chunk, aimed at.")));
 }
 
 void add_megatron(std::vector<Field>& out) {
   auto const scope = only_for(FormatId::megatron);
-  auto const named =
-      scope | only_for(FormatId::torch_dist) | only_for(FormatId::fsdp_dtensor);
+  auto const named = scope | dist_formats;
   out.push_back(with_scope(
       named,
       choice<TransformerImpl>(
@@ -330,43 +361,25 @@ void add_megatron(std::vector<Field>& out) {
 }
 
 void add_layout(std::vector<Field>& out) {
-  constexpr FieldScope layout_formats = only_for(FormatId::megatron) |
-                                        only_for(FormatId::torch_dist) |
-                                        only_for(FormatId::fsdp_dtensor);
-  auto const add = [&out, layout_formats](std::string_view name, At<int> at, std::int64_t least,
-                                          std::string_view comment) {
-    out.push_back(
-        with_scope(layout_formats, number("target", name, at, least, most_ranks, comment)));
-  };
-  add(
-      "layout.tp", [](JobSpec& job) -> int& { return job.target.layout.tp; }, 1,
-      "Tensor parallel size.");
-  add(
-      "layout.pp", [](JobSpec& job) -> int& { return job.target.layout.pp; }, 1,
-      "Pipeline parallel size.");
-  add(
-      "layout.vpp", [](JobSpec& job) -> int& { return job.target.layout.vpp; }, 1,
-      "Model chunks per pipeline rank.");
-  add(
-      "layout.ep", [](JobSpec& job) -> int& { return job.target.layout.ep; }, 1,
-      "Expert parallel size.");
-  add(
-      "layout.etp", [](JobSpec& job) -> int& { return job.target.layout.etp; }, 0,
-      "Expert tensor parallel size; 0 stands for: equal to tp.");
-  add(
-      "layout.first_stage_layers",
-      [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1,
-      "Decoder layers of the first pipeline rank; -1 stands for: an equal share.");
-  add(
-      "layout.last_stage_layers",
-      [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1,
-      "Decoder layers of the last pipeline rank; -1 stands for: an equal share.");
-  out.push_back(with_scope(
-      layout_formats,
-      text(
-          "target", "layout.pipeline",
-          [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
-          "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares.")));
+  constexpr FieldScope scope = only_for(FormatId::megatron) | dist_formats;
+  auto const add = [&out](Field field) { out.push_back(with_scope(scope, std::move(field))); };
+  add(axis_size("tp", 1, "Tensor parallel size."));
+  add(axis_size("pp", 1, "Pipeline parallel size."));
+  add(axis_size("vpp", 1, "Model chunks per pipeline rank."));
+  add(axis_size("ep", 1, "Expert parallel size."));
+  add(axis_size("etp", 0, "Expert tensor parallel size; 0 stands for: equal to tp."));
+  add(number<int>(
+      "target", "layout.first_stage_layers",
+      [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1, most_ranks,
+      "Decoder layers of the first pipeline rank; -1 stands for: an equal share."));
+  add(number<int>(
+      "target", "layout.last_stage_layers",
+      [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1, most_ranks,
+      "Decoder layers of the last pipeline rank; -1 stands for: an equal share."));
+  add(text(
+      "target", "layout.pipeline",
+      [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
+      "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares."));
 }
 
 void add_model_and_run(std::vector<Field>& out) {
@@ -452,6 +465,25 @@ std::vector<Field> all_fields() {
 
 std::vector<Field> const& fields() {
   static std::vector<Field> const all = all_fields();
+  return all;
+}
+
+Field further_axis(std::string const& axis) {
+  return with_scope(dist_formats, axis_size(axis, 1, "The size of a further parallel axis."));
+}
+
+std::vector<Field> fields_of(JobSpec const& spec) {
+  std::vector<Field> all = fields();
+  auto const is_usual = [](std::string const& axis) {
+    return std::ranges::any_of(
+        fields(), [&](Field const& field) { return field.key() == "target.layout." + axis; });
+  };
+  auto const last = std::find_if(all.rbegin(), all.rend(), [](Field const& field) {
+    return field.key().starts_with(layout_table);
+  });
+  auto end = last.base();
+  for (auto const& [axis, size] : spec.target.layout.sizes)
+    if (!is_usual(axis)) end = all.insert(end, further_axis(axis)) + 1;
   return all;
 }
 

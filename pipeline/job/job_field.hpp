@@ -34,7 +34,7 @@ inline constexpr std::string_view nightly_table = "nightly";
 /// One key of the job file: reading, printing and explaining all come from this one description.
 struct Field {
   std::string_view table;  ///< "target"
-  std::string_view name;   ///< "layout.tp"
+  std::string name;        ///< "layout.tp"
   FieldKind kind = FieldKind::text;
   FieldScope scope = every_target;
   std::string_view comment = {};          ///< for the default job file
@@ -47,12 +47,18 @@ struct Field {
   /// The value as TOML.
   std::function<std::string(JobSpec const&)> show = {};
 
-  std::string key() const { return std::string(table) + "." + std::string(name); }
+  std::string key() const { return std::string(table) + "." + name; }
   bool required() const { return !example.empty(); }
 };
 
 /// Every key, in the order of the default job file.
 std::vector<Field> const& fields();
+/// The key of a parallel axis that is none of the usual ones: "layout.cp".
+Field further_axis(std::string const& axis);
+/// Every key of one job: fields(), and behind the layout's those of the further axes that it names.
+std::vector<Field> fields_of(JobSpec const& spec);
+/// Where the keys of a mesh stand.
+inline constexpr std::string_view layout_table = "target.layout";
 
 /// Whether a key means something for this target.
 bool has_meaning(Field const& field, FormatId target);

@@ -1,6 +1,7 @@
 #include "pipeline/job/job_spec.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -56,7 +57,8 @@ Field const* find_field(std::string_view key) {
 
 /// The keys and tables that a table may have: {"path", "format", ...} for "source"; each once, in
 /// the order of the fields.
-std::vector<std::string> members_of(std::string_view table) {
+std::vector<std::string> members_of(std::string_view table,
+                                    std::span<std::string const> further_axes = {}) {
   std::vector<std::string> out;
   std::string const prefix = table.empty() ? "" : std::string(table) + ".";
   for (Field const& field : job::fields()) {
@@ -66,12 +68,16 @@ std::vector<std::string> members_of(std::string_view table) {
         key.substr(prefix.size(), key.find('.', prefix.size()) - prefix.size());
     if (std::find(out.begin(), out.end(), member) == out.end()) out.push_back(member);
   }
+  if (table == job::layout_table)
+    for (std::string const& axis : further_axes)
+      if (std::find(out.begin(), out.end(), axis) == out.end()) out.push_back(axis);
   return out;
 }
 
 /// "did you mean …?" for a key that is not known in this table.
-std::string advice(std::string_view table, std::string_view member) {
-  std::vector<std::string> const known = members_of(table);
+std::string advice(std::string_view table, std::string_view member,
+                   std::span<std::string const> further_axes) {
+  std::vector<std::string> const known = members_of(table, further_axes);
   for (Field const& field : job::fields())
     if (std::string const key = field.key();
         key.find(fmt::format(".{}.", member)) != std::string::npos)
@@ -88,7 +94,8 @@ std::string advice(std::string_view table, std::string_view member) {
 /// Collects mistakes instead of stopping.
 class JobReader {
  public:
-  JobReader(std::string_view file_name, JobUse use) : file_name_(file_name), use_(use) {}
+  JobReader(std::string_view file_name, JobUse use, MeshAxisNames const& mesh_axes)
+      : file_name_(file_name), use_(use), mesh_axes_(mesh_axes) {}
 
   void read_text(std::string_view text) {
     if (text.size() > limit_text_bytes)
@@ -121,7 +128,7 @@ class JobReader {
       return part;
     };
     std::string_view const key = trimmed(std::string_view(text).substr(0, equals));
-    Field const* const field = find_field(key);
+    Field const* const field = known_field(key);
     if (field != nullptr)
       return take(*field,
                   job::value_from_word(*field, trimmed(std::string_view(text).substr(equals + 1))),
@@ -131,7 +138,7 @@ class JobReader {
     std::string_view const member = dot == std::string_view::npos ? key : key.substr(dot + 1);
     add({}, place,
         fmt::format("unknown key {}: {}", json_quoted(key),
-                    advice(members_of(table).empty() ? "" : table, member)));
+                    advice(members_of(table).empty() ? "" : table, member, axes_)));
   }
 
   JobSpec finish() {
@@ -147,7 +154,8 @@ class JobReader {
     if (!mistakes_.empty()) report();
     JobSpec::Layout& layout = spec_.target.layout;
     if (!layout.pipeline.empty())
-      layout.vpp = static_cast<int>(job::pipeline_stages(layout.pipeline) / layout.pp);
+      layout.sizes["vpp"] =
+          static_cast<int>(job::pipeline_stages(layout.pipeline) / layout.size("pp"));
     return spec_;
   }
 
@@ -159,7 +167,7 @@ class JobReader {
       std::string const full =
           prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
       Field const* const field =
-          key.str().find('.') == std::string_view::npos ? find_field(full) : nullptr;
+          key.str().find('.') == std::string_view::npos ? known_field(full) : nullptr;
       std::string const place =
           place_of(node.source().begin.line == 0 ? key.source() : node.source());
       if (field != nullptr) {
@@ -168,7 +176,7 @@ class JobReader {
         std::string const where = prefix.empty() ? "" : fmt::format("[{}] ", prefix);
         add(position(key.source()), place_of(key.source()),
             fmt::format("{}unknown key {}: {}", where, job::shown(Value(std::string(key.str()))),
-                        advice(prefix, key.str())));
+                        advice(prefix, key.str(), axes_)));
       } else if (node.is_table()) {
         read_table(*node.as_table(), full);
       } else {
@@ -176,6 +184,21 @@ class JobReader {
             fmt::format("{} = {}: expected a table [{}]", full, job::shown(value_of(node)), full));
       }
     }
+  }
+
+  /// One of the usual keys, or that of a further axis which the map knows.
+  Field const* known_field(std::string_view key) {
+    Field const* const usual = find_field(key);
+    if (usual != nullptr || !mesh_axes_ || !members_of(key).empty()) return usual;
+    std::string const prefix = std::string(job::layout_table) + ".";
+    if (!key.starts_with(prefix)) return nullptr;
+    for (Field const& field : further_)
+      if (field.key() == key) return &field;
+    if (!asked_) axes_ = mesh_axes_();
+    asked_ = true;
+    std::string const axis(key.substr(prefix.size()));
+    if (std::find(axes_.begin(), axes_.end(), axis) == axes_.end()) return nullptr;
+    return &further_.emplace_back(job::further_axis(axis));
   }
 
   std::string place_of(toml::source_region const& region) const {
@@ -215,6 +238,10 @@ class JobReader {
 
   std::string file_name_;
   JobUse use_;
+  MeshAxisNames const& mesh_axes_;
+  bool asked_ = false;
+  std::vector<std::string> axes_;  ///< what mesh_axes_ said
+  std::deque<Field> further_;      ///< the keys of further axes that the job names
   JobSpec spec_;
   std::set<std::string> seen_;
   std::map<std::string, Given> taken_;
@@ -224,8 +251,9 @@ class JobReader {
 }  // namespace
 
 JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
-                       std::span<std::string const> overrides, JobUse use) {
-  JobReader reader(file_name, use);
+                       std::span<std::string const> overrides, JobUse use,
+                       MeshAxisNames const& mesh_axes) {
+  JobReader reader(file_name, use, mesh_axes);
   reader.read_text(text);
   for (std::string const& override_text : overrides) reader.read_override(override_text);
   return reader.finish();
@@ -234,7 +262,7 @@ JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
 std::string print_spec(JobSpec const& spec) {
   std::string out;
   std::string_view table;
-  for (Field const& field : job::fields()) {
+  for (Field const& field : job::fields_of(spec)) {
     if (!job::has_meaning(field, spec.target.format) || field.table == job::nightly_table) continue;
     if (field.table != table)
       out += fmt::format("{}[{}]\n", table.empty() ? "" : "\n", field.table);
@@ -247,7 +275,7 @@ std::string print_spec(JobSpec const& spec) {
 std::vector<std::string> changed_keys(JobSpec const& spec) {
   JobSpec const defaults;
   std::vector<std::string> lines;
-  for (Field const& field : job::fields())
+  for (Field const& field : job::fields_of(spec))
     if (std::string const value = field.show(spec);
         job::has_meaning(field, spec.target.format) &&
         (field.required() || value != field.show(defaults)))

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,27 +83,30 @@ struct JobSpec {
     friend bool operator==(Source const&, Source const&) = default;
   };
 
-  /// Sizes of the parallel axes of a Megatron target; each is at least 1.
+  /// The mesh of a target whose files or chunks are cut by one, and the shares of its pipeline.
   struct Layout {
-    int tp = 1;
-    int pp = 1;
-    int vpp = 1;  ///< model chunks per pipeline rank; follows from `pipeline` when that is given
-    int ep = 1;
-    int etp = 0;                  ///< 0: equal to tp, which is Megatron's own default
+    /// Sizes of the parallel axes by name: the usual ones always, others where the map knows them.
+    /// vpp follows from `pipeline` when that is given; etp 0 is equal to tp, Megatron's own
+    /// default.
+    std::map<std::string, int, std::less<>> sizes = {
+        {"tp", 1}, {"pp", 1}, {"vpp", 1}, {"ep", 1}, {"etp", 0}};
     int first_stage_layers = -1;  ///< -1: not set
     int last_stage_layers = -1;   ///< -1: not set
     std::string pipeline;         ///< "Ettt|(tt|)*29,m|L"; "" for none
     friend bool operator==(Layout const&, Layout const&) = default;
 
-    /// The size of the expert-tensor axis, its default resolved.
-    int expert_tensor_size() const { return etp == 0 ? tp : etp; }
+    /// 1 for an axis that is not named.
+    int size(std::string_view axis) const {
+      auto const found = sizes.find(axis);
+      return found == sizes.end() ? 1 : found->second;
+    }
   };
 
   struct Target {
     std::string path;
     FormatId format = FormatId::megatron;  ///< never automatic
     bool replace = false;  ///< an existing target is refused unless this is set
-    Layout layout;         ///< Megatron only
+    Layout layout;         ///< Megatron formats only
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
@@ -166,6 +171,10 @@ struct JobSpec {
   friend bool operator==(JobSpec const&, JobSpec const&) = default;
 };
 
+/// The parallel axes that the chosen map knows; asked for when a layout names another axis than the
+/// usual ones.
+using MeshAxisNames = std::function<std::vector<std::string>()>;
+
 /// What a job file is read for: its table [nightly] has a meaning for one command only.
 enum class JobUse { run, nightly };
 
@@ -176,7 +185,8 @@ enum class JobUse { run, nightly };
 ///   job.toml:12:9: [target] layout.tp = -1: …
 /// A mistake of TOML itself ends the reading, so it is reported alone.
 JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
-                       std::span<std::string const> overrides, JobUse use = JobUse::run);
+                       std::span<std::string const> overrides, JobUse use = JobUse::run,
+                       MeshAxisNames const& mesh_axes = {});
 
 /// The complete spec as a job file for `run`: keys without a meaning for this target, and
 /// [nightly], are left out. Parsing it again gives an equal spec.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "pipeline/version.hpp"
 
 namespace reshard {
@@ -42,9 +43,9 @@ TargetRequest target_request(JobSpec const& job,
   request.target_prefix = job.target.prefix;
   request.source_config = job.source.config;
   request.source_etp = job.source.etp;
-  request.mesh = {layout.tp, layout.pp, layout.vpp, layout.ep, layout.expert_tensor_size()};
-  request.pipeline.pp = layout.pp;
-  request.pipeline.vpp = layout.vpp;
+  request.mesh = megatron::mesh_of(layout.sizes);
+  request.pipeline.ranks = layout.size("pp");
+  request.pipeline.chunks_per_rank = layout.size("vpp");
   request.pipeline.first_stage_layers = layout.first_stage_layers;
   request.pipeline.last_stage_layers = layout.last_stage_layers;
   request.pipeline.layout = layout.pipeline;
@@ -55,8 +56,8 @@ TargetRequest target_request(JobSpec const& job,
   request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d
                                                                   : megatron::NameStyle::megatron;
   request.reference = job.target.reference;
-  request.shard_bytes =
-      request.format == FormatId::hdf5 ? job.target.part_bytes : job.target.shard_bytes;
+  request.shard_bytes = job.target.shard_bytes;
+  request.part_bytes = job.target.part_bytes;
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
   request.unmapped = static_cast<Unmapped>(job.model.unmapped);
@@ -67,7 +68,7 @@ TargetRequest target_request(JobSpec const& job,
   request.drop_rng = job.source.rng == StatePolicy::drop;
   request.map_folders = map_folders;
   request.tool_version = version_number();
-  request.true_rows = request.format == FormatId::hdf5;
+  request.true_rows = format_of(request.format).target().names == NameOwner::logical;
   return request;
 }
 

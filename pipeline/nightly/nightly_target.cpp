@@ -70,7 +70,11 @@ bool same_job(JobSpec const& job, Manifest const& manifest) {
   // What this version does not understand is another job.
   (void)capture([&] {
     if (manifest.job.text() != nullptr)
-      recorded = parse_job_spec(*manifest.job.text(), manifest_name, {});
+      recorded = parse_job_spec(*manifest.job.text(), manifest_name, {}, JobUse::run, [&job] {
+        std::vector<std::string> axes;
+        for (auto const& [axis, size] : job.target.layout.sizes) axes.push_back(axis);
+        return axes;
+      });
   });
   return recorded && essence(*recorded) == essence(job);
 }

@@ -8,6 +8,7 @@
 #include "core/base/activity.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/run/agreement.hpp"
@@ -45,11 +46,6 @@ std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files,
       if (*place) stored.insert((*place)->file);
   }
   return stored;
-}
-
-/// Whether targets of this format have a place for the objects of a DCP source.
-bool carries_objects(FormatId target) {
-  return target != FormatId::megatron && target != FormatId::huggingface;
 }
 
 }  // namespace
@@ -116,7 +112,7 @@ void PlannedJob::read_source() {
   Clock::time_point const start = Clock::now();
   source_ = open_source(spec_.source.path, spec_.source.format, {}, comm_);
   if (spec_.source.verify == SourceVerify::files) check_source_files();
-  if (spec_.source.objects == SourceObjects::look && carries_objects(spec_.target.format))
+  if (spec_.source.objects == SourceObjects::look && format_of(spec_.target.format).target().objects)
     look_at_objects(source_, comm_);
   report_.header_seconds = seconds_since(start);
 }

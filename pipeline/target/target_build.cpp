@@ -113,7 +113,7 @@ void TargetBuild::begin(Checkpoint const& source, Beginning const& beginning) {
   bool const seen =
       source.storage == Storage::chunks && fs::exists(source.folder / integrity_name, ignored);
   bool const has_one = comm_.max(seen ? 1 : 0) != 0;
-  integrity_ = spec_.target.format == FormatId::torch_dist &&
+  integrity_ = format_of(spec_.target.format).target().checksums &&
                spec_.target.integrity != IntegrityChoice::never &&
                (has_one || spec_.target.integrity == IntegrityChoice::always);
 }

@@ -119,8 +119,7 @@ class SidesOpener {
       side.catalogue = catalogue(side.checkpoint, request);
       return;
     }
-    request.format = FormatId::huggingface;  // then config.json decides about axes, as
-                                                          // on the other side
+    request.axes_by_config = true;  // as on the other side
     auto const failed = capture([&] { side.catalogue = catalogue(side.checkpoint, request); });
     if (!failed) return;
     // A config of another model: what the checkpoint's own args say shows the difference tensor by

@@ -24,18 +24,11 @@ std::string inside(fs::path const& file, fs::path const& folder) {
                                                                           : relative.string();
 }
 
-void set_mesh(ViewSide& side, MeshSizes const& sizes) {
-  side.mesh = {{"tp", sizes.tp}, {"pp", sizes.pp}, {"ep", sizes.ep}};
-  int const etp = sizes.etp == 0 ? sizes.tp : sizes.etp;
-  side.layout = fmt::format("tp {} · pp {} · ep {}", sizes.tp, sizes.pp, sizes.ep);
-  if (sizes.vpp > 1) side.layout += fmt::format(" · vpp {}", sizes.vpp);
-  if (etp != sizes.tp) side.layout += fmt::format(" · etp {}", etp);
-}
-
-template <class Place>
-void place(ViewOwner& owner, Place const& at) {
-  owner.at = {at.tp, at.pp, at.ep};
-  owner.label = fmt::format("tp{} pp{} ep{}", at.tp, at.pp, at.ep);
+void place(ViewOwner& owner, Mesh const& mesh, MeshPlace const& at) {
+  owner.at = at;
+  owner.label.clear();
+  for (std::size_t axis = 0; axis < at.size(); ++axis)
+    owner.label += fmt::format("{}{}{}", axis == 0 ? "" : " ", mesh.axes()[axis].name, at[axis]);
 }
 
 ViewSide side_of(Checkpoint const& source, fs::path const& path, std::string_view role) {
@@ -45,46 +38,35 @@ ViewSide side_of(Checkpoint const& source, fs::path const& path, std::string_vie
   side.format = source.format->name();
   side.layout =
       fmt::format("{} {}", source.files.size(), source.files.size() == 1 ? "file" : "files");
-  if (source.mesh) set_mesh(side, *source.mesh);
+  if (!source.places.empty()) {
+    side.mesh = source.file_mesh;
+    side.layout = source.layout;
+  }
   for (std::size_t f = 0; f < source.files.size(); ++f) {
     ViewOwner owner;
     owner.file = inside(source.files[f], path);
     owner.label = source.files[f].filename().string();
     side.owners.push_back(std::move(owner));
   }
-  for (SharePlace const& share : source.places) place(side.owners[share.file], share);
+  for (SharePlace const& share : source.places) place(side.owners[share.file], side.mesh, share.file_at);
   return side;
 }
 
-/// Which place each folder of a Megatron target has.
-std::map<std::string, megatron::ShardPlace> places_by_name(TargetRequest const& request) {
-  MeshSizes const& sizes = request.mesh;
-  std::map<std::string, megatron::ShardPlace> places;
-  for (int pp = 0; pp < sizes.pp; ++pp)
-    for (int ep = 0; ep < sizes.ep; ++ep)
-      for (int tp = 0; tp < sizes.tp; ++tp)
-        places[format_shard_name({tp, pp, ep}, sizes, request.style)] = {tp, pp, ep};
-  return places;
-}
-
-ViewSide target_side(JobSpec const& job, TargetRequest const& request, JobPlan const& plan) {
+ViewSide target_side(JobSpec const& job, JobPlan const& plan) {
   ViewSide side;
   side.role = "target";
   side.path = job.target.path;
   side.format = name(job.target.format);
   side.layout = fmt::format("{} {}", plan.files.size(), plan.files.size() == 1 ? "file" : "files");
-  std::map<std::string, megatron::ShardPlace> places;
-  if (request.format == FormatId::megatron) {
-    set_mesh(side, request.mesh);
-    places = places_by_name(request);
+  if (!plan.layout.empty()) {
+    side.mesh = plan.file_mesh;
+    side.layout = plan.layout;
   }
   for (TargetFile const& file : plan.files) {
     ViewOwner owner;
     owner.file = file.path.string();
     owner.label = file.path.filename().string();
-    if (auto const found = places.find(file.path.parent_path().filename().string());
-        found != places.end())
-      place(owner, found->second);
+    if (!file.at.empty()) place(owner, side.mesh, file.at);
     side.owners.push_back(std::move(owner));
   }
   return side;
@@ -134,7 +116,7 @@ LayoutView job_view(ViewQuery const& query, Comm const& comm) {
     view.stored_names = plan.stored_names;
     view.warnings = plan.warnings;
     view.sides.push_back(side_of(source, job.source.path, "source"));
-    view.sides.push_back(target_side(job, request, plan));
+    view.sides.push_back(target_side(job, plan));
     add_tensors(view, *plan.model, {&plan.source, &plan.target});
     view.flows = flows_of(plan.plan, plan.source);
   });

@@ -63,7 +63,7 @@ class Writer {
     member("path", side.path);
     member("format", side.format);
     member("layout", side.layout);
-    list("mesh", side.mesh, [this](ViewMeshAxis const& axis) {
+    list("mesh", side.mesh.axes(), [this](MeshAxis const& axis) {
       out_ += '{';
       member("name", axis.name);
       number("size", axis.size);

@@ -8,6 +8,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/layout/axis.hpp"
+#include "core/layout/mesh.hpp"
 #include "core/plan/catalog.hpp"
 #include "core/plan/plan.hpp"
 
@@ -34,18 +35,13 @@ struct ViewBox {
 
 /// A file with tensors, and what lies in it.
 struct ViewOwner {
-  std::string label;    ///< "tp0 pp1 ep0", or the file's name
-  std::string file;     ///< its path inside the checkpoint
-  std::vector<int> at;  ///< its place on the mesh; empty where there is none
+  std::string label;  ///< "tp0 pp1 ep0", or the file's name
+  std::string file;   ///< its path inside the checkpoint
+  MeshPlace at;       ///< its place on the mesh; empty where there is none
   std::uint64_t bytes = 0;
   std::uint64_t tensors = 0;  ///< of LayoutView::tensors
   std::string layers;         ///< "0-3, 8", "" for none
   std::string experts;
-};
-
-struct ViewMeshAxis {
-  std::string name;
-  int size = 1;
 };
 
 /// One checkpoint: the source or the target of a job, or the one that is looked at.
@@ -53,8 +49,8 @@ struct ViewSide {
   std::string role;
   std::string path;
   std::string format;
-  std::string layout;              ///< what there is to say beyond the mesh: "vpp 2 · etp 1"
-  std::vector<ViewMeshAxis> mesh;  ///< empty where files have no places
+  std::string layout;  ///< what there is to say beyond the mesh: "vpp 2 · etp 1"
+  Mesh mesh;           ///< without axes where files have no places
   std::vector<ViewOwner> owners;
   std::vector<Run> ranges;
 };

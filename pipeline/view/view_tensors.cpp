@@ -6,7 +6,7 @@
 
 #include "core/plan/replicas.hpp"
 #include "pipeline/view/view_model.hpp"
-#include "stages/plan/target/target_hdf5.hpp"
+#include "core/formats/hdf5/target.hpp"
 
 namespace reshard {
 namespace {

@@ -8,6 +8,7 @@
 #include "core/containers/hdf5/keys.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
@@ -17,12 +18,12 @@
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
-#include "stages/plan/target/dist_files.hpp"
-#include "stages/plan/target/dist_objects.hpp"
-#include "stages/plan/target/quant_config.hpp"
-#include "stages/plan/target/target_dist.hpp"
-#include "stages/plan/target/target_hdf5.hpp"
-#include "stages/plan/target/target_side.hpp"
+#include "core/formats/dcp/dist_files.hpp"
+#include "core/formats/dcp/dist_objects.hpp"
+#include "core/formats/huggingface/quant_config.hpp"
+#include "core/formats/dcp/dist_tensors.hpp"
+#include "core/formats/hdf5/target.hpp"
+#include "core/formats/target_parts.hpp"
 #include "stages/plan/value_changes.hpp"
 
 namespace reshard {
@@ -34,11 +35,14 @@ using Args = std::vector<std::pair<std::string, Json>>;
 class JobPlanner {
  public:
   JobPlanner(Checkpoint const& source, TargetRequest const& request, PlanLimits const& limits)
-      : source_(source), request_(request), limits_(limits) {}
+      : source_(source),
+        request_(request),
+        target_(format_of(request.format)),
+        limits_(limits) {}
 
   JobPlan run() {
     job_.warnings = source_.warnings;
-    if (!in_chunks() && !request_.source_prefix.empty())
+    if (source_.storage != Storage::chunks && !request_.source_prefix.empty())
       fail(
           ErrorKind::usage,
           "[source] prefix = \"{}\": keys of a {} source have no prefix to cut off in this job. Remove the key.",
@@ -60,9 +64,12 @@ class JobPlanner {
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
     if (to_megatron()) carry_config();
-    job_.opaque = plan_target();
-    change_values(*job_.model, job_.source, job_.target, {model_.adds, target_adds_});
-    job_.target_adds = target_adds_;
+    job_.target.tensors.resize(job_.model->tensors().size());
+    target_.lay_out(
+        {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
+    check_reference_names();
+    check_stated_args();
+    change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds});
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);
   }
@@ -82,23 +89,17 @@ class JobPlanner {
     return value.integer() == nullptr ? 0 : *value.integer();
   }
 
-  bool to_megatron() const { return has_layout(request_.format); }
-  bool in_chunks() const { return source_.storage == Storage::chunks; }
-  bool in_shares() const { return source_.storage == Storage::shares; }
-  /// Objects of the source have keys that a torch_dist target takes over.
-  bool same_objects() const { return source_.format->id() == FormatId::torch_dist; }
+  bool to_megatron() const { return target_.target().names == NameOwner::megatron; }
 
   void complete_request() {
     request_.pipeline.decoder_layers = static_cast<int>(count("L"));
     request_.pipeline.mtp_layers = static_cast<int>(count("M"));
-    std::string const& form = model_.traits.form;
-    if (request_.spec.empty()) request_.spec = model_.is_megatron() ? model_.traits.spec : "te";
-    if (request_.form.empty()) request_.form = in_shares() ? form : default_form();
-    if (request_.format != FormatId::huggingface && !has_experts() && request_.mesh.ep > 1)
+    std::string const of_experts = mesh_axis_of(model_.maps.core, "expert");
+    if (request_.mesh.size(of_experts) > 1 && !has_experts())
       fail(
           ErrorKind::usage,
-          "[target] layout.ep = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.ep = 1.",
-          request_.mesh.ep);
+          "[target] layout.{} = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.{} = 1.",
+          of_experts, request_.mesh.size(of_experts), of_experts);
   }
 
   /// Where the source has no args, Megatron is told what it can be told; all of config.json travels
@@ -125,56 +126,9 @@ class JobPlanner {
     return false;
   }
 
-  /// How a checkpoint that does not show it would be stored by the program that saved it.
-  std::string default_form() const {
-    Json const grouped = fact(model_.args, "moe_grouped_gemm");
-    if (grouped.boolean() != nullptr) return *grouped.boolean() ? "grouped" : "sequential";
-    return request_.spec == "te" ? "grouped" : "sequential";
-  }
-
-  std::vector<OpaqueCopy> plan_target() {
-    switch (request_.format) {
-      case FormatId::huggingface: plan_huggingface(); return {};
-      case FormatId::hdf5: return plan_hdf5();
-      case FormatId::megatron: return plan_megatron();
-      case FormatId::torch_dist:
-      case FormatId::fsdp_dtensor: return plan_dist();
-      case FormatId::automatic:
-      case FormatId::dcp: break;
-    }
-    fail(
-        ErrorKind::usage,
-        "[target] format = \"dcp\": names of a plain DCP checkpoint are the source's, which a Megatron source has only rank by rank. Choose "
-        "torch_dist or "
-        "huggingface.");
-  }
-
-  std::vector<OpaqueCopy> plan_hdf5() {
-    Hdf5Target target = logical_hdf5_target(*job_.model, model_, dtypes_);
-    target.part_bytes = request_.shard_bytes;
-    target.attributes.emplace_back(hdf5::software_version_key, request_.tool_version);
-    if (model_.reference || !model_.config_text.empty())
-      add_sidecars(job_, {model_.reference, model_.config_text});
-    return plan_hdf5_target(job_, std::move(target));
-  }
-
-  void plan_huggingface() {
-    SideOptions options;
-    options.has = [this](std::string_view name) { return reference_has(name); };
-    Side const side(*job_.model, *model_.maps.family, std::move(options));
-    target_adds_ = side.adds();
-    plan_huggingface_target(job_, {job_.model.get(), &side, dtypes_, &request_},
-                            {model_.reference, model_.config_text});
-    check_reference_names();
-    for (huggingface::ConfigPatch const& change : model_.config_changes) patch_config(job_, change);
-    std::vector<StoredName> names;
-    if (!job_.model->schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
-    describe_quantised(job_, *job_.model, side, names, fact(model_.args, "quantization_config"));
-  }
-
   /// A reference of another family asks for names of its own.
   void check_reference_names() const {
-    if (request_.reference.empty()) return;
+    if (request_.reference.empty() || target_.target().names != NameOwner::family) return;
     Json const type = fact(model_.reference->config, "model_type");
     auto const& known = model_.maps.family->model_types;
     if (type.text() == nullptr ||
@@ -188,233 +142,11 @@ class JobPlanner {
            lacking_sentence(*expected, names, config_name_of(*model_.reference)));
   }
 
-  SideOptions named_options(bool local) const {
-    SideOptions options;
-    options.local = local;
-    options.mesh = request_.mesh;
-    options.options = {
-        {"form", request_.form},
-        {"spec", request_.spec},
-        {"mtp_block", in_shares() ? model_.traits.mtp_block : "mtp_model_layer"}};
-    options.place = "[target] layout.";
-    Index const rows = model_.traits.padded_vocab;
-    if (all_rows_are_data() && rows % request_.mesh.tp == 0)
-      options.padded_sizes["vocab"] = rows;  // kept as they are
-    return options;
-  }
-
-  std::vector<OpaqueCopy> plan_megatron() {
-    warn_of_unknown_padding();
-    Side const side(*job_.model, model_.maps.core, named_options(true));
-    target_adds_ = side.adds();
-    ExtraStates extras(request_.spec, request_.form, request_.foreign_classes);
-    Index const experts = count("expert");
-    if (in_shares()) {
-      extras.take(source_, model_.chunks, experts);
-      extras.use_source_keys(request_.spec == model_.traits.spec &&
-                             (experts == 0 || request_.form == model_.traits.form));
-    } else if (in_chunks() && model_.is_megatron()) {
-      extras.take_objects(source_);
-    }
-    check_args(side, named_options(true));
-    MegatronTarget target{pipeline_chunks(request_.pipeline), record_ ? &*record_ : nullptr,
-                          model_.args, target_args(), &extras};
-    return plan_megatron_target(job_, {job_.model.get(), &side, dtypes_, &request_}, target);
-  }
-
-  /// Without a recorded vocabulary size all rows are data.
-  bool all_rows_are_data() const {
-    return !model_.maps.family && model_.traits.padded_vocab > 0 && request_.true_vocab_size == 0 &&
-           !model_.recorded_vocab;
-  }
-
-  void warn_of_unknown_padding() {
-    if (!all_rows_are_data()) return;
-    job_.warnings.push_back(fmt::format(
-        "args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.",
-        model_.traits.padded_vocab));
-  }
-
-  Side dist_side(bool stacked) const {
-    return {*job_.model, model_.maps.core, dist_options(stacked)};
-  }
-
-  SideOptions dist_options(bool stacked) const {
-    bool const fsdp = request_.format == FormatId::fsdp_dtensor;
-    SideOptions options = named_options(false);
-    options.in_front = true;
-    options.options["form"] = Json(!fsdp                        ? "dist"
-                                   : request_.form == "grouped" ? "fsdp"
-                                                                : "fsdp_sequential");
-    options.options["stacked"] = Json(stacked && !fsdp ? 1 : 0);
-    options.options["halves"] = Json(fsdp ? 1 : 0);
-    options.options["parts"] = Json(fsdp ? 0 : 1);
-    return options;
-  }
-
-  /// Layers go into one key where they did in the source, else where Megatron would do so: when all
-  /// are alike.
-  bool stack_layers() {
-    if (request_.format == FormatId::fsdp_dtensor || request_.layers == LayerKeys::separate)
-      return false;
-    bool const asked = request_.layers == LayerKeys::stacked;
-    if (!asked && same_objects()) return model_.traits.stacked;
-    if (!asked && has_layer_pattern()) return false;
-    bool const alike = layers_are_alike(dist_side(true), count("L"));
-    if (asked && !alike)
-      fail(
-          ErrorKind::usage,
-          "[target] layers = \"stacked\": the model's layers are not all alike, so they have no common tensors. Set layers = \"separate\".");
-    return alike;
-  }
-
-  /// Megatron keeps layers apart where args spell out which have experts, even when the answer is
-  /// all.
-  bool has_layer_pattern() const {
-    if (count("expert") == 0) return false;
-    Json pattern = fact(model_.args, "moe_layer_freq");
-    for (auto const& [key, value] : target_args())
-      if (key == "moe_layer_freq") pattern = value;
-    return pattern.items() != nullptr || pattern.text() != nullptr ||
-           (pattern.integer() != nullptr && *pattern.integer() > 1);
-  }
-
-  std::vector<OpaqueCopy> plan_dist() {
-    if (request_.format == FormatId::fsdp_dtensor && count("M") > 0)
-      fail(
-          ErrorKind::usage,
-          "[target] format = \"fsdp_dtensor\": the model has multi-token prediction, whose inner layers have other names in every Megatron release. "
-          "Choose torch_dist, whose names do not change.");
-    bool const stacked = stack_layers();
-    warn_of_unknown_padding();
-    Side const side = dist_side(stacked);
-    target_adds_ = side.adds();
-    check_args(side, dist_options(false));
-    TargetParts const parts{job_.model.get(), &side, dtypes_, &request_};
-    DistTensors const dist{pipeline_chunks(request_.pipeline), model_.states,
-                           request_.format == FormatId::fsdp_dtensor};
-    if (dist.fsdp) return plan_fsdp(parts, dist);
-    DcpTarget target(job_, run_folder(record_ ? &*record_ : nullptr));
-    add_objects(target, side, stacked);
-    add_dist_tensors(target, parts, dist);
-    std::vector<OpaqueCopy> opaque = target.finish(std::nullopt);
-    add_dist_files(job_, dist_record(side), source_);
-    return opaque;
-  }
-
-  void add_objects(DcpTarget& target, Side const& side, bool stacked) {
-    std::vector<StoredName> const names = side.names(nullptr);
-    bool const from_dist = same_objects();
-    bool const same_modules = from_dist && request_.spec == model_.traits.spec;
-    ObjectChoice const choice{same_modules, request_.drop_rng, request_.drop_optimizer};
-    ObjectGate gate(source_, request_);
-    if (from_dist)
-      copy_objects(target, source_, {stacked, count("L"), count("expert")}, choice, gate);
-    gate.warn(job_.warnings);
-    if (same_modules) return;
-    ExtraStates extras(request_.spec, from_dist ? "sequential" : request_.form,
-                       request_.foreign_classes);
-    if (in_shares()) extras.take(source_, model_.chunks, count("expert"));
-    if (from_dist) extras.take_objects(source_);
-    make_objects(target, extras, names);
-  }
-
-  std::vector<OpaqueCopy> plan_fsdp(TargetParts const& parts, DistTensors const& dist) {
-    RunRecord const* record = record_ ? &*record_ : nullptr;
-    DcpTarget target(job_, run_folder(record));
-    std::vector<std::pair<std::string, dcp::Path>> paths;
-    for (auto& [key, bytes] : fsdp_objects(dist_record(*parts.side))) {
-      target.add_object(key, 0, std::move(bytes));
-      paths.emplace_back(key, dcp::Path{key});
-    }
-    add_dist_tensors(target, parts, dist);
-    for (StoredName const& name : parts.side->names(nullptr))
-      paths.emplace_back("model.module." + name.name,
-                         dcp::Path{std::string("model"), "module." + name.name});
-    std::vector<OpaqueCopy> opaque = target.finish(std::move(paths));
-    add_tracker(job_, record);
-    return opaque;
-  }
-
-  DistRecord dist_record(Side const& side) const {
-    DistRecord record;
-    record.record = record_ ? &*record_ : nullptr;
-    record.has_states = !model_.states.empty();
-    int const bias = job_.model->find_tensor("experts.down_bias");
-    record.expert_biases = bias >= 0 && job_.model->exists(bias);
-    record.experts_apart = count("expert") > 0 && request_.mesh.ep > 1;
-    bool const from_dist = in_chunks() && record.record != nullptr;
-    if (!from_dist) {
-      Args const sizes = megatron::target_args(
-          {request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args);
-      record.args = target_args();
-      record.args.insert(record.args.end(), sizes.begin(), sizes.end());
-      record.args.emplace_back(
-          "ckpt_format", request_.format == FormatId::torch_dist ? "torch_dist" : "fsdp_dtensor");
-    }
-    if (!from_dist || request_.drop_optimizer) record.args.emplace_back("no_save_optim", true);
-    if (!from_dist || request_.drop_rng) record.args.emplace_back("no_save_rng", true);
-    record.drop_states = request_.drop_optimizer;
-    record.new_keys = !from_dist || source_.flattened ||
-                      model_.traits.form == "singleton" || request_.drop_optimizer;
-    return record;
-  }
-
-  /// Where no Megatron file is: what a container kept of one, else what the family makes of
-  /// config.json.
-  Args made_args() const {
-    if (Json::Object const* kept = model_.args.members()) return *kept;
-    Args args = job_.model->evaluate(model_.maps.family->args);
-    // Megatron-Core looks whether its config has these, not what they are.
-    bool const yarn = std::any_of(args.begin(), args.end(), [](auto const& arg) {
-      return arg.first.starts_with("yarn_") && !arg.second.is_null();
-    });
-    if (!yarn) std::erase_if(args, [](auto const& arg) { return arg.first.starts_with("yarn_"); });
-    int const embed = job_.model->find_tensor("embed");
-    DType const dtype =
-        embed >= 0 ? dtypes_[static_cast<std::size_t>(embed)].value_or(DType::bf16) : DType::bf16;
-    args.emplace_back("params_dtype", dtype == DType::bf16  ? "torch.bfloat16"
-                                      : dtype == DType::f16 ? "torch.float16"
-                                                            : "torch.float32");
-    args.emplace_back("bf16", dtype == DType::bf16);
-    args.emplace_back("fp16", dtype == DType::f16);
-    args.emplace_back("make_vocab_size_divisible_by", 128);
-    args.emplace_back("iteration", 0);
-    args.emplace_back("consumed_train_samples", 0);
-    args.emplace_back("consumed_valid_samples", 0);
-    return args;
-  }
-
-  Args target_args() const {
-    bool const made = !record_;
-    Args args = made ? made_args() : Args();
-    // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of
-    // the weights.
-    Json const quantised = fact(made ? model_.config : model_.args, "quantization_config");
-    if (!quantised.is_null() && (made || request_.dequantise))
-      args.emplace_back("quantization_config", request_.dequantise ? Json() : quantised);
-    if (made || request_.spec != model_.traits.spec)
-      args.emplace_back("transformer_impl", request_.spec == "te" ? "transformer_engine" : "local");
-    if (count("expert") > 0 && (made || request_.form != source_form()))
-      args.emplace_back("moe_grouped_gemm", request_.form == "grouped");
-    return args;
-  }
-
-  /// Every argument that the target will have.
-  Json all_args(Side const& side) const {
-    Json result = record_ ? model_.args : Json::object();
-    for (auto& [key, value] : target_args()) result.set(key, std::move(value));
-    for (auto& [key, value] : megatron::target_args(
-             {request_.mesh, request_.pipeline, side.padded_size("vocab")}, model_.args))
-      result.set(key, std::move(value));
-    return result;
-  }
-
   /// Args that a family's map stands behind must say what the target holds: a later job, and
   /// Megatron, has nothing else.
-  void check_args(Side const& side, SideOptions const& options) {
-    if (!plain_) return;
-    Json const args = all_args(side);
+  void check_stated_args() {
+    if (!plain_ || !job_.stated) return;
+    auto const& [args, options] = *job_.stated;
     check_made_args(*plain_, model_.maps.core, model_.maps.family->name, args, options,
                     job_.warnings);
     if (model_.is_megatron()) return;  // its own Megatron has such layers
@@ -422,28 +154,9 @@ class JobPlanner {
     if (!note.empty()) job_.warnings.push_back(std::move(note));
   }
 
-  std::string source_form() const { return in_shares() ? model_.traits.form : default_form(); }
-
-  /// The stored names of the reference: its index, or the header of its only file.
-  bool reference_has(std::string_view name) {
-    if (!model_.reference) return false;
-    if (!reference_names_) {
-      reference_names_.emplace();
-      for (auto const& [tensor, file] : model_.reference->weight_map)
-        reference_names_->insert(tensor);
-      auto const single = model_.reference->path / huggingface::single_file_name;
-      if (reference_names_->empty() && sees_file(single))
-        for (FileTensor const& tensor :
-             safetensors::read_header(File::open_for_reading(single)).tensors)
-          reference_names_->insert(tensor.name);
-    }
-    if (name.find_first_of("*?") == std::string_view::npos) return reference_names_->contains(name);
-    return std::any_of(reference_names_->begin(), reference_names_->end(),
-                       [&](std::string const& known) { return matches_glob(name, known); });
-  }
-
   Checkpoint const& source_;
   TargetRequest request_;
+  Format const& target_;
   PlanLimits limits_;
   JobPlan job_;
   SourceModel model_;
@@ -451,8 +164,6 @@ class JobPlanner {
   std::optional<RunRecord> record_;
   std::optional<Model> plain_;  ///< the model with every weight as it is, where a family's map
                                 ///< describes a Megatron target
-  std::vector<int> target_adds_;
-  std::optional<std::set<std::string, std::less<>>> reference_names_;
 };
 
 }  // namespace

@@ -33,16 +33,16 @@ struct Layout {
 /// A catalogue of every file of the layout, as the read or the target stage makes it.
 Catalog catalog_of(Model const& model, Side const& side, Layout const& at) {
   PipelineSpec spec;
-  spec.pp = at.mesh.pp;
+  spec.ranks = at.mesh.pp;
   spec.decoder_layers = 61;
   spec.last_stage_layers = at.last_stage_layers;
   Catalog catalog;
   catalog.tensors.resize(model.tensors().size());
-  auto const pairs = reachable_tp_ep(at.mesh.tp, at.mesh.ep, at.mesh.etp);
+  auto const places = at.mesh.places();
   for (PipelineChunk const& chunk : pipeline_chunks(spec)) {
     auto const names = side.names(&chunk);
-    for (auto const& [tp, ep] : pairs) {
-      SidePlace const place{tp, ep, tp % at.mesh.etp, &chunk};
+    for (MeshPlace const& mesh_place : places) {
+      SidePlace const place{mesh_place, &chunk};
       auto const file = static_cast<std::uint32_t>(catalog.files.size());
       catalog.files.emplace_back();
       std::uint64_t offset = 0;

@@ -10,16 +10,16 @@ namespace {
 
 constexpr Index most_ranks = 64;
 
-bool is_small(std::vector<MeshAxis> const& mesh) {
+bool is_small(Mesh const& mesh) {
   Index ranks = 1;
-  for (MeshAxis const& axis : mesh) {
+  for (MeshAxis const& axis : mesh.axes()) {
     if (axis.size > most_ranks || ranks > most_ranks) return false;
     ranks *= axis.size;
   }
   return ranks <= most_ranks;
 }
 
-void expect_inside(std::vector<MeshAxis> const& mesh, std::vector<Placement> const& placements) {
+void expect_inside(Mesh const& mesh, std::vector<Placement> const& placements) {
   constexpr Index shape[] = {5, 3, 8};
   auto const boxes =
       fuzz::attempt(ErrorKind::usage, [&] { return placed_boxes(shape, mesh, placements); });

@@ -92,20 +92,19 @@ class Filler {
 
 World make_world(Model const& model, Side const& side, SampleMesh const& at, DType dtype) {
   PipelineSpec spec;
-  spec.pp = at.mesh.pp;
-  spec.vpp = at.mesh.vpp;
+  spec.ranks = at.mesh.pp;
+  spec.chunks_per_rank = at.mesh.vpp;
   spec.first_stage_layers = at.first_stage_layers;
   spec.last_stage_layers = at.last_stage_layers;
   spec.decoder_layers = 6;
   auto const chunks = pipeline_chunks(spec);
   Filler filler(model, side, dtype);
   for (int pp = 0; pp < at.mesh.pp; ++pp)
-    for (auto const& [tp, ep] : reachable_tp_ep(at.mesh.tp, at.mesh.ep, at.mesh.etp)) {
+    for (MeshPlace const& place : at.mesh.places()) {
       filler.begin_file();
       for (int v = 0; v < at.mesh.vpp; ++v) {
         PipelineChunk const& chunk = chunks[static_cast<std::size_t>(v * at.mesh.pp + pp)];
-        for (StoredName const& name : side.names(&chunk))
-          filler.add(name, {tp, ep, tp % at.mesh.etp, &chunk});
+        for (StoredName const& name : side.names(&chunk)) filler.add(name, {place, &chunk});
       }
     }
   return filler.take();

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "core/base/json.hpp"
-#include "core/layout/mesh.hpp"
 #include "core/mapping/map_file.hpp"
 #include "core/mapping/model.hpp"
+#include "tests/support/mesh_sizes.hpp"
 
 namespace reshard::test {
 

@@ -15,6 +15,9 @@ class HuggingFaceFormat final : public Format {
                   HeaderExchange const& exchange) const override;
   Inspection describe(std::filesystem::path const& path,
                       megatron::UserSizes const& sizes) const override;
+  TargetTraits target() const override;
+  void lay_out(MappedTarget const& job, TargetDraft& draft) const override;
+  void lay_out_named(NamedTarget const& job, TargetDraft& draft) const override;
   std::optional<Folder> model_files(Checkpoint const& checkpoint) const override;
 };
 

@@ -8,7 +8,8 @@
 
 #include "core/base/json.hpp"
 #include "core/containers/torch/pickle.hpp"
-#include "core/layout/mesh.hpp"
+#include "core/formats/megatron/shard_name.hpp"
+#include "core/layout/pipeline_chunks.hpp"
 
 namespace reshard::megatron {
 

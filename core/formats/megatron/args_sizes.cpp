@@ -64,8 +64,9 @@ std::optional<PipelineSpec> pattern_spec(Json const& args, MeshSizes const& size
     return std::nullopt;
   auto const depths = std::clamp<std::int64_t>(
       integer(args, "mtp_num_layers").value_or(pattern->depths()), 0, largest_shard_number);
-  PipelineSpec spec{
-      .pp = sizes.pp, .vpp = sizes.vpp, .decoder_layers = narrow<int>(pattern->decoder_layers())};
+  PipelineSpec spec{.ranks = sizes.pp,
+                    .chunks_per_rank = sizes.vpp,
+                    .decoder_layers = narrow<int>(pattern->decoder_layers())};
   spec.mtp_layers = narrow<int>(
       is_true(args, "mtp_use_repeated_layer") ? std::min<std::int64_t>(depths, 1) : depths);
   spec.layout = "E";
@@ -104,8 +105,8 @@ PipelineSpec pipeline_spec(Json const& args, MeshSizes const& sizes) {
   Json const* layout = args.find("pipeline_model_parallel_layout");
   if (auto const spec = pattern_spec(args, sizes)) return *spec;
   return {
-      .pp = sizes.pp,
-      .vpp = sizes.vpp,
+      .ranks = sizes.pp,
+      .chunks_per_rank = sizes.vpp,
       .decoder_layers = layers("num_layers", 0),
       .mtp_layers = layers("mtp_num_layers", 0),
       .first_stage_layers = layers("decoder_first_pipeline_num_layers", -1),
@@ -121,9 +122,10 @@ namespace {
 Json layers_per_chunk(PipelineSpec const& spec) {
   bool const even = spec.layout.empty() && spec.first_stage_layers < 0 &&
                     spec.last_stage_layers < 0 && !spec.account_for_embedding &&
-                    !spec.account_for_loss && spec.decoder_layers % (spec.pp * spec.vpp) == 0;
-  if (spec.vpp == 1 || !even || spec.decoder_layers == 0) return {};
-  return Json(spec.decoder_layers / (spec.pp * spec.vpp));
+                    !spec.account_for_loss &&
+                    spec.decoder_layers % (spec.ranks * spec.chunks_per_rank) == 0;
+  if (spec.chunks_per_rank == 1 || !even || spec.decoder_layers == 0) return {};
+  return Json(spec.decoder_layers / (spec.ranks * spec.chunks_per_rank));
 }
 
 Json count_or_none(int value) { return value < 0 ? Json() : Json(value); }

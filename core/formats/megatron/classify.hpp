@@ -8,7 +8,6 @@
 
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/shard_name.hpp"
-#include "core/layout/mesh.hpp"
 
 namespace reshard::megatron {
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
+#include "core/formats/megatron/mesh.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -199,8 +200,7 @@ void check_grid(Classification& result, std::vector<ShardFacts> const& shards, N
     return;
   }
   std::set<Key> wanted;
-  for (auto const& [tp, ep] : reachable_tp_ep(result.sizes.tp, result.sizes.ep, result.sizes.etp))
-    for (int pp = 0; pp < result.sizes.pp; ++pp) wanted.emplace(tp, pp, ep);
+  for (ShardPlace const& place : shard_places(result.sizes)) wanted.insert(key_of(place));
   grid.find_extra(wanted);
   grid.find_missing(wanted);
   grid.check_dense();

@@ -152,8 +152,8 @@ Json model_json(Headers headers, Classification const& c) {
 /// is none.
 int layers_found(Classification const& c, Headers headers, PipelineChunk const& chunk) {
   for (std::size_t i = 0; i < headers.size() && i < c.places.size(); ++i) {
-    if (headers[i] == nullptr || c.places[i].pp != chunk.pp_rank) continue;
-    auto const v = static_cast<std::size_t>(chunk.vpp_rank);
+    if (headers[i] == nullptr || c.places[i].pp != chunk.rank) continue;
+    auto const v = static_cast<std::size_t>(chunk.rank_chunk);
     if (v >= headers[i]->chunks.size()) return 0;
     std::set<int> layers;
     for (auto const& tensor : headers[i]->chunks[v].tensors)
@@ -179,7 +179,7 @@ Json pipeline_json(Classification const& c, Headers headers, Json& mismatches) {
   try {
     for (auto const& chunk : pipeline_chunks(pipeline_spec(*args, c.sizes))) {
       Json entry = Json::object();
-      entry.set("pp", chunk.pp_rank).set("vpp", chunk.vpp_rank);
+      entry.set("pp", chunk.rank).set("vpp", chunk.rank_chunk);
       entry.set("decoder", runs_json(chunk.decoder)).set("mtp", runs_json(chunk.mtp));
       entry.set("embedding", chunk.embedding).set("head", chunk.head);
       int const found = layers_found(c, headers, chunk);
@@ -188,7 +188,7 @@ Json pipeline_json(Classification const& c, Headers headers, Json& mismatches) {
       if (found >= 0 && found != expected)
         mismatches.push(fmt::format(
             "pp {} vpp {}: args give {} decoder layers, the file has {}. State how the layers are spread.",
-            chunk.pp_rank, chunk.vpp_rank, expected, found));
+            chunk.rank, chunk.rank_chunk, expected, found));
       result.push(std::move(entry));
     }
   } catch (Error const& error) {

@@ -5,9 +5,18 @@
 #include <string_view>
 #include <vector>
 
-#include "core/layout/mesh.hpp"
-
 namespace reshard::megatron {
+
+/// Sizes of the parallel axes that Megatron's args and file names state. etp 0 stands for "equal to
+/// tp".
+struct MeshSizes {
+  int tp = 1;
+  int pp = 1;
+  int vpp = 1;  ///< model chunks per pipeline rank
+  int ep = 1;
+  int etp = 1;
+  friend bool operator==(MeshSizes const&, MeshSizes const&) = default;
+};
 
 /// The largest number accepted in a shard name: no machine has more ranks, and int arithmetic on it
 /// is safe.

@@ -6,6 +6,7 @@
 #include "core/base/capture.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/report.hpp"
 #include "core/formats/megatron/traits.hpp"
 #include "core/formats/model_files.hpp"
@@ -55,7 +56,10 @@ class ShareTable {
     std::string const label =
         directory_.shards[file].name + (several ? fmt::format(":model{}", chunk) : "");
     std::size_t const place = checkpoint_.places.size();
-    checkpoint_.places.push_back({file, at.tp, at.pp, at.ep, narrow<int>(chunk), label,
+    std::size_t const number =
+        chunk * static_cast<std::size_t>(classification_.sizes.pp) + static_cast<std::size_t>(at.pp);
+    checkpoint_.places.push_back({file, place_of(checkpoint_.mesh, at), shard_coordinates(at),
+                                  number, narrow<int>(chunk), label,
                                   checkpoint_.stored.tensors.size(), table.tensors.size()});
     for (FileTensor& tensor : table.tensors)
       checkpoint_.stored.add_whole(std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
@@ -93,11 +97,6 @@ StateInventory inventory_of(Directory const& directory, std::span<ShardHeader co
   return result;
 }
 
-std::string summary_of(MeshSizes const& sizes, std::size_t files) {
-  return fmt::format("tp {} · pp {} · vpp {} · ep {} · etp {}, {} shards", sizes.tp, sizes.pp,
-                     sizes.vpp, sizes.ep, sizes.etp, files);
-}
-
 }  // namespace
 
 bool MegatronFormat::probe(fs::path const& path) const { return looks_like_megatron(path); }
@@ -125,7 +124,10 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     for (ShardHeader const& header : headers) pointers.push_back(&header);
     Classification const found = classify(shard_facts(directory, pointers), choice.sizes);
     require_readable(found, checkpoint.place);
-    checkpoint.mesh = found.sizes;
+    checkpoint.mesh = mesh_of(found.sizes);
+    checkpoint.file_mesh = shard_mesh(found.sizes);
+    checkpoint.layout = layout_text(found.sizes);
+    checkpoint.chunks_per_file = static_cast<std::size_t>(found.sizes.vpp);
     checkpoint.warnings = directory.notes;
     for (std::string const& note : found.notes)
       if (!note.starts_with("expert_parallel_size was not given"))
@@ -134,7 +136,8 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     checkpoint.stated_iteration = headers.front().iteration;
     if (!directory.release) checkpoint.iteration = directory.iteration;
     checkpoint.state = inventory_of(directory, headers);
-    checkpoint.summary = summary_of(found.sizes, directory.shards.size());
+    checkpoint.summary =
+        fmt::format("{}, {} shards", checkpoint.mesh.text(), directory.shards.size());
     ShareTable table(directory, found, checkpoint);
     for (std::size_t f = 0; f < headers.size(); ++f) table.add(f, headers[f]);
   });

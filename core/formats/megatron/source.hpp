@@ -14,6 +14,9 @@ class MegatronFormat final : public Format {
   Inspection describe(std::filesystem::path const& path, UserSizes const& sizes) const override;
   StoredView view(Checkpoint const& checkpoint, std::string const& prefix) const override;
   std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const override;
+  TargetTraits target() const override;
+  void lay_out(MappedTarget const& job, TargetDraft& draft) const override;
+  void lay_out_named(NamedTarget const& job, TargetDraft& draft) const override;
   std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const override;
 };
 

@@ -24,6 +24,7 @@ void note_block(NameTraits& traits, std::string_view name) {
 
 NameTraits traits_of_shares(Checkpoint const& checkpoint) {
   NameTraits traits;
+  traits.vocab_ranks = checkpoint.mesh.size("tp");
   for (StoredTensor const& tensor : checkpoint.stored.tensors) {
     std::string_view const name = tensor.name;
     if (name.ends_with("layer_norm_weight")) traits.spec = "te";
@@ -32,7 +33,7 @@ NameTraits traits_of_shares(Checkpoint const& checkpoint) {
     if (name.ends_with(".experts.linear_fc1.weight0")) traits.form = "grouped";
     note_block(traits, name);
     if (name == embedding && !tensor.shape.empty())
-      traits.padded_vocab = tensor.shape[0] * checkpoint.mesh->tp;
+      traits.padded_vocab = tensor.shape[0] * traits.vocab_ranks;
   }
   bool te_states = false;  // layers of latent attention keep their norm apart under both
   for (ModuleState const& state : checkpoint.module_states)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
+#include "core/formats/megatron/mesh.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -112,11 +113,7 @@ std::vector<ShardPlace> target_places(MeshSizes const& sizes) {
         "target expert_tensor_parallel_size is {}, which does not divide tensor_parallel_size {}: mp_rank_* names have no expert "
         "tensor rank, so several ranks would share a file. Choose a divisor of {}.",
         etp, sizes.tp, sizes.tp);
-  std::vector<ShardPlace> places;
-  auto const pairs = reachable_tp_ep(sizes.tp, sizes.ep, etp);
-  for (int pp = 0; pp < sizes.pp; ++pp)
-    for (auto const& [tp, ep] : pairs) places.push_back({.tp = tp, .pp = pp, .ep = ep});
-  return places;
+  return shard_places(sizes);
 }
 
 std::vector<Carried> carried_values(Document const& source) {

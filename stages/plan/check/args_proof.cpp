@@ -29,7 +29,7 @@ Shapes stored_shapes(Model const& model, MapFile const& core, SideOptions const&
   Shapes result;
   for (StoredName const& name : side.names(chunk)) {
     if (name.copy) continue;
-    result.emplace(name.name, options.local ? side.layout(name.entry, {0, 0, 0, chunk}).file_shape
+    result.emplace(name.name, options.local ? side.layout(name.entry, {{}, chunk}).file_shape
                                             : side.shape(name));
   }
   return result;

@@ -1,7 +1,7 @@
 #include "stages/plan/check/core_forms.hpp"
 
-#include "core/layout/mesh.hpp"
-#include "stages/plan/target/target_dist.hpp"
+#include "core/formats/dcp/dist_tensors.hpp"
+#include "core/formats/megatron/mesh.hpp"
 
 namespace reshard {
 namespace {
@@ -34,12 +34,12 @@ CoreForm front_form(char const* title, char const* form, char const* spec, bool 
   return result;
 }
 
-CoreForm mesh_form(MeshSizes const& mesh) {
+CoreForm mesh_form(megatron::MeshSizes const& mesh) {
   CoreForm result = local_form("grouped", "te", Demand::proof_where_possible);
   result.title =
       fmt::format("mp_rank files · tp {} · pp {}{} · ep {} · etp {}", mesh.tp, mesh.pp,
                   mesh.vpp > 1 ? fmt::format(" · vpp {}", mesh.vpp) : "", mesh.ep, mesh.etp);
-  result.options.mesh = mesh;
+  result.options.mesh = megatron::mesh_of(mesh);
   result.uneven_pipeline = mesh.vpp == 1;
   return result;
 }
@@ -97,20 +97,20 @@ SideProof prove_form(Model const& model, MapFile const& core, CoreForm const& fo
     SidePlace const whole;
     return prove_side(model, side, {&whole, 1}, detail);
   }
-  MeshSizes const& mesh = form.options.mesh;
+  Mesh const& mesh = form.options.mesh;
+  megatron::MeshSizes const sizes = megatron::sizes_of(mesh);
   PipelineSpec pipeline;
-  pipeline.pp = mesh.pp;
-  pipeline.vpp = mesh.vpp;
+  pipeline.ranks = sizes.pp;
+  pipeline.chunks_per_rank = sizes.vpp;
   pipeline.decoder_layers = narrow<int>(model_count(model, "L"));
   pipeline.mtp_layers = narrow<int>(model_count(model, "M"));
-  if (form.uneven_pipeline && mesh.pp > 1)
+  if (form.uneven_pipeline && sizes.pp > 1)
     pipeline.first_stage_layers =
-        pipeline.decoder_layers - pipeline.decoder_layers / mesh.pp * (mesh.pp - 1);
+        pipeline.decoder_layers - pipeline.decoder_layers / sizes.pp * (sizes.pp - 1);
   std::vector<PipelineChunk> const chunks = pipeline_chunks(pipeline);
   std::vector<SidePlace> places;
   for (PipelineChunk const& chunk : chunks)
-    for (auto const& [tp, ep] : reachable_tp_ep(mesh.tp, mesh.ep, mesh.etp))
-      places.push_back({tp, ep, tp % mesh.etp, &chunk});
+    for (MeshPlace const& place : megatron::stage_places(mesh)) places.push_back({place, &chunk});
   return prove_side(model, side, places, detail);
 }
 

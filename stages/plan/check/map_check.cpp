@@ -321,9 +321,10 @@ class MapChecker {
       if (axes.contains(rule.axis) &&
           std::find(whole.begin(), whole.end(), rule.axis) == whole.end())
         cuts.push_back(rule.mesh + " " + rule.axis);
+    std::string const pipeline = pipeline_axis(maps_.core);
     for (char const* dealt : {"layer", "depth"})
-      if (axes.contains(dealt)) cuts.push_back(fmt::format("pp {}", dealt));
-    if (!at.empty()) cuts.push_back("pp at " + listed(at));
+      if (axes.contains(dealt)) cuts.push_back(fmt::format("{} {}", pipeline, dealt));
+    if (!at.empty()) cuts.push_back(pipeline + " at " + listed(at));
     return cuts;
   }
 

@@ -21,8 +21,10 @@ std::string suggestion(std::string const& word, Words const& known) {
 }
 
 /// Names that the expressions of a map may use without asking the facts.
-Words defined_in(MapFile const& map) {
-  Words words{"tp", "pp", "vpp", "ep", "etp", "local"};
+Words defined_in(MapFile const& map, MapFile const& core) {
+  Words words{"local"};
+  for (MapFile const* file : {&core, &map})
+    for (std::string& axis : mesh_axes(*file)) words.insert(std::move(axis));
   for (auto const* list : {&map.let, &map.axes, &map.sets, &map.options})
     for (NamedExpression const& item : *list) words.insert(item.name);
   return words;
@@ -30,11 +32,13 @@ Words defined_in(MapFile const& map) {
 
 class SyntaxCheck {
  public:
-  SyntaxCheck(MapFile const& map, MapFile const& core) : map_(map) {
+  SyntaxCheck(MapFile const& map, MapFile const& core)
+      : map_(map), defined_(defined_in(map, core)) {
     for (MapFile const* file : {&core, &map}) {
       for (MapTensor const& tensor : file->tensors) tensors_.insert(tensor.name);
       for (NamedExpression const& axis : file->axes) axes_.insert(axis.name);
       for (NamedExpression const& set : file->sets) sets_.insert(set.name);
+      for (NamedExpression const& place : file->places) places_.insert(place.name);
     }
     // The parts of quantised weights are declared by their scheme.
     for (MapFile const* file : {&core, &map})
@@ -48,7 +52,7 @@ class SyntaxCheck {
       for (MacroChoice const& choice : macro.choices) set_known(choice.in, macro.place);
     for (MapTensor const& tensor : map_.tensors) axes_known(tensor);
     for (AxisRule const& rule : map_.rules)
-      if (!axes_.contains(rule.axis) && rule.mesh != "pp")
+      if (!axes_.contains(rule.axis) && !places_.contains(rule.axis))
         fail(ErrorKind::usage, "{}: there is no axis '{}' to cut.{}", rule.place, rule.axis,
              suggestion(rule.axis, axes_));
     for (MapName const& name : map_.stored) {
@@ -126,12 +130,11 @@ class SyntaxCheck {
   /// Keys that no definition of the map explains are asked of config.json. [config] asks args, and
   /// is left out.
   void find_facts() {
-    Words const defined = defined_in(map_);
     Words facts;
     auto const ask = [&](Expression const& expression, std::string_view itself) {
       if (expression.empty()) return;
       for (std::string const& key : expression.keys())
-        if (key == itself || !defined.contains(key))
+        if (key == itself || !defined_.contains(key))
           if (!axes_.contains(key.substr(0, key.find('.')))) facts.insert(key);
     };
     for (auto const* list : {&map_.let, &map_.axes, &map_.args})
@@ -148,9 +151,11 @@ class SyntaxCheck {
   }
 
   MapFile const& map_;
+  Words defined_;
   Words tensors_;
   Words axes_;
   Words sets_;
+  Words places_;
   Words parts_;
   Words named_;
   MapWords result_;

@@ -166,8 +166,7 @@ class SideProver {
  private:
   void add_place(SidePlace const& place, std::vector<StoredName> const& names) {
     auto const file = static_cast<std::uint32_t>(catalog_.files.size());
-    catalog_.files.push_back(
-        fmt::format("tp {} · ep {} · etp {}", place.tp_rank, place.ep_rank, place.etp_rank));
+    catalog_.files.push_back(side_.place_text(place));
     for (StoredName const& name : names) {
       std::vector<Piece> pieces = side_.pieces(name, place);
       ++result_.stored_tensors;

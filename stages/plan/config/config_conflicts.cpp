@@ -100,7 +100,7 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
     compare({{inside, args}, "the config.json inside the HDF5 container"},
             {{beside->config, args}, config_name_of(*beside)},
             fmt::format("The one inside counts: if the other is right, name it with {}",
-                        request.format == FormatId::huggingface ? "target.reference"
+                        format_of(request.format).target().names == NameOwner::family ? "target.reference"
                                                                              : "source.config"));
   return result;
 }

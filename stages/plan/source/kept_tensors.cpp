@@ -90,7 +90,7 @@ void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const
       map->drop.insert(map->drop.end(), patterns.begin(), patterns.end());
     return;
   }
-  if (request.format == FormatId::hdf5)
+  if (format_of(request.format).target().names == NameOwner::logical)
     fail(
         ErrorKind::usage,
         "[model] unmapped = \"keep\": '{}' has no logical name, which every tensor of an HDF5 container needs here. Set it to \"drop\", or "

@@ -1,7 +1,7 @@
 #include "stages/plan/source/logical_source.hpp"
 
 #include "core/plan/digest_work.hpp"
-#include "stages/plan/target/target_hdf5.hpp"
+#include "core/formats/hdf5/target.hpp"
 
 namespace reshard {
 namespace {

@@ -132,4 +132,8 @@ MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folde
       what, listed(names_of(files), 40));
 }
 
+std::vector<std::string> known_mesh_axes(std::vector<fs::path> const& folders) {
+  return mesh_axes(find_named(core_map, map_files(folders), folders));
+}
+
 }  // namespace reshard

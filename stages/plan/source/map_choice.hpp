@@ -5,21 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "core/mapping/map_file.hpp"
+#include "core/mapping/map_choice.hpp"
 
 namespace reshard {
-
-/// The maps of a job: Megatron-Core's (for a Megatron side) and the family's (for a Hugging Face
-/// side or when named).
-struct MapChoice {
-  MapFile core;
-  std::optional<MapFile> family;
-};
 
 /// Reads Megatron-Core's map and the family's: the one named, or with "auto" the one whose
 /// model_type is the config's, or else whose [match] args holds. `need_family`: a Hugging Face side
 /// cannot do without. No family, or several, is an Error of kind usage that lists the choices.
 MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders,
                       Json const& config, Json const& args, bool need_family);
+
+/// The parallel axes that Megatron-Core's map knows: those that a layout may name.
+std::vector<std::string> known_mesh_axes(std::vector<std::filesystem::path> const& folders);
 
 }  // namespace reshard

@@ -25,7 +25,7 @@ class Settler {
   }
 
   bool must_agree() const {
-    return request_.format == FormatId::huggingface || !request_.source_config.empty();
+    return format_of(request_.format).target().names == NameOwner::family || !request_.source_config.empty();
   }
 
   /// Training may have continued with other settings than those of config.json.

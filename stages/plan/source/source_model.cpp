@@ -57,8 +57,11 @@ class SourceReader {
     return std::move(result_);
   }
 
-  bool to_huggingface() const { return request_.format == FormatId::huggingface; }
-  bool to_hdf5() const { return request_.format == FormatId::hdf5; }
+  NameOwner target_names() const { return format_of(request_.format).target().names; }
+  bool to_huggingface() const {
+    return request_.axes_by_config || target_names() == NameOwner::family;
+  }
+  bool to_hdf5() const { return target_names() == NameOwner::logical; }
   /// Whether the source has the stored names of its family.
   bool family_names() const { return source_.names == NameOwner::family; }
   bool logical() const { return source_.names == NameOwner::logical; }
@@ -147,19 +150,24 @@ class SourceReader {
     Index const vocab =
         *stated.integer() +
         (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
-    Json const tp = fact(result_.args, "tensor_model_parallel_size");
-    int const ranks = source_.mesh              ? source_.mesh->tp
-                      : tp.integer() != nullptr ? narrow<int>(*tp.integer())
-                                                : 1;
+    Json const stated_ranks = fact(result_.args, "tensor_model_parallel_size");
+    Index const ranks = result_.traits.vocab_ranks > 0       ? result_.traits.vocab_ranks
+                        : stated_ranks.integer() != nullptr ? *stated_ranks.integer()
+                                                            : 1;
     return padded(vocab, ranks) == result_.traits.padded_vocab ? std::optional<Index>(vocab)
                                                                : std::nullopt;
   }
 
-  Index padded(Index vocab, int tp) const {
+  /// The ranks of the target over which the map cuts an axis.
+  Index ranks_along(std::string_view axis) const {
+    return request_.mesh.size(mesh_axis_of(result_.maps.core, axis));
+  }
+
+  Index padded(Index vocab, Index ranks) const {
     Json const divisor = fact(result_.args, divisor_key);
     Index const multiple =
         (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) *
-        std::max(tp, 1);
+        std::max<Index>(ranks, 1);
     return (vocab + multiple - 1) / multiple * multiple;
   }
 
@@ -179,7 +187,8 @@ class SourceReader {
     }
     if (!result_.recorded_vocab) return result_.traits.padded_vocab;
     if (request_.true_rows) return *result_.recorded_vocab;
-    return std::min(result_.traits.padded_vocab, padded(*result_.recorded_vocab, request_.mesh.tp));
+    return std::min(result_.traits.padded_vocab,
+                    padded(*result_.recorded_vocab, ranks_along("vocab")));
   }
 
   void make_model() {
@@ -482,7 +491,7 @@ class SourceReader {
 
   SideOptions share_options() const {
     SideOptions options{true,
-                        *source_.mesh,
+                        source_.mesh,
                         {{"form", result_.traits.form},
                          {"spec", result_.traits.spec},
                          {"mtp_block", result_.traits.mtp_block}},
@@ -520,16 +529,6 @@ class SourceReader {
 };
 
 }  // namespace
-
-Model SourceModel::as_it_is() const {
-  if (!unquantised) return *model;
-  Model result = *unquantised;
-  for (std::size_t t = 0; t < result.tensors().size(); ++t) {
-    auto const tensor = static_cast<int>(t);
-    result.set_exists(tensor, model->exists(tensor) || model->quantised(tensor));
-  }
-  return result;
-}
 
 SourceModel read_source_model(Checkpoint const& source, TargetRequest const& request,
                               bool carry_states) {

@@ -5,43 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/source_model.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/source_catalog.hpp"
 
 namespace reshard {
-
-/// A source seen through a map: its model, the facts it was made from, and every piece that it
-/// holds.
-struct SourceModel {
-  Json args;                ///< of a Megatron source; null for others
-  Json config;              ///< config.json of the source or the reference; null when there is none
-  std::string config_text;  ///< config.json made from args
-  std::optional<huggingface::Folder>
-      reference;  ///< whose files lie beside the weights of a Hugging Face or HDF5 target
-  std::optional<huggingface::Folder> files;  ///< config.json of the source and what lies beside it
-  std::vector<huggingface::ConfigPatch>
-      config_changes;  ///< of the target's config.json: layers for multi-token prediction
-  StoredView view;     ///< the stored tensors, without source.prefix
-  NameTraits traits;
-  MapChoice maps;
-  std::unique_ptr<Model> model;
-  std::optional<Model> unquantised;  ///< the model as it was before parts of quantised weights
-                                     ///< became tensors of it; nothing where none did
-  std::unique_ptr<Side> family_side;
-  std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
-  std::vector<std::string> states;    ///< optimizer states that the job carries
-  Catalog catalog;
-  std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
-  std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
-  std::vector<std::string> warnings;
-
-  /// The model with every weight as it is, however it is quantised.
-  Model as_it_is() const;
-  /// Whether names and args are Megatron's.
-  bool is_megatron() const { return !args.is_null(); }
-};
 
 /// Reads facts, chooses the maps, makes the model and the source's catalogue. `carry_states`: the
 /// target can hold optimizer state.

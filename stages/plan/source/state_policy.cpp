@@ -92,7 +92,7 @@ class Policy {
 }  // namespace
 
 bool carries_state(Checkpoint const& source, TargetRequest const& request) {
-  return source.format->id() == FormatId::torch_dist && request.format == FormatId::torch_dist;
+  return source.format->id() == request.format && source.format->target().carries_state;
 }
 
 void check_state(Checkpoint const& source, StoredView const& view, TargetRequest const& request,

@@ -1,5 +1,7 @@
 #include "stages/plan/source/stored_shares.hpp"
 
+#include "core/formats/megatron/mesh.hpp"
+
 namespace reshard {
 
 StoredShares::StoredShares(Checkpoint const& source, StoredView const& view,
@@ -9,14 +11,14 @@ StoredShares::StoredShares(Checkpoint const& source, StoredView const& view,
 }
 
 void StoredShares::check_chunks() const {
-  std::vector<int> counts(source_.files.size(), 0);
+  std::vector<std::size_t> counts(source_.files.size(), 0);
   for (SharePlace const& place : source_.places) ++counts[place.file];
   for (std::size_t f = 0; f < counts.size(); ++f)
-    if (counts[f] != source_.mesh->vpp)
+    if (counts[f] != source_.chunks_per_file)
       fail(
           ErrorKind::source,
           "{}: holds {} model chunks, the args say {} per pipeline rank. The file belongs to another run: restore this run's own.",
-          source_.files[f].string(), counts[f], source_.mesh->vpp);
+          source_.files[f].string(), counts[f], source_.chunks_per_file);
 }
 
 std::size_t StoredShares::size() const {
@@ -32,8 +34,8 @@ StoredShare StoredShares::operator[](std::size_t number) const {
     return share;
   }
   SharePlace const& at = source_.places[number];
-  share.chunk = static_cast<std::size_t>(at.chunk * source_.mesh->pp + at.pp);
-  share.place = {at.tp, at.ep, at.tp % source_.mesh->etp, &chunks_[share.chunk]};
+  share.chunk = at.chunk;
+  share.place = {at.at, &chunks_[share.chunk]};
   share.where = source_.files[at.file].string();
   for (std::size_t t = at.first_tensor; t < at.first_tensor + at.tensor_count; ++t)
     share.tensors.emplace(source_.stored.tensors[t].name, t);
@@ -60,7 +62,7 @@ FindTensor finder_over(NameTable const& table, StoredTable const& stored) {
 
 std::vector<PipelineChunk> source_chunks(Checkpoint const& source, Index decoder_layers,
                                          Index mtp_layers) {
-  PipelineSpec spec = megatron::pipeline_spec(source.args, *source.mesh);
+  PipelineSpec spec = megatron::pipeline_spec(source.args, megatron::sizes_of(source.mesh));
   spec.decoder_layers = static_cast<int>(decoder_layers);
   spec.mtp_layers = static_cast<int>(mtp_layers);
   try {

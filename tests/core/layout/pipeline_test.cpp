@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "core/layout/mesh.hpp"
+#include "core/layout/pipeline_chunks.hpp"
 #include "tests/core/layout/model.hpp"
 
 namespace reshard::test {
@@ -17,11 +17,12 @@ std::string refusal(PipelineSpec const& spec) {
 }
 
 TEST(PipelineChunks, EvenWithVirtualStages) {
-  auto const chunks = pipeline_chunks({.pp = 2, .vpp = 2, .decoder_layers = 8, .mtp_layers = 1});
+  auto const chunks =
+      pipeline_chunks({.ranks = 2, .chunks_per_rank = 2, .decoder_layers = 8, .mtp_layers = 1});
   ASSERT_EQ(chunks.size(), 4U);
   for (std::size_t s = 0; s < 4; ++s) {
-    EXPECT_EQ(chunks[s].pp_rank, static_cast<int>(s % 2));
-    EXPECT_EQ(chunks[s].vpp_rank, static_cast<int>(s / 2));
+    EXPECT_EQ(chunks[s].rank, static_cast<int>(s % 2));
+    EXPECT_EQ(chunks[s].rank_chunk, static_cast<int>(s / 2));
     EXPECT_EQ(chunks[s].decoder,
               (Share{{static_cast<Index>(2 * s), static_cast<Index>(2 * s + 2)}}));
     EXPECT_EQ(chunks[s].embedding, s == 0);
@@ -31,31 +32,37 @@ TEST(PipelineChunks, EvenWithVirtualStages) {
 }
 
 TEST(PipelineChunks, EmbeddingAndLossCountAsLayers) {
-  EXPECT_EQ(
-      decoder_sizes(
-          {.pp = 4, .decoder_layers = 14, .account_for_embedding = true, .account_for_loss = true}),
-      (std::vector<Index>{3, 4, 4, 3}));
-  EXPECT_EQ(decoder_sizes({.pp = 2, .decoder_layers = 1, .account_for_embedding = true}),
+  EXPECT_EQ(decoder_sizes({.ranks = 4,
+                           .decoder_layers = 14,
+                           .account_for_embedding = true,
+                           .account_for_loss = true}),
+            (std::vector<Index>{3, 4, 4, 3}));
+  EXPECT_EQ(decoder_sizes({.ranks = 2, .decoder_layers = 1, .account_for_embedding = true}),
             (std::vector<Index>{0, 1}));
 }
 
 TEST(PipelineChunks, FirstAndLastStageOfTheirOwnSize) {
-  EXPECT_EQ(decoder_sizes(
-                {.pp = 4, .decoder_layers = 12, .first_stage_layers = 3, .last_stage_layers = 1}),
-            (std::vector<Index>{3, 4, 4, 1}));
-  EXPECT_EQ(decoder_sizes({.pp = 3, .decoder_layers = 10, .first_stage_layers = 2}),
+  EXPECT_EQ(
+      decoder_sizes(
+          {.ranks = 4, .decoder_layers = 12, .first_stage_layers = 3, .last_stage_layers = 1}),
+      (std::vector<Index>{3, 4, 4, 1}));
+  EXPECT_EQ(decoder_sizes({.ranks = 3, .decoder_layers = 10, .first_stage_layers = 2}),
             (std::vector<Index>{2, 4, 4}));
-  EXPECT_EQ(decoder_sizes({.pp = 3, .decoder_layers = 8, .last_stage_layers = 0}),
+  EXPECT_EQ(decoder_sizes({.ranks = 3, .decoder_layers = 8, .last_stage_layers = 0}),
             (std::vector<Index>{4, 4, 0}));
-  EXPECT_EQ(decoder_sizes({.pp = 2, .vpp = 2, .decoder_layers = 6, .last_stage_layers = 2}),
+  EXPECT_EQ(decoder_sizes(
+                {.ranks = 2, .chunks_per_rank = 2, .decoder_layers = 6, .last_stage_layers = 2}),
             (std::vector<Index>{2, 1, 2, 1}));
-  EXPECT_EQ(decoder_sizes({.pp = 1, .decoder_layers = 6, .first_stage_layers = 6}),
+  EXPECT_EQ(decoder_sizes({.ranks = 1, .decoder_layers = 6, .first_stage_layers = 6}),
             (std::vector<Index>{6}));
 }
 
 TEST(PipelineChunks, WrittenLayout) {
-  auto const chunks = pipeline_chunks(
-      {.pp = 16, .vpp = 2, .decoder_layers = 61, .mtp_layers = 1, .layout = "Ettt|(tt|)*29,m|L"});
+  auto const chunks = pipeline_chunks({.ranks = 16,
+                                       .chunks_per_rank = 2,
+                                       .decoder_layers = 61,
+                                       .mtp_layers = 1,
+                                       .layout = "Ettt|(tt|)*29,m|L"});
   ASSERT_EQ(chunks.size(), 32U);
   Index layers = 0;
   for (PipelineChunk const& chunk : chunks) layers += extent(chunk.decoder);
@@ -63,18 +70,18 @@ TEST(PipelineChunks, WrittenLayout) {
   EXPECT_TRUE(chunks[0].embedding);
   EXPECT_EQ(chunks[0].decoder, (Share{{0, 3}}));
   EXPECT_EQ(chunks[16].decoder, (Share{{33, 35}})) << "second chunk of rank 0";
-  EXPECT_EQ(chunks[30].pp_rank, 14);
+  EXPECT_EQ(chunks[30].rank, 14);
   EXPECT_EQ(extent(chunks[30].mtp), 1);
   EXPECT_TRUE(chunks[30].decoder.empty());
   EXPECT_TRUE(chunks[31].head);
-  EXPECT_EQ(chunks[31].vpp_rank, 1);
+  EXPECT_EQ(chunks[31].rank_chunk, 1);
 }
 
 TEST(PipelineChunks, LayoutIgnoresCommasAndWhiteSpaceAndRepeats) {
-  EXPECT_EQ(
-      decoder_sizes({.pp = 3, .decoder_layers = 7, .layout = " E t * 2 , | (t*2,t) * 1 | t t L "}),
-      (std::vector<Index>{2, 3, 2}));
-  EXPECT_EQ(decoder_sizes({.pp = 4, .decoder_layers = 0, .layout = "E|*3L"}),
+  EXPECT_EQ(decoder_sizes(
+                {.ranks = 3, .decoder_layers = 7, .layout = " E t * 2 , | (t*2,t) * 1 | t t L "}),
+            (std::vector<Index>{2, 3, 2}));
+  EXPECT_EQ(decoder_sizes({.ranks = 4, .decoder_layers = 0, .layout = "E|*3L"}),
             (std::vector<Index>{0, 0, 0, 0}));
 }
 
@@ -84,27 +91,28 @@ TEST(PipelineChunks, RefusalsNameBothNumbers) {
     char const* part;
   };
   Case const cases[] = {
-      {{.pp = 3, .decoder_layers = 8}, "8 decoder layers cannot be spread evenly over 3 chunks"},
-      {{.pp = 0, .decoder_layers = 8}, "pp = 0"},
-      {{.pp = 2, .vpp = 2, .decoder_layers = 7, .first_stage_layers = 3},
+      {{.ranks = 3, .decoder_layers = 8}, "8 decoder layers cannot be spread evenly over 3 chunks"},
+      {{.ranks = 0, .decoder_layers = 8}, "pp = 0"},
+      {{.ranks = 2, .chunks_per_rank = 2, .decoder_layers = 7, .first_stage_layers = 3},
        "3 layers of the first stage cannot be spread evenly over 2"},
-      {{.pp = 2, .decoder_layers = 6, .first_stage_layers = 5, .last_stage_layers = 2},
+      {{.ranks = 2, .decoder_layers = 6, .first_stage_layers = 5, .last_stage_layers = 2},
        "first stage takes 5 and the last 2 layers, which does not fit 6"},
-      {{.pp = 2, .decoder_layers = 8, .first_stage_layers = 5, .last_stage_layers = 2},
+      {{.ranks = 2, .decoder_layers = 8, .first_stage_layers = 5, .last_stage_layers = 2},
        "does not fit 8"},
-      {{.pp = 1, .decoder_layers = 6, .first_stage_layers = 3, .last_stage_layers = 3},
+      {{.ranks = 1, .decoder_layers = 6, .first_stage_layers = 3, .last_stage_layers = 3},
        "cannot hold both"},
-      {{.pp = 4, .decoder_layers = 12, .first_stage_layers = 3, .account_for_loss = true},
+      {{.ranks = 4, .decoder_layers = 12, .first_stage_layers = 3, .account_for_loss = true},
        "only one may be set"},
-      {{.pp = 4, .decoder_layers = 14, .account_for_loss = true}, "15 layers"},
-      {{.pp = 2, .decoder_layers = 2, .layout = "Et|t|L"},
+      {{.ranks = 4, .decoder_layers = 14, .account_for_loss = true}, "15 layers"},
+      {{.ranks = 2, .decoder_layers = 2, .layout = "Et|t|L"},
        "it has 3 stages, but pp 2 x vpp 1 is 2"},
-      {{.pp = 2, .decoder_layers = 3, .layout = "Et|tL"},
+      {{.ranks = 2, .decoder_layers = 3, .layout = "Et|tL"},
        "it has 2 t and 0 m, but the model has 3"},
-      {{.pp = 2, .decoder_layers = 2, .mtp_layers = 1, .layout = "Et|tL"},
+      {{.ranks = 2, .decoder_layers = 2, .mtp_layers = 1, .layout = "Et|tL"},
        "and 1 prediction depths"},
-      {{.pp = 1, .decoder_layers = 2000000000}, "no model's"},
-      {{.pp = 100000, .vpp = 100000, .decoder_layers = 1}, "more than 100000 chunks"},
+      {{.ranks = 1, .decoder_layers = 2000000000}, "no model's"},
+      {{.ranks = 100000, .chunks_per_rank = 100000, .decoder_layers = 1},
+       "more than 100000 chunks"},
   };
   for (Case const& c : cases)
     EXPECT_NE(refusal(c.spec).find(c.part), std::string::npos)
@@ -124,7 +132,7 @@ TEST(PipelineChunks, LayoutTextIsRefusedWithItsColumn) {
         Case{"E(t*99999)*99999L", "more than 100000"},
         Case{"Et*999999999999999999999L", "more than 100000"},
         Case{"E(t|)*60000L", "more than 100000"}}) {
-    std::string const sentence = refusal({.pp = 1, .decoder_layers = 1, .layout = c.layout});
+    std::string const sentence = refusal({.ranks = 1, .decoder_layers = 1, .layout = c.layout});
     EXPECT_NE(sentence.find(c.part), std::string::npos) << c.layout << " gave: " << sentence;
   }
 }

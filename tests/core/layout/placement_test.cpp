@@ -159,12 +159,12 @@ TEST(PlacedBoxes, AgreeWithCountingRowByRow) {
     for (Index& extent : shape) extent = pick(1, 9);
     std::vector<MeshAxis> mesh(static_cast<std::size_t>(pick(1, 3)));
     std::vector<Placement> how;
-    for (MeshAxis& axis : mesh) {
-      axis = {"a", pick(1, 5)};
+    for (std::size_t a = 0; a < mesh.size(); ++a) {
+      mesh[a] = {fmt::format("a{}", a), pick(1, 5)};
       how.push_back({static_cast<Placement::Kind>(pick(0, 2)),
                      static_cast<int>(pick(0, static_cast<Index>(shape.size()) - 1)), pick(1, 4)});
     }
-    ASSERT_EQ(shown(placed_boxes(shape, mesh, how)), shown(slow_boxes(shape, mesh, how)))
+    ASSERT_EQ(shown(placed_boxes(shape, Mesh(mesh), how)), shown(slow_boxes(shape, mesh, how)))
         << "seed " << seed << ", round " << round;
   }
 }
@@ -185,8 +185,8 @@ TEST(ParsePlacements, TakesShortFormsAndThoseThatTorchPrints) {
 }
 
 TEST(ParseMesh, TakesNamesAndSizesInOrder) {
-  EXPECT_EQ(parse_mesh("dp=4 tp = 2"), (std::vector<MeshAxis>{{"dp", 4}, {"tp", 2}}));
-  EXPECT_TRUE(parse_mesh("").empty());
+  EXPECT_EQ(parse_mesh("dp=4 tp = 2"), Mesh({{"dp", 4}, {"tp", 2}}));
+  EXPECT_TRUE(parse_mesh("").axes().empty());
 }
 
 TEST(ParsePlacements, ShowTheTextAndTheColumnOfAMistake) {

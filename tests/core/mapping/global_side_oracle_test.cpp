@@ -165,8 +165,8 @@ void expect_ranks_tile(Opened const& opened, MeshSizes const& mesh) {
   std::vector<std::vector<Piece>> pieces(opened.model.tensors().size());
   for (StoredName const& name : opened.names) {
     std::set<std::pair<Indices, Indices>> saved;
-    for (auto const& [tp, ep] : reachable_tp_ep(mesh.tp, mesh.ep, mesh.etp))
-      for (auto& box : boxes_of(opened.side.rank_rows(name, {tp, ep, tp % mesh.etp, nullptr})))
+    for (MeshPlace const& place : mesh.places())
+      for (auto& box : boxes_of(opened.side.rank_rows(name, {place, nullptr})))
         saved.insert(std::move(box));
     Index elements = 0;
     for (auto const& [begin, end] : saved) {
@@ -219,7 +219,7 @@ TEST(GlobalSide, MoreRanksThanGroupsCutTheRowsOfAttention) {
   for (StoredName const& name : side.names(nullptr)) {
     if (!name.name.ends_with("decoder.layers.self_attention.linear_qkv.weight")) continue;
     for (int tp = 0; tp < 8; ++tp) {
-      auto const rows = side.rank_rows(name, {tp, 0, tp, nullptr});
+      auto const rows = side.rank_rows(name, {mesh.mesh().at({{"tp", tp}, {"etp", tp}}), nullptr});
       EXPECT_EQ(rows[1], (Share{{tp * 4, tp * 4 + 4, false}})) << "4 groups of 8 rows over 8 ranks";
       EXPECT_EQ(rows[2], (Share{{0, 8, false}}));
       ++cut;

@@ -16,13 +16,14 @@ using Options = std::map<std::string, Json>;
 
 /// A small map of its own: two layers, three experts.
 struct SmallMap {
-  explicit SmallMap(std::string const& rest, MeshSizes mesh = {},
+  explicit SmallMap(std::string const& rest, MeshSizes sizes = {},
                     std::map<std::string, Index> padded = {})
       : map(parse_map_file(
             "let = { L = 3, M = 0 }\naxes = { hidden = 4, layer = 3, expert = 2, vocab = 5 }\n" +
                 rest,
             "m.toml")),
         model(map, map, {Json::object(), "facts", 0}),
+        mesh(sizes),
         side(model, map, {false, mesh, {}, std::move(padded), {}, "[target] layout", true}) {}
 
   std::vector<std::string> shown() const {
@@ -40,6 +41,7 @@ struct SmallMap {
 
   MapFile map;
   Model model;
+  Mesh mesh;
   Side side;
 };
 
@@ -212,7 +214,7 @@ TEST(GlobalPadding, BelongsToNoTensorAndToTheLastRanks) {
   EXPECT_EQ(pieces[0].digits[0].first, 4);
   EXPECT_EQ(pieces[0].digits[0].count, 1);
   for (int tp = 0; tp < 4; ++tp)
-    EXPECT_EQ(at.side.rank_rows(name, {tp, 0, 0, nullptr}),
+    EXPECT_EQ(at.side.rank_rows(name, {at.mesh.at({{"tp", tp}}), nullptr}),
               (std::vector<Share>{{{tp * 2, tp * 2 + 2}}, {{0, 4}}}));
 }
 
@@ -222,8 +224,9 @@ TEST(RankRows, OfANumberInTheNameBelongToOneRank) {
       {1, 1, 1, 2, 1});
   StoredName const second = at.side.names(nullptr)[1];
   EXPECT_EQ(second.name, "w1");
-  EXPECT_EQ(at.side.rank_rows(second, {0, 0, 0, nullptr}), (std::vector<Share>{{}}));
-  EXPECT_EQ(at.side.rank_rows(second, {0, 1, 0, nullptr}), (std::vector<Share>{{{0, 4}}}));
+  EXPECT_EQ(at.side.rank_rows(second, {}), (std::vector<Share>{{}}));
+  EXPECT_EQ(at.side.rank_rows(second, {at.mesh.at({{"ep", 1}}), nullptr}),
+            (std::vector<Share>{{{0, 4}}}));
 }
 
 TEST(RankRows, ThatTheMeshDoesNotDivideAreRefused) {
@@ -242,7 +245,8 @@ Lines named(Options options, std::string_view begin, char const* freq = "[0, 1, 
   MapFile const core = map_file("mcore");
   Model model(core, core, {slow_args().set("moe_layer_freq", parse_json(freq, "freq")), "args", 0});
   apply_present(model, core);
-  Side const side(model, core, {false, {2, 1, 1, 2, 1}, std::move(options), {}, {}, "test", true});
+  Side const side(model, core,
+                  {false, MeshSizes{2, 1, 1, 2, 1}, std::move(options), {}, {}, "test", true});
   for (int const tensor : side.optional_tensors())
     if (!model.tensors()[static_cast<std::size_t>(tensor)].name.ends_with("gate_bias") &&
         !model.tensors()[static_cast<std::size_t>(tensor)].name.ends_with("up_bias"))
@@ -312,7 +316,7 @@ TEST(MegatronGlobal, NamesAndBoxesOfALargeModel) {
   for (Options const& options : std::vector<Options>{{{"form", "dist"}, {"stacked", 1}},
                                                      {{"form", "dist"}},
                                                      {{"form", "singleton"}, {"halves", 1}}}) {
-    Side const side(model, core, {false, {1, 1, 1, 64, 1}, options, {}, {}, "test", true});
+    Side const side(model, core, {false, MeshSizes{1, 1, 1, 64, 1}, options, {}, {}, "test", true});
     auto const begin = std::chrono::steady_clock::now();
     std::vector<StoredName> const names = side.names(nullptr);
     auto const named_at = std::chrono::steady_clock::now();

@@ -18,18 +18,18 @@ std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& s
                                                SampleMesh const& at) {
   std::vector<std::vector<Piece>> result(model.tensors().size());
   PipelineSpec spec;
-  spec.pp = at.mesh.pp;
-  spec.vpp = at.mesh.vpp;
+  spec.ranks = at.mesh.pp;
+  spec.chunks_per_rank = at.mesh.vpp;
   spec.first_stage_layers = at.first_stage_layers;
   spec.last_stage_layers = at.last_stage_layers;
   spec.decoder_layers = 6;
   std::set<std::string> seen;
   auto const chunks = pipeline_chunks(spec);
   for (PipelineChunk const& chunk : chunks)
-    for (auto const& [tp, ep] : reachable_tp_ep(at.mesh.tp, at.mesh.ep, at.mesh.etp))
+    for (MeshPlace const& place : at.mesh.places())
       for (StoredName const& name : side.names(&chunk)) {
         if (name.copy) continue;
-        for (Piece& piece : side.pieces(name, {tp, ep, tp % at.mesh.etp, &chunk})) {
+        for (Piece& piece : side.pieces(name, {place, &chunk})) {
           std::string key = fmt::format("{}", piece.tensor);
           auto digits = piece.digits;
           std::sort(digits.begin(), digits.end(),
@@ -136,14 +136,14 @@ TEST(Maps, MoreRanksThanHeadsAreRefusedMoreThanGroupsAreNot) {
   auto const first_rank = [&](int tp) {
     Side const side(model, core,
                     {true,
-                     {tp, 1, 1, 1, tp},
+                     test::MeshSizes{tp, 1, 1, 1, tp},
                      {{"form", "grouped"}, {"spec", "te"}},
                      {},
                      {},
                      "[target] layout"});
     PipelineChunk const chunk{0, 0, {{0, 6, false}}, {}, true, true};
     for (StoredName const& name : side.names(&chunk))
-      if (name.name.ends_with("linear_qkv.weight")) side.layout(name.entry, {0, 0, 0, &chunk});
+      if (name.name.ends_with("linear_qkv.weight")) side.layout(name.entry, {{}, &chunk});
   };
   EXPECT_NO_THROW(first_rank(8));
   try {
@@ -186,11 +186,12 @@ TEST(Maps, NamesAndAxesThatDoNotFitAreRefused) {
   auto const names = [&](std::string const& rest) {
     MapFile const map = parse_map_file(head + rest, "m.toml");
     Model model(map, map, {Json::object(), "facts", 0});
-    Side const side(model, map, {true, {2, 1, 1, 1, 2}, {}, {}, {}, "[target] layout"});
+    Side const side(model, map,
+                    {true, test::MeshSizes{2, 1, 1, 1, 2}, {}, {}, {}, "[target] layout"});
     PipelineChunk chunk{0, 0, {{0, 2, false}}, {}, true, true};
     std::size_t pieces = 0;
     for (StoredName const& name : side.names(&chunk))
-      pieces += side.pieces(name, {0, 0, 0, &chunk}).size();
+      pieces += side.pieces(name, {{}, &chunk}).size();
     return pieces;
   };
   auto const refused = [&](std::string const& rest, std::string const& fragment) {

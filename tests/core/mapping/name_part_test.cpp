@@ -76,7 +76,7 @@ struct SmallMap {
                 more + "[stored]\n" + stored,
             "m.toml")),
         model(map, map, {Json::object(), "facts", 0}),
-        side(model, map, {local, {1, 1, 1, 2, 1}, std::move(options), {}, {}, "job, "}) {}
+        side(model, map, {local, MeshSizes{1, 1, 1, 2, 1}, std::move(options), {}, {}, "job, "}) {}
 
   std::vector<std::string> names() const {
     std::vector<std::string> result;

@@ -104,7 +104,7 @@ PipelineChunk const whole_chunk{0, 0, {{0, 3, false}}, {}, true, true};
 SideOptions local(int tp, int ep) {
   SideOptions options;
   options.local = true;
-  options.mesh = {tp, 1, 1, ep, 1};
+  options.mesh = MeshSizes{tp, 1, 1, ep, 1};
   options.place = "job, ";
   return options;
 }
@@ -113,8 +113,7 @@ TEST(QuantFinder, RanksOfAMeshHoldSharesOfEveryPart) {
   Job job(fused, local(2, 2));
   Table table;
   for (StoredName const& name : job.names(&whole_chunk))
-    table[name.name] = {DType::bf16,
-                        job.side->layout(name.entry, {0, 0, 0, &whole_chunk}).file_shape};
+    table[name.name] = {DType::bf16, job.side->layout(name.entry, {{}, &whole_chunk}).file_shape};
   EXPECT_EQ(table.at("d.1.fc1.weight").shape, (std::vector<Index>{32, 64}));
   for (int layer = 0; layer < 3; ++layer)
     add_tiles(table, fmt::format("d.{}.fc1", layer), {32, 64});
@@ -151,7 +150,7 @@ TEST(QuantFinder, RanksThatDisagreeAreRefused) {
   add_tiles(table, "d.0.fc1", {32, 64});
   Table const other{{"d.0.fc1.weight", {DType::bf16, {32, 64}}}};
   QuantFinder finder(job.model, *job.side);
-  finder.look({0, 0, 0, &whole_chunk}, job.names(&whole_chunk), find_in(table), "rank 0");
+  finder.look({{}, &whole_chunk}, job.names(&whole_chunk), find_in(table), "rank 0");
   EXPECT_EQ(
       refusal(
           [&] {

@@ -18,7 +18,7 @@ struct SavedModel {
   std::string name;
   Json args;
   std::map<std::string, Json> options;
-  MeshSizes mesh;
+  test::MeshSizes mesh;
   std::map<std::string, Shape> tensors;
   Json::Array ranks;
 };
@@ -115,9 +115,10 @@ TEST(TorchDist, RowsOfARankAreTheChunksThatMegatronSavesThere) {
     Opened const opened(saved, core);
     for (Json const& rank : saved.ranks) {
       ++ranks;
-      SidePlace const place{static_cast<int>(number(rank, "tp")),
-                            static_cast<int>(number(rank, "ep")),
-                            static_cast<int>(number(rank, "etp")), nullptr};
+      SidePlace const place{saved.mesh.mesh().at({{"tp", number(rank, "tp")},
+                                                  {"ep", number(rank, "ep")},
+                                                  {"etp", number(rank, "etp")}}),
+                            nullptr};
       for (StoredName const& name : opened.names) {
         auto const rows = opened.side.rank_rows(name, place);
         Json const* chunks = rank.find("chunks")->find(name.name);
@@ -129,8 +130,8 @@ TEST(TorchDist, RowsOfARankAreTheChunksThatMegatronSavesThere) {
             EXPECT_TRUE(lies_in(begin, size, rows)) << name.name << " of rank " << rank.dump();
             saved_elements += checked_volume(size, ErrorKind::internal, name.name);
           }
-        EXPECT_EQ(volume(rows), saved_elements) << name.name << ", tp " << place.tp_rank << ", ep "
-                                                << place.ep_rank << ", etp " << place.etp_rank;
+        EXPECT_EQ(volume(rows), saved_elements)
+            << name.name << ", " << opened.side.place_text(place);
       }
     }
   }

@@ -57,7 +57,8 @@ TEST(JobSpec, FillsInDefaults) {
   EXPECT_EQ(job.source.format, FormatId::automatic);
   EXPECT_EQ(job.source.optimizer, StatePolicy::refuse);
   EXPECT_EQ(job.target.layout, JobSpec::Layout{});
-  EXPECT_EQ(job.target.layout.expert_tensor_size(), 1);
+  EXPECT_EQ(job.target.layout.size("tp"), 1);
+  EXPECT_EQ(job.target.layout.size("etp"), 0) << "which stands for tp";
   EXPECT_FALSE(job.target.replace);
   EXPECT_EQ(job.target.shard_bytes, 5'000'000'000U);
   EXPECT_EQ(job.run.memory_bytes, 536'870'912U);
@@ -138,7 +139,7 @@ TEST(JobSpec, OverridesWinAndTheLastOneCounts) {
   JobSpec const job = parse(with(small_megatron, "layout.tp = 8\n"),
                             {"target.layout.tp=2", "target.layout.tp = 4", "run.memory=1 GiB",
                              "target.replace=true", "source.path=a=b", "model.map=\"x\""});
-  EXPECT_EQ(job.target.layout.tp, 4);
+  EXPECT_EQ(job.target.layout.size("tp"), 4);
   EXPECT_EQ(job.run.memory_bytes, 1ULL << 30U);
   EXPECT_TRUE(job.target.replace);
   EXPECT_EQ(job.source.path, "a=b");
@@ -291,7 +292,7 @@ TEST(JobSpec, RefusesAnExpertTensorSizeThatTheFoldersCannotHold) {
 TEST(JobSpec, TakesVirtualStagesFromThePipelineLayout) {
   JobSpec const job =
       parse(with(small_megatron, "layout.pp = 16\nlayout.pipeline = \"Ettt|(tt|)*29,m|L\"\n"));
-  EXPECT_EQ(job.target.layout.vpp, 2);
+  EXPECT_EQ(job.target.layout.size("vpp"), 2);
 }
 
 TEST(JobSpec, RefusesAPipelineLayoutThatDisagrees) {

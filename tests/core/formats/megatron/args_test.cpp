@@ -226,8 +226,8 @@ TEST(PipelineSpecOfArgs, TakesWhatIsSet) {
       args_json(R"({"num_layers": 12, "mtp_num_layers": 1, "decoder_first_pipeline_num_layers": 3,
       "decoder_last_pipeline_num_layers": null, "account_for_loss_in_pipeline_split": true, "pipeline_model_parallel_layout": null})"),
       {.tp = 1, .pp = 4, .vpp = 2, .ep = 1, .etp = 1});
-  EXPECT_EQ(spec.pp, 4);
-  EXPECT_EQ(spec.vpp, 2);
+  EXPECT_EQ(spec.ranks, 4);
+  EXPECT_EQ(spec.chunks_per_rank, 2);
   EXPECT_EQ(spec.decoder_layers, 12);
   EXPECT_EQ(spec.mtp_layers, 1);
   EXPECT_EQ(spec.first_stage_layers, 3);
@@ -245,7 +245,7 @@ Json target_json(TargetArgs const& target, Json const& source) {
 
 TEST(TargetArgs, DescribeTheTarget) {
   TargetArgs const target{.sizes = {.tp = 2, .pp = 2, .vpp = 2, .ep = 4, .etp = 1},
-                          .pipeline = {.pp = 2, .vpp = 2, .decoder_layers = 8},
+                          .pipeline = {.ranks = 2, .chunks_per_rank = 2, .decoder_layers = 8},
                           .padded_vocab = 1024};
   EXPECT_EQ(
       target_json(target, Json()).dump(),
@@ -258,7 +258,7 @@ TEST(TargetArgs, DescribeTheTarget) {
 
 TEST(TargetArgs, OneChunkHasNoVirtualSizes) {
   auto const json = target_json({.sizes = {.tp = 1, .pp = 2, .vpp = 1, .ep = 1, .etp = 0},
-                                 .pipeline = {.pp = 2, .decoder_layers = 8}},
+                                 .pipeline = {.ranks = 2, .decoder_layers = 8}},
                                 Json());
   EXPECT_TRUE(json.find("virtual_pipeline_model_parallel_size")->is_null());
   EXPECT_TRUE(json.find("num_layers_per_virtual_pipeline_stage")->is_null());
@@ -267,14 +267,16 @@ TEST(TargetArgs, OneChunkHasNoVirtualSizes) {
 }
 
 TEST(TargetArgs, UnevenChunksAreNotStatedAsOneNumber) {
-  auto const layout =
-      target_json({.sizes = {.tp = 1, .pp = 2, .vpp = 2, .ep = 1, .etp = 1},
-                   .pipeline = {.pp = 2, .vpp = 2, .decoder_layers = 8, .layout = "Ett|tt|tt|ttL"}},
-                  Json());
+  auto const layout = target_json({.sizes = {.tp = 1, .pp = 2, .vpp = 2, .ep = 1, .etp = 1},
+                                   .pipeline = {.ranks = 2,
+                                                .chunks_per_rank = 2,
+                                                .decoder_layers = 8,
+                                                .layout = "Ett|tt|tt|ttL"}},
+                                  Json());
   EXPECT_TRUE(layout.find("num_layers_per_virtual_pipeline_stage")->is_null());
   EXPECT_EQ(*layout.find("pipeline_model_parallel_layout")->text(), "Ett|tt|tt|ttL");
   auto const ends = target_json({.sizes = {.tp = 1, .pp = 4, .vpp = 1, .ep = 1, .etp = 1},
-                                 .pipeline = {.pp = 4,
+                                 .pipeline = {.ranks = 4,
                                               .decoder_layers = 12,
                                               .first_stage_layers = 3,
                                               .last_stage_layers = 1}},
@@ -287,7 +289,7 @@ TEST(TargetArgs, VersionDependentAttributesChangeOnlyWhereTheyAre) {
   auto const source = args_json(
       R"({"transformer_pipeline_model_parallel_size": 8, "use_dist_ckpt": true, "context_parallel_size": 3})");
   auto const json = target_json({.sizes = {.tp = 2, .pp = 2, .vpp = 1, .ep = 4, .etp = 2},
-                                 .pipeline = {.pp = 2, .decoder_layers = 8}},
+                                 .pipeline = {.ranks = 2, .decoder_layers = 8}},
                                 source);
   EXPECT_EQ(json.find("transformer_pipeline_model_parallel_size")->dump(), "2");
   EXPECT_EQ(json.find("use_dist_ckpt")->dump(), "false");

@@ -75,7 +75,7 @@ TEST(HybridPattern, OfAnotherNumberOfStagesDecidesNothing) {
 
 TEST(HybridPattern, IsCutForTheTargetsStages) {
   Json const source = args_with("M*|-M|E/*E", 5).set("decoder_first_pipeline_num_layers", 1);
-  PipelineSpec pipeline{.pp = 3, .decoder_layers = 5, .mtp_layers = 1, .first_stage_layers = 1};
+  PipelineSpec pipeline{.ranks = 3, .decoder_layers = 5, .mtp_layers = 1, .first_stage_layers = 1};
   Json const uneven = written(source, {1, 3, 1, 1, 1}, pipeline);
   EXPECT_EQ(*uneven.find("hybrid_layer_pattern")->text(), "M|*-|ME/*E");
   EXPECT_TRUE(uneven.find("decoder_first_pipeline_num_layers")->is_null());
@@ -84,7 +84,7 @@ TEST(HybridPattern, IsCutForTheTargetsStages) {
                  .find("hybrid_layer_pattern")
                  ->text(),
             "M*-ME/*E");
-  EXPECT_EQ(*written(source, {1, 5, 1, 1, 1}, {.pp = 5, .decoder_layers = 5})
+  EXPECT_EQ(*written(source, {1, 5, 1, 1, 1}, {.ranks = 5, .decoder_layers = 5})
                  .find("hybrid_layer_pattern")
                  ->text(),
             "M|*|-|M|E/*E");
@@ -92,7 +92,7 @@ TEST(HybridPattern, IsCutForTheTargetsStages) {
 
 TEST(HybridPattern, WithoutBoundsStaysAsItIs) {
   for (auto const& [key, value] :
-       target_args({{1, 5, 1, 1, 1}, {.pp = 5, .decoder_layers = 5}, 0}, args_with("M*-ME", 5)))
+       target_args({{1, 5, 1, 1, 1}, {.ranks = 5, .decoder_layers = 5}, 0}, args_with("M*-ME", 5)))
     EXPECT_NE(key, "hybrid_layer_pattern");
 }
 

@@ -15,6 +15,7 @@
 #include "core/base/file.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/megatron/classify.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/writer.hpp"
 
 namespace reshard::megatron {
@@ -63,13 +64,12 @@ inline bool contains(std::string_view text, std::string_view part) {
 inline std::vector<ShardFacts> grid_of(MeshSizes const& sizes,
                                        NameStyle style = NameStyle::megatron) {
   std::vector<ShardFacts> facts;
-  for (int pp = 0; pp < sizes.pp; ++pp)
-    for (auto const& [tp, ep] : reachable_tp_ep(sizes.tp, sizes.ep, sizes.etp)) {
-      ShardFacts fact;
-      fact.name = format_shard_name({tp, pp, ep}, sizes, style);
-      fact.numbers = *parse_shard_name(fact.name);
-      facts.push_back(std::move(fact));
-    }
+  for (ShardPlace const& place : shard_places(sizes)) {
+    ShardFacts fact;
+    fact.name = format_shard_name(place, sizes, style);
+    fact.numbers = *parse_shard_name(fact.name);
+    facts.push_back(std::move(fact));
+  }
   return facts;
 }
 

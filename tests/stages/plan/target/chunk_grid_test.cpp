@@ -1,4 +1,4 @@
-#include "stages/plan/target/chunk_grid.hpp"
+#include "core/formats/chunk_grid.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "stages/plan/target/dist_objects.hpp"
+#include "core/formats/dcp/dist_objects.hpp"
 
 #include <gtest/gtest.h>
 
-#include "stages/plan/target/optimizer_groups.hpp"
+#include "core/formats/dcp/optimizer_groups.hpp"
 
 namespace reshard {
 namespace {

@@ -1,0 +1,186 @@
+#include "core/formats/dcp/dist_files.hpp"
+
+#include "core/base/file.hpp"
+#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/writer.hpp"
+#include "core/formats/dcp/keys.hpp"
+#include "core/formats/dcp/optimizer_groups.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+using pickle::NodeId;
+
+/// The longest common.pt that is read whole: it holds settings, no weights.
+constexpr std::uint64_t largest_common_bytes = std::uint64_t{512} << 20;
+constexpr double written_version = 3.0;
+
+/// Builds the dict of common.pt.
+class CommonBuilder {
+ public:
+  CommonBuilder(DistRecord const& dist, bool keep_all) : dist_(dist), keep_all_(keep_all) {}
+
+  std::string build() {
+    if (keep_all_)
+      copy_all();
+    else
+      make();
+    if (dist_.new_keys) set("content_metadata", content_metadata());
+    return dcp::torch_file_bytes(document_, "common",
+                                 [this](std::size_t tensor) { return payload(tensor); });
+  }
+
+  /// The dict of make(), each value as a file of its own.
+  std::vector<std::pair<std::string, std::string>> objects() {
+    make();
+    std::vector<std::pair<std::string, std::string>> result;
+    for (auto const& [key, node] : document_.members(document_.root)) {
+      pickle::Document single;
+      single.root = single.add_copy(document_, node);
+      if (single.tensors.empty())
+        result.emplace_back(key, dcp::torch_file_bytes(single, "archive"));
+    }
+    return result;
+  }
+
+ private:
+  void set(std::string_view key, NodeId value) { document_.set(document_.root, key, value); }
+
+  void copy_all() {
+    pickle::Document const& from = dist_.record->document();
+    check_carried(*dist_.record, from.root, "common state");
+    document_.root = document_.add_copy(from, from.root);
+    if (dist_.drop_states) {
+      document_.erase(document_.root, "optimizer");
+      if (NodeId const metadata = document_.find(document_.root, "content_metadata");
+          metadata != pickle::no_node)
+        for (std::string_view const key :
+             {"distrib_optim_sharding_type", "distrib_optim_fully_reshardable_mem_efficient"})
+          document_.erase(metadata, key);
+    }
+    if (dist_.has_states)
+      split_optimizers(document_, document_.root, dist_.record->document(), dist_.experts_apart,
+                       dist_.expert_biases);
+    remember_tensors();
+    if (NodeId const args = document_.find(document_.root, "args"); args != pickle::no_node)
+      megatron::set_args(document_, args, dist_.args);
+  }
+
+  void make() {
+    document_.root = document_.add_dict();
+    set("args", make_args());
+    set("checkpoint_version", document_.add_real(written_version));
+    set("iteration", document_.add_int(dist_.record == nullptr ? 0 : dist_.record->iteration));
+    if (dist_.record == nullptr) return;
+    for (megatron::Carried const& carried : megatron::carried_values(dist_.record->document())) {
+      check_carried(*dist_.record, carried.node, carried.key);
+      set(carried.key, document_.add_copy(*carried.from, carried.node));
+    }
+    remember_tensors();
+  }
+
+  NodeId make_args() {
+    NodeId const source =
+        dist_.record == nullptr ? pickle::no_node : megatron::find_args(dist_.record->document());
+    if (source == pickle::no_node) return megatron::add_namespace(document_, dist_.args);
+    check_carried(*dist_.record, source, "args");
+    NodeId const args = document_.add_copy(dist_.record->document(), source);
+    megatron::set_args(document_, args, dist_.args);
+    return args;
+  }
+
+  /// Megatron's loader makes the names it expects from this.
+  NodeId content_metadata() {
+    NodeId metadata = document_.find(document_.root, "content_metadata");
+    if (metadata == pickle::no_node || document_.at(metadata).kind != pickle::Kind::dict)
+      metadata = document_.add_dict();
+    document_.set(metadata, "singleton_local_shards", document_.add_bool(false));
+    document_.set(metadata, "chained_optim_avoid_prefix", document_.add_bool(true));
+    if (dist_.has_states) {
+      mark_reshardable(document_.find(document_.root, "optimizer"), 0);
+      document_.set(metadata, "distrib_optim_sharding_type",
+                    document_.add_string("fully_reshardable"));
+      document_.set(metadata, "distrib_optim_fully_reshardable_mem_efficient",
+                    document_.add_bool(false));
+    }
+    return metadata;
+  }
+
+  /// {"param_state_sharding_type": …}, or such dicts by number for several optimizers in one.
+  void mark_reshardable(NodeId optimizer, int depth) {
+    constexpr std::string_view key = "param_state_sharding_type";
+    if (optimizer == pickle::no_node || document_.at(optimizer).kind != pickle::Kind::dict ||
+        depth > 1)
+      return;
+    if (document_.find(optimizer, key) != pickle::no_node)
+      document_.set(optimizer, key, document_.add_string("fully_reshardable"));
+    std::vector<NodeId> const items = document_.at(optimizer).items;
+    for (std::size_t i = 1; i < items.size(); i += 2) mark_reshardable(items[i], depth + 1);
+  }
+
+  void remember_tensors() {
+    for (pickle::TensorRef const& tensor : document_.tensors)
+      tensors_.push_back(file_tensor(*dist_.record->torch, tensor, "common state"));
+  }
+
+  std::string payload(std::size_t tensor) const {
+    FileTensor const& from = tensors_.at(tensor);
+    if (!from.strides.empty())
+      fail(ErrorKind::source,
+           "{}: the common state holds a tensor that is a strided view. Save the checkpoint again.",
+           dist_.record->file);
+    std::string bytes(from.size_bytes, '\0');
+    File::open_for_reading(dist_.record->file)
+        .read_at(from.offset_bytes, std::as_writable_bytes(std::span(bytes)));
+    return bytes;
+  }
+
+  DistRecord const& dist_;
+  bool keep_all_;
+  pickle::Document document_;
+  std::vector<FileTensor> tensors_;
+};
+
+std::string common_bytes(DistRecord const& dist, Checkpoint const& source) {
+  bool const from_dist = source.storage == Storage::chunks && dist.record != nullptr;
+  bool const regroup = from_dist && dist.has_states &&
+                       has_several_optimizers(dist.record->document()) != dist.experts_apart;
+  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() &&
+      source.has_common_file) {
+    check_carried(*dist.record, dist.record->document().root, "common state");
+    if (may_copy_file(*dist.record))
+      return read_text_file(source.folder / dcp::common_name, largest_common_bytes);
+  }
+  return CommonBuilder(dist, from_dist).build();
+}
+
+}  // namespace
+
+void add_dist_files(TargetDraft& job, DistRecord const& dist, Checkpoint const& source) {
+  fs::path const folder = run_folder(dist.record);
+  job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
+  for (std::string const& name : source.side_files)
+    if (!dcp::is_rank_optimizer(name) && !dcp::is_rank_rng(name) &&
+        !(name == huggingface::carried_name && job.reference))
+      job.side_copies.push_back({source.folder / name, folder / name});
+  job.texts.push_back({folder / dcp::backend_name, dcp::backend_json(), true, {}});
+  add_tracker(job, dist.record);
+}
+
+void add_tracker(TargetDraft& job, RunRecord const* record) {
+  job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}});
+}
+
+std::string common_text(RunRecord const& record) {
+  DistRecord dist;
+  dist.record = &record;
+  return CommonBuilder(dist, true).build();
+}
+
+std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist) {
+  return CommonBuilder(dist, false).objects();
+}
+
+}  // namespace reshard

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/run_record.hpp"
+#include "core/formats/target.hpp"
+
+namespace reshard {
+
+/// What the common state of a torch_dist target says.
+struct DistRecord {
+  RunRecord const* record = nullptr;  ///< the source's; nullptr: all is made from `args`
+  std::vector<std::pair<std::string, Json>> args;  ///< attributes to set
+  bool new_keys = false;       ///< content_metadata must describe the keys that we write
+  bool has_states = false;     ///< optimizer state is among them
+  bool drop_states = false;    ///< what the source says of its optimizer is left out
+  bool expert_biases = false;  ///< experts have biases
+  bool experts_apart = false;  ///< Megatron will have an optimizer of its own for experts: it has
+                               ///< one where ep is above 1
+};
+
+/// The objects of a Megatron-FSDP checkpoint that say what it is: args, checkpoint_version and
+/// iteration, each as its torch.save'd bytes.
+std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist);
+
+/// common.pt with all that a record holds.
+std::string common_text(RunRecord const& record);
+
+/// The tracker of a Megatron root.
+void add_tracker(TargetDraft& job, RunRecord const* record);
+
+/// Adds what stands beside the items of a torch_dist checkpoint: common.pt, metadata.json, the
+/// tracker, and files of other programs beside a torch_dist source. Errors of kind source: state
+/// that would run code when it is loaded.
+void add_dist_files(TargetDraft& job, DistRecord const& dist, Checkpoint const& source);
+
+}  // namespace reshard

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/formats/dcp/item_layout.hpp"
+#include "core/formats/target_parts.hpp"
+
+namespace reshard {
+
+/// The weights and optimizer states of a torch_dist or fsdp_dtensor target, in the chunks that
+/// Megatron ranks of the requested layout would save.
+struct DistTensors {
+  std::vector<PipelineChunk> chunks;
+  std::vector<std::string> states;  ///< as in Model::add_states
+  bool fsdp = false;                ///< Megatron-FSDP's keys instead of torch_dist's
+};
+
+/// Whether every stored name with a layer axis in front has all decoder layers there: else the
+/// model's layers are not alike.
+bool layers_are_alike(Side const& side, Index decoder_layers);
+
+/// Adds every stored tensor to the target.
+void add_dist_tensors(DcpTarget& target, TargetParts const& parts, DistTensors const& dist);
+
+}  // namespace reshard

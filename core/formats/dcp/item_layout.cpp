@@ -1,0 +1,98 @@
+#include "core/formats/dcp/item_layout.hpp"
+
+#include <algorithm>
+
+#include "core/containers/dcp/item.hpp"
+
+namespace reshard {
+namespace {
+
+/// Objects are copied in parts of at most this, so that no object needs much memory.
+constexpr std::uint64_t largest_part_bytes = std::uint64_t{8} << 20;
+constexpr std::uint32_t unused = 0xffffffffU;
+
+}  // namespace
+
+DcpTarget::DcpTarget(TargetDraft& job, std::filesystem::path folder)
+    : job_(job), folder_(std::move(folder)) {
+  RESHARD_EXPECT(job_.target.files.empty());
+}
+
+DcpTarget::OpenFile& DcpTarget::file_at(std::uint32_t file) {
+  while (files_.size() <= file) {
+    files_.emplace_back();
+    files_.back().number = unused;
+  }
+  OpenFile& open = files_[file];
+  if (open.number == unused) {
+    open.number = narrow<std::uint32_t>(job_.target.files.size());
+    std::string const name = fmt::format("__{}_0.distcp", file);
+    metadata_.files.push_back(name);
+    job_.target.files.push_back((folder_ / name).string());
+  }
+  return open;
+}
+
+/// The offset of the next item of `file`, which takes `bytes`.
+std::uint64_t DcpTarget::place(std::uint32_t file, std::uint64_t bytes) {
+  OpenFile& open = file_at(file);
+  std::uint64_t const at = open.size_bytes;
+  open.size_bytes = checked_add(at, bytes, ErrorKind::usage, "the bytes of a .distcp file");
+  return at;
+}
+
+void DcpTarget::add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file,
+                           std::uint64_t source_offset_bytes, std::uint64_t bytes) {
+  std::uint64_t const at = place(file, bytes);
+  std::uint32_t const number = file_at(file).number;
+  for (std::uint64_t done = 0; done < bytes; done += largest_part_bytes)
+    opaque_.push_back({source_file, number, source_offset_bytes + done, at + done,
+                       std::min(largest_part_bytes, bytes - done)});
+  metadata_.objects.push_back({key, {number, at, bytes}});
+}
+
+void DcpTarget::add_object(std::string const& key, std::uint32_t file, std::string bytes) {
+  std::uint64_t const at = place(file, bytes.size());
+  OpenFile& open = file_at(file);
+  metadata_.objects.push_back({key, {open.number, at, bytes.size()}});
+  open.items.objects.emplace_back(at, std::move(bytes));
+}
+
+void DcpTarget::add_tensor(std::string const& key, DType dtype, std::vector<Index> const& shape,
+                           std::span<TargetBox> boxes, bool copy) {
+  StoredTensor tensor{key, dtype, shape, narrow<std::uint32_t>(metadata_.chunks.size()),
+                           narrow<std::uint32_t>(boxes.size())};
+  for (TargetBox& box : boxes) {
+    std::vector<Index> sizes(shape.size());
+    for (std::size_t d = 0; d < shape.size(); ++d) sizes[d] = box.box.end[d] - box.box.begin[d];
+    dcp::ItemLayout const layout = dcp::item_layout(dtype, sizes);
+    std::uint64_t const at = place(box.file, layout.size_bytes);
+    OpenFile& open = file_at(box.file);
+    metadata_.chunks.push_back({metadata_.lists.add(box.box.begin),
+                                metadata_.lists.add(sizes),
+                                {open.number, at, layout.size_bytes}});
+    job_.target.add({open.number, at + layout.payload_offset_bytes, dtype, key},
+                    std::move(box.pieces), copy);
+    open.items.tensors.push_back({at, dtype, std::move(sizes)});
+  }
+  metadata_.tensors.push_back(std::move(tensor));
+}
+
+std::vector<OpaqueCopy> DcpTarget::finish(
+    std::optional<std::vector<std::pair<std::string, dcp::Path>>> planner_data) {
+  job_.files.resize(job_.target.files.size());
+  for (OpenFile& open : files_) {
+    if (open.number == unused) continue;
+    TargetFile& file = job_.files[open.number];
+    file.path = job_.target.files[open.number];
+    file.size_bytes = open.size_bytes;
+    file.items = std::make_shared<dcp::FileItems const>(std::move(open.items));
+  }
+  metadata_.planner_data = std::move(planner_data);
+  auto const metadata = std::make_shared<dcp::Metadata const>(std::move(metadata_));
+  job_.texts.push_back({folder_ / dcp::metadata_name, "", true,
+                        [metadata] { return dcp::write_metadata(*metadata); }});
+  return std::move(opaque_);
+}
+
+}  // namespace reshard

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/layout/placement.hpp"
+#include "core/formats/target.hpp"
+
+namespace reshard {
+
+/// A box of a target tensor, what it holds, and the number of the .distcp file that it goes to.
+struct TargetBox {
+  TensorBox box;
+  std::vector<Piece> pieces;
+  std::uint32_t file = 0;
+};
+
+/// Lays out the .distcp files of a target, item behind item in the order in which they are added,
+/// and its `.metadata`.
+class DcpTarget {
+ public:
+  /// Files go into `folder` (relative to the target) of `job`, which outlives this.
+  DcpTarget(TargetDraft& job, std::filesystem::path folder);
+
+  /// An object whose bytes are copied from a source file.
+  void add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file,
+                  std::uint64_t source_offset_bytes, std::uint64_t bytes);
+  /// An object made here.
+  void add_object(std::string const& key, std::uint32_t file, std::string bytes);
+  /// Pre: the boxes tile the tensor; a tensor without elements has one. `copy` as in TensorPieces.
+  void add_tensor(std::string const& key, DType dtype, std::vector<Index> const& shape,
+                  std::span<TargetBox> boxes, bool copy);
+
+  /// Adds files and `.metadata` to the job; returns the objects to copy. `planner_data` may be
+  /// absent (an empty dict is written).
+  std::vector<OpaqueCopy> finish(
+      std::optional<std::vector<std::pair<std::string, dcp::Path>>> planner_data);
+
+ private:
+  std::uint64_t place(std::uint32_t file, std::uint64_t bytes);
+
+  struct OpenFile {
+    std::uint64_t size_bytes = 0;
+    std::uint32_t number = 0;  ///< in the job's files, once it holds something
+    dcp::FileItems items;
+  };
+  OpenFile& file_at(std::uint32_t file);
+
+  TargetDraft& job_;
+  std::filesystem::path folder_;
+  std::vector<OpenFile> files_;
+  dcp::Metadata metadata_;
+  std::vector<OpaqueCopy> opaque_;
+};
+
+}  // namespace reshard

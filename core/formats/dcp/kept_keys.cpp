@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/formats/dcp/dist_files.hpp"
+#include "core/formats/dcp/item_layout.hpp"
+#include "core/formats/dcp/source.hpp"
+#include "core/formats/model_files.hpp"
+#include "core/formats/target_parts.hpp"
+
+namespace reshard::dcp {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Without a grid of its own a target's files are about so large.
+constexpr std::uint64_t usual_file_bytes = std::uint64_t{4} << 30;
+
+/// A target in chunks under the source's keys.
+class KeptKeys {
+ public:
+  KeptKeys(NamedTarget const& job, Flavour flavour, TargetDraft& draft)
+      : job_(job), flavour_(flavour), draft_(draft) {}
+
+  void run() {
+    bool const dist = flavour_ == Flavour::torch_dist;
+    bool const fsdp = flavour_ == Flavour::fsdp_dtensor;
+    auto const files = files_of(job_.source);
+    if (files && !(job_.source.storage == Storage::chunks && files->path == job_.source.folder))
+      add_carried(draft_, files);  // what lies beside the items stays there
+    if (job_.source.names == NameOwner::logical)
+      draft_.warnings.push_back(
+          "the keys of the target are logical names of the HDF5 container (" +
+          job_.tensors.front().key +
+          ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
+    std::optional<RunRecord> found = dist || fsdp ? job_.source.format->run_record(job_.source) : std::nullopt;
+    if (found) settle_foreign_classes(*found, job_.request.foreign_classes, draft_.warnings);
+    RunRecord const* record = found ? &*found : nullptr;
+    DcpTarget target(draft_, dist || record != nullptr ? run_folder(record) : fs::path());
+    for (StoredObject const* object : job_.objects)
+      target.add_object(job_.renamed(object->name),
+                        job_.request.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0,
+                        object->item.file, object->item.offset_bytes, object->item.size_bytes);
+    warn_of_idle_rules();
+    std::vector<std::vector<TargetBox>> boxes = target_boxes();
+    for (std::size_t t = 0; t < job_.tensors.size(); ++t) {
+      for (TargetBox& box : boxes[t])
+        box.pieces = {job_.piece(t, box.box, row_major(box.box))};
+      target.add_tensor(job_.request.target_prefix + job_.tensors[t].key, job_.tensors[t].dtype,
+                        job_.tensors[t].shape, boxes[t], false);
+    }
+    draft_.opaque = target.finish(planner_data());
+    if (dist) add_dist_files(draft_, {record, {}, false, false, false, false, false}, job_.source);
+    if (fsdp && record != nullptr) add_tracker(draft_, record);
+    if (job_.source.storage == Storage::chunks && !dist)
+      copy_side_files(record != nullptr ? run_folder(record) : fs::path());
+  }
+
+ private:
+  /// The boxes of every tensor in the target, with the number of their file.
+  std::vector<std::vector<TargetBox>> target_boxes() const {
+    bool const as_source = job_.request.grid.kind == ChunkGrid::Kind::source && job_.source.item_files;
+    ChunkGrid grid = job_.request.grid;
+    if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
+    std::vector<std::vector<TargetBox>> all;
+    std::size_t most = 1;
+    for (NamedTensor const& tensor : job_.tensors) {
+      all.emplace_back();
+      if (as_source)
+        for (SourceBox const& box : tensor.boxes) all.back().push_back({box.box, {}, box.file});
+      else
+        for (TensorBox& box : grid_boxes(grid, job_.request.target_prefix + tensor.key, tensor.shape))
+          all.back().push_back({std::move(box), {}, 0});
+      most = std::max(most, all.back().size());
+    }
+    if (as_source) return all;
+    if (grid.kind == ChunkGrid::Kind::whole)
+      fill_files(all);
+    else
+      spread_over_files(
+          all, grid.kind == ChunkGrid::Kind::ranks ? static_cast<std::size_t>(grid.ranks) : most);
+    return all;
+  }
+
+  /// Box i of n goes to file i * files / n, as the ranks that will load them come.
+  static void spread_over_files(std::vector<std::vector<TargetBox>>& all, std::size_t files) {
+    for (auto& boxes : all)
+      for (std::size_t i = 0; i < boxes.size(); ++i)
+        boxes[i].file = narrow<std::uint32_t>(i * std::max(files, boxes.size()) / boxes.size());
+  }
+
+  void fill_files(std::vector<std::vector<TargetBox>>& all) const {
+    std::uint64_t bytes = 0;
+    for (std::size_t t = 0; t < all.size(); ++t) {
+      for (TargetBox& box : all[t]) box.file = narrow<std::uint32_t>(bytes / usual_file_bytes);
+      bytes +=
+          static_cast<std::uint64_t>(std::accumulate(
+              job_.tensors[t].shape.begin(), job_.tensors[t].shape.end(), Index{1}, std::multiplies<>())) *
+          static_cast<std::uint64_t>(bits(job_.tensors[t].dtype)) / 8;
+    }
+  }
+
+  void warn_of_idle_rules() {
+    if (job_.request.grid.kind != ChunkGrid::Kind::mesh) return;
+    std::vector<std::string> keys;
+    for (NamedTensor const& tensor : job_.tensors) keys.push_back(job_.request.target_prefix + tensor.key);
+    for (std::string const& pattern : idle_rules(job_.request.grid, keys))
+      draft_.warnings.push_back(
+          fmt::format("target.placements: the rule '{}' decides about no key", pattern));
+  }
+
+  /// What lies beside the items stays beside them.
+  void copy_side_files(fs::path const& folder) {
+    if (job_.source.has_common_file) copy_common(folder);
+    for (std::string const& name : job_.source.side_files)
+      if (name != huggingface::carried_name || !draft_.reference)
+        draft_.side_copies.push_back({job_.source.folder / name, folder / name});
+  }
+
+  void copy_common(fs::path const& folder) {
+    fs::path const file = job_.source.folder / common_name;
+    RunRecord record = common_record(read_common_file(file));
+    settle_foreign_classes(record, job_.request.foreign_classes, draft_.warnings);
+    check_carried(record, record.document().root, "common state");
+    if (may_copy_file(record))
+      draft_.side_copies.push_back({file, folder / common_name});
+    else
+      draft_.texts.push_back({folder / common_name, common_text(record), false, {}});
+  }
+
+  /// The path that a renamed key has in the nested state dict: steps that the old prefix named are
+  /// cut, those of the new one are put in front.
+  Path renamed_path(Path const& old) const {
+    Path path;
+    std::string_view cut = job_.request.source_prefix;
+    std::size_t first = 0;
+    for (; first < old.size() && !cut.empty(); ++first) {
+      auto const* word = std::get_if<std::string>(&old[first]);
+      std::string const step =
+          (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(old[first]))) + ".";
+      if (!cut.starts_with(step)) break;
+      cut.remove_prefix(step.size());
+    }
+    std::string_view add = job_.request.target_prefix;
+    for (std::size_t dot = add.find('.'); dot != std::string_view::npos; dot = add.find('.')) {
+      path.emplace_back(std::string(add.substr(0, dot)));
+      add.remove_prefix(dot + 1);
+    }
+    if (!cut.empty() || first == old.size() || !std::holds_alternative<std::string>(old[first]))
+      return {};
+    std::size_t const joined = path.size();
+    path.insert(path.end(), old.begin() + static_cast<std::ptrdiff_t>(first), old.end());
+    path[joined] = std::string(add) +
+                   std::get<std::string>(
+                       path[joined]);  // what of the prefix has no dot belongs to the first name
+    return path;
+  }
+
+  std::optional<std::vector<std::pair<std::string, Path>>> planner_data() const {
+    if (flavour_ == Flavour::torch_dist) return std::nullopt;
+    std::map<std::string_view, Path const*> known;
+    if (job_.source.paths)
+      for (auto const& [key, path] : *job_.source.paths) known.emplace(key, &path);
+    std::vector<std::pair<std::string, Path>> result;
+    auto const add = [&](std::string const& old_key) {
+      std::string const key = job_.renamed(old_key);
+      auto const found = known.find(old_key);
+      Path path = renamed_path(found == known.end() ? Path{old_key} : *found->second);
+      if (path.empty()) path = {key};
+      result.emplace_back(key, std::move(path));
+    };
+    std::set<std::string> kept;
+    for (StoredObject const* object : job_.objects) kept.insert(object->name);
+    for (NamedTensor const& tensor : job_.tensors) kept.insert(job_.request.source_prefix + tensor.key);
+    if (job_.source.paths)  // in its order: nested dicts are built in it
+      for (auto const& [key, path] : *job_.source.paths)
+        if (kept.erase(key) > 0) add(key);
+    for (std::string const& key : kept) add(key);
+    return result;
+  }
+
+  NamedTarget const& job_;
+  Flavour flavour_;
+  TargetDraft& draft_;
+};
+
+}  // namespace
+
+void DcpFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
+  KeptKeys(job, flavour_, draft).run();
+}
+
+}  // namespace reshard::dcp

@@ -1,0 +1,115 @@
+#include "core/formats/dcp/optimizer_groups.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace reshard {
+namespace {
+
+using pickle::Document;
+using pickle::Kind;
+using pickle::no_node;
+using pickle::NodeId;
+
+constexpr std::string_view expert_key = "is_expert_parallel";
+/// What Megatron finds a group by, beside `expert_key`.
+constexpr std::array<std::string_view, 3> identity = {"wd_mult", "lr_mult", "is_decoupled_lr"};
+
+/// The value under an integer key of a dict.
+NodeId numbered(Document const& document, NodeId dict, std::int64_t number) {
+  if (dict == no_node || document.at(dict).kind != Kind::dict) return no_node;
+  auto const& items = document.at(dict).items;
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2)
+    if (document.at(items[i]).kind == Kind::integer && document.at(items[i]).integer == number)
+      return items[i + 1];
+  return no_node;
+}
+
+/// The list of parameter groups of one optimizer's settings: under "optimizer" for mixed precision,
+/// else directly.
+NodeId groups_of(Document const& document, NodeId settings) {
+  if (NodeId const inner = document.find(settings, "optimizer"); inner != no_node) settings = inner;
+  NodeId const groups = document.find(settings, "param_groups");
+  return groups != no_node && document.at(groups).kind == Kind::list ? groups : no_node;
+}
+
+void mark_groups(Document& document, NodeId settings, bool expert) {
+  NodeId const groups = groups_of(document, settings);
+  if (groups == no_node) return;
+  for (NodeId const group : std::vector<NodeId>(document.at(groups).items))
+    document.set(group, expert_key, document.add_bool(expert));
+}
+
+bool is_zero(Document const& document, NodeId value) {
+  if (value == no_node) return true;
+  auto const& node = document.at(value);
+  return (node.kind == Kind::real && node.real == 0) ||
+         (node.kind == Kind::integer && node.integer == 0) ||
+         (node.kind == Kind::boolean && !node.boolean);
+}
+
+/// Leaves the groups that expert parameters are in: no word embeddings, which alone have a learning
+/// rate apart, and perhaps no biases.
+void keep_expert_groups(Document& document, NodeId settings, bool expert_biases) {
+  NodeId const groups = groups_of(document, settings);
+  if (groups == no_node) return;
+  std::erase_if(document.at(groups).items, [&](NodeId group) {
+    NodeId const decay = document.find(group, "wd_mult");
+    return !is_zero(document, document.find(group, "is_decoupled_lr")) ||
+           (!expert_biases && decay != no_node && is_zero(document, decay));
+  });
+}
+
+bool same_value(Document const& document, NodeId a, NodeId b) {
+  if (a == no_node || b == no_node) return a == b;
+  auto const& x = document.at(a);
+  auto const& y = document.at(b);
+  return x.kind == y.kind && x.boolean == y.boolean && x.integer == y.integer && x.real == y.real;
+}
+
+bool same_group(Document const& document, NodeId a, NodeId b) {
+  return std::all_of(identity.begin(), identity.end(), [&](std::string_view key) {
+    return same_value(document, document.find(a, key), document.find(b, key));
+  });
+}
+
+void join_groups(Document& document, NodeId kept, NodeId experts) {
+  NodeId const groups = groups_of(document, kept);
+  NodeId const others = groups_of(document, experts);
+  if (groups == no_node || others == no_node) return;
+  mark_groups(document, experts, false);
+  for (NodeId const group : std::vector<NodeId>(document.at(others).items)) {
+    auto const& known = document.at(groups).items;
+    if (std::none_of(known.begin(), known.end(),
+                     [&](NodeId other) { return same_group(document, group, other); }))
+      document.at(groups).items.push_back(group);
+  }
+}
+
+}  // namespace
+
+bool has_several_optimizers(Document const& common) {
+  return numbered(common, common.find(common.root, "optimizer"), 0) != no_node;
+}
+
+void split_optimizers(Document& document, NodeId root, Document const& common, bool several,
+                      bool expert_biases) {
+  NodeId const settings = document.find(root, "optimizer");
+  if (settings == no_node || has_several_optimizers(common) == several) return;
+  if (!several) {
+    NodeId const kept = numbered(document, settings, 0);
+    if (NodeId const experts = numbered(document, settings, 1); experts != no_node)
+      join_groups(document, kept, experts);
+    return document.set(root, "optimizer", kept);
+  }
+  NodeId const experts = document.add_copy(common, common.find(common.root, "optimizer"));
+  keep_expert_groups(document, experts, expert_biases);
+  mark_groups(document, experts, true);
+  NodeId const chain = document.add_dict();
+  NodeId const zero = document.add_int(0);
+  NodeId const one = document.add_int(1);
+  document.at(chain).items = {zero, settings, one, experts};
+  document.set(root, "optimizer", chain);
+}
+
+}  // namespace reshard

@@ -1,0 +1,197 @@
+#include <algorithm>
+
+#include "core/formats/dcp/dist_files.hpp"
+#include "core/formats/dcp/dist_objects.hpp"
+#include "core/formats/dcp/dist_tensors.hpp"
+#include "core/formats/dcp/source.hpp"
+#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/named_target.hpp"
+#include "core/mapping/config_defaults.hpp"
+
+namespace reshard::dcp {
+namespace {
+
+using megatron::MegatronNames;
+
+/// A torch_dist or fsdp_dtensor checkpoint with the names of mcore.toml.
+class DistTarget {
+ public:
+  DistTarget(MappedTarget const& job, bool fsdp, TargetDraft& draft)
+      : job_(job), fsdp_(fsdp), draft_(draft), names_(job) {}
+
+  void run() {
+    if (fsdp_ && job_.count("M") > 0)
+      fail(
+          ErrorKind::usage,
+          "[target] format = \"fsdp_dtensor\": the model has multi-token prediction, whose inner layers have other names in every Megatron release. "
+          "Choose torch_dist, whose names do not change.");
+    bool const stacked = stack_layers();
+    names_.warn_of_unknown_padding(draft_.warnings);
+    Side const side = dist_side(stacked);
+    check_further_axes(side);
+    draft_.target_adds = side.adds();
+    draft_.stated = {names_.all_args(side), dist_options(false)};
+    TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
+    DistTensors const tensors{pipeline_chunks(request().pipeline), job_.read.states, fsdp_};
+    DcpTarget target(draft_, run_folder(job_.record));
+    if (fsdp_)
+      finish_fsdp(target, parts, tensors);
+    else
+      finish_dist(target, parts, tensors, stacked);
+  }
+
+ private:
+  TargetRequest const& request() const { return names_.request; }
+  /// Objects of the source have keys that a torch_dist target takes over.
+  bool same_objects() const { return job_.source.format->id() == FormatId::torch_dist; }
+
+  /// A size in the job that would change nothing.
+  void check_further_axes(Side const& side) const {
+    for (MeshAxis const& axis : megatron::further_axes(request().mesh))
+      if (axis.size > 1 && !side.cuts(axis.name))
+        fail(
+            ErrorKind::usage,
+            "[target] layout.{} = {}: {} cuts no axis of this model along it. Remove the key, or name an axis in the map's [rules].",
+            axis.name, axis.size, job_.read.maps.core.name);
+  }
+
+  void finish_dist(DcpTarget& target, TargetParts const& parts, DistTensors const& tensors,
+                   bool stacked) {
+    add_objects(target, *parts.side, stacked);
+    add_dist_tensors(target, parts, tensors);
+    draft_.opaque = target.finish(std::nullopt);
+    add_dist_files(draft_, dist_record(*parts.side), job_.source);
+  }
+
+  void finish_fsdp(DcpTarget& target, TargetParts const& parts, DistTensors const& tensors) {
+    std::vector<std::pair<std::string, Path>> paths;
+    for (auto& [key, bytes] : fsdp_objects(dist_record(*parts.side))) {
+      target.add_object(key, 0, std::move(bytes));
+      paths.emplace_back(key, Path{key});
+    }
+    add_dist_tensors(target, parts, tensors);
+    for (StoredName const& name : parts.side->names(nullptr))
+      paths.emplace_back("model.module." + name.name,
+                         Path{std::string("model"), "module." + name.name});
+    draft_.opaque = target.finish(std::move(paths));
+    add_tracker(draft_, job_.record);
+  }
+
+  Side dist_side(bool stacked) const {
+    return {job_.model, job_.read.maps.core, dist_options(stacked)};
+  }
+
+  SideOptions dist_options(bool stacked) const {
+    SideOptions options = names_.side_options(false);
+    options.in_front = true;
+    options.options["form"] = Json(!fsdp_                        ? "dist"
+                                   : request().form == "grouped" ? "fsdp"
+                                                                : "fsdp_sequential");
+    options.options["stacked"] = Json(stacked && !fsdp_ ? 1 : 0);
+    options.options["halves"] = Json(fsdp_ ? 1 : 0);
+    options.options["parts"] = Json(fsdp_ ? 0 : 1);
+    return options;
+  }
+
+  /// Layers go into one key where they did in the source, else where Megatron would do so: when all
+  /// are alike.
+  bool stack_layers() const {
+    if (fsdp_ || request().layers == LayerKeys::separate)
+      return false;
+    bool const asked = request().layers == LayerKeys::stacked;
+    if (!asked && same_objects()) return job_.read.traits.stacked;
+    if (!asked && has_layer_pattern()) return false;
+    bool const alike = layers_are_alike(dist_side(true), job_.count("L"));
+    if (asked && !alike)
+      fail(
+          ErrorKind::usage,
+          "[target] layers = \"stacked\": the model's layers are not all alike, so they have no common tensors. Set layers = \"separate\".");
+    return alike;
+  }
+
+  /// Megatron keeps layers apart where args spell out which have experts, even when the answer is
+  /// all.
+  bool has_layer_pattern() const {
+    if (job_.count("expert") == 0) return false;
+    Json pattern = fact(job_.read.args, "moe_layer_freq");
+    for (auto const& [key, value] : names_.args())
+      if (key == "moe_layer_freq") pattern = value;
+    return pattern.items() != nullptr || pattern.text() != nullptr ||
+           (pattern.integer() != nullptr && *pattern.integer() > 1);
+  }
+
+  void add_objects(DcpTarget& target, Side const& side, bool stacked) {
+    std::vector<StoredName> const names = side.names(nullptr);
+    bool const from_dist = same_objects();
+    bool const same_modules = from_dist && request().spec == job_.read.traits.spec;
+    ObjectChoice const choice{same_modules, request().drop_rng, request().drop_optimizer};
+    ObjectGate gate(job_.source, request());
+    if (from_dist)
+      copy_objects(target, job_.source, {stacked, job_.count("L"), job_.count("expert")}, choice, gate);
+    gate.warn(draft_.warnings);
+    if (same_modules) return;
+    ExtraStates extras(request().spec, from_dist ? "sequential" : request().form,
+                       request().foreign_classes);
+    if (job_.source.storage == Storage::shares) extras.take(job_.source, job_.read.chunks, job_.count("expert"));
+    if (from_dist) extras.take_objects(job_.source);
+    make_objects(target, extras, names);
+  }
+
+  DistRecord dist_record(Side const& side) const {
+    DistRecord record;
+    record.record = job_.record;
+    record.has_states = !job_.read.states.empty();
+    int const bias = job_.model.find_tensor("experts.down_bias");
+    record.expert_biases = bias >= 0 && job_.model.exists(bias);
+    std::string const of_experts = mesh_axis_of(job_.read.maps.core, "expert");
+    record.experts_apart = job_.count("expert") > 0 && request().mesh.size(of_experts) > 1;
+    bool const from_dist = job_.source.storage == Storage::chunks && record.record != nullptr;
+    if (!from_dist) {
+      MegatronNames::Args const sizes = megatron::target_args(
+          {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")}, job_.read.args);
+      record.args = names_.args();
+      record.args.insert(record.args.end(), sizes.begin(), sizes.end());
+      record.args.emplace_back(
+          "ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");
+    }
+    if (!from_dist || request().drop_optimizer) record.args.emplace_back("no_save_optim", true);
+    if (!from_dist || request().drop_rng) record.args.emplace_back("no_save_rng", true);
+    record.drop_states = request().drop_optimizer;
+    record.new_keys = !from_dist || job_.source.flattened ||
+                      job_.read.traits.form == "singleton" || request().drop_optimizer;
+    return record;
+  }
+
+  MappedTarget const& job_;
+  bool fsdp_;
+  TargetDraft& draft_;
+  MegatronNames names_;
+};
+
+}  // namespace
+
+TargetTraits DcpFormat::target() const {
+  bool const plain = flavour_ == Flavour::plain;
+  bool const dist = flavour_ == Flavour::torch_dist;
+  return {.names = plain ? NameOwner::family : NameOwner::megatron,
+          .storage = Storage::chunks,
+          .mapped = !plain,
+          .any_names = plain,
+          .keeps_own = flavour_ == Flavour::fsdp_dtensor,
+          .objects = true,
+          .carries_state = dist,
+          .checksums = dist};
+}
+
+void DcpFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
+  if (flavour_ == Flavour::plain)
+    fail(
+        ErrorKind::usage,
+        "[target] format = \"dcp\": names of a plain DCP checkpoint are the source's, which a Megatron source has only rank by rank. Choose "
+        "torch_dist or "
+        "huggingface.");
+  DistTarget(job, flavour_ == Flavour::fsdp_dtensor, draft).run();
+}
+
+}  // namespace reshard::dcp

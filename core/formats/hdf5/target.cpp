@@ -1,0 +1,276 @@
+#include "core/formats/hdf5/target.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/base/crc64.hpp"
+#include "core/containers/hdf5/keys.hpp"
+#include "core/formats/megatron/args.hpp"
+#include "core/plan/digest_work.hpp"
+#include "core/formats/hdf5/source.hpp"
+#include "core/formats/model_files.hpp"
+#include "core/formats/target_parts.hpp"
+
+namespace reshard {
+namespace {
+
+std::uint64_t bytes_of(hdf5::DatasetSpec const& spec) {
+  Index const elements = checked_volume(spec.shape, ErrorKind::source, spec.name);
+  return static_cast<std::uint64_t>(elements) * static_cast<std::uint64_t>(bits(spec.dtype)) / 8;
+}
+
+std::uint64_t bytes_of(Hdf5Object const& object) {
+  return object.copied ? object.copied->size_bytes : object.bytes.size();
+}
+
+/// Of an object: known, or to be found at a place among the digests.
+struct ObjectDigest {
+  std::optional<std::size_t> place;
+  std::uint64_t known = 0;
+};
+
+/// One file of the target, and where its digests come from.
+struct Part {
+  std::vector<hdf5::DatasetSpec> specs;
+  std::vector<hdf5::ObjectSpec> objects;
+  hdf5::RootAttributes attributes;
+  std::vector<std::size_t> tensors;  ///< of each dataset: its tensor among the digests
+  std::vector<ObjectDigest> of_objects;
+
+  std::vector<FileSegment> finished(std::span<std::uint64_t const> digests) const {
+    std::vector<std::uint64_t> values;
+    for (std::size_t const tensor : tensors)
+      values.push_back(digests.empty() ? 0 : digests[tensor]);
+    for (ObjectDigest const& object : of_objects)
+      values.push_back(!object.place ? object.known : digests.empty() ? 0 : digests[*object.place]);
+    return hdf5::finished_frame(specs, objects, attributes, values);
+  }
+};
+
+class Layouter {
+ public:
+  Layouter(TargetDraft& job, Model const& model, Hdf5Target target)
+      : job_(job), model_(model), target_(std::move(target)) {}
+
+  std::vector<OpaqueCopy> run() {
+    split();
+    for (std::size_t p = 0; p < parts_.size(); ++p) place(p);
+    if (parts_.size() > 1) add_index();
+    return std::move(opaque_);
+  }
+
+ private:
+  std::string file_name(std::size_t part) const {
+    if (parts_.size() == 1) return std::string(hdf5::single_file_name);
+    return fmt::format("part-{:05}-of-{:05}.h5", part + 1, parts_.size());
+  }
+
+  /// Datasets in order, as many to a file as fit; objects go into the first.
+  void split() {
+    parts_.emplace_back();
+    std::uint64_t bytes = 0;
+    for (Hdf5Object const& object : target_.objects) bytes += bytes_of(object);
+    for (std::size_t i = 0; i < target_.specs.size(); ++i) {
+      std::uint64_t const more = bytes_of(target_.specs[i]);
+      if (bytes > 0 && bytes + more > target_.part_bytes) {
+        parts_.emplace_back();
+        bytes = 0;
+      }
+      bytes += more;
+      parts_.back().specs.push_back(target_.specs[i]);
+      parts_.back().tensors.push_back(static_cast<std::size_t>(target_.tensors[i]));
+    }
+    for (Hdf5Object const& object : target_.objects) {
+      parts_.front().objects.push_back({object.name, bytes_of(object)});
+      if (object.copied)
+        parts_.front().of_objects.push_back({model_.tensors().size() + copied_++, 0});
+      else
+        parts_.front().of_objects.push_back(
+            {std::nullopt, crc64(std::as_bytes(std::span(object.bytes)))});
+    }
+  }
+
+  void place(std::size_t p) {
+    Part& part = parts_[p];
+    part.attributes = target_.attributes;
+    part.attributes.emplace_back(hdf5::part_key, std::to_string(p + 1));
+    part.attributes.emplace_back(hdf5::parts_key, std::to_string(parts_.size()));
+    std::sort(part.attributes.begin(), part.attributes.end());
+    hdf5::ContainerPlan plan = hdf5::plan_container(part.specs, part.objects, part.attributes);
+    auto const file = narrow<std::uint32_t>(job_.files.size());
+    job_.target.files.push_back(file_name(p));
+    for (std::size_t i = 0; i < part.specs.size(); ++i)
+      job_.target.add({file, plan.offset_bytes[i], part.specs[i].dtype, part.specs[i].name},
+                      logical_pieces(model_, static_cast<int>(part.tensors[i])), false);
+    std::vector<FileSegment> known;
+    if (p == 0) known = place_objects(file, plan);
+    TargetFile made;
+    made.path = file_name(p);
+    made.size_bytes = plan.size_bytes;
+    made.skeleton = std::move(plan.frame);
+    made.finished = [shared = std::make_shared<Part const>(part),
+                     known](std::span<std::uint64_t const> digests) {
+      std::vector<FileSegment> frame = shared->finished(digests);
+      frame.insert(frame.end(), known.begin(), known.end());
+      return frame;
+    };
+    job_.files.push_back(std::move(made));
+  }
+
+  std::vector<FileSegment> place_objects(std::uint32_t file, hdf5::ContainerPlan const& plan) {
+    std::vector<FileSegment> known;
+    for (std::size_t i = 0; i < target_.objects.size(); ++i) {
+      Hdf5Object const& object = target_.objects[i];
+      if (object.copied)
+        opaque_.push_back({object.copied->file, file, object.copied->offset_bytes,
+                           plan.object_offset_bytes[i], object.copied->size_bytes});
+      else if (!object.bytes.empty())
+        known.push_back({plan.object_offset_bytes[i], object.bytes});
+    }
+    return known;
+  }
+
+  void add_index() {
+    Json::Object files;
+    std::uint64_t total = 0;
+    for (std::size_t p = 0; p < parts_.size(); ++p)
+      for (hdf5::DatasetSpec const& spec : parts_[p].specs) {
+        files.emplace_back(spec.name, file_name(p));
+        total += bytes_of(spec);
+      }
+    Json index;
+    index.set("metadata", Json().set("total_size", total))
+        .set("weight_map", Json(std::move(files)));
+    job_.texts.push_back({std::string(hdf5::index_name), index.dump(2) + "\n", true, {}});
+  }
+
+  TargetDraft& job_;
+  Model const& model_;
+  Hdf5Target target_;
+  std::vector<Part> parts_;
+  std::vector<OpaqueCopy> opaque_;
+  std::size_t copied_ = 0;
+};
+
+std::string axis_label(Model const& model, LogicalAxis const& axis) {
+  std::string const& name = model.axes()[axis.axis].name;
+  return axis.div == 1 ? name : fmt::format("{}/{}", name, axis.div);
+}
+
+/// A container has no layout and no training state, so what args say of them is left out: the same
+/// model gives the same bytes.
+Json args_without_layout(Json const& args) {
+  std::set<std::string> layout = {"no_save_optim", "no_save_rng"};
+  for (auto const& [key, value] : megatron::target_args({{}, {}, 1}, args)) layout.insert(key);
+  Json kept = Json::object();
+  for (auto const& [key, value] : *args.members())
+    if (!layout.contains(key)) kept.set(key, value);
+  return kept;
+}
+
+}  // namespace
+
+std::vector<OpaqueCopy> plan_hdf5_target(TargetDraft& job, Model const& model, Hdf5Target target) {
+  return Layouter(job, model, std::move(target)).run();
+}
+
+std::vector<std::string> axis_labels(Model const& model, int tensor) {
+  std::vector<std::string> result;
+  for (LogicalAxis const& axis : model.tensors()[static_cast<std::size_t>(tensor)].axes)
+    result.push_back(axis_label(model, axis));
+  return result;
+}
+
+std::string domain_text(Model const& model, int tensor) {
+  std::string text;
+  LogicalTensor const& logical = model.tensors()[static_cast<std::size_t>(tensor)];
+  std::vector<DomainAxis> const domain = model.domain(logical);
+  for (std::size_t d = 0; d < domain.size(); ++d) {
+    Index const whole = (model.axes()[domain[d].axis].size + domain[d].div - 1) / domain[d].div;
+    if (domain[d].runs == std::vector<Run>{{0, whole, false}}) continue;
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", axis_label(model, logical.axes[d]));
+    char separator = ' ';
+    for (Run const& run : domain[d].runs) {
+      text += fmt::format("{}{}:{}", separator, run.begin, run.end);
+      separator = ',';
+    }
+  }
+  return text;
+}
+
+Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
+                               std::vector<std::optional<DType>> const& dtypes) {
+  Hdf5Target target;
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    int const tensor = static_cast<int>(t);
+    std::string const& name = model.tensors()[t].name;
+    if (model.quantised(tensor))
+      fail(
+          ErrorKind::usage,
+          "[target] format = \"hdf5\": '{}' is quantised, and its parts have no logical form. Set model.map = \"none\" to keep the stored tensors "
+          "(Hugging Face and DCP sources), or model.quant = \"dequantise-bf16\".",
+          name);
+    if (!model.exists(tensor) || !dtypes[t]) continue;
+    target.specs.push_back({name, *dtypes[t], logical_shape(model, tensor),
+                            axis_labels(model, tensor), domain_text(model, tensor)});
+    target.tensors.push_back(tensor);
+  }
+  auto const number = [&model](std::string_view word) {
+    Json const value = model.value(word);
+    return value.integer() == nullptr ? std::string("0") : std::to_string(*value.integer());
+  };
+  target.attributes.emplace_back(hdf5::names_key, hdf5::logical_names);
+  target.attributes.emplace_back(hdf5::map_key, source.maps.family ? source.maps.family->name : "");
+  target.attributes.emplace_back(hdf5::vocab_key, number("vocab"));
+  target.attributes.emplace_back(hdf5::prediction_layers_key, number("M"));
+  std::string const config = source.reference ? source.reference->config_text : source.config_text;
+  if (!config.empty())
+    target.objects.push_back({std::string(huggingface::config_name), config, {}});
+  if (!source.args.is_null())
+    target.objects.push_back(
+        {std::string(hdf5::args_name), args_without_layout(source.args).dump(2) + "\n", {}});
+  return target;
+}
+
+}  // namespace reshard
+
+namespace reshard::hdf5 {
+
+TargetTraits Hdf5Format::target() const {
+  return {.names = NameOwner::logical, .any_names = true, .objects = true};
+}
+
+void Hdf5Format::lay_out(MappedTarget const& job, TargetDraft& draft) const {
+  Hdf5Target target = logical_hdf5_target(job.model, job.read, job.dtypes);
+  target.part_bytes = job.request.part_bytes;
+  target.attributes.emplace_back(software_version_key, job.request.tool_version);
+  if (job.read.reference || !job.read.config_text.empty())
+    add_sidecars(draft, {job.read.reference, job.read.config_text});
+  draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));
+}
+
+void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
+  Hdf5Target target;
+  for (std::size_t t = 0; t < job.tensors.size(); ++t) {
+    NamedTensor const& tensor = job.tensors[t];
+    target.specs.push_back({job.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+    target.tensors.push_back(static_cast<int>(t));
+  }
+  target.attributes = {{std::string(map_key), ""},
+                       {std::string(names_key), std::string(stored_names)},
+                       {std::string(software_version_key), job.request.tool_version}};
+  target.part_bytes = job.request.part_bytes;
+  auto const files = files_of(job.source);
+  // Where the source is one container, so is the target. Of a DCP folder the config lies beside the
+  // file: its names may be no family's.
+  bool const inside = !job.source.config.is_null() && job.source.names == NameOwner::family;
+  if (inside && files && !files->config_text.empty())
+    target.objects.push_back({std::string(huggingface::config_name), files->config_text, {}});
+  for (StoredObject const* object : job.objects)
+    target.objects.push_back({job.renamed(object->name), {}, object->item});
+  if (files) add_sidecars(draft, {files, {}});
+  draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));
+}
+
+}  // namespace reshard::hdf5

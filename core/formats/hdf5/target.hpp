@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/containers/hdf5/container.hpp"
+#include "core/formats/target.hpp"
+#include "core/formats/target_job.hpp"
+
+namespace reshard {
+
+/// An object of the target: bytes that are known, or bytes of a source file.
+struct Hdf5Object {
+  std::string name;
+  std::string bytes;
+  std::optional<ItemPlace> copied;
+};
+
+/// What an HDF5 target holds. `specs[i]` is a dataset for logical tensor `tensors[i]`, whose
+/// row-major array it is.
+struct Hdf5Target {
+  std::vector<hdf5::DatasetSpec> specs;
+  std::vector<int> tensors;
+  std::vector<Hdf5Object> objects;
+  hdf5::RootAttributes attributes;
+  std::uint64_t part_bytes = 0;
+};
+
+/// Lays out the parts of an HDF5 target and fills files, texts and the target catalogue; returns
+/// the objects to copy.
+std::vector<OpaqueCopy> plan_hdf5_target(TargetDraft& job, Model const& model, Hdf5Target target);
+
+/// The datasets of a model's logical tensors, its description and what travels beside it. `dtypes`
+/// by logical tensor, as the source has them. Errors of kind usage: tensors that a container with
+/// logical names cannot hold (parts of quantised weights, tensors kept as they are).
+Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
+                               std::vector<std::optional<DType>> const& dtypes);
+
+/// The names of its axes, as labels of dimensions: "layer", "hidden/32".
+std::vector<std::string> axis_labels(Model const& model, int tensor);
+
+/// Which indices of its axes a tensor has, where it has not all: "layer 3:61".
+std::string domain_text(Model const& model, int tensor);
+
+}  // namespace reshard

@@ -1,0 +1,241 @@
+#include "core/formats/huggingface/quant_config.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/huggingface/config.hpp"
+#include "core/formats/target_parts.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr std::string_view modelopt_file = "hf_quant_config.json";
+constexpr char const* config_member = "quantization_config";
+constexpr std::uint64_t largest_config_bytes = 256U << 20;
+
+/// A quantised module: what ModelOpt calls a layer.
+struct Module {
+  QuantScheme const* scheme = nullptr;
+  bool input_scale = false;
+  bool smoothed = false;
+};
+
+std::string without_ending(std::string const& name, std::string const& ending) {
+  if (name.ends_with("." + ending)) return name.substr(0, name.size() - ending.size() - 1);
+  auto const tail = ending.starts_with("weight_") ? ending.substr(6) : "_" + ending;
+  return name.ends_with(tail) ? name.substr(0, name.size() - tail.size()) : name;
+}
+
+/// Columns that share a scale, where the label speaks of groups; 0 where it does not.
+Index group_size_of(QuantScheme const& scheme) {
+  if (scheme.label.group_size == 0) return 0;
+  for (QuantPart const& part : scheme.parts)
+    if (part.name == "scale" && part.dims.size() == 2 &&
+        part.dims[1].kind == PartDim::Kind::blocks && part.dims[1].block > 1)
+      return part.dims[1].block;
+  return scheme.label.group_size;
+}
+
+Json number_format(QuantScheme const& scheme) {
+  QuantLabel const& label = scheme.label;
+  Json result;
+  result.set("dynamic", false).set("num_bits", label.bits).set("type", label.type);
+  if (Index const size = group_size_of(scheme); size > 0) result.set("group_size", size);
+  if (!label.strategy.empty()) result.set("strategy", label.strategy);
+  return result;
+}
+
+class QuantDescriber {
+ public:
+  QuantDescriber(TargetDraft& job, Model const& model, Side const& side, Json const& known)
+      : job_(job), model_(model), side_(side), known_(known) {}
+
+  void run(std::span<StoredName const> names) {
+    sort(names);
+    TextFile const* config = config_text(job_);
+    if (config == nullptr) return;
+    Json const stated = huggingface::parse_config(config->text, huggingface::config_name);
+    Json const* said = stated.find(config_member);
+    bool const has = said != nullptr && !said->is_null();
+    if (modules_.empty()) return forget(has);
+    Json const existing = has ? *said : known_;
+    Json const* method = existing.find("quant_method");
+    bool const by_modelopt =
+        method == nullptr || (method->text() != nullptr && *method->text() == "modelopt");
+    if (by_modelopt && is_modelopt()) return describe_modelopt(existing);
+    if (has) return;
+    patch(existing.is_null() ? made_config() : existing);
+  }
+
+ private:
+  void sort(std::span<StoredName const> names) {
+    int const embed = model_.find_tensor("embed");
+    for (StoredName const& name : names) {
+      std::string const& part = side_.part(name.entry);
+      auto const& tensors = side_.tensors(name.entry);
+      if (part.empty()) {
+        std::size_t const dims = side_.quantised_expression(name.entry).dims.size();
+        if (dims == 2 && name.name.ends_with(".weight") && tensors.front() != embed)
+          plain_.push_back(without_ending(name.name, "weight"));
+        // Experts of a layer in one tensor are a module that holds parameters, not layers.
+        if (dims == 3 && !name.name.ends_with(".weight"))
+          note_fused(name.name.substr(0, name.name.rfind('.')));
+        continue;
+      }
+      std::string const scheme = part.substr(0, part.find('.'));
+      std::string const kind = part.substr(part.find('.') + 1);
+      for (QuantScheme const& known : model_.schemes()) {
+        if (known.name != scheme) continue;
+        for (QuantPart const& known_part : known.parts) {
+          if (known_part.name != kind) continue;
+          Module& module = modules_[without_ending(name.name, known_part.stored)];
+          module.scheme = &known;
+          module.input_scale =
+              module.input_scale || kind == "input_scale" || kind == "input_global_scale";
+          module.smoothed = module.smoothed || kind == "pre_quant_scale";
+        }
+      }
+    }
+  }
+
+  void note_fused(std::string module) {
+    if (plain_.empty() || plain_.back() != module) plain_.push_back(std::move(module));
+  }
+
+  bool is_modelopt() const {
+    return std::all_of(modules_.begin(), modules_.end(), [](auto const& item) {
+      return item.second.scheme->label.method == "modelopt";
+    });
+  }
+
+  void patch(std::optional<Json> value) { patch_config(job_, {{config_member}, std::move(value)}); }
+
+  void forget(bool has) {
+    if (has) patch(std::nullopt);
+    remove_sidecar();
+  }
+
+  /// Takes hf_quant_config.json from what is copied, and gives what it says.
+  Json remove_sidecar() {
+    if (!job_.reference) return {};
+    auto& sidecars = job_.reference->sidecars;
+    auto const found = std::find(sidecars.begin(), sidecars.end(), modelopt_file);
+    if (found == sidecars.end()) return {};
+    sidecars.erase(found);
+    auto const path = job_.reference->path / modelopt_file;
+    return parse_json(read_text_file(path, largest_config_bytes), path.string());
+  }
+
+  static std::string algorithm(Module const& module) {
+    QuantLabel const& label = module.scheme->label;
+    if (module.smoothed && !label.smoothed.empty()) return label.smoothed;
+    return !module.input_scale && !label.weights_alone.empty() ? label.weights_alone
+                                                               : label.algorithm;
+  }
+
+  static Json layer(Module const& module) {
+    Json result;
+    result.set("quant_algo", algorithm(module));
+    if (Index const size = group_size_of(*module.scheme); size > 0) result.set("group_size", size);
+    return result;
+  }
+
+  static Json group(Module const& module, Json::Array targets) {
+    Json result;
+    if (module.input_scale) result.set("input_activations", number_format(*module.scheme));
+    result.set("weights", number_format(*module.scheme)).set("targets", Json(std::move(targets)));
+    return result;
+  }
+
+  void describe_modelopt(Json const& existing) {
+    Json const before = remove_sidecar();
+    Json const* producer =
+        before.find("producer") != nullptr ? before.find("producer") : existing.find("producer");
+    Json const* details = before.find("quantization");
+    Json const* cache = details != nullptr ? details->find("kv_cache_quant_algo") : nullptr;
+    std::map<std::string, std::vector<std::string>>
+        formats;  // the text of a layer's format -> modules
+    for (auto const& [name, module] : modules_)
+      formats[layer(module).dump() + (module.input_scale ? "i" : "")].push_back(name);
+    bool const mixed = formats.size() > 1;
+
+    Json quantization;
+    if (mixed) {
+      quantization.set("quant_algo", "MIXED_PRECISION");
+    } else {
+      quantization = layer(modules_.begin()->second);
+    }
+    quantization.set("kv_cache_quant_algo", cache == nullptr ? Json() : *cache);
+    Json::Array excluded(plain_.begin(), plain_.end());
+    quantization.set("exclude_modules", Json(excluded));
+    Json::Object each;
+    for (auto const& [name, module] : modules_) each.emplace_back(name, layer(module));
+    Json const layers(std::move(each));
+    if (mixed) quantization.set("quantized_layers", layers);
+
+    Json file;
+    file.set("producer", producer == nullptr ? Json().set("name", "modelopt") : *producer)
+        .set("quantization", quantization);
+
+    Json groups = Json::object();
+    for (auto const& [text, names] : formats) {
+      Module const& module = modules_.at(names.front());
+      Json::Array targets{Json("Linear")};
+      if (mixed) targets.assign(names.begin(), names.end());
+      groups.set(fmt::format("group_{}", groups.members()->size()),
+                 group(module, std::move(targets)));
+    }
+    Json described;
+    described.set("config_groups", groups);
+    if (mixed) described.set("quantized_layers", layers);
+    described.set("ignore", Json(excluded)).set("quant_algo", *quantization.find("quant_algo"));
+    if (Json const* scheme = existing.find("kv_cache_scheme"); scheme != nullptr)
+      described.set("kv_cache_scheme", *scheme);
+    described.set("producer", *file.find("producer")).set("quant_method", "modelopt");
+    patch(std::move(described));
+    job_.texts.push_back({std::string(modelopt_file), file.dump(4) + "\n", false, {}});
+  }
+
+  /// For schemes whose config says no more than which modules are left as they are.
+  Json made_config() const {
+    std::set<std::string> methods;
+    for (auto const& [name, module] : modules_) methods.insert(module.scheme->label.method);
+    if (methods.size() != 1 || (*methods.begin() != "fp8" && *methods.begin() != "mxfp4"))
+      fail(
+          ErrorKind::usage,
+          "[target] reference: the weights are quantised ({}), and nothing says how config.json describes that. Name a folder whose config.json has "
+          "the quantization_config of this model, or set model.quant = \"dequantise-bf16\".",
+          listed(std::vector<std::string>(methods.begin(), methods.end())));
+    Json result;
+    result.set("quant_method", *methods.begin());
+    if (*methods.begin() == "fp8") {
+      result.set("fmt", "e4m3").set("activation_scheme", "dynamic");
+      for (auto const& [name, module] : modules_)
+        for (QuantPart const& part : module.scheme->parts)
+          if (part.name == "scale" && part.dims.size() == 2 && part.dims[0].block > 1)
+            result.set("weight_block_size",
+                       Json(Json::Array{Json(part.dims[0].block), Json(part.dims[1].block)}));
+    }
+    result.set("modules_to_not_convert", Json(Json::Array(plain_.begin(), plain_.end())));
+    return result;
+  }
+
+  TargetDraft& job_;
+  Model const& model_;
+  Side const& side_;
+  Json const& known_;
+  std::map<std::string, Module> modules_;
+  std::vector<std::string> plain_;
+};
+
+}  // namespace
+
+void describe_quantised(TargetDraft& job, Model const& model, Side const& side,
+                        std::span<StoredName const> names, Json const& known) {
+  QuantDescriber(job, model, side, known).run(names);
+}
+
+}  // namespace reshard

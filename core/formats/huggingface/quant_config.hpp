@@ -1,0 +1,24 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "core/mapping/side.hpp"
+#include "core/formats/target.hpp"
+
+namespace reshard {
+
+/// What a Hugging Face target says about its quantised weights, from the stored names of the whole
+/// plan: every module of every layer, every expert under its global number. Changes config.json
+/// among the job's texts, and hf_quant_config.json, which takes the place of a sidecar of that
+/// name.
+///
+/// Nothing is quantised: both say nothing of it. ModelOpt's schemes: both are made anew, and keep
+/// what they said of other things. Other schemes: a quantization_config that is there stays as it
+/// is; without one it is made, or the job is refused where that cannot be done (Error of kind
+/// usage). `known`: the quantization_config of the source, where the job has no reference folder;
+/// null for none.
+void describe_quantised(TargetDraft& job, Model const& model, Side const& side,
+                        std::span<StoredName const> names, Json const& known);
+
+}  // namespace reshard

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <set>
+
+#include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
+#include "core/base/text.hpp"
+#include "core/containers/safetensors/safetensors.hpp"
+#include "core/formats/huggingface/quant_config.hpp"
+#include "core/formats/huggingface/shards.hpp"
+#include "core/formats/huggingface/source.hpp"
+#include "core/formats/target_parts.hpp"
+#include "core/mapping/config_defaults.hpp"
+
+namespace reshard {
+
+void add_sidecars(TargetDraft& job, HuggingFaceTarget const& target) {
+  if (!target.reference) {
+    if (!target.config_text.empty())
+      job.texts.push_back({std::string(huggingface::config_name), target.config_text, false, {}});
+    return;
+  }
+  if (!target.reference->config.is_null())
+    job.texts.push_back(
+        {std::string(huggingface::config_name), target.reference->config_text, false, {}});
+  job.reference = target.reference;
+}
+
+void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& files) {
+  if (!files || files->config.is_null()) return;
+  std::filesystem::path const folder = huggingface::carried_name;
+  job.texts.push_back({folder / huggingface::config_name, files->config_text, false, {}});
+  if (!files->weight_map.empty()) {
+    auto const index = readable_member(files->path, huggingface::index_name);
+    job.texts.push_back({folder / huggingface::index_name, {}, false, [index] {
+                           return read_text_file(index, huggingface::largest_index_bytes);
+                         }});
+  }
+  job.reference = files;
+  job.reference_to = folder;
+}
+
+void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes,
+                     HuggingFaceTarget const& target,
+                     std::function<std::vector<Piece>(std::size_t)> const& pieces,
+                     std::vector<bool> const& copies) {
+  std::span<std::pair<std::string, std::string> const> reference_map;
+  if (target.reference) reference_map = target.reference->weight_map;
+  auto const shards = huggingface::plan_shards(specs, shard_bytes, reference_map);
+  for (std::uint32_t f = 0; f < shards.size(); ++f) {
+    job.files.push_back(
+        {shards[f].name, shards[f].plan.size_bytes, {}, nullptr, shards[f].plan.header, nullptr});
+    job.target.files.push_back(shards[f].name);
+    for (std::size_t i = 0; i < shards[f].tensors.size(); ++i) {
+      std::size_t const t = shards[f].tensors[i];
+      job.target.add({f, shards[f].plan.offset_bytes[i], specs[t].dtype, specs[t].name}, pieces(t),
+                     !copies.empty() && copies[t]);
+    }
+  }
+  add_sidecars(job, target);
+  if (huggingface::needs_index(shards))
+    job.texts.push_back(
+        {std::string(huggingface::index_name),
+         huggingface::index_json(shards, specs,
+                                 target.reference ? target.reference->index_metadata : Json()),
+         true,
+         {}});
+}
+
+void plan_huggingface_target(TargetDraft& job, TargetParts const& parts,
+                             HuggingFaceTarget const& target) {
+  std::vector<StoredName> const names = parts.side->names(nullptr);
+  std::vector<TensorSpec> specs;
+  std::vector<bool> copies;
+  for (StoredName const& name : names) {
+    specs.push_back(
+        {name.name, stored_dtype(parts, name), parts.side->layout(name.entry, {}).file_shape});
+    copies.push_back(name.copy);
+  }
+  auto const pieces = [&](std::size_t t) { return parts.side->pieces(names[t], {}); };
+  place_in_shards(job, specs, parts.request->shard_bytes, target, pieces, copies);
+}
+
+}  // namespace reshard
+
+namespace reshard::huggingface {
+namespace {
+
+/// The stored names of a reference folder: its index, or the header of its only file.
+class ReferenceNames {
+ public:
+  explicit ReferenceNames(std::optional<Folder> const& reference) : reference_(reference) {}
+
+  bool has(std::string_view name) {
+    if (!reference_) return false;
+    if (!names_) read();
+    if (name.find_first_of("*?") == std::string_view::npos) return names_->contains(name);
+    return std::any_of(names_->begin(), names_->end(),
+                       [&](std::string const& known) { return matches_glob(name, known); });
+  }
+
+ private:
+  void read() {
+    names_.emplace();
+    for (auto const& [tensor, file] : reference_->weight_map) names_->insert(tensor);
+    auto const single = reference_->path / single_file_name;
+    if (!names_->empty() || !sees_file(single)) return;
+    for (FileTensor const& tensor :
+         safetensors::read_header(File::open_for_reading(single)).tensors)
+      names_->insert(tensor.name);
+  }
+
+  std::optional<Folder> const& reference_;
+  std::optional<std::set<std::string, std::less<>>> names_;
+};
+
+}  // namespace
+
+TargetTraits HuggingFaceFormat::target() const {
+  return {.any_names = true};
+}
+
+void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
+  ReferenceNames reference(job.read.reference);
+  SideOptions options;
+  options.has = [&reference](std::string_view name) { return reference.has(name); };
+  Side const side(job.model, *job.read.maps.family, std::move(options));
+  draft.target_adds = side.adds();
+  plan_huggingface_target(draft, {&job.model, &side, job.dtypes, &job.request},
+                          {job.read.reference, job.read.config_text});
+  for (ConfigPatch const& change : job.read.config_changes) patch_config(draft, change);
+  std::vector<StoredName> names;
+  if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
+  describe_quantised(draft, job.model, side, names, fact(job.read.args, "quantization_config"));
+}
+
+void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
+  std::vector<TensorSpec> specs;
+  for (NamedTensor const& tensor : job.tensors)
+    specs.push_back({job.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+  if (!job.reference)
+    draft.warnings.push_back(
+        "the target gets no config.json, because the source has none: transformers cannot load it without one. Give target.reference, the folder "
+        "of the model's config and tokenizer");
+  auto const pieces = [&job](std::size_t t) {
+    std::vector<Index> const& shape = job.tensors[t].shape;
+    TensorBox const whole{std::vector<Index>(shape.size(), 0), shape};
+    return std::vector<Piece>{job.piece(t, whole, row_major(whole))};
+  };
+  place_in_shards(draft, specs, job.request.shard_bytes, {job.reference, {}}, pieces);
+}
+
+}  // namespace reshard::huggingface

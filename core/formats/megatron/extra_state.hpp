@@ -1,0 +1,101 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/containers/torch/torch_file.hpp"
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/megatron/writer.hpp"
+#include "core/mapping/side.hpp"
+#include "core/plan/plan.hpp"
+#include "core/formats/target.hpp"
+
+namespace reshard {
+
+/// `…_extra_state` entries of a Megatron checkpoint: opaque state of modules (FP8 history) under
+/// keys that strict loading may ask for. They are no tensors of the model: they move with their
+/// layer or expert, as bytes.
+///
+/// From a source with the same norms and expert form the key set is the source's; else it is made
+/// from the target's modules: None for Megatron's own linears, an empty uint8 tensor for
+/// Transformer Engine's.
+class ExtraStates {
+ public:
+  /// No source: every key is made.
+  ExtraStates(std::string spec, std::string form, ForeignClasses foreign_classes)
+      : spec_(std::move(spec)), form_(std::move(form)), foreign_classes_(foreign_classes) {}
+
+  /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where
+  /// ranks hold one each.
+  void take(Checkpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts);
+
+  /// The same from the objects of a source in chunks; only those that hold something are
+  /// remembered.
+  void take_objects(Checkpoint const& source);
+
+  /// The keys that the modules behind a stored name have, as far as the name tells: linears, norms,
+  /// attention, the output layer.
+  std::vector<std::string> keys_of(std::string_view stored_name) const;
+
+  /// What torch_dist stores for a module: a torch.save'd list of its state. `key` has global
+  /// numbers. State of grouped experts that is not empty is an Error of kind source: it belongs to
+  /// several experts.
+  std::string object_bytes(std::string const& key);
+
+  /// The source's key set fits the target: same norms, same expert form.
+  void use_source_keys(bool same) { from_source_ = same; }
+
+  /// The experts of one file, and over how many ranks experts are dealt.
+  struct HeldExperts {
+    Run run;
+    Index ranks = 1;
+  };
+
+  /// One entry of a target chunk.
+  struct Placed {
+    megatron::ChunkEntry entry;
+    bool opaque = false;  ///< bytes come from source_file at source_offset_bytes
+    std::uint32_t source_file = 0;
+    std::uint64_t source_offset_bytes = 0;
+  };
+
+  /// The entries that belong into one file of the target, beside the stored tensors `names`. Expert
+  /// state that a change of ep would mix up is an Error of kind source when it is not empty.
+  std::vector<Placed> place(PipelineChunk const& chunk, HeldExperts const& experts,
+                            std::vector<StoredName> const& names);
+
+ private:
+  struct Known {
+    megatron::ExtraKind kind = megatron::ExtraKind::none;
+    std::uint32_t file = 0;
+    std::string dict;  ///< in that file, and the key in it
+    std::string key;
+    FileTensor tensor;
+    std::uint64_t size_bytes = 0;
+    Index source_ranks = 1;  ///< over which the source deals experts
+    bool object = false;     ///< an object of a torch_dist source, and its item
+    ItemPlace item = {};
+  };
+
+  std::vector<std::string> made_keys(std::vector<StoredName> const& names) const;
+  bool norms_keep_state() const;
+  std::string global_key(std::string const& local, PipelineChunk const& chunk,
+                         Run const& experts) const;
+  Placed from_known(std::string const& local, Known const& known, Index ranks);
+  pickle::NodeId node_of(Known const& known, pickle::Document const** document);
+  TorchFile const& document_of(Known const& known);
+  void check_grouped(std::string const& key) const;
+
+  std::string spec_;
+  std::string form_;
+  ForeignClasses foreign_classes_;
+  bool from_source_ = false;            ///< the source's key set is used
+  std::map<std::string, Known> known_;  ///< by key with global numbers
+  std::vector<std::filesystem::path> files_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::unique_ptr<TorchFile>>
+      documents_;  ///< by file and place
+};
+
+}  // namespace reshard

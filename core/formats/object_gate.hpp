@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/target.hpp"
+
+namespace reshard {
+
+/// Decides which objects of a DCP source go into a target. Their bytes are copied as they are, and
+/// whoever loads the target unpickles them: so each is looked at, unless the job says that objects
+/// are carried unread.
+class ObjectGate {
+ public:
+  ObjectGate(Checkpoint const& source, TargetRequest const& request)
+      : source_(source), request_(request) {}
+
+  /// False for an object that the job leaves out. One that it refuses is an Error of kind source.
+  /// `object` is one of the source's.
+  bool admits(StoredObject const& object);
+
+  /// Says what was left out.
+  void warn(std::vector<std::string>& warnings) const;
+
+ private:
+  dcp::ObjectLook look_at(StoredObject const& object) const;
+  std::string place(StoredObject const& object) const;
+
+  Checkpoint const& source_;
+  TargetRequest const& request_;
+  std::vector<std::string> left_out_;
+};
+
+}  // namespace reshard

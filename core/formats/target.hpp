@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/file_segment.hpp"
+#include "core/containers/dcp/file_items.hpp"
+#include "core/containers/torch/torch_file.hpp"
+#include "core/formats/chunk_grid.hpp"
+#include "core/formats/format_id.hpp"
+#include "core/formats/huggingface/folder.hpp"
+#include "core/formats/megatron/shard_name.hpp"
+#include "core/formats/run_record.hpp"
+#include "core/mapping/side.hpp"
+#include "core/plan/catalog.hpp"
+#include "core/plan/plan.hpp"
+
+namespace reshard {
+
+/// torch_dist: one key for all layers with the layer axis in front, or keys of their own.
+enum class LayerKeys { automatic, stacked, separate };
+
+/// What happens to stored tensors that a map lists under `keep`.
+enum class Unmapped { refuse, keep, drop };
+
+/// What the target shall be, independent of how a job file says it.
+struct TargetRequest {
+  FormatId format = FormatId::megatron;  ///< never automatic
+  PipelineSpec pipeline;  ///< ranks, chunks, first/last stage layers or layout string; layer counts
+                          ///< are filled in
+  Mesh mesh;              ///< of the target
+  std::string spec;       ///< "te", "local", or "" for as the source, else te
+  std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
+  megatron::NameStyle style = megatron::NameStyle::megatron;
+  std::filesystem::path reference;  ///< Hugging Face folder; empty for none
+  std::uint64_t shard_bytes = 0;    ///< of safetensors files: the largest
+  std::uint64_t part_bytes = 0;     ///< of HDF5 files: the largest
+  ChunkGrid grid;                   ///< dcp
+  std::uint64_t chunk_bytes = 0;    ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
+  LayerKeys layers = LayerKeys::automatic;  ///< torch_dist
+  std::string source_prefix;  ///< dcp sources: only keys with this prefix, which is cut off
+  std::string target_prefix;  ///< dcp: put before every key
+  std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
+  Index source_etp = 1;                 ///< expert tensor parallelism of a Megatron Lite source
+  std::string map = "auto";             ///< model.map
+  bool axes_by_config = false;          ///< a config.json decides about axes, not args
+  Index true_vocab_size = 0;
+  Unmapped unmapped = Unmapped::refuse;
+  ForeignClasses foreign_classes = ForeignClasses::refuse;
+  bool objects_unread = false;  ///< objects of a DCP source are not looked at
+  bool dequantise = false;      ///< quantised weights become BF16
+  bool drop_optimizer = false;
+  bool drop_rng = false;
+  bool true_rows = false;    ///< vocabulary rows that are known to be padding are left out
+  std::string tool_version;  ///< for the provenance that a target holds
+  std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for
+};
+
+/// A file of the target with tensors: its byte layout is complete before any byte moves.
+struct TargetFile {
+  std::filesystem::path path;  ///< relative to the target
+  std::uint64_t size_bytes = 0;
+  MeshPlace at = {};  ///< of TargetDraft::file_mesh; empty where files have no places
+  std::shared_ptr<TorchFilePlan const> torch;   ///< a .pt file: what finish_torch_file needs
+  std::string header;                           ///< a safetensors file: its first bytes
+  std::shared_ptr<dcp::FileItems const> items;  ///< a .distcp file
+  std::vector<FileSegment> skeleton =
+      {};  ///< an HDF5 file: what it has besides tensors before they are written
+  /// And all of that afterwards, from the digests by tensor of the plan (none: they were not
+  /// taken). Borrows nothing.
+  std::function<std::vector<FileSegment>(std::span<std::uint64_t const>)> finished = {};
+};
+
+/// A small file whose bytes are known now. `mark`: written last, it makes the checkpoint count.
+struct TextFile {
+  std::filesystem::path path;
+  std::string text;
+  bool mark = false;
+  std::function<std::string()>
+      make;  ///< of a large file: makes `text` when it is written; borrows nothing
+};
+
+/// A file or folder that travels along as it is.
+struct SideCopy {
+  std::filesystem::path from;
+  std::filesystem::path to;  ///< relative to the target
+};
+
+/// What a format decides about a target: the same on every rank.
+struct TargetDraft {
+  Catalog target;
+  std::vector<TargetFile> files;
+  Mesh file_mesh;      ///< along which files stand; without axes where they do not
+  std::string layout;  ///< that mesh in words, with what no file has a number for
+  std::vector<TextFile> texts;
+  std::vector<OpaqueCopy> opaque;  ///< what the plan copies besides tensors
+  std::vector<int> target_adds;    ///< what stored values of the target have over logical ones, by
+                                   ///< logical tensor; empty: nothing
+  std::optional<huggingface::Folder> reference;  ///< whose sidecars are copied
+  std::filesystem::path
+      reference_to;  ///< and into which folder of the target; "" for the target itself
+  std::vector<SideCopy> side_copies;
+  std::vector<std::string> warnings;
+  /// What Megatron's args of the target will say, and how its names follow from them: the plan
+  /// proves that both agree. Nothing for targets without args.
+  struct Stated {
+    Json args;
+    SideOptions options;
+  };
+  std::optional<Stated> stated;
+};
+
+}  // namespace reshard

@@ -1,0 +1,33 @@
+#include "core/formats/target_job.hpp"
+
+#include <algorithm>
+
+namespace reshard {
+
+Index MappedTarget::count(char const* word) const {
+  Json const value = model.value(word);
+  return value.integer() == nullptr ? 0 : *value.integer();
+}
+
+std::string NamedTarget::renamed(std::string const& key) const {
+  return request.target_prefix + key.substr(request.source_prefix.size());
+}
+
+Piece NamedTarget::piece(std::size_t tensor, TensorBox const& box,
+                         std::vector<Index> const& strides) const {
+  Piece piece{static_cast<int>(tensor), {}, {}, 0};
+  auto const& axes = model.tensors()[tensor].axes;
+  for (std::size_t d = 0; d < axes.size(); ++d)
+    piece.digits.push_back({axes[d].axis, model.axes()[axes[d].axis].size, 1, box.begin[d],
+                            box.end[d] - box.begin[d], strides[d]});
+  return piece;
+}
+
+std::vector<Index> row_major(TensorBox const& box) {
+  std::vector<Index> strides(box.begin.size(), 1);
+  for (std::size_t d = strides.size(); d-- > 1;)
+    strides[d - 1] = strides[d] * std::max<Index>(box.end[d] - box.begin[d], 1);
+  return strides;
+}
+
+}  // namespace reshard

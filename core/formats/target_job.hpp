@@ -1,0 +1,62 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/source_model.hpp"
+#include "core/formats/target.hpp"
+#include "core/layout/placement.hpp"
+
+namespace reshard {
+
+/// A target whose tensors get their names from a map. Borrows everything.
+struct MappedTarget {
+  Checkpoint const& source;
+  TargetRequest const& request;
+  Model const& model;
+  SourceModel const& read;  ///< without its model and catalogue
+  std::vector<std::optional<DType>> const& dtypes;  ///< of every logical tensor, as in the source
+  RunRecord const* record = nullptr;  ///< what a source with args says of its run; may be null
+
+  /// A number of the model, such as "L"; 0 where it has none.
+  Index count(char const* word) const;
+};
+
+/// A box of a source tensor and its bytes.
+struct SourceBox {
+  TensorBox box;
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  std::vector<Index> strides;  ///< in elements; empty: row-major of the box
+};
+
+/// A stored tensor that keeps its name.
+struct NamedTensor {
+  std::string key;  ///< without source.prefix
+  DType dtype = DType::u8;
+  std::vector<Index> shape;
+  std::vector<SourceBox> boxes;
+};
+
+/// A target whose tensors keep the source's names; they are the logical tensors of `model`, in this
+/// order, with an axis for each dimension. Borrows everything.
+struct NamedTarget {
+  Checkpoint const& source;
+  TargetRequest const& request;
+  Model const& model;
+  std::vector<NamedTensor> const& tensors;
+  std::vector<StoredObject const*> const& objects;  ///< those to take over
+  std::optional<huggingface::Folder> reference;     ///< model files for a Hugging Face folder
+
+  /// The name in the target of a key of the source.
+  std::string renamed(std::string const& key) const;
+  /// The piece of tensor `tensor` that a box is.
+  Piece piece(std::size_t tensor, TensorBox const& box, std::vector<Index> const& strides) const;
+};
+
+/// Strides of a box in row-major order.
+std::vector<Index> row_major(TensorBox const& box);
+
+}  // namespace reshard

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/formats/huggingface/config.hpp"
+#include "core/formats/target.hpp"
+#include "core/formats/run_record.hpp"
+#include "core/formats/megatron/extra_state.hpp"
+#include "core/formats/target_job.hpp"
+
+namespace reshard {
+
+/// What a target catalogue is made from.
+struct TargetParts {
+  Model const* model = nullptr;
+  Side const* side = nullptr;
+  std::vector<std::optional<DType>> dtypes;  ///< of every logical tensor, as the source has it
+  TargetRequest const* request = nullptr;
+};
+
+/// The dtype under a stored name of the target: that of its logical tensors, which must agree and
+/// be in the source. `first_tensor`: where the copies of the tensors begin whose dtype is asked for
+/// (optimizer state) (Errors of kind source).
+DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t first_tensor = 0);
+
+/// What makes the shards of a Megatron target beyond its tensors.
+struct MegatronTarget {
+  std::vector<PipelineChunk> chunks;
+  RunRecord const* record = nullptr;  ///< whose args are kept; nullptr: made from `args`
+  Json source_args;                   ///< those args; null without a record
+  std::vector<std::pair<std::string, Json>> args;  ///< attributes to set besides the parallel sizes
+  ExtraStates* extras = nullptr;
+};
+
+/// Lays out every file of a Megatron target and fills files, texts, the target catalogue; returns
+/// the opaque state to copy.
+std::vector<OpaqueCopy> plan_megatron_target(TargetDraft& job, TargetParts const& parts,
+                                             MegatronTarget const& target);
+
+/// What makes a Hugging Face folder beyond its tensors.
+struct HuggingFaceTarget {
+  std::optional<huggingface::Folder>
+      reference;            ///< config, sidecars and shard map are taken from it
+  std::string config_text;  ///< config.json without a reference
+};
+/// config.json and the files that travel beside it.
+void add_sidecars(TargetDraft& job, HuggingFaceTarget const& target);
+/// The same files in a target of another format: byte for byte in its folder `huggingface`, with
+/// the index of the weights. Nothing without a config.json.
+void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& files);
+/// Distributes tensors over safetensors files and fills files, texts and the target catalogue.
+/// `pieces(i)` are those of specs[i]; where `copies` is not empty, copies[i] says that specs[i]
+/// holds what another tensor holds.
+void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes,
+                     HuggingFaceTarget const& target,
+                     std::function<std::vector<Piece>(std::size_t)> const& pieces,
+                     std::vector<bool> const& copies = {});
+
+void plan_huggingface_target(TargetDraft& job, TargetParts const& parts,
+                             HuggingFaceTarget const& target);
+
+/// The config.json among a job's texts; nullptr when the target has none.
+TextFile* config_text(TargetDraft& job);
+/// Sets a member of that config.json, or removes it; without one nothing happens.
+void patch_config(TargetDraft& job, huggingface::ConfigPatch const& patch);
+
+}  // namespace reshard

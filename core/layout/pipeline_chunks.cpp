@@ -1,0 +1,176 @@
+#include "core/layout/pipeline_chunks.hpp"
+
+#include <algorithm>
+
+#include "core/base/error.hpp"
+#include "core/layout/pipeline_layout.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr int most_layers = 1 << 24;
+
+int quotient(int layers, int parts, std::string_view layers_are, std::string_view parts_are) {
+  if (parts < 1 || layers < 0 || layers % parts != 0)
+    fail(
+        ErrorKind::usage,
+        "pipeline: {} {} cannot be spread evenly over {} {}. Choose pp and vpp so that they divide, set the layers of the first and last stage, "
+        "or give a pipeline layout.",
+        layers, layers_are, parts, parts_are);
+  return layers / parts;
+}
+
+bool is_set(int layers) { return layers >= 0; }
+
+void check(PipelineSpec const& spec) {
+  if (spec.ranks < 1 || spec.chunks_per_rank < 1)
+    fail(ErrorKind::usage, "pipeline: pp = {} and vpp = {} must both be at least 1.", spec.ranks,
+         spec.chunks_per_rank);
+  if (Index{spec.ranks} * spec.chunks_per_rank > most_pipeline_stages)
+    fail(ErrorKind::usage,
+         "pipeline: pp {} x vpp {} are more than {} chunks. Choose smaller sizes.", spec.ranks,
+         spec.chunks_per_rank, most_pipeline_stages);
+  if (spec.decoder_layers < 0 || spec.mtp_layers < 0)
+    fail(ErrorKind::usage,
+         "pipeline: {} decoder layers and {} prediction depths: neither may be below zero.",
+         spec.decoder_layers, spec.mtp_layers);
+  if (spec.decoder_layers > most_layers || spec.mtp_layers > most_layers)
+    fail(ErrorKind::usage,
+         "pipeline: {} decoder layers and {} prediction depths: more than {} are no model's.",
+         spec.decoder_layers, spec.mtp_layers, most_layers);
+  bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
+  bool const counted = spec.account_for_embedding || spec.account_for_loss;
+  if ((uneven ? 1 : 0) + (counted ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
+    fail(
+        ErrorKind::usage,
+        "pipeline: of first/last stage layers ({}/{}), counting embedding or loss as layers ({}/{}) and a layout ('{}') only one may be "
+        "set. Remove the others.",
+        spec.first_stage_layers, spec.last_stage_layers, spec.account_for_embedding,
+        spec.account_for_loss, spec.layout);
+}
+
+/// Decoder layers of the chunks of first, middle and last pipeline rank.
+struct StageSizes {
+  int first = 0;
+  int middle = 0;
+  int last = 0;
+};
+
+StageSizes uneven_sizes(PipelineSpec const& spec) {
+  int const first = std::max(spec.first_stage_layers, 0);
+  int const last = std::max(spec.last_stage_layers, 0);
+  int const fixed_stages =
+      (is_set(spec.first_stage_layers) ? 1 : 0) + (is_set(spec.last_stage_layers) ? 1 : 0);
+  if (fixed_stages > spec.ranks)
+    fail(
+        ErrorKind::usage,
+        "pipeline: pp = {} has one stage, which cannot hold both {} first and {} last layers. Set one of them.",
+        spec.ranks, first, last);
+  Index const rest = Index{spec.decoder_layers} - first - last;
+  int const middle_stages = spec.ranks - fixed_stages;
+  if (rest < 0 || (middle_stages == 0 && rest != 0))
+    fail(
+        ErrorKind::usage,
+        "pipeline: the first stage takes {} and the last {} layers, which does not fit {} decoder layers over pp = {}. Choose other sizes.",
+        first, last, spec.decoder_layers, spec.ranks);
+  StageSizes sizes;
+  if (middle_stages > 0)
+    sizes.middle = quotient(narrow<int>(rest), middle_stages * spec.chunks_per_rank,
+                            "decoder layers outside of the first and last stage", "chunks");
+  sizes.first =
+      is_set(spec.first_stage_layers)
+          ? quotient(first, spec.chunks_per_rank, "layers of the first stage", "virtual stages")
+          : sizes.middle;
+  sizes.last =
+      is_set(spec.last_stage_layers)
+          ? quotient(last, spec.chunks_per_rank, "layers of the last stage", "virtual stages")
+          : sizes.middle;
+  return sizes;
+}
+
+/// Decoder layers of every chunk in model order.
+std::vector<int> chunk_sizes(PipelineSpec const& spec) {
+  auto const chunks =
+      static_cast<std::size_t>(spec.ranks) * static_cast<std::size_t>(spec.chunks_per_rank);
+  if (is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers)) {
+    StageSizes const sizes = uneven_sizes(spec);
+    std::vector<int> result(chunks, sizes.middle);
+    for (std::size_t s = 0; s < chunks; ++s) {
+      std::size_t const rank = s % static_cast<std::size_t>(spec.ranks);
+      if (rank == 0 && is_set(spec.first_stage_layers))
+        result[s] = sizes.first;
+      else if (rank + 1 == static_cast<std::size_t>(spec.ranks))
+        result[s] = sizes.last;
+    }
+    return result;
+  }
+  int const embedding = spec.account_for_embedding ? 1 : 0;
+  int const loss = spec.account_for_loss ? 1 : 0;
+  std::string const counted =
+      embedding + loss == 0 ? "decoder layers"
+                            : "layers (decoder layers with embedding and loss as they are counted)";
+  std::vector<int> result(chunks, quotient(spec.decoder_layers + embedding + loss,
+                                           narrow<int>(chunks), counted, "chunks"));
+  result.front() -= embedding;
+  result.back() -= loss;
+  return result;
+}
+
+std::vector<PipelineStage> even_stages(PipelineSpec const& spec) {
+  std::vector<PipelineStage> stages;
+  for (int const layers : chunk_sizes(spec)) stages.push_back({layers, 0, false, false});
+  stages.front().embedding = true;
+  stages.back().head = true;
+  stages.back().mtp_layers = spec.mtp_layers;
+  return stages;
+}
+
+std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
+  std::vector<PipelineStage> stages = parse_pipeline_layout(spec.layout);
+  if (std::ssize(stages) != Index{spec.ranks} * spec.chunks_per_rank)
+    fail(
+        ErrorKind::usage,
+        "pipeline layout '{}': it has {} stages, but pp {} x vpp {} is {}. Change the layout, pp or vpp.",
+        spec.layout, stages.size(), spec.ranks, spec.chunks_per_rank,
+        Index{spec.ranks} * spec.chunks_per_rank);
+  int decoder = 0;
+  int mtp = 0;
+  for (PipelineStage const& stage : stages) {
+    decoder += stage.decoder_layers;
+    mtp += stage.mtp_layers;
+  }
+  if (decoder != spec.decoder_layers || mtp != spec.mtp_layers)
+    fail(
+        ErrorKind::usage,
+        "pipeline layout '{}': it has {} t and {} m, but the model has {} decoder layers and {} prediction depths. Change the layout.",
+        spec.layout, decoder, mtp, spec.decoder_layers, spec.mtp_layers);
+  return stages;
+}
+
+std::vector<Run> next_run(Index& at, int count) {
+  if (count == 0) return {};
+  Run const run{at, at + count, false};
+  at = run.end;
+  return {run};
+}
+
+}  // namespace
+
+std::vector<PipelineChunk> pipeline_chunks(PipelineSpec const& spec) {
+  check(spec);
+  std::vector<PipelineStage> const stages =
+      spec.layout.empty() ? even_stages(spec) : written_stages(spec);
+  std::vector<PipelineChunk> chunks;
+  Index decoder = 0;
+  Index mtp = 0;
+  for (PipelineStage const& stage : stages) {
+    int const s = narrow<int>(chunks.size());
+    PipelineChunk chunk{s % spec.ranks, s / spec.ranks, {}, {}, stage.embedding, stage.head};
+    chunk.decoder = next_run(decoder, stage.decoder_layers);
+    chunk.mtp = next_run(mtp, stage.mtp_layers);
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+}  // namespace reshard
