@@ -1,25 +1,18 @@
 #include "tests/support/made_checkpoint.hpp"
 
 #include "core/formats/megatron/args.hpp"
+#include "tests/support/read_only_format.hpp"
 
 namespace reshard::test {
 namespace {
 
 /// The format itself, but for what it would read from files.
-class MadeFormat final : public Format {
+class MadeFormat final : public ReadOnlyFormat {
  public:
   explicit MadeFormat(FormatId id) : like_(format_of(id)) {}
 
   FormatId id() const override { return like_.id(); }
-  bool probe(std::filesystem::path const& /*path*/) const override { return false; }
-  Checkpoint open(std::filesystem::path const& path, OpenChoice const& choice,
-                  HeaderExchange const& exchange) const override {
-    return like_.open(path, choice, exchange);
-  }
-  Inspection describe(std::filesystem::path const& path,
-                      megatron::UserSizes const& sizes) const override {
-    return like_.describe(path, sizes);
-  }
+  TargetTraits target() const override { return like_.target(); }
   StoredView view(Checkpoint const& checkpoint, std::string const& prefix) const override {
     return like_.view(checkpoint, prefix);
   }
@@ -72,7 +65,7 @@ MadeCheckpoint::MadeCheckpoint(FormatId id) {
   value.folder = value.root = "/made";
   value.place = "/made";
   value.summary = "made";
-  bool const megatrons = has_layout(id);
+  bool const megatrons = value.format->target().names == NameOwner::megatron;
   value.names = megatrons ? NameOwner::megatron : NameOwner::family;
   value.storage = id == FormatId::megatron      ? Storage::shares
                   : id == FormatId::huggingface ? Storage::whole

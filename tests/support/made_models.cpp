@@ -1,7 +1,7 @@
 #include "tests/support/made_models.hpp"
 
+#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/shard_name.hpp"
-#include "core/formats/megatron/writer.hpp"
 #include "core/mapping/side.hpp"
 
 namespace reshard::test {
@@ -19,9 +19,9 @@ struct Described {
   Model model;
 };
 
-SideOptions core_options(MeshSizes const& mesh, std::string const& form) {
+SideOptions core_options(MeshSizes const& sizes, std::string const& form) {
   SideOptions options;
-  options.mesh = mesh;
+  options.mesh = sizes;
   options.options = {{"form", form}, {"spec", "te"}, {"mtp_block", "mtp_model_layer"}};
   return options;
 }
@@ -38,8 +38,8 @@ Json args_for(SampleModel const& sample, MeshSizes const& mesh) {
 
 PipelineSpec pipeline_of(SampleMesh const& at, int layers) {
   PipelineSpec spec;
-  spec.pp = at.mesh.pp;
-  spec.vpp = at.mesh.vpp;
+  spec.ranks = at.mesh.pp;
+  spec.chunks_per_rank = at.mesh.vpp;
   spec.first_stage_layers = at.first_stage_layers;
   spec.last_stage_layers = at.last_stage_layers;
   spec.decoder_layers = layers;
@@ -78,21 +78,24 @@ MadeCheckpoint made_megatron(SampleModel const& sample, SampleMesh const& at) {
   auto const layers = static_cast<int>(*described.model.value("L").integer());
   auto const chunks = pipeline_chunks(pipeline_of(at, layers));
   MadeCheckpoint made(FormatId::megatron);
+  megatron::MeshSizes const sizes = megatron::sizes_of(at.mesh);
   made.value.mesh = at.mesh;
+  made.value.file_mesh = megatron::shard_mesh(sizes);
+  made.value.layout = megatron::layout_text(sizes);
   made.value.args = args_for(sample, at.mesh);
   made.value.iteration = made.value.stated_iteration = 7;
-  for (megatron::ShardPlace const& place : megatron::target_places(at.mesh)) {
-    if (at.mesh.vpp != 1) fail(ErrorKind::internal, "shares of several chunks are not made here");
+  for (megatron::ShardPlace const& place : megatron::shard_places(sizes)) {
+    if (sizes.vpp != 1) fail(ErrorKind::internal, "shares of several chunks are not made here");
     PipelineChunk const& chunk = chunks[static_cast<std::size_t>(place.pp)];
-    SidePlace const at_rank{place.tp, place.ep, place.tp % at.mesh.etp, &chunk};
+    SidePlace const at_rank{megatron::place_of(made.value.mesh, place), &chunk};
     std::vector<MadeTensor> tensors;
     for (StoredName const& name : side.names(&chunk))
       tensors.push_back({name.name, side.layout(name.entry, at_rank).file_shape});
     SharePlace share;
-    share.tp = place.tp;
-    share.pp = place.pp;
-    share.ep = place.ep;
-    share.label = megatron::format_shard_name(place, at.mesh, megatron::NameStyle::megatron);
+    share.at = at_rank.at;
+    share.file_at = megatron::shard_coordinates(place);
+    share.chunk = static_cast<std::size_t>(place.pp);
+    share.label = megatron::format_shard_name(place, sizes, megatron::NameStyle::megatron);
     made.add_share(share, tensors);
   }
   return made;

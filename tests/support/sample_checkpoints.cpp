@@ -12,6 +12,7 @@
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/writer.hpp"
 
 namespace reshard::test {
@@ -290,7 +291,7 @@ SampleCheckpoint make_hdf5_with_state(fs::path const& folder) {
 // -----------------------------------------------------------------------------------------------------
 
 /// Two tensor-parallel ranks of two pipeline stages.
-constexpr MeshSizes sample_mesh{.tp = 2, .pp = 2};
+constexpr megatron::MeshSizes sample_mesh{.tp = 2, .pp = 2};
 
 /// A layer for each stage, which every file numbers from 0.
 std::vector<SampleTensor> tensors_of_rank(std::string const& rank, int pp) {
@@ -327,7 +328,7 @@ SampleCheckpoint make_megatron(fs::path const& folder, bool with_state) {
   pickle::Document state;
   pickle::NodeId const value = state.add_dict();
   state.set(value, "seed", state.add_int(3));
-  for (megatron::ShardPlace const& place : megatron::target_places(sample_mesh)) {
+  for (megatron::ShardPlace const& place : megatron::shard_places(sample_mesh)) {
     std::string const name =
         megatron::format_shard_name(place, sample_mesh, megatron::NameStyle::megatron);
     std::vector<SampleTensor> const tensors = tensors_of_rank(name, place.pp);

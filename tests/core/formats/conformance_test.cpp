@@ -95,8 +95,11 @@ std::string text_of(Checkpoint const& c) {
     text += fmt::format("{}: {}\n", chunk, fmt::join(strides, " "));
   for (StoredObject const& object : c.stored.objects)
     text += fmt::format("{} {} {}\n", object.name, object.item.file, object.item.offset_bytes);
+  text += fmt::format("{} | {} | {} | {}\n", c.mesh.text(), c.file_mesh.text(), c.layout,
+                      c.chunks_per_file);
   for (SharePlace const& p : c.places)
-    text += fmt::format("{} {} {} {} {} {} {} {}\n", p.file, p.tp, p.pp, p.ep, p.chunk, p.label,
+    text += fmt::format("{} [{}] [{}] {} {} {} {} {}\n", p.file, fmt::join(p.at, " "),
+                        fmt::join(p.file_at, " "), p.chunk, p.chunk_in_file, p.label,
                         p.first_tensor, p.tensor_count);
   for (LogicalLabels const& labels : c.labels)
     text += fmt::format("{} {}\n", fmt::join(labels.axes, " "), labels.domain);
@@ -216,7 +219,9 @@ TEST_P(Conformance, SaysWhatItsStorageSays) {
   StoredTable const& stored = checkpoint.stored;
   ASSERT_EQ(stored.payload_offset_bytes.size(), stored.chunks.size());
   bool const shares = checkpoint.storage == Storage::shares;
-  EXPECT_EQ(checkpoint.mesh.has_value(), shares);
+  EXPECT_EQ(checkpoint.mesh.axes().empty(), !shares);
+  EXPECT_EQ(checkpoint.file_mesh.axes().empty(), !shares);
+  EXPECT_EQ(checkpoint.layout.empty(), !shares);
   EXPECT_EQ(checkpoint.places.empty(), !shares);
   EXPECT_EQ(checkpoint.labels.size(),
             checkpoint.names == NameOwner::logical ? stored.tensors.size() : 0U);
@@ -228,9 +233,12 @@ TEST_P(Conformance, SaysWhatItsStorageSays) {
     EXPECT_EQ(place.first_tensor, next);
     next += place.tensor_count;
     EXPECT_TRUE(labels.insert(place.label).second) << place.label;
-    EXPECT_LT(place.tp, checkpoint.mesh->tp);
-    EXPECT_LT(place.pp, checkpoint.mesh->pp);
-    EXPECT_LT(place.ep, checkpoint.mesh->ep);
+    EXPECT_EQ(checkpoint.mesh.place(checkpoint.mesh.number(place.at)), place.at);
+    EXPECT_LT(checkpoint.file_mesh.number(place.file_at), checkpoint.file_mesh.places());
+    for (MeshAxis const& axis : checkpoint.file_mesh.axes())
+      EXPECT_EQ(checkpoint.file_mesh.coordinate(place.file_at, axis.name),
+                checkpoint.mesh.coordinate(place.at, axis.name));
+    EXPECT_LT(place.chunk_in_file, static_cast<int>(checkpoint.chunks_per_file));
     for (std::size_t t = place.first_tensor; t < next; ++t)
       EXPECT_EQ(stored.chunks_of(stored.tensors[t]).front().item.file, place.file);
   }

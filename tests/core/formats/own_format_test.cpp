@@ -11,6 +11,7 @@
 #include "stages/plan/identity_plan.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "tests/support/rank_threads.hpp"
+#include "tests/support/read_only_format.hpp"
 #include "tests/support/sample_models.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/written_target.hpp"
@@ -24,7 +25,7 @@ constexpr char const* index_name = "raw.json";
 
 /// {"tensors": {"a.weight": {"file": "0.raw", "dtype": "BF16", "shape": [2, 3]}}}, each file one
 /// tensor.
-class RawFormat final : public Format {
+class RawFormat final : public test::ReadOnlyFormat {
  public:
   FormatId id() const override { return FormatId::automatic; }
   std::string_view family() const override { return "raw"; }

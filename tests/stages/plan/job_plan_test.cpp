@@ -222,7 +222,7 @@ TEST(JobPlanRefuses, AnotherShape) {
 TEST(JobPlanRefuses, SharesThatDoNotMakeAWhole) {
   MadeCheckpoint source = made_megatron(sample_model("llama"), {{.tp = 2, .etp = 2}});
   SharePlace& last = source.value.places.back();
-  last.tp = 0;  // both files are of the first rank
+  last.at = source.value.places.front().at;  // both files are of the first rank
   expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "");
 }
 
@@ -388,7 +388,9 @@ TEST(JobPlanState, OfModelFilesIsRefusedKindByKind) {
   expect_refused(source, request, ErrorKind::source, "source.rng = \"drop\"");
   request.drop_rng = true;
   Lines warnings = planned(source, request).warnings;
-  std::erase_if(warnings, [](std::string const& text) { return text.find("is dropped") == std::string::npos; });
+  std::erase_if(warnings, [](std::string const& text) {
+    return text.find("is dropped") == std::string::npos;
+  });
   EXPECT_EQ(warnings,
             (Lines{"optimizer state is dropped (source.optimizer = \"drop\"): start training with "
                    "--no-load-optim",

@@ -23,10 +23,10 @@ inline TargetRequest request_for(FormatId format, MeshSizes const& mesh = {}) {
   TargetRequest request;
   request.format = format;
   request.mesh = mesh;
-  request.pipeline.pp = mesh.pp;
-  request.pipeline.vpp = mesh.vpp;
+  request.pipeline.ranks = mesh.pp;
+  request.pipeline.chunks_per_rank = mesh.vpp;
   request.map_folders = {maps_folder()};
-  request.shard_bytes = 1 << 20;
+  request.shard_bytes = request.part_bytes = 1 << 20;
   request.chunk_bytes = 1 << 20;
   request.tool_version = "1.0";
   return request;

@@ -142,11 +142,7 @@ TEST(KeptTensors, WithBracesInTheirNameCannotBeKept) {
 TEST(KeptTensors, OfMegatronFilesAreFoundToo) {
   Job job("keep = ['vision.*']\n");
   test::MadeCheckpoint made(FormatId::megatron);
-  for (int const tp : {0, 1}) {
-    SharePlace place;
-    place.tp = tp;
-    made.add_share(place, {{"vision.a", {2, 2}}});
-  }
+  for (int file = 0; file < 2; ++file) made.add_share(SharePlace(), {{"vision.a", {2, 2}}});
   job.settle(made.value, Unmapped::keep);
   EXPECT_EQ(job.names(job.maps.core), (Lines{"final.weight 4", "vision.a 2 2"}));
 }

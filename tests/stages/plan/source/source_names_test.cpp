@@ -101,12 +101,7 @@ TEST(EachStored, VisitsSharesOneByOneAndOthersByTheirView) {
     return names;
   };
   MadeCheckpoint shares(FormatId::megatron);
-  shares.value.mesh = MeshSizes{};
-  for (int const rank : {0, 1}) {
-    SharePlace place;
-    place.tp = rank;
-    shares.add_share(place, {{"a", {2}}});
-  }
+  for (int file = 0; file < 2; ++file) shares.add_share(SharePlace(), {{"a", {2}}});
   EXPECT_EQ(visited(shares.value), (Lines{"a", "a"}));
   MadeCheckpoint dist(FormatId::torch_dist);
   dist.add_file({{"model.decoder.a", {2}}, {"optimizer.state.exp_avg.decoder.a", {2}}});

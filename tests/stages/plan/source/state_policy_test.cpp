@@ -1,27 +1,17 @@
 #include "stages/plan/source/state_policy.hpp"
 
 #include "tests/stages/plan/planning.hpp"
+#include "tests/support/read_only_format.hpp"
 
 namespace reshard::test {
 namespace {
 
 /// A format whose inventory the test says.
-class HoldingFormat final : public Format {
+class HoldingFormat final : public ReadOnlyFormat {
  public:
   explicit HoldingFormat(FormatId id) : id_(id) {}
   FormatId id() const override { return id_; }
-  bool probe(std::filesystem::path const& /*path*/) const override { return false; }
-  Checkpoint open(std::filesystem::path const& /*path*/, OpenChoice const& /*choice*/,
-                  HeaderExchange const& /*exchange*/) const override {
-    return {};
-  }
-  Inspection describe(std::filesystem::path const& /*path*/,
-                      megatron::UserSizes const& /*sizes*/) const override {
-    return {};
-  }
-  std::optional<huggingface::Folder> model_files(Checkpoint const& /*source*/) const override {
-    return std::nullopt;
-  }
+  TargetTraits target() const override { return format_of(id_).target(); }
 
  private:
   FormatId id_;

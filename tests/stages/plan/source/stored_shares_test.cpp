@@ -9,14 +9,16 @@ namespace {
 /// Two stages of two chunks each, one tensor in each chunk.
 MadeCheckpoint of_chunks() {
   MadeCheckpoint made(FormatId::megatron);
-  made.value.mesh = MeshSizes{.tp = 1, .pp = 2, .vpp = 2};
+  made.value.mesh = MeshSizes{.pp = 2, .vpp = 2};
+  made.value.chunks_per_file = 2;
   for (int const pp : {0, 1}) {
     made.begin_file();
     for (int const chunk : {0, 1}) {
       SharePlace place;
       place.file = static_cast<std::uint32_t>(pp);
-      place.pp = pp;
-      place.chunk = chunk;
+      place.at = made.value.mesh.at({{"pp", pp}});
+      place.chunk = static_cast<std::size_t>(chunk * 2 + pp);
+      place.chunk_in_file = chunk;
       place.first_tensor = made.value.stored.tensors.size();
       place.tensor_count = 1;
       made.value.stored.add_whole("w", DType::bf16, {static_cast<Index>(10 * pp + chunk)},
@@ -30,7 +32,7 @@ MadeCheckpoint of_chunks() {
 TEST(StoredShares, AreNumberedInModelOrder) {
   MadeCheckpoint const source = of_chunks();
   PipelineSpec spec;
-  spec.pp = spec.vpp = 2;
+  spec.ranks = spec.chunks_per_rank = 2;
   spec.decoder_layers = 4;
   auto const chunks = pipeline_chunks(spec);
   StoredView const view = source.value.format->view(source.value, "");

@@ -1,0 +1,99 @@
+#include "stages/plan/source/source_catalog.hpp"
+
+#include "tests/stages/plan/planning.hpp"
+
+namespace reshard::test {
+namespace {
+
+/// A source, and the model that its family's map makes of it.
+struct Read {
+  explicit Read(MadeCheckpoint made)
+      : source(std::move(made)),
+        family(map_file("llama")),
+        core(map_file("mcore")),
+        model(family, core, {source.value.config, "config.json", 0}),
+        side(model, family, {}) {
+    apply_family(model, side);
+  }
+
+  Catalog catalog() {
+    return source_catalog(model, side, source.value, view_of(source.value), {},
+                          {side.optional_tensors(), "llama.toml", false});
+  }
+
+  MadeCheckpoint source;
+  MapFile family, core;
+  Model model;
+  Side side;
+};
+
+MadeCheckpoint llama() { return made_huggingface(sample_model("llama")); }
+
+TEST(SourceCatalog, HasABlobForEachTensorWhereItLies) {
+  Read read(llama());
+  Catalog const catalog = read.catalog();
+  StoredTable const& stored = read.source.value.stored;
+  ASSERT_EQ(catalog.blobs.size(), stored.tensors.size());
+  for (Blob const& blob : catalog.blobs) {
+    auto const tensor = std::ranges::find(stored.tensors, blob.name, &StoredTensor::name);
+    ASSERT_NE(tensor, stored.tensors.end()) << blob.name;
+    EXPECT_EQ(blob.offset_bytes, stored.payload_offset_bytes[tensor->first_chunk]);
+    EXPECT_EQ(blob.file, 0U);
+  }
+  EXPECT_EQ(catalog.files, Lines{"/made/file0"});
+}
+
+TEST(SourceCatalog, HasABlobForEachChunk) {
+  MadeCheckpoint const whole = llama();
+  MadeCheckpoint cut(FormatId::dcp);
+  cut.begin_file();
+  for (StoredTensor const& tensor : whole.value.stored.tensors)
+    cut.add_cut({tensor.name, tensor.shape},
+                tensor.shape.size() == 2 ? std::vector<Index>{2, 1} : std::vector<Index>{1});
+  cut.value.config = whole.value.config;
+  Read read(std::move(cut));
+  EXPECT_EQ(read.catalog().blobs.size(), read.source.value.stored.chunks.size());
+}
+
+TEST(SourceCatalog, FollowsStrides) {
+  MadeCheckpoint source = llama();
+  auto const& tensors = source.value.stored.tensors;
+  StoredTensor const up =
+      *std::ranges::find(tensors, "model.layers.0.mlp.up_proj.weight", &StoredTensor::name);
+  source.value.stored.strides[up.first_chunk] = {1, up.shape[0]};
+  Read read(std::move(source));
+  Catalog const catalog = read.catalog();
+  for (TensorPieces const& tensor : catalog.tensors)
+    for (std::size_t p = 0; p < tensor.pieces.size(); ++p) {
+      if (catalog.blobs[tensor.blobs[p]].name != up.name) continue;
+      std::vector<Index> strides;
+      for (PieceDigit const& digit : tensor.pieces[p].digits)
+        if (digit.count > 1) strides.push_back(digit.stride);
+      std::ranges::sort(strides);
+      EXPECT_EQ(strides, (std::vector<Index>{1, up.shape[0]}));
+      return;
+    }
+  FAIL() << "no piece of the tensor";
+}
+
+TEST(SourceCatalog, RefusesWhatIsMissingStrangeOrOfAnotherShape) {
+  auto const expect_refusal = [](MadeCheckpoint made, std::string_view words) {
+    Read read(std::move(made));
+    std::string const sentence = refused(ErrorKind::source, [&] { read.catalog(); });
+    EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
+  };
+  MadeCheckpoint strange = llama();
+  strange.add_file({{"strange", {2}}});
+  expect_refusal(strange, "'strange' matches no entry of llama.toml");
+  MadeCheckpoint missing = llama();
+  std::erase_if(missing.value.stored.tensors,
+                [](StoredTensor const& tensor) { return tensor.name == "model.norm.weight"; });
+  expect_refusal(missing, "model.norm.weight");
+  MadeCheckpoint shape = llama();
+  for (StoredTensor& tensor : shape.value.stored.tensors)
+    if (tensor.name == "model.norm.weight") tensor.shape = {23};
+  expect_refusal(shape, "'model.norm.weight' is [23]");
+}
+
+}  // namespace
+}  // namespace reshard::test
