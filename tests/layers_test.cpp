@@ -51,7 +51,7 @@ std::map<std::string, std::set<std::string>> const allowed_libraries = {
     {"quant", {"base"}},
     {"plan", {"base", "layout", "mapping", "quant"}},
     {"containers", {"base", "layout"}},
-    {"formats", {"base", "layout", "containers"}},
+    {"formats", {"base", "io", "layout", "mapping", "plan", "containers"}},
     {"device", {"base", "quant"}},
     {"transport", {"base", "device"}},
 };

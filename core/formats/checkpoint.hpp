@@ -26,7 +26,7 @@ class Format;
 
 /// Whose names the stored tensors have.
 enum class NameOwner {
-  family,    ///< those of the model's family, or of anybody: a map of the family gives them a meaning
+  family,  ///< those of the model's family, or of anybody: a map of the family gives them a meaning
   megatron,  ///< Megatron-Core's: mcore.toml does
   logical    ///< the logical tensors of our own containers
 };
@@ -38,8 +38,8 @@ enum class Storage {
   chunks   ///< boxes of tensors, in any files
 };
 
-/// What one pipeline chunk of one file holds, tensors [first_tensor, +tensor_count) of the table, and
-/// where that share of the model stands.
+/// What one pipeline chunk of one file holds, tensors [first_tensor, +tensor_count) of the table,
+/// and where that share of the model stands.
 struct SharePlace {
   std::uint32_t file = 0;
   MeshPlace at;           ///< of Checkpoint::mesh
@@ -54,9 +54,9 @@ struct SharePlace {
 /// Opaque state of a module (…_extra_state) in a share.
 struct ModuleState {
   megatron::ExtraEntry entry;
-  std::size_t place = 0;      ///< of Checkpoint::places
-  std::string dict;           ///< the key of the file's dict that holds it: "model1"; a file with
-                              ///< one chunk may say "model" for "model0"
+  std::size_t place = 0;  ///< of Checkpoint::places
+  std::string dict;       ///< the key of the file's dict that holds it: "model1"; a file with
+                          ///< one chunk may say "model" for "model0"
 };
 
 /// What a logical tensor of our own containers says about itself.
@@ -83,28 +83,28 @@ struct Checkpoint {
   std::vector<StoredRecord> records;  ///< zip records with weights, where files have any
 
   StoredTable stored;
-  std::vector<SharePlace> places;      ///< Storage::shares
-  Mesh mesh;                           ///< of the shares
-  Mesh file_mesh;                      ///< the axes along which files stand
-  std::string layout;                  ///< the mesh in words
-  std::size_t chunks_per_file = 1;     ///< pipeline chunks
-  std::vector<LogicalLabels> labels;   ///< NameOwner::logical: parallel to the tensors
+  std::vector<SharePlace> places;          ///< Storage::shares
+  Mesh mesh;                               ///< of the shares
+  Mesh file_mesh;                          ///< the axes along which files stand
+  std::string layout;                      ///< the mesh in words
+  std::size_t chunks_per_file = 1;         ///< pipeline chunks
+  std::vector<LogicalLabels> labels;       ///< NameOwner::logical: parallel to the tensors
   std::vector<ModuleState> module_states;  ///< Storage::shares
   StateInventory state;                    ///< as far as names of files and headers tell
-  std::vector<dcp::ObjectLook> looks;  ///< parallel to the objects; empty: not looked at yet
+  std::vector<dcp::ObjectLook> looks;      ///< parallel to the objects; empty: not looked at yet
   /// The paths of keys in a nested state dict, in its order; nothing where there is none.
   std::optional<std::vector<std::pair<std::string, dcp::Path>>> paths;
   bool item_files = false;  ///< chunks lie in .distcp files, whose grid a target can take over
-  bool flattened = false;  ///< some tensors were flattened on disk, and were given their shape
+  bool flattened = false;   ///< some tensors were flattened on disk, and were given their shape
 
-  Json args;                ///< of Megatron, where the headers hold them; else null (args_of)
+  Json args;  ///< of Megatron, where the headers hold them; else null (args_of)
   std::optional<huggingface::Folder> beside;  ///< what lies beside the weights, where their own
                                               ///< folder says so
-  Json config;              ///< config.json that is a part of the checkpoint; null for none
-  bool config_inside = false;  ///< it stands in a container, not beside the weights
-  std::string config_text;     ///< its bytes, where they are known
-  std::string map;             ///< the map that a container names; "" for none
-  Index vocab = 0;             ///< NameOwner::logical: rows of the vocabulary that mean something
+  Json config;                  ///< config.json that is a part of the checkpoint; null for none
+  bool config_inside = false;   ///< it stands in a container, not beside the weights
+  std::string config_text;      ///< its bytes, where they are known
+  std::string map;              ///< the map that a container names; "" for none
+  Index vocab = 0;              ///< NameOwner::logical: rows of the vocabulary that mean something
   Index prediction_layers = 0;  ///< NameOwner::logical
 
   std::optional<std::int64_t> iteration;  ///< of the folder; nothing for a release or no run
@@ -112,12 +112,12 @@ struct Checkpoint {
   /// Files and folders beside the tensors' that travel along, relative to `folder`.
   std::vector<std::string> side_files;
   std::shared_ptr<dcp::CommonState const> common;  ///< Megatron's common state, where it was read
-  bool has_common_file = false;            ///< it stands in a file of its own
+  bool has_common_file = false;                    ///< it stands in a file of its own
 
-  std::vector<std::string> promised;    ///< names that an index lists, sorted
-  std::vector<TensorDigest> recorded;   ///< digests that stand in the files themselves
+  std::vector<std::string> promised;   ///< names that an index lists, sorted
+  std::vector<TensorDigest> recorded;  ///< digests that stand in the files themselves
   std::vector<std::string> warnings;
-  std::vector<std::string> defects;     ///< sentences: why no job can read it all the same
+  std::vector<std::string> defects;  ///< sentences: why no job can read it all the same
 };
 
 }  // namespace reshard

@@ -58,17 +58,19 @@ std::vector<Format const*> formats_of_checkpoint(fs::path const& path) {
   if (std::string const answer = foreign_folder(path, marked_names(path)); !answer.empty())
     fail(ErrorKind::source, "{}: {}", path.string(), answer);
   if (sees_anything(path / huggingface::config_name))
-    fail(ErrorKind::source,
-         "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
-         path.string(), huggingface::config_name, huggingface::index_name);
+    fail(
+        ErrorKind::source,
+        "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
+        path.string(), huggingface::config_name, huggingface::index_name);
   return formats;
 }
 
 Format const& found_format(fs::path const& path, std::vector<Format const*> const& formats) {
   if (formats.size() > 1)
-    fail(ErrorKind::source,
-         "{}: holds several of Megatron ranks, Hugging Face weights and a {} side by side. Say which with source.format.",
-         path.string(), dcp::metadata_name);
+    fail(
+        ErrorKind::source,
+        "{}: holds several of Megatron ranks, Hugging Face weights and a {} side by side. Say which with source.format.",
+        path.string(), dcp::metadata_name);
   // Of nothing that is known the reader of Megatron's folders says what is missing.
   return formats.empty() ? *all_formats().front() : *formats.front();
 }

@@ -37,7 +37,7 @@ struct Inspection {
 struct TargetTraits {
   NameOwner names = NameOwner::family;  ///< which names a map gives its tensors
   Storage storage = Storage::whole;     ///< how they lie in files
-  bool mapped = true;          ///< a map can give them; else names are always kept
+  bool mapped = true;                   ///< a map can give them; else names are always kept
   bool any_names = false;      ///< it can hold any names; else only those that it has as a source
   bool keeps_own = false;      ///< names of a source of the same format are kept
   bool objects = false;        ///< it can hold objects

@@ -16,8 +16,8 @@ std::optional<huggingface::Folder> model_files_beside(std::filesystem::path cons
 std::optional<huggingface::Folder> carried_in(std::filesystem::path const& folder,
                                               std::filesystem::path const& root);
 
-/// What lies beside a container, with the config.json inside it, which counts before the one beside.
-/// `place` is the container: a file or a folder.
+/// What lies beside a container, with the config.json inside it, which counts before the one
+/// beside. `place` is the container: a file or a folder.
 std::optional<huggingface::Folder> with_config_inside(std::filesystem::path const& place,
                                                       Json const& config, std::string text);
 

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/containers/dcp/directory.hpp"
 #include "core/containers/torch/carried_calls.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/containers/dcp/directory.hpp"
 
 namespace reshard {
 

@@ -28,9 +28,9 @@ struct StoredView {
   using Table = std::unordered_map<std::string, std::size_t>;
 
   Table weights;  ///< without their prefix; empty for Storage::shares, whose names repeat
-  std::vector<std::string> states;  ///< slots of optimizer state that follow their weights: "param",
-                                    ///< "exp_avg", …
-  std::vector<Table> state_tables;  ///< parallel to `states`; keys are those of the weights
+  std::vector<std::string> states;  ///< slots of optimizer state that follow their weights:
+                                    ///< "param", "exp_avg", …
+  std::vector<Table> state_tables;       ///< parallel to `states`; keys are those of the weights
   std::vector<std::string> fixed_state;  ///< keys of optimizer state that is bound to the layout it
                                          ///< was saved in (dp_reshardable and older)
   std::vector<std::string> unread;  ///< weights whose keys do not begin with the prefix asked for

@@ -16,7 +16,7 @@ struct MappedTarget {
   Checkpoint const& source;
   TargetRequest const& request;
   Model const& model;
-  SourceModel const& read;  ///< without its model and catalogue
+  SourceModel const& read;                          ///< without its model and catalogue
   std::vector<std::optional<DType>> const& dtypes;  ///< of every logical tensor, as in the source
   RunRecord const* record = nullptr;  ///< what a source with args says of its run; may be null
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/formats/huggingface/config.hpp"
-#include "core/formats/target.hpp"
-#include "core/formats/run_record.hpp"
 #include "core/formats/megatron/extra_state.hpp"
+#include "core/formats/run_record.hpp"
+#include "core/formats/target.hpp"
 #include "core/formats/target_job.hpp"
 
 namespace reshard {

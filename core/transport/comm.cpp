@@ -185,9 +185,7 @@ void Comm::abort(Error const& error) const {
   abort(exit_code(error.kind()));
 }
 
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 namespace {
 

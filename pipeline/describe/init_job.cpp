@@ -45,9 +45,7 @@ constexpr std::array choices = {
     Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::keep}};
 
 /// Whether its tensors are cut by Megatron's parallel axes.
-bool laid_out(FormatId format) {
-  return format_of(format).target().names == NameOwner::megatron;
-}
+bool laid_out(FormatId format) { return format_of(format).target().names == NameOwner::megatron; }
 
 /// A folder of a model as its family's programs load it.
 bool is_model_folder(TargetTraits const& traits) {
@@ -84,7 +82,8 @@ class Draft {
       : request_(request), source_(source), found_(source.format->id()) {}
 
   std::string text() {
-    for (FormatId const format : by_likelihood(*source_.format)) attempts_.push_back(attempt(format));
+    for (FormatId const format : by_likelihood(*source_.format))
+      attempts_.push_back(attempt(format));
     Attempt const& chosen = choose();
     std::string const text = heading() + source_table(chosen) + target_table(chosen) + rest(chosen);
     JobSpec const read = parse_job_spec(text, "the job file of `reshard init`", {});

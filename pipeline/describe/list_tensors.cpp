@@ -103,10 +103,9 @@ std::string file_name(Checkpoint const& source, std::uint32_t file) {
 void list_chunks(Lister& lister, Checkpoint const& source) {
   StoredTable const& stored = source.stored;
   for (StoredTensor const& tensor : stored.tensors) {
-    std::string const file =
-        tensor.chunk_count == 0
-            ? ""
-            : file_name(source, stored.chunks[tensor.first_chunk].item.file);
+    std::string const file = tensor.chunk_count == 0
+                                 ? ""
+                                 : file_name(source, stored.chunks[tensor.first_chunk].item.file);
     lister.add(fmt::format("{:>5} chunks", tensor.chunk_count),
                {tensor.name, tensor.dtype, tensor.shape, {}, 0, bytes_of(tensor)}, file,
                Json().set("chunks", static_cast<std::int64_t>(tensor.chunk_count)));
@@ -123,8 +122,8 @@ FileTensor whole_tensor(Checkpoint const& source, std::size_t t) {
 
 void list_whole(Lister& lister, Checkpoint const& source) {
   for (std::size_t t = 0; t < source.stored.tensors.size(); ++t) {
-    std::string const file = file_name(
-        source, source.stored.chunks[source.stored.tensors[t].first_chunk].item.file);
+    std::string const file =
+        file_name(source, source.stored.chunks[source.stored.tensors[t].first_chunk].item.file);
     Json extra;
     if (!source.labels.empty())
       extra.set("axes",

@@ -277,8 +277,7 @@ void add_huggingface_and_hdf5(std::vector<Field>& out) {
       "target", "io", [](JobSpec& job) -> TargetIo& { return job.target.io; },
       {"auto", "direct", "independent", "collective"},
       "HDF5 only: \"direct\" (also \"auto\"), or through MPI-IO, \"independent\" or \"collective\". The files are the same."));
-  for (std::size_t i = out.size() - 2; i < out.size(); ++i)
-    out[i].scope = only_for(FormatId::hdf5);
+  for (std::size_t i = out.size() - 2; i < out.size(); ++i) out[i].scope = only_for(FormatId::hdf5);
 }
 
 void add_dcp(std::vector<Field>& out) {

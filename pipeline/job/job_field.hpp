@@ -23,9 +23,7 @@ using Value = std::variant<std::int64_t, bool, std::string, Foreign>;
 enum class FieldKind { text, choice, number, flag, size };
 /// For which target formats a key means something: a set of bits.
 using FieldScope = unsigned;
-constexpr FieldScope only_for(FormatId format) {
-  return 1U << static_cast<unsigned>(format);
-}
+constexpr FieldScope only_for(FormatId format) { return 1U << static_cast<unsigned>(format); }
 inline constexpr FieldScope every_target = ~0U;
 
 /// The table that only `reshard nightly` reads.

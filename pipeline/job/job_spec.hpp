@@ -109,8 +109,8 @@ struct JobSpec {
   struct Target {
     std::string path;
     FormatId format = FormatId::megatron;  ///< never automatic
-    bool replace = false;  ///< an existing target is refused unless this is set
-    Layout layout;         ///< Megatron formats only
+    bool replace = false;                  ///< an existing target is refused unless this is set
+    Layout layout;                         ///< Megatron formats only
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only

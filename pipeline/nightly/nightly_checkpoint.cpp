@@ -8,10 +8,10 @@
 #include "core/base/text.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/tracker.hpp"
+#include "core/formats/format.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "pipeline/describe/look.hpp"
 #include "pipeline/target/source_stamp.hpp"
-#include "core/formats/format.hpp"
 
 namespace reshard {
 namespace {

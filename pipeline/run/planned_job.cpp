@@ -8,6 +8,7 @@
 #include "core/base/activity.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/stamped_files.hpp"
 #include "core/io/io_engines.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "core/transport/shared_sight.hpp"
@@ -18,7 +19,6 @@
 #include "pipeline/verify/verify_one.hpp"
 #include "stages/read/look_at_objects.hpp"
 #include "stages/read/open_source.hpp"
-#include "core/formats/stamped_files.hpp"
 
 namespace reshard {
 namespace {
@@ -109,7 +109,8 @@ void PlannedJob::read_source() {
   Clock::time_point const start = Clock::now();
   source_ = open_source(spec_.source.path, spec_.source.format, {}, comm_);
   if (spec_.source.verify == SourceVerify::files) check_source_files();
-  if (spec_.source.objects == SourceObjects::look && format_of(spec_.target.format).target().objects)
+  if (spec_.source.objects == SourceObjects::look &&
+      format_of(spec_.target.format).target().objects)
     look_at_objects(source_, comm_);
   report_.header_seconds = seconds_since(start);
 }

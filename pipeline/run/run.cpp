@@ -8,6 +8,7 @@
 
 #include "core/base/activity.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/stamped_files.hpp"
 #include "core/io/file_set.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/job/job_paths.hpp"
@@ -17,7 +18,6 @@
 #include "pipeline/target/source_records.hpp"
 #include "pipeline/target/target_build.hpp"
 #include "stages/read/extent_reader.hpp"
-#include "core/formats/stamped_files.hpp"
 #include "stages/verify/replica_check.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/hdf5_sink.hpp"

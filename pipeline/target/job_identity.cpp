@@ -103,8 +103,7 @@ void add_stamp(Digest& digest, fs::path const& file) {
 }
 
 /// In one look: there may be a folder for each file.
-std::string source_digest(JobSpec const& spec, Checkpoint const& source,
-                          JobPlan const& plan) {
+std::string source_digest(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan) {
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
     for (std::size_t f = 0; f < source.files.size(); ++f) {

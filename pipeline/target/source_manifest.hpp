@@ -15,8 +15,7 @@ namespace reshard {
 /// The manifest that lies in a checkpoint, or beside the iteration folder that `path` names.
 /// Without one, or when it does not list the files of `source` (which `warnings` then says), what
 /// the files themselves record. A listed file of another size is an Error of kind source.
-std::optional<Manifest> manifest_of(std::filesystem::path const& path,
-                                    Checkpoint const& source,
+std::optional<Manifest> manifest_of(std::filesystem::path const& path, Checkpoint const& source,
                                     std::vector<std::string>& warnings);
 
 /// Compares the digests of what was read with the manifest of the source, for the tensors whose

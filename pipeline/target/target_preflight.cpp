@@ -3,10 +3,10 @@
 #include <sys/stat.h>
 
 #include "core/base/text.hpp"
+#include "core/formats/format.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/target/strangers.hpp"
-#include "core/formats/format.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {

@@ -5,9 +5,9 @@
 
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/model_files.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
-#include "core/formats/model_files.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -19,9 +19,7 @@ namespace fs = std::filesystem;
 bool is_plain(Checkpoint const& checkpoint) {
   return checkpoint.storage == Storage::chunks && checkpoint.names == NameOwner::family;
 }
-bool is_megatron(Checkpoint const& checkpoint) {
-  return checkpoint.names == NameOwner::megatron;
-}
+bool is_megatron(Checkpoint const& checkpoint) { return checkpoint.names == NameOwner::megatron; }
 
 /// The folder of a checkpoint that has a config.json; "" for others.
 fs::path config_beside(ComparedSide const& side) {
@@ -161,8 +159,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   ComparedSides sides;
   sides.a.path = request.a;
   sides.b.path = request.b;
-  for (ComparedSide* side : {&sides.a, &sides.b})
-    side->checkpoint = open_source(side->path, comm);
+  for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, comm);
   together_seeing(comm, [&] {
     SidesOpener(request, sides).run();
     sides.configs =
@@ -178,14 +175,12 @@ std::string not_compared(ComparedSide const& side, bool by_names) {
   Checkpoint const& checkpoint = side.checkpoint;
   StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
   std::vector<std::string> parts;
-  std::size_t const objects =
-      checkpoint.stored.objects.size() + checkpoint.module_states.size();
+  std::size_t const objects = checkpoint.stored.objects.size() + checkpoint.module_states.size();
   if (objects > 0) parts.push_back(fmt::format("{} opaque objects", objects));
   if (state.optimizer.form == StateForm::by_layout && !by_names)
     parts.emplace_back("optimizer state that is bound to its layout");
   if (state.optimizer.form == StateForm::in_model_files) parts.emplace_back("optimizer state");
-  if (state.rng.form == StateForm::in_model_files)
-    parts.emplace_back("random-generator state");
+  if (state.rng.form == StateForm::in_model_files) parts.emplace_back("random-generator state");
   return listed(parts);
 }
 

@@ -18,8 +18,7 @@ std::uint64_t bytes_in_all(DigestWork const& work) {
 
 }  // namespace
 
-JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query,
-                     Comm const& comm) {
+JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
   TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
   request.true_rows = true;
   JobPlan plan;

@@ -33,8 +33,7 @@ struct DigestedCheckpoint {
 };
 
 /// Opens a checkpoint in terms of its logical tensors. Collective. Errors: usage (no map), source.
-JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query,
-                     Comm const& comm);
+JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm);
 
 /// Opens it and reads every byte that counts once. Collective.
 DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm);

@@ -215,8 +215,9 @@ VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm co
 std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& checkpoint,
                                      Comm const& comm) {
   OwnRecord own;
-  together_seeing(
-      comm, [&] { own = find_record(path, checkpoint.files, checkpoint.storage == Storage::shares); });
+  together_seeing(comm, [&] {
+    own = find_record(path, checkpoint.files, checkpoint.storage == Storage::shares);
+  });
   if (own.manifest && own.manifest->files.empty())
     fail(
         ErrorKind::usage,
@@ -230,8 +231,7 @@ std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& che
 VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   Checkpoint checkpoint;
-  auto const unreadable =
-      capture([&] { checkpoint = open_source(query.path, comm); });
+  auto const unreadable = capture([&] { checkpoint = open_source(query.path, comm); });
   if (unreadable) return verify_unreadable(query.path, *unreadable, comm);
   bool const replicas = query.scope == DigestScope::all;
   std::optional<OwnRecord> own;

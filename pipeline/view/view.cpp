@@ -49,7 +49,8 @@ ViewSide side_of(Checkpoint const& source, fs::path const& path, std::string_vie
     owner.label = source.files[f].filename().string();
     side.owners.push_back(std::move(owner));
   }
-  for (SharePlace const& share : source.places) place(side.owners[share.file], side.mesh, share.file_at);
+  for (SharePlace const& share : source.places)
+    place(side.owners[share.file], side.mesh, share.file_at);
   return side;
 }
 
@@ -97,15 +98,12 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
 
 LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   JobSpec const& job = *query.job;
-  Checkpoint const source =
-      open_source(job.source.path, job.source.format, {}, comm);
+  Checkpoint const source = open_source(job.source.path, job.source.format, {}, comm);
   TargetRequest const request = target_request(job, query.map_folders);
   PlanLimits limits;
   limits.digests = false;
   JobPlan plan;
-  together_seeing(comm, [&] {
-    plan = make_job_plan(source, request, limits);
-  });
+  together_seeing(comm, [&] { plan = make_job_plan(source, request, limits); });
   LayoutView view;
   together(comm, [&] {
     if (comm.rank() != 0) return;

@@ -9,8 +9,8 @@
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/sha256.hpp"
-#include "pipeline/view/view_assets.hpp"
 #include "core/formats/format.hpp"
+#include "pipeline/view/view_assets.hpp"
 
 namespace reshard {
 namespace {

@@ -4,9 +4,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/formats/hdf5/target.hpp"
 #include "core/plan/replicas.hpp"
 #include "pipeline/view/view_model.hpp"
-#include "core/formats/hdf5/target.hpp"
 
 namespace reshard {
 namespace {

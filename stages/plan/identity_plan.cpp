@@ -7,16 +7,16 @@
 
 #include "core/base/text.hpp"
 #include "core/containers/hdf5/keys.hpp"
+#include "core/formats/dcp/dist_files.hpp"
+#include "core/formats/dcp/item_layout.hpp"
+#include "core/formats/hdf5/target.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/model_files.hpp"
+#include "core/formats/object_gate.hpp"
+#include "core/formats/target_parts.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/source_names.hpp"
-#include "core/formats/dcp/dist_files.hpp"
-#include "core/formats/object_gate.hpp"
-#include "core/formats/dcp/item_layout.hpp"
-#include "core/formats/hdf5/target.hpp"
-#include "core/formats/target_parts.hpp"
 
 namespace reshard {
 namespace {
@@ -74,8 +74,7 @@ class IdentityPlanner {
         unread_.push_back(one.name);
         continue;
       }
-      NamedTensor tensor{
-          one.name.substr(request_.source_prefix.size()), one.dtype, one.shape, {}};
+      NamedTensor tensor{one.name.substr(request_.source_prefix.size()), one.dtype, one.shape, {}};
       for (std::size_t c = one.first_chunk; c < one.first_chunk + one.chunk_count; ++c) {
         StoredChunk const& chunk = stored.chunks[c];
         TensorBox box{{stored.offsets(chunk).begin(), stored.offsets(chunk).end()}, {}};
@@ -140,9 +139,8 @@ class IdentityPlanner {
     std::size_t const before = tensors_.size() + objects_.size();
     std::erase_if(tensors_,
                   [](NamedTensor const& tensor) { return looks_like_optimizer(tensor.key); });
-    std::erase_if(objects_, [](StoredObject const* object) {
-      return looks_like_optimizer(object->name);
-    });
+    std::erase_if(objects_,
+                  [](StoredObject const* object) { return looks_like_optimizer(object->name); });
     std::size_t const dropped = before - tensors_.size() - objects_.size();
     if (dropped > 0)
       job_.warnings.push_back(fmt::format(
@@ -226,8 +224,7 @@ class IdentityPlanner {
   /// What is in the way of a load must not stand in the target; leaving it out is the job's choice.
   void check_objects() {
     ObjectGate gate(source_, request_);
-    std::erase_if(objects_,
-                  [&gate](StoredObject const* object) { return !gate.admits(*object); });
+    std::erase_if(objects_, [&gate](StoredObject const* object) { return !gate.admits(*object); });
     gate.warn(job_.warnings);
   }
 
@@ -269,8 +266,7 @@ bool keeps_names(Checkpoint const& source, TargetRequest const& request) {
       // Names that Megatron has need the config, wherever it lies.
       (plain && target.names == NameOwner::megatron && files_of(source).has_value());
   bool const own = target.keeps_own && has_own_names(source, request);
-  bool const to_plain =
-      own || !target.mapped || (plain && target.names == NameOwner::family);
+  bool const to_plain = own || !target.mapped || (plain && target.names == NameOwner::family);
   return request.map == "auto" && (to_plain || (plain && !described)) &&
          source.storage != Storage::shares;
 }

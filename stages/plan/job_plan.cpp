@@ -7,8 +7,14 @@
 #include "core/base/text.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
+#include "core/formats/dcp/dist_files.hpp"
+#include "core/formats/dcp/dist_objects.hpp"
+#include "core/formats/dcp/dist_tensors.hpp"
+#include "core/formats/hdf5/target.hpp"
+#include "core/formats/huggingface/quant_config.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/target_parts.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
@@ -18,12 +24,6 @@
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
-#include "core/formats/dcp/dist_files.hpp"
-#include "core/formats/dcp/dist_objects.hpp"
-#include "core/formats/huggingface/quant_config.hpp"
-#include "core/formats/dcp/dist_tensors.hpp"
-#include "core/formats/hdf5/target.hpp"
-#include "core/formats/target_parts.hpp"
 #include "stages/plan/value_changes.hpp"
 
 namespace reshard {
@@ -35,10 +35,7 @@ using Args = std::vector<std::pair<std::string, Json>>;
 class JobPlanner {
  public:
   JobPlanner(Checkpoint const& source, TargetRequest const& request, PlanLimits const& limits)
-      : source_(source),
-        request_(request),
-        target_(format_of(request.format)),
-        limits_(limits) {}
+      : source_(source), request_(request), target_(format_of(request.format)), limits_(limits) {}
 
   JobPlan run() {
     job_.warnings = source_.warnings;
@@ -176,8 +173,7 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
 
 JobPlan catalogue(Checkpoint const& source, TargetRequest const& request) {
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
-  if (request.map == "none" ||
-      (plain && request.source_config.empty() && source.config.is_null()))
+  if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
     return identity_catalogue(source);
   SourceModel model = read_source_model(source, request, true);
   JobPlan job;

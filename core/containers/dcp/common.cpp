@@ -18,7 +18,6 @@ pickle::NodeId expect_dict(FileRange const& file, pickle::Document const& docume
   return id;
 }
 
-
 /// The item's value is a list of one dict: Megatron keeps everything that shares a key in a list.
 CommonState from_item(std::filesystem::path const& path, ItemPlace const& place) {
   File const file = File::open_for_reading(path);

@@ -40,7 +40,7 @@ class BoxCollector {
   void finish() {
     for (auto& [name, boxes] : boxes_) {
       StoredTensor tensor{name, boxes.dtype, boxes.shape,
-                               narrow<std::uint32_t>(stored_.chunks.size()), 0};
+                          narrow<std::uint32_t>(stored_.chunks.size()), 0};
       for (auto const& [chunk, payload] : boxes.chunks) {
         stored_.chunks.push_back(chunk);
         stored_.payload_offset_bytes.push_back(payload);
@@ -109,8 +109,8 @@ class BoxCollector {
     if (tensor.size_bytes == 0) return;  // a rank without rows
     IndexLists& lists = stored_.lists;
     StoredChunk const chunk{lists.add(offsets),
-                           lists.add(tensor.shape),
-                           {file, tensor.offset_bytes, tensor.size_bytes}};
+                            lists.add(tensor.shape),
+                            {file, tensor.offset_bytes, tensor.size_bytes}};
     boxes.chunks.emplace_back(chunk, tensor.offset_bytes);
   }
 

@@ -30,8 +30,7 @@ std::string fault_of(StoredTable const& metadata, StoredTensor const& tensor) {
                       1,
                       {{0, tensor.shape[d], false}}});
   std::vector<Piece> pieces;
-  std::set<std::pair<IndexLists::Id, IndexLists::Id>>
-      seen;  // the same box twice is a replica
+  std::set<std::pair<IndexLists::Id, IndexLists::Id>> seen;  // the same box twice is a replica
   for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
     if (!seen.emplace(chunk.offsets, chunk.sizes).second) continue;
     Piece piece;

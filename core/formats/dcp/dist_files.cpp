@@ -1,11 +1,11 @@
 #include "core/formats/dcp/dist_files.hpp"
 
 #include "core/base/file.hpp"
+#include "core/formats/dcp/keys.hpp"
+#include "core/formats/dcp/optimizer_groups.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/writer.hpp"
-#include "core/formats/dcp/keys.hpp"
-#include "core/formats/dcp/optimizer_groups.hpp"
 
 namespace reshard {
 namespace {
@@ -147,8 +147,7 @@ std::string common_bytes(DistRecord const& dist, Checkpoint const& source) {
   bool const from_dist = source.storage == Storage::chunks && dist.record != nullptr;
   bool const regroup = from_dist && dist.has_states &&
                        has_several_optimizers(dist.record->document()) != dist.experts_apart;
-  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() &&
-      source.has_common_file) {
+  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() && source.has_common_file) {
     check_carried(*dist.record, dist.record->document().root, "common state");
     if (may_copy_file(*dist.record))
       return read_text_file(source.folder / dcp::common_name, largest_common_bytes);

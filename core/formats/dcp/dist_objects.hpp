@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/mapping/side.hpp"
+#include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/megatron/extra_state.hpp"
 #include "core/formats/object_gate.hpp"
-#include "core/formats/dcp/item_layout.hpp"
+#include "core/mapping/side.hpp"
 
 namespace reshard {
 

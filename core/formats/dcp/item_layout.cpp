@@ -61,7 +61,7 @@ void DcpTarget::add_object(std::string const& key, std::uint32_t file, std::stri
 void DcpTarget::add_tensor(std::string const& key, DType dtype, std::vector<Index> const& shape,
                            std::span<TargetBox> boxes, bool copy) {
   StoredTensor tensor{key, dtype, shape, narrow<std::uint32_t>(metadata_.chunks.size()),
-                           narrow<std::uint32_t>(boxes.size())};
+                      narrow<std::uint32_t>(boxes.size())};
   for (TargetBox& box : boxes) {
     std::vector<Index> sizes(shape.size());
     for (std::size_t d = 0; d < shape.size(); ++d) sizes[d] = box.box.end[d] - box.box.begin[d];

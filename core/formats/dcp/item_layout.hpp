@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/layout/placement.hpp"
 #include "core/formats/target.hpp"
+#include "core/layout/placement.hpp"
 
 namespace reshard {
 

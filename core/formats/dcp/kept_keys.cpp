@@ -34,7 +34,8 @@ class KeptKeys {
           "the keys of the target are logical names of the HDF5 container (" +
           job_.tensors.front().key +
           ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
-    std::optional<RunRecord> found = dist || fsdp ? job_.source.format->run_record(job_.source) : std::nullopt;
+    std::optional<RunRecord> found =
+        dist || fsdp ? job_.source.format->run_record(job_.source) : std::nullopt;
     if (found) settle_foreign_classes(*found, job_.request.foreign_classes, draft_.warnings);
     RunRecord const* record = found ? &*found : nullptr;
     DcpTarget target(draft_, dist || record != nullptr ? run_folder(record) : fs::path());
@@ -45,8 +46,7 @@ class KeptKeys {
     warn_of_idle_rules();
     std::vector<std::vector<TargetBox>> boxes = target_boxes();
     for (std::size_t t = 0; t < job_.tensors.size(); ++t) {
-      for (TargetBox& box : boxes[t])
-        box.pieces = {job_.piece(t, box.box, row_major(box.box))};
+      for (TargetBox& box : boxes[t]) box.pieces = {job_.piece(t, box.box, row_major(box.box))};
       target.add_tensor(job_.request.target_prefix + job_.tensors[t].key, job_.tensors[t].dtype,
                         job_.tensors[t].shape, boxes[t], false);
     }
@@ -60,7 +60,8 @@ class KeptKeys {
  private:
   /// The boxes of every tensor in the target, with the number of their file.
   std::vector<std::vector<TargetBox>> target_boxes() const {
-    bool const as_source = job_.request.grid.kind == ChunkGrid::Kind::source && job_.source.item_files;
+    bool const as_source =
+        job_.request.grid.kind == ChunkGrid::Kind::source && job_.source.item_files;
     ChunkGrid grid = job_.request.grid;
     if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
     std::vector<std::vector<TargetBox>> all;
@@ -70,7 +71,8 @@ class KeptKeys {
       if (as_source)
         for (SourceBox const& box : tensor.boxes) all.back().push_back({box.box, {}, box.file});
       else
-        for (TensorBox& box : grid_boxes(grid, job_.request.target_prefix + tensor.key, tensor.shape))
+        for (TensorBox& box :
+             grid_boxes(grid, job_.request.target_prefix + tensor.key, tensor.shape))
           all.back().push_back({std::move(box), {}, 0});
       most = std::max(most, all.back().size());
     }
@@ -94,17 +96,18 @@ class KeptKeys {
     std::uint64_t bytes = 0;
     for (std::size_t t = 0; t < all.size(); ++t) {
       for (TargetBox& box : all[t]) box.file = narrow<std::uint32_t>(bytes / usual_file_bytes);
-      bytes +=
-          static_cast<std::uint64_t>(std::accumulate(
-              job_.tensors[t].shape.begin(), job_.tensors[t].shape.end(), Index{1}, std::multiplies<>())) *
-          static_cast<std::uint64_t>(bits(job_.tensors[t].dtype)) / 8;
+      bytes += static_cast<std::uint64_t>(std::accumulate(job_.tensors[t].shape.begin(),
+                                                          job_.tensors[t].shape.end(), Index{1},
+                                                          std::multiplies<>())) *
+               static_cast<std::uint64_t>(bits(job_.tensors[t].dtype)) / 8;
     }
   }
 
   void warn_of_idle_rules() {
     if (job_.request.grid.kind != ChunkGrid::Kind::mesh) return;
     std::vector<std::string> keys;
-    for (NamedTensor const& tensor : job_.tensors) keys.push_back(job_.request.target_prefix + tensor.key);
+    for (NamedTensor const& tensor : job_.tensors)
+      keys.push_back(job_.request.target_prefix + tensor.key);
     for (std::string const& pattern : idle_rules(job_.request.grid, keys))
       draft_.warnings.push_back(
           fmt::format("target.placements: the rule '{}' decides about no key", pattern));
@@ -172,7 +175,8 @@ class KeptKeys {
     };
     std::set<std::string> kept;
     for (StoredObject const* object : job_.objects) kept.insert(object->name);
-    for (NamedTensor const& tensor : job_.tensors) kept.insert(job_.request.source_prefix + tensor.key);
+    for (NamedTensor const& tensor : job_.tensors)
+      kept.insert(job_.request.source_prefix + tensor.key);
     if (job_.source.paths)  // in its order: nested dicts are built in it
       for (auto const& [key, path] : *job_.source.paths)
         if (kept.erase(key) > 0) add(key);

@@ -93,8 +93,7 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
       bool const behind = !prefix.empty() && state->weight.starts_with(prefix);
       view.state_tables[at].emplace(behind ? state->weight.substr(prefix.size()) : state->weight,
                                     t);
-    } else if (flavour != Flavour::plain &&
-               without_chain(key).starts_with("optimizer")) {
+    } else if (flavour != Flavour::plain && without_chain(key).starts_with("optimizer")) {
       view.fixed_state.push_back(key);
     } else if (key.starts_with(cut)) {
       std::string name = key.substr(cut.size());

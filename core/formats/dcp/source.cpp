@@ -28,8 +28,7 @@ void pack(WireWriter& out, ItemTensor const& item) {
 
 /// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every
 /// rank.
-void read_item_heads(Checkpoint& checkpoint, StampedFiles& files,
-                     HeaderExchange const& exchange) {
+void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange const& exchange) {
   StoredTable& stored = checkpoint.stored;
   std::size_t const count = stored.chunks.size();
   auto const ranks = static_cast<std::size_t>(exchange.size());
@@ -46,8 +45,8 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files,
       for (std::size_t c = begin; c < end; ++c) {
         StoredChunk const& chunk = stored.chunks[c];
         auto const file = files.open(chunk.item.file);
-        pack(mine, read_tensor_item(*file, chunk.item, tensor.dtype, stored.sizes(chunk),
-                                         tensor.name));
+        pack(mine,
+             read_tensor_item(*file, chunk.item, tensor.dtype, stored.sizes(chunk), tensor.name));
       }
     }
   });
@@ -166,8 +165,7 @@ struct Opened {
 Opened read_names(fs::path const& path, bool names_alone) {
   Opened opened;
   opened.directory = open_directory(path);
-  opened.metadata =
-      read_metadata(File::open_for_reading(opened.directory.folder / metadata_name));
+  opened.metadata = read_metadata(File::open_for_reading(opened.directory.folder / metadata_name));
   if (!names_alone) opened.flavour = flavour_of(opened.directory, opened.metadata);
   return opened;
 }
@@ -188,8 +186,8 @@ Checkpoint checkpoint_of(Opened opened, std::vector<fs::path> files) {
   checkpoint.side_files = directory.side_files;
   checkpoint.files = std::move(files);
   checkpoint.paths = std::move(opened.metadata.planner_data);
-  checkpoint.summary = fmt::format("{} chunks in {} files", opened.metadata.chunks.size(),
-                                   checkpoint.files.size());
+  checkpoint.summary =
+      fmt::format("{} chunks in {} files", opened.metadata.chunks.size(), checkpoint.files.size());
   checkpoint.stored = std::move(static_cast<StoredTable&>(opened.metadata));
   return checkpoint;
 }
@@ -269,8 +267,7 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
   if (!view.fixed_state.empty())
     result.optimizer = {StateForm::by_layout, view.fixed_state.front()};
   for (StoredObject const& object : checkpoint.stored.objects)
-    if (is_run_state(object.name) && !result.rng)
-      result.rng = {StateForm::by_layout, object.name};
+    if (is_run_state(object.name) && !result.rng) result.rng = {StateForm::by_layout, object.name};
   return result;
 }
 

@@ -8,9 +8,9 @@
 
 namespace reshard::dcp {
 
-/// Folders with a `.metadata` and .distcp files, by whose names they have: PyTorch's own of any state
-/// dict, Megatron-Core's torch_dist, Megatron-FSDP's. They look alike from outside; opened, each says
-/// which it is.
+/// Folders with a `.metadata` and .distcp files, by whose names they have: PyTorch's own of any
+/// state dict, Megatron-Core's torch_dist, Megatron-FSDP's. They look alike from outside; opened,
+/// each says which it is.
 class DcpFormat : public Format {
  public:
   explicit DcpFormat(Flavour flavour) : flavour_(flavour) {}

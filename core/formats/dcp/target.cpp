@@ -87,7 +87,7 @@ class DistTarget {
     options.in_front = true;
     options.options["form"] = Json(!fsdp_                        ? "dist"
                                    : request().form == "grouped" ? "fsdp"
-                                                                : "fsdp_sequential");
+                                                                 : "fsdp_sequential");
     options.options["stacked"] = Json(stacked && !fsdp_ ? 1 : 0);
     options.options["halves"] = Json(fsdp_ ? 1 : 0);
     options.options["parts"] = Json(fsdp_ ? 0 : 1);
@@ -97,8 +97,7 @@ class DistTarget {
   /// Layers go into one key where they did in the source, else where Megatron would do so: when all
   /// are alike.
   bool stack_layers() const {
-    if (fsdp_ || request().layers == LayerKeys::separate)
-      return false;
+    if (fsdp_ || request().layers == LayerKeys::separate) return false;
     bool const asked = request().layers == LayerKeys::stacked;
     if (!asked && same_objects()) return job_.read.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
@@ -128,12 +127,14 @@ class DistTarget {
     ObjectChoice const choice{same_modules, request().drop_rng, request().drop_optimizer};
     ObjectGate gate(job_.source, request());
     if (from_dist)
-      copy_objects(target, job_.source, {stacked, job_.count("L"), job_.count("expert")}, choice, gate);
+      copy_objects(target, job_.source, {stacked, job_.count("L"), job_.count("expert")}, choice,
+                   gate);
     gate.warn(draft_.warnings);
     if (same_modules) return;
     ExtraStates extras(request().spec, from_dist ? "sequential" : request().form,
                        request().foreign_classes);
-    if (job_.source.storage == Storage::shares) extras.take(job_.source, job_.read.chunks, job_.count("expert"));
+    if (job_.source.storage == Storage::shares)
+      extras.take(job_.source, job_.read.chunks, job_.count("expert"));
     if (from_dist) extras.take_objects(job_.source);
     make_objects(target, extras, names);
   }
@@ -149,17 +150,17 @@ class DistTarget {
     bool const from_dist = job_.source.storage == Storage::chunks && record.record != nullptr;
     if (!from_dist) {
       MegatronNames::Args const sizes = megatron::target_args(
-          {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")}, job_.read.args);
+          {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},
+          job_.read.args);
       record.args = names_.args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
-      record.args.emplace_back(
-          "ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");
+      record.args.emplace_back("ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");
     }
     if (!from_dist || request().drop_optimizer) record.args.emplace_back("no_save_optim", true);
     if (!from_dist || request().drop_rng) record.args.emplace_back("no_save_rng", true);
     record.drop_states = request().drop_optimizer;
-    record.new_keys = !from_dist || job_.source.flattened ||
-                      job_.read.traits.form == "singleton" || request().drop_optimizer;
+    record.new_keys = !from_dist || job_.source.flattened || job_.read.traits.form == "singleton" ||
+                      request().drop_optimizer;
     return record;
   }
 

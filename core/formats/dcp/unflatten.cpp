@@ -13,8 +13,7 @@ using Shape = std::vector<Index>;
 
 class Unflattener {
  public:
-  Unflattener(Checkpoint& checkpoint,
-              std::vector<std::pair<std::string, Shape>> const& shapes)
+  Unflattener(Checkpoint& checkpoint, std::vector<std::pair<std::string, Shape>> const& shapes)
       : checkpoint_(checkpoint), stored_(checkpoint.stored) {
     for (auto const& [key, shape] : shapes) shapes_.emplace(key, &shape);
   }
@@ -50,8 +49,7 @@ class Unflattener {
     fail(
         ErrorKind::source,
         "{}: '{}' is stored as [{}], which cannot be the fragments of a tensor of shape [{}]. The file is damaged: save it again.",
-        checkpoint_.place, tensor.name,
-        fmt::join(tensor.shape, ", "), fmt::join(whole, ", "));
+        checkpoint_.place, tensor.name, fmt::join(tensor.shape, ", "), fmt::join(whole, ", "));
   }
 
   void unfold(StoredTensor& tensor, Shape const& whole) {
@@ -70,8 +68,7 @@ class Unflattener {
     auto const element = static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       if (stored_.strides.contains(c)) refuse(tensor, whole);
-      add_boxes(stored_.chunks[c], stored_.payload_offset_bytes[c], fragment,
-                element);
+      add_boxes(stored_.chunks[c], stored_.payload_offset_bytes[c], fragment, element);
     }
     tensor.shape = whole;
   }

@@ -46,8 +46,7 @@ Index number_of(Found const& part, std::string_view key, fs::path const& path) {
 /// The files of one checkpoint, whose parts all say the same.
 class Collector {
  public:
-  Collector(fs::path const& path, std::vector<fs::path> const& files,
-            std::vector<Found> parts)
+  Collector(fs::path const& path, std::vector<fs::path> const& files, std::vector<Found> parts)
       : path_(path), files_(files), parts_(std::move(parts)) {}
 
   Checkpoint run() {
@@ -205,8 +204,7 @@ std::vector<std::string> hdf5_names(fs::path const& folder) {
 }
 
 std::vector<fs::path> hdf5_files(fs::path const& path) {
-  if (sees_file(path))
-    return looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
+  if (sees_file(path)) return looks_like_hdf5(path) ? std::vector{path} : std::vector<fs::path>();
   std::vector<fs::path> files;
   for (std::string const& name :
        seen_names("HDF5 files in", path, [&] { return hdf5_names(path); }))
@@ -245,8 +243,7 @@ Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& /*choice*/,
   return checkpoint;
 }
 
-Inspection Hdf5Format::describe(fs::path const& path,
-                                megatron::UserSizes const& /*sizes*/) const {
+Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const& /*sizes*/) const {
   std::map<std::string, Total> dtypes;
   std::vector<std::string> mismatches;
   RootAttributes attributes;

@@ -6,11 +6,11 @@
 
 #include "core/base/crc64.hpp"
 #include "core/containers/hdf5/keys.hpp"
-#include "core/formats/megatron/args.hpp"
-#include "core/plan/digest_work.hpp"
 #include "core/formats/hdf5/source.hpp"
+#include "core/formats/megatron/args.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
+#include "core/plan/digest_work.hpp"
 
 namespace reshard {
 namespace {

@@ -3,8 +3,8 @@
 #include <span>
 #include <string>
 
-#include "core/mapping/side.hpp"
 #include "core/formats/target.hpp"
+#include "core/mapping/side.hpp"
 
 namespace reshard {
 

@@ -16,8 +16,7 @@ namespace fs = std::filesystem;
 
 /// Shards whose index is still to come look like a folder with one file.
 std::string lone_shard(fs::path const& folder) {
-  if (sees_file(folder / index_name) || sees_file(folder / single_file_name))
-    return "";
+  if (sees_file(folder / index_name) || sees_file(folder / single_file_name)) return "";
   std::error_code error;
   for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
        it.increment(error))

@@ -116,9 +116,7 @@ class ReferenceNames {
 
 }  // namespace
 
-TargetTraits HuggingFaceFormat::target() const {
-  return {.any_names = true};
-}
+TargetTraits HuggingFaceFormat::target() const { return {.any_names = true}; }
 
 void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   ReferenceNames reference(job.read.reference);

@@ -8,9 +8,9 @@
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "core/formats/target.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/plan.hpp"
-#include "core/formats/target.hpp"
 
 namespace reshard {
 

@@ -32,7 +32,8 @@ SideOptions MegatronNames::side_options(bool local) const {
   options.options = {
       {"form", request.form},
       {"spec", request.spec},
-      {"mtp_block", job_.source.storage == Storage::shares ? job_.read.traits.mtp_block : "mtp_model_layer"}};
+      {"mtp_block",
+       job_.source.storage == Storage::shares ? job_.read.traits.mtp_block : "mtp_model_layer"}};
   options.place = "[target] layout.";
   Index const rows = job_.read.traits.padded_vocab;
   if (all_rows_are_data() &&
@@ -43,8 +44,8 @@ SideOptions MegatronNames::side_options(bool local) const {
 
 /// Without a recorded vocabulary size all rows are data.
 bool MegatronNames::all_rows_are_data() const {
-  return !job_.read.maps.family && job_.read.traits.padded_vocab > 0 && request.true_vocab_size == 0 &&
-         !job_.read.recorded_vocab;
+  return !job_.read.maps.family && job_.read.traits.padded_vocab > 0 &&
+         request.true_vocab_size == 0 && !job_.read.recorded_vocab;
 }
 
 void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) const {

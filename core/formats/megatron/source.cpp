@@ -21,9 +21,10 @@ std::vector<fs::path> model_files_in(Directory const& directory) {
   std::vector<fs::path> files;
   for (Shard const& shard : directory.shards) {
     if (shard.model_file.empty())
-      fail(ErrorKind::source,
-           "{}: holds no {}, so the weights of this rank are missing. The save was cut short, or the file was moved: restore it.",
-           shard.path.string(), model_file_name);
+      fail(
+          ErrorKind::source,
+          "{}: holds no {}, so the weights of this rank are missing. The save was cut short, or the file was moved: restore it.",
+          shard.path.string(), model_file_name);
     files.push_back(shard.model_path());
   }
   return files;
@@ -56,8 +57,8 @@ class ShareTable {
     std::string const label =
         directory_.shards[file].name + (several ? fmt::format(":model{}", chunk) : "");
     std::size_t const place = checkpoint_.places.size();
-    std::size_t const number =
-        chunk * static_cast<std::size_t>(classification_.sizes.pp) + static_cast<std::size_t>(at.pp);
+    std::size_t const number = chunk * static_cast<std::size_t>(classification_.sizes.pp) +
+                               static_cast<std::size_t>(at.pp);
     checkpoint_.places.push_back({file, place_of(checkpoint_.mesh, at), shard_coordinates(at),
                                   number, narrow<int>(chunk), label,
                                   checkpoint_.stored.tensors.size(), table.tensors.size()});

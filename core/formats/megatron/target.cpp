@@ -168,8 +168,7 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   draft.layout = layout_text(sizes_of(request.mesh));
   MegatronTarget const target{pipeline_chunks(request.pipeline), job.record, job.read.args,
                               names.args(), &extras};
-  draft.opaque =
-      plan_megatron_target(draft, {&job.model, &side, job.dtypes, &request}, target);
+  draft.opaque = plan_megatron_target(draft, {&job.model, &side, job.dtypes, &request}, target);
 }
 
 /// Names of whole tensors have no place in rank files: the plan has refused this.

@@ -100,8 +100,9 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
     compare({{inside, args}, "the config.json inside the HDF5 container"},
             {{beside->config, args}, config_name_of(*beside)},
             fmt::format("The one inside counts: if the other is right, name it with {}",
-                        format_of(request.format).target().names == NameOwner::family ? "target.reference"
-                                                                             : "source.config"));
+                        format_of(request.format).target().names == NameOwner::family
+                            ? "target.reference"
+                            : "source.config"));
   return result;
 }
 

@@ -1,7 +1,7 @@
 #include "stages/plan/source/logical_source.hpp"
 
-#include "core/plan/digest_work.hpp"
 #include "core/formats/hdf5/target.hpp"
+#include "core/plan/digest_work.hpp"
 
 namespace reshard {
 namespace {
@@ -15,37 +15,36 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
   for (std::size_t t = 0; t < model.tensors().size(); ++t)
     model.set_exists(static_cast<int>(t), false);
   for (std::size_t i = 0; i < checkpoint.stored.tensors.size(); ++i) {
-      StoredTensor const& found = checkpoint.stored.tensors[i];
-      LogicalLabels const& labels = checkpoint.labels[i];
-      ItemPlace const& item = checkpoint.stored.chunks[found.first_chunk].item;
-      std::string const& file = catalog.files[item.file];
-      int const tensor = model.find_tensor(found.name);
-      if (tensor < 0)
-        fail(
-            ErrorKind::source,
-            "{}: holds '{}', a tensor that the map '{}' does not know. Use the map that wrote the file, or model.map = \"none\".",
-            file, found.name, checkpoint.map);
-      model.set_exists(tensor, true);
-      std::vector<Index> shape = logical_shape(model, tensor);
-      // Rows of padding that were carried as vocabulary: the config of a Hugging Face target counts
-      // fewer.
-      bool const padded = !shape.empty() && labels.axes.size() == shape.size() &&
-                          labels.axes.front() == "vocab" && found.shape.size() == shape.size() &&
-                          found.shape.front() == checkpoint.vocab &&
-                          shape.front() < checkpoint.vocab;
-      if (padded) shape.front() = checkpoint.vocab;
-      if (found.shape != shape || labels.axes != axis_labels(model, tensor) ||
-          labels.domain != domain_text(model, tensor))
-        fail(
-            ErrorKind::source,
-            "{}: '{}' has the shape [{}] over the axes '{}' with '{}', expected [{}] over '{}' with '{}' by {}. The file's config is not that of its "
-            "tensors: correct it, or set model.map = \"none\".",
-            file, found.name, fmt::join(found.shape, ", "), fmt::join(labels.axes, " "),
-            labels.domain, fmt::join(shape, ", "), fmt::join(axis_labels(model, tensor), " "),
-            domain_text(model, tensor), model.origin());
-      catalog.add({item.file, item.offset_bytes, found.dtype, found.name},
-                  logical_pieces(model, tensor), false);
-    }
+    StoredTensor const& found = checkpoint.stored.tensors[i];
+    LogicalLabels const& labels = checkpoint.labels[i];
+    ItemPlace const& item = checkpoint.stored.chunks[found.first_chunk].item;
+    std::string const& file = catalog.files[item.file];
+    int const tensor = model.find_tensor(found.name);
+    if (tensor < 0)
+      fail(
+          ErrorKind::source,
+          "{}: holds '{}', a tensor that the map '{}' does not know. Use the map that wrote the file, or model.map = \"none\".",
+          file, found.name, checkpoint.map);
+    model.set_exists(tensor, true);
+    std::vector<Index> shape = logical_shape(model, tensor);
+    // Rows of padding that were carried as vocabulary: the config of a Hugging Face target counts
+    // fewer.
+    bool const padded = !shape.empty() && labels.axes.size() == shape.size() &&
+                        labels.axes.front() == "vocab" && found.shape.size() == shape.size() &&
+                        found.shape.front() == checkpoint.vocab && shape.front() < checkpoint.vocab;
+    if (padded) shape.front() = checkpoint.vocab;
+    if (found.shape != shape || labels.axes != axis_labels(model, tensor) ||
+        labels.domain != domain_text(model, tensor))
+      fail(
+          ErrorKind::source,
+          "{}: '{}' has the shape [{}] over the axes '{}' with '{}', expected [{}] over '{}' with '{}' by {}. The file's config is not that of its "
+          "tensors: correct it, or set model.map = \"none\".",
+          file, found.name, fmt::join(found.shape, ", "), fmt::join(labels.axes, " "),
+          labels.domain, fmt::join(shape, ", "), fmt::join(axis_labels(model, tensor), " "),
+          domain_text(model, tensor), model.origin());
+    catalog.add({item.file, item.offset_bytes, found.dtype, found.name},
+                logical_pieces(model, tensor), false);
+  }
   return catalog;
 }
 

@@ -278,8 +278,7 @@ class Options {
 
   StoredTensor const* named(std::string const& name) const {
     auto const found = source_.names.find(name);
-    return found == source_.names.end() ? nullptr
-                                        : &source_.stored.tensors[found->second];
+    return found == source_.names.end() ? nullptr : &source_.stored.tensors[found->second];
   }
 
   /// This tensor of the first layer that has it.
@@ -315,8 +314,7 @@ std::vector<Found> found_in(MliteSource const& source, Side const& side) {
   std::vector<Found> result;
   for (StoredName const& name : side.names(nullptr))
     if (auto const found = source.names.find(name.name); found != source.names.end())
-      result.push_back(
-          {name.name, &source.stored.tensors[found->second], side.shape(name)});
+      result.push_back({name.name, &source.stored.tensors[found->second], side.shape(name)});
   return result;
 }
 

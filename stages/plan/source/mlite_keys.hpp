@@ -25,8 +25,8 @@ StoredView::Table without_stages(StoredView::Table const& keys, std::string cons
 struct MliteSource {
   StoredTable const& stored;
   StoredView::Table const& names;  ///< from without_stages()
-  std::string place;             ///< for messages
-  Index etp = 1;                 ///< source.etp
+  std::string place;               ///< for messages
+  Index etp = 1;                   ///< source.etp
 };
 
 /// The values of the options that such a map has: rank_experts, the experts of an expert-parallel

@@ -25,7 +25,8 @@ class Settler {
   }
 
   bool must_agree() const {
-    return format_of(request_.format).target().names == NameOwner::family || !request_.source_config.empty();
+    return format_of(request_.format).target().names == NameOwner::family ||
+           !request_.source_config.empty();
   }
 
   /// Training may have continued with other settings than those of config.json.
@@ -91,8 +92,7 @@ class Settler {
 
 }  // namespace
 
-void settle_configs(SourceModel& model, Checkpoint const& source,
-                    TargetRequest const& request) {
+void settle_configs(SourceModel& model, Checkpoint const& source, TargetRequest const& request) {
   Settler(model, source, request).run();
 }
 

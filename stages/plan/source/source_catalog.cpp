@@ -97,7 +97,8 @@ class CatalogBuilder {
   void check_explained(StoredShare const& share, std::vector<StoredName> const& names) const {
     std::optional<std::pair<std::size_t, std::string_view>> first;
     for (auto const& [key, at] : share.tensors)
-      if (!explained_[at] && !side_.dropped(key) && (!first || at < first->first)) first = {at, key};
+      if (!explained_[at] && !side_.dropped(key) && (!first || at < first->first))
+        first = {at, key};
     if (!first) return;
     StoredTensor const& tensor = source_.stored.tensors[first->first];
     fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names);
@@ -138,10 +139,8 @@ class CatalogBuilder {
         prefixes.insert(key.substr(0, key.size() - name.name.size()));
     if (prefixes.empty()) return;
     std::string_view const prefix = *prefixes.begin();
-    auto const behind = static_cast<std::size_t>(
-        std::ranges::count_if(share.tensors, [&](auto const& one) {
-          return one.first.starts_with(prefix);
-        }));
+    auto const behind = static_cast<std::size_t>(std::ranges::count_if(
+        share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
     fail(
         ErrorKind::source,
         "{}: '{}' is there as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = \"{}\"{}.",
@@ -154,8 +153,7 @@ class CatalogBuilder {
   void add_tensor(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
                   std::size_t first_tensor) {
     check_stored(file_of(tensor), tensor.name, tensor.dtype, tensor.shape,
-                 in_chunks() ? side_.shape(name)
-                             : side_.layout(name.entry, share.place).file_shape,
+                 in_chunks() ? side_.shape(name) : side_.layout(name.entry, share.place).file_shape,
                  side_, name.entry, model_);
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       StoredChunk const& chunk = source_.stored.chunks[c];
@@ -166,9 +164,9 @@ class CatalogBuilder {
       if (strides != source_.stored.strides.end())
         restride(pieces, {sizes.begin(), sizes.end()}, strides->second);
       for (Piece& piece : pieces) piece.tensor += narrow<int>(first_tensor);
-      catalog_.add({chunk.item.file, source_.stored.payload_offset_bytes[c], tensor.dtype,
-                    tensor.name},
-                   std::move(pieces), name.copy);
+      catalog_.add(
+          {chunk.item.file, source_.stored.payload_offset_bytes[c], tensor.dtype, tensor.name},
+          std::move(pieces), name.copy);
     }
   }
 

@@ -151,7 +151,7 @@ class SourceReader {
         *stated.integer() +
         (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
     Json const stated_ranks = fact(result_.args, "tensor_model_parallel_size");
-    Index const ranks = result_.traits.vocab_ranks > 0       ? result_.traits.vocab_ranks
+    Index const ranks = result_.traits.vocab_ranks > 0      ? result_.traits.vocab_ranks
                         : stated_ranks.integer() != nullptr ? *stated_ranks.integer()
                                                             : 1;
     return padded(vocab, ranks) == result_.traits.padded_vocab ? std::optional<Index>(vocab)
@@ -204,7 +204,8 @@ class SourceReader {
           "[source] etp = {}: only a source with Megatron Lite's names has this key. Leave it out, or name its map with model.map.",
           request_.source_etp);
     MapChoice const& maps = result_.maps;
-    if (!logical()) settle_unmapped(result_.maps, source_, result_.view, request_, result_.warnings);
+    if (!logical())
+      settle_unmapped(result_.maps, source_, result_.view, request_, result_.warnings);
     settle_unread(result_.maps, result_.view, !family_names(), request_, result_.warnings);
     check_pattern();
     // From Megatron to Megatron args describe the model; the family was named for what its map
@@ -393,10 +394,9 @@ class SourceReader {
 
   bool has_like(std::string_view pattern) const {
     bool found = false;
-    each_stored(source_, result_.view,
-                [&](std::string const& name, std::vector<Index> const&) {
-                  found = found || matches_glob(pattern, name);
-                });
+    each_stored(source_, result_.view, [&](std::string const& name, std::vector<Index> const&) {
+      found = found || matches_glob(pattern, name);
+    });
     return found;
   }
 
@@ -478,9 +478,8 @@ class SourceReader {
     NameTraits const& traits = result_.traits;
     SideOptions options;
     options.in_front = true;
-    options.options = {{"form", traits.form},
-                       {"spec", traits.spec},
-                       {"mtp_block", traits.mtp_block}};
+    options.options = {
+        {"form", traits.form}, {"spec", traits.spec}, {"mtp_block", traits.mtp_block}};
     options.options["stacked"] = Json(traits.stacked ? 1 : 0);
     options.options["halves"] = Json(traits.halves ? 1 : 0);
     options.options["parts"] = Json(traits.parts ? 1 : 0);

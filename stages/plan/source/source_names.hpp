@@ -38,7 +38,8 @@ std::string unread_note(std::vector<std::string> const& names, std::string const
 /// that wait behind `.to_wrap.` for one.
 void refuse_adapters(Checkpoint const& source, StoredView const& view);
 
-/// Every stored tensor that may be a weight: its name, without its prefix, and its shape in the file.
+/// Every stored tensor that may be a weight: its name, without its prefix, and its shape in the
+/// file.
 void each_stored(Checkpoint const& source, StoredView const& view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit);
 

@@ -106,8 +106,7 @@ void check_state(Checkpoint const& source, StoredView const& view, TargetRequest
   policy.warn(rng, state.rng, request.drop_rng);
   if (state.others.empty()) return;
   if (source.storage == Storage::shares)
-    warnings.push_back("dropped, because it belongs to one run or layout: " +
-                       listed(state.others));
+    warnings.push_back("dropped, because it belongs to one run or layout: " + listed(state.others));
   else
     warnings.push_back("dropped, because the target's format has no place for them: " +
                        listed(state.others, 6));

@@ -27,7 +27,8 @@ struct StoredShare {
 class StoredShares {
  public:
   /// All of them outlive this. `chunks` are those of a source whose storage is shares, in model
-  /// order. A file with another number of chunks than its checkpoint has is an Error of kind source.
+  /// order. A file with another number of chunks than its checkpoint has is an Error of kind
+  /// source.
   StoredShares(Checkpoint const& source, StoredView const& view,
                std::span<PipelineChunk const> chunks);
 

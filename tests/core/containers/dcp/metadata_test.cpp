@@ -45,8 +45,7 @@ TEST(IndexLists, AgreesWithAMapOfManyLists) {
   IndexLists lists;
   for (int round = 0; round < 2; ++round)
     for (Index i = 0; i < 20000; ++i)
-      ASSERT_EQ(lists.add(std::vector<Index>{i / 100, -i, i % 3}),
-                static_cast<IndexLists::Id>(i));
+      ASSERT_EQ(lists.add(std::vector<Index>{i / 100, -i, i % 3}), static_cast<IndexLists::Id>(i));
   EXPECT_EQ(lists.size(), 20000U);
   for (Index i = 0; i < 20000; ++i)
     ASSERT_EQ(vector_of(lists[static_cast<IndexLists::Id>(i)]),
@@ -196,8 +195,7 @@ TEST(ReadMetadata, ObjectsHaveItemsWithoutOffset) {
   EXPECT_EQ(metadata.chunks.at(0).item.file, 0U);
   ASSERT_EQ(metadata.objects.size(), 1U);
   EXPECT_EQ(metadata.objects[0].name, "o");
-  EXPECT_EQ(metadata.objects[0].item,
-            (ItemPlace{.file = 1, .offset_bytes = 7, .size_bytes = 9}));
+  EXPECT_EQ(metadata.objects[0].item, (ItemPlace{.file = 1, .offset_bytes = 7, .size_bytes = 9}));
   EXPECT_EQ(metadata.files[1], "sub/dir/x.distcp");
 }
 
