@@ -45,8 +45,9 @@ class Show {
     seen_.push_back(id);
     if (node.kind == Kind::tensor) return tensor(node);
     if (node.kind == Kind::reduce) {
-      std::string text =
-          (*this)(node.callable) + (node.new_object ? "!" : "") + (*this)(node.arguments);
+      // One after the other: numbers of nodes follow the order in which they are seen.
+      std::string const arguments = (*this)(node.arguments);
+      std::string text = (*this)(node.callable) + (node.new_object ? "!" : "") + arguments;
       if (!node.items.empty()) text += list("[", node.items, "]");
       if (!node.pairs.empty()) text += list("{", node.pairs, "}");
       if (node.state != pickle::no_node) text += "<-" + (*this)(node.state);

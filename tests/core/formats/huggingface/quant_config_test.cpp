@@ -110,7 +110,7 @@ class QuantConfigTest : public testing::Test {
   static Json names(Lines const& list) { return Json(Json::Array(list.begin(), list.end())); }
 
   MapFile map_;
-  JobPlan job_;
+  TargetDraft job_;
   ScratchFolder scratch_{"quant_config"};
 };
 
