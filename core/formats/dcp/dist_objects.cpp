@@ -6,7 +6,6 @@
 
 #include <fmt/ranges.h>
 
-#include "stages/plan/source/state_policy.hpp"
 
 namespace reshard {
 namespace {
