@@ -19,6 +19,8 @@ enum class FormatId {
 
 /// The word of job files: "auto", "megatron", …
 std::string_view name(FormatId format);
+/// All of them, in the order of FormatId.
+std::span<std::string_view const> format_names();
 /// The inverse; nothing for any other word.
 std::optional<FormatId> format_named(std::string_view word);
 

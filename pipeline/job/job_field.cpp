@@ -1,113 +1,24 @@
 #include "pipeline/job/job_field.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "core/base/json.hpp"
-#include "core/base/text.hpp"
 #include "core/io/io_engines.hpp"
+#include "pipeline/job/field_kinds.hpp"
 
 namespace reshard::job {
 namespace {
+
+std::vector<std::string> format_words() {
+  std::vector<std::string> words;
+  for (std::string_view const word : format_names()) words.emplace_back(word);
+  return words;
+}
 
 // Far above any cluster, far below where a product of two sizes leaves the range of an int.
 constexpr std::int64_t most_ranks = 32768;
 constexpr std::int64_t most_stall_seconds = 24 * 3600;
 constexpr std::int64_t most_progress_seconds = 24 * 3600;
-
-std::optional<std::string> expected(std::string_view what, Value const& value) {
-  return fmt::format("expected {}, found {}", what, shown(value));
-}
-
-/// A member of the spec as one function for reading and writing.
-template <class T>
-using At = T& (*)(JobSpec&);
-
-/// The member's value; printing has a const spec, and the one accessor takes a mutable one.
-template <class T>
-T read(At<T> at, JobSpec const& spec) {
-  JobSpec copy = spec;
-  return at(copy);
-}
-
-template <class E>
-Field choice(std::string_view table, std::string name, At<E> at, std::vector<std::string> words,
-             std::string_view comment) {
-  Field field{.table = table,
-              .name = std::move(name),
-              .kind = FieldKind::choice,
-              .comment = comment,
-              .choices = words};
-  field.show = [at, words](JobSpec const& spec) {
-    return json_quoted(words[static_cast<std::size_t>(read(at, spec))]);
-  };
-  field.set = [at, words = std::move(words)](JobSpec& spec,
-                                             Value const& value) -> std::optional<std::string> {
-    auto const* text = std::get_if<std::string>(&value);
-    for (std::size_t i = 0; text != nullptr && i < words.size(); ++i)
-      if (words[i] == *text) {
-        at(spec) = static_cast<E>(i);
-        return std::nullopt;
-      }
-    return expected("one of " + listed(words), value);
-  };
-  return field;
-}
-
-Field text(std::string_view table, std::string name, At<std::string> at, std::string_view comment) {
-  Field field{.table = table, .name = std::move(name), .kind = FieldKind::text, .comment = comment};
-  field.show = [at](JobSpec const& spec) { return json_quoted(read(at, spec)); };
-  field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
-    auto const* word = std::get_if<std::string>(&value);
-    if (word == nullptr) return expected("a text in double quotes", value);
-    for (char const c : *word)
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-        return "a control character has no place here";
-    at(spec) = *word;
-    return std::nullopt;
-  };
-  return field;
-}
-
-/// The number that a value is; or what is wrong with it.
-std::variant<std::int64_t, std::string> number_of(Value const& value, std::int64_t least,
-                                                  std::int64_t most) {
-  auto const* count = std::get_if<std::int64_t>(&value);
-  if (count == nullptr) return *expected("a whole number", value);
-  if (*count < least || *count > most)
-    return fmt::format("expected a number from {} to {}", least, most);
-  return *count;
-}
-
-/// A number that is read and written by functions.
-Field number(std::string_view table, std::string name, std::int64_t least, std::int64_t most,
-             std::string_view comment, std::function<std::int64_t(JobSpec const&)> get,
-             std::function<void(JobSpec&, std::int64_t)> put) {
-  Field field{
-      .table = table, .name = std::move(name), .kind = FieldKind::number, .comment = comment};
-  field.range = most == std::numeric_limits<std::int64_t>::max()
-                    ? fmt::format("{} or more", least)
-                    : fmt::format("{} to {}", least, most);
-  field.show = [get = std::move(get)](JobSpec const& spec) { return std::to_string(get(spec)); };
-  field.set = [=, put = std::move(put)](JobSpec& spec,
-                                        Value const& value) -> std::optional<std::string> {
-    auto const found = number_of(value, least, most);
-    if (auto const* problem = std::get_if<std::string>(&found)) return *problem;
-    put(spec, std::get<std::int64_t>(found));
-    return std::nullopt;
-  };
-  return field;
-}
-
-template <class T>
-Field number(std::string_view table, std::string name, At<T> at, std::int64_t least,
-             std::int64_t most, std::string_view comment) {
-  return number(
-      table, std::move(name), least, most, comment,
-      [at](JobSpec const& spec) { return static_cast<std::int64_t>(read(at, spec)); },
-      [at](JobSpec& spec, std::int64_t value) { at(spec) = static_cast<T>(value); });
-}
 
 /// The size of a parallel axis.
 Field axis_size(std::string const& axis, std::int64_t least, std::string_view comment) {
@@ -117,66 +28,6 @@ Field axis_size(std::string const& axis, std::int64_t least, std::string_view co
       [axis](JobSpec& spec, std::int64_t size) {
         spec.target.layout.sizes[axis] = static_cast<int>(size);
       });
-}
-
-Field flag(std::string_view table, std::string name, At<bool> at, std::string_view comment) {
-  Field field{.table = table, .name = std::move(name), .kind = FieldKind::flag, .comment = comment};
-  field.show = [at](JobSpec const& spec) { return read(at, spec) ? "true" : "false"; };
-  field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
-    auto const* on = std::get_if<bool>(&value);
-    if (on == nullptr) return expected("true or false", value);
-    at(spec) = *on;
-    return std::nullopt;
-  };
-  return field;
-}
-
-Field size(std::string_view table, std::string name, At<std::uint64_t> at,
-           std::string_view comment) {
-  Field field{.table = table, .name = std::move(name), .kind = FieldKind::size, .comment = comment};
-  field.show = [at](JobSpec const& spec) { return json_quoted(text_from_bytes(read(at, spec))); };
-  field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
-    std::optional<std::uint64_t> bytes;
-    if (auto const* word = std::get_if<std::string>(&value)) bytes = bytes_from_text(*word);
-    if (auto const* count = std::get_if<std::int64_t>(&value); count != nullptr && *count > 0)
-      bytes = static_cast<std::uint64_t>(*count);
-    if (!bytes || *bytes == 0)
-      return expected("a size above zero such as \"512 MiB\", \"5 GB\" or a plain number of bytes",
-                      value);
-    at(spec) = *bytes;
-    return std::nullopt;
-  };
-  return field;
-}
-
-/// A size, or "auto", which is 0 in the spec.
-Field size_or_auto(std::string_view table, std::string name, At<std::uint64_t> at,
-                   std::string_view comment) {
-  Field field = size(table, std::move(name), at, comment);
-  field.show = [at, show = field.show](JobSpec const& spec) {
-    return read(at, spec) == 0 ? "\"auto\"" : show(spec);
-  };
-  field.set = [at, set = field.set](JobSpec& spec,
-                                    Value const& value) -> std::optional<std::string> {
-    auto const* word = std::get_if<std::string>(&value);
-    if (word != nullptr && *word == "auto") {
-      at(spec) = 0;
-      return std::nullopt;
-    }
-    return set(spec, value) ? expected("\"auto\" or a size above zero such as \"512 MiB\"", value)
-                            : std::nullopt;
-  };
-  return field;
-}
-
-Field with_example(Field field, std::string_view example) {
-  field.example = example;
-  return field;
-}
-
-Field with_scope(FieldScope scope, Field field) {
-  field.scope = scope;
-  return field;
 }
 
 /// A format of the target is given as a word; index 0 of the enum, "auto", is for sources alone.
@@ -202,7 +53,7 @@ void add_source(std::vector<Field>& out) {
       "\"/path/to/source\""));
   out.push_back(choice<FormatId>(
       "source", "format", [](JobSpec& job) -> FormatId& { return job.source.format; },
-      {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
+      format_words(),
       "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\", \"hdf5\"."));
   out.push_back(choice<StatePolicy>(
       "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; },
@@ -248,7 +99,7 @@ void add_target(std::vector<Field>& out) {
   out.push_back(with_example(
       target_format(choice<FormatId>(
           "target", "format", [](JobSpec& job) -> FormatId& { return job.target.format; },
-          {"auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"},
+          format_words(),
           "\"megatron\" (mp_rank_* folders), \"huggingface\" (safetensors), \"dcp\" (PyTorch distributed checkpoint, names\n"
           "kept), \"torch_dist\" (Megatron-Core), \"fsdp_dtensor\" (Megatron-FSDP), \"hdf5\" (logical tensors).")),
       "\"megatron\""));

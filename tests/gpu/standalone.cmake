@@ -26,6 +26,7 @@ if(RESHARD_FMT_INCLUDE_DIR)
 endif()
 
 add_library(reshard_gpu_core STATIC
+  ${root}/core/base/capture.cpp
   ${root}/core/base/crc64.cpp
   ${root}/core/base/dtype.cpp
   ${root}/core/base/error.cpp

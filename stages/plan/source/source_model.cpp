@@ -5,9 +5,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
-#include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/hybrid_pattern.hpp"
-#include "core/formats/model_files.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
@@ -15,7 +13,9 @@
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/quant_source.hpp"
+#include "stages/plan/source/source_facts.hpp"
 #include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/vocabulary.hpp"
 
 namespace reshard {
 namespace {
@@ -25,8 +25,6 @@ namespace fs = std::filesystem;
 std::string joined_names(MapChoice const& maps) {
   return maps.family ? maps.core.name + " and " + maps.family->name : maps.core.name;
 }
-
-constexpr std::string_view divisor_key = "make_vocab_size_divisible_by";
 
 class SourceReader {
  public:
@@ -44,7 +42,7 @@ class SourceReader {
 
  private:
   SourceModel read(bool carry_states) {
-    find_facts();
+    read_facts(source_, request_, result_);
     make_model();
     if (logical()) return with_logical_catalogue(std::move(result_), source_);
     apply_maps();
@@ -57,11 +55,7 @@ class SourceReader {
     return std::move(result_);
   }
 
-  NameOwner target_names() const { return format_of(request_.format).target().names; }
-  bool to_huggingface() const {
-    return request_.axes_by_config || target_names() == NameOwner::family;
-  }
-  bool to_hdf5() const { return target_names() == NameOwner::logical; }
+  bool to_huggingface() const { return reshard::to_huggingface(request_); }
   /// Whether the source has the stored names of its family.
   bool family_names() const { return source_.names == NameOwner::family; }
   bool logical() const { return source_.names == NameOwner::logical; }
@@ -69,127 +63,6 @@ class SourceReader {
   bool in_shares() const { return source_.storage == Storage::shares; }
 
   std::string place() const { return source_.folder.string(); }
-
-  void find_facts() {
-    result_.view = source_.format->view(source_, request_.source_prefix);
-    if (logical())
-      read_logical_facts(source_, result_);
-    else
-      refuse_adapters(source_, result_.view);
-    if (source_.names == NameOwner::megatron) find_args();
-    if (!source_.config.is_null()) result_.config = source_.config;
-    result_.files = files_of(source_, request_.source_config);
-    if (!request_.source_config.empty()) result_.config = result_.files->config;
-    bool const unknown = family_names() && result_.config.is_null();
-    if (unknown && !in_chunks())
-      fail(
-          ErrorKind::source,
-          "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
-          place());
-    if (unknown && result_.files) result_.config = result_.files->config;
-    find_reference();
-    if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())
-      result_.config_text = result_.config.dump(2) + "\n";
-    if (family_names() && result_.config.is_null())
-      fail(
-          ErrorKind::usage,
-          "[source] config: {} does not say what model it holds. Set source.config to its config.json.",
-          place());
-  }
-
-  /// The files that lie beside the weights of the target: those of target.reference, else the
-  /// source's.
-  void find_reference() {
-    if (!request_.reference.empty())
-      result_.reference = huggingface::open_reference(request_.reference);
-    else if (to_huggingface() || to_hdf5())
-      result_.reference = result_.files;
-    if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
-  }
-
-  void find_args() {
-    result_.args = args_of(source_);
-    result_.traits = result_.view.traits;
-    note_spec();
-    if (result_.args.is_null() && (in_shares() || request_.source_config.empty()))
-      fail(ErrorKind::source, "{}: has no args, so nothing says how large the model is. {}.",
-           place(),
-           in_shares() ? "Use a checkpoint that Megatron saved itself"
-                       : "Set source.config to the config.json of the same model");
-    Json const* padded = result_.args.find("padded_vocab_size");
-    if (result_.traits.padded_vocab > 0 && !result_.args.is_null() &&
-        (padded == nullptr || padded->is_null()))
-      result_.args.set("padded_vocab_size", result_.traits.padded_vocab);
-    result_.recorded_vocab = recorded_vocab();
-  }
-
-  /// Whose layers they are: args say so, else the states that Transformer Engine keeps. Names in
-  /// shares tell, too, except for latent attention, which has the same names in both.
-  void note_spec() {
-    Json const stated = fact(result_.args, "transformer_impl");
-    Json const latent = fact(result_.args, "multi_latent_attention");
-    bool const names_tell = in_shares() && (latent.boolean() == nullptr || !*latent.boolean());
-    if (in_chunks()) {
-      bool const te = std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
-        return object.name.find("core_attention._extra_state") != std::string::npos;
-      });
-      result_.traits.spec = te ? "te" : "local";
-    }
-    if (!names_tell && stated.text() != nullptr)
-      result_.traits.spec = *stated.text() == "local" ? "local" : "te";
-  }
-
-  /// What `args` say of the rows that mean something, when it agrees with the rows that are there;
-  /// else nothing.
-  std::optional<Index> recorded_vocab() const {
-    Json const stated = fact(result_.args, "vocab_size");
-    if (stated.integer() == nullptr || result_.traits.padded_vocab == 0) return std::nullopt;
-    // Megatron counts vocab_size before the end-of-document token, which its own null tokenizer
-    // then appends.
-    Json const tokenizer = fact(result_.args, "tokenizer_type");
-    Index const vocab =
-        *stated.integer() +
-        (tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer" ? 1 : 0);
-    Json const stated_ranks = fact(result_.args, "tensor_model_parallel_size");
-    Index const ranks = result_.traits.vocab_ranks > 0      ? result_.traits.vocab_ranks
-                        : stated_ranks.integer() != nullptr ? *stated_ranks.integer()
-                                                            : 1;
-    return padded(vocab, ranks) == result_.traits.padded_vocab ? std::optional<Index>(vocab)
-                                                               : std::nullopt;
-  }
-
-  /// The ranks of the target over which the map cuts an axis.
-  Index ranks_along(std::string_view axis) const {
-    return request_.mesh.size(mesh_axis_of(result_.maps.core, axis));
-  }
-
-  Index padded(Index vocab, Index ranks) const {
-    Json const divisor = fact(result_.args, divisor_key);
-    Index const multiple =
-        (divisor.integer() != nullptr && *divisor.integer() > 0 ? *divisor.integer() : 128) *
-        std::max<Index>(ranks, 1);
-    return (vocab + multiple - 1) / multiple * multiple;
-  }
-
-  /// The rows that a job between Megatron layouts carries: those that are there, as far as the
-  /// target has room for them. Rows past the true size are padding that nobody can tell from
-  /// weights, so they are dropped only where the target's padding is shorter.
-  Index carried_vocab() const {
-    if (logical()) return source_.vocab;
-    if (request_.true_vocab_size > 0) {
-      Json const stated = fact(result_.args, "vocab_size");
-      if (stated.integer() != nullptr && request_.true_vocab_size < *stated.integer())
-        fail(
-            ErrorKind::usage,
-            "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
-            request_.true_vocab_size, *stated.integer());
-      return request_.true_vocab_size;
-    }
-    if (!result_.recorded_vocab) return result_.traits.padded_vocab;
-    if (request_.true_rows) return *result_.recorded_vocab;
-    return std::min(result_.traits.padded_vocab,
-                    padded(*result_.recorded_vocab, ranks_along("vocab")));
-  }
 
   void make_model() {
     bool const named = request_.map != "auto" && request_.map != "mcore";
@@ -226,8 +99,9 @@ class SourceReader {
       make_family_model();
       if (!result_.args.is_null() && (named || to_huggingface())) compare_facts();
     } else {
-      result_.model = std::make_unique<Model>(maps.core, maps.core,
-                                              ModelFacts{result_.args, "args", carried_vocab()});
+      result_.model = std::make_unique<Model>(
+          maps.core, maps.core,
+          ModelFacts{result_.args, "args", carried_vocab(source_, request_, result_)});
     }
   }
 
@@ -243,8 +117,8 @@ class SourceReader {
   void make_family_model() {
     ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
     if (logical() && !to_huggingface()) facts.true_vocab_size = source_.vocab;
-    if (Json const divisor = fact(result_.args, divisor_key); logical() && !divisor.is_null())
-      facts.facts.set(divisor_key, divisor);
+    if (Json const divisor = fact(result_.args, "make_vocab_size_divisible_by"); logical() && !divisor.is_null())
+      facts.facts.set("make_vocab_size_divisible_by", divisor);
     auto const make = [&] {
       result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts);
     };
@@ -445,7 +319,7 @@ class SourceReader {
       catalogue(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
       if (!in_chunks()) warn_of_copies();
     } else {
-      check_vocab();
+      check_vocab(source_, request_, result_);
       catalogue(core_side(), joined_names(result_.maps));
     }
   }
@@ -505,17 +379,6 @@ class SourceReader {
   Index count(char const* word) const {
     Json const value = result_.model->value(word);
     return value.integer() == nullptr ? 0 : *value.integer();
-  }
-
-  void check_vocab() const {
-    Json const vocab = result_.model->value("vocab");
-    if (result_.traits.padded_vocab == 0 || vocab.integer() == nullptr ||
-        *vocab.integer() <= result_.traits.padded_vocab)
-      return;
-    fail(
-        request_.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
-        "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
-        place(), result_.traits.padded_vocab, *vocab.integer());
   }
 
   Checkpoint const& source_;

@@ -1,0 +1,110 @@
+#include "stages/plan/source/source_facts.hpp"
+
+#include <algorithm>
+
+#include "core/formats/model_files.hpp"
+#include "core/mapping/config_defaults.hpp"
+#include "stages/plan/source/logical_source.hpp"
+#include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/vocabulary.hpp"
+
+namespace reshard {
+namespace {
+
+class FactsReader {
+ public:
+  FactsReader(Checkpoint const& source, TargetRequest const& request, SourceModel& result)
+      : source_(source), request_(request), result_(result) {}
+
+  void run() {
+    result_.view = source_.format->view(source_, request_.source_prefix);
+    if (source_.names == NameOwner::logical)
+      read_logical_facts(source_, result_);
+    else
+      refuse_adapters(source_, result_.view);
+    if (source_.names == NameOwner::megatron) find_args();
+    if (!source_.config.is_null()) result_.config = source_.config;
+    result_.files = files_of(source_, request_.source_config);
+    if (!request_.source_config.empty()) result_.config = result_.files->config;
+    bool const unknown = family_names() && result_.config.is_null();
+    if (unknown && !in_chunks())
+      fail(
+          ErrorKind::source,
+          "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
+          place());
+    if (unknown && result_.files) result_.config = result_.files->config;
+    find_reference();
+    if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())
+      result_.config_text = result_.config.dump(2) + "\n";
+    if (family_names() && result_.config.is_null())
+      fail(
+          ErrorKind::usage,
+          "[source] config: {} does not say what model it holds. Set source.config to its config.json.",
+          place());
+  }
+
+ private:
+  bool to_hdf5() const { return format_of(request_.format).target().names == NameOwner::logical; }
+  bool family_names() const { return source_.names == NameOwner::family; }
+  bool in_chunks() const { return source_.storage == Storage::chunks; }
+  bool in_shares() const { return source_.storage == Storage::shares; }
+  std::string place() const { return source_.folder.string(); }
+
+  /// The files that lie beside the weights of the target: those of target.reference, else the
+  /// source's.
+  void find_reference() {
+    if (!request_.reference.empty())
+      result_.reference = huggingface::open_reference(request_.reference);
+    else if (to_huggingface(request_) || to_hdf5())
+      result_.reference = result_.files;
+    if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
+  }
+
+  void find_args() {
+    result_.args = args_of(source_);
+    result_.traits = result_.view.traits;
+    note_spec();
+    if (result_.args.is_null() && (in_shares() || request_.source_config.empty()))
+      fail(ErrorKind::source, "{}: has no args, so nothing says how large the model is. {}.",
+           place(),
+           in_shares() ? "Use a checkpoint that Megatron saved itself"
+                       : "Set source.config to the config.json of the same model");
+    Json const* padded = result_.args.find("padded_vocab_size");
+    if (result_.traits.padded_vocab > 0 && !result_.args.is_null() &&
+        (padded == nullptr || padded->is_null()))
+      result_.args.set("padded_vocab_size", result_.traits.padded_vocab);
+    result_.recorded_vocab = recorded_vocab(result_);
+  }
+
+  /// Whose layers they are: args say so, else the states that Transformer Engine keeps. Names in
+  /// shares tell, too, except for latent attention, which has the same names in both.
+  void note_spec() {
+    Json const stated = fact(result_.args, "transformer_impl");
+    Json const latent = fact(result_.args, "multi_latent_attention");
+    bool const names_tell = in_shares() && (latent.boolean() == nullptr || !*latent.boolean());
+    if (in_chunks()) {
+      bool const te = std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
+        return object.name.find("core_attention._extra_state") != std::string::npos;
+      });
+      result_.traits.spec = te ? "te" : "local";
+    }
+    if (!names_tell && stated.text() != nullptr)
+      result_.traits.spec = *stated.text() == "local" ? "local" : "te";
+  }
+
+  Checkpoint const& source_;
+  TargetRequest const& request_;
+  SourceModel& result_;
+};
+
+}  // namespace
+
+void read_facts(Checkpoint const& source, TargetRequest const& request, SourceModel& result) {
+  FactsReader(source, request, result).run();
+}
+
+bool to_huggingface(TargetRequest const& request) {
+  return request.axes_by_config || format_of(request.format).target().names == NameOwner::family;
+}
+
+}  // namespace reshard

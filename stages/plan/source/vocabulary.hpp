@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+
+#include "core/formats/format.hpp"
+#include "core/formats/source_model.hpp"
+
+namespace reshard {
+
+/// What args say of the vocabulary's rows that mean something, when it agrees with the rows that
+/// are there; else nothing. An Error of kind source: sizes whose product no program has.
+std::optional<Index> recorded_vocab(SourceModel const& read);
+
+/// The rows that a job between Megatron layouts carries: those that are there, as far as the target
+/// has room for them. Rows past the true size are padding that cannot be told from weights, so they
+/// are dropped only where the target's padding is shorter. Errors of kind usage: a
+/// model.true_vocab_size that would lose rows.
+Index carried_vocab(Checkpoint const& source, TargetRequest const& request,
+                    SourceModel const& read);
+
+/// An Error where the model's vocabulary has more rows than the embedding.
+void check_vocab(Checkpoint const& source, TargetRequest const& request, SourceModel const& read);
+
+}  // namespace reshard
