@@ -6,7 +6,7 @@
 
 #include <fmt/ranges.h>
 
-#include "stages/plan/source/state_policy.hpp"
+#include "core/formats/state_inventory.hpp"
 
 namespace reshard {
 namespace {
