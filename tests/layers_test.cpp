@@ -292,7 +292,7 @@ TEST(Layers, TheRulesTellForbiddenEdgesFromAllowedOnes) {
        .ours = true,
        .allowed = true},
       {.file = "core/formats/megatron/folder.cpp",
-       .name = "stages/plan/source/state_policy.hpp",
+       .name = "core/transport/comm.hpp",
        .ours = true,
        .allowed = false},
       {.file = "core/plan/verify.cpp",

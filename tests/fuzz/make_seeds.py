@@ -283,20 +283,25 @@ def hdf5_files(seeds: Seeds):
 
 
 def answers(seeds: Seeds):
-    """What hdf5::pack writes: magic, container, attributes, tensors, objects, CRC-64."""
-    number = lambda value: struct.pack("<Q", value)  # noqa: E731
+    """What hdf5::pack writes: magic, container, attributes, tensors, objects as core/base/wire has them, CRC-64."""
+
+    def number(value):
+        low, rest = value & 0x7f, value >> 7
+        return bytes([low | 0x80]) + number(rest) if rest else bytes([low])
+
+    integer = lambda value: number(2 * value)  # noqa: E731  (zigzag of what is not negative)
     text = lambda value: number(len(value)) + value.encode()  # noqa: E731
 
     def dataset(name, dtype, shape, axes, offset, size, digest):
-        return (text(name) + number(dtype) + number(len(shape)) + b"".join(map(number, shape)) + number(len(axes)) + b"".join(map(text, axes)) + text("")
-                + number(offset) + number(size) + number(digest is not None) + number(digest or 0))
+        return (text(name) + number(dtype) + number(len(shape)) + b"".join(map(integer, shape)) + number(len(axes)) + b"".join(map(text, axes)) + text("")
+                + number(offset) + number(size) + (bytes([0]) if digest is None else bytes([1]) + number(digest)))
 
     for name, parts in (
-            ("empty", number(0) + number(0) + number(0) + number(0)),
-            ("two", number(1) + number(1) + text("map") + text("mcore") + number(2) + dataset("w", 4, [2, 3], ["a", "b"], 2048, 6, 7)
+            ("empty", bytes([0]) + number(0) + number(0) + number(0)),
+            ("two", bytes([1]) + number(1) + text("map") + text("mcore") + number(2) + dataset("w", 4, [2, 3], ["a", "b"], 2048, 6, 7)
              + dataset("v", 4, [8], [], 4096, 8, None) + number(1) + dataset("o", 4, [5], [], 5000, 5, 1))):
-        body = b"RH5F0001" + parts
-        seeds.add("hdf5_answer", name, body + number(crc64(body)))
+        body = b"RH5F0002" + parts
+        seeds.add("hdf5_answer", name, body + struct.pack("<Q", crc64(body)))
 
 
 def choose(seeds: pathlib.Path, corpus: pathlib.Path):

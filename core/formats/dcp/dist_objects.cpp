@@ -6,7 +6,6 @@
 
 #include <fmt/ranges.h>
 
-#include "core/formats/state_inventory.hpp"
 
 namespace reshard {
 namespace {
