@@ -212,6 +212,59 @@ TEST(IdentityPlan, NamesOfOtherFormatsNeedAMap) {
   EXPECT_NE(sentence.find("only a map can put together"), std::string::npos) << sentence;
 }
 
+// --- names and the config beside them
+// ---------------------------------------------------------------------------------
+
+/// A DCP folder with llama's config beside it.
+MadeCheckpoint beside_llama(std::vector<MadeTensor> const& tensors) {
+  MadeCheckpoint source = made_dcp(tensors);
+  source.value.beside = made_huggingface(sample_model("llama")).value.beside;
+  return source;
+}
+
+std::vector<MadeTensor> llama_tensors(std::size_t left_out) {
+  std::vector<MadeTensor> tensors;
+  MadeCheckpoint const llama = made_huggingface(sample_model("llama"));
+  for (StoredTensor const& tensor : llama.value.stored.tensors)
+    if (left_out > 0)
+      --left_out;
+    else
+      tensors.push_back({tensor.name, tensor.shape});
+  return tensors;
+}
+
+TEST(IdentityNames, OfTheConfigAreTakenInSilence) {
+  TargetRequest request = request_for(FormatId::huggingface);
+  EXPECT_EQ(identity(beside_llama(llama_tensors(0)), request).warnings, Lines());
+}
+
+TEST(IdentityNames, OfAnotherModelAreRefusedUnlessTheJobSaysSo) {
+  MadeCheckpoint const source = beside_llama({{"a", {2}}, {"b", {3}}});
+  TargetRequest request = request_for(FormatId::huggingface);
+  std::string const sentence = refused(ErrorKind::source, [&] { identity(source, request); });
+  EXPECT_NE(sentence.find("name a map with the source's names"), std::string::npos) << sentence;
+  request.map = "none";
+  EXPECT_EQ(identity(source, request).warnings.size(), 1U);
+}
+
+TEST(IdentityNames, ThatLackAFewAreToldOf) {
+  Lines const warnings =
+      identity(beside_llama(llama_tensors(2)), request_for(FormatId::huggingface)).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings.front().find("transformers would fill them with random values"),
+            std::string::npos)
+      << warnings.front();
+}
+
+TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.value.stored.tensors.resize(3);
+  TargetRequest request = kept(FormatId::huggingface);
+  EXPECT_EQ(identity(source, request).warnings, Lines());
+  request.target_prefix = "ema.";
+  EXPECT_EQ(identity(source, request).warnings.size(), 1U) << "with other names they are looked at";
+}
+
 TEST(IdentityCatalogue, HasATensorForEachName) {
   JobPlan const plan = identity_catalogue(two_tensors().value);
   ASSERT_EQ(plan.model->tensors().size(), 2U);

@@ -417,6 +417,51 @@ TEST(JobPlanWarns, OfWhatTheSourceWarnedOf) {
             "a file was left out");
 }
 
+TEST(JobPlanWarns, OfTensorsThatAreTakenForCopies) {
+  SampleModel tied;
+  for (SampleModel const& sample : sample_models())
+    if (sample.family == "llama") tied = sample;  // the last one is tied
+  MadeCheckpoint source = made_huggingface(tied);
+  EXPECT_EQ(planned(source, request_for(FormatId::megatron)).warnings, Lines());
+  source.add_file({{"lm_head.weight", {50, 32}}});
+  Lines const warnings = planned(source, request_for(FormatId::megatron)).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_TRUE(warnings.front().starts_with("lm_head.weight is taken for a copy")) << warnings[0];
+}
+
+/// Megatron's files with a config.json that travelled with them and says something else by now.
+MadeCheckpoint with_config_beside(char const* key, Json value) {
+  SampleModel const sample = sample_model("llama");
+  MadeCheckpoint source = made_megatron(sample);
+  source.value.args.set("rotary_base", 10000).set("norm_epsilon", 1e-5);
+  huggingface::Folder& beside = source.value.beside.emplace();
+  beside.path = "/made/huggingface";
+  beside.config = sample.config;
+  beside.config.set("rope_theta", 10000).set("rms_norm_eps", 1e-5).set(key, std::move(value));
+  beside.config_text = beside.config.dump(2) + "\n";
+  return source;
+}
+
+TEST(JobPlanConfig, OfTheTargetSaysWhatArgsSayByNow) {
+  JobPlan const plan =
+      planned(with_config_beside("rope_theta", 777), request_for(FormatId::huggingface));
+  Json const config = parse_json(text_named(plan, "config.json"), "config.json");
+  EXPECT_EQ(config.find("rope_theta")->dump(), "10000");
+  EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
+    return warning.find("rope_theta was 777, the checkpoint's args make it 10000") !=
+           std::string::npos;
+  })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
+}
+
+TEST(JobPlanConfig, OfAnotherModelIsRefusedWhereItDecides) {
+  MadeCheckpoint const source = with_config_beside("intermediate_size", 64);
+  expect_refused(source, request_for(FormatId::huggingface), ErrorKind::source, "64");
+  Lines const warnings = planned(source, request_for(FormatId::megatron)).warnings;
+  EXPECT_TRUE(std::ranges::any_of(warnings, [](std::string const& warning) {
+    return warning.find("64") != std::string::npos;
+  })) << fmt::format("{}", fmt::join(warnings, "\n"));
+}
+
 TEST(JobPlanWarns, OfPaddingThatNobodyKnows) {
   MadeCheckpoint source = made_megatron(sample_model("llama"));
   Json args = source.value.args;
