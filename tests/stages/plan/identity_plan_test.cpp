@@ -3,6 +3,7 @@
 #include "stages/plan/identity_plan.hpp"
 
 #include "tests/stages/plan/planning.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace reshard::test {
 namespace {
@@ -124,6 +125,49 @@ TEST(IdentityPlan, CutsAndPutsPrefixes) {
   EXPECT_EQ(
       plan.warnings.back(),
       "1 stored tensor (head) does not begin with 'model.' (source.prefix): they are left out");
+}
+
+/// What .metadata of the target says of the nested state dict.
+std::map<std::string, dcp::Path> nested(MadeCheckpoint const& source,
+                                        TargetRequest const& request) {
+  std::string const text = text_named(identity(source, request), ".metadata");
+  ScratchFolder const scratch("nested");
+  write_text_file(scratch.path() / ".metadata", text);
+  dcp::Metadata const metadata =
+      dcp::read_metadata(File::open_for_reading(scratch.path() / ".metadata"));
+  std::map<std::string, dcp::Path> paths;
+  for (auto const& [key, path] : metadata.planner_data.value()) paths[key] = path;
+  return paths;
+}
+
+TEST(IdentityPlan, PathsOfTheNestedDictFollowTheirKeys) {
+  using Path = dcp::Path;
+  MadeCheckpoint source = two_tensors();
+  source.add_file({{"model.blocks.0.w", {2}}});
+  source.value.paths = {{"model.a", {"model", "a"}},
+                        {"model.b", {"model", "b"}},
+                        {"model.blocks.0.w", {"model", "blocks", std::int64_t{0}, "w"}}};
+  TargetRequest request = kept(FormatId::dcp);
+  EXPECT_EQ(nested(source, request),
+            (std::map<std::string, Path>(source.value.paths->begin(), source.value.paths->end())));
+  request.source_prefix = "model.";
+  request.target_prefix = "ema.net.";
+  EXPECT_EQ(nested(source, request),
+            (std::map<std::string, Path>{
+                {"ema.net.a", {"ema", "net", "a"}},
+                {"ema.net.b", {"ema", "net", "b"}},
+                {"ema.net.blocks.0.w", {"ema", "net", "blocks", std::int64_t{0}, "w"}}}));
+  request.target_prefix = "ema_";  // no name of its own: it begins the first one
+  EXPECT_EQ(nested(source, request).at("ema_a"), (Path{"ema_a"}));
+  request.source_prefix = "model.blocks.";
+  request.target_prefix = "";
+  EXPECT_EQ(nested(source, request), (std::map<std::string, Path>{{"0.w", {"0.w"}}}))
+      << "a list that loses its name has no place any more";
+}
+
+TEST(IdentityPlan, KeysWithoutAPathHaveTheirOwn) {
+  EXPECT_EQ(nested(two_tensors(), kept(FormatId::dcp)),
+            (std::map<std::string, dcp::Path>{{"model.a", {"model.a"}}, {"model.b", {"model.b"}}}));
 }
 
 TEST(IdentityPlan, APrefixThatNoKeyHasIsAMistake) {
