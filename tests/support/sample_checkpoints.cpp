@@ -51,9 +51,11 @@ void append(std::string& to, std::span<std::byte const> bytes) {
   to.append(reinterpret_cast<char const*>(bytes.data()), bytes.size());
 }
 
+constexpr std::string_view sample_config = "{\"model_type\": \"sample\"}\n";
+
 void write_config(fs::path const& folder) {
   fs::create_directories(folder);
-  write_text_file(folder / "config.json", "{\"model_type\": \"sample\"}\n");
+  write_text_file(folder / "config.json", sample_config);
 }
 
 // --- safetensors
@@ -246,45 +248,74 @@ SampleCheckpoint make_fsdp_with_state(fs::path const& folder) {
 // --- HDF5
 // ---------------------------------------------------------------------------------------------------------
 
-SampleCheckpoint make_hdf5(fs::path const& folder, std::vector<std::string> const& objects) {
+/// A part of a container: its tensors, what it carries besides, and what it says of itself.
+struct Part {
+  std::span<SampleTensor const> tensors;
+  std::vector<std::pair<std::string, std::string>> objects;
+  hdf5::RootAttributes attributes;
+  std::vector<std::string> axes;  ///< of matrices
+};
+
+void write_part(fs::path const& path, Part const& part) {
+  std::vector<hdf5::DatasetSpec> datasets;
+  std::vector<hdf5::ObjectSpec> objects;
+  std::vector<std::uint64_t> digests;
+  for (SampleTensor const& one : part.tensors) {
+    datasets.push_back({one.name, one.dtype, one.shape});
+    if (one.shape.size() == part.axes.size()) datasets.back().axes = part.axes;
+    digests.push_back(crc64(one.bytes));
+  }
+  for (auto const& [name, text] : part.objects) {
+    objects.push_back({name, text.size()});
+    digests.push_back(crc64(std::as_bytes(std::span(text))));
+  }
+  hdf5::ContainerPlan const plan = hdf5::plan_container(datasets, objects, part.attributes);
+  File const file = File::create(path);
+  file.resize(plan.size_bytes);
+  for (std::size_t t = 0; t < part.tensors.size(); ++t)
+    file.write_at(plan.offset_bytes[t], part.tensors[t].bytes);
+  for (std::size_t o = 0; o < objects.size(); ++o)
+    file.write_at(plan.object_offset_bytes[o], std::as_bytes(std::span(part.objects[o].second)));
+  for (FileSegment const& piece : hdf5::finished_frame(datasets, objects, part.attributes, digests))
+    file.write_at(piece.offset_bytes, std::as_bytes(std::span(piece.bytes)));
+}
+
+SampleCheckpoint make_hdf5(fs::path const& folder, bool with_state) {
   SampleCheckpoint sample{folder, usual_tensors("model."), {}, {}};
   write_config(folder);
   for (std::size_t f = 0; f < 2; ++f) {
-    auto const part = std::span(sample.tensors).subspan(f * 2, 2);
-    std::vector<hdf5::DatasetSpec> datasets;
-    std::vector<std::uint64_t> digests;
-    for (SampleTensor const& one : part) {
-      datasets.push_back({one.name, one.dtype, one.shape});
-      digests.push_back(crc64(one.bytes));
-    }
-    std::vector<hdf5::ObjectSpec> specs;
-    if (f == 0)
-      for (std::string const& name : objects) {
-        specs.push_back({name, 16});
-        digests.push_back(crc64(sample_bytes(1, 16)));
-      }
-    hdf5::RootAttributes const attributes{
-        {std::string(hdf5::map_key), ""},
-        {std::string(hdf5::names_key), std::string(hdf5::stored_names)},
-        {std::string(hdf5::part_key), std::to_string(f + 1)},
-        {std::string(hdf5::parts_key), "2"}};
-    hdf5::ContainerPlan const plan = hdf5::plan_container(datasets, specs, attributes);
+    Part part;
+    part.tensors = std::span(sample.tensors).subspan(f * 2, 2);
+    if (with_state && f == 0) part.objects = {{"rng_state/0", "sixteen bytes .."}};
+    part.attributes = {{std::string(hdf5::map_key), ""},
+                       {std::string(hdf5::names_key), std::string(hdf5::stored_names)},
+                       {std::string(hdf5::part_key), std::to_string(f + 1)},
+                       {std::string(hdf5::parts_key), "2"}};
     sample.files.push_back(folder / fmt::format("model-0000{}-of-00002.h5", f + 1));
-    File const file = File::create(sample.files.back());
-    file.resize(plan.size_bytes);
-    for (std::size_t t = 0; t < part.size(); ++t)
-      file.write_at(plan.offset_bytes[t], part[t].bytes);
-    for (std::size_t o = 0; o < specs.size(); ++o)
-      file.write_at(plan.object_offset_bytes[o], sample_bytes(1, 16));
-    for (FileSegment const& piece : hdf5::finished_frame(datasets, specs, attributes, digests))
-      file.write_at(piece.offset_bytes, std::as_bytes(std::span(piece.bytes)));
+    write_part(sample.files.back(), part);
   }
   return sample;
 }
 
-SampleCheckpoint make_hdf5(fs::path const& folder) { return make_hdf5(folder, {}); }
-SampleCheckpoint make_hdf5_with_state(fs::path const& folder) {
-  return make_hdf5(folder, {"rng_state/0"});
+SampleCheckpoint make_hdf5(fs::path const& folder) { return make_hdf5(folder, false); }
+SampleCheckpoint make_hdf5_with_state(fs::path const& folder) { return make_hdf5(folder, true); }
+
+/// Logical tensors with their config and args inside, in one file.
+SampleCheckpoint make_logical_hdf5(fs::path const& folder) {
+  SampleCheckpoint sample{folder, usual_tensors(""), {folder / hdf5::single_file_name}, {}};
+  fs::create_directories(folder);
+  write_part(sample.files.front(),
+             {.tensors = sample.tensors,
+              .objects = {{std::string(hdf5::args_name), "{\"num_layers\": 2}"},
+                          {"config.json", std::string(sample_config)}},
+              .attributes = {{std::string(hdf5::map_key), "sample"},
+                             {std::string(hdf5::names_key), std::string(hdf5::logical_names)},
+                             {std::string(hdf5::part_key), "1"},
+                             {std::string(hdf5::parts_key), "1"},
+                             {std::string(hdf5::prediction_layers_key), "1"},
+                             {std::string(hdf5::vocab_key), "50"}},
+              .axes = {"rows", "columns"}});
+  return sample;
 }
 
 // --- Megatron
@@ -394,6 +425,10 @@ std::vector<SampleMaker> sample_makers() {
        .format = format(FormatId::hdf5),
        .make = make_hdf5,
        .make_with_state = make_hdf5_with_state},
+      {.name = "logical_hdf5",
+       .format = format(FormatId::hdf5),
+       .make = make_logical_hdf5,
+       .config_inside = true},
       {.name = "boxed_safetensors", .format = &dcp::boxed_safetensors(), .make = make_boxed},
   };
 }

@@ -41,12 +41,13 @@ struct SampleMaker {
   SampleCheckpoint (*make_with_state)(std::filesystem::path const& folder) = nullptr;
   bool has_optimizer = false;  ///< the state is an optimizer's
   bool has_rng = false;        ///< and of random generators
+  bool config_inside = false;  ///< the model's config stands in the files with tensors
   bool has_tracker = false;    ///< saves may lie in a root with a tracker
 };
 
 inline void PrintTo(SampleMaker const& maker, std::ostream* out) { *out << maker.name; }
 
-/// One for each of all_formats(), and boxed safetensors.
+/// One for each of all_formats(), for both kinds of HDF5 containers, and for boxed safetensors.
 std::vector<SampleMaker> sample_makers();
 
 }  // namespace reshard::test

@@ -128,7 +128,8 @@ TEST_P(FormatDamage, AFileThatIsMissingIsNoticed) {
 /// Where no checksum covers a header, another byte may mean something else that is as good.
 TEST_P(FormatDamage, AByteOfAHeaderIsReadOrRefused) {
   constexpr std::size_t header = 2048;
-  std::size_t const step = GetParam().name == "hdf5" ? 97 : 11;  // a process for each reading
+  std::size_t const step =
+      GetParam().format->id() == FormatId::hdf5 ? 97 : 11;  // a process for each reading
   for (fs::path const& path : sample_.files) {
     Kept const kept(path);
     for (std::size_t at = 0; at < std::min(header, kept.bytes().size()); at += step) {

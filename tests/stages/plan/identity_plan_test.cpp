@@ -3,6 +3,7 @@
 #include "stages/plan/identity_plan.hpp"
 
 #include "tests/stages/plan/planning.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace reshard::test {
 namespace {
@@ -126,6 +127,49 @@ TEST(IdentityPlan, CutsAndPutsPrefixes) {
       "1 stored tensor (head) does not begin with 'model.' (source.prefix): they are left out");
 }
 
+/// What .metadata of the target says of the nested state dict.
+std::map<std::string, dcp::Path> nested(MadeCheckpoint const& source,
+                                        TargetRequest const& request) {
+  std::string const text = text_named(identity(source, request), ".metadata");
+  ScratchFolder const scratch("nested");
+  write_text_file(scratch.path() / ".metadata", text);
+  dcp::Metadata const metadata =
+      dcp::read_metadata(File::open_for_reading(scratch.path() / ".metadata"));
+  std::map<std::string, dcp::Path> paths;
+  for (auto const& [key, path] : metadata.planner_data.value()) paths[key] = path;
+  return paths;
+}
+
+TEST(IdentityPlan, PathsOfTheNestedDictFollowTheirKeys) {
+  using Path = dcp::Path;
+  MadeCheckpoint source = two_tensors();
+  source.add_file({{"model.blocks.0.w", {2}}});
+  source.value.paths = {{"model.a", {"model", "a"}},
+                        {"model.b", {"model", "b"}},
+                        {"model.blocks.0.w", {"model", "blocks", std::int64_t{0}, "w"}}};
+  TargetRequest request = kept(FormatId::dcp);
+  EXPECT_EQ(nested(source, request),
+            (std::map<std::string, Path>(source.value.paths->begin(), source.value.paths->end())));
+  request.source_prefix = "model.";
+  request.target_prefix = "ema.net.";
+  EXPECT_EQ(nested(source, request),
+            (std::map<std::string, Path>{
+                {"ema.net.a", {"ema", "net", "a"}},
+                {"ema.net.b", {"ema", "net", "b"}},
+                {"ema.net.blocks.0.w", {"ema", "net", "blocks", std::int64_t{0}, "w"}}}));
+  request.target_prefix = "ema_";  // no name of its own: it begins the first one
+  EXPECT_EQ(nested(source, request).at("ema_a"), (Path{"ema_a"}));
+  request.source_prefix = "model.blocks.";
+  request.target_prefix = "";
+  EXPECT_EQ(nested(source, request), (std::map<std::string, Path>{{"0.w", {"0.w"}}}))
+      << "a list that loses its name has no place any more";
+}
+
+TEST(IdentityPlan, KeysWithoutAPathHaveTheirOwn) {
+  EXPECT_EQ(nested(two_tensors(), kept(FormatId::dcp)),
+            (std::map<std::string, dcp::Path>{{"model.a", {"model.a"}}, {"model.b", {"model.b"}}}));
+}
+
 TEST(IdentityPlan, APrefixThatNoKeyHasIsAMistake) {
   TargetRequest request = kept(FormatId::dcp);
   request.source_prefix = "ema.";
@@ -210,6 +254,59 @@ TEST(IdentityPlan, NamesOfOtherFormatsNeedAMap) {
     identity(made_megatron(sample_model("llama")), kept(FormatId::dcp));
   });
   EXPECT_NE(sentence.find("only a map can put together"), std::string::npos) << sentence;
+}
+
+// --- names and the config beside them
+// ---------------------------------------------------------------------------------
+
+/// A DCP folder with llama's config beside it.
+MadeCheckpoint beside_llama(std::vector<MadeTensor> const& tensors) {
+  MadeCheckpoint source = made_dcp(tensors);
+  source.value.beside = made_huggingface(sample_model("llama")).value.beside;
+  return source;
+}
+
+std::vector<MadeTensor> llama_tensors(std::size_t left_out) {
+  std::vector<MadeTensor> tensors;
+  MadeCheckpoint const llama = made_huggingface(sample_model("llama"));
+  for (StoredTensor const& tensor : llama.value.stored.tensors)
+    if (left_out > 0)
+      --left_out;
+    else
+      tensors.push_back({tensor.name, tensor.shape});
+  return tensors;
+}
+
+TEST(IdentityNames, OfTheConfigAreTakenInSilence) {
+  TargetRequest request = request_for(FormatId::huggingface);
+  EXPECT_EQ(identity(beside_llama(llama_tensors(0)), request).warnings, Lines());
+}
+
+TEST(IdentityNames, OfAnotherModelAreRefusedUnlessTheJobSaysSo) {
+  MadeCheckpoint const source = beside_llama({{"a", {2}}, {"b", {3}}});
+  TargetRequest request = request_for(FormatId::huggingface);
+  std::string const sentence = refused(ErrorKind::source, [&] { identity(source, request); });
+  EXPECT_NE(sentence.find("name a map with the source's names"), std::string::npos) << sentence;
+  request.map = "none";
+  EXPECT_EQ(identity(source, request).warnings.size(), 1U);
+}
+
+TEST(IdentityNames, ThatLackAFewAreToldOf) {
+  Lines const warnings =
+      identity(beside_llama(llama_tensors(2)), request_for(FormatId::huggingface)).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings.front().find("transformers would fill them with random values"),
+            std::string::npos)
+      << warnings.front();
+}
+
+TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.value.stored.tensors.resize(3);
+  TargetRequest request = kept(FormatId::huggingface);
+  EXPECT_EQ(identity(source, request).warnings, Lines());
+  request.target_prefix = "ema.";
+  EXPECT_EQ(identity(source, request).warnings.size(), 1U) << "with other names they are looked at";
 }
 
 TEST(IdentityCatalogue, HasATensorForEachName) {

@@ -79,6 +79,7 @@ TEST(MliteKeys, OfOtherFormsStay) {
                     "model",
                     "",
                     "step",
+                    "model_pp1234567.layers.0.w",
                     "model_pp99999999999999999999.layers.0.w"};
   EXPECT_EQ(renamed(others), others);
   EXPECT_EQ(renamed({"model.layers.w", "model.layers.99999999999999999999.w"}),

@@ -50,6 +50,24 @@ TEST(Unexplained, APartOfAnAdapterIsTold) {
               "it is part of an adapter (LoRA)");
 }
 
+TEST(Adapters, AreToldByTheFirstOfTheirNames) {
+  auto const refusal = [](Lines const& names) {
+    std::vector<MadeTensor> tensors;
+    for (std::string const& name : names) tensors.push_back({name, {2}});
+    MadeCheckpoint const source = made_dcp(tensors);
+    return refused(ErrorKind::source,
+                   [&] { refuse_adapters(source.value, view_of(source.value)); });
+  };
+  expect_says(refusal({"b.lora_B.weight", "a.lora_A.weight", "c.lora_A.weight"}),
+              "all 3 tensors are parts of one, such as 'a.lora_A.weight'");
+  expect_says(refusal({"c.to_wrap.weight", "b.to_wrap.weight", "d.weight"}),
+              "'b.to_wrap.weight' is a weight that an adapter (LoRA) is wrapped around");
+  MadeCheckpoint const mixed = made_dcp({{"a.lora_A.weight", {2}}, {"b.weight", {2}}});
+  EXPECT_NO_THROW(refuse_adapters(mixed.value, view_of(mixed.value)))
+      << "the catalogue says what is strange";
+  EXPECT_NO_THROW(refuse_adapters(made_dcp({}).value, view_of(made_dcp({}).value)));
+}
+
 TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {
   Names const all;
   std::vector<Index> const shape{48, 24};

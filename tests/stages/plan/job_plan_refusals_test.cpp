@@ -1,0 +1,152 @@
+// What no plan is made of, with which exit code.
+
+#include "tests/stages/plan/planning.hpp"
+
+namespace reshard::test {
+namespace {
+
+/// The stored tensor of this name.
+StoredTensor& tensor_of(MadeCheckpoint& made, std::string_view name) {
+  auto const found = std::ranges::find(made.value.stored.tensors, name, &StoredTensor::name);
+  RESHARD_EXPECT(found != made.value.stored.tensors.end());
+  return *found;
+}
+
+// --- refusals of tensors
+// -------------------------------------------------------------------------------------------
+
+TEST(JobPlanRefuses, ATensorThatIsMissing) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  auto& tensors = source.value.stored.tensors;
+  std::erase_if(tensors, [](StoredTensor const& tensor) {
+    return tensor.name == "model.layers.3.mlp.down_proj.weight";
+  });
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "model.layers.3.mlp.down_proj.weight");
+}
+
+TEST(JobPlanRefuses, ATensorThatNothingExplains) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.add_file({{"model.layers.0.vision.weight", {4}}});
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "model.layers.0.vision.weight");
+}
+
+TEST(JobPlanRefuses, ALayerBeyondTheConfig) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.add_file({{"model.layers.6.mlp.down_proj.weight", {24, 48}}});
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "is beyond the sizes of config.json");
+}
+
+TEST(JobPlanRefuses, AnotherShape) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  StoredTensor& norm = tensor_of(source, "model.norm.weight");
+  norm.shape = {25};
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "[25]");
+}
+
+TEST(JobPlanRefuses, SharesThatDoNotMakeAWhole) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"), {{.tp = 2, .etp = 2}});
+  SharePlace& last = source.value.places.back();
+  last.at = source.value.places.front().at;  // both files are of the first rank
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "");
+}
+
+TEST(JobPlanRefuses, AnAdapterAlone) {
+  MadeCheckpoint source(FormatId::huggingface);
+  source.add_file({{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", {8, 24}},
+                   {"base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight", {32, 8}}});
+  source.value.config = sample_model("llama").config;
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "holds an adapter (LoRA) and no model");
+}
+
+TEST(JobPlanRefuses, WeightsThatAnAdapterIsWrappedAround) {
+  MadeCheckpoint source = made_torch_dist(sample_model("llama"), true);
+  source.add_file({{"decoder.layers.mlp.linear_fc1.to_wrap.weight", {6, 96, 24}}});
+  expect_refused(source, request_for(FormatId::huggingface), ErrorKind::source, ".to_wrap.");
+}
+
+TEST(JobPlanRefuses, ASourceWithADefect) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"));
+  source.value.defects = {"a tensor is not there."};
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
+                 "a tensor is not there.");
+}
+
+TEST(JobPlanRefuses, ASourceThatDoesNotSayWhatModelItHolds) {
+  MadeCheckpoint source = made_huggingface(sample_model("llama"));
+  source.value.config = Json();
+  source.value.beside.reset();
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "has no config.json");
+  MadeCheckpoint megatron = made_megatron(sample_model("llama"));
+  megatron.value.args = Json();
+  expect_refused(megatron, request_for(FormatId::megatron), ErrorKind::source, "has no args");
+}
+
+// --- refusals of sizes
+// ---------------------------------------------------------------------------------------------
+
+TEST(JobPlanRefuses, SizesThatDoNotDivide) {
+  struct Case {
+    MeshSizes mesh;
+    char const* says;
+  };
+  MadeCheckpoint const source = made_huggingface(sample_model("qwen3_moe"));
+  for (Case const& one : std::vector<Case>{{{.ep = 3}, "3"},
+                                           {{.tp = 3, .etp = 3}, "3"},
+                                           {{.pp = 4}, "4"},
+                                           {{.tp = 4, .etp = 3}, "3"}})
+    expect_refused(source, request_for(FormatId::megatron, one.mesh), ErrorKind::usage, one.says);
+}
+
+TEST(JobPlanRefuses, ExpertRanksWithoutExperts) {
+  expect_refused(made_huggingface(sample_model("llama")),
+                 request_for(FormatId::megatron, {.ep = 2}), ErrorKind::usage,
+                 "[target] layout.ep = 2: the model has 0 experts");
+}
+
+TEST(JobPlanRefuses, LayersInOneKeyThatAreNotAlike) {
+  SampleModel mixed;
+  for (SampleModel const& sample : sample_models())
+    if (sample.family == "qwen3_moe") mixed = sample;  // the last one has dense layers too
+  TargetRequest request = request_for(FormatId::torch_dist);
+  request.layers = LayerKeys::stacked;
+  expect_refused(made_huggingface(mixed), request, ErrorKind::usage,
+                 "the model's layers are not all alike");
+}
+
+TEST(JobPlanRefuses, AVocabularyThatIsSmallerThanTheArgsSay) {
+  TargetRequest request = request_for(FormatId::megatron);
+  request.true_vocab_size = 40;
+  expect_refused(made_megatron(sample_model("llama")), request, ErrorKind::usage,
+                 "[model] true_vocab_size = 40: the checkpoint's args say vocab_size = 50");
+}
+
+// --- refusals of keys
+// ----------------------------------------------------------------------------------------------
+
+TEST(JobPlanRefuses, KeysThatDoNotFitTheSource) {
+  MadeCheckpoint const source = made_huggingface(sample_model("llama"));
+  TargetRequest request = request_for(FormatId::megatron);
+  request.source_prefix = "model.";
+  expect_refused(source, request, ErrorKind::usage, "[source] prefix = \"model.\"");
+  request = request_for(FormatId::megatron);
+  request.source_etp = 2;
+  expect_refused(source, request, ErrorKind::usage, "[source] etp = 2");
+  request = request_for(FormatId::megatron);
+  request.map = "no_such_family";
+  expect_refused(source, request, ErrorKind::usage, "no_such_family");
+}
+
+TEST(JobPlanRefuses, TargetsWithoutNamesForTheSource) {
+  MadeCheckpoint const source = made_megatron(sample_model("llama"));
+  expect_refused(source, request_for(FormatId::dcp), ErrorKind::usage, "[target] format = \"dcp\"");
+  TargetRequest request = request_for(FormatId::huggingface);
+  request.map = "none";
+  expect_refused(source, request, ErrorKind::usage, "[model] map = \"none\"");
+}
+
+}  // namespace
+}  // namespace reshard::test
