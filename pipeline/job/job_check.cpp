@@ -50,13 +50,15 @@ class Checker {
       for (Format const* known : all_formats())
         if (FormatId const format = known->id(); has_meaning(*given.field, format))
           formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " or ", name(format));
-      std::string const why =
+      std::string_view const target = name(spec_.target.format);
+      add(given,
           is_further_axis(given)
-              ? fmt::format("the files of target.format = \"{}\" have no place for this axis",
-                            name(spec_.target.format))
-              : fmt::format("the key has no meaning for target.format = \"{}\"",
-                            name(spec_.target.format));
-      add(given, fmt::format("{}. Remove it, or set target.format = {}", why, formats));
+              ? fmt::format(
+                    "the files of target.format = \"{}\" have no place for this axis. Remove it, or set target.format = {}",
+                    target, formats)
+              : fmt::format(
+                    "the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}",
+                    target, formats));
     }
   }
 

@@ -111,24 +111,31 @@ class CatalogBuilder {
   }
 
   [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name) const {
-    if (in_chunks()) fail_behind_prefix(share, name);
-    bool const in_share = source_.storage == Storage::shares;
-    fail(ErrorKind::source, "{}: lacks '{}', which {} expects{}. {}.", share.where, name.name,
-         side_.entry_place(name.entry), in_share ? " here" : "", advice(name));
-  }
-
-  std::string_view advice(StoredName const& name) const {
+    std::string const& entry = side_.entry_place(name.entry);
     switch (source_.storage) {
       case Storage::shares:
-        return "The save was cut short, or the parallel sizes or the map are another checkpoint's: choose another save, or check model.map";
+        fail(
+            ErrorKind::source,
+            "{}: lacks '{}', which {} expects here. The save was cut short, or the parallel sizes or the map are another checkpoint's: choose another "
+            "save, or check model.map.",
+            share.where, name.name, entry);
       case Storage::chunks:
-        return "The save was cut short, or the facts or the map are another checkpoint's: check source.config and model.map, or choose another save";
+        fail_behind_prefix(share, name);
+        fail(
+            ErrorKind::source,
+            "{}: lacks '{}', which {} expects. The save was cut short, or the facts or the map are another checkpoint's: check source.config and "
+            "model.map, or choose another save.",
+            share.where, name.name, entry);
       case Storage::whole: break;
     }
     // Only an index can say that a tensor should be there.
-    return std::ranges::binary_search(source_.promised, name.name)
-               ? "The index lists it, so the download is incomplete: download the folder again"
-               : "Weights and config.json are two models', or the map does not know this form of the model: compare both, or name another map with model.map";
+    bool const listed_there = std::ranges::binary_search(source_.promised, name.name);
+    fail(
+        ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
+        listed_there
+            ? "The index lists it, so the download is incomplete: download the folder again"
+            : "Weights and config.json are two models', or the map does not know this form of the model: compare both, or name another map with "
+              "model.map");
   }
 
   /// The Error where this name is there behind a prefix that other keys have too.

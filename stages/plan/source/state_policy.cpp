@@ -43,10 +43,15 @@ class Policy {
 
  private:
   [[noreturn]] void refuse_form(Kind const& kind) const {
+    if (kind.key == optimizer.key)
+      fail(
+          ErrorKind::source,
+          "{}: holds optimizer state, which the target's format cannot take over. Set source.optimizer = \"drop\" to go on without it.",
+          place_);
     fail(
         ErrorKind::source,
-        "{}: holds {} state, which the target's format cannot take over. Set source.{} = \"drop\" to go on without it.",
-        place_, kind.what, kind.key);
+        "{}: holds random-generator state, which the target's format cannot take over. Set source.rng = \"drop\" to go on without it.",
+        place_);
   }
 
   /// Buffers of an optimizer are bound to their layout; generators of ranks only to a format.
