@@ -85,15 +85,13 @@ Format const& wanted_format(fs::path const& path, Format const& wanted) {
   return wanted;
 }
 
-}  // namespace
-
-namespace {
 /// The format that has its family's name.
 Format const& head_of_family(Format const& format) {
   for (Format const* other : all_formats())
     if (other->name() == format.family()) return *other;
   return format;
 }
+
 }  // namespace
 
 StoredView Format::view(Checkpoint const& checkpoint, std::string const& prefix) const {

@@ -55,7 +55,7 @@ class Format {
   std::string_view name() const { return reshard::name(id()); }
   /// Formats of one family look alike from outside, and tell each other apart when they are opened.
   virtual std::string_view family() const { return name(); }
-  /// Beside files of another format, files of this one are somebody else's.
+  /// Beside files of another format, files of this one belong to another program.
   virtual bool yields() const { return false; }
 
   /// Whether the path is such a checkpoint, complete or not, by the names in it. Throws what

@@ -3,17 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/containers/hdf5/keys.hpp"
-#include "core/containers/safetensors/safetensors.hpp"
-#include "core/formats/dcp/dist_files.hpp"
-#include "core/formats/dcp/dist_objects.hpp"
-#include "core/formats/dcp/dist_tensors.hpp"
-#include "core/formats/hdf5/target.hpp"
-#include "core/formats/huggingface/quant_config.hpp"
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/target_parts.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
@@ -28,8 +17,6 @@
 
 namespace reshard {
 namespace {
-
-using Args = std::vector<std::pair<std::string, Json>>;
 
 /// The target of a job whose source was read through a map.
 class JobPlanner {

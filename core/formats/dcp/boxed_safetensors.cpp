@@ -128,7 +128,7 @@ std::vector<std::string> safetensors_names(fs::path const& folder) {
   return names;
 }
 
-/// The checkpoint but for its stamps.
+/// The checkpoint except for its stamps.
 Checkpoint checkpoint_of(fs::path const& path, std::vector<fs::path> files,
                          std::span<safetensors::Header const> headers) {
   Checkpoint checkpoint;
