@@ -138,7 +138,7 @@ LEGAL = [
     (lambda: llama(F8_TILE, 3072), "tp = 8"),
     (lambda: llama(NVFP4, 1536), "tp = 32"),
     (lambda: deepseek(65536, 2048), "tp = 16, etp = 1"),
-    (lambda: deepseek(65536, 8192), "tp = 64, etp = 1"),
+    (lambda: deepseek(65536, 8192), "tp = 64, etp = 64"),
     (lambda: gpt_oss(), "tp = 2, etp = 2"),
 ]
 
