@@ -34,7 +34,6 @@ struct SourceModel {
                                      ///< became tensors of it; nothing where none did
   std::unique_ptr<Side> family_side;
   std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
-  std::vector<std::string> states;    ///< optimizer states that the job carries
   Catalog catalog;
   std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so

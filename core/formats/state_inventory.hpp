@@ -31,6 +31,12 @@ struct StateInventory {
   std::vector<std::string> others;  ///< what belongs to one run or layout, and no target takes over
 };
 
+/// Whether a key that no map explains is likely to hold optimizer state.
+inline bool is_optimizer_key(std::string_view key) {
+  return key.starts_with("optim") || key.find(".optim") != std::string_view::npos ||
+         key.find("exp_avg") != std::string_view::npos;
+}
+
 /// Keys of one rank's random generators or fault detection.
 inline bool is_run_state(std::string_view key) {
   return key.starts_with("rng_state") || key.starts_with("rerun_state_machine_state");

@@ -15,7 +15,7 @@ std::string NamedTarget::renamed(std::string const& key) const {
 
 Piece NamedTarget::piece(std::size_t tensor, TensorBox const& box,
                          std::vector<Index> const& strides) const {
-  Piece piece{static_cast<int>(tensor), {}, {}, 0};
+  Piece piece{TensorId(tensor), {}, {}, 0};
   auto const& axes = model.tensors()[tensor].axes;
   for (std::size_t d = 0; d < axes.size(); ++d)
     piece.digits.push_back({axes[d].axis, model.axes()[axes[d].axis].size, 1, box.begin[d],

@@ -2,29 +2,26 @@
 
 namespace reshard {
 
-DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t first_tensor) {
-  if (auto const cast = parts.side->cast(name.entry); cast && first_tensor == 0) return *cast;
-  std::vector<int> tensors = parts.side->tensors(name.entry);
-  for (int& tensor : tensors) tensor += narrow<int>(first_tensor);
-  auto const dtype_of = [&](int tensor) {
-    std::optional<DType> const dtype = parts.dtypes[static_cast<std::size_t>(tensor)];
+DType stored_dtype(TargetParts const& parts, StoredName const& name, SlotId slot) {
+  if (auto const cast = parts.side->cast(name.entry); cast && slot == SlotId::weight) return *cast;
+  std::vector<TensorId> tensors = parts.side->tensors(name.entry);
+  for (TensorId& tensor : tensors) tensor = parts.model->in_slot(tensor, slot);
+  auto const dtype_of = [&](TensorId tensor) {
+    std::optional<DType> const dtype = parts.dtypes[index(tensor)];
     if (!dtype)
       fail(
           ErrorKind::source,
           "source: no stored tensor holds '{}', which '{}' of the target needs ({}). Name the model's own map with model.map.",
-          parts.model->tensors()[static_cast<std::size_t>(tensor)].name, name.name,
-          parts.side->entry_place(name.entry));
+          parts.model->tensor(tensor).name, name.name, parts.side->entry_place(name.entry));
     return *dtype;
   };
-  for (int const tensor : tensors) {
+  for (TensorId const tensor : tensors) {
     if (dtype_of(tensor) == dtype_of(tensors.front())) continue;
-    auto const& all = parts.model->tensors();
     fail(
         ErrorKind::source,
         "source: '{}' is {} and '{}' is {}, but '{}' of the target holds both. Save them with one dtype.",
-        all[static_cast<std::size_t>(tensors.front())].name,
-        reshard::name(dtype_of(tensors.front())), all[static_cast<std::size_t>(tensor)].name,
-        reshard::name(dtype_of(tensor)), name.name);
+        parts.model->tensor(tensors.front()).name, reshard::name(dtype_of(tensors.front())),
+        parts.model->tensor(tensor).name, reshard::name(dtype_of(tensor)), name.name);
   }
   return dtype_of(tensors.front());
 }

@@ -21,9 +21,8 @@ struct TargetParts {
 };
 
 /// The dtype under a stored name of the target: that of its logical tensors, which must agree and
-/// be in the source. `first_tensor`: where the copies of the tensors begin whose dtype is asked for
-/// (optimizer state) (Errors of kind source).
-DType stored_dtype(TargetParts const& parts, StoredName const& name, std::size_t first_tensor = 0);
+/// be in the source (Errors of kind source). `slot`: which state of the parameters is meant.
+DType stored_dtype(TargetParts const& parts, StoredName const& name, SlotId slot = SlotId::weight);
 
 /// What makes the shards of a Megatron target beyond its tensors.
 struct MegatronTarget {

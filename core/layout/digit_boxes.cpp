@@ -39,7 +39,7 @@ void DigitBoxes::take(Piece const& piece, PieceDigit const& digit) {
       fail(
           ErrorKind::usage,
           "axis '{}' stands twice in one stored tensor (tensor number {}): use each part of it once, in the name or in the shape.",
-          digits_->axis_at(digits_->place_of(digit.axis)).name, piece.tensor);
+          digits_->axis_at(digits_->place_of(digit.axis)).name, index(piece.tensor));
     has_digit_[k] = 1;
   }
   if (range.end - range.begin == 1) {
@@ -63,7 +63,8 @@ void DigitBoxes::check_complete(Piece const& piece) const {
           ErrorKind::usage,
           "axis '{}' (tensor number {}): a stored tensor leaves out (index mod {}) div {}, which others have. "
           "The parts of an axis in name and shape must make up the whole axis.",
-          digits_->axis_at(digits_->place_of(digit.axis)).name, piece.tensor, digit.mod, digit.div);
+          digits_->axis_at(digits_->place_of(digit.axis)).name, index(piece.tensor), digit.mod,
+          digit.div);
     }
 }
 

@@ -35,20 +35,20 @@ class Emitter {
  private:
   struct Resolved {
     std::string name;
-    int number = 0;
+    TensorId id{};
   };
 
-  int tensor(std::string const& name) {
+  TensorId tensor(std::string const& name) {
     for (Resolved const& known : resolved_)
-      if (known.name == name) return known.number;
-    int const number = scope_.tensor(name);
-    if (number < 0)
+      if (known.name == name) return known.id;
+    std::optional<TensorId> const id = scope_.tensor(name);
+    if (!id)
       fail(
           ErrorKind::usage,
           "'{}': it holds '{}', which is no tensor of this model. Correct the tags, or name the tensor in the model's map.",
           expr_.text, name);
-    resolved_.push_back({name, number});
-    return number;
+    resolved_.push_back({name, *id});
+    return *id;
   }
 
   void check_distinct(LayoutPart const& part, std::vector<PieceDigit> const& digits) const {

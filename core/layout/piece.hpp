@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/ids.hpp"
 #include "core/layout/axis.hpp"
 #include "core/layout/layout_expr.hpp"
 
@@ -35,7 +36,7 @@ struct PieceCopy {
 /// An affine part of a stored blob: the element of `tensor` with digit values first+i is at offset
 /// + sum(i * stride), in elements.
 struct Piece {
-  int tensor = 0;  ///< the caller's number of the logical tensor
+  TensorId tensor{};  ///< the logical tensor
   std::vector<PieceDigit> digits;
   std::vector<PieceCopy> copies;
   Index offset = 0;
@@ -59,8 +60,8 @@ struct Layout {
 /// What evaluation needs to know about the model.
 struct LayoutScope {
   AxisTable const* axes = nullptr;
-  /// The number of a logical tensor by its dotted name; a negative number refuses it.
-  std::function<int(std::string_view)> tensor;
+  /// A logical tensor by its dotted name; nothing refuses it.
+  std::function<std::optional<TensorId>(std::string_view)> tensor;
   /// A size by its name (for `axis%n`); nothing when unknown.
   std::function<std::optional<Index>(std::string_view)> size;
 };

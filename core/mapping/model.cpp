@@ -126,8 +126,8 @@ class ModelBuilder {
       logical.axes.push_back(*axis);
     }
     if (model_.volume(logical) == 0) return;
-    auto const number = static_cast<int>(model_.tensors_.size());
-    if (!model_.tensor_ids_.emplace(logical.name, number).second)
+    TensorId const id{narrow<std::uint32_t>(model_.tensors_.size())};
+    if (!model_.tensor_ids_.emplace(logical.name, id).second)
       fail(ErrorKind::usage, "{}: the tensor '{}' is declared twice. Keep one declaration.",
            tensor.place, logical.name);
     model_.tensors_.push_back(std::move(logical));
@@ -189,7 +189,7 @@ Model::Model(std::span<PlainTensor const> tensors, std::string origin)
       logical.axes.push_back(
           {known >= 0 ? static_cast<AxisId>(known) : axes_.add(axis, tensor.shape[d]), 1, ""});
     }
-    if (!tensor_ids_.emplace(logical.name, narrow<int>(tensors_.size())).second)
+    if (!tensor_ids_.emplace(logical.name, TensorId{narrow<std::uint32_t>(tensors_.size())}).second)
       fail(ErrorKind::source, "{}: '{}' is there twice. Remove one of them.", origin_,
            logical.name);
     tensors_.push_back(std::move(logical));
@@ -197,22 +197,32 @@ Model::Model(std::span<PlainTensor const> tensors, std::string origin)
   }
 }
 
-void Model::add_states(std::span<std::string const> names) {
-  std::size_t const weights = tensors_.size();
+void Model::add_slots(std::span<std::string const> names) {
+  RESHARD_EXPECT(slots_.size() == 1);
+  parameters_ = tensors_.size();
   for (std::string const& name : names) {
-    for (std::size_t t = 0; t < weights; ++t) {
+    SlotId const slot{narrow<std::uint32_t>(slots_.size())};
+    slots_.push_back(name);
+    for (std::size_t t = 0; t < parameters_; ++t) {
       LogicalTensor state = tensors_[t];
       state.name = fmt::format("{} ({})", state.name, name);
-      tensor_ids_.emplace(state.name, narrow<int>(tensors_.size()));
+      state.slot = slot;
+      tensor_ids_.emplace(state.name, TensorId{narrow<std::uint32_t>(tensors_.size())});
       tensors_.push_back(std::move(state));
       exists_.push_back(false);
     }
   }
 }
 
-int Model::find_tensor(std::string_view name) const {
+TensorId Model::in_slot(TensorId parameter, SlotId slot) const {
+  RESHARD_EXPECT(slot == SlotId::weight || index(parameter) < parameters_);
+  return TensorId{narrow<std::uint32_t>(index(parameter) + index(slot) * parameters_)};
+}
+
+std::optional<TensorId> Model::find_tensor(std::string_view name) const {
   auto const found = tensor_ids_.find(name);
-  return found == tensor_ids_.end() ? -1 : found->second;
+  if (found == tensor_ids_.end()) return std::nullopt;
+  return found->second;
 }
 
 bool Model::in_set(std::string_view set, Index i) const {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/ids.hpp"
 #include "core/base/json.hpp"
 #include "core/layout/axis.hpp"
 #include "core/layout/join.hpp"
@@ -26,10 +27,12 @@ struct LogicalAxis {
   friend bool operator==(LogicalAxis const&, LogicalAxis const&) = default;
 };
 
-/// A weight as the model means it: its dotted name and its axes in canonical order.
+/// A parameter as the model means it, or one of its optimizer states: a dotted name, that of a
+/// state with its slot behind ("attn.q (exp_avg)"), and the axes in canonical order.
 struct LogicalTensor {
   std::string name;
   std::vector<LogicalAxis> axes;
+  SlotId slot = SlotId::weight;
 };
 
 /// What a map's expressions are evaluated with.
@@ -58,26 +61,29 @@ class Model {
   /// numbered as given; names that repeat are an Error of kind source.
   Model(std::span<PlainTensor const> tensors, std::string origin);
 
-  /// Adds a copy of every tensor for each name, none of which exists yet: optimizer state, which is
-  /// as its weights are. The copy of tensor t under names[k] is tensor t + (k + 1) * T of T tensors
-  /// before, and is called "name of tensor (names[k])".
-  void add_states(std::span<std::string const> names);
+  /// Gives every parameter a further slot for each name ("exp_avg"): optimizer state, whose axes
+  /// are those of its parameter. None exists yet. Once, behind all parameters and their parts.
+  void add_slots(std::span<std::string const> names);
+  /// What a parameter may have, by SlotId: "weight", then those added.
+  std::vector<std::string> const& slots() const { return slots_; }
+  /// What a parameter has in a slot. Pre: `parameter` is no state.
+  TensorId in_slot(TensorId parameter, SlotId slot) const;
 
   /// The ways in which weights of this model may be quantised.
   void set_schemes(std::vector<QuantScheme> schemes);
   std::vector<QuantScheme> const& schemes() const { return schemes_; }
   /// The axis whose indices can be quantised or not, one by one: the first, when it counts layers
   /// or depths.
-  std::optional<AxisId> layer_axis(int tensor) const;
+  std::optional<AxisId> layer_axis(TensorId tensor) const;
   /// Adds a part of a quantised weight as a logical tensor with these axes; of the weight's layers
   /// it has `members`.
-  int add_part(int weight, std::string name, std::vector<LogicalAxis> axes,
-               std::vector<bool> const& members);
+  TensorId add_part(TensorId weight, std::string name, std::vector<LogicalAxis> axes,
+                    std::vector<bool> const& members);
   /// Whether some of the tensor, or all, is held by its parts.
-  bool quantised(int tensor) const { return quantised_.contains(tensor); }
+  bool quantised(TensorId tensor) const { return quantised_.contains(tensor); }
   /// Takes all layers but `members` away from a tensor; one without layers exists when any member
   /// is true.
-  void limit(int tensor, std::vector<bool> const& members);
+  void limit(TensorId tensor, std::vector<bool> const& members);
 
   /// Whether an axis is no axis of any tensor that the maps declare: a fact that both sides of a
   /// job must agree on.
@@ -85,10 +91,11 @@ class Model {
 
   AxisTable const& axes() const { return axes_; }
   std::vector<LogicalTensor> const& tensors() const { return tensors_; }
-  /// The number of a logical tensor, -1 when the model cannot have it.
-  int find_tensor(std::string_view name) const;
-  bool exists(int tensor) const { return exists_[static_cast<std::size_t>(tensor)]; }
-  void set_exists(int tensor, bool exists) { exists_[static_cast<std::size_t>(tensor)] = exists; }
+  LogicalTensor const& tensor(TensorId id) const { return tensors_[index(id)]; }
+  /// Nothing when the model cannot have a tensor of this name.
+  std::optional<TensorId> find_tensor(std::string_view name) const;
+  bool exists(TensorId tensor) const { return exists_[index(tensor)]; }
+  void set_exists(TensorId tensor, bool exists) { exists_[index(tensor)] = exists; }
 
   /// Whether index i of an axis is in a set ("layer.moe"); "" is the whole axis.
   bool in_set(std::string_view set, Index i) const;
@@ -120,10 +127,12 @@ class Model {
   std::map<std::string, std::vector<bool>, std::less<>> sets_;
   std::map<std::string, Json, std::less<>> lets_;
   std::vector<LogicalTensor> tensors_;
-  std::map<std::string, int, std::less<>> tensor_ids_;
+  std::map<std::string, TensorId, std::less<>> tensor_ids_;
+  std::vector<std::string> slots_{"weight"};
+  std::size_t parameters_ = 0;  ///< tensors that are no states, once there are slots
   std::vector<bool> exists_;
   std::vector<QuantScheme> schemes_;
-  std::set<int> quantised_;
+  std::set<TensorId> quantised_;
   std::map<AxisId, Index> meant_;
   std::set<std::string, std::less<>> facts_alone_;
   Json facts_;

@@ -53,17 +53,17 @@ void Model::set_schemes(std::vector<QuantScheme> schemes) {
         axes_.add(vector_axis(part.vector), part.vector);
 }
 
-std::optional<AxisId> Model::layer_axis(int tensor) const {
-  LogicalTensor const& logical = tensors_[static_cast<std::size_t>(tensor)];
+std::optional<AxisId> Model::layer_axis(TensorId tensor) const {
+  LogicalTensor const& logical = tensors_[index(tensor)];
   if (logical.axes.empty() || !counts_layers(axes_[logical.axes.front().axis].name))
     return std::nullopt;
   return logical.axes.front().axis;
 }
 
-int Model::add_part(int weight, std::string name, std::vector<LogicalAxis> axes,
-                    std::vector<bool> const& members) {
+TensorId Model::add_part(TensorId weight, std::string name, std::vector<LogicalAxis> axes,
+                         std::vector<bool> const& members) {
   LogicalTensor part{std::move(name), std::move(axes)};
-  auto const number = narrow<int>(tensors_.size());
+  TensorId const number{narrow<std::uint32_t>(tensors_.size())};
   RESHARD_EXPECT(tensor_ids_.emplace(part.name, number).second);
   tensors_.push_back(std::move(part));
   exists_.push_back(true);
@@ -72,17 +72,17 @@ int Model::add_part(int weight, std::string name, std::vector<LogicalAxis> axes,
   return number;
 }
 
-void Model::limit(int tensor, std::vector<bool> const& members) {
-  LogicalTensor& logical = tensors_[static_cast<std::size_t>(tensor)];
+void Model::limit(TensorId tensor, std::vector<bool> const& members) {
+  LogicalTensor& logical = tensors_[index(tensor)];
   if (!layer_axis(tensor)) {
-    exists_[static_cast<std::size_t>(tensor)] = std::ranges::find(members, true) != members.end();
+    exists_[index(tensor)] = std::ranges::find(members, true) != members.end();
     return;
   }
   LogicalAxis& axis = logical.axes.front();
   std::vector<bool> both(static_cast<std::size_t>(axes_[axis.axis].size), false);
   for (std::size_t i = 0; i < both.size(); ++i)
     both[i] = i < members.size() && members[i] && in_set(axis.set, static_cast<Index>(i));
-  exists_[static_cast<std::size_t>(tensor)] = std::ranges::find(both, true) != both.end();
+  exists_[index(tensor)] = std::ranges::find(both, true) != both.end();
   axis.set = axes_[axis.axis].name + "." + logical.name;
   sets_[axis.set] = std::move(both);
 }

@@ -64,7 +64,7 @@ void QuantFinder::look(SidePlace const& place, std::span<StoredName const> names
     if (!match && !there(name.name) &&
         std::none_of(name.aliases.begin(), name.aliases.end(), there))
       continue;
-    for (int const tensor : side_.tensors(name.entry)) note(tensor, name, match, place_name);
+    for (TensorId const tensor : side_.tensors(name.entry)) note(tensor, name, match, place_name);
   }
 }
 
@@ -72,8 +72,8 @@ std::string QuantFinder::words(std::optional<std::size_t> scheme) const {
   return scheme ? "quantised (" + model_.schemes()[*scheme].name + ")" : "not quantised";
 }
 
-void QuantFinder::note(int tensor, StoredName const& name, std::optional<QuantMatch> const& match,
-                       std::string const& place_name) {
+void QuantFinder::note(TensorId tensor, StoredName const& name,
+                       std::optional<QuantMatch> const& match, std::string const& place_name) {
   std::vector<Index> layers = side_.layers_of(name, tensor);
   if (layers.empty()) layers.push_back(-1);
   std::optional<std::size_t> const scheme = match ? std::optional(match->scheme) : std::nullopt;
@@ -96,7 +96,7 @@ void QuantFinder::note_part(PartKey const& key, StoredName const& name,
   if (is_new) {
     QuantScheme const& scheme = model_.schemes()[key.scheme];
     QuantPart const& part = scheme.parts[key.part];
-    LogicalTensor const& weight = model_.tensors()[static_cast<std::size_t>(key.tensor)];
+    LogicalTensor const& weight = model_.tensor(key.tensor);
     LayoutExpr const& layout = side_.quantised_expression(name.entry);
     std::string const ending = "." + scheme.name + "." + part.name;
     auto const size_of = [this](std::string const& axis) {
@@ -111,16 +111,16 @@ void QuantFinder::note_part(PartKey const& key, StoredName const& name,
 }
 
 void QuantFinder::apply(Model& model) const {
-  std::map<int, std::vector<bool>> plain;
+  std::map<TensorId, std::vector<bool>> plain;
   for (auto const& [at, seen] : seen_) {
     std::vector<bool>& members = plain[at.first];
     if (!seen.scheme) set_member(members, at.second);
   }
-  std::map<int, bool> touched;
+  std::map<TensorId, bool> touched;
   for (auto const& [key, found] : parts_) {
     QuantScheme const& scheme = model.schemes()[key.scheme];
-    std::string const name = part_tensor(model.tensors()[static_cast<std::size_t>(key.tensor)].name,
-                                         scheme, scheme.parts[key.part]);
+    std::string const name =
+        part_tensor(model.tensor(key.tensor).name, scheme, scheme.parts[key.part]);
     model.add_part(key.tensor, name, found.axes, found.layers);
     touched[key.tensor] = true;
   }

@@ -50,7 +50,7 @@ class QuantFinder {
 
  private:
   struct PartKey {
-    int tensor = 0;
+    TensorId tensor{};
     std::size_t scheme = 0;
     std::size_t part = 0;
     auto operator<=>(PartKey const&) const = default;
@@ -64,7 +64,7 @@ class QuantFinder {
     std::optional<std::size_t> scheme;
     std::string name;
   };
-  void note(int tensor, StoredName const& name, std::optional<QuantMatch> const& match,
+  void note(TensorId tensor, StoredName const& name, std::optional<QuantMatch> const& match,
             std::string const& place_name);
   void note_part(PartKey const& key, StoredName const& name, std::vector<Index> const& layers);
   std::string words(std::optional<std::size_t> scheme) const;
@@ -72,7 +72,7 @@ class QuantFinder {
   Model const& model_;
   Side const& side_;
   std::map<PartKey, PartFound> parts_;
-  std::map<std::pair<int, Index>, Seen>
+  std::map<std::pair<TensorId, Index>, Seen>
       seen_;  ///< by tensor and layer; -1 for a tensor without layers
 };
 

@@ -179,7 +179,7 @@ void Side::add_name_digits(StoredName const& name, SidePlace const& place,
 bool Side::as_it_is(std::uint32_t entry) const { return impl_->entries[entry].written->as_it_is; }
 std::string const& Side::part(std::uint32_t entry) const { return impl_->entries[entry].part; }
 
-std::vector<Index> Side::layers_of(StoredName const& name, int tensor) const {
+std::vector<Index> Side::layers_of(StoredName const& name, TensorId tensor) const {
   std::optional<AxisId> const axis = impl_->model.layer_axis(tensor);
   if (!axis) return {};
   std::vector<Index> result;
@@ -194,7 +194,7 @@ std::vector<Index> Side::layers_of(StoredName const& name, int tensor) const {
   return result;
 }
 
-std::vector<int> const& Side::tensors(std::uint32_t entry) const {
+std::vector<TensorId> const& Side::tensors(std::uint32_t entry) const {
   return impl_->entries[entry].tensors;
 }
 std::optional<DType> Side::cast(std::uint32_t entry) const { return impl_->entries[entry].cast; }
@@ -207,7 +207,7 @@ std::vector<int> Side::adds() const {
     int const add = entry.written->add.empty()
                         ? 0
                         : narrow<int>(entry.written->add.integer(impl_->words.with(nullptr)));
-    for (int const tensor : entry.tensors) {
+    for (TensorId const tensor : entry.tensors) {
       auto const t = static_cast<std::size_t>(tensor);
       if (said[t] != nullptr && result[t] != add)
         fail(
@@ -227,26 +227,26 @@ std::string const& Side::entry_place(std::uint32_t entry) const {
 }
 
 namespace {
-void add_unique(std::vector<int>& list, int item) {
+void add_unique(std::vector<TensorId>& list, TensorId item) {
   if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
 }
 }  // namespace
 
-std::vector<int> Side::optional_tensors() const {
-  std::vector<int> result;
+std::vector<TensorId> Side::optional_tensors() const {
+  std::vector<TensorId> result;
   for (SideEntry const& entry : impl_->entries)
     if (entry.written->optional)
-      for (int const tensor : entry.tensors) add_unique(result, tensor);
+      for (TensorId const tensor : entry.tensors) add_unique(result, tensor);
   return result;
 }
 
-std::vector<int> Side::required_tensors() const {
-  std::vector<int> result;
+std::vector<TensorId> Side::required_tensors() const {
+  std::vector<TensorId> result;
   for (SideEntry const& entry : impl_->entries) {
     if (entry.written->optional || !entry.written->copy.empty()) continue;
     if (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr)))
       continue;
-    for (int const tensor : entry.tensors) add_unique(result, tensor);
+    for (TensorId const tensor : entry.tensors) add_unique(result, tensor);
   }
   return result;
 }
@@ -297,15 +297,14 @@ void apply_present(Model& model, MapFile const& map) {
     bool const holds = condition.expression.holds(scope);
     for (std::size_t t = 0; t < model.tensors().size(); ++t)
       if (!holds && matches_glob(condition.name, model.tensors()[t].name))
-        model.set_exists(static_cast<int>(t), false);
+        model.set_exists(TensorId(t), false);
   }
 }
 
 void apply_family(Model& model, Side const& family) {
-  for (std::size_t t = 0; t < model.tensors().size(); ++t)
-    model.set_exists(static_cast<int>(t), false);
-  for (int const tensor : family.required_tensors()) model.set_exists(tensor, true);
-  for (int const tensor : family.optional_tensors()) model.set_exists(tensor, true);
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(TensorId(t), false);
+  for (TensorId const tensor : family.required_tensors()) model.set_exists(tensor, true);
+  for (TensorId const tensor : family.optional_tensors()) model.set_exists(tensor, true);
 }
 
 }  // namespace reshard

@@ -113,13 +113,13 @@ class Side {
                        std::vector<Piece>& pieces) const;
   /// The layers (or depths) of a tensor that a stored name stands for; nothing for a tensor without
   /// (Model::layer_axis).
-  std::vector<Index> layers_of(StoredName const& name, int tensor) const;
+  std::vector<Index> layers_of(StoredName const& name, TensorId tensor) const;
   /// Whether an entry's tensors are carried without being understood.
   bool as_it_is(std::uint32_t entry) const;
   /// What an entry stores of quantised weights: "fp8_block.scale"; "" for weights as they are.
   std::string const& part(std::uint32_t entry) const;
   /// The logical tensors under an entry.
-  std::vector<int> const& tensors(std::uint32_t entry) const;
+  std::vector<TensorId> const& tensors(std::uint32_t entry) const;
   /// The dtype an entry insists on, or nothing.
   std::optional<DType> cast(std::uint32_t entry) const;
   /// What stored values have over logical ones, by logical tensor. Entries of one tensor that
@@ -128,8 +128,8 @@ class Side {
   /// "mcore.toml:47", for messages.
   std::string const& entry_place(std::uint32_t entry) const;
   /// Logical tensors of entries that the model may lack / must have, in the map's order.
-  std::vector<int> optional_tensors() const;
-  std::vector<int> required_tensors() const;
+  std::vector<TensorId> optional_tensors() const;
+  std::vector<TensorId> required_tensors() const;
   bool dropped(std::string_view stored_name) const;
   /// The size of an axis after padding on this side.
   Index padded_size(std::string_view axis) const;

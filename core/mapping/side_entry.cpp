@@ -48,9 +48,9 @@ class Compiler {
     entry.group = group;
     entry.expr = std::move(expr);
     for (std::string const& tensor : entry.expr.tensors()) {
-      int const number = model_.find_tensor(tensor);
-      if (number < 0) return;
-      entry.tensors.push_back(number);
+      std::optional<TensorId> const found = model_.find_tensor(tensor);
+      if (!found) return;
+      entry.tensors.push_back(*found);
     }
     entry.name = NameTemplate::parse(name + ending, map_.macros, written.place);
     for (std::string const& alias : written.or_names)
@@ -83,12 +83,12 @@ class Compiler {
   void add_part(std::size_t weight, QuantScheme const& scheme, QuantPart const& part,
                 std::string const& name, std::string const& ending) {
     SideEntry entry;
-    std::vector<int> const weights = entries_[weight].tensors;
-    for (int const tensor : weights) {
-      int const number = model_.find_tensor(
-          part_tensor(model_.tensors()[static_cast<std::size_t>(tensor)].name, scheme, part));
-      if (number < 0) return;
-      entry.tensors.push_back(number);
+    std::vector<TensorId> const weights = entries_[weight].tensors;
+    for (TensorId const tensor : weights) {
+      std::optional<TensorId> const found =
+          model_.find_tensor(part_tensor(model_.tensor(tensor).name, scheme, part));
+      if (!found) return;
+      entry.tensors.push_back(*found);
     }
     entry.written = entries_[weight].written;
     entry.group = entries_[weight].group;
@@ -122,10 +122,10 @@ class Compiler {
   /// Both sides of a job must have the same blocks: packed values cannot be packed along another
   /// axis.
   void check_blocks(SideEntry const& entry, LayoutExpr const& weight_layout,
-                    std::vector<int> const& weights) const {
+                    std::vector<TensorId> const& weights) const {
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      LogicalTensor const& part = model_.tensors()[static_cast<std::size_t>(entry.tensors[i])];
-      LogicalTensor const& weight = model_.tensors()[static_cast<std::size_t>(weights[i])];
+      LogicalTensor const& part = model_.tensor(entry.tensors[i]);
+      LogicalTensor const& weight = model_.tensor(weights[i]);
       auto const here = part_axes(weight, model_.axes(), weight_layout, entry.expr, part.name);
       bool same = here.size() == part.axes.size();
       for (std::size_t a = 0; same && a < here.size(); ++a)
@@ -160,8 +160,8 @@ class Compiler {
     std::vector<std::string> all;
     collect_keys(entry.name, macros_, 0, direct, all);
     std::copy(direct.begin(), direct.end(), std::back_inserter(all));
-    for (int const tensor : entry.tensors) name_axes_of(entry, tensor, all);
-    for (int const tensor : entry.tensors) name_parts_of(entry, tensor, all);
+    for (TensorId const tensor : entry.tensors) name_axes_of(entry, tensor, all);
+    for (TensorId const tensor : entry.tensors) name_parts_of(entry, tensor, all);
     for (std::string const& key : direct) {
       int const id = model_.axes().find(key);
       if (id < 0) {
@@ -175,8 +175,9 @@ class Compiler {
     return true;
   }
 
-  void name_axes_of(SideEntry& entry, int tensor, std::vector<std::string> const& named) const {
-    LogicalTensor const& logical = model_.tensors()[static_cast<std::size_t>(tensor)];
+  void name_axes_of(SideEntry& entry, TensorId tensor,
+                    std::vector<std::string> const& named) const {
+    LogicalTensor const& logical = model_.tensor(tensor);
     for (LogicalAxis const& axis : logical.axes) {
       if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) !=
           entry.shape_axes.end())
@@ -192,8 +193,9 @@ class Compiler {
   }
 
   /// Axes of which the shape has only a part: the name counts the rest.
-  void name_parts_of(SideEntry& entry, int tensor, std::vector<std::string> const& named) const {
-    LogicalTensor const& logical = model_.tensors()[static_cast<std::size_t>(tensor)];
+  void name_parts_of(SideEntry& entry, TensorId tensor,
+                     std::vector<std::string> const& named) const {
+    LogicalTensor const& logical = model_.tensor(tensor);
     std::vector<LayoutExpr::Digit> const all = entry.expr.digits_of(logical.name);
     for (LogicalAxis const& axis : logical.axes) {
       if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) ==

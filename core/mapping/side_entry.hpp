@@ -27,7 +27,7 @@ struct SideEntry {
   LayoutExpr expr;
   LayoutExpr quantised;  ///< layout of the weight that its parts are made from
   std::optional<LayoutExpr> view;
-  std::vector<int> tensors;
+  std::vector<TensorId> tensors;
   std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front),
                                     ///< outermost first, then further axes of the name
   std::vector<AxisId> shape_axes;   ///< axes whose digits stand in the shape

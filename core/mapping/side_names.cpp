@@ -54,7 +54,7 @@ Index SideNames::tuples(Made const& made) {
 }
 
 bool SideNames::usable(SideEntry const& entry) const {
-  for (int const tensor : entry.tensors)
+  for (TensorId const tensor : entry.tensors)
     if (!model_.exists(tensor)) return false;
   return entry.written->when.empty() || entry.written->when.holds(scope_.with(nullptr));
 }
@@ -86,8 +86,8 @@ bool SideNames::at_place(SideEntry const& entry, std::string const& place,
 }
 
 bool SideNames::in_domain(SideEntry const& entry, AxisId axis, Index value) const {
-  for (int const tensor : entry.tensors)
-    for (LogicalAxis const& logical : model_.tensors()[static_cast<std::size_t>(tensor)].axes)
+  for (TensorId const tensor : entry.tensors)
+    for (LogicalAxis const& logical : model_.tensor(tensor).axes)
       if (logical.axis == axis && !model_.in_set(logical.set, value)) return false;
   std::string const& in = entry.written->in;
   if (!in.empty() && std::string_view(in).substr(0, in.find('.')) == model_.axes()[axis].name)

@@ -41,8 +41,8 @@ ExpressionScope SideScope::with(std::vector<SideVariable> const* variables) cons
                        std::span<Json const> arguments) -> std::optional<Json> {
     if (arguments.size() != 1 || arguments[0].text() == nullptr) return std::nullopt;
     if (name == "exists") {
-      int const tensor = model_.find_tensor(*arguments[0].text());
-      return Json(tensor >= 0 && (model_.exists(tensor) || model_.quantised(tensor)));
+      std::optional<TensorId> const tensor = model_.find_tensor(*arguments[0].text());
+      return Json(tensor && (model_.exists(*tensor) || model_.quantised(*tensor)));
     }
     if (name == "has") return Json(options_.has && options_.has(*arguments[0].text()));
     return std::nullopt;

@@ -98,9 +98,8 @@ void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index s
   auto const number = [](std::string const& count) {
     return count.empty() ? Index{1} : static_cast<Index>(std::strtoll(count.c_str(), nullptr, 10));
   };
-  for (int const tensor : entry.tensors)
-    for (LayoutExpr::Digit const& digit :
-         entry.expr.digits_of(model_.tensors()[static_cast<std::size_t>(tensor)].name))
+  for (TensorId const tensor : entry.tensors)
+    for (LayoutExpr::Digit const& digit : entry.expr.digits_of(model_.tensor(tensor).name))
       if (digit.axis == rule.axis) block = std::max({block, number(digit.div), number(digit.mod)});
   Index const ranks = mesh_size(rule.mesh);
   Index const part = padded(rule, size) / ranks;
@@ -115,15 +114,14 @@ void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index s
   fail(
       ErrorKind::usage,
       "{}{} = {}: '{}': a cut of axis '{}' (size {}) at {} falls inside a block of {}. {}, or set model.quant = \"dequantise-bf16\".",
-      options_.place, rule.mesh, ranks,
-      model_.tensors()[static_cast<std::size_t>(entry.tensors.front())].name, rule.axis, size, part,
-      block, legal);
+      options_.place, rule.mesh, ranks, model_.tensor(entry.tensors.front()).name, rule.axis, size,
+      part, block, legal);
 }
 
 /// The extents of a view: its parts name no tensors.
 static std::vector<Index> view_shape(LayoutExpr const& view, LayoutScope context,
                                      Shares const& shares) {
-  context.tensor = [](std::string_view) { return 0; };
+  context.tensor = [](std::string_view) { return TensorId{}; };
   return evaluate(view, context, shares).shape;
 }
 

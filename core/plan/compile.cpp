@@ -214,7 +214,7 @@ class Compiler {
         src += index[d] * static_cast<std::uint64_t>(walked[d].from_stride);
         dst += index[d] * static_cast<std::uint64_t>(walked[d].to_stride);
       }
-      Area const& area = areas_[area_of({region.dst_file, dst, dst})];
+      Area const& area = areas_[area_of({region.to, dst, dst})];
       if (!area.alias)
         round_.copies.push_back({staged_at(region.src_file, src), area.at + dst - area.span.begin,
                                  region.run_bytes, inner});
@@ -254,7 +254,7 @@ class Compiler {
 void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd end,
                   std::uint64_t gap_bytes, std::vector<FileSpan>& spans) {
   bool const source = end == RegionEnd::source;
-  std::uint32_t const file = source ? region.src_file : region.dst_file;
+  std::uint32_t const file = source ? region.src_file : region.to;
   std::uint64_t const offset = source ? region.src_offset_bytes : region.dst_offset_bytes;
   if (dims.empty()) {
     spans.push_back({file, offset, offset + region.run_bytes});

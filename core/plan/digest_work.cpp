@@ -22,7 +22,7 @@ std::vector<AxisId> axis_order(LogicalTensor const& tensor) {
   return order;
 }
 
-/// Collects the slots and regions of one tensor after the other.
+/// Collects the shares and regions of one tensor after the other.
 class Worker {
  public:
   Worker(Model const& model, Catalog const& catalog, DigestScope scope)
@@ -31,56 +31,55 @@ class Worker {
   DigestWork run() {
     work_.tensor_bytes.resize(model_.tensors().size());
     for (std::size_t t = 0; t < model_.tensors().size(); ++t)
-      if (model_.exists(static_cast<int>(t)) && model_.volume(model_.tensors()[t]) > 0)
-        add_tensor(static_cast<std::uint32_t>(t));
+      if (model_.exists(TensorId(t)) && model_.volume(model_.tensors()[t]) > 0)
+        add_tensor(TensorId(t));
     return std::move(work_);
   }
 
  private:
-  void add_tensor(std::uint32_t t) {
-    TensorPieces const& all = catalog_.tensors[t];
+  void add_tensor(TensorId t) {
+    TensorPieces const& all = catalog_.tensors[index(t)];
     Distinct const distinct = distinct_pieces(all, catalog_);
-    prove_whole(model_, model_.tensors()[t], distinct, catalog_);
-    std::uint64_t const element = element_bytes(distinct, catalog_, model_.tensors()[t].name);
-    work_.tensor_bytes[t] =
-        static_cast<std::uint64_t>(logical_volume(model_, static_cast<int>(t))) * element;
+    prove_whole(model_, model_.tensor(t), distinct, catalog_);
+    std::uint64_t const element = element_bytes(distinct, catalog_, model_.tensor(t).name);
+    work_.tensor_bytes[index(t)] = static_cast<std::uint64_t>(logical_volume(model_, t)) * element;
     if (scope_ == DigestScope::distinct)
       for (std::size_t i = 0; i < distinct.pieces.size(); ++i)
-        add_slot(t, distinct.pieces[i], distinct.blobs[i]);
+        add_share(t, distinct.pieces[i], distinct.blobs[i]);
     else
       add_all(t, all);
     add_regions(t, element);
   }
 
-  void add_slot(std::uint32_t tensor, Piece const& piece, std::uint32_t blob) {
+  void add_share(TensorId tensor, Piece const& piece, std::uint32_t blob) {
     pieces_.push_back(piece);
-    work_.slots.push_back({tensor, blob, static_cast<std::uint32_t>(work_.slots.size())});
+    work_.shares.push_back({digest_of(tensor), blob, ShareId(work_.shares.size())});
   }
 
-  void add_all(std::uint32_t tensor, TensorPieces const& all) {
-    std::unordered_map<std::uint64_t, std::uint32_t> counting;  // box -> the slot that counts
+  void add_all(TensorId tensor, TensorPieces const& all) {
+    std::unordered_map<std::uint64_t, ShareId> counting;  // box -> the share that counts
     for (bool const copies : {false, true})
       for (std::size_t i = 0; i < all.pieces.size(); ++i) {
         if (all.copy[i] != copies) continue;
-        auto const slot = static_cast<std::uint32_t>(work_.slots.size());
+        auto const share = ShareId(work_.shares.size());
         std::uint64_t const box = box_hash(all.pieces[i]);
         if (copies && !counting.contains(box)) continue;
-        add_slot(tensor, all.pieces[i], all.blobs[i]);
-        work_.slots.back().same_as = counting.emplace(box, slot).first->second;
+        add_share(tensor, all.pieces[i], all.blobs[i]);
+        work_.shares.back().same_as = counting.emplace(box, share).first->second;
       }
   }
 
-  /// Those of the slots in pieces_, which are the last ones.
-  void add_regions(std::uint32_t t, std::uint64_t element) {
-    std::vector<Piece> const logical = logical_pieces(model_, static_cast<int>(t));
-    std::vector<AxisId> const order = axis_order(model_.tensors()[t]);
-    auto const first_slot = static_cast<std::uint32_t>(work_.slots.size() - pieces_.size());
+  /// Those of the pieces in pieces_, whose shares are the last ones.
+  void add_regions(TensorId t, std::uint64_t element) {
+    std::vector<Piece> const logical = logical_pieces(model_, t);
+    std::vector<AxisId> const order = axis_order(model_.tensor(t));
+    std::size_t const first_share = work_.shares.size() - pieces_.size();
     Join const joined = join(pieces_, logical, order, model_.axes());
     for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
       Overlap const& overlap = joined.overlaps[o];
-      std::uint32_t const slot = first_slot + overlap.src;
-      Blob const& blob = catalog_.blobs[work_.slots[slot].blob];
-      RegionEnds const ends{{blob.file, blob.offset_bytes}, {slot, 0}};
+      auto const share = ShareId(first_share + overlap.src);
+      Blob const& blob = catalog_.blobs[work_.share(share).blob];
+      RegionEnds<ShareId> const ends{{blob.file, blob.offset_bytes}, share};
       work_.regions.push_back(make_region(ends, overlap.src_offset, overlap.dst_offset,
                                           joined.span_of(o), element, work_.dims));
     }
@@ -96,15 +95,14 @@ class Worker {
 
 }  // namespace
 
-std::vector<Index> logical_shape(Model const& model, int tensor) {
+std::vector<Index> logical_shape(Model const& model, TensorId tensor) {
   std::vector<Index> shape;
-  for (DomainAxis const& axis :
-       model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)]))
+  for (DomainAxis const& axis : model.meant_domain(model.tensor(tensor)))
     shape.push_back(extent_of(axis));
   return shape;
 }
 
-Index logical_volume(Model const& model, int tensor) {
+Index logical_volume(Model const& model, TensorId tensor) {
   Index volume = 1;
   for (Index const extent : logical_shape(model, tensor)) volume *= extent;
   return volume;
@@ -114,7 +112,7 @@ namespace {
 
 /// The row-major array over a domain.
 std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model const& model,
-                               int tensor) {
+                               TensorId tensor) {
   std::vector<Piece> pieces{{tensor, {}, {}, 0}};
   Index stride = 1;
   for (std::size_t d = domain.size(); d-- > 0;) {
@@ -140,13 +138,12 @@ std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model cons
 
 }  // namespace
 
-std::vector<Piece> logical_pieces(Model const& model, int tensor) {
-  return pieces_over(model.meant_domain(model.tensors()[static_cast<std::size_t>(tensor)]), model,
-                     tensor);
+std::vector<Piece> logical_pieces(Model const& model, TensorId tensor) {
+  return pieces_over(model.meant_domain(model.tensor(tensor)), model, tensor);
 }
 
-std::vector<Piece> padding_pieces(Model const& model, int tensor) {
-  LogicalTensor const& logical = model.tensors()[static_cast<std::size_t>(tensor)];
+std::vector<Piece> padding_pieces(Model const& model, TensorId tensor) {
+  LogicalTensor const& logical = model.tensor(tensor);
   std::vector<DomainAxis> domain = model.domain(logical);
   std::vector<DomainAxis> const meant = model.meant_domain(logical);
   std::size_t padded = 0;

@@ -13,13 +13,13 @@ namespace reshard {
 
 /// A logical tensor as one row-major array, its axes in canonical order, each counted over its
 /// domain (Model::meant_domain): what digests are taken of, and what an HDF5 dataset holds.
-std::vector<Index> logical_shape(Model const& model, int tensor);
-Index logical_volume(Model const& model, int tensor);
+std::vector<Index> logical_shape(Model const& model, TensorId tensor);
+Index logical_volume(Model const& model, TensorId tensor);
 /// The pieces of that array, in elements of it: one for each combination of runs of the domain.
-std::vector<Piece> logical_pieces(Model const& model, int tensor);
+std::vector<Piece> logical_pieces(Model const& model, TensorId tensor);
 /// Pieces of an array of what lies in the tensor's domain and not in the meant one; none where that
 /// is nothing.
-std::vector<Piece> padding_pieces(Model const& model, int tensor);
+std::vector<Piece> padding_pieces(Model const& model, TensorId tensor);
 
 /// Which stored pieces are looked at.
 enum class DigestScope {
@@ -27,25 +27,30 @@ enum class DigestScope {
   all,       ///< replicas, too, and declared copies of a piece that is there
 };
 
-/// Where the share of one stored piece is summed up.
-struct DigestSlot {
-  std::uint32_t tensor = 0;  ///< of the model
-  std::uint32_t blob = 0;    ///< of the catalogue
-  std::uint32_t same_as =
-      0;  ///< the slot of the piece whose elements these are, too; itself for the one that counts
+/// One stored piece, whose share of a digest is summed up.
+struct PieceShare {
+  DigestId digest{};
+  std::uint32_t blob = 0;  ///< of the catalogue
+  ShareId
+      same_as{};  ///< of the piece whose elements these are, too; its own for the one that counts
 };
 
+/// A region that goes to the share of a piece.
+using ShareRegion = StridedBlock<ShareId>;
+
 /// The digest of a checkpoint as work on its files. `regions` say where the bytes of each piece
-/// stand in its logical tensor: src_file and src_offset_bytes as in any Region; dst_file is the
-/// SLOT, dst_offset_bytes the place in the row-major bytes of the logical tensor (`to_stride` of
-/// the dimensions likewise). Regions of a slot do not overlap; their shares xor to the slot's
-/// share. The shares of all slots of a tensor that are their own `same_as` xor to its digest
-/// (core/base/crc64.hpp).
+/// stand in its logical tensor: dst_offset_bytes is the place in the row-major bytes of the tensor
+/// (`to_stride` of the dimensions likewise). Regions of a piece do not overlap; what they give xors
+/// to its share. The shares of all pieces of a tensor that are their own `same_as` xor to its
+/// digest (core/base/crc64.hpp).
 struct DigestWork {
-  std::vector<Region> regions;
+  std::vector<ShareRegion> regions;
   std::vector<ByteDim> dims;
-  std::vector<DigestSlot> slots;
-  std::vector<std::uint64_t> tensor_bytes;  ///< by logical tensor; 0 for those that do not exist
+  std::vector<PieceShare> shares;
+  std::vector<std::uint64_t> tensor_bytes;  ///< by DigestId; 0 for tensors that do not exist
+
+  /// What the piece of a share belongs to.
+  PieceShare const& share(ShareId id) const { return shares[index(id)]; }
 };
 
 /// Errors of kind source: as make_plan() for the source's side. Pre: the catalogue has no views.

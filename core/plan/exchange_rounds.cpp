@@ -67,7 +67,7 @@ class Parcel {
   }
 
   void pack(Region region, std::vector<ByteDim> const& dims, std::uint64_t at) {
-    region.dst_file = 0;
+    region.to = 0;
     region.dst_offset_bytes = at;
     region.first_dim = narrow<std::uint32_t>(packed_dims_.size());
     packed_dims_.insert(packed_dims_.end(), dims.begin(), dims.end());
@@ -238,7 +238,7 @@ std::optional<RoundWork> ExchangeRounds::next() {
   std::map<std::pair<int, int>, Parcel> parcels;  // (reader, writer), those of this rank
   std::vector<int> readers;                       // of the messages to this rank
   std::vector<Region> mine;
-  std::vector<Region> digests;
+  std::vector<DigestRegion> digests;
   std::vector<ByteDim> dims = {};
   for (Share const& share : chosen) {
     Cell const& cell = plan_.cells[share.cell];

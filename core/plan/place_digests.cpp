@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/plan/no_tensor.hpp"
 
 namespace reshard {
 namespace {
@@ -22,7 +21,7 @@ class Placer {
     for (Extent const& read : reads) cover(read);
   }
 
-  void add(Region const& region) {
+  void add(DigestRegion const& region) {
     auto const dims = dims_.subspan(region.first_dim, region.dim_count);
     std::vector<ByteDim> by_stride(dims.begin(), dims.end());
     std::stable_sort(by_stride.begin(), by_stride.end(), [](ByteDim const& a, ByteDim const& b) {
@@ -86,9 +85,9 @@ class Placer {
 
   void add_part(Extent const& read, std::uint64_t src, std::uint64_t at, std::uint64_t run_bytes,
                 std::span<ByteDim const> dims) {
-    std::uint32_t const tensor = region_->dst_file;
-    std::uint64_t const tensor_bytes = tensor == no_tensor ? 0 : tensor_bytes_[tensor];
-    work_.digests.push_back({tensor,
+    DigestId const digest = region_->to;
+    std::uint64_t const tensor_bytes = digest == DigestId::none ? 0 : tensor_bytes_[index(digest)];
+    work_.digests.push_back({digest,
                              read.at + src - read.offset_bytes,
                              at,
                              run_bytes,
@@ -102,16 +101,16 @@ class Placer {
   std::span<ByteDim const> dims_;
   std::span<std::uint64_t const> tensor_bytes_;
   std::vector<Extent> covered_;  ///< by place in the files, disjoint
-  Region const* region_ = nullptr;
+  DigestRegion const* region_ = nullptr;
 };
 
 }  // namespace
 
-void place_digests(RoundWork& work, std::span<Region const> digests, std::span<ByteDim const> dims,
-                   std::span<std::uint64_t const> tensor_bytes) {
+void place_digests(RoundWork& work, std::span<DigestRegion const> digests,
+                   std::span<ByteDim const> dims, std::span<std::uint64_t const> tensor_bytes) {
   if (digests.empty()) return;
   Placer placer(work, dims, tensor_bytes);
-  for (Region const& digest : digests) placer.add(digest);
+  for (DigestRegion const& digest : digests) placer.add(digest);
 }
 
 }  // namespace reshard

@@ -8,7 +8,6 @@
 #include "core/layout/join.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/digest_work.hpp"
-#include "core/plan/no_tensor.hpp"
 #include "core/plan/region_maker.hpp"
 #include "core/plan/source_proof.hpp"
 
@@ -16,10 +15,13 @@ namespace reshard {
 namespace {
 
 /// A region with the number of its cell inside the tensor.
-struct KeyedRegion {
+template <class Target>
+struct Keyed {
   std::uint64_t cell = 0;
-  Region region;
+  StridedBlock<Target> region;
 };
+using KeyedRegion = Keyed<std::uint32_t>;
+using KeyedDigest = Keyed<DigestId>;
 
 /// How the index space of a tensor is cut into cells: indices of digits before `digit` one by one,
 /// that digit in blocks.
@@ -31,17 +33,17 @@ struct CellCut {
 
 class TensorPlanner {
  public:
-  TensorPlanner(Plan& plan, Model const& model, int tensor, Catalog const& source,
+  TensorPlanner(Plan& plan, Model const& model, TensorId tensor, Catalog const& source,
                 Catalog const& target, PlanLimits const& limits)
       : plan_(plan),
         model_(model),
         tensor_(tensor),
-        logical_(model.tensors()[static_cast<std::size_t>(tensor)]),
+        logical_(model.tensor(tensor)),
         source_(source),
         target_(target),
         limits_(limits) {
-    wanted_ = &target.tensors[static_cast<std::size_t>(tensor)];
-    distinct_ = distinct_pieces(source.tensors[static_cast<std::size_t>(tensor)], source);
+    wanted_ = &target.tensors[index(tensor)];
+    distinct_ = distinct_pieces(source.tensors[index(tensor)], source);
   }
 
   void run() {
@@ -129,12 +131,12 @@ class TensorPlanner {
     CellCut const cut = cut_for(aim);
     dims_.clear();
     make_keyed(keyed_, join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds{place(source_, distinct_.blobs[overlap.src]),
-                        place(target_, wanted_->blobs[overlap.dst])};
+      FilePlace const to = place(target_, wanted_->blobs[overlap.dst]);
+      return RegionEnds<std::uint32_t>{place(source_, distinct_.blobs[overlap.src]), to.file,
+                                       to.offset_bytes};
     });
     make_keyed(keyed_digests_, digest_join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds{place(source_, distinct_.blobs[overlap.src]),
-                        {static_cast<std::uint32_t>(tensor_), 0}};
+      return RegionEnds<DigestId>{place(source_, distinct_.blobs[overlap.src]), digest_of(tensor_)};
     });
     add_padding(cut);
     std::vector<Cell> cells;
@@ -170,13 +172,13 @@ class TensorPlanner {
   /// Padding that travels along is read, too, and no part of the digest.
   void add_padding(CellCut const& cut) {
     if (padding_join_.overlaps.empty()) return;
-    std::vector<KeyedRegion> padding;
+    std::vector<KeyedDigest> padding;
     make_keyed(padding, padding_join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds{place(source_, distinct_.blobs[overlap.src]), {no_tensor, 0}};
+      return RegionEnds<DigestId>{place(source_, distinct_.blobs[overlap.src]), DigestId::none};
     });
     keyed_digests_.insert(keyed_digests_.end(), padding.begin(), padding.end());
     std::stable_sort(keyed_digests_.begin(), keyed_digests_.end(),
-                     [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
+                     [](KeyedDigest const& a, KeyedDigest const& b) { return a.cell < b.cell; });
   }
 
   static FilePlace place(Catalog const& catalog, std::uint32_t blob) {
@@ -184,13 +186,13 @@ class TensorPlanner {
   }
 
   /// The regions of a join, cut at the borders of cells, by cell.
-  template <class EndsOf>
-  void make_keyed(std::vector<KeyedRegion>& keyed, Join const& join, CellCut const& cut,
+  template <class Target, class EndsOf>
+  void make_keyed(std::vector<Keyed<Target>>& keyed, Join const& join, CellCut const& cut,
                   EndsOf ends_of) {
     keyed.clear();
     for (std::size_t o = 0; o < join.overlaps.size(); ++o) {
       Overlap const& overlap = join.overlaps[o];
-      RegionEnds const ends = ends_of(overlap);
+      RegionEnds<Target> const ends = ends_of(overlap);
       auto const whole = join.span_of(o);
       part_.assign(whole.begin(), whole.end());
       split(join, o, cut, 0, 0, overlap.src_offset, overlap.dst_offset,
@@ -199,7 +201,7 @@ class TensorPlanner {
             });
     }
     std::stable_sort(keyed.begin(), keyed.end(),
-                     [](KeyedRegion const& a, KeyedRegion const& b) { return a.cell < b.cell; });
+                     [](auto const& a, auto const& b) { return a.cell < b.cell; });
   }
 
   Cell measured(std::span<Region const> members) const {
@@ -227,7 +229,7 @@ class TensorPlanner {
   void commit(std::vector<Region>& regions, std::vector<Cell> const& cells) {
     auto const shift = narrow<std::uint32_t>(plan_.dims.size());
     for (Region& region : regions) region.first_dim += shift;
-    for (KeyedRegion& keyed : keyed_digests_) {
+    for (KeyedDigest& keyed : keyed_digests_) {
       keyed.region.first_dim += shift;
       plan_.digests.push_back(keyed.region);
     }
@@ -238,7 +240,7 @@ class TensorPlanner {
     std::uint64_t const bytes = static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
     plan_.source_bytes += bytes;
     if (limits_.digests)
-      plan_.tensor_bytes[static_cast<std::size_t>(tensor_)] =
+      plan_.tensor_bytes[index(tensor_)] =
           static_cast<std::uint64_t>(logical_volume(model_, tensor_)) * element_;
   }
 
@@ -264,7 +266,7 @@ class TensorPlanner {
 
   Plan& plan_;
   Model const& model_;
-  int tensor_;
+  TensorId tensor_;
   LogicalTensor const& logical_;
   Catalog const& source_;
   Catalog const& target_;
@@ -276,7 +278,7 @@ class TensorPlanner {
   Join padding_join_;
   std::uint64_t element_ = 1;
   std::vector<KeyedRegion> keyed_;
-  std::vector<KeyedRegion> keyed_digests_;
+  std::vector<KeyedDigest> keyed_digests_;
   std::vector<ByteDim> dims_;
   std::vector<OverlapDigit> part_;
 };
@@ -293,7 +295,8 @@ void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, PlanLimits const
     cell.digest_count = digests ? 1 : 0;
     cell.source_bytes = cell.target_bytes = copy.bytes;
     if (digests)
-      plan.digests.push_back({copy.src_file, narrow<std::uint32_t>(plan.tensor_bytes.size() - 1),
+      plan.digests.push_back({copy.src_file,
+                              DigestId{narrow<std::uint32_t>(plan.tensor_bytes.size() - 1)},
                               copy.src_offset_bytes, 0, copy.bytes, 0, 0});
     plan.regions.push_back({copy.src_file, copy.dst_file, copy.src_offset_bytes,
                             copy.dst_offset_bytes, copy.bytes, 0, 0});
@@ -309,7 +312,7 @@ void sort_cells(Plan& plan) {
   auto const first_target = [&plan](Cell const& cell) {
     std::tuple<std::uint32_t, std::uint64_t> first{0xffffffffU, 0};
     for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-      first = std::min(first, {plan.regions[r].dst_file, plan.regions[r].dst_offset_bytes});
+      first = std::min(first, {plan.regions[r].to, plan.regions[r].dst_offset_bytes});
     return first;
   };
   std::vector<std::pair<std::tuple<std::uint32_t, std::uint64_t>, Cell>> keyed;
@@ -322,20 +325,14 @@ void sort_cells(Plan& plan) {
 
 }  // namespace
 
-std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims) {
-  std::uint64_t bytes = region.run_bytes;
-  for (ByteDim const& dim : dims) bytes *= dim.count;
-  return bytes;
-}
-
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
                PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
   Plan plan;
   plan.alignment = limits.alignment;
   if (limits.digests) plan.tensor_bytes.resize(model.tensors().size());
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-    if (!model.exists(static_cast<int>(t)) || model.volume(model.tensors()[t]) == 0) continue;
-    TensorPlanner(plan, model, static_cast<int>(t), source, target, limits).run();
+    if (!model.exists(TensorId(t)) || model.volume(model.tensors()[t]) == 0) continue;
+    TensorPlanner(plan, model, TensorId(t), source, target, limits).run();
   }
   add_opaque(plan, opaque, limits);
   sort_cells(plan);

@@ -5,17 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "core/base/ids.hpp"
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 #include "core/plan/round.hpp"
 
 namespace reshard {
 
-/// A strided block of bytes that goes from a source file to a target file: runs of run_bytes, once
-/// per index tuple of its dims.
-struct Region {
+/// A strided block of bytes of a source file and where it goes: runs of run_bytes, once per index
+/// tuple of its dims.
+template <class Target>
+struct StridedBlock {
   std::uint32_t src_file = 0;
-  std::uint32_t dst_file = 0;
+  Target to{};
   std::uint64_t src_offset_bytes = 0;
   std::uint64_t dst_offset_bytes = 0;
   std::uint64_t run_bytes = 0;
@@ -23,8 +25,18 @@ struct Region {
   std::uint32_t dim_count = 0;
 };
 
-/// The bytes that a region moves; `dims` are its own.
-std::uint64_t bytes_of(Region const& region, std::span<ByteDim const> dims);
+/// It goes to a target file, by its number.
+using Region = StridedBlock<std::uint32_t>;
+/// It goes to the row-major bytes of what has a digest.
+using DigestRegion = StridedBlock<DigestId>;
+
+/// The bytes of a block; `dims` are its own.
+template <class Target>
+std::uint64_t bytes_of(StridedBlock<Target> const& block, std::span<ByteDim const> dims) {
+  std::uint64_t bytes = block.run_bytes;
+  for (ByteDim const& dim : dims) bytes *= dim.count;
+  return bytes;
+}
 
 /// The regions of one block of one logical tensor's index space: they read the same source bytes
 /// and are done together, so that each source byte is read once in the whole job however many
@@ -45,11 +57,10 @@ struct Plan {
   std::vector<Region> regions;
   std::vector<ByteDim> dims;
   std::vector<Cell> cells;
-  /// Where the source bytes of a cell, each once, stand in their logical tensor: dst_file is the
-  /// number of the tensor, dst_offset_bytes the place in its row-major bytes (logical_pieces).
-  /// Opaque copies count as tensors behind those of the model. Empty without PlanLimits::digests.
-  std::vector<Region> digests;
-  std::vector<std::uint64_t> tensor_bytes;  ///< by that number; 0 for tensors that do not exist
+  /// Where the source bytes of a cell, each once, stand in their logical tensor (logical_pieces).
+  /// Empty without PlanLimits::digests.
+  std::vector<DigestRegion> digests;
+  std::vector<std::uint64_t> tensor_bytes;  ///< by DigestId; 0 for tensors that do not exist
   std::uint64_t source_bytes = 0;           ///< distinct bytes read
   std::uint64_t target_bytes = 0;           ///< payload bytes written, copies included
   std::uint64_t replicas_dropped = 0;  ///< source pieces not read because another holds the same
@@ -58,7 +69,8 @@ struct Plan {
       0;  ///< overlaps of source and target pieces, before they are cut into cells
   StagingAlignment alignment;  ///< of its rounds
 
-  std::span<ByteDim const> dims_of(Region const& region) const {
+  template <class Target>
+  std::span<ByteDim const> dims_of(StridedBlock<Target> const& region) const {
     return {dims.data() + region.first_dim, region.dim_count};
   }
 };

@@ -15,14 +15,39 @@ struct FilePlace {
   std::uint32_t file = 0;
   std::uint64_t offset_bytes = 0;
 };
+template <class Target>
 struct RegionEnds {
   FilePlace from;
-  FilePlace to;
+  Target to{};
+  std::uint64_t to_offset_bytes = 0;
 };
 
 /// An overlap, or a part of one, as bytes: `src` and `dst` are its first element, counted from the
 /// ends; its dimensions are appended to `dims`.
-Region make_region(RegionEnds const& ends, Index src, Index dst, std::span<OverlapDigit const> part,
-                   std::uint64_t element_bytes, std::vector<ByteDim>& dims);
+template <class Target>
+StridedBlock<Target> make_region(RegionEnds<Target> const& ends, Index src, Index dst,
+                                 std::span<OverlapDigit const> part, std::uint64_t element_bytes,
+                                 std::vector<ByteDim>& dims) {
+  auto merged_dims = merged(part);
+  StridedBlock<Target> region;
+  region.src_file = ends.from.file;
+  region.to = ends.to;
+  region.src_offset_bytes =
+      ends.from.offset_bytes + static_cast<std::uint64_t>(src) * element_bytes;
+  region.dst_offset_bytes = ends.to_offset_bytes + static_cast<std::uint64_t>(dst) * element_bytes;
+  region.run_bytes = element_bytes;
+  if (!merged_dims.empty() && merged_dims.back().src_stride == 1 &&
+      merged_dims.back().dst_stride == 1) {
+    region.run_bytes *= static_cast<std::uint64_t>(merged_dims.back().count);
+    merged_dims.pop_back();
+  }
+  region.first_dim = narrow<std::uint32_t>(dims.size());
+  region.dim_count = narrow<std::uint32_t>(merged_dims.size());
+  auto const bytes = static_cast<std::int64_t>(element_bytes);
+  for (CopyDim const& dim : merged_dims)
+    dims.push_back(
+        {static_cast<std::uint64_t>(dim.count), dim.src_stride * bytes, dim.dst_stride * bytes});
+  return region;
+}
 
 }  // namespace reshard

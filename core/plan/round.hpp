@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/byte_dim.hpp"
+#include "core/base/ids.hpp"
 
 namespace reshard {
 
@@ -76,11 +77,11 @@ struct Message {
 };
 
 /// Runs of `run_bytes` bytes that were read to staging place `from`, and where they stand in the
-/// row-major bytes of the logical tensor `tensor`: at byte `at`; `dims` lead through both
-/// (to_stride: in the tensor). Their share is added to the digest of the tensor, which has
-/// `tensor_bytes`. In the source file they stand at `offset_bytes`, as far apart as in staging.
+/// row-major bytes of what has the digest: at byte `at`; `dims` lead through both (to_stride:
+/// there). Their share is added to the digest, which is of `tensor_bytes` bytes. In the source file
+/// they stand at `offset_bytes`, as far apart as in staging.
 struct DigestPart {
-  std::uint32_t tensor = 0;
+  DigestId digest = DigestId::none;
   std::uint64_t from = 0;
   std::uint64_t at = 0;
   std::uint64_t run_bytes = 0;
@@ -96,6 +97,14 @@ inline std::uint64_t bytes_of(DigestPart const& part) {
   for (ByteDim const& dim : part.dims) bytes *= dim.count;
   return bytes;
 }
+
+/// The share of some bytes in a digest: shares are combined by xor, the numbers of bytes added.
+struct DigestShare {
+  DigestId digest{};
+  std::uint64_t share = 0;
+  std::uint64_t bytes = 0;
+  friend bool operator==(DigestShare const&, DigestShare const&) = default;
+};
 
 /// Cells [begin, end) of a plan.
 struct CellRange {

@@ -16,7 +16,7 @@ std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
   return {plan.regions.data() + cell.first_region, cell.region_count};
 }
 
-std::span<Region const> digests_of(Plan const& plan, Cell const& cell) {
+std::span<DigestRegion const> digests_of(Plan const& plan, Cell const& cell) {
   return {plan.digests.data() + cell.first_digest, cell.digest_count};
 }
 
@@ -25,7 +25,7 @@ FileSpan reach_of(Plan const& plan, Region const& region) {
   std::uint64_t end = region.dst_offset_bytes + region.run_bytes;
   for (ByteDim const& dim : plan.dims_of(region))
     end += (dim.count - 1) * static_cast<std::uint64_t>(dim.to_stride);
-  return {region.dst_file, region.dst_offset_bytes, end};
+  return {region.to, region.dst_offset_bytes, end};
 }
 
 /// Whether two cells write between each other's bytes in some file.
@@ -117,7 +117,7 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
     std::size_t end = round_end(plan, cells, staging_bytes);
     for (;;) {
       std::vector<Region> regions;
-      std::vector<Region> digests;
+      std::vector<DigestRegion> digests;
       for (std::size_t i = cells.begin; i < end; ++i) {
         auto const members = regions_of(plan, plan.cells[i]);
         regions.insert(regions.end(), members.begin(), members.end());

@@ -173,7 +173,7 @@ TensorList list_tensors(fs::path const& path, Listing listing, std::string const
   request.map_folders = map_folders;
   JobPlan const plan = catalogue(source, request);
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
-    if (plan.model->exists(static_cast<int>(t))) lister.add_logical(*plan.model, plan.source, t);
+    if (plan.model->exists(TensorId(t))) lister.add_logical(*plan.model, plan.source, t);
   return lister.take(path, format, "logical");
 }
 

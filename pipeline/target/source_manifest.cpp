@@ -84,11 +84,6 @@ void add_changed_files(FileRecords const& records, JobPlan const& plan, std::siz
   }
 }
 
-bool is_state(std::string_view name) {
-  return name.find("exp_avg") != std::string_view::npos ||
-         name.find("optim") != std::string_view::npos;
-}
-
 /// Whether this is a part (WEIGHT.SCHEME.PART) of a weight that the job reads as what its parts
 /// stand for.
 bool is_part_of_computed(JobPlan const& plan, std::string const& name) {
@@ -96,21 +91,29 @@ bool is_part_of_computed(JobPlan const& plan, std::string const& name) {
   std::size_t const scheme =
       part == std::string::npos || part == 0 ? std::string::npos : name.rfind('.', part - 1);
   if (scheme == std::string::npos) return false;
-  int const weight = plan.model->find_tensor(name.substr(0, scheme));
-  if (weight < 0) return false;
-  auto const at = static_cast<std::size_t>(weight);
+  std::optional<TensorId> const weight = plan.model->find_tensor(name.substr(0, scheme));
+  if (!weight) return false;
+  std::size_t const at = index(*weight);
   return !plan.source.tensors[at].blobs.empty() && !read_as_stored(plan, at);
+}
+
+/// Whether a recorded tensor is a state of a parameter ("attn.q (exp_avg)", a Model's name for it),
+/// or has the key of one.
+bool is_state(JobPlan const& plan, std::string const& name) {
+  std::size_t const slot = name.rfind(" (");
+  return is_optimizer_key(name) || (slot != std::string::npos && name.ends_with(')') &&
+                                    plan.model->find_tensor(name.substr(0, slot)).has_value());
 }
 
 /// Recorded tensors that the source does not have; an optimizer's may have been left out by
 /// request.
 void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std::string>& faults) {
-  for (TensorDigest const& recorded : manifest.tensors)
-    if (int const t = plan.model->find_tensor(recorded.name);
-        !is_state(recorded.name) &&
-        (t < 0 || plan.source.tensors[static_cast<std::size_t>(t)].blobs.empty()) &&
-        !is_part_of_computed(plan, recorded.name))
+  for (TensorDigest const& recorded : manifest.tensors) {
+    std::optional<TensorId> const t = plan.model->find_tensor(recorded.name);
+    if (t && !plan.source.tensors[index(*t)].blobs.empty()) continue;
+    if (!is_state(plan, recorded.name) && !is_part_of_computed(plan, recorded.name))
       faults.push_back(fmt::format("'{}' is recorded, and missing", recorded.name));
+  }
 }
 
 }  // namespace
@@ -148,7 +151,7 @@ std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& sou
       continue;
     TensorDigest const& recorded = *found->second;
     Blob const& blob = plan.source.blobs[plan.source.tensors[t].blobs.front()];
-    if (recorded.shape != logical_shape(*plan.model, static_cast<int>(t)) ||
+    if (recorded.shape != logical_shape(*plan.model, TensorId(t)) ||
         recorded.dtype != name(blob.dtype))
       continue;
     ++compared;

@@ -3,16 +3,15 @@
 #include <set>
 
 #include "core/base/text.hpp"
-#include "core/plan/no_tensor.hpp"
 
 namespace reshard {
 namespace {
 
-/// Files that hold something of a tensor.
-std::string files_of(JobPlan const& plan, DigestWork const& work, std::uint32_t tensor) {
+/// Files that hold something of what has a digest.
+std::string files_of(JobPlan const& plan, DigestWork const& work, DigestId digest) {
   std::set<std::uint32_t> files;
-  for (Region const& region : work.regions)
-    if (work.slots[region.dst_file].tensor == tensor) files.insert(region.src_file);
+  for (ShareRegion const& region : work.regions)
+    if (work.share(region.to).digest == digest) files.insert(region.src_file);
   std::vector<std::string> names;
   for (std::uint32_t const file : files) names.push_back(plan.target.files[file]);
   return listed(names, 4);
@@ -20,31 +19,32 @@ std::string files_of(JobPlan const& plan, DigestWork const& work, std::uint32_t 
 
 }  // namespace
 
-std::string tensor_name(JobPlan const& plan, std::uint32_t tensor) {
+std::string tensor_name(JobPlan const& plan, DigestId digest) {
   std::size_t const tensors = plan.model->tensors().size();
-  if (tensor < tensors) return fmt::format("'{}'", plan.model->tensors()[tensor].name);
-  OpaqueCopy const& copy = plan.opaque[tensor - tensors];
+  if (index(digest) < tensors)
+    return fmt::format("'{}'", plan.model->tensors()[index(digest)].name);
+  OpaqueCopy const& copy = plan.opaque[index(digest) - tensors];
   return fmt::format("the object at byte {} of {}", copy.dst_offset_bytes,
                      plan.target.files[copy.dst_file]);
 }
 
 std::string cell_name(JobPlan const& plan, Cell const& cell) {
-  std::uint32_t const tensor =
-      cell.digest_count == 0 ? no_tensor : plan.plan.digests[cell.first_digest].dst_file;
-  if (tensor != no_tensor) return tensor_name(plan, tensor);
+  DigestId const digest =
+      cell.digest_count == 0 ? DigestId::none : plan.plan.digests[cell.first_digest].to;
+  if (digest != DigestId::none) return tensor_name(plan, digest);
   Region const& region = plan.plan.regions[cell.first_region];
   return fmt::format("the tensor at byte {} of {}", region.dst_offset_bytes,
-                     plan.target.files[region.dst_file]);
+                     plan.target.files[region.to]);
 }
 
 DigestWork target_digest_work(JobPlan const& plan) {
   DigestWork work = digest_work(*plan.model, plan.target, DigestScope::all);
   for (OpaqueCopy const& copy : plan.opaque) {
-    auto const slot = narrow<std::uint32_t>(work.slots.size());
-    work.slots.push_back({narrow<std::uint32_t>(work.tensor_bytes.size()), 0, slot});
+    auto const share = ShareId(work.shares.size());
+    work.shares.push_back({DigestId(work.tensor_bytes.size()), 0, share});
     work.tensor_bytes.push_back(copy.bytes);
     if (copy.bytes > 0)
-      work.regions.push_back({copy.dst_file, slot, copy.dst_offset_bytes, 0, copy.bytes, 0, 0});
+      work.regions.push_back({copy.dst_file, share, copy.dst_offset_bytes, 0, copy.bytes, 0, 0});
   }
   return work;
 }
@@ -61,15 +61,15 @@ void expect_target(JobPlan const& plan, DigestWork const& work, ScanResult const
   for (std::uint32_t t = 0; t < digests.size(); ++t)
     if (digests[t] != expected.digests[t])
       faults.push_back(fmt::format("{}: digest {} in the target ({}), {} in the source",
-                                   tensor_name(plan, t), hex64(digests[t]), files_of(plan, work, t),
-                                   hex64(expected.digests[t])));
-  for (std::uint32_t const slot : differing_replicas(work, found.shares)) {
-    DigestSlot const& one = work.slots[slot];
+                                   tensor_name(plan, DigestId(t)), hex64(digests[t]),
+                                   files_of(plan, work, DigestId(t)), hex64(expected.digests[t])));
+  for (ShareId const differing : differing_replicas(work, found.shares)) {
+    PieceShare const& one = work.share(differing);
     Blob const& blob = plan.target.blobs[one.blob];
-    Blob const& other = plan.target.blobs[work.slots[one.same_as].blob];
+    Blob const& other = plan.target.blobs[work.share(one.same_as).blob];
     faults.push_back(
         fmt::format("{}: '{}' in {} and '{}' in {} should be the same bytes and are not",
-                    tensor_name(plan, one.tensor), blob.name, plan.target.files[blob.file],
+                    tensor_name(plan, one.digest), blob.name, plan.target.files[blob.file],
                     other.name, plan.target.files[other.file]));
   }
   if (faults.empty()) return;
@@ -85,11 +85,11 @@ std::vector<TensorDigest> tensor_list(Model const& model, Catalog const& catalog
                                       std::span<int const> adds) {
   std::vector<TensorDigest> list;
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-    if (!model.exists(static_cast<int>(t)) || catalog.tensors[t].blobs.empty()) continue;
+    if (!model.exists(TensorId(t)) || catalog.tensors[t].blobs.empty()) continue;
     TensorDigest tensor;
     tensor.name = model.tensors()[t].name;
     tensor.dtype = name(catalog.blobs[catalog.tensors[t].blobs.front()].dtype);
-    tensor.shape = logical_shape(model, static_cast<int>(t));
+    tensor.shape = logical_shape(model, TensorId(t));
     if (with_axes)
       for (LogicalAxis const& axis : model.tensors()[t].axes)
         tensor.axes.push_back(model.axes()[axis.axis].name);

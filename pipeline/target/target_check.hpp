@@ -12,7 +12,7 @@
 namespace reshard {
 
 /// A tensor of the plan by its number, and the one that a cell is a part of, for messages.
-std::string tensor_name(JobPlan const& plan, std::uint32_t tensor);
+std::string tensor_name(JobPlan const& plan, DigestId digest);
 std::string cell_name(JobPlan const& plan, Cell const& cell);
 
 /// Everything in the target that has a digest: every stored piece of every tensor, and the opaque

@@ -60,7 +60,7 @@ WorkAccount::WorkAccount(JobPlan const& plan, std::size_t source_records)
       record_crc32_(source_records, 0),
       record_covered_(source_records, 0) {
   for (Region const& region : plan.plan.regions)
-    planned_[region.dst_file] += bytes_of(region, plan.plan.dims_of(region));
+    planned_[region.to] += bytes_of(region, plan.plan.dims_of(region));
 }
 
 void WorkAccount::add_written(std::uint32_t file, std::uint64_t bytes) {
@@ -80,8 +80,9 @@ JournalEntry WorkAccount::add(FinishedRound const& round) {
   just_written_.clear();
   std::map<std::uint32_t, std::uint64_t> digested;
   for (DigestShare const& one : round.digests) {
-    entry.digests.push_back({one.tensor, one.share});
-    digested[one.tensor] += one.bytes;
+    auto const number = static_cast<std::uint32_t>(one.digest);
+    entry.digests.push_back({number, one.share});
+    digested[number] += one.bytes;
   }
   for (auto const& [tensor, bytes] : digested) {
     entry.digested.push_back({tensor, bytes});
@@ -151,7 +152,7 @@ void WorkAccount::expect_whole(JobPlan const& plan) const {
     if (digested_[t] != plan.plan.tensor_bytes[t])
       fail(ErrorKind::self_check,
            "the plan was not carried out as it is: {}: {} bytes of it were read, it has {}. {}",
-           tensor_name(plan, t), digested_[t], plan.plan.tensor_bytes[t], advice);
+           tensor_name(plan, DigestId(t)), digested_[t], plan.plan.tensor_bytes[t], advice);
   for (std::size_t f = 0; f < planned_.size(); ++f)
     if (written_[f] != planned_[f])
       fail(

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/base/text.hpp"
+#include "core/formats/state_inventory.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/replicas.hpp"
 #include "core/quant/convert.hpp"
@@ -12,10 +13,8 @@
 namespace reshard {
 namespace {
 
-bool is_optimizer_state(std::string_view name, bool by_names) {
-  if (!by_names) return name.find(" of ") != std::string_view::npos;  // Model::add_states
-  return name.starts_with("optim") || name.find(".optim") != std::string_view::npos ||
-         name.find("exp_avg") != std::string_view::npos;
+bool is_optimizer_state(LogicalTensor const& tensor, bool by_names) {
+  return by_names ? is_optimizer_key(tensor.name) : tensor.slot != SlotId::weight;
 }
 
 std::set<DType> dtypes_of(Catalog const& catalog, std::size_t tensor) {
@@ -67,7 +66,7 @@ class Matcher {
     adds_.source = a_adds_;
     adds_.target.assign(a_model_.tensors().size(), 0);
     for (std::size_t t = 0; t < a_model_.tensors().size(); ++t)
-      if (a_model_.exists(static_cast<int>(t)) && !match(t)) leave_out(t);
+      if (a_model_.exists(TensorId(t)) && !match(t)) leave_out(t);
     note_extras();
     change_values(a_model_, a_, wish_, adds_);
     change_values(a_model_, result_.b, wish_, {});
@@ -75,16 +74,15 @@ class Matcher {
   }
 
  private:
-  bool b_has(int tensor) const {
-    return tensor >= 0 && b_model_.exists(tensor) &&
-           !b_.tensors[static_cast<std::size_t>(tensor)].pieces.empty();
+  bool b_has(TensorId tensor) const {
+    return b_model_.exists(tensor) && !b_.tensors[index(tensor)].pieces.empty();
   }
   bool a_has(std::size_t tensor) const {
-    return a_model_.exists(static_cast<int>(tensor)) && !a_.tensors[tensor].pieces.empty();
+    return a_model_.exists(TensorId(tensor)) && !a_.tensors[tensor].pieces.empty();
   }
 
   void leave_out(std::size_t t) {
-    a_model_.set_exists(static_cast<int>(t), false);
+    a_model_.set_exists(TensorId(t), false);
     a_.tensors[t] = {};
     result_.b.tensors[t] = {};
     wish_.tensors[t] = {};
@@ -99,17 +97,17 @@ class Matcher {
   /// noted.
   bool match(std::size_t t) {
     LogicalTensor const& tensor = a_model_.tensors()[t];
-    int const other = b_model_.find_tensor(tensor.name);
+    std::optional<TensorId> const other = b_model_.find_tensor(tensor.name);
     if (!a_has(t)) return false;
     known_in_a_.insert(tensor.name);
-    if (!b_has(other)) {
-      if (is_optimizer_state(tensor.name, by_names_))
+    if (!other || !b_has(*other)) {
+      if (is_optimizer_state(tensor, by_names_))
         ++result_.states_only_a;
       else
         differs(HeaderFault::missing, t, a_.blobs[a_.tensors[t].blobs.front()].name, "");
       return false;
     }
-    auto const u = static_cast<std::size_t>(other);
+    std::size_t const u = index(*other);
     if (!same_domain(t, u))
       return differs(HeaderFault::shape, t, shape_text(a_model_, static_cast<std::uint32_t>(t)),
                      shape_text(b_model_, static_cast<std::uint32_t>(u)));
@@ -139,7 +137,7 @@ class Matcher {
     TensorPieces& pieces = result_.b.tensors[t];
     pieces = b_.tensors[u];
     for (Piece& piece : pieces.pieces) {
-      piece.tensor = static_cast<int>(t);
+      piece.tensor = TensorId(t);
       for (PieceDigit& digit : piece.digits)
         digit.axis = static_cast<AxisId>(a_model_.axes().find(b_model_.axes()[digit.axis].name));
     }
@@ -170,10 +168,11 @@ class Matcher {
 
   void note_extras() {
     for (std::size_t u = 0; u < b_model_.tensors().size(); ++u) {
-      if (!b_has(static_cast<int>(u))) continue;
-      std::string const& name = b_model_.tensors()[u].name;
+      if (!b_has(TensorId(u))) continue;
+      LogicalTensor const& tensor = b_model_.tensors()[u];
+      std::string const& name = tensor.name;
       if (known_in_a_.contains(name)) continue;
-      if (is_optimizer_state(name, by_names_))
+      if (is_optimizer_state(tensor, by_names_))
         ++result_.states_only_b;
       else
         result_.differences.push_back(

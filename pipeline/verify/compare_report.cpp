@@ -156,8 +156,7 @@ class Reporter {
   std::string title_of(Row const& row) const {
     if (!row.layer) return shown_name(name_of(row));
     return fmt::format("{}, {} {}", shown_name(name_of(row)),
-                       model_.axes()[*model_.layer_axis(static_cast<int>(row.tensor))].name,
-                       *row.layer);
+                       model_.axes()[*model_.layer_axis(TensorId(row.tensor))].name, *row.layer);
   }
 
   std::vector<ConfigDifference> const& configs() const {

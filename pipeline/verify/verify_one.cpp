@@ -150,21 +150,23 @@ std::vector<std::string> faults_of_tensors(Manifest const& manifest,
 std::vector<std::string> faults_of_replicas(DigestedCheckpoint const& found) {
   std::vector<std::string> faults;
   Catalog const& catalog = found.catalogue.source;
-  for (std::uint32_t const slot : differing_replicas(found.work, found.found.shares)) {
-    DigestSlot const& one = found.work.slots[slot];
+  for (ShareId const differing : differing_replicas(found.work, found.found.shares)) {
+    PieceShare const& one = found.work.share(differing);
     Blob const& blob = catalog.blobs[one.blob];
-    Blob const& other = catalog.blobs[found.work.slots[one.same_as].blob];
-    faults.push_back(fmt::format("'{}': '{}' in {} and '{}' in {} should be the same and are not",
-                                 shown_name(found.catalogue.model->tensors()[one.tensor].name),
-                                 shown_name(other.name), catalog.files[other.file],
-                                 shown_name(blob.name), catalog.files[blob.file]));
+    Blob const& other = catalog.blobs[found.work.share(one.same_as).blob];
+    faults.push_back(
+        fmt::format("'{}': '{}' in {} and '{}' in {} should be the same and are not",
+                    shown_name(found.catalogue.model->tensors()[index(one.digest)].name),
+                    shown_name(other.name), catalog.files[other.file], shown_name(blob.name),
+                    catalog.files[blob.file]));
   }
   return faults;
 }
 
 std::size_t replicas_of(DigestWork const& work) {
   std::size_t count = 0;
-  for (std::uint32_t s = 0; s < work.slots.size(); ++s) count += work.slots[s].same_as != s;
+  for (std::size_t i = 0; i < work.shares.size(); ++i)
+    count += work.shares[i].same_as != ShareId(i);
   return count;
 }
 

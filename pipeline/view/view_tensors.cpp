@@ -40,7 +40,7 @@ class Builder {
 
   void run() {
     for (std::size_t t = 0; t < model_.tensors().size(); ++t)
-      if (model_.exists(static_cast<int>(t))) add(t);
+      if (model_.exists(TensorId(t))) add(t);
     std::stable_sort(view_.tensors.begin(), view_.tensors.end(),
                      [](ViewTensor const& a, ViewTensor const& b) { return a.layer < b.layer; });
     for (std::size_t s = 0; s < holdings_.size(); ++s)
@@ -79,9 +79,9 @@ class Builder {
     LogicalTensor const& tensor = model_.tensors()[t];
     Current current;
     current.tensor = t;
-    current.by_layer = !stored_names_ && model_.layer_axis(static_cast<int>(t)).has_value();
+    current.by_layer = !stored_names_ && model_.layer_axis(TensorId(t)).has_value();
     current.blank.name = tensor.name;
-    std::vector<std::string> const labels = axis_labels(model_, static_cast<int>(t));
+    std::vector<std::string> const labels = axis_labels(model_, TensorId(t));
     std::vector<DomainAxis> const domain = model_.domain(tensor);
     for (std::size_t d = current.by_layer ? 1 : 0; d < tensor.axes.size(); ++d) {
       if (!stored_names_ && !tensor.name.starts_with(router_names) &&
@@ -233,7 +233,7 @@ std::vector<ViewFlow> flows_of(Plan const& plan, Catalog const& source) {
   for (Region const& region : plan.regions) {
     std::uint32_t file = region.src_file;
     if (file >= source.real_files()) file = source.views[file - source.real_files()].stored.file;
-    bytes[{file, region.dst_file}] += bytes_of(region, plan.dims_of(region));
+    bytes[{file, region.to}] += bytes_of(region, plan.dims_of(region));
   }
   std::vector<ViewFlow> flows;
   for (auto const& [ends, moved] : bytes) flows.push_back({ends.first, ends.second, moved});

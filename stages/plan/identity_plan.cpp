@@ -23,11 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool looks_like_optimizer(std::string_view key) {
-  return key.starts_with("optim") || key.find(".optim") != std::string_view::npos ||
-         key.find("exp_avg") != std::string_view::npos;
-}
-
 class IdentityPlanner {
  public:
   IdentityPlanner(Checkpoint const& source, TargetRequest const& request)
@@ -137,10 +132,9 @@ class IdentityPlanner {
 
   void drop_optimizer() {
     std::size_t const before = tensors_.size() + objects_.size();
-    std::erase_if(tensors_,
-                  [](NamedTensor const& tensor) { return looks_like_optimizer(tensor.key); });
+    std::erase_if(tensors_, [](NamedTensor const& tensor) { return is_optimizer_key(tensor.key); });
     std::erase_if(objects_,
-                  [](StoredObject const* object) { return looks_like_optimizer(object->name); });
+                  [](StoredObject const* object) { return is_optimizer_key(object->name); });
     std::size_t const dropped = before - tensors_.size() - objects_.size();
     if (dropped > 0)
       job_.warnings.push_back(fmt::format(
@@ -150,7 +144,7 @@ class IdentityPlanner {
   void drop_what_safetensors_cannot_hold() {
     std::vector<std::string> states;
     for (NamedTensor const& tensor : tensors_)
-      if (looks_like_optimizer(tensor.key)) states.push_back(tensor.key);
+      if (is_optimizer_key(tensor.key)) states.push_back(tensor.key);
     if (!states.empty())
       fail(
           ErrorKind::source,

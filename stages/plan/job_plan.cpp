@@ -105,8 +105,7 @@ class JobPlanner {
     int const expert = job_.model->axes().find("expert");
     for (std::size_t t = 0; t < job_.model->tensors().size(); ++t)
       for (LogicalAxis const& axis : job_.model->tensors()[t].axes)
-        if (static_cast<int>(axis.axis) == expert && job_.model->exists(static_cast<int>(t)))
-          return true;
+        if (static_cast<int>(axis.axis) == expert && job_.model->exists(TensorId(t))) return true;
     return false;
   }
 

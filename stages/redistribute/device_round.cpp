@@ -8,7 +8,6 @@
 #include "core/device/copy_program.hpp"
 #include "core/device/digest_program.hpp"
 #include "core/device/value_program.hpp"
-#include "core/plan/no_tensor.hpp"
 
 namespace reshard {
 namespace {
@@ -87,7 +86,7 @@ class Maker {
     round_.work.digests.clear();
     for (DigestPart& part : all) {
       bool const computed = touches(views, {part.from, part.run_bytes});
-      if (computed && part.tensor == no_tensor) continue;
+      if (computed && part.digest == DigestId::none) continue;
       (computed ? round_.computed_digests : round_.work.digests).push_back(std::move(part));
     }
   }
@@ -241,12 +240,12 @@ void place_programs(DeviceRound const& round, std::byte* staging) {
   if (!round.computed_digests.empty()) std::memset(staging + round.sums_at, 0, sums_bytes(round));
 }
 
-std::vector<ComputedDigest> computed_digests(DeviceRound const& round, std::byte const* staging) {
-  std::vector<ComputedDigest> shares;
+std::vector<DigestShare> computed_digests(DeviceRound const& round, std::byte const* staging) {
+  std::vector<DigestShare> shares;
   for (std::size_t i = 0; i < round.computed_digests.size(); ++i) {
     std::uint64_t sum = 0;
     std::memcpy(&sum, staging + round.sums_at + 8 * i, sizeof sum);
-    shares.push_back({round.computed_digests[i].tensor, sum, bytes_of(round.computed_digests[i])});
+    shares.push_back({round.computed_digests[i].digest, sum, bytes_of(round.computed_digests[i])});
   }
   return shares;
 }

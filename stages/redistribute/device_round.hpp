@@ -58,14 +58,8 @@ struct DeviceRound {
 DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views,
                               std::uint32_t first_view_file, MessagePlace messages);
 
-/// The share of computed values in the digest of their tensor, and how many bytes they have.
-struct ComputedDigest {
-  std::uint32_t tensor = 0;
-  std::uint64_t share = 0;
-  std::uint64_t bytes = 0;
-};
-/// Those of a round that has ended in `staging`.
-std::vector<ComputedDigest> computed_digests(DeviceRound const& round, std::byte const* staging);
+/// The shares of computed values in their digests, of a round that has ended in `staging`.
+std::vector<DigestShare> computed_digests(DeviceRound const& round, std::byte const* staging);
 
 /// Puts programs, zero sums and the empty verdict where the uploads take them from. `staging` has
 /// work.staging_bytes bytes.

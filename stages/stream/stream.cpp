@@ -7,7 +7,6 @@
 #include "core/base/file.hpp"
 #include "core/base/stall_clock.hpp"
 #include "core/device/strided_digest.hpp"
-#include "core/plan/no_tensor.hpp"
 #include "stages/stream/stream_threads.hpp"
 
 namespace reshard {
@@ -218,9 +217,9 @@ void StreamThreads::exchange_on_host() {
 void StreamThreads::take_digests(StagedRound& round) const {
   if (options_.digests.empty()) return;
   for (DigestPart const& part : round.work().digests) {
-    if (part.tensor == no_tensor) continue;
+    if (part.digest == DigestId::none) continue;
     std::byte const* const from = round.staging + part.from;
-    round.digests.push_back({part.tensor,
+    round.digests.push_back({part.digest,
                              strided_digest(from, part.run_bytes, part.dims,
                                             part.tensor_bytes - part.at - part.run_bytes),
                              bytes_of(part)});
@@ -257,7 +256,7 @@ StoredBytesObserver StreamThreads::observer() {
 
 /// On the writing thread, once the bytes of the round are with the system.
 void StreamThreads::finish(StagedRound const& round) {
-  for (DigestShare const& one : round.digests) options_.digests[one.tensor] ^= one.share;
+  for (DigestShare const& one : round.digests) options_.digests[index(one.digest)] ^= one.share;
   if (options_.finished)
     options_.finished(
         {round.number, round.work().cells, round.digests, round.records, round.work().writes});

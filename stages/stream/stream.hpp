@@ -28,15 +28,6 @@ struct DeviceSetup {
   DeviceLink link;
 };
 
-/// The share of some bytes of a logical tensor in its digest: shares are combined by xor, the
-/// numbers of bytes added.
-struct DigestShare {
-  std::uint32_t tensor = 0;
-  std::uint64_t share = 0;
-  std::uint64_t bytes = 0;
-  friend bool operator==(DigestShare const&, DigestShare const&) = default;
-};
-
 /// A round of this rank that is written.
 struct FinishedRound {
   std::uint64_t number = 0;  ///< from 0; where rounds have messages, the same on every rank

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/base/file.hpp"
@@ -55,8 +56,8 @@ bool StreamThreads::move_on_device(std::deque<StagedRound>& under_way) {
     ++rounds_;
     StagedRound& ended = under_way.front();
     if (!options_.digests.empty())
-      for (ComputedDigest const& one : computed_digests(*ended.device_round, ended.staging))
-        ended.digests.push_back({one.tensor, one.share, one.bytes});
+      std::ranges::copy(computed_digests(*ended.device_round, ended.staging),
+                        std::back_inserter(ended.digests));
     put(exchanged_, std::move(under_way.front()));
     under_way.pop_front();
     moved = true;

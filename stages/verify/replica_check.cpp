@@ -48,7 +48,7 @@ class Comparer {
     std::vector<Pair> found;
     for (std::uint32_t t = 0; t < catalog_.tensors.size() && t < model_.tensors().size(); ++t) {
       TensorPieces const& all = catalog_.tensors[t];
-      if (!model_.exists(static_cast<int>(t)) || all.pieces.size() < 2) continue;
+      if (!model_.exists(TensorId(t)) || all.pieces.size() < 2) continue;
       for (Replica const& replica : replicas(all, catalog_)) {
         if (replica.declared) continue;
         Pair const pair{t, replica, span_of(all, replica.taken), span_of(all, replica.left_out)};
@@ -206,8 +206,7 @@ std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog
   std::vector<StoredCopy> found;
   for (std::size_t t = 0; t < catalog.tensors.size() && t < model.tensors().size(); ++t) {
     TensorPieces const& all = catalog.tensors[t];
-    if (!model.exists(static_cast<int>(t)) || std::ranges::find(all.copy, true) == all.copy.end())
-      continue;
+    if (!model.exists(TensorId(t)) || std::ranges::find(all.copy, true) == all.copy.end()) continue;
     for (Replica const& replica : replicas(all, catalog)) {
       Piece const& taken = all.pieces[replica.taken];
       Piece const& copy = all.pieces[replica.left_out];

@@ -27,8 +27,8 @@ constexpr std::uint64_t most_buffers = 4;
 class RegionsByFile {
  public:
   RegionsByFile(DigestWork const& work, std::size_t files) : first_(files + 1), bytes_(files) {
-    for (Region const& region : work.regions) {
-      RESHARD_EXPECT(region.src_file < files && region.dst_file < work.slots.size());
+    for (ShareRegion const& region : work.regions) {
+      RESHARD_EXPECT(region.src_file < files && index(region.to) < work.shares.size());
       ++first_[region.src_file + 1];
       bytes_[region.src_file] +=
           bytes_of(region, {work.dims.data() + region.first_dim, region.dim_count});
@@ -151,7 +151,7 @@ class Reading {
 /// What one rank finds out. One thread reads ahead of the one that computes.
 class RankScan {
  public:
-  explicit RankScan(std::size_t slots) : shares_(slots) {}
+  explicit RankScan(std::size_t shares) : shares_(shares) {}
 
   void run(std::span<std::filesystem::path const> files, DigestWork const& work,
            ScanOptions const& options, RegionsByFile const& regions,
@@ -188,7 +188,7 @@ class RankScan {
     bytes_read_ += window.end - window.fresh;
     for (ScanBlock const& block : window.blocks) {
       std::byte const* const from = filled.bytes + (block.from - window.begin);
-      shares_[block.slot] ^= digest_.share(block, filled.blocks->dims_of(block), from);
+      shares_[index(block.share)] ^= digest_.share(block, filled.blocks->dims_of(block), from);
     }
   }
 
@@ -245,7 +245,7 @@ ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
                 DigestWork const& work, ScanOptions const& options) {
   std::vector<std::uint64_t> const sizes =
       options.file_hashes ? sizes_of(comm, files) : std::vector<std::uint64_t>();
-  RankScan rank(work.slots.size());
+  RankScan rank(work.shares.size());
   together(comm, [&] {
     RegionsByFile const regions(work, files.size());
     auto const mine = options.file_hashes
@@ -265,17 +265,16 @@ ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
 std::vector<std::uint64_t> tensor_digests(DigestWork const& work,
                                           std::span<std::uint64_t const> shares) {
   std::vector<std::uint64_t> digests(work.tensor_bytes.size());
-  for (std::size_t slot = 0; slot < work.slots.size(); ++slot)
-    if (work.slots[slot].same_as == slot) digests[work.slots[slot].tensor] ^= shares[slot];
+  for (std::size_t i = 0; i < work.shares.size(); ++i)
+    if (work.shares[i].same_as == ShareId(i)) digests[index(work.shares[i].digest)] ^= shares[i];
   return digests;
 }
 
-std::vector<std::uint32_t> differing_replicas(DigestWork const& work,
-                                              std::span<std::uint64_t const> shares) {
-  std::vector<std::uint32_t> differing;
-  for (std::size_t slot = 0; slot < work.slots.size(); ++slot)
-    if (shares[slot] != shares[work.slots[slot].same_as])
-      differing.push_back(narrow<std::uint32_t>(slot));
+std::vector<ShareId> differing_replicas(DigestWork const& work,
+                                        std::span<std::uint64_t const> shares) {
+  std::vector<ShareId> differing;
+  for (std::size_t i = 0; i < work.shares.size(); ++i)
+    if (shares[i] != shares[index(work.shares[i].same_as)]) differing.push_back(ShareId(i));
   return differing;
 }
 

@@ -31,23 +31,23 @@ struct FileHashes {
 };
 
 struct ScanResult {
-  std::vector<std::uint64_t> shares;  ///< by slot of the work
+  std::vector<std::uint64_t> shares;  ///< by ShareId
   std::vector<FileHashes> files;      ///< by file; empty without file_hashes
   std::uint64_t bytes_read = 0;       ///< of all ranks
 };
 
-/// Reads files once, each in ascending order, and sums up the share of every slot. The same result
+/// Reads files once, each in ascending order, and sums up the share of every piece. The same result
 /// on every rank; collective. `files` are those that work.regions count in, and may be more. A file
 /// that ends early is an Error of kind io.
 ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
                 DigestWork const& work, ScanOptions const& options);
 
-/// The digest of each logical tensor from the shares of its slots; 0 for those without slots.
+/// Each digest, from the shares of its pieces; 0 for those without pieces.
 std::vector<std::uint64_t> tensor_digests(DigestWork const& work,
                                           std::span<std::uint64_t const> shares);
 
-/// Slots whose share is not that of their `same_as`.
-std::vector<std::uint32_t> differing_replicas(DigestWork const& work,
-                                              std::span<std::uint64_t const> shares);
+/// Shares that are not what their `same_as` is.
+std::vector<ShareId> differing_replicas(DigestWork const& work,
+                                        std::span<std::uint64_t const> shares);
 
 }  // namespace reshard

@@ -26,11 +26,11 @@ std::uint64_t reach(ByteDim const& dim) {
   return (dim.count - 1) * static_cast<std::uint64_t>(std::abs(dim.from_stride));
 }
 
-/// Cuts pieces of one slot into blocks.
+/// Cuts the regions of one piece into blocks.
 class Cutter {
  public:
-  Cutter(FileBlocks& out, std::uint32_t slot, std::uint64_t tensor_bytes, std::uint64_t most_bytes)
-      : out_(out), slot_(slot), tensor_bytes_(tensor_bytes), most_bytes_(most_bytes) {}
+  Cutter(FileBlocks& out, ShareId share, std::uint64_t tensor_bytes, std::uint64_t most_bytes)
+      : out_(out), share_(share), tensor_bytes_(tensor_bytes), most_bytes_(most_bytes) {}
 
   /// Dimensions in front of a certain one are taken index by index, that one some indices at a
   /// time, those behind it whole.
@@ -104,7 +104,7 @@ class Cutter {
                     .from = place.from,
                     .run_bytes = run_bytes,
                     .after_bytes = tensor_bytes_ - place.to - run_bytes,
-                    .slot = slot_,
+                    .share = share_,
                     .first_dim = first_dim,
                     .dim_count = narrow<std::uint32_t>(dims.size())};
     for (ByteDim const& dim : dims)
@@ -116,7 +116,7 @@ class Cutter {
   }
 
   FileBlocks& out_;
-  std::uint32_t slot_;
+  ShareId share_;
   std::uint64_t tensor_bytes_;
   std::uint64_t most_bytes_;
 };
@@ -127,17 +127,17 @@ FileBlocks blocks_of(DigestWork const& work, std::span<std::uint32_t const> regi
                      std::uint64_t most_bytes) {
   FileBlocks out;
   for (std::uint32_t const number : regions) {
-    Region const& region = work.regions[number];
+    ShareRegion const& region = work.regions[number];
     CopyShape shape =
         digest_shape(region.run_bytes, {work.dims.data() + region.first_dim, region.dim_count});
     if (shape.run_bytes == 0) continue;
-    std::uint32_t const slot = region.dst_file;
-    Cutter const cutter(out, slot, work.tensor_bytes[work.slots[slot].tensor], most_bytes);
+    std::uint64_t const tensor_bytes = work.tensor_bytes[index(work.share(region.to).digest)];
+    Cutter const cutter(out, region.to, tensor_bytes, most_bytes);
     cutter.cut(std::move(shape), {region.src_offset_bytes, region.dst_offset_bytes});
   }
   std::sort(out.blocks.begin(), out.blocks.end(), [](ScanBlock const& a, ScanBlock const& b) {
-    return std::tie(a.begin, a.end, a.slot, a.after_bytes) <
-           std::tie(b.begin, b.end, b.slot, b.after_bytes);
+    return std::tie(a.begin, a.end, a.share, a.after_bytes) <
+           std::tie(b.begin, b.end, b.share, b.after_bytes);
   });
   return out;
 }

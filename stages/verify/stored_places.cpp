@@ -49,7 +49,7 @@ Index index_in(DomainAxis const& axis, Index position) {
 
 bool has_layers(Model const& model, std::size_t tensor) {
   std::vector<DomainAxis> const domain = model.domain(model.tensors()[tensor]);
-  auto const layer = model.layer_axis(static_cast<int>(tensor));
+  auto const layer = model.layer_axis(TensorId(tensor));
   return layer && !domain.empty() && domain.front().axis == *layer && domain.front().div == 1;
 }
 
@@ -58,7 +58,7 @@ bool has_layers(Model const& model, std::size_t tensor) {
 std::vector<TensorPart> parts_of(Model const& model) {
   std::vector<TensorPart> parts;
   for (std::uint32_t t = 0; t < model.tensors().size(); ++t) {
-    if (!model.exists(static_cast<int>(t))) continue;
+    if (!model.exists(TensorId(t))) continue;
     if (!has_layers(model, t)) {
       parts.push_back({t});
       continue;
@@ -82,7 +82,7 @@ StoredPlaces::StoredPlaces(Model const& model, Catalog const& catalog)
     by_layer_[parts[p].tensor] = parts[p].layer.has_value();
   }
   for (std::size_t t = 0; t < catalog.tensors.size(); ++t)
-    if (model.exists(static_cast<int>(t))) add_tensor(static_cast<std::uint32_t>(t));
+    if (model.exists(TensorId(t))) add_tensor(static_cast<std::uint32_t>(t));
   std::stable_sort(holders_.begin(), holders_.end(),
                    [](Holder const& a, Holder const& b) { return a.blob < b.blob; });
   sort_stretches();

@@ -50,7 +50,7 @@ Catalog catalog_of(Model const& model, Side const& side, Layout const& at) {
         auto const blob = static_cast<std::uint32_t>(catalog.blobs.size());
         catalog.blobs.push_back({file, offset, DType::bf16, {}});
         for (Piece& piece : side.pieces(name, place)) {
-          TensorPieces& all = catalog.tensors[static_cast<std::size_t>(piece.tensor)];
+          TensorPieces& all = catalog.tensors[index(piece.tensor)];
           all.pieces.push_back(std::move(piece));
           all.blobs.push_back(blob);
           all.copy.push_back(name.copy);
@@ -71,10 +71,9 @@ struct World {
   Catalog target;
   World(Layout const& from, Layout const& to) {
     apply_present(model, core);
-    for (int const tensor :
+    for (TensorId const tensor :
          Side(model, core, {true, from.mesh, {}, {}, {}, "bench"}).optional_tensors())
-      if (!model.tensors()[static_cast<std::size_t>(tensor)].name.starts_with("shared"))
-        model.set_exists(tensor, false);
+      if (!model.tensor(tensor).name.starts_with("shared")) model.set_exists(tensor, false);
     source =
         catalog_of(model,
                    Side(model, core,

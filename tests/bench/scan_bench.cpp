@@ -95,10 +95,10 @@ void scan_file(benchmark::State& state, std::uint64_t tensor_bytes, ScanOptions 
   std::vector<std::filesystem::path> const files = {folder.file("f", memory())};
   DigestWork work;
   for (std::uint64_t at = 0; at < memory_bytes; at += tensor_bytes) {
-    auto const number = static_cast<std::uint32_t>(work.slots.size());
+    auto const share = ShareId(work.shares.size());
     work.tensor_bytes.push_back(tensor_bytes);
-    work.slots.push_back({.tensor = number, .same_as = number});
-    work.regions.push_back({.dst_file = number, .src_offset_bytes = at, .run_bytes = tensor_bytes});
+    work.shares.push_back({.digest = DigestId(work.shares.size()), .same_as = share});
+    work.regions.push_back({.to = share, .src_offset_bytes = at, .run_bytes = tensor_bytes});
   }
   for (auto _ : state) benchmark::DoNotOptimize(scan(Comm::world(), files, work, options));
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(memory_bytes));

@@ -4,8 +4,9 @@
 
 namespace reshard::test {
 
-std::uint32_t element_value(int tensor, std::vector<std::pair<AxisId, Index>> const& coordinates) {
-  auto hash = static_cast<std::uint64_t>(tensor + 1) * 11400714819323198485U;
+std::uint32_t element_value(TensorId tensor,
+                            std::vector<std::pair<AxisId, Index>> const& coordinates) {
+  auto hash = static_cast<std::uint64_t>(reshard::index(tensor) + 1) * 11400714819323198485U;
   for (auto const& [axis, index] : coordinates)
     hash ^= (hash << 6U) + (hash >> 2U) + std::uint64_t{axis} * 1000003U +
             static_cast<std::uint64_t>(index) * 7919U;
@@ -41,7 +42,7 @@ class Filler {
         {static_cast<std::uint32_t>(world_.files.size() - 1), offset, dtype_, name.name});
     for (Piece& piece : side_.pieces(name, place)) {
       fill(piece, offset);
-      TensorPieces& all = world_.catalog.tensors[static_cast<std::size_t>(piece.tensor)];
+      TensorPieces& all = world_.catalog.tensors[index(piece.tensor)];
       all.pieces.push_back(std::move(piece));
       all.blobs.push_back(blob);
       all.copy.push_back(name.copy);
@@ -61,8 +62,7 @@ class Filler {
     for (;;) {
       Index at = piece.offset;
       std::vector<std::pair<AxisId, Index>> coordinates;
-      for (LogicalAxis const& axis :
-           model_.tensors()[static_cast<std::size_t>(piece.tensor)].axes) {
+      for (LogicalAxis const& axis : model_.tensor(piece.tensor).axes) {
         Index value = 0;
         for (std::size_t d = 0; d < piece.digits.size(); ++d)
           if (piece.digits[d].axis == axis.axis)

@@ -23,7 +23,8 @@ struct World {
 
 /// A value for the element with these indices of a tensor's axes: different for neighbours in every
 /// direction.
-std::uint32_t element_value(int tensor, std::vector<std::pair<AxisId, Index>> const& coordinates);
+std::uint32_t element_value(TensorId tensor,
+                            std::vector<std::pair<AxisId, Index>> const& coordinates);
 
 /// Every stored tensor of a side in one file per place, with gaps between tensors. An element's
 /// value tells which logical element it is.

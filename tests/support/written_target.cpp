@@ -65,8 +65,8 @@ void write_target(JobPlan const& plan, std::vector<std::vector<std::byte>> const
                auto const& source = sources.at(region.src_file);
                RESHARD_EXPECT(from + region.run_bytes <= source.size());
                auto const bytes = std::span(source).subspan(from, region.run_bytes);
-               files[region.dst_file].write_at(to, bytes);
-               sums.add(region.dst_file, to, bytes);
+               files[region.to].write_at(to, bytes);
+               sums.add(region.to, to, bytes);
              });
   std::vector<std::uint64_t> const no_digests(plan.plan.tensor_bytes.size(), 0);
   for (std::uint32_t f = 0; f < layouts.size(); ++f) {

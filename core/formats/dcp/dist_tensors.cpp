@@ -65,36 +65,32 @@ class DistPlanner {
   }
 
   void run() {
-    std::size_t const planes = dist_.states.size() + 1;
-    std::size_t const weights = parts_.model->tensors().size() / planes;
     std::vector<StoredName> const names = parts_.side->names(nullptr);
     std::vector<std::vector<TargetBox>> boxes;
     for (StoredName const& name : names) boxes.push_back(boxes_of(name));
-    for (std::size_t plane = 0; plane < planes; ++plane) {
-      for (std::size_t n = 0; n < names.size(); ++n) {
-        if (names[n].copy && plane > 0) continue;
-        if (plane > 0 && !has_state(names[n], plane * weights)) continue;
-        add(names[n], boxes[n], plane, plane * weights);
-      }
+    for (std::size_t s = 0; s < parts_.model->slots().size(); ++s) {
+      auto const slot = SlotId(s);
+      for (std::size_t n = 0; n < names.size(); ++n)
+        if (slot == SlotId::weight || (!names[n].copy && has_state(names[n], slot)))
+          add(names[n], boxes[n], slot);
     }
   }
 
  private:
-  bool has_state(StoredName const& name, std::size_t first_tensor) const {
-    auto const& tensors = parts_.side->tensors(name.entry);
-    return std::all_of(tensors.begin(), tensors.end(), [&](int tensor) {
-      return parts_.model->exists(tensor + narrow<int>(first_tensor));
+  bool has_state(StoredName const& name, SlotId slot) const {
+    return std::ranges::all_of(parts_.side->tensors(name.entry), [&](TensorId tensor) {
+      return parts_.model->exists(parts_.model->in_slot(tensor, slot));
     });
   }
 
-  void add(StoredName const& name, std::vector<TargetBox> boxes, std::size_t plane,
-           std::size_t first_tensor) {
+  void add(StoredName const& name, std::vector<TargetBox> boxes, SlotId slot) {
     for (TargetBox& box : boxes)
-      for (Piece& piece : box.pieces) piece.tensor += narrow<int>(first_tensor);
-    std::string const key =
-        plane == 0 ? weight_key(name.name) : state_key(dist_.states[plane - 1], name.name);
-    target_.add_tensor(key, stored_dtype(parts_, name, first_tensor), parts_.side->shape(name),
-                       boxes, name.copy);
+      for (Piece& piece : box.pieces) piece.tensor = parts_.model->in_slot(piece.tensor, slot);
+    std::string const key = slot == SlotId::weight
+                                ? weight_key(name.name)
+                                : state_key(parts_.model->slots()[index(slot)], name.name);
+    target_.add_tensor(key, stored_dtype(parts_, name, slot), parts_.side->shape(name), boxes,
+                       name.copy);
   }
 
   std::string weight_key(std::string const& name) const {

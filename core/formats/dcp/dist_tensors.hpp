@@ -9,12 +9,11 @@
 
 namespace reshard {
 
-/// The weights and optimizer states of a torch_dist or fsdp_dtensor target, in the chunks that
-/// Megatron ranks of the requested layout would save.
+/// The weights and, for a model with slots, the optimizer states of a torch_dist or fsdp_dtensor
+/// target, in the chunks that Megatron ranks of the requested layout would save.
 struct DistTensors {
   std::vector<PipelineChunk> chunks;
-  std::vector<std::string> states;  ///< as in Model::add_states
-  bool fsdp = false;                ///< Megatron-FSDP's keys instead of torch_dist's
+  bool fsdp = false;  ///< Megatron-FSDP's keys instead of torch_dist's
 };
 
 /// Whether every stored name with a layer axis in front has all decoder layers there: else the

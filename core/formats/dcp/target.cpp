@@ -33,7 +33,7 @@ class DistTarget {
     draft_.target_adds = side.adds();
     draft_.stated = {names_.all_args(side), dist_options(false)};
     TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
-    DistTensors const tensors{pipeline_chunks(request().pipeline), job_.read.states, fsdp_};
+    DistTensors const tensors{pipeline_chunks(request().pipeline), fsdp_};
     DcpTarget target(draft_, run_folder(job_.record));
     if (fsdp_)
       finish_fsdp(target, parts, tensors);
@@ -142,9 +142,9 @@ class DistTarget {
   DistRecord dist_record(Side const& side) const {
     DistRecord record;
     record.record = job_.record;
-    record.has_states = !job_.read.states.empty();
-    int const bias = job_.model.find_tensor("experts.down_bias");
-    record.expert_biases = bias >= 0 && job_.model.exists(bias);
+    record.has_states = job_.model.slots().size() > 1;
+    std::optional<TensorId> const bias = job_.model.find_tensor("experts.down_bias");
+    record.expert_biases = bias && job_.model.exists(*bias);
     std::string const of_experts = mesh_axis_of(job_.read.maps.core, "expert");
     record.experts_apart = job_.count("expert") > 0 && request().mesh.size(of_experts) > 1;
     bool const from_dist = job_.source.storage == Storage::chunks && record.record != nullptr;

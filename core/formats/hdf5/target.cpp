@@ -35,13 +35,13 @@ struct Part {
   std::vector<hdf5::DatasetSpec> specs;
   std::vector<hdf5::ObjectSpec> objects;
   hdf5::RootAttributes attributes;
-  std::vector<std::size_t> tensors;  ///< of each dataset: its tensor among the digests
+  std::vector<TensorId> tensors;  ///< of each dataset
   std::vector<ObjectDigest> of_objects;
 
   std::vector<FileSegment> finished(std::span<std::uint64_t const> digests) const {
     std::vector<std::uint64_t> values;
-    for (std::size_t const tensor : tensors)
-      values.push_back(digests.empty() ? 0 : digests[tensor]);
+    for (TensorId const tensor : tensors)
+      values.push_back(digests.empty() ? 0 : digests[index(tensor)]);
     for (ObjectDigest const& object : of_objects)
       values.push_back(!object.place ? object.known : digests.empty() ? 0 : digests[*object.place]);
     return hdf5::finished_frame(specs, objects, attributes, values);
@@ -79,7 +79,7 @@ class Layouter {
       }
       bytes += more;
       parts_.back().specs.push_back(target_.specs[i]);
-      parts_.back().tensors.push_back(static_cast<std::size_t>(target_.tensors[i]));
+      parts_.back().tensors.push_back(target_.tensors[i]);
     }
     for (Hdf5Object const& object : target_.objects) {
       parts_.front().objects.push_back({object.name, bytes_of(object)});
@@ -102,7 +102,7 @@ class Layouter {
     job_.target.files.push_back(file_name(p));
     for (std::size_t i = 0; i < part.specs.size(); ++i)
       job_.target.add({file, plan.offset_bytes[i], part.specs[i].dtype, part.specs[i].name},
-                      logical_pieces(model_, static_cast<int>(part.tensors[i])), false);
+                      logical_pieces(model_, part.tensors[i]), false);
     std::vector<FileSegment> known;
     if (p == 0) known = place_objects(file, plan);
     TargetFile made;
@@ -175,16 +175,16 @@ std::vector<OpaqueCopy> plan_hdf5_target(TargetDraft& job, Model const& model, H
   return Layouter(job, model, std::move(target)).run();
 }
 
-std::vector<std::string> axis_labels(Model const& model, int tensor) {
+std::vector<std::string> axis_labels(Model const& model, TensorId tensor) {
   std::vector<std::string> result;
-  for (LogicalAxis const& axis : model.tensors()[static_cast<std::size_t>(tensor)].axes)
+  for (LogicalAxis const& axis : model.tensor(tensor).axes)
     result.push_back(axis_label(model, axis));
   return result;
 }
 
-std::string domain_text(Model const& model, int tensor) {
+std::string domain_text(Model const& model, TensorId tensor) {
   std::string text;
-  LogicalTensor const& logical = model.tensors()[static_cast<std::size_t>(tensor)];
+  LogicalTensor const& logical = model.tensor(tensor);
   std::vector<DomainAxis> const domain = model.domain(logical);
   for (std::size_t d = 0; d < domain.size(); ++d) {
     Index const whole = (model.axes()[domain[d].axis].size + domain[d].div - 1) / domain[d].div;
@@ -203,7 +203,7 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
                                std::vector<std::optional<DType>> const& dtypes) {
   Hdf5Target target;
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-    int const tensor = static_cast<int>(t);
+    auto const tensor = TensorId(t);
     std::string const& name = model.tensors()[t].name;
     if (model.quantised(tensor))
       fail(
@@ -255,7 +255,7 @@ void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const
   for (std::size_t t = 0; t < job.tensors.size(); ++t) {
     NamedTensor const& tensor = job.tensors[t];
     target.specs.push_back({job.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
-    target.tensors.push_back(static_cast<int>(t));
+    target.tensors.push_back(TensorId(t));
   }
   target.attributes = {{std::string(map_key), ""},
                        {std::string(names_key), std::string(stored_names)},

@@ -21,7 +21,7 @@ struct Hdf5Object {
 /// row-major array it is.
 struct Hdf5Target {
   std::vector<hdf5::DatasetSpec> specs;
-  std::vector<int> tensors;
+  std::vector<TensorId> tensors;
   std::vector<Hdf5Object> objects;
   hdf5::RootAttributes attributes;
   std::uint64_t part_bytes = 0;
@@ -38,9 +38,9 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
                                std::vector<std::optional<DType>> const& dtypes);
 
 /// The names of its axes, as labels of dimensions: "layer", "hidden/32".
-std::vector<std::string> axis_labels(Model const& model, int tensor);
+std::vector<std::string> axis_labels(Model const& model, TensorId tensor);
 
 /// Which indices of its axes a tensor has, where it has not all: "layer 3:61".
-std::string domain_text(Model const& model, int tensor);
+std::string domain_text(Model const& model, TensorId tensor);
 
 }  // namespace reshard

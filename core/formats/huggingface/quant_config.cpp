@@ -72,7 +72,7 @@ class QuantDescriber {
 
  private:
   void sort(std::span<StoredName const> names) {
-    int const embed = model_.find_tensor("embed");
+    std::optional<TensorId> const embed = model_.find_tensor("embed");
     for (StoredName const& name : names) {
       std::string const& part = side_.part(name.entry);
       auto const& tensors = side_.tensors(name.entry);

@@ -65,9 +65,8 @@ MegatronNames::Args MegatronNames::made_args() const {
     return arg.first.starts_with("yarn_") && !arg.second.is_null();
   });
   if (!yarn) std::erase_if(args, [](auto const& arg) { return arg.first.starts_with("yarn_"); });
-  int const embed = job_.model.find_tensor("embed");
-  DType const dtype =
-      embed >= 0 ? job_.dtypes[static_cast<std::size_t>(embed)].value_or(DType::bf16) : DType::bf16;
+  std::optional<TensorId> const embed = job_.model.find_tensor("embed");
+  DType const dtype = embed ? job_.dtypes[index(*embed)].value_or(DType::bf16) : DType::bf16;
   args.emplace_back("params_dtype", dtype == DType::bf16  ? "torch.bfloat16"
                                     : dtype == DType::f16 ? "torch.float16"
                                                           : "torch.float32");

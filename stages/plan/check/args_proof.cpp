@@ -46,9 +46,9 @@ Json without(Json const& args, std::vector<std::string> const& keys) {
 /// Tensors that a checkpoint may lack are there when the model has them.
 void settle_by_model(Model& described, MapFile const& core, SideOptions const& options,
                      Model const& model) {
-  for (int const tensor : Side(described, core, options).optional_tensors()) {
-    int const ours = model.find_tensor(described.tensors()[static_cast<std::size_t>(tensor)].name);
-    bool const there = ours >= 0 && model.exists(ours);
+  for (TensorId const tensor : Side(described, core, options).optional_tensors()) {
+    std::optional<TensorId> const ours = model.find_tensor(described.tensor(tensor).name);
+    bool const there = ours && model.exists(*ours);
     if (described.exists(tensor)) described.set_exists(tensor, there);
   }
 }
@@ -62,7 +62,7 @@ void settle_by_megatron(Model& described, MapFile const& core) {
                            : value.integer() != nullptr && *value.integer() != 0;
     for (std::size_t t = 0; t < described.tensors().size(); ++t)
       if (matches_glob(pattern, described.tensors()[t].name))
-        described.set_exists(static_cast<int>(t), there);
+        described.set_exists(TensorId(t), there);
   }
 }
 

@@ -113,7 +113,7 @@ class MapChecker {
   void describe_by_args() {
     model_ = std::make_unique<Model>(maps_.core, maps_.core, ModelFacts{request_.args, "args"});
     apply_present(*model_, maps_.core);
-    for (int const tensor :
+    for (TensorId const tensor :
          Side(*model_, maps_.core, core_forms(*model_, maps_.core).front().options)
              .optional_tensors())
       model_->set_exists(tensor, false);
@@ -127,8 +127,8 @@ class MapChecker {
             ErrorKind::usage,
             "{}: the model has no layers: L = '{}' is {} by {}. Check [let] and the names of facts.",
             map_->name, let.expression.text(), model.value("L").dump(), facts);
-    int const embed = model.find_tensor("embed");
-    if (embed >= 0 && model.exists(embed)) return;
+    std::optional<TensorId> const embed = model.find_tensor("embed");
+    if (embed && model.exists(*embed)) return;
     fail(
         ErrorKind::usage,
         "{}: the model has no 'embed', so the map explains nothing of {}. Check [axes], and that an entry stores 'embed'.",
@@ -211,13 +211,12 @@ class MapChecker {
     if (!model_) return;
     for (std::size_t t = 0; t < model_->tensors().size(); ++t) {
       std::string const& name = model_->tensors()[t].name;
-      auto const stands_for = [&](LogicalTensor const& tensor) {
-        return (tensor.name == name || tensor.name.starts_with(name + ".")) &&
-               of_form.exists(of_form.find_tensor(tensor.name));
-      };
-      if (!model_->exists(static_cast<int>(t)) ||
-          std::any_of(of_form.tensors().begin(), of_form.tensors().end(), stands_for))
-        continue;
+      bool stored = false;
+      for (std::size_t u = 0; u < of_form.tensors().size() && !stored; ++u) {
+        std::string const& other = of_form.tensors()[u].name;
+        stored = of_form.exists(TensorId(u)) && (other == name || other.starts_with(name + "."));
+      }
+      if (!model_->exists(TensorId(t)) || stored) continue;
       if (form.refused.empty()) form.refused = fmt::format("no entry stores '{}'", name);
       result_.errors.push_back(fmt::format(
           "{}, with '{}' stored: no entry stores '{}'. Give that form an entry for it, or correct the conditions with has().",
@@ -244,7 +243,7 @@ class MapChecker {
   }
 
   void check_core() {
-    std::map<int, std::size_t> nowhere;  // tensor -> required forms without a place for it
+    std::map<TensorId, std::size_t> nowhere;  // tensor -> required forms without a place for it
     std::size_t required = 0;
     std::vector<std::string> partly;
     for (CoreForm const& form : core_forms(*model_, maps_.core)) {
@@ -277,8 +276,8 @@ class MapChecker {
       result_.errors.insert(result_.errors.end(), partly.begin(), partly.end());
   }
 
-  std::string no_place(int tensor) const {
-    std::string const& name = model_->tensors()[static_cast<std::size_t>(tensor)].name;
+  std::string no_place(TensorId tensor) const {
+    std::string const& name = model_->tensor(tensor).name;
     std::string place;
     for (NamePattern const& pattern : result_.family)
       if (std::find(pattern.tensors.begin(), pattern.tensors.end(), tensor) !=
@@ -313,8 +312,8 @@ class MapChecker {
         if (at.empty()) at = entry.at;
       }
     std::set<std::string> axes;
-    for (int const tensor : pattern.tensors)
-      for (LogicalAxis const& axis : model_->tensors()[static_cast<std::size_t>(tensor)].axes)
+    for (TensorId const tensor : pattern.tensors)
+      for (LogicalAxis const& axis : model_->tensor(tensor).axes)
         axes.insert(model_->axes()[axis.axis].name);
     std::vector<std::string> cuts;
     for (AxisRule const& rule : maps_.core.rules)
@@ -395,7 +394,7 @@ class MapChecker {
   void list_tensors() {
     if (!model_) return;
     for (std::size_t t = 0; t < model_->tensors().size(); ++t) {
-      if (!model_->exists(static_cast<int>(t))) continue;
+      if (!model_->exists(TensorId(t))) continue;
       LogicalTensor const& logical = model_->tensors()[t];
       CheckedTensor tensor{logical.name, {}, model_->domain(logical), model_->volume(logical),
                            {},           {}};
@@ -406,8 +405,7 @@ class MapChecker {
             (known.size + axis.div - 1) / axis.div);
       }
       auto const holds = [&](NamePattern const& pattern) {
-        return std::find(pattern.tensors.begin(), pattern.tensors.end(), static_cast<int>(t)) !=
-               pattern.tensors.end();
+        return std::ranges::find(pattern.tensors, TensorId(t)) != pattern.tensors.end();
       };
       for (std::size_t i = 0; i < result_.family.size(); ++i)
         if (holds(result_.family[i])) tensor.family.push_back(i);

@@ -158,7 +158,7 @@ class SideProver {
       add_place(place, at->second);
     }
     for (std::size_t t = 0; t < model_.tensors().size(); ++t)
-      if (model_.exists(static_cast<int>(t))) prove(static_cast<int>(t), places.size() == 1);
+      if (model_.exists(TensorId(t))) prove(TensorId(t), places.size() == 1);
     result_.patterns = patterns_.take();
     return std::move(result_);
   }
@@ -194,8 +194,8 @@ class SideProver {
               side_.entry_place(name.entry), alias, name.name, side_.entry_place(found->second));
   }
 
-  void prove(int tensor, bool one_place) {
-    LogicalTensor const& logical = model_.tensors()[static_cast<std::size_t>(tensor)];
+  void prove(TensorId tensor, bool one_place) {
+    LogicalTensor const& logical = model_.tensor(tensor);
     TensorPieces const& all = catalog_.tensors[static_cast<std::size_t>(tensor)];
     bool const copies = std::find(all.copy.begin(), all.copy.end(), true) != all.copy.end();
     if (one_place && !copies && !all.pieces.empty() &&

@@ -16,14 +16,14 @@ struct NamePattern {
   std::string text;
   std::vector<Index> shape;
   std::uint64_t count = 0;
-  bool copy = false;         ///< they hold what others hold, too
-  std::string place;         ///< "qwen3_moe.toml:12"
-  std::vector<int> tensors;  ///< the logical tensors in it
+  bool copy = false;              ///< they hold what others hold, too
+  std::string place;              ///< "qwen3_moe.toml:12"
+  std::vector<TensorId> tensors;  ///< the logical tensors in it
 };
 
 /// A logical tensor that the stored tensors of a side do not hold exactly once.
 struct CoverageFault {
-  int tensor = 0;
+  TensorId tensor{};
   bool nowhere = false;  ///< no stored tensor holds any of it
   std::string sentence;
 };

@@ -33,12 +33,12 @@ ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& st
   Side const side(model, *maps.family, std::move(options));
   apply_family(model, side);
   std::vector<bool> required(model.tensors().size(), false);
-  for (int const tensor : side.required_tensors())
+  for (TensorId const tensor : side.required_tensors())
     required[static_cast<std::size_t>(tensor)] = true;
   ExpectedNames result{maps.family->name, 0, {}};
   for (StoredName const& name : side.names(nullptr)) {
     auto const& tensors = side.tensors(name.entry);
-    if (name.copy || std::ranges::none_of(tensors, [&](int tensor) {
+    if (name.copy || std::ranges::none_of(tensors, [&](TensorId tensor) {
           return required[static_cast<std::size_t>(tensor)];
         }))
       continue;

@@ -12,19 +12,19 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
   Catalog catalog;
   for (fs::path const& file : checkpoint.files) catalog.files.push_back(file.string());
   catalog.tensors.resize(model.tensors().size());
-  for (std::size_t t = 0; t < model.tensors().size(); ++t)
-    model.set_exists(static_cast<int>(t), false);
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(TensorId(t), false);
   for (std::size_t i = 0; i < checkpoint.stored.tensors.size(); ++i) {
     StoredTensor const& found = checkpoint.stored.tensors[i];
     LogicalLabels const& labels = checkpoint.labels[i];
     ItemPlace const& item = checkpoint.stored.chunks[found.first_chunk].item;
     std::string const& file = catalog.files[item.file];
-    int const tensor = model.find_tensor(found.name);
-    if (tensor < 0)
+    std::optional<TensorId> const known = model.find_tensor(found.name);
+    if (!known)
       fail(
           ErrorKind::source,
           "{}: holds '{}', a tensor that the map '{}' does not know. Use the map that wrote the file, or model.map = \"none\".",
           file, found.name, checkpoint.map);
+    TensorId const tensor = *known;
     model.set_exists(tensor, true);
     std::vector<Index> shape = logical_shape(model, tensor);
     // Rows of padding that were carried as vocabulary: the config of a Hugging Face target counts
@@ -67,14 +67,13 @@ SourceModel with_logical_catalogue(SourceModel result, Checkpoint const& checkpo
   result.catalog = logical_catalog(*result.model, checkpoint);
   if (!result.maps.family) return result;
   result.family_side = std::make_unique<Side>(*result.model, *result.maps.family, SideOptions{});
-  for (int const tensor : result.family_side->required_tensors())
+  for (TensorId const tensor : result.family_side->required_tensors())
     if (!result.model->exists(tensor))
       fail(
           ErrorKind::source,
           "{}: lacks '{}', which {} has. A file is missing, or its config is not that of its tensors: restore the file, or write the container "
           "again.",
-          checkpoint.folder.string(),
-          result.model->tensors()[static_cast<std::size_t>(tensor)].name, result.maps.family->name);
+          checkpoint.folder.string(), result.model->tensor(tensor).name, result.maps.family->name);
   return result;
 }
 

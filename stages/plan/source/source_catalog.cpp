@@ -40,15 +40,13 @@ class CatalogBuilder {
     std::vector<std::vector<StoredName>> const names = shares.names(side_);
     for (std::size_t i = 0; i < shares.size(); ++i) {
       StoredShare const share = shares[i];
-      add_share(share, names[share.chunk], 0, false);
+      add_share(share, names[share.chunk], SlotId::weight);
     }
-    std::size_t const planes = view_.state_tables.size() + 1;
-    if (model_.tensors().size() % planes != 0 || !has_states()) return std::move(catalog_);
-    for (std::size_t k = 0; k + 1 < planes; ++k) {
+    for (std::size_t s = 1; s < model_.slots().size(); ++s) {
       StoredShare share;
       share.where = source_.place;
-      for (auto const& [name, at] : view_.state_tables[k]) share.tensors.emplace(name, at);
-      add_share(share, names.front(), (k + 1) * (model_.tensors().size() / planes), true);
+      for (auto const& [name, at] : view_.state_tables[s - 1]) share.tensors.emplace(name, at);
+      add_share(share, names.front(), SlotId(s));
     }
     return std::move(catalog_);
   }
@@ -68,28 +66,22 @@ class CatalogBuilder {
     settle_optional(model_, choice_.may_lack, found);
   }
 
-  bool has_states() const {
-    return !view_.states.empty() &&
-           model_.find_tensor(
-               fmt::format("{} ({})", model_.tensors().front().name, view_.states.front())) >= 0;
-  }
-
-  /// The stored tensors of one place against the names that the map makes for it. `first_tensor`:
-  /// where the logical tensors of this plane begin. `partial`: a tensor may be missing.
-  void add_share(StoredShare const& share, std::vector<StoredName> const& names,
-                 std::size_t first_tensor, bool partial) {
+  /// The stored tensors of one place against the names that the map makes for it. Frozen weights
+  /// have no state.
+  void add_share(StoredShare const& share, std::vector<StoredName> const& names, SlotId slot) {
+    bool const partial = slot != SlotId::weight;
     for (StoredName const& name : names) {
       if (!partial && add_dequantised(share, name)) continue;
       auto const at = find(share.tensors, name, share.where);
       if (!at) {
-        if (name.copy || partial) continue;  // frozen weights have no state
+        if (name.copy || partial) continue;
         fail_lacking(share, name);
       }
       explained_[*at] = true;
-      add_tensor(share, name, source_.stored.tensors[*at], first_tensor);
+      add_tensor(share, name, source_.stored.tensors[*at], slot);
       if (partial)
-        for (int const tensor : side_.tensors(name.entry))
-          model_.set_exists(tensor + narrow<int>(first_tensor), true);
+        for (TensorId const tensor : side_.tensors(name.entry))
+          model_.set_exists(model_.in_slot(tensor, slot), true);
     }
     check_explained(share, names);
   }
@@ -158,7 +150,7 @@ class CatalogBuilder {
   }
 
   void add_tensor(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
-                  std::size_t first_tensor) {
+                  SlotId slot) {
     check_stored(file_of(tensor), tensor.name, tensor.dtype, tensor.shape,
                  in_chunks() ? side_.shape(name) : side_.layout(name.entry, share.place).file_shape,
                  side_, name.entry, model_);
@@ -170,7 +162,7 @@ class CatalogBuilder {
       auto const strides = source_.stored.strides.find(c);
       if (strides != source_.stored.strides.end())
         restride(pieces, {sizes.begin(), sizes.end()}, strides->second);
-      for (Piece& piece : pieces) piece.tensor += narrow<int>(first_tensor);
+      for (Piece& piece : pieces) piece.tensor = model_.in_slot(piece.tensor, slot);
       catalog_.add(
           {chunk.item.file, source_.stored.payload_offset_bytes[c], tensor.dtype, tensor.name},
           std::move(pieces), name.copy);

@@ -48,8 +48,7 @@ class SourceReader {
     apply_maps();
     find_quantised();
     if (carry_states && !request_.drop_optimizer && !result_.view.states.empty()) {
-      result_.states = result_.view.states;
-      result_.model->add_states(result_.states);
+      result_.model->add_slots(result_.view.states);
     }
     catalogue();
     return std::move(result_);
@@ -117,7 +116,8 @@ class SourceReader {
   void make_family_model() {
     ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
     if (logical() && !to_huggingface()) facts.true_vocab_size = source_.vocab;
-    if (Json const divisor = fact(result_.args, "make_vocab_size_divisible_by"); logical() && !divisor.is_null())
+    if (Json const divisor = fact(result_.args, "make_vocab_size_divisible_by");
+        logical() && !divisor.is_null())
       facts.facts.set("make_vocab_size_divisible_by", divisor);
     auto const make = [&] {
       result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts);
@@ -162,7 +162,7 @@ class SourceReader {
     Side const side(*result_.model, *result_.maps.family, std::move(options));
     Index const decoder_layers = count("L");
     for (StoredName const& name : side.names(nullptr))
-      for (int const tensor : side.tensors(name.entry)) {
+      for (TensorId const tensor : side.tensors(name.entry)) {
         auto const layers = side.layers_of(name, tensor);
         bool const of_depth =
             !layers.empty() &&
@@ -238,9 +238,8 @@ class SourceReader {
     if (names_ && has_mlite_names(*names_)) return apply_mlite();
     make_family_side({});
     Json const untied = fact(result_.args, "untie_embeddings_and_output_weights");
-    int const head = result_.model->find_tensor("lm_head");
-    if (untied.boolean() != nullptr && *untied.boolean() && head >= 0 &&
-        !result_.model->exists(head))
+    std::optional<TensorId> const head = result_.model->find_tensor("lm_head");
+    if (untied.boolean() != nullptr && *untied.boolean() && head && !result_.model->exists(*head))
       fail(
           ErrorKind::source,
           "facts: the checkpoint has an output layer of its own (args.untie_embeddings_and_output_weights), and config.json ties it to the "
@@ -344,7 +343,7 @@ class SourceReader {
   }
 
   /// What a family requires must be there, even where Megatron models in general may lack it.
-  std::vector<int> may_lack(Side const& side) const {
+  std::vector<TensorId> may_lack(Side const& side) const {
     return result_.family_side ? result_.family_side->optional_tensors() : side.optional_tensors();
   }
 

@@ -85,14 +85,14 @@ void note_found(Model const& model, Side const& side, std::vector<StoredName> co
     bool const there =
         stored(name.name) || std::any_of(name.aliases.begin(), name.aliases.end(), stored);
     if (there && !name.copy)
-      for (int const tensor : side.tensors(name.entry))
+      for (TensorId const tensor : side.tensors(name.entry))
         found[static_cast<std::size_t>(tensor)] = true;
   }
 }
 
-void settle_optional(Model& model, std::vector<int> const& may_lack,
+void settle_optional(Model& model, std::vector<TensorId> const& may_lack,
                      std::vector<bool> const& found) {
-  for (int const tensor : may_lack)
+  for (TensorId const tensor : may_lack)
     if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)])
       model.set_exists(tensor, false);
 }

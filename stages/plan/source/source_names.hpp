@@ -17,7 +17,7 @@ void note_found(Model const& model, Side const& side, std::vector<StoredName> co
 
 /// Tensors that the model may lack and of which the source holds no stored tensor are no part of
 /// the model.
-void settle_optional(Model& model, std::vector<int> const& may_lack,
+void settle_optional(Model& model, std::vector<TensorId> const& may_lack,
                      std::vector<bool> const& found);
 
 /// The Error about a stored tensor that no entry of the maps explains.

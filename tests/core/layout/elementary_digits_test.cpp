@@ -39,8 +39,8 @@ TEST(SplitInterval, AgreesWithCountingOneByOne) {
 TEST(ElementaryDigits, SplitOffsetsFollowTheStride) {
   Model model{{"inter", 96}};
   AxisId const inter = model.axis("inter");
-  std::vector<Piece> const src{{0, {{inter, 96, 1, 5, 90, 2}}, {}, 7}};
-  std::vector<Piece> const dst{{0, {{inter, 96, 32, 0, 3, 32}, {inter, 32, 1, 0, 32, 1}}, {}, 0}};
+  std::vector<Piece> const src{{{}, {{inter, 96, 1, 5, 90, 2}}, {}, 7}};
+  std::vector<Piece> const dst{{{}, {{inter, 96, 32, 0, 3, 32}, {inter, 32, 1, 0, 32, 1}}, {}, 0}};
   AxisId const order[] = {inter};
   Join const result = join(src, dst, order, model.axes);
   ASSERT_EQ(result.overlaps.size(), 3U);
@@ -56,8 +56,8 @@ TEST(ElementaryDigits, SplitOffsetsFollowTheStride) {
 TEST(ElementaryDigits, BlocksThatDoNotNestAreRefusedWithBothCounts) {
   Model model{{"inter", 96}};
   AxisId const inter = model.axis("inter");
-  std::vector<Piece> const src{{0, {{inter, 96, 32, 0, 3, 32}, {inter, 32, 1, 0, 32, 1}}, {}, 0}};
-  std::vector<Piece> const dst{{0, {{inter, 96, 48, 0, 2, 48}, {inter, 48, 1, 0, 48, 1}}, {}, 0}};
+  std::vector<Piece> const src{{{}, {{inter, 96, 32, 0, 3, 32}, {inter, 32, 1, 0, 32, 1}}, {}, 0}};
+  std::vector<Piece> const dst{{{}, {{inter, 96, 48, 0, 2, 48}, {inter, 48, 1, 0, 48, 1}}, {}, 0}};
   AxisId const order[] = {inter};
   std::string const sentence = sentence_of([&] { join(src, dst, order, model.axes); });
   EXPECT_NE(sentence.find("axis 'inter' (size 96)"), std::string::npos) << sentence;
@@ -68,9 +68,9 @@ TEST(ElementaryDigits, TopDigitMayBeRagged) {
   Model model{{"hidden", 70}};
   AxisId const hidden = model.axis("hidden");
   AxisId const order[] = {hidden};
-  std::vector<Piece> const src{{0, {{hidden, 70, 1, 0, 70, 1}}, {}, 0}};
-  std::vector<Piece> const dst{{0, {{hidden, 96, 32, 0, 2, 32}, {hidden, 32, 1, 0, 32, 1}}, {}, 0},
-                               {0, {{hidden, 70, 1, 64, 6, 1}}, {}, 0}};
+  std::vector<Piece> const src{{{}, {{hidden, 70, 1, 0, 70, 1}}, {}, 0}};
+  std::vector<Piece> const dst{{{}, {{hidden, 96, 32, 0, 2, 32}, {hidden, 32, 1, 0, 32, 1}}, {}, 0},
+                               {{}, {{hidden, 70, 1, 64, 6, 1}}, {}, 0}};
   Join const result = join(src, dst, order, model.axes);
   ASSERT_EQ(result.digits.size(), 2U);
   EXPECT_EQ(result.digits[0].mod, 96);

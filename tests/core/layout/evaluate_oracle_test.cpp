@@ -53,7 +53,7 @@ Elements elements_of(Model const& model, Layout const& layout) {
         digits.push_back(digit_text(piece.digits[k], piece.digits[k].first + at[k]));
       }
       add_copies(elements, piece.copies, offset,
-                 element_text(model.tensors[static_cast<std::size_t>(piece.tensor)], digits));
+                 element_text(model.tensors[index(piece.tensor)], digits));
     });
   }
   for (FillBlock const& fill : layout.fills) add_copies(elements, fill.dims, fill.offset, "fill");

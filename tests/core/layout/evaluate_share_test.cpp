@@ -143,7 +143,7 @@ TEST(EvaluateShare, RefusalsNamePlaceAndNumbers) {
 TEST(EvaluateShare, RefusesATensorTheModelLacks) {
   Model model{{"a", 2}};
   LayoutScope scope = model.scope();
-  scope.tensor = [](std::string_view) { return -1; };
+  scope.tensor = [](std::string_view) { return std::nullopt; };
   EXPECT_NE(sentence_of([&] {
               evaluate(parse_layout("x: (q: a)"), scope, {});
             }).find("holds 'x.q', which is no tensor"),

@@ -23,7 +23,7 @@ std::vector<Piece> expert_pieces(Index layer_count, Index parts) {
   for (Index layer = 0; layer < layer_count; ++layer)
     for (Index expert = 0; expert < experts; ++expert)
       for (Index at = 0; at < parts; ++at)
-        pieces.push_back({0,
+        pieces.push_back({{},
                           {{2, rows, 1, at * part, part, columns},
                            {3, columns, 1, 0, columns, 1},
                            {0, layers, 1, layer, 1, 0},

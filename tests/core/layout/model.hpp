@@ -28,11 +28,11 @@ struct Model {
     return static_cast<AxisId>(found);
   }
 
-  int tensor(std::string_view name) {
+  TensorId tensor(std::string_view name) {
     auto const found = std::ranges::find(tensors, name);
-    if (found != tensors.end()) return static_cast<int>(found - tensors.begin());
-    tensors.emplace_back(name);
-    return static_cast<int>(tensors.size()) - 1;
+    auto const id = TensorId(found - tensors.begin());
+    if (found == tensors.end()) tensors.emplace_back(name);
+    return id;
   }
 
   LayoutScope scope() {
@@ -72,8 +72,7 @@ inline std::string shown(Model const& model, PieceDigit const& digit) {
 
 /// "q @30 group 0+2*60, head 0+2*15 copies (3,5)"
 inline std::string shown(Model const& model, Piece const& piece) {
-  std::string text =
-      fmt::format("{} @{}", model.tensors[static_cast<std::size_t>(piece.tensor)], piece.offset);
+  std::string text = fmt::format("{} @{}", model.tensors[index(piece.tensor)], piece.offset);
   for (std::size_t i = 0; i < piece.digits.size(); ++i)
     text += (i == 0 ? " " : ", ") + shown(model, piece.digits[i]);
   if (!piece.copies.empty()) text += " copies ";

@@ -81,7 +81,7 @@ PartElements elements_of(Model& model, LayoutExpr const& part) {
   PartElements result;
   result.shape = layout.shape;
   for (Piece const& piece : layout.pieces) {
-    std::string const tensor = model.tensors[static_cast<std::size_t>(piece.tensor)];
+    std::string const tensor = model.tensors[index(piece.tensor)];
     std::map<AxisId, std::vector<PieceDigit>> digits;
     std::vector<Index> counts;
     for (PieceDigit const& digit : piece.digits) {

@@ -6,7 +6,7 @@ namespace reshard::test {
 namespace {
 
 Piece interval(AxisId axis, Index size, Index begin, Index end) {
-  return {0, {{axis, size, 1, begin, end - begin, 1}}, {}, 0};
+  return {{}, {{axis, size, 1, begin, end - begin, 1}}, {}, 0};
 }
 
 DomainAxis whole(Model const& model, char const* name) {
@@ -52,7 +52,7 @@ std::vector<Piece> experts_by_name(Model const& model, Missing&& missing) {
     for (Index expert = 0; expert < 128; ++expert)
       if (!missing(layer, expert))
         pieces.push_back(
-            {0, {{2, 4, 1, 0, 4, 1}, {0, 48, 1, layer, 1, 0}, {1, 128, 1, expert, 1, 0}}, {}, 0});
+            {{}, {{2, 4, 1, 0, 4, 1}, {0, 48, 1, layer, 1, 0}, {1, 128, 1, expert, 1, 0}}, {}, 0});
   EXPECT_EQ(model.axes.size(), 3U);
   return pieces;
 }
@@ -75,7 +75,7 @@ TEST(Tile, AFaultIsAsLargeAsItContinues) {
 
 TEST(Tile, APieceOutsideOfTheDomainIsHeldByOne) {
   Model const model{{"layer", 8}, {"hidden", 2}};
-  Piece const all{0, {{0, 8, 1, 0, 8, 2}, {1, 2, 1, 0, 2, 1}}, {}, 0};
+  Piece const all{{}, {{0, 8, 1, 0, 8, 2}, {1, 2, 1, 0, 2, 1}}, {}, 0};
   EXPECT_EQ(fault_of(model, {all}, {{0, 1, {{2, 8}}}, whole(model, "hidden")}), "1 hold layer 0:2");
   EXPECT_EQ(fault_of(model, {all}, {{0, 1, {}}, whole(model, "hidden")}), "1 hold layer 0:8");
 }
@@ -83,8 +83,8 @@ TEST(Tile, APieceOutsideOfTheDomainIsHeldByOne) {
 TEST(Tile, DomainsOfSeveralRuns) {
   Model const model{{"layer", 8}, {"hidden", 2}};
   std::vector<DomainAxis> const domain{{0, 1, {{1, 2}, {4, 6}}}, whole(model, "hidden")};
-  Piece const stacked{0, {{1, 2, 1, 0, 2, 1}, {0, 8, 1, 4, 2, 2}}, {}, 0};
-  Piece const named{0, {{1, 2, 1, 0, 2, 1}, {0, 8, 1, 1, 1, 0}}, {}, 0};
+  Piece const stacked{{}, {{1, 2, 1, 0, 2, 1}, {0, 8, 1, 4, 2, 2}}, {}, 0};
+  Piece const named{{}, {{1, 2, 1, 0, 2, 1}, {0, 8, 1, 1, 1, 0}}, {}, 0};
   EXPECT_EQ(fault_of(model, {stacked, named}, domain), "");
   EXPECT_EQ(fault_of(model, {named}, domain), "0 hold layer 4:6");
 }
@@ -111,7 +111,7 @@ TEST(Tile, DigitsTogetherMakeAnAxis) {
 
 TEST(Tile, RaggedTopDigit) {
   Model model{{"hidden", 70}};
-  std::vector<Piece> pieces{{0, {{0, 96, 32, 0, 2, 32}, {0, 32, 1, 0, 32, 1}}, {}, 0},
+  std::vector<Piece> pieces{{{}, {{0, 96, 32, 0, 2, 32}, {0, 32, 1, 0, 32, 1}}, {}, 0},
                             interval(0, 70, 64, 70)};
   EXPECT_EQ(fault_of(model, pieces, {whole(model, "hidden")}), "");
   pieces[1] = interval(0, 70, 64, 69);

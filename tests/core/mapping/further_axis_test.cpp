@@ -172,15 +172,14 @@ TEST(FurtherAxis, OfMegatronsMapCoversEveryTensorOnce) {
       for (StoredName const& name : side.names(&chunk)) {
         if (name.copy) continue;
         for (Piece& piece : side.pieces(name, {mesh.place(number), &chunk})) {
-          std::string key = fmt::format("{}", piece.tensor);
+          std::string key = fmt::format("{}", index(piece.tensor));
           for (PieceDigit const& digit : piece.digits)
             key += fmt::format("|{},{},{}", digit.axis, digit.first, digit.count);
-          if (seen.insert(key).second)
-            pieces[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+          if (seen.insert(key).second) pieces[index(piece.tensor)].push_back(std::move(piece));
         }
       }
     for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-      if (!model.exists(static_cast<int>(t))) continue;
+      if (!model.exists(TensorId(t))) continue;
       auto const fault = tile(pieces[t], model.domain(model.tensors()[t]), model.axes());
       EXPECT_FALSE(fault) << sample.family << ", " << model.tensors()[t].name << ": "
                           << fault->holders << " hold " << fault->where;

@@ -40,7 +40,7 @@ struct Opened {
                0}),
         side(model, core, {false, mesh, form.options, {}, {}, "test", true}) {
     apply_present(model, core);
-    for (int const tensor : side.optional_tensors()) model.set_exists(tensor, false);
+    for (TensorId const tensor : side.optional_tensors()) model.set_exists(tensor, false);
     names = side.names(nullptr);
   }
 
@@ -67,8 +67,7 @@ std::vector<std::vector<std::string>> explained(Model const& model,
         if (digit.mod > 1) indices.emplace_back(model.axes()[digit.axis].name, digit.first + at[i]);
       }
       result.at(static_cast<std::size_t>(offset))
-          .push_back(
-              element_text(model.tensors()[static_cast<std::size_t>(piece.tensor)].name, indices));
+          .push_back(element_text(model.tensor(piece.tensor).name, indices));
       more = false;
       for (std::size_t i = at.size(); i-- > 0 && !more;) {
         more = ++at[i] < piece.digits[i].count;
@@ -172,14 +171,14 @@ void expect_ranks_tile(Opened const& opened, MeshSizes const& mesh) {
     for (auto const& [begin, end] : saved) {
       elements += volume_of(begin, end);
       for (Piece& piece : opened.side.box_pieces(name, begin, end))
-        pieces[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+        pieces[index(piece.tensor)].push_back(std::move(piece));
     }
     Indices const shape = opened.side.shape(name);
     EXPECT_EQ(elements, volume_of(Indices(shape.size(), 0), shape))
         << name.name << ": the ranks' boxes are no tiling of it, padding included";
   }
   for (std::size_t t = 0; t < opened.model.tensors().size(); ++t) {
-    if (!opened.model.exists(static_cast<int>(t))) continue;
+    if (!opened.model.exists(TensorId(t))) continue;
     auto const fault =
         tile(pieces[t], opened.model.domain(opened.model.tensors()[t]), opened.model.axes());
     EXPECT_FALSE(fault) << opened.model.tensors()[t].name << ": " << fault->holders << " hold "

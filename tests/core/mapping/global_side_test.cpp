@@ -104,7 +104,7 @@ TEST(FrontAxes, MayCountIndicesWithGaps) {
   };
   EXPECT_EQ(at.side.box_pieces(name, begin, end),
             (std::vector<Piece>{
-                {0, {{axis("hidden"), 4, 1, 1, 3, 1}, {axis("layer"), 3, 1, 2, 1, 3}}, {}, 0}}));
+                {{}, {{axis("hidden"), 4, 1, 1, 3, 1}, {axis("layer"), 3, 1, 2, 1, 3}}, {}, 0}}));
 }
 
 TEST(FrontAxes, ThatAreNoProductAreRefused) {
@@ -247,9 +247,9 @@ Lines named(Options options, std::string_view begin, char const* freq = "[0, 1, 
   apply_present(model, core);
   Side const side(model, core,
                   {false, MeshSizes{2, 1, 1, 2, 1}, std::move(options), {}, {}, "test", true});
-  for (int const tensor : side.optional_tensors())
-    if (!model.tensors()[static_cast<std::size_t>(tensor)].name.ends_with("gate_bias") &&
-        !model.tensors()[static_cast<std::size_t>(tensor)].name.ends_with("up_bias"))
+  for (TensorId const tensor : side.optional_tensors())
+    if (!model.tensor(tensor).name.ends_with("gate_bias") &&
+        !model.tensor(tensor).name.ends_with("up_bias"))
       model.set_exists(tensor, false);
   Lines lines;
   for (StoredName const& name : side.names(nullptr))

@@ -30,14 +30,13 @@ std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& s
       for (StoredName const& name : side.names(&chunk)) {
         if (name.copy) continue;
         for (Piece& piece : side.pieces(name, {place, &chunk})) {
-          std::string key = fmt::format("{}", piece.tensor);
+          std::string key = fmt::format("{}", index(piece.tensor));
           auto digits = piece.digits;
           std::sort(digits.begin(), digits.end(),
                     [](auto const& a, auto const& b) { return a.axis < b.axis; });
           for (PieceDigit const& digit : digits)
             key += fmt::format("|{},{},{}", digit.axis, digit.first, digit.count);
-          if (seen.insert(key).second)
-            result[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+          if (seen.insert(key).second) result[index(piece.tensor)].push_back(std::move(piece));
         }
       }
   return result;
@@ -45,7 +44,7 @@ std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& s
 
 void expect_tiled(Model const& model, std::vector<std::vector<Piece>> const& pieces) {
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-    if (!model.exists(static_cast<int>(t))) continue;
+    if (!model.exists(TensorId(t))) continue;
     auto const fault = tile(pieces[t], model.domain(model.tensors()[t]), model.axes());
     EXPECT_FALSE(fault) << model.tensors()[t].name << ": " << fault->holders << " hold "
                         << fault->where;
@@ -63,7 +62,7 @@ TEST(Maps, EveryFamilyCoversEachTensorOnceOnBothSidesInEveryLayout) {
     std::vector<std::vector<Piece>> whole(model.tensors().size());
     for (StoredName const& name : global.names(nullptr))
       for (Piece& piece : global.pieces(name, {}))
-        whole[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+        whole[index(piece.tensor)].push_back(std::move(piece));
     expect_tiled(model, whole);
     for (SampleMesh const& at : test::sample_meshes(model.axes().find("expert") >= 0))
       for (char const* form : {"grouped", "sequential"})
@@ -87,14 +86,12 @@ TEST(Maps, ArgsAndConfigDescribeTheSameTensors) {
     Model by_args(core, core, {sample.args, "args", 0});
     apply_present(by_args, core);
     for (LogicalTensor const& tensor : by_config.tensors()) {
-      int const ours = by_config.find_tensor(tensor.name);
+      TensorId const ours = by_config.find_tensor(tensor.name).value();
       if (!by_config.exists(ours)) continue;
-      int const theirs = by_args.find_tensor(tensor.name);
-      ASSERT_GE(theirs, 0) << tensor.name;
-      EXPECT_TRUE(by_args.exists(theirs)) << tensor.name;
-      EXPECT_EQ(by_config.volume(tensor),
-                by_args.volume(by_args.tensors()[static_cast<std::size_t>(theirs)]))
-          << tensor.name;
+      std::optional<TensorId> const found = by_args.find_tensor(tensor.name);
+      ASSERT_TRUE(found) << tensor.name;
+      EXPECT_TRUE(by_args.exists(*found)) << tensor.name;
+      EXPECT_EQ(by_config.volume(tensor), by_args.volume(by_args.tensor(*found))) << tensor.name;
     }
   }
 }
@@ -122,10 +119,9 @@ TEST(Maps, ConfigMadeFromArgsGivesTheSameModel) {
     Model const made(family, core, {Json(std::move(members)), "made", 0});
     Model const given(family, core, {sample.config, "config.json", 0});
     for (LogicalTensor const& tensor : given.tensors()) {
-      int const t = made.find_tensor(tensor.name);
-      ASSERT_GE(t, 0) << tensor.name;
-      EXPECT_EQ(made.volume(made.tensors()[static_cast<std::size_t>(t)]), given.volume(tensor))
-          << tensor.name;
+      std::optional<TensorId> const t = made.find_tensor(tensor.name);
+      ASSERT_TRUE(t) << tensor.name;
+      EXPECT_EQ(made.volume(made.tensor(*t)), given.volume(tensor)) << tensor.name;
     }
   }
 }

@@ -23,7 +23,7 @@ struct Sample {
       : map(map_of(rest)), model(map, map, {Json::object(), "facts", 0}) {}
 
   LogicalTensor const& tensor(std::string const& name) const {
-    return model.tensors()[static_cast<std::size_t>(model.find_tensor(name))];
+    return model.tensor(model.find_tensor(name).value());
   }
   std::vector<Index> layers(std::string const& name) const {
     std::vector<Index> result;
@@ -69,7 +69,7 @@ TEST(PartAxes, AreTheWeightsInBlocks) {
 
 TEST(ModelParts, AreOfTheLayersThatHaveThem) {
   Sample s;
-  int const weight = s.model.find_tensor("w");
+  TensorId const weight = s.model.find_tensor("w").value();
   EXPECT_FALSE(s.model.quantised(weight));
   s.model.add_part(weight, "w.s", s.axes_of_part("w", "w: inter hidden", "w.s: inter/16 hidden/16"),
                    {false, true});
@@ -85,8 +85,8 @@ TEST(ModelParts, AreOfTheLayersThatHaveThem) {
 
 TEST(ModelParts, AreInTheSetOfTheirWeight) {
   Sample s;
-  int const weight = s.model.find_tensor("x");
-  int const part = s.model.add_part(weight, "x.s", s.tensor("x").axes, {true, true, true});
+  TensorId const weight = s.model.find_tensor("x").value();
+  TensorId const part = s.model.add_part(weight, "x.s", s.tensor("x").axes, {true, true, true});
   EXPECT_EQ(s.layers("x.s"), (std::vector<Index>{1}));
   s.model.limit(weight, {true, false, true});
   EXPECT_FALSE(s.model.exists(weight));
@@ -95,9 +95,9 @@ TEST(ModelParts, AreInTheSetOfTheirWeight) {
 
 TEST(ModelParts, WithoutLayersExistOrNot) {
   Sample s;
-  int const weight = s.model.find_tensor("head");
+  TensorId const weight = s.model.find_tensor("head").value();
   EXPECT_FALSE(s.model.layer_axis(weight));
-  int const part = s.model.add_part(weight, "head.s", s.tensor("head").axes, {true});
+  TensorId const part = s.model.add_part(weight, "head.s", s.tensor("head").axes, {true});
   EXPECT_TRUE(s.model.exists(part));
   s.model.limit(weight, {true});
   EXPECT_TRUE(s.model.exists(weight));
@@ -107,7 +107,7 @@ TEST(ModelParts, WithoutLayersExistOrNot) {
 
 TEST(ModelParts, OfPredictionTensorsAreByDepth) {
   Sample s;
-  int const weight = s.model.find_tensor("e");
+  TensorId const weight = s.model.find_tensor("e").value();
   ASSERT_TRUE(s.model.layer_axis(weight));
   s.model.limit(weight, {false, true});
   EXPECT_EQ(s.layers("e"), (std::vector<Index>{1}));
@@ -137,7 +137,7 @@ TEST(ModelFactsAlone, AreAxesOfNoDeclaredTensor) {
   MapFile const map =
       parse_map_file("axes = { a = 1, b = 'absent' }\ntensors = { '' = ['t: a/4 b'] }\n", "m.toml");
   Model const model(map, map, {Json::object(), "facts", 0});
-  EXPECT_EQ(model.find_tensor("t"), -1);
+  EXPECT_FALSE(model.find_tensor("t"));
   EXPECT_FALSE(model.fact_alone("a"));
 }
 

@@ -130,7 +130,7 @@ std::map<Index, std::string> elements_of(Model const& model, std::vector<Piece> 
         offset += at[d] * digit.stride;
         index[model.axes()[digit.axis].name] += (digit.first + at[d]) * digit.div;
       }
-      std::string text = model.tensors()[static_cast<std::size_t>(piece.tensor)].name;
+      std::string text = model.tensor(piece.tensor).name;
       for (char const* axis : {"layer", "expert", "inter", "hidden"})
         text += fmt::format(" {} {}", axis, index[axis]);
       EXPECT_TRUE(result.emplace(offset, text).second) << offset;
@@ -152,8 +152,7 @@ TEST(NameParts, PiecesAreThoseOfADefinitionByHand) {
       std::vector<std::vector<Piece>> all(at.model.tensors().size());
       for (StoredName const& name : at.side.names(nullptr)) {
         std::vector<Piece> const pieces = at.side.pieces(name, {});
-        for (Piece const& piece : pieces)
-          all[static_cast<std::size_t>(piece.tensor)].push_back(piece);
+        for (Piece const& piece : pieces) all[index(piece.tensor)].push_back(piece);
         if (name.name.find("norm") != std::string::npos) continue;
         ASSERT_EQ(at.side.shape(name), (std::vector<Index>{6 / n * 8, 3}));
         Index const layer = name.name[0] - '0';
@@ -249,11 +248,11 @@ TEST(MliteMap, CoversWhatTheFamilyHasForEveryRankCount) {
         std::vector<std::vector<Piece>> all(model.tensors().size());
         for (StoredName const& name : side.names(nullptr))
           for (Piece& piece : side.pieces(name, {}))
-            all[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+            all[index(piece.tensor)].push_back(std::move(piece));
         for (std::size_t t = 0; t < all.size(); ++t) {
-          EXPECT_EQ(model.exists(static_cast<int>(t)), by_family.exists(static_cast<int>(t)))
+          EXPECT_EQ(model.exists(TensorId(t)), by_family.exists(TensorId(t)))
               << model.tensors()[t].name;
-          if (!model.exists(static_cast<int>(t))) continue;
+          if (!model.exists(TensorId(t))) continue;
           auto const fault = tile(all[t], model.domain(model.tensors()[t]), model.axes());
           EXPECT_FALSE(fault) << model.tensors()[t].name << ": " << fault->holders << " hold "
                               << fault->where;

@@ -94,9 +94,10 @@ class Job {
     ADD_FAILURE() << "no name " << text;
     return {};
   }
-  int tensor(std::string const& name) const { return model.find_tensor(name); }
+  TensorId tensor(std::string const& name) const { return model.find_tensor(name).value(); }
   bool exists(std::string const& name) const {
-    return tensor(name) >= 0 && model.exists(tensor(name));
+    std::optional<TensorId> const found = model.find_tensor(name);
+    return found && model.exists(*found);
   }
 
   MapFile map;
@@ -160,11 +161,10 @@ inline void expect_tiled(Job const& job) {
   std::vector<std::vector<Piece>> pieces(job.model.tensors().size());
   for (StoredName const& name : job.names())
     for (Piece& piece : job.side->pieces(name, {}))
-      pieces[static_cast<std::size_t>(piece.tensor)].push_back(std::move(piece));
+      pieces[index(piece.tensor)].push_back(std::move(piece));
   for (std::size_t t = 0; t < pieces.size(); ++t) {
-    EXPECT_EQ(pieces[t].empty(), !job.model.exists(static_cast<int>(t)))
-        << job.model.tensors()[t].name;
-    if (!job.model.exists(static_cast<int>(t))) continue;
+    EXPECT_EQ(pieces[t].empty(), !job.model.exists(TensorId(t))) << job.model.tensors()[t].name;
+    if (!job.model.exists(TensorId(t))) continue;
     auto const fault = tile(pieces[t], job.model.domain(job.model.tensors()[t]), job.model.axes());
     EXPECT_FALSE(fault) << job.model.tensors()[t].name << ": " << fault->holders << " hold "
                         << fault->where;
@@ -173,8 +173,7 @@ inline void expect_tiled(Job const& job) {
 
 inline std::string shown(Job const& job, std::string const& tensor) {
   std::string text;
-  for (LogicalAxis const& axis :
-       job.model.tensors()[static_cast<std::size_t>(job.tensor(tensor))].axes) {
+  for (LogicalAxis const& axis : job.model.tensor(job.tensor(tensor)).axes) {
     text += (text.empty() ? "" : " ") + job.model.axes()[axis.axis].name;
     if (axis.div > 1) text += fmt::format("/{}", axis.div);
   }

@@ -60,11 +60,11 @@ struct Opened {
       : model(core, core, {saved.args, "args", 0}),
         side(model, core, {false, saved.mesh, saved.options, {}, {}, "test", true}) {
     apply_present(model, core);
-    std::set<int> found;
+    std::set<TensorId> found;
     for (StoredName const& name : side.names(nullptr))
       if (saved.tensors.contains(name.name))
-        for (int const tensor : side.tensors(name.entry)) found.insert(tensor);
-    for (int const tensor : side.optional_tensors())
+        for (TensorId const tensor : side.tensors(name.entry)) found.insert(tensor);
+    for (TensorId const tensor : side.optional_tensors())
       if (!found.contains(tensor)) model.set_exists(tensor, false);
     names = side.names(nullptr);
     if (saved.name.starts_with("mamba"))  // a stack of layers without the model around it

@@ -36,8 +36,8 @@ struct Fixture {
 };
 
 /// The elements of a tensor one after the other, the last axis fastest.
-std::vector<std::byte> logical_bytes(Model const& model, int t, std::size_t element) {
-  LogicalTensor const& tensor = model.tensors()[static_cast<std::size_t>(t)];
+std::vector<std::byte> logical_bytes(Model const& model, TensorId t, std::size_t element) {
+  LogicalTensor const& tensor = model.tensor(t);
   std::vector<std::vector<Index>> indices;
   for (DomainAxis const& axis : model.domain(tensor)) {
     indices.emplace_back();
@@ -62,8 +62,8 @@ std::vector<std::byte> logical_bytes(Model const& model, int t, std::size_t elem
 Digests expected_digests(Model const& model, std::size_t element) {
   Digests digests(model.tensors().size(), 0);
   for (std::size_t t = 0; t < digests.size(); ++t) {
-    if (!model.exists(static_cast<int>(t)) || model.volume(model.tensors()[t]) == 0) continue;
-    digests[t] = crc64_by_tables(logical_bytes(model, static_cast<int>(t), element));
+    if (!model.exists(TensorId(t)) || model.volume(model.tensors()[t]) == 0) continue;
+    digests[t] = crc64_by_tables(logical_bytes(model, TensorId(t), element));
   }
   return digests;
 }
@@ -74,8 +74,9 @@ void add(Digests& sums, RoundWork const& round, test::Files const& files) {
     std::memcpy(staging.data() + read.at, files.at(read.file).data() + read.offset_bytes,
                 read.bytes);
   for (DigestPart const& part : round.digests)
-    sums[part.tensor] ^= strided_digest(staging.data() + part.from, part.run_bytes, part.dims,
-                                        part.tensor_bytes - part.at - part.run_bytes);
+    sums[index(part.digest)] ^=
+        strided_digest(staging.data() + part.from, part.run_bytes, part.dims,
+                       part.tensor_bytes - part.at - part.run_bytes);
 }
 
 Digests direct_digests(Plan const& plan, World const& source, int ranks,
@@ -99,25 +100,25 @@ Digests exchanged_digests(Plan const& plan, World const& source, int ranks,
   return sums;
 }
 
-/// The share of every slot, straight from the files.
-Digests slot_shares(DigestWork const& work, test::Files const& files) {
-  Digests shares(work.slots.size(), 0);
-  for (Region const& region : work.regions) {
+/// The share of every piece, straight from the files.
+Digests piece_shares(DigestWork const& work, test::Files const& files) {
+  Digests shares(work.shares.size(), 0);
+  for (ShareRegion const& region : work.regions) {
     auto const dims = std::span(work.dims).subspan(region.first_dim, region.dim_count);
-    std::uint64_t const whole = work.tensor_bytes[work.slots[region.dst_file].tensor];
-    shares[region.dst_file] ^=
+    std::uint64_t const whole = work.tensor_bytes[index(work.share(region.to).digest)];
+    shares[index(region.to)] ^=
         strided_digest(files[region.src_file].data() + region.src_offset_bytes, region.run_bytes,
                        dims, whole - region.dst_offset_bytes - region.run_bytes);
   }
   return shares;
 }
 
-void expect_slots(DigestWork const& work, test::Files const& files, Digests const& expected) {
-  Digests const shares = slot_shares(work, files);
+void expect_shares(DigestWork const& work, test::Files const& files, Digests const& expected) {
+  Digests const shares = piece_shares(work, files);
   Digests sums(expected.size(), 0);
-  for (std::uint32_t s = 0; s < work.slots.size(); ++s) {
-    EXPECT_EQ(shares[s], shares[work.slots[s].same_as]);
-    if (work.slots[s].same_as == s) sums[work.slots[s].tensor] ^= shares[s];
+  for (std::size_t s = 0; s < work.shares.size(); ++s) {
+    EXPECT_EQ(shares[s], shares[index(work.shares[s].same_as)]);
+    if (work.shares[s].same_as == ShareId(s)) sums[index(work.shares[s].digest)] ^= shares[s];
   }
   EXPECT_EQ(sums, expected);
 }
@@ -140,11 +141,12 @@ TEST(Digest, OfEveryLayoutIsTheCrcOfTheLogicalBytes) {
                 expected);
       EXPECT_EQ(exchanged_digests(plan, source, static_cast<int>(2 + i % 4), limits.staging_bytes),
                 expected);
-      expect_slots(digest_work(fixture.model, source.catalog, DigestScope::distinct), source.files,
-                   expected);
+      expect_shares(digest_work(fixture.model, source.catalog, DigestScope::distinct), source.files,
+                    expected);
       DigestWork const all = digest_work(fixture.model, source.catalog, DigestScope::all);
-      expect_slots(all, source.files, expected);
-      for (std::uint32_t s = 0; s < all.slots.size(); ++s) replicas += all.slots[s].same_as != s;
+      expect_shares(all, source.files, expected);
+      for (std::size_t s = 0; s < all.shares.size(); ++s)
+        replicas += all.shares[s].same_as != ShareId(s);
     }
     EXPECT_GT(replicas, 0U);
   }
@@ -155,14 +157,14 @@ TEST(Digest, AnyBitChangesIt) {
   SampleMesh const at = test::sample_meshes(false).back();
   World world = test::make_world(fixture.model, fixture.local(at), at, DType::f32);
   DigestWork const work = digest_work(fixture.model, world.catalog, DigestScope::all);
-  Digests const before = slot_shares(work, world.files);
+  Digests const before = piece_shares(work, world.files);
   for (std::size_t i = 0; i < work.regions.size(); i += 7) {
-    Region const& region = work.regions[i];
+    ShareRegion const& region = work.regions[i];
     std::byte& byte = world.files[region.src_file][region.src_offset_bytes + i % region.run_bytes];
     byte ^= std::byte{1} << i % 8;
-    Digests const after = slot_shares(work, world.files);
+    Digests const after = piece_shares(work, world.files);
     for (std::size_t s = 0; s < after.size(); ++s)
-      EXPECT_EQ(after[s] != before[s], s == region.dst_file);
+      EXPECT_EQ(after[s] != before[s], s == index(region.to));
     byte ^= std::byte{1} << i % 8;
   }
 }

@@ -215,7 +215,7 @@ TEST(Plan, AMissingShareIsNamed) {
   World source = test::make_world(fixture.model, fixture.local(from), from, DType::bf16);
   World const target = test::make_world(fixture.model, fixture.local({{1, 1, 1, 1, 1}}),
                                         {{1, 1, 1, 1, 1}}, DType::bf16);
-  auto const gate = static_cast<std::size_t>(fixture.model.find_tensor("experts.gate"));
+  auto const gate = index(fixture.model.find_tensor("experts.gate").value());
   auto& pieces = source.catalog.tensors[gate];
   for (std::size_t i = pieces.pieces.size(); i-- > 0;)
     if (source.catalog.blobs[pieces.blobs[i]].file == 1) {
@@ -239,7 +239,7 @@ TEST(Plan, ATensorWithoutAPlaceInTheTargetIsRefused) {
   SampleMesh const at{{1, 1, 1, 1, 1}};
   World const source = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
   Catalog target = source.catalog;
-  target.tensors[static_cast<std::size_t>(fixture.model.find_tensor("router.weight"))] = {};
+  target.tensors[index(fixture.model.find_tensor("router.weight").value())] = {};
   try {
     make_plan(fixture.model, source.catalog, target, {});
     FAIL();
@@ -254,7 +254,7 @@ TEST(Plan, ATensorInTwoDtypesIsRefused) {
   Fixture const fixture(test::sample_models()[0]);
   SampleMesh const at{{2, 1, 1, 1, 2}};
   World source = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
-  auto const q = static_cast<std::size_t>(fixture.model.find_tensor("attn.q"));
+  auto const q = index(fixture.model.find_tensor("attn.q").value());
   source.catalog.blobs[source.catalog.tensors[q].blobs[0]].dtype = DType::f16;
   EXPECT_THROW(make_plan(fixture.model, source.catalog, source.catalog, {}), Error);
 }

@@ -153,8 +153,8 @@ TEST(SharedPages, ManyStretchesAreUnitedNotLost) {
     auto const spans = written_pages(plan, {0, plan.cells.size()}, {64, most, 1024});
     EXPECT_LE(spans.size(), most);
     for (Region const& region : plan.regions) {
-      EXPECT_TRUE(is_held(spans, region.dst_file, region.dst_offset_bytes));
-      EXPECT_TRUE(is_held(spans, region.dst_file, region.dst_offset_bytes + region.run_bytes - 1));
+      EXPECT_TRUE(is_held(spans, region.to, region.dst_offset_bytes));
+      EXPECT_TRUE(is_held(spans, region.to, region.dst_offset_bytes + region.run_bytes - 1));
     }
   }
 }

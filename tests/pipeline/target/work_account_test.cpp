@@ -48,7 +48,7 @@ struct Case {
 /// What a stream says of a round, and its writes as the sink has them.
 JournalEntry carry_out(WorkAccount& account, RoundWork const& round) {
   std::vector<DigestShare> digests;
-  for (DigestPart const& part : round.digests) digests.push_back({part.tensor, 1, bytes_of(part)});
+  for (DigestPart const& part : round.digests) digests.push_back({part.digest, 1, bytes_of(part)});
   for (Extent const& write : round.writes) account.add_written(write.file, write.bytes);
   return account.add({0, round.cells, digests, {}, round.writes});
 }

@@ -46,8 +46,7 @@ ViewSide side_of(World const& world, char const* role) {
 std::size_t model_tensor(Model const& model, ViewTensor const& item) {
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     std::string const& name = model.tensors()[t].name;
-    if (item.name == name ||
-        (item.name.ends_with("." + name) && model.layer_axis(static_cast<int>(t))))
+    if (item.name == name || (item.name.ends_with("." + name) && model.layer_axis(TensorId(t))))
       return t;
   }
   ADD_FAILURE() << item.name << " is no tensor of the model";
@@ -122,7 +121,7 @@ class SideChecker {
     if (skipped == 1) coordinates.emplace_back(axes[0].axis, *item.layer);
     for (std::size_t d = 0; d < at.size(); ++d)
       coordinates.emplace_back(axes[skipped + d].axis, at[d]);
-    return test::element_value(static_cast<int>(t), coordinates);
+    return test::element_value(TensorId(t), coordinates);
   }
 
   Model const& model_;
@@ -164,9 +163,9 @@ TEST(ViewTensors, ReadsLayersAndExpertsFromStoredNames) {
   catalog.files = {"a", "b"};
   catalog.tensors.resize(2);
   catalog.add({0, 0, DType::bf16, tensors[0].name},
-              {{0, {{0, 8, 1, 0, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
+              {{{}, {{0, 8, 1, 0, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
   catalog.add({1, 0, DType::bf16, tensors[0].name},
-              {{0, {{0, 8, 1, 4, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
+              {{{}, {{0, 8, 1, 4, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
   catalog.add({1, 64, DType::bf16, tensors[1].name}, {{1, {{2, 16, 1, 0, 16, 1}}, {}, 0}}, false);
   LayoutView view;
   view.stored_names = true;
@@ -185,12 +184,12 @@ TEST(ViewTensors, ReadsLayersAndExpertsFromStoredNames) {
 
 TEST(PartOfAxis, PutsDigitsTogether) {
   LogicalAxis const axis{0, 1, ""};
-  EXPECT_EQ(part_of_axis({0, {{0, 64, 1, 8, 16, 1}}, {}, 0}, axis).runs, (Share{{8, 24}}));
+  EXPECT_EQ(part_of_axis({{}, {{0, 64, 1, 8, 16, 1}}, {}, 0}, axis).runs, (Share{{8, 24}}));
   // Whole fine digits: blocks 2 to 4 of 8 indices.
-  EXPECT_EQ(part_of_axis({0, {{0, 8, 1, 0, 8, 1}, {0, 64, 8, 2, 3, 8}}, {}, 0}, axis).runs,
+  EXPECT_EQ(part_of_axis({{}, {{0, 8, 1, 0, 8, 1}, {0, 64, 8, 2, 3, 8}}, {}, 0}, axis).runs,
             (Share{{16, 40}}));
   // Two of every eight.
-  AxisPart const part = part_of_axis({0, {{0, 24, 8, 0, 3, 2}, {0, 8, 1, 6, 2, 1}}, {}, 0}, axis);
+  AxisPart const part = part_of_axis({{}, {{0, 24, 8, 0, 3, 2}, {0, 8, 1, 6, 2, 1}}, {}, 0}, axis);
   EXPECT_EQ(part.runs, (Share{{6, 8}, {14, 16}, {22, 24}}));
   EXPECT_EQ(part.count, 6);
   EXPECT_FALSE(part.hull);
@@ -198,14 +197,14 @@ TEST(PartOfAxis, PutsDigitsTogether) {
 
 TEST(PartOfAxis, SaysWhenItShowsMoreThanThereIs) {
   AxisPart const part =
-      part_of_axis({0, {{0, 4096, 4, 0, 1024, 2}, {0, 4, 1, 1, 2, 1}}, {}, 0}, {0, 1, ""});
+      part_of_axis({{}, {{0, 4096, 4, 0, 1024, 2}, {0, 4, 1, 1, 2, 1}}, {}, 0}, {0, 1, ""});
   EXPECT_TRUE(part.hull);
   EXPECT_EQ(part.runs, (Share{{1, 4095}}));
   EXPECT_EQ(part.count, 2048);
 }
 
 TEST(PartOfAxis, CountsInBlocksWhereTheAxisDoes) {
-  EXPECT_EQ(part_of_axis({0, {{0, 128, 32, 1, 2, 1}}, {}, 0}, {0, 32, ""}).runs, (Share{{1, 3}}));
+  EXPECT_EQ(part_of_axis({{}, {{0, 128, 32, 1, 2, 1}}, {}, 0}, {0, 32, ""}).runs, (Share{{1, 3}}));
 }
 
 TEST(NumbersInName, FindsThemWhereFrameworksPutThem) {

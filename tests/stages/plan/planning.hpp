@@ -94,7 +94,7 @@ inline void expect_sound(JobPlan const& plan) {
       [&](Region const& region, std::span<ByteDim const> dims, std::int64_t at) {
         if (dims.empty()) {
           auto const begin = static_cast<std::uint64_t>(at);
-          runs.push_back({region.dst_file, begin, begin + region.run_bytes});
+          runs.push_back({region.to, begin, begin + region.run_bytes});
           moved += region.run_bytes;
           return;
         }

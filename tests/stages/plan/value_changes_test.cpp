@@ -23,14 +23,13 @@ struct Sample {
     Catalog result;
     result.files = {file};
     result.tensors.resize(2);
-    for (int t = 0; t < 2; ++t)
-      result.add({0, static_cast<std::uint64_t>(100 * t), dtype, t == 0 ? "a" : "b"}, {piece(t, 0)},
-                 false);
+    for (std::uint32_t t = 0; t < 2; ++t)
+      result.add({0, 100 * t, dtype, t == 0 ? "a" : "b"}, {piece(TensorId(t), 0)}, false);
     return result;
   }
 
-  Piece piece(int tensor, Index offset) const {
-    AxisId const axis = model->tensors()[static_cast<std::size_t>(tensor)].axes.front().axis;
+  Piece piece(TensorId tensor, Index offset) const {
+    AxisId const axis = model->tensor(tensor).axes.front().axis;
     return {tensor, {{axis, 4, 1, 0, 4, 1}}, {}, offset};
   }
 
@@ -84,7 +83,7 @@ TEST(ValueChanges, TheDifferenceOfTheAddsIsAdded) {
 
 TEST(ValueChanges, AViewReachesToTheLastElementThatIsRead) {
   Sample s(DType::f32, DType::bf16);
-  Piece far = s.piece(0, 10);
+  Piece far = s.piece(TensorId{0}, 10);
   far.digits[0].stride = 3;
   far.copies = {{2, 40}};
   s.source.tensors[0].pieces = {far};
@@ -96,7 +95,7 @@ TEST(ValueChanges, AViewReachesToTheLastElementThatIsRead) {
 TEST(ValueChanges, TensorsOfOneBlobChangeEachForItself) {
   Sample s(DType::bf16, DType::bf16);
   s.source.tensors[1].blobs = {0};
-  s.source.tensors[1].pieces = {s.piece(1, 4)};
+  s.source.tensors[1].pieces = {s.piece(TensorId{1}, 4)};
   s.change({}, {0, 1});
   ASSERT_EQ(s.source.views.size(), 1U);
   EXPECT_EQ(s.source.tensors[0].blobs.front(), 0U);
@@ -105,7 +104,7 @@ TEST(ValueChanges, TensorsOfOneBlobChangeEachForItself) {
 
 TEST(ValueChanges, PiecesOfABlobShareItsView) {
   Sample s(DType::f32, DType::bf16);
-  s.source.tensors[0].pieces.push_back(s.piece(0, 4));
+  s.source.tensors[0].pieces.push_back(s.piece(TensorId{0}, 4));
   s.source.tensors[0].blobs.push_back(0);
   s.change();
   EXPECT_EQ(s.source.views.size(), 2U);

@@ -70,20 +70,20 @@ Sample make_sample(DType dtype, std::mt19937& random) {
   Sample sample{Model(plain, "here"), {}, {}};
   sample.catalog.files = {"first", "second"};
   sample.catalog.tensors.resize(plain.size());
-  auto const axis = [&](int tensor, std::size_t d) {
-    return sample.model.tensors()[static_cast<std::size_t>(tensor)].axes[d].axis;
+  auto const axis = [&](std::size_t tensor, std::size_t d) {
+    return sample.model.tensors()[tensor].axes[d].axis;
   };
   auto const bytes = static_cast<std::uint64_t>(bits(dtype) / 8);
   sample.catalog.add(
       {0, 3, dtype, "moved"},
-      {{0,
+      {{TensorId{0},
         {{axis(0, 0), 6, 1, 0, 6, 1}, {axis(0, 1), 4, 1, 0, 4, 60}, {axis(0, 2), 10, 1, 0, 10, 6}},
         {},
         0}},
       false);
   for (Index half = 0; half < 2; ++half)
     sample.catalog.add({1, 8 + static_cast<std::uint64_t>(half) * 120 * bytes, dtype, "blocks"},
-                       {{1,
+                       {{TensorId{1},
                          {{axis(1, 0), 6, 1, 0, 6, 20},
                           {axis(1, 1), 4, 1, 0, 4, 5},
                           {axis(1, 2), 10, 5, half, 1, 0},
@@ -91,10 +91,12 @@ Sample make_sample(DType dtype, std::mt19937& random) {
                          {},
                          0}},
                        false);
-  Piece const left{2, {{axis(2, 0), 6, 1, 0, 6, 20}, {axis(2, 1), 10, 1, 0, 10, 1}}, {}, 0};
-  Piece const right{3, {{axis(3, 0), 6, 1, 0, 6, 20}, {axis(3, 1), 10, 1, 0, 10, 1}}, {}, 10};
+  Piece const left{
+      TensorId{2}, {{axis(2, 0), 6, 1, 0, 6, 20}, {axis(2, 1), 10, 1, 0, 10, 1}}, {}, 0};
+  Piece const right{
+      TensorId{3}, {{axis(3, 0), 6, 1, 0, 6, 20}, {axis(3, 1), 10, 1, 0, 10, 1}}, {}, 10};
   sample.catalog.add({0, 3 + 240 * bytes, dtype, "both"}, {left, right}, false);
-  sample.catalog.add({0, 3 + 360 * bytes, dtype, "scalar"}, {{4, {}, {}, 0}}, false);
+  sample.catalog.add({0, 3 + 360 * bytes, dtype, "scalar"}, {{TensorId{4}, {}, {}, 0}}, false);
   sample.files = {Bytes(3 + 361 * bytes), Bytes(8 + 240 * bytes)};
   for (Bytes& file : sample.files)
     for (std::byte& byte : file) byte = static_cast<std::byte>(random() % 256);
@@ -173,7 +175,7 @@ TEST(StoredPlaces, OneOfSeveralEqualPiecesCounts) {
   sample.catalog.tensors.resize(1);
   for (std::uint32_t file = 0; file < 3; ++file)
     sample.catalog.add({file % 2, file / 2 * 100, DType::u8, "norm"},
-                       {{0, {{0, 8, 1, 0, 8, 1}}, {}, 0}}, file == 0);
+                       {{{}, {{0, 8, 1, 0, 8, 1}}, {}, 0}}, file == 0);
   StoredPlaces const places(sample.model, sample.catalog);
   EXPECT_TRUE(places.run_at(0, 0).replica);  // a declared copy
   EXPECT_FALSE(places.run_at(1, 0).replica);

@@ -25,14 +25,14 @@ struct Sample {
     AxisId const rows = axis(0, 0);
     AxisId const columns = axis(0, 1);
     catalog.add({0, 0, DType::f32, "w"},
-                {{0, {{rows, 4, 1, 0, 4, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}}, false);
+                {{{}, {{rows, 4, 1, 0, 4, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}}, false);
     catalog.add({1, 4, DType::f32, "w"},
-                {{0, {{rows, 4, 1, 0, 4, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}}, false);
+                {{{}, {{rows, 4, 1, 0, 4, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}}, false);
     catalog.add({2, 0, DType::f32, "fused"},
-                {{0, {{rows, 4, 1, 0, 4, 2}, {columns, 6, 1, 0, 6, 8}}, {}, 1}}, false);
+                {{{}, {{rows, 4, 1, 0, 4, 2}, {columns, 6, 1, 0, 6, 8}}, {}, 1}}, false);
     for (std::uint32_t const file : {0U, 1U})
-      catalog.add({file, 100, DType::f32, "big"}, {{1, {{axis(1, 0), big, 1, 0, big, 1}}, {}, 0}},
-                  false);
+      catalog.add({file, 100, DType::f32, "big"},
+                  {{TensorId{1}, {{axis(1, 0), big, 1, 0, big, 1}}, {}, 0}}, false);
     files.resize(3, std::vector<float>(25 + big, -1));
     for (std::size_t i = 0; i < 4; ++i)
       for (std::size_t j = 0; j < 6; ++j)

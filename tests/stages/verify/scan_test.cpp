@@ -84,15 +84,14 @@ class WorldMaker {
     if (random_() % 4 == 0) shape.push_back(between(random_, 1, 3000));
     world_.work.tensor_bytes.push_back(
         std::accumulate(shape.begin(), shape.end(), element_, std::multiplies<>()));
-    for (std::uint64_t i = between(random_, 1, 3); i > 0; --i) add_slot(shape);
+    for (std::uint64_t i = between(random_, 1, 3); i > 0; --i) add_share(shape);
   }
 
   /// A box of the tensor, which one or two regions hold.
-  void add_slot(std::vector<std::uint64_t> const& shape) {
-    auto const number = static_cast<std::uint32_t>(world_.work.slots.size());
-    world_.work.slots.push_back(
-        {.tensor = static_cast<std::uint32_t>(world_.work.tensor_bytes.size() - 1),
-         .same_as = number});
+  void add_share(std::vector<std::uint64_t> const& shape) {
+    auto const share = ShareId(world_.work.shares.size());
+    world_.work.shares.push_back(
+        {.digest = DigestId(world_.work.tensor_bytes.size() - 1), .same_as = share});
     std::uint64_t at = 0;
     std::vector<ByteDim> dims;
     std::uint64_t stride = element_;
@@ -107,15 +106,15 @@ class WorldMaker {
       std::vector<ByteDim> rest = dims;
       rest[0].count = dims[0].count / 2;
       dims[0].count -= rest[0].count;
-      add_region(number, at + dims[0].count * static_cast<std::uint64_t>(dims[0].to_stride),
+      add_region(share, at + dims[0].count * static_cast<std::uint64_t>(dims[0].to_stride),
                  std::move(rest));
     }
-    add_region(number, at, std::move(dims));
+    add_region(share, at, std::move(dims));
   }
 
   /// Strides of the file in the order of `dims`, the last one smallest, with room between rows and
   /// some of them backwards.
-  void add_region(std::uint32_t slot, std::uint64_t to, std::vector<ByteDim> dims) {
+  void add_region(ShareId share, std::uint64_t to, std::vector<ByteDim> dims) {
     std::uint64_t span = element_;
     std::uint64_t first = 0;  // how far index 0 is behind the lowest byte
     for (std::size_t d = dims.size(); d-- > 0;) {
@@ -131,7 +130,7 @@ class WorldMaker {
     std::shuffle(dims.begin(), dims.end(), random_);
     DigestWork& work = world_.work;
     work.regions.push_back({.src_file = file,
-                            .dst_file = slot,
+                            .to = share,
                             .src_offset_bytes = between(random_, 0, bytes.size() - span) + first,
                             .dst_offset_bytes = to,
                             .run_bytes = element_,
@@ -148,26 +147,26 @@ class WorldMaker {
 World random_world(std::uint64_t seed) { return WorldMaker(seed).make(12); }
 
 /// A world of one tensor that one region holds.
-World world_of(std::uint64_t file_bytes, std::uint64_t tensor_bytes, Region region,
+World world_of(std::uint64_t file_bytes, std::uint64_t tensor_bytes, ShareRegion region,
                std::vector<ByteDim> dims) {
   std::mt19937_64 random(9);
   World world;
   world.files.push_back(random_bytes(random, file_bytes));
   world.work.tensor_bytes = {tensor_bytes};
-  world.work.slots = {{}};
+  world.work.shares = {{}};
   region.dim_count = static_cast<std::uint32_t>(dims.size());
   world.work.regions = {region};
   world.work.dims = std::move(dims);
   return world;
 }
 
-/// The definition: the CRC of the tensor's bytes, of which all but those of the slot are zero.
+/// The definition: the CRC of the tensor's bytes, of which all but those of the piece are zero.
 std::vector<std::uint64_t> slow_shares(World const& world) {
   std::vector<std::uint64_t> shares;
-  for (std::size_t slot = 0; slot < world.work.slots.size(); ++slot) {
-    Bytes tensor(world.work.tensor_bytes[world.work.slots[slot].tensor]);
-    for (Region const& region : world.work.regions) {
-      if (region.dst_file != slot) continue;
+  for (std::size_t i = 0; i < world.work.shares.size(); ++i) {
+    Bytes tensor(world.work.tensor_bytes[index(world.work.shares[i].digest)]);
+    for (ShareRegion const& region : world.work.regions) {
+      if (region.to != ShareId(i)) continue;
       std::span const dims(world.work.dims.data() + region.first_dim, region.dim_count);
       copy_strided(world.files[region.src_file].data() + region.src_offset_bytes,
                    tensor.data() + region.dst_offset_bytes, region.run_bytes, dims);
@@ -220,7 +219,7 @@ struct Shape {
   char const* what;
   std::uint64_t file_bytes;
   std::uint64_t tensor_bytes;
-  Region region;
+  ShareRegion region;
   std::vector<ByteDim> dims;
 };
 
@@ -263,7 +262,7 @@ TEST(Scan, CutsRegionsOfAnyShapeToItsMemory) {
   }
 }
 
-TEST(Scan, AChangedByteChangesTheSlotsThatHoldIt) {
+TEST(Scan, AChangedByteChangesTheSharesThatHoldIt) {
   Comm const comm = Comm::world();
   std::mt19937_64 random(4);
   std::size_t changed = 0;
@@ -271,7 +270,7 @@ TEST(Scan, AChangedByteChangesTheSlotsThatHoldIt) {
     World world = random_world(seed);
     WorldFolder const folder(comm, world);
     auto const before = scan_of(folder, world, {}).shares;
-    Region const& region = world.work.regions[random() % world.work.regions.size()];
+    ShareRegion const& region = world.work.regions[random() % world.work.regions.size()];
     std::size_t const last = region.first_dim + region.dim_count;
     std::int64_t at =
         static_cast<std::int64_t>(region.src_offset_bytes + random() % region.run_bytes);
@@ -282,12 +281,12 @@ TEST(Scan, AChangedByteChangesTheSlotsThatHoldIt) {
     byte ^= std::byte{1} << random() % 8;
     folder.write(world);
     auto const after = scan_of(folder, world, {}).shares;
-    EXPECT_NE(after[region.dst_file], before[region.dst_file]);
+    EXPECT_NE(after[index(region.to)], before[index(region.to)]);
     EXPECT_EQ(after, slow_shares(world));
-    for (std::size_t slot = 0; slot < after.size(); ++slot)
-      changed += static_cast<std::size_t>(after[slot] != before[slot]);
+    for (std::size_t i = 0; i < after.size(); ++i)
+      changed += static_cast<std::size_t>(after[i] != before[i]);
   }
-  EXPECT_LT(changed, 30 * 15) << "bytes of files are in a few of the slots only";
+  EXPECT_LT(changed, 30 * 15) << "bytes of files are in a few of the pieces only";
 }
 
 TEST(Scan, HashesFilesAsXxhsumDoes) {
@@ -356,13 +355,13 @@ TEST(Scan, AFailureAmongManyFilesEndsTheReading) {
 TEST(TensorDigests, AreThoseOfTheBytesWithoutReplicas) {
   DigestWork work;
   work.tensor_bytes = {10, 20, 0};
-  work.slots = {{.tensor = 0, .same_as = 0},
-                {.tensor = 1, .same_as = 1},
-                {.tensor = 0, .same_as = 2},
-                {.tensor = 0, .same_as = 0}};
+  work.shares = {{.digest = DigestId{0}, .same_as = ShareId{0}},
+                 {.digest = DigestId{1}, .same_as = ShareId{1}},
+                 {.digest = DigestId{0}, .same_as = ShareId{2}},
+                 {.digest = DigestId{0}, .same_as = ShareId{0}}};
   std::vector<std::uint64_t> const shares = {0xf0, 0x5, 0x0f, 0xf1};
   EXPECT_EQ(tensor_digests(work, shares), (std::vector<std::uint64_t>{0xff, 0x5, 0}));
-  EXPECT_EQ(differing_replicas(work, shares), std::vector<std::uint32_t>{3});
+  EXPECT_EQ(differing_replicas(work, shares), std::vector<ShareId>{ShareId{3}});
 }
 
 TEST(TensorDigests, OfAWholeTensorIsItsCrc) {
@@ -370,9 +369,9 @@ TEST(TensorDigests, OfAWholeTensorIsItsCrc) {
   World world = world_of(0, 3000, {.run_bytes = 1000}, {{2, 1000, 2000}});
   world.files[0] =
       random_bytes(random, 3000);  // the columns of a 3 x 1000 matrix: rows 0 and 2, then row 1
-  world.work.slots.push_back({.same_as = 1});
+  world.work.shares.push_back({.same_as = ShareId{1}});
   world.work.regions.push_back(
-      {.dst_file = 1, .src_offset_bytes = 2000, .dst_offset_bytes = 1000, .run_bytes = 1000});
+      {.to = ShareId{1}, .src_offset_bytes = 2000, .dst_offset_bytes = 1000, .run_bytes = 1000});
   Comm const comm = Comm::world();
   WorldFolder const folder(comm, world);
   Bytes tensor = world.files[0];

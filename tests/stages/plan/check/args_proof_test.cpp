@@ -93,7 +93,7 @@ TEST(ArgsProof, AnOddConvolutionIsSaidAndMegatronIsKnownNotToHaveIt) {
 
 TEST(ArgsProof, AMissingNormIsAWarningAndOwnArgsSettleIt) {
   Made made("llama", llama(""));
-  made.model.set_exists(made.model.find_tensor("attn.norm"), false);
+  made.model.set_exists(made.model.find_tensor("attn.norm").value(), false);
   EXPECT_EQ(
       made.warnings(),
       (Texts{

@@ -102,12 +102,12 @@ TEST(SettleOptional, WhatTheSourceLacksIsNoPartOfTheModel) {
   ASSERT_EQ(found.size(), all.model.tensors().size());
   EXPECT_EQ(std::ranges::count(found, true), 1);
   std::size_t const head = static_cast<std::size_t>(std::ranges::find(found, true) - found.begin());
-  std::vector<int> every;
-  for (std::size_t t = 0; t < found.size(); ++t) every.push_back(static_cast<int>(t));
+  std::vector<TensorId> every;
+  for (std::size_t t = 0; t < found.size(); ++t) every.push_back(TensorId(t));
   settle_optional(all.model, every, found);
   for (std::size_t t = 0; t < found.size(); ++t)
-    EXPECT_TRUE(t == head || !all.model.exists(static_cast<int>(t)));
-  EXPECT_TRUE(all.model.exists(static_cast<int>(head)));
+    EXPECT_TRUE(t == head || !all.model.exists(TensorId(t)));
+  EXPECT_TRUE(all.model.exists(TensorId(head)));
 }
 
 TEST(EachStored, VisitsSharesOneByOneAndOthersByTheirView) {

@@ -86,14 +86,14 @@ TEST(SourceChunks, FollowArgsAndNameThem) {
 
 TEST(Restride, MovesDigitsCopiesAndTheOffset) {
   // Rows 1 and 2 of a 3 x 4 tensor that its file holds transposed: strides 1 and 3.
-  Piece piece{0, {{0, 3, 1, 1, 2, 4}, {1, 4, 1, 0, 4, 1}}, {}, 4};
+  Piece piece{{}, {{0, 3, 1, 1, 2, 4}, {1, 4, 1, 0, 4, 1}}, {}, 4};
   std::vector<Piece> pieces{piece};
   restride(pieces, {3, 4}, {1, 3});
   EXPECT_EQ(pieces.front().digits[0].stride, 1);
   EXPECT_EQ(pieces.front().digits[1].stride, 3);
   EXPECT_EQ(pieces.front().offset, 1);
   // A repeat along the columns moves with them; a digit of one value needs no stride.
-  Piece repeated{0, {{0, 3, 1, 0, 1, 99}}, {{4, 1}}, 6};
+  Piece repeated{{}, {{0, 3, 1, 0, 1, 99}}, {{4, 1}}, 6};
   pieces = {repeated};
   restride(pieces, {3, 4}, {1, 3});
   EXPECT_EQ(pieces.front().digits[0].stride, 99);
