@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/range.hpp"
 #include "core/layout/join.hpp"
 
 namespace reshard {
@@ -25,10 +26,7 @@ std::vector<Interval> split_interval(Interval whole, std::span<Index const> unit
 class ElementaryDigits {
  public:
   /// Digits [begin, end) of list().
-  struct Range {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-  };
+  using Range = HalfOpen<std::size_t>;
 
   ElementaryDigits(std::span<AxisId const> order, AxisTable const& axes);
 

@@ -4,6 +4,8 @@
 #include <limits>
 #include <unordered_map>
 
+#include "core/base/range.hpp"
+
 namespace reshard {
 namespace {
 
@@ -24,18 +26,6 @@ void extend(std::vector<Run>& runs, Run const& run) {
     last->end = run.end;
   else
     runs.push_back(run);
-}
-
-/// Sorted, disjoint, neighbours as one.
-std::vector<Run> united(std::vector<Run> runs) {
-  std::sort(runs.begin(), runs.end(), [](Run const& a, Run const& b) { return a.begin < b.begin; });
-  std::vector<Run> result;
-  for (Run const& run : runs)
-    if (!result.empty() && run.begin <= result.back().end)
-      result.back().end = std::max(result.back().end, run.end);
-    else
-      result.push_back(run);
-  return result;
 }
 
 }  // namespace

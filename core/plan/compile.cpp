@@ -278,21 +278,6 @@ void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd
   }
 }
 
-std::vector<FileSpan> united(std::vector<FileSpan> spans, std::uint64_t gap_bytes) {
-  std::sort(spans.begin(), spans.end(), [](FileSpan const& a, FileSpan const& b) {
-    return a.file != b.file ? a.file < b.file : a.begin < b.begin;
-  });
-  std::vector<FileSpan> result;
-  for (FileSpan const& span : spans) {
-    if (!result.empty() && result.back().file == span.file &&
-        span.begin <= result.back().end + gap_bytes)
-      result.back().end = std::max(result.back().end, span.end);
-    else
-      result.push_back(span);
-  }
-  return result;
-}
-
 std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim const> dims,
                             StagingAlignment alignment) {
   std::uint64_t bound = 0;

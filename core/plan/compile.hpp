@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/base/range.hpp"
 #include "core/plan/plan.hpp"
 
 namespace reshard {
@@ -24,7 +25,7 @@ RoundWork compile_round(std::span<Region const> regions, std::span<ByteDim const
 std::uint64_t staging_bound(std::span<Region const> regions, std::span<ByteDim const> dims,
                             StagingAlignment alignment = {});
 
-/// Bytes [begin, end) of a file.
+/// Bytes [begin, end) of a file; core/base/range.hpp unites them.
 struct FileSpan {
   std::uint32_t file = 0;
   std::uint64_t begin = 0;
@@ -38,8 +39,5 @@ enum class RegionEnd { source, target };
 /// between them count as one.
 void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd end,
                   std::uint64_t gap_bytes, std::vector<FileSpan>& spans);
-
-/// Sorts spans and unites those that touch or lie at most `gap_bytes` apart.
-std::vector<FileSpan> united(std::vector<FileSpan> spans, std::uint64_t gap_bytes);
 
 }  // namespace reshard

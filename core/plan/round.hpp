@@ -6,6 +6,7 @@
 
 #include "core/base/byte_dim.hpp"
 #include "core/base/ids.hpp"
+#include "core/base/range.hpp"
 
 namespace reshard {
 
@@ -106,12 +107,8 @@ struct DigestShare {
   friend bool operator==(DigestShare const&, DigestShare const&) = default;
 };
 
-/// Cells [begin, end) of a plan.
-struct CellRange {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  friend bool operator==(CellRange const&, CellRange const&) = default;
-};
+/// Cells of a plan.
+using CellRange = HalfOpen<std::size_t>;
 
 /// What one rank does in one round, all in one staging block of `staging_bytes`:
 /// reads, then digests of what was read, fills, local copies and packing, then the exchange, then

@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/host_device.hpp"
+#include "core/base/range.hpp"
 #include "core/quant/code_format.hpp"
 #include "core/quant/number_formats.hpp"
 
@@ -15,11 +16,7 @@
 namespace reshard::quant {
 
 /// [begin, end) of a tensor in row-major order.
-struct FlatRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  friend bool operator==(FlatRange const&, FlatRange const&) = default;
-};
+using FlatRange = HalfOpen<std::int64_t>;
 
 enum class ZeroPoints : std::uint8_t {
   none,

@@ -26,9 +26,9 @@ void wait_for(DeviceEvent& event) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-std::uint64_t total(std::vector<StagingRange> const& ranges) {
+std::uint64_t total(std::vector<ByteRange> const& ranges) {
   std::uint64_t bytes = 0;
-  for (StagingRange const& range : ranges) bytes += range.bytes;
+  for (ByteRange const& range : ranges) bytes += range.size();
   return bytes;
 }
 
@@ -89,15 +89,15 @@ bool DeviceExchange::begin(DeviceRound const& round, std::byte* staging) {
   return true;
 }
 
-void DeviceExchange::upload(std::vector<StagingRange> const& ranges, Flight const& flight) {
-  for (StagingRange const& range : ranges)
-    upload_->upload(flight.on_device + range.at, flight.staging + range.at, range.bytes);
+void DeviceExchange::upload(std::vector<ByteRange> const& ranges, Flight const& flight) {
+  for (ByteRange const& range : ranges)
+    upload_->upload(flight.on_device + range.begin, flight.staging + range.begin, range.size());
   stats_.bytes_uploaded += total(ranges);
 }
 
-void DeviceExchange::download(std::vector<StagingRange> const& ranges, Flight const& flight) {
-  for (StagingRange const& range : ranges)
-    download_->download(flight.staging + range.at, flight.on_device + range.at, range.bytes);
+void DeviceExchange::download(std::vector<ByteRange> const& ranges, Flight const& flight) {
+  for (ByteRange const& range : ranges)
+    download_->download(flight.staging + range.begin, flight.on_device + range.begin, range.size());
   stats_.bytes_downloaded += total(ranges);
 }
 

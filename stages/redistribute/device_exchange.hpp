@@ -121,8 +121,8 @@ class DeviceExchange {
   void take_landed();
   void unpack_and_download(Flight& flight);
   void launch(DeviceStream& stream, Program const& program, std::uint64_t at, Flight const& flight);
-  void upload(std::vector<StagingRange> const& ranges, Flight const& flight);
-  void download(std::vector<StagingRange> const& ranges, Flight const& flight);
+  void upload(std::vector<ByteRange> const& ranges, Flight const& flight);
+  void download(std::vector<ByteRange> const& ranges, Flight const& flight);
   Event began(DeviceStream& stream) { return parts_.observer ? stream.record() : nullptr; }
   void check_verdict(Flight const& flight) const;
   void report(Flight const& flight) const;

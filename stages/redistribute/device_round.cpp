@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t program_alignment = 256;
 
 /// From the first to the last byte that a copy reads.
-StagingRange source_of(StridedCopy const& copy) {
+ByteRange source_of(StridedCopy const& copy) {
   std::int64_t first = 0;
   std::int64_t last = 0;
   for (ByteDim const& dim : copy.dims) {
@@ -24,22 +24,22 @@ StagingRange source_of(StridedCopy const& copy) {
     (reach < 0 ? first : last) += reach;
   }
   return {copy.from + static_cast<std::uint64_t>(first),
-          static_cast<std::uint64_t>(last - first) + copy.run_bytes};
+          copy.from + static_cast<std::uint64_t>(last) + copy.run_bytes};
 }
 
 /// Of extents or of messages.
 template <class Part>
-std::vector<StagingRange> ranges_of(std::vector<Part> const& parts) {
-  std::vector<StagingRange> ranges;
-  for (Part const& part : parts) ranges.push_back({part.at, part.bytes});
+std::vector<ByteRange> ranges_of(std::vector<Part> const& parts) {
+  std::vector<ByteRange> ranges;
+  for (Part const& part : parts) ranges.push_back({part.at, part.at + part.bytes});
   return ranges;
 }
 
-bool touches(std::vector<StagingRange> const& ranges, StagingRange const& wanted) {
+bool touches(std::vector<ByteRange> const& ranges, ByteRange const& wanted) {
   auto const after =
-      std::upper_bound(ranges.begin(), ranges.end(), wanted.at + wanted.bytes - 1,
-                       [](std::uint64_t at, StagingRange const& range) { return at < range.at; });
-  return after != ranges.begin() && std::prev(after)->at + std::prev(after)->bytes > wanted.at;
+      std::upper_bound(ranges.begin(), ranges.end(), wanted.end - 1,
+                       [](std::uint64_t at, ByteRange const& range) { return at < range.begin; });
+  return after != ranges.begin() && std::prev(after)->end > wanted.begin;
 }
 
 std::uint64_t sums_bytes(DeviceRound const& round) { return 8 * round.computed_digests.size(); }
@@ -77,15 +77,15 @@ class Maker {
 
   /// What views give is only on the device, all else has the host read itself.
   void choose_digests(std::uint32_t first_view_file) {
-    std::vector<StagingRange> views;
+    std::vector<ByteRange> views;
     for (Extent const& read : round_.work.reads)
-      if (read.file >= first_view_file) views.push_back({read.at, read.bytes});
+      if (read.file >= first_view_file) views.push_back({read.at, read.at + read.bytes});
     if (views.empty()) return;
-    views = united_ranges(std::move(views));
+    views = united(std::move(views));
     std::vector<DigestPart> all = std::move(round_.work.digests);
     round_.work.digests.clear();
     for (DigestPart& part : all) {
-      bool const computed = touches(views, {part.from, part.run_bytes});
+      bool const computed = touches(views, {part.from, part.from + part.run_bytes});
       if (computed && part.digest == DigestId::none) continue;
       (computed ? round_.computed_digests : round_.work.digests).push_back(std::move(part));
     }
@@ -147,44 +147,37 @@ class Maker {
 
   /// The reads that something on the device looks at.
   void choose_uploads() {
-    std::vector<StagingRange> wanted;
+    std::vector<ByteRange> wanted;
     for (StridedCopy const& copy : round_.work.copies) wanted.push_back(source_of(copy));
     for (Message const& message : round_.work.sends) {
-      if (messages_ == MessagePlace::device) wanted.push_back({message.at, message.bytes});
+      if (messages_ == MessagePlace::device)
+        wanted.push_back({message.at, message.at + message.bytes});
       for (StridedCopy const& copy : message.copies) wanted.push_back(source_of(copy));
     }
-    wanted = united_ranges(std::move(wanted));
+    wanted = united(std::move(wanted));
     for (Extent const& read : round_.work.reads)
-      if (read.bytes > 0 && (read.at >= first_raw_place_ || touches(wanted, {read.at, read.bytes})))
-        round_.uploads.push_back({read.at, read.bytes});
+      if (read.bytes > 0 &&
+          (read.at >= first_raw_place_ || touches(wanted, {read.at, read.at + read.bytes})))
+        round_.uploads.push_back({read.at, read.at + read.bytes});
   }
 
   /// What the host needs and did not read itself.
   void choose_downloads() {
-    auto const read = united_ranges(ranges_of(round_.work.reads));
-    round_.downloads = without(united_ranges(ranges_of(round_.work.writes)), read);
+    auto const read = united(ranges_of(round_.work.reads));
+    round_.downloads = without(united(ranges_of(round_.work.writes)), read);
     if (messages_ == MessagePlace::device) return;
-    round_.packed = without(united_ranges(ranges_of(round_.work.sends)), read);
-    round_.arrived = united_ranges(ranges_of(round_.work.receives));
+    round_.packed = without(united(ranges_of(round_.work.sends)), read);
+    round_.arrived = united(ranges_of(round_.work.receives));
   }
 
   void place(Program const& program, std::uint64_t& at) {
     if (program.bytes.empty()) return;
     at = take(program.bytes.size());
-    round_.uploads.push_back({at, program.bytes.size()});
+    round_.uploads.push_back({at, at + program.bytes.size()});
   }
 
-  void join_uploads() {
-    std::vector<StagingRange> joined;
-    for (StagingRange const& range : united_ranges(std::move(round_.uploads))) {
-      if (!joined.empty() && range.at - (joined.back().at + joined.back().bytes) <
-                                 staging_alignment)  // the gap that alignment made
-        joined.back().bytes = range.at + range.bytes - joined.back().at;
-      else
-        joined.push_back(range);
-    }
-    round_.uploads = std::move(joined);
-  }
+  /// Across the gaps that alignment made.
+  void join_uploads() { round_.uploads = united(std::move(round_.uploads), staging_alignment - 1); }
 
   std::span<SourceView const> views_;
   MessagePlace messages_;
@@ -193,38 +186,6 @@ class Maker {
 };
 
 }  // namespace
-
-std::vector<StagingRange> united_ranges(std::vector<StagingRange> ranges) {
-  std::erase_if(ranges, [](StagingRange const& range) { return range.bytes == 0; });
-  std::sort(ranges.begin(), ranges.end(),
-            [](StagingRange const& a, StagingRange const& b) { return a.at < b.at; });
-  std::vector<StagingRange> result;
-  for (StagingRange const& range : ranges) {
-    if (!result.empty() && range.at <= result.back().at + result.back().bytes)
-      result.back().bytes =
-          std::max(result.back().bytes, range.at + range.bytes - result.back().at);
-    else
-      result.push_back(range);
-  }
-  return result;
-}
-
-std::vector<StagingRange> without(std::vector<StagingRange> const& ranges,
-                                  std::vector<StagingRange> const& taken) {
-  std::vector<StagingRange> result;
-  std::size_t t = 0;
-  for (StagingRange const& range : ranges) {
-    std::uint64_t at = range.at;
-    std::uint64_t const end = range.at + range.bytes;
-    while (t < taken.size() && taken[t].at + taken[t].bytes <= at) ++t;
-    for (std::size_t i = t; i < taken.size() && taken[i].at < end; ++i) {
-      if (taken[i].at > at) result.push_back({at, taken[i].at - at});
-      at = std::min(end, taken[i].at + taken[i].bytes);
-    }
-    if (at < end) result.push_back({at, end - at});
-  }
-  return result;
-}
 
 DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views,
                               std::uint32_t first_view_file, MessagePlace messages) {

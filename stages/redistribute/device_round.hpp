@@ -12,13 +12,6 @@
 
 namespace reshard {
 
-/// Bytes [at, +bytes) of a staging block.
-struct StagingRange {
-  std::uint64_t at = 0;
-  std::uint64_t bytes = 0;
-  friend bool operator==(StagingRange const&, StagingRange const&) = default;
-};
-
 /// The memory in which messages begin and end: the host's staging block (MPI) or the device's
 /// (NCCL).
 enum class MessagePlace { host, device };
@@ -36,11 +29,11 @@ struct DeviceRound {
   std::uint64_t after_at = 0;
   std::optional<std::uint64_t>
       verdict_at;  ///< of the conversions (value_program.hpp); downloaded after `before`
-  std::vector<StagingRange> uploads;    ///< programs and the empty verdict included
-  std::vector<StagingRange> downloads;  ///< what is written and was not read as it is
-  std::vector<StagingRange>
-      packed;  ///< messages in host memory: what is downloaded before they leave
-  std::vector<StagingRange>
+  /// Bytes of the staging block.
+  std::vector<ByteRange> uploads;    ///< programs and the empty verdict included
+  std::vector<ByteRange> downloads;  ///< what is written and was not read as it is
+  std::vector<ByteRange> packed;  ///< messages in host memory: what is downloaded before they leave
+  std::vector<ByteRange>
       arrived;  ///< messages in host memory: what is uploaded after they have come
   std::vector<DigestPart> computed_digests;  ///< of computed values; work.digests are those of
                                              ///< bytes that the host has read
@@ -64,11 +57,5 @@ std::vector<DigestShare> computed_digests(DeviceRound const& round, std::byte co
 /// Puts programs, zero sums and the empty verdict where the uploads take them from. `staging` has
 /// work.staging_bytes bytes.
 void place_programs(DeviceRound const& round, std::byte* staging);
-
-/// Sorted ranges without overlaps; those that touch are one.
-std::vector<StagingRange> united_ranges(std::vector<StagingRange> ranges);
-/// The parts of `ranges` that no range of `without` has. Pre: both are united.
-std::vector<StagingRange> without(std::vector<StagingRange> const& ranges,
-                                  std::vector<StagingRange> const& taken);
 
 }  // namespace reshard

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t block_bytes = 4096;
 constexpr char const* place = "the skeleton of an HDF5 file, in memory";
 
-std::string read_range(int descriptor, ByteSpan span) {
+std::string read_range(int descriptor, ByteRange span) {
   std::string bytes(span.end - span.begin, '\0');
   for (std::size_t done = 0; done < bytes.size();) {
     ssize_t const got = ::pread(descriptor, bytes.data() + done, bytes.size() - done,
@@ -65,8 +65,8 @@ std::uint64_t SparseMemory::next(std::uint64_t from, int whence) const {
   return static_cast<std::uint64_t>(at);
 }
 
-std::vector<FileSegment> SparseMemory::written_outside(std::vector<ByteSpan> datasets) const {
-  std::ranges::sort(datasets, {}, &ByteSpan::begin);
+std::vector<FileSegment> SparseMemory::written_outside(std::vector<ByteRange> datasets) const {
+  std::ranges::sort(datasets, {}, &ByteRange::begin);
   std::vector<FileSegment> frame;
   std::uint64_t const size = size_bytes();
   std::uint64_t free_from = 0;

@@ -4,15 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/range.hpp"
 #include "core/containers/hdf5/container.hpp"
 
 namespace reshard::hdf5 {
-
-/// A range of a file's bytes: [begin, end).
-struct ByteSpan {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
 
 /// A file in memory that takes room only for pages that were written.
 class SparseMemory {
@@ -26,7 +21,7 @@ class SparseMemory {
   std::string path() const;
   std::uint64_t size_bytes() const;
   /// What was written outside `datasets`, in pieces that neither begin nor end with a zero.
-  std::vector<FileSegment> written_outside(std::vector<ByteSpan> datasets) const;
+  std::vector<FileSegment> written_outside(std::vector<ByteRange> datasets) const;
 
  private:
   std::uint64_t next(std::uint64_t from, int whence) const;

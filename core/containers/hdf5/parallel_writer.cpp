@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/containers/hdf5/calls.hpp"
-#include "core/containers/hdf5/element_boxes.hpp"
 #include "core/containers/hdf5/layout.hpp"
+#include "core/layout/flat_boxes.hpp"
 
 namespace reshard::hdf5 {
 namespace {
@@ -105,9 +105,12 @@ class ParallelWriter::Files {
         calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "make an extent");
     if (!extents_.empty()) {
       H5S_seloper_t operation = H5S_SELECT_SET;
-      for (ElementBox const& box : element_boxes(extents_, piece.first_element, piece.elements)) {
-        std::vector<hsize_t> const start(box.start.begin(), box.start.end());
-        std::vector<hsize_t> const count(box.count.begin(), box.count.end());
+      auto const first = narrow<Index>(piece.first_element);
+      for (FlatBox const& flat :
+           flat_boxes(extents_, first, first + narrow<Index>(piece.elements))) {
+        std::vector<hsize_t> const start(flat.box.begin.begin(), flat.box.begin.end());
+        std::vector<hsize_t> count(flat.box.end.begin(), flat.box.end.end());
+        for (std::size_t d = 0; d < count.size(); ++d) count[d] -= start[d];
         calls.done(H5Sselect_hyperslab(space_->id(), operation, start.data(), nullptr, count.data(),
                                        nullptr),
                    "select elements");
@@ -212,7 +215,7 @@ class ParallelWriter::Files {
   std::optional<Handle> dataset_;
   std::optional<Handle> type_;
   std::optional<Handle> space_;
-  std::vector<std::uint64_t> extents_;
+  std::vector<Index> extents_;
 };
 
 ParallelWriter::ParallelWriter(std::span<std::filesystem::path const> files, MPI_Comm comm,

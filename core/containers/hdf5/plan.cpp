@@ -207,7 +207,7 @@ class Skeleton {
   Handle file_;
   FileTypes types_;
   Handle properties_;
-  std::vector<ByteSpan> spans_;
+  std::vector<ByteRange> spans_;
 };
 
 }  // namespace

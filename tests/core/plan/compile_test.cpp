@@ -19,7 +19,8 @@ TEST(AppendSpans, SmallGapsAreReadAlongLargeOnesAreNot) {
 }
 
 TEST(United, TouchingSpansBecomeOne) {
-  auto const spans = united({{0, 10, 20}, {0, 20, 30}, {0, 35, 40}, {1, 0, 5}}, 0);
+  auto const spans =
+      united(std::vector<FileSpan>{{0, 10, 20}, {0, 20, 30}, {0, 35, 40}, {1, 0, 5}});
   ASSERT_EQ(spans.size(), 3U);
   EXPECT_EQ(spans[0].end, 30U);
 }

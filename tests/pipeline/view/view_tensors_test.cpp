@@ -166,7 +166,8 @@ TEST(ViewTensors, ReadsLayersAndExpertsFromStoredNames) {
               {{{}, {{0, 8, 1, 0, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
   catalog.add({1, 0, DType::bf16, tensors[0].name},
               {{{}, {{0, 8, 1, 4, 4, 4}, {1, 4, 1, 0, 4, 1}}, {}, 0}}, false);
-  catalog.add({1, 64, DType::bf16, tensors[1].name}, {{1, {{2, 16, 1, 0, 16, 1}}, {}, 0}}, false);
+  catalog.add({1, 64, DType::bf16, tensors[1].name}, {{TensorId{1}, {{2, 16, 1, 0, 16, 1}}, {}, 0}},
+              false);
   LayoutView view;
   view.stored_names = true;
   view.sides.resize(1);

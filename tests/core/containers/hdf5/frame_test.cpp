@@ -12,7 +12,7 @@ void write_ones(SparseMemory const& memory, std::uint64_t begin, std::uint64_t e
   File::open_for_writing(memory.path()).write_at(begin, std::as_bytes(std::span(ones)));
 }
 
-Pieces pieces_of(SparseMemory const& memory, std::vector<ByteSpan> const& datasets) {
+Pieces pieces_of(SparseMemory const& memory, std::vector<ByteRange> const& datasets) {
   Pieces pieces;
   for (FileSegment const& piece : memory.written_outside(datasets))
     pieces.emplace_back(piece.offset_bytes, piece.bytes.size());

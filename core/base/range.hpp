@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace reshard {
+
+/// What is from `begin` on and before `end`. Pre: begin <= end.
+template <class T>
+struct HalfOpen {
+  T begin{};
+  T end{};
+  T size() const { return end - begin; }
+  bool empty() const { return begin == end; }
+  friend bool operator==(HalfOpen const&, HalfOpen const&) = default;
+};
+/// Bytes of one thing that the context names.
+using ByteRange = HalfOpen<std::uint64_t>;
+
+/// Sorts ranges and joins those that overlap, touch or have at most `gap` between them; empty ones
+/// go. Ranges of several files (a member `file`) are joined within each.
+template <class Range>
+std::vector<Range> united(std::vector<Range> ranges, decltype(Range{}.end) gap = {}) {
+  auto const same_file = [](Range const& a, Range const& b) {
+    if constexpr (requires { a.file; })
+      return a.file == b.file;
+    else
+      return true;
+  };
+  std::erase_if(ranges, [](Range const& range) { return range.begin == range.end; });
+  std::sort(ranges.begin(), ranges.end(), [&](Range const& a, Range const& b) {
+    if constexpr (requires { a.file; })
+      if (a.file != b.file) return a.file < b.file;
+    return a.begin < b.begin;
+  });
+  std::vector<Range> result;
+  for (Range const& range : ranges) {
+    if (!result.empty() && same_file(result.back(), range) &&
+        range.begin <= result.back().end + gap)
+      result.back().end = std::max(result.back().end, range.end);
+    else
+      result.push_back(range);
+  }
+  return result;
+}
+
+/// The parts of `ranges` that no range of `taken` has. Pre: both are united.
+template <class T>
+std::vector<HalfOpen<T>> without(std::vector<HalfOpen<T>> const& ranges,
+                                 std::vector<HalfOpen<T>> const& taken) {
+  std::vector<HalfOpen<T>> result;
+  std::size_t t = 0;
+  for (HalfOpen<T> const& range : ranges) {
+    T at = range.begin;
+    while (t < taken.size() && taken[t].end <= at) ++t;
+    for (std::size_t i = t; i < taken.size() && taken[i].begin < range.end; ++i) {
+      if (taken[i].begin > at) result.push_back({at, taken[i].begin});
+      at = std::min(range.end, taken[i].end);
+    }
+    if (at < range.end) result.push_back({at, range.end});
+  }
+  return result;
+}
+
+}  // namespace reshard
