@@ -59,6 +59,7 @@ def taken(program):
     return hashes
 
 
+@pytest.mark.long_but("6")
 @pytest.mark.parametrize("call", [0, OWN_FILES + 2, 2 * OWN_FILES + 3])
 def test_a_quota_that_close_tells_of_is_no_success(call, program, whole):
     """When a file is made, after it was streamed, and when it is finished."""
@@ -74,6 +75,7 @@ def test_a_quota_that_close_tells_of_is_no_success(call, program, whole):
     assert taken(program) == whole
 
 
+@pytest.mark.long_but("interrupt-open-9-.target.resume", "interrupt-close-6-.target.part")
 @pytest.mark.parametrize("path", [".target.part", ".target.resume"])
 @pytest.mark.parametrize("fault, calls", [("interrupt-fsync", 3), ("interrupt-open", 9), ("interrupt-ftruncate", 2), ("interrupt-close", 6)])
 def test_an_interrupted_call_is_made_again(fault, calls, path, program, whole):
