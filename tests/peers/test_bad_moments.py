@@ -93,13 +93,14 @@ def test_the_launchers_signal_reaches_all_ranks(bad_jobs, large):
 # --- kills --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_kill_at_any_moment_leaves_the_target_absent_or_complete(bad_jobs):
+@pytest.mark.parametrize("kills", [3, pytest.param(KILLS, marks=pytest.mark.long)], ids=["few", "many"])
+def test_a_kill_at_any_moment_leaves_the_target_absent_or_complete(kills, bad_jobs):
     source, choice = tree(SMALL), random.Random(1)
     text = bad_jobs.text(source, memory="1 MiB", target_options={"layout": "{ tp = 4 }"})
     whole = bad_jobs.run(text, ranks=3)
     assert whole.code == 0, whole.error
     expected = tree_hashes(bad_jobs.target)
-    for number in range(KILLS):
+    for number in range(kills):
         bad_jobs.clear()
         job = bad_jobs.start(text, 3)
         time.sleep(choice.uniform(0.0, 1.0) * whole.seconds)

@@ -179,6 +179,7 @@ def test_logical_names_are_no_model(convert, folder, scratch):
     assert "model.embed_tokens.weight" in said and "random values" in said and "attn.k" in said
 
 
+@pytest.mark.long
 def test_names_of_another_program(convert, folder, scratch):
     """… are written as they are only where the job says so."""
     tensors = load_file(folder / "model.safetensors")
@@ -208,6 +209,7 @@ def test_files_of_dcp_reach_hdf5(convert, folder, scratch):
         assert files(scratch / f"back{number}") == files(folder) and computes_as(scratch / f"back{number}", folder)
 
 
+@pytest.mark.long
 def test_verify_finds_the_config_of_a_dcp_folder(convert, folder, scratch):
     convert(folder, scratch / "dcp", "dcp")
     convert(folder, scratch / "tree", "megatron")
@@ -219,6 +221,7 @@ def test_verify_finds_the_config_of_a_dcp_folder(convert, folder, scratch):
 # --- layers for multi-token prediction ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_count_of_layers_that_is_changed_is_told(convert, scratch):
     """save_pretrained writes none of these layers, whatever config.json says."""
     folder = save_family(scratch / "model", Family(dense("Glm4Moe", **GLM | dict(num_nextn_predict_layers=1)), Layout(), Layout()))
@@ -228,6 +231,7 @@ def test_a_count_of_layers_that_is_changed_is_told(convert, scratch):
     assert config_of(scratch / "back") == config_of(folder) | dict(num_nextn_predict_layers=0)
 
 
+@pytest.mark.long
 def test_a_hybrid_model_of_args_alone_can_be_loaded(convert, scratch):
     model = Family(family_models_hybrid.mamba("M*-ME"), Layout(), Layout(), dtype=torch.float32)
     folder = save_family(scratch / "model", model)

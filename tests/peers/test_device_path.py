@@ -25,7 +25,7 @@ def on_device(transport="auto", **more):
     return {"device": "emulated", "transport": transport, **more}
 
 
-@pytest.mark.long_but("06-*", "08-*", "10-*")
+@pytest.mark.long_but("08-*", "10-*")
 @pytest.mark.parametrize("number", range(len(PAIRS)), ids=[pair[0] for pair in PAIRS])
 def test_any_layout_to_any_other(number, program, scratch):
     _, config, source_form, source, target_form, target = PAIRS[number]
@@ -37,7 +37,7 @@ def test_any_layout_to_any_other(number, program, scratch):
     assert tree_hashes(there) == tree_hashes(host)
 
 
-@pytest.mark.long_but("0", "1", "6", "7")
+@pytest.mark.long_but("0", "6")
 @pytest.mark.parametrize("number", range(8))
 def test_dequantised_values(number, program, scratch):
     scheme, (ranks, transport) = SCHEMES[number % 4], PATHS[(number + number // 4) % 4]

@@ -92,8 +92,8 @@ def target_options(row):
 
 
 @pytest.mark.long_but(
-    "dense-hf-huggingface--np1", "tied-hf-hdf5--np4", "biases-megatron-torch_dist-*", "moe-hf-hdf5--np2", "moe-megatron-huggingface-*-np7",
-    "moe-megatron-megatron-*", "mixtral-hf-torch_dist-*-np1")
+    "tied-hf-hdf5--np4", "biases-megatron-torch_dist-*", "moe-megatron-huggingface-*-np7", "moe-megatron-megatron-*",
+    "mixtral-hf-torch_dist-*-np1")
 @pytest.mark.parametrize("row", ROWS, ids=row_id)
 def test_digests_are_those_of_the_gathered_tensors(row, sources, program, scratch):
     name, source, target, _, ranks = row

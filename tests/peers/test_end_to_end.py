@@ -44,7 +44,7 @@ def test_megatron_to_megatron_and_back(change, program, scratch):
     assert_same_shards(back, original, source, norm_extras_known=target_form.impl == "te" or source_form.impl == "local")
 
 
-@pytest.mark.long_but("source1-target1")
+@pytest.mark.long
 @pytest.mark.parametrize("source, target", [(Layout(tp=2, pp=2), Layout(tp=4)), (Layout(), Layout(tp=2, pp=2, vpp=2))])
 def test_dense_checkpoint_of_megatron_core_keeps_its_logits(source, target, program, scratch):
     keeps_logits(cases.LLAMA_TIED, LOCAL, source, target, program, scratch)
@@ -168,7 +168,7 @@ def test_hf_to_megatron_and_back(name, shard_size, program, scratch):
     assert_same_tensors(hf_models.read_hf(back), hf_models.read_hf(original))
 
 
-@pytest.mark.long_but("qwen2", "qwen3-moe-mixed")
+@pytest.mark.long_but("qwen3-moe-mixed")
 @pytest.mark.parametrize("name", ["llama-f32", "llama-tied-f32", "qwen2", "qwen3", "qwen3-moe-f32", "qwen3-moe-mixed", "mixtral"])
 def test_hf_to_megatron_computes_the_same_in_megatron_core(name, program, scratch):
     config = cases.FAMILIES[name].with_(dtype="float32")
@@ -183,7 +183,7 @@ def test_hf_to_megatron_computes_the_same_in_megatron_core(name, program, scratc
 # --- the number of ranks --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("megatron-to-megatron", "megatron-to-hf")
+@pytest.mark.long_but("megatron-to-hf")
 @pytest.mark.parametrize("direction", ["megatron-to-megatron", "megatron-to-hf", "hf-to-megatron"])
 def test_the_target_has_the_same_bytes_on_any_number_of_ranks(direction, program, scratch):
     config = QWEN3_MOE_MIXED

@@ -55,7 +55,7 @@ def tree_of(scratch, name, enums=NOT_NULL):
 # --- a target -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("tied", "first-dense")
+@pytest.mark.long_but("first-dense")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_megatron_tree_becomes_one_dataset_per_logical_tensor(name, program, scratch):
     config = MODELS[name][0]
@@ -114,7 +114,7 @@ def test_the_container_has_the_same_bytes_on_any_number_of_ranks(program, scratc
     assert all(each == hashes[0] for each in hashes[1:])
 
 
-@pytest.mark.long_but("streamed")
+@pytest.mark.long
 @pytest.mark.parametrize("check", ["streamed", "off"])
 def test_other_ways_of_checking_write_the_same_bytes(check, program, scratch):
     tree = tree_of(scratch, "grouped")
@@ -253,6 +253,7 @@ def dcp_source(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_dcp_to_a_container_and_back(dcp_source, program, scratch):
     there = program.run(dcp_source, scratch / "there", "hdf5", ranks=3)
     tensors, objects = read_container(there)
@@ -393,7 +394,7 @@ def replace_attribute(path, name, value):
         file.attrs[name] = np.bytes_(value)
 
 
-@pytest.mark.long_but("missing-*", "foreign-*")
+@pytest.mark.long_but("missing-*")
 @pytest.mark.parametrize("damage, says, ranks", [
     (missing, "missing", 1), (duplicate, "HDF5 files are here", 3), (twice_in_the_place_of_another, "says that it is part 1", 1),
     (foreign, "no container", 3), (foreign_first, "no container", 1), (foreign_first, "no container", 3), (of_another_map, "several checkpoints", 2),

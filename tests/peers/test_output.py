@@ -35,7 +35,7 @@ LOOKS = [["init", SAMPLE], ["view", SAMPLE, "-o", "-"], ["view", SAMPLE, "--json
          ["--print-defaults"], ["--version"], ["--help"], ["ls", "--help"]]
 
 
-@pytest.mark.long_but("view-*-o-", "plan-job.toml", "run-*", "nightly-*", "verify-*", "completion-bash", "ls-help")
+@pytest.mark.long_but("view-*-o-", "run-*", "verify-*", "ls-help")
 @pytest.mark.parametrize("words", LOOKS, ids=lambda words: "-".join(str(word).lstrip("-").split("/")[-1] for word in words))
 def test_a_full_or_closed_stdout_is_an_error(words, job):
     if words[0] == "nightly":  # its source is a folder of checkpoints

@@ -120,7 +120,7 @@ def assert_tidy(jobs):
 # --- interrupted anywhere ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("megatron", "hdf5")
+@pytest.mark.long_but("megatron")
 @pytest.mark.parametrize("target_format", FORMATS)
 def test_a_run_goes_on_where_a_signal_stopped_it(target_format, bad_jobs):
     expected, total = whole(target_format)
@@ -195,7 +195,7 @@ def test_another_number_of_ranks_goes_on_too(bad_jobs):
     assert weights(bad_jobs.target) == expected
 
 
-@pytest.mark.long_but("mpi")
+@pytest.mark.long
 @pytest.mark.parametrize("transport", ["auto", "mpi"])
 def test_a_job_that_was_suspended_for_longer_than_a_stall_goes_on(transport, bad_jobs):
     """As `scontrol suspend` does it: the time in which all ranks stand still is no stall."""
@@ -294,7 +294,7 @@ def test_files_beside_a_source_of_one_file_do_not_matter(bad_jobs):
     assert_tidy(bad_jobs)
 
 
-@pytest.mark.long_but("part")
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["part", "resume"])
 def test_a_folder_that_was_moved_away_is_not_followed(ending, bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))
@@ -360,6 +360,7 @@ def test_bytes_that_changed_between_the_runs_are_found(bad_jobs):
     assert weights(bad_jobs.target) == expected
 
 
+@pytest.mark.long
 def test_a_replaced_target_stays_until_the_end(bad_jobs):
     expected, _ = whole("megatron")
     bad_jobs.old_target()
@@ -398,6 +399,7 @@ def test_a_sync_that_fails_is_told_once_and_ends_the_job(bad_jobs):
     assert not any(bad_jobs.parent.iterdir())
 
 
+@pytest.mark.long
 def test_after_lost_writes_a_run_begins_afresh(bad_jobs):
     expected, _ = whole("megatron")
     settings = ["run.verify=streamed"]
@@ -432,7 +434,7 @@ def test_clean_removes_what_an_interrupted_run_left(bad_jobs):
     assert again.code == 0 and "nothing" in again.out
 
 
-@pytest.mark.long_but("file")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_clean_leaves_whatever_has_the_targets_name(kind, bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))

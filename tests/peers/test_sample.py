@@ -49,6 +49,7 @@ def test_sample_to_hf_matches_the_digests(program, scratch):
         assert (there / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.long
 def test_sample_to_hf_needs_no_reference_and_no_map(program, scratch):
     there = program.to_hf(CHECKPOINT, scratch / "there")
     hf_models.load_hf(there)

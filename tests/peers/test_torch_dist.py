@@ -24,7 +24,7 @@ CHANGED = pytest.mark.parametrize("name", CHANGES)
 # --- the oracle ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("moe-etp")
+@pytest.mark.long
 @CHANGED
 def test_megatron_core_loads_its_own_checkpoint_at_the_other_layout(name, scratch):
     source, target = worlds(name)
@@ -41,7 +41,7 @@ def test_megatron_core_loads_its_own_checkpoint_at_the_other_layout(name, scratc
 # --- torch_dist to torch_dist -------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("dense-virtual", "moe-grouped", "mla-moe-shared", "mtp")
+@pytest.mark.long_but("dense-virtual", "moe-grouped", "mtp")
 @CHANGED
 def test_another_layout(name, program, scratch):
     """Same content, chunks in which each rank of the target finds what it needs in one place, a strict load, the same logits."""

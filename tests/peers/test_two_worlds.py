@@ -320,7 +320,7 @@ def check_values(target, when):
     assert not wrong, f"{when}: wrong values in {wrong}"
 
 
-@pytest.mark.long_but("in place with the old time-1")
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["renamed over", "in place with the old time"])
 def test_a_source_replaced_at_any_call_gives_no_mixture(way, ranks, worlds, scratch):

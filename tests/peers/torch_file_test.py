@@ -494,6 +494,7 @@ def test_mapped_loading(scratch, mmap):
         options.calculate_storage_offsets = before
 
 
+@pytest.mark.long
 def test_files_above_four_gibibytes(scratch):
     path = scratch / "sparse.pt"
     five_gibibytes = 5 << 30
