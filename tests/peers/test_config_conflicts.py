@@ -87,7 +87,7 @@ def test_source_config_is_what_hugging_face_gets(form, convert, folder, scratch)
     assert computes_as(scratch / "back", folder) and computes_as(scratch / "again", folder)
 
 
-@pytest.mark.long_but("torch_dist-megatron", "megatron-huggingface")
+@pytest.mark.long_but("torch_dist-megatron")
 @pytest.mark.parametrize("there, then", [("torch_dist", "megatron"), ("megatron", "torch_dist"), ("megatron", "hdf5"), ("megatron", "huggingface")])
 def test_args_count_before_source_config(there, then, convert, folder, scratch):
     convert(folder, scratch / "tree", there)
@@ -141,7 +141,7 @@ def test_the_config_inside_a_container_counts_before_the_one_beside(form, conver
 # --- target.reference ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("rms_norm_eps-*-huggingface", "hidden_act-*-megatron")
+@pytest.mark.long_but("rms_norm_eps-*-huggingface")
 @pytest.mark.parametrize("there", ["huggingface", "megatron"])
 @pytest.mark.parametrize("key, value, was", [("rms_norm_eps", 0.1, 1e-6), ("hidden_act", "gelu", "silu")])
 def test_a_reference_that_says_otherwise(there, key, value, was, convert, folder, scratch):
@@ -199,6 +199,7 @@ def test_names_of_another_program(convert, folder, scratch):
 # --- files --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_files_of_dcp_reach_hdf5(convert, folder, scratch):
     convert(folder, scratch / "dcp", "dcp")
     convert(scratch / "dcp", scratch / "hdf5", "hdf5")

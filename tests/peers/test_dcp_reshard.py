@@ -198,6 +198,7 @@ def test_the_first_axis_over_a_number_of_ranks(ranks, program, sources, scratch)
     dcp_reading.assert_same_content(target, sources[PAIR.label()])
 
 
+@pytest.mark.long
 def test_the_first_matching_placement_counts(program, sources, scratch):
     mesh = Mesh((("a", 2), ("b", 2)), (("*.scalar", "R R"), ("model.int8.*", "R R"), ("model.int*.matrix", "R S1"), ("*.vector", "R S0"), ("*", "S0 R")))
     target = to_mesh(program, sources[FOUR.label()], scratch / "target", mesh)

@@ -31,7 +31,7 @@ def source_tree(scratch, config, layout, form, **options):
 # --- Megatron to Megatron -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("llama-*layout", "moe-*-to-te-grouped-tp4pp2v1ep2x2", "tied-te-*", "qwen3-*", "bytes-extras-*")
+@pytest.mark.long_but("llama-*layout", "moe-*-to-te-grouped-tp4pp2v1ep2x2", "bytes-extras-*")
 @pytest.mark.parametrize("change", cases.megatron_changes(), ids=cases.change_id)
 def test_megatron_to_megatron_and_back(change, program, scratch):
     _, config, source_form, source, target_form, target = change
@@ -114,7 +114,7 @@ def hf_source_layouts(config):
     return (Layout(tp=2, pp=2, ep=4), TE_GROUPED) if config.experts else (Layout(tp=2, pp=2, vpp=2), LOCAL)
 
 
-@pytest.mark.long_but("llama-square", "qwen3-moe-mixed")
+@pytest.mark.long_but("qwen3-moe-mixed")
 @pytest.mark.parametrize("name", cases.FAMILIES)
 def test_megatron_to_hf_with_a_reference(name, program, scratch):
     config = cases.FAMILIES[name]
@@ -152,7 +152,7 @@ def check_hf(folder, config, scratch):
 # --- Hugging Face to Megatron -------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("llama-square-one-file", "qwen2-shards", "qwen3-moe-mixed-shards")
+@pytest.mark.long_but("llama-square-one-file", "qwen3-moe-mixed-shards")
 @pytest.mark.parametrize("shard_size", ["50GB", "40KB"], ids=["one-file", "shards"])
 @pytest.mark.parametrize("name", cases.FAMILIES)
 def test_hf_to_megatron_and_back(name, shard_size, program, scratch):

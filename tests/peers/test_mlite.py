@@ -70,7 +70,7 @@ def refused(program, source, scratch, model_folder, layout=LiteLayout(), model=M
 # --- conversion ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("tp4-pp1-ep2-etp2", "tp1-pp3-ep2-etp1")
+@pytest.mark.long_but("tp1-pp3-ep2-etp1")
 @pytest.mark.parametrize("layout", LAYOUTS, ids=LiteLayout.label)
 def test_becomes_a_hugging_face_folder(layout, program, saved, model_folder, scratch):
     target = program.to_hf(
@@ -159,7 +159,7 @@ def test_the_config_of_another_model_is_refused_with_both_sizes(change, says, pr
     assert says in refused(program, saved(LAYOUTS[2]), scratch, other)
 
 
-@pytest.mark.long_but("stage", "twice", "unknown")
+@pytest.mark.long_but("stage", "unknown")
 @pytest.mark.parametrize("edit, says", [
     (lambda state: rename(state, "model_pp1.", "model_pp2."), "none of stage model_pp1"),
     (lambda state: rename(state, "model_pp0.layers.0.", "model_pp0.layers.7."), "the highest is number 7"),
@@ -186,7 +186,7 @@ def drop(state, prefix):
 # --- what lies beside the weights ---------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("optimizer-optimizer_rank_")
+@pytest.mark.long
 @pytest.mark.parametrize("kept, file", [("optimizer", "optimizer_rank_"), ("rng", "rng_state_rank_")])
 def test_state_of_single_ranks_is_refused(kept, file, program, saved, model_folder, scratch):
     dropped = {"optimizer": "drop", "rng": "drop"} | {kept: "refuse"}

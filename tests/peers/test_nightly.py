@@ -140,6 +140,7 @@ def test_the_tracker_has_the_last_word(nights):
     assert nights.converted() == ["iter_0001000", "iter_0001100"]
 
 
+@pytest.mark.long
 def test_what_changed_just_now_waits(nights):
     nights.save("iter_0000001")
     nights.save("iter_0000002")
@@ -172,7 +173,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.long_but("a shard is cut short", "a file of the index is missing")
+@pytest.mark.long_but("a shard is cut short")
 @pytest.mark.parametrize("name", DAMAGE)
 def test_an_incomplete_newest_is_skipped(name, nights):
     kind, damage, says = DAMAGE[name]
@@ -185,7 +186,7 @@ def test_an_incomplete_newest_is_skipped(name, nights):
     assert says in told["skipped"][0]["reason"], told["skipped"]
 
 
-@pytest.mark.long_but("torch_dist-.metadata-written last")
+@pytest.mark.long
 @pytest.mark.parametrize("target_format, mark, says", [
     ("torch_dist", ".metadata", "written last"), ("torch_dist", "metadata.json", "metadata.json yet"), ("hdf5", None, "model.h5"),
     ("torch_dist", "item", "cut short")])
@@ -316,7 +317,7 @@ def test_the_events_of_a_quiet_night_tell_what_was_removed(nights):
     assert last["exit_code"] == SOURCE and "expected an iteration number" in last["error"]
 
 
-@pytest.mark.long_but(r'\n')
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["", "\n"])
 def test_an_empty_tracker_is_waited_for(text, nights):
     nights.save("iter_0000001")
@@ -389,7 +390,7 @@ def test_a_removal_that_was_cut_short_is_finished(nights):
     assert nights.converted() == ["iter_0000002"]
 
 
-@pytest.mark.long_but("link")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["link", "folder", "link of a removal"])
 def test_what_has_the_name_of_a_removal_is_not_followed_or_deleted(kind, nights):
     for step in (1, 2):
@@ -476,6 +477,7 @@ def test_what_lies_beside_a_target_that_is_up_to_date_is_told(whose, nights):
     assert [str(part) in line and "reshard clean" in line for line in told["warnings"]] == ([] if whose == "a night" else [True])
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_lost_its_name_to_a_killed_night_gets_it_back(nights):
     nights.save("iter_0000001")
     nights.run()
@@ -544,6 +546,7 @@ def test_without_locks_what_an_interrupted_night_left_is_named_and_stays(nights)
     assert not part.exists() and not journal.exists()
 
 
+@pytest.mark.long
 def test_a_source_that_was_replaced_is_converted_again(nights):
     newest = nights.save("iter_0000001")
     nights.track(1)
@@ -580,6 +583,7 @@ def test_a_target_of_run_is_taken_and_not_replaced(nights, program):
     assert nights.told("nightly.settle_seconds=0", "target.replace=true")["action"] == "converted"
 
 
+@pytest.mark.long
 def test_another_format_is_refused(nights):
     nights.save("iter_0000001")
     nights.run(target_format="hdf5")
@@ -653,7 +657,7 @@ def test_mistakes(nights):
     assert refused.returncode == USAGE and "only `reshard nightly` knows this table" in refused.stderr
 
 
-@pytest.mark.long_but("2")
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_names_that_are_not_utf8_hold_no_other_up(ranks, nights):
     odd = os.fsdecode(b"iter_0000009\xff")

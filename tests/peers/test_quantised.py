@@ -44,7 +44,7 @@ def there_and_back(model, folder, program, scratch, **options):
     return program.to_hf(second, scratch / "hf", target_options={"reference": folder})
 
 
-@pytest.mark.long_but("llama-mxfp4_packed", "qwen3_moe-fp8_block", "qwen3_moe-int4_packed", "deepseek_v3-nvfp4")
+@pytest.mark.long_but("llama-mxfp4_packed", "qwen3_moe-fp8_block", "deepseek_v3-nvfp4")
 @pytest.mark.parametrize(("model", "scheme"), CASES)
 def test_every_byte_comes_back(model, scheme, program, scratch):
     source = saved(model, scratch / "source")
@@ -65,6 +65,7 @@ def test_without_a_reference_block_sizes_are_remembered(program, scratch):
     assert json.loads((back / "config.json").read_text())["quantization_config"]["weight_block_size"] == [16, 16]
 
 
+@pytest.mark.long
 def test_mixed_precision_names_every_expert_of_every_layer(program, scratch):
     """What an export at EP > 1 once lost: the experts of the other ranks, in files and in the description."""
     source = saved("qwen3_moe", scratch / "source")

@@ -392,6 +392,7 @@ def lost_writes(jobs):
     return ["env", f"LD_PRELOAD={os.environ['RESHARD_CALL_SHIM']}:{SHIM}", "RESHARD_CALLS=fsync:/model_optim_rng.pt:EIO"]
 
 
+@pytest.mark.long
 def test_a_sync_that_fails_is_told_once_and_ends_the_job(bad_jobs):
     """No reading back here: the job has nothing but the system's word."""
     outcome, log = attempt(bad_jobs, text(bad_jobs), settings=["run.verify=streamed"], prefix=lost_writes(bad_jobs))

@@ -78,7 +78,7 @@ def job(jobs, source, target_format="megatron", run=(), **options):
 # --- .pt files ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("1-settings0-megatron", "2-settings1-huggingface", "3-settings3-hdf5", "2-settings4-torch_dist")
+@pytest.mark.long_but("1-settings0-megatron", "3-settings3-hdf5", "2-settings4-torch_dist")
 @pytest.mark.parametrize("target_format", ["megatron", "hdf5", "torch_dist", "huggingface"])
 @pytest.mark.parametrize("ranks, settings", [(1, []), (2, []), (3, []), (3, ["run.transport=mpi"]), (2, ["run.device=emulated"])])
 def test_a_flipped_bit_in_a_pt_file_is_named(target_format, ranks, settings, bad_jobs):
@@ -119,6 +119,7 @@ def test_every_record_that_is_read_is_compared(config, layout, form, bad_jobs):
         bad_jobs.clear()
 
 
+@pytest.mark.long
 def test_each_weight_of_a_shard_is_looked_at(bad_jobs):
     source = tree(bad_jobs.scratch)
     whole = shard(source).read_bytes()
@@ -292,6 +293,7 @@ def test_routers_of_expert_parallel_ranks_are_replicas(bad_jobs):
     assert "(9 and" in outcome.error or "and 9)" in outcome.error
 
 
+@pytest.mark.long
 def test_large_replicas_are_left_to_the_look_at_all_of_them(bad_jobs):
     """`reshard verify --replicas` reads everything; a job does not."""
     config = MOE.with_(layers=1, hidden=2048, experts=128, expert_ffn=16, dtype="float32", vocab=128)

@@ -160,7 +160,7 @@ def can_have_own_mounts():
     return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.long_but("dcp", "megatron")
+@pytest.mark.long_but("megatron")
 @pytest.mark.skipif(not can_have_own_mounts(), reason="needs the right to mount")
 @pytest.mark.parametrize("kind", JOBS)
 def test_a_copy_with_other_bytes_on_one_node_is_refused(kind, worlds, program, scratch):
@@ -177,7 +177,7 @@ def test_a_copy_with_other_bytes_on_one_node_is_refused(kind, worlds, program, s
 # --- other listings -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long_but("huggingface-1", "megatron-0")
+@pytest.mark.long_but("huggingface-1")
 @pytest.mark.parametrize("hiding", [0, 1])
 @pytest.mark.parametrize("kind", JOBS)
 def test_a_name_that_one_rank_is_not_shown_makes_no_wrong_target(kind, hiding, worlds, program, scratch):
@@ -228,6 +228,7 @@ def test_other_settings_on_one_rank_are_refused(one, other, small):
     small.expect_refused(outcome, USAGE, one.split("=")[1], other.split("=")[1], "rank 0", "rank 1")
 
 
+@pytest.mark.long
 def test_a_setting_of_one_rank_only_is_refused(small):
     outcome = small.run(small.rank(), small.rank(options=["--fresh"]))
     small.expect_refused(outcome, USAGE, "--fresh", "rank 0", "rank 1")
@@ -240,6 +241,7 @@ def test_another_command_on_one_rank_is_refused(other, small):
     small.expect_refused(outcome, USAGE, "the command", other[0], "rank 1")
 
 
+@pytest.mark.long
 def test_another_folder_for_relative_paths_is_refused(small, scratch):
     (scratch / "elsewhere").mkdir()
     job = scratch / "relative.toml"

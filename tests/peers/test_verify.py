@@ -74,7 +74,7 @@ def test_each_tensor_has_the_digest_of_the_manifest(targets):
         assert {tensor["name"]: tensor["crc64"] for tensor in digest(path)["tensors"]} == recorded
 
 
-@pytest.mark.long_but("2-megatron", "1-huggingface", "2-torch_dist", "1-hdf5")
+@pytest.mark.long_but("2-megatron", "1-hdf5")
 @pytest.mark.parametrize("name", ["megatron", "huggingface", "torch_dist", "hdf5"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_was_written_is_sound(targets, name, ranks):
@@ -173,6 +173,7 @@ def test_a_damaged_manifest_is_an_error(program, targets, tmp_path, text):
     assert outcome.returncode == 3 and "reshard.json" in outcome.stderr, outcome.stderr
 
 
+@pytest.mark.long_but("streamed")
 @pytest.mark.parametrize("verify", ["off", "streamed", "written"])
 def test_the_weights_are_the_same_however_they_are_verified(program, targets, tmp_path, verify):
     target = program.run(targets["megatron"], tmp_path / "out", "hdf5", run={"verify": verify})
