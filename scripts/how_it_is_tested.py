@@ -132,7 +132,8 @@ def tests_part(record):
     rows = [(f"`{label}`", LABELS[label], number(entry["programs"]), number(entry["cases"]), number(entry["failed"]), number(entry["seconds"]))
             for label, entry in sorted(labels.items(), key=lambda item: list(LABELS).index(item[0]))]
     cases = tests["cases"]
-    layouts = sum(cases.get(f"peers.{name}", 0) for name in ("test_random_layouts", "test_end_to_end", "test_families", "test_seed_cases"))
+    layouts = sum(cases.get(f"peers.{name}{tier}", 0) for tier in ("", ".long")
+                  for name in ("test_random_layouts", "test_end_to_end", "test_families", "test_seed_cases"))
     text = table(("label", "what they are", "programs", "cases", "failed", "seconds"), rows)
     said = f"\nConversions between layouts and formats that are compared with an independent reader or writer: {number(layouts)} cases, there and back.\n"
     return f"## Tests\n\n`scripts/test.sh` runs them.\n\n{text}{said}"

@@ -29,6 +29,7 @@ class Reader:
         self.environment = os.environ | {
             "PATH": f"{programs}:{HERE / 'slurm_stub'}:{os.environ['PATH']}",
             "RESHARD_BIN": str(program), "OMP_NUM_THREADS": "1", "OMPI_MCA_hwloc_base_binding_policy": "none", "NO_COLOR": "1",
+            "OMPI_MCA_pml": "ob1", "OMPI_MCA_odls_base_sigkill_timeout": "0", "OMPI_MCA_mpi_yield_when_idle": "1",  # as in tests/peers
             "HOME": str(folder), "TMPDIR": str(folder),
         }
         for name in ("configs", "packaging", "scripts", "slurm", "tests"):  # pages are read in a source tree

@@ -41,6 +41,27 @@ def test_a_test_that_is_not_there_would_be_noticed(name):
     assert not is_there(name)
 
 
+def is_long(name):
+    """Whether all cases of a Python test are marked long."""
+    first, _, second = name.partition(".")
+    for text in [path.read_text() for path in (REPOSITORY / "tests").rglob(f"{first}.py")]:
+        if re.search(r"^pytestmark = .*pytest\.mark\.long\b", text, re.MULTILINE):
+            return True
+        if second and re.search(rf"^@pytest\.mark\.long\n(@.*\n)*def {second}\(", text, re.MULTILINE):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("promise, tests", [(promise, tests) for promise, _, tests in PROMISES], ids=[promise[:40] for promise, *_ in PROMISES])
+def test_every_promise_is_guarded_by_default(promise, tests):
+    assert not all(map(is_long, tests)), f"scripts/test.sh without --all would not notice when this breaks: {promise}"
+
+
+def test_what_is_long_is_known():
+    assert is_long("test_random_layouts.test_there_and_back") and is_long("test_adding_a_model.test_every_mistake_has_its_sentence")
+    assert not is_long("test_families.test_there_and_back_changes_nothing")
+
+
 JUNIT = """<testsuite><testcase name="peers.test_a" status="run" time="2.6">
 <system-out>....\n12 passed in 2.5s</system-out></testcase>
 <testcase name="b_test.np2" status="fail" time="1">

@@ -104,6 +104,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long_but("*-3", "pickle: memo bomb-1", "safetensors: overlap-1", "index: file above the folder-1", "config: not JSON-1")
 @with_ranks(CASES)
 def test_a_refused_file(case, ranks, bad_jobs):
     case.check(bad_jobs, ranks)
@@ -125,6 +126,7 @@ def as_model(call):
     return bad_bytes.shard_pickle(bad_bytes.namespace("x", b"N"), b"}" + bad_bytes.text_of("w") + call + b"s")
 
 
+@pytest.mark.long_but("whole-bare", "as_args-zip", "inside_args-zip", "as_model-zip")
 @pytest.mark.parametrize("packed", [True, False], ids=["zip", "bare"])
 @pytest.mark.parametrize("where", [whole, as_args, inside_args, as_model])
 def test_a_call_in_a_pickle_is_never_made(where, packed, bad_jobs, scratch):

@@ -1,5 +1,6 @@
 """Sources that are damaged, incomplete or contradict themselves, and jobs that cannot be: each is refused with a sentence that helps."""
 
+import pytest
 import torch
 
 import bad_sources as bad
@@ -86,6 +87,8 @@ LAYOUT_CASES = [
 ]
 
 
+@pytest.mark.long_but(
+    "*-3", "optimizer kept-1", "unknown tensor-1", "expert missing-1", "shape of one tensor-1", "ep 3 of 4 experts-1", "memory too small-1")
 @with_ranks(TREE_CASES + LAYOUT_CASES)
 def test_a_refused_job(case, ranks, bad_jobs):
     case.check(bad_jobs, ranks)

@@ -51,6 +51,7 @@ def started(jobs, source, ranks, memory="1 MiB", **options):
 # --- signals ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("15-3", "10-1")
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_the_job_and_leaves_what_the_next_one_goes_on_with(number, ranks, bad_jobs, large):
@@ -92,13 +93,14 @@ def test_the_launchers_signal_reaches_all_ranks(bad_jobs, large):
 # --- kills --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_kill_at_any_moment_leaves_the_target_absent_or_complete(bad_jobs):
+@pytest.mark.parametrize("kills", [3, pytest.param(KILLS, marks=pytest.mark.long)], ids=["few", "many"])
+def test_a_kill_at_any_moment_leaves_the_target_absent_or_complete(kills, bad_jobs):
     source, choice = tree(SMALL), random.Random(1)
     text = bad_jobs.text(source, memory="1 MiB", target_options={"layout": "{ tp = 4 }"})
     whole = bad_jobs.run(text, ranks=3)
     assert whole.code == 0, whole.error
     expected = tree_hashes(bad_jobs.target)
-    for number in range(KILLS):
+    for number in range(kills):
         bad_jobs.clear()
         job = bad_jobs.start(text, 3)
         time.sleep(choice.uniform(0.0, 1.0) * whole.seconds)
@@ -113,6 +115,7 @@ def test_a_kill_at_any_moment_leaves_the_target_absent_or_complete(bad_jobs):
             assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"], f"kill {number}: the rerun left what the kill had left"
 
 
+@pytest.mark.long_but("-1")
 @pytest.mark.parametrize("which", [0, -1])
 def test_the_loss_of_one_rank_ends_the_job(which, bad_jobs, large):
     job = started(bad_jobs, large, 3)
@@ -125,6 +128,7 @@ def test_the_loss_of_one_rank_ends_the_job(which, bad_jobs, large):
 # --- two jobs for one target --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_second_job_for_the_same_target_is_refused_while_the_first_runs(ranks, bad_jobs, large):
     first = started(bad_jobs, large, 1, memory="1 MiB")
@@ -147,6 +151,7 @@ def test_of_jobs_started_together_one_wins(bad_jobs):
 # --- a source that changes ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_source_that_changes_during_the_run_is_not_published(ranks, bad_jobs, scratch):
     source = shutil.copytree(tree(LARGE), scratch / "source")

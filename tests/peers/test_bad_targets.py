@@ -19,6 +19,7 @@ def dense():
 # --- the target ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, dense):
     bad_jobs.old_target()
@@ -38,6 +39,7 @@ def test_a_folder_that_is_no_checkpoint_is_not_replaced(bad_jobs, dense):
     assert (bad_jobs.target / "thesis.tex").read_text() == "precious"
 
 
+@pytest.mark.long_but("iter_0001000/notes.txt")
 @pytest.mark.parametrize("beside", ["notes.txt", "iter_0001000/notes.txt", "logs/events"])
 def test_what_lies_beside_a_converted_checkpoint_is_not_replaced(beside, bad_jobs, dense):
     assert bad_jobs.run(bad_jobs.text(dense)).code == 0
@@ -54,6 +56,7 @@ def test_a_root_with_several_iterations_is_not_replaced(bad_jobs, dense):
     bad_jobs.refused_early(TARGET, ("iterations", "no more than one"), bad_jobs.text(dense, target_options={"replace": True}))
 
 
+@pytest.mark.long_but(".next.part-0123456789abcdef", ".next.lock")
 @pytest.mark.parametrize("name", [".next.part-0123456789abcdef", ".next.resume-0123456789abcdef", ".next.old-0123456789abcdef", ".next.part", ".next.lock"])
 def test_the_names_of_unfinished_targets_are_no_targets(name, bad_jobs, dense):
     bad_jobs.refused_early(USAGE, (name, "Choose another name"), bad_jobs.text(dense, target=bad_jobs.parent / name))
@@ -88,6 +91,7 @@ def test_a_dangling_link_as_target(bad_jobs, dense):
     bad_jobs.refused_early(TARGET, ("target", "exists already"), bad_jobs.text(dense))
 
 
+@pytest.mark.long_but("inside-says1", "..-says3")
 @pytest.mark.parametrize("place, says", [
     (".", ("also source.path", "another folder")), ("inside", ("inside the source", "outside")), ("iter_0001000/mp_rank_00_000/x", ("inside the source",)),
     ("..", ("lies inside it",))])
@@ -104,6 +108,7 @@ def test_a_target_that_reaches_the_source_by_a_link(bad_jobs, scratch):
     bad_jobs.refused_early(USAGE, ("inside the source",), bad_jobs.text(source, target=scratch / "link" / "inside"))
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_file_in_the_place_of_the_targets_parent(ranks, bad_jobs, dense):
     (bad_jobs.parent / "file").write_text("precious")
@@ -135,6 +140,7 @@ def mounted(scratch):
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_read_only_parent(ranks, mounted, bad_jobs, dense):
     place = mounted("size=1m,ro")
@@ -149,6 +155,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(ranks, m
     assert not list(place.iterdir())
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("names", [1, 2, 3, 4, 6])
 def test_a_disk_without_room_for_more_names(names, mounted, bad_jobs, dense):
     place = mounted(f"size=1m,nr_inodes={names}")
@@ -163,6 +170,7 @@ def test_a_limit_of_file_sizes_is_met_during_the_run(ranks, bad_jobs, dense):
     bad_jobs.refused(RESOURCES, ("model_optim_rng.pt", "File too large"), bad_jobs.text(dense), ranks=ranks, prefix=prefix)
 
 
+@pytest.mark.long_but("64 TiB")
 @pytest.mark.parametrize("memory", ["64 TiB", "9223372036854775807"])
 def test_memory_that_is_not_there(memory, bad_jobs, dense):
     """A small job may take less than it is given; otherwise it is an error of resources, never a crash."""
@@ -211,6 +219,7 @@ NO_SOURCES = [
     (other_files, ("source",)), (torch_dist, ("source", "cut short")), (both_kinds, ("source", "side by side", "source.format")), (loop, ("source",))]
 
 
+@pytest.mark.long_but("absent-1", "empty-3", "loop-3")
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("make, says", NO_SOURCES, ids=["absent", "file", "empty", "other files", "torch_dist", "both kinds", "loop"])
 def test_what_is_no_source(make, says, ranks, bad_jobs, scratch):
@@ -241,12 +250,14 @@ JOB_LINES = {  # line after [source] path and [target] path and format -> fragme
 }
 
 
+@pytest.mark.long_but("layuot.tp = 2", "layout.tp = 0", 'replace = "yes"', r'[run]\ndevice = "tpu"', r"[run\n")
 @pytest.mark.parametrize("line", JOB_LINES)
 def test_a_mistake_in_the_job_file(line, bad_jobs, dense):
     text = job_text(dense, bad_jobs.target, "megatron", {}, {}, {}, {"memory": "1 MiB"}).split("[model]")[0]
     bad_jobs.refused(USAGE, JOB_LINES[line], text + line + "\n")
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_all_mistakes_are_said_at_once(ranks, bad_jobs, dense):
     text = f'[source]\npath = 3\nfromat = "megatron"\n[target]\nformat = "gguf"\nlayout.tp = "x"\n[run]\nmemory = true\n'
@@ -258,6 +269,7 @@ def test_an_unknown_source_format(bad_jobs, dense):
     bad_jobs.refused(USAGE, ("format", "gguf", "huggingface"), bad_jobs.text(dense, source_options={"format": "gguf"}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting, says", [
     ("target.layout.tp", ("key=value",)), ("target.layuot.tp=2", ("layuot",)), ("tp=2", ("target.layout.tp",)), ("run.memory=lots", ("memory", "lots"))])
 def test_a_mistake_on_the_command_line(setting, says, bad_jobs, dense):

@@ -151,6 +151,7 @@ def plan(scratch, model, layout, **model_keys):
     return subprocess.run([BINARY, "plan", str(job)], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.long_but("dense 11008*", "NVFP4 2880*", "MXFP4 columns*", "INT4 columns*")
 @pytest.mark.parametrize(("what", "model", "layout", "tensor", "axis", "size", "cut", "block"), ILLEGAL, ids=lambda value: str(value)[:24])
 def test_a_cut_inside_a_block_is_refused(what, model, layout, tensor, axis, size, cut, block, program, scratch):
     outcome = plan(scratch, model(), layout)
@@ -164,12 +165,14 @@ def test_a_cut_inside_a_block_is_refused(what, model, layout, tensor, axis, size
     assert "dequantise-bf16" in text
 
 
+@pytest.mark.long_but("dense 11008-*tp = 8", "gpt-oss*tp = 4, etp = 4")
 @pytest.mark.parametrize(("what", "model", "layout"), [case[:3] for case in ILLEGAL if case[0] in ("dense 11008", "gpt-oss")], ids=lambda value: str(value)[:24])
 def test_what_the_sentence_offers_works(what, model, layout, program, scratch):
     outcome = plan(scratch, model(), layout, quant="dequantise-bf16")
     assert outcome.returncode == 0, outcome.stderr
 
 
+@pytest.mark.long_but("<lambda>-tp = 16", "<lambda>-tp = 2, etp = 2")
 @pytest.mark.parametrize(("model", "layout"), LEGAL)
 def test_a_cut_between_blocks_is_planned(model, layout, program, scratch):
     outcome = plan(scratch, model(), layout)

@@ -107,6 +107,8 @@ def args_of(root):
 # --- args -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but(
+    "a function-refuse", "a dotted name of a foreign module-keep", "an argument that torch calls-refuse", "a package that evaluates-keep")
 @pytest.mark.parametrize("choice", ["refuse", "keep"])
 @pytest.mark.parametrize("hole", HOLES)
 def test_code_in_args_is_refused_whatever_the_job_says(hole, choice, program, scratch):
@@ -120,6 +122,7 @@ def test_code_in_args_is_refused_whatever_the_job_says(hole, choice, program, sc
     assert not (scratch / "there").exists() and not marker.exists()
 
 
+@pytest.mark.long_but("a dotted name-torch_dist", "an argument that torch calls-megatron")
 @pytest.mark.parametrize("target_format", TARGETS)
 @pytest.mark.parametrize("hole", ["a dotted name", "an argument that torch calls"])
 def test_code_in_args_can_be_left_out(hole, target_format, program, scratch):
@@ -150,6 +153,7 @@ def test_a_class_of_another_package_in_args(program, scratch):
     assert not hasattr(args_of(scratch / "left"), ATTRIBUTE)
 
 
+@pytest.mark.long_but("megatron", "torch_dist")
 @pytest.mark.parametrize("target_format", TARGETS)
 def test_a_target_names_only_what_is_known_to_be_plain_data(target_format, program, scratch):
     there = program.run(SAMPLE, scratch / "there", target_format, source_options=DROPPED_STATE, target_options=TARGETS[target_format])

@@ -73,6 +73,7 @@ def index_of(config, hf_name, flat, row):
 # --- the same model --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("moe")
 @pytest.mark.parametrize("config", [DENSE, MOE], ids=["dense", "moe"])
 def test_forms_of_one_model_are_the_same(config, program, scratch):
     tensors = make_globals(config)
@@ -127,6 +128,7 @@ def test_a_plain_dcp_checkpoint_against_a_folder_and_a_tree(program, scratch):
 # --- planted differences ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("0")
 @pytest.mark.parametrize("seed", range(8))
 def test_a_flipped_bit_is_found(seed, program, scratch):
     random = numpy.random.default_rng(seed)
@@ -157,6 +159,7 @@ def test_a_flipped_bit_is_found(seed, program, scratch):
             assert bin(int.from_bytes(one.read(2), "little") ^ int.from_bytes(other.read(2), "little")).count("1") == 1
 
 
+@pytest.mark.long
 def test_swapped_layers_are_found(program, scratch):
     before = make_globals(DENSE)
     after = before | {"layers.0.fc2": before["layers.2.fc2"], "layers.2.fc2": before["layers.0.fc2"]}
@@ -262,6 +265,7 @@ def statistics(a, b):
     }  # fmt: skip
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_statistics_are_those_of_numpy(ranks, program, scratch):
     a, b = noisy(ranks)
@@ -281,6 +285,7 @@ def test_statistics_are_those_of_numpy(ranks, program, scratch):
     assert {row["name"] for row in document["tensors"]} == set(FORMATS)
 
 
+@pytest.mark.long
 def test_values_of_different_dtypes(program, scratch):
     generator = torch.Generator().manual_seed(1)
     values = torch.randn(40, 30, generator=generator)

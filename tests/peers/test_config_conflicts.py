@@ -70,6 +70,7 @@ def computes_as(folder, other):
 # --- source.config ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("megatron")
 @pytest.mark.parametrize("form", ["megatron", "torch_dist"])
 def test_source_config_is_what_hugging_face_gets(form, convert, folder, scratch):
     """… with what lies beside it; a config.json alone takes the files that travelled."""
@@ -86,6 +87,7 @@ def test_source_config_is_what_hugging_face_gets(form, convert, folder, scratch)
     assert computes_as(scratch / "back", folder) and computes_as(scratch / "again", folder)
 
 
+@pytest.mark.long_but("torch_dist-megatron")
 @pytest.mark.parametrize("there, then", [("torch_dist", "megatron"), ("megatron", "torch_dist"), ("megatron", "hdf5"), ("megatron", "huggingface")])
 def test_args_count_before_source_config(there, then, convert, folder, scratch):
     convert(folder, scratch / "tree", there)
@@ -108,6 +110,7 @@ def test_source_config_of_another_model_is_refused(convert, folder, scratch):
     assert "layer is 4 in" in said and "and 5 in args" in said and "check source.config" in said
 
 
+@pytest.mark.long_but("hdf5")
 @pytest.mark.parametrize("there", ["huggingface", "hdf5"])
 def test_source_config_counts_before_a_config(there, convert, folder, scratch):
     source = folder
@@ -122,6 +125,7 @@ def test_source_config_counts_before_a_config(there, convert, folder, scratch):
     assert args_of(scratch / "tree").norm_epsilon == 0.1 and config_of(scratch / "tree" / "huggingface")["rms_norm_eps"] == 0.1
 
 
+@pytest.mark.long_but("huggingface")
 @pytest.mark.parametrize("form", ["huggingface", "megatron"])
 def test_the_config_inside_a_container_counts_before_the_one_beside(form, convert, folder, scratch):
     convert(folder, scratch / "hdf5", "hdf5")
@@ -137,6 +141,7 @@ def test_the_config_inside_a_container_counts_before_the_one_beside(form, conver
 # --- target.reference ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("rms_norm_eps-*-huggingface")
 @pytest.mark.parametrize("there", ["huggingface", "megatron"])
 @pytest.mark.parametrize("key, value, was", [("rms_norm_eps", 0.1, 1e-6), ("hidden_act", "gelu", "silu")])
 def test_a_reference_that_says_otherwise(there, key, value, was, convert, folder, scratch):
@@ -149,6 +154,7 @@ def test_a_reference_that_says_otherwise(there, key, value, was, convert, folder
     assert torch.equal(logits_of(scratch / "target", MODEL), described(folder, scratch / "as-said", **{key: value}))
 
 
+@pytest.mark.long_but("auto-vocab_size-70", "none-num_hidden_layers-3")
 @pytest.mark.parametrize("key, value", [("num_key_value_heads", 1), ("vocab_size", 70), ("num_hidden_layers", 3)])
 @pytest.mark.parametrize("kept", ["auto", "none"])
 def test_a_reference_of_other_sizes(key, value, kept, convert, folder, scratch):
@@ -173,6 +179,7 @@ def test_logical_names_are_no_model(convert, folder, scratch):
     assert "model.embed_tokens.weight" in said and "random values" in said and "attn.k" in said
 
 
+@pytest.mark.long
 def test_names_of_another_program(convert, folder, scratch):
     """… are written as they are only where the job says so."""
     tensors = load_file(folder / "model.safetensors")
@@ -192,6 +199,7 @@ def test_names_of_another_program(convert, folder, scratch):
 # --- files --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_files_of_dcp_reach_hdf5(convert, folder, scratch):
     convert(folder, scratch / "dcp", "dcp")
     convert(scratch / "dcp", scratch / "hdf5", "hdf5")
@@ -202,6 +210,7 @@ def test_files_of_dcp_reach_hdf5(convert, folder, scratch):
         assert files(scratch / f"back{number}") == files(folder) and computes_as(scratch / f"back{number}", folder)
 
 
+@pytest.mark.long
 def test_verify_finds_the_config_of_a_dcp_folder(convert, folder, scratch):
     convert(folder, scratch / "dcp", "dcp")
     convert(folder, scratch / "tree", "megatron")
@@ -213,6 +222,7 @@ def test_verify_finds_the_config_of_a_dcp_folder(convert, folder, scratch):
 # --- layers for multi-token prediction ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_count_of_layers_that_is_changed_is_told(convert, scratch):
     """save_pretrained writes none of these layers, whatever config.json says."""
     folder = save_family(scratch / "model", Family(dense("Glm4Moe", **GLM | dict(num_nextn_predict_layers=1)), Layout(), Layout()))
@@ -222,6 +232,7 @@ def test_a_count_of_layers_that_is_changed_is_told(convert, scratch):
     assert config_of(scratch / "back") == config_of(folder) | dict(num_nextn_predict_layers=0)
 
 
+@pytest.mark.long
 def test_a_hybrid_model_of_args_alone_can_be_loaded(convert, scratch):
     model = Family(family_models_hybrid.mamba("M*-ME"), Layout(), Layout(), dtype=torch.float32)
     folder = save_family(scratch / "model", model)

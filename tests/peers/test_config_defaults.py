@@ -10,6 +10,7 @@ from config_defaults import fault_without, map_of, members_of, small_config
 MAP_OF = map_of()
 
 
+@pytest.mark.long_but("deepseek_v3", "gemma3", "gpt_oss", "llama", "nemotron_h", "qwen3_moe", "qwen3_next")
 @pytest.mark.parametrize("kind", list(MAP_OF))
 def test_all_that_can_be_left_out(kind, program, scratch):
     config = small_config(kind)

@@ -4,6 +4,8 @@ import pytest
 
 from config_defaults import fault_without, map_of, members_of, small_config
 
+pytestmark = pytest.mark.long
+
 MAP_OF = map_of()
 
 

@@ -54,6 +54,7 @@ def read_as_torch_does(data):
     return expected
 
 
+@pytest.mark.long_but("0")
 @pytest.mark.parametrize("place", range(5))
 def test_wrong_values_in_every_field(scratch, place):
     find, names = list(fields())[place]
@@ -93,6 +94,7 @@ def test_wrong_parts_of_containers(scratch, value):
         assert spoilt(lambda m: m.planner_data.update({name: value})) == 3
 
 
+@pytest.mark.long
 def test_cut_short_at_every_place(scratch):
     data = pickle.dumps(with_megatron(banded(2, 3)))
     lengths = random.Random(3).sample(range(len(data)), 250) + list(range(8)) + [len(data) - 1]
@@ -101,6 +103,7 @@ def test_cut_short_at_every_place(scratch):
     assert outcome(scratch, data) == 0
 
 
+@pytest.mark.long
 def test_changed_bytes_are_read_or_refused(scratch):
     data = pickle.dumps(banded(2, 3))
     source = random.Random(4)

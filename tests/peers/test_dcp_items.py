@@ -249,6 +249,7 @@ def test_disagreement_with_the_catalogue(scratch):
         refused("item-read", path, 0, wrong, "F32", "2,3")
 
 
+@pytest.mark.long_but("0", "61", "1220", "1769")
 @pytest.mark.parametrize("length", range(0, 1800, 61))
 def test_cut_short(scratch, length):
     path = scratch / "item"

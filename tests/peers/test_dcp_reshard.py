@@ -58,12 +58,27 @@ def folders():
     shutil.rmtree(folder, ignore_errors=True)
 
 
+class OnDemand(dict):
+    """Makes what is asked for first, and keeps it."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __missing__(self, key):
+        self.update(self.make(key))
+        return self[key]
+
+
 @pytest.fixture(scope="module")
 def sources(folders):
     """A checkpoint of every source mesh, all with the same content; the processes of a size start once."""
-    for meshes in by_world(SOURCES, lambda mesh: mesh):
+
+    def make(label):
+        meshes = next(group for group in by_world(SOURCES, lambda mesh: mesh) if label in map(Mesh.label, group))
         dcp_worlds.save([(mesh, folders / mesh.label(), TENSORS, True) for mesh in meshes])
-    return {mesh.label(): folders / mesh.label() for mesh in SOURCES}
+        return {mesh.label(): folders / mesh.label() for mesh in meshes}
+
+    return OnDemand(make)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +91,12 @@ def program(folders):
 @pytest.fixture(scope="module")
 def targets(program, sources, folders):
     """Every pair converted."""
-    return {pair_id(pair): to_mesh(program, sources[pair[0].label()], folders / pair_id(pair), pair[1]) for pair in PAIRS}
+
+    def make(name):
+        pair = next(pair for pair in PAIRS if pair_id(pair) == name)
+        return {name: to_mesh(program, sources[pair[0].label()], folders / name, pair[1])}
+
+    return OnDemand(make)
 
 
 def to_mesh(program, source, target, mesh, **options):
@@ -92,6 +112,7 @@ def grid_differences(folder, mesh, tensors=TENSORS):
 # --- the oracle ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("dp2xtp2", "tp2xdp2s")
 @pytest.mark.parametrize("mesh", SOURCES, ids=Mesh.label)
 def test_torch_writes_what_the_mesh_says(mesh, sources):
     folder = sources[mesh.label()]
@@ -107,6 +128,7 @@ def test_torch_writes_what_the_mesh_says(mesh, sources):
 # --- meshes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("dp2xtp2-to-dp2", "tp2xdp2s-to-dp3")
 @pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
 def test_chunks_are_those_of_the_mesh_asked_for(pair, targets):
     target = targets[pair_id(pair)]
@@ -114,6 +136,7 @@ def test_chunks_are_those_of_the_mesh_asked_for(pair, targets):
     assert grid_differences(target, pair[1]) == []
 
 
+@pytest.mark.long_but("dp2xtp2-to-dp2", "tp2xdp2s-to-dp3")
 @pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
 def test_every_bit_every_object_and_the_nesting_survive(pair, targets, sources):
     source, target = sources[pair[0].label()], targets[pair_id(pair)]
@@ -121,15 +144,23 @@ def test_every_bit_every_object_and_the_nesting_survive(pair, targets, sources):
     assert dcp_reading.catalogue(target).planner_data == dcp_reading.catalogue(source).planner_data
 
 
+@pytest.mark.long
 def test_torch_loads_every_result_into_its_mesh(targets):
     for pairs in by_world(PAIRS, lambda pair: pair[1]):
         dcp_worlds.load([(pair[1], targets[pair_id(pair)], TENSORS) for pair in pairs])
 
 
+def test_torch_loads_a_result_into_its_mesh_and_one_into_another(targets):
+    """The two pairs that the default tier converts."""
+    dcp_worlds.load([(THREE, targets[pair_id((FSDP_TP, THREE))], TENSORS), (THREE, targets[pair_id((GRID, PAIR))], TENSORS)])
+
+
+@pytest.mark.long
 def test_torch_loads_a_result_into_a_mesh_it_was_not_cut_for(targets):
     dcp_worlds.load([(THREE, targets[pair_id((EIGHT, FSDP_TP))], TENSORS), (THREE, targets[pair_id((HYBRID, COLUMNS))], TENSORS)])
 
 
+@pytest.mark.long_but("tp2xdp2s-to-dp3")
 @pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
 def test_there_and_back_is_the_same_as_never_having_left(pair, program, sources, targets, folders):
     stayed = to_mesh(program, sources[pair[0].label()], folders / f"stayed-{pair_id(pair)}", pair[0])
@@ -140,6 +171,7 @@ def test_there_and_back_is_the_same_as_never_having_left(pair, program, sources,
 # --- other grids --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_whole_chunks(program, sources, scratch):
     target = program.run(sources[GRID.label()], scratch / "whole", "dcp", target_options={"chunks": "whole"})
     dcp_reading.check_catalogue(target)
@@ -147,6 +179,7 @@ def test_whole_chunks(program, sources, scratch):
     dcp_reading.assert_same_content(target, sources[GRID.label()])
 
 
+@pytest.mark.long_but("tp2xdp2s")
 @pytest.mark.parametrize("mesh", [GRID, EIGHT, FSDP_TP], ids=Mesh.label)
 def test_the_chunks_of_the_source_without_its_empty_ones(mesh, program, sources, scratch):
     target = program.run(sources[mesh.label()], scratch / "same", "dcp", target_options={"chunks": "source"})
@@ -155,6 +188,7 @@ def test_the_chunks_of_the_source_without_its_empty_ones(mesh, program, sources,
     dcp_reading.assert_same_content(target, sources[mesh.label()])
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3, 5])
 def test_the_first_axis_over_a_number_of_ranks(ranks, program, sources, scratch):
     target = program.run(sources[PAIR.label()], scratch / "ranks", "dcp", target_options={"chunks": "ranks", "ranks": ranks})
@@ -164,6 +198,7 @@ def test_the_first_axis_over_a_number_of_ranks(ranks, program, sources, scratch)
     dcp_reading.assert_same_content(target, sources[PAIR.label()])
 
 
+@pytest.mark.long
 def test_the_first_matching_placement_counts(program, sources, scratch):
     mesh = Mesh((("a", 2), ("b", 2)), (("*.scalar", "R R"), ("model.int8.*", "R R"), ("model.int*.matrix", "R S1"), ("*.vector", "R S0"), ("*", "S0 R")))
     target = to_mesh(program, sources[FOUR.label()], scratch / "target", mesh)
@@ -174,6 +209,7 @@ def test_the_first_matching_placement_counts(program, sources, scratch):
 # --- ways to load -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_torch_exports_the_result_to_one_file_with_its_nesting(targets, scratch):
     dcp_to_torch_save(targets[pair_id((FSDP_TP, THREE))], scratch / "all.pt")
     state = torch.load(scratch / "all.pt", weights_only=False)
@@ -222,6 +258,7 @@ def test_a_prefix_picks_keys_and_is_cut_off(program, sources, scratch):
     assert dcp_reading.objects(target) == {}
 
 
+@pytest.mark.long
 def test_a_prefix_is_put_in_front(program, sources, scratch):
     cut = program.run(sources[PAIR.label()], scratch / "cut", "dcp", source_options={"prefix": "model."}, target_options={"chunks": "whole"})
     target = program.run(cut, scratch / "put", "dcp", target_options={"chunks": "whole", "prefix": "app.model."})
@@ -250,6 +287,7 @@ def test_torch_writes_safetensors_shards_with_their_places(safetensors_shards):
         assert places["model.float32.matrix"]["saved_offsets"] == [9, 0] and file.get_slice("model.float32.matrix").get_shape() == [3, 10]
 
 
+@pytest.mark.long_but("dcp-options1")
 @pytest.mark.parametrize("target_format, options", [("dcp", {"chunks": "whole"}), ("dcp", GRID.target_options()), ("huggingface", {})])
 def test_safetensors_shards_become_anything_else(target_format, options, program, safetensors_shards, scratch):
     target = program.run(safetensors_shards, scratch / "target", target_format, target_options=options)
@@ -265,6 +303,7 @@ def test_logical_tensors_of_safetensors_shards_are_listed(safetensors_shards):
     assert listed == {name: list(shape) for name, (shape, _) in SAFE_TENSORS.items()}
 
 
+@pytest.mark.long
 def test_a_checkpoint_becomes_safetensors_with_its_names(program, scratch):
     tensors = {name.removeprefix("model."): dcp_worlds.values(name, shape, dtype) for name, (shape, dtype) in SAFE_TENSORS.items()}
     dcp.save({"model": tensors, "step": 3}, checkpoint_id=scratch / "source", no_dist=True)
@@ -343,6 +382,7 @@ def remove_a_file(_, folder):
     (folder / "__1_0.distcp").unlink()
 
 
+@pytest.mark.long_but("leave_a_hole-", "point_behind_the_file-")
 @pytest.mark.parametrize("edit, says", [
     (leave_a_hole, "model.float32.matrix"), (let_chunks_overlap, "model.float32.matrix"), (point_behind_the_file, "distcp"),
     (claim_another_type, "model.float32.matrix"), (forget_an_item, "model.float32.matrix"), (transform_the_items, "zstd"), (remove_a_file, "__1_0.distcp")],

@@ -262,6 +262,7 @@ def quantisable(rows: int, columns: int, seed: int) -> torch.Tensor:
     return torch.randn(rows, columns, generator=generator(seed)).bfloat16()
 
 
+@pytest.mark.long
 def test_nvfp4_against_modelopt(scratch, modelopt):
     weight = quantisable(24, 96, 19)
     quantised, scale, second = modelopt.NVFP4QTensor.quantize(weight, 16)
@@ -273,6 +274,7 @@ def test_nvfp4_against_modelopt(scratch, modelopt):
     assert (found - weight).abs().max() < 1  # it is this weight, and not another
 
 
+@pytest.mark.long
 def test_mx_against_modelopt(scratch, modelopt):
     from modelopt.torch.quantization.qtensor.mxfp4_tensor import MXFP4QTensor
     from modelopt.torch.quantization.qtensor.mxfp8_tensor import MXFP8QTensor
@@ -286,6 +288,7 @@ def test_mx_against_modelopt(scratch, modelopt):
     assert torch.equal(found, fp8.dequantize(torch.bfloat16, scale=scale))
 
 
+@pytest.mark.long
 def test_fp8_against_modelopt(scratch, modelopt):
     weight = quantisable(30, 50, 21)
     for axis, block in ((None, (0, 0)), (0, (1, 0))):
@@ -308,6 +311,7 @@ def scheme_of(**weights):
     return QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**weights))
 
 
+@pytest.mark.long_but("4-False")
 @pytest.mark.parametrize("bits, symmetric", list(itertools.product([4, 8, 3], [True, False])))
 def test_packed_integers_against_compressed_tensors(scratch, compressed_tensors, bits, symmetric):
     from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
@@ -353,6 +357,7 @@ def test_nvfp4_against_compressed_tensors(scratch, compressed_tensors):
     assert_same(found, unpacked_fp4(packed) * spread(scale.double(), (1, 16), (16, 64)) / second.double())
 
 
+@pytest.mark.long
 def test_mx_against_compressed_tensors(scratch, compressed_tensors):
     from compressed_tensors.compressors.mxfp4.base import MXFP4PackedCompressor
     from compressed_tensors.compressors.mxfp8.base import MXFP8QuantizationCompressor

@@ -25,6 +25,7 @@ def on_device(transport="auto", **more):
     return {"device": "emulated", "transport": transport, **more}
 
 
+@pytest.mark.long_but("08-*", "10-*")
 @pytest.mark.parametrize("number", range(len(PAIRS)), ids=[pair[0] for pair in PAIRS])
 def test_any_layout_to_any_other(number, program, scratch):
     _, config, source_form, source, target_form, target = PAIRS[number]
@@ -36,6 +37,7 @@ def test_any_layout_to_any_other(number, program, scratch):
     assert tree_hashes(there) == tree_hashes(host)
 
 
+@pytest.mark.long_but("0", "6")
 @pytest.mark.parametrize("number", range(8))
 def test_dequantised_values(number, program, scratch):
     scheme, (ranks, transport) = SCHEMES[number % 4], PATHS[(number + number // 4) % 4]
@@ -94,6 +96,7 @@ def test_a_trace_takes_no_place_of_the_job_or_of_others(program, scratch):
     assert tree_hashes(source) == before and (scratch / "notes").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_many_small_pieces_keep_to_the_memory(program, scratch):
     """Their records lie near each other: reading one reads its neighbours along."""
     tensors = {f"w{i:05d}": torch.randint(0, 256, (7, 3), dtype=torch.uint8) for i in range(6000)}

@@ -91,6 +91,9 @@ def target_options(row):
     return {"layout": (OTHER[bool(MODELS[name].experts)] if source == "megatron" else layout).toml()} | names_of(form)
 
 
+@pytest.mark.long_but(
+    "tied-hf-hdf5--np4", "biases-megatron-torch_dist-*", "moe-megatron-huggingface-*-np7", "moe-megatron-megatron-*",
+    "mixtral-hf-torch_dist-*-np1")
 @pytest.mark.parametrize("row", ROWS, ids=row_id)
 def test_digests_are_those_of_the_gathered_tensors(row, sources, program, scratch):
     name, source, target, _, ranks = row
@@ -108,6 +111,7 @@ def test_the_rows_cover_what_they_should():
 # --- the name-plate -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("moe")
 @pytest.mark.parametrize("name", ["tied", "moe"])
 def test_one_model_has_one_total_everywhere(name, sources, program, scratch):
     """Every format as a target and as the source of the next; the same name-plate as the other way around."""
@@ -130,6 +134,7 @@ def test_one_model_has_one_total_everywhere(name, sources, program, scratch):
 # --- stored names -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("3-dcp-options0", "1-hdf5-options3")
 @pytest.mark.parametrize("target, options", [("dcp", {"chunks": "ranks", "ranks": 3}), ("dcp", {"chunks": "whole"}), ("huggingface", {}), ("hdf5", {})])
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_stored_names_have_the_digests_of_stored_tensors(target, options, ranks, sources, program, scratch):

@@ -14,6 +14,8 @@ from numpy_megatron import iteration_folder
 from peer_types import Layout
 from tensor_patterns import assert_same_tensors, make_globals
 
+pytestmark = pytest.mark.long
+
 EXPERTS, HIDDEN, INTER = 4, 8, 6
 ROWS = (("*.experts.fc1.*", "R R S0 S0"), ("*.experts.fc2.*", "R R S0 S1"), ("*", "R R R R"))
 

@@ -31,6 +31,7 @@ def source_tree(scratch, config, layout, form, **options):
 # --- Megatron to Megatron -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("llama-*layout", "moe-*-to-te-grouped-tp4pp2v1ep2x2", "bytes-extras-*")
 @pytest.mark.parametrize("change", cases.megatron_changes(), ids=cases.change_id)
 def test_megatron_to_megatron_and_back(change, program, scratch):
     _, config, source_form, source, target_form, target = change
@@ -43,11 +44,13 @@ def test_megatron_to_megatron_and_back(change, program, scratch):
     assert_same_shards(back, original, source, norm_extras_known=target_form.impl == "te" or source_form.impl == "local")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source, target", [(Layout(tp=2, pp=2), Layout(tp=4)), (Layout(), Layout(tp=2, pp=2, vpp=2))])
 def test_dense_checkpoint_of_megatron_core_keeps_its_logits(source, target, program, scratch):
     keeps_logits(cases.LLAMA_TIED, LOCAL, source, target, program, scratch)
 
 
+@pytest.mark.long_but("source0-target0-te-grouped")
 @pytest.mark.parametrize("form", [LOCAL, TE_GROUPED], ids=lambda form: form.label())
 @pytest.mark.parametrize("source, target", [
     (Layout(tp=2, pp=2, ep=2, etp=2), Layout(ep=4)), (Layout(tp=2, ep=4), Layout(tp=4, ep=2, etp=2)), (Layout(), Layout(pp=2, vpp=2, ep=4))])
@@ -111,6 +114,7 @@ def hf_source_layouts(config):
     return (Layout(tp=2, pp=2, ep=4), TE_GROUPED) if config.experts else (Layout(tp=2, pp=2, vpp=2), LOCAL)
 
 
+@pytest.mark.long_but("qwen3-moe-mixed")
 @pytest.mark.parametrize("name", cases.FAMILIES)
 def test_megatron_to_hf_with_a_reference(name, program, scratch):
     config = cases.FAMILIES[name]
@@ -128,6 +132,7 @@ def test_megatron_to_hf_with_a_reference(name, program, scratch):
     assert {path.name for path in there.iterdir()} == {path.name for path in reference.iterdir()} | {MANIFEST}
 
 
+@pytest.mark.long_but("llama-tied-f32", "mixtral-bf16")
 @pytest.mark.parametrize("name", cases.FAMILIES)
 def test_megatron_to_hf_without_a_reference(name, program, scratch):
     config = cases.FAMILIES[name]
@@ -147,6 +152,7 @@ def check_hf(folder, config, scratch):
 # --- Hugging Face to Megatron -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("llama-square-one-file", "qwen3-moe-mixed-shards")
 @pytest.mark.parametrize("shard_size", ["50GB", "40KB"], ids=["one-file", "shards"])
 @pytest.mark.parametrize("name", cases.FAMILIES)
 def test_hf_to_megatron_and_back(name, shard_size, program, scratch):
@@ -162,6 +168,7 @@ def test_hf_to_megatron_and_back(name, shard_size, program, scratch):
     assert_same_tensors(hf_models.read_hf(back), hf_models.read_hf(original))
 
 
+@pytest.mark.long_but("qwen3-moe-mixed")
 @pytest.mark.parametrize("name", ["llama-f32", "llama-tied-f32", "qwen2", "qwen3", "qwen3-moe-f32", "qwen3-moe-mixed", "mixtral"])
 def test_hf_to_megatron_computes_the_same_in_megatron_core(name, program, scratch):
     config = cases.FAMILIES[name].with_(dtype="float32")
@@ -176,6 +183,7 @@ def test_hf_to_megatron_computes_the_same_in_megatron_core(name, program, scratc
 # --- the number of ranks --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("megatron-to-hf")
 @pytest.mark.parametrize("direction", ["megatron-to-megatron", "megatron-to-hf", "hf-to-megatron"])
 def test_the_target_has_the_same_bytes_on_any_number_of_ranks(direction, program, scratch):
     config = QWEN3_MOE_MIXED

@@ -16,6 +16,7 @@ from tensor_patterns import assert_same_tensors
 FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES
 
 
+@pytest.mark.long_but("llama-tied", "glm4-moe-mtp", "gpt-oss-mxfp4", "qwen3-vl-moe", "deepseek-v3", "qwen3-next", "nemotron-h")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_there_and_back_changes_nothing(name, program, scratch):
     family = FAMILIES[name]
@@ -32,6 +33,7 @@ def test_there_and_back_changes_nothing(name, program, scratch):
     assert not family.computes or torch.equal(logits_of(back, family), logits_of(folder, family))
 
 
+@pytest.mark.long_but("qwen2-moe")
 @pytest.mark.parametrize("name", ["llama-tied", "llama-scaled", "qwen2-tied", "qwen2-moe", "deepseek-yarn"])
 def test_a_config_made_from_megatrons_arguments_computes_the_same(name, program, scratch):
     family = FAMILIES[name]

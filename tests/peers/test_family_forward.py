@@ -10,6 +10,8 @@ from family_forward import logits_in_megatron
 from family_models import FAMILIES, LLAMA4, MOE_A, TOKENS, Family, dense, logits_of, save_family
 from peer_types import LOCAL, Layout
 
+pytestmark = pytest.mark.long
+
 # Megatron's attention has no chunks, and normalises q and k in layers without positions too: so neither here, as in Llama 4 Maverick on short texts.
 LLAMA4_FAMILY = Family(dense("Llama4", config="Llama4Text", **LLAMA4 | dict(attention_chunk_size=64, use_qk_norm=False)), MOE_A, MOE_A)
 

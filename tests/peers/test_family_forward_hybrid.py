@@ -10,6 +10,8 @@ from family_models_hybrid import DELTA, LATENT, mamba
 from megatron_hybrid import build_delta, build_latent, build_mamba, core_logits
 from peer_types import LOCAL, TE_SEQUENTIAL, Layout
 
+pytestmark = pytest.mark.long
+
 LATENT_CASES = {
     "deepseek-v2-lite": (
         dense("DeepseekV2", **LATENT | dict(q_lora_rank=None, n_group=1, first_k_dense_replace=1)), Layout(pp=2, first_stage_layers=3)),

@@ -22,6 +22,7 @@ SMALL = ModelConfig(layers=2, hidden=16, head_dim=4, ffn=24, vocab=40)
 MODELS = {"dense": SMALL, "moe": SMALL.with_(family="qwen3_moe", experts=4, expert_ffn=12, qk_norm=True)}
 
 
+@pytest.mark.long_but("moe-layout3")
 @pytest.mark.parametrize("name, layout", [("dense", Layout(pp=2)), ("dense", Layout(tp=2)), ("moe", Layout(ep=4)), ("moe", Layout(pp=2))])
 def test_training_continues_in_a_newer_megatron(name, layout, program, scratch):
     with tarfile.open(SAMPLE) as archive:

@@ -55,6 +55,7 @@ def tree_of(scratch, name, enums=NOT_NULL):
 # --- a target -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("first-dense")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_megatron_tree_becomes_one_dataset_per_logical_tensor(name, program, scratch):
     config = MODELS[name][0]
@@ -72,6 +73,7 @@ def test_a_megatron_tree_becomes_one_dataset_per_logical_tensor(name, program, s
     assert json.loads(objects["args.json"])["num_layers"] == config.layers
 
 
+@pytest.mark.long_but("qwen3-moe-mixed")
 @pytest.mark.parametrize("name", ["llama", "qwen3-moe-mixed", "mixtral-bf16"])
 def test_a_hugging_face_folder_becomes_the_same_container_and_comes_back(name, program, scratch):
     config = cases.FAMILIES[name]
@@ -89,6 +91,7 @@ def test_a_hugging_face_folder_becomes_the_same_container_and_comes_back(name, p
     assert_same_tensors(hf_models.read_hf(program.to_hf(alone, scratch / "from-alone")), hf_models.read_hf(source))
 
 
+@pytest.mark.long_but("grouped")
 @pytest.mark.parametrize("name", ["grouped", "first-dense", "tied"])
 def test_a_container_becomes_a_megatron_tree(name, program, scratch):
     config, layout, form = MODELS[name]
@@ -111,6 +114,7 @@ def test_the_container_has_the_same_bytes_on_any_number_of_ranks(program, scratc
     assert all(each == hashes[0] for each in hashes[1:])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", ["streamed", "off"])
 def test_other_ways_of_checking_write_the_same_bytes(check, program, scratch):
     tree = tree_of(scratch, "grouped")
@@ -126,6 +130,7 @@ def test_other_ways_of_checking_write_the_same_bytes(check, program, scratch):
 # --- other families -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("deepseek-v3")
 @pytest.mark.parametrize("name", ["glm4-moe-mtp", "deepseek-v3", "qwen3-next"])
 def test_a_family_goes_through_containers_of_both_lineages(name, program, scratch):
     """Prediction layers, latent attention, norms that one side stores without their one: Hugging Face -> HDF5 -> Megatron -> HDF5 -> Hugging Face."""
@@ -140,6 +145,7 @@ def test_a_family_goes_through_containers_of_both_lineages(name, program, scratc
         assert_same_tensors(hf_models.read_hf(back), hf_models.read_hf(folder))
 
 
+@pytest.mark.long
 def test_quantised_parts_are_refused_by_name_and_kept_without_a_map(program, scratch):
     folder = save_family(scratch / "folder", FAMILIES["gpt-oss-mxfp4"])
     outcome = program.attempt(folder, scratch / "refused", "hdf5")
@@ -194,6 +200,7 @@ def test_a_plain_file_becomes_a_hugging_face_folder(plain_llama, program, scratc
     hf_models.load_hf(there)
 
 
+@pytest.mark.long
 def test_a_plain_file_becomes_a_dcp_folder(plain_llama, program, scratch):
     _, _, state, plain = plain_llama
     there = program.run(plain, scratch / "there", "dcp", target_options={"chunks": "ranks", "ranks": 3})
@@ -208,6 +215,7 @@ def test_a_plain_file_with_a_config_becomes_a_megatron_tree(plain_llama, program
     check_tree(there, with_written_divisor(config, there), layout, LOCAL, make_globals(config))
 
 
+@pytest.mark.long
 def test_a_plain_file_with_a_config_becomes_a_container(plain_llama, program, scratch):
     config, reference, _, plain = plain_llama
     there = program.run(plain, scratch / "there", "hdf5", source_options={"config": reference / "config.json"}, model={"map": config.family})
@@ -215,6 +223,7 @@ def test_a_plain_file_with_a_config_becomes_a_container(plain_llama, program, sc
     assert read_container(there)[1]["config.json"] == (reference / "config.json").read_bytes()
 
 
+@pytest.mark.long
 def test_nested_groups_are_names_with_slashes(program, scratch):
     tensors = {f"model.layers.{layer}.w": torch.arange(layer + 6.0) for layer in range(3)} | {"bf": torch.ones(2, 3).bfloat16()}
     plain = write_plain(scratch / "plain" / "weights.h5", tensors, nested=True)
@@ -225,6 +234,7 @@ def test_nested_groups_are_names_with_slashes(program, scratch):
         name.replace(".", "/"): tensor for name, tensor in tensors.items()})
 
 
+@pytest.mark.long
 def test_a_prefix_of_a_plain_file_picks_keys(program, scratch):
     plain = write_plain(scratch / "plain" / "weights.h5", {"model.a": torch.arange(4), "model.b": torch.arange(3.0), "optimizer.a": torch.zeros(4)})
     there = program.run(plain, scratch / "there", "dcp", source_options={"prefix": "model."}, target_options={"prefix": "app."})
@@ -243,6 +253,7 @@ def dcp_source(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_dcp_to_a_container_and_back(dcp_source, program, scratch):
     there = program.run(dcp_source, scratch / "there", "hdf5", ranks=3)
     tensors, objects = read_container(there)
@@ -269,6 +280,7 @@ def strange_names():
     return made
 
 
+@pytest.mark.long
 def test_a_hugging_face_folder_keeps_any_names_through_a_container(program, scratch):
     source = scratch / "source"
     source.mkdir()
@@ -292,6 +304,7 @@ def test_bits_that_are_no_numbers_survive(program, scratch):
     assert_same_tensors(dcp_reading.whole_tensors(back), tensors)
 
 
+@pytest.mark.long
 def test_a_prefix_picks_keys_on_the_way_in_and_out(dcp_source, program, scratch):
     there = program.run(dcp_source, scratch / "there", "hdf5", source_options={"prefix": "model."})
     names = {name.removeprefix("model.") for name in dcp_worlds.tensor_names()}
@@ -381,6 +394,7 @@ def replace_attribute(path, name, value):
         file.attrs[name] = np.bytes_(value)
 
 
+@pytest.mark.long_but("missing-*")
 @pytest.mark.parametrize("damage, says, ranks", [
     (missing, "missing", 1), (duplicate, "HDF5 files are here", 3), (twice_in_the_place_of_another, "says that it is part 1", 1),
     (foreign, "no container", 3), (foreign_first, "no container", 1), (foreign_first, "no container", 3), (of_another_map, "several checkpoints", 2),

@@ -76,12 +76,13 @@ def moments(bad_jobs, text):
     return begin, published
 
 
-def test_a_kill_at_any_moment_leaves_the_container_absent_or_complete(bad_jobs, source):
+@pytest.mark.parametrize("kills", [len(ENDINGS), pytest.param(KILLS, marks=pytest.mark.long)], ids=["each way", "many"])
+def test_a_kill_at_any_moment_leaves_the_container_absent_or_complete(kills, bad_jobs, source):
     choice, text, published = random.Random(5), bad_jobs.text(source, "hdf5", memory="1 MiB"), 0
     begin, end_of_writing = moments(bad_jobs, text)
     check_complete(bad_jobs.target)
     content = (bad_jobs.target / SINGLE).read_bytes()
-    for number in range(KILLS):
+    for number in range(kills):
         bad_jobs.clear()
         way, job = ENDINGS[number % len(ENDINGS)], bad_jobs.start(text, 3)
         time.sleep(choice.uniform(0.8 * begin, 1.05 * end_of_writing))
@@ -98,7 +99,7 @@ def test_a_kill_at_any_moment_leaves_the_container_absent_or_complete(bad_jobs, 
         assert again.code == 0, f"kill {number} ({way}): {again.error}"
         assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"], f"kill {number} ({way}): leftovers"
         assert (bad_jobs.target / SINGLE).read_bytes() == content
-    print(f"{KILLS} kills, {published} after the publication")
+    print(f"{kills} kills, {published} after the publication")
 
 
 def test_a_staged_container_says_that_it_is_not_complete(bad_jobs, source):
@@ -138,6 +139,10 @@ def test_there_are_many_hostile_files():
     assert len(hdf5_files.REFUSED) >= 35
 
 
+@pytest.mark.long_but(
+    "external_link-job-3", "cycle_of_groups-inspect", "virtual_dataset-job-1", "gzip-ls", "external_storage_of_the_system-job-3",
+    "compound-job-1", "shape_bomb-job-3", "overlap-inspect", "beyond_the_file-job-1", "incomplete-job-1", "container_with_a_bad_digest-job-3",
+    "container_with_a_group_in_tensors-ls")
 @pytest.mark.parametrize("name, maker, words, way", ROWS, ids=[f"{row[0]}-{row[3]}" for row in ROWS])
 def test_hostile_files_are_refused_in_one_sentence(name, maker, words, way, bad_jobs):
     path = bad_jobs.scratch / "source" / "x.h5"
@@ -153,6 +158,7 @@ def test_hostile_files_are_refused_in_one_sentence(name, maker, words, way, bad_
     assert "x.h5" in outcome.error and outcome.error.isprintable() and outcome.seconds < 10
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_hostile_file_among_good_ones_is_refused(ranks, bad_jobs):
     folder = bad_jobs.scratch / "source"

@@ -235,6 +235,7 @@ def test_bf16_of_others_and_labels_are_found(scratch):
     assert found["half"]["axes"] == [] and found["fixed"]["axes"] == ["a", "bc"]
 
 
+@pytest.mark.long
 def test_ten_thousand_datasets_of_h5py(scratch):
     with h5py.File(scratch / "x.h5", "w") as file:
         for i in range(10_000):
@@ -301,6 +302,7 @@ def test_cut_files_are_refused(scratch):
             assert not answers_or_refuses(cut), kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", [0, 1])
 def test_flipped_bits_end_in_an_answer_or_a_refusal(scratch, which):
     sample = samples(scratch)[which]
@@ -318,6 +320,7 @@ def test_flipped_bits_end_in_an_answer_or_a_refusal(scratch, which):
     assert 0 < read < 200
 
 
+@pytest.mark.long
 def test_words_of_all_ones_and_huge_numbers_end_in_an_answer_or_a_refusal(scratch):
     sample = samples(scratch)[0]
     whole = sample.read_bytes()

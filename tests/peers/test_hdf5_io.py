@@ -47,6 +47,7 @@ def direct(program, scratch):
     return to_hdf5(program, scratch / "direct", "direct", 1)
 
 
+@pytest.mark.long_but("independent-1", "independent-3", "collective-4")
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("io", ["independent", "collective"])
 def test_the_way_of_writing_changes_no_byte(io, ranks, direct, program, scratch):
@@ -55,6 +56,7 @@ def test_the_way_of_writing_changes_no_byte(io, ranks, direct, program, scratch)
     assert values(there) == values(direct) and len(values(there)) > 10
 
 
+@pytest.mark.long_but("collective")
 @pytest.mark.parametrize("io", ["independent", "collective"])
 def test_several_files(io, program, scratch):
     parts = {"part_bytes": "100 KiB"}
@@ -76,6 +78,7 @@ def find(report, key):
     return next((value for part in report.values() if isinstance(part, dict) and (value := find(part, key)) is not None), None)
 
 
+@pytest.mark.long_but("independent")
 @pytest.mark.parametrize("io", ["independent", "collective"])
 def test_ranks_that_exchange_bytes_do_not_write_by_the_library(io, program, scratch):
     done = program.attempt(SOURCE, scratch / "there", "hdf5", source_options=DROP, target_options={"io": io}, run={"transport": "mpi"})
@@ -95,6 +98,7 @@ def test_other_formats_have_no_such_key(program, scratch):
     assert done.returncode == 2 and "no meaning" in done.stderr, done.stderr
 
 
+@pytest.mark.long_but("independent-2", "collective-0")
 @pytest.mark.parametrize("io, failing", [("independent", 0), ("independent", 2), ("collective", 0)])  # rank 0 writes for all on one host
 def test_a_rank_whose_write_fails_ends_the_job(io, failing, scratch):
     job = scratch / "job.toml"

@@ -19,6 +19,8 @@ from peer_types import LOCAL, TE_GROUPED, Layout
 from reshard_job import BINARY, Program, manifest_of
 from tensor_patterns import make_globals
 
+pytestmark = pytest.mark.long
+
 RANKS = (1, 2, 3, 4, 7)
 LARGE = bool(os.environ.get("RESHARD_TEST_LARGE"))
 NORMAL = 42

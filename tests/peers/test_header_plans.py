@@ -18,6 +18,8 @@ from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
 from quantised_folders import layer_of, quantise_folder, stored_bits
 from reshard_job import BINARY, job_text
 
+pytestmark = pytest.mark.long
+
 HEADER_TREE = os.environ.get("RESHARD_HEADER_TREE")
 EXPERTS, EP, PP = 512, 8, 9
 ALGORITHMS = {"nvfp4": {"quant_algo": "NVFP4", "group_size": 16}, "fp8_tensor": {"quant_algo": "FP8"}}

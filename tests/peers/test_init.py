@@ -32,6 +32,7 @@ def flattened(tmp_path_factory):
     return next(path.parent for path in folder.rglob(".metadata"))
 
 
+@pytest.mark.long_but("moe-pp", "hf-parts")
 @pytest.mark.parametrize("kind", ["sample", "dense", "moe", "moe-pp", "hf", "hf-parts"])
 def test_what_is_written_can_be_planned_and_run(kind, scratch):
     source = DATA / "moe-tp2-pp2-ep2" if kind == "sample" else bad_sources.original(kind)

@@ -58,6 +58,7 @@ def without_args(root):
     return root
 
 
+@pytest.mark.long_but("qwen3_moe-tp2pp2v1ep2x2", "qwen3_moe-tp4pp1v1ep4x2", "qwen3_moe-tp2pp1v1ep3x1", "llama-tp2pp2v2ep1x1")
 @pytest.mark.parametrize("config, layout, form, layout_class, loader, count", LAYOUTS, ids=[row[0].family + "-" + row[1].label() for row in LAYOUTS])
 def test_names_and_args_say_the_layout(config, layout, form, layout_class, loader, count, scratch):
     found = report(tree(scratch, config, layout, form))
@@ -90,6 +91,7 @@ def test_the_three_diagonal_files_of_megatrons_own_writer(scratch):
     assert "mp_rank_00_001" in json.dumps(found["notes"]) + json.dumps(found["found"]["missing"])
 
 
+@pytest.mark.long_but("4 of 2", "1 of 2 in stages")
 @pytest.mark.parametrize("config, layout, stated", [
     (MOE, Layout(tp=2, ep=2, etp=2), 4), (MOE, Layout(tp=2, ep=2, etp=2), 1), (DENSE, Layout(tp=2, pp=2), 2), (MOE, Layout(pp=2, ep=2), 1)],
     ids=["4 of 2", "1 of 2", "dense", "1 of 2 in stages"])
@@ -102,6 +104,7 @@ def test_a_stated_size_that_contradicts_is_a_mismatch(config, layout, stated, sc
     assert told.returncode == SOURCE and "mismatch" in told.stdout
 
 
+@pytest.mark.long_but("-1", "two")
 @pytest.mark.parametrize("stated", ["0", "-1", "two", "2.5", "99999999999999999999"])
 def test_a_stated_size_that_is_none(stated, scratch):
     told = inspect(tree(scratch, DENSE, Layout(tp=2), LOCAL), "--expert-parallel-size", stated)

@@ -59,6 +59,7 @@ def taken(program):
     return hashes
 
 
+@pytest.mark.long_but("6")
 @pytest.mark.parametrize("call", [0, OWN_FILES + 2, 2 * OWN_FILES + 3])
 def test_a_quota_that_close_tells_of_is_no_success(call, program, whole):
     """When a file is made, after it was streamed, and when it is finished."""
@@ -74,6 +75,7 @@ def test_a_quota_that_close_tells_of_is_no_success(call, program, whole):
     assert taken(program) == whole
 
 
+@pytest.mark.long_but("interrupt-open-9-.target.resume")
 @pytest.mark.parametrize("path", [".target.part", ".target.resume"])
 @pytest.mark.parametrize("fault, calls", [("interrupt-fsync", 3), ("interrupt-open", 9), ("interrupt-ftruncate", 2), ("interrupt-close", 6)])
 def test_an_interrupted_call_is_made_again(fault, calls, path, program, whole):
@@ -86,6 +88,7 @@ def test_an_interrupted_call_is_made_again(fault, calls, path, program, whole):
     assert happened or (fault, path) == ("interrupt-ftruncate", ".target.resume")  # a journal only grows
 
 
+@pytest.mark.long_but("huggingface")
 @pytest.mark.parametrize("target_format", OPTIONS)  # pwritev2 in the stream; pwrite of the header
 def test_a_device_that_takes_nothing_ends_the_job(target_format, program):
     outcome, broken = attempt(program, target_format, fault="zero-write")

@@ -70,6 +70,7 @@ def refused(program, source, scratch, model_folder, layout=LiteLayout(), model=M
 # --- conversion ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("tp1-pp3-ep2-etp1")
 @pytest.mark.parametrize("layout", LAYOUTS, ids=LiteLayout.label)
 def test_becomes_a_hugging_face_folder(layout, program, saved, model_folder, scratch):
     target = program.to_hf(
@@ -78,6 +79,7 @@ def test_becomes_a_hugging_face_folder(layout, program, saved, model_folder, scr
     load_hf(target)
 
 
+@pytest.mark.long_but("tp2-pp2-ep2-etp2")
 @pytest.mark.parametrize("layout", [LAYOUTS[2], LAYOUTS[7]], ids=LiteLayout.label)
 def test_becomes_the_same_torch_dist_as_the_hugging_face_folder(layout, program, saved, model_folder, scratch):
     target_options = {"layout": "{ tp = 2, ep = 2 }"}
@@ -105,6 +107,7 @@ def test_source_prefix_cuts_first(program, saved, model_folder, scratch):
 # --- expert tensor parallelism, which the file does not say ---------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_wrong_etp_mixes_gate_and_up_and_draws_a_warning(program, saved, model_folder, scratch):
     """Every shape fits, so this cannot be an error; that columns are cut is a sign."""
     layout = LAYOUTS[4]
@@ -129,6 +132,7 @@ def test_etp_of_another_source_is_refused(program, model_folder, scratch):
 # --- what is not whole --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("2-4")
 @pytest.mark.parametrize("ep, world", [(2, 2), (4, 4), (2, 4)])
 def test_files_with_the_experts_of_one_rank_are_refused(ep, world, program, saved, model_folder, scratch):
     layout = LiteLayout(world=world, ep=ep)
@@ -136,11 +140,13 @@ def test_files_with_the_experts_of_one_rank_are_refused(ep, world, program, save
     assert f"1/{ep} of the experts" in says and "cannot be repaired" in says and "fc1.weight0" in says
 
 
+@pytest.mark.long
 def test_files_with_the_rows_of_one_tensor_parallel_rank_are_refused(program, saved, model_folder, scratch):
     says = refused(program, saved(LiteLayout(world=2, tp=2), broken=True), scratch, model_folder)
     assert "1/2 of this tensor" in says
 
 
+@pytest.mark.long_but("experts")
 @pytest.mark.parametrize("change, says", [
     ({"num_experts": 16, "num_local_experts": 16}, "chooses among 8 experts, and config.json says 16"),
     ({"moe_intermediate_size": 12}, "are 8 expert-parallel ranks of 2 x 12 rows; but 8 experts under 2 names are 4 ranks"),
@@ -153,6 +159,7 @@ def test_the_config_of_another_model_is_refused_with_both_sizes(change, says, pr
     assert says in refused(program, saved(LAYOUTS[2]), scratch, other)
 
 
+@pytest.mark.long_but("stage", "unknown")
 @pytest.mark.parametrize("edit, says", [
     (lambda state: rename(state, "model_pp1.", "model_pp2."), "none of stage model_pp1"),
     (lambda state: rename(state, "model_pp0.layers.0.", "model_pp0.layers.7."), "the highest is number 7"),
@@ -179,6 +186,7 @@ def drop(state, prefix):
 # --- what lies beside the weights ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept, file", [("optimizer", "optimizer_rank_"), ("rng", "rng_state_rank_")])
 def test_state_of_single_ranks_is_refused(kept, file, program, saved, model_folder, scratch):
     dropped = {"optimizer": "drop", "rng": "drop"} | {kept: "refuse"}
@@ -198,6 +206,7 @@ def test_state_of_single_ranks_can_be_left_out(program, saved, model_folder, scr
 # --- the map is only for these files ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_hugging_face_folder_of_the_model_is_read_by_the_familys_map(program, scratch):
     source = save_hf(scratch / "hf", CONFIG, TENSORS)
     outcome = program.attempt(source, scratch / "dist", "torch_dist")
@@ -217,6 +226,7 @@ def stored_names(*maps):
     return names + stored
 
 
+@pytest.mark.long
 def test_a_map_of_names_alone_reads_a_folder_under_other_names(program, model_folder, scratch):
     (scratch / "names.toml").write_text(stored_names("decoder", "qwen3", "experts").replace('model = "model."', 'model = "inner."'))
     state = {re.sub("^model", "inner", name): tensor for name, tensor in globals_to_hf(CONFIG, TENSORS).items()}

@@ -86,11 +86,13 @@ def try_setting(program, setting, scratch, ways):
     return result
 
 
+@pytest.mark.long_but("qwen2, max_window_layers", "qwen3, rope yarn")
 @pytest.mark.parametrize("name", QUICK)
 def test_settings_come_back(name, program, scratch):
     try_setting(program, SETTINGS[name], scratch, ["megatron"])
 
 
+@pytest.mark.long_but("torch_dist", "hdf5")
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "megatron"])
 def test_every_format_carries_the_files(way, program, scratch):
     folder = save_model(scratch, SETTINGS["llama, rope linear"])

@@ -14,6 +14,8 @@ from family_models import FAMILIES, logits_of, save_family
 from family_models_hybrid import FAMILIES as HYBRID_FAMILIES
 from test_model_config import WAYS, beside, convert, try_setting
 
+pytestmark = pytest.mark.long
+
 COUNTS = collections.Counter()
 ALL = FAMILIES | HYBRID_FAMILIES
 # What Megatron's args cannot hold of a default config: true warnings.

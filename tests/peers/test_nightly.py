@@ -91,6 +91,7 @@ def nights(scratch):
     return Nights(scratch)
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_new_checkpoint_is_converted_once(ranks, nights):
     nights.save("iter_0001000")
@@ -125,6 +126,7 @@ def test_nothing_is_there_yet(nights):
     assert nights.converted() == []
 
 
+@pytest.mark.long
 def test_the_tracker_has_the_last_word(nights):
     for step in (900, 1000, 1100):
         nights.save(f"iter_{step:07d}")
@@ -138,6 +140,7 @@ def test_the_tracker_has_the_last_word(nights):
     assert nights.converted() == ["iter_0001000", "iter_0001100"]
 
 
+@pytest.mark.long
 def test_what_changed_just_now_waits(nights):
     nights.save("iter_0000001")
     nights.save("iter_0000002")
@@ -170,6 +173,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.long_but("a shard is cut short")
 @pytest.mark.parametrize("name", DAMAGE)
 def test_an_incomplete_newest_is_skipped(name, nights):
     kind, damage, says = DAMAGE[name]
@@ -182,6 +186,7 @@ def test_an_incomplete_newest_is_skipped(name, nights):
     assert says in told["skipped"][0]["reason"], told["skipped"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target_format, mark, says", [
     ("torch_dist", ".metadata", "written last"), ("torch_dist", "metadata.json", "metadata.json yet"), ("hdf5", None, "model.h5"),
     ("torch_dist", "item", "cut short")])
@@ -230,6 +235,7 @@ def test_keep_the_last_two_and_nothing_of_others(nights):
     assert told["action"] == "converted" and [Path(path).name for path in told["removed"]] == ["iter_0000003"]
 
 
+@pytest.mark.long_but("written")
 @pytest.mark.parametrize("verify", ["written", "streamed"])
 def test_only_what_a_night_made_and_nobody_changed_is_removed(verify, nights, program):
     for step in (1, 2, 3, 4, 5):
@@ -271,6 +277,7 @@ def test_a_target_that_is_newer_than_the_current_one_stays(nights):
     assert nights.converted() == ["iter_0000002", "iter_0000003"]
 
 
+@pytest.mark.long_but("nothing is complete")
 @pytest.mark.parametrize("why", ["the tracker is empty", "nothing is complete", "nothing is there"])
 def test_no_target_is_surplus_while_none_is_the_current_one(why, nights):
     for step in (1, 3):
@@ -289,6 +296,7 @@ def test_no_target_is_surplus_while_none_is_the_current_one(why, nights):
     assert nights.converted() == ["iter_0000001", "iter_0000003"]
 
 
+@pytest.mark.long
 def test_the_events_of_a_quiet_night_tell_what_was_removed(nights):
     for step in (1, 2):
         nights.save(f"iter_{step:07d}")
@@ -309,6 +317,7 @@ def test_the_events_of_a_quiet_night_tell_what_was_removed(nights):
     assert last["exit_code"] == SOURCE and "expected an iteration number" in last["error"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["", "\n"])
 def test_an_empty_tracker_is_waited_for(text, nights):
     nights.save("iter_0000001")
@@ -323,6 +332,7 @@ def test_an_empty_tracker_is_waited_for(text, nights):
     assert nights.told()["action"] == "converted"
 
 
+@pytest.mark.long
 def test_a_night_whose_search_stands_still_is_ended(nights):
     """The search is the work of one rank; the others notice when that one is gone."""
     nights.save("iter_0000001")
@@ -342,6 +352,7 @@ def test_a_night_whose_search_stands_still_is_ended(nights):
     assert night.returncode == STALL and "rank 0 was not heard of for" in own_words(err)
 
 
+@pytest.mark.long
 def test_a_tracker_that_names_a_missing_step_is_told(nights):
     nights.save("iter_0000001")
     nights.track(7)
@@ -349,6 +360,7 @@ def test_a_tracker_that_names_a_missing_step_is_told(nights):
     assert f"{TRACKER} names step 7, of which no checkpoint is there" in nights.run()
 
 
+@pytest.mark.long
 def test_the_checkpoints_of_a_source_that_is_gone_still_count(nights):
     for step in (1, 2):
         nights.save(f"iter_{step:07d}")
@@ -357,6 +369,7 @@ def test_the_checkpoints_of_a_source_that_is_gone_still_count(nights):
     assert [Path(path).name for path in nights.told(keep=1)["removed"]] == ["iter_0000001"]
 
 
+@pytest.mark.long
 def test_what_cannot_be_removed_is_a_warning(nights):
     for step in (1, 2):
         nights.save(f"iter_{step:07d}")
@@ -377,6 +390,7 @@ def test_a_removal_that_was_cut_short_is_finished(nights):
     assert nights.converted() == ["iter_0000002"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["link", "folder", "link of a removal"])
 def test_what_has_the_name_of_a_removal_is_not_followed_or_deleted(kind, nights):
     for step in (1, 2):
@@ -430,6 +444,7 @@ def test_what_an_interrupted_night_left_of_an_older_checkpoint_is_removed(nights
     assert nights.converted() == ["iter_0000002"]
 
 
+@pytest.mark.long
 def test_without_a_journal_what_has_the_name_of_a_source_is_removed(nights):
     for step in (1, 2):
         nights.save(f"iter_{step:07d}")
@@ -443,6 +458,7 @@ def test_without_a_journal_what_has_the_name_of_a_source_is_removed(nights):
     assert nights.converted() == [f".iter_0000000.{part}", "iter_0000002"]
 
 
+@pytest.mark.long_but("a night")
 @pytest.mark.parametrize("whose", ["a night", "reshard run"])
 def test_what_lies_beside_a_target_that_is_up_to_date_is_told(whose, nights):
     """As after a kill behind the exchange of names: then it is the old checkpoint, and takes its place twice."""
@@ -461,6 +477,7 @@ def test_what_lies_beside_a_target_that_is_up_to_date_is_told(whose, nights):
     assert [str(part) in line and "reshard clean" in line for line in told["warnings"]] == ([] if whose == "a night" else [True])
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_lost_its_name_to_a_killed_night_gets_it_back(nights):
     nights.save("iter_0000001")
     nights.run()
@@ -469,6 +486,7 @@ def test_a_checkpoint_that_lost_its_name_to_a_killed_night_gets_it_back(nights):
     assert nights.converted() == ["iter_0000001"]
 
 
+@pytest.mark.long
 def test_a_target_of_run_is_known_by_its_stamp_and_not_by_clocks(nights, program):
     """The source's host may have a clock that is behind: what was saved after the conversion then looks older than that."""
     for name in ("iter_0000001", "iter_0000002"):
@@ -481,6 +499,7 @@ def test_a_target_of_run_is_known_by_its_stamp_and_not_by_clocks(nights, program
     assert "the source changed" in nights.run(code=TARGET)
 
 
+@pytest.mark.long_but("locked", "of another directory")
 @pytest.mark.parametrize("why", ["locked", "young", "of run", "newer", "of another directory"])
 def test_what_others_may_go_on_with_stays(why, nights):
     nights.save("iter_0000001", "dense")
@@ -506,6 +525,7 @@ def test_what_others_may_go_on_with_stays(why, nights):
     assert listing(part) == before and journal.is_dir()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not FAULT_SHIM, reason="RESHARD_FAULT_SHIM is not set: locks cannot be taken away")
 def test_without_locks_what_an_interrupted_night_left_is_named_and_stays(nights):
     """While a run reads back, nothing tells it from one that is over."""
@@ -526,6 +546,7 @@ def test_without_locks_what_an_interrupted_night_left_is_named_and_stays(nights)
     assert not part.exists() and not journal.exists()
 
 
+@pytest.mark.long
 def test_a_source_that_was_replaced_is_converted_again(nights):
     newest = nights.save("iter_0000001")
     nights.track(1)
@@ -540,6 +561,7 @@ def test_a_source_that_was_replaced_is_converted_again(nights):
     assert told["action"] == "waiting" and nights.converted() == ["iter_0000001"]
 
 
+@pytest.mark.long
 def test_another_job_is_converted_again_another_speed_is_not(nights):
     nights.save("iter_0000001")
     nights.run()
@@ -561,6 +583,7 @@ def test_a_target_of_run_is_taken_and_not_replaced(nights, program):
     assert nights.told("nightly.settle_seconds=0", "target.replace=true")["action"] == "converted"
 
 
+@pytest.mark.long
 def test_another_format_is_refused(nights):
     nights.save("iter_0000001")
     nights.run(target_format="hdf5")
@@ -572,6 +595,7 @@ def test_another_format_is_refused(nights):
     assert nights.told("target.replace=true")["action"] == "converted"
 
 
+@pytest.mark.long
 def test_an_outdated_target_with_files_of_others_is_refused(nights):
     newest = nights.save("iter_0000001")
     nights.track(1)
@@ -621,6 +645,7 @@ def test_dry_run_writes_and_removes_nothing(nights):
     assert listing(nights.serving) == before
 
 
+@pytest.mark.long
 def test_mistakes(nights):
     nights.save("iter_0000001")
     assert "source.path" in nights.run(f"source.path={nights.train / 'nowhere'}", code=SOURCE)
@@ -632,6 +657,7 @@ def test_mistakes(nights):
     assert refused.returncode == USAGE and "only `reshard nightly` knows this table" in refused.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_names_that_are_not_utf8_hold_no_other_up(ranks, nights):
     odd = os.fsdecode(b"iter_0000009\xff")
@@ -651,6 +677,7 @@ def test_names_that_are_not_utf8_hold_no_other_up(ranks, nights):
     assert (nights.serving / f".{odd}.part").is_dir()
 
 
+@pytest.mark.long
 def test_links_to_a_neighbour_and_unfinished_names_are_passed_over(nights):
     nights.save("iter_0000001")
     (nights.train / "latest").symlink_to("iter_0000001")
@@ -659,6 +686,7 @@ def test_links_to_a_neighbour_and_unfinished_names_are_passed_over(nights):
     assert nights.converted() == ["iter_0000001"]
 
 
+@pytest.mark.long
 def test_without_numbers_the_youngest_counts(nights):
     nights.save("best")
     nights.save("final")

@@ -84,6 +84,7 @@ def test_unread_keys_of_a_plain_checkpoint_are_counted(program, scratch):
 # --- args ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("changes0")
 @pytest.mark.parametrize("changes", [dict(conv_kernel=3), dict(use_conv_bias=False)])
 def test_an_odd_convolution_is_read_again_by_args_alone(changes, program, scratch):
     folder = save_family(scratch / "folder", replace(HYBRID, make=family_models_hybrid.mamba("M*-ME", **changes)))
@@ -111,6 +112,7 @@ qk_layernorm = "true"
 OWN = 'qk_layernorm_wide = "true"\nno_input_norm = "true"\nno_pre_mlp_norm = "true"\n'
 
 
+@pytest.mark.long
 def test_a_model_without_norms_in_front(program, scratch):
     """With args of this program alone later jobs need no map; without them each job says what it needs, and works with it."""
     folder = save_family(scratch / "folder", Family(dense("Olmo2", head_dim=None, num_attention_heads=4, num_key_value_heads=2), ONE, ONE))
@@ -137,6 +139,7 @@ def test_a_named_map_without_config_says_that_it_is_not_used(program, folder, sc
 # --- patterns of hybrid models ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_bounds_of_stages_in_a_pattern(program, scratch):
     folder = save_family(scratch / "folder", HYBRID)
     uneven = Layout(pp=3, first_stage_layers=1)  # 1 + 2 + 2
@@ -152,6 +155,7 @@ def test_bounds_of_stages_in_a_pattern(program, scratch):
         assert_same_tensors(read_hf(program.to_hf(source, scratch / f"back{number}", target_options={"reference": folder})), read_hf(folder))
 
 
+@pytest.mark.long_but("M*XME-words0")
 @pytest.mark.parametrize("pattern, words", [("M*XME", ("'X' is no layer", "M*XME")), ("M*-MEM", ("has 6 decoder layers", "num_layers is 5"))])
 def test_a_pattern_that_is_none_of_the_model(pattern, words, program, scratch):
     folder = save_family(scratch / "folder", HYBRID)
@@ -177,6 +181,7 @@ def test_a_folder_of_an_adapter_is_called_one(config, program, folder, scratch):
     refused(outcome, 3, "adapter (LoRA)", "Merge the adapter")
 
 
+@pytest.mark.long_but("beside")
 @pytest.mark.parametrize("case", ["wrapped", "beside"])
 def test_adapters_of_torch_dist(case, program, folder, scratch):
     plain = program.run(folder, scratch / "plain", "torch_dist", target_options={"layout": ONE.toml()})
@@ -202,6 +207,7 @@ CONVERTED = {
 }
 
 
+@pytest.mark.long_but("experts in one tensor and a dense layer 3")
 @pytest.mark.parametrize("case", CONVERTED)
 def test_settings_that_random_tests_leave_out(case, program, scratch):
     family = CONVERTED[case]
@@ -213,6 +219,7 @@ def test_settings_that_random_tests_leave_out(case, program, scratch):
         assert torch.equal(logits_of(back, family), logits_of(folder, family))
 
 
+@pytest.mark.long_but("huggingface")
 @pytest.mark.parametrize("target", ["huggingface", "megatron"])
 def test_a_stored_head_that_a_tied_config_would_lose_is_refused(target, program, scratch):
     """… on every number of ranks; an equal copy is none, and the job can say that it shall go."""
@@ -232,6 +239,7 @@ def test_a_stored_head_that_a_tied_config_would_lose_is_refused(target, program,
     warned(program.attempt(folder, scratch / "out", target, source_options={"replicas": "first"}, **options), "lm_head.weight")
 
 
+@pytest.mark.long
 def test_inputs_of_a_mixer_stay_whole_in_fsdp(program, scratch):
     """torch_dist has a key for each part of them, Megatron-FSDP one for all."""
     folder = save_family(scratch / "folder", HYBRID)
@@ -240,6 +248,7 @@ def test_inputs_of_a_mixer_stay_whole_in_fsdp(program, scratch):
     assert_same_tensors(read_hf(back), read_hf(folder))
 
 
+@pytest.mark.long_but("huggingface")
 @pytest.mark.parametrize("target", ["dcp", "huggingface"])
 def test_dequantising_needs_a_map(target, program, folder, scratch):
     dcp = program.run(folder, scratch / "dcp", "dcp")

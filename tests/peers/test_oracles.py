@@ -27,6 +27,7 @@ def write(folder, config, layout, form):
     return numpy_megatron.write_tree(folder, config, layout, form, make_globals(config))
 
 
+@pytest.mark.long_but("qwen2", "qwen3-moe-mixed")
 @pytest.mark.parametrize("name", ["llama-f32", "llama-tied-f32", "qwen2", "qwen3", "qwen3-moe-f32", "qwen3-moe-mixed", "mixtral"])
 def test_megatron_core_computes_what_transformers_computes(name, scratch):
     config = cases.FAMILIES[name].with_(layers=4, dtype="float32", moe_layers=(1, 3) if "mixed" in name else None)
@@ -36,11 +37,13 @@ def test_megatron_core_computes_what_transformers_computes(name, scratch):
         close(megatron_models.load_and_logits(tree, config, Layout(tp=2), form, TOKENS), expected)
 
 
+@pytest.mark.long_but("tp1pp2v2ep1x1layout")
 @pytest.mark.parametrize("layout", DENSE_LAYOUTS, ids=Layout.label)
 def test_every_dense_layout_loads_strictly_and_computes_the_same(layout, scratch):
     check_layout(cases.LLAMA_TIED, layout, FORMS["dense"], scratch)
 
 
+@pytest.mark.long_but("tp2pp2v1ep2x1")
 @pytest.mark.parametrize("layout", MOE_LAYOUTS, ids=Layout.label)
 def test_every_moe_layout_loads_strictly_and_computes_the_same(layout, scratch):
     check_layout(cases.QWEN3_MOE_MIXED.with_(dtype="float32"), layout, FORMS["moe"], scratch)
@@ -54,11 +57,13 @@ def check_layout(config, layout, forms, scratch):
         close(megatron_models.load_and_logits(tree, config, layout, form, TOKENS), expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", [Layout(tp=2, pp=2), Layout(tp=4, pp=2, vpp=2)], ids=Layout.label)
 def test_dense_slices_lie_where_megatron_core_says(layout, scratch):
     check_described(cases.LLAMA, layout, scratch)
 
 
+@pytest.mark.long_but("tp2pp2v1ep2x2")
 @pytest.mark.parametrize("layout", [Layout(tp=2, ep=4), Layout(tp=2, pp=2, ep=2, etp=2)], ids=Layout.label)
 def test_moe_slices_lie_where_megatron_core_says(layout, scratch):
     check_described(cases.QWEN3_MOE, layout, scratch)
@@ -69,6 +74,7 @@ def check_described(config, layout, scratch):
     assert_same_tensors(*described)
 
 
+@pytest.mark.long_but("config1-layout1")
 @pytest.mark.parametrize("config, layout", [(cases.LLAMA_TIED, Layout(tp=2, pp=2, vpp=2)), (cases.QWEN3_MOE_MIXED, Layout(tp=2, pp=2, ep=2))])
 def test_megatron_core_saves_the_tree_we_construct(config, layout, scratch):
     for form in FORMS["moe" if config.experts else "dense"]:
@@ -82,6 +88,7 @@ def test_megatron_core_saves_the_tree_we_construct(config, layout, scratch):
         assert_same_tensors(numpy_megatron.read_tree(saved, config, layout, form), make_globals(config))
 
 
+@pytest.mark.long_but("50GB-qwen2", "40KB-qwen3-moe-mixed")
 @pytest.mark.parametrize("name", cases.FAMILIES)
 @pytest.mark.parametrize("shard_size", ["50GB", "40KB"])
 def test_transformers_folder_and_globals_agree(name, shard_size, scratch):
@@ -91,6 +98,7 @@ def test_transformers_folder_and_globals_agree(name, shard_size, scratch):
     assert_same_tensors(hf_models.hf_to_globals(config, state), tensors)
 
 
+@pytest.mark.long_but("llama-*layout", "moe-*-to-te-grouped-tp4pp2v1ep2x2", "bytes-extras-*")
 @pytest.mark.parametrize("change", cases.megatron_changes(), ids=cases.change_id)
 def test_constructed_trees_read_back(change, scratch):
     _, config, source_form, source, target_form, target = change

@@ -35,6 +35,7 @@ LOOKS = [["init", SAMPLE], ["view", SAMPLE, "-o", "-"], ["view", SAMPLE, "--json
          ["--print-defaults"], ["--version"], ["--help"], ["ls", "--help"]]
 
 
+@pytest.mark.long_but("view-*-o-", "run-*", "verify-*", "ls-help")
 @pytest.mark.parametrize("words", LOOKS, ids=lambda words: "-".join(str(word).lstrip("-").split("/")[-1] for word in words))
 def test_a_full_or_closed_stdout_is_an_error(words, job):
     if words[0] == "nightly":  # its source is a folder of checkpoints
@@ -83,6 +84,7 @@ def test_one_rank_of_several_says_it(job):
     assert done.stderr.count("stdout: cannot be written") == 1
 
 
+@pytest.mark.long_but("options1")
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_job_that_is_done_is_done(job, options):
     done = reshard(job.parent, "run", job, "--set", "target.path=target", *options, shell='exec "$@" >/dev/full')

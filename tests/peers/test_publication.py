@@ -71,6 +71,7 @@ class Held:
 MOMENTS = {"while it writes": "pwritev2:.part-", "while it reads back": "posix_fadvise:.part-", "before it publishes": "renameat2:.part-"}
 
 
+@pytest.mark.long_but("before it publishes-3")
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_without_locks_a_second_job_is_refused_while_the_first_lives(moment, ranks, bad_jobs, whole):
@@ -83,6 +84,7 @@ def test_without_locks_a_second_job_is_refused_while_the_first_lives(moment, ran
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
 
+@pytest.mark.long_but("before it publishes-flock::ok")
 @pytest.mark.parametrize("locks", [NO_LOCKS, LOCKS_OF_ONE_MACHINE])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_job_whose_folder_was_taken_publishes_nothing(moment, locks, bad_jobs, whole):
@@ -97,6 +99,7 @@ def test_a_job_whose_folder_was_taken_publishes_nothing(moment, locks, bad_jobs,
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["EXTRA.pt", "mp_rank_07/model_optim_rng.pt"])
 def test_what_another_program_puts_there_is_not_published(name, bad_jobs, whole):
     job = Held(bad_jobs, "dense", "posix_fadvise:.part-")
@@ -108,6 +111,7 @@ def test_what_another_program_puts_there_is_not_published(name, bad_jobs, whole)
     assert run(bad_jobs, "dense").code == 0 and tree_hashes(bad_jobs.target) == whole("dense")
 
 
+@pytest.mark.long_but("while it reads back")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_the_same_job_goes_on_with_what_another_one_of_it_has(moment, bad_jobs, whole):
     first = Held(bad_jobs, "dense", MOMENTS[moment], LOCKS_OF_ONE_MACHINE)
@@ -127,6 +131,7 @@ def test_a_warning_says_that_there_are_no_locks(bad_jobs):
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
 
+@pytest.mark.long
 def test_without_locks_a_tidy_end_is_gone_on_with_at_once(bad_jobs, whole):
     first = Held(bad_jobs, "dense", "posix_fadvise:.part-", NO_LOCKS)
     for rank in first.job.ranks():
@@ -146,6 +151,7 @@ def test_without_locks_a_killed_job_is_gone_on_with_when_it_is_quiet(bad_jobs, w
     assert outcome.code == 0 and tree_hashes(bad_jobs.target) == whole("dense"), outcome.error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["run", "clean"])
 def test_what_an_earlier_version_left_is_removed(kind, bad_jobs):
     for name in (".target.part", ".target.resume"):
@@ -166,6 +172,7 @@ def age(folder, seconds=HOUR):
 # --- no work is thrown away -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("EIO-3")
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("reason", ["EACCES", "EBUSY", "EXDEV", "ESTALE", "EIO"])
 def test_a_verified_target_is_kept_when_it_cannot_be_renamed(reason, ranks, bad_jobs, whole):
@@ -194,6 +201,7 @@ def test_a_verified_target_that_was_changed_since_is_not_published_as_it_is(bad_
     assert tree_hashes(bad_jobs.target) == whole("dense")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verify", ["off", "streamed"])
 def test_other_verifications_are_kept_too(verify, bad_jobs):
     text = bad_jobs.text(bad_sources.original("dense"))

@@ -44,6 +44,7 @@ def there_and_back(model, folder, program, scratch, **options):
     return program.to_hf(second, scratch / "hf", target_options={"reference": folder})
 
 
+@pytest.mark.long_but("llama-mxfp4_packed", "qwen3_moe-fp8_block", "deepseek_v3-nvfp4")
 @pytest.mark.parametrize(("model", "scheme"), CASES)
 def test_every_byte_comes_back(model, scheme, program, scratch):
     source = saved(model, scratch / "source")
@@ -55,6 +56,7 @@ def test_every_byte_comes_back(model, scheme, program, scratch):
         assert described == json.loads((source / "config.json").read_text())["quantization_config"]
 
 
+@pytest.mark.long
 def test_without_a_reference_block_sizes_are_remembered(program, scratch):
     source = saved("llama", scratch / "source")
     quantise_folder(source, lambda name: "fp8_block")
@@ -63,6 +65,7 @@ def test_without_a_reference_block_sizes_are_remembered(program, scratch):
     assert json.loads((back / "config.json").read_text())["quantization_config"]["weight_block_size"] == [16, 16]
 
 
+@pytest.mark.long
 def test_mixed_precision_names_every_expert_of_every_layer(program, scratch):
     """What an export at EP > 1 once lost: the experts of the other ranks, in files and in the description."""
     source = saved("qwen3_moe", scratch / "source")
@@ -84,6 +87,7 @@ def test_mixed_precision_names_every_expert_of_every_layer(program, scratch):
     assert not set(file["exclude_modules"]) & set(wanted)
 
 
+@pytest.mark.long
 def test_one_format_needs_no_list_of_layers(program, scratch):
     source = saved("llama", scratch / "source")
     quantise_folder(source, lambda name: "nvfp4")
@@ -141,6 +145,7 @@ def test_dequantising_drops_the_description(program, scratch):
     assert len(stored_bits(back)) == len([n for n in stored if n.endswith("weight")])
 
 
+@pytest.mark.long
 def test_what_was_recorded_of_parts_does_not_stop_dequantising(program, scratch):
     """The manifest of a Megatron target of ours lists values and scales; a job that computes the weight reads neither by name."""
     source = saved("llama", scratch / "source")
@@ -150,6 +155,7 @@ def test_what_was_recorded_of_parts_does_not_stop_dequantising(program, scratch)
     program.to_hf(megatron, scratch / "hf", model={"quant": "dequantise-bf16"})
 
 
+@pytest.mark.long_but("model_keys0")
 @pytest.mark.parametrize("model_keys", [{}, {"quant": "dequantise-bf16"}])
 def test_a_weight_without_its_scale_is_refused(model_keys, program, scratch):
     source = saved("llama", scratch / "source")
@@ -161,6 +167,7 @@ def test_a_weight_without_its_scale_is_refused(model_keys, program, scratch):
     assert not (scratch / "a").exists()
 
 
+@pytest.mark.long
 def test_an_output_layer_of_its_own_is_not_lost_to_a_tied_reference(program, scratch):
     source = saved("llama", scratch / "source")
     megatron = program.to_megatron(source, scratch / "a", Layout(pp=2, last_stage_layers=1), LOCAL)

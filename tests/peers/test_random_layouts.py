@@ -9,6 +9,8 @@ from numpy_megatron import write_tree
 from tensor_patterns import make_globals
 from tree_checks import assert_same_shards, check_tree, with_written_norms
 
+pytestmark = pytest.mark.long
+
 RANKS = (1, 2, 3, 4, 7)
 SEED = int(os.environ.get("RESHARD_TEST_SEED", "20240607"))
 COUNT = int(os.environ.get("RESHARD_TEST_PAIRS", "64"))

@@ -120,6 +120,7 @@ def assert_tidy(jobs):
 # --- interrupted anywhere ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("megatron")
 @pytest.mark.parametrize("target_format", FORMATS)
 def test_a_run_goes_on_where_a_signal_stopped_it(target_format, bad_jobs):
     expected, total = whole(target_format)
@@ -136,15 +137,16 @@ def test_a_run_goes_on_where_a_signal_stopped_it(target_format, bad_jobs):
     assert_tidy(bad_jobs)
 
 
-@pytest.mark.parametrize("transport", ["auto", "mpi"])
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGKILL])
-def test_interruptions_one_after_the_other(number, transport, bad_jobs):
+@pytest.mark.parametrize("number, transport, count", [
+    (signal.SIGKILL, "auto", 3), *[pytest.param(number, transport, INTERRUPTIONS, marks=pytest.mark.long)
+                                   for number in (signal.SIGUSR1, signal.SIGKILL) for transport in ("auto", "mpi")]])
+def test_interruptions_one_after_the_other(number, transport, count, bad_jobs):
     """The chain comes to an end, and every run loses at most what its ranks had in hand."""
     expected, total = whole("megatron")
     choice = random.Random(f"{number} {transport}")
     job, ranks, done = text(bad_jobs), 2, 0
     settings = [f"run.transport={transport}"]
-    for interruption in range(INTERRUPTIONS):
+    for interruption in range(count):
         outcome, log = attempt(bad_jobs, job, number, choice.randrange(1, 60), ranks, settings)
         while outcome.code == TARGET:  # ranks of the run before, which was killed, are still on their way out
             time.sleep(0.2)
@@ -164,6 +166,7 @@ def test_interruptions_one_after_the_other(number, transport, bad_jobs):
     assert total <= written(log) + reused(log) <= total + 2 * ranks * ROUND_BYTES
 
 
+@pytest.mark.long
 def test_a_run_that_read_back_goes_on_with_reading_back(bad_jobs):
     expected, total = whole("megatron")
     log_file = bad_jobs.scratch / "events"
@@ -192,6 +195,7 @@ def test_another_number_of_ranks_goes_on_too(bad_jobs):
     assert weights(bad_jobs.target) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", ["auto", "mpi"])
 def test_a_job_that_was_suspended_for_longer_than_a_stall_goes_on(transport, bad_jobs):
     """As `scontrol suspend` does it: the time in which all ranks stand still is no stall."""
@@ -244,6 +248,7 @@ def test_a_source_that_was_written_since_begins_afresh(bad_jobs):
     assert_afresh(bad_jobs, *attempt(bad_jobs, job), "the source has changed", expected)
 
 
+@pytest.mark.long
 def test_another_memory_size_begins_afresh(bad_jobs):
     """Cells are cut for the memory that there is."""
     expected, _ = whole("megatron")
@@ -251,6 +256,7 @@ def test_another_memory_size_begins_afresh(bad_jobs):
     assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=["run.memory=3 MiB"]), "run.memory", expected)
 
 
+@pytest.mark.long
 def test_on_demand_a_run_begins_afresh(bad_jobs):
     expected, _ = whole("megatron")
     interrupted(bad_jobs, text(bad_jobs))
@@ -259,6 +265,7 @@ def test_on_demand_a_run_begins_afresh(bad_jobs):
     assert_afresh(bad_jobs, outcome, events(log), "--fresh", expected)
 
 
+@pytest.mark.long
 def test_a_file_that_is_gone_begins_afresh(bad_jobs):
     expected, _ = whole("megatron")
     interrupted(bad_jobs, text(bad_jobs))
@@ -266,6 +273,7 @@ def test_a_file_that_is_gone_begins_afresh(bad_jobs):
     assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs)), "missing or has another size", expected)
 
 
+@pytest.mark.long
 def test_another_spelling_of_the_same_places_goes_on(bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))
     respelt = text(bad_jobs, target=bad_jobs.target.parent / "." / ".." / bad_jobs.target.parent.name / bad_jobs.target.name)
@@ -274,6 +282,7 @@ def test_another_spelling_of_the_same_places_goes_on(bad_jobs):
     assert weights(bad_jobs.target) == whole("megatron")[0]
 
 
+@pytest.mark.long
 def test_files_beside_a_source_of_one_file_do_not_matter(bad_jobs):
     outcome = bad_jobs.run(bad_jobs.text(tree(), "hdf5", target=bad_jobs.scratch / "container", model={"map": "llama"}), ranks=2)
     assert outcome.code == 0, outcome.error
@@ -285,6 +294,7 @@ def test_files_beside_a_source_of_one_file_do_not_matter(bad_jobs):
     assert_tidy(bad_jobs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["part", "resume"])
 def test_a_folder_that_was_moved_away_is_not_followed(ending, bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))
@@ -307,6 +317,7 @@ def test_a_damaged_journal_costs_time_and_no_byte(bad_jobs):
     assert 0 < reused(log) < total and weights(bad_jobs.target) == expected
 
 
+@pytest.mark.long
 def test_strange_things_in_the_journal_folder_and_the_staging_folder(bad_jobs):
     """What cannot be read counts for nothing; what does not belong there is not published."""
     expected, total = whole("megatron")
@@ -349,6 +360,7 @@ def test_bytes_that_changed_between_the_runs_are_found(bad_jobs):
     assert weights(bad_jobs.target) == expected
 
 
+@pytest.mark.long
 def test_a_replaced_target_stays_until_the_end(bad_jobs):
     expected, _ = whole("megatron")
     bad_jobs.old_target()
@@ -361,6 +373,7 @@ def test_a_replaced_target_stays_until_the_end(bad_jobs):
     assert_tidy(bad_jobs)
 
 
+@pytest.mark.long
 def test_where_ranks_write_together_a_run_begins_afresh(bad_jobs):
     expected, _ = whole("hdf5")
     job = text(bad_jobs, "hdf5", target_options={"io": "independent"})
@@ -379,6 +392,7 @@ def lost_writes(jobs):
     return ["env", f"LD_PRELOAD={os.environ['RESHARD_CALL_SHIM']}:{SHIM}", "RESHARD_CALLS=fsync:/model_optim_rng.pt:EIO"]
 
 
+@pytest.mark.long
 def test_a_sync_that_fails_is_told_once_and_ends_the_job(bad_jobs):
     """No reading back here: the job has nothing but the system's word."""
     outcome, log = attempt(bad_jobs, text(bad_jobs), settings=["run.verify=streamed"], prefix=lost_writes(bad_jobs))
@@ -386,6 +400,7 @@ def test_a_sync_that_fails_is_told_once_and_ends_the_job(bad_jobs):
     assert not any(bad_jobs.parent.iterdir())
 
 
+@pytest.mark.long
 def test_after_lost_writes_a_run_begins_afresh(bad_jobs):
     expected, _ = whole("megatron")
     settings = ["run.verify=streamed"]
@@ -394,6 +409,7 @@ def test_after_lost_writes_a_run_begins_afresh(bad_jobs):
     assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=settings), "a sync had failed", expected)
 
 
+@pytest.mark.long
 def test_after_lost_writes_of_an_earlier_run_the_next_one_begins_afresh(bad_jobs):
     """The sync at the beginning of a run that goes on is the one that is told."""
     expected, _ = whole("megatron")
@@ -419,6 +435,7 @@ def test_clean_removes_what_an_interrupted_run_left(bad_jobs):
     assert again.code == 0 and "nothing" in again.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_clean_leaves_whatever_has_the_targets_name(kind, bad_jobs):
     interrupted(bad_jobs, text(bad_jobs))
@@ -435,6 +452,7 @@ def test_clean_needs_a_name(bad_jobs):
     expect(bad_jobs.command("clean", ""), 2, ("empty",))
 
 
+@pytest.mark.long
 def test_events_are_not_added_to_another_file(bad_jobs):
     job = bad_jobs.scratch / "job1.toml"
     outcome = bad_jobs.run(text(bad_jobs), options=["--events", job])

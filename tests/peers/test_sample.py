@@ -49,12 +49,14 @@ def test_sample_to_hf_matches_the_digests(program, scratch):
         assert (there / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.long
 def test_sample_to_hf_needs_no_reference_and_no_map(program, scratch):
     there = program.to_hf(CHECKPOINT, scratch / "there")
     hf_models.load_hf(there)
     assert {name: sample.describe(tensor) for name, tensor in hf_models.read_hf(there).items()} == DIGESTS
 
 
+@pytest.mark.long_but("tp1pp4v1ep4x1")
 @pytest.mark.parametrize("layout", [Layout(), Layout(tp=8, ep=8), Layout(pp=4, ep=4), Layout(tp=4, pp=2, vpp=2, ep=2)], ids=Layout.label)
 def test_sample_to_other_layouts(layout, program, scratch):
     there = program.to_megatron(CHECKPOINT, scratch / "there", layout, LOCAL)

@@ -20,6 +20,7 @@ SIDECARS = {
     "modeling_custom.py": "# remote code\n", "LICENSE": "words\n"}
 
 
+@pytest.mark.long_but("4")
 @pytest.mark.parametrize("ranks", [1, 4, 7])
 def test_512_experts_of_8_ep_by_9_pp_ranks_each_arrive_once(ranks, program, scratch):
     tensors = make_globals(MANY_EXPERTS)

@@ -78,6 +78,7 @@ def job(jobs, source, target_format="megatron", run=(), **options):
 # --- .pt files ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("1-settings0-megatron", "3-settings3-hdf5", "2-settings4-torch_dist")
 @pytest.mark.parametrize("target_format", ["megatron", "hdf5", "torch_dist", "huggingface"])
 @pytest.mark.parametrize("ranks, settings", [(1, []), (2, []), (3, []), (3, ["run.transport=mpi"]), (2, ["run.device=emulated"])])
 def test_a_flipped_bit_in_a_pt_file_is_named(target_format, ranks, settings, bad_jobs):
@@ -96,6 +97,7 @@ def test_a_flipped_bit_in_a_pt_file_is_named(target_format, ranks, settings, bad
 VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 
 
+@pytest.mark.long_but("config1-*")
 @pytest.mark.parametrize("config, layout, form", [
     (DENSE, TP2, LOCAL), (BIASES, TP2, LOCAL), (MOE, Layout(tp=2, ep=2), TE_GROUPED), (DENSE.with_(vocab=500), TP2, LOCAL)])
 def test_every_record_that_is_read_is_compared(config, layout, form, bad_jobs):
@@ -117,6 +119,7 @@ def test_every_record_that_is_read_is_compared(config, layout, form, bad_jobs):
         bad_jobs.clear()
 
 
+@pytest.mark.long
 def test_each_weight_of_a_shard_is_looked_at(bad_jobs):
     source = tree(bad_jobs.scratch)
     whole = shard(source).read_bytes()
@@ -160,6 +163,7 @@ def test_computed_tensors_are_read_as_they_are_stored(bad_jobs):
 # --- .distcp files ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("3-settings2")
 @pytest.mark.parametrize("ranks, settings", [(1, []), (2, []), (3, []), (3, ["run.transport=mpi"])])
 def test_a_flipped_bit_in_an_item_is_named(ranks, settings, bad_jobs):
     state = hf_models.globals_to_hf(DENSE, make_globals(DENSE))
@@ -196,6 +200,7 @@ def test_a_flipped_bit_in_a_torch_dist_checkpoint_is_named(bad_jobs):
 # --- interrupted runs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("10-auto")
 @pytest.mark.skipif(not test_resume.SHIM, reason="RESHARD_DELAY_SHIM is not set: a job may be done before its signal comes")
 @pytest.mark.parametrize("number, transport", [(signal.SIGUSR1, "auto"), (signal.SIGUSR1, "mpi"), (signal.SIGKILL, "auto")])
 def test_what_earlier_runs_read_counts(number, transport, bad_jobs):
@@ -222,6 +227,7 @@ def entry_block(cells):
     return framed + struct.pack("<Q", int(crc64(framed), 16))
 
 
+@pytest.mark.long_but("written")
 @pytest.mark.skipif(not test_resume.SHIM, reason="RESHARD_DELAY_SHIM is not set: a job may be done before its signal comes")
 @pytest.mark.parametrize("verify", ["written", "streamed", "off"])
 def test_work_that_a_journal_only_claims_is_missed(verify, bad_jobs):
@@ -257,6 +263,7 @@ def other_norm(model):
     model[NORM][200] += 1
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_replicas_that_differ_are_named(ranks, bad_jobs):
     source = tree(bad_jobs.scratch)
@@ -286,6 +293,7 @@ def test_routers_of_expert_parallel_ranks_are_replicas(bad_jobs):
     assert "(9 and" in outcome.error or "and 9)" in outcome.error
 
 
+@pytest.mark.long
 def test_large_replicas_are_left_to_the_look_at_all_of_them(bad_jobs):
     """`reshard verify --replicas` reads everything; a job does not."""
     config = MOE.with_(layers=1, hidden=2048, experts=128, expert_ffn=16, dtype="float32", vocab=128)

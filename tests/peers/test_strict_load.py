@@ -26,7 +26,7 @@ BIASES = {
     "glm4-moe-without-bias": plain(dense("Glm4Moe", **family_models.GLM, attention_bias=False)),
 }
 FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES | BIASES
-QUICK = ("llama", "llama-tied", "llama-attention-bias", "qwen3-moe-attention-bias", "gpt-oss", "glm4-moe-mtp", "gemma3-text", "deepseek-v3")
+QUICK = ("llama-tied", "gpt-oss", "glm4-moe-mtp", "deepseek-v3")
 
 # Families whose layers megatron-core cannot build without Transformer Engine, or at all, and the words it has for that.
 UNBUILT = {

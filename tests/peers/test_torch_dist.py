@@ -24,6 +24,7 @@ CHANGED = pytest.mark.parametrize("name", CHANGES)
 # --- the oracle ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @CHANGED
 def test_megatron_core_loads_its_own_checkpoint_at_the_other_layout(name, scratch):
     source, target = worlds(name)
@@ -40,6 +41,7 @@ def test_megatron_core_loads_its_own_checkpoint_at_the_other_layout(name, scratc
 # --- torch_dist to torch_dist -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("moe-grouped", "mtp")
 @CHANGED
 def test_another_layout(name, program, scratch):
     """Same content, chunks in which each rank of the target finds what it needs in one place, a strict load, the same logits."""
@@ -89,6 +91,7 @@ def test_a_catalogue_small_enough_to_load(program, scratch):
     assert json.loads((iteration_folder(there) / "metadata.json").read_text()) == json.loads((iteration_folder(root) / "metadata.json").read_text())
 
 
+@pytest.mark.long
 def test_an_iteration_folder_is_a_source_too(program, scratch):
     source, target = worlds("dense")
     root = dcp_checkpoints.save(source, scratch / "source")
@@ -146,6 +149,7 @@ def test_common_state_inside_the_catalogue_is_found_and_written_for_every_releas
 # --- layer axis, experts, implementation --------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("to-separate")
 @pytest.mark.parametrize("stacked_source", [True, False], ids=["to-separate", "to-stacked"])
 def test_layers_in_one_tensor_become_tensors_of_their_own_and_back(stacked_source, program, scratch):
     stacked = World(Recipe(MOE), Layout(tp=2, ep=2), LOCAL)
@@ -175,6 +179,7 @@ def layer_values(tensors):
 FORM_CHANGES = [(LOCAL, TE_GROUPED), (TE_GROUPED, LOCAL), (TE_SEQUENTIAL, TE_GROUPED)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source_form, target_form", FORM_CHANGES, ids=lambda form: form.label())
 def test_another_implementation(source_form, target_form, program, scratch):
     """Norm names and extra states differ between implementations; a file may hold more extra states than a loader wants, never fewer."""

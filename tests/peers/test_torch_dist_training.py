@@ -10,6 +10,8 @@ from dcp_checkpoints import DP_RESHARDABLE, PLAIN, RESHARDABLE
 from numpy_megatron import iteration_folder
 from tensor_patterns import assert_same_tensors, same_bits
 
+pytestmark = pytest.mark.long
+
 # --- the oracle ---------------------------------------------------------------------------------------------------
 
 

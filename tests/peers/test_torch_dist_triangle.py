@@ -19,6 +19,8 @@ from reshard_job import tree_hashes
 from tensor_patterns import assert_same_tensors, make_globals
 from tree_checks import check_tree, with_written_divisor, with_written_norms
 
+pytestmark = pytest.mark.long
+
 CHANGED = pytest.mark.parametrize("name", CHANGES)
 
 # --- legacy trees -------------------------------------------------------------------------------------------------

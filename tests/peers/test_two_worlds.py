@@ -160,6 +160,7 @@ def can_have_own_mounts():
     return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.long_but("megatron")
 @pytest.mark.skipif(not can_have_own_mounts(), reason="needs the right to mount")
 @pytest.mark.parametrize("kind", JOBS)
 def test_a_copy_with_other_bytes_on_one_node_is_refused(kind, worlds, program, scratch):
@@ -176,6 +177,7 @@ def test_a_copy_with_other_bytes_on_one_node_is_refused(kind, worlds, program, s
 # --- other listings -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_but("huggingface-1")
 @pytest.mark.parametrize("hiding", [0, 1])
 @pytest.mark.parametrize("kind", JOBS)
 def test_a_name_that_one_rank_is_not_shown_makes_no_wrong_target(kind, hiding, worlds, program, scratch):
@@ -218,6 +220,7 @@ def small(worlds, scratch):
     return worlds
 
 
+@pytest.mark.long_but("run.verify=off-run.verify=written")
 @pytest.mark.parametrize("one, other", [("run.memory=1MiB", "run.memory=2MiB"), ("target.shard_bytes=15KB", "target.shard_bytes=30KB"),
                                         ("run.verify=off", "run.verify=written")])
 def test_other_settings_on_one_rank_are_refused(one, other, small):
@@ -225,17 +228,20 @@ def test_other_settings_on_one_rank_are_refused(one, other, small):
     small.expect_refused(outcome, USAGE, one.split("=")[1], other.split("=")[1], "rank 0", "rank 1")
 
 
+@pytest.mark.long
 def test_a_setting_of_one_rank_only_is_refused(small):
     outcome = small.run(small.rank(), small.rank(options=["--fresh"]))
     small.expect_refused(outcome, USAGE, "--fresh", "rank 0", "rank 1")
 
 
+@pytest.mark.long_but("other0")
 @pytest.mark.parametrize("other", [["verify", DATA / "moe-tp2-pp2-ep2"], ["clean", "nothing"], ["inspect", DATA / "moe-tp2-pp2-ep2"]])
 def test_another_command_on_one_rank_is_refused(other, small):
     outcome = small.run(small.rank(), [BINARY, *other])
     small.expect_refused(outcome, USAGE, "the command", other[0], "rank 1")
 
 
+@pytest.mark.long
 def test_another_folder_for_relative_paths_is_refused(small, scratch):
     (scratch / "elsewhere").mkdir()
     job = scratch / "relative.toml"
@@ -277,6 +283,7 @@ def test_another_build_on_one_rank_is_refused(small, scratch):
     small.expect_refused(outcome, USAGE, "program", "rank 0", "rank 1")
 
 
+@pytest.mark.long_but("self_attn.k_proj-self_attn.v_proj")
 @pytest.mark.skipif(not can_have_own_mounts(), reason="needs the right to mount")
 @pytest.mark.parametrize("before, after", [("self_attn.q_proj", "self_attn.query"), ("self_attn.k_proj", "self_attn.v_proj"), ("", "# a comment\n")])
 def test_a_map_that_was_edited_for_one_rank_is_refused_or_not_seen(before, after, worlds, scratch):
@@ -315,6 +322,7 @@ def check_values(target, when):
     assert not wrong, f"{when}: wrong values in {wrong}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["renamed over", "in place with the old time"])
 def test_a_source_replaced_at_any_call_gives_no_mixture(way, ranks, worlds, scratch):

@@ -59,6 +59,7 @@ def largest_file(folder):
     return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 
 
+@pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_the_name_plate_is_the_same_in_every_format(targets, ranks):
     totals = {name: digest(path, ranks=ranks)["total"] for name, path in targets.items()}
@@ -73,6 +74,7 @@ def test_each_tensor_has_the_digest_of_the_manifest(targets):
         assert {tensor["name"]: tensor["crc64"] for tensor in digest(path)["tensors"]} == recorded
 
 
+@pytest.mark.long_but("2-megatron", "1-hdf5")
 @pytest.mark.parametrize("name", ["megatron", "huggingface", "torch_dist", "hdf5"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_was_written_is_sound(targets, name, ranks):
@@ -161,6 +163,7 @@ def test_a_record_of_other_files_is_not_looked_at(program, targets, tmp_path):
     assert json.loads((tmp_path / "out" / "reshard.json").read_text())["format"] == "hdf5"
 
 
+@pytest.mark.long_but("cut", "tensor", "deep")
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"reshard": 1}', '{"tensors": [{"name": 3}]}', "null", '{"a": ' * 200],
                          ids=["empty", "cut", "list", "number", "tensor", "null", "deep"])
 def test_a_damaged_manifest_is_an_error(program, targets, tmp_path, text):
@@ -170,6 +173,7 @@ def test_a_damaged_manifest_is_an_error(program, targets, tmp_path, text):
     assert outcome.returncode == 3 and "reshard.json" in outcome.stderr, outcome.stderr
 
 
+@pytest.mark.long_but("streamed")
 @pytest.mark.parametrize("verify", ["off", "streamed", "written"])
 def test_the_weights_are_the_same_however_they_are_verified(program, targets, tmp_path, verify):
     target = program.run(targets["megatron"], tmp_path / "out", "hdf5", run={"verify": verify})

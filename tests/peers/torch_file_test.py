@@ -300,6 +300,7 @@ def test_cycles(scratch):
     assert result[0][0] is result
 
 
+@pytest.mark.long_but("*-zip-2", "*-legacy-4")
 @pytest.mark.parametrize("protocol", range(2, 6))
 @pytest.mark.parametrize("new", NEW, ids=CONTAINER.get)
 @pytest.mark.parametrize("name", strange_values())
@@ -450,6 +451,7 @@ def offsets(path):
 
 
 # Sizes and places of records on either side of 2^32 - 1, where 64-bit fields begin. All cases were compared once; these two take seconds.
+@pytest.mark.long
 @pytest.mark.parametrize("sizes", [[(1 << 32) - 1, 7], [5, (1 << 32) - 1 - 16 - 960, 3]], ids=["size", "place"])
 def test_the_border_of_four_gibibytes(scratch, sizes):
     with open(scratch / "zeros", "wb") as file:
@@ -492,6 +494,7 @@ def test_mapped_loading(scratch, mmap):
         options.calculate_storage_offsets = before
 
 
+@pytest.mark.long
 def test_files_above_four_gibibytes(scratch):
     path = scratch / "sparse.pt"
     five_gibibytes = 5 << 30
@@ -508,6 +511,7 @@ def test_files_above_four_gibibytes(scratch):
     assert [entry["size_bytes"] for entry in listed] == [five_gibibytes] * 2
 
 
+@pytest.mark.long
 def test_more_records_than_sixteen_bits_count(scratch):
     value = [torch.full((1,), i, dtype=torch.int32) for i in range(66000)]
     assert same(copied(scratch, value, weights_only=False), value)

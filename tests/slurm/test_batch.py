@@ -39,6 +39,7 @@ def test_sbatch_ends_with_the_code_of_the_ranks(cluster, place, full_disk):
     assert (place.folder / "target" / ".metadata").exists()
 
 
+@pytest.mark.long
 def test_an_array_runs_all_jobs_and_one_of_two_with_the_same_target(cluster, place, undisturbed):
     names = ["a", "b", "c", "twice", "d", "twice", "e", "f"]
     jobs = [place.write_job(f"job-{i}.toml", place.folder / "out" / name) for i, name in enumerate(names)]
@@ -73,6 +74,7 @@ def test_the_nightly_job_converts_what_is_new_and_then_rests(cluster, place):
     assert made.name.startswith("iter_") and (made / "reshard.json").exists()
 
 
+@pytest.mark.long
 def test_srun_alone_and_in_an_allocation(cluster, place, undisturbed):
     """What the documentation gives for interactive use."""
     done = cluster.try_client("srun", "-n", "3", "--mpi=pmix", "--kill-on-bad-exit=1", place.program, "run", place.job)

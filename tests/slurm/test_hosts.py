@@ -65,6 +65,7 @@ def run_again(hosts, place, names, undisturbed, transport):
     same_trees(place.target, undisturbed)
 
 
+@pytest.mark.long_but("mpi")
 @pytest.mark.parametrize("transport", ["auto", "mpi"])
 def test_three_hosts_make_the_same_bytes_as_one_rank(hosts, scratch, place, undisturbed, transport):
     job = place.write_job("mpirun.toml", place.folder / "by-mpirun", transport=transport)
@@ -83,6 +84,7 @@ def test_three_hosts_make_the_same_bytes_as_one_rank(hosts, scratch, place, undi
         cluster.down()
 
 
+@pytest.mark.long_but("auto")
 @pytest.mark.parametrize("transport", ["auto", "mpi"])
 def test_a_host_loses_its_power(hosts, place, undisturbed, transport):
     launched = at_work(hosts, place, transport=transport)
@@ -94,6 +96,7 @@ def test_a_host_loses_its_power(hosts, place, undisturbed, transport):
     run_again(hosts, place, ["h0", "h1"], undisturbed, transport)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["h0", "h2"])
 def test_a_cable_is_cut(hosts, place, undisturbed, victim):
     """Whoever notices first ends the job: the ranks after run.stall_seconds, or Open MPI's daemons. h0 has rank 0, which holds the lock."""
@@ -107,6 +110,7 @@ def test_a_cable_is_cut(hosts, place, undisturbed, victim):
     run_again(hosts, place, hosts.names, undisturbed, "mpi")
 
 
+@pytest.mark.long
 def test_ranks_alone_notice_that_nothing_arrives(hosts, place, undisturbed, monkeypatch):
     """The same when Open MPI does not look: exit code 8, and the sentence names whom it waited for."""
     monkeypatch.setattr("test_hosts.NOTICE_SOON", [])
@@ -120,6 +124,7 @@ def test_ranks_alone_notice_that_nothing_arrives(hosts, place, undisturbed, monk
     run_again(hosts, place, hosts.names, undisturbed, "mpi")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", ["1gbit", "50mbit"])
 def test_a_slow_host_is_no_stalled_one(hosts, place, undisturbed, rate):
     hosts.slow_down("h1", rate)
@@ -129,6 +134,7 @@ def test_a_slow_host_is_no_stalled_one(hosts, place, undisturbed, rate):
     same_trees(place.target, undisturbed)
 
 
+@pytest.mark.long
 def test_slurm_goes_on_after_a_cut_cable(hosts, scratch, place, undisturbed):
     """The lost node keeps its ranks until it hears of the end; the job is queued again and runs on the two other nodes."""
     cluster = Cluster(scratch / "cut", nodes=3, cpus=4, hosts=hosts, conf=["SlurmdTimeout=6", "MessageTimeout=4"])

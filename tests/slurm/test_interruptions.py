@@ -57,6 +57,7 @@ def test_a_job_of_higher_priority_takes_its_nodes(cluster, place, undisturbed):
     assert first[-1]["exit_code"] == 75, first[-1]
 
 
+@pytest.mark.long
 def test_a_requeue_by_an_administrator(cluster, place, undisturbed):
     """The batch script and the ranks get SIGTERM together, and SIGKILL after KillWait."""
     job = begin(cluster, place)
@@ -64,6 +65,7 @@ def test_a_requeue_by_an_administrator(cluster, place, undisturbed):
     finish_after_restart(job, place, undisturbed)
 
 
+@pytest.mark.long
 def test_a_signal_to_the_ranks(cluster, place, undisturbed):
     """As --signal=USR1 sends it, without waiting for a time limit."""
     job = begin(cluster, place)
@@ -72,6 +74,7 @@ def test_a_signal_to_the_ranks(cluster, place, undisturbed):
     assert first[-1]["exit_code"] == 75 and "exit code 75" in job.log(), job.log()
 
 
+@pytest.mark.long
 def test_the_time_limit_where_slurm_requeues_by_exit_code_too(scratch, place, undisturbed):
     """One minute is the shortest limit, and Slurm may send the signal up to a minute early: here that is a few seconds after the start. With
     RequeueExit=75 in slurm.conf both Slurm and the script ask for another attempt; one is made."""
@@ -87,6 +90,7 @@ def test_the_time_limit_where_slurm_requeues_by_exit_code_too(scratch, place, un
         own.down()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_death_of_one_rank_ends_the_job(cluster, place, undisturbed, which):
     job = begin(cluster, place)
@@ -114,6 +118,7 @@ def spread(scratch):
     hosts.down()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", ["slurm", "mpirun"])
 def test_one_interruption_after_the_other(launcher):
     """A few of those that interruptions.py makes by the dozen."""
@@ -124,11 +129,8 @@ def test_one_interruption_after_the_other(launcher):
     assert "2 interruptions, all targets right" in done.stdout
 
 
-# Slurm takes half a minute longer when it is the batch script's host that is lost.
-LONG = pytest.mark.skipif(not os.environ.get("RESHARD_LONG_TESTS"), reason="takes a minute: set RESHARD_LONG_TESTS=1")
-
-
-@pytest.mark.parametrize("loss", ["slurmd", "host", pytest.param("batch-host", marks=LONG)])
+@pytest.mark.long
+@pytest.mark.parametrize("loss", ["slurmd", "host", "batch-host"])
 def test_the_loss_of_a_node(spread, place, undisturbed, loss):
     """Slurm puts the job back into the queue by itself and starts it on the nodes that are left. Where only slurmd died it cannot end its ranks:
     they end when they have heard nothing of the others for run.stall_seconds."""
