@@ -152,6 +152,12 @@ void finish_target_file(TargetLayout const& layout, std::span<FileSegment const>
   file.close();
 }
 
+void sync_target_file(TargetLayout const& layout) {
+  File file = File::open_for_writing(layout.path);
+  file.sync();
+  file.close();
+}
+
 FileDigests::FileDigests(std::span<TargetLayout const> files) : shares_(files.size(), 0) {
   for (TargetLayout const& file : files) size_bytes_.push_back(file.size_bytes);
 }

@@ -101,5 +101,7 @@ std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uin
 /// file.
 void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame,
                         std::span<FileSegment const> held = {});
+/// What was written to the file reaches the device.
+void sync_target_file(TargetLayout const& layout);
 
 }  // namespace reshard

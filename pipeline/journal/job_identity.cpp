@@ -1,4 +1,4 @@
-#include "pipeline/target/job_identity.hpp"
+#include "pipeline/journal/job_identity.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,9 @@
 #include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/xxh3.hpp"
+#include "core/formats/manifest/file_records.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "pipeline/target/file_records.hpp"
+#include "core/formats/stamped_files.hpp"
 #include "pipeline/version.hpp"
 
 namespace reshard {

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/run/opened_path.hpp"
+#include "pipeline/run/streamed_job.hpp"
+#include "pipeline/target/verify_target.hpp"
+
+namespace reshard {
+
+/// What making and publishing the target has done, on this rank.
+struct WrittenJob {
+  std::uint64_t earlier_runs = 0;
+  std::uint64_t bytes_reused = 0;          ///< payload that they had written
+  std::optional<RoundCounts> rounds_left;  ///< by them, where there were any
+  StreamedJob streamed;
+  std::uint64_t digests_compared = 0;  ///< with the source's manifest
+  std::uint64_t records_compared = 0;  ///< zip records of the source
+  VerifiedTarget verified;
+  std::vector<std::string> warnings;
+  std::string read_fallback;   ///< why files could not be read as run.io says; "" when they could
+  std::string write_fallback;  ///< likewise
+  double verify_seconds = 0;
+  double commit_seconds = 0;
+};
+
+/// Writes the claimed target, verifies and publishes it. What earlier runs did is taken out of the
+/// job's plan. `trace` is null where none is taken. Collective.
+WrittenJob write_job(JobRun const& run, PlannedJob& job, SourceWatch const& watch,
+                     ClaimedTarget& claimed, GpuPath* gpu, Trace* trace);
+
+/// An earlier run has written and verified everything: the target only gets its name. Collective.
+WrittenJob only_publish(JobRun const& run, PlannedJob const& job, SourceWatch const& watch,
+                        ClaimedTarget& claimed);
+
+}  // namespace reshard
