@@ -159,8 +159,8 @@ std::string plan_digest(JobPlan const& plan) {
   for (TargetFile const& file : plan.files) {
     digest.add(file.path.string());
     digest.add(file.size_bytes);
-    digest.add(file.header);
-    for (FileSegment const& segment : file.skeleton) {
+    digest.add(file.frame->header());
+    for (FileSegment const& segment : file.frame->skeleton()) {
       digest.add(segment.offset_bytes);
       digest.add(segment.bytes.size());
     }

@@ -110,19 +110,20 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
 
 void add_written(RunReport& report, JobRun const& run, WrittenJob const& written) {
   OverRanks const over(run.comm);
-  report.warnings.insert(report.warnings.end(), written.warnings.begin(), written.warnings.end());
+  CommittedJob const& committed = written.committed;
+  if (!committed.left_behind.empty()) report.warnings.push_back(committed.left_behind);
   add_io_warnings(report, run, written);
   report.earlier_runs = written.earlier_runs;
   report.bytes_reused = written.bytes_reused;
   if (written.rounds_left) set_counts(report, *written.rounds_left);
   add_streamed(report, written.streamed, over);
   if (is_exchanging(run.spec, run.comm.size())) report.rounds = written.streamed.stats.rounds;
-  report.digests_compared = written.digests_compared;
-  report.records_compared = written.records_compared;
-  report.bytes_verified = written.verified.bytes_read;
-  report.total_digest = written.verified.total;
-  report.verify_seconds = written.verify_seconds;
-  report.commit_seconds = written.commit_seconds;
+  report.digests_compared = committed.digests_compared;
+  report.records_compared = committed.records_compared;
+  report.bytes_verified = committed.verified.bytes_read;
+  report.total_digest = committed.verified.total;
+  report.verify_seconds = committed.verify_seconds;
+  report.commit_seconds = committed.commit_seconds;
   report.peak_memory_bytes = over.most(peak_resident_bytes());
   report.total_seconds = seconds_since(run.begin);
 }

@@ -86,23 +86,22 @@ std::unique_ptr<GpuPath> open_devices(JobRun const& run, PlannedJob& job, RunRep
 }
 
 /// Takes the target, fills and publishes it.
-WrittenJob make_target(JobRun const& run, PlannedJob& job, DiskSpace const& space,
-                       SourceWatch const& watch, GpuPath* gpu, Trace* trace) {
+WrittenJob make_target(JobRun const& run, PlannedJob& job, SourceWatch const& watch, GpuPath* gpu,
+                       Trace* trace, RunReport& report) {
   begin_phase("preparing the target");
   ClaimedTarget claimed =
       claim_target({run.spec, job.source, job.plan, job.identity, run.comm},
-                   {.space = space,
+                   {.space = space_of(report),
                     .fresh = run.context.fresh,
                     .journaled = is_by_library(run.spec) ? Journaled::no : Journaled::yes,
                     .source_record = run.context.source_record});
+  for (std::string const& warning : claimed.warnings) report.warnings.push_back(warning);
   WrittenJob written;
   end_together(run.comm, [&] {
     written = claimed.earlier == EarlierTarget::whole
                   ? only_publish(run, job, watch, claimed)
                   : write_job(run, job, watch, claimed, gpu, trace);
   });
-  written.warnings.insert(written.warnings.begin(), claimed.warnings.begin(),
-                          claimed.warnings.end());
   return written;
 }
 
@@ -122,8 +121,8 @@ RunReport carry_out(JobRun const& run, bool hears_others) {
   std::unique_ptr<GpuPath> const gpu = open_devices(run, job, report);
   WrittenJob written;
   end_together(comm, [&] {
-    written = make_target(run, job, space_of(report), watch, gpu.get(),
-                          run.context.trace_file ? &trace : nullptr);
+    written =
+        make_target(run, job, watch, gpu.get(), run.context.trace_file ? &trace : nullptr, report);
   });
   add_written(report, run, written);
   keep_trace(run, trace, trace_file.get(), report);

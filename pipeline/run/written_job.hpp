@@ -3,11 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "pipeline/run/opened_path.hpp"
+#include "pipeline/run/committed_job.hpp"
 #include "pipeline/run/streamed_job.hpp"
-#include "pipeline/target/verify_target.hpp"
 
 namespace reshard {
 
@@ -17,14 +15,9 @@ struct WrittenJob {
   std::uint64_t bytes_reused = 0;          ///< payload that they had written
   std::optional<RoundCounts> rounds_left;  ///< by them, where there were any
   StreamedJob streamed;
-  std::uint64_t digests_compared = 0;  ///< with the source's manifest
-  std::uint64_t records_compared = 0;  ///< zip records of the source
-  VerifiedTarget verified;
-  std::vector<std::string> warnings;
+  CommittedJob committed;
   std::string read_fallback;   ///< why files could not be read as run.io says; "" when they could
   std::string write_fallback;  ///< likewise
-  double verify_seconds = 0;
-  double commit_seconds = 0;
 };
 
 /// Writes the claimed target, verifies and publishes it. What earlier runs did is taken out of the

@@ -15,8 +15,7 @@ namespace fs = std::filesystem;
 std::vector<TargetLayout> layouts_in(fs::path const& staging, JobPlan const& plan) {
   std::vector<TargetLayout> layouts;
   for (TargetFile const& file : plan.files)
-    layouts.push_back({staging / file.path, file.size_bytes, file.torch, file.header, file.items,
-                       file.skeleton, file.finished});
+    layouts.push_back({staging / file.path, file.size_bytes, file.frame});
   return layouts;
 }
 
