@@ -1,7 +1,6 @@
 #include "pipeline/run/planned_job.hpp"
 
 #include <chrono>
-#include <utility>
 
 #include "core/base/activity.hpp"
 #include "core/base/sight.hpp"

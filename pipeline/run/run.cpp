@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 
 #include "core/base/activity.hpp"
 #include "core/base/capture.hpp"

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 
+#include "core/base/capture.hpp"
 #include "core/io/file_set.hpp"
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/opened_path.hpp"
