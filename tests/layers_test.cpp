@@ -60,9 +60,10 @@ std::map<std::string, std::set<std::string>> const allowed_libraries = {
 /// version; what stands in no room includes any.
 std::map<std::string, std::set<std::string>> const allowed_rooms = {
     {"job", {}},
-    {"target", {"job"}},
+    {"journal", {"job"}},
+    {"target", {"job", "journal"}},
     {"verify", {"job", "target"}},
-    {"run", {"job", "target", "verify"}},
+    {"run", {"job", "journal", "target", "verify"}},
     {"view", {"job"}},
     {"cli", {"job"}},
     {"describe", {"cli", "job"}},

@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file_segment.hpp"
-#include "core/containers/dcp/file_items.hpp"
-#include "core/containers/torch/torch_file.hpp"
+#include "core/containers/file_frame.hpp"
 #include "core/formats/chunk_grid.hpp"
 #include "core/formats/format_id.hpp"
 #include "core/formats/huggingface/folder.hpp"
@@ -67,14 +65,7 @@ struct TargetFile {
   std::filesystem::path path;  ///< relative to the target
   std::uint64_t size_bytes = 0;
   MeshPlace at = {};  ///< of TargetDraft::file_mesh; empty where files have no places
-  std::shared_ptr<TorchFilePlan const> torch;   ///< a .pt file: what finish_torch_file needs
-  std::string header;                           ///< a safetensors file: its first bytes
-  std::shared_ptr<dcp::FileItems const> items;  ///< a .distcp file
-  std::vector<FileSegment> skeleton =
-      {};  ///< an HDF5 file: what it has besides tensors before they are written
-  /// And all of that afterwards, from the digests by tensor of the plan (none: they were not
-  /// taken). Borrows nothing.
-  std::function<std::vector<FileSegment>(std::span<std::uint64_t const>)> finished = {};
+  std::shared_ptr<FileFrame const> frame;  ///< what it has around its tensors; borrows nothing
 };
 
 /// A small file whose bytes are known now. `mark`: written last, it makes the checkpoint count.

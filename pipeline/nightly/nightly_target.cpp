@@ -10,7 +10,6 @@
 #include "core/base/paths.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/nightly/nightly_choice.hpp"
-#include "pipeline/target/run_journal.hpp"
 #include "pipeline/target/strangers.hpp"
 #include "stages/write/publish.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
-#include "pipeline/target/job_identity.hpp"
+#include "pipeline/journal/job_identity.hpp"
 
 namespace reshard {
 

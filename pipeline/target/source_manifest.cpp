@@ -6,8 +6,8 @@
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/manifest/file_records.hpp"
 #include "core/plan/digest_work.hpp"
-#include "pipeline/target/file_records.hpp"
 
 namespace reshard {
 namespace {

@@ -8,7 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/containers/torch/stored_crc.hpp"
 #include "core/io/file_set.hpp"
-#include "pipeline/target/gathered_texts.hpp"
+#include "core/transport/gathered_texts.hpp"
 
 namespace reshard {
 namespace {

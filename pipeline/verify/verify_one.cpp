@@ -11,9 +11,9 @@
 #include "core/base/shown_name.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/manifest/file_records.hpp"
+#include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/target/file_records.hpp"
-#include "pipeline/target/gathered_texts.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {

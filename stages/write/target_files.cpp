@@ -1,11 +1,13 @@
 #include "stages/write/target_files.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/base/crc32.hpp"
 #include "core/base/crc64.hpp"
-#include "core/containers/dcp/item.hpp"
+#include "core/base/file.hpp"
+#include "core/base/integers.hpp"
 
 namespace reshard {
 
@@ -41,18 +43,9 @@ RecordChecksums::RecordChecksums(std::span<TargetLayout const> files) {
 
 std::vector<RecordChecksums::Record> RecordChecksums::records_of(TargetLayout const& file) {
   std::vector<Record> records;
-  auto const add = [&](std::uint64_t begin, std::uint64_t bytes) {
-    records.push_back({begin, begin + bytes, narrow<std::uint32_t>(records.size())});
-  };
-  if (file.torch)
-    for (ZipRecord const& storage : file.torch->storages)
-      add(storage.payload_offset_bytes, storage.size_bytes);
-  if (file.items) {
-    for (dcp::PlannedItem const& item : file.items->tensors) {
-      dcp::ItemLayout const layout = dcp::item_layout(item.dtype, item.shape);
-      add(item.offset_bytes + layout.payload_offset_bytes, layout.payload_bytes);
-    }
-  }
+  for (SummedRecord const& record : file.frame->records())
+    records.push_back({record.offset_bytes, record.offset_bytes + record.size_bytes,
+                       narrow<std::uint32_t>(records.size())});
   return records;
 }
 
@@ -84,8 +77,9 @@ std::vector<std::uint32_t> RecordChecksums::of_file(std::uint32_t file) const {
 namespace {
 
 void write_beginning(TargetLayout const& layout, File const& file) {
-  if (!layout.header.empty()) file.write_at(0, std::as_bytes(std::span(layout.header)));
-  for (FileSegment const& segment : layout.skeleton)
+  std::string_view const header = layout.frame->header();
+  if (!header.empty()) file.write_at(0, std::as_bytes(std::span(header)));
+  for (FileSegment const& segment : layout.frame->skeleton())
     file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
 }
 
@@ -105,49 +99,30 @@ void reopen_target_file(TargetLayout const& layout) {
   file.close();
 }
 
-namespace {
-
-/// What stands around the payloads of a .distcp file, and the objects made by us. The tail of an
-/// item and the head of the next one are neighbours.
-std::vector<FileSegment> items_frame(dcp::FileItems const& items,
-                                     std::span<std::uint32_t const> crc32) {
-  std::vector<FileSegment> frame;
-  auto const add = [&](std::uint64_t offset, std::string const& bytes) {
-    if (frame.empty() || offset != frame.back().offset_bytes + frame.back().bytes.size())
-      frame.push_back({offset, {}});
-    frame.back().bytes += bytes;
-  };
-  for (auto const& [offset, bytes] : items.objects) add(offset, bytes);
-  for (std::size_t i = 0; i < items.tensors.size(); ++i) {
-    dcp::PlannedItem const& item = items.tensors[i];
-    dcp::ItemLayout const layout = dcp::item_layout(item.dtype, item.shape);
-    dcp::ItemFrame const around = dcp::item_frame(item.dtype, item.shape, crc32[i]);
-    add(item.offset_bytes, around.head);
-    add(item.offset_bytes + layout.payload_offset_bytes + layout.payload_bytes, around.tail);
-  }
-  return frame;
-}
-
-}  // namespace
-
 std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32,
                                   std::span<std::uint64_t const> digests) {
-  if (layout.torch) return render_torch_file(*layout.torch, crc32);
-  if (layout.items) return items_frame(*layout.items, crc32);
-  if (layout.finished) return layout.finished(digests);
-  return {{0, layout.header}};
+  std::vector<FileSegment> segments = layout.frame->rest(crc32, digests);
+  if (std::string_view const header = layout.frame->header(); !header.empty())
+    segments.insert(segments.begin(), {0, std::string(header)});
+  return segments;
 }
 
 void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame,
                         std::span<FileSegment const> held) {
   File file = File::open_for_writing(layout.path);
-  for (FileSegment const& segment : layout.skeleton)
+  for (FileSegment const& segment : layout.frame->skeleton())
     file.write_at(segment.offset_bytes, std::vector<std::byte>(segment.bytes.size()));
-  if (layout.header.empty())
+  if (layout.frame->header().empty())
     for (FileSegment const& segment : frame)
       file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
   for (FileSegment const& segment : held)
     file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+  file.sync();
+  file.close();
+}
+
+void sync_target_file(TargetLayout const& layout) {
+  File file = File::open_for_writing(layout.path);
   file.sync();
   file.close();
 }

@@ -2,29 +2,21 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/file_segment.hpp"
-#include "core/containers/dcp/file_items.hpp"
-#include "core/containers/torch/torch_file.hpp"
+#include "core/containers/file_frame.hpp"
 
 namespace reshard {
 
-/// A target file that has zip records or a header around its tensors.
+/// A target file and what it has around its tensors.
 struct TargetLayout {
   std::filesystem::path path;  ///< in the staging folder
   std::uint64_t size_bytes = 0;
-  std::shared_ptr<TorchFilePlan const> torch;   ///< zip; else nullptr
-  std::string header;                           ///< safetensors: the first bytes
-  std::shared_ptr<dcp::FileItems const> items;  ///< .distcp; else nullptr
-  std::vector<FileSegment> skeleton =
-      {};  ///< HDF5: what surrounds the tensors before they are written; else empty
-  /// HDF5: the same afterwards, from the digests of the job's tensors; else empty.
-  std::function<std::vector<FileSegment>(std::span<std::uint64_t const>)> finished = {};
+  std::shared_ptr<FileFrame const> frame;
 };
 
 /// Which of many sums have changed: a round changes a few of perhaps a million.
@@ -40,8 +32,8 @@ class TouchedSums {
   std::size_t sorted_ = 0;  ///< so many were left when they were last sorted
 };
 
-/// The CRC-32 of every zip record of a job, gathered from the pieces as they are written by any
-/// rank.
+/// The CRC-32 of every record of a job that a frame wants, gathered from the pieces as they are
+/// written by any rank.
 class RecordChecksums {
  public:
   explicit RecordChecksums(std::span<TargetLayout const> files);
@@ -61,7 +53,7 @@ class RecordChecksums {
   struct Record {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
-    std::uint32_t number = 0;  ///< in the file's storages or tensor items
+    std::uint32_t number = 0;  ///< among the frame's records
   };
   static std::vector<Record> records_of(TargetLayout const& file);
   TouchedSums touched_;
@@ -101,5 +93,7 @@ std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uin
 /// file.
 void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame,
                         std::span<FileSegment const> held = {});
+/// What was written to the file reaches the device.
+void sync_target_file(TargetLayout const& layout);
 
 }  // namespace reshard

@@ -32,13 +32,11 @@ double seconds_since(Clock::time_point start) {
 
 void write_tree(JobPlan const& plan, fs::path const& out) {
   for (TargetFile const& file : plan.files) {
-    TargetLayout const layout{out / file.path, file.size_bytes, file.torch, file.header,
-                              file.items};
+    TargetLayout const layout{out / file.path, file.size_bytes, file.frame};
     create_target_file(layout);
-    if (!file.torch) continue;
     std::vector<std::uint32_t> const checksums(
-        file.torch->storages.size());  // nobody checks those of weights
-    finish_torch_file(File::open_for_writing(layout.path), *file.torch, checksums);
+        file.frame->records().size());  // nobody checks those of weights
+    finish_target_file(layout, frame_of(layout, checksums, {}));
   }
   for (TextFile const& text : plan.texts) {
     fs::create_directories((out / text.path).parent_path());

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "core/base/crc64.hpp"
-#include "pipeline/target/run_journal.hpp"
+#include "pipeline/journal/earlier_work.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -62,7 +62,7 @@ void expect_joined(JournalEntry const& done) {
 }
 
 /// Of a plan that is larger than what most inputs speak of.
-constexpr RunJournal::Limits limits = {
+constexpr JournalLimits limits = {
     .cells = 1 << 20, .digests = 1 << 20, .records = 1 << 20, .files = 1 << 20};
 
 bool same(JournalEntry const& a, JournalEntry const& b) {
@@ -80,15 +80,15 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   fs::create_directory(folder);
   std::string_view const text = lay_out(folder, fuzz::text_of(data, size));
   if (auto const identity = parse_identity(text)) FUZZ_EXPECT(identity_text(*identity) == text);
-  RunJournal::TargetFiles const files = {.sync = [](std::uint32_t) {},
-                                         .write = [](std::span<HeldBytes const>) {}};
-  RunJournal journal(folder);
+  JournaledFiles const files = {.sync = [](std::uint32_t) {},
+                                .write = [](std::span<HeldBytes const>) {}};
+  JournalFolder const journal(folder);
   (void)journal.obstacle(scratch(), {});
   auto const earlier = fuzz::accepted(
-      ErrorKind::source, [&] { return journal.take_over(Comm::world(), files, limits); });
+      ErrorKind::source, [&] { return take_over_work(journal, Comm::world(), files, limits); });
   if (!earlier) return 0;
   expect_joined(earlier->done);
-  EarlierWork const again = RunJournal(folder).take_over(Comm::world(), files, limits);
+  EarlierWork const again = take_over_work(journal, Comm::world(), files, limits);
   FUZZ_EXPECT(again.runs == earlier->runs + 1 && same(again.done, earlier->done));
   return 0;
 }

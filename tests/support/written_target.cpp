@@ -50,8 +50,7 @@ void write_target(JobPlan const& plan, std::vector<std::vector<std::byte>> const
   RESHARD_EXPECT(plan.source.views.empty());
   std::vector<TargetLayout> layouts;
   for (TargetFile const& file : plan.files)
-    layouts.push_back({folder / file.path, file.size_bytes, file.torch, file.header, file.items,
-                       file.skeleton, file.finished});
+    layouts.push_back({folder / file.path, file.size_bytes, file.frame});
   RecordChecksums sums(layouts);
   std::vector<File> files;
   for (TargetLayout const& layout : layouts) {

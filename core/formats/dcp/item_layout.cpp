@@ -86,7 +86,7 @@ std::vector<OpaqueCopy> DcpTarget::finish(
     TargetFile& file = job_.files[open.number];
     file.path = job_.target.files[open.number];
     file.size_bytes = open.size_bytes;
-    file.items = std::make_shared<dcp::FileItems const>(std::move(open.items));
+    file.frame = std::make_shared<dcp::ItemsFrame const>(std::move(open.items));
   }
   metadata_.planner_data = std::move(planner_data);
   auto const metadata = std::make_shared<dcp::Metadata const>(std::move(metadata_));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/containers/dcp/items_frame.hpp"
 #include "core/formats/target.hpp"
 #include "core/layout/placement.hpp"
 

@@ -48,6 +48,27 @@ struct Part {
   }
 };
 
+/// What surrounds the datasets, and attributes that hold their digests.
+class ContainerFrame : public FileFrame {
+ public:
+  /// `known`: objects whose bytes are known.
+  ContainerFrame(Part part, std::vector<FileSegment> skeleton, std::vector<FileSegment> known)
+      : part_(std::move(part)), skeleton_(std::move(skeleton)), known_(std::move(known)) {}
+
+  std::span<FileSegment const> skeleton() const override { return skeleton_; }
+  std::vector<FileSegment> rest(std::span<std::uint32_t const>,
+                                std::span<std::uint64_t const> digests) const override {
+    std::vector<FileSegment> segments = part_.finished(digests);
+    segments.insert(segments.end(), known_.begin(), known_.end());
+    return segments;
+  }
+
+ private:
+  Part part_;
+  std::vector<FileSegment> skeleton_;
+  std::vector<FileSegment> known_;
+};
+
 class Layouter {
  public:
   Layouter(TargetDraft& job, Model const& model, Hdf5Target target)
@@ -108,13 +129,8 @@ class Layouter {
     TargetFile made;
     made.path = file_name(p);
     made.size_bytes = plan.size_bytes;
-    made.skeleton = std::move(plan.frame);
-    made.finished = [shared = std::make_shared<Part const>(part),
-                     known](std::span<std::uint64_t const> digests) {
-      std::vector<FileSegment> frame = shared->finished(digests);
-      frame.insert(frame.end(), known.begin(), known.end());
-      return frame;
-    };
+    made.frame =
+        std::make_shared<ContainerFrame const>(part, std::move(plan.frame), std::move(known));
     job_.files.push_back(std::move(made));
   }
 

@@ -5,6 +5,7 @@
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/containers/safetensors/header_frame.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/huggingface/quant_config.hpp"
 #include "core/formats/huggingface/shards.hpp"
@@ -48,8 +49,10 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
   if (target.reference) reference_map = target.reference->weight_map;
   auto const shards = huggingface::plan_shards(specs, shard_bytes, reference_map);
   for (std::uint32_t f = 0; f < shards.size(); ++f) {
-    job.files.push_back(
-        {shards[f].name, shards[f].plan.size_bytes, {}, nullptr, shards[f].plan.header, nullptr});
+    job.files.push_back({shards[f].name,
+                         shards[f].plan.size_bytes,
+                         {},
+                         std::make_shared<safetensors::HeaderFrame const>(shards[f].plan.header)});
     job.target.files.push_back(shards[f].name);
     for (std::size_t i = 0; i < shards[f].tensors.size(); ++i) {
       std::size_t const t = shards[f].tensors[i];

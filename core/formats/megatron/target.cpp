@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/containers/torch/torch_frame.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/mesh.hpp"
@@ -67,8 +68,7 @@ class MegatronPlanner {
       content_.chunks.push_back(chunk_entries({at, &chunk}, names_[number], origins.back()));
     }
     megatron::ShardDocument shard = megatron::build_shard(content_);
-    auto plan = std::make_shared<TorchFilePlan>(
-        plan_torch_file(shard.document, megatron::model_archive_name));
+    TorchFilePlan plan = plan_torch_file(shard.document, megatron::model_archive_name);
     auto const file = static_cast<std::uint32_t>(job_.files.size());
     fs::path const path = folder_ /
                           megatron::format_shard_name(shard_place, sizes_, parts_.request->style) /
@@ -76,12 +76,12 @@ class MegatronPlanner {
     job_.target.files.push_back(path.string());
     for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
       auto const& entry = shard.tensors[i];
-      add_tensor(file, plan->storages[i], origins[entry.chunk][entry.entry],
+      add_tensor(file, plan.storages[i], origins[entry.chunk][entry.entry],
                  content_.chunks[entry.chunk][entry.entry], {at, nullptr});
     }
-    std::uint64_t const size = plan->size_bytes;
-    job_.files.push_back(
-        {path, size, megatron::shard_coordinates(shard_place), std::move(plan), {}, nullptr});
+    std::uint64_t const size = plan.size_bytes;
+    job_.files.push_back({path, size, megatron::shard_coordinates(shard_place),
+                          std::make_shared<TorchFrame const>(std::move(plan))});
   }
 
   std::vector<megatron::ChunkEntry> chunk_entries(SidePlace const& place,

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/schedule.hpp"
-#include "pipeline/target/run_journal.hpp"
+#include "pipeline/journal/journal_entries.hpp"
 #include "tests/support/plan_world.hpp"
 
 namespace reshard {

@@ -216,7 +216,7 @@ TEST(IdentityPlan, ToHdf5HasAContainerOfStoredNames) {
   JobPlan const plan = identity(two_tensors(), kept(FormatId::hdf5));
   EXPECT_EQ(paths_of(plan), Lines{"model.h5"});
   EXPECT_EQ(names_of(plan), (Lines{"model.a", "model.b"}));
-  EXPECT_FALSE(plan.files.front().skeleton.empty());
+  EXPECT_FALSE(plan.files.front().frame->skeleton().empty());
   expect_sound(plan);
 }
 

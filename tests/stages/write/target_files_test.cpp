@@ -7,6 +7,8 @@
 #include "core/base/crc32.hpp"
 #include "core/base/crc64.hpp"
 #include "core/containers/dcp/item.hpp"
+#include "core/containers/dcp/items_frame.hpp"
+#include "core/containers/safetensors/header_frame.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -33,31 +35,35 @@ TEST(TouchedSums, KeepFewNumbersHoweverOftenTheyChange) {
   EXPECT_EQ(sums.take(), (std::vector<std::size_t>{0, 1, 2}));
 }
 
-/// Two items of a .distcp file, behind each other, and a plain file in front.
-std::vector<TargetLayout> layouts(std::filesystem::path const& folder) {
-  auto items = std::make_shared<dcp::FileItems>();
+/// Two items of a .distcp file, behind each other.
+std::vector<dcp::PlannedItem> two_items() {
   dcp::PlannedItem first;
   first.dtype = DType::bf16;
   first.shape = {3, 5};
   dcp::PlannedItem second = first;
   second.shape = {7};
   second.offset_bytes = dcp::item_layout(first.dtype, first.shape).size_bytes;
-  items->tensors = {first, second};
+  return {first, second};
+}
+
+/// A plain file, and one with the two items.
+std::vector<TargetLayout> layouts(std::filesystem::path const& folder) {
+  auto const items = two_items();
   TargetLayout plain;
   plain.path = folder / "a" / "plain.safetensors";
   plain.size_bytes = 100;
-  plain.header = "header";
+  plain.frame = std::make_shared<safetensors::HeaderFrame>("header");
   TargetLayout with_items;
   with_items.path = folder / "b.distcp";
-  with_items.items = items;
+  with_items.frame = std::make_shared<dcp::ItemsFrame>(dcp::FileItems{items, {}});
   with_items.size_bytes =
-      second.offset_bytes + dcp::item_layout(second.dtype, second.shape).size_bytes;
+      items[1].offset_bytes + dcp::item_layout(items[1].dtype, items[1].shape).size_bytes;
   return {plain, with_items};
 }
 
 TEST(RecordChecksums, AreThoseOfEachRecordWhateverThePieces) {
   auto const files = layouts("/nowhere");
-  auto const& items = files[1].items->tensors;
+  auto const items = two_items();
   auto const bytes = pattern(files[1].size_bytes);
   for (std::size_t const step : {1U, 7U, 64U, 5000U}) {
     RecordChecksums sums(files);
@@ -99,7 +105,7 @@ TEST(TargetFiles, AreMadeReopenedAndFinished) {
   ASSERT_EQ(now.size(), 100U);
   EXPECT_EQ(std::memcmp(now.data(), "header", 6), 0);
   EXPECT_EQ(now[6], std::byte{0});
-  files[0].header = "HEADER";
+  files[0].frame = std::make_shared<safetensors::HeaderFrame>("HEADER");
   reopen_target_file(files[0]);
   now = bytes_of(files[0].path);
   EXPECT_EQ(now.size(), 100U);
@@ -115,10 +121,38 @@ TEST(TargetFiles, AreMadeReopenedAndFinished) {
   EXPECT_EQ(std::memcmp(now.data() + 50, "kept", 4), 0);
 }
 
+/// Has a skeleton until it is finished, as HDF5 files have.
+class SkeletonFrame : public FileFrame {
+ public:
+  std::span<FileSegment const> skeleton() const override { return skeleton_; }
+  std::vector<FileSegment> rest(std::span<std::uint32_t const>,
+                                std::span<std::uint64_t const> digests) const override {
+    return {{2, std::to_string(digests[0])}};
+  }
+
+ private:
+  std::vector<FileSegment> skeleton_ = {{0, "abcd"}, {8, "ef"}};
+};
+
+TEST(TargetFiles, ASkeletonGivesWayToTheRest) {
+  ScratchFolder const scratch("target_files");
+  TargetLayout const layout{scratch.path() / "a.h5", 12, std::make_shared<SkeletonFrame>()};
+  create_target_file(layout);
+  auto const text = [&] {
+    auto const now = bytes_of(layout.path);
+    return std::string(reinterpret_cast<char const*>(now.data()), now.size());
+  };
+  EXPECT_EQ(text(), std::string("abcd\0\0\0\0ef\0\0", 12));
+  finish_target_file(layout, frame_of(layout, {}, std::vector<std::uint64_t>{57}));
+  EXPECT_EQ(text(), std::string("\0\0"
+                                "57\0\0\0\0\0\0\0\0",
+                                12));
+}
+
 TEST(TargetFiles, FramesOfItemsLieAroundTheirPayloads) {
   ScratchFolder const scratch("target_files");
   auto const files = layouts(scratch.path());
-  auto const& items = files[1].items->tensors;
+  auto const items = two_items();
   std::vector<std::uint32_t> const sums{0x11223344, 0x55667788};
   auto const frame = frame_of(files[1], sums, {});
   auto const first = dcp::item_layout(items[0].dtype, items[0].shape);

@@ -1,4 +1,4 @@
-#include "pipeline/target/job_identity.hpp"
+#include "pipeline/journal/job_identity.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,9 @@
 #include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/xxh3.hpp"
+#include "core/formats/manifest/file_records.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "pipeline/target/file_records.hpp"
+#include "core/formats/stamped_files.hpp"
 #include "pipeline/version.hpp"
 
 namespace reshard {
@@ -158,8 +159,8 @@ std::string plan_digest(JobPlan const& plan) {
   for (TargetFile const& file : plan.files) {
     digest.add(file.path.string());
     digest.add(file.size_bytes);
-    digest.add(file.header);
-    for (FileSegment const& segment : file.skeleton) {
+    digest.add(file.frame->header());
+    for (FileSegment const& segment : file.frame->skeleton()) {
       digest.add(segment.offset_bytes);
       digest.add(segment.bytes.size());
     }

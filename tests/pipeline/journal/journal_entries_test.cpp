@@ -1,12 +1,6 @@
-#include "pipeline/target/run_journal.hpp"
-
-#include <fstream>
+#include "pipeline/journal/journal_entries.hpp"
 
 #include <gtest/gtest.h>
-#include <linux/magic.h>
-
-#include "core/base/file.hpp"
-#include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
 namespace {
@@ -111,7 +105,7 @@ TEST(CertainEntries, InLockstepARoundIsDoneWhenEveryRankHasIt) {
 }
 
 TEST(KeepsLimits, NumbersThatNoJobHasMakeAJournalUseless) {
-  RunJournal::Limits const limits{.cells = 10, .digests = 4, .records = 3, .files = 2};
+  JournalLimits const limits{.cells = 10, .digests = 4, .records = 3, .files = 2};
   JournalEntry const last{.round = 0,
                           .bytes = 0,
                           .cells = {{9, 10}},
@@ -134,67 +128,12 @@ TEST(KeepsLimits, NumbersThatNoJobHasMakeAJournalUseless) {
   for (std::size_t i = 0; i < beyond.size(); ++i) EXPECT_FALSE(keeps(beyond[i])) << i;
 }
 
-TEST(LocalFileSystem, NetworkOnesAreNot) {
-  for (std::uint64_t const type :
-       {std::uint64_t{EXT4_SUPER_MAGIC}, std::uint64_t{TMPFS_MAGIC},
-        std::uint64_t{OVERLAYFS_SUPER_MAGIC}, std::uint64_t{BTRFS_SUPER_MAGIC},
-        std::uint64_t{0x58465342}, std::uint64_t{0x2fc12fc1}})
-    EXPECT_TRUE(is_local_file_system(type)) << type;
-  // BTRFS_SUPER_MAGIC has its highest bit set: statfs may give it as a negative number.
-  EXPECT_TRUE(is_local_file_system(
-      static_cast<std::uint64_t>(static_cast<std::int32_t>(BTRFS_SUPER_MAGIC))));
-  constexpr std::uint64_t lustre = 0x0bd00bd0;
-  constexpr std::uint64_t gpfs = 0x47504653;
-  for (std::uint64_t const type : {std::uint64_t{NFS_SUPER_MAGIC}, std::uint64_t{FUSE_SUPER_MAGIC},
-                                   lustre, gpfs, std::uint64_t{0}})
-    EXPECT_FALSE(is_local_file_system(type)) << type;
-}
-
-class RunJournalTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::filesystem::create_directories(staging_ / "folder");
-    std::filesystem::create_directory(journal_);
-    put(staging_ / "folder" / "file", "bytes");
-    put(staging_ / "reshard.json", "{}");
-  }
-  static void put(std::filesystem::path const& path, std::string const& text) {
-    std::ofstream(path) << text;
-  }
-
-  ScratchFolder scratch_{"run_journal"};
-  std::filesystem::path staging_ = scratch_.path() / "staging";
-  std::filesystem::path journal_ = scratch_.path() / "journal";
-  JobIdentity identity_{"program", "job", "source", "plan", "text"};
-};
-
-TEST_F(RunJournalTest, ItSpeaksOfOneFolderByWhateverName) {
-  RunJournal const journal(journal_);
-  journal.create(staging_, identity_, "");
-  EXPECT_EQ(journal.obstacle(staging_, identity_), std::nullopt);
-  std::filesystem::path const renamed = scratch_.path() / "renamed";
-  std::filesystem::rename(staging_, renamed);
-  EXPECT_TRUE(journal.is_of(renamed));
-  EXPECT_EQ(journal.obstacle(renamed, identity_), std::nullopt);
-  std::filesystem::create_directory(staging_);
-  EXPECT_FALSE(journal.is_of(staging_));
-  EXPECT_NE(journal.obstacle(staging_, identity_), std::nullopt);
-}
-
-TEST_F(RunJournalTest, ACompleteFolderIsKnownAgainUntilAnythingInItChanges) {
-  RunJournal const journal(journal_);
-  EXPECT_FALSE(journal.is_complete(staging_));
-  journal.mark_complete(staging_);
-  EXPECT_TRUE(journal.is_complete(staging_));
-  put(staging_ / "more", "");
-  EXPECT_FALSE(journal.is_complete(staging_));
-  std::filesystem::remove(staging_ / "more");
-  EXPECT_TRUE(journal.is_complete(staging_));
-  put(staging_ / "folder" / "file", "bytfs");  // of the same size
-  EXPECT_FALSE(journal.is_complete(staging_));
-  journal.mark_complete(staging_);
-  put(journal_ / "complete", "");
-  EXPECT_FALSE(journal.is_complete(staging_));
+TEST(InWholePlan, NumbersAreThoseOfTheWholePlan) {
+  std::vector<std::uint32_t> const kept{2, 3, 7, 8, 9, 12};
+  std::vector<CellRange> const ranges{{0, 3}, {4, 6}};
+  EXPECT_EQ(in_whole_plan(ranges, kept),
+            (std::vector<CellRange>{{2, 4}, {7, 8}, {9, 10}, {12, 13}}));
+  EXPECT_TRUE(in_whole_plan(std::vector<CellRange>{{3, 3}}, kept).empty());
 }
 
 }  // namespace

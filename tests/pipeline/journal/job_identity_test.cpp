@@ -1,4 +1,4 @@
-#include "pipeline/target/job_identity.hpp"
+#include "pipeline/journal/job_identity.hpp"
 
 #include <functional>
 #include <vector>

@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/containers/file_frame.hpp"
 
 namespace reshard::dcp {
 
@@ -22,6 +23,20 @@ struct PlannedItem {
 struct FileItems {
   std::vector<PlannedItem> tensors;
   std::vector<std::pair<std::uint64_t, std::string>> objects;
+};
+
+/// The same, for whoever writes the file.
+class ItemsFrame : public FileFrame {
+ public:
+  explicit ItemsFrame(FileItems items) : items_(std::move(items)) {}
+  /// The payloads of the tensors.
+  std::vector<SummedRecord> records() const override;
+  /// The tail of an item and the head of the next one are neighbours, and one segment.
+  std::vector<FileSegment> rest(std::span<std::uint32_t const> crc32,
+                                std::span<std::uint64_t const> digests) const override;
+
+ private:
+  FileItems items_;
 };
 
 }  // namespace reshard::dcp

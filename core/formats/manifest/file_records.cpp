@@ -1,4 +1,4 @@
-#include "pipeline/target/file_records.hpp"
+#include "core/formats/manifest/file_records.hpp"
 
 #include <algorithm>
 #include <span>

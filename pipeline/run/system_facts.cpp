@@ -1,4 +1,4 @@
-#include "pipeline/target/system_facts.hpp"
+#include "pipeline/run/system_facts.hpp"
 
 #include <sys/statvfs.h>
 
@@ -9,10 +9,6 @@
 namespace reshard {
 
 namespace fs = std::filesystem;
-
-FileStamp stamp_of(fs::path const& path) {
-  return File::open_for_reading(path, ErrorKind::io).stamp();
-}
 
 std::uint64_t free_bytes_at(fs::path path) {
   std::error_code ignored;

@@ -3,13 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "core/base/file.hpp"
-
 namespace reshard {
-
-/// Of an opened file: stat() alone may be answered from a network file system's cache, opening asks
-/// its server. Error: io when the file has gone.
-FileStamp stamp_of(std::filesystem::path const& path);
 
 /// What may be written at a path, or above it where it does not exist yet; 0 when that cannot be
 /// found out.

@@ -7,7 +7,6 @@
 
 #include "core/formats/checkpoint.hpp"
 #include "pipeline/job/job_spec.hpp"
-#include "pipeline/target/system_facts.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "core/containers/file_frame.hpp"
+
+namespace reshard::safetensors {
+
+/// A safetensors file has its header, and nothing else but tensors.
+class HeaderFrame : public FileFrame {
+ public:
+  explicit HeaderFrame(std::string header) : header_(std::move(header)) {}
+  std::string_view header() const override { return header_; }
+
+ private:
+  std::string header_;
+};
+
+}  // namespace reshard::safetensors

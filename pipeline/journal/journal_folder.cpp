@@ -1,0 +1,185 @@
+#include "pipeline/journal/journal_folder.hpp"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/capture.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_time.hpp"
+#include "core/base/retry.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/manifest/file_records.hpp"
+#include "core/formats/manifest/manifest.hpp"
+#include "stages/write/journal.hpp"
+#include "stages/write/leftovers.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view job_file = "job";
+constexpr std::string_view lost_file = "job.lost";
+constexpr std::string_view spec_file = "job.toml";
+constexpr std::string_view complete_file = "complete";
+constexpr std::uint64_t most_spec_bytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t most_identity_bytes = 4096;
+constexpr std::uint64_t most_complete_bytes = std::uint64_t{256} << 20;
+
+/// A folder keeps its inode under every name. The number of a device means something only until the
+/// machine is started again.
+std::string staging_line(fs::path const& staging) {
+  struct stat status {};
+  if (::lstat(staging.c_str(), &status) != 0) return "";
+  return fmt::format("staging {} {} {}\n", status.st_ino, status.st_dev, this_boot_id());
+}
+
+/// "staging INODE DEVICE BOOT": the folder that is there now, as far as the numbers mean something
+/// here.
+bool is_line_of(std::string const& line, fs::path const& staging) {
+  std::istringstream words(line);
+  std::string word;
+  std::string boot;
+  std::uint64_t inode = 0;
+  std::uint64_t device = 0;
+  struct stat status {};
+  if (!(words >> word >> inode >> device >> boot) || ::lstat(staging.c_str(), &status) != 0)
+    return false;
+  return inode == status.st_ino && (boot != this_boot_id() || device == status.st_dev);
+}
+
+/// One line for a file or folder: opened, so that a client of a network file system asks its
+/// server.
+std::string line_of(fs::path const& path, fs::path const& root) {
+  int const descriptor =
+      retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+  if (descriptor < 0) fail_errno(path, "open", errno);
+  struct stat status {};
+  bool const seen = retried([&] { return ::fstat(descriptor, &status); }) == 0;
+  int const reason = errno;
+  ::close(descriptor);
+  if (!seen) fail_errno(path, "stat", reason);
+  std::string const name = path.lexically_relative(root).generic_string();
+  if (S_ISDIR(status.st_mode)) return fmt::format("folder {} {}\n", status.st_ino, name);
+  return fmt::format("{} {} {} {} {}\n", status.st_size, nanoseconds_since_1970(status.st_mtim),
+                     nanoseconds_since_1970(status.st_ctim), status.st_ino, name);
+}
+
+/// What a folder holds, with the digest of its manifest where it has one; "" when it cannot be
+/// looked at.
+std::string contents_of(fs::path const& root) {
+  std::vector<std::string> lines;
+  std::string manifest = "-";
+  auto const error = capture([&] {
+    for (auto const& entry : fs::recursive_directory_iterator(root))
+      lines.push_back(line_of(entry.path(), root));
+    if (fs::is_regular_file(fs::symlink_status(root / manifest_name)))
+      manifest = hex64(record_of(root / manifest_name, root).xxh3);
+  });
+  if (error) return "";
+  std::sort(lines.begin(), lines.end());
+  std::string text;
+  for (std::string const& line : lines) text += line;
+  return fmt::format("{}manifest {}\n", text, manifest);
+}
+
+/// ": layout.tp = 2" for the lines of a job that were others before; "" when that cannot be found
+/// out.
+std::string changed_keys_of(fs::path const& before, std::string const& now) {
+  std::string text;
+  if (capture([&] { text = read_text_file(before, most_spec_bytes); })) return "";
+  std::set<std::string> known;
+  std::istringstream old_lines(text);
+  for (std::string line; std::getline(old_lines, line);) known.insert(line);
+  std::vector<std::string> changed;
+  std::istringstream lines(now);
+  for (std::string line; std::getline(lines, line);)
+    if (!known.contains(line)) changed.push_back(line);
+  return changed.empty() ? "" : ": " + listed(changed, 4);
+}
+
+}  // namespace
+
+std::optional<std::string> JournalFolder::obstacle(fs::path const& staging,
+                                                   JobIdentity const& identity) const {
+  std::error_code ignored;
+  for (fs::path const& folder : {staging, path_})
+    if (!fs::is_directory(fs::symlink_status(folder, ignored)))
+      return folder.filename().string() + " is no folder";
+  if (fs::exists(fs::symlink_status(path_ / lost_file, ignored)))
+    return "a sync had failed, so it may have lost what it wrote";
+  if (!fs::is_regular_file(fs::symlink_status(path_ / job_file, ignored)))
+    return "its journal is incomplete";
+  std::string text;
+  if (capture([&] { text = read_text_file(path_ / job_file, most_identity_bytes); }))
+    return "its journal cannot be read";
+  std::size_t const last = text.rfind("staging ");
+  auto const before =
+      last == std::string::npos ? std::nullopt : parse_identity(text.substr(0, last));
+  if (!before) return "its journal cannot be read";
+  if (!is_line_of(text.substr(last), staging)) return "its journal speaks of another folder";
+  std::string changed = difference(*before, identity);
+  if (changed.empty()) return std::nullopt;
+  if (before->job != identity.job) changed += changed_keys_of(path_ / spec_file, identity.job_text);
+  return changed;
+}
+
+bool JournalFolder::is_of(fs::path const& staging) const {
+  std::string text;
+  if (capture([&] { text = read_text_file(path_ / job_file, most_identity_bytes); })) return false;
+  std::size_t const last = text.rfind("staging ");
+  return last != std::string::npos && is_line_of(text.substr(last), staging);
+}
+
+void JournalFolder::create(fs::path const& staging, JobIdentity const& identity,
+                           std::string const& nightly_source) const {
+  if (!nightly_source.empty()) write_text_file(path_ / journal_source_name, nightly_source);
+  write_text_file(path_ / spec_file, identity.job_text);
+  // Under another name first: half a line is none.
+  write_text_file(path_ / "job.new", identity_text(identity) + staging_line(staging));
+  rename_path(path_ / "job.new", path_ / job_file);
+  sync_directory(path_);
+  sync_directory(path_.parent_path());
+}
+
+void JournalFolder::mark_complete(fs::path const& staging) const {
+  std::string const contents = contents_of(staging);
+  if (contents.empty())
+    fail(
+        ErrorKind::io,
+        "{}: cannot be listed and read again, or a file in it was replaced by a link. Look what else writes there, then run again.",
+        staging.string());
+  fs::path const made = path_ / fmt::format("{}.new", complete_file);
+  write_text_file(made, contents);
+  fs::rename(made, path_ / complete_file);
+  sync_directory(path_);
+}
+
+bool JournalFolder::is_complete(fs::path const& staging) const {
+  std::error_code ignored;
+  if (!fs::is_regular_file(fs::symlink_status(path_ / complete_file, ignored))) return false;
+  std::string noted;
+  if (capture([&] { noted = read_text_file(path_ / complete_file, most_complete_bytes); }))
+    return false;
+  return !noted.empty() && noted == contents_of(staging);
+}
+
+void JournalFolder::distrust() const {
+  capture([&] { rename_path(path_ / job_file, path_ / lost_file); });
+  capture([&] { sync_directory(path_); });
+}
+
+fs::path JournalFolder::rank_file(std::uint64_t run, int rank) const {
+  return path_ / fmt::format("{:04}-{:05}", run, rank);
+}
+fs::path JournalFolder::base_file(std::uint64_t run) const {
+  return path_ / fmt::format("{:04}.base", run);
+}
+
+}  // namespace reshard

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "pipeline/journal/job_identity.hpp"
+
+namespace reshard {
+
+/// The journal folder of a target, `.NAME.resume-TOKEN`, which stages/write/publish.hpp makes and
+/// renames:
+///
+///   owner        the run that writes here
+///   job          identity of the job, inode and device of the staging folder; written when all
+///                files of the staging folder are there
+///   job.lost     the same after a sync has failed: nobody goes on with what was written
+///   job.toml     the job, to say what has changed
+///   source       path of the source, when a nightly job made the journal
+///   complete     every file of the staging folder with size, times and inode: all was written and
+///                verified, a name is all that is missing
+///   0002.base    what the runs before run 2 did, in one entry; the files of those runs are then
+///                removed
+///   0002-00007   the journal of rank 7 in run 2
+///
+/// A path and what its files say of the job; not collective.
+class JournalFolder {
+ public:
+  explicit JournalFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path const& path() const { return path_; }
+
+  /// Whether its records are of this staging folder, whatever its name is now.
+  bool is_of(std::filesystem::path const& staging) const;
+  /// Why the earlier run of a target cannot be gone on with, for a sentence; nothing when it can.
+  /// `staging` is its staging folder.
+  std::optional<std::string> obstacle(std::filesystem::path const& staging,
+                                      JobIdentity const& identity) const;
+
+  /// Notes what the first run of a job is, in the folder that is there. `nightly_source`: the path
+  /// of a nightly job's source, else empty.
+  void create(std::filesystem::path const& staging, JobIdentity const& identity,
+              std::string const& nightly_source) const;
+
+  /// Nobody goes on with what was written. For a write-back that failed: the system tells of it
+  /// once, so that a later sync would find nothing wrong.
+  void distrust() const;
+
+  /// Notes that the staging folder is complete and verified, as it is now.
+  void mark_complete(std::filesystem::path const& staging) const;
+  /// Whether it was, and has not been touched since.
+  bool is_complete(std::filesystem::path const& staging) const;
+
+  std::filesystem::path rank_file(std::uint64_t run, int rank) const;
+  std::filesystem::path base_file(std::uint64_t run) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace reshard

@@ -1,0 +1,63 @@
+#include "pipeline/run/compare_replicas.hpp"
+
+#include "core/base/activity.hpp"
+#include "core/base/text.hpp"
+#include "core/io/file_set.hpp"
+#include "stages/read/extent_reader.hpp"
+#include "stages/verify/replica_check.hpp"
+
+namespace reshard {
+namespace {
+
+std::uint64_t compare_small(JobSpec const& spec, PlannedJob const& job, CatalogReader const& read,
+                            Comm const& comm) {
+  ReplicaFindings const findings =
+      compare_small_replicas(*job.plan.model, job.plan.source, read, comm);
+  together(comm, [&] {
+    if (findings.faults.empty()) return;
+    fail(
+        ErrorKind::source,
+        "{}: {}. Nothing was written. Ranks that train apart or a damaged file make such a checkpoint: take another one, or set source.replicas = "
+        "\"first\" to take one of each.",
+        spec.source.path, listed(findings.faults, 4));
+  });
+  return findings.compared;
+}
+
+/// Folders of Hugging Face seldom have copies, and then a config.json that ties what was trained
+/// apart is likely. Megatron writes a large copy itself, on its last stage.
+std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogReader const& read,
+                           Comm const& comm) {
+  if (job.source.storage != Storage::whole || job.source.names != NameOwner::family) return 0;
+  ReplicaFindings const findings = compare_copies(*job.plan.model, job.plan.source, read, comm);
+  together(comm, [&] {
+    if (findings.faults.empty()) return;
+    fail(
+        ErrorKind::source,
+        "{}: {}. By config.json and the map it is a copy, so its values would be lost. Nothing was written. Where config.json says "
+        "tie_word_embeddings = true, set it to false to keep both, or set source.replicas = \"first\" to drop the copy.",
+        spec.source.path, listed(findings.faults, 4));
+  });
+  return findings.compared;
+}
+
+}  // namespace
+
+std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, SourceWatch const& watch,
+                               Comm const& comm) {
+  if (spec.source.replicas != ReplicaChoice::compare ||
+      (job.plan.plan.replicas_dropped == 0 && !has_copies(job.plan.source)))
+    return 0;
+  begin_phase("comparing replicas of the source");
+  FileSet files(job.source.files, FileSet::Access::read);
+  watch.look_at(files);
+  ExtentReader reader(files, job.plan.source.views);
+  auto const read = [&](std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte> into) {
+    Extent const extent{file, offset_bytes, into.size(), 0};
+    reader.read({&extent, 1}, into.data());
+  };
+  std::uint64_t const small = compare_small(spec, job, read, comm);
+  return small + compare_tied(spec, job, read, comm);
+}
+
+}  // namespace reshard

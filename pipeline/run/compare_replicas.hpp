@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/run/planned_job.hpp"
+#include "pipeline/run/source_watch.hpp"
+
+namespace reshard {
+
+/// Compares what the source holds more than once with what of it is read, where the job asks for
+/// that. Returns how many replicas were compared. Error: source. Collective.
+std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, SourceWatch const& watch,
+                               Comm const& comm);
+
+}  // namespace reshard

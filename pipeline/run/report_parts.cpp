@@ -1,0 +1,131 @@
+#include "pipeline/run/report_parts.hpp"
+
+#include <array>
+#include <utility>
+
+#include "pipeline/run/job_choices.hpp"
+#include "pipeline/run/system_facts.hpp"
+
+namespace reshard {
+namespace {
+
+void set_counts(RunReport& report, RoundCounts const& counts) {
+  report.staging_bytes = counts.arena_bytes;
+  report.rounds = counts.rounds;
+}
+
+/// Sums and means over the ranks.
+class OverRanks {
+ public:
+  explicit OverRanks(Comm const& comm) : comm_(comm) {}
+
+  std::uint64_t total(std::uint64_t mine) const {
+    return static_cast<std::uint64_t>(comm_.sum(static_cast<std::int64_t>(mine)));
+  }
+  std::uint64_t most(std::uint64_t mine) const {
+    return static_cast<std::uint64_t>(comm_.max(static_cast<std::int64_t>(mine)));
+  }
+  StageReport stage(std::uint64_t bytes, StageTime const& time) const {
+    return {total(bytes), mean(time.busy_seconds), mean(time.stall_seconds)};
+  }
+
+ private:
+  double mean(double seconds) const {
+    return static_cast<double>(comm_.sum(static_cast<std::int64_t>(seconds * 1e9))) / 1e9 /
+           comm_.size();
+  }
+  Comm const& comm_;
+};
+
+/// Where some rank could not read or write as the job asks.
+void add_io_warnings(RunReport& report, JobRun const& run, WrittenJob const& written) {
+  if (run.spec.run.io == IoChoice::posix) return;
+  std::array<std::pair<std::string_view, std::string const&>, 2> const ways = {
+      {{"read", written.read_fallback}, {"written", written.write_fallback}}};
+  for (auto const& [done, mine] : ways)
+    for (std::string const& reason : run.comm.all_gather(mine)) {
+      if (reason.empty()) continue;
+      report.warnings.push_back(
+          fmt::format("[run] io = \"{}\": {}. What such files hold was {} through the page cache.",
+                      name(run.spec.run.io), reason, done));
+      break;
+    }
+}
+
+void add_streamed(RunReport& report, StreamedJob const& streamed, OverRanks const& over) {
+  StreamStats const& stats = streamed.stats;
+  report.bytes_read = over.total(stats.bytes_read);
+  report.bytes_written = over.total(stats.bytes_written);
+  report.bytes_exchanged = over.total(stats.bytes_sent);
+  report.bytes_copied = over.total(stats.bytes_copied);
+  report.bytes_uploaded = over.total(stats.bytes_uploaded);
+  report.bytes_downloaded = over.total(stats.bytes_downloaded);
+  report.device_memory_bytes = over.most(stats.device_high_water_bytes);
+  report.read_calls = over.total(stats.read_calls);
+  report.write_calls = over.total(stats.write_calls);
+  report.write_mode = streamed.write_mode;
+  report.read = over.stage(stats.bytes_read, stats.read);
+  report.exchange = over.stage(stats.bytes_copied + stats.bytes_sent, stats.exchange);
+  report.write = over.stage(stats.bytes_written, stats.write);
+  report.stream_seconds = streamed.seconds;
+}
+
+}  // namespace
+
+void set_path(RunReport& report, PathChoice const& path, RoundTerms const& terms) {
+  report.transport = !terms.exchanging                         ? "direct"
+                     : path.transport == TransportChoice::nccl ? "nccl"
+                                                               : "mpi";
+  report.device = path.device == DeviceChoice::host   ? "host"
+                  : path.device == DeviceChoice::cuda ? "cuda"
+                                                      : "emulated";
+  report.path_reason = path.why;
+  set_counts(report, counts_of(terms));
+}
+
+RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const& comm) {
+  RunReport report;
+  report.job = spec;
+  report.ranks = comm.size();
+  report.source_format = job.source.format->name();
+  report.source_layout = job.source.summary;
+  report.map = job.plan.map_name;
+  report.warnings = job.plan.warnings;
+  report.logical_tensors = job.plan.plan.logical_tensors;
+  report.source_files = job.source.files.size();
+  report.source_tensors = job.plan.source.blobs.size();
+  report.replicas_not_read = job.plan.plan.replicas_dropped;
+  report.target_files = job.plan.files.size();
+  report.target_tensors = job.plan.target.blobs.size();
+  report.regions = job.plan.plan.joined_regions;
+  report.payload_read = job.plan.plan.source_bytes;
+  report.payload_written = job.plan.plan.target_bytes;
+  report.target_bytes = target_file_bytes(job.plan);
+  report.free_bytes = free_bytes_at(spec.target.path);
+  set_path(report, job.path, round_terms(spec, job, comm));
+  report.header_seconds = job.header_seconds;
+  report.plan_seconds = job.plan_seconds;
+  return report;
+}
+
+void add_written(RunReport& report, JobRun const& run, WrittenJob const& written) {
+  OverRanks const over(run.comm);
+  CommittedJob const& committed = written.committed;
+  if (!committed.left_behind.empty()) report.warnings.push_back(committed.left_behind);
+  add_io_warnings(report, run, written);
+  report.earlier_runs = written.earlier_runs;
+  report.bytes_reused = written.bytes_reused;
+  if (written.rounds_left) set_counts(report, *written.rounds_left);
+  add_streamed(report, written.streamed, over);
+  if (is_exchanging(run.spec, run.comm.size())) report.rounds = written.streamed.stats.rounds;
+  report.digests_compared = committed.digests_compared;
+  report.records_compared = committed.records_compared;
+  report.bytes_verified = committed.verified.bytes_read;
+  report.total_digest = committed.verified.total;
+  report.verify_seconds = committed.verify_seconds;
+  report.commit_seconds = committed.commit_seconds;
+  report.peak_memory_bytes = over.most(peak_resident_bytes());
+  report.total_seconds = seconds_since(run.begin);
+}
+
+}  // namespace reshard

@@ -1,0 +1,79 @@
+#include "pipeline/run/round_terms.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "core/plan/round_sizes.hpp"
+
+namespace reshard {
+namespace {
+
+/// By how much a round's staging may outgrow the plan: on a device programs stand beside the bytes
+/// (they weigh something where pieces are tiny), and the stored bytes of computed values, too.
+double growth(RoundTerms const& terms) {
+  return terms.on_device ? 1 + staging_growth(terms.views) : 1;
+}
+
+std::uint64_t round_bytes(RoundTerms const& terms) {
+  return static_cast<std::uint64_t>(
+      static_cast<double>(std::min(usual_round_bytes, terms.most_staging_bytes)) / growth(terms));
+}
+
+std::uint64_t exchange_round_bytes(RoundTerms const& terms) {
+  std::uint64_t const memory = terms.on_device ? terms.round_memory_bytes : terms.memory_bytes;
+  return static_cast<std::uint64_t>(static_cast<double>(memory) / 4 / growth(terms));
+}
+
+ExchangeRounds exchange_rounds(RoundTerms const& terms) {
+  return {terms.plan, readers_of_files(terms), terms.rank, terms.ranks,
+          exchange_round_bytes(terms)};
+}
+
+}  // namespace
+
+CellRange own_cells(RoundTerms const& terms) {
+  return cells_of_rank(terms.plan, terms.rank, terms.ranks);
+}
+
+std::vector<int> readers_of_files(RoundTerms const& terms) {
+  return balanced_readers(terms.plan, terms.source_files + terms.views.size(), terms.ranks);
+}
+
+std::uint64_t arena_bytes(RoundTerms const& terms) {
+  // An exchanging rank may read for every other: the whole plan counts, messages too.
+  CellRange const cells =
+      terms.exchanging ? CellRange{0, terms.plan.cells.size()} : own_cells(terms);
+  std::uint64_t factor = terms.exchanging ? 3 : 1;
+  factor *= static_cast<std::uint64_t>(std::ceil(growth(terms)));
+  return staging_arena_bytes(terms.plan, cells, terms.memory_bytes, factor);
+}
+
+std::uint64_t count_rounds(RoundTerms const& terms) {
+  if (terms.exchanging) return exchange_rounds(terms).count();
+  std::uint64_t rounds = 0;
+  RankCells const parts(terms.plan, terms.ranks);
+  for (int r = 0; r < terms.ranks; ++r) {
+    CellRange cells = parts.of(r);
+    for (; cells.begin < cells.end; ++rounds)
+      cells.begin = round_end(terms.plan, cells, round_bytes(terms));
+  }
+  return rounds;
+}
+
+RoundCounts counts_of(RoundTerms const& terms) { return {arena_bytes(terms), count_rounds(terms)}; }
+
+RoundSource rounds_of(RoundTerms const& terms) {
+  if (!terms.exchanging) return direct_rounds(terms.plan, own_cells(terms), round_bytes(terms));
+  auto exchange = std::make_shared<ExchangeRounds>(exchange_rounds(terms));
+  return [exchange] { return exchange->next(); };
+}
+
+std::uint64_t target_bytes_of(Plan const& plan, CellRange cells) {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = cells.begin; i < cells.end; ++i) bytes += plan.cells[i].target_bytes;
+  return bytes;
+}
+
+}  // namespace reshard

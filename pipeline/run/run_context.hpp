@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/transport/comm.hpp"
+#include "pipeline/job/job_spec.hpp"
+#include "pipeline/run/progress.hpp"
+
+namespace reshard {
+
+/// What the program brings to every job.
+struct RunContext {
+  std::vector<std::filesystem::path> map_folders;
+  std::atomic<bool> const* stop = nullptr;  ///< set by a signal to any rank: the run ends with
+                                            ///< `interrupted` after the round that is being written
+  std::optional<std::filesystem::path> trace_file = std::nullopt;  ///< gets the run's timeline
+  Json source_record = {};  ///< more for the "source" of the target's manifest
+  bool fresh = false;       ///< what an interrupted run left is not gone on with
+  ProgressStyle progress = ProgressStyle::none;
+  EventFile* events = nullptr;  ///< of rank 0; may be null
+};
+
+/// What every phase of a run is given. Borrows all but the time.
+struct JobRun {
+  JobSpec const& spec;
+  RunContext const& context;
+  Comm const& comm;
+  Progress& progress;
+  std::chrono::steady_clock::time_point begin;
+};
+
+/// An Error of kind interrupted when this rank knows of a signal. `when`: "before anything was
+/// written".
+void check_stop(JobRun const& run, std::string_view when);
+
+/// Seconds from a moment until now.
+double seconds_since(std::chrono::steady_clock::time_point start);
+
+}  // namespace reshard

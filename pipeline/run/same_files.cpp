@@ -1,0 +1,61 @@
+#include "pipeline/run/same_files.hpp"
+
+#include <optional>
+#include <vector>
+
+#include "core/formats/stamped_files.hpp"
+
+namespace reshard {
+namespace {
+
+/// The files that reading `files` opens.
+std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files,
+                                     std::span<SourceView const> views, std::size_t first_view) {
+  std::set<std::uint32_t> stored;
+  for (std::uint32_t const file : files) {
+    if (file < first_view) {
+      stored.insert(file);
+      continue;
+    }
+    SourceView const& view = views[file - first_view];
+    stored.insert(view.stored.file);
+    for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
+      if (*place) stored.insert((*place)->file);
+  }
+  return stored;
+}
+
+void check_same_file(Checkpoint const& source, std::uint32_t file, int rank) {
+  std::optional<FileStamp> now;
+  auto const unseen = capture([&] { now = File::open_for_reading(source.files[file]).stamp(); });
+  if (unseen) throw unseen->in(fmt::format("rank {}", rank));
+  if (!difference(source.stamps[file], *now).empty())
+    refuse_two_worlds(source.files[file], rank, *now, source.stamped_by[file], source.stamps[file]);
+}
+
+}  // namespace
+
+std::set<std::uint32_t> files_to_read(RoundTerms const& terms) {
+  std::set<std::uint32_t> files;
+  std::vector<int> const readers = terms.exchanging ? readers_of_files(terms) : std::vector<int>();
+  CellRange const mine =
+      terms.exchanging ? CellRange{0, terms.plan.cells.size()} : own_cells(terms);
+  for (std::size_t i = mine.begin; i < mine.end; ++i) {
+    Cell const& cell = terms.plan.cells[i];
+    for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
+      if (std::uint32_t const file = terms.plan.regions[r].src_file;
+          readers.empty() || readers[file] == terms.rank)
+        files.insert(file);
+  }
+  return stored_files(files, terms.views, terms.source_files);
+}
+
+void check_same_files(Checkpoint const& source, RoundTerms const& terms, Comm const& comm) {
+  if (comm.size() == 1) return;
+  together(comm, [&] {
+    for (std::uint32_t const file : files_to_read(terms))
+      check_same_file(source, file, comm.rank());
+  });
+}
+
+}  // namespace reshard

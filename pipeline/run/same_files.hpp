@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/transport/comm.hpp"
+#include "pipeline/run/round_terms.hpp"
+
+namespace reshard {
+
+/// The files of the source that this rank reads in its rounds: a view stands for those of its
+/// stored tensors.
+std::set<std::uint32_t> files_to_read(RoundTerms const& terms);
+
+/// A rank that reads another file than the one whose header was read would write wrong values: it
+/// looks at its files before anything is written, and again whenever it opens one. Error: source.
+/// Collective.
+void check_same_files(Checkpoint const& source, RoundTerms const& terms, Comm const& comm);
+
+}  // namespace reshard

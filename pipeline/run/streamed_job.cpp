@@ -1,0 +1,114 @@
+#include "pipeline/run/streamed_job.hpp"
+
+#include <atomic>
+#include <memory>
+
+#include "core/base/capture.hpp"
+#include "core/io/file_set.hpp"
+#include "pipeline/run/job_choices.hpp"
+#include "pipeline/run/opened_path.hpp"
+#include "stages/write/extent_writer.hpp"
+#include "stages/write/hdf5_sink.hpp"
+
+namespace reshard {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Lets the journal know of a failed write-back at once: where ranks exchange, an error ends the
+/// process.
+class JournaledWriter : public ExtentWriter {
+ public:
+  JournaledWriter(WriteObserver const& observer, TargetRounds& rounds)
+      : ExtentWriter(rounds.files(), observer, rounds.edges()), rounds_(rounds) {}
+
+  void write(std::span<Extent const> extents, std::byte* staging) override {
+    auto const error = capture([&] { ExtentWriter::write(extents, staging); });
+    if (!error) return;
+    rounds_.distrust_lost_writes();
+    throw *error;
+  }
+
+ private:
+  TargetRounds const& rounds_;
+};
+
+std::unique_ptr<ExtentSink> open_sink(JobRun const& run, StreamTarget const& target,
+                                      WriteObserver const& observer) {
+  if (!is_by_library(run.spec)) return std::make_unique<JournaledWriter>(observer, target.rounds);
+  auto const transfer = run.spec.target.io == TargetIo::collective ? hdf5::Transfer::collective
+                                                                   : hdf5::Transfer::independent;
+  return std::make_unique<Hdf5Sink>(run.comm, paths_of(target.begun.layouts), transfer, observer,
+                                    run.spec.run.stall_seconds);
+}
+
+/// What does not depend on where the bytes are while they stream.
+StreamOptions stream_options(JobRun const& run, PlannedJob const& job, RoundTerms const& terms) {
+  StreamOptions options;
+  options.memory_bytes = arena_bytes(terms);
+  options.stall_timeout_seconds = run.spec.run.stall_seconds;
+  options.exchanging = terms.exchanging || is_by_library(run.spec);
+  // Where libhdf5 writes, MPI belongs to the thread that does so: no words of other ranks are
+  // heard meanwhile.
+  options.stop = is_by_library(run.spec) ? run.context.stop : &run.progress.stop();
+  options.views = job.plan.source.views;
+  RESHARD_EXPECT(options.views.empty() || job.plan.source.real_files() == job.source.files.size());
+  return options;
+}
+
+/// Streams, and tells how far it is. A rank that stops because another one has failed leaves the
+/// word to that one.
+StreamStats stream_shown(JobRun const& run, StreamOptions const& options, RoundTerms const& terms,
+                         FileSet& sources, ExtentSink& sink,
+                         std::atomic<std::uint64_t> const& streamed_bytes) {
+  StreamStats stats;
+  run.progress.begin(run.comm, "stream", target_bytes_of(terms.plan, own_cells(terms)),
+                     StageTotal::of_this_rank);
+  auto const failure =
+      capture([&] { stats = stream(run.comm, options, sources, sink, rounds_of(terms)); });
+  run.progress.end(streamed_bytes, failure && failure->kind() != ErrorKind::interrupted);
+  together(run.comm, [&] {
+    bool const only_for_another =
+        failure && failure->kind() == ErrorKind::interrupted && run.progress.stopped_by_failure();
+    if (failure && !only_for_another) throw *failure;
+  });
+  return stats;
+}
+
+}  // namespace
+
+StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch const& watch,
+                       StreamTarget const& target, GpuPath* gpu, Trace* trace) {
+  Clock::time_point const start = Clock::now();
+  RoundTerms const terms = round_terms(run.spec, job, run.comm);
+  FileSet sources(job.source.files, FileSet::Access::read, FileSet::default_open_limit,
+                  job.source_io);
+  watch.look_at(sources);
+  StreamedJob streamed;
+  streamed.digests.assign(job.plan.plan.tensor_bytes.size(), 0);
+  std::atomic<std::uint64_t> streamed_bytes = 0;
+  StreamOptions options = stream_options(run, job, terms);
+  if (!is_by_library(run.spec)) options.watch = [&] { run.progress.look(streamed_bytes); };
+  options.digests = streamed.digests;
+  RecordSums const record_sums(job.source.records);
+  if (run.spec.source.verify != SourceVerify::off) options.records = &record_sums;
+  options.finished = [&](FinishedRound const& round) {
+    target.rounds.note(round);
+    streamed_bytes += target_bytes_of(job.plan.plan, round.cells);
+  };
+  options.trace = trace;
+  if (gpu != nullptr) options.on_device = gpu->setup(device_arena_bytes(run.spec, terms));
+  WriteObserver const observer = [&](std::uint32_t file, std::uint64_t offset_bytes,
+                                     std::span<std::byte const> bytes) {
+    target.rounds.observe(file, offset_bytes, bytes);
+  };
+  std::unique_ptr<ExtentSink> const sink = open_sink(run, target, observer);
+  streamed.stats = stream_shown(run, options, terms, sources, *sink, streamed_bytes);
+  sink->close();
+  if (is_by_library(run.spec)) sync_everywhere(target.begun.layouts, run.comm);
+  streamed.write_mode = sink->mode_name();
+  streamed.seconds = seconds_since(start);
+  return streamed;
+}
+
+}  // namespace reshard

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/run/gpu_path.hpp"
+#include "pipeline/run/planned_job.hpp"
+#include "pipeline/run/run_context.hpp"
+#include "pipeline/run/source_watch.hpp"
+#include "pipeline/target/target_rounds.hpp"
+#include "stages/stream/stream.hpp"
+
+namespace reshard {
+
+/// What moving the bytes has done, on this rank.
+struct StreamedJob {
+  std::vector<std::uint64_t> digests;  ///< of what was read, by tensor of the plan
+  StreamStats stats;
+  std::string write_mode;
+  double seconds = 0;
+};
+
+/// Where the bytes of a job go.
+struct StreamTarget {
+  TargetTask const& task;
+  BegunTarget& begun;
+  TargetRounds& rounds;
+};
+
+/// Carries out the rounds of the plan. `gpu` is null on the host path, `trace` where none is taken.
+/// Collective.
+StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch const& watch,
+                       StreamTarget const& target, GpuPath* gpu, Trace* trace);
+
+}  // namespace reshard

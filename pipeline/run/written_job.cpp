@@ -1,0 +1,66 @@
+#include "pipeline/run/written_job.hpp"
+
+#include <utility>
+
+#include "core/base/text.hpp"
+#include "pipeline/run/guarded.hpp"
+#include "pipeline/run/job_choices.hpp"
+
+namespace reshard {
+namespace {
+
+/// Tells of earlier runs, and takes what they did out of the plan. Returns the numbers in the whole
+/// plan of the cells that are left.
+std::vector<std::uint32_t> go_on_after(JobRun const& run, EarlierWork const& earlier, Plan& plan) {
+  if (run.comm.rank() == 0)
+    run.progress.note(fmt::format("going on with {} of {} that {} earlier {} wrote",
+                                  human_bytes(earlier.done.bytes), human_bytes(plan.target_bytes),
+                                  earlier.runs, earlier.runs == 1 ? "run" : "runs"));
+  run.progress.event(
+      "resume", Json().set("earlier_runs", earlier.runs).set("bytes_reused", earlier.done.bytes));
+  return drop_cells(plan, earlier.done.cells);
+}
+
+}  // namespace
+
+WrittenJob write_job(JobRun const& run, PlannedJob& job, SourceWatch const& watch,
+                     ClaimedTarget& claimed, GpuPath* gpu, Trace* trace) {
+  Comm const& comm = run.comm;
+  StagedTarget& target = claimed.target;
+  TargetTask const task{run.spec, job.source, job.plan, job.identity, comm};
+  WrittenJob written;
+  BegunTarget begun = begin_target(task, claimed);
+  RoundNumbers numbers{.lockstep = is_exchanging(run.spec, comm.size()), .kept = {}};
+  if (begun.earlier) {
+    written.earlier_runs = begun.earlier->runs;
+    written.bytes_reused = begun.earlier->done.bytes;
+    numbers.kept = go_on_after(run, *begun.earlier, job.plan.plan);
+    together(comm, [&] { written.rounds_left = counts_of(round_terms(run.spec, job, comm)); });
+  }
+  TargetRounds rounds(task, target, begun, std::move(numbers));
+  end_together(comm, [&] {
+    guarded(target, watch, comm,
+            {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::io, ErrorKind::stall}, [&] {
+              written.streamed = stream_job(run, job, watch, {task, begun, rounds}, gpu, trace);
+            });
+    guarded(target, watch, comm, {ErrorKind::interrupted, ErrorKind::resources}, [&] {
+      written.committed = commit_job(run, job, watch, {task, claimed, begun, rounds},
+                                     std::move(written.streamed.digests));
+    });
+  });
+  written.read_fallback = job.source_io->fallback();
+  written.write_fallback = rounds.files().io().fallback();
+  return written;
+}
+
+WrittenJob only_publish(JobRun const& run, PlannedJob const& job, SourceWatch const& watch,
+                        ClaimedTarget& claimed) {
+  WrittenJob written;
+  written.earlier_runs = 1;  // the last of them did the rest
+  written.bytes_reused = target_file_bytes(job.plan);
+  guarded(claimed.target, watch, run.comm, {},
+          [&] { written.committed = publish_only(run, claimed); });
+  return written;
+}
+
+}  // namespace reshard

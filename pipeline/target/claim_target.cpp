@@ -1,0 +1,153 @@
+#include "pipeline/target/claim_target.hpp"
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/formats/manifest/manifest.hpp"
+#include "pipeline/target/source_stamp.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Without a stamp a night converts again: a folder of the source that may not be read is no reason
+/// to end a job.
+void add_stamp(Json& record, std::string const& source) {
+  if (record.find("stamp") != nullptr) return;
+  auto const error = capture([&] { record.set("stamp", stamp_json(source_stamp(source))); });
+  if (error && error->kind() != ErrorKind::source) throw *error;
+}
+
+/// Small files are made anew, and nothing that lies between them is published.
+void remove_unplanned(fs::path const& staging, JobPlan const& plan) {
+  std::set<fs::path> planned;
+  for (TargetFile const& file : plan.files)
+    for (fs::path path = staging / file.path; path != staging; path = path.parent_path())
+      planned.insert(path);
+  std::vector<fs::path> others;
+  for (auto entry = fs::recursive_directory_iterator(staging);
+       entry != fs::recursive_directory_iterator(); ++entry) {
+    if (planned.contains(entry->path())) continue;
+    others.push_back(entry->path());
+    entry.disable_recursion_pending();
+  }
+  for (fs::path const& other : others) fs::remove_all(other);
+}
+
+/// What rank 0 takes a target with.
+struct Taking {
+  TargetTask const& task;
+  TargetClaim const& claim;
+  Publication& publication;
+};
+
+/// Why an earlier run cannot be gone on with.
+std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& journal,
+                                    fs::path const& staging) {
+  if (taking.claim.fresh) return "--fresh was given";
+  if (auto reason = journal.obstacle(staging, taking.task.identity)) return reason;
+  if (!taking.publication.is_own_folder(staging) ||
+      !taking.publication.is_own_folder(journal.path()))
+    return "it belongs to another user";
+  for (TargetFile const& file : taking.task.plan.files) {
+    fs::path const path = staging / file.path;
+    std::error_code missing;
+    if (!fs::is_regular_file(fs::symlink_status(path, missing)) ||
+        fs::file_size(path, missing) != file.size_bytes)
+      return fmt::format("{} is missing or has another size", path.filename().string());
+  }
+  return std::nullopt;
+}
+
+/// A journal and a staging folder that belong together and to this job.
+struct Usable {
+  fs::path journal;
+  fs::path staging;
+  EarlierTarget earlier = EarlierTarget::nothing;
+  std::string why_not;  ///< what stood against them, where there are none
+};
+
+Usable usable_leftovers(Taking const& taking) {
+  Leftovers const& left = taking.publication.leftovers();
+  std::string why;
+  for (fs::path const& folder : left.journals)
+    for (fs::path const& staging : left.staging) {
+      JournalFolder const journal(folder);
+      auto const reason = obstacle(taking, journal, staging);
+      if (reason && (why.empty() || journal.is_of(staging))) why = *reason;
+      if (reason) continue;
+      if (journal.is_complete(staging)) return {folder, staging, EarlierTarget::whole, ""};
+      if (taking.claim.journaled == Journaled::no) continue;
+      return {folder, staging, EarlierTarget::part, ""};
+    }
+  if (taking.claim.fresh) why = "--fresh was given";
+  if (why.empty())
+    why = taking.claim.journaled == Journaled::yes
+              ? "its journal is no folder, or gone"
+              : "with this target.io a run always begins again";
+  return {{}, {}, EarlierTarget::nothing, why};
+}
+
+/// What of ClaimedTarget is rank 0's.
+struct Taken {
+  EarlierTarget earlier = EarlierTarget::nothing;
+  std::string total;
+  std::vector<std::string> warnings;
+};
+
+/// Unless something is gone on with, the staging folder is new and empty.
+Taken take(Taking const& taking) {
+  Publication& publication = taking.publication;
+  Taken taken;
+  if (!publication.is_locked())
+    taken.warnings.push_back(fmt::format(
+        "{}: its file system has no locks. Another job for this target is noticed by its changes only, and what a killed run "
+        "left is gone on with after {} s without a change.",
+        taking.task.spec.target.path, quiet_seconds));
+  Usable const usable = usable_leftovers(taking);
+  taken.earlier = usable.earlier;
+  if (usable.earlier == EarlierTarget::nothing) {
+    if (auto const& staging = publication.leftovers().staging; !staging.empty())
+      taken.warnings.push_back(
+          fmt::format("{}: left by an earlier run, not gone on with: {}. It was removed.",
+                      staging.front().string(), usable.why_not));
+    publication.start_afresh();
+    return taken;
+  }
+  publication.go_on(usable.journal, usable.staging);
+  if (usable.earlier == EarlierTarget::part) {
+    remove_unplanned(publication.staging(), taking.task.plan);
+  } else if (auto const made = find_manifest(publication.staging())) {
+    taken.total = made->total;
+  }
+  return taken;
+}
+
+}  // namespace
+
+ClaimedTarget claim_target(TargetTask const& task, TargetClaim const& claim) {
+  Comm const& comm = task.comm;
+  std::unique_ptr<Publication> publication;
+  Taken taken;
+  Json source_record = claim.source_record;
+  together(comm, [&] {
+    if (comm.rank() != 0) return;
+    check_target(task.spec, task.source, claim.space);
+    publication = std::make_unique<Publication>(task.spec.target.path, existing_target(task.spec));
+    taken = take({task, claim, *publication});
+    // Before anything is read but headers: a change from now on ends the job, or shows in the
+    // stamp.
+    add_stamp(source_record, task.spec.source.path);
+  });
+  std::string const token = comm.broadcast(publication ? publication->token() : "", 0);
+  auto const earlier = static_cast<EarlierTarget>(comm.max(static_cast<int>(taken.earlier)));
+  ClaimedTarget claimed{
+      StagedTarget(task.spec.target.path, token, std::move(publication), claim.journaled), earlier,
+      std::move(taken.total), std::move(source_record), std::move(taken.warnings)};
+  if (earlier == EarlierTarget::whole) claimed.target.seal();
+  return claimed;
+}
+
+}  // namespace reshard

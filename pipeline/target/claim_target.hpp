@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "pipeline/target/staged_target.hpp"
+#include "pipeline/target/target_preflight.hpp"
+#include "pipeline/target/target_task.hpp"
+
+namespace reshard {
+
+/// How a run wants its target.
+struct TargetClaim {
+  DiskSpace space;
+  bool fresh = false;  ///< what an earlier run left is not gone on with
+  Journaled journaled = Journaled::yes;
+  Json source_record = {};  ///< members for the "source" of the manifest
+};
+
+/// What of the target an earlier run of the same job has made.
+enum class EarlierTarget {
+  nothing,
+  part,
+  whole,  ///< written and verified: only the target's name is missing
+};
+
+/// A target that is this run's.
+struct ClaimedTarget {
+  StagedTarget target;
+  EarlierTarget earlier = EarlierTarget::nothing;
+  // On rank 0:
+  std::string total = {};                  ///< of a whole one: the digest of the model
+  Json source_record = {};                 ///< with the source's stamp
+  std::vector<std::string> warnings = {};  ///< why an earlier run was not gone on with, that there
+                                           ///< are no locks; as sentences
+};
+
+/// Looks whether the target may be written, takes its lock, and takes over what an earlier run of
+/// the same job left, or makes an empty staging folder. Collective.
+ClaimedTarget claim_target(TargetTask const& task, TargetClaim const& claim);
+
+}  // namespace reshard

@@ -1,0 +1,56 @@
+#include "pipeline/target/complete_target.hpp"
+
+#include <utility>
+
+#include "core/transport/in_turn.hpp"
+#include "pipeline/target/integrity_file.hpp"
+#include "pipeline/target/shared_edges.hpp"
+#include "pipeline/target/small_files.hpp"
+
+namespace reshard {
+namespace {
+
+/// What stands around the payloads, and the payload that ranks had kept back.
+void finish_files(BegunTarget& begun, std::span<std::vector<FileSegment> const> held,
+                  std::span<std::uint64_t const> digests, Comm const& comm) {
+  for_each_in_turn(comm, begun.layouts.size(), [&](std::size_t number) {
+    auto const f = static_cast<std::uint32_t>(number);
+    TargetLayout const& layout = begun.layouts[f];
+    std::vector<FileSegment> const frame =
+        frame_of(layout, begun.sums.records().of_file(f), digests);
+    finish_target_file(layout, frame, held[f]);
+    for (FileSegment const& segment : frame)
+      begun.sums.files().add(f, segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+  });
+}
+
+}  // namespace
+
+CompletedTarget complete_target(TargetTask const& task, StagedTarget const& target,
+                                BegunTarget& begun, TargetRounds& rounds,
+                                std::vector<std::uint64_t> digests) {
+  Comm const& comm = task.comm;
+  TargetSums& sums = begun.sums;
+  together(comm, [&] { rounds.end(); });
+  sums.account().gather(comm);
+  together(comm, [&] { sums.account().expect_whole(task.plan); });
+  auto const held = gathered_edges(rounds.edges(), begun.layouts.size(), comm);
+  CompletedTarget completed{std::move(digests), {}};
+  if (begun.earlier && comm.rank() == 0 && !completed.digests.empty())
+    for (SumShare const& one : begun.earlier->done.digests)
+      completed.digests[one.number] ^= one.value;
+  comm.xor_all(sums.records().shares());
+  comm.xor_all(completed.digests);
+  together(comm, [&] { finish_files(begun, held, completed.digests, comm); });
+  comm.xor_all(sums.files().shares());
+  together(comm, [&] {
+    if (comm.rank() == 0) completed.small_files = write_small_files(task.plan, target.folder());
+  });
+  if (begun.integrity)
+    for (FileRecord& one :
+         write_integrity(begun.layouts.front().path.parent_path(), target.folder(), comm))
+      completed.small_files.push_back(std::move(one));
+  return completed;
+}
+
+}  // namespace reshard

@@ -1,0 +1,64 @@
+#include "pipeline/target/target_manifest.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "pipeline/target/target_check.hpp"
+#include "pipeline/version.hpp"
+
+namespace reshard {
+namespace {
+
+/// Sorted by path; none where files were not read back.
+std::vector<FileRecord> file_records(JobPlan const& plan, TargetContents const& contents) {
+  if (!contents.read_back) return {};
+  std::vector<FileRecord> records(contents.small_files.begin(), contents.small_files.end());
+  for (std::size_t f = 0; f < plan.files.size(); ++f)
+    records.push_back({plan.files[f].path.generic_string(), contents.files[f].size_bytes,
+                       contents.files[f].xxh3});
+  std::sort(records.begin(), records.end(),
+            [](FileRecord const& a, FileRecord const& b) { return a.path < b.path; });
+  return records;
+}
+
+/// Without their digests.
+Json file_names(JobPlan const& plan, std::span<FileRecord const> small_files) {
+  Json names = Json::array();
+  for (FileRecord const& one : small_files) names.push(one.path);
+  for (TargetFile const& file : plan.files) names.push(file.path.generic_string());
+  return names;
+}
+
+TensorDigest object_digest(JobPlan const& plan, OpaqueCopy const& copy, std::uint64_t digest) {
+  std::string const place =
+      fmt::format("{}:{}", plan.target.files[copy.dst_file], copy.dst_offset_bytes);
+  return {place, "", {static_cast<Index>(copy.bytes)}, {}, digest, 0};
+}
+
+}  // namespace
+
+Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContents const& contents,
+                         SourceFacts const& source) {
+  Manifest made;
+  made.tool_version = version_number();
+  made.format = name(spec.target.format);
+  made.map = plan.stored_names ? "none" : plan.map_name.empty() ? "mcore" : plan.map_name;
+  made.files = file_records(plan, contents);
+  made.source.set("path", spec.source.path)
+      .set("format", source.format)
+      .set("layout", source.layout);
+  if (auto const* more = source.record.members(); more != nullptr)
+    for (auto const& [key, value] : *more) made.source.set(key, value);
+  if (source.record.find("nightly") != nullptr && made.files.empty())
+    made.source.set("files", file_names(plan, contents.small_files));
+  made.job = Json(print_spec(spec));
+  made.tensors =
+      tensor_list(*plan.model, plan.target, !plan.stored_names, contents.digests, plan.target_adds);
+  for (std::size_t i = 0; i < plan.opaque.size(); ++i)
+    made.objects.push_back(
+        object_digest(plan, plan.opaque[i], contents.digests[plan.model->tensors().size() + i]));
+  made.total = total_digest(made.tensors);
+  return made;
+}
+
+}  // namespace reshard

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/formats/manifest/manifest.hpp"
+#include "pipeline/job/job_spec.hpp"
+#include "stages/plan/job_plan.hpp"
+#include "stages/verify/scan.hpp"
+
+namespace reshard {
+
+/// What is known of a target's contents when its manifest is made.
+struct TargetContents {
+  std::span<std::uint64_t const> digests;  ///< by tensor of the plan
+  std::span<FileRecord const> small_files;
+  bool read_back = false;
+  std::span<FileHashes const> files;  ///< as they were read back, by the plan's numbers
+};
+
+/// What the manifest says of the source.
+struct SourceFacts {
+  std::string_view format;
+  std::string_view layout;
+  Json const& record;  ///< more members
+};
+
+/// The reshard.json of a target.
+Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContents const& contents,
+                         SourceFacts const& source);
+
+}  // namespace reshard

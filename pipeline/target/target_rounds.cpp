@@ -1,0 +1,63 @@
+#include "pipeline/target/target_rounds.hpp"
+
+#include <set>
+#include <utility>
+
+#include "core/io/io_engines.hpp"
+#include "pipeline/target/shared_edges.hpp"
+
+namespace reshard {
+
+TargetRounds::TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
+                           RoundNumbers numbers)
+    : target_(target),
+      begun_(begun),
+      files_(paths_of(begun.layouts), FileSet::Access::write, FileSet::default_open_limit,
+             make_file_io(name(task.spec.run.io))) {
+  target_.keep(true);
+  if (target_.is_journaled()) begin_journal(task, std::move(numbers));
+}
+
+void TargetRounds::begin_journal(TargetTask const& task, RoundNumbers numbers) {
+  edges_.emplace(find_edges(task.plan.plan, task.comm));
+  together(task.comm, [&] {
+    journal_.emplace(
+        target_.journal(), task.comm,
+        RoundJournal::Writing{.run = begun_.earlier ? begun_.earlier->runs : 0,
+                              .lockstep = numbers.lockstep,
+                              .kept = std::move(numbers.kept),
+                              .sync_file = [this](std::uint32_t file) { files_.sync(file); }});
+  });
+}
+
+void TargetRounds::observe(std::uint32_t file, std::uint64_t offset_bytes,
+                           std::span<std::byte const> bytes) {
+  begun_.sums.observe(file, offset_bytes, bytes);
+}
+
+void TargetRounds::note(FinishedRound const& round) {
+  JournalEntry entry = begun_.sums.add(round);
+  if (!journal_) return;
+  entry.held = edges_->take_new();
+  for (Extent const& write : round.writes) entry.unsynced.insert(write.file);
+  journal_->add(std::move(entry), round.writes);
+}
+
+void TargetRounds::end() {
+  if (journal_) journal_->end();
+  files_.close();
+}
+
+std::vector<std::filesystem::path> paths_of(std::span<TargetLayout const> layouts) {
+  std::vector<std::filesystem::path> paths;
+  for (TargetLayout const& layout : layouts) paths.push_back(layout.path);
+  return paths;
+}
+
+void sync_everywhere(std::span<TargetLayout const> layouts, Comm const& comm) {
+  std::set<std::uint32_t> all;
+  for (std::uint32_t f = 0; f < layouts.size(); ++f) all.insert(f);
+  sync_on_every_machine(comm, all, [&](std::uint32_t f) { sync_target_file(layouts[f]); });
+}
+
+}  // namespace reshard

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/io/file_set.hpp"
+#include "pipeline/journal/round_journal.hpp"
+#include "pipeline/target/begin_target.hpp"
+#include "stages/stream/stream.hpp"
+#include "stages/write/edge_bytes.hpp"
+
+namespace reshard {
+
+/// What the rounds of a job are to a journal.
+struct RoundNumbers {
+  bool lockstep = false;            ///< they are numbered alike on all ranks
+  std::vector<std::uint32_t> kept;  ///< the numbers in the whole plan of the plan's cells; empty:
+                                    ///< the plan is whole
+};
+
+/// The files of a target while rounds are written to them, and the journal of those rounds. What is
+/// there stays for the next run from now on. observe() and note() are the writing thread's.
+class TargetRounds {
+ public:
+  /// What it is given outlives it. Collective.
+  TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
+               RoundNumbers numbers);
+
+  FileSet& files() { return files_; }
+  /// Takes what is kept back; null where nothing is.
+  EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
+
+  /// Sees what this rank writes.
+  void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
+  /// Notes a round as done.
+  void note(FinishedRound const& round);
+  /// A write has failed.
+  void distrust_lost_writes() const { target_.distrust_lost_writes(); }
+  /// No more rounds: everything that was written is synced and closed. Throws what the system has
+  /// to say to that.
+  void end();
+
+ private:
+  void begin_journal(TargetTask const& task, RoundNumbers numbers);
+
+  StagedTarget& target_;
+  BegunTarget& begun_;
+  FileSet files_;
+  // Of targets that have a journal:
+  std::optional<EdgeBytes> edges_;
+  std::optional<RoundJournal> journal_;  ///< behind the files, which it syncs to its end
+};
+
+/// By the plan's numbers.
+std::vector<std::filesystem::path> paths_of(std::span<TargetLayout const> layouts);
+
+/// Where libhdf5 has written: what each machine has of the files reaches the device. Collective.
+void sync_everywhere(std::span<TargetLayout const> layouts, Comm const& comm);
+
+}  // namespace reshard

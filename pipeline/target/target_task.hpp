@@ -1,0 +1,20 @@
+#pragma once
+
+#include "core/formats/checkpoint.hpp"
+#include "core/transport/comm.hpp"
+#include "pipeline/job/job_spec.hpp"
+#include "pipeline/journal/job_identity.hpp"
+#include "stages/plan/job_plan.hpp"
+
+namespace reshard {
+
+/// What a target is made for. Borrows everything.
+struct TargetTask {
+  JobSpec const& spec;
+  Checkpoint const& source;
+  JobPlan const& plan;  ///< without what earlier runs did, once that is known
+  JobIdentity const& identity;
+  Comm const& comm;
+};
+
+}  // namespace reshard

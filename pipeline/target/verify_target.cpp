@@ -1,0 +1,92 @@
+#include "pipeline/target/verify_target.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "core/base/file.hpp"
+#include "pipeline/target/small_files.hpp"
+#include "pipeline/target/strangers.hpp"
+#include "pipeline/target/target_check.hpp"
+#include "pipeline/target/target_manifest.hpp"
+#include "stages/verify/scan.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Enough for the scan to keep the disk busy.
+constexpr std::uint64_t usual_scan_bytes = 64U << 20;
+
+ScanResult read_back(TargetTask const& task, BegunTarget& begun,
+                     std::span<std::uint64_t const> digests,
+                     std::function<void(std::uint64_t)> const& watch) {
+  std::optional<DigestWork> work;
+  together(task.comm, [&] { work = target_digest_work(task.plan); });
+  ScanResult found =
+      scan(task.comm, paths_of(begun.layouts), *work,
+           {std::min(usual_scan_bytes, task.spec.run.memory_bytes), true, true, watch});
+  together(task.comm, [&] {
+    expect_target(task.plan, *work, found, {digests, begun.sums.files().shares()});
+  });
+  return found;
+}
+
+/// What another program puts into the folder while it is made would be published with it.
+void check_nothing_else(JobPlan const& plan, std::span<FileRecord const> small_files,
+                        fs::path const& staging) {
+  std::set<std::string> files{std::string(manifest_name)};
+  for (FileRecord const& one : small_files) files.insert(one.path);
+  for (TargetFile const& file : plan.files) files.insert(file.path.generic_string());
+  std::error_code error;
+  std::string const stranger = find_stranger(staging, files, Folders::ignore, error);
+  if (error)
+    fail(ErrorKind::io, "{}: cannot be listed: {}. Check the file system, then run again.",
+         staging.string(), error.message());
+  if (stranger.empty()) return;
+  fail(
+      ErrorKind::self_check,
+      "{}: holds {}, which this run did not write. Nothing was published: look what writes there, then run again.",
+      staging.string(), stranger);
+}
+
+}  // namespace
+
+VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
+                             BegunTarget& begun, CompletedTarget const& completed,
+                             std::function<void(std::uint64_t)> const& watch) {
+  Comm const& comm = task.comm;
+  fs::path const& staging = claimed.target.folder();
+  if (task.spec.run.verify == VerifyChoice::off) return {};
+  bool const written = task.spec.run.verify == VerifyChoice::written;
+  ScanResult found;
+  if (written) {
+    found = read_back(task, begun, completed.digests, watch);
+    together(comm, [&] {
+      if (comm.rank() == 0) check_small_files(completed.small_files, staging);
+    });
+  }
+  VerifiedTarget verified{found.bytes_read, ""};
+  together(comm, [&] {
+    Manifest const made = target_manifest(
+        task.spec, task.plan, {completed.digests, completed.small_files, written, found.files},
+        {task.source.format->name(), task.source.summary, claimed.source_record});
+    verified.total = made.total;
+    if (comm.rank() == 0) write_text_file(staging / manifest_name, manifest_text(made));
+  });
+  return verified;
+}
+
+void seal_target(TargetTask const& task, ClaimedTarget& claimed, CompletedTarget const& completed) {
+  StagedTarget& target = claimed.target;
+  together(task.comm, [&] {
+    if (task.comm.rank() != 0) return;
+    check_nothing_else(task.plan, completed.small_files, target.folder());
+    if (!target.is_journaled()) note_job(task, claimed);
+    target.journal().mark_complete(target.folder());
+  });
+  target.seal();
+}
+
+}  // namespace reshard

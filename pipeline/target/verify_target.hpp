@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "pipeline/target/complete_target.hpp"
+
+namespace reshard {
+
+/// What the check of a target has found.
+struct VerifiedTarget {
+  std::uint64_t bytes_read = 0;  ///< back from it, by all ranks
+  std::string total;             ///< the digest of the model; "" where none was taken
+};
+
+/// With VerifyChoice::written: compares the files, as they are on the device, with what was to be
+/// written. An Error of kind self_check names what disagrees. Writes the manifest, unless nothing
+/// is to be verified. `watch` is told again and again how many bytes this rank has read back; what
+/// it throws ends the comparison. Collective.
+VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
+                             BegunTarget& begun, CompletedTarget const& completed,
+                             std::function<void(std::uint64_t)> const& watch);
+
+/// Looks that the staging folder holds nothing else, and notes in the journal that everything is
+/// written and verified: the next run of the job would only give it its name. Collective.
+void seal_target(TargetTask const& task, ClaimedTarget& claimed, CompletedTarget const& completed);
+
+}  // namespace reshard

@@ -1,0 +1,88 @@
+#include "pipeline/journal/journal_folder.hpp"
+
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "core/base/file.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace reshard {
+namespace {
+
+class JournalFolderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(staging_ / "folder");
+    std::filesystem::create_directory(journal_);
+    put(staging_ / "folder" / "file", "bytes");
+    put(staging_ / "reshard.json", "{}");
+  }
+  static void put(std::filesystem::path const& path, std::string const& text) {
+    std::ofstream(path) << text;
+  }
+
+  ScratchFolder scratch_{"journal_folder"};
+  std::filesystem::path staging_ = scratch_.path() / "staging";
+  std::filesystem::path journal_ = scratch_.path() / "journal";
+  JobIdentity identity_{"program", "job", "source", "plan", "text"};
+};
+
+TEST_F(JournalFolderTest, ItSpeaksOfOneFolderByWhateverName) {
+  JournalFolder const journal(journal_);
+  journal.create(staging_, identity_, "");
+  EXPECT_EQ(journal.obstacle(staging_, identity_), std::nullopt);
+  std::filesystem::path const renamed = scratch_.path() / "renamed";
+  std::filesystem::rename(staging_, renamed);
+  EXPECT_TRUE(journal.is_of(renamed));
+  EXPECT_EQ(journal.obstacle(renamed, identity_), std::nullopt);
+  std::filesystem::create_directory(staging_);
+  EXPECT_FALSE(journal.is_of(staging_));
+  EXPECT_NE(journal.obstacle(staging_, identity_), std::nullopt);
+}
+
+TEST_F(JournalFolderTest, ACompleteFolderIsKnownAgainUntilAnythingInItChanges) {
+  JournalFolder const journal(journal_);
+  EXPECT_FALSE(journal.is_complete(staging_));
+  journal.mark_complete(staging_);
+  EXPECT_TRUE(journal.is_complete(staging_));
+  put(staging_ / "more", "");
+  EXPECT_FALSE(journal.is_complete(staging_));
+  std::filesystem::remove(staging_ / "more");
+  EXPECT_TRUE(journal.is_complete(staging_));
+  put(staging_ / "folder" / "file", "bytfs");  // of the same size
+  EXPECT_FALSE(journal.is_complete(staging_));
+  journal.mark_complete(staging_);
+  put(journal_ / "complete", "");
+  EXPECT_FALSE(journal.is_complete(staging_));
+}
+
+TEST_F(JournalFolderTest, AnotherJobIsNamedByTheLinesThatChanged) {
+  JournalFolder const journal(journal_);
+  journal.create(staging_, identity_, "");
+  JobIdentity other = identity_;
+  other.job = "another";
+  other.job_text = "text\nlayout.tp = 2\n";
+  auto const obstacle = journal.obstacle(staging_, other);
+  ASSERT_TRUE(obstacle);
+  EXPECT_NE(obstacle->find(": layout.tp = 2"), std::string::npos) << *obstacle;
+}
+
+TEST_F(JournalFolderTest, AfterALostWriteNobodyGoesOn) {
+  JournalFolder const journal(journal_);
+  journal.create(staging_, identity_, "/train/moe");
+  EXPECT_EQ(read_text_file(journal_ / "source", 100), "/train/moe");
+  journal.distrust();
+  auto const obstacle = journal.obstacle(staging_, identity_);
+  ASSERT_TRUE(obstacle);
+  EXPECT_NE(obstacle->find("a sync had failed"), std::string::npos) << *obstacle;
+}
+
+TEST_F(JournalFolderTest, NamesSayRunAndRank) {
+  JournalFolder const journal(journal_);
+  EXPECT_EQ(journal.rank_file(2, 7), journal_ / "0002-00007");
+  EXPECT_EQ(journal.base_file(12), journal_ / "0012.base");
+}
+
+}  // namespace
+}  // namespace reshard

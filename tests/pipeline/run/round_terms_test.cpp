@@ -1,0 +1,113 @@
+#include "pipeline/run/round_terms.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/plan/round_sizes.hpp"
+#include "pipeline/run/same_files.hpp"
+#include "tests/pipeline/small_job.hpp"
+
+namespace reshard {
+namespace {
+
+/// Of a rank of several; rounds are as small as the plan lets them be.
+RoundTerms terms_of(test::SmallJob const& job, int rank, int ranks, bool exchanging) {
+  return {.plan = job.plan.plan,
+          .views = job.plan.source.views,
+          .source_files = job.source.value.files.size(),
+          .memory_bytes = 1 << 20,
+          .round_memory_bytes = 1 << 20,
+          .most_staging_bytes = 4096,
+          .exchanging = exchanging,
+          .rank = rank,
+          .ranks = ranks};
+}
+
+std::uint64_t rounds_given(RoundTerms const& terms) {
+  RoundSource const next = rounds_of(terms);
+  std::uint64_t count = 0;
+  while (next()) ++count;
+  return count;
+}
+
+TEST(RoundTerms, RanksGiveAsManyRoundsTogetherAsAreCounted) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  for (int const ranks : {1, 2, 3, 7}) {
+    std::uint64_t given = 0;
+    for (int rank = 0; rank < ranks; ++rank)
+      given += rounds_given(terms_of(job, rank, ranks, false));
+    EXPECT_EQ(given, count_rounds(terms_of(job, 0, ranks, false))) << ranks;
+    EXPECT_GE(given, 2U);
+  }
+}
+
+TEST(RoundTerms, WhereRanksExchangeEachTakesPartInAllRounds) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  std::uint64_t const count = count_rounds(terms_of(job, 0, 3, true));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(count_rounds(terms_of(job, rank, 3, true)), count);
+    EXPECT_EQ(rounds_given(terms_of(job, rank, 3, true)), count);
+  }
+}
+
+TEST(RoundTerms, CellsOfTheRanksAreTheTarget) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  std::uint64_t bytes = 0;
+  std::size_t end = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    CellRange const cells = own_cells(terms_of(job, rank, 3, false));
+    EXPECT_EQ(cells.begin, end);
+    end = cells.end;
+    bytes += target_bytes_of(job.plan.plan, cells);
+  }
+  EXPECT_EQ(end, job.plan.plan.cells.size());
+  EXPECT_EQ(bytes, job.plan.plan.target_bytes);
+}
+
+TEST(RoundTerms, TheArenaIsNoLargerThanTheJobSays) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  for (bool const exchanging : {false, true}) {
+    RoundTerms terms = terms_of(job, 0, 2, exchanging);
+    terms.memory_bytes = least_staging_bytes;
+    EXPECT_LE(arena_bytes(terms), least_staging_bytes);
+    EXPECT_GT(arena_bytes(terms), 0U);
+  }
+  // A job that has little to do takes little of much memory.
+  RoundTerms terms = terms_of(job, 0, 1, false);
+  terms.memory_bytes = std::uint64_t{64} << 30;
+  EXPECT_LT(arena_bytes(terms), std::uint64_t{1} << 30);
+}
+
+TEST(RoundTerms, ComputedValuesTakeMoreOfADevice) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  RoundTerms on_host = terms_of(job, 0, 1, false);
+  RoundTerms on_device = on_host;
+  on_device.on_device = true;
+  EXPECT_GE(count_rounds(on_device), count_rounds(on_host));
+  EXPECT_GE(arena_bytes(on_device), arena_bytes(on_host));
+}
+
+TEST(FilesToRead, AreThoseOfTheRanksRounds) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  EXPECT_EQ(files_to_read(terms_of(job, 0, 1, false)), (std::set<std::uint32_t>{0}));
+  // The one file has one reader.
+  std::size_t readers = 0;
+  for (int rank = 0; rank < 3; ++rank)
+    readers += files_to_read(terms_of(job, rank, 3, true)).size();
+  EXPECT_EQ(readers, 1U);
+}
+
+TEST(FilesToRead, AViewStandsForWhatItIsComputedFrom) {
+  test::SmallJob job = test::small_job(test::small_limits(false));
+  for (Region& region : job.plan.plan.regions) region.src_file = 1;
+  SourceView view;
+  view.stored.file = 4;
+  view.scale = StoredPlace{};
+  view.scale->file = 6;
+  view.zero_points = StoredPlace{};
+  view.zero_points->file = 9;
+  job.plan.source.views = {view};
+  EXPECT_EQ(files_to_read(terms_of(job, 0, 1, false)), (std::set<std::uint32_t>{4, 6, 9}));
+}
+
+}  // namespace
+}  // namespace reshard

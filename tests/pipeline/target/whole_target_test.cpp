@@ -1,0 +1,209 @@
+// A target from its claim to its publication, on one rank and several, cut off in between and gone
+// on with. What streams is left out: each cell is written as it comes.
+
+#include <gtest/gtest.h>
+
+#include "core/base/capture.hpp"
+#include "core/base/file.hpp"
+#include "core/plan/schedule.hpp"
+#include "pipeline/target/complete_target.hpp"
+#include "pipeline/target/verify_target.hpp"
+#include "stages/write/extent_writer.hpp"
+#include "tests/pipeline/small_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A job whose source has no bytes: zeros are written.
+class WholeTarget : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (comm_.rank() == 0) {
+      own_.emplace("whole_target");
+      make_folders(own_->path() / "source");
+    }
+    folder_ = comm_.broadcast(own_ ? own_->path().string() : "", 0);
+    spec_ = test::small_spec(folder_);
+    spec_.run.verify = VerifyChoice::off;
+    spec_.target.replace = false;
+  }
+  void TearDown() override { comm_.barrier(); }
+
+  TargetTask task() const { return {spec_, job_.source.value, job_.plan, identity_, comm_}; }
+  ClaimedTarget claim(bool fresh = false) const {
+    return claim_target(task(), {.space = {1, std::uint64_t{1} << 40}, .fresh = fresh});
+  }
+
+  /// So many rounds of this rank, or all of them.
+  void write(TargetRounds& rounds, std::size_t most) const {
+    WriteObserver const observer = [&](std::uint32_t file, std::uint64_t offset,
+                                       std::span<std::byte const> bytes) {
+      rounds.observe(file, offset, bytes);
+    };
+    ExtentWriter writer(rounds.files(), observer, rounds.edges());
+    auto next = direct_rounds(job_.plan.plan,
+                              cells_of_rank(job_.plan.plan, comm_.rank(), comm_.size()), 2048);
+    std::uint64_t number = 0;
+    for (auto round = next(); round && number < most; round = next(), ++number) {
+      std::vector<std::byte> staging(round->staging_bytes);
+      writer.write(round->writes, staging.data());
+      rounds.note({number, round->cells, {}, {}, round->writes});
+    }
+  }
+
+  /// Makes a target, up to this end, or cuts it off after two rounds of each rank.
+  enum class End { cut_off, sealed, published };
+  std::optional<EarlierWork> make(End end) {
+    ClaimedTarget claimed = claim();
+    BegunTarget begun = begin_target(task(), claimed);
+    RoundNumbers numbers;
+    if (begun.earlier) numbers.kept = drop_cells(job_.plan.plan, begun.earlier->done.cells);
+    TargetRounds rounds(task(), claimed.target, begun, numbers);
+    if (end == End::cut_off) {
+      write(rounds, 2);
+      rounds.end();
+      return begun.earlier;
+    }
+    write(rounds, SIZE_MAX);
+    CompletedTarget const completed = complete_target(task(), claimed.target, begun, rounds, {});
+    EXPECT_EQ(verify_target(task(), claimed, begun, completed, {}).total, "");
+    seal_target(task(), claimed, completed);
+    if (end == End::published) {
+      EXPECT_EQ(claimed.target.publish(comm_), "");
+    }
+    return begun.earlier;
+  }
+
+  void plan_again() { job_ = test::small_job(test::small_limits(false)); }
+  bool is_there(std::string const& name) const { return fs::exists(folder_ / name); }
+  /// What runs left beside the target.
+  std::size_t leftovers() const {
+    comm_.barrier();
+    Leftovers const left = leftovers_of(spec_.target.path);
+    comm_.barrier();
+    return left.all().size();
+  }
+
+  Comm comm_ = Comm::world();
+  std::optional<ScratchFolder> own_;
+  fs::path folder_;
+  JobSpec spec_;
+  test::SmallJob job_ = test::small_job(test::small_limits(false));
+  JobIdentity identity_{"program", "job", "source", "plan", "text"};
+};
+
+TEST_F(WholeTarget, GetsItsNameWhenItIsComplete) {
+  EXPECT_FALSE(make(End::published));
+  EXPECT_TRUE(is_there("target/.metadata"));
+  for (TargetFile const& file : job_.plan.files)
+    EXPECT_EQ(fs::file_size(spec_.target.path / file.path), file.size_bytes);
+  EXPECT_EQ(leftovers(), 0U);
+}
+
+TEST_F(WholeTarget, GoesOnWhereARunWasCutOff) {
+  EXPECT_FALSE(make(End::cut_off));
+  EXPECT_FALSE(is_there("target"));
+  EXPECT_EQ(leftovers(), 2U);
+  plan_again();
+  std::size_t const cells = job_.plan.plan.cells.size();
+  auto const earlier = make(End::published);
+  ASSERT_TRUE(earlier);
+  EXPECT_EQ(earlier->runs, 1U);
+  EXPECT_GT(earlier->done.bytes, 0U);
+  EXPECT_LT(job_.plan.plan.cells.size(), cells);
+  EXPECT_TRUE(is_there("target/.metadata"));
+  EXPECT_EQ(leftovers(), 0U);
+}
+
+TEST_F(WholeTarget, ThatIsSealedOnlyNeedsItsName) {
+  make(End::sealed);
+  EXPECT_FALSE(is_there("target"));
+  plan_again();
+  ClaimedTarget claimed = claim();
+  EXPECT_EQ(claimed.earlier, EarlierTarget::whole);
+  claimed.target.keep(false);  // what is sealed stays in any case
+  EXPECT_EQ(claimed.target.publish(comm_), "");
+  EXPECT_TRUE(is_there("target/.metadata"));
+}
+
+TEST_F(WholeTarget, FreshBeginsAgainAndSaysSo) {
+  make(End::cut_off);
+  plan_again();
+  ClaimedTarget const claimed = claim(true);
+  EXPECT_EQ(claimed.earlier, EarlierTarget::nothing);
+  ASSERT_EQ(claimed.warnings.size(), comm_.rank() == 0 ? 1U : 0U);
+  if (comm_.rank() == 0) {
+    EXPECT_NE(claimed.warnings.front().find("--fresh was given"), std::string::npos);
+  }
+}
+
+TEST_F(WholeTarget, OfAnotherJobIsNotGoneOnWith) {
+  make(End::cut_off);
+  plan_again();
+  identity_.source = "another";
+  ClaimedTarget const claimed = claim();
+  EXPECT_EQ(claimed.earlier, EarlierTarget::nothing);
+  if (comm_.rank() == 0) {
+    EXPECT_NE(claimed.warnings.front().find("the source has changed"), std::string::npos)
+        << claimed.warnings.front();
+  }
+}
+
+TEST_F(WholeTarget, ThatIsNotToBeKeptIsRemoved) {
+  {
+    ClaimedTarget claimed = claim();
+    begin_target(task(), claimed);
+    EXPECT_EQ(leftovers(), 2U);
+    claimed.target.keep(false);
+    comm_.barrier();
+  }
+  EXPECT_EQ(leftovers(), 0U);
+}
+
+TEST_F(WholeTarget, ARoundThatIsMissingIsNoticed) {
+  ClaimedTarget claimed = claim();
+  BegunTarget begun = begin_target(task(), claimed);
+  TargetRounds rounds(task(), claimed.target, begun, {});
+  write(rounds, 1);
+  auto const error = capture([&] { complete_target(task(), claimed.target, begun, rounds, {}); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind(), ErrorKind::self_check);
+  claimed.target.keep(false);
+}
+
+TEST_F(WholeTarget, WhatAnotherProgramPutsThereIsNotPublished) {
+  ClaimedTarget claimed = claim();
+  BegunTarget begun = begin_target(task(), claimed);
+  TargetRounds rounds(task(), claimed.target, begun, {});
+  write(rounds, SIZE_MAX);
+  CompletedTarget const completed = complete_target(task(), claimed.target, begun, rounds, {});
+  if (comm_.rank() == 0) write_text_file(claimed.target.folder() / "stranger", "x");
+  auto const error = capture([&] { seal_target(task(), claimed, completed); });
+  ASSERT_TRUE(error);
+  EXPECT_NE(error->sentence().find("stranger"), std::string::npos) << error->sentence();
+  claimed.target.keep(false);
+}
+
+TEST_F(WholeTarget, ThatIsGoneIsTheReasonOfWhateverError) {
+  ClaimedTarget claimed = claim();
+  Error const error(ErrorKind::io, "a write failed");
+  EXPECT_EQ(claimed.target.explained(error).sentence(), "a write failed");
+  comm_.barrier();
+  if (comm_.rank() == 0) fs::remove_all(claimed.target.folder());
+  comm_.barrier();
+  Error const now = claimed.target.explained(error);
+  EXPECT_EQ(now.kind(), ErrorKind::target);
+  EXPECT_NE(now.sentence().find("is not there any more"), std::string::npos) << now.sentence();
+}
+
+}  // namespace
+}  // namespace reshard
+
+int main(int argc, char** argv) {
+  reshard::MpiSession const session(&argc, &argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
