@@ -75,7 +75,7 @@ class Compiler {
     entry.cast = dtype_from_name(entry.written->cast);
     if (!entry.cast)
       fail(ErrorKind::usage,
-           "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …",
+           "{}: cast = \"{}\" is not a dtype. Use the names of safetensors: F32, BF16, …",
            entry.written->place, entry.written->cast);
   }
 

@@ -150,7 +150,7 @@ class TensorPlanner {
       if (cell.staging_bytes > limits_.staging_bytes) {
         if (aim > element_) return false;
         fail(ErrorKind::resources,
-             "tensor '{}': one step needs {} of memory, {} are there. Raise run.memory.",
+             "tensor '{}': one step needs {} of memory, {} are available. Raise run.memory.",
              logical_.name, human_bytes(cell.staging_bytes), human_bytes(limits_.staging_bytes));
       }
       cell.first_region = narrow<std::uint32_t>(plan_.regions.size() + begin);

@@ -46,7 +46,7 @@ fs::path really(fs::path const& path) {
     fail(ErrorKind::target, "{}: cannot be followed: {}. Choose another path.", path.string(),
          error.message());
   if (error)
-    fail(ErrorKind::io, "{}: cannot be looked at: {}. Check the file system and the permissions.",
+    fail(ErrorKind::io, "{}: cannot be accessed: {}. Check the file system and the permissions.",
          path.string(), error.message());
   return found;
 }

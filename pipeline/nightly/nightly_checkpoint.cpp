@@ -100,9 +100,9 @@ std::string why_incomplete(fs::path const& checkpoint) {
         mismatches != nullptr && mismatches->items() != nullptr && !mismatches->items()->empty();
     Json const first = named ? mismatches->items()->front() : Json();
     reason =
-        fmt::format("is not whole: {}", first.text() != nullptr ? *first.text() : first.dump());
+        fmt::format("is incomplete: {}", first.text() != nullptr ? *first.text() : first.dump());
   });
-  return error ? "is not whole: " + error->sentence() : reason;
+  return error ? "is incomplete: " + error->sentence() : reason;
 }
 
 }  // namespace reshard

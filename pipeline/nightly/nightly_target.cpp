@@ -143,7 +143,8 @@ class Surplus {
     std::string const stranger = stranger_in(path, written_files(*manifest));
     if (!stranger.empty())
       removal_.warnings.push_back(fmt::format(
-          "{}: is left as it is and does not count for nightly.keep: it holds {}, which was not put there by the conversion",
+          "{}: is left unchanged and does not count for nightly.keep: it holds {}, which the "
+          "conversion did not write",
           path.string(), stranger));
     return stranger.empty();
   }
@@ -185,10 +186,10 @@ class Surplus {
       if (!is_ours(target, name)) return;
       fs::path const hidden = removed_of(target);
       if (is_there(hidden) && !is_half_removed(hidden, name))
-        fail(
-            ErrorKind::target,
-            "{}: has the name that a target gets before its files go, and no nightly job put it there. Move it away.",
-            hidden.string());
+        fail(ErrorKind::target,
+             "{}: has the name that a target gets before its files are removed, and no nightly job "
+             "created it. Move it away.",
+             hidden.string());
       delete_folder(hidden);
       fs::rename(target, hidden);
       removal_.removed.push_back(target.string());
@@ -239,7 +240,8 @@ class Surplus {
     (void)capture([&] { gone = leftovers_of(target).empty(); });
     if (!error && gone) return;
     removal_.warnings.push_back(fmt::format(
-        "{}: belongs to a run that is going on, or was left by one that was interrupted: then `reshard clean {}` removes it",
+        "{}: belongs to a run that is still active, or was left by an interrupted one: then "
+        "`reshard clean {}` removes it",
         first.string(), target.string()));
   }
 

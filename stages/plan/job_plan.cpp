@@ -27,10 +27,10 @@ class JobPlanner {
   JobPlan run() {
     job_.warnings = source_.warnings;
     if (source_.storage != Storage::chunks && !request_.source_prefix.empty())
-      fail(
-          ErrorKind::usage,
-          "[source] prefix = \"{}\": keys of a {} source have no prefix to cut off in this job. Remove the key.",
-          request_.source_prefix, source_.format->name());
+      fail(ErrorKind::usage,
+           "[source] prefix = \"{}\": keys of a {} source have no prefix to remove in this job. "
+           "Remove the key.",
+           request_.source_prefix, source_.format->name());
     check_state(source_, source_.format->view(source_, request_.source_prefix), request_,
                 job_.warnings);
     model_ = read_source_model(source_, request_, carries_state(source_, request_));

@@ -47,13 +47,13 @@ void StreamThreads::check_others() {
 Error StreamThreads::interrupted() const {
   std::string_view const perhaps =
       options_.exchanging
-          ? " (mpirun sends one, too, when another rank has failed; then that rank says why)"
+          ? " (mpirun also sends one when another rank has failed; that rank then reports why)"
           : "";
-  return {
-      ErrorKind::interrupted,
-      fmt::format(
-          "stopped by a signal after {} rounds{}. Nothing was published: run the same command again to go on.",
-          rounds_.load(), perhaps)};
+  return {ErrorKind::interrupted,
+          fmt::format(
+              "stopped by a signal after {} rounds{}. Nothing was published: run the same command "
+              "again to resume.",
+              rounds_.load(), perhaps)};
 }
 
 void StreamThreads::guarded(void (StreamThreads::*loop)()) {
@@ -161,9 +161,10 @@ Error StreamThreads::nothing_moved() const {
   return {
       ErrorKind::stall,
       fmt::format(
-          "no round was read or written for {} s, {} are done{}. Look at the file systems of source and target, then run again.",
+          "no round was read or written for {} s, {} are done{}. Check the file systems of source "
+          "and target, then run again.",
           options_.stall_timeout_seconds, rounds_.load(),
-          step.empty() ? "" : "; it stands still during " + step)};
+          step.empty() ? "" : "; it hangs during " + step)};
 }
 
 /// Waits like a condition variable, and meanwhile watches the stop flag and that the other threads

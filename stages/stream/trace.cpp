@@ -119,8 +119,8 @@ TraceFile::TraceFile(std::filesystem::path path) : path_(std::move(path)) {
        (::pread(file_, beginning.data(), beginning.size(), 0) > 0 && beginning == trace_beginning));
   if (replaceable && ::ftruncate(file_, 0) == 0) return;
   ::close(file_);
-  fail(ErrorKind::usage, "{}: exists and is no trace, so it is not overwritten. {}", path_.string(),
-       advice);
+  fail(ErrorKind::usage, "{}: exists and is not a trace, so it is not overwritten. {}",
+       path_.string(), advice);
 }
 
 TraceFile::~TraceFile() {

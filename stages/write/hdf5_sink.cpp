@@ -55,8 +55,8 @@ void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds,
     comm.abort(Error(
         ErrorKind::stall,
         fmt::format(
-            "libhdf5 has been {} the target's files for {} s. Look for failed writes above and at the file system, "
-            "then run again, perhaps with target.io = \"direct\".",
+            "libhdf5 has been {} the target's files for {} s. Check for failed writes above and "
+            "check the file system, then run again, perhaps with target.io = \"direct\".",
             doing, timeout_seconds)));
   });
   if (auto const error = capture(work)) comm.abort(*error);

@@ -80,7 +80,7 @@ def test_a_refused_source_leaves_the_target_that_was_to_be_replaced(bad_jobs, sc
 def test_a_file_as_target(bad_jobs, dense):
     bad_jobs.target.write_text("precious")
     bad_jobs.refused_early(TARGET, ("target", "exists already"), bad_jobs.text(dense))
-    bad_jobs.refused_early(TARGET, ("target", "no directory", "Remove it"), bad_jobs.text(dense, target_options={"replace": True}))
+    bad_jobs.refused_early(TARGET, ("target", "not a directory", "Remove it"), bad_jobs.text(dense, target_options={"replace": True}))
 
 
 def test_a_dangling_link_as_target(bad_jobs, dense):

@@ -339,14 +339,14 @@ def test_a_night_whose_search_stands_still_is_ended(nights):
     finally:
         for pid in [night.pid, *searching]:
             send(pid, signal.SIGKILL)
-    assert night.returncode == STALL and "rank 0 was not heard of for" in own_words(err)
+    assert night.returncode == STALL and "no heartbeat from rank 0 for" in own_words(err)
 
 
 def test_a_tracker_that_names_a_missing_step_is_told(nights):
     nights.save("iter_0000001")
     nights.track(7)
     assert nights.told()["action"] == "converted"
-    assert f"{TRACKER} names step 7, of which no checkpoint is there" in nights.run()
+    assert f"{TRACKER} names step 7, which has no checkpoint there" in nights.run()
 
 
 def test_the_checkpoints_of_a_source_that_is_gone_still_count(nights):
@@ -439,7 +439,7 @@ def test_without_a_journal_what_has_the_name_of_a_source_is_removed(nights):
         age(nights.serving / f".{name}.{part}")
     # Number 2 is converted now, number 0 has no source: whose it is nobody knows.
     said = nights.run()
-    assert f"cleaned           {nights.serving / f'.iter_0000001.{part}'}: left by an interrupted night\n" in said
+    assert f"cleaned           {nights.serving / f'.iter_0000001.{part}'}: left by an interrupted nightly run\n" in said
     assert nights.converted() == [f".iter_0000000.{part}", "iter_0000002"]
 
 
@@ -629,7 +629,7 @@ def test_mistakes(nights):
     nights.track("soon")
     assert "expected an iteration number" in nights.run(code=SOURCE)
     refused = subprocess.run([BINARY, "run", str(nights.job())], capture_output=True, text=True, env=ENVIRONMENT)
-    assert refused.returncode == USAGE and "only `reshard nightly` knows this table" in refused.stderr
+    assert refused.returncode == USAGE and "only `reshard nightly` uses this table" in refused.stderr
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

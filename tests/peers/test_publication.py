@@ -266,7 +266,7 @@ def test_after_a_kill_between_two_renames_the_next_run_finishes(bad_jobs, whole)
 def test_after_a_kill_between_two_renames_clean_gives_the_old_one_its_name_back(bad_jobs):
     killed_between_two_renames(bad_jobs)
     outcome = bad_jobs.command("clean", bad_jobs.target)
-    assert outcome.code == 0 and "has its name again" in outcome.out, outcome.error
+    assert outcome.code == 0 and "was renamed back" in outcome.out, outcome.error
     assert (bad_jobs.target / "old").read_text() == "precious"
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 

@@ -179,7 +179,7 @@ Handle FileTypes::make_half(DType dtype) const {
 
 Handle FileTypes::make_complex(hid_t part) const {
   std::size_t const size = H5Tget_size(part);
-  Handle type = calls_.take(H5Tcreate(H5T_COMPOUND, 2 * size), H5Tclose, "make a compound type");
+  Handle type = calls_.take(H5Tcreate(H5T_COMPOUND, 2 * size), H5Tclose, "create a compound type");
   calls_.done(H5Tinsert(type.id(), "r", 0, part), "insert a member");
   calls_.done(H5Tinsert(type.id(), "i", size, part), "insert a member");
   return type;

@@ -102,7 +102,7 @@ class ParallelWriter::Files {
     Calls const calls = calls_of_dataset(piece.dataset);
     hsize_t const elements = piece.elements;
     Handle const memory =
-        calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "make an extent");
+        calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "create a dataspace");
     if (!extents_.empty()) {
       H5S_seloper_t operation = H5S_SELECT_SET;
       for (ElementBox const& box : element_boxes(extents_, piece.first_element, piece.elements)) {
@@ -126,13 +126,13 @@ class ParallelWriter::Files {
     Calls const calls = calls_of_dataset(dataset);
     hsize_t const elements = 1;
     Handle const memory =
-        calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "make an extent");
+        calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "create a dataspace");
     calls.done(H5Sselect_none(memory.id()), "select nothing");
     calls.done(H5Sselect_none(space_->id()), "select nothing");
     std::byte const unused{};
     calls.done(
         H5Dwrite(dataset_->id(), type_->id(), memory.id(), space_->id(), properties_.id(), &unused),
-        "take part in a write");
+        "join a collective write");
   }
 
   void close() {
@@ -186,7 +186,7 @@ class ParallelWriter::Files {
                                 H5Dclose, "open it"));
     open_ = dataset;
     type_.emplace(calls.take(H5Dget_type(dataset_->id()), H5Tclose, "read the type"));
-    space_.emplace(calls.take(H5Dget_space(dataset_->id()), H5Sclose, "read the extent"));
+    space_.emplace(calls.take(H5Dget_space(dataset_->id()), H5Sclose, "read the dataspace"));
     int const rank =
         calls.done(H5Sget_simple_extent_ndims(space_->id()), "read the number of dimensions");
     std::vector<hsize_t> extents(static_cast<std::size_t>(rank));

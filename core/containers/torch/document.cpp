@@ -79,8 +79,7 @@ NodeId Document::add_global(std::string_view module, std::string_view name) {
 NodeId Document::add_tensor(DType dtype, std::vector<Index> shape) {
   TorchType const* const type = torch_type(dtype);
   if (type == nullptr)
-    fail(ErrorKind::source,
-         "a tensor of {} cannot stand in a torch file: torch has no such element type.",
+    fail(ErrorKind::source, "a torch file cannot hold a tensor of {}: torch has no such dtype.",
          name(dtype));
   Index const volume = checked_volume(shape, ErrorKind::source, "tensor shape");
   TensorRef tensor;

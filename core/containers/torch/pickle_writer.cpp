@@ -157,7 +157,7 @@ class Writer {
     if (node.kind == Kind::tuple && node.items.empty()) return emit_.close_tuple(0);
     if (++beginnings_[id] > most_beginnings)
       fail(ErrorKind::source,
-           "a value contains itself through tuples or calls in a way no pickle can express.");
+           "a value contains itself through tuples or calls in a way that pickle cannot express.");
     switch (node.kind) {
       case Kind::list: return begin_container(id, Op::empty_list, Task::items);
       case Kind::dict: return begin_container(id, Op::empty_dict, Task::pairs);

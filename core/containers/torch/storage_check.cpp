@@ -73,7 +73,8 @@ void expect_inside(FileRange const& file, pickle::TensorRef const& tensor,
     if (__builtin_mul_overflow(tensor.shape[d] - 1, tensor.strides[d], &step) ||
         __builtin_add_overflow(last, step, &last))
       damaged(file, key,
-              "the last element of a tensor of shape {} with strides {} has no number below 2^63.",
+              "the last element of a tensor of shape {} with strides {} has an index of 2^63 or "
+              "more.",
               listed_sizes(tensor.shape), listed_sizes(tensor.strides));
   }
   if (last >= elements)

@@ -144,7 +144,7 @@ TorchFile read_torch_file(FileRange const& file) {
   else if (std::size_t const magic_bytes = legacy::magic_bytes(beginning); magic_bytes != 0)
     result = legacy::read(file, magic_bytes);
   else
-    fail(ErrorKind::source, "{}: is no file of torch.save but {}.", file.name(),
+    fail(ErrorKind::source, "{}: expected a file of torch.save, found {}.", file.name(),
          file_kind(beginning));
   for (pickle::StorageRef const& storage : result.document.storages)
     expect_right_size(file, storage, record_of(file, result, storage.key));

@@ -204,11 +204,11 @@ class QuantDescriber {
     std::set<std::string> methods;
     for (auto const& [name, module] : modules_) methods.insert(module.scheme->label.method);
     if (methods.size() != 1 || (*methods.begin() != "fp8" && *methods.begin() != "mxfp4"))
-      fail(
-          ErrorKind::usage,
-          "[target] reference: the weights are quantised ({}), and nothing says how config.json describes that. Name a folder whose config.json has "
-          "the quantization_config of this model, or set model.quant = \"dequantise-bf16\".",
-          listed(std::vector<std::string>(methods.begin(), methods.end())));
+      fail(ErrorKind::usage,
+           "[target] reference: the weights are quantised ({}), and how config.json describes that "
+           "is not known. Name a folder whose config.json has the quantization_config of this "
+           "model, or set model.quant = \"dequantise-bf16\".",
+           listed(std::vector<std::string>(methods.begin(), methods.end())));
     Json result;
     result.set("quant_method", *methods.begin());
     if (*methods.begin() == "fp8") {

@@ -73,7 +73,7 @@ Integrity parse_integrity(std::string_view text, std::string const& file) {
           file, json_quoted(path));
     if (value.text() == nullptr || !is_sha256(*value.text()))
       JsonPlace{file, "files", document.member("files")}.fail_member(
-          path, "a text of 64 lower-case hexadecimal digits");
+          path, "a string of 64 lower-case hexadecimal digits");
     integrity.files.push_back({path, *value.text()});
   }
   std::sort(integrity.files.begin(), integrity.files.end(),

@@ -70,7 +70,7 @@ std::string contradiction(NamedDescription const& counts, NamedDescription const
   if (counts.model.config == other.model.config && counts.model.args == other.model.args) return "";
   ConfigComparison const found = compared(counts.model, other.model, request);
   if (!found.not_compared.empty())
-    return fmt::format("{} and {} differ, and nothing says whether that matters: {} {}",
+    return fmt::format("{} and {} differ, and it is not known whether that matters: {} {}",
                        counts.name, other.name, found.not_compared, outcome);
   if (found.differences.empty()) return "";
   return fmt::format("{} and {} contradict each other: {}. {}", counts.name, other.name,
@@ -91,7 +91,7 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
     huggingface::Folder const named = described_by(request.source_config);
     compare(
         {{named.config, args}, fmt::format("source.config ({})", request.source_config.string())},
-        {{own->config, args}, "the source's own config.json"}, "source.config counts");
+        {{own->config, args}, "the source's own config.json"}, "source.config is used");
     return result;
   }
   Json const& inside = source.config;
@@ -99,7 +99,7 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
   if (auto const beside = model_files_beside(source.folder))
     compare({{inside, args}, "the config.json inside the HDF5 container"},
             {{beside->config, args}, config_name_of(*beside)},
-            fmt::format("The one inside counts: if the other is right, name it with {}",
+            fmt::format("The one inside is used: if the other is right, name it with {}",
                         format_of(request.format).target().names == NameOwner::family
                             ? "target.reference"
                             : "source.config"));

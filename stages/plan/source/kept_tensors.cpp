@@ -77,11 +77,11 @@ void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const
   Shapes const found = unmapped(patterns, source, view);
   if (found.empty()) return;
   if (request.unmapped == Unmapped::refuse)
-    fail(
-        ErrorKind::usage,
-        "[model] unmapped: {} stored tensors such as '{}' are no part of what {} describes (its `keep`: {}). Set model.unmapped = \"keep\" to carry "
-        "them byte for byte, or \"drop\" to leave them out.",
-        found.size(), found.begin()->first, maps.family->name, listed(patterns));
+    fail(ErrorKind::usage,
+         "[model] unmapped: {} stored tensors such as '{}' are not part of what {} describes (its "
+         "`keep`: {}). Set model.unmapped = \"keep\" to carry them byte for byte, or \"drop\" to "
+         "leave them out.",
+         found.size(), found.begin()->first, maps.family->name, listed(patterns));
   if (request.unmapped == Unmapped::drop) {
     warnings.push_back(
         fmt::format("{} stored tensors such as '{}' are left out (model.unmapped = \"drop\")",

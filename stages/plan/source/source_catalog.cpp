@@ -114,18 +114,16 @@ class CatalogBuilder {
     std::string const& entry = side_.entry_place(name.entry);
     switch (source_.storage) {
       case Storage::shares:
-        fail(
-            ErrorKind::source,
-            "{}: lacks '{}', which {} expects here. The save was cut short, or the parallel sizes or the map are another checkpoint's: choose another "
-            "save, or check model.map.",
-            share.where, name.name, entry);
+        fail(ErrorKind::source,
+             "{}: lacks '{}', which {} expects here. The save was interrupted, or the parallel "
+             "sizes or the map are another checkpoint's: choose another save, or check model.map.",
+             share.where, name.name, entry);
       case Storage::chunks:
         fail_behind_prefix(share, name);
-        fail(
-            ErrorKind::source,
-            "{}: lacks '{}', which {} expects. The save was cut short, or the facts or the map are another checkpoint's: check source.config and "
-            "model.map, or choose another save.",
-            share.where, name.name, entry);
+        fail(ErrorKind::source,
+             "{}: lacks '{}', which {} expects. The save was interrupted, or the facts or the map "
+             "are another checkpoint's: check source.config and model.map, or choose another save.",
+             share.where, name.name, entry);
       case Storage::whole: break;
     }
     // Only an index can say that a tensor should be there.

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::string_literals;
 
-constexpr std::string_view metadata_advice = "The files are not of one save";
+constexpr std::string_view metadata_advice = "The files are from different saves";
 
 std::string item_of(std::string const& body, std::string payload = std::string(16, '\x3f')) {
   return bytes_of(ItemParts{.pickle = pickle_of(body), .payload = std::move(payload)});

@@ -117,7 +117,7 @@ TEST(MetadataDamage, RefusesBrokenStreams) {
       {"AddItemsToAList", "\x80\x04](N\x90.", "expected a set"},
       {"MemoMiss", "\x80\x04h\0."s, "memo index 0 is read"},
       {"MemoMissFarAway", "\x80\x04j\xff\xff\xff\xff.", "memo index 4294967295 is read"},
-      {"MemoIndexAbsurd", "\x80\x04Nr\xff\xff\xff\x7f.", "is more than the"},
+      {"MemoIndexAbsurd", "\x80\x04Nr\xff\xff\xff\x7f.", "is too large for the"},
       {"PutOfNothing", "\x80\x04q\0."s, "the stack is empty"},
       {"StringTooLong", "\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xffhi.", "more bytes are needed"},
       {"BytesTooLong", "\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7fhi.", "more bytes are needed"},
@@ -298,7 +298,7 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
        "a step that is None"},
       {"PlannerTwice",
        {.planner_data = raw::dict({text("w"), ")", text("w"), ")"})},
-       "key \"w\" comes twice in planner_data"},
+       "key \"w\" appears twice in planner_data"},
       {"McoreList", {.more_attributes = {text("mcore_data"), "]"}}, "mcore_data is a list"},
       {"McoreKey",
        {.more_attributes = {text("mcore_data"), raw::dict({"N", "}"})}},
@@ -319,7 +319,7 @@ TEST(MetadataDamage, NamesThatLeaveTheFolderAreRefused) {
        {"/etc/passwd"s, "../x"s, "a/../../x"s, ".."s, ""s, "a//b"s, "a/"s, "./a"s, "a\0b"s, "/"s}) {
     auto const error = raw::error_of(raw::file_of(Parts{.place = raw::place(path, 0, 1)}));
     ASSERT_TRUE(error) << path;
-    EXPECT_NE(error->sentence().find("no file of the checkpoint's folder"), std::string::npos)
+    EXPECT_NE(error->sentence().find("not a file in the checkpoint's folder"), std::string::npos)
         << error->what();
   }
   for (std::string const& path : {"a"s, "a/b/c.distcp"s, "..a"s, "a..b/..."s})
@@ -372,7 +372,7 @@ TEST(MetadataDamage, MemoryDoesNotExplode) {
   expect_refused(std::vector<BadFile>{
       {"Lists", "\x80\x04" + lists + ".", "The file is hostile"},
       {"NestedTuples", nested, "holds a tuple"},
-      {"MemoOfOneValue", memo, "is more than the"},
+      {"MemoOfOneValue", memo, "is too large for the"},
       {"Marks", marks, "marks are on the stack"},
       {"Values", values, "values are on the stack"},
   });

@@ -43,7 +43,7 @@ TEST(Hdf5CheckFound, EachLieIsRefusedWithItsValues) {
     std::vector<std::string> says;
   };
   std::vector<Case> const cases = {
-      {[](Found& f) { f.tensors[0].name = "a"; }, {"'a'", "stands twice"}},
+      {[](Found& f) { f.tensors[0].name = "a"; }, {"'a'", "appears twice"}},
       {[](Found& f) { f.tensors[0].name = ""; }, {"empty"}},
       {[](Found& f) { f.tensors[0].name = "x/../y"; }, {"'..' is one of its parts"}},
       {[](Found& f) { f.tensors[0].name = "x\x1b"; }, {"'x\\x1b'", "control character"}},

@@ -88,15 +88,15 @@ TEST(MliteKeys, OfOtherFormsStay) {
 
 TEST(MliteKeys, WithAPartMissingAreRefused) {
   expect_refused({"model_pp0.layers.0.w", "model_pp2.layers.0.w"},
-                 "here: has keys of stage model_pp2, but none of stage model_pp1");
-  expect_refused({"model_pp1.layers.0.w"}, "but none of stage model_pp0");
+                 "here: has keys of stage model_pp2, but no keys of stage model_pp1");
+  expect_refused({"model_pp1.layers.0.w"}, "but no keys of stage model_pp0");
   expect_refused({"model_pp0.layers.0.w", "model_pp0.layers.2.w"},
                  "stage model_pp0 has 2 layers, and the highest is number 2");
   expect_refused({"model.layers.1.w"}, "the model has 1 layers, and the highest is number 1");
   expect_refused({"model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w", "model_pp0.0.layers.0.w"},
                  "none of stage model_pp1, chunk 1");
   expect_refused({"model_pp999999.layers.0.w", "model_pp0.999999.layers.0.w"},
-                 "but none of stage model_pp0");
+                 "but no keys of stage model_pp0");
 }
 
 TEST(MliteKeys, ThatContradictEachOtherAreRefused) {
