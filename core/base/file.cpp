@@ -293,7 +293,7 @@ bool File::begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) con
 void File::finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
   FileStep const step("write-back", path_);
   auto const offset = static_cast<off_t>(offset_bytes);
-  // A failed write-back is told once per descriptor: it must not be dropped here, a later fsync
+  // A failed write-back is reported once per descriptor: it must not be dropped here, a later fsync
   // would not repeat it.
   unsigned const all =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;

@@ -228,7 +228,7 @@ class DirectFile final : public PosixFile {
     if (!parts.empty()) PosixFile::write_parts_at(offset_bytes, parts);
   }
 
-  /// Pre: memory, place and length are as the file asks for. How many bytes came.
+  /// Pre: memory, place and length are as the file requires. Returns how many bytes were read.
   std::uint64_t read_blocks(std::uint64_t offset_bytes, std::span<std::byte> into) const {
     FileStep const step("reading", file().path());
     return whole_blocks(into.size(), "read", offset_bytes, [&](std::size_t done) {

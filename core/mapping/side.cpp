@@ -57,8 +57,8 @@ struct Side::Impl {
   std::vector<SideEntry> entries;
   std::map<EntryPlace, std::unique_ptr<EntryLayout>> layouts;
   std::map<std::pair<std::uint32_t, QuantPart const*>, std::optional<std::vector<Index>>>
-      part_shapes;                                           ///< axes in front aside
-  std::map<EntryPlace, std::vector<std::vector<Run>>> rows;  ///< of ranks, axes in front aside
+      part_shapes;                                           ///< without axes in front
+  std::map<EntryPlace, std::vector<std::vector<Run>>> rows;  ///< of ranks, without axes in front
 
   Impl(Model const& m, MapFile const& f, SideOptions o)
       : model(m),

@@ -10,7 +10,7 @@ constexpr int deepest_macro = 8;
 
 using Use = SideVariable::Use;
 
-/// The uses noted so far; they start anew.
+/// The uses noted so far; they are reset.
 std::vector<Use> taken_uses(std::vector<SideVariable> const& variables) {
   std::vector<Use> uses;
   for (SideVariable const& variable : variables)

@@ -136,7 +136,7 @@ LayoutScope SideShares::context(AxisTable const& axes) const {
           }};
 }
 
-/// What a global side stores of the axes of an entry: all, and padding behind it.
+/// What a global side stores of the axes of an entry: all, and padding after it.
 Shares SideShares::padding(SideEntry const& entry) const {
   Shares shares;
   if (!options_.in_front) return shares;

@@ -21,7 +21,7 @@ std::vector<Piece> logical_pieces(Model const& model, int tensor);
 /// is nothing.
 std::vector<Piece> padding_pieces(Model const& model, int tensor);
 
-/// Which stored pieces are looked at.
+/// Which stored pieces are considered.
 enum class DigestScope {
   distinct,  ///< every element of the checkpoint once
   all,       ///< replicas, too, and declared copies of a piece that is there
@@ -36,7 +36,7 @@ struct DigestSlot {
 };
 
 /// The digest of a checkpoint as work on its files. `regions` say where the bytes of each piece
-/// stand in its logical tensor: src_file and src_offset_bytes as in any Region; dst_file is the
+/// are in its logical tensor: src_file and src_offset_bytes as in any Region; dst_file is the
 /// SLOT, dst_offset_bytes the place in the row-major bytes of the logical tensor (`to_stride` of
 /// the dimensions likewise). Regions of a slot do not overlap; their shares xor to the slot's
 /// share. The shares of all slots of a tensor that are their own `same_as` xor to its digest

@@ -80,8 +80,8 @@ class TensorPlanner {
   }
 
  private:
-  /// Nothing may vanish: the target's stored tensors, replicas and copies aside, hold every element
-  /// once, too.
+  /// Nothing may be lost: the target's stored tensors, not counting replicas and copies, hold every
+  /// element once, too.
   void prove_target() const {
     Distinct const distinct = distinct_pieces(*wanted_, target_);
     auto const fault = tile(distinct.pieces, model_.domain(logical_), model_.axes());
@@ -167,7 +167,7 @@ class TensorPlanner {
     return true;
   }
 
-  /// Padding that travels along is read, too, and no part of the digest.
+  /// Padding that is copied along is read, too, and no part of the digest.
   void add_padding(CellCut const& cut) {
     if (padding_join_.overlaps.empty()) return;
     std::vector<KeyedRegion> padding;

@@ -45,9 +45,9 @@ struct Plan {
   std::vector<Region> regions;
   std::vector<ByteDim> dims;
   std::vector<Cell> cells;
-  /// Where the source bytes of a cell, each once, stand in their logical tensor: dst_file is the
+  /// Where the source bytes of a cell, each once, are in their logical tensor: dst_file is the
   /// number of the tensor, dst_offset_bytes the place in its row-major bytes (logical_pieces).
-  /// Opaque copies count as tensors behind those of the model. Empty without PlanLimits::digests.
+  /// Opaque copies count as tensors after those of the model. Empty without PlanLimits::digests.
   std::vector<Region> digests;
   std::vector<std::uint64_t> tensor_bytes;  ///< by that number; 0 for tensors that do not exist
   std::uint64_t source_bytes = 0;           ///< distinct bytes read
@@ -81,7 +81,7 @@ struct OpaqueCopy {
 };
 
 /// Joins source and target on the logical tensors that exist. Proves that the source holds every
-/// element exactly once (replicas aside) and that both sides agree on dtypes. Errors: source
+/// element exactly once (not counting replicas) and that both sides agree on dtypes. Errors: source
 /// (missing or doubly held elements, dtypes), resources (a row too large for the limits).
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
                PlanLimits const& limits, std::span<OpaqueCopy const> opaque = {});

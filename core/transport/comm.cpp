@@ -44,8 +44,8 @@ bool has_several_hosts() {
 }
 
 // Open MPI 4.1.4 crashes in MPI_Init (in mca_btl_tcp) when TCP brings it a message of a rank that
-// has left MPI_Init already. Ranks leave it together, but for what a host is behind: that is waited
-// for before the first message.
+// has left MPI_Init already. Ranks leave it together, except for the delay of a host: that is
+// waited for before the first message.
 constexpr std::chrono::milliseconds pause_after_init{300};
 
 }  // namespace

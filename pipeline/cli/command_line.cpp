@@ -105,7 +105,7 @@ CommandLine no_command(CommandTable const& table) {
                              fmt::join(names, ", ")));
 }
 
-/// The program's command line: what it can mean, and what it means.
+/// The program's command line: its grammar and its meaning.
 class Parser {
  public:
   explicit Parser(Commands const& commands) : commands_(commands) {

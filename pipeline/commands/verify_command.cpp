@@ -11,7 +11,7 @@ namespace {
 /// What differs is no error, but a script must be able to ask.
 constexpr int code_of_difference = 1;
 
-/// `verify A B` and `diff A B`; `verify A` looks at one checkpoint alone.
+/// `verify A B` and `diff A B`; `verify A` checks one checkpoint alone.
 class VerifyCommand : public Command {
  public:
   explicit VerifyCommand(Comparison comparison) : comparison_(comparison) {}

@@ -52,7 +52,7 @@ bool is_model_folder(TargetTraits const& traits) {
   return traits.names == NameOwner::family && traits.storage == Storage::whole;
 }
 
-/// The formats that people most likely want to make of a source come first.
+/// The most likely targets of a source come first.
 std::vector<FormatId> by_likelihood(Format const& source) {
   bool const from_model_folder = is_model_folder(source.target());
   std::vector<FormatId> formats;
@@ -137,7 +137,7 @@ class Draft {
     return result;
   }
 
-  /// State that the format could hold is not left out unless somebody says so.
+  /// State that the format could hold is not left out unless the user says so.
   Attempt settled(Attempt attempt) const {
     attempt.refusal.reset();
     if (found_ == attempt.format && source_.format->target().carries_state)
@@ -297,7 +297,7 @@ void write_new_job(fs::path const& path, std::string const& text) {
   ::close(descriptor);
   auto const error = capture([&] { write_text_file(path, text); });
   if (!error) return;
-  ::unlink(path.c_str());  // half a file would stand in the way of the next attempt
+  ::unlink(path.c_str());  // half a file would be in the way of the next attempt
   throw *error;
 }
 

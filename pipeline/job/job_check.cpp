@@ -14,7 +14,7 @@
 namespace reshard::job {
 namespace {
 
-/// The checks of one job: each member function looks at one group of keys.
+/// The checks of one job: each member function checks one group of keys.
 class Checker {
  public:
   Checker(JobSpec const& spec, std::span<Given const> given) : spec_(spec), given_(given) {}

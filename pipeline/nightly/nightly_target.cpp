@@ -170,13 +170,13 @@ class Surplus {
     if (name.ends_with(ending) && name.size() > ending.size() + 1)
       half_removed_.push_back(name.substr(1, name.size() - ending.size() - 1));
     auto const left = parse_hidden_name(name);
-    // Tonight's own is gone on with while its checkpoint is awaited; beside a target that is as it
-    // should be it is of no use.
+    // This run's own is resumed while its checkpoint is awaited; beside a target that is as it
+    // should be it is useless.
     if (left && (left->target != task_.name || task_.action != NightlyTask::Action::waiting))
       interrupted_.insert(left->target);
   }
 
-  /// The name goes first, so that nobody takes half a checkpoint for one.
+  /// The name goes first, so that half a checkpoint is never mistaken for a complete one.
   void remove(std::string const& name) {
     fs::path const target = folder_ / name;
     auto const error = capture([&] {
@@ -245,7 +245,7 @@ class Surplus {
         first.string(), target.string()));
   }
 
-  /// A night that waits for its turn to go on holds no lock: the time of the last change counts,
+  /// A nightly run that waits to be resumed holds no lock: the time of the last change counts,
   /// too.
   bool is_abandoned(Leftovers const& left, std::string const& name) const {
     bool const newer = std::any_of(task_.skipped.begin(), task_.skipped.end(),
@@ -259,7 +259,7 @@ class Surplus {
     return !unsettled_seconds(newest_ns, now_ns(), job_.nightly.settle_seconds);
   }
 
-  /// A journal says whose it is; a staging folder without one is of no use to any run.
+  /// A journal records its owner; a staging folder without one is useless to every run.
   bool is_left_by_nightly(Leftovers const& left, std::string const& name) const {
     if (left.journals.empty()) return std::filesystem::exists(fs::symlink_status(source_ / name));
     return std::all_of(left.journals.begin(), left.journals.end(), [&](fs::path const& journal) {

@@ -168,7 +168,7 @@ std::size_t replicas_of(DigestWork const& work) {
   return count;
 }
 
-/// Collects what was looked at and what was found.
+/// Collects what was checked and what was found.
 class Verdict {
  public:
   explicit Verdict(fs::path const& path) { report_.json.set("path", path.string()); }

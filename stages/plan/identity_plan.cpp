@@ -110,7 +110,7 @@ class IdentityPlanner {
                      });
   }
 
-  /// A prefix that ends inside a word leaves names that nobody meant; keys that describe a model
+  /// A prefix that ends inside a word leaves unintended names; keys that describe a model
   /// describe nothing here.
   void check_keys() const {
     for (NamedTensor const& tensor : tensors_)
@@ -220,7 +220,7 @@ class IdentityPlanner {
          text);
   }
 
-  /// What is in the way of a load must not stand in the target; leaving it out is the job's choice.
+  /// What is in the way of a load must not be in the target; leaving it out is the job's choice.
   void check_objects() {
     ObjectGate gate(source_, request_);
     std::erase_if(objects_, [&gate](StoredObject const* object) { return !gate.admits(*object); });

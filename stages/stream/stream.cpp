@@ -22,7 +22,7 @@ constexpr std::size_t most_rounds_in_flight = 64;
 // A stop lets the round that is being written come to its end, if that takes no longer.
 constexpr std::chrono::seconds patience_with_writer{5};
 
-// How often a waiting calling thread looks at the stop flag and at the clock.
+// How often a waiting calling thread checks the stop flag and the clock.
 constexpr std::chrono::milliseconds look_interval{100};
 
 double seconds_since(Clock::time_point begin) {
@@ -229,7 +229,7 @@ void StreamThreads::take_digests(StagedRound& round) const {
   if (options_.records != nullptr && !options_.records->empty()) take_record_sums(round);
 }
 
-/// Of what stands in staging memory as it is stored; see observer() for the rest.
+/// Of what is in staging memory as it is stored; see observer() for the rest.
 void StreamThreads::take_record_sums(StagedRound& round) const {
   for (DigestPart const& part : round.work().digests)
     options_.records->add(part, round.staging, round.records);
@@ -247,7 +247,7 @@ void StreamThreads::take_record_sums(StagedRound& round) const {
   }
 }
 
-/// On the host path the reader computes views, and nobody else sees what is stored.
+/// On the host path the reader computes views, and no other part sees what is stored.
 StoredBytesObserver StreamThreads::observer() {
   if (options_.records == nullptr || options_.records->empty() || options_.digests.empty())
     return {};

@@ -141,8 +141,8 @@ Leftovers leftovers_of(fs::path const& target) {
     if (name->kind == Kind::old && (is_free || !name->token.empty()))
       found.old.push_back(it->path());
   }
-  // Half a list would hide a run that lives. A parent that is missing or a file holds none:
-  // preflight speaks of it.
+  // Half a list would hide a run that is active. A parent that is missing or a file holds none:
+  // preflight reports it.
   if (ended && ended != std::errc::no_such_file_or_directory && ended != std::errc::not_a_directory)
     fail(ended == std::errc::permission_denied ? ErrorKind::target : ErrorKind::io,
          "{}: cannot be listed: {}. Check the folder and its permissions.",

@@ -118,7 +118,7 @@ void expect_torch_dist(fs::path const& folder, fs::path const& root) {
       folder.string(), metadata_name, shown(names));
 }
 
-/// What stands beside the items and belongs to the user. Lists of checksums would be wrong for any
+/// What is beside the items and belongs to the user. Lists of checksums would be wrong for any
 /// other folder.
 bool travels_along(std::string_view name) {
   return name != metadata_name && name != backend_name && name != common_name &&

@@ -122,7 +122,7 @@ std::uint64_t payload_bytes_of(DType dtype, std::span<Index const> shape) {
                      "tensor size");
 }
 
-/// Writes the records of an item one behind the other.
+/// Writes the records of an item one after the other.
 class FrameWriter {
  public:
   void append(std::string& out, std::string_view name, std::string_view content) {

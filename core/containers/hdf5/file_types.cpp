@@ -66,7 +66,7 @@ TypeFound float_type(hid_t type) {
           found.size_bytes, found.exponent_bits, found.mantissa_bits)};
 }
 
-/// A member's name, freed as libhdf5 wants it.
+/// A member's name, freed as libhdf5 requires it.
 std::string member_name(hid_t type, unsigned member) {
   char* const text = H5Tget_member_name(type, member);
   if (text == nullptr) return {};

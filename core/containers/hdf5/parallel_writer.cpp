@@ -18,7 +18,7 @@ static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
 Handle open_file(Calls const& calls, std::string const& path, MPI_Comm comm) {
   Handle const access = file_access(calls);
   calls.done(H5Pset_fapl_mpio(access.id(), comm, MPI_INFO_NULL), "choose MPI-IO");
-  // Broken in 1.10.5 to 1.10.8, and of no use here: every rank opens other datasets.
+  // Broken in 1.10.5 to 1.10.8, and useless here: every rank opens other datasets.
   calls.done(H5Pset_all_coll_metadata_ops(access.id(), false), "choose how metadata are read");
   return calls.take(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id()), H5Fclose,
                     "open it on all ranks");

@@ -99,7 +99,7 @@ Handle creation_properties() {
 
 Handle create_file(std::string const& path, std::uint64_t alignment_bytes) {
   Handle const access = file_access(calls);
-  // Not sec2, which wants to know the real path of a link: the file in memory has none.
+  // Not sec2, which needs the real path of a link: the file in memory has none.
   calls.done(H5Pset_fapl_stdio(access.id()), "choose its file driver");
   calls.done(H5Pset_alignment(access.id(), aligned_from_bytes, alignment_bytes),
              "choose an alignment");

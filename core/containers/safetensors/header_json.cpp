@@ -211,7 +211,7 @@ class HeaderJson {
     return *found;
   }
 
-  /// A number as rule 11 wants it. `what` names it in messages.
+  /// A number as rule 11 requires it. `what` names it in messages.
   std::uint64_t whole_number(od::value& value, std::string_view name, std::string_view what) {
     expect(value, od::json_type::number, name, what);
     std::uint64_t number = 0;

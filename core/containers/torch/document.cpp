@@ -167,7 +167,7 @@ bool Document::erase(NodeId dict, std::function<bool(std::string_view, NodeId)> 
   if (entries == nullptr) return false;
   std::size_t kept = 0;
   for (std::size_t at = 0; at + 1 < entries->size();
-       at += 2) {  // in one go: a key may stand there many times
+       at += 2) {  // in one go: a key may be there many times
     Node const& key = this->at((*entries)[at]);
     if (key.kind == Kind::string && gone(key.text, (*entries)[at + 1])) continue;
     (*entries)[kept++] = (*entries)[at];

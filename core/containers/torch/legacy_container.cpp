@@ -57,7 +57,7 @@ class LegacyReader {
          file_.name(), fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// The pickle at at_, which moves behind it. Its size is not written anywhere: read more until it
+  /// The pickle at at_, which moves past it. Its size is not written anywhere: read more until it
   /// is whole.
   pickle::Document next_pickle(std::string_view what) {
     std::string const place = fmt::format("{}: {} at offset {}", file_.name(), what, at_);

@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t newest_protocol = 5;
 
 /// Drops the tensors no value of the document leads to (such as the one inside a Parameter) and
-/// numbers the others anew.
+/// renumbers the others.
 void drop_unused_tensors(Document& document) {
   std::vector<bool> const used = reachable(document, document.root);
   std::vector<std::uint32_t> place(document.tensors.size(), no_node);
@@ -22,7 +22,7 @@ void drop_unused_tensors(Document& document) {
     place[i] = kept++;
   }
   document.tensors.resize(kept);
-  // A tensor nobody can reach keeps no index: it becomes None.
+  // An unreachable tensor keeps no index: it becomes None.
   for (Node& node : document.nodes)
     if (node.kind == Kind::tensor) {
       if (place[node.index] == no_node)
@@ -177,7 +177,7 @@ bool Machine::run_framing(Op op) {
     return true;
   }
   if (op != Op::frame) return false;
-  // A frame only helps streaming readers, but one that claims more bytes than there are is a lie
+  // A frame only helps streaming readers, but one that states more bytes than there are is wrong
   // worth hearing.
   std::uint64_t const length = number(8);
   if (length > bytes_.size() - at_) throw EndOfBytes{at_, length};

@@ -58,7 +58,7 @@ class Writer {
     Task task = Task::value;
     Op code = Op::none;  ///< opcode
     NodeId node = no_node;
-    std::size_t at = 0;  ///< items, pairs: where to go on
+    std::size_t at = 0;  ///< items, pairs: where to continue
   };
 
   void later(Task task, NodeId node, std::size_t at = 0) {

@@ -94,7 +94,7 @@ FileTensor storage_tensor(StorageRecord const& record, pickle::TensorRef const& 
   result.dtype = tensor.dtype;
   result.shape = tensor.shape;
   if (volume != 0 && !is_row_major(tensor)) result.strides = tensor.strides;
-  // An empty tensor may name any place; it has no bytes, so it stands at the start of its storage.
+  // An empty tensor may name any place; it has no bytes, so it is at the start of its storage.
   result.offset_bytes =
       record.offset_bytes + (volume == 0 ? 0 : static_cast<std::uint64_t>(tensor.offset) * unit);
   result.size_bytes = static_cast<std::uint64_t>(volume) * unit;

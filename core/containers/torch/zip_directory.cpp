@@ -139,7 +139,7 @@ class DirectoryReader {
     Sizes sizes{
         .plain = u32(header, 24), .stored = u32(header, 20), .header_offset = u32(header, 42)};
     auto zip64 = zip64_field(header.subspan(central_bytes + name_bytes, extra_bytes), name);
-    // Only the fields that refer to it stand in the extra field, in this order.
+    // Only the fields that refer to it are in the extra field, in this order.
     for (std::uint64_t* const value : {&sizes.plain, &sizes.stored, &sizes.header_offset}) {
       if (*value != in_zip64) continue;
       if (!zip64) continue;  // without the field it is the number itself
@@ -273,7 +273,7 @@ class DirectoryReader {
   }
 
   /// The size of the data descriptor between a payload and `next`; 0 when the record has none or
-  /// what stands there is no descriptor of it.
+  /// what is there is no descriptor of it.
   std::uint64_t descriptor_bytes(Record const& record, std::uint64_t next) const {
     std::uint64_t const begin = payload_end(record);
     if ((record.flags & flag_descriptor) == 0 || next < begin ||

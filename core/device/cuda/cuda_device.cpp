@@ -185,7 +185,7 @@ class PinnedMemory final : public DeviceMemory {
   std::uint64_t bytes_;
 };
 
-/// The current device of CUDA belongs to a thread; whoever uses the device may be another thread
+/// The current device of CUDA belongs to a thread; the user of the device may be another thread
 /// than the one that opened it.
 class CudaDevice final : public Device {
  public:

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// More is of no use to a reader.
+/// More is useless to a reader.
 constexpr std::size_t most_mismatches = 20;
 /// Loaders look at every chunk of a key: below this size, or above this number, loading takes long.
 constexpr std::uint64_t small_chunk_bytes = std::uint64_t{1} << 20;

@@ -89,7 +89,7 @@ void check_archive(File const& file, StoredObject const& object) {
          file.path().string(), object.name, object.item.offset_bytes, object.item.size_bytes);
 }
 
-/// Objects lie inside their files; tensors are looked at by read_item_heads.
+/// Objects lie inside their files; tensors are checked by read_item_heads.
 void check_objects(StoredTable const& stored, StampedFiles& files) {
   for (StoredObject const& object : stored.objects) {
     auto const file = files.open(object.item.file);

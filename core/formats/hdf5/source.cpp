@@ -177,7 +177,7 @@ class Collector {
   }
 
   void add_named(Checkpoint& checkpoint) const {
-    checkpoint.storage = Storage::chunks;  // in one box each, under anybody's names
+    checkpoint.storage = Storage::chunks;  // in one box each, under any names
     for (std::size_t f = 0; f < parts_.size(); ++f)
       for (FoundDataset const& one : parts_[f].objects)
         if (!is_description(one.name))

@@ -29,7 +29,7 @@ std::string without_ending(std::string const& name, std::string const& ending) {
   return name.ends_with(tail) ? name.substr(0, name.size() - tail.size()) : name;
 }
 
-/// Columns that share a scale, where the label speaks of groups; 0 where it does not.
+/// Columns that share a scale, where the label names groups; 0 where it does not.
 Index group_size_of(QuantScheme const& scheme) {
   if (scheme.label.group_size == 0) return 0;
   for (QuantPart const& part : scheme.parts)

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view algorithm = "sha256";
 
-/// The code point that begins at `at` in UTF-8, and moves on behind it; a byte that is no part of
+/// The code point that begins at `at` in UTF-8, and moves past it; a byte that is not part of
 /// such text counts as itself.
 std::uint32_t next_code_point(std::string_view text, std::size_t& at) {
   auto const byte = [&](std::size_t i) {

@@ -105,7 +105,7 @@ class HeaderReader {
 
   bool is_mapping(NodeId id) const { return mapping_size(document_, id).has_value(); }
 
-  /// Attributes stand in an object's dict; anything else could not be edited later.
+  /// Attributes are in an object's dict; anything else could not be edited later.
   bool is_namespace(NodeId id) const {
     Node const& node = document_.at(id);
     if (node.kind != Kind::reduce) return is_mapping(id);

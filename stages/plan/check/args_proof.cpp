@@ -15,7 +15,7 @@ using Shapes = std::map<std::string, std::vector<Index>>;
 
 constexpr std::size_t most_patterns = 4;  // in a message
 
-/// Every stored tensor of one rank that has all layers, copies aside.
+/// Every stored tensor of one rank that has all layers, without copies.
 Shapes stored_shapes(Model const& model, MapFile const& core, SideOptions const& options) {
   Side const side(model, core, options);
   std::vector<PipelineChunk> chunks;

@@ -58,7 +58,7 @@ std::map<std::string, Json> leaves_of(Json const& config) {
   return leaves;
 }
 
-/// Where a member of [config] stands in a config.json: rope's are elsewhere since transformers 5.
+/// Where a member of [config] is in a config.json: rope's are elsewhere since transformers 5.
 std::vector<std::string> place_of(Json const& config, std::string const& facts,
                                   std::string const& key) {
   std::vector<std::string> path;

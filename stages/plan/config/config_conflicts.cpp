@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t most_keys_shown = 20;
 
-/// A value that is the usual one is not among the differences, and may be stated all the same.
+/// A value that is the usual one is not among the differences, and may still be stated.
 std::string stated(std::string const& value, Json const& config, std::string const& key) {
   if (!value.empty()) return value;
   Json const found = fact(config, key);
@@ -116,7 +116,7 @@ std::vector<std::string> reference_warnings(ModelDescription own,
     std::optional<AxisConflict> conflict;
     refusal_of([&] {
       conflict = size_conflict(own.config, reference.config, request);
-    });  // what no map knows is told below
+    });  // what no map describes is reported below
     if (conflict)
       fail(
           ErrorKind::source,

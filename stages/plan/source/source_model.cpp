@@ -112,7 +112,7 @@ class SourceReader {
         megatron::check_hybrid_pattern(result_.args, *let.expression.evaluate({}).text(), place());
   }
 
-  /// A config may speak of layers for multi-token prediction that were never trained, or were not
+  /// A config may list layers for multi-token prediction that were never trained, or were not
   /// saved: the checkpoint decides.
   void make_family_model() {
     ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
@@ -331,7 +331,7 @@ class SourceReader {
     result_.adds = side.adds();
   }
 
-  /// Copies are not read, so nobody knows whether they are any.
+  /// Copies are not read, so it is not known whether they are copies.
   void warn_of_copies() {
     std::vector<std::string> copies;
     for (TensorPieces const& tensor : result_.catalog.tensors)
