@@ -167,7 +167,7 @@ class IdentityPlanner {
   void check_anything_left() const {
     if (!tensors_.empty() || !objects_.empty()) return;
     fail(ErrorKind::usage,
-         "[source] prefix = \"{}\": {} has no such key. List the keys with reshard ls.",
+         "[source] prefix = \"{}\": {} has no such key. Check the keys with reshard ls.",
          request_.source_prefix, origin());
   }
 
