@@ -141,7 +141,7 @@ class Parser {
       return;
     }
     if (peek() == ':' || peek() == '.')
-      refuse(fmt::format("the tag at column {} must stand first in its alternative", column));
+      refuse(fmt::format("the tag at column {} must come first in its alternative", column));
     result.kind = LayoutExpr::Factor::Kind::digit;
     result.digit = {std::move(axis), take('%') ? word("the count after '%'") : "",
                     take('/') ? word("the count after '/'") : "", repeat, column};

@@ -24,7 +24,7 @@ class QuantReader {
     }
     if (result.parts.empty() || result.parts.front().name != "values")
       reader_.mistake(
-          node, "the first part of a scheme is `values`, the tensor that stands for the weight");
+          node, "the first part of a scheme is `values`, the tensor that represents the weight");
     return result;
   }
 

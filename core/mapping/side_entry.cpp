@@ -183,10 +183,10 @@ class Compiler {
         continue;
       std::string const& name = model_.axes()[axis.axis].name;
       if (!options_.in_front && !contains(named, name))
-        fail(
-            ErrorKind::usage,
-            "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
-            entry.written->place, entry.expr.text, name, logical.name, name, name);
+        fail(ErrorKind::usage,
+             "{}: '{}': axis '{}' of '{}' is neither in the name nor in the shape. Put {{{}}} into "
+             "the name or {} into the shape.",
+             entry.written->place, entry.expr.text, name, logical.name, name, name);
       add_name_axis(entry, {axis.axis, true, {}});
     }
   }

@@ -81,13 +81,12 @@ class Checker {
       add(*target, "is also source.path. The source is never changed: choose another folder");
     else if (holds(to, from))
       add(*target,
-          fmt::format("the source {} lies inside it. Choose a folder that does not hold the source",
+          fmt::format("the source {} is inside it. Choose a folder that does not hold the source",
                       source));
     else if (holds(from, to))
       add(*target,
-          fmt::format(
-              "lies inside the source {}, which is never changed. Choose a folder outside it",
-              source));
+          fmt::format("is inside the source {}, which is never changed. Choose a folder outside it",
+                      source));
   }
 
   /// Nothing would come of such a key, and Megatron could not load what it expects.

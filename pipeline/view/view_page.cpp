@@ -94,10 +94,12 @@ PageFile::PageFile(fs::path path, std::span<fs::path const> taken) : path_(std::
   fs::path const real = resolved_path(path_);
   for (fs::path const& other : taken)
     if (holds(resolved_path(other), real))
-      fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, into which nothing is written. {}",
+      fail(ErrorKind::usage,
+           "-o {}: is inside the checkpoint {}, into which nothing is written. "
+           "{}",
            shown, other.string(), advice);
   if (auto const checkpoint = enclosing_checkpoint(real))
-    fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, into which nothing is written. {}",
+    fail(ErrorKind::usage, "-o {}: is inside the checkpoint {}, into which nothing is written. {}",
          shown, checkpoint->string(), advice);
   if (!fs::is_directory(real.parent_path(), ignored))
     fail(ErrorKind::usage, "-o {}: there is no folder {} to write into. {}", shown,

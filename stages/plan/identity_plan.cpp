@@ -216,7 +216,7 @@ class IdentityPlanner {
     fail(ErrorKind::source,
          "{}. Convert the checkpoint that these were made from, remove a prefix with "
          "source.prefix, name a map with the source's names, or set model.map = \"none\" to write "
-         "them as they are.",
+         "them unchanged.",
          text);
   }
 

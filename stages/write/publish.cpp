@@ -133,7 +133,7 @@ void Publication::own() {
   write_owner(journal_, this_owner(token_));
   auto const made = identity_of(staging_);
   if (!made)
-    fail(ErrorKind::target, "{}: is gone already: another job has taken it. {}", staging_.string(),
+    fail(ErrorKind::target, "{}: no longer exists: another job has taken it. {}", staging_.string(),
          how_to_wait);
   staged_ = *made;
   life_sign_.emplace(journal_ / owner_name);

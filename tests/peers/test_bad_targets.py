@@ -90,7 +90,7 @@ def test_a_dangling_link_as_target(bad_jobs, dense):
 
 @pytest.mark.parametrize("place, says", [
     (".", ("also source.path", "another folder")), ("inside", ("inside the source", "outside")), ("iter_0001000/mp_rank_00_000/x", ("inside the source",)),
-    ("..", ("lies inside it",))])
+    ("..", ("is inside it",))])
 def test_a_target_inside_or_around_the_source(place, says, bad_jobs, scratch):
     source = bad_sources.copy_of("dense", scratch / "source")
     before = listing(source)

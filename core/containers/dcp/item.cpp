@@ -88,7 +88,7 @@ class ItemReader {
   void expect(FileTensor const& tensor, DType dtype, std::span<Index const> shape) const {
     if (tensor.dtype == dtype && std::ranges::equal(tensor.shape, shape)) return;
     fail(ErrorKind::source,
-         "{}: the item of tensor {} holds {} of shape {}, .metadata says {} of shape {}. The files "
+         "{}: the item of tensor {} holds {} of shape {}, .metadata has {} of shape {}. The files "
          "are from different saves, or one of them is damaged: fetch the checkpoint again.",
          range_.name(), json_quoted(key_), name(tensor.dtype), shape_text(tensor.shape),
          name(dtype), shape_text(shape));

@@ -40,7 +40,8 @@ void check_dataset(DatasetSpec const& spec) {
     no(fmt::format("it has {} dimensions, more than {}", spec.shape.size(), largest_rank),
        "Reshape it.");
   if (!tensor_bytes(spec.dtype, spec.shape))
-    no(fmt::format("shape {} of {} is not whole bytes in its last dimension, below 2^61 in all",
+    no(fmt::format("shape {} of {} is not an integer number of bytes in its last dimension, below "
+                   "2^61 in all",
                    shown_shape(spec.shape), name(spec.dtype)),
        "Change the shape.");
   if (!spec.axes.empty() && spec.axes.size() != spec.shape.size())

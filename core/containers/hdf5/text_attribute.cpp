@@ -64,7 +64,7 @@ std::vector<std::string> fixed_texts(Calls const& calls, hid_t attribute, hid_t 
 /// All strings of an attribute; nothing when it holds something else, or more of them than `most`.
 std::optional<std::vector<std::string>> read_texts(Calls const& calls, hid_t object,
                                                    char const* name, std::size_t most) {
-  if (calls.done(H5Aexists(object, name), "look for an attribute") == 0) return std::nullopt;
+  if (calls.done(H5Aexists(object, name), "find an attribute") == 0) return std::nullopt;
   Handle const attribute =
       calls.take(H5Aopen(object, name, H5P_DEFAULT), H5Aclose, "open an attribute");
   Handle const type =

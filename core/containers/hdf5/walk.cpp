@@ -70,7 +70,7 @@ class Walk {
            "{}: its format_version is '{}', this program reads '{}'. Use a newer reshard.",
            calls_.place, shown(version.value_or("")), version_value);
     std::uint8_t complete = 0;
-    if (calls_.done(H5Aexists(file_, complete_attribute), "look for 'complete'") > 0) {
+    if (calls_.done(H5Aexists(file_, complete_attribute), "find 'complete'") > 0) {
       Handle const attribute =
           calls_.take(H5Aopen(file_, complete_attribute, H5P_DEFAULT), H5Aclose, "open 'complete'");
       Handle const type =
@@ -213,7 +213,8 @@ class Walk {
     auto shape = shape_from_extents(found.dtype, extents);
     if (!shape)
       refuse(path,
-             fmt::format("{} bytes in its last dimension are not whole elements of {}",
+             fmt::format("{} bytes in its last dimension are not an integer number of elements of "
+                         "{}",
                          rank == 0 ? 1 : extents.back(), name(found.dtype)),
              damaged);
     found.shape = std::move(*shape);

@@ -131,7 +131,8 @@ std::vector<std::string> reference_warnings(ModelDescription own,
     });
   std::string text = contradiction(
       {{reference.config, {}}, name}, {std::move(own), source},
-      "The target gets the config.json of target.reference as it is: leave the key out if the source is right",
+      "The target gets the config.json of target.reference unchanged: leave the key out if the "
+      "source is right",
       request);
   return text.empty() ? std::vector<std::string>() : std::vector{std::move(text)};
 }

@@ -180,7 +180,7 @@ class Options {
     auto const held = static_cast<Index>(found_.layers.size());
     if (held == size("L")) return;
     fail(ErrorKind::source,
-         "{}: holds {} layers, and {} says {}. Check source.config; a stage may be missing.",
+         "{}: holds {} layers, and {} gives {}. Check source.config; a stage may be missing.",
          source_.place, held, model_.origin(), size("L"));
   }
 
@@ -197,10 +197,10 @@ class Options {
            "was interrupted: choose another one.",
            source_.place, held, *found_.experts.rbegin());
     if (all == 0 || all % held != 0)
-      fail(
-          ErrorKind::source,
-          "{}: each layer names {} experts, and {} says {}, which {} does not divide. Check source.config.",
-          source_.place, held, model_.origin(), all, held);
+      fail(ErrorKind::source,
+           "{}: each layer names {} experts, and {} gives {}, which {} does not divide. Check "
+           "source.config.",
+           source_.place, held, model_.origin(), all, held);
     check_ranks(all / held, held, all);
     return held;
   }
@@ -211,7 +211,7 @@ class Options {
     if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert"))
       return;
     fail(ErrorKind::source,
-         "{}: '{}' chooses among {} experts, and {} says {}. Set source.config to this model's.",
+         "{}: '{}' chooses among {} experts, and {} gives {}. Set source.config to this model's.",
          source_.place, tensor->name, tensor->shape[0], model_.origin(), size("expert"));
   }
 

@@ -128,12 +128,11 @@ class CatalogBuilder {
     }
     // Only an index can say that a tensor should be there.
     bool const listed_there = std::ranges::binary_search(source_.promised, name.name);
-    fail(
-        ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
-        listed_there
-            ? "The index lists it, so the download is incomplete: download the folder again"
-            : "Weights and config.json are two models', or the map does not know this form of the model: compare both, or name another map with "
-              "model.map");
+    fail(ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
+         listed_there
+             ? "The index lists it, so the download is incomplete: download the folder again"
+             : "Weights and config.json are two models', or the map does not describe this form of "
+               "the model: compare both, or name another map with model.map");
   }
 
   /// The Error where this name is there behind a prefix that other keys have too.
@@ -148,7 +147,8 @@ class CatalogBuilder {
         share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
     fail(
         ErrorKind::source,
-        "{}: '{}' is there as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = \"{}\"{}.",
+        "{}: '{}' is stored as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = "
+        "\"{}\"{}.",
         share.where, name.name, prefix, name.name, behind, share.tensors.size(), prefix, prefix,
         behind == share.tensors.size()
             ? ""

@@ -146,7 +146,7 @@ class SourceReader {
   /// lacks: loaders would look for them.
   void correct_prediction_layers(Index stated, Index there) {
     std::string text = fmt::format(
-        "config.json says {} layers for multi-token prediction, {} are in the checkpoint", stated,
+        "config.json has {} layers for multi-token prediction, {} are in the checkpoint", stated,
         there);
     if (to_huggingface() && result_.reference)
       result_.config_changes =

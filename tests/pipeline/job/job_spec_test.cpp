@@ -274,9 +274,9 @@ TEST(JobSpec, RefusesKeysWithoutMeaningForTheTarget) {
 
 TEST(JobSpec, RefusesATargetThatIsOrHoldsOrLiesInTheSource) {
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path=./in/"}), "is also source.path"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.path=in/out"}), "lies inside the source"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.path=in/out"}), "is inside the source"));
   EXPECT_TRUE(says(refusal(small_megatron, {"source.path=out/deep"}),
-                   "the source \"out/deep\" lies inside it"));
+                   "the source \"out/deep\" is inside it"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path="}), "the string is empty"));
   EXPECT_EQ(refusal(small_megatron, {"target.path=in2"}), "");
 }

@@ -327,7 +327,7 @@ TEST(JobPlanWarns, OfPaddingThatNobodyKnows) {
   source.value.args = args;
   JobPlan const plan = planned(source, request_for(FormatId::megatron));
   EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
-    return warning.starts_with("args do not say how many of the embedding's");
+    return warning.starts_with("args do not state how many of the embedding's");
   })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
 }
 

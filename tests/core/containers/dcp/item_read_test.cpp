@@ -131,7 +131,7 @@ TEST(ItemRead, NamesBothSidesOfADisagreement) {
     std::string const& sentence = error->sentence();
     EXPECT_NE(sentence.find("\"w\" holds F32 of shape (2, 2)"), std::string::npos) << sentence;
     EXPECT_NE(
-        sentence.find(fmt::format("says {} of shape ({})", name(dtype), fmt::join(shape, ", "))),
+        sentence.find(fmt::format("has {} of shape ({})", name(dtype), fmt::join(shape, ", "))),
         std::string::npos)
         << sentence;
     EXPECT_NE(sentence.find("bytes [1003, "), std::string::npos) << sentence;

@@ -194,7 +194,7 @@ void expect_unfit(MliteModel&& at, std::string const& says) {
 
 TEST(MliteOptions, CountsThatTheModelDoesNotHaveAreRefused) {
   expect_unfit(MliteModel(3, 32),
-               "each layer names 3 experts, and config.json says 8, which 3 does not divide");
+               "each layer names 3 experts, and config.json gives 8, which 3 does not divide");
   expect_unfit(MliteModel(16, 32), "each layer names 16 experts, and config.json says 8");
   expect_unfit(
       MliteModel(4, 128),
