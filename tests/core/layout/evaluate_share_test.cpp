@@ -130,7 +130,7 @@ TEST(EvaluateShare, RefusalsNamePlaceAndNumbers) {
       {"x: inter/0", {}, "divides by 0"},
       {"x: inter%0", {}, "0 is not a multiple"},
       {"x: dim head dim", {}, "axis 'dim' appears twice in 'x'"},
-      {"x: inter/2 inter%4", {}, "axis 'inter' stands twice"},
+      {"x: inter/2 inter%4", {}, "axis 'inter' appears twice"},
       {"x: fill(9223372036854775807) dim", {}, "does not fit in 64 bits"},
       {"x: dim%99999999999999999999", {}, "neither a number"},
   };

@@ -230,7 +230,7 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
       {"EntryWithoutState",
        {.entry = raw::made(raw::global(raw::metadata_module, "TensorStorageMetadata"))},
        "with its state"},
-      {"KeyTwice", {.more_entries = {text("w"), raw::bytes()}}, "key \"w\" comes twice"},
+      {"KeyTwice", {.more_entries = {text("w"), raw::bytes()}}, "key \"w\" appears twice"},
       {"ObjectWithoutItem",
        {.more_entries = {text("o"), raw::bytes()}},
        "object \"o\" has no entry in storage_data"},
