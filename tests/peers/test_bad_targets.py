@@ -208,7 +208,7 @@ def loop(path):
 
 NO_SOURCES = [
     (lambda path: None, ("source", "does not exist", "source.path")), (a_file, ("source", "neither a directory nor an HDF5 file")), (empty, ("source",)),
-    (other_files, ("source",)), (torch_dist, ("source", "cut short")), (both_kinds, ("source", "side by side", "source.format")), (loop, ("source",))]
+    (other_files, ("source",)), (torch_dist, ("source", "truncated")), (both_kinds, ("source", "side by side", "source.format")), (loop, ("source",))]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -224,8 +224,8 @@ def test_what_is_no_source(make, says, ranks, bad_jobs, scratch):
 JOB_LINES = {  # line after [source] path and [target] path and format -> fragments
     "layuot.tp = 2": ("job1.toml:6", "layuot", "did you mean layout?"),
     "layout.tq = 2": ("job1.toml:6", "tq", "did you mean tp?"),
-    'layout.tp = "two"': ("job1.toml:6", "tp", "two", "whole number"),
-    "layout.tp = 2.5": ("job1.toml:6", "tp", "whole number"),
+    'layout.tp = "two"': ("job1.toml:6", "tp", "two", "integer"),
+    "layout.tp = 2.5": ("job1.toml:6", "tp", "integer"),
     "layout.tp = 0": ("job1.toml:6", "tp = 0"),
     "layout.tp = -1": ("job1.toml:6", "tp = -1"),
     'replace = "yes"': ("job1.toml:6", "replace", "true or false"),

@@ -184,7 +184,7 @@ def test_an_incomplete_newest_is_skipped(name, nights):
 
 @pytest.mark.parametrize("target_format, mark, says", [
     ("torch_dist", ".metadata", "written last"), ("torch_dist", "metadata.json", "metadata.json yet"), ("hdf5", None, "model.h5"),
-    ("torch_dist", "item", "cut short")])
+    ("torch_dist", "item", "truncated")])
 def test_other_formats_need_what_is_written_last(target_format, mark, says, nights, program):
     options = {"target_options": {"layout": "{ tp = 1 }"}} if target_format == "torch_dist" else {}
     made = program.run(bad_sources.original("flat"), nights.scratch / "made", target_format, ranks=1, **options)

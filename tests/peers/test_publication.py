@@ -215,7 +215,7 @@ def test_a_published_target_stays_when_its_name_cannot_be_made_durable(bad_jobs,
     for number in range(12):
         outcome = run(bad_jobs, "dense", f"fsync:/{bad_jobs.parent.name}$:EIO:{number}:1", replace=True)
         assert outcome.code == IO, f"none of {number} syncs was the last one: {outcome.error}"
-        if "in its place" in outcome.error:
+        if "is complete and in place" in outcome.error:
             break
         assert (bad_jobs.target / "old").exists()
     assert tree_hashes(bad_jobs.target) == whole("dense") and verified(bad_jobs)[0]

@@ -85,7 +85,7 @@ TEST(MetadataDamage, EveryChangedByteIsReadOrRefused) {
 
 TEST(MetadataDamage, RefusesBrokenStreams) {
   expect_refused(std::vector<BadFile>{
-      {"Empty", "", "cut short"},
+      {"Empty", "", "truncated"},
       {"Text", "{\"a\": 1}", "does not begin as a pickle"},
       {"ProtocolOne", "\x80\x01N.", "protocol 1"},
       {"ProtocolSix", "\x80\x06N.", "protocol 6"},

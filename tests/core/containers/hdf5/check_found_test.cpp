@@ -63,7 +63,7 @@ TEST(Hdf5CheckFound, EachLieIsRefusedWithItsValues) {
        },
        {"[16, 3] of F4 is not a whole number of bytes"}},
       {[](Found& f) { f.tensors[0].offset_bytes = 977; },
-       {"its 24 bytes begin at 977, the file ends at 1000", "cut short"}},
+       {"its 24 bytes begin at 977, the file ends at 1000", "truncated"}},
       {[](Found& f) { f.tensors[0].offset_bytes = std::numeric_limits<std::uint64_t>::max(); },
        {"the file ends at 1000"}},
       {[](Found& f) { f.tensors[0].offset_bytes = 107; },

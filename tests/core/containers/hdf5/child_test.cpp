@@ -88,7 +88,7 @@ TEST(Hdf5Child, AnswersAreNotBelieved) {
   expect_says(said([](File const&) -> std::string {
                 throw Error(ErrorKind::source, std::string(100'000, 'x'));
               }),
-              {"3: ", "too long"});
+              {"3: ", "too much data"});
   EXPECT_EQ(said([](File const&) -> std::string { fail(ErrorKind::internal, "a"); }), "3: a");
 }
 

@@ -115,7 +115,7 @@ std::vector<Damage> const damages = {
      R"({"a":{"dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1]}})",
      1,
      {"appears twice", "\"shape\""}},
-    {11, one_tensor(R"("U8")", "[-1]", "[0,1]"), 1, {"\"shape\" holds -1", "whole number"}},
+    {11, one_tensor(R"("U8")", "[-1]", "[0,1]"), 1, {"\"shape\" holds -1", "an integer"}},
     {11, one_tensor(R"("U8")", "[-0]", "[0,0]"), 0, {"\"shape\" holds -0"}},
     {11, one_tensor(R"("U8")", "[1.0]", "[0,1]"), 1, {"\"shape\" holds 1.0"}},
     {11, one_tensor(R"("U8")", "[1e0]", "[0,1]"), 1, {"\"shape\" holds 1e0"}},
@@ -213,7 +213,7 @@ std::vector<Damage> const damages = {
     {18,
      tensors({u8("a", 0, 8)}),
      7,
-     {"describes 8 bytes", "has 7", "1 bytes are missing", "cut short"}},
+     {"describes 8 bytes", "has 7", "1 bytes are missing", "truncated"}},
     {18, tensors({u8("a", 0, 8)}), 0, {"has 0", "8 bytes are missing"}},
     {18, tensors({u8("a", 0, 8)}), 9, {"has 9", "1 bytes belong to no tensor"}},
     {18, "{}", 1, {"describes 0 bytes", "1 bytes belong to no tensor"}},
@@ -278,7 +278,7 @@ TEST(SafetensorsDamage, EveryTruncationIsRefused) {  // rules 1, 3, 18
     auto const error = refusal(std::string_view(whole).substr(0, bytes));
     ASSERT_TRUE(error) << bytes;
     EXPECT_EQ(error->kind(), ErrorKind::source);
-    EXPECT_NE(error->sentence().find("cut short"), std::string::npos) << error->sentence();
+    EXPECT_NE(error->sentence().find("truncated"), std::string::npos) << error->sentence();
   }
 }
 
