@@ -159,7 +159,7 @@ def without(*names):
 
 
 DAMAGE = {
-    "a shard is missing": ("flat", lambda folder: shutil.rmtree(folder / "mp_rank_01"), "not there: mp_rank_01"),
+    "a shard is missing": ("flat", lambda folder: shutil.rmtree(folder / "mp_rank_01"), "missing: mp_rank_01"),
     "a shard has no file": ("flat", without("mp_rank_01/model_optim_rng.pt"), "mp_rank_01"),
     "a shard is cut short": ("flat", lambda folder: cut_short(folder / "mp_rank_01" / "model_optim_rng.pt"), "mp_rank_01"),
     "a file of the index is missing": ("hf-parts", without(bad_sources.FILES[1]), "00002-of-00002"),

@@ -234,7 +234,7 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
       {"ObjectWithoutItem",
        {.more_entries = {text("o"), raw::bytes()}},
        "object \"o\" has no entry in storage_data"},
-      {"IndexNone", {.index = "N"}, "leads from None to a _StorageInfo"},
+      {"IndexNone", {.index = "N"}, "maps None to a _StorageInfo"},
       {"FqnNone", {.index = index_of({text("fqn"), "N"})}, "fqn of a MetadataIndex is None"},
       {"FqnMissing", {.index = index_of({text("index"), "N"})}, "has no fqn"},
       {"IndexText",
@@ -253,7 +253,7 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
       {"IndexOfAnotherPlace",
        {.index = raw::index("w", raw::size({0, 1}))},
        "storage_data has no entry"},
-      {"PlaceNone", {.place = "N"}, "from a MetadataIndex to None"},
+      {"PlaceNone", {.place = "N"}, "maps a MetadataIndex to None"},
       {"PlaceWithoutState",
        {.place = raw::made(raw::global(raw::filesystem_module, "_StorageInfo"))},
        "each with its state"},
@@ -354,7 +354,7 @@ TEST(MetadataDamage, ContainersInThemselvesAreNothingSpecial) {
       raw::file_of(Parts{.more_attributes = {text("extra"), "}\x94" + text("k") + "h\0s"s}})));
   expect_refused(std::vector<BadParts>{
       {"ChunksInThemselves", {.chunks = loop}, "the chunks of a tensor hold a list"},
-      {"DictOfItself", {.storage_data = "}\x94h\0h\0s"s}, "leads from a dict to a dict"},
+      {"DictOfItself", {.storage_data = "}\x94h\0h\0s"s}, "maps a dict to a dict"},
       {"TensorOfItself",
        {.entry = raw::made(raw::global(raw::metadata_module, "TensorStorageMetadata")) + "\x94}(" +
                  text("properties") + "h\0ub"s},

@@ -86,7 +86,7 @@ TEST_F(HuggingFaceFolder, OtherFoldersAreLeftAndSaid) {
     fs::create_directory(root_ / name);
   Folder const folder = open_folder(root_);
   ASSERT_EQ(folder.warnings.size(), 1U);
-  EXPECT_NE(folder.warnings.front().find("1_Pooling/, additional_chat_templates/: of folders"),
+  EXPECT_NE(folder.warnings.front().find("1_Pooling/, additional_chat_templates/: folders beside"),
             std::string::npos)
       << folder.warnings.front();
 }
