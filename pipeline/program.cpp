@@ -99,7 +99,7 @@ int run_program(int argc, char** argv, Commands const& commands) {
     rank = comm.rank();
     auto const failed = capture([&] { code = execute(*line.command, words, comm); });
     if (!failed) return;
-    // Every rank has this error: the lowest one speaks.
+    // Every rank has this error: the lowest one reports it.
     code = exit_code(failed->kind());
     if (rank == 0) tell_failure(words, code, fmt::format("{}{}", error_word, failed->sentence()));
   });

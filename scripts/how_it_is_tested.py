@@ -140,8 +140,8 @@ def tests_part(record):
 
 
 def sweep_part(record):
-    head = ("## Sweeps of faults\n\n`tests/sweep/sweep.py --all` runs a small job once for every call that it makes for its files, and breaks that one call. "
-            "Afterwards the target is absent, the old one or the new one, whole; nothing of other jobs has changed; the exit code is right; and the same "
+    head = ("## Sweeps of faults\n\n`tests/sweep/sweep.py --all` runs a small job once for every call that it makes for its files, and makes that one call fail. "
+            "Afterwards the target is absent, or the complete old or new one; nothing of other jobs has changed; the exit code is right; and the same "
             "command again comes to the end that an undisturbed one comes to, and leaves nothing hidden.\n\n")
     rows = record.get("sweep")
     if not rows:
@@ -172,7 +172,7 @@ def fuzz_part(record):
 
 
 def page_of(record):
-    head = ("# How it is tested\n\nWhat the program promises, which tests hold it to that, and how much they have tried. "
+    head = ("# How it is tested\n\nWhat the program promises, which tests check it, and how much they have tried. "
             "`scripts/how_it_is_tested.py` makes this page from the results of the tests; no number is typed. What must be true of every conversion "
             "is in [invariants.md](invariants.md), what is not promised in [limits.md](limits.md).\n\n")
     return head + "\n".join(part for part in (promises_part(), tests_part(record), sweep_part(record), fuzz_part(record)))

@@ -9,7 +9,7 @@
 namespace reshard {
 
 /// A call that may hang in the system, while it lasts: who watches the process can say where it
-/// stands still. Any thread.
+/// hangs. Any thread.
 class FileStep {
  public:
   /// What it refers to outlives it.
@@ -27,7 +27,7 @@ class FileStep {
   FileStep* after_ = nullptr;
 };
 
-/// The main thread waits for other ranks, or for what has a watch of its own, while it lives.
+/// The main thread waits for other ranks, or for what has a watch of its own, while it is alive.
 class Waiting {
  public:
   Waiting();

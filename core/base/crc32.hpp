@@ -27,7 +27,7 @@ class Crc32Pieces {
 
  private:
   std::uint64_t whole_bytes_;
-  std::uint64_t at_ = 0;  ///< the register stands behind this byte
+  std::uint64_t at_ = 0;  ///< the register is behind this byte
   std::uint32_t register_ = 0;
   std::uint32_t share_ = 0;  ///< of what came before the register began
   std::uint64_t gap_bytes_ =

@@ -18,10 +18,10 @@ int exit_code(ErrorKind kind) {
 }
 
 void broken(std::string_view what, char const* file, int line) {
-  fail(
-      ErrorKind::internal,
-      "internal error: {}:{}: '{}' does not hold. This is a bug of reshard: please report it with the job file.",
-      file, line, what);
+  fail(ErrorKind::internal,
+       "internal error: {}:{}: the assertion '{}' failed. This is a bug of reshard: please report "
+       "it with the job file.",
+       file, line, what);
 }
 
 }  // namespace reshard

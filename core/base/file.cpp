@@ -206,10 +206,10 @@ std::size_t File::read_here(std::uint64_t offset_bytes, std::span<std::byte> int
 void File::read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
   std::size_t const got = read_some_at(offset_bytes, into);
   if (got != into.size())
-    fail(
-        ErrorKind::source,
-        "{}: {} bytes wanted at offset {}, the file ends after {}. It is cut short: compare its size with the original.",
-        path_.string(), into.size(), offset_bytes, got);
+    fail(ErrorKind::source,
+         "{}: {} bytes needed at offset {}, the file ends after {}. It is truncated: compare its "
+         "size with the original.",
+         path_.string(), into.size(), offset_bytes, got);
 }
 
 void File::write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const {
@@ -238,10 +238,10 @@ void File::read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> part
     if (got < 0)
       fail_errno(path_, fmt::format("read at offset {}", offset_bytes + left.bytes_done()), errno);
     if (got == 0)
-      fail(
-          ErrorKind::source,
-          "{}: more bytes wanted at offset {}, where the file ends. It is cut short: compare its size with the original.",
-          path_.string(), offset_bytes + left.bytes_done());
+      fail(ErrorKind::source,
+           "{}: more bytes needed at offset {}, where the file ends. It is truncated: compare its "
+           "size with the original.",
+           path_.string(), offset_bytes + left.bytes_done());
     left.skip(static_cast<std::size_t>(got));
   }
 }
@@ -293,7 +293,7 @@ bool File::begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) con
 void File::finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const {
   FileStep const step("write-back", path_);
   auto const offset = static_cast<off_t>(offset_bytes);
-  // A failed write-back is told once per descriptor: it must not be dropped here, a later fsync
+  // A failed write-back is reported once per descriptor: it must not be dropped here, a later fsync
   // would not repeat it.
   unsigned const all =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
@@ -333,7 +333,8 @@ std::string read_text_file(std::filesystem::path const& path, std::uint64_t limi
   std::uint64_t const size = file.size_bytes();
   if (size > limit_bytes)
     fail(ErrorKind::source,
-         "{}: {} bytes, at most {} are read from such a file. It is not what its name says.",
+         "{}: {} bytes, at most {} are read from such a file. It is not the kind of file that its "
+         "name suggests.",
          path.string(), size, limit_bytes);
   std::string text(size, '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));

@@ -11,10 +11,10 @@ FileRange::FileRange(File const& file, std::uint64_t offset_bytes, std::uint64_t
     : file_(file), offset_bytes_(offset_bytes), size_bytes_(size_bytes) {
   std::uint64_t const all = file.size_bytes();
   if (offset_bytes > all || size_bytes > all - offset_bytes)
-    fail(
-        ErrorKind::source,
-        "{}: {} bytes wanted at offset {}, the file has {}. It is cut short: compare its size with the original.",
-        file.path().string(), size_bytes, offset_bytes, all);
+    fail(ErrorKind::source,
+         "{}: {} bytes needed at offset {}, the file has {}. It is truncated: compare its size "
+         "with the original.",
+         file.path().string(), size_bytes, offset_bytes, all);
 }
 
 std::string FileRange::name() const {
@@ -31,10 +31,10 @@ std::size_t FileRange::read_some_at(std::uint64_t offset_bytes, std::span<std::b
 
 void FileRange::read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
   if (std::size_t const got = read_some_at(offset_bytes, into); got != into.size())
-    fail(
-        ErrorKind::source,
-        "{}: {} bytes wanted at offset {}, which ends after {}. It is cut short: compare its size with the original.",
-        name(), into.size(), offset_bytes, got);
+    fail(ErrorKind::source,
+         "{}: {} bytes needed at offset {}, which ends after {}. It is truncated: compare its size "
+         "with the original.",
+         name(), into.size(), offset_bytes, got);
 }
 
 }  // namespace reshard

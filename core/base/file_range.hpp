@@ -8,7 +8,7 @@
 
 namespace reshard {
 
-/// A part of an open file that is read like a file of its own: offsets count from its start, and
+/// A part of an open file that is read like a separate file: offsets count from its start, and
 /// nothing outside it is read. Borrows the file.
 class FileRange {
  public:

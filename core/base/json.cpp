@@ -23,7 +23,8 @@ void check_cost(std::string_view text, std::string_view place) {
   for (char const c : text) values += c == ',' || c == ':' || c == '[' || c == '{' ? 1U : 0U;
   if (values * value_bytes <= free_bytes + bytes_per_byte * text.size()) return;
   fail(ErrorKind::source,
-       "{}: {} values in {} bytes of JSON are no honest document. The file is damaged or hostile.",
+       "{}: {} values in {} bytes of JSON: a valid document has fewer. The file is damaged or "
+       "hostile.",
        place, values, text.size());
 }
 
@@ -35,7 +36,7 @@ void check_keys(Json::Object const& members, std::string_view place) {
   std::ranges::sort(keys);
   auto const twice = std::ranges::adjacent_find(keys);
   if (twice != keys.end())
-    fail(ErrorKind::source, "{}: the key {} stands twice in one JSON object. Keep one of them.",
+    fail(ErrorKind::source, "{}: the key {} appears twice in one JSON object. Keep one of them.",
          place, json_quoted(*twice));
 }
 
@@ -154,10 +155,10 @@ Json parse_json(std::string_view text, std::string_view place) {
   simdjson::dom::element element;
   auto const error = parser.parse(text.data(), text.size()).get(element);
   if (error == simdjson::NUMBER_ERROR)
-    fail(
-        ErrorKind::source,
-        "{}: has a number that is none, or that 64 bits do not hold. Correct it, or compare the file with the original.",
-        place);
+    fail(ErrorKind::source,
+         "{}: has a malformed number, or one that does not fit in 64 bits. Correct it, or compare "
+         "the file with the original.",
+         place);
   if (error != simdjson::SUCCESS)
     fail(ErrorKind::source,
          "{}: is not valid JSON: {}. The file is damaged: compare it with the original.", place,

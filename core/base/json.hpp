@@ -67,7 +67,7 @@ Json parse_json(std::string_view text, std::string_view place);
 /// on a terminal.
 std::string json_quoted(std::string_view text);
 
-/// The text with every byte that is no part of valid UTF-8 written as "\xNN": what JSON can hold.
+/// The text with every byte that is not part of valid UTF-8 written as "\xNN": what JSON can hold.
 /// File names may be any bytes.
 std::string valid_utf8(std::string_view text);
 

@@ -63,10 +63,10 @@ std::string shown(fs::path const& member) {
 }
 
 [[noreturn]] void fail_outside(fs::path const& folder, fs::path const& member) {
-  fail(
-      ErrorKind::source,
-      "{}: {} is a link that leaves the folder. Replace it by what it points to, or read the folder that it points to.",
-      folder.string(), shown(member));
+  fail(ErrorKind::source,
+       "{}: {} is a symbolic link that points outside the folder. Replace it with the file that it "
+       "points to, or read the folder that it points to.",
+       folder.string(), shown(member));
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace reshard {
 // reached through links, and so may the folder of one iteration in it. From there on a link is
 // followed only to what lies in that folder, in the one that the user named, or, from
 // <repo>/snapshots/<revision>/… in a Hugging Face cache, in the <repo>/blobs beside it. Any other
-// link is refused: a checkpoint from a stranger could otherwise name any file of the machine.
+// link is refused: a checkpoint from an untrusted source could otherwise name any file of the
+// machine.
 
 /// What a path in a folder leads to.
 enum class MemberKind {

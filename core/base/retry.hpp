@@ -6,7 +6,7 @@
 namespace reshard {
 
 /// Makes a system call again for as long as a signal interrupts it: signals ask this program to
-/// stop at a moment of its own choice, they are no failure of a file system. `call` answers a
+/// stop at a safe moment; they are not a failure of the file system. `call` answers a
 /// negative number and sets errno when it fails.
 template <class Call>
 auto retried(Call&& call) {

@@ -12,10 +12,10 @@ namespace {
 
 void check(bool done, char const* what) {
   if (!done)
-    fail(
-        ErrorKind::resources,
-        "SHA-256: {} failed in OpenSSL. Look whether its configuration on this machine allows SHA-256.",
-        what);
+    fail(ErrorKind::resources,
+         "SHA-256: {} failed in OpenSSL. Check whether its configuration on this machine allows "
+         "SHA-256.",
+         what);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace reshard {
 /// How a thread looks at folders and small files. Where several ranks must see the same (a listing
 /// served from a cache, a file of the same name on each node, a file that is replaced between two
 /// looks would show them different things), one of them looks and the others get its answers. What
-/// looks at the file system while a source is opened or a job is planned asks through seen() or
+/// accesses the file system while a source is opened or a job is planned asks through seen() or
 /// File, so that the ranks agree by construction.
 class Sight {
  public:
@@ -28,7 +28,8 @@ class Sight {
 /// That of the calling thread; null: it looks for itself.
 Sight* current_sight();
 
-/// Lends a sight to this thread for as long as it lives; null: the thread looks for itself.
+/// Lends a sight to this thread for as long as it lives; null: the thread accesses the file system
+/// itself.
 class SightScope {
  public:
   explicit SightScope(Sight* sight);
@@ -40,7 +41,7 @@ class SightScope {
   Sight* before_;
 };
 
-/// Which files this thread opens for reading while it lives, each as it was when it was first
+/// Which files this thread opens for reading while it is alive, each as it was when it was first
 /// opened.
 class OpenedFiles {
  public:
@@ -58,8 +59,8 @@ class OpenedFiles {
   std::map<std::filesystem::path, FileStamp> stamps_;
 };
 
-/// What `look` gives for a path, through the sight of this thread. `what` tells apart the questions
-/// that are asked of one path.
+/// What `look` gives for a path, through the sight of this thread. `what` distinguishes the
+/// questions that are asked of one path.
 std::string seen(std::string_view what, std::filesystem::path const& path,
                  std::function<std::string()> const& look);
 bool seen_flag(std::string_view what, std::filesystem::path const& path,
@@ -68,7 +69,7 @@ bool seen_flag(std::string_view what, std::filesystem::path const& path,
 std::vector<std::string> seen_names(std::string_view what, std::filesystem::path const& path,
                                     std::function<std::vector<std::string>()> const& look);
 
-/// What stands at a path, links followed; what cannot be looked at is not there.
+/// What is at a path, links followed; what cannot be accessed counts as missing.
 bool sees_anything(std::filesystem::path const& path);
 bool sees_file(std::filesystem::path const& path);
 bool sees_folder(std::filesystem::path const& path);

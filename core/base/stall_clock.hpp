@@ -6,8 +6,8 @@
 namespace reshard {
 
 /// For who looks again and again whether something has moved: says when nothing has for too long.
-/// Time in which this process itself stood still (SIGSTOP, `scontrol suspend`) is no stall: between
-/// two looks passes a moment, and whatever passes beyond some seconds does not count.
+/// Time in which this process itself stood still (SIGSTOP, `scontrol suspend`) is not a stall:
+/// between two looks passes a moment, and whatever passes beyond some seconds does not count.
 class StallClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -17,7 +17,7 @@ class StallClock {
         most_between_looks_(std::min(5.0, timeout_seconds / 4)),
         looked_(now) {}
 
-  /// Something moved: the time starts anew.
+  /// Something moved: the time starts again.
   void begin(Clock::time_point now = Clock::now()) {
     seconds_ = 0;
     looked_ = now;

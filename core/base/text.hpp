@@ -16,7 +16,7 @@ std::string listed(std::span<std::string const> items, std::size_t most = 12);
 /// '*' matches any run of characters, '?' one; everything else itself.
 bool matches_glob(std::string_view pattern, std::string_view text);
 
-/// The text with control characters as \u00XX, but for those in `keep`: what a terminal may see of
+/// The text with control characters as \u00XX, except those in `keep`: what a terminal may see of
 /// a text from a file.
 std::string without_controls(std::string_view text, std::string_view keep = {});
 

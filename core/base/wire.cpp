@@ -99,7 +99,8 @@ std::size_t WireReader::checked_count(std::uint64_t value, std::uint64_t bytes_e
 void WireReader::check() const {
   if (!good_)
     fail(ErrorKind::internal,
-         "{}: not what was written. This is a bug of reshard: please report it.", what_);
+         "{}: the bytes received cannot be decoded. This is a bug of reshard: please report it.",
+         what_);
 }
 
 void WireReader::finish() const {

@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-/// A number that differs from process to process: nobody can make a file whose names all fall into
+/// A number that differs from process to process: no one can craft a file whose names all fall into
 /// one slot of a table.
 extern std::uint64_t const hash_seed;
 

@@ -55,7 +55,7 @@ struct StoredTensor {
   std::uint32_t chunk_count = 0;
 };
 
-/// A value that is no tensor, as bytes (DCP's BytesStorageMetadata).
+/// A value that is not a tensor, as bytes (DCP's BytesStorageMetadata).
 struct StoredObject {
   std::string name;
   ItemPlace item;

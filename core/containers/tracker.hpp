@@ -20,8 +20,8 @@ struct SaveStep {
   friend bool operator==(SaveStep const&, SaveStep const&) = default;
 };
 
-/// What the text of a tracker says, blanks around it aside; nothing when it is no such text (it is
-/// empty for a moment while it is rewritten).
+/// What the text of a tracker says, without blanks around it; nothing when it is not such a text
+/// (it is empty for a moment while it is rewritten).
 std::optional<SaveStep> step_of_tracker(std::string_view text);
 
 /// A tracker is smaller by far.

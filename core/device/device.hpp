@@ -55,7 +55,7 @@ class DeviceMemory {
 class Device {
  public:
   virtual ~Device() = default;
-  /// For people: "NVIDIA H200, 139.8 GiB".
+  /// Human-readable: "NVIDIA H200, 139.8 GiB".
   virtual std::string name() const = 0;
   /// Tells the devices of one host apart: the GPU's UUID.
   virtual std::string id() const = 0;

@@ -9,7 +9,7 @@
 namespace reshard {
 
 /// A piece of a logical tensor of `tensor_bytes` bytes: runs of `run_bytes` bytes that lie at
-/// `from` + from_stride · index and stand at byte `at` + to_stride · index of the tensor's
+/// `from` + from_stride · index and are at byte `at` + to_stride · index of the tensor's
 /// row-major bytes. Its share of the tensor's CRC-64 (core/base/crc64.hpp) is added by xor to the 8
 /// bytes at `sum` (a multiple of 8, counted from LaunchPlaces::to).
 struct DigestRequest {
@@ -22,8 +22,8 @@ struct DigestRequest {
 };
 
 /// Adds the launch of these digests to a program. Pieces may share a sum. No byte is read that
-/// belongs to no run. Pre: every run lies within the tensor; `from` is right for every index, so
-/// that no strides lead below LaunchPlaces::from.
+/// belongs to no run. Pre: every run lies within the tensor; `from` is right for every index,
+/// so that no strides lead below LaunchPlaces::from.
 void add_digests(Program& program, std::span<DigestRequest const> pieces);
 
 }  // namespace reshard

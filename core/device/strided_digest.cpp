@@ -14,7 +14,7 @@ namespace {
 /// From this many multiplications on, the tables of a factor pay.
 constexpr std::uint64_t enough_for_tables = 40;
 
-/// Indices of a dimension in the order in which their runs stand in the tensor: what came before is
+/// Indices of a dimension in the order in which their runs are in the tensor: what came before is
 /// multiplied by `factor` at each step.
 class Level {
  public:
@@ -31,7 +31,7 @@ class Level {
     if (times * dim.count >= enough_for_tables) tables_.emplace(factor_);
   }
 
-  /// How much further the last index stands in the tensor than index 0.
+  /// How much further the last index is in the tensor than index 0.
   std::uint64_t last_to() const { return last_to_; }
 
   template <class ShareOf>
@@ -70,8 +70,8 @@ std::uint64_t word_at(std::byte const* at) {
   return word;
 }
 
-/// The shares of all runs. A run of a few bytes is its own remainder, but for the factor that all
-/// have in common.
+/// The shares of all runs. A run of a few bytes is its own remainder, except for the factor that
+/// all have in common.
 std::uint64_t sum_of_runs(std::span<Level const> levels, std::byte const* from,
                           std::uint64_t run_bytes) {
   auto const in_common = [run_bytes](std::uint64_t sum) { return crc64_shifted(sum, run_bytes); };

@@ -51,10 +51,10 @@ struct InexactPlace {
 };
 
 /// Adds launches to a program. Results are bit for bit those of quant::convert and
-/// quant::Dequantiser, NaNs included; only, what is behind an inexact element and that element
+/// quant::Dequantiser, NaNs included; only, what is after an inexact element and that element
 /// itself are rounded to nearest even instead of being left out. The converts write into the
 /// verdict_bytes bytes from `verdict` on (a multiple of 8, counted from LaunchPlaces::to), which
-/// must be clear before: afterwards inexact_of() tells whether one was inexact, and where first.
+/// must be clear before: afterwards inexact_of() reports whether one was inexact, and where first.
 /// Launches read no byte that a request does not name, and write none.
 ///
 /// Pre: no byte that one of the requests of a call reads is written by one of them; no byte is

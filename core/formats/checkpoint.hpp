@@ -26,7 +26,8 @@ class Format;
 
 /// Whose names the stored tensors have.
 enum class NameOwner {
-  family,  ///< those of the model's family, or of anybody: a map of the family gives them a meaning
+  family,    ///< those of the model's family, or of any program: a map of the family gives them a
+             ///< meaning
   megatron,  ///< Megatron-Core's: mcore.toml does
   logical    ///< the logical tensors of our own containers
 };
@@ -91,7 +92,7 @@ struct Checkpoint {
   std::vector<LogicalLabels> labels;       ///< NameOwner::logical: parallel to the tensors
   std::vector<ModuleState> module_states;  ///< Storage::shares
   StateInventory state;                    ///< as far as names of files and headers tell
-  std::vector<dcp::ObjectLook> looks;      ///< parallel to the objects; empty: not looked at yet
+  std::vector<dcp::ObjectLook> looks;      ///< parallel to the objects; empty: not inspected yet
   /// The paths of keys in a nested state dict, in its order; nothing where there is none.
   std::optional<std::vector<std::pair<std::string, dcp::Path>>> paths;
   bool item_files = false;  ///< chunks lie in .distcp files, whose grid a target can take over
@@ -101,7 +102,7 @@ struct Checkpoint {
   std::optional<huggingface::Folder> beside;  ///< what lies beside the weights, where their own
                                               ///< folder says so
   Json config;                  ///< config.json that is a part of the checkpoint; null for none
-  bool config_inside = false;   ///< it stands in a container, not beside the weights
+  bool config_inside = false;   ///< it is in a container, not beside the weights
   std::string config_text;      ///< its bytes, where they are known
   std::string map;              ///< the map that a container names; "" for none
   Index vocab = 0;              ///< NameOwner::logical: rows of the vocabulary that mean something
@@ -109,15 +110,15 @@ struct Checkpoint {
 
   std::optional<std::int64_t> iteration;  ///< of the folder; nothing for a release or no run
   std::int64_t stated_iteration = 0;      ///< in the files
-  /// Files and folders beside the tensors' that travel along, relative to `folder`.
+  /// Files and folders beside the tensors' that are copied along, relative to `folder`.
   std::vector<std::string> side_files;
   std::shared_ptr<dcp::CommonState const> common;  ///< Megatron's common state, where it was read
-  bool has_common_file = false;                    ///< it stands in a file of its own
+  bool has_common_file = false;                    ///< it is in a separate file
 
   std::vector<std::string> promised;   ///< names that an index lists, sorted
-  std::vector<TensorDigest> recorded;  ///< digests that stand in the files themselves
+  std::vector<TensorDigest> recorded;  ///< digests that are in the files themselves
   std::vector<std::string> warnings;
-  std::vector<std::string> defects;  ///< sentences: why no job can read it all the same
+  std::vector<std::string> defects;  ///< sentences: why no job can read it anyway
 };
 
 }  // namespace reshard

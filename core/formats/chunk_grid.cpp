@@ -25,10 +25,10 @@ std::vector<PlacementRule> parse_placement_rules(std::string_view text) {
     if (rule.empty()) continue;
     std::size_t const colon = rule.rfind(':');
     if (colon == std::string_view::npos || trimmed(rule.substr(0, colon)).empty())
-      fail(
-          ErrorKind::usage,
-          "[target] placements: '{}' is no rule. Write a pattern, a colon and one placement for each mesh axis, such as \"*: S0 R\".",
-          rule);
+      fail(ErrorKind::usage,
+           "[target] placements: '{}' is not a rule. Write a pattern, a colon and one placement "
+           "for each mesh axis, such as \"*: S0 R\".",
+           rule);
     try {
       rules.push_back(
           {std::string(trimmed(rule.substr(0, colon))), parse_placements(rule.substr(colon + 1))});

@@ -15,7 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view gguf =
-    "the form of llama.cpp, which is not read. Take the Hugging Face folder that it was made from.";
+    "the format of llama.cpp, which is not supported. Use the Hugging Face folder that it was "
+    "made from.";
 constexpr std::string_view torch_files =
     "Save the model with save_pretrained or with torch.distributed.checkpoint, and name that folder.";
 constexpr std::array<char const*, 4> torch_patterns = {"*.pt", "*.pth", "*.bin", "*.ckpt"};
@@ -51,20 +52,22 @@ std::string known(fs::path const& path, Names const& names) {
     return fmt::format("holds {}, {}", file, gguf);
   if (auto const step = names.first("global_step*/"); !step.empty())
     return fmt::format(
-        "holds {}, so it is a DeepSpeed checkpoint, which is not read. Its own zero_to_fp32.py writes the weights as safetensors "
-        "(--safe_serialization): convert those.",
+        "holds {}, so it is a DeepSpeed checkpoint, which is not supported. Its own "
+        "zero_to_fp32.py writes the weights as safetensors (--safe_serialization): convert those.",
         without_slash(step));
   if (names.has("context/") && names.has("weights/"))
-    return fmt::format("is a folder of NeMo 2. Name its weights: {}.", (path / "weights").string());
+    return fmt::format("is a NeMo 2 folder. Name its weights: {}.", (path / "weights").string());
   if (names.has("snapshots/") && (names.has("refs/") || names.has("blobs/")))
     return fmt::format(
         "is a model in Hugging Face's cache. Name the folder of one revision below {}.",
         (path / "snapshots").string());
   if (names.has("_CHECKPOINT_METADATA") || names.has("manifest.ocdbt") || names.has("_METADATA"))
-    return "is an Orbax checkpoint (JAX), which is not read. Save the model as a Hugging Face folder.";
+    return "is an Orbax checkpoint (JAX), which is not supported. Save the model as a Hugging "
+           "Face folder.";
   if (auto const file = names.first("consolidated.*.pth"); !file.empty())
     return fmt::format(
-        "holds {}, the form of Meta's own releases, which is not read. Take the Hugging Face folder of the model.",
+        "holds {}, the format of Meta's own releases, which is not supported. Use the Hugging "
+        "Face folder of the model.",
         file);
   if (auto const steps = names.like("checkpoint-*/"); !steps.empty())
     return fmt::format(
@@ -85,14 +88,14 @@ std::string foreign_folder(fs::path const& path, std::span<std::string const> li
   if (std::string answer = known(path, names); !answer.empty()) return answer;
   for (char const* const pattern : torch_patterns)
     if (auto const file = names.first(pattern); !file.empty())
-      return fmt::format(
-          "holds {}, a file of torch.save by itself, which says nothing of a layout. {}", file,
-          torch_files);
+      return fmt::format("holds {}, a single torch.save file, which records no layout. {}", file,
+                         torch_files);
   std::vector<std::string> shown;
   for (std::string const& name : list) shown.push_back(without_slash(name));
   return fmt::format(
-      "is none of the formats that are read: no *.safetensors (Hugging Face), no .metadata (torch_dist, DCP), no mp_rank_* or iter_* "
-      "folder (Megatron), no HDF5 file. It holds {}. Name the folder that holds the weights.",
+      "is not a supported format: no *.safetensors (Hugging Face), no .metadata (torch_dist, "
+      "DCP), no mp_rank_* or iter_* folder (Megatron), no HDF5 file. It holds {}. Name the folder "
+      "that holds the weights.",
       listed(shown, 6));
 }
 
@@ -101,14 +104,15 @@ std::string foreign_file(fs::path const& path) {
   std::string const folder = path.has_parent_path() ? path.parent_path().string() : ".";
   if (matches_glob("*.gguf", name)) return fmt::format("is {}", gguf);
   if (matches_glob("*.nemo", name))
-    return "is an archive of NeMo 1. Unpack it with tar, and name the folder with the mp_rank_* folders.";
+    return "is a NeMo 1 archive. Unpack it with tar, and name the folder with the mp_rank_* "
+           "folders.";
   for (char const* const pattern :
        {"*.safetensors", "*.distcp", "*.safetensors.index.json", ".metadata"})
     if (matches_glob(pattern, name))
       return fmt::format("is one file of a checkpoint. Name its folder: {}.", folder);
   for (char const* const pattern : torch_patterns)
     if (matches_glob(pattern, name))
-      return fmt::format("is a file of torch.save by itself. Name the checkpoint's folder. {}",
+      return fmt::format("is a single torch.save file. Name the checkpoint's folder. {}",
                          torch_files);
   return "is neither a directory nor an HDF5 file. Name the checkpoint's folder.";
 }

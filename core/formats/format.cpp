@@ -67,10 +67,10 @@ std::vector<Format const*> formats_of_checkpoint(fs::path const& path) {
 
 Format const& found_format(fs::path const& path, std::vector<Format const*> const& formats) {
   if (formats.size() > 1)
-    fail(
-        ErrorKind::source,
-        "{}: holds several of Megatron ranks, Hugging Face weights and a {} side by side. Say which with source.format.",
-        path.string(), dcp::metadata_name);
+    fail(ErrorKind::source,
+         "{}: holds several of Megatron ranks, Hugging Face weights and a {} side by side. Choose "
+         "one with source.format.",
+         path.string(), dcp::metadata_name);
   // Of nothing that is known the reader of Megatron's folders says what is missing.
   return formats.empty() ? *all_formats().front() : *formats.front();
 }
@@ -157,10 +157,10 @@ Checkpoint open_checkpoint(fs::path const& path, FormatId wanted, OpenChoice cho
       wanted != FormatId::automatic && format_of(wanted).name() != format_of(wanted).family();
   exchange.together([&] {
     if (!stated || checkpoint.format->id() == wanted) return;
-    fail(
-        ErrorKind::source,
-        "{}: is a {} checkpoint by its files and keys, source.format says {}. Correct the key, or leave it out.",
-        path.string(), checkpoint.format->name(), name(wanted));
+    fail(ErrorKind::source,
+         "{}: is a {} checkpoint by its files and keys, source.format is {}. Correct the key, or "
+         "leave it out.",
+         path.string(), checkpoint.format->name(), name(wanted));
   });
   return checkpoint;
 }

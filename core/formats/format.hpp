@@ -21,12 +21,12 @@ namespace reshard {
 
 /// What a user says about a checkpoint that its files may not say.
 struct OpenChoice {
-  megatron::UserSizes sizes;   ///< of mp_rank folders
-  bool names_alone = false;    ///< keys mean nothing beyond themselves, whoever saved them
+  megatron::UserSizes sizes;  ///< of mp_rank folders
+  bool names_alone = false;   ///< keys mean nothing beyond themselves, whichever program saved them
   bool without_heads = false;  ///< payloads' places are not wanted
 };
 
-/// What `inspect` says: the document, the same for people, and whether the checkpoint is sound.
+/// What `inspect` says: the document, the same as text, and whether the checkpoint is sound.
 struct Inspection {
   Json json;
   std::string text;
@@ -72,7 +72,7 @@ class Format {
   virtual Checkpoint open(std::filesystem::path const& path, OpenChoice const& choice,
                           HeaderExchange const& exchange) const = 0;
   /// What it is, with the reason for each conclusion; reads headers only. Damage is reported, not
-  /// thrown, where the rest can still be told.
+  /// thrown, where the rest can still be reported.
   virtual Inspection describe(std::filesystem::path const& path,
                               megatron::UserSizes const& sizes) const = 0;
 
@@ -91,7 +91,7 @@ class Format {
   /// The same of a target that keeps the source's names.
   virtual void lay_out_named(NamedTarget const& job, TargetDraft& draft) const = 0;
 
-  /// config.json of the model and the files that travel with it; nothing when there is none.
+  /// config.json of the model and the files that are copied with it; nothing when there is none.
   virtual std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const = 0;
 };
 

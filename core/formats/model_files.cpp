@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Beside iterations: training goes on in the same folder, and does not copy what it does not know.
+/// Beside iterations: training continues in the same folder, and does not copy what it does not
+/// know.
 bool is_iteration(fs::path const& folder) {
   std::string const name = folder.filename().string();
   return name == "release" || name.starts_with("iter_") || name.starts_with("step-") ||
@@ -30,7 +31,7 @@ std::vector<fs::path> places(fs::path const& folder, fs::path const& root) {
 }
 
 /// Names of files that describe a model, its words and its inputs, or come with it. Beside a file,
-/// whose folder is anybody's, nothing else belongs to it.
+/// whose folder may hold other files, nothing else belongs to it.
 constexpr std::array<char const*, 13> model_files = {
     "*config.json", "*token*.json",   "*token*.model", "vocab*",     "merges.txt",
     "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken", "*.md",

@@ -9,7 +9,7 @@
 namespace reshard {
 
 /// The files of a Hugging Face folder that lie beside weights in HDF5 or DCP, where there is a
-/// config.json; files that may be anybody's are left out.
+/// config.json; files that may belong to others are left out.
 std::optional<huggingface::Folder> model_files_beside(std::filesystem::path const& path);
 
 /// The folder `huggingface` of a checkpoint or of the root that its iterations lie in.

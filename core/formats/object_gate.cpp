@@ -17,12 +17,10 @@ bool ObjectGate::admits(StoredObject const& object) {
     return false;
   }
   if (look.damage.empty()) refuse_to_carry(place(object), look.found);
-  fail(
-      ErrorKind::source,
-      "{}: the object cannot be looked at: {} Set source.objects = \"unread\" to carry its bytes all the same, or model.foreign_classes = \"drop\" "
-      "to "
-      "leave it out.",
-      place(object), look.damage);
+  fail(ErrorKind::source,
+       "{}: the object cannot be inspected: {} Set source.objects = \"unread\" to copy its bytes "
+       "unchecked, or model.foreign_classes = \"drop\" to leave it out.",
+       place(object), look.damage);
 }
 
 void ObjectGate::warn(std::vector<std::string>& warnings) const {

@@ -9,8 +9,8 @@
 namespace reshard {
 
 /// Decides which objects of a DCP source go into a target. Their bytes are copied as they are, and
-/// whoever loads the target unpickles them: so each is looked at, unless the job says that objects
-/// are carried unread.
+/// the program that loads the target unpickles them: so each is inspected, unless the job says that
+/// objects are carried unread.
 class ObjectGate {
  public:
   ObjectGate(Checkpoint const& source, TargetRequest const& request)

@@ -51,7 +51,7 @@ void settle_foreign_classes(RunRecord& record, ForeignClasses choice,
 /// shows.
 bool may_copy_file(RunRecord const& record);
 
-/// What we copy as inert data runs when somebody loads it: an Error of kind source when `node`
+/// What we copy as inert data runs when it is loaded: an Error of kind source when `node`
 /// holds more than plain data. `no_node` is fine.
 void check_carried(RunRecord const& record, pickle::NodeId node, std::string_view key);
 

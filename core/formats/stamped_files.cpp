@@ -80,12 +80,11 @@ FileStamp stamp_of(fs::path const& path) {
 
 void refuse_two_worlds(fs::path const& file, int rank, FileStamp const& seen, int other_rank,
                        FileStamp const& other) {
-  fail(
-      ErrorKind::source,
-      "{}: rank {} sees another file there than rank {}: {}. All ranks must see the same source: put it on a file system that all nodes share, not "
-      "a copy "
-      "on each; if it was changed just now, run again.",
-      file.string(), rank, other_rank, difference(seen, other));
+  fail(ErrorKind::source,
+       "{}: rank {} sees a different file than rank {}: {}. All ranks must see the same source: "
+       "put it on a file system that all nodes share, not a copy on each. If it has just been "
+       "changed, run again.",
+       file.string(), rank, other_rank, difference(seen, other));
 }
 
 }  // namespace reshard

@@ -46,7 +46,7 @@ class StampedFiles {
 FileStamp stamp_of(std::filesystem::path const& path);
 
 /// Why two stamps are not of one file that has not changed, for a sentence: "size 12 against 14";
-/// "" when they may be. The number of the device is not looked at: hosts number devices
+/// "" when they may be. The number of the device is not compared: hosts number devices
 /// differently.
 std::string difference(FileStamp const& one, FileStamp const& other);
 

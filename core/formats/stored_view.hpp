@@ -13,7 +13,8 @@ namespace reshard {
 /// What Megatron's names say about how a model was built.
 struct NameTraits {
   std::string spec;  ///< "te" or "local": where norms are
-  std::string form;  ///< how experts are stored: "grouped", "sequential", …; "" where no name tells
+  std::string
+      form;  ///< how experts are stored: "grouped", "sequential", …; "" where no name shows it
   std::string mtp_block = "mtp_model_layer";  ///< the inner layer of multi-token prediction
   Index padded_vocab = 0;  ///< rows of the embedding over all ranks; 0: no embedding
   Index vocab_ranks = 0;   ///< over which they are dealt; 0: the names do not tell
@@ -28,8 +29,8 @@ struct StoredView {
   using Table = std::unordered_map<std::string, std::size_t>;
 
   Table weights;  ///< without their prefix; empty for Storage::shares, whose names repeat
-  std::vector<std::string> states;  ///< slots of optimizer state that follow their weights:
-                                    ///< "param", "exp_avg", …
+  std::vector<std::string> states;       ///< slots of optimizer state that follow their weights:
+                                         ///< "param", "exp_avg", …
   std::vector<Table> state_tables;       ///< parallel to `states`; keys are those of the weights
   std::vector<std::string> fixed_state;  ///< keys of optimizer state that is bound to the layout it
                                          ///< was saved in (dp_reshardable and older)

@@ -51,7 +51,7 @@ struct TargetRequest {
   Index true_vocab_size = 0;
   Unmapped unmapped = Unmapped::refuse;
   ForeignClasses foreign_classes = ForeignClasses::refuse;
-  bool objects_unread = false;  ///< objects of a DCP source are not looked at
+  bool objects_unread = false;  ///< objects of a DCP source are not checked
   bool dequantise = false;      ///< quantised weights become BF16
   bool drop_optimizer = false;
   bool drop_rng = false;
@@ -77,7 +77,7 @@ struct TextFile {
       make;  ///< of a large file: makes `text` when it is written; borrows nothing
 };
 
-/// A file or folder that travels along as it is.
+/// A file or folder that is copied along as it is.
 struct SideCopy {
   std::filesystem::path from;
   std::filesystem::path to;  ///< relative to the target

@@ -228,7 +228,7 @@ class DirectFile final : public PosixFile {
     if (!parts.empty()) PosixFile::write_parts_at(offset_bytes, parts);
   }
 
-  /// Pre: memory, place and length are as the file asks for. How many bytes came.
+  /// Pre: memory, place and length are as the file requires. Returns how many bytes were read.
   std::uint64_t read_blocks(std::uint64_t offset_bytes, std::span<std::byte> into) const {
     FileStep const step("reading", file().path());
     return whole_blocks(into.size(), "read", offset_bytes, [&](std::size_t done) {
@@ -282,7 +282,7 @@ void check_same(File const& one, File const& other) {
   if (a.inode == b.inode && a.device == b.device) return;
   fail(ErrorKind::io,
        "{}: another file took its place while it was opened: inode {} against {}. Run again when "
-       "nobody changes it.",
+       "no program changes it.",
        one.path().string(), a.inode, b.inode);
 }
 
@@ -298,15 +298,16 @@ std::unique_ptr<IoFile> open_directly(std::shared_ptr<DirectFiles> const& shared
     return std::make_unique<PosixFile>(std::move(cached), shared->cache());
   };
   std::optional<IoAlignment> const asked = asked_by(cached);
-  if (!asked) return refused("its file system takes no direct transfers");
+  if (!asked) return refused("its file system does not support direct transfers");
   if (asked->file_bytes > most_block_bytes || asked->memory_bytes > most_block_bytes)
-    return refused(fmt::format("its file system asks for blocks of {}",
+    return refused(fmt::format("its file system requires blocks of {}",
                                human_bytes(std::max(asked->file_bytes, asked->memory_bytes))));
   File direct = open();
   check_same(cached, direct);
   int const flags = ::fcntl(direct.descriptor(), F_GETFL);
   if (flags < 0 || ::fcntl(direct.descriptor(), F_SETFL, flags | O_DIRECT) != 0)
-    return refused(fmt::format("its file system takes no O_DIRECT ({})", system_reason(errno)));
+    return refused(
+        fmt::format("its file system does not support O_DIRECT ({})", system_reason(errno)));
   return std::make_unique<DirectFile>(std::move(cached), std::move(direct), *asked, shared);
 }
 

@@ -6,7 +6,7 @@
 
 namespace reshard {
 
-/// What direct transfers ask for, see FileIo::alignment(). Also a page: no page is written partly
+/// What direct transfers require, see FileIo::alignment(). Also a page: no page is written partly
 /// through the page cache and partly past it at the same time.
 inline constexpr std::uint64_t direct_block_bytes = 4096;
 

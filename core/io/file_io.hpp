@@ -54,9 +54,9 @@ class IoFile {
   File file_;
 };
 
-/// What an engine asks of a transfer, so that it needs no detour over memory of its own: offset and
+/// What an engine requires of a transfer, so that it needs no bounce buffer: offset and
 /// length are multiples of `file_bytes`, the memory begins at a multiple of `memory_bytes`. Powers
-/// of two; 1 asks for nothing.
+/// of two; 1: no requirement.
 struct IoAlignment {
   std::uint64_t file_bytes = 1;
   std::uint64_t memory_bytes = 1;

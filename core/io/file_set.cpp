@@ -71,7 +71,7 @@ void FileSet::make_room() {
 }
 
 std::shared_ptr<IoFile const> FileSet::open(std::uint32_t file) {
-  // Opening stays under the lock: two threads that want the same file must not open it twice, and
+  // Opening stays under the lock: two threads that need the same file must not open it twice, and
   // openings are rare.
   std::lock_guard const lock(mutex_);
   bool const dirty = access_ == Access::write;
@@ -93,8 +93,7 @@ void FileSet::sync(std::uint32_t file) {
     std::lock_guard const lock(mutex_);
     auto const found = entries_.find(file);
     if (found == entries_.end() || !found->second.dirty) return;
-    found->second.dirty =
-        !is_idle(found->second.file);  // whoever holds it may write after the sync
+    found->second.dirty = !is_idle(found->second.file);  // its holder may write after the sync
     written = found->second.file;
   }
   written->sync();

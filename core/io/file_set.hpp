@@ -16,9 +16,9 @@ namespace reshard {
 
 /// The files of one job, by number: opened on first use, about `open_limit` kept open, the least
 /// recently used closed first. Every call may come from any thread. A file that is read stays open
-/// for whoever holds it after it has left the set. A file that is written leaves the set only when
-/// nobody holds it, and after a sync through the descriptor that wrote it: another one might not
-/// hear of a failed write-back.
+/// for its holder after it has left the set. A file that is written leaves the set only when
+/// no one holds it, and after a sync through the descriptor that wrote it: another one might not
+/// learn of a failed write-back.
 class FileSet {
  public:
   enum class Access { read, write };
@@ -41,8 +41,8 @@ class FileSet {
   std::shared_ptr<IoFile const> open(std::uint32_t file);
   /// What was written to a file before this call reaches the device.
   void sync(std::uint32_t file);
-  /// Closes all files, which nobody holds any more; what was not synced is not. Throws the first
-  /// thing that a written file has to say.
+  /// Closes all files. Pre: no one holds them any more; what was not synced is not. Throws the
+  /// first thing that a written file has to say.
   void close();
 
   std::filesystem::path const& path(std::uint32_t file) const;

@@ -16,7 +16,8 @@ std::unique_ptr<FileIo> make() {
 
 constexpr std::array<IoEngine, 2> engines = {
     {{"posix", "nothing", make<PosixIo>},
-     {"direct", "a file system that takes O_DIRECT; others are used like posix", make<DirectIo>}}};
+     {"direct", "a file system that supports O_DIRECT; on others it works like posix",
+      make<DirectIo>}}};
 
 }  // namespace
 

@@ -11,7 +11,7 @@ namespace reshard {
 /// An engine that a job can choose.
 struct IoEngine {
   std::string_view name;
-  std::string_view needs;  ///< of the system, for people
+  std::string_view needs;  ///< of the system, as text for people
   std::unique_ptr<FileIo> (*make)();
 };
 

@@ -30,7 +30,7 @@ class WriteCache {
  public:
   explicit WriteCache(WriteMode mode) : mode_(mode) {}
 
-  /// Writes the parts in turn. The file is told to forget() before it is closed.
+  /// Writes the parts in turn. forget() is called for the file before it is closed.
   void write(File const& file, std::uint64_t offset_bytes, std::span<iovec const> parts);
   /// The file is not written any more.
   void forget(File const& file);

@@ -25,7 +25,7 @@ class AxisTable {
  public:
   /// Adds an axis; a name given twice is an internal Error.
   AxisId add(std::string name, Index size);
-  /// Nothing to find is -1.
+  /// Returns -1 if there is none.
   int find(std::string_view name) const;
   Axis const& operator[](AxisId id) const { return axes_[id]; }
   std::size_t size() const { return axes_.size(); }

@@ -36,10 +36,10 @@ void DigitBoxes::take(Piece const& piece, PieceDigit const& digit) {
   ElementaryDigits::Range const range = digits_->range_of(digit);
   for (std::size_t k = range.begin; k < range.end; ++k) {
     if (has_digit_[k] != 0)
-      fail(
-          ErrorKind::usage,
-          "axis '{}' stands twice in one stored tensor (tensor number {}): use each part of it once, in the name or in the shape.",
-          digits_->axis_at(digits_->place_of(digit.axis)).name, index(piece.tensor));
+      fail(ErrorKind::usage,
+           "axis '{}' appears twice in one stored tensor (tensor number {}): use each part of it "
+           "once, in the name or in the shape.",
+           digits_->axis_at(digits_->place_of(digit.axis)).name, index(piece.tensor));
     has_digit_[k] = 1;
   }
   if (range.end - range.begin == 1) {

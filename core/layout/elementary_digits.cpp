@@ -60,10 +60,10 @@ ElementaryDigits::Slot const& ElementaryDigits::slot(AxisId axis) const {
   RESHARD_EXPECT(axis < slot_of_axis_.size());
   int const found = slot_of_axis_[axis];
   if (found < 0)
-    fail(
-        ErrorKind::usage,
-        "axis '{}' stands in a stored tensor, but the logical tensor has no such axis. Write '*{}' if its values repeat along it.",
-        (*axes_)[axis].name, (*axes_)[axis].name);
+    fail(ErrorKind::usage,
+         "axis '{}' is in a stored tensor, but the logical tensor has no such axis. Write '*{}' if "
+         "its values repeat along it.",
+         (*axes_)[axis].name, (*axes_)[axis].name);
   return slots_[static_cast<std::size_t>(found)];
 }
 

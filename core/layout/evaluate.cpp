@@ -43,10 +43,10 @@ class Emitter {
       if (known.name == name) return known.id;
     std::optional<TensorId> const id = scope_.tensor(name);
     if (!id)
-      fail(
-          ErrorKind::usage,
-          "'{}': it holds '{}', which is no tensor of this model. Correct the tags, or name the tensor in the model's map.",
-          expr_.text, name);
+      fail(ErrorKind::usage,
+           "'{}': it holds '{}', which is not a tensor of this model. Correct the tags, or name "
+           "the tensor in the model's map.",
+           expr_.text, name);
     resolved_.push_back({name, *id});
     return *id;
   }
@@ -57,10 +57,10 @@ class Emitter {
         PieceDigit const& a = digits[i];
         PieceDigit const& b = digits[j];
         if (a.axis == b.axis && std::max(a.div, b.div) < std::min(a.mod, b.mod))
-          fail(
-              ErrorKind::usage,
-              "'{}': axis '{}' stands twice in '{}'. Use each part of an axis once, or another axis of the same size.",
-              expr_.text, (*scope_.axes)[a.axis].name, part.name);
+          fail(ErrorKind::usage,
+               "'{}': axis '{}' appears twice in '{}'. Use each part of an axis once, or another "
+               "axis of the same size.",
+               expr_.text, (*scope_.axes)[a.axis].name, part.name);
       }
   }
 
@@ -147,10 +147,10 @@ Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares co
                      Index begin, Index end) {
   LayoutNode const tree = layout_tree(expr, scope, shares);
   if (begin < 0 || end < begin || end > tree.extent)
-    fail(
-        ErrorKind::source,
-        "'{}': the flat range [{}, {}) does not lie in its {} elements. The checkpoint's metadata disagrees with the model.",
-        expr.text, begin, end, tree.extent);
+    fail(ErrorKind::source,
+         "'{}': the flat range [{}, {}) is outside its {} elements. The checkpoint's metadata "
+         "disagrees with the model.",
+         expr.text, begin, end, tree.extent);
   std::vector<LayoutPart> all = parts(tree, begin, end);
   for (LayoutPart& part : all) part.offset -= begin;
   return emitted(expr, scope, {end - begin}, std::move(all));

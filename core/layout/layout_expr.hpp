@@ -29,7 +29,7 @@ struct LayoutExpr {
     std::string mod;
     std::string div;
     bool repeat = false;     ///< '*axis': the values repeat along it
-    std::size_t column = 0;  ///< where it stands in the text, from 1
+    std::size_t column = 0;  ///< where it is in the text, from 1
   };
 
   struct Factor {

@@ -27,7 +27,7 @@ class Parser {
     expr.text = std::string(text_);
     LayoutExpr::Product root = product(0);
     if (peek() != '\0')
-      refuse(fmt::format("'{}' at column {} closes or separates nothing", peek(), at_ + 1));
+      refuse(fmt::format("'{}' at column {} has nothing to close or separate", peek(), at_ + 1));
     expr.tag = std::move(root.tag);
     expr.dims = std::move(root.factors);
     return expr;
@@ -112,7 +112,7 @@ class Parser {
     } else if (next == '*' || is_word_char(next)) {
       axis_or_fill(result);
     } else {
-      refuse(fmt::format("column {} has a character that no layout contains", at_ + 1));
+      refuse(fmt::format("column {} has a character that is not allowed in a layout", at_ + 1));
     }
     return result;
   }
@@ -141,7 +141,7 @@ class Parser {
       return;
     }
     if (peek() == ':' || peek() == '.')
-      refuse(fmt::format("the tag at column {} must stand first in its alternative", column));
+      refuse(fmt::format("the tag at column {} must come first in its alternative", column));
     result.kind = LayoutExpr::Factor::Kind::digit;
     result.digit = {std::move(axis), take('%') ? word("the count after '%'") : "",
                     take('/') ? word("the count after '/'") : "", repeat, column};

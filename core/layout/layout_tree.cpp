@@ -144,10 +144,10 @@ class TreeBuilder {
     if (share == nullptr) return {{0, axis.size, false}};
     for (Run const& run : *share)
       if (run.begin < 0 || run.end < run.begin || (!run.fill && run.end > axis.size))
-        fail(
-            ErrorKind::usage,
-            "'{}': the share [{}, {}) of axis '{}' does not lie in its {} indices. Choose a split that fits this model.",
-            expr_.text, run.begin, run.end, axis.name, axis.size);
+        fail(ErrorKind::usage,
+             "'{}': the share [{}, {}) of axis '{}' is outside its {} indices. Choose a split that "
+             "fits this model.",
+             expr_.text, run.begin, run.end, axis.name, axis.size);
     return *share;
   }
 

@@ -74,7 +74,7 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
     if (axes_[i].size < 1)
       fail(ErrorKind::usage, "mesh: {} = {} must be at least 1.", axes_[i].name, axes_[i].size);
     if (find(axes_[i].name) != static_cast<int>(i))
-      fail(ErrorKind::usage, "mesh: axis '{}' stands twice. Name each axis once.", axes_[i].name);
+      fail(ErrorKind::usage, "mesh: axis '{}' appears twice. Name each axis once.", axes_[i].name);
   }
 }
 

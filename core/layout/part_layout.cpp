@@ -32,7 +32,7 @@ class PartMaker {
     return std::move(whole.factors);
   }
 
-  /// Writes named counts of digits as numbers: whoever compares the digits of two parts knows no
+  /// Writes named counts of digits as numbers: code that compares the digits of two parts knows no
   /// names.
   void write_numbers(std::vector<Factor>& factors) const {
     for (Factor& factor : factors) {

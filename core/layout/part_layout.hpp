@@ -24,9 +24,9 @@ struct PartDim {
 };
 
 /// The layout of a part of a quantised weight, made from the weight's: its last dimensions as
-/// `dims` says, those before them as they are, and the axis `vector` behind all ("" for none). The
-/// logical tensors' names get `suffix`. Where a dimension that holds several tensors goes, the
-/// tensors stay, one element each:
+/// `dims` says, those before them as they are, and the axis `vector` after all others ("" for
+/// none). The logical tensors' names get `suffix`. Where a dimension that holds several tensors
+/// goes, the tensors stay, one element each:
 ///
 ///   ffn: (gate: inter | up: inter) hidden   blocks 128, 128   ffn: (gate.s: inter/128 | up.s:
 ///   inter/128) hidden/128 attn: (group (q: head dim | k: dim)) h  all, all          attn: (q.s: |

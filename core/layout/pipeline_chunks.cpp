@@ -36,7 +36,7 @@ void check(PipelineSpec const& spec) {
          spec.decoder_layers, spec.mtp_layers);
   if (spec.decoder_layers > most_layers || spec.mtp_layers > most_layers)
     fail(ErrorKind::usage,
-         "pipeline: {} decoder layers and {} prediction depths: more than {} are no model's.",
+         "pipeline: {} decoder layers and {} prediction depths: more than {} are not supported.",
          spec.decoder_layers, spec.mtp_layers, most_layers);
   bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
   bool const counted = spec.account_for_embedding || spec.account_for_loss;

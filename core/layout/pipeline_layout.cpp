@@ -36,7 +36,7 @@ class LayoutUnroller {
   std::string item() {
     char const letter = peek();
     if (letter != 'E' && letter != 't' && letter != 'm' && letter != 'L' && letter != '|')
-      refuse(fmt::format("column {} has a character that means nothing there", at_ + 1));
+      refuse(fmt::format("column {} has a character that has no meaning there", at_ + 1));
     ++at_;
     return repeated(std::string(1, letter), peek() == '*' ? count() : 1);
   }

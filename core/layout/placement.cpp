@@ -26,7 +26,7 @@ class Scanner {
  public:
   Scanner(std::string_view text, std::string_view help) : text_(text), help_(help) {
     if (text.size() > longest_text)
-      fail(ErrorKind::usage, "a text of {} characters is too long. {}", text.size(), help);
+      fail(ErrorKind::usage, "a string of {} characters is too long. {}", text.size(), help);
   }
 
   [[noreturn]] void refuse(std::string_view wanted) const {
@@ -95,7 +95,7 @@ Placement strided(Scanner& scanner) {
   scanner.expect(",");
   if (!scanner.take("split_factor=")) scanner.take("sf=");
   result.split_factor = scanner.number<Index>();
-  if (result.split_factor < 1) scanner.refuse_value("a strided shard of 0 parts is none");
+  if (result.split_factor < 1) scanner.refuse_value("a strided shard needs 1 part or more");
   scanner.expect(")");
   return result;
 }
@@ -234,9 +234,8 @@ class Boxes {
     for (Index rank = 0; rank < divider.used_ranks(); ++rank) {
       steps_ += divider.steps();
       if (steps_ > most_steps)
-        fail(
-            ErrorKind::usage,
-            "placements cut a tensor too finely for this program. Choose a smaller mesh or fewer parts.");
+        fail(ErrorKind::usage,
+             "placements cut a tensor into too many parts. Choose a smaller mesh or fewer parts.");
       rows[dim] = divider.rows_of(rank);
       descend(axis + 1, rows);
     }
@@ -315,7 +314,7 @@ Mesh parse_mesh(std::string_view text) {
       scanner.refuse_value(fmt::format("'{}' has size {}, which is below 1", axis.name, axis.size));
     if (std::any_of(result.begin(), result.end(),
                     [&](MeshAxis const& known) { return known.name == axis.name; }))
-      scanner.refuse_value(fmt::format("'{}' stands twice", axis.name));
+      scanner.refuse_value(fmt::format("'{}' appears twice", axis.name));
     result.push_back(std::move(axis));
     scanner.separate();
   }

@@ -9,7 +9,7 @@
 namespace reshard {
 namespace {
 
-/// A bad cell: its interval on the digits looked at, the deepest first while it is being found.
+/// A bad cell: its interval on the digits processed, the deepest first while it is being found.
 struct Fault {
   std::vector<Interval> at;
   int holders = 0;
@@ -17,7 +17,7 @@ struct Fault {
   std::uint32_t b = 0;
 };
 
-/// Sweeps digit after digit: cuts a digit at all ends of intervals, and looks at the boxes over
+/// Sweeps digit after digit: cuts a digit at all ends of intervals, and processes the boxes over
 /// each cell on the next digit. Boxes are numbered domain first, then pieces; every cell must end
 /// with one of each.
 class Sweep {
@@ -96,8 +96,8 @@ class Sweep {
     cuts_.erase(std::unique(from, cuts_.end()), cuts_.end());
   }
 
-  /// Looks at the cells between neighbouring cuts. After the first fault it goes on as long as the
-  /// fault continues in the next cell.
+  /// Processes the cells between neighbouring cuts. After the first fault it continues as long as
+  /// the fault continues in the next cell.
   std::optional<Fault> check_cells(std::size_t digit, std::size_t begin, std::size_t end,
                                    std::size_t first_cut) {
     std::size_t const last_cut = cuts_.size() - 1;
@@ -143,9 +143,8 @@ class Sweep {
   DigitBoxes const& domain_;
   DigitBoxes const& pieces_;
   std::size_t width_;
-  std::vector<std::uint32_t>
-      boxes_;                ///< a stack: the ranges of the recursion, one behind the other
-  std::vector<Index> cuts_;  ///< likewise
+  std::vector<std::uint32_t> boxes_;  ///< a stack: the ranges of the recursion, one after the other
+  std::vector<Index> cuts_;           ///< likewise
 };
 
 PieceDigit whole_digit(DomainAxis const& axis, AxisTable const& axes) {

@@ -65,8 +65,10 @@ class Evaluation {
   Json key(std::string const& name) const {
     std::optional<Json> found = scope_.key(name);
     if (!found)
-      mistake("'{}' is not known here. Check its spelling, or give a default with 'key ?\? value'.",
-              name);
+      mistake(
+          "'{}' is not defined here. Check its spelling, or give a default with 'key ?\? "
+          "value'.",
+          name);
     return std::move(*found);
   }
 
@@ -76,7 +78,7 @@ class Evaluation {
     std::int64_t const at = integer(value(*node.children[1]), "an index");
     if (auto const* text = whole.text()) {
       if (at < 0 || at >= static_cast<std::int64_t>(text->size()))
-        mistake("{}[{}]: the text has {} letters", node.word, at, text->size());
+        mistake("{}[{}]: the string has {} characters", node.word, at, text->size());
       return std::string(1, (*text)[static_cast<std::size_t>(at)]);
     }
     if (auto const* items = whole.items()) {
@@ -84,7 +86,7 @@ class Evaluation {
         mistake("{}[{}]: the list has {} items", node.word, at, items->size());
       return (*items)[static_cast<std::size_t>(at)];
     }
-    mistake("{} is neither a list nor a text, it is {}", node.word, whole.dump());
+    mistake("{} is neither a list nor a string, it is {}", node.word, whole.dump());
   }
 
   Json unary(Node const& node) const {
@@ -106,11 +108,11 @@ class Evaluation {
     if (scope_.absent_spreads && (left.is_null() || right.is_null())) return {};
     if (symbol == "+" && left.text() != nullptr && right.text() != nullptr) {
       if (left.text()->size() + right.text()->size() > longest_text)
-        mistake("a text of more than {} letters", longest_text);
+        mistake("a string of more than {} characters", longest_text);
       return *left.text() + *right.text();
     }
     if (symbol == "*" && left.text() != nullptr)
-      return repeated(*left.text(), integer(right, "the count of a repeated text"));
+      return repeated(*left.text(), integer(right, "the count of a repeated string"));
     return arithmetic(symbol, integer(left, "the left side of '" + symbol + "'"),
                       integer(right, "the right side of '" + symbol + "'"));
   }
@@ -136,9 +138,9 @@ class Evaluation {
 
   Json repeated(std::string const& text, std::int64_t times) const {
     if (times < 0 || times > 1'000'000)
-      mistake("a text is repeated {} times; 0 to 1000000 is possible", times);
+      mistake("a string is repeated {} times; 0 to 1000000 is allowed", times);
     if (text.size() * static_cast<std::size_t>(times) > longest_text)
-      mistake("a text of more than {} letters", longest_text);
+      mistake("a string of more than {} characters", longest_text);
     std::string out;
     for (std::int64_t i = 0; i < times; ++i) out += text;
     return out;
@@ -177,8 +179,8 @@ class Evaluation {
     if (scope_.call)
       if (auto found = scope_.call(node.word, arguments)) return std::move(*found);
     mistake(
-        "there is no function {} of {} arguments here. Known: min, max, len, ceil_div, count, contains, freq, list, indices, split, join, translate, "
-        "if, exists, has.",
+        "there is no function {} with {} arguments. Known: min, max, len, ceil_div, count, "
+        "contains, freq, list, indices, split, join, translate, if, exists, has.",
         node.word, arguments.size());
   }
 
@@ -217,12 +219,12 @@ class Evaluation {
   Json translate(Json const& list, Json::Array const& from, Json::Array const& to) const {
     if (list.is_null()) return {};
     if (list.items() == nullptr || from.size() != to.size())
-      mistake("translate needs a list and two lists of one length");
+      mistake("translate needs a list and two lists of equal length");
     Json::Array result;
     for (Json const& item : *list.items()) {
       auto const found = std::find_if(from.begin(), from.end(),
                                       [&](Json const& word) { return equal(word, item); });
-      if (found == from.end()) mistake("{} is none of {}", item.dump(), Json(from).dump());
+      if (found == from.end()) mistake("{} is not one of {}", item.dump(), Json(from).dump());
       result.push_back(to[static_cast<std::size_t>(found - from.begin())]);
     }
     return Json(std::move(result));
@@ -231,7 +233,7 @@ class Evaluation {
   /// What stands between the separators.
   Json split(Json const& whole, std::string const& separator) const {
     if (whole.is_null()) return {};
-    if (whole.text() == nullptr) mistake("split needs a text, found {}", whole.dump());
+    if (whole.text() == nullptr) mistake("split needs a string, found {}", whole.dump());
     Json::Array parts;
     std::size_t begin = 0;
     for (std::size_t at = 0; (at = whole.text()->find(separator, begin)) != std::string::npos;
@@ -246,9 +248,10 @@ class Evaluation {
     std::string result;
     if (list.items() == nullptr) mistake("join needs a list, found {}", list.dump());
     for (Json const& item : *list.items()) {
-      if (item.text() == nullptr) mistake("join needs texts, found {}", item.dump());
+      if (item.text() == nullptr) mistake("join needs strings, found {}", item.dump());
       result += (&item == list.items()->data() ? "" : between) + *item.text();
-      if (result.size() > longest_text) mistake("a text of more than {} letters", longest_text);
+      if (result.size() > longest_text)
+        mistake("a string of more than {} characters", longest_text);
     }
     return Json(std::move(result));
   }
@@ -264,7 +267,7 @@ class Evaluation {
     if (auto const* text = value.text()) return static_cast<std::int64_t>(text->size());
     if (auto const* items = value.items()) return static_cast<std::int64_t>(items->size());
     if (value.is_null()) return 0;
-    mistake("len of {}; a list or a text is needed", value.dump());
+    mistake("len of {}; a list or a string is needed", value.dump());
   }
 
   std::int64_t count(Json const& whole, Json const& item) const {
@@ -280,7 +283,7 @@ class Evaluation {
       return std::count_if(items->begin(), items->end(),
                            [&](Json const& i) { return equal(i, item); });
     if (whole.is_null()) return 0;
-    mistake("{} is neither a list nor a text", whole.dump());
+    mistake("{} is neither a list nor a string", whole.dump());
   }
 
   /// Megatron's moe_layer_freq: an integer k (every k-th layer, from 0) or one 0/1 per layer.

@@ -43,7 +43,7 @@ class Expression {
   std::string const& text() const { return text_; }
   /// When the whole expression is one key: that key; else "".
   std::string_view single_key() const;
-  /// Every key that stands in it.
+  /// Every key that is in it.
   std::vector<std::string> keys() const;
 
   /// An unknown key (outside of `??`), a wrong type, an inexact division are Errors of kind usage

@@ -147,7 +147,7 @@ class Parser {
 
   NodePtr text_literal() {
     std::size_t const end = text_.find('\'', at_ + 1);
-    if (end == std::string_view::npos) mistake("a closing quote for the text");
+    if (end == std::string_view::npos) mistake("a closing quote for the string");
     NodePtr node = literal(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return node;
@@ -202,8 +202,9 @@ std::shared_ptr<Expression::Node const> parse_expression(std::string_view text,
   constexpr std::size_t longest = 8192;  // a chain of operators is as deep as it is long
   if (text.size() > longest)
     fail(ErrorKind::usage,
-         "{}: an expression of {} characters; {} are the most. Define parts of it in [let].", place,
-         text.size(), longest);
+         "{}: an expression of {} characters; at most {} are allowed. Define parts of it in "
+         "[let].",
+         place, text.size(), longest);
   return Parser(text, place).whole();
 }
 

@@ -22,7 +22,7 @@ class Loader : MapReader {
     try {
       root = toml::parse(text, std::string_view(map_.name));
     } catch (toml::parse_error const& error) {
-      fail(ErrorKind::usage, "{}:{}:{}: {}. Mend the TOML, then run again.", map_.name,
+      fail(ErrorKind::usage, "{}:{}:{}: {}. Correct the TOML, then run again.", map_.name,
            error.source().begin.line, error.source().begin.column, error.description());
     }
     for (auto const& [key, node] : written_order(root)) section(key, *node);
@@ -77,7 +77,7 @@ class Loader : MapReader {
         "names",   "stored",   "drop",         "keep",         "args",     "config", "quant",
         "neutral", "defaults", "kept_members", "function_args"};
     std::string const near = nearest(key, known);
-    mistake(node, fmt::format("'{}' is no section of a map.{} Known: {}.", key,
+    mistake(node, fmt::format("'{}' is not a section of a map.{} Known: {}.", key,
                               near.empty() ? "" : " Did you mean '" + near + "'?",
                               listed(known, known.size())));
   }
@@ -111,7 +111,7 @@ class Loader : MapReader {
       else if (key == "args")
         map_.match_args = expression(*member);
       else
-        mistake(*member, fmt::format("'{}' is no key of match. Known: model_type, args.", key));
+        mistake(*member, fmt::format("'{}' is not a key of match. Known: model_type, args.", key));
     }
   }
 
@@ -157,10 +157,11 @@ class Loader : MapReader {
       else if (key == "divides")
         rule.divides = expression(*member);
       else
-        mistake(*member,
-                fmt::format(
-                    "'{}' is no key of a rule here. Known: axis, uneven = \"cut\", divides, pad.",
-                    key));
+        mistake(
+            *member,
+            fmt::format("'{}' is not a key of a rule here. Known: axis, uneven = \"cut\", divides, "
+                        "pad.",
+                        key));
     }
     return rule;
   }
@@ -202,7 +203,7 @@ class Loader : MapReader {
       else if (key == "text")
         choice.text = text(*member, "text");
       else
-        mistake(*member, fmt::format("'{}' is no key of a name. Known: in, when, text.", key));
+        mistake(*member, fmt::format("'{}' is not a key of a name. Known: in, when, text.", key));
     }
     return choice;
   }
@@ -269,7 +270,8 @@ class Loader : MapReader {
       mistake(
           node,
           fmt::format(
-              "'{}' is no key of an entry. Known: is, or, when, in, at, copy, whole, optional, quantised, view, cast, add, apart.",
+              "'{}' is not a key of an entry. Known: is, or, when, in, at, copy, whole, optional, "
+              "quantised, view, cast, add, apart.",
               key));
   }
 
@@ -280,7 +282,7 @@ class Loader : MapReader {
       else if (key == "as")
         entry.apart_as = texts(*member, "as");
       else
-        mistake(*member, fmt::format("'{}' is no key of apart. Known: when, as.", key));
+        mistake(*member, fmt::format("'{}' is not a key of apart. Known: when, as.", key));
     }
   }
 

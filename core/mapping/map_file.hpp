@@ -72,7 +72,7 @@ struct AxisRule {
       false;  ///< uneven = "cut": with more ranks than indices, the stored rows are cut instead
   Expression pad;  ///< the size is rounded up to a multiple of this first
   Expression
-      divides;  ///< with cut_rows: the mesh must divide this number all the same (attention heads)
+      divides;  ///< with cut_rows: the mesh must divide this number even so (attention heads)
   std::string place;
 };
 
@@ -93,13 +93,12 @@ struct MapPartDim {
 
 /// One of the stored tensors that a quantised weight is made of.
 struct MapQuantPart {
-  std::string name;  ///< "values", "scale"
-  std::string
-      stored;  ///< stands in the stored name where the weight has "weight": "weight_scale_inv"
+  std::string name;    ///< "values", "scale"
+  std::string stored;  ///< is in the stored name where the weight has "weight": "weight_scale_inv"
   std::vector<std::string> dtypes;  ///< those that it can have
   std::vector<MapPartDim> dims;     ///< for the weight's last dimensions
-  Index vector = 0;  ///< > 0: a dimension of this extent behind all, the same numbers for every
-                     ///< layout ("weight_shape")
+  Index vector = 0;  ///< > 0: a dimension of this extent after all others, the same numbers for
+                     ///< every layout ("weight_shape")
   bool optional = false;
 };
 
@@ -110,7 +109,7 @@ struct QuantDecode {
   std::string divided_by;  ///< likewise
 };
 
-/// How the config.json of a Hugging Face folder speaks of a scheme.
+/// How the config.json of a Hugging Face folder describes a scheme.
 struct QuantLabel {
   std::string method;         ///< quantization_config.quant_method: "modelopt", "fp8", "mxfp4",
                               ///< "compressed-tensors"

@@ -26,7 +26,7 @@ fs::path base_path(std::string const& base, fs::path const& folder,
 
 MapFile load(fs::path const& path, std::span<fs::path const> folders, std::vector<fs::path>& open) {
   if (std::find(open.begin(), open.end(), path) != open.end())
-    fail(ErrorKind::usage, "{}: inherits from itself by way of {}. Break the circle of `base`.",
+    fail(ErrorKind::usage, "{}: inherits from itself by way of {}. Break the cycle of `base`.",
          path.filename().string(), open.back().filename().string());
   open.push_back(path);
   MapFile map = parse_map_file(read_text_file(path, largest_map_bytes), path.filename().string());

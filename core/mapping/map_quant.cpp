@@ -24,7 +24,7 @@ class QuantReader {
     }
     if (result.parts.empty() || result.parts.front().name != "values")
       reader_.mistake(
-          node, "the first part of a scheme is `values`, the tensor that stands for the weight");
+          node, "the first part of a scheme is `values`, the tensor that represents the weight");
     return result;
   }
 
@@ -41,7 +41,7 @@ class QuantReader {
       else
         reader_.mistake(
             *member,
-            fmt::format("'{}' is no key of decode. Known: codes, times, divided_by.", key));
+            fmt::format("'{}' is not a key of decode. Known: codes, times, divided_by.", key));
     }
     return result;
   }
@@ -69,8 +69,8 @@ class QuantReader {
         reader_.mistake(
             *member,
             fmt::format(
-                "'{}' is no key of label. Known: method, algorithm, weights_alone, smoothed, type, strategy, group_size, "
-                "bits.",
+                "'{}' is not a key of label. Known: method, algorithm, weights_alone, smoothed, "
+                "type, strategy, group_size, bits.",
                 key));
     }
     return result;
@@ -92,17 +92,17 @@ class QuantReader {
         part.optional = reader_.flag(*member, key);
       else
         reader_.mistake(
-            *member,
-            fmt::format("'{}' is no key of a part. Known: name, dtype, blocks, vector, optional.",
-                        key));
+            *member, fmt::format("'{}' is not a key of a part. Known: name, dtype, blocks, vector, "
+                                 "optional.",
+                                 key));
     }
     if (part.stored.empty() || part.dtypes.empty())
       reader_.mistake(node, "a part needs `name` and `dtype`");
     for (std::string const& dtype : part.dtypes)
       if (!dtype_from_name(dtype))
         reader_.mistake(
-            node,
-            fmt::format("'{}' is no dtype. Use the names of safetensors: F8_E4M3, U8, …", dtype));
+            node, fmt::format("'{}' is not a dtype. Use the names of safetensors: F8_E4M3, U8, …",
+                              dtype));
     return part;
   }
 

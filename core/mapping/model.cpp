@@ -40,8 +40,8 @@ class ModelBuilder {
     NamedExpression const* definition = find(name);
     if (definition == nullptr) return fact(facts_.facts, name);
     if (!open_.insert(name).second)
-      fail(ErrorKind::usage, "{}: '{}' is defined by itself. Break the cycle.", definitions_.name,
-           name);
+      fail(ErrorKind::usage, "{}: '{}' is defined in terms of itself. Break the cycle.",
+           definitions_.name, name);
     if (open_.size() > deepest)
       fail(ErrorKind::usage, "{}: '{}' needs more than {} other definitions, one inside the other.",
            definitions_.name, name, deepest);
@@ -86,12 +86,12 @@ class ModelBuilder {
       if (set.name == name) definition = &set;
     if (definition == nullptr) return;
     if (!open_.insert(name).second)
-      fail(ErrorKind::usage, "{}: set '{}' is defined by itself. Break the cycle.",
+      fail(ErrorKind::usage, "{}: set '{}' is defined in terms of itself. Break the cycle.",
            definitions_.name, name);
     auto const size = static_cast<std::size_t>(model_.axes_[static_cast<AxisId>(id)].size);
     if (size > most_members)
       fail(ErrorKind::usage,
-           "{}: axis '{}' has {} indices; {} are the most for an axis with sets. Check {}.",
+           "{}: axis '{}' has {} indices; an axis with sets may have at most {}. Check {}.",
            definitions_.name, axis, size, most_members, facts_.origin);
     std::vector<bool> members(size);
     for (std::size_t i = 0; i < size; ++i)
@@ -190,8 +190,7 @@ Model::Model(std::span<PlainTensor const> tensors, std::string origin)
           {known >= 0 ? static_cast<AxisId>(known) : axes_.add(axis, tensor.shape[d]), 1, ""});
     }
     if (!tensor_ids_.emplace(logical.name, TensorId{narrow<std::uint32_t>(tensors_.size())}).second)
-      fail(ErrorKind::source, "{}: '{}' is there twice. Remove one of them.", origin_,
-           logical.name);
+      fail(ErrorKind::source, "{}: '{}' appears twice. Remove one of them.", origin_, logical.name);
     tensors_.push_back(std::move(logical));
     exists_.push_back(true);
   }

@@ -101,8 +101,8 @@ class Model {
   bool in_set(std::string_view set, Index i) const;
   /// The domain of a tensor, one entry per axis.
   std::vector<DomainAxis> domain(LogicalTensor const& tensor) const;
-  /// Indices of an axis from `count` on are padding that nobody can tell from data, so it travels
-  /// along; it is no part of the logical array.
+  /// Indices of an axis from `count` on are padding that cannot be distinguished from data, so it
+  /// is copied along; it is not part of the logical array.
   void mean_only(AxisId axis, Index count) { meant_[axis] = count; }
   /// The domain without such padding.
   std::vector<DomainAxis> meant_domain(LogicalTensor const& tensor) const;

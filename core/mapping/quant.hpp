@@ -45,7 +45,7 @@ std::string part_name(std::string_view weight, std::string_view part);
 /// The logical tensor that a part of a weight is: "attn.q.fp8_block.scale".
 std::string part_tensor(std::string_view weight, QuantScheme const& scheme, QuantPart const& part);
 
-/// The axis behind the dimensions of a part with so many numbers; "" for 0.
+/// The axis after the dimensions of a part with so many numbers; "" for 0.
 std::string vector_axis(Index count);
 
 }  // namespace reshard

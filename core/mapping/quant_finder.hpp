@@ -45,7 +45,7 @@ class QuantFinder {
   bool found() const { return !parts_.empty(); }
   /// Adds the parts that were found to the model, and takes the layers that have them from the
   /// weights. A layer whose stored tensors of one weight differ (some experts quantised, others
-  /// not) is an Error of kind source. The side must be made anew then.
+  /// not) is an Error of kind source. The side must be rebuilt then.
   void apply(Model& model) const;
 
  private:

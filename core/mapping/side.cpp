@@ -25,7 +25,7 @@ void check_rules(MapFile const& map) {
   };
   for (AxisRule const& rule : map.rules) {
     if (!map.mesh.empty() && std::ranges::find(map.mesh, rule.mesh) == map.mesh.end())
-      fail(ErrorKind::usage, "{}: '{}' is no mesh axis. Known: {}.", rule.place, rule.mesh,
+      fail(ErrorKind::usage, "{}: '{}' is not a mesh axis. Known: {}.", rule.place, rule.mesh,
            listed(map.mesh));
     for (AxisRule const& other : map.rules) {
       if (&other == &rule) break;
@@ -35,11 +35,11 @@ void check_rules(MapFile const& map) {
             "{}: '{}' is cut by '{}' here, and by '{}' at {}. One mesh axis cuts an axis: remove one of the rules.",
             rule.place, rule.axis, rule.mesh, other.mesh, other.place);
       if (other.mesh == rule.mesh && is_place(other) != is_place(rule))
-        fail(
-            ErrorKind::usage,
-            "{}: '{}' deals out the layers of a pipeline ('{}') and cuts an axis ('{}'). Give the axis to another mesh axis.",
-            rule.place, rule.mesh, is_place(rule) ? rule.axis : other.axis,
-            is_place(rule) ? other.axis : rule.axis);
+        fail(ErrorKind::usage,
+             "{}: '{}' distributes the layers of a pipeline ('{}') and cuts an axis ('{}'). Give "
+             "the axis to another mesh axis.",
+             rule.place, rule.mesh, is_place(rule) ? rule.axis : other.axis,
+             is_place(rule) ? other.axis : rule.axis);
     }
   }
 }
@@ -57,8 +57,8 @@ struct Side::Impl {
   std::vector<SideEntry> entries;
   std::map<EntryPlace, std::unique_ptr<EntryLayout>> layouts;
   std::map<std::pair<std::uint32_t, QuantPart const*>, std::optional<std::vector<Index>>>
-      part_shapes;                                           ///< axes in front aside
-  std::map<EntryPlace, std::vector<std::vector<Run>>> rows;  ///< of ranks, axes in front aside
+      part_shapes;                                           ///< without axes in front
+  std::map<EntryPlace, std::vector<std::vector<Run>>> rows;  ///< of ranks, without axes in front
 
   Impl(Model const& m, MapFile const& f, SideOptions o)
       : model(m),

@@ -60,7 +60,7 @@ struct StoredName {
   std::vector<Index> positions;  ///< one per name axis of the entry: index of the axis, or position
                                  ///< in its share when the mesh cuts it
   bool copy = false;  ///< holds what another stored tensor holds too: a reader does not need it
-  std::vector<FrontAxis> front;  ///< outermost first; their first indices stand in `positions`.
+  std::vector<FrontAxis> front;  ///< outermost first; their first indices are in `positions`.
                                  ///< Empty unless SideOptions::in_front
 };
 

@@ -75,7 +75,7 @@ class Compiler {
     entry.cast = dtype_from_name(entry.written->cast);
     if (!entry.cast)
       fail(ErrorKind::usage,
-           "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …",
+           "{}: cast = \"{}\" is not a dtype. Use the names of safetensors: F32, BF16, …",
            entry.written->place, entry.written->cast);
   }
 
@@ -184,10 +184,10 @@ class Compiler {
         continue;
       std::string const& name = model_.axes()[axis.axis].name;
       if (!options_.in_front && !contains(named, name))
-        fail(
-            ErrorKind::usage,
-            "{}: '{}': axis '{}' of '{}' stands neither in the name nor in the shape. Put {{{}}} into the name or {} into the shape.",
-            entry.written->place, entry.expr.text, name, logical.name, name, name);
+        fail(ErrorKind::usage,
+             "{}: '{}': axis '{}' of '{}' is neither in the name nor in the shape. Put {{{}}} into "
+             "the name or {} into the shape.",
+             entry.written->place, entry.expr.text, name, logical.name, name, name);
       add_name_axis(entry, {axis.axis, true, {}});
     }
   }

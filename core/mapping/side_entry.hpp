@@ -30,7 +30,7 @@ struct SideEntry {
   std::vector<TensorId> tensors;
   std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front),
                                     ///< outermost first, then further axes of the name
-  std::vector<AxisId> shape_axes;   ///< axes whose digits stand in the shape
+  std::vector<AxisId> shape_axes;   ///< axes whose digits are in the shape
   std::vector<std::size_t> cut_by;  ///< axes of the mesh that cut axes of the shape, by number
   std::optional<DType> cast;
   std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
@@ -52,7 +52,7 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
                                        SideOptions const& options,
                                        ExpressionScope const& conditions);
 
-/// Whether a digit of this axis stands in the factor.
+/// Whether a digit of this axis is in the factor.
 bool holds_axis(LayoutExpr::Factor const& factor, std::string_view axis);
 
 }  // namespace reshard

@@ -12,7 +12,7 @@ bool is_in_front(StoredName const& name, AxisId axis) {
                      [&](FrontAxis const& front) { return front.axis == axis; });
 }
 
-/// Indices [first, first + count) of an axis, which stand at `position` and behind.
+/// Indices [first, first + count) of an axis, which are at `position` and behind.
 struct Part {
   Index position = 0;
   Index first = 0;

@@ -14,11 +14,11 @@ class SideFront {
   /// Both outlive the object.
   SideFront(Model const& model, SideShares const& shares) : model_(model), shares_(shares) {}
 
-  /// The shape behind the axes in front, with them.
+  /// The shape after the axes in front, with them.
   static std::vector<Index> shape(StoredName const& name, std::span<Index const> inner);
 
-  /// Pieces of the layout behind the axes in front -> pieces of the box [begin, end) of the whole;
-  /// `inner` is the box' shape behind them. A box that leaves an axis in front is an Error of kind
+  /// Pieces of the layout after the axes in front -> pieces of the box [begin, end) of the whole;
+  /// `inner` is the box' shape after them. A box that leaves an axis in front is an Error of kind
   /// source.
   std::vector<Piece> cross(StoredName const& name, std::vector<Piece> inner_pieces,
                            std::span<Index const> begin, std::span<Index const> end,
@@ -28,7 +28,7 @@ class SideFront {
   void add_name_digits(SideEntry const& entry, StoredName const& name, SidePlace const& place,
                        std::vector<Piece>& pieces) const;
 
-  /// The rows of a rank behind the axes in front -> its rows of the whole tensor; none where the
+  /// The rows of a rank after the axes in front -> its rows of the whole tensor; none where the
   /// name belongs to other ranks.
   std::vector<std::vector<Run>> rank_rows(SideEntry const& entry, StoredName const& name,
                                           SidePlace const& place,

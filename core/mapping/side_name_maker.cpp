@@ -10,7 +10,7 @@ constexpr int deepest_macro = 8;
 
 using Use = SideVariable::Use;
 
-/// The uses noted so far; they start anew.
+/// The uses noted so far; they are reset.
 std::vector<Use> taken_uses(std::vector<SideVariable> const& variables) {
   std::vector<Use> uses;
   for (SideVariable const& variable : variables)
@@ -46,7 +46,7 @@ std::vector<Run> const& NameMaker::place_runs(std::string_view place, PipelineCh
                                               std::string const& where) {
   if (place == "decoder") return chunk.decoder;
   if (place == "mtp") return chunk.mtp;
-  fail(ErrorKind::usage, "{}: '{}' is no place of a pipeline chunk. Known: decoder, mtp.", where,
+  fail(ErrorKind::usage, "{}: '{}' is not a place of a pipeline chunk. Known: decoder, mtp.", where,
        place);
 }
 
@@ -76,7 +76,7 @@ bool NameMaker::append_field(std::string& result, NameTemplate::Segment const& s
   }
   auto const* number = value.integer();
   if (number == nullptr)
-    fail(ErrorKind::usage, "{}: the field '{}' of a name is {}, a number or a text is needed.",
+    fail(ErrorKind::usage, "{}: the field '{}' of a name is {}, a number or a string is needed.",
          where, segment.expression.text(), value.dump());
   Index shown = *number;
   if (!segment.place.empty() && chunk != nullptr) {
@@ -98,8 +98,9 @@ std::optional<std::string> NameMaker::macro(std::size_t macro,
     return make(macros_[macro].texts[i], variables, chunk, where, depth + 1);
   }
   fail(ErrorKind::usage,
-       "{}: no choice of the name '{}' holds here. Add a last choice without condition.", where,
-       map_.macros[macro].name);
+       "{}: no alternative of the name '{}' applies here. Add a last alternative without a "
+       "condition.",
+       where, map_.macros[macro].name);
 }
 
 /// Whether the condition of a choice holds.

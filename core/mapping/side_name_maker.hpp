@@ -14,7 +14,7 @@ namespace reshard {
 /// The text of a stored name under given numbers: fields and macros.
 class NameMaker {
  public:
-  /// All outlive the maker. It may remember conditions: make a new one when it is decided anew
+  /// All outlive the maker. It may remember conditions: make a new one when it is decided again
   /// which tensors the model has.
   NameMaker(Model const& model, MapFile const& map, SideScope const& scope,
             std::vector<CompiledMacro> const& macros)

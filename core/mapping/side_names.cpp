@@ -67,7 +67,7 @@ bool SideNames::at_place(SideEntry const& entry, std::string const& place,
   if (place == "m") return !chunk.mtp.empty() && !chunk.embedding;
   auto const equals = place.find('=');
   if (equals == std::string::npos)
-    fail(ErrorKind::usage, "{}: at = \"{}\" is no place. Known: E, L, m, or decoder=NUMBER.",
+    fail(ErrorKind::usage, "{}: at = \"{}\" is not a place. Known: E, L, m, or decoder=NUMBER.",
          entry.written->place, place);
   Index const number = Expression::parse(place.substr(equals + 1), entry.written->place)
                            .integer(scope_.with(nullptr));
@@ -89,7 +89,8 @@ bool SideNames::in_domain(SideEntry const& entry, AxisId axis, Index value) cons
 std::vector<Run> SideNames::domain(SideEntry const& entry, AxisId axis, Index count) const {
   if (Index const most = std::max(count, model_.axes()[axis].size); most > most_indices)
     fail(ErrorKind::usage,
-         "{}: names count axis '{}', which has {} indices; {} are the most. Check the sizes in {}.",
+         "{}: names count axis '{}', which has {} indices; at most {} are allowed. Check the "
+         "sizes in {}.",
          entry.written->place, model_.axes()[axis].name, most, most_indices, model_.origin());
   if (count != model_.axes()[axis].size) return {{0, count, false}};
   std::vector<Run> runs;
@@ -238,10 +239,10 @@ void SideNames::finish(Merged& merged) const {
     stored.front.push_back({entry.name_axes[i].axis, std::move(runs)});
   }
   if (product != merged.tuples)
-    fail(
-        ErrorKind::usage,
-        "{}: '{}' stands for {} combinations of {}, which make no full product ({}). Put one of these axes into the name.",
-        entry.written->place, stored.name, merged.tuples, fmt::join(axes, ", "), product);
+    fail(ErrorKind::usage,
+         "{}: '{}' stands for {} combinations of {}, which are not a full product ({}). Put one of "
+         "these axes into the name.",
+         entry.written->place, stored.name, merged.tuples, fmt::join(axes, ", "), product);
 }
 
 std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {

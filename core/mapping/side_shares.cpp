@@ -109,8 +109,8 @@ void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index s
     legal = fmt::format("It has {} blocks: choose a size that divides {} ({})", size / block,
                         size / block, divisors(size / block));
   else
-    legal = fmt::format("{} is no multiple of {}, so no cut of it is: choose {} = 1", size, block,
-                        rule.mesh);
+    legal = fmt::format("{} is not a multiple of {}, so it cannot be cut: choose {} = 1", size,
+                        block, rule.mesh);
   fail(
       ErrorKind::usage,
       "{}{} = {}: '{}': a cut of axis '{}' (size {}) at {} falls inside a block of {}. {}, or set model.quant = \"dequantise-bf16\".",
@@ -134,7 +134,7 @@ LayoutScope SideShares::context(AxisTable const& axes) const {
           }};
 }
 
-/// What a global side stores of the axes of an entry: all, and padding behind it.
+/// What a global side stores of the axes of an entry: all, and padding after it.
 Shares SideShares::padding(SideEntry const& entry) const {
   Shares shares;
   if (!options_.in_front) return shares;

@@ -38,13 +38,13 @@ class SideShares {
   /// of kind usage.
   std::vector<Index> part_shape(SideEntry const& entry, QuantPart const& part,
                                 SidePlace const& place) const;
-  /// Global sides: the part of an entry in a box of its dimensions, axes in front aside.
+  /// Global sides: the part of an entry in a box of its dimensions, without axes in front.
   Layout evaluate_entry_box(SideEntry const& entry, std::span<Index const> begin,
                             std::span<Index const> end) const;
-  /// Global sides: the rows that a rank holds of every dimension of an entry, axes in front aside;
-  /// padding counts as rows.
+  /// Global sides: the rows that a rank holds of every dimension of an entry, without axes in
+  /// front; padding counts as rows.
   std::vector<std::vector<Run>> rank_rows(SideEntry const& entry, SidePlace const& place) const;
-  /// The indices that a rank holds of an axis in front or in the name, padding aside.
+  /// The indices that a rank holds of an axis in front or in the name, without padding.
   Run rank_run(AxisRule const& rule, AxisId axis, SidePlace const& place) const;
 
  private:

@@ -30,7 +30,7 @@ struct TensorPieces {
 
 /// All pieces of a checkpoint: which part of which logical tensor lies where.
 struct Catalog {
-  std::vector<std::string> files;  ///< paths, for messages; behind them one text for each view
+  std::vector<std::string> files;  ///< paths, for messages; after them one text for each view
   std::vector<SourceView>
       views;  ///< view v has the file number real_files() + v; only a source has any
   std::vector<Blob> blobs;

@@ -150,9 +150,8 @@ std::vector<Piece> padding_pieces(Model const& model, TensorId tensor) {
   for (std::size_t d = 0; d < domain.size(); ++d) {
     if (domain[d].runs == meant[d].runs) continue;
     ++padded;
-    Index const end = meant[d].runs.empty()
-                          ? 0
-                          : meant[d].runs.back().end;  // padding is behind all that is meant
+    Index const end =
+        meant[d].runs.empty() ? 0 : meant[d].runs.back().end;  // padding is after all that is meant
     for (Run& run : domain[d].runs) run.begin = std::min(std::max(run.begin, end), run.end);
     std::erase_if(domain[d].runs, [](Run const& run) { return run.begin == run.end; });
   }

@@ -21,7 +21,7 @@ std::vector<Piece> logical_pieces(Model const& model, TensorId tensor);
 /// is nothing.
 std::vector<Piece> padding_pieces(Model const& model, TensorId tensor);
 
-/// Which stored pieces are looked at.
+/// Which stored pieces are considered.
 enum class DigestScope {
   distinct,  ///< every element of the checkpoint once
   all,       ///< replicas, too, and declared copies of a piece that is there
@@ -39,7 +39,7 @@ struct PieceShare {
 using ShareRegion = StridedBlock<ShareId>;
 
 /// The digest of a checkpoint as work on its files. `regions` say where the bytes of each piece
-/// stand in its logical tensor: dst_offset_bytes is the place in the row-major bytes of the tensor
+/// are in its logical tensor: dst_offset_bytes is the place in the row-major bytes of the tensor
 /// (`to_stride` of the dimensions likewise). Regions of a piece do not overlap; what they give xors
 /// to its share. The shares of all pieces of a tensor that are their own `same_as` xor to its
 /// digest (core/base/crc64.hpp).

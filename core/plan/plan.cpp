@@ -82,8 +82,8 @@ class TensorPlanner {
   }
 
  private:
-  /// Nothing may vanish: the target's stored tensors, replicas and copies aside, hold every element
-  /// once, too.
+  /// Nothing may be lost: the target's stored tensors, not counting replicas and copies, hold every
+  /// element once, too.
   void prove_target() const {
     Distinct const distinct = distinct_pieces(*wanted_, target_);
     auto const fault = tile(distinct.pieces, model_.domain(logical_), model_.axes());
@@ -152,7 +152,7 @@ class TensorPlanner {
       if (cell.staging_bytes > limits_.staging_bytes) {
         if (aim > element_) return false;
         fail(ErrorKind::resources,
-             "tensor '{}': one step needs {} of memory, {} are there. Raise run.memory.",
+             "tensor '{}': one step needs {} of memory, {} are available. Raise run.memory.",
              logical_.name, human_bytes(cell.staging_bytes), human_bytes(limits_.staging_bytes));
       }
       cell.first_region = narrow<std::uint32_t>(plan_.regions.size() + begin);
@@ -169,7 +169,7 @@ class TensorPlanner {
     return true;
   }
 
-  /// Padding that travels along is read, too, and no part of the digest.
+  /// Padding that is copied along is read, too, and no part of the digest.
   void add_padding(CellCut const& cut) {
     if (padding_join_.overlaps.empty()) return;
     std::vector<KeyedDigest> padding;

@@ -57,7 +57,7 @@ struct Plan {
   std::vector<Region> regions;
   std::vector<ByteDim> dims;
   std::vector<Cell> cells;
-  /// Where the source bytes of a cell, each once, stand in their logical tensor (logical_pieces).
+  /// Where the source bytes of a cell, each once, are in their logical tensor (logical_pieces).
   /// Empty without PlanLimits::digests.
   std::vector<DigestRegion> digests;
   std::vector<std::uint64_t> tensor_bytes;  ///< by DigestId; 0 for tensors that do not exist
@@ -93,7 +93,7 @@ struct OpaqueCopy {
 };
 
 /// Joins source and target on the logical tensors that exist. Proves that the source holds every
-/// element exactly once (replicas aside) and that both sides agree on dtypes. Errors: source
+/// element exactly once (not counting replicas) and that both sides agree on dtypes. Errors: source
 /// (missing or doubly held elements, dtypes), resources (a row too large for the limits).
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
                PlanLimits const& limits, std::span<OpaqueCopy const> opaque = {});

@@ -25,13 +25,13 @@ struct ViewPart {
 };
 
 /// Replaces the reads of views in a round by reads of the stored bytes, which get staging places
-/// behind the others, and returns what is left to compute before anything else happens in the
+/// after the others, and returns what is left to compute before anything else happens in the
 /// round. View v has the file number first_view_file + v.
 std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views,
                                       std::uint32_t first_view_file);
 
 /// By what factor a round's staging may grow at most in stage_raw_views(), small pieces of a few
-/// KiB aside; 1 without views.
+/// KiB excluded; 1 without views.
 double staging_growth(std::span<SourceView const> views);
 
 }  // namespace reshard

@@ -18,7 +18,7 @@ constexpr std::uint64_t staging_aligned(std::uint64_t bytes) {
 
 /// What an I/O engine asks of staging memory: a part for a long stretch of a file begins at a place
 /// that leaves the same remainder by `io_bytes` as its offset in the file does, so that whole
-/// blocks of the file are whole blocks of memory. A power of two; 1 asks for nothing.
+/// blocks of the file are whole blocks of memory. A power of two; 1: no requirement.
 struct StagingAlignment {
   std::uint64_t io_bytes = 1;
 
@@ -42,7 +42,7 @@ struct StagingAlignment {
   constexpr bool is_long(std::uint64_t bytes) const { return bytes >= 16 * io_bytes; }
 };
 
-/// Bytes [offset_bytes, +bytes) of a file, and where they stand in the round's staging memory.
+/// Bytes [offset_bytes, +bytes) of a file, and where they are in the round's staging memory.
 /// `file` counts in the job's list of source files (reads) or target files (writes).
 struct Extent {
   std::uint32_t file = 0;
@@ -52,8 +52,8 @@ struct Extent {
   friend bool operator==(Extent const&, Extent const&) = default;
 };
 
-/// Copies runs of `run_bytes` from staging place `from` to staging place `to`, once for every index
-/// tuple of `dims` (outermost first).
+/// Copies runs of `run_bytes` from staging place `from` to staging place `to`, once for every
+/// index tuple of `dims` (outermost first).
 struct StridedCopy {
   std::uint64_t from = 0;
   std::uint64_t to = 0;
@@ -77,10 +77,10 @@ struct Message {
   std::vector<StridedCopy> copies;
 };
 
-/// Runs of `run_bytes` bytes that were read to staging place `from`, and where they stand in the
+/// Runs of `run_bytes` bytes that were read to staging place `from`, and where they are in the
 /// row-major bytes of what has the digest: at byte `at`; `dims` lead through both (to_stride:
 /// there). Their share is added to the digest, which is of `tensor_bytes` bytes. In the source file
-/// they stand at `offset_bytes`, as far apart as in staging.
+/// they are at `offset_bytes`, as far apart as in staging.
 struct DigestPart {
   DigestId digest = DigestId::none;
   std::uint64_t from = 0;

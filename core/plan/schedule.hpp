@@ -25,7 +25,7 @@ class RankCells {
   std::vector<std::size_t> cuts_;  ///< the first cell of each rank, then the number of cells
 };
 
-/// Of one rank; whoever asks for several makes a RankCells.
+/// Of one rank; for several ranks make a RankCells.
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks);
 
 /// One past the last cell of the round that begins with the first cell of `cells`: as many as fit,

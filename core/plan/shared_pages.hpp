@@ -9,7 +9,7 @@
 
 namespace reshard {
 
-/// How finely target files are looked at.
+/// The granularity at which target files are considered.
 struct PageLimits {
   std::uint64_t page_bytes = 4096;
   std::size_t most_spans = 4096;  ///< of one rank

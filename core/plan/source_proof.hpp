@@ -9,8 +9,8 @@
 
 namespace reshard {
 
-/// Proves that the source holds every element of a logical tensor exactly once, replicas aside.
-/// Errors of kind source.
+/// Proves that the source holds every element of a logical tensor exactly once, not counting
+/// replicas. Errors of kind source.
 void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct,
                  Catalog const& source);
 

@@ -88,7 +88,7 @@ void check_dequantise(SourceView const& view, std::string const& file) {
   if (!view.scale)
     fail(ErrorKind::source, "{}: '{}' is to be dequantised, but it has no scale.", file, view.name);
   if (view.dtype != DType::bf16)
-    fail(ErrorKind::usage, "{}: '{}' is to be dequantised to {}: only BF16 is offered.", file,
+    fail(ErrorKind::usage, "{}: '{}' is to be dequantised to {}: only BF16 is supported.", file,
          view.name, name(view.dtype));
   if ((view.scheme.second != quant::SecondScale::none) != view.second.has_value())
     fail(ErrorKind::source, "{}: '{}' {} a second scale, which its scheme {}.", file, view.name,
@@ -122,10 +122,10 @@ quant::Dequantiser dequantiser_of(SourceView const& view) {
 void check_view(SourceView const& view, std::string const& file) {
   if (view.kind == ViewKind::dequantise) return check_dequantise(view, file);
   if (!quant::convertible(view.stored.dtype, view.dtype))
-    fail(
-        ErrorKind::source,
-        "{}: '{}' is {} and is wanted as {}: only floating-point tensors can be converted, to F64, F32, BF16 or F16.",
-        file, view.name, name(view.stored.dtype), name(view.dtype));
+    fail(ErrorKind::source,
+         "{}: '{}' is {} and is requested as {}: only floating-point tensors can be converted, to "
+         "F64, F32, BF16 or F16.",
+         file, view.name, name(view.stored.dtype), name(view.dtype));
   if (view.stored.shape != view.shape)
     fail(ErrorKind::internal, "{}: '{}' of {} as {}: a conversion keeps the shape.", file,
          view.name, shape_text(view.stored.shape), shape_text(view.shape));

@@ -27,7 +27,7 @@ enum class ViewKind {
 };
 
 /// A tensor that no file holds: it is computed from a stored tensor while that is read. Everything
-/// behind the reader takes it for a file of its own (Catalog::add_view), whose bytes are the
+/// after the reader treats it as a separate file (Catalog::add_view), whose bytes are the
 /// computed tensor in row-major order.
 struct SourceView {
   ViewKind kind = ViewKind::cast;

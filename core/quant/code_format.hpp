@@ -10,7 +10,7 @@ enum class CodeFormat : std::uint8_t {
   e5m2,     ///< one per byte
   i8,       ///< one per byte, two's complement
   e2m1,     ///< two per byte, the even column in the low half
-  integer,  ///< `integer_bits` each, one behind the other from the lowest bit of a row's first
+  integer,  ///< `integer_bits` each, one after the other from the lowest bit of a row's first
             ///< 32-bit word; stands for code - 2^(integer_bits - 1)
 };
 

@@ -68,7 +68,7 @@ struct CodeGrid {
 
 inline constexpr std::int64_t zero_word_bits = 32;
 
-/// The number that a code stands for, zero points and scales aside.
+/// The number that a code stands for, without zero points and scales.
 constexpr double value_of_code(CodeFormat codes, int bits, std::uint8_t code) {
   switch (codes) {
     case CodeFormat::e4m3: return decode(formats::e4m3, code);
@@ -98,7 +98,7 @@ constexpr double result_or_nan(double result, double a, double b) {
 
 constexpr double product(double a, double b) { return result_or_nan(a * b, a, b); }
 
-/// A result that is no number, once more and step by step.
+/// A result that is not a number, once more and step by step.
 constexpr double which_nan(double value, Factors const& factors, bool divide) {
   double const difference = result_or_nan(value - factors.zero, value, factors.zero);
   double const scaled = product(difference, factors.scale);

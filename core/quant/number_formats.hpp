@@ -11,7 +11,7 @@ namespace reshard::quant {
 /// What the codes with all exponent bits set mean.
 enum class Specials {
   ieee,      ///< infinities and NaNs
-  nan_only,  ///< numbers, but for the last code of each sign, which is a NaN (the "fn" formats of
+  nan_only,  ///< numbers, except the last code of each sign, which is a NaN (the "fn" formats of
              ///< OCP's 8-bit specification)
   none,      ///< numbers
 };

@@ -44,8 +44,8 @@ bool has_several_hosts() {
 }
 
 // Open MPI 4.1.4 crashes in MPI_Init (in mca_btl_tcp) when TCP brings it a message of a rank that
-// has left MPI_Init already. Ranks leave it together, but for what a host is behind: that is waited
-// for before the first message.
+// has left MPI_Init already. Ranks leave it together, except for the delay of a host: that is
+// waited for before the first message.
 constexpr std::chrono::milliseconds pause_after_init{300};
 
 }  // namespace
@@ -72,10 +72,10 @@ MpiSession::MpiSession(int* argc, char*** argv) {
   int provided = 0;
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED)
-    fail(
-        ErrorKind::resources,
-        "this MPI gives thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI built with threads.",
-        provided, MPI_THREAD_SERIALIZED);
+    fail(ErrorKind::resources,
+         "this MPI provides thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI "
+         "built with threads.",
+         provided, MPI_THREAD_SERIALIZED);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (has_several_hosts()) std::this_thread::sleep_for(pause_after_init);
 }
@@ -237,7 +237,8 @@ class Steps {
         comm_.abort(failure_.value_or(Error(
             ErrorKind::stall,
             fmt::format(
-                "another rank was not heard of for {} s. Look at the hosts of this job, then run again.",
+                "no sign of life from another rank for {} s. Check the hosts of this job, then "
+                "run again.",
                 timeout_seconds_))));
       std::this_thread::sleep_for(agreement_nap);
     }

@@ -50,7 +50,7 @@ class Comm {
 
   /// For an Error that ends the work of this rank: throws it when every rank throws it as well
   /// (is_agreed(), or all of them come here within a moment). One that only this rank has ends the
-  /// job on every rank, as others may wait for this one for ever.
+  /// job on every rank, as others may wait for this one indefinitely.
   [[noreturn]] void end_with(Error const& error) const;
 
   /// Ends the job on every rank with this exit code, without agreement; for failures inside a
@@ -83,7 +83,7 @@ void together(Comm const& comm, std::function<void()> const& work);
 /// The same for work that waits for other ranks by other means than MPI: `step` is called again and
 /// again until it returns true on every rank, or throws on one of them. Then every rank throws the
 /// error of the lowest one at once, also ranks whose steps would have waited for the failed one. A
-/// rank that is not heard of for `timeout_seconds` ends the job with exit code 8.
+/// rank without a heartbeat for `timeout_seconds` ends the job with exit code 8.
 void together_step_by_step(Comm const& comm, double timeout_seconds,
                            std::function<bool()> const& step);
 

@@ -94,8 +94,9 @@ void Heartbeat::lost(double seconds) const {
   comm_.abort(Error(
       ErrorKind::stall,
       fmt::format(
-          "rank {} was not heard of for {:.0f} s: its process stands still, its host is gone, or the network "
-          "to it. Look after that host, then run the same command again: a job goes on where it stopped.",
+          "no heartbeat from rank {} for {:.0f} s: its process hangs, or its host or the network "
+          "to it is down. Check that host, then run the same command again: a job resumes where "
+          "it stopped.",
           before_, seconds)));
 }
 

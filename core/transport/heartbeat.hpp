@@ -18,10 +18,10 @@ namespace reshard {
 inline constexpr double usual_silence_seconds = 600;
 
 /// Notices ranks that are gone without a word: a host without power, a cut link, a stopped process.
-/// MPI itself waits for them for ever. Each rank tells the next one once a second that it lives, or
-/// four times within a shorter timeout, on a communicator and a thread of its own; who hears
-/// nothing of the rank before it for too long ends the job with exit code 8. Whatever else a rank
-/// does, or waits for, makes no difference. A job that was suspended as a whole goes on.
+/// MPI itself waits for them indefinitely. Each rank sends the next one a sign of life once a
+/// second, or four times within a shorter timeout, on a communicator and a thread of its own; who
+/// hears nothing of the rank before it for too long ends the job with exit code 8. Whatever else a
+/// rank does, or waits for, makes no difference. A job whose ranks were all suspended continues.
 ///
 /// With one rank, or where MPI may not be called from several threads (MPI_THREAD_MULTIPLE), only
 /// this rank's own Watchdog is at work.
@@ -39,7 +39,7 @@ class Heartbeat {
  private:
   using Clock = std::chrono::steady_clock;
   void beat();
-  /// Sleeps a little; true once this rank wants to leave.
+  /// Sleeps a little; true once this rank is to leave.
   bool rest();
   void say(std::uint64_t word);
   void hear();

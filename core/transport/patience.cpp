@@ -33,11 +33,11 @@ bool Patience::wait() {
 }
 
 Error stalled(double timeout_seconds, std::string_view awaited) {
-  return {
-      ErrorKind::stall,
-      fmt::format(
-          "no message came or left for {} s. Still waiting for messages{}. Look at those ranks and their hosts, then run again.",
-          timeout_seconds, awaited)};
+  return {ErrorKind::stall,
+          fmt::format(
+              "no message was received or sent for {} s. Still waiting for messages{}. Check those "
+              "ranks and their hosts, then run again.",
+              timeout_seconds, awaited)};
 }
 
 std::string awaited_text(std::span<int const> peers) {

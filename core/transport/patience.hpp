@@ -24,10 +24,10 @@ class Patience {
   /// `while_waiting` is called at every wait; it may throw to give up. It may be empty.
   Patience(double timeout_seconds, std::function<void()> while_waiting);
 
-  /// Something moved, or is about to: the time starts anew.
+  /// Something moved, or is about to: the time starts again.
   void begin() { stall_clock_.begin(); }
-  /// For after a look that found nothing new: yields the core at first, later sleeps for a moment.
-  /// False, without delay, when nothing has moved for the timeout.
+  /// For use after a check that found nothing new: yields the core at first, later sleeps for a
+  /// moment. False, without delay, when nothing has moved for the timeout.
   [[nodiscard]] bool wait();
 
   double timeout_seconds() const { return stall_clock_.timeout_seconds(); }

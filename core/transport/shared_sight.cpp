@@ -30,8 +30,8 @@ void SharedSight::lose(std::string_view question, std::string_view other) {
   lost_ = Error(
       ErrorKind::usage,
       fmt::format(
-          "rank {} looks at '{}' where rank 0 looks at '{}': their jobs differ. Start all ranks with the same "
-          "program and command.",
+          "rank {} checks '{}' where rank 0 checks '{}': their jobs differ. Start all ranks with "
+          "the same program and command.",
           comm_.rank(), question, other));
   throw *lost_;
 }

@@ -34,7 +34,7 @@ class SharedSight : public Sight {
   std::optional<Error> lost_;
 };
 
-/// As together(), for work that looks at folders and small files: what it sees through Sight is
+/// As together(), for work that reads folders and small files: what it sees through Sight is
 /// what rank 0 sees, on every rank.
 void together_seeing(Comm const& comm, std::function<void()> const& work);
 

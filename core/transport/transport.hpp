@@ -28,7 +28,7 @@ struct Landed {
 /// which they were posted, so both must post their common messages in the same order. No call
 /// waits. Used by one thread.
 ///
-/// An Error of any call leaves messages in flight: the job cannot go on (Comm::abort), after
+/// An Error of any call leaves messages in flight: the job cannot continue (Comm::abort), after
 /// cancel().
 class Transport {
  public:
@@ -49,7 +49,7 @@ class Transport {
   virtual std::uint64_t bytes_landed() const = 0;
   /// Messages in flight: the peers that are waited for, for messages.
   virtual std::vector<int> awaited_peers() const = 0;
-  /// Gives up everything in flight without waiting for anybody, so that the process can end.
+  /// Gives up everything in flight without waiting for any rank, so that the process can end.
   virtual void cancel() = 0;
 };
 

@@ -21,7 +21,7 @@ struct TransportParts {
 /// A transport that a job can choose.
 struct TransportKind {
   std::string_view name;   ///< its word in job files
-  std::string_view needs;  ///< of the system, for people
+  std::string_view needs;  ///< of the system, as text for people
   bool takes_stream;       ///< and a device: both are given
   std::unique_ptr<Transport> (*make)(TransportParts const& parts);
 };

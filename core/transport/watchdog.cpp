@@ -58,8 +58,8 @@ void Watchdog::watch() {
     comm_.abort(Error(
         ErrorKind::stall,
         fmt::format(
-            "{}: nothing has moved for {:.0f} s{}. Look at the file systems of this job, then run the same command again: a job "
-            "resumes where it stopped.",
+            "{}: no progress for {:.0f} s{}. Check the file systems of this job, then run the "
+            "same command again: a job resumes where it stopped.",
             now.phase.empty() ? "at work" : now.phase, timeout_seconds_,
             now.step.empty() ? "" : ", during " + now.step)));
   }

@@ -101,15 +101,15 @@ CommandLine no_command(CommandTable const& table) {
   std::vector<std::string> names;
   for (CommandFacts const& command : table)
     if (!command.name.empty()) names.push_back(command.name);
-  return mistake(fmt::format("what to do? Name a command: {}. `reshard --help` describes them.",
+  return mistake(fmt::format("no command given. Name one of: {}. `reshard --help` describes them.",
                              fmt::join(names, ", ")));
 }
 
-/// The program's command line: what it can mean, and what it means.
+/// The program's command line: its grammar and its meaning.
 class Parser {
  public:
   explicit Parser(Commands const& commands) : commands_(commands) {
-    app_.set_help_flag("-h,--help", "this text");
+    app_.set_help_flag("-h,--help", "this help");
     app_.add_flag("--version", own_.version, "version and libraries; with --json as JSON");
     app_.add_flag("--json", own_.json, "with --version, or in front of a command that has it");
     app_.add_flag("--print-defaults", own_.defaults, "a complete, commented job file");
@@ -118,7 +118,7 @@ class Parser {
     add_texts(app_, own_);
     let_the_last_win(app_);
     app_.footer(examples);
-    app_.get_help_ptr()->description("this text, or a command's with `reshard COMMAND --help`");
+    app_.get_help_ptr()->description("this help, or a command's with `reshard COMMAND --help`");
     table_ = command_table(app_);
   }
 

@@ -8,8 +8,8 @@
 namespace reshard {
 
 /// What is wrong with the words of a command line (without the program's name) before their meaning
-/// is looked at: a command or an option that does not exist. "" when all are known. `hidden` are
-/// commands that the table leaves out; what follows them is not looked at.
+/// is parsed: a command or an option that does not exist. "" when all are known. `hidden` are
+/// commands that the table leaves out; what follows them is not checked.
 std::string unknown_word(CommandTable const& table, std::span<std::string const> words,
                          std::span<std::string const> hidden);
 

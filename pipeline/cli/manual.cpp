@@ -22,14 +22,13 @@ constexpr std::string_view about =
     "verified.";
 
 constexpr std::string_view about_jobs =
-    "A job file is TOML. It says what to read ([source]), what to make of it ([target]), how the model is to be understood ([model]) and with which "
-    "means ([run]). Keys that are left out have their defaults; unknown keys, keys without a meaning for target.format and values that contradict "
-    "each "
-    "other are refused, all in one message. On the command line --set KEY=VALUE overrides a key, such as --set target.layout.tp=4. Paths count from "
-    "the "
-    "current directory. A size is a number of bytes or a text such as \"512 MiB\" or \"5 GB\". A parallel axis that the model map knows beyond "
-    "those of "
-    "target.layout has a key there too.";
+    "A job file is TOML. It states what to read ([source]), what to write ([target]), how to "
+    "interpret the model ([model]) and which resources to use ([run]). Keys that are left out "
+    "have their defaults. Unknown keys, keys that do not apply to target.format and contradictory "
+    "values are refused, all in one message. On the command line --set KEY=VALUE overrides a key, "
+    "such as --set target.layout.tp=4. Paths are relative to the current directory. A size is a "
+    "number of bytes or a string such as \"512 MiB\" or \"5 GB\". A parallel axis that the model "
+    "map knows beyond those of target.layout has a key there too.";
 
 constexpr std::string_view example_job = R"([source]
 path = "/data/training-run"
@@ -44,16 +43,16 @@ layout.pp = 2
 layout.ep = 8)";
 
 std::string_view title_of(std::string_view table) {
-  if (table == "source") return "what is read";
-  if (table == "target") return "what is made";
-  if (table == "model") return "how the model is understood";
-  if (table == "run") return "with which means";
-  return "for `reshard nightly` alone";
+  if (table == "source") return "what to read";
+  if (table == "target") return "what to write";
+  if (table == "model") return "how to interpret the model";
+  if (table == "run") return "which resources to use";
+  return "for `reshard nightly` only";
 }
 
 std::string value_of(Field const& field) {
   switch (field.kind) {
-    case FieldKind::text: return "a text";
+    case FieldKind::text: return "a string";
     case FieldKind::choice: {
       std::string words;
       for (std::string const& word : field.choices)
@@ -101,9 +100,9 @@ void add_exit_status(Roff& page) {
 
 void add_environment_and_files(Roff& page) {
   page.section("ENVIRONMENT");
-  page.item(
-      "RESHARD_MAPS",
-      "a folder of model maps that is looked into first; then share/reshard/models beside the installed program.");
+  page.item("RESHARD_MAPS",
+            "a folder of model maps that is searched first; then share/reshard/models beside the "
+            "installed program.");
   page.item(
       "RESHARD_NCCL_LIBRARY",
       "the NCCL library to load, with its path, where run.transport = \"nccl\" does not find the right one.");
@@ -115,10 +114,12 @@ void add_environment_and_files(Roff& page) {
             "beside a target NAME: the target while it is built; each run has a TOKEN of its own.");
   page.item(
       ".<NAME>.resume-<TOKEN>",
-      "what of it is done: after an interruption the same command goes on from there; reshard clean removes both.");
+      "its journal of completed work: after an interruption the same command resumes from there; "
+      "reshard clean removes both.");
   page.item(
       ".<NAME>.old-<TOKEN>",
-      "the checkpoint that is being replaced, for a moment, where a file system cannot exchange two names.");
+      "the checkpoint that is being replaced, for a moment, if the file system cannot exchange "
+      "two names.");
   page.item(".<NAME>.lock", "held by the job that writes the target.");
 }
 
@@ -131,7 +132,8 @@ std::string command_page(CommandTable const& table) {
   page.section("DESCRIPTION")
       .paragraph(about)
       .paragraph(
-          "Commands that move or read much data are started by mpirun(1) or srun(1), on as many ranks as is useful.");
+          "Commands that move or read much data are started with mpirun(1) or srun(1), on as many "
+          "ranks as are useful.");
   page.section("OPTIONS");
   add_options(page, table.front());
   page.section("COMMANDS");

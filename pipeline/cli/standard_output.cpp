@@ -36,7 +36,10 @@ void write_to_stdout(std::string_view text) {
     }
     bool const full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
     fail(full ? ErrorKind::resources : ErrorKind::io, "stdout: cannot be written: {}. {}",
-         system_reason(reason), full ? "Free space or raise the limit." : "Look where it leads.");
+         system_reason(reason),
+         full ? "Free space or raise the limit."
+              : "Check what it is "
+                "connected to.");
   }
 }
 

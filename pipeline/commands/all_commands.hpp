@@ -7,7 +7,7 @@ namespace reshard {
 /// Every command that works on checkpoints or jobs, in the order of --help.
 Commands all_commands();
 
-// Each of them, in a file of its own.
+// Each of them, in its own file.
 std::unique_ptr<Command> make_run_command();
 std::unique_ptr<Command> make_plan_command();
 std::unique_ptr<Command> make_init_command();

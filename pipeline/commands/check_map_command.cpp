@@ -14,11 +14,12 @@ class CheckMapCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "check-map",
-               "what a model map says of a model, and whether every element has one place on both sides")
+               "show what a model map says about a model, and check that every element has one "
+               "place on both sides")
             ->footer("reshard check-map qwen3_moe --config /data/model-hf");
     sub->add_option("MAP", map_, "a map of the map folder, or a path")->required()->type_name("");
     CLI::Option* config =
-        sub->add_option("--config", config_, "config.json or its folder: the model to prove it on")
+        sub->add_option("--config", config_, "config.json or its folder: the model to check it on")
             ->type_name("PATH");
     sub->add_option("--args", args_, "the same from Megatron's args, as a JSON file")
         ->type_name("FILE")

@@ -26,7 +26,7 @@ class CleanCommand : public Command {
       Cleaned const cleaned = remove_leftovers(target_, WithoutLocks::when_quiet);
       if (cleaned.put_back)
         write_to_stdout(fmt::format(
-            "{}: the checkpoint that a killed run was replacing has its name again\n", target_));
+            "{}: the checkpoint that a killed run was replacing was renamed back\n", target_));
       if (cleaned.removed || !cleaned.put_back)
         write_to_stdout(fmt::format("{}: {}\n", target_,
                                     cleaned.removed ? "what interrupted runs left was removed"

@@ -23,7 +23,7 @@ class InitCommand : public Command {
                     "the job file to write, which must not exist (default: stdout)")
         ->type_name("FILE");
     sub->add_option("--target-format", target_format_,
-                    "what to make of it (default: what is asked for most)")
+                    "the target's format (default: the most common one for this source)")
         ->check(CLI::IsMember(choices_of_word(formats)))
         ->type_name(formats);
     return sub;

@@ -23,11 +23,12 @@ class InspectCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "inspect",
-               "what a checkpoint is: format and layout, with the reason for each conclusion")
+               "show what a checkpoint is: format and layout, with the reason for each conclusion")
             ->footer("reshard inspect /data/model/iter_0001000");
     sub->add_option("PATH", path_, "a checkpoint folder")->required()->type_name("");
     add_size(*sub, "--expert-parallel-size", sizes_.ep,
-             "what the loader would be told; 1 asks for the non-EP reader");
+             "the expert-parallel size that the loader would be given; 1 selects the non-EP "
+             "reader");
     add_size(*sub, "--tensor-parallel-size", sizes_.tp, "the same for tensor parallelism");
     add_size(*sub, "--pipeline-parallel-size", sizes_.pp, "the same for pipeline parallelism");
     add_size(*sub, "--expert-tensor-parallel-size", sizes_.etp,

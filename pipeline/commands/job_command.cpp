@@ -31,9 +31,8 @@ void add_writing_options(CLI::App& sub, JobOptions& options) {
                  "write the run's timeline to FILE, for Perfetto or chrome://tracing")
       ->type_name("FILE")
       ->excludes(dry);
-  sub.add_option(
-         "--events", options.events_file,
-         "append what happens to FILE (- for stdout) as NDJSON; the last line has the exit code")
+  sub.add_option("--events", options.events_file,
+                 "append events to FILE (- for stdout) as NDJSON; the last line has the exit code")
       ->type_name("FILE")
       ->excludes(dry);
   sub.add_option_function<std::string>(
@@ -42,9 +41,10 @@ void add_writing_options(CLI::App& sub, JobOptions& options) {
          "how progress is shown on stderr: auto is a live line on a terminal and lines elsewhere (default: auto)")
       ->type_name("auto|live|lines|none")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "live", "lines", "none"}));
-  sub.add_flag("--fresh", options.fresh,
-               "begin anew instead of going on with what an interrupted run left");
-  sub.add_flag("--quiet", options.quiet, "only warnings and errors; no report but with --json");
+  sub.add_flag("--fresh", options.fresh, "start afresh instead of resuming an interrupted run");
+  sub.add_flag("--quiet", options.quiet,
+               "only warnings and errors; no report unless --json is "
+               "given");
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
          [&options](std::string const& value) {
            options.overrides.push_back("run.device=" + value);
          },
-         "sets run.device of the job file")
+         "override run.device of the job file")
       ->type_name(choices_of("run.device"));
   if (may_dry_run) add_writing_options(*sub, options);
   add_json(*sub, options.json);

@@ -48,14 +48,14 @@ std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const&
                                        Comm const& comm);
 
 /// Runs or plans. Collective. `source_record` goes into the target's manifest; `events` may be
-/// null. The result is not told there yet.
+/// null. The result is not reported there yet.
 RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record,
                     EventFile* events, Surroundings const& surroundings, Comm const& comm);
 
-/// Does the work and tells the events of its failure.
+/// Does the work and reports a failure as an event.
 void with_result(EventFile* events, std::function<void()> const& work);
 
-/// Prints on rank 0. What a job made is there, whether anybody can be told or not.
+/// Prints on rank 0. A job's target exists even if the report cannot be printed.
 void print_report(JobOptions const& options, std::string const& text);
 
 /// The exit code: after a plan the job may be one that would be refused.

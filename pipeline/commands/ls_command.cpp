@@ -11,10 +11,14 @@ class LsCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
     CLI::App* sub =
-        app.add_subcommand("ls", "every tensor with dtype, shape and place; reads headers only")
+        app.add_subcommand("ls",
+                           "list every tensor with dtype, shape and place; reads headers "
+                           "only")
             ->footer("reshard ls /data/model-hf --logical");
     sub->add_option("PATH", path_, "a checkpoint folder")->required()->type_name("");
-    sub->add_flag("--logical", logical_, "the model's logical tensors instead of the stored ones");
+    sub->add_flag("--logical", logical_,
+                  "list the model's logical tensors instead of the stored "
+                  "ones");
     sub->add_option("--map", map_, "model map for --logical (default: auto)")->type_name("MAP");
     add_json(*sub, json_);
     return sub;

@@ -13,7 +13,8 @@ class NightlyCommand : public Command {
     return add_job_options(
         app,
         {"nightly",
-         "convert the newest complete checkpoint of a training directory, when that is not done yet; keep the last few",
+         "convert the newest complete checkpoint of a training directory, unless that is done "
+         "already; keep the last few",
          "srun --mpi=pmix reshard nightly nightly.toml"},
         options_, true);
   }
@@ -68,7 +69,7 @@ class NightlyCommand : public Command {
     std::string text = report ? report_text(*report) : nightly_line(job, task) + "\n";
     for (std::string const& path : removal.removed) text += "removed           " + path + "\n";
     for (std::string const& path : removal.cleaned)
-      text += "cleaned           " + path + ": left by an interrupted night\n";
+      text += "cleaned           " + path + ": left by an interrupted nightly run\n";
     print_report(options_, text);
   }
 

@@ -15,12 +15,12 @@ class RunCommand : public Command {
       return add_job_options(
           app,
           {"plan",
-           "what a job would do: tensors, bytes, files, rounds, memory, disk; writes nothing",
+           "show what a job would do: tensors, bytes, files, rounds, memory, disk; writes nothing",
            "reshard plan job.toml --set target.layout.tp=4 --json"},
           options_, false);
     return add_job_options(
         app,
-        {"run", "carry out a job: read, plan, redistribute, write (start it with mpirun or srun)",
+        {"run", "run a job: read, plan, redistribute, write (start it with mpirun or srun)",
          "mpirun -n 8 reshard run job.toml --set run.memory=\"2 GiB\""},
         options_, true);
   }

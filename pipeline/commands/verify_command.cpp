@@ -11,7 +11,7 @@ namespace {
 /// What differs is no error, but a script must be able to ask.
 constexpr int code_of_difference = 1;
 
-/// `verify A B` and `diff A B`; `verify A` looks at one checkpoint alone.
+/// `verify A B` and `diff A B`; `verify A` checks one checkpoint alone.
 class VerifyCommand : public Command {
  public:
   explicit VerifyCommand(Comparison comparison) : comparison_(comparison) {}
@@ -22,7 +22,8 @@ class VerifyCommand : public Command {
         diff
             ? app.add_subcommand(
                      "diff",
-                     "the same by values, also of different dtypes: by how much each tensor differs, largest first")
+                     "compare the values of two checkpoints, also across dtypes: how much each "
+                     "tensor differs, largest difference first")
                   ->footer(
                       "mpirun -n 8 reshard diff /data/model-hf /data/model-hf-finetuned --limit 10")
             : app.add_subcommand(
@@ -31,7 +32,8 @@ class VerifyCommand : public Command {
                      "when they differ")
                   ->footer("mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf");
     sub->add_option("PATH", paths_,
-                    "A and B: two checkpoints. All replicas in B are compared, of those in A one")
+                    "A and B: two checkpoints. All replicas in B are compared, and one of each in "
+                    "A")
         ->required()
         ->expected(diff ? 2 : 1, 2)
         ->type_name("");
@@ -45,13 +47,14 @@ class VerifyCommand : public Command {
     sub->add_flag("--json", json_, "one JSON document on stdout, with all rows");
     if (!diff)
       sub->add_flag("--replicas", replicas_,
-                    "of one checkpoint: all copies inside it are compared, too");
+                    "for one checkpoint: compare all copies inside it too");
     return sub;
   }
 
   std::string mistake() const override {
     if (paths_.size() == 2 && replicas_)
-      return "--replicas looks inside one checkpoint. Name one path, or leave it out: of B all replicas are compared anyway.";
+      return "--replicas checks one checkpoint. Give one path, or leave it out: all replicas in B "
+             "are compared in any case.";
     return "";
   }
 

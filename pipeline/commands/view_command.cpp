@@ -45,14 +45,15 @@ class ViewCommand : public Command {
 
   std::string mistake() const override {
     if (subject_.empty() && trace_file_.empty())
-      return "view: what to show? Name a checkpoint, a job file, or a timeline with --trace.";
-    if (!output_ && !json_) return "view: where to? Name a file with -o, or ask for --json.";
+      return "view: no input given. Name a checkpoint, a job file, or a timeline with --trace.";
+    if (!output_ && !json_) return "view: no output given. Name a file with -o, or use --json.";
     if (output_ == "-" && json_)
       return "view: -o - and --json both write to stdout. Name a file with -o, or leave one out.";
     if (is_file_of_job() && (map_ || config_))
-      return "view: a job file states map and config itself. Use --set model.map=… or --set source.config=….";
+      return "view: a job file names its own map and config. Use --set model.map=… or --set "
+             "source.config=….";
     if (!is_file_of_job() && !overrides_.empty())
-      return "view: --set overrides keys of a job file, and none is named. Leave it out.";
+      return "view: --set overrides keys of a job file, and no job file is given. Leave it out.";
     if (!trace_file_.empty() && (map_ || config_))
       return "view: --map and --config describe a checkpoint, not a timeline. Leave them out.";
     return "";

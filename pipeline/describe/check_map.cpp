@@ -84,9 +84,9 @@ class Writer {
                                    check_.words.entries, check_.words.tensors.size());
     if (!check_.on_model)
       return text + lists() +
-             wrapped(
-                 "checked",
-                 {"TOML, keys, inheritance, expressions, layouts, names, tensors, axes, sets; --config proves it on a model"});
+             wrapped("checked",
+                     {"TOML, keys, inheritance, expressions, layouts, names, tensors, axes, sets; "
+                      "--config checks it on a model"});
     text += fmt::format("{:<{}}{}\n\n", "model", label_width, facts_);
     for (CheckedTensor const& tensor : check_.tensors) text += tensor_text(tensor);
     text += "\n";
@@ -249,7 +249,7 @@ Json read_facts(fs::path path) {
     Json facts =
         huggingface::parse_config(read_text_file(path, largest_facts_bytes), path.string());
     if (facts.members() == nullptr)
-      fail(ErrorKind::usage, "{}: is no JSON object. Give a config.json.", path.string());
+      fail(ErrorKind::usage, "{}: is not a JSON object. Give a config.json.", path.string());
     return facts;
   } catch (Error const& error) {
     throw Error(ErrorKind::usage, error.sentence());

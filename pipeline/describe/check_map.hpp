@@ -8,7 +8,7 @@
 
 namespace reshard {
 
-/// What `check-map` says: the document, the same for people, and the first mistake; "" when the map
+/// What `check-map` says: the document, the same as text, and the first mistake; "" when the map
 /// is proved.
 struct MapReport {
   Json json;

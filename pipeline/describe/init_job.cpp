@@ -52,7 +52,7 @@ bool is_model_folder(TargetTraits const& traits) {
   return traits.names == NameOwner::family && traits.storage == Storage::whole;
 }
 
-/// The formats that people most likely want to make of a source come first.
+/// The most likely targets of a source come first.
 std::vector<FormatId> by_likelihood(Format const& source) {
   bool const from_model_folder = is_model_folder(source.target());
   std::vector<FormatId> formats;
@@ -137,7 +137,7 @@ class Draft {
     return result;
   }
 
-  /// State that the format could hold is not left out unless somebody says so.
+  /// State that the format could hold is not left out unless the user says so.
   Attempt settled(Attempt attempt) const {
     attempt.refusal.reset();
     if (found_ == attempt.format && source_.format->target().carries_state)
@@ -171,8 +171,9 @@ class Draft {
   }
 
   std::string heading() const {
-    return "# A job of reshard, made by `reshard init`. Look at it, see what it would do, carry it out:\n#   reshard plan job.toml\n#   mpirun -n 4 "
-           "reshard run job.toml\n# All keys: reshard.toml(5), or `reshard --print-defaults`.\n";
+    return "# A job of reshard, made by `reshard init`. Check it, see what it would do, run "
+           "it:\n#   reshard plan job.toml\n#   mpirun -n 4 reshard run job.toml\n# All keys: "
+           "reshard.toml(5), or `reshard --print-defaults`.\n";
   }
 
   static std::string policy(std::string_view key, StatePolicy chosen, std::string_view what) {
@@ -186,8 +187,10 @@ class Draft {
   static std::string optimizer_policy(Attempt const& chosen) {
     if (chosen.first_refusal.empty() || chosen.job.source.optimizer == StatePolicy::drop)
       return policy("optimizer", chosen.job.source.optimizer, "optimizer state");
-    return comment_lines("As it is, the job is refused: " + shown_line(chosen.first_refusal)) +
-           "# optimizer = \"drop\"  # would leave the optimizer state out: the training that goes on would begin with a new one\n";
+    return comment_lines("Without changes the job is refused: " +
+                         shown_line(chosen.first_refusal)) +
+           "# optimizer = \"drop\"  # would leave the optimizer state out: training would "
+           "continue with a new optimizer state\n";
   }
 
   std::string source_table(Attempt const& chosen) const {
@@ -228,7 +231,7 @@ class Draft {
     std::string others;
     for (auto const& [reason, formats] : reasons)
       others += comment_lines(
-          fmt::format("Not possible as it is: {}: {}", fmt::join(formats, ", "), reason));
+          fmt::format("Not possible without changes: {}: {}", fmt::join(formats, ", "), reason));
     JobSpec::Target const& target = chosen.job.target;
     std::string text = fmt::format(
         "\n[target]\npath = {}\n{}{}format = \"{}\"\n", json_quoted(target.path),
@@ -245,7 +248,7 @@ class Draft {
     std::string text = comment_lines(why + ". Set what the next program runs with.");
     for (std::string_view const axis : {"tp", "pp", "ep"})
       text += fmt::format("layout.{} = {}\n", axis, layout.size(axis));
-    return text + fmt::format("{}layout.etp = {}  # 0 stands for: equal to tp\n",
+    return text + fmt::format("{}layout.etp = {}  # 0 means: equal to tp\n",
                               layout.size("etp") == 0 ? "# " : "", layout.size("etp"));
   }
 
@@ -256,7 +259,8 @@ class Draft {
           fmt::format("# map = {}  # found by looking at the source\n", json_quoted(chosen.map));
     if (chosen.job.model.unmapped == UnmappedChoice::keep)
       text +=
-          "unmapped = \"keep\"  # parts that the map does not explain, such as a vision tower, are carried byte for byte; or \"drop\"\n";
+          "unmapped = \"keep\"  # parts that the map does not describe, such as a vision tower, "
+          "are copied byte for byte; or \"drop\"\n";
     return text +
            "\n[run]\n# memory = \"512 MiB\"  # of each rank; a smaller size changes no byte of the result\n";
   }
@@ -283,7 +287,7 @@ void write_new_job(fs::path const& path, std::string const& text) {
   int const reason = errno;
   if (descriptor < 0 && reason == EEXIST)
     fail(ErrorKind::target,
-         "{}: exists already, and is not written over. Choose another name with -o, or remove it.",
+         "{}: exists already, and is not overwritten. Choose another name with -o, or remove it.",
          path.string());
   if (descriptor < 0 && (reason == ENOSPC || reason == EDQUOT || reason == EIO))
     fail_errno(path, "create", reason);
@@ -293,7 +297,7 @@ void write_new_job(fs::path const& path, std::string const& text) {
   ::close(descriptor);
   auto const error = capture([&] { write_text_file(path, text); });
   if (!error) return;
-  ::unlink(path.c_str());  // half a file would stand in the way of the next attempt
+  ::unlink(path.c_str());  // half a file would be in the way of the next attempt
   throw *error;
 }
 

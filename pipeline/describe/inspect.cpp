@@ -13,7 +13,8 @@ Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
   result.sound = false;
   result.json.set("unfinished_target", target);
   result.text += fmt::format(
-      "unfinished        a run of reshard that was to make {} has not completed it: run its job again, or `reshard clean {}`\n",
+      "unfinished        a run of reshard that writes {} has not completed: run its job again, or "
+      "`reshard clean {}`\n",
       target, target);
   return result;
 }

@@ -12,7 +12,7 @@
 namespace reshard {
 
 /// Format and layout of a checkpoint with the reason for each conclusion; reads headers only.
-/// Damage is reported, not thrown, where the rest can still be told.
+/// Damage is reported, not thrown, where the rest can still be reported.
 Inspection inspect(std::filesystem::path const& path, megatron::UserSizes const& user);
 
 /// What `ls` shows: stored tensors, or the model's logical tensors.

@@ -9,7 +9,7 @@ namespace {
 std::variant<std::int64_t, std::string> number_of(Value const& value, std::int64_t least,
                                                   std::int64_t most) {
   auto const* count = std::get_if<std::int64_t>(&value);
-  if (count == nullptr) return *expected("a whole number", value);
+  if (count == nullptr) return *expected("an integer", value);
   if (*count < least || *count > most)
     return fmt::format("expected a number from {} to {}", least, most);
   return *count;
@@ -26,10 +26,10 @@ Field text(std::string_view table, std::string name, At<std::string> at, std::st
   field.show = [at](JobSpec const& spec) { return json_quoted(read(at, spec)); };
   field.set = [at](JobSpec& spec, Value const& value) -> std::optional<std::string> {
     auto const* word = std::get_if<std::string>(&value);
-    if (word == nullptr) return expected("a text in double quotes", value);
+    if (word == nullptr) return expected("a string in double quotes", value);
     for (char const c : *word)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-        return "a control character has no place here";
+        return "a control character is not allowed here";
     at(spec) = *word;
     return std::nullopt;
   };

@@ -14,7 +14,7 @@
 namespace reshard::job {
 namespace {
 
-/// The checks of one job: each member function looks at one group of keys.
+/// The checks of one job: each member function checks one group of keys.
 class Checker {
  public:
   Checker(JobSpec const& spec, std::span<Given const> given) : spec_(spec), given_(given) {}
@@ -56,9 +56,9 @@ class Checker {
               ? fmt::format(
                     "the files of target.format = \"{}\" have no place for this axis. Remove it, or set target.format = {}",
                     target, formats)
-              : fmt::format(
-                    "the key has no meaning for target.format = \"{}\". Remove it, or set target.format = {}",
-                    target, formats));
+              : fmt::format("the key does not apply to target.format = \"{}\". Remove it, or set "
+                            "target.format = {}",
+                            target, formats));
     }
   }
 
@@ -71,7 +71,7 @@ class Checker {
     for (std::string_view const key : {"source.path", "target.path", "model.map"})
       if (Given const* given = find(key);
           given != nullptr && std::get<std::string>(given->value).empty())
-        add(*given, "the text is empty");
+        add(*given, "the string is empty");
     Given const* const target = find("target.path");
     if (target == nullptr || spec_.source.path.empty() || spec_.target.path.empty()) return;
     auto const from = resolved_path(spec_.source.path);
@@ -81,13 +81,12 @@ class Checker {
       add(*target, "is also source.path. The source is never changed: choose another folder");
     else if (holds(to, from))
       add(*target,
-          fmt::format("the source {} lies inside it. Choose a folder that does not hold the source",
+          fmt::format("the source {} is inside it. Choose a folder that does not hold the source",
                       source));
     else if (holds(from, to))
       add(*target,
-          fmt::format(
-              "lies inside the source {}, which is never changed. Choose a folder outside it",
-              source));
+          fmt::format("is inside the source {}, which is never changed. Choose a folder outside it",
+                      source));
   }
 
   /// Nothing would come of such a key, and Megatron could not load what it expects.
@@ -96,8 +95,8 @@ class Checker {
     for (Given const& given : given_)
       if (given.field->key().starts_with("target.layout."))
         add(given,
-            "model.map = \"none\" carries every tensor and all optimizer state as they are stored, in the layout of the source. Remove the key, "
-            "or set model.map to \"auto\"");
+            "model.map = \"none\" copies every tensor and all optimizer state as stored, in the "
+            "layout of the source. Remove the key, or set model.map to \"auto\"");
   }
 
   void check_expert_tensor_size() {
@@ -122,7 +121,8 @@ class Checker {
     auto const& layout = spec_.target.layout;
     if (layout.first_stage_layers >= 0 || layout.last_stage_layers >= 0)
       add(*given,
-          "says every stage; first_stage_layers and last_stage_layers say some of them again. Keep one way");
+          "describes every stage; first_stage_layers and last_stage_layers describe some of them "
+          "again. Keep one of the two");
     try {
       check_stages(*given, pipeline_stages(layout.pipeline));
     } catch (Error const& problem) {
@@ -146,8 +146,7 @@ class Checker {
       bool const is_default =
           given != nullptr && given->field->show(spec_) == given->field->show(usual);
       if (given != nullptr && !chosen && !is_default)
-        add(*given,
-            fmt::format("means something only with target.chunks = \"{}\"", companion.word));
+        add(*given, fmt::format("applies only with target.chunks = \"{}\"", companion.word));
       if (given == nullptr && chosen && find("target.chunks") != nullptr)
         add(*find("target.chunks"), fmt::format("needs {} as well", companion.key));
     }
@@ -160,9 +159,9 @@ class Checker {
         spec_.run.device == DeviceChoice::host || spec_.run.device == DeviceChoice::emulated;
     if (given == nullptr || spec_.run.transport != TransportChoice::nccl || !no_gpu) return;
     add(*given,
-        fmt::format(
-            "\"nccl\" sends from GPU to GPU, and run.device = \"{}\" uses none. Set run.transport to mpi or auto, or run.device to cuda",
-            spec_.run.device == DeviceChoice::host ? "host" : "emulated"));
+        fmt::format("\"nccl\" sends from GPU to GPU, and run.device = \"{}\" uses no GPU. Set "
+                    "run.transport to mpi or auto, or run.device to cuda",
+                    spec_.run.device == DeviceChoice::host ? "host" : "emulated"));
   }
 
   void check_stages(Given const& given, std::int64_t stages) {

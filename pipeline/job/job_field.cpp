@@ -48,27 +48,32 @@ void add_source(std::vector<Field>& out) {
   out.push_back(with_example(
       text(
           "source", "path", [](JobSpec& job) -> std::string& { return job.source.path; },
-          "The checkpoint to read: a Megatron or torch_dist root or iteration folder, a DCP or a Hugging Face folder. It is never changed.\n"
-          "Relative paths count from the current directory, not from this file."),
+          "The checkpoint to read: a Megatron or torch_dist root or iteration folder, a DCP or a "
+          "Hugging Face folder. It is never changed.\n"
+          "Relative paths start at the current directory, not at this file."),
       "\"/path/to/source\""));
   out.push_back(choice<FormatId>(
       "source", "format", [](JobSpec& job) -> FormatId& { return job.source.format; },
       format_words(),
-      "\"auto\" looks at the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", \"dcp\", \"torch_dist\", \"fsdp_dtensor\", \"hdf5\"."));
+      "\"auto\" detects it from the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", "
+      "\"dcp\", \"torch_dist\", \"fsdp_dtensor\", \"hdf5\"."));
   out.push_back(choice<StatePolicy>(
       "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; },
       policies,
-      "Optimizer state: carried where both formats can hold it; where they cannot, \"refuse\" stops the job. \"drop\" leaves it out."));
+      "Optimizer state: converted if both formats can hold it; if they cannot, \"refuse\" stops "
+      "the job. \"drop\" leaves it out."));
   out.push_back(choice<StatePolicy>(
       "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies,
-      "Random-number state in the source, in the same way."));
+      "Random-number state in the source: the same choices."));
   out.push_back(text(
       "source", "prefix", [](JobSpec& job) -> std::string& { return job.source.prefix; },
-      "DCP formats: only keys that begin with this are read, and it is cut off, such as \"model.\". Others are counted and named; in Megatron's "
-      "formats they stop the job unless model.unmapped = \"drop\"."));
+      "DCP formats: only keys with this prefix are read, and the prefix is removed, such as "
+      "\"model.\". Other keys are counted and named; in Megatron's formats they stop the job "
+      "unless model.unmapped = \"drop\"."));
   out.push_back(text(
       "source", "config", [](JobSpec& job) -> std::string& { return job.source.config; },
-      "A config.json, or a folder that has one, that describes the source's model; \"\" stands for: as the source says."));
+      "A config.json, or a folder that has one, that describes the source's model; \"\" means: as "
+      "in the source."));
   out.push_back(choice<SourceVerify>(
       "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; },
       {"auto", "files", "off"},
@@ -83,11 +88,12 @@ void add_source(std::vector<Field>& out) {
   out.push_back(choice<SourceObjects>(
       "source", "objects", [](JobSpec& job) -> SourceObjects& { return job.source.objects; },
       {"look", "unread"},
-      "Pickled objects of DCP formats are copied byte for byte: \"look\" reads each first and applies model.foreign_classes; \"unread\" trusts "
-      "them."));
+      "Pickled objects of DCP formats are copied byte for byte: \"look\" first reads each and "
+      "applies model.foreign_classes; \"unread\" trusts them."));
   out.push_back(number<int>(
       "source", "etp", [](JobSpec& job) -> int& { return job.source.etp; }, 1, most_ranks,
-      "Megatron Lite only: the expert tensor parallel size of its run, which its files do not say."));
+      "Megatron Lite only: the expert tensor parallel size of its run, which its files do not "
+      "record."));
 }
 
 void add_target(std::vector<Field>& out) {
@@ -120,10 +126,11 @@ void add_huggingface_and_hdf5(std::vector<Field>& out) {
       size(
           "target", "shard_bytes",
           [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
-          "Hugging Face only: the largest safetensors file. One larger tensor gets a file of its own.")));
+          "Hugging Face only: the maximum size of a safetensors file. A larger tensor gets a file "
+          "of its own.")));
   out.push_back(size(
       "target", "part_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.part_bytes; },
-      "HDF5 only: the largest file. One larger tensor gets a file of its own."));
+      "HDF5 only: the maximum size of a file. A larger tensor gets a file of its own."));
   out.push_back(choice<TargetIo>(
       "target", "io", [](JobSpec& job) -> TargetIo& { return job.target.io; },
       {"auto", "direct", "independent", "collective"},
@@ -138,11 +145,12 @@ void add_dcp(std::vector<Field>& out) {
       choice<ChunkChoice>(
           "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; },
           {"source", "whole", "ranks", "mesh"},
-          "DCP only: the boxes of tensors: the \"source\"'s, the \"whole\", rows over \"ranks\", placements on a \"mesh\".")));
+          "DCP only: how tensors are cut: as in the \"source\", \"whole\", rows over \"ranks\", "
+          "placements on a \"mesh\".")));
   out.push_back(with_scope(
       scope, number<std::int64_t>(
                  "target", "ranks", [](JobSpec& job) -> std::int64_t& { return job.target.ranks; },
-                 1, most_ranks, "With chunks = \"ranks\": how many.")));
+                 1, most_ranks, "With chunks = \"ranks\": the number of ranks.")));
   out.push_back(with_scope(
       scope, text(
                  "target", "mesh", [](JobSpec& job) -> std::string& { return job.target.mesh; },
@@ -152,12 +160,14 @@ void add_dcp(std::vector<Field>& out) {
       text(
           "target", "placements",
           [](JobSpec& job) -> std::string& { return job.target.placements; },
-          "With chunks = \"mesh\": for patterns of keys, one placement per mesh axis; the first pattern that matches counts:\n"
-          "\"hc_head.*: R R; *.experts.*: S0 S0; *: S0 R\". R replicates, S0 shards dimension 0, _S(0, 2) is strided.")));
+          "With chunks = \"mesh\": for patterns of keys, one placement per mesh axis; the first "
+          "matching pattern is used:\n"
+          "\"hc_head.*: R R; *.experts.*: S0 S0; *: S0 R\". R replicates, S0 shards dimension 0, "
+          "_S(0, 2) is strided.")));
   out.push_back(with_scope(
       scope, text(
                  "target", "prefix", [](JobSpec& job) -> std::string& { return job.target.prefix; },
-                 "DCP only: put before every key, such as \"model.\".")));
+                 "DCP only: a prefix added to every key, such as \"model.\".")));
 }
 
 constexpr FieldScope dist_formats =
@@ -170,20 +180,22 @@ void add_dist(std::vector<Field>& out) {
       choice<LayerChoice>(
           "target", "layers", [](JobSpec& job) -> LayerChoice& { return job.target.layers; },
           {"auto", "stacked", "separate"},
-          "torch_dist only: one key for all layers, \"stacked\", or one for each, \"separate\"; \"auto\" keeps the source's form,\n"
-          "else stacks where all layers are alike.")));
+          "torch_dist only: one key for all layers, \"stacked\", or one for each, \"separate\"; "
+          "\"auto\" keeps the source's form,\n"
+          "else stacks if all layers are alike.")));
   out.push_back(with_scope(
       dist,
       choice<IntegrityChoice>(
           "target", "integrity",
           [](JobSpec& job) -> IntegrityChoice& { return job.target.integrity; },
           {"auto", "always", "never"},
-          "torch_dist only: write the integrity.json that Megatron's --verify-integrity wants; \"auto\": when the source has one.")));
+          "torch_dist only: write the integrity.json that Megatron's --verify-integrity needs; "
+          "\"auto\": if the source has one.")));
   out.push_back(with_scope(
       dist_formats, size(
                         "target", "chunk_bytes",
                         [](JobSpec& job) -> std::uint64_t& { return job.target.chunk_bytes; },
-                        "torch_dist and fsdp_dtensor: the largest chunk, aimed at.")));
+                        "torch_dist and fsdp_dtensor: the chunk size to aim for.")));
 }
 
 void add_megatron(std::vector<Field>& out) {
@@ -195,7 +207,8 @@ void add_megatron(std::vector<Field>& out) {
           "target", "transformer_impl",
           [](JobSpec& job) -> TransformerImpl& { return job.target.transformer_impl; },
           {"auto", "transformer_engine", "local"},
-          "Megatron formats: whose names, \"transformer_engine\" or \"local\"; \"auto\" keeps the source's.")));
+          "Megatron formats: the naming scheme, \"transformer_engine\" or \"local\"; \"auto\" "
+          "keeps the source's.")));
   out.push_back(with_scope(
       named,
       choice<ExpertStorage>(
@@ -208,7 +221,8 @@ void add_megatron(std::vector<Field>& out) {
           "target", "mp_rank_style",
           [](JobSpec& job) -> MpRankStyle& { return job.target.mp_rank_style; },
           {"megatron", "full3d"},
-          "Megatron only: \"megatron\" leaves out the number of an unused axis, \"full3d\" writes mp_rank_TT_PPP_EEE always.")));
+          "Megatron only: \"megatron\" leaves out the number of an unused axis, \"full3d\" always "
+          "writes mp_rank_TT_PPP_EEE.")));
 }
 
 void add_layout(std::vector<Field>& out) {
@@ -218,19 +232,19 @@ void add_layout(std::vector<Field>& out) {
   add(axis_size("pp", 1, "Pipeline parallel size."));
   add(axis_size("vpp", 1, "Model chunks per pipeline rank."));
   add(axis_size("ep", 1, "Expert parallel size."));
-  add(axis_size("etp", 0, "Expert tensor parallel size; 0 stands for: equal to tp."));
+  add(axis_size("etp", 0, "Expert tensor parallel size; 0 means: equal to tp."));
   add(number<int>(
       "target", "layout.first_stage_layers",
       [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1, most_ranks,
-      "Decoder layers of the first pipeline rank; -1 stands for: an equal share."));
+      "Decoder layers of the first pipeline rank; -1 means: an equal share."));
   add(number<int>(
       "target", "layout.last_stage_layers",
       [](JobSpec& job) -> int& { return job.target.layout.last_stage_layers; }, -1, most_ranks,
-      "Decoder layers of the last pipeline rank; -1 stands for: an equal share."));
+      "Decoder layers of the last pipeline rank; -1 means: an equal share."));
   add(text(
       "target", "layout.pipeline",
       [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
-      "Every stage in full, such as \"Ettt|(tt|)*29,m|L\"; \"\" stands for: even shares."));
+      "The layers of every stage, such as \"Ettt|(tt|)*29,m|L\"; \"\" means: equal shares."));
 }
 
 std::vector<std::string> engine_names() {
@@ -247,11 +261,12 @@ void add_model_and_run(std::vector<Field>& out) {
       "model", "true_vocab_size",
       [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
       std::numeric_limits<std::int64_t>::max(),
-      "Vocabulary rows without padding; 0 stands for: as the source says."));
+      "Vocabulary rows without padding; 0 means: as in the source."));
   out.push_back(choice<UnmappedChoice>(
       "model", "unmapped", [](JobSpec& job) -> UnmappedChoice& { return job.model.unmapped; },
       {"refuse", "keep", "drop"},
-      "Stored tensors that the map lists under `keep`, such as a vision tower: carry them byte for byte or leave them out."));
+      "Stored tensors that the map lists under `keep`, such as a vision tower: copy them byte for "
+      "byte or leave them out."));
   out.push_back(choice<QuantChoice>(
       "model", "quant", [](JobSpec& job) -> QuantChoice& { return job.model.quant; },
       {"keep", "dequantise-bf16"},
@@ -260,8 +275,10 @@ void add_model_and_run(std::vector<Field>& out) {
       "model", "foreign_classes",
       [](JobSpec& job) -> ForeignClassChoice& { return job.model.foreign_classes; },
       {"refuse", "keep", "drop"},
-      "Pickled settings and objects that name a class not known to be plain data: \"refuse\" stops the job, \"drop\" leaves them out with a\n"
-      "warning, \"keep\" carries classes of other packages, which whoever loads the target imports and runs."));
+      "Pickled settings and objects that name a class not known to be plain data: \"refuse\" "
+      "stops the job, \"drop\" leaves them out with a\n"
+      "warning, \"keep\" copies classes of other packages, which the program that loads the "
+      "target imports and runs."));
   out.push_back(size(
       "run", "memory", [](JobSpec& job) -> std::uint64_t& { return job.run.memory_bytes; },
       "Staging memory of one rank. A smaller size makes more rounds and changes no byte of the result."));
@@ -276,7 +293,8 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(choice<DeviceChoice>(
       "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; },
       {"auto", "host", "cuda", "emulated"},
-      "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" takes a GPU where that is faster; \"emulated\" tries the GPU path without one."));
+      "Where bytes are rearranged: \"host\", \"cuda\"; \"auto\" uses a GPU if that is faster; "
+      "\"emulated\" tests the GPU path without one."));
   out.push_back(choice<IoChoice>(
       "run", "io", [](JobSpec& job) -> IoChoice& { return job.run.io; }, engine_names(),
       "How weights are read and written: through the page cache, \"posix\", or past it (O_DIRECT), \"direct\". The files are the same."));
@@ -287,11 +305,12 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(number<int>(
       "run", "stall_seconds", [](JobSpec& job) -> int& { return job.run.stall_seconds; }, 1,
       most_stall_seconds,
-      "A job in which nothing moves for so long, in any phase, is ended with exit code 8."));
+      "A job without progress for this long, in any phase, is aborted with exit code 8."));
   out.push_back(number<int>(
       "run", "progress_seconds", [](JobSpec& job) -> int& { return job.run.progress_seconds; }, 0,
       most_progress_seconds,
-      "Seconds between lines of progress in a log (a terminal has a live line instead), and between events of progress; 0: none."));
+      "Seconds between lines of progress in a log (a terminal has a live line instead), and "
+      "between progress events; 0: none."));
 }
 
 /// What `reshard nightly` alone makes use of.
@@ -300,11 +319,12 @@ void add_nightly(std::vector<Field>& out) {
   out.push_back(number<std::int64_t>(
       nightly_table, "keep", [](JobSpec& job) -> std::int64_t& { return job.nightly.keep; }, 0,
       most_ranks,
-      "How many converted checkpoints stay in target.path; older ones are removed. 0 stands for: all."));
+      "How many converted checkpoints stay in target.path; older ones are removed. 0 means: all."));
   out.push_back(number<std::int64_t>(
       nightly_table, "settle_seconds",
       [](JobSpec& job) -> std::int64_t& { return job.nightly.settle_seconds; }, 0, a_week,
-      "A checkpoint that no tracker names counts as still being written when one of its files changed less than so long ago."));
+      "A checkpoint that no tracker names counts as still being written if one of its files "
+      "changed more recently than this."));
 }
 
 std::vector<Field> all_fields() {

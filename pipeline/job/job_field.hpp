@@ -53,7 +53,7 @@ struct Field {
 std::vector<Field> const& fields();
 /// The key of a parallel axis that is none of the usual ones: "layout.cp".
 Field further_axis(std::string const& axis);
-/// Every key of one job: fields(), and behind the layout's those of the further axes that it names.
+/// Every key of one job: fields(), and after the layout's those of the further axes that it names.
 std::vector<Field> fields_of(JobSpec const& spec);
 /// Where the keys of a mesh stand.
 inline constexpr std::string_view layout_table = "target.layout";

@@ -46,7 +46,7 @@ fs::path really(fs::path const& path) {
     fail(ErrorKind::target, "{}: cannot be followed: {}. Choose another path.", path.string(),
          error.message());
   if (error)
-    fail(ErrorKind::io, "{}: cannot be looked at: {}. Check the file system and the permissions.",
+    fail(ErrorKind::io, "{}: cannot be accessed: {}. Check the file system and the permissions.",
          path.string(), error.message());
   return found;
 }
@@ -74,10 +74,10 @@ void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
   FolderNumbers const of_target = folder_numbers(target);
   FolderNumbers const of_root = folder_numbers(really(spec.source.path));
   if (of_root.own && of_target.all.contains(*of_root.own))
-    fail(
-        ErrorKind::usage,
-        "[target] path: {} is the source {}, or lies in it, by another mount. Choose a target outside of the source.",
-        target.string(), spec.source.path);
+    fail(ErrorKind::usage,
+         "[target] path: {} is the source {}, or is inside it, through another mount. Choose a "
+         "target outside of the source.",
+         target.string(), spec.source.path);
   std::set<fs::path> looked_at;
   for (fs::path const& file : source.files) {
     fs::path const real = really(file);

@@ -215,7 +215,7 @@ class JobReader {
       return mistakes_.push_back(
           {position,
            job::label(given) +
-               ": only `reshard nightly` knows this table. Start that command, or remove the key"});
+               ": only `reshard nightly` uses this table. Run that command, or remove the key"});
     if (auto const problem = field.set(spec_, given.value))
       mistakes_.push_back({position, job::label(given) + ": " + *problem});
     else

@@ -36,7 +36,7 @@ enum class UnmappedChoice { refuse, keep, drop };
 /// Values whose classes are not known to be plain data: they stop the job, are carried, or are left
 /// out.
 enum class ForeignClassChoice { refuse, keep, drop };
-/// Pickled objects of a DCP source: looked at before they are carried, or not.
+/// Pickled objects of a DCP source: inspected before they are copied, or not.
 enum class SourceObjects { look, unread };
 /// Quantised weights: their bytes are kept, or they become BF16.
 enum class QuantChoice { keep, dequantise_bf16 };
@@ -117,7 +117,7 @@ struct JobSpec {
     std::string reference;  ///< Hugging Face only: folder whose config and tokenizer files are
                             ///< taken; "" for none
     std::uint64_t shard_bytes =
-        5'000'000'000;  ///< Hugging Face only: the largest file, but for one larger tensor
+        5'000'000'000;  ///< Hugging Face only: the maximum file size, except for one larger tensor
     std::uint64_t part_bytes = 1ULL << 40U;    ///< HDF5 only: the same
     TargetIo io = TargetIo::automatic;         ///< HDF5 only; automatic is direct
     ChunkChoice chunks = ChunkChoice::source;  ///< DCP only

@@ -42,15 +42,14 @@ using Action = NightlyTask::Action;
           "{}: `reshard run` made it from {}, with another job or before the source changed. Move it away, choose another target.path, {}.",
           path, job.source.path, allow);
     case TargetState::extended:
-      fail(
-          ErrorKind::target,
-          "{}: is outdated, and holds {}, which was not put there by the conversion. Move that away, {}.",
-          path, found.detail, allow);
+      fail(ErrorKind::target,
+           "{}: is outdated, and holds {}, which the conversion did not write. Move that away, {}.",
+           path, found.detail, allow);
     default:
-      fail(
-          ErrorKind::target,
-          "{}: is there already, and no {} in it says that it was made from {}. Move it away, or choose another target.path.",
-          path, manifest_name, job.source.path);
+      fail(ErrorKind::target,
+           "{}: exists already, and no {} in it states that it was made from {}. Move it away, or "
+           "choose another target.path.",
+           path, manifest_name, job.source.path);
   }
 }
 
@@ -62,23 +61,23 @@ class Search {
 
   NightlyTask run() {
     if (job_.run.verify == VerifyChoice::off)
-      fail(
-          ErrorKind::usage,
-          "run.verify = \"off\": writes no {}, from which `reshard nightly` knows what is converted. Set it to \"streamed\" or \"written\".",
-          manifest_name);
+      fail(ErrorKind::usage,
+           "run.verify = \"off\": writes no {}, from which `reshard nightly` learns what is "
+           "converted. Set it to \"streamed\" or \"written\".",
+           manifest_name);
     std::error_code ignored;
     if (!fs::is_directory(source_, ignored))
-      fail(
-          ErrorKind::source,
-          "{}: {}. source.path of a nightly job is the folder in which training puts its checkpoints: correct it.",
-          source_.string(), fs::exists(source_, ignored) ? "is no folder" : "does not exist");
+      fail(ErrorKind::source,
+           "{}: {}. source.path of a nightly job is the folder in which training saves its "
+           "checkpoints: correct it.",
+           source_.string(), fs::exists(source_, ignored) ? "is not a folder" : "does not exist");
     std::vector<ListedFolder> const folders =
         newest_first(with_valid_names(checkpoints_in(source_)));
     if (folders.empty() && holds_checkpoint(source_))
-      fail(
-          ErrorKind::usage,
-          "{}: is a checkpoint itself. Name the folder that holds the checkpoints as source.path, or start `reshard run`.",
-          source_.string());
+      fail(ErrorKind::usage,
+           "{}: is a checkpoint itself. Name the folder that holds the checkpoints as source.path, "
+           "or use `reshard run`.",
+           source_.string());
     Tracked const tracked = tracked_step(source_);
     if (tracked.empty) return wait_for_tracker();
     tracked_ = tracked.step;
@@ -86,7 +85,7 @@ class Search {
           return step_of_name(one.name) == tracked_;
         }))
       skip(std::string(megatron::tracker_name),
-           fmt::format("names step {}, of which no checkpoint is there", *tracked_));
+           fmt::format("names step {}, which has no checkpoint there", *tracked_));
     for (ListedFolder const& folder : folders)
       if (decide(folder.name)) break;
     return std::move(task_);

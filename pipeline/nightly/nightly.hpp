@@ -35,15 +35,16 @@ struct NightlyTask {
 
 /// Looks at the folder source.path for its newest complete checkpoint, and at that one's target.
 /// Collective; the same on every rank. Errors: usage (verify = "off", source.path is a checkpoint
-/// itself), source (source.path is no folder), target (the target's name is taken by something that
-/// no nightly job of this target.format made from this checkpoint, and target.replace is not set).
+/// itself), source (source.path is not a folder), target (the target's name is taken by something
+/// that no nightly job of this target.format made from this checkpoint, and target.replace is not
+/// set).
 NightlyTask find_nightly_task(JobSpec const& job, Comm const& comm);
 
 /// What became of surplus targets.
 struct NightlyRemoval {
   std::vector<std::string> removed;   ///< surplus targets
   std::vector<std::string> cleaned;   ///< staging folders or journals of interrupted nights that no
-                                      ///< night would go on with
+                                      ///< nightly run would resume
   std::vector<std::string> warnings;  ///< what could not be removed, or was left there by others
 };
 

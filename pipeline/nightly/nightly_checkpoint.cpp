@@ -31,7 +31,7 @@ bool links_to_neighbour(fs::path const& path) {
   return !error && real.parent_path() == resolved_path(path.parent_path(), error);
 }
 
-/// What a tracker says, read while nobody is rewriting it.
+/// What a tracker says, read while no program rewrites it.
 std::optional<std::int64_t> parsed_tracker(std::string const& text) {
   auto const step = step_of_tracker(text);
   if (!step) return std::nullopt;
@@ -100,9 +100,9 @@ std::string why_incomplete(fs::path const& checkpoint) {
         mismatches != nullptr && mismatches->items() != nullptr && !mismatches->items()->empty();
     Json const first = named ? mismatches->items()->front() : Json();
     reason =
-        fmt::format("is not whole: {}", first.text() != nullptr ? *first.text() : first.dump());
+        fmt::format("is incomplete: {}", first.text() != nullptr ? *first.text() : first.dump());
   });
-  return error ? "is not whole: " + error->sentence() : reason;
+  return error ? "is incomplete: " + error->sentence() : reason;
 }
 
 }  // namespace reshard

@@ -142,7 +142,8 @@ class Surplus {
     std::string const stranger = stranger_in(path, written_files(*manifest));
     if (!stranger.empty())
       removal_.warnings.push_back(fmt::format(
-          "{}: is left as it is and does not count for nightly.keep: it holds {}, which was not put there by the conversion",
+          "{}: is left unchanged and does not count for nightly.keep: it holds {}, which the "
+          "conversion did not write",
           path.string(), stranger));
     return stranger.empty();
   }
@@ -168,13 +169,13 @@ class Surplus {
     if (name.ends_with(ending) && name.size() > ending.size() + 1)
       half_removed_.push_back(name.substr(1, name.size() - ending.size() - 1));
     auto const left = parse_hidden_name(name);
-    // Tonight's own is gone on with while its checkpoint is awaited; beside a target that is as it
-    // should be it is of no use.
+    // This run's own is resumed while its checkpoint is awaited; beside a target that is as it
+    // should be it is useless.
     if (left && (left->target != task_.name || task_.action != NightlyTask::Action::waiting))
       interrupted_.insert(left->target);
   }
 
-  /// The name goes first, so that nobody takes half a checkpoint for one.
+  /// The name goes first, so that half a checkpoint is never mistaken for a complete one.
   void remove(std::string const& name) {
     fs::path const target = folder_ / name;
     auto const error = capture([&] {
@@ -184,10 +185,10 @@ class Surplus {
       if (!is_ours(target, name)) return;
       fs::path const hidden = removed_of(target);
       if (is_there(hidden) && !is_half_removed(hidden, name))
-        fail(
-            ErrorKind::target,
-            "{}: has the name that a target gets before its files go, and no nightly job put it there. Move it away.",
-            hidden.string());
+        fail(ErrorKind::target,
+             "{}: has the name that a target gets before its files are removed, and no nightly job "
+             "created it. Move it away.",
+             hidden.string());
       delete_folder(hidden);
       fs::rename(target, hidden);
       removal_.removed.push_back(target.string());
@@ -238,11 +239,12 @@ class Surplus {
     (void)capture([&] { gone = leftovers_of(target).empty(); });
     if (!error && gone) return;
     removal_.warnings.push_back(fmt::format(
-        "{}: belongs to a run that is going on, or was left by one that was interrupted: then `reshard clean {}` removes it",
+        "{}: belongs to a run that is still active, or was left by an interrupted one: then "
+        "`reshard clean {}` removes it",
         first.string(), target.string()));
   }
 
-  /// A night that waits for its turn to go on holds no lock: the time of the last change counts,
+  /// A nightly run that waits to be resumed holds no lock: the time of the last change counts,
   /// too.
   bool is_abandoned(Leftovers const& left, std::string const& name) const {
     bool const newer = std::any_of(task_.skipped.begin(), task_.skipped.end(),
@@ -256,7 +258,7 @@ class Surplus {
     return !unsettled_seconds(newest_ns, now_ns(), job_.nightly.settle_seconds);
   }
 
-  /// A journal says whose it is; a staging folder without one is of no use to any run.
+  /// A journal records its owner; a staging folder without one is useless to every run.
   bool is_left_by_nightly(Leftovers const& left, std::string const& name) const {
     if (left.journals.empty()) return std::filesystem::exists(fs::symlink_status(source_ / name));
     return std::all_of(left.journals.begin(), left.journals.end(), [&](fs::path const& journal) {

@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// What stands at the name of a target.
+/// What is at the name of a target.
 enum class TargetState {
   absent,
   made,      ///< from this source as it is, by this job

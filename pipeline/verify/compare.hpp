@@ -31,7 +31,7 @@ struct CompareReport {
   bool same = true;
 };
 
-/// Reads both checkpoints once (replicas of a aside) and compares every element of b, replicas
+/// Reads both checkpoints once (without replicas of a) and compares every element of b, replicas
 /// included, with that of a. Collective. Errors: usage (no map fits, Megatron shards without one),
 /// source (damage), io.
 CompareReport compare_checkpoints(CompareRequest const& request, Comm const& comm);

@@ -165,7 +165,7 @@ class Reporter {
 
   static std::string config_text(ConfigDifference const& one) {
     auto const shown = [](std::string const& value) {
-      return value.empty() ? std::string("not there") : value;
+      return value.empty() ? std::string("missing") : value;
     };
     return fmt::format("{}: {} in a, {} in b", one.key, shown(one.a), shown(one.b));
   }

@@ -108,10 +108,10 @@ class SidesOpener {
     if (config.empty() && (is_plain(side.checkpoint) || is_megatron(side.checkpoint)))
       config = other_config.empty() ? config_beside(other) : other_config;
     if (is_plain(side.checkpoint) && config.empty())
-      fail(
-          ErrorKind::usage,
-          "{}: does not say what model it holds, and neither does the other checkpoint. Give its config.json with --config-{}.",
-          side.path.string(), &side == &sides_.a ? "a" : "b");
+      fail(ErrorKind::usage,
+           "{}: does not state which model it holds, and neither does the other checkpoint. Give "
+           "its config.json with --config-{}.",
+           side.path.string(), &side == &sides_.a ? "a" : "b");
     TargetRequest request = by_map(config);
     if (!is_megatron(side.checkpoint) || config.empty()) {
       side.catalogue = catalogue(side.checkpoint, request);
@@ -143,7 +143,8 @@ class SidesOpener {
     JobPlan shorter;
     if (capture([&] { shorter = catalogue(larger.checkpoint, request); })) return;
     sides_.notes.push_back(fmt::format(
-        "{} does not say how many of its {} embedding rows are vocabulary: the first {} are compared",
+        "{} does not state how many of its {} embedding rows are vocabulary: the first {} are "
+        "compared",
         larger.path.string(), std::max(a, b), request.true_vocab_size));
     larger.catalogue = std::move(shorter);
   }

@@ -30,7 +30,7 @@ struct ComparedSides {
 /// both sides have whole tensors. Collective.
 ComparedSides open_sides(CompareRequest const& request, Comm const& comm);
 
-/// What of a checkpoint no comparison looks at: "12 opaque objects, optimizer state"; "" for
+/// What no comparison covers of a checkpoint: "12 opaque objects, optimizer state"; "" for
 /// nothing.
 std::string not_compared(ComparedSide const& side, bool by_names);
 

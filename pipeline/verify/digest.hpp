@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-/// A checkpoint whose logical tensors are looked at.
+/// A checkpoint whose logical tensors are read.
 struct DigestQuery {
   std::filesystem::path path;
   std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names

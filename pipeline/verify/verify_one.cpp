@@ -76,11 +76,11 @@ std::string fault_of(fs::path const& root, FileRecord const& expected) {
   if (!fs::is_regular_file(path, ignored)) return fmt::format("{}: is missing", path.string());
   std::uint64_t const size = fs::file_size(path, ignored);
   if (size != expected.size_bytes)
-    return fmt::format("{}: has {} bytes, recorded are {}", path.string(), size,
+    return fmt::format("{}: has {} bytes, {} are recorded", path.string(), size,
                        expected.size_bytes);
   FileRecord const found = record_of(path, root);
   if (found.xxh3 == expected.xxh3) return {};
-  return fmt::format("{}: has the XXH3 {}, recorded is {}", path.string(), hex64(found.xxh3),
+  return fmt::format("{}: has the XXH3 {}, {} is recorded", path.string(), hex64(found.xxh3),
                      hex64(expected.xxh3));
 }
 
@@ -90,7 +90,7 @@ std::string fault_of(fs::path const& root, Integrity::Entry const& expected) {
   if (!fs::is_regular_file(path, ignored)) return fmt::format("{}: is missing", path.string());
   std::string const found = sha256_of(path);
   return found == expected.sha256 ? std::string()
-                                  : fmt::format("{}: has the SHA-256 {}, recorded is {}",
+                                  : fmt::format("{}: has the SHA-256 {}, {} is recorded",
                                                 path.string(), found, expected.sha256);
 }
 
@@ -134,11 +134,11 @@ std::vector<std::string> faults_of_tensors(Manifest const& manifest,
     }
     TensorDigest const& tensor = *at->second;
     if (tensor.dtype != recorded.dtype || tensor.shape != recorded.shape)
-      faults.push_back(fmt::format("'{}': is {} [{}], recorded is {} [{}]", recorded.name,
+      faults.push_back(fmt::format("'{}': is {} [{}], but {} [{}] is recorded", recorded.name,
                                    tensor.dtype, fmt::join(tensor.shape, ", "), recorded.dtype,
                                    fmt::join(recorded.shape, ", ")));
     else if (tensor.crc64 != recorded.crc64)
-      faults.push_back(fmt::format("'{}': has the digest {}, recorded is {}", recorded.name,
+      faults.push_back(fmt::format("'{}': has the digest {}, {} is recorded", recorded.name,
                                    hex64(tensor.crc64), hex64(recorded.crc64)));
     there.erase(at);
   }
@@ -170,7 +170,7 @@ std::size_t replicas_of(DigestWork const& work) {
   return count;
 }
 
-/// Collects what was looked at and what was found.
+/// Collects what was checked and what was found.
 class Verdict {
  public:
   explicit Verdict(fs::path const& path) { report_.json.set("path", path.string()); }

@@ -142,7 +142,7 @@ std::string document(ViewQuery const& query, Comm const& comm, std::string& titl
       json = std::move(timeline.json);
       if (!timeline.complete)
         warnings.push_back(fmt::format(
-            "{}: the trace is incomplete: the file is cut short. What is there is shown.",
+            "{}: the trace is incomplete: the file is truncated. What is there is shown.",
             query.trace.string()));
     });
     return json;

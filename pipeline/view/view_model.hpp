@@ -44,7 +44,7 @@ struct ViewOwner {
   std::string experts;
 };
 
-/// One checkpoint: the source or the target of a job, or the one that is looked at.
+/// One checkpoint: the source or the target of a job, or the one that is shown.
 struct ViewSide {
   std::string role;
   std::string path;

@@ -94,11 +94,13 @@ PageFile::PageFile(fs::path path, std::span<fs::path const> taken) : path_(std::
   fs::path const real = resolved_path(path_);
   for (fs::path const& other : taken)
     if (holds(resolved_path(other), real))
-      fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, which is not written into. {}",
+      fail(ErrorKind::usage,
+           "-o {}: is inside the checkpoint {}, into which nothing is written. "
+           "{}",
            shown, other.string(), advice);
   if (auto const checkpoint = enclosing_checkpoint(real))
-    fail(ErrorKind::usage, "-o {}: lies in the checkpoint {}, which is not written into. {}", shown,
-         checkpoint->string(), advice);
+    fail(ErrorKind::usage, "-o {}: is inside the checkpoint {}, into which nothing is written. {}",
+         shown, checkpoint->string(), advice);
   if (!fs::is_directory(real.parent_path(), ignored))
     fail(ErrorKind::usage, "-o {}: there is no folder {} to write into. {}", shown,
          real.parent_path().string(), advice);
@@ -117,7 +119,7 @@ PageFile::PageFile(fs::path path, std::span<fs::path const> taken) : path_(std::
   }
   if (!ours)
     fail(ErrorKind::usage,
-         "-o {}: exists and is no page of `reshard view`, so it is not overwritten. {}", shown,
+         "-o {}: exists and is not a page of `reshard view`, so it is not overwritten. {}", shown,
          advice);
 }
 

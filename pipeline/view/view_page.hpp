@@ -22,7 +22,7 @@ enum class PageData {
 std::string page_html(PageKind kind, std::string_view title, std::string_view json,
                       PageData data = PageData::automatic);
 
-/// A place for a page, looked at before any work: its folder is there, and its name is free or an
+/// A place for a page, checked before any work: its folder is there, and its name is free or an
 /// earlier page's. Errors of kind usage, also for a path inside one of `taken` or inside any other
 /// checkpoint, which are not written into.
 class PageFile {

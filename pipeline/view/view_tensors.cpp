@@ -69,10 +69,10 @@ class Builder {
       view_.tensors.push_back(std::move(item));
     }
     if (view_.tensors.size() > most_tensors || boxes_ > most_boxes)
-      fail(
-          ErrorKind::usage,
-          "{}: a page shows at most {} tensors in {} boxes, and here are more. `reshard ls --json` lists any number of tensors.",
-          view_.title, most_tensors, most_boxes);
+      fail(ErrorKind::usage,
+           "{}: a page shows at most {} tensors in {} boxes, and there are more here. `reshard ls "
+           "--json` lists any number of tensors.",
+           view_.title, most_tensors, most_boxes);
   }
 
   Current described(std::size_t t) const {

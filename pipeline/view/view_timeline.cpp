@@ -41,8 +41,7 @@ class Reader {
     if (!file || !std::getline(file, line))
       fail(ErrorKind::usage, "--trace {}: cannot be read. Check the path.", path_.string());
     if (line != R"({"displayTimeUnit":"ms","traceEvents":[)")
-      fail(ErrorKind::source,
-           "{}: is no timeline that `reshard run --trace` wrote. Name such a file.",
+      fail(ErrorKind::source, "{}: is not a timeline of `reshard run --trace`. Name such a file.",
            path_.string());
     for (std::size_t number = 2; !complete && std::getline(file, line); ++number) {
       bool const whole = !file.eof();  // a line break ends it

@@ -105,24 +105,23 @@ class IdentityPlanner {
                      });
   }
 
-  /// A prefix that ends inside a word leaves names that nobody meant; keys that describe a model
+  /// A prefix that ends inside a word leaves unintended names; keys that describe a model
   /// describe nothing here.
   void check_keys() const {
     for (NamedTensor const& tensor : tensors_)
       if (!request_.source_prefix.empty() && (tensor.key.empty() || tensor.key.front() == '.'))
         fail(ErrorKind::usage,
-             "[source] prefix = \"{}\": '{}{}' would become '{}'. End the prefix behind the dot.",
+             "[source] prefix = \"{}\": '{}{}' would become '{}'. End the prefix after the dot.",
              request_.source_prefix, request_.source_prefix, tensor.key, tensor.key);
     if (request_.source_etp != 1)
-      fail(
-          ErrorKind::usage,
-          "[source] etp = {}: names are kept in this job, so nothing is taken apart. Remove the key.",
-          request_.source_etp);
+      fail(ErrorKind::usage,
+           "[source] etp = {}: names are kept in this job, so no tensor is split. Remove the key.",
+           request_.source_etp);
     if (request_.dequantise)
-      fail(
-          ErrorKind::usage,
-          "[model] quant = \"dequantise-bf16\": names are kept in this job, so nothing says which tensors are scales. Remove the key, or choose a "
-          "source and a target that a map describes.");
+      fail(ErrorKind::usage,
+           "[model] quant = \"dequantise-bf16\": names are kept in this job, so it is not known "
+           "which tensors are scales. Remove the key, or choose a source and a target that a map "
+           "describes.");
     if (!request_.source_config.empty())
       fail(
           ErrorKind::usage,
@@ -146,15 +145,15 @@ class IdentityPlanner {
     for (NamedTensor const& tensor : tensors_)
       if (is_optimizer_key(tensor.key)) states.push_back(tensor.key);
     if (!states.empty())
-      fail(
-          ErrorKind::source,
-          "{}: holds optimizer state ({}), which has no place in a Hugging Face folder. Set source.prefix to the keys of the weights, such as "
-          "\"model.\", or source.optimizer = \"drop\".",
-          origin(), listed(states, 3));
+      fail(ErrorKind::source,
+           "{}: holds optimizer state ({}), which a Hugging Face folder cannot hold. Set "
+           "source.prefix to the keys of the weights, such as \"model.\", or source.optimizer = "
+           "\"drop\".",
+           origin(), listed(states, 3));
     std::vector<std::string> objects;
     for (StoredObject const* object : objects_) objects.push_back(object->name);
     if (!objects.empty())
-      job_.warnings.push_back("dropped, because safetensors files hold tensors alone: " +
+      job_.warnings.push_back("dropped, because safetensors files hold tensors only: " +
                               listed(objects, 6));
     objects_.clear();
   }
@@ -162,7 +161,7 @@ class IdentityPlanner {
   void check_anything_left() const {
     if (!tensors_.empty() || !objects_.empty()) return;
     fail(ErrorKind::usage,
-         "[source] prefix = \"{}\": {} has no such key. Look at the keys with reshard ls.",
+         "[source] prefix = \"{}\": {} has no such key. Check the keys with reshard ls.",
          request_.source_prefix, origin());
   }
 
@@ -208,14 +207,14 @@ class IdentityPlanner {
     std::string text = origin() + ": " + lacking_sentence(*expected, names, config_name_of(files));
     if (!expected->most_lack() || request_.map == "none")
       return job_.warnings.push_back(std::move(text));
-    fail(
-        ErrorKind::source,
-        "{}. Convert the checkpoint that these were made from, cut a prefix off with source.prefix, name a map with the source's names, or set "
-        "model.map = \"none\" to write them as they are.",
-        text);
+    fail(ErrorKind::source,
+         "{}. Convert the checkpoint that these were made from, remove a prefix with "
+         "source.prefix, name a map with the source's names, or set model.map = \"none\" to write "
+         "them unchanged.",
+         text);
   }
 
-  /// What is in the way of a load must not stand in the target; leaving it out is the job's choice.
+  /// What is in the way of a load must not be in the target; leaving it out is the job's choice.
   void check_objects() {
     ObjectGate gate(source_, request_);
     std::erase_if(objects_, [&gate](StoredObject const* object) { return !gate.admits(*object); });

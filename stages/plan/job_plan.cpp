@@ -27,10 +27,10 @@ class JobPlanner {
   JobPlan run() {
     job_.warnings = source_.warnings;
     if (source_.storage != Storage::chunks && !request_.source_prefix.empty())
-      fail(
-          ErrorKind::usage,
-          "[source] prefix = \"{}\": keys of a {} source have no prefix to cut off in this job. Remove the key.",
-          request_.source_prefix, source_.format->name());
+      fail(ErrorKind::usage,
+           "[source] prefix = \"{}\": keys of a {} source have no prefix to remove in this job. "
+           "Remove the key.",
+           request_.source_prefix, source_.format->name());
     check_state(source_, source_.format->view(source_, request_.source_prefix), request_,
                 job_.warnings);
     model_ = read_source_model(source_, request_, carries_state(source_, request_));
@@ -86,7 +86,7 @@ class JobPlanner {
           of_experts, request_.mesh.size(of_experts), of_experts);
   }
 
-  /// Where the source has no args, Megatron is told what it can be told; all of config.json travels
+  /// Where the source has no args, args state what they can; all of config.json is copied
   /// along.
   void carry_config() {
     add_carried(job_, model_.files);
@@ -109,7 +109,7 @@ class JobPlanner {
     return false;
   }
 
-  /// A reference of another family asks for names of its own.
+  /// A reference of another family requires its own names.
   void check_reference_names() const {
     if (request_.reference.empty() || target_.target().names != NameOwner::family) return;
     Json const type = fact(model_.reference->config, "model_type");
@@ -125,7 +125,7 @@ class JobPlanner {
            lacking_sentence(*expected, names, config_name_of(*model_.reference)));
   }
 
-  /// Args that a family's map stands behind must say what the target holds: a later job, and
+  /// Args that a family's map is behind must say what the target holds: a later job, and
   /// Megatron, has nothing else.
   void check_stated_args() {
     if (!plain_ || !job_.stated) return;

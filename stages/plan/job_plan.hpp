@@ -20,7 +20,7 @@ struct JobPlan : TargetDraft {
   Plan plan;
 };
 
-/// Finds the maps, builds both catalogues, joins them. Pure but for reading maps, the reference
+/// Finds the maps, builds both catalogues, joins them. Pure except for reading maps, the reference
 /// folder and one source file's pickle. Errors: usage (sizes that do not fit, unknown map), source
 /// (unexplained or missing tensors), resources.
 JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,

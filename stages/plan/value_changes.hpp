@@ -14,7 +14,7 @@ struct StoredAdds {
   std::vector<int> target;
 };
 
-/// Where the target wants values that the source does not have as they are (another dtype, another
+/// Where the target needs values that the source does not have (another dtype, another
 /// zero of a norm), the source's stored tensors become computed ones. A dtype that cannot hold the
 /// other's values is an Error of kind usage; a single value that it cannot hold is one when it is
 /// read.

@@ -23,7 +23,7 @@ std::uint64_t border(std::uint64_t place) {
 struct FileRuns {
   std::uint64_t run_bytes = 0;
   std::vector<ByteDim> dims;     ///< outermost first
-  std::uint64_t span_bytes = 0;  ///< from the first byte to behind the last
+  std::uint64_t span_bytes = 0;  ///< from the first byte to after the last
 };
 
 FileRuns file_runs(DigestPart const& part) {

@@ -22,7 +22,7 @@ struct RecordShare {
 
 /// What `covered` adds up to for bytes [begin, end) of a record, each counted once. Borders inside
 /// cancel each other out: a sum of many ranges is that of one range only when the ranges are this
-/// range, without a gap and without an overlap (but for chance, one in 2^64).
+/// range, without a gap and without an overlap (except by chance, one in 2^64).
 std::uint64_t covered_by(std::uint64_t begin, std::uint64_t end);
 
 /// Knows where the records of a source lie, and takes their sums of bytes as they are read. Used by
@@ -35,7 +35,7 @@ class RecordSums {
   /// Bytes of a file; what lies in no record adds nothing.
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes,
            std::vector<RecordShare>& shares) const;
-  /// The runs of a part, which stand in staging memory. Runs that are too short to be worth their
+  /// The runs of a part, which are in staging memory. Runs that are too short to be worth their
   /// time add nothing: then the record stays incomplete.
   void add(DigestPart const& part, std::byte const* staging,
            std::vector<RecordShare>& shares) const;

@@ -53,7 +53,7 @@ void ViewReader::convert(SourceView const& view, Index first, Index count, std::
   }
 }
 
-/// The needed elements of a tensor beside the codes. What is read begins with them and goes on,
+/// The needed elements of a tensor beside the codes. What is read begins with them and continues,
 /// because the next slice needs the next ones.
 std::span<std::byte const> ViewReader::taken(std::optional<StoredPlace> const& place,
                                              quant::FlatRange const& range, Window& window) {

@@ -145,7 +145,7 @@ class Maker {
     if (!dequantises.empty()) add_dequantises(round_.before, dequantises);
   }
 
-  /// The reads that something on the device looks at.
+  /// The reads whose bytes the device needs.
   void choose_uploads() {
     std::vector<ByteRange> wanted;
     for (StridedCopy const& copy : round_.work.copies) wanted.push_back(source_of(copy));

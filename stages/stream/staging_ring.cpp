@@ -26,10 +26,10 @@ void touch(std::byte* memory, std::uint64_t bytes) {
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   if (::madvise(memory, bytes, populate_write) == 0) return;
   if (errno == ENOMEM || errno == EFAULT)
-    fail(
-        ErrorKind::resources,
-        "staging memory: {} cannot be had: {}. Lower run.memory or start fewer ranks on this host.",
-        human_bytes(bytes), system_reason(errno));
+    fail(ErrorKind::resources,
+         "staging memory: {} cannot be allocated: {}. Lower run.memory or start fewer ranks on "
+         "this host.",
+         human_bytes(bytes), system_reason(errno));
   for (std::uint64_t at = 0; at < bytes; at += page)
     *const_cast<std::byte volatile*>(memory + at) = std::byte{0};
 }
@@ -41,10 +41,10 @@ StagingRing::StagingRing(std::uint64_t bytes) : space_(std::max(whole_pages(byte
   void* const mapped =
       ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED)
-    fail(
-        ErrorKind::resources,
-        "staging memory: {} cannot be had: {}. Lower run.memory or start fewer ranks on this host.",
-        human_bytes(capacity), system_reason(errno));
+    fail(ErrorKind::resources,
+         "staging memory: {} cannot be allocated: {}. Lower run.memory or start fewer ranks on "
+         "this host.",
+         human_bytes(capacity), system_reason(errno));
   memory_ = static_cast<std::byte*>(mapped);
   try {
     touch(memory_, capacity);

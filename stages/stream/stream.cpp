@@ -21,7 +21,7 @@ constexpr std::size_t most_rounds_in_flight = 64;
 // A stop lets the round that is being written come to its end, if that takes no longer.
 constexpr std::chrono::seconds patience_with_writer{5};
 
-// How often a waiting calling thread looks at the stop flag and at the clock.
+// How often a waiting calling thread checks the stop flag and the clock.
 constexpr std::chrono::milliseconds look_interval{100};
 
 double seconds_since(Clock::time_point begin) {
@@ -46,13 +46,13 @@ void StreamThreads::check_others() {
 Error StreamThreads::interrupted() const {
   std::string_view const perhaps =
       options_.exchanging
-          ? " (mpirun sends one, too, when another rank has failed; then that rank says why)"
+          ? " (mpirun also sends one when another rank has failed; that rank then reports why)"
           : "";
-  return {
-      ErrorKind::interrupted,
-      fmt::format(
-          "stopped by a signal after {} rounds{}. Nothing was published: run the same command again to go on.",
-          rounds_.load(), perhaps)};
+  return {ErrorKind::interrupted,
+          fmt::format(
+              "stopped by a signal after {} rounds{}. Nothing was published: run the same command "
+              "again to resume.",
+              rounds_.load(), perhaps)};
 }
 
 void StreamThreads::guarded(void (StreamThreads::*loop)()) {
@@ -160,9 +160,10 @@ Error StreamThreads::nothing_moved() const {
   return {
       ErrorKind::stall,
       fmt::format(
-          "no round was read or written for {} s, {} are done{}. Look at the file systems of source and target, then run again.",
+          "no round was read or written for {} s, {} are done{}. Check the file systems of source "
+          "and target, then run again.",
           options_.stall_timeout_seconds, rounds_.load(),
-          step.empty() ? "" : "; it stands still during " + step)};
+          step.empty() ? "" : "; it hangs during " + step)};
 }
 
 /// Waits like a condition variable, and meanwhile watches the stop flag and that the other threads
@@ -227,7 +228,7 @@ void StreamThreads::take_digests(StagedRound& round) const {
   if (options_.records != nullptr && !options_.records->empty()) take_record_sums(round);
 }
 
-/// Of what stands in staging memory as it is stored; see observer() for the rest.
+/// Of what is in staging memory as it is stored; see observer() for the rest.
 void StreamThreads::take_record_sums(StagedRound& round) const {
   for (DigestPart const& part : round.work().digests)
     options_.records->add(part, round.staging, round.records);
@@ -245,7 +246,7 @@ void StreamThreads::take_record_sums(StagedRound& round) const {
   }
 }
 
-/// On the host path the reader computes views, and nobody else sees what is stored.
+/// On the host path the reader computes views, and no other part sees what is stored.
 StoredBytesObserver StreamThreads::observer() {
   if (options_.records == nullptr || options_.records->empty() || options_.digests.empty())
     return {};

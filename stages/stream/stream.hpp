@@ -57,7 +57,7 @@ struct StreamOptions {
   /// names outlives the call.
   std::optional<DeviceSetup> on_device = std::nullopt;
   /// The digests of the source, by tensor: the shares of what this rank reads are added once their
-  /// round is written. Empty, or for every tensor that rounds speak of. Outlives the call.
+  /// round is written. Empty, or for every tensor that rounds name. Outlives the call.
   std::span<std::uint64_t> digests = {};
   /// Takes the sums of zip records of the source, of the bytes that digests are taken of. May be
   /// null. Outlives the call.

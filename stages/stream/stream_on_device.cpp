@@ -74,7 +74,7 @@ void StreamThreads::wait_for_device(Patience& patience) {
   comm_.abort(Error(
       ErrorKind::stall,
       fmt::format(
-          "the GPU has ended no piece of work for {} s, {} rounds are done. Look at it with nvidia-smi.",
+          "the GPU has completed no work for {} s, {} rounds are done. Check it with nvidia-smi.",
           patience.timeout_seconds(), rounds_.load())));
 }
 

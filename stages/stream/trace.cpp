@@ -102,7 +102,7 @@ std::string Trace::events(int rank, double shift) const {
 
 TraceFile::TraceFile(std::filesystem::path path) : path_(std::move(path)) {
   constexpr char const* advice = "Choose another path for --trace.";
-  // Non-blocking: opening a pipe that nobody reads would wait for ever.
+  // Non-blocking: opening a pipe without a reader would wait indefinitely.
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   created_ = file_ >= 0;
   if (!created_ && errno == EEXIST) file_ = ::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -119,8 +119,8 @@ TraceFile::TraceFile(std::filesystem::path path) : path_(std::move(path)) {
        (::pread(file_, beginning.data(), beginning.size(), 0) > 0 && beginning == trace_beginning));
   if (replaceable && ::ftruncate(file_, 0) == 0) return;
   ::close(file_);
-  fail(ErrorKind::usage, "{}: exists and is no trace, so it is not overwritten. {}", path_.string(),
-       advice);
+  fail(ErrorKind::usage, "{}: exists and is not a trace, so it is not overwritten. {}",
+       path_.string(), advice);
 }
 
 TraceFile::~TraceFile() {

@@ -47,7 +47,7 @@ class Trace {
   std::uint64_t dropped_ = 0;
 };
 
-/// Where a trace goes. Opened before the job reads a byte, so that a path of no use is found out at
+/// Where a trace goes. Opened before the job reads a byte, so that an unusable path is found at
 /// once.
 class TraceFile {
  public:

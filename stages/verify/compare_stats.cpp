@@ -41,7 +41,7 @@ void decode_f16(std::span<std::byte const> from, std::span<double> values) {
   }
 }
 
-/// The "fnuz" formats: finite numbers only, but for a NaN in the place of -0; the bias is one
+/// The "fnuz" formats: finite numbers only, except for a NaN in the place of -0; the bias is one
 /// larger than IEEE 754 would have it.
 double decode_fnuz(FloatFormat format, unsigned code) {
   if (code == 0x80U) return std::numeric_limits<double>::quiet_NaN();

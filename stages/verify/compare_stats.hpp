@@ -39,7 +39,7 @@ struct LargestValue {
 /// What was found in one logical tensor, or one layer of it. Elements that b holds several times
 /// are counted once; what replicas have otherwise is counted apart.
 struct TensorStats {
-  std::uint64_t elements = 0;  ///< looked at; only where values are compared
+  std::uint64_t elements = 0;  ///< compared; only where values are compared
   std::uint64_t differing = 0;
   std::uint64_t differing_in_replicas = 0;
   DifferingElement first;  ///< replicas included
@@ -66,7 +66,7 @@ struct TensorStats {
 /// rank.
 void merge_stats(Comm const& comm, std::span<TensorStats> stats);
 
-/// Whether values of this dtype can be told: floating-point numbers, integers and booleans; not
+/// Whether values of this dtype can be shown: floating-point numbers, integers and booleans; not
 /// complex numbers, nor what is smaller than a byte.
 bool has_values(DType dtype);
 
@@ -74,7 +74,7 @@ bool has_values(DType dtype);
 /// values.size() elements, at any address.
 void decode_values(DType dtype, std::span<std::byte const> from, std::span<double> values);
 
-/// An element as people read it: "0.0078125", "-3", "true", or "0x…" where it has no value.
+/// An element in readable form: "0.0078125", "-3", "true", or "0x…" where it has no value.
 std::string value_text(DType dtype, std::span<std::byte const> element);
 
 }  // namespace reshard

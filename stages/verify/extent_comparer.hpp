@@ -57,7 +57,7 @@ class ExtentComparer {
     std::byte const* b_at(std::size_t i) const { return b + i * element_bytes; }
   };
 
-  /// Extents that lie one behind the other in a file.
+  /// Extents that lie one after the other in a file.
   void compare_neighbours(std::span<Extent const> neighbours, std::byte const* staging);
   void compare_part(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> a,
                     std::byte const* b);

@@ -201,7 +201,7 @@ struct StoredCopy {
   std::uint64_t bytes = 0;
 };
 
-/// The copies whose elements stand in the order of the originals', without gaps.
+/// The copies whose elements are in the order of the originals', without gaps.
 std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog) {
   std::vector<StoredCopy> found;
   for (std::size_t t = 0; t < catalog.tensors.size() && t < model.tensors().size(); ++t) {

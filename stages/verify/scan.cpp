@@ -20,7 +20,7 @@ constexpr std::uint64_t smallest_window = 4 * scan_page_bytes;
 constexpr std::uint64_t largest_window = std::uint64_t{4}
                                          << 20;  // larger ones do not stay in the processor's cache
 constexpr std::uint64_t largest_window_past_cache = std::uint64_t{16}
-                                                    << 20;  // one request: devices want it large
+                                                    << 20;  // one request: devices prefer it large
 constexpr std::uint64_t most_buffers = 4;
 
 /// The regions of each file, by number.
@@ -61,8 +61,8 @@ struct FoundFile {
 class FileHasher {
  public:
   void add(std::span<std::byte const> bytes) {
-    constexpr std::size_t slice =
-        std::size_t{128} << 10;  // is still in the nearest cache when it is looked at again
+    constexpr std::size_t slice = std::size_t{128}
+                                  << 10;  // is still in the nearest cache when it is used again
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(slice, bytes.size()))) {
       std::span const part = bytes.first(std::min(slice, bytes.size()));
       xxh3_.add(part);
@@ -105,7 +105,7 @@ class Reading {
   }
 
  private:
-  /// False when nobody wants more.
+  /// False when no more is needed.
   bool read_file(FileShare const& share) const {
     std::shared_ptr<FileBlocks const> const blocks = blocks_of_share(share);
     ScanFile const file(*io_, files_[share.file]);

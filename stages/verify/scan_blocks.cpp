@@ -33,7 +33,7 @@ class Cutter {
       : out_(out), share_(share), tensor_bytes_(tensor_bytes), most_bytes_(most_bytes) {}
 
   /// Dimensions in front of a certain one are taken index by index, that one some indices at a
-  /// time, those behind it whole.
+  /// time, those after it whole.
   void cut(CopyShape shape, Place place) const {
     if (shape.run_bytes > most_bytes_) shape = with_short_runs(std::move(shape), place);
     std::uint64_t span = shape.run_bytes;

@@ -14,7 +14,7 @@ struct ScanBlock {
   std::uint64_t end = 0;
   std::uint64_t from = 0;  ///< of the file: where the run of index 0 begins
   std::uint64_t run_bytes = 0;
-  std::uint64_t after_bytes = 0;  ///< of the logical tensor: behind the run of index 0
+  std::uint64_t after_bytes = 0;  ///< of the logical tensor: after the run of index 0
   ShareId share{};
   std::uint32_t first_dim = 0;  ///< in FileBlocks::dims
   std::uint32_t dim_count = 0;

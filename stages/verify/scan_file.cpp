@@ -17,10 +17,10 @@ void ScanFile::expect_bytes(std::uint64_t needed) const {
 }
 
 void ScanFile::fail_short(std::uint64_t size_bytes, std::uint64_t needed) const {
-  fail(
-      ErrorKind::io,
-      "{}: ends at byte {}, {} are needed. It was cut short: compare its size with the original, then run again.",
-      file_->file().path().string(), size_bytes, needed);
+  fail(ErrorKind::io,
+       "{}: ends at byte {}, {} are needed. It was truncated: compare its size with the original, "
+       "then run again.",
+       file_->file().path().string(), size_bytes, needed);
 }
 
 void ScanFile::read(std::uint64_t offset_bytes, std::span<std::byte> into) const {

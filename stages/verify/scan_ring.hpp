@@ -30,7 +30,7 @@ class ScanRing {
   ScanRing(std::size_t buffers, std::uint64_t window_bytes);
 
   // The thread that reads:
-  /// The next buffer as soon as it is free; nullptr when nobody wants more. The bytes of the buffer
+  /// The next buffer as soon as it is free; nullptr when no more is needed. The bytes of the buffer
   /// before it are still there.
   std::byte* free_buffer();
   void give(FilledWindow window);

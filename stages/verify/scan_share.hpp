@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// What one rank looks at in one file: of the bytes that blocks want of it, in their order, those
+/// What one rank checks in one file: of the bytes that blocks need from it, in their order, those
 /// in [begin, end) (keep_share()).
 struct FileShare {
   std::uint32_t file = 0;

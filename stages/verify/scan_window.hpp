@@ -10,8 +10,8 @@
 
 namespace reshard {
 
-/// Windows begin and end at multiples of this, but for the end of the file: what the engine that
-/// reads past the cache asks for.
+/// Windows begin and end at multiples of this, except at the end of the file: what the engine that
+/// reads past the cache requires.
 inline constexpr std::uint64_t scan_page_bytes = direct_block_bytes;
 
 /// A part of a file that is in memory at one time.
@@ -33,7 +33,7 @@ enum class ScanExtent {
 class ScanWindows {
  public:
   /// `blocks` outlive the windows. Pre: none of them spans more than window_bytes -
-  /// scan_page_bytes, or ends behind the file; window_bytes is a multiple of scan_page_bytes.
+  /// scan_page_bytes, or ends after the file; window_bytes is a multiple of scan_page_bytes.
   ScanWindows(FileBlocks const& blocks, std::uint64_t file_bytes, std::uint64_t window_bytes,
               ScanExtent extent)
       : blocks_(blocks.blocks),

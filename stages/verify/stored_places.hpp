@@ -20,7 +20,7 @@ struct TensorPart {
 /// The parts of all tensors that exist, by tensor and layer.
 std::vector<TensorPart> parts_of(Model const& model);
 
-/// Elements that lie one behind the other in a file and belong to one piece of one part.
+/// Elements that lie one after the other in a file and belong to one piece of one part.
 struct StoredRun {
   std::uint32_t part = 0;    ///< of parts_of()
   std::uint32_t tensor = 0;  ///< of the model
@@ -88,7 +88,7 @@ class StoredPlaces {
     std::vector<Step> steps;
     std::vector<Index> first;  ///< index of each axis at the piece's first element
     std::size_t inner = 0;     ///< number of the first step of those that make up a block
-    Index block = 1;           ///< elements that lie one behind the other
+    Index block = 1;           ///< elements that lie one after the other
     bool replica = false;
     bool ascending = true;
   };
@@ -118,7 +118,7 @@ class StoredPlaces {
   struct Walked {
     std::vector<Index> indices;  ///< along the tensor's axes
     Index in_block = 0;          ///< elements of the block before it
-    bool repeated = false;       ///< it lies in a repeat behind the first
+    bool repeated = false;       ///< it lies in a repeat after the first
   };
   /// False when the piece does not hold the element.
   static bool walk(PieceSteps const& piece, Index element, Walked& walked);

@@ -31,10 +31,10 @@ void copy_any(fs::path const& from, fs::path const& to, int depth) {
   fs::file_status const status = fs::symlink_status(from);
   if (fs::is_regular_file(status)) return copy_plain_file(from, to);
   if (!fs::is_directory(status) || depth == deepest)
-    fail(
-        ErrorKind::source,
-        "{}: is no plain file or folder, so it cannot travel along. Remove it from the checkpoint, or put a copy in its place.",
-        from.string());
+    fail(ErrorKind::source,
+         "{}: is neither a regular file nor a folder, so it cannot be copied into the target. "
+         "Remove it from the checkpoint, or put a copy in its place.",
+         from.string());
   make_folders(to);
   std::error_code error;
   for (fs::directory_iterator entry(from, error), end; !error && entry != end;

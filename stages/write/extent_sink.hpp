@@ -19,8 +19,8 @@ struct WriteStats {
 class ExtentSink {
  public:
   virtual ~ExtentSink() = default;
-  /// Takes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in the
-  /// files.
+  /// Takes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in
+  /// the files.
   virtual void write(std::span<Extent const> extents, std::byte* staging) = 0;
   /// After the last round, on every rank, on the same thread: for sinks whose ranks act together.
   virtual void finish() {}

@@ -28,8 +28,8 @@ class ExtentWriter : public ExtentSink {
   ExtentWriter(FileSet& files, WriteObserver const& observer, EdgeBytes* edges = nullptr)
       : files_(files), observer_(observer), edges_(edges) {}
 
-  /// Writes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in the
-  /// files.
+  /// Writes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in
+  /// the files.
   void write(std::span<Extent const> extents, std::byte* staging) override;
 
   WriteStats const& stats() const override { return stats_; }

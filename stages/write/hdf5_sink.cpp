@@ -15,7 +15,7 @@
 namespace reshard {
 namespace {
 
-// How often the watch over libhdf5 looks at its clock.
+// How often the watch over libhdf5 checks its clock.
 constexpr std::chrono::milliseconds look_interval{100};
 
 /// How many calls a rank has for each dataset in one step, and whether it has rounds after it.
@@ -41,8 +41,8 @@ struct StepPart {
   }
 };
 
-/// Work of all ranks inside libhdf5: the others cannot be told that this one has failed, and some
-/// failures leave even this one waiting for them.
+/// Work of all ranks inside libhdf5: the others cannot be informed that this one has failed, and
+/// some failures leave even this one waiting for them.
 void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds,
               std::function<void()> const& work) {
   std::mutex mutex;
@@ -55,8 +55,8 @@ void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds,
     comm.abort(Error(
         ErrorKind::stall,
         fmt::format(
-            "libhdf5 has been {} the target's files for {} s. Look for failed writes above and at the file system, "
-            "then run again, perhaps with target.io = \"direct\".",
+            "libhdf5 has been {} the target's files for {} s. Check for failed writes above and "
+            "check the file system, then run again, perhaps with target.io = \"direct\".",
             doing, timeout_seconds)));
   });
   if (auto const error = capture(work)) comm.abort(*error);
@@ -66,7 +66,7 @@ void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds,
 }
 
 /// Open MPI 4.1 aggregates collective writes by one of several components, and these three say that
-/// a write has succeeded when the system refused it. Open MPI looks at the variable when it opens
+/// a write has succeeded when the system refused it. Open MPI reads the variable when it opens
 /// its first file; what the user has chosen stays.
 void avoid_silent_aggregations() { ::setenv("OMPI_MCA_fcoll", "^vulcan,dynamic,dynamic_gen2", 0); }
 

@@ -201,7 +201,7 @@ void JournalWriter::sync_all() {
   }
 }
 
-/// What stands in the journal now reaches the device: first the files, then the mark that says so.
+/// What is in the journal now reaches the device: first the files, then the mark that says so.
 /// `lock` is given up meanwhile. Rounds without writes are marked too: where rounds count only when
 /// every rank has them, a rank that only sends must not hold the others back.
 void JournalWriter::sync_now(std::unique_lock<std::mutex>& lock) {

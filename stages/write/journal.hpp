@@ -68,13 +68,13 @@ struct Journal {
   bool lockstep = false;
   std::vector<JournalEntry> entries;
   std::size_t synced = 0;  ///< so many entries, from the front, were on the device together with
-                           ///< what they speak of; held bytes are in the journal
+                           ///< their data; held bytes are in the journal
 };
 
 /// Of this machine; "" where the system does not tell.
 std::string this_boot_id();
 
-/// An entry as it stands in a journal, framed with its length and a checksum; and back, nothing for
+/// An entry as it is in a journal, framed with its length and a checksum; and back, nothing for
 /// any other bytes.
 std::string journal_block(JournalEntry const& entry);
 std::optional<JournalEntry> parse_journal_block(std::string_view bytes);
@@ -129,7 +129,7 @@ class JournalWriter {
   std::uint64_t marked_ = 0;  ///< so many of them have been covered by a mark
   bool ended_ = false;
   std::optional<Error> failure_;
-  std::jthread syncing_;  // last: it uses what stands above
+  std::jthread syncing_;  // last: it uses what is above
 };
 
 }  // namespace reshard

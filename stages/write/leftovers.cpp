@@ -81,7 +81,7 @@ std::optional<std::string> fresh(fs::path const& path, std::int64_t now_ns,
   std::int64_t const age = std::max<std::int64_t>(0, now_ns - *newest) / ns_per_second;
   if (age >= quiet) return std::nullopt;
   return fmt::format(
-      "{} changed {} s ago{}{}, and a run counts as over only after {} s without a change",
+      "{} changed {} s ago{}{}, and a run counts as ended only after {} s without a change",
       path.string(), age, host.empty() ? "" : " by a run on ", host, quiet);
 }
 
@@ -141,8 +141,8 @@ Leftovers leftovers_of(fs::path const& target) {
     if (name->kind == Kind::old && (is_free || !name->token.empty()))
       found.old.push_back(it->path());
   }
-  // Half a list would hide a run that lives. A parent that is missing or a file holds none:
-  // preflight speaks of it.
+  // Half a list would hide a run that is active. A parent that is missing or a file holds none:
+  // preflight reports it.
   if (ended && ended != std::errc::no_such_file_or_directory && ended != std::errc::not_a_directory)
     fail(ended == std::errc::permission_denied ? ErrorKind::target : ErrorKind::io,
          "{}: cannot be listed: {}. Check the folder and its permissions.",
@@ -247,10 +247,10 @@ bool discard(fs::path const& left, fs::path const& own_name) {
 bool put_back_old(fs::path const& target, Leftovers const& left) {
   if (left.old.empty() || is_there(target)) return false;
   if (::rename(left.old.front().c_str(), target.c_str()) != 0)
-    fail(
-        ErrorKind::target,
-        "{}: is the checkpoint that an interrupted run was replacing, and cannot get its name back: {}. Rename it to {}.",
-        left.old.front().string(), system_reason(errno), target.string());
+    fail(ErrorKind::target,
+         "{}: is the checkpoint that an interrupted run was replacing, and cannot be renamed back: "
+         "{}. Rename it to {}.",
+         left.old.front().string(), system_reason(errno), target.string());
   return true;
 }
 

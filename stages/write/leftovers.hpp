@@ -11,8 +11,8 @@
 namespace reshard {
 
 // What lies beside a target while a run writes it, and after one that was interrupted. TOKEN is 16
-// hexadecimal digits that each run draws for itself: whoever still writes under another run's names
-// finds nothing there.
+// hexadecimal digits that each run draws for itself: a run that still writes under another run's
+// names finds nothing there.
 //
 //   /data/out                the target
 //   /data/.out.part-TOKEN    the staging folder: the target while it is built
@@ -61,11 +61,12 @@ std::vector<std::filesystem::path> places_of(std::filesystem::path const& target
 /// Whether something has this name, also a link to nothing.
 bool is_there(std::filesystem::path const& path);
 
-/// Whose a journal folder is: its file `owner`. A run touches it every half minute while it lives.
+/// Whose a journal folder is: its file `owner`. A run touches it every half minute while it is
+/// alive.
 struct Owner {
   std::string token;
   std::string boot;    ///< which life of which machine
-  std::string host;    ///< for people
+  std::string host;    ///< human-readable
   bool ended = false;  ///< in good order: nothing writes there any more
 };
 inline constexpr std::string_view owner_name = "owner";
@@ -81,7 +82,7 @@ Owner this_owner(std::string_view token);
 void write_owner(std::filesystem::path const& journal, Owner const& owner);
 std::optional<Owner> read_owner(std::filesystem::path const& journal);
 
-/// Why leftovers may be those of a run that lives, as a sentence that names a path and a time;
+/// Why leftovers may be those of a run that is active, as a sentence that names a path and a time;
 /// nothing when all of their runs are over. `locked`: the caller holds the target's lock, which
 /// says enough of runs of this machine, and of other machines where locks reach that far. `now_ns`:
 /// the time of the file system, by whose clock changes are dated.

@@ -25,7 +25,7 @@ void sync_tree(fs::path const& root) {
 
 [[noreturn]] void refuse_renaming(fs::path const& path, int error_number, std::string_view next) {
   if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "rename", error_number);
-  fail(ErrorKind::target, "{}: cannot be renamed, or what is in it: {}. {}", path.string(),
+  fail(ErrorKind::target, "{}: it or its contents cannot be renamed: {}. {}", path.string(),
        system_reason(error_number), next);
 }
 
@@ -42,7 +42,7 @@ fs::path name_for(fs::path const& left, fs::path const& staging, fs::path const&
 }
 
 constexpr std::string_view how_to_wait =
-    "Wait until that run is over, or choose another target.path.";
+    "Wait until that run has ended, or choose another target.path.";
 
 }  // namespace
 
@@ -133,7 +133,7 @@ void Publication::own() {
   write_owner(journal_, this_owner(token_));
   auto const made = identity_of(staging_);
   if (!made)
-    fail(ErrorKind::target, "{}: is gone already: another job has taken it. {}", staging_.string(),
+    fail(ErrorKind::target, "{}: no longer exists: another job has taken it. {}", staging_.string(),
          how_to_wait);
   staged_ = *made;
   life_sign_.emplace(journal_ / owner_name);
@@ -156,7 +156,7 @@ void Publication::check_alone() const {
   std::erase(others.journals, journal_);
   if (auto const sign = sign_of_life(others, false, lock_.now_ns()))
     fail(ErrorKind::target,
-         "{}: another job has begun to write this target at the same moment: {}. {}",
+         "{}: another job has started to write this target at the same time: {}. {}",
          target_.string(), *sign, how_to_wait);
 }
 
@@ -220,8 +220,9 @@ void Publication::publish() {
     throw Error(
         ErrorKind::io,
         fmt::format(
-            "{}: is complete and in its place, but the system could not make that durable: {} After a power cut its "
-            "old state may be there again: then run again. What it replaced is beside it until then.",
+            "{}: is complete and in place, but the system could not make the rename durable: {} "
+            "After a power failure the old state may be back: then run again. What it replaced is "
+            "kept beside it until then.",
             target_.string(), failure->sentence()));
   remove_own();
   ours_ = false;
@@ -244,7 +245,7 @@ void Publication::refuse_lost() const {
   fail(
       ErrorKind::target,
       "{}: another job has taken over what this run wrote, or it was removed. Nothing was published: {}",
-      staging_.string(), "look what writes this target, then run again.");
+      staging_.string(), "find out what writes this target, then run again.");
 }
 
 void Publication::refuse_moving(int error_number) const {
@@ -290,13 +291,12 @@ void Publication::replace_in_two_steps() {
   int const reason = errno;
   if (is_in_place()) return;
   if (::rename(old_.c_str(), target_.c_str()) == 0) refuse_moving(reason);
-  fail(
-      kind_of_refusal(reason),
-      "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is {} now, and cannot get its name back: {}. Remove the cause, then "
-      "run "
-      "again: what was written is kept, and will only be renamed.",
-      staging_.string(), target_.string(), system_reason(reason), old_.string(),
-      system_reason(errno));
+  fail(kind_of_refusal(reason),
+       "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is now {}, and "
+       "cannot be renamed back: {}. Remove the cause, then run again: what was written is kept, "
+       "and will only be renamed.",
+       staging_.string(), target_.string(), system_reason(reason), old_.string(),
+       system_reason(errno));
 }
 
 namespace {

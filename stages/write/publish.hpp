@@ -17,7 +17,8 @@
 
 namespace reshard {
 
-/// Touches a file again and again, on a thread of its own, so that others see that its run lives.
+/// Touches a file again and again, on a thread of its own, so that others see that its run is
+/// active.
 class LifeSign {
  public:
   explicit LifeSign(std::filesystem::path file, double seconds = life_sign_seconds);
@@ -35,7 +36,7 @@ class LifeSign {
   std::condition_variable changed_;
   bool ended_ = false;
   std::atomic<bool> lost_ = false;
-  std::jthread thread_;  // last: it uses what stands above
+  std::jthread thread_;  // last: it uses what is above
 };
 
 /// A target that is built under a hidden name beside its place and takes its name only when
@@ -124,8 +125,8 @@ class Publication {
   std::optional<LifeSign> life_sign_;
 };
 
-/// What to do on a file system without locks, where nothing but its changes tells a run that is
-/// alive from one that is over.
+/// What to do on a file system without locks, where only its changes distinguish a run that is
+/// active from one that has ended.
 enum class WithoutLocks {
   refuse,
   when_quiet,  ///< refuse what has changed within quiet_seconds

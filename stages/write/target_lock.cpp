@@ -36,10 +36,10 @@ TargetLock::TargetLock(std::filesystem::path const& target, std::string token)
     sign();
     return;
   }
-  fail(
-      ErrorKind::target,
-      "{}: the lock changes hands all the time: other jobs write this target. Wait for them, or choose another target.path.",
-      path_.string());
+  fail(ErrorKind::target,
+       "{}: the lock keeps changing owners: other jobs write this target. Wait for them, or choose "
+       "another target.path.",
+       path_.string());
 }
 
 /// False: its holder removed it between our open and our lock.

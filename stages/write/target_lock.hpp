@@ -9,7 +9,7 @@ namespace reshard {
 /// The lock `.NAME.lock` of a target, held until the end of the scope. Used by one rank.
 class TargetLock {
  public:
-  /// Error of kind target while another job holds it. `token` stands in the file for as long as
+  /// Error of kind target while another job holds it. `token` is in the file for as long as
   /// this job holds it.
   TargetLock(std::filesystem::path const& target, std::string token);
   ~TargetLock();

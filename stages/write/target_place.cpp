@@ -29,10 +29,10 @@ void check_movable(fs::path const& target) {
   bool const mounted =
       (there.stx_attributes_mask & there.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
   if (other_device || mounted)
-    fail(
-        ErrorKind::target,
-        "{}: is a mount point, or on another file system than its folder, so no new checkpoint can take its name. Choose a target.path below it.",
-        target.string());
+    fail(ErrorKind::target,
+         "{}: is a mount point, or on another file system than its folder, so a new checkpoint "
+         "cannot be renamed to it. Choose a target.path below it.",
+         target.string());
   uid_t const user = ::geteuid();
   if ((parent.stx_mode & S_ISVTX) != 0 && user != 0 && user != there.stx_uid &&
       user != parent.stx_uid)
@@ -59,13 +59,12 @@ std::size_t longest_name(fs::path const& target) {
 void refuse_making(fs::path const& path, int error_number, std::string_view next) {
   if (error_number == ENOSPC || error_number == EDQUOT) fail_errno(path, "create", error_number);
   if (error_number == ENAMETOOLONG)
-    next =
-        "The folders of a run have names that are longer than the target's: choose a shorter one.";
+    next = "The names of a run's folders are longer than the target's: choose a shorter one.";
   if (error_number == EISDIR || error_number == ELOOP)
-    next = "A lock is a plain file: remove what is there, or choose another target.path.";
+    next = "A lock is a regular file: remove what is there, or choose another target.path.";
   if (error_number == EROFS) next = "Choose a target.path on a file system that can be written.";
-  fail(ErrorKind::target, "{}: cannot be made: {}. {}", path.string(), system_reason(error_number),
-       next);
+  fail(ErrorKind::target, "{}: cannot be created: {}. {}", path.string(),
+       system_reason(error_number), next);
 }
 
 void check_existing(fs::path const& target, ExistingTarget existing) {
@@ -77,10 +76,10 @@ void check_existing(fs::path const& target, ExistingTarget existing) {
         target.string());
   std::error_code ignored;
   if (!fs::is_directory(fs::symlink_status(target, ignored)))
-    fail(
-        ErrorKind::target,
-        "{}: exists and is no directory, so target.replace does not apply. Remove it or choose another target.path.",
-        target.string());
+    fail(ErrorKind::target,
+         "{}: exists and is not a directory, so target.replace does not apply. Remove it or choose "
+         "another target.path.",
+         target.string());
 }
 
 fs::path ready_place(fs::path const& target, ExistingTarget existing) {

@@ -36,7 +36,7 @@ TEST(MetadataBounds, WhatIsSharedIsNotCopiedWithoutEnd) {
   std::string const texts = raw::tuple(std::vector<std::string>(64, text(long_text)));
   expect_refused(bounded("a long path for 10k keys",
                          raw::file_of(Parts{.planner_data = shared(texts, 10'000)}), read),
-                 "far more than it has bytes");
+                 "far more values than it has bytes");
   std::string const steps = raw::tuple(std::vector<std::string>(100'000, text("s")));
   expect_refused(bounded("a path of 100k steps",
                          raw::file_of(Parts{.planner_data = shared(steps, 100'000)}), read),
@@ -54,7 +54,7 @@ TEST(MetadataBounds, WhatIsSharedIsNotCopiedWithoutEnd) {
       bounded("100k facts of 100k keys",
               raw::file_of(Parts{.more_attributes = {text("mcore_data"), shared(facts, 100'000)}}),
               read),
-      "far more than it has bytes");
+      "far more values than it has bytes");
 }
 
 TEST(MetadataBounds, ManyTensorsAndChunks) {

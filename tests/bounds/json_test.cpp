@@ -15,12 +15,12 @@ TEST(JsonBounds, PunctuationDoesNotFillTheMemory) {
                          joined(
                              "[", 8'000'000, [](std::size_t) { return "0"; }, "]"),
                          parse_any),
-                 "no honest document");
+                 "a valid document has fewer");
   expect_refused(bounded("4M empty arrays",
                          joined(
                              "[", 4'000'000, [](std::size_t) { return "[]"; }, "]"),
                          parse_any),
-                 "no honest document");
+                 "a valid document has fewer");
   EXPECT_EQ(bounded("200k numbers",
                     joined(
                         "[", 200'000, [](std::size_t) { return "0"; }, "]"),
@@ -35,10 +35,10 @@ TEST(JsonBounds, ManyMembersAreReadAndDuplicatesFound) {
                          joined(
                              "{", 1'000'000, [](std::size_t) { return "\"a\":0"; }, "}"),
                          parse_any),
-                 "stands twice");
+                 "appears twice");
   expect_refused(bounded("one duplicate at the end",
                          joined("{", 1'000'000, member, ",\"k0000000\":0}"), parse_any),
-                 "stands twice");
+                 "appears twice");
   std::string const prefix(1000, 'x');
   EXPECT_EQ(
       bounded("keys with a long common beginning",

@@ -28,7 +28,7 @@ TEST(SafetensorsBounds, ManyTensors) {
                          file_of(joined(
                              "{", 500'000, [](std::size_t) { return empty_tensor("a"); }, "}")),
                          parse),
-                 "stands twice");
+                 "appears twice");
   std::string const prefix(1000, 'x');
   EXPECT_EQ(
       bounded("long names",

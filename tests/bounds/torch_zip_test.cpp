@@ -50,7 +50,7 @@ TEST(ZipBounds, ManyRecords) {
   expect_refused(
       bounded("names of 60 KB",
               archive_of(200, [](std::size_t) { return std::string(60'000, '/'); }), read_zip),
-      "no name for a record");
+      "not a valid record name");
 }
 
 TEST(ZipBounds, CountsThatNothingBacksAreNotBelieved) {

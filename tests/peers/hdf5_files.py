@@ -83,34 +83,34 @@ def external_link_to_a_group(path):
         file.create_group("g")["mid"] = h5py.ExternalLink(str(beside(path, "-secret.h5")), "/deep")
 
 
-@refused("'b'", "second name of 'a'")
+@refused("'b'", "hard link to 'a'")
 def hard_link(path):
     with h5py.File(path, "w") as file:
         file["a"] = np.arange(4)
         file["b"] = file["a"]
 
 
-@refused("second name of")
+@refused("hard link to")
 def hard_link_in_another_group(path):
     with h5py.File(path, "w") as file:
         file["x/a"] = np.arange(4)
         file.create_group("y")["a"] = file["x/a"]
 
 
-@refused("'g/up'", "second name of '/'")
+@refused("'g/up'", "hard link to '/'")
 def cycle_through_the_root(path):
     with h5py.File(path, "w") as file:
         file.create_group("g")["up"] = file["/"]
 
 
-@refused("second name of")
+@refused("hard link to")
 def cycle_of_groups(path):
     with h5py.File(path, "w") as file:
         inner = file.create_group("g/h")
         inner["again"] = file["g"]
 
 
-@refused("'self'", "second name of '/'")
+@refused("'self'", "hard link to '/'")
 def group_in_itself(path):
     with h5py.File(path, "w") as file:
         file["self"] = file["/"]

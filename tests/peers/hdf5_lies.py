@@ -210,7 +210,7 @@ def container_with_a_bad_name(path):
     container(path, complete=np.uint8(1), name="a%20b")
 
 
-@refused("it is no dataset")
+@refused("it is not a dataset")
 def container_with_a_group_in_tensors(path):
     container(path, complete=np.uint8(1), name="g/w")
 

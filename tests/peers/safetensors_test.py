@@ -214,7 +214,7 @@ def test_cut_files_are_refused(tmp_path):
     whole = path.read_bytes()
     for bytes_kept in [0, 1, 7, 8, 9, 50, len(whole) // 2, len(whole) - 1]:
         path.write_bytes(whole[:bytes_kept])
-        assert "cut short" in refused("list", path)
+        assert "truncated" in refused("list", path)
 
 
 # Folders.

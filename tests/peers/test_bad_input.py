@@ -19,7 +19,7 @@ def to(layout, **options):
 TREE_CASES = [
     Case("cut to 0", "dense", ("mp_rank_01_001/model_optim_rng.pt", "empty file", "Fetch"), cut("mp_rank_01_001", 0)),
     Case("cut to 1", "dense", ("mp_rank_01_001/model_optim_rng.pt", "unknown kind", "Fetch"), cut("mp_rank_01_001", 1)),
-    *[Case(f"cut to {length}", "dense", ("mp_rank_01_001/model_optim_rng.pt", "no end record", "bytes", "cut short", "compare its size"),
+    *[Case(f"cut to {length}", "dense", ("mp_rank_01_001/model_optim_rng.pt", "no end record", "bytes", "truncated", "compare its size"),
            cut("mp_rank_01_001", length)) for length in (30, 0.1, 0.5, 0.9, -1)],
     Case("no tensor rank 1", "flat", ("mp_rank_01",), without_directories("mp_rank_01")),
     Case("no tensor rank 1 in stage 1", "dense", ("mp_rank_01_001",), without_directories("mp_rank_01_001")),

@@ -83,7 +83,7 @@ def test_a_refused_source_leaves_the_target_that_was_to_be_replaced(bad_jobs, sc
 def test_a_file_as_target(bad_jobs, dense):
     bad_jobs.target.write_text("precious")
     bad_jobs.refused_early(TARGET, ("target", "exists already"), bad_jobs.text(dense))
-    bad_jobs.refused_early(TARGET, ("target", "no directory", "Remove it"), bad_jobs.text(dense, target_options={"replace": True}))
+    bad_jobs.refused_early(TARGET, ("target", "not a directory", "Remove it"), bad_jobs.text(dense, target_options={"replace": True}))
 
 
 def test_a_dangling_link_as_target(bad_jobs, dense):
@@ -94,7 +94,7 @@ def test_a_dangling_link_as_target(bad_jobs, dense):
 @pytest.mark.long_but("inside-says1", "..-says3")
 @pytest.mark.parametrize("place, says", [
     (".", ("also source.path", "another folder")), ("inside", ("inside the source", "outside")), ("iter_0001000/mp_rank_00_000/x", ("inside the source",)),
-    ("..", ("lies inside it",))])
+    ("..", ("is inside it",))])
 def test_a_target_inside_or_around_the_source(place, says, bad_jobs, scratch):
     source = bad_sources.copy_of("dense", scratch / "source")
     before = listing(source)
@@ -216,7 +216,7 @@ def loop(path):
 
 NO_SOURCES = [
     (lambda path: None, ("source", "does not exist", "source.path")), (a_file, ("source", "neither a directory nor an HDF5 file")), (empty, ("source",)),
-    (other_files, ("source",)), (torch_dist, ("source", "cut short")), (both_kinds, ("source", "side by side", "source.format")), (loop, ("source",))]
+    (other_files, ("source",)), (torch_dist, ("source", "truncated")), (both_kinds, ("source", "side by side", "source.format")), (loop, ("source",))]
 
 
 @pytest.mark.long_but("absent-1", "empty-3", "loop-3")
@@ -233,8 +233,8 @@ def test_what_is_no_source(make, says, ranks, bad_jobs, scratch):
 JOB_LINES = {  # line after [source] path and [target] path and format -> fragments
     "layuot.tp = 2": ("job1.toml:6", "layuot", "did you mean layout?"),
     "layout.tq = 2": ("job1.toml:6", "tq", "did you mean tp?"),
-    'layout.tp = "two"': ("job1.toml:6", "tp", "two", "whole number"),
-    "layout.tp = 2.5": ("job1.toml:6", "tp", "whole number"),
+    'layout.tp = "two"': ("job1.toml:6", "tp", "two", "integer"),
+    "layout.tp = 2.5": ("job1.toml:6", "tp", "integer"),
     "layout.tp = 0": ("job1.toml:6", "tp = 0"),
     "layout.tp = -1": ("job1.toml:6", "tp = -1"),
     'replace = "yes"': ("job1.toml:6", "replace", "true or false"),

@@ -93,7 +93,7 @@ def test_args_count_before_source_config(there, then, convert, folder, scratch):
     convert(folder, scratch / "tree", there)
     named = other_config(folder, scratch / "named", rms_norm_eps=0.1)
     said = convert(scratch / "tree", scratch / "target", then, source_options={"config": named})
-    assert "rms_norm_eps was 0.1, the checkpoint's args make it 1e-06" in said
+    assert "rms_norm_eps was 0.1, the checkpoint's args give 1e-06" in said
     for found in (scratch / "target").rglob("config.json"):
         assert json.loads(found.read_text())["rms_norm_eps"] == 1e-6
     if then in LAYOUTS:
@@ -119,7 +119,7 @@ def test_source_config_counts_before_a_config(there, convert, folder, scratch):
         source = scratch / "hdf5"
     named = other_config(folder, scratch / "named", rms_norm_eps=0.1)
     said = convert(source, scratch / "target", "huggingface", source_options={"config": named})
-    assert "rms_norm_eps is 0.1 and 1e-06" in said and "source.config counts" in said
+    assert "rms_norm_eps is 0.1 and 1e-06" in said and "source.config is used" in said
     assert torch.equal(logits_of(scratch / "target", MODEL), described(folder, scratch / "as-said", rms_norm_eps=0.1))
     convert(source, scratch / "tree", "megatron", source_options={"config": named})
     assert args_of(scratch / "tree").norm_epsilon == 0.1 and config_of(scratch / "tree" / "huggingface")["rms_norm_eps"] == 0.1
@@ -131,7 +131,7 @@ def test_the_config_inside_a_container_counts_before_the_one_beside(form, conver
     convert(folder, scratch / "hdf5", "hdf5")
     (scratch / "hdf5" / "config.json").write_text(json.dumps(config_of(folder) | dict(rms_norm_eps=0.1)))
     said = convert(scratch / "hdf5", scratch / "target", form)
-    assert "rms_norm_eps is 1e-06 and 0.1" in said and "The one inside counts" in said
+    assert "rms_norm_eps is 1e-06 and 0.1" in said and "The one inside is used" in said
     if form == "megatron":
         assert args_of(scratch / "target").norm_epsilon == 1e-6 and config_of(scratch / "target" / "huggingface") == config_of(folder)
     else:

@@ -244,7 +244,7 @@ def test_disagreement_with_the_catalogue(scratch):
     size = path.stat().st_size
     for dtype, shape in (("BF16", "2,3"), ("F32", "3,2"), ("F32", "6"), ("I32", "-")):
         sentence = refused("item-read", path, 0, size, dtype, shape)
-        assert "holds F32 of shape (2, 3)" in sentence and f"says {dtype} of shape (" in sentence
+        assert "holds F32 of shape (2, 3)" in sentence and f"has {dtype} of shape (" in sentence
     for wrong in (0, 1, size - 1, size + 1):
         refused("item-read", path, 0, wrong, "F32", "2,3")
 

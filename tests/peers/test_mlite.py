@@ -148,9 +148,9 @@ def test_files_with_the_rows_of_one_tensor_parallel_rank_are_refused(program, sa
 
 @pytest.mark.long_but("experts")
 @pytest.mark.parametrize("change, says", [
-    ({"num_experts": 16, "num_local_experts": 16}, "chooses among 8 experts, and config.json says 16"),
+    ({"num_experts": 16, "num_local_experts": 16}, "chooses among 8 experts, and config.json gives 16"),
     ({"moe_intermediate_size": 12}, "are 8 expert-parallel ranks of 2 x 12 rows; but 8 experts under 2 names are 4 ranks"),
-    ({"num_hidden_layers": 4}, "holds 3 layers, and config.json says 4"),
+    ({"num_hidden_layers": 4}, "holds 3 layers, and config.json gives 4"),
     ({"hidden_size": 64}, "'model.embed.embedding.weight' is [128, 32]"),
 ], ids=["experts", "rows", "layers", "hidden"])
 def test_the_config_of_another_model_is_refused_with_both_sizes(change, says, program, saved, model_folder, scratch):
@@ -161,7 +161,7 @@ def test_the_config_of_another_model_is_refused_with_both_sizes(change, says, pr
 
 @pytest.mark.long_but("stage", "unknown")
 @pytest.mark.parametrize("edit, says", [
-    (lambda state: rename(state, "model_pp1.", "model_pp2."), "none of stage model_pp1"),
+    (lambda state: rename(state, "model_pp1.", "model_pp2."), "no keys of stage model_pp1"),
     (lambda state: rename(state, "model_pp0.layers.0.", "model_pp0.layers.7."), "the highest is number 7"),
     (lambda state: drop(state, "model_pp1."), "holds 2 layers"),
     (lambda state: state | {"model.layers.0.mlp_norm.weight": torch.ones(4)}, "names a pipeline stage"),

@@ -130,7 +130,7 @@ def test_args_that_changed_change_the_config(program, scratch):
         torch.save(content, file)
     (scratch / "tree" / "reshard.json").unlink()
     said = convert(program, scratch / "tree", scratch / "back", "huggingface")
-    assert "rope_theta was 10000.0, the checkpoint's args make it 777" in said
+    assert "rope_theta was 10000.0, the checkpoint's args give 777" in said
     before, now = config_of(folder), config_of(scratch / "back")
     before["rope_parameters"]["rope_theta"] = 777
     assert now == before
@@ -145,10 +145,10 @@ def test_args_that_no_config_says_are_told(program, scratch):
     code, text = compare(scratch / "tree", scratch / "other")
     assert code == 1 and "args.rotary_interleaved" in text and "args.softmax_type" in text
     said = convert(program, scratch / "other", scratch / "back", "huggingface")
-    assert "the checkpoint says \"off-by-one\", and no member of config.json tells" in said
+    assert "the checkpoint has \"off-by-one\", and no member of config.json states it" in said
     shutil.rmtree(scratch / "other" / "huggingface")
     said = convert(program, scratch / "other", scratch / "bare", "huggingface")
-    assert 'no member of it says rotary_interleaved = true, softmax_type = "off-by-one"' in said
+    assert 'no member of it states rotary_interleaved = true, softmax_type = "off-by-one"' in said
 
 
 def test_a_number_that_is_none_is_refused(program, scratch):

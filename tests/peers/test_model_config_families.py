@@ -39,7 +39,7 @@ def test_families_keep_their_config(name, program, scratch):
     for way in ("megatron", "torch_dist", "dcp"):
         options = {} if way == "dcp" else keeps
         said = convert(program, folder, scratch / way, way, **options)
-        told |= {key for part in said.split("config.json says ")[1:] for key in re.findall(r"([\w.]+) = ", part.split(", which Megatron")[0])}
+        told |= {key for part in said.split("config.json states ")[1:] for key in re.findall(r"([\w.]+) = ", part.split(", which Megatron")[0])}
         back = scratch / f"{way}-back"
         convert(program, scratch / way, back, "huggingface", **options)
         assert {file: text for file, text in beside(back).items() if "index" not in file} == {

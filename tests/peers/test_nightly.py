@@ -162,7 +162,7 @@ def without(*names):
 
 
 DAMAGE = {
-    "a shard is missing": ("flat", lambda folder: shutil.rmtree(folder / "mp_rank_01"), "not there: mp_rank_01"),
+    "a shard is missing": ("flat", lambda folder: shutil.rmtree(folder / "mp_rank_01"), "missing: mp_rank_01"),
     "a shard has no file": ("flat", without("mp_rank_01/model_optim_rng.pt"), "mp_rank_01"),
     "a shard is cut short": ("flat", lambda folder: cut_short(folder / "mp_rank_01" / "model_optim_rng.pt"), "mp_rank_01"),
     "a file of the index is missing": ("hf-parts", without(bad_sources.FILES[1]), "00002-of-00002"),
@@ -189,7 +189,7 @@ def test_an_incomplete_newest_is_skipped(name, nights):
 @pytest.mark.long
 @pytest.mark.parametrize("target_format, mark, says", [
     ("torch_dist", ".metadata", "written last"), ("torch_dist", "metadata.json", "metadata.json yet"), ("hdf5", None, "model.h5"),
-    ("torch_dist", "item", "cut short")])
+    ("torch_dist", "item", "truncated")])
 def test_other_formats_need_what_is_written_last(target_format, mark, says, nights, program):
     options = {"target_options": {"layout": "{ tp = 1 }"}} if target_format == "torch_dist" else {}
     made = program.run(bad_sources.original("flat"), nights.scratch / "made", target_format, ranks=1, **options)
@@ -349,7 +349,7 @@ def test_a_night_whose_search_stands_still_is_ended(nights):
     finally:
         for pid in [night.pid, *searching]:
             send(pid, signal.SIGKILL)
-    assert night.returncode == STALL and "rank 0 was not heard of for" in own_words(err)
+    assert night.returncode == STALL and "no heartbeat from rank 0 for" in own_words(err)
 
 
 @pytest.mark.long
@@ -357,7 +357,7 @@ def test_a_tracker_that_names_a_missing_step_is_told(nights):
     nights.save("iter_0000001")
     nights.track(7)
     assert nights.told()["action"] == "converted"
-    assert f"{TRACKER} names step 7, of which no checkpoint is there" in nights.run()
+    assert f"{TRACKER} names step 7, which has no checkpoint there" in nights.run()
 
 
 @pytest.mark.long
@@ -454,7 +454,7 @@ def test_without_a_journal_what_has_the_name_of_a_source_is_removed(nights):
         age(nights.serving / f".{name}.{part}")
     # Number 2 is converted now, number 0 has no source: whose it is nobody knows.
     said = nights.run()
-    assert f"cleaned           {nights.serving / f'.iter_0000001.{part}'}: left by an interrupted night\n" in said
+    assert f"cleaned           {nights.serving / f'.iter_0000001.{part}'}: left by an interrupted nightly run\n" in said
     assert nights.converted() == [f".iter_0000000.{part}", "iter_0000002"]
 
 
@@ -654,7 +654,7 @@ def test_mistakes(nights):
     nights.track("soon")
     assert "expected an iteration number" in nights.run(code=SOURCE)
     refused = subprocess.run([BINARY, "run", str(nights.job())], capture_output=True, text=True, env=ENVIRONMENT)
-    assert refused.returncode == USAGE and "only `reshard nightly` knows this table" in refused.stderr
+    assert refused.returncode == USAGE and "only `reshard nightly` uses this table" in refused.stderr
 
 
 @pytest.mark.long

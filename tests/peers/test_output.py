@@ -127,7 +127,7 @@ def test_no_page_is_written_into_another_checkpoint(scratch):
             (checkpoint / place).parent.mkdir(exist_ok=True)
             done = reshard(scratch, "view", SAMPLE, "-o", checkpoint / place)
             assert done.returncode == USAGE, done.stderr
-            assert "not written into" in own_words(done.stderr)
+            assert "into which nothing is written" in own_words(done.stderr)
             assert not (checkpoint / place).exists()
     done = reshard(scratch, "view", scratch / "hdf5", "-o", "page.html")
     assert done.returncode == 0, done.stderr

@@ -223,7 +223,7 @@ def test_a_published_target_stays_when_its_name_cannot_be_made_durable(bad_jobs,
     for number in range(12):
         outcome = run(bad_jobs, "dense", f"fsync:/{bad_jobs.parent.name}$:EIO:{number}:1", replace=True)
         assert outcome.code == IO, f"none of {number} syncs was the last one: {outcome.error}"
-        if "in its place" in outcome.error:
+        if "is complete and in place" in outcome.error:
             break
         assert (bad_jobs.target / "old").exists()
     assert tree_hashes(bad_jobs.target) == whole("dense") and verified(bad_jobs)[0]
@@ -274,7 +274,7 @@ def test_after_a_kill_between_two_renames_the_next_run_finishes(bad_jobs, whole)
 def test_after_a_kill_between_two_renames_clean_gives_the_old_one_its_name_back(bad_jobs):
     killed_between_two_renames(bad_jobs)
     outcome = bad_jobs.command("clean", bad_jobs.target)
-    assert outcome.code == 0 and "has its name again" in outcome.out, outcome.error
+    assert outcome.code == 0 and "was renamed back" in outcome.out, outcome.error
     assert (bad_jobs.target / "old").read_text() == "precious"
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 

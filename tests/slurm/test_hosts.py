@@ -119,7 +119,7 @@ def test_ranks_alone_notice_that_nothing_arrives(hosts, place, undisturbed, monk
     wait_until(lambda: len(launched.ranks()) < 6, "ranks that end", 40)
     hosts.join("h1")
     code, out = launched.wait(40)
-    assert code == 8 and "no message came or left for 4 s" in out and "from" in out, f"exit {code}\n{out}"
+    assert code == 8 and "no message was received or sent for 4 s" in out and "from" in out, f"exit {code}\n{out}"
     assert not place.target.exists()
     run_again(hosts, place, hosts.names, undisturbed, "mpi")
 

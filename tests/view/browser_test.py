@@ -268,10 +268,10 @@ class CommandLine(unittest.TestCase):
     def test_nothing_else_is_overwritten(self):
         notes = self.folder / "notes.html"
         notes.write_text("<!doctype html>\nmine\n")
-        self.assertIn("is no page", samples.reshard("view", samples.SAMPLE, "-o", notes, code=2))
+        self.assertIn("is not a page", samples.reshard("view", samples.SAMPLE, "-o", notes, code=2))
         self.assertEqual(notes.read_text(), "<!doctype html>\nmine\n")
         inside = samples.SAMPLE / "layout.html"
-        self.assertIn("not written into", samples.reshard("view", samples.SAMPLE, "-o", inside, code=2))
+        self.assertIn("into which nothing is written", samples.reshard("view", samples.SAMPLE, "-o", inside, code=2))
         self.assertFalse(inside.exists())
 
     def test_what_makes_no_sense_is_refused(self):

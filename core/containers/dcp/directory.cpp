@@ -50,7 +50,7 @@ std::optional<Step> step_from_name(std::string_view name) {
 }
 
 Step tracked_step(fs::path const& root) {
-  SaveStep const step = read_tracker(root, "give the folder of one save itself");
+  SaveStep const step = read_tracker(root, "give the folder of a single save");
   return step.release ? Step{.release = true} : Step{.iteration = step.iteration};
 }
 
@@ -82,10 +82,10 @@ std::string read_backend(fs::path const& folder, fs::path const& root) {
   Json const json = parse_json(read_text_file(path, largest_backend_bytes), path.string());
   Json const* const backend = json.find("sharded_backend");
   if (backend == nullptr || backend->text() == nullptr)
-    fail(
-        ErrorKind::source,
-        "{}: has no text \"sharded_backend\", so it is none of a Megatron checkpoint. Restore it from the original.",
-        path.string());
+    fail(ErrorKind::source,
+         "{}: has no string \"sharded_backend\", so it is not from a Megatron checkpoint. Restore "
+         "it from the original.",
+         path.string());
   return *backend->text();
 }
 
@@ -103,23 +103,22 @@ void expect_torch_dist(fs::path const& folder, fs::path const& root) {
                                           std::vector<std::string> const& names) {
   if (has(names, backend_name)) expect_torch_dist(folder, root);
   if (std::ranges::any_of(names, is_metadata_of_rank))
-    fail(
-        ErrorKind::source,
-        "{}: has a catalogue for each rank ({}) and none for all: it was saved without collectives, which is not read. Load it with torch and save "
-        "it with a coordinator.",
-        folder.string(), shown(names));
+    fail(ErrorKind::source,
+         "{}: has one metadata file per rank ({}) and no common one: it was saved without a "
+         "coordinator, which is not supported. Load it with torch and save it with a coordinator.",
+         folder.string(), shown(names));
   if (std::ranges::any_of(names, is_item_file) || has(names, backend_name))
-    fail(
-        ErrorKind::source,
-        "{}: has no {}, which is written last, so its save or its copying was not completed. There are: {}. Choose another save.",
-        folder.string(), metadata_name, shown(names));
+    fail(ErrorKind::source,
+         "{}: has no {}, which is written last, so the save or the copy is incomplete. Found: {}. "
+         "Choose another save.",
+         folder.string(), metadata_name, shown(names));
   fail(
       ErrorKind::source,
       "{}: expected a folder with {}, found {}. Give the folder of a distributed checkpoint, or the one that holds its saves.",
       folder.string(), metadata_name, shown(names));
 }
 
-/// What stands beside the items and belongs to the user. Lists of checksums would be wrong for any
+/// What is beside the items and belongs to the user. Lists of checksums would be wrong for any
 /// other folder.
 bool travels_along(std::string_view name) {
   return name != metadata_name && name != backend_name && name != common_name &&

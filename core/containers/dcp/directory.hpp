@@ -28,7 +28,7 @@ enum class Flavour {
   fsdp_dtensor,  ///< Megatron-FSDP: keys model.module.…, no side files
 };
 
-/// A checkpoint folder, looked at by its names alone (and, for the tracker and metadata.json, their
+/// A checkpoint folder, judged by its names alone (and, for the tracker and metadata.json, their
 /// few bytes).
 struct Directory {
   std::filesystem::path root;    ///< as the user named it

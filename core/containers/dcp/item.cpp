@@ -87,13 +87,11 @@ class ItemReader {
 
   void expect(FileTensor const& tensor, DType dtype, std::span<Index const> shape) const {
     if (tensor.dtype == dtype && std::ranges::equal(tensor.shape, shape)) return;
-    fail(
-        ErrorKind::source,
-        "{}: the item of tensor {} holds {} of shape {}, .metadata says {} of shape {}. The files are not of one save, or one of them is damaged: "
-        "fetch "
-        "the checkpoint again.",
-        range_.name(), json_quoted(key_), name(tensor.dtype), shape_text(tensor.shape), name(dtype),
-        shape_text(shape));
+    fail(ErrorKind::source,
+         "{}: the item of tensor {} holds {} of shape {}, .metadata has {} of shape {}. The files "
+         "are from different saves, or one of them is damaged: fetch the checkpoint again.",
+         range_.name(), json_quoted(key_), name(tensor.dtype), shape_text(tensor.shape),
+         name(dtype), shape_text(shape));
   }
 
  private:
@@ -101,10 +99,10 @@ class ItemReader {
     TorchFile const torch = read_torch_file(range_);
     pickle::Node const& root = torch.document.at(torch.document.root);
     if (root.kind != pickle::Kind::tensor)
-      fail(
-          ErrorKind::source,
-          "{}: the item holds {}, expected a plain tensor. Save it as one: detached, dense and of the class torch.Tensor.",
-          range_.name(), described(torch.document));
+      fail(ErrorKind::source,
+           "{}: the item holds {}, expected a plain tensor. Save it as a detached, dense "
+           "torch.Tensor.",
+           range_.name(), described(torch.document));
     pickle::TensorRef const& tensor = torch.document.tensors[root.index];
     return {file_tensor(torch, tensor, {}), torch.storages.at(tensor.storage.key)};
   }
@@ -124,7 +122,7 @@ std::uint64_t payload_bytes_of(DType dtype, std::span<Index const> shape) {
                      "tensor size");
 }
 
-/// Writes the records of an item one behind the other.
+/// Writes the records of an item one after the other.
 class FrameWriter {
  public:
   void append(std::string& out, std::string_view name, std::string_view content) {

@@ -40,7 +40,7 @@ struct ItemLayout {
 };
 ItemLayout item_layout(DType dtype, std::span<Index const> shape);
 
-/// The bytes before and behind the payload of such an item: exactly what torch.save writes
+/// The bytes before and after the payload of such an item: exactly what torch.save writes
 /// (docs/formats/torch-file.md).
 struct ItemFrame {
   std::string head;

@@ -53,7 +53,7 @@ class HeadReader {
     std::size_t const size = pickled->size_bytes;
     std::size_t const begin = payload_;
     if (!place(name, size)) return std::nullopt;
-    // Its descriptor says that this was all of it, and that it is undamaged; torch can be told to
+    // Its descriptor says that this was all of it, and that it is undamaged; torch can be set to
     // write no checksums.
     std::string const descriptor = text_or_nothing(begin + size, 16);
     ZipRecord const record{

@@ -21,7 +21,7 @@ namespace reshard::dcp {
 using PathStep = std::variant<std::string, std::int64_t>;
 using Path = std::vector<PathStep>;
 
-/// What `.metadata` says (docs/formats/dcp.md). No item was read: tensors stand in the order of the
+/// What `.metadata` says (docs/formats/dcp.md). No item was read: tensors are in the order of the
 /// file, boxes of no volume beside others are left out, and nothing says where payloads begin.
 struct Metadata : StoredTable {
   std::vector<std::string> files;  ///< relative paths, each a plain name or names joined by '/',
@@ -46,7 +46,7 @@ enum class MetadataStyle { compact, plain };
 
 /// The bytes of `.metadata` (pickle protocol 4) for these tensors, chunks and objects, with
 /// planner_data as given (nothing: an empty dict), without storage_meta, plans or mcore_data.
-/// torch 2.3 and later read it. Keys stand in the order of planner_data, those that it lacks behind
+/// torch 2.3 and later read it. Keys are in the order of planner_data, those that it lacks behind
 /// them. Equal input gives equal bytes. Pre: every chunk belongs to one tensor. A dtype that torch
 /// lacks is an Error of kind source.
 std::string write_metadata(Metadata const& metadata, MetadataStyle style = MetadataStyle::compact);

@@ -112,7 +112,7 @@ Root Machine::run() {
 
 void Machine::read_protocol() {
   if (source_.byte() != static_cast<std::uint8_t>(Op::proto))
-    refuse("the file does not begin as a pickle of protocol 2 or later. It is no DCP metadata.");
+    refuse("the file does not begin as a pickle of protocol 2 or later. It is not DCP metadata.");
   std::uint8_t const protocol = source_.byte();
   if (protocol < oldest_protocol || protocol > newest_protocol)
     refuse("the pickle has protocol {}, expected {} to {}. Write it with another Python.", protocol,
@@ -120,7 +120,7 @@ void Machine::read_protocol() {
 }
 
 void Machine::unknown_opcode() {
-  refuse("opcode 0x{:02x} has no place in DCP metadata. The file is damaged or hostile.",
+  refuse("opcode 0x{:02x} does not occur in DCP metadata. The file is damaged or hostile.",
          static_cast<unsigned char>(source_.taken()));
 }
 
@@ -165,7 +165,7 @@ void Machine::stop() {
     refuse("{} values and {} marks are left over at the end. The file is damaged.", height_,
            marks_.size());
   if (result.tag() != Tag::metadata || !has_root_)
-    refuse("the file holds {}, expected a Metadata with its state. It is no DCP metadata.",
+    refuse("the file holds {}, expected a Metadata with its state. It is not DCP metadata.",
            records_.describe(result));
   if (source_.left() > 0)
     refuse(
@@ -191,7 +191,7 @@ void Machine::put() {
 void Machine::store(std::uint64_t number) {
   if (number > free_numbers + source_.at() / bytes_per_number)
     refuse(
-        "memo index {} is more than the {} bytes read so far can have made. The file is damaged or hostile.",
+        "memo index {} is too large for the {} bytes read so far. The file is damaged or hostile.",
         number, source_.at());
   memo_.put(number, top());
 }
@@ -201,7 +201,7 @@ void Machine::get() {
   std::uint64_t const number = source_.number<bytes>();
   Value const value = memo_.get(number);
   if (value.tag() == Tag::unset)
-    refuse("memo index {} is read, nothing was stored there. The file is damaged.", number);
+    refuse("memo index {} is read, but nothing was stored there. The file is damaged.", number);
   push(value);
 }
 
@@ -238,7 +238,8 @@ void Machine::string() {
   if (!plans_follow(string)) return push({Tag::string, string});
   if (source_.tail(last_bytes.size()) != last_bytes)
     refuse(
-        "the last bytes of the file are not the end of a pickle. It is cut short: compare its size with the original.");
+        "the last bytes of the file are not the end of a pickle. It is truncated: compare its "
+        "size with the original.");
   build_metadata(stack_[0].id(), above_mark());
   done_ = true;
 }

@@ -168,7 +168,7 @@ class Machine {
   std::string place_;
   Records records_;
   std::uint64_t op_at_ = 0;
-  std::vector<Value> stack_;  ///< its first height_ values; behind them is room
+  std::vector<Value> stack_;  ///< its first height_ values; after them is room
   std::size_t height_ = 0;
   std::vector<std::size_t> marks_;
   std::size_t floor_ = 0;  ///< the last mark: nothing below it can be popped

@@ -67,7 +67,8 @@ class Assembler {
   /// Before `bytes` are made for `key`.
   void charge(std::uint32_t key, std::uint64_t bytes) {
     if (bytes > bytes_left_)
-      refuse("by {} the file makes far more than it has bytes. The file is hostile.", quoted(key));
+      refuse("up to {} the file creates far more values than it has bytes. The file is hostile.",
+             quoted(key));
     bytes_left_ -= bytes;
   }
   void check_path(std::uint32_t key, std::size_t steps);
@@ -107,7 +108,7 @@ Metadata Assembler::run(Root const& root) {
       refuse("a key of state_dict_metadata is {}, expected a str. The file is damaged.",
              records_.describe(key));
     if (seen[key.id()])
-      refuse("key {} comes twice in state_dict_metadata. The file is damaged.", quoted(key.id()));
+      refuse("key {} appears twice in state_dict_metadata. The file is damaged.", quoted(key.id()));
     seen[key.id()] = true;
     if (value.tag() == Tag::tensor && records_.tensors[value.id()].properties != unset)
       add_tensor(key.id(), records_.tensors[value.id()]);
@@ -129,7 +130,7 @@ std::vector<Value> const& Assembler::dict(Value value, std::string_view what) {
   std::vector<Value> const* const pairs =
       value.tag() == Tag::dict ? records_.containers.find(value) : nullptr;
   if (pairs == nullptr)
-    refuse("{} is {}, expected a dict of its own. The file is damaged or no DCP metadata.", what,
+    refuse("{} is {}, expected a dict of its own. The file is damaged or not DCP metadata.", what,
            records_.describe(value));
   return *pairs;
 }
@@ -152,7 +153,8 @@ void Assembler::index_storage(std::vector<Value> const& pairs) {
     if (key.tag() != Tag::index || records_.indices[key.id()].name == unset ||
         value.tag() != Tag::place || records_.places[value.id()].path == unset)
       refuse(
-          "entry {} of storage_data leads from {} to {}, expected MetadataIndex to _StorageInfo, each with its state. The file is damaged.",
+          "entry {} of storage_data maps {} to {}, expected MetadataIndex to _StorageInfo, each "
+          "with its state. The file is damaged.",
           pair, records_.describe(key), records_.describe(value));
     IndexRecord const index = records_.indices[key.id()];
     // In a dict the last of equal keys stays.
@@ -193,7 +195,8 @@ std::uint32_t Assembler::file(std::uint32_t path, std::uint32_t key) {
   if (number != unset) return number;
   if (!stays_in_folder(records_.strings[path]))
     refuse(
-        "the item of {} lies in {}, which is no file of the checkpoint's folder. The file is hostile.",
+        "the item of {} lies in {}, which is not a file in the checkpoint's folder. The file is "
+        "hostile.",
         quoted(key), quoted(path));
   number = static_cast<std::uint32_t>(out_.files.size());
   out_.files.emplace_back(records_.strings[path]);
@@ -282,7 +285,8 @@ void Assembler::read_planner_data(Value value) {
       refuse("a key of planner_data is {}, expected a str. The file is damaged.",
              records_.describe(pairs[i]));
     std::uint32_t const key = pairs[i].id();
-    if (seen[key]) refuse("key {} comes twice in planner_data. The file is damaged.", quoted(key));
+    if (seen[key])
+      refuse("key {} appears twice in planner_data. The file is damaged.", quoted(key));
     seen[key] = true;
     out_.planner_data->emplace_back(records_.strings[key], path(key, pairs[i + 1]));
   }

@@ -53,10 +53,10 @@ void PickleSource::refill(std::size_t needed) {
 }
 
 void PickleSource::cut_short(std::uint64_t needed) const {
-  fail(
-      ErrorKind::source,
-      "{}: pickle byte {}: {} more bytes are needed, the file has {}. It is cut short: compare its size with the original.",
-      file_.path().string(), at(), needed, left());
+  fail(ErrorKind::source,
+       "{}: pickle byte {}: {} more bytes are needed, the file has {}. It is truncated: compare "
+       "its size with the original.",
+       file_.path().string(), at(), needed, left());
 }
 
 }  // namespace reshard::dcp

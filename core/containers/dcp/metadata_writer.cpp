@@ -184,10 +184,9 @@ void Writer::tensor(StoredTensor const& tensor) {
 void Writer::properties(StoredTensor const& tensor) {
   pickle::TorchType const* const type = pickle::torch_type(tensor.dtype);
   if (type == nullptr)
-    fail(
-        ErrorKind::source,
-        "tensor '{}' is {}, and torch has no such element type: it cannot stand in a torch checkpoint.",
-        tensor.name, name(tensor.dtype));
+    fail(ErrorKind::source,
+         "tensor '{}' is {}, a dtype that torch does not have: a torch checkpoint cannot hold it.",
+         tensor.name, name(tensor.dtype));
   out_.new_object(metadata_module, "TensorProperties");
   std::uint32_t& number = properties_[static_cast<std::size_t>(tensor.dtype)];
   if (!out_.fetch(number)) {

@@ -10,7 +10,7 @@ ObjectLook look_at_object(File const& file, ItemPlace const& place) {
     TorchFile const torch = read_torch_file(FileRange(file, place.offset_bytes, place.size_bytes));
     // The older container has pickles of its own beside the value's.
     if (torch.container != TorchFile::Container::zip)
-      return {.found = {}, .damage = "it is no zip archive."};
+      return {.found = {}, .damage = "it is not a zip archive."};
     return {.found = pickle::not_to_copy(torch.document), .damage = {}};
   } catch (Error const& error) {
     if (error.kind() != ErrorKind::source) throw;

@@ -233,8 +233,7 @@ std::optional<PickledTensor> match_tensor_pickle(std::string_view bytes) {
 std::string tensor_pickle(DType dtype, std::span<Index const> shape) {
   pickle::TorchType const* const type = pickle::torch_type(dtype);
   if (type == nullptr)
-    fail(ErrorKind::source,
-         "a tensor of {} cannot stand in a torch file: torch has no such element type.",
+    fail(ErrorKind::source, "a torch file cannot hold a tensor of {}: torch has no such dtype.",
          name(dtype));
   pickle::StorageRef const storage =
       pickle::own_storage(dtype, checked_volume(shape, ErrorKind::source, "tensor shape"), 0);

@@ -15,12 +15,12 @@ std::string reason() {
         return 1;  // enough
       },
       &text);
-  return text.empty() ? "it gives no reason" : shown(text);
+  return text.empty() ? "no reason given" : shown(text);
 }
 
 std::string_view next_step(ErrorKind kind) {
   if (kind == ErrorKind::source)
-    return "The file is damaged, cut short or hostile: compare it with the original.";
+    return "The file is damaged, truncated or hostile: compare it with the original.";
   if (kind == ErrorKind::io) return "Check the file system, then run again.";
   return "This is a bug of reshard or of libhdf5: please report it with the job file.";
 }
@@ -40,14 +40,14 @@ void Calls::failed(std::string_view doing) const {
 }
 
 Handle file_access(Calls const& calls) {
-  Handle access = calls.take(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make file access properties");
+  Handle access = calls.take(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "create file access properties");
   calls.done(H5Pset_fapl_sec2(access.id()), "choose its file driver");
   calls.done(H5Pset_libver_bounds(access.id(), H5F_LIBVER_V18, H5F_LIBVER_V110),
              "choose metadata versions");
   calls.done(H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG), "choose how files close");
   // Some file systems have no locks and refuse to open. The program locks the folder itself, and a
   // source is read only.
-  calls.done(H5Pset_file_locking(access.id(), false, true), "do without file locks");
+  calls.done(H5Pset_file_locking(access.id(), false, true), "disable file locks");
   return access;
 }
 

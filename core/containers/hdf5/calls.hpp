@@ -26,7 +26,7 @@ class Handle {
   /// Closes now. False when libhdf5 says that this failed, as a file does whose last bytes cannot
   /// be written.
   bool close() { return id_ < 0 || close_(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
-  /// Leaves it open, in nobody's hands.
+  /// Leaves it open without an owner.
   void forget() { id_ = H5I_INVALID_HID; }
 
  private:

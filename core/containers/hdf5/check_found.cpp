@@ -20,7 +20,7 @@ class Checks {
       if (auto const problem = name_problem(each.name))
         refuse(each, fmt::format("the name cannot be used: {}", *problem), "Rename it.");
       if (!names.insert(each.name).second)
-        refuse(each, "the name stands twice", "Keep one of them.");
+        refuse(each, "the name appears twice", "Keep one of them.");
       dataset(each);
     }
   }
@@ -84,7 +84,7 @@ class Checks {
       refuse(each,
              fmt::format("its {} bytes begin at {}, the file ends at {}", each.size_bytes,
                          each.offset_bytes, file_bytes_),
-             "The file is damaged or cut short: compare its size with the original.");
+             "The file is damaged or truncated: compare its size with the original.");
     bool const labelled = each.axes.empty() || each.axes.size() == each.shape.size();
     if (!labelled || !std::ranges::all_of(each.axes, [](std::string const& axis) {
           return !axis.empty() && is_line(axis);

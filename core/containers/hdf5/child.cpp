@@ -166,17 +166,17 @@ Outcome read_all(int descriptor, std::span<char> into, Clock::time_point deadlin
 }
 
 [[noreturn]] void refuse(File const& file, std::string_view what) {
-  fail(
-      ErrorKind::source,
-      "{}: {} while it read what the file holds. The file is damaged or hostile: compare it with the original.",
-      file.path().string(), what);
+  fail(ErrorKind::source,
+       "{}: {} while reading the contents of the file. The file is damaged or hostile: compare it "
+       "with the original.",
+       file.path().string(), what);
 }
 
 [[noreturn]] void refuse_ended(File const& file, int status) {
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
-    refuse(file, "libhdf5 used up its processor time");
+    refuse(file, "libhdf5 used up its CPU time");
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
-    refuse(file, "libhdf5 made a system call that reading does not need, and was ended");
+    refuse(file, "libhdf5 made a system call that reading does not need, and was stopped");
   if (WIFSIGNALED(status))
     refuse(file, fmt::format("libhdf5 crashed (signal {}, {})", WTERMSIG(status),
                              ::strsignal(WTERMSIG(status))));
@@ -186,11 +186,10 @@ Outcome read_all(int descriptor, std::span<char> into, Clock::time_point deadlin
 /// Hostile bytes could only make it compute, and that has a limit of its own.
 [[noreturn]] void fail_late(File const& file, Child& child, ChildLimits const& limits) {
   child.end();
-  fail(
-      ErrorKind::io,
-      "{}: what the file holds was not known after {} s, of which libhdf5 computed for {:.1f} s: the file system or this machine is too slow. "
-      "Check it, then run again.",
-      file.path().string(), limits.wall_seconds, child.cpu_seconds());
+  fail(ErrorKind::io,
+       "{}: the contents of the file were not read within {} s, of which libhdf5 used {:.1f} s of "
+       "CPU time: the file system or this machine is too slow. Check it, then run again.",
+       file.path().string(), limits.wall_seconds, child.cpu_seconds());
 }
 
 std::string answer_of(File const& file, Child& child, int descriptor, ChildLimits const& limits) {
@@ -203,16 +202,16 @@ std::string answer_of(File const& file, Child& child, int descriptor, ChildLimit
   check(read_all(descriptor, {reinterpret_cast<char*>(&head), sizeof head}, deadline));
   using Kind = AnswerHead::Kind;
   if (head.kind == Kind::no_memory)
-    refuse(file, fmt::format("libhdf5 wanted more than {} of memory",
+    refuse(file, fmt::format("libhdf5 asked for more than {} of memory",
                              human_bytes(limits.more_memory_bytes)));
   constexpr std::uint64_t longest_sentence = 64 * 1024;
   if (head.bytes > (head.kind == Kind::answer ? limits.answer_bytes : longest_sentence))
-    refuse(file, "libhdf5 gave too long an answer");
+    refuse(file, "libhdf5 returned too much data");
   std::string text(head.bytes, '\0');
   check(read_all(descriptor, text, deadline));
   if (head.kind == Kind::answer) return text;
   if (head.kind != Kind::refusal || !is_line(text))
-    refuse(file, "libhdf5 gave an answer without sense");
+    refuse(file, "libhdf5 returned an invalid answer");
   throw Error(ErrorKind::source, text);
 }
 
@@ -239,7 +238,8 @@ std::string ask_child(File const& file, ChildWork work, ChildLimits const& limit
   } const answers = {ends[0]};
   if (process < 0)
     fail(ErrorKind::resources,
-         "{}: no process to read it in: {}. Raise the limit of processes, then run again.",
+         "{}: no process could be started to read it: {}. Raise the process limit, then run "
+         "again.",
          file.path().string(), system_reason(reason));
   Child child(process);
   return answer_of(file, child, answers.descriptor, limits);

@@ -72,7 +72,7 @@ struct FoundDataset {
 };
 
 /// What a file holds. `container`: it says by its root attribute `format` that we wrote it; else it
-/// is anybody's file with one dataset per tensor.
+/// is another program's file with one dataset per tensor.
 struct Found {
   bool container = false;
   RootAttributes attributes;

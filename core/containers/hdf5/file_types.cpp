@@ -66,7 +66,7 @@ TypeFound float_type(hid_t type) {
           found.size_bytes, found.exponent_bits, found.mantissa_bits)};
 }
 
-/// A member's name, freed as libhdf5 wants it.
+/// A member's name, freed as libhdf5 requires it.
 std::string member_name(hid_t type, unsigned member) {
   char* const text = H5Tget_member_name(type, member);
   if (text == nullptr) return {};
@@ -179,7 +179,7 @@ Handle FileTypes::make_half(DType dtype) const {
 
 Handle FileTypes::make_complex(hid_t part) const {
   std::size_t const size = H5Tget_size(part);
-  Handle type = calls_.take(H5Tcreate(H5T_COMPOUND, 2 * size), H5Tclose, "make a compound type");
+  Handle type = calls_.take(H5Tcreate(H5T_COMPOUND, 2 * size), H5Tclose, "create a compound type");
   calls_.done(H5Tinsert(type.id(), "r", 0, part), "insert a member");
   calls_.done(H5Tinsert(type.id(), "i", size, part), "insert a member");
   return type;

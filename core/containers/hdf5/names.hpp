@@ -7,7 +7,7 @@
 
 namespace reshard::hdf5 {
 
-// Which texts may stand in a container, and how names become links; docs/formats/hdf5.md, 2. Needs
+// Which texts may be in a container, and how names become links; docs/formats/hdf5.md, 2. Needs
 // no libhdf5.
 
 /// The longest name of a tensor or an object.

@@ -18,7 +18,7 @@ static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
 Handle open_file(Calls const& calls, std::string const& path, MPI_Comm comm) {
   Handle const access = file_access(calls);
   calls.done(H5Pset_fapl_mpio(access.id(), comm, MPI_INFO_NULL), "choose MPI-IO");
-  // Broken in 1.10.5 to 1.10.8, and of no use here: every rank opens other datasets.
+  // Broken in 1.10.5 to 1.10.8, and useless here: every rank opens other datasets.
   calls.done(H5Pset_all_coll_metadata_ops(access.id(), false), "choose how metadata are read");
   return calls.take(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id()), H5Fclose,
                     "open it on all ranks");
@@ -102,7 +102,7 @@ class ParallelWriter::Files {
     Calls const calls = calls_of_dataset(piece.dataset);
     hsize_t const elements = piece.elements;
     Handle const memory =
-        calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "make an extent");
+        calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "create a dataspace");
     if (!extents_.empty()) {
       H5S_seloper_t operation = H5S_SELECT_SET;
       auto const first = narrow<Index>(piece.first_element);
@@ -129,13 +129,13 @@ class ParallelWriter::Files {
     Calls const calls = calls_of_dataset(dataset);
     hsize_t const elements = 1;
     Handle const memory =
-        calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "make an extent");
+        calls.take(H5Screate_simple(1, &elements, nullptr), H5Sclose, "create a dataspace");
     calls.done(H5Sselect_none(memory.id()), "select nothing");
     calls.done(H5Sselect_none(space_->id()), "select nothing");
     std::byte const unused{};
     calls.done(
         H5Dwrite(dataset_->id(), type_->id(), memory.id(), space_->id(), properties_.id(), &unused),
-        "take part in a write");
+        "join a collective write");
   }
 
   void close() {
@@ -189,7 +189,7 @@ class ParallelWriter::Files {
                                 H5Dclose, "open it"));
     open_ = dataset;
     type_.emplace(calls.take(H5Dget_type(dataset_->id()), H5Tclose, "read the type"));
-    space_.emplace(calls.take(H5Dget_space(dataset_->id()), H5Sclose, "read the extent"));
+    space_.emplace(calls.take(H5Dget_space(dataset_->id()), H5Sclose, "read the dataspace"));
     int const rank =
         calls.done(H5Sget_simple_extent_ndims(space_->id()), "read the number of dimensions");
     std::vector<hsize_t> extents(static_cast<std::size_t>(rank));

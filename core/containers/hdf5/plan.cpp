@@ -28,7 +28,8 @@ void check_name(std::string_view what, std::string_view name,
   if (auto const problem = name_problem(name))
     refuse(what, name, "the name cannot be used, " + *problem, "Map it to another name.");
   if (!names.insert(name).second)
-    refuse(what, name, "the name stands twice", "Correct the map so that every name comes once.");
+    refuse(what, name, "the name appears twice",
+           "Correct the map so that every name appears once.");
 }
 
 void check_dataset(DatasetSpec const& spec) {
@@ -39,7 +40,8 @@ void check_dataset(DatasetSpec const& spec) {
     no(fmt::format("it has {} dimensions, more than {}", spec.shape.size(), largest_rank),
        "Reshape it.");
   if (!tensor_bytes(spec.dtype, spec.shape))
-    no(fmt::format("shape {} of {} is not whole bytes in its last dimension, below 2^61 in all",
+    no(fmt::format("shape {} of {} is not an integer number of bytes in its last dimension, below "
+                   "2^61 in all",
                    shown_shape(spec.shape), name(spec.dtype)),
        "Change the shape.");
   if (!spec.axes.empty() && spec.axes.size() != spec.shape.size())
@@ -59,7 +61,7 @@ void check_attributes(RootAttributes const& attributes) {
              fmt::format("it is not UTF-8 or longer than {} bytes", largest_value_bytes),
              "Change it.");
     if (!keys.insert(key).second)
-      refuse("root attribute", key, "it stands twice or is one of the format's own", "Rename it.");
+      refuse("root attribute", key, "it appears twice or is reserved by the format", "Rename it.");
   }
 }
 
@@ -87,33 +89,35 @@ void check_all(std::span<DatasetSpec const> datasets, std::span<ObjectSpec const
 
 Handle creation_properties() {
   Handle properties =
-      calls.take(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "make dataset properties");
+      calls.take(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "create dataset properties");
   calls.done(H5Pset_layout(properties.id(), H5D_CONTIGUOUS), "choose the contiguous layout");
   calls.done(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY),
              "choose when storage is allocated");
-  calls.done(H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER), "choose not to fill");
-  calls.done(H5Pset_obj_track_times(properties.id(), false), "leave out times");
+  calls.done(H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER), "disable fill values");
+  calls.done(H5Pset_obj_track_times(properties.id(), false), "disable time stamps");
   return properties;
 }
 
 Handle create_file(std::string const& path, std::uint64_t alignment_bytes) {
   Handle const access = file_access(calls);
-  // Not sec2, which wants to know the real path of a link: the file in memory has none.
+  // Not sec2, which needs the real path of a link: the file in memory has none.
   calls.done(H5Pset_fapl_stdio(access.id()), "choose its file driver");
   calls.done(H5Pset_alignment(access.id(), aligned_from_bytes, alignment_bytes),
              "choose an alignment");
   calls.done(H5Pset_meta_block_size(access.id(), metadata_block_bytes), "choose a block size");
   calls.done(H5Pset_small_data_block_size(access.id(), 0), "choose a block size");
-  Handle const creation = calls.take(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "make file properties");
-  calls.done(H5Pset_obj_track_times(creation.id(), false), "leave out times");
+  Handle const creation = calls.take(H5Pcreate(H5P_FILE_CREATE), H5Pclose,
+                                     "create file "
+                                     "properties");
+  calls.done(H5Pset_obj_track_times(creation.id(), false), "disable time stamps");
   return calls.take(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), H5Fclose,
                     "create it");
 }
 
 Handle create_group(hid_t file, char const* name) {
   Handle const creation =
-      calls.take(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "make group properties");
-  calls.done(H5Pset_obj_track_times(creation.id(), false), "leave out times");
+      calls.take(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "create group properties");
+  calls.done(H5Pset_obj_track_times(creation.id(), false), "disable time stamps");
   return calls.take(H5Gcreate2(file, name, H5P_DEFAULT, creation.id(), H5P_DEFAULT), H5Gclose,
                     "create a group");
 }
@@ -133,7 +137,7 @@ class Skeleton {
     create_text(calls, file_.id(), format_attribute, format_value);
     create_text(calls, file_.id(), version_attribute, version_value);
     create_text(calls, file_.id(), software_attribute, software_value);
-    Handle const space = calls.take(H5Screate(H5S_SCALAR), H5Sclose, "make a scalar extent");
+    Handle const space = calls.take(H5Screate(H5S_SCALAR), H5Sclose, "create a scalar dataspace");
     hid_t const id = H5Acreate2(file_.id(), complete_attribute, H5T_STD_U8LE, space.id(),
                                 H5P_DEFAULT, H5P_DEFAULT);
     Handle const complete = calls.take(id, H5Aclose, "create an attribute");
@@ -182,7 +186,7 @@ class Skeleton {
     hid_t const extent = extents.empty() ? H5Screate(H5S_SCALAR)
                                          : H5Screate_simple(static_cast<int>(extents.size()),
                                                             extents.data(), nullptr);
-    Handle const space = calls.take(extent, H5Sclose, "make an extent");
+    Handle const space = calls.take(extent, H5Sclose, "create a dataspace");
     hid_t const id = H5Dcreate2(group, link_from_name(name).c_str(), type, space.id(), H5P_DEFAULT,
                                 properties_.id(), H5P_DEFAULT);
     return calls.at(name).take(id, H5Dclose, "create a dataset");
@@ -191,7 +195,7 @@ class Skeleton {
   std::uint64_t placed(hid_t dataset, std::uint64_t size_bytes) {
     if (size_bytes == 0) return 0;
     haddr_t const offset = H5Dget_offset(dataset);
-    if (offset == HADDR_UNDEF) calls.failed("say where a dataset lies");
+    if (offset == HADDR_UNDEF) calls.failed("set the offset of a dataset");
     spans_.push_back({offset, offset + size_bytes});
     return offset;
   }

@@ -20,20 +20,20 @@ std::string walk_and_pack(File const& file) {
 Found read_file(std::filesystem::path const& path) {
   File const file = File::open_for_reading(path);
   if (!looks_like_hdf5(path))
-    fail(
-        ErrorKind::source,
-        "{}: no signature of HDF5 at its beginning. It is no HDF5 file, or damaged: compare it with the original.",
-        path.string());
-  H5open();  // here, not in the child: it tells MPI what to close at the end
+    fail(ErrorKind::source,
+         "{}: no HDF5 signature at its beginning. It is not an HDF5 file, or it is damaged: "
+         "compare it with the original.",
+         path.string());
+  H5open();  // here, not in the child: it registers with MPI what to close at the end
   std::string const answer = ask_child(file, walk_and_pack);
   Found found;
   try {
     found = unpack(answer);
   } catch (Error const&) {
-    fail(
-        ErrorKind::source,
-        "{}: libhdf5 gave an answer without sense. The file is damaged or hostile: compare it with the original.",
-        path.string());
+    fail(ErrorKind::source,
+         "{}: libhdf5 returned an invalid answer. The file is damaged or hostile: compare it with "
+         "the original.",
+         path.string());
   }
   check_found(found, file.size_bytes(), path.string());
   return found;

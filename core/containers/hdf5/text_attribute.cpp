@@ -64,13 +64,13 @@ std::vector<std::string> fixed_texts(Calls const& calls, hid_t attribute, hid_t 
 /// All strings of an attribute; nothing when it holds something else, or more of them than `most`.
 std::optional<std::vector<std::string>> read_texts(Calls const& calls, hid_t object,
                                                    char const* name, std::size_t most) {
-  if (calls.done(H5Aexists(object, name), "look for an attribute") == 0) return std::nullopt;
+  if (calls.done(H5Aexists(object, name), "find an attribute") == 0) return std::nullopt;
   Handle const attribute =
       calls.take(H5Aopen(object, name, H5P_DEFAULT), H5Aclose, "open an attribute");
   Handle const type =
       calls.take(H5Aget_type(attribute.id()), H5Tclose, "read the type of an attribute");
   Handle const space =
-      calls.take(H5Aget_space(attribute.id()), H5Sclose, "read the extent of an attribute");
+      calls.take(H5Aget_space(attribute.id()), H5Sclose, "read the dataspace of an attribute");
   auto const count = static_cast<std::uint64_t>(
       calls.done(H5Sget_simple_extent_npoints(space.id()), "count the elements of an attribute"));
   if (H5Tget_class(type.id()) != H5T_STRING || count == 0 || count > most) return std::nullopt;
@@ -84,7 +84,7 @@ std::optional<std::vector<std::string>> read_texts(Calls const& calls, hid_t obj
 
 void create_text(Calls const& calls, hid_t object, char const* name, std::string_view value) {
   Handle const type = fixed_type(calls, value);
-  Handle const space = calls.take(H5Screate(H5S_SCALAR), H5Sclose, "make a scalar extent");
+  Handle const space = calls.take(H5Screate(H5S_SCALAR), H5Sclose, "create a scalar dataspace");
   hid_t const id = H5Acreate2(object, name, type.id(), space.id(), H5P_DEFAULT, H5P_DEFAULT);
   Handle const attribute = calls.take(id, H5Aclose, "create an attribute");
   calls.done(H5Awrite(attribute.id(), type.id(), bytes_of(value)), "write an attribute");
@@ -95,7 +95,9 @@ void create_labels(Calls const& calls, hid_t dataset, std::span<std::string cons
   std::vector<char const*> pointers;
   for (std::string const& label : labels) pointers.push_back(label.c_str());
   Handle const type = string_type(calls, H5T_VARIABLE, true);
-  Handle const space = calls.take(H5Screate_simple(1, &count, nullptr), H5Sclose, "make an extent");
+  Handle const space = calls.take(H5Screate_simple(1, &count, nullptr), H5Sclose,
+                                  "create a "
+                                  "dataspace");
   hid_t const id =
       H5Acreate2(dataset, labels_attribute, type.id(), space.id(), H5P_DEFAULT, H5P_DEFAULT);
   Handle const attribute = calls.take(id, H5Aclose, "create the labels");

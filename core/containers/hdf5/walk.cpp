@@ -70,22 +70,22 @@ class Walk {
            "{}: its format_version is '{}', this program reads '{}'. Use a newer reshard.",
            calls_.place, shown(version.value_or("")), version_value);
     std::uint8_t complete = 0;
-    if (calls_.done(H5Aexists(file_, complete_attribute), "look for 'complete'") > 0) {
+    if (calls_.done(H5Aexists(file_, complete_attribute), "find 'complete'") > 0) {
       Handle const attribute =
           calls_.take(H5Aopen(file_, complete_attribute, H5P_DEFAULT), H5Aclose, "open 'complete'");
       Handle const type =
           calls_.take(H5Aget_type(attribute.id()), H5Tclose, "read the type of 'complete'");
       Handle const space =
-          calls_.take(H5Aget_space(attribute.id()), H5Sclose, "read the extent of 'complete'");
+          calls_.take(H5Aget_space(attribute.id()), H5Sclose, "read the dataspace of 'complete'");
       bool const is_byte = dtype_of_type(type.id()).dtype == DType::u8 &&
                            H5Sget_simple_extent_npoints(space.id()) == 1;
       if (is_byte) calls_.done(H5Aread(attribute.id(), type.id(), &complete), "read 'complete'");
     }
     if (complete != 1)
-      fail(
-          ErrorKind::source,
-          "{}: its 'complete' is {}, expected 1: the run that wrote it did not end. Write it again.",
-          calls_.place, complete);
+      fail(ErrorKind::source,
+           "{}: its 'complete' is {}, expected 1: the run that wrote it did not complete. Write it "
+           "again.",
+           calls_.place, complete);
   }
 
   void container() {
@@ -107,7 +107,7 @@ class Walk {
       auto name = name_from_link(link.name);
       if (!name) refuse(whole, "a '%' in its name is neither %2F nor %25", damaged);
       Handle const object = open(link, whole);
-      if (H5Iget_type(object.id()) != H5I_DATASET) refuse(whole, "it is no dataset", damaged);
+      if (H5Iget_type(object.id()) != H5I_DATASET) refuse(whole, "it is not a dataset", damaged);
       FoundDataset dataset = read_dataset(object.id(), whole);
       dataset.name = std::move(*name);
       dataset.digest = digest_of(object.id(), whole);
@@ -179,13 +179,12 @@ class Walk {
 
   void check_link(Link const& link, std::string const& path) {
     constexpr std::string_view next =
-        "Only what the file itself holds under one name is read: copy the data in its place.";
+        "Links are not followed: replace the link with a copy of the data.";
     if (link.type == H5L_TYPE_SOFT) refuse(path, "it is a soft link", next);
     if (link.type == H5L_TYPE_EXTERNAL) refuse(path, "it is a link to another file", next);
     if (link.type != H5L_TYPE_HARD) refuse(path, "it is a link of an unknown kind", next);
     auto const [first, fresh] = seen_.emplace(link.address, path);
-    if (!fresh)
-      refuse(path, fmt::format("it is a second name of '{}'", shown(first->second)), next);
+    if (!fresh) refuse(path, fmt::format("it is a hard link to '{}'", shown(first->second)), next);
   }
 
   Handle open(Link const& link, std::string const& path) const {
@@ -200,10 +199,10 @@ class Walk {
     if (offset == HADDR_UNDEF)
       check_plain(dataset,
                   path);  // before the extent: that of a virtual dataset may open other files
-    Handle const space = at.take(H5Dget_space(dataset), H5Sclose, "read the extent");
+    Handle const space = at.take(H5Dget_space(dataset), H5Sclose, "read the dataspace");
     H5S_class_t const kind = H5Sget_simple_extent_type(space.id());
     if (kind != H5S_SCALAR && kind != H5S_SIMPLE)
-      refuse(path, "it has an empty extent (H5S_NULL), no elements", "Leave it out.");
+      refuse(path, "its dataspace is empty (H5S_NULL): it has no elements", "Leave it out.");
     int const rank =
         at.done(H5Sget_simple_extent_ndims(space.id()), "read the number of dimensions");
     std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
@@ -214,7 +213,8 @@ class Walk {
     auto shape = shape_from_extents(found.dtype, extents);
     if (!shape)
       refuse(path,
-             fmt::format("{} bytes in its last dimension are not whole elements of {}",
+             fmt::format("{} bytes in its last dimension are not an integer number of elements of "
+                         "{}",
                          rank == 0 ? 1 : extents.back(), name(found.dtype)),
              damaged);
     found.shape = std::move(*shape);
@@ -264,7 +264,7 @@ class Walk {
       bool const as_written = name(dtype) == *word && (!ours || stored == carrier_of(dtype));
       if (as_written && carries(type, dtype) && shape_from_extents(dtype, extents)) return dtype;
     }
-    if (!stored) refuse(path, problem + ", which is no tensor", "Convert it, or leave it out.");
+    if (!stored) refuse(path, problem + ", which is not a tensor", "Convert it, or leave it out.");
     if (ours)
       refuse(path,
              fmt::format("its attribute 'dtype' is '{}', its elements are {} in the file",

@@ -13,7 +13,7 @@ namespace reshard::safetensors {
 namespace {
 
 constexpr std::string_view cut_short =
-    "The file is damaged or cut short: compare its size with the original, then run again.";
+    "The file is damaged or truncated: compare its size with the original, then run again.";
 
 /// Rules 1 to 3: the length of the JSON.
 std::uint64_t json_length(std::span<std::byte const, length_bytes> field, std::uint64_t file_bytes,

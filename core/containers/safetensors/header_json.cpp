@@ -121,7 +121,7 @@ class HeaderJson {
 
   std::vector<std::pair<std::string, std::string>> metadata(od::value value) {
     if (std::exchange(has_metadata_, true))
-      fail(ErrorKind::source, "{}: the name {} stands twice in the header. {}", place_,
+      fail(ErrorKind::source, "{}: the name {} appears twice in the header. {}", place_,
            metadata_name, damaged);
     std::vector<std::pair<std::string, std::string>> entries;
     if (is_null(value)) return entries;
@@ -150,7 +150,7 @@ class HeaderJson {
     std::ranges::sort(keys);
     auto const twice = std::ranges::adjacent_find(keys);
     if (twice != keys.end())
-      fail(ErrorKind::source, "{}, {}: the key '{}' stands twice. {}", place_, metadata_name,
+      fail(ErrorKind::source, "{}, {}: the key '{}' appears twice. {}", place_, metadata_name,
            shown(*twice), damaged);
   }
 
@@ -167,7 +167,7 @@ class HeaderJson {
       require(std::move(member).get(field));
       unsigned const which = field_of(key_of(field), name);
       if ((seen & which) != 0)
-        fail(ErrorKind::source, "{}, tensor '{}': a field stands twice: {}. {}", place_,
+        fail(ErrorKind::source, "{}, tensor '{}': a field appears twice: {}. {}", place_,
              shown(name), field_name(which), damaged);
       seen |= which;
       if (which == dtype_field) tensor.dtype = dtype(field.value(), name);
@@ -205,21 +205,20 @@ class HeaderJson {
     require(value.get_string().get(word));
     auto const found = dtype_from_name(word);
     if (!found || !in_safetensors(*found))
-      fail(
-          ErrorKind::source,
-          "{}, tensor '{}': the dtype '{}' is none of the format's. Check the file, or take a newer reshard.",
-          place_, shown(name), shown(word));
+      fail(ErrorKind::source,
+           "{}, tensor '{}': the format has no dtype '{}'. Check the file, or use a newer reshard.",
+           place_, shown(name), shown(word));
     return *found;
   }
 
-  /// A number as rule 11 wants it. `what` names it in messages.
+  /// A number as rule 11 requires it. `what` names it in messages.
   std::uint64_t whole_number(od::value& value, std::string_view name, std::string_view what) {
     expect(value, od::json_type::number, name, what);
     std::uint64_t number = 0;
     if (value.get_uint64().get(number) == simdjson::SUCCESS) return number;
     std::string_view const token = value.raw_json_token();
     fail(ErrorKind::source,
-         "{}, tensor '{}': {} holds {}, expected a whole number from 0 to 18446744073709551615. {}",
+         "{}, tensor '{}': {} holds {}, expected an integer from 0 to 18446744073709551615. {}",
          place_, shown(name), what, shown(token.substr(0, token.find_last_not_of(" \t\r\n") + 1)),
          damaged);
   }

@@ -20,10 +20,10 @@ void check_names(std::span<TensorSpec const> tensors) {
   std::unordered_set<std::string_view> names;
   for (TensorSpec const& tensor : tensors)
     if (!names.insert(tensor.name).second)
-      fail(
-          ErrorKind::usage,
-          "tensor '{}': two tensors of one file have this name. Correct the map so that every name comes once.",
-          shown(tensor.name));
+      fail(ErrorKind::usage,
+           "tensor '{}': two tensors of one file have this name. Correct the map so that every "
+           "name appears once.",
+           shown(tensor.name));
 }
 
 /// Rule 22, widest first: each tensor then begins at a multiple of its element size without a gap,
@@ -43,10 +43,10 @@ void append_metadata(std::string& json,
   std::unordered_set<std::string_view> keys;
   for (auto const& [key, text] : metadata) {
     if (!simdjson::validate_utf8(key) || !simdjson::validate_utf8(text) || !keys.insert(key).second)
-      fail(
-          ErrorKind::usage,
-          "__metadata__: the entry '{}' is not UTF-8 or comes twice. Give every key once, as UTF-8.",
-          shown(key));
+      fail(ErrorKind::usage,
+           "__metadata__: the entry '{}' is not UTF-8 or appears twice. Give every key once, as "
+           "UTF-8.",
+           shown(key));
     if (keys.size() > 1) json += ',';
     json += json_quoted(key) + ':' + json_quoted(text);
   }
@@ -68,10 +68,10 @@ std::string with_length_and_padding(std::string_view json) {
   std::uint64_t const start = (used + data_alignment - 1) / data_alignment * data_alignment;
   std::uint64_t const length = start - length_bytes;
   if (length > largest_written_header_bytes)
-    fail(
-        ErrorKind::usage,
-        "a header of {} bytes is needed, readers on the Hub stop at {}. Choose a smaller shard size, so that fewer tensors share a file.",
-        length, largest_written_header_bytes);
+    fail(ErrorKind::usage,
+         "a header of {} bytes is needed, readers of the Hugging Face Hub accept at most {}. "
+         "Choose a smaller shard size, so that fewer tensors share a file.",
+         length, largest_written_header_bytes);
   std::string header(length_bytes, '\0');
   std::memcpy(header.data(), &length, sizeof length);
   header += json;

@@ -31,7 +31,7 @@ void check_names(std::vector<FileTensor> const& tensors, std::string_view place)
       });
   if (twice != names.end())
     fail(ErrorKind::source,
-         "{}, tensor '{}': the name stands twice in the header, expected once. {}", place,
+         "{}, tensor '{}': the name appears twice in the header, expected once. {}", place,
          shown(twice->name), damaged);
 }
 
@@ -74,7 +74,7 @@ void check_end(std::uint64_t covered, std::uint64_t data_bytes, std::string_view
         ErrorKind::source,
         "{}: the header describes {} bytes of data, the file has {} after its header: {} bytes are missing. {}",
         place, covered, data_bytes, covered - data_bytes,
-        "The file is cut short: compare its size with the original, then run again.");
+        "The file is truncated: compare its size with the original, then run again.");
   if (covered < data_bytes)
     fail(
         ErrorKind::source,

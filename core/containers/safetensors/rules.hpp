@@ -16,8 +16,8 @@ class padded_string_view;
 
 namespace reshard::safetensors {
 
-// What the reader and the writer of this folder share; nobody else includes this header. Numbers in
-// parentheses are rules of docs/formats/safetensors.md.
+// What the reader and the writer of this folder share; no other code includes this header. Numbers
+// in parentheses are rules of docs/formats/safetensors.md.
 
 /// The longest tensor name (rule 9).
 inline constexpr std::size_t largest_name_bytes = 64 * 1024;

@@ -16,7 +16,7 @@ struct NotCarried {
   explicit operator bool() const { return !name.empty(); }
 };
 
-/// A class or function under a node that must not stand in a pickle that we write; one of another
+/// A class or function under a node that must not be in a pickle that we write; one of another
 /// package when there is nothing worse.
 ///
 /// We import and call nothing, but who loads the file does. So every name must be on a list

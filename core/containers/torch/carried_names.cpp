@@ -6,7 +6,7 @@
 namespace reshard::pickle {
 namespace {
 
-/// What of a module may stand in a pickle that we write, each a list of words.
+/// What of a module may be in a pickle that we write, each a list of words.
 struct Module {
   std::string_view name;
   std::string_view values;      ///< named only

@@ -5,7 +5,7 @@
 
 namespace reshard::pickle {
 
-/// How a class or function may stand in a pickle that we write. Whoever loads the pickle imports
+/// How a class or function may be in a pickle that we write. Whoever loads the pickle imports
 /// what it names and calls what it calls.
 enum class Permission : std::uint8_t {
   none,         ///< not at all

@@ -79,8 +79,7 @@ NodeId Document::add_global(std::string_view module, std::string_view name) {
 NodeId Document::add_tensor(DType dtype, std::vector<Index> shape) {
   TorchType const* const type = torch_type(dtype);
   if (type == nullptr)
-    fail(ErrorKind::source,
-         "a tensor of {} cannot stand in a torch file: torch has no such element type.",
+    fail(ErrorKind::source, "a torch file cannot hold a tensor of {}: torch has no such dtype.",
          name(dtype));
   Index const volume = checked_volume(shape, ErrorKind::source, "tensor shape");
   TensorRef tensor;
@@ -168,7 +167,7 @@ bool Document::erase(NodeId dict, std::function<bool(std::string_view, NodeId)> 
   if (entries == nullptr) return false;
   std::size_t kept = 0;
   for (std::size_t at = 0; at + 1 < entries->size();
-       at += 2) {  // in one go: a key may stand there many times
+       at += 2) {  // in one go: a key may be there many times
     Node const& key = this->at((*entries)[at]);
     if (key.kind == Kind::string && gone(key.text, (*entries)[at + 1])) continue;
     (*entries)[kept++] = (*entries)[at];

@@ -22,7 +22,8 @@ constexpr std::array beginnings = {
               "a git-lfs pointer, not the file itself. Fetch it with 'git lfs pull'"sv},
     Beginning{"\x89HDF\r\n\x1a\n"sv, "an HDF5 file. Name it as the HDF5 source"sv},
     Beginning{"\x93NUMPY"sv, "a numpy array. Save it with torch.save"sv},
-    Beginning{"GGUF"sv, "a GGUF file, which is not read. Use the checkpoint it was made from"sv},
+    Beginning{"GGUF"sv,
+              "a GGUF file, which is not supported. Use the checkpoint it was made from"sv},
     Beginning{"\x1f\x8b"sv, "a gzip file. Unpack it"sv},
     Beginning{"\x28\xb5\x2f\xfd"sv, "a zstd file. Unpack it"sv},
     Beginning{"\xfd"
@@ -51,7 +52,7 @@ bool looks_like_html(std::string_view text) {
 
 std::string file_kind(std::span<std::byte const> beginning) {
   std::string_view const text(reinterpret_cast<char const*>(beginning.data()), beginning.size());
-  if (text.empty()) return "an empty file. Fetch it again from where it was made";
+  if (text.empty()) return "an empty file. Fetch it again from its origin";
   for (Beginning const& known : beginnings)
     if (text.starts_with(known.bytes)) return std::string(known.kind);
   if (text.size() > 262 && text.substr(257, 5) == "ustar")
@@ -63,7 +64,7 @@ std::string file_kind(std::span<std::byte const> beginning) {
   if (text.find_first_not_of('\0') == std::string_view::npos)
     return "nothing but zero bytes, probably an interrupted copy. Fetch it again";
   if (text.starts_with('{')) return "a JSON file. Name the checkpoint";
-  return "of an unknown kind. Fetch it again from where it was made";
+  return "of an unknown kind. Fetch it again from its origin";
 }
 
 }  // namespace reshard

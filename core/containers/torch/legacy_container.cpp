@@ -51,13 +51,13 @@ class LegacyReader {
  private:
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(
-        ErrorKind::source,
-        "{}: torch file in the form before 1.6: {} The file is cut short or damaged: compare its size with the original.",
-        file_.name(), fmt::format(format, std::forward<Args>(args)...));
+    fail(ErrorKind::source,
+         "{}: torch file in the format before 1.6: {} The file is truncated or damaged: compare "
+         "its size with the original.",
+         file_.name(), fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// The pickle at at_, which moves behind it. Its size is not written anywhere: read more until it
+  /// The pickle at at_, which moves past it. Its size is not written anywhere: read more until it
   /// is whole.
   pickle::Document next_pickle(std::string_view what) {
     std::string const place = fmt::format("{}: {} at offset {}", file_.name(), what, at_);
@@ -87,7 +87,7 @@ class LegacyReader {
   void check_machine(pickle::Document const& info) const {
     pickle::NodeId const little = info.find(info.root, "little_endian");
     if (little == pickle::no_node || info.at(little).kind != pickle::Kind::boolean)
-      damaged("it does not say whether its numbers are little-endian.");
+      damaged("it does not state whether its numbers are little-endian.");
     if (!info.at(little).boolean)
       fail(
           ErrorKind::source,
@@ -103,7 +103,7 @@ class LegacyReader {
       pickle::StorageRef const& first = *known.emplace(storage.key, &storage).first->second;
       if (first.dtype != storage.dtype || first.untyped != storage.untyped ||
           first.count != storage.count)
-        damaged("the storage {} is said to hold {} {} and {} {}.", json_quoted(storage.key),
+        damaged("the storage {} is given with {} {} and with {} {}.", json_quoted(storage.key),
                 first.count, name(first.dtype), storage.count, name(storage.dtype));
     }
     return known;
@@ -119,7 +119,8 @@ class LegacyReader {
     at_ += bytes.size();
     auto const count = load_little_endian<std::uint64_t>(bytes);
     if (count != storage.count)
-      damaged("the storage {} has {} elements, but its tensors say {}.", key, count, storage.count);
+      damaged("the storage {} has {} elements, but its tensors give it {}.", key, count,
+              storage.count);
     std::uint64_t const unit = static_cast<std::uint64_t>(bits(storage.dtype)) / 8;
     if (count > (size_bytes_ - at_) / unit)
       damaged("the storage {} has {} elements of {} bytes at {}, the file has {} bytes.", key,

@@ -11,7 +11,7 @@ namespace reshard::legacy {
 /// (or written with _use_new_zipfile_serialization=False); else 0.
 std::size_t magic_bytes(std::span<std::byte const> beginning);
 
-/// Reads the pickles behind the first and finds the storages behind those by addition; payloads are
+/// Reads the pickles after the first and finds the storages after those by addition; payloads are
 /// not read.
 TorchFile read(FileRange const& file, std::size_t magic_bytes);
 

@@ -76,10 +76,10 @@ void Emitter::global(std::string_view module, std::string_view name) {
   // Protocol 2 finds no "Outer.Inner", only getattr(Outer, 'Inner') does. That call reaches
   // everything that a module has imported: we never write it.
   if (name.find('.') != std::string_view::npos)
-    fail(
-        ErrorKind::source,
-        "the name '{}' of module '{}' has a dot, which no pickle of protocol 2 can say. Leave the value out.",
-        name, module);
+    fail(ErrorKind::source,
+         "the name '{}' of module '{}' has a dot, which pickle protocol 2 cannot express. Leave "
+         "the value out.",
+         name, module);
   op(Op::global);
   out_ += key;
   out_ += '\n';

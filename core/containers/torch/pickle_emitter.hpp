@@ -24,7 +24,7 @@ class Emitter {
   void fetch(std::uint32_t number);
 
   void string(std::string_view text);
-  /// A string that is not looked for in the memo (it is stored there all the same).
+  /// A string that is not looked for in the memo (it is still stored there).
   void unshared_string(std::string_view text);
   /// A name with a dot is an Error of kind source.
   void global(std::string_view module, std::string_view name);

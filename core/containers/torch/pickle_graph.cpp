@@ -7,7 +7,7 @@
 namespace reshard::pickle {
 namespace {
 
-/// Depth-first search that measures how high the graph stands above its leaves.
+/// Depth-first search that measures how high the graph is above its leaves.
 class HeightSearch {
  public:
   HeightSearch(Document const& document, std::size_t deepest)

@@ -203,7 +203,7 @@ void Machine::push_global(std::string_view module, std::string_view name) {
   if (module.empty() || name.empty() || module.size() + name.size() > longest_global_bytes ||
       !is_utf8(module) || !is_utf8(name) || module.find('\n') != std::string_view::npos ||
       name.find('\n') != std::string_view::npos)
-    builder_.refuse("the class name {}.{} is no name. The file is damaged or hostile.",
+    builder_.refuse("the class name {}.{} is not a name. The file is damaged or hostile.",
                     json_quoted(module.substr(0, 40)), json_quoted(name.substr(0, 40)));
   push_new({.kind = Kind::global, .text = fmt::format("{}\n{}", module, name)});
 }
@@ -285,8 +285,10 @@ void Machine::build() {
 
 void Machine::get(std::uint64_t index) {
   if (index >= memo_.size() || memo_[index] == no_node)
-    builder_.refuse("memo index {} is read, {} were stored and not this one. The file is damaged.",
-                    index, memo_count_);
+    builder_.refuse(
+        "memo index {} is read, but it is not among the {} stored. The file is "
+        "damaged.",
+        index, memo_count_);
   push(memo_[index]);
 }
 

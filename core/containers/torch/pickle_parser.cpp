@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint64_t newest_protocol = 5;
 
 /// Drops the tensors no value of the document leads to (such as the one inside a Parameter) and
-/// numbers the others anew.
+/// renumbers the others.
 void drop_unused_tensors(Document& document) {
   std::vector<bool> const used = reachable(document, document.root);
   std::vector<std::uint32_t> place(document.tensors.size(), no_node);
@@ -22,7 +22,7 @@ void drop_unused_tensors(Document& document) {
     place[i] = kept++;
   }
   document.tensors.resize(kept);
-  // A tensor nobody can reach keeps no index: it becomes None.
+  // An unreachable tensor keeps no index: it becomes None.
   for (Node& node : document.nodes)
     if (node.kind == Kind::tensor) {
       if (place[node.index] == no_node)
@@ -177,7 +177,7 @@ bool Machine::run_framing(Op op) {
     return true;
   }
   if (op != Op::frame) return false;
-  // A frame only helps streaming readers, but one that claims more bytes than there are is a lie
+  // A frame only helps streaming readers, but one that states more bytes than there are is wrong
   // worth hearing.
   std::uint64_t const length = number(8);
   if (length > bytes_.size() - at_) throw EndOfBytes{at_, length};
@@ -190,20 +190,23 @@ void Machine::refuse_opcode(Op op) const {
     case Op::inst:
     case Op::obj:
       builder_.refuse(
-          "opcode 0x{:02x} makes objects in a way torch never does. The file is hostile or not from torch.",
+          "opcode 0x{:02x} creates objects in a way that torch never uses. The file is hostile or "
+          "not from torch.",
           code);
     case Op::ext1:
     case Op::ext2:
     case Op::ext4:
       builder_.refuse(
-          "opcode 0x{:02x} names a class by a number only the writer's machine knows. The file is hostile or not from torch.",
+          "opcode 0x{:02x} names a class by a number that only the writer's machine knows. The "
+          "file is hostile or not from torch.",
           code);
     case Op::persid:
-      builder_.refuse("a persistent id as text. The file is hostile or not from torch.");
+      builder_.refuse("a persistent id in text form. The file is hostile or not from torch.");
     case Op::next_buffer:
     case Op::readonly_buffer:
       builder_.refuse(
-          "opcode 0x{:02x} wants bytes from outside the file. Save it without out-of-band buffers.",
+          "opcode 0x{:02x} needs bytes from outside the file. Save it without out-of-band "
+          "buffers.",
           code);
     default: builder_.refuse("opcode 0x{:02x} is unknown. The file is damaged.", code);
   }
@@ -256,10 +259,10 @@ Document parse(std::span<std::byte const> bytes, std::string_view place, std::si
   try {
     return parse_prefix(bytes, place, consumed, limits);
   } catch (EndOfBytes const& end) {
-    fail(
-        ErrorKind::source,
-        "{}: pickle byte {}: {} more bytes are needed, {} are left. The file is cut short or damaged.",
-        place, end.offset, end.wanted_bytes, bytes.size() - end.offset);
+    fail(ErrorKind::source,
+         "{}: pickle byte {}: {} more bytes are needed, {} are left. The file is truncated or "
+         "damaged.",
+         place, end.offset, end.wanted_bytes, bytes.size() - end.offset);
   }
 }
 

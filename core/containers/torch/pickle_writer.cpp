@@ -58,7 +58,7 @@ class Writer {
     Task task = Task::value;
     Op code = Op::none;  ///< opcode
     NodeId node = no_node;
-    std::size_t at = 0;  ///< items, pairs: where to go on
+    std::size_t at = 0;  ///< items, pairs: where to continue
   };
 
   void later(Task task, NodeId node, std::size_t at = 0) {
@@ -157,7 +157,7 @@ class Writer {
     if (node.kind == Kind::tuple && node.items.empty()) return emit_.close_tuple(0);
     if (++beginnings_[id] > most_beginnings)
       fail(ErrorKind::source,
-           "a value contains itself through tuples or calls in a way no pickle can express.");
+           "a value contains itself through tuples or calls in a way that pickle cannot express.");
     switch (node.kind) {
       case Kind::list: return begin_container(id, Op::empty_list, Task::items);
       case Kind::dict: return begin_container(id, Op::empty_dict, Task::pairs);

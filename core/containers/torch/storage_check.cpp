@@ -73,7 +73,8 @@ void expect_inside(FileRange const& file, pickle::TensorRef const& tensor,
     if (__builtin_mul_overflow(tensor.shape[d] - 1, tensor.strides[d], &step) ||
         __builtin_add_overflow(last, step, &last))
       damaged(file, key,
-              "the last element of a tensor of shape {} with strides {} has no number below 2^63.",
+              "the last element of a tensor of shape {} with strides {} has an index of 2^63 or "
+              "more.",
               listed_sizes(tensor.shape), listed_sizes(tensor.strides));
   }
   if (last >= elements)
@@ -93,7 +94,7 @@ FileTensor storage_tensor(StorageRecord const& record, pickle::TensorRef const& 
   result.dtype = tensor.dtype;
   result.shape = tensor.shape;
   if (volume != 0 && !is_row_major(tensor)) result.strides = tensor.strides;
-  // An empty tensor may name any place; it has no bytes, so it stands at the start of its storage.
+  // An empty tensor may name any place; it has no bytes, so it is at the start of its storage.
   result.offset_bytes =
       record.offset_bytes + (volume == 0 ? 0 : static_cast<std::uint64_t>(tensor.offset) * unit);
   result.size_bytes = static_cast<std::uint64_t>(volume) * unit;

@@ -12,7 +12,7 @@
 namespace reshard {
 
 inline constexpr std::string_view damaged_storage_advice =
-    "The file is damaged or hostile: fetch it again from where it was made.";
+    "The file is damaged or hostile: fetch it again from its origin.";
 
 /// The record has as many bytes as the storage's class and count say.
 void expect_right_size(FileRange const& file, pickle::StorageRef const& storage,

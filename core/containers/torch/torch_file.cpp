@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t beginning_bytes = 512;
 constexpr std::uint64_t largest_small_record_bytes = 64;
 
-/// The records of the folder the first record stands in, which is where torch looks.
+/// The records of the folder the first record is in, which is where torch looks.
 class ZipTorchReader {
  public:
   explicit ZipTorchReader(FileRange const& file)
@@ -41,7 +41,7 @@ class ZipTorchReader {
     std::string const prefix = folder_ + "data/";
     for (zip::Entry const& entry : entries_) {
       if (!entry.name.starts_with(prefix) || entry.name.size() == prefix.size()) continue;
-      // torch writes zero in every record when told not to compute CRCs.
+      // torch writes zero in every record when set not to compute CRCs.
       bool const has_crc = entry.crc32 != 0 || entry.size_bytes == 0;
       result.storages.emplace(
           entry.name.substr(prefix.size()),
@@ -144,7 +144,7 @@ TorchFile read_torch_file(FileRange const& file) {
   else if (std::size_t const magic_bytes = legacy::magic_bytes(beginning); magic_bytes != 0)
     result = legacy::read(file, magic_bytes);
   else
-    fail(ErrorKind::source, "{}: is no file of torch.save but {}.", file.name(),
+    fail(ErrorKind::source, "{}: expected a file of torch.save, found {}.", file.name(),
          file_kind(beginning));
   for (pickle::StorageRef const& storage : result.document.storages)
     expect_right_size(file, storage, record_of(file, result, storage.key));

@@ -54,7 +54,8 @@ class DirectoryReader {
     if (!records.empty()) end += descriptor_bytes(records.back(), place_.offset_bytes);
     if (end != place_.offset_bytes)
       damaged(
-          "the records end at {}, the directory begins at {}: bytes between them belong to nothing.",
+          "the records end at {}, the directory begins at {}: bytes between them belong to no "
+          "record.",
           end, place_.offset_bytes);
     std::vector<Entry> entries;
     entries.reserve(records.size());
@@ -65,10 +66,9 @@ class DirectoryReader {
  private:
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(
-        ErrorKind::source,
-        "{}: zip directory: {} The file is damaged or hostile: fetch it again from where it was made.",
-        file_.name(), fmt::format(format, std::forward<Args>(args)...));
+    fail(ErrorKind::source,
+         "{}: zip directory: {} The file is damaged or hostile: fetch it again from its origin.",
+         file_.name(), fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::vector<Record> read_central() {
@@ -139,7 +139,7 @@ class DirectoryReader {
     Sizes sizes{
         .plain = u32(header, 24), .stored = u32(header, 20), .header_offset = u32(header, 42)};
     auto zip64 = zip64_field(header.subspan(central_bytes + name_bytes, extra_bytes), name);
-    // Only the fields that refer to it stand in the extra field, in this order.
+    // Only the fields that refer to it are in the extra field, in this order.
     for (std::uint64_t* const value : {&sizes.plain, &sizes.stored, &sizes.header_offset}) {
       if (*value != in_zip64) continue;
       if (!zip64) continue;  // without the field it is the number itself
@@ -181,7 +181,7 @@ class DirectoryReader {
       begin = end + 1;
     }
     if (!good_text || !good_parts)
-      damaged("{} is no name for a record.", json_quoted(name.substr(0, 200)));
+      damaged("{} is not a valid record name.", json_quoted(name.substr(0, 200)));
   }
 
   void expect_unique_names(std::vector<Record> const& records) const {
@@ -200,7 +200,8 @@ class DirectoryReader {
       previous_end += descriptor_bytes(*previous_, start);
     if (start != previous_end)
       damaged(
-          "record {} begins at {}, expected {}: it overlaps another or bytes between them belong to nothing.",
+          "record {} begins at {}, expected {}: it overlaps another or bytes between them belong "
+          "to no record.",
           json_quoted(record.entry.name), start, previous_end);
     previous_ = &record;
   }
@@ -229,7 +230,7 @@ class DirectoryReader {
     std::size_t const extra_bytes = u16(header, 28);
     if (u16(header, 26) != record.entry.name.size() ||
         text_of(header.subspan(local_bytes, record.entry.name.size())) != record.entry.name)
-      damaged("record {} has another name in its own header.", name);
+      damaged("record {} has a different name in its own header.", name);
     if (u16(header, 6) != record.flags || u16(header, 8) != 0)
       damaged(
           "record {} has flags 0x{:04x} and method {} in its own header, 0x{:04x} and 0 in the directory.",
@@ -272,7 +273,7 @@ class DirectoryReader {
   }
 
   /// The size of the data descriptor between a payload and `next`; 0 when the record has none or
-  /// what stands there is no descriptor of it.
+  /// what is there is no descriptor of it.
   std::uint64_t descriptor_bytes(Record const& record, std::uint64_t next) const {
     std::uint64_t const begin = payload_end(record);
     if ((record.flags & flag_descriptor) == 0 || next < begin ||

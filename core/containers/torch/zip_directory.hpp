@@ -25,7 +25,7 @@ struct DirectoryPlace {
   std::uint64_t entries = 0;
 };
 
-/// Reads the end records: exactly one, at the very end, directly behind the directory.
+/// Reads the end records: exactly one, at the very end, directly after the directory.
 DirectoryPlace find_directory(FileRange const& file);
 
 /// All records, in the order of their place in the file. No payload is read.

@@ -14,10 +14,10 @@ using Bytes = std::span<std::byte const>;
 template <class... Args>
 [[noreturn]] void damaged(FileRange const& file, fmt::format_string<Args...> format,
                           Args&&... args) {
-  fail(
-      ErrorKind::source,
-      "{}: end of the zip archive: {} The file is cut short, damaged or hostile: compare its size with the original.",
-      file.name(), fmt::format(format, std::forward<Args>(args)...));
+  fail(ErrorKind::source,
+       "{}: end of the zip archive: {} The file is truncated, damaged or hostile: compare its size "
+       "with the original.",
+       file.name(), fmt::format(format, std::forward<Args>(args)...));
 }
 
 /// The offset of the one end record whose comment reaches exactly to the end of the file.
@@ -37,8 +37,8 @@ std::uint64_t find_end_record(FileRange const& file, std::uint64_t size) {
     ++count;
   }
   if (count == 0)
-    damaged(file, "no end record stands in the last {} of the {} bytes.", tail_bytes, size);
-  if (count > 1) damaged(file, "{} end records stand there, expected one.", count);
+    damaged(file, "there is no end record in the last {} of the {} bytes.", tail_bytes, size);
+  if (count > 1) damaged(file, "{} end records found, expected one.", count);
   return found;
 }
 
@@ -58,7 +58,7 @@ bool read_zip64_end(FileRange const& file, std::uint64_t end, DirectoryPlace& pl
     damaged(file, "the ZIP64 locator names offset {}, expected a record at {}.", claimed, at);
   if (auto const rest = load_little_endian<std::uint64_t>(record.subspan(4));
       rest != end64_bytes - 12)
-    damaged(file, "the ZIP64 end record says it has {} more bytes, expected {}.", rest,
+    damaged(file, "the ZIP64 end record states {} more bytes, expected {}.", rest,
             end64_bytes - 12);
   auto const disks = load_little_endian<std::uint32_t>(locator.subspan(16));
   if (load_little_endian<std::uint32_t>(locator.subspan(4)) != 0 || disks > 1 ||
@@ -112,7 +112,7 @@ DirectoryPlace find_directory(FileRange const& file) {
     place = place64;
   }
   if (place.offset_bytes > directory_end || place.size_bytes != directory_end - place.offset_bytes)
-    damaged(file, "the directory is said to be at {} with {} bytes, expected it to end at {}.",
+    damaged(file, "the directory is recorded at {} with {} bytes, expected it to end at {}.",
             place.offset_bytes, place.size_bytes, directory_end);
   if (place.entries > place.size_bytes / central_bytes)
     damaged(file, "{} entries are counted, but a directory of {} bytes holds at most {}.",

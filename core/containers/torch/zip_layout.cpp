@@ -106,7 +106,7 @@ void append_local_header(std::string& out, ZipRecord const& record) {
   std::size_t const begin = out.size();
   std::uint64_t const whole = record.payload_offset_bytes - record.header_offset_bytes;
   append_little_endian(out, local_signature);
-  // Checksum and sizes stand behind the payload.
+  // Checksum and sizes are after the payload.
   append_common(out, record, 0, 0, whole - local_bytes - record.name.size());
   out += record.name;
   append_zip64_field(out, record, 0);

@@ -23,7 +23,7 @@ namespace zip {
 /// Where the payload of a record begins whose local header is at `header_offset_bytes`.
 std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes,
                              std::uint64_t size_bytes);
-/// The bytes of the data descriptor behind the payload; an empty record has none.
+/// The bytes of the data descriptor after the payload; an empty record has none.
 std::size_t descriptor_size(std::uint64_t header_offset_bytes, std::uint64_t size_bytes);
 /// The bytes of a record's entry in the central directory.
 std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_bytes,
@@ -31,12 +31,12 @@ std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_byt
 /// The bytes of the three end records.
 std::size_t end_records_size();
 
-/// Puts records one behind the other, from offset 0 on. Sizes that do not fit into 64 bits are
+/// Puts records one after the other, from offset 0 on. Sizes that do not fit into 64 bits are
 /// Errors of kind source.
 class Layout {
  public:
   ZipRecord place(std::string name, std::uint64_t size_bytes);
-  /// As place(), for those who want the offset of the payload alone.
+  /// As place(), for callers that need only the offset of the payload.
   std::uint64_t place_unnamed(std::size_t name_bytes, std::uint64_t size_bytes);
 
   std::uint64_t records() const { return records_; }

@@ -75,7 +75,7 @@ void expect_archive_name(std::string_view archive) {
          archive);
 }
 
-/// A record on its way into the file; the content of a storage is somebody else's.
+/// A record on its way into the file; the content of a storage is written elsewhere.
 struct Rendered {
   ZipRecord const* record = nullptr;
   bool storage = false;

@@ -31,13 +31,13 @@ void check_cuda(cudaError_t code, char const* call) {
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
       fail(ErrorKind::resources,
-           "{} failed: {} ({}). Look at the GPU with nvidia-smi, or set run.device = \"host\".",
-           call, cudaGetErrorString(code), cudaGetErrorName(code));
+           "{} failed: {} ({}). Check the GPU with nvidia-smi, or set run.device = \"host\".", call,
+           cudaGetErrorString(code), cudaGetErrorName(code));
     default:
-      fail(
-          ErrorKind::internal,
-          "{} failed: {} ({}). Look at the GPU with nvidia-smi; set run.device = \"host\" to go on without it.",
-          call, cudaGetErrorString(code), cudaGetErrorName(code));
+      fail(ErrorKind::internal,
+           "{} failed: {} ({}). Check the GPU with nvidia-smi; set run.device = \"host\" to "
+           "continue without it.",
+           call, cudaGetErrorString(code), cudaGetErrorName(code));
   }
 }
 
@@ -145,10 +145,10 @@ class CudaMemory final : public DeviceMemory {
     // A multiple of 256: kernels read whole aligned words.
     if (cudaError_t const code = cudaMalloc(&data_, (bytes / 256 + 1) * 256); code != cudaSuccess) {
       cudaGetLastError();  // a refused allocation is no lasting state
-      fail(
-          ErrorKind::resources,
-          "{} of GPU memory cannot be had: {}. Lower run.device_memory, or free the GPU of other programs.",
-          human_bytes(bytes), cudaGetErrorString(code));
+      fail(ErrorKind::resources,
+           "{} of GPU memory cannot be allocated: {}. Lower run.device_memory, or free the GPU of "
+           "other programs.",
+           human_bytes(bytes), cudaGetErrorString(code));
     }
   }
   ~CudaMemory() override { cudaFree(data_); }
@@ -185,7 +185,7 @@ class PinnedMemory final : public DeviceMemory {
   std::uint64_t bytes_;
 };
 
-/// The current device of CUDA belongs to a thread; whoever uses the device may be another thread
+/// The current device of CUDA belongs to a thread; the user of the device may be another thread
 /// than the one that opened it.
 class CudaDevice final : public Device {
  public:
@@ -259,7 +259,7 @@ CudaOffer cuda_offer() {
   else if (code == cudaSuccess || code == cudaErrorNoDevice)
     offer.why_none = "no GPU is visible (CUDA_VISIBLE_DEVICES may hide it)";
   else
-    offer.why_none = fmt::format("CUDA says: {}", cudaGetErrorString(code));
+    offer.why_none = fmt::format("CUDA reports: {}", cudaGetErrorString(code));
   return offer;
 }
 

@@ -19,7 +19,7 @@
 
 namespace reshard {
 
-// What the copy kernels read. A launch's descriptors stand from Launch::at on, in this order:
+// What the copy kernels read. A launch's descriptors are from Launch::at on, in this order:
 //
 //   descriptors   Launch::descriptors times a RunsCopy or a TilesCopy
 //   table         of each unit of work the number of its descriptor, or no_copy; rounded up to a

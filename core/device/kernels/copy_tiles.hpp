@@ -129,7 +129,7 @@ struct CopyTiles {
     return a < b ? a : b;
   }
 
-  /// Line l stands in row l / Pack of part l % Pack: the lanes of the load phase, whose lines are
+  /// Line l is in row l / Pack of part l % Pack: the lanes of the load phase, whose lines are
   /// Pack apart, write neighbouring rows, and with the gap at the end of each row different banks.
   static RESHARD_HOST_DEVICE std::uint32_t row_bytes(TilesCopy const& copy) {
     return ((1U << (copy.column_bits - pack_bits)) + tile_gap(sizeof(Held))) *

@@ -24,7 +24,7 @@ namespace reshard {
 struct DigestDescriptor {
   std::uint64_t first_block = 0;
   std::uint64_t from = 0;
-  std::uint64_t after = 0;  ///< bytes of the tensor behind the run of index 0
+  std::uint64_t after = 0;  ///< bytes of the tensor after the run of index 0
   std::uint64_t run_bytes = 0;
   std::uint64_t stretch_bytes = 0;
   std::uint64_t stretches_of_run = 0;
@@ -49,7 +49,7 @@ struct DigestStretch {
   std::uint64_t words = 0;  ///< 0: there is no such stretch
   unsigned skip = 0;
   unsigned pad = 0;
-  std::uint64_t after = 0;  ///< bytes of the tensor behind it
+  std::uint64_t after = 0;  ///< bytes of the tensor after it
 };
 
 RESHARD_HOST_DEVICE inline DigestStretch stretch_of(DigestDescriptor const& piece,

@@ -21,7 +21,7 @@ struct ConvertDescriptor {
   double constant = 0;
   std::uint64_t request = 0;
   std::uint64_t verdict = 0;
-  std::uint64_t rounds = 0;  ///< 1 when inexact elements are rounded in silence
+  std::uint64_t rounds = 0;  ///< 1 when inexact elements are rounded silently
 };
 
 /// The first inexact element of several launches is the one with the largest mark. 0 is none.

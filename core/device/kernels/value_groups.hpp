@@ -32,8 +32,8 @@ struct ElementGroup {
 };
 
 /// Group number `number` of `count` elements of `element_bytes` bytes from `to` on. Group 0 ends
-/// where the first whole word begins; an address that is no multiple of the element's size has no
-/// whole words. Empty (begin >= end) behind the last one.
+/// where the first whole word begins; an address that is not a multiple of the element's size has
+/// no whole words. Empty (begin >= end) after the last one.
 template <unsigned element_bytes>
 RESHARD_HOST_DEVICE inline ElementGroup group_of(std::uint64_t number, std::uint64_t count,
                                                  std::byte const* to) {

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// More is of no use to a reader.
+/// More is useless to a reader.
 constexpr std::size_t most_mismatches = 20;
 /// Loaders look at every chunk of a key: below this size, or above this number, loading takes long.
 constexpr std::uint64_t small_chunk_bytes = std::uint64_t{1} << 20;
@@ -73,7 +73,7 @@ char const* reason_for(FormatId format, bool by_backend) {
                       : "its keys are Megatron-Core's";
   if (format == FormatId::fsdp_dtensor)
     return "it has a .metadata, no metadata.json, and keys model.module.*";
-  return "it has a .metadata, and neither files nor a common state of Megatron's";
+  return "it has a .metadata, and neither Megatron's files nor its common state";
 }
 
 class DcpReport {
@@ -114,9 +114,9 @@ class DcpReport {
     line("dtypes", fmt::format("{}", fmt::join(texts, "; ")));
     if (metadata.chunks.size() > many_chunks ||
         (median < small_chunk_bytes && metadata.chunks.size() > 1000))
-      notes_.push_back(fmt::format(
-          "{} chunks of {} at the median: loading takes long; rewrite with larger chunks",
-          metadata.chunks.size(), human_bytes(median)));
+      notes_.push_back(
+          fmt::format("{} chunks of {} at the median: loading is slow; rewrite with larger chunks",
+                      metadata.chunks.size(), human_bytes(median)));
     for (StoredTensor const& tensor : metadata.tensors)
       if (std::string const fault = fault_of(metadata, tensor);
           !fault.empty() && mismatches_.size() < most_mismatches)
@@ -140,9 +140,9 @@ class DcpReport {
       if (mismatches_.size() == most_mismatches || (there && !error && bytes >= needed[f]))
         continue;
       mismatches_.push_back(
-          there ? fmt::format("{}: {} bytes, its items reach to byte {}: it was cut short",
+          there ? fmt::format("{}: {} bytes, its items reach to byte {}: it was truncated",
                               path.string(), bytes, needed[f])
-                : fmt::format("{}: is missing, or no plain file", path.string()));
+                : fmt::format("{}: is missing, or not a regular file", path.string()));
     }
   }
 
@@ -157,7 +157,8 @@ class DcpReport {
       notes_.push_back("no common.pt: the common state is an item (Megatron-Core 0.19 and later)");
     else
       mismatches_.push_back(
-          "neither common.pt nor an item of common state: nothing says what model it is, and Megatron does not load it");
+          "neither common.pt nor an item of common state: nothing describes the model, and "
+          "Megatron does not load it");
   }
 
   Inspection take() {
@@ -172,7 +173,8 @@ class DcpReport {
     if (state.optimizer.form == StateForm::by_layout)
       return "bound to the layout it was saved in (dp_reshardable)";
     if (!state.optimizer) return "none";
-    return fmt::format("{}: follows its weights", fmt::join(state.slots, ", "));
+    return fmt::format("{}: stored with its weights, and resharded like them",
+                       fmt::join(state.slots, ", "));
   }
 
   void line(std::string_view key, std::string_view value) {

@@ -32,7 +32,7 @@ class CommonBuilder {
                                  [this](std::size_t tensor) { return payload(tensor); });
   }
 
-  /// The dict of make(), each value as a file of its own.
+  /// The dict of make(), each value as a separate file.
   std::vector<std::pair<std::string, std::string>> objects() {
     make();
     std::vector<std::pair<std::string, std::string>> result;

@@ -32,7 +32,7 @@ std::string common_text(RunRecord const& record);
 /// The tracker of a Megatron root.
 void add_tracker(TargetDraft& job, RunRecord const* record);
 
-/// Adds what stands beside the items of a torch_dist checkpoint: common.pt, metadata.json, the
+/// Adds what is beside the items of a torch_dist checkpoint: common.pt, metadata.json, the
 /// tracker, and files of other programs beside a torch_dist source. Errors of kind source: state
 /// that would run code when it is loaded.
 void add_dist_files(TargetDraft& job, DistRecord const& dist, Checkpoint const& source);

@@ -6,7 +6,6 @@
 
 #include <fmt/ranges.h>
 
-
 namespace reshard {
 namespace {
 
@@ -28,7 +27,7 @@ std::optional<std::vector<Index>> parse_numbers(std::string_view text) {
   return numbers;
 }
 
-/// The number that stands at `at`, or nothing when a word does.
+/// The number that is at `at`, or nothing when a word does.
 std::optional<Index> number_at(std::string_view text, std::size_t at) {
   Index number = 0;
   std::size_t const end = std::min(text.find('.', at), text.size());

@@ -18,7 +18,7 @@ struct TargetBox {
   std::uint32_t file = 0;
 };
 
-/// Lays out the .distcp files of a target, item behind item in the order in which they are added,
+/// Lays out the .distcp files of a target, item after item in the order in which they are added,
 /// and its `.metadata`.
 class DcpTarget {
  public:

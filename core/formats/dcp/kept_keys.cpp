@@ -110,7 +110,7 @@ class KeptKeys {
       keys.push_back(job_.request.target_prefix + tensor.key);
     for (std::string const& pattern : idle_rules(job_.request.grid, keys))
       draft_.warnings.push_back(
-          fmt::format("target.placements: the rule '{}' decides about no key", pattern));
+          fmt::format("target.placements: the rule '{}' applies to no key", pattern));
   }
 
   /// What lies beside the items stays beside them.

@@ -100,7 +100,7 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
       megatron::note_traits(view.traits, name, tensors[t]);
       view.weights.emplace(std::move(name), t);
     } else if (prefix.empty()) {
-      view.weights.emplace(key, t);  // nothing will explain it, and the user hears of it
+      view.weights.emplace(key, t);  // no entry describes it, and the user gets a message
     } else {
       view.unread.push_back(key);
     }

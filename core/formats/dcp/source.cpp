@@ -83,13 +83,13 @@ void check_archive(File const& file, StoredObject const& object) {
     whole = whole && bytes.starts_with(last);
   }
   if (!whole)
-    fail(
-        ErrorKind::source,
-        "{}: '{}' at byte {} with {} bytes is no whole torch file. The file or its .metadata is damaged: copy the checkpoint again.",
-        file.path().string(), object.name, object.item.offset_bytes, object.item.size_bytes);
+    fail(ErrorKind::source,
+         "{}: '{}' at byte {} with {} bytes is not a complete torch file. The file or its "
+         ".metadata is damaged: copy the checkpoint again.",
+         file.path().string(), object.name, object.item.offset_bytes, object.item.size_bytes);
 }
 
-/// Objects lie inside their files; tensors are looked at by read_item_heads.
+/// Objects lie inside their files; tensors are checked by read_item_heads.
 void check_objects(StoredTable const& stored, StampedFiles& files) {
   for (StoredObject const& object : stored.objects) {
     auto const file = files.open(object.item.file);
@@ -99,11 +99,11 @@ void check_objects(StoredTable const& stored, StampedFiles& files) {
       check_archive(*file, object);
       continue;
     }
-    fail(
-        ErrorKind::source,
-        "{}: '{}' is said to lie at bytes [{}, +{}), the file has {}. The file was cut short: copy it again.",
-        file->path().string(), object.name, object.item.offset_bytes, object.item.size_bytes,
-        bytes);
+    fail(ErrorKind::source,
+         "{}: '{}' is recorded at bytes [{}, +{}), the file has {}. The file was truncated: copy "
+         "it again.",
+         file->path().string(), object.name, object.item.offset_bytes, object.item.size_bytes,
+         bytes);
   }
 }
 

@@ -187,11 +187,9 @@ TargetTraits DcpFormat::target() const {
 
 void DcpFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   if (flavour_ == Flavour::plain)
-    fail(
-        ErrorKind::usage,
-        "[target] format = \"dcp\": names of a plain DCP checkpoint are the source's, which a Megatron source has only rank by rank. Choose "
-        "torch_dist or "
-        "huggingface.");
+    fail(ErrorKind::usage,
+         "[target] format = \"dcp\": a plain DCP target keeps the names of the source, and a "
+         "Megatron source has names of single ranks only. Choose torch_dist or huggingface.");
   DistTarget(job, flavour_ == Flavour::fsdp_dtensor, draft).run();
 }
 

@@ -88,7 +88,9 @@ class Collector {
     auto const& [container, plain] = parts_.front().container
                                          ? std::pair(files_.front(), files_[at])
                                          : std::pair(files_[at], files_.front());
-    fail(ErrorKind::source, "{}: is no container of reshard, {} is one. Put other files elsewhere.",
+    fail(ErrorKind::source,
+         "{}: is not a container of reshard, and {} is one. Move other files "
+         "elsewhere.",
          plain.string(), container.string());
   }
 
@@ -98,22 +100,22 @@ class Collector {
       Index const count = number_of(parts_[f], parts_key, files_[f]);
       Index const number = number_of(parts_[f], part_key, files_[f]);
       if (count != static_cast<Index>(parts_.size()))
-        fail(
-            ErrorKind::source,
-            "{}: is part {} of {}, {} HDF5 files are here. Restore the missing ones, or put files of other checkpoints elsewhere.",
-            files_[f].string(), number, count, parts_.size());
+        fail(ErrorKind::source,
+             "{}: is part {} of {}, {} HDF5 files are here. Restore the missing ones, or move "
+             "files of other checkpoints elsewhere.",
+             files_[f].string(), number, count, parts_.size());
       if (!seen.insert(number).second || number < 1 || number > count)
-        fail(
-            ErrorKind::source,
-            "{}: says that it is part {} of {}, as another file does. Put files of other checkpoints elsewhere.",
-            files_[f].string(), number, count);
+        fail(ErrorKind::source,
+             "{}: states that it is part {} of {}, and so does another file. Move files of other "
+             "checkpoints elsewhere.",
+             files_[f].string(), number, count);
       for (std::string_view const key : {names_key, map_key})
         if (text_of(parts_[f], key) != text_of(parts_.front(), key))
-          fail(
-              ErrorKind::source,
-              "{}: its attribute '{}' is '{}', that of {} is '{}'. The files belong to several checkpoints: put those of others elsewhere.",
-              files_[f].string(), key, text_of(parts_[f], key), files_.front().string(),
-              text_of(parts_.front(), key));
+          fail(ErrorKind::source,
+               "{}: its attribute '{}' is '{}', that of {} is '{}'. The files belong to several "
+               "checkpoints: move those of other checkpoints elsewhere.",
+               files_[f].string(), key, text_of(parts_[f], key), files_.front().string(),
+               text_of(parts_.front(), key));
     }
   }
 
@@ -124,7 +126,7 @@ class Collector {
         for (FoundDataset const& one : *list)
           if (auto const [at, is_new] = file_of.emplace(one.name, f); !is_new)
             fail(ErrorKind::source,
-                 "{}: holds {}, as {} does. Put files of other checkpoints elsewhere.",
+                 "{}: holds {}, and so does {}. Move files of other checkpoints elsewhere.",
                  files_[f].string(), json_quoted(one.name), files_[at->second].string());
   }
 
@@ -175,7 +177,7 @@ class Collector {
   }
 
   void add_named(Checkpoint& checkpoint) const {
-    checkpoint.storage = Storage::chunks;  // in one box each, under anybody's names
+    checkpoint.storage = Storage::chunks;  // in one box each, under any names
     for (std::size_t f = 0; f < parts_.size(); ++f)
       for (FoundDataset const& one : parts_[f].objects)
         if (!is_description(one.name))

@@ -7,8 +7,8 @@
 
 namespace reshard::hdf5 {
 
-/// HDF5 files: containers of ours with logical tensors or stored names, and anybody's files with a
-/// dataset per tensor.
+/// HDF5 files: containers of ours with logical tensors or stored names, and other programs' files
+/// with a dataset per tensor.
 class Hdf5Format final : public Format {
  public:
   FormatId id() const override { return FormatId::hdf5; }

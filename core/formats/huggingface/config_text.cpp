@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view blanks = " \t\r\n";
 
-/// Where a member stands in the text: its key's first quote, its value's first byte, one past its
+/// Where a member is in the text: its key's first quote, its value's first byte, one past its
 /// value's last byte.
 struct MemberPlace {
   std::size_t key_begin;

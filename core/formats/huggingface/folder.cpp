@@ -123,10 +123,10 @@ void find_single_file(Folder& folder, std::vector<std::string> const& names) {
   } else if (found.size() == 1) {
     folder.files = {found.front()};
   } else if (found.size() > 1) {
-    fail(
-        ErrorKind::source,
-        "{}: {} *.safetensors files ({}) and no {}, which says where each tensor is. Download the index too.",
-        folder.path.string(), found.size(), listed(found, 4), index_name);
+    fail(ErrorKind::source,
+         "{}: {} *.safetensors files ({}) and no {}, which maps each tensor to its file. Download "
+         "the index too.",
+         folder.path.string(), found.size(), listed(found, 4), index_name);
   } else if (auto const pickled = matching(names, is_pickled); !pickled.empty()) {
     fail(
         ErrorKind::source,
@@ -166,8 +166,8 @@ void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
     if (kind == MemberKind::not_regular && name != meta_weights && sees_folder(folder.path / name))
       folders.push_back(name + "/");
     if (kind == MemberKind::outside)
-      folder.warnings.push_back(
-          fmt::format("{}: a link that leaves the folder, not copied", shown(name)));
+      folder.warnings.push_back(fmt::format(
+          "{}: a symbolic link that points outside the folder, not copied", shown(name)));
     if (kind != MemberKind::file) continue;
     std::string const problem = sidecar_problem(folder.path / name);
     if (problem.empty())
@@ -177,7 +177,7 @@ void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
   }
   if (!folders.empty())
     folder.warnings.push_back(
-        fmt::format("{}: of folders beside the weights nothing is copied", listed(folders, 6)));
+        fmt::format("{}: folders beside the weights are not copied", listed(folders, 6)));
 }
 
 /// Rule 5. Stale shards of an earlier download: said, never loaded.

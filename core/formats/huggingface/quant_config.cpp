@@ -29,7 +29,7 @@ std::string without_ending(std::string const& name, std::string const& ending) {
   return name.ends_with(tail) ? name.substr(0, name.size() - tail.size()) : name;
 }
 
-/// Columns that share a scale, where the label speaks of groups; 0 where it does not.
+/// Columns that share a scale, where the label names groups; 0 where it does not.
 Index group_size_of(QuantScheme const& scheme) {
   if (scheme.label.group_size == 0) return 0;
   for (QuantPart const& part : scheme.parts)
@@ -204,11 +204,11 @@ class QuantDescriber {
     std::set<std::string> methods;
     for (auto const& [name, module] : modules_) methods.insert(module.scheme->label.method);
     if (methods.size() != 1 || (*methods.begin() != "fp8" && *methods.begin() != "mxfp4"))
-      fail(
-          ErrorKind::usage,
-          "[target] reference: the weights are quantised ({}), and nothing says how config.json describes that. Name a folder whose config.json has "
-          "the quantization_config of this model, or set model.quant = \"dequantise-bf16\".",
-          listed(std::vector<std::string>(methods.begin(), methods.end())));
+      fail(ErrorKind::usage,
+           "[target] reference: the weights are quantised ({}), and how config.json describes that "
+           "is not known. Name a folder whose config.json has the quantization_config of this "
+           "model, or set model.quant = \"dequantise-bf16\".",
+           listed(std::vector<std::string>(methods.begin(), methods.end())));
     Json result;
     result.set("quant_method", *methods.begin());
     if (*methods.begin() == "fp8") {

@@ -13,7 +13,7 @@ namespace reshard {
 /// among the job's texts, and hf_quant_config.json, which takes the place of a sidecar of that
 /// name.
 ///
-/// Nothing is quantised: both say nothing of it. ModelOpt's schemes: both are made anew, and keep
+/// Nothing is quantised: neither mentions it. ModelOpt's schemes: both are rewritten, and keep
 /// what they said of other things. Other schemes: a quantization_config that is there stays as it
 /// is; without one it is made, or the job is refused where that cannot be done (Error of kind
 /// usage). `known`: the quantization_config of the source, where the job has no reference folder;

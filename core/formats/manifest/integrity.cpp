@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view algorithm = "sha256";
 
-/// The code point that begins at `at` in UTF-8, and moves on behind it; a byte that is no part of
+/// The code point that begins at `at` in UTF-8, and moves past it; a byte that is not part of
 /// such text counts as itself.
 std::uint32_t next_code_point(std::string_view text, std::size_t& at) {
   auto const byte = [&](std::size_t i) {
@@ -73,7 +73,7 @@ Integrity parse_integrity(std::string_view text, std::string const& file) {
           file, json_quoted(path));
     if (value.text() == nullptr || !is_sha256(*value.text()))
       JsonPlace{file, "files", document.member("files")}.fail_member(
-          path, "a text of 64 lower-case hexadecimal digits");
+          path, "a string of 64 lower-case hexadecimal digits");
     integrity.files.push_back({path, *value.text()});
   }
   std::sort(integrity.files.begin(), integrity.files.end(),

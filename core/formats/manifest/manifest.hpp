@@ -56,8 +56,8 @@ struct Manifest {
 std::string hex64(std::uint64_t value);
 std::optional<std::uint64_t> parse_hex64(std::string_view text);
 
-/// The name-plate of a model: XXH3-128 (32 digits) of the lines "name dtype [shape] crc64\n", names
-/// as JSON texts, in ascending order of names.
+/// The fingerprint of a model: XXH3-128 (32 digits) of the lines "name dtype [shape] crc64\n",
+/// names as JSON texts, in ascending order of names.
 ///
 ///   "decoder.norm" bf16 [2, 64] 00000000000000ff
 std::string total_digest(std::span<TensorDigest const> tensors);

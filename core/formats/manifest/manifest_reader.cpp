@@ -23,7 +23,7 @@ class Names {
 
 std::uint64_t hex_of(JsonPlace const& at, std::string_view key) {
   auto const value = parse_hex64(at.text(key));
-  if (!value) at.fail_member(key, "a text of 16 lower-case hexadecimal digits");
+  if (!value) at.fail_member(key, "a string of 16 lower-case hexadecimal digits");
   return *value;
 }
 
@@ -31,7 +31,7 @@ std::vector<Index> shape_of(JsonPlace const& at) {
   std::vector<Index> shape;
   for (Json const& extent : at.array("shape")) {
     if (extent.integer() == nullptr || *extent.integer() < 0)
-      at.fail_member("shape", "a list of whole numbers from 0 on");
+      at.fail_member("shape", "a list of integers from 0 on");
     shape.push_back(*extent.integer());
   }
   (void)checked_volume(shape, ErrorKind::source, at.file + ": " + at.place);
@@ -106,10 +106,10 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
   Manifest manifest;
   manifest.tool_version = document.text("reshard");
   if (std::int64_t const version = document.number("version"); version != manifest_version)
-    fail(
-        ErrorKind::source,
-        "{}: is of version {}, this program knows {}. Use the reshard that wrote it ({}), or a later one.",
-        file, version, manifest_version, json_quoted(manifest.tool_version));
+    fail(ErrorKind::source,
+         "{}: has version {}, this program reads {}. Use the reshard that wrote it ({}), or a "
+         "later one.",
+         file, version, manifest_version, json_quoted(manifest.tool_version));
   manifest.format = document.text("format");
   if (json.find("map") != nullptr) manifest.map = document.text("map");
   manifest.total = document.text("total");

@@ -22,13 +22,13 @@ Json const& JsonPlace::member(std::string_view key) const {
 
 std::string const& JsonPlace::text(std::string_view key) const {
   std::string const* const text = member(key).text();
-  if (text == nullptr) fail_member(key, "a text");
+  if (text == nullptr) fail_member(key, "a string");
   return *text;
 }
 
 std::int64_t JsonPlace::number(std::string_view key) const {
   std::int64_t const* const number = member(key).integer();
-  if (number == nullptr) fail_member(key, "a whole number");
+  if (number == nullptr) fail_member(key, "an integer");
   return *number;
 }
 

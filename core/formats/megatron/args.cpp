@@ -55,7 +55,7 @@ class FactReader {
     text_bytes_ += text.size();
     if (++values_ > most_values || text_bytes_ > most_text_bytes)
       fail(ErrorKind::source,
-           "args: more than {} values or {} bytes of text. The file is damaged or hostile.",
+           "args: more than {} values or {} bytes of strings. The file is damaged or hostile.",
            most_values, most_text_bytes);
   }
 

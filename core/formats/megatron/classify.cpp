@@ -214,8 +214,8 @@ class Classifier {
     if (opinions.empty()) {
       why_ = "undecided";
       return add(fmt::format(
-          "the second number of {} can be a pipeline or an expert rank, and neither args nor keys tell which. "
-          "State the expert or the pipeline size.",
+          "the second number of {} can be a pipeline or an expert rank, and neither args nor keys "
+          "show which. State the expert or the pipeline size.",
           some_names()));
     }
     second_ = opinions.front().second;
@@ -226,7 +226,8 @@ class Classifier {
         continue;
       }
       add(fmt::format(
-              "the second number of {} is {} by {} ({}), but {} by {} ({}). Correct the sizes given, or look whether the directory holds two saves.",
+              "the second number of {} is {} by {} ({}), but {} by {} ({}). Correct the sizes "
+              "given, or check whether the directory holds two saves.",
               some_names(), meaning(second_), text(opinions.front().source), opinions.front().why,
               meaning(other.second), text(other.source), other.why),
           opinions.front().source == SizeSource::user);
@@ -241,7 +242,8 @@ class Classifier {
   Sized resolve(std::string_view attribute, std::optional<int> user, std::optional<int> args,
                 int by_names) {
     if (user && args && *user != *args)
-      add(fmt::format("{} is {} as the user states, but {} in args. Leave it out, or correct it.",
+      add(fmt::format("{} is {} as given by the user, but {} in args. Leave it out, or correct "
+                      "it.",
                       attribute, *user, *args),
           true);
     if (user) return {*user, SizeSource::user};
@@ -293,7 +295,8 @@ class Classifier {
     }();
     if (user_.etp && args_.etp && *user_.etp != *args_.etp)
       add(fmt::format(
-              "expert_tensor_parallel_size is {} as the user states, but {} in args. Leave it out, or correct it.",
+              "expert_tensor_parallel_size is {} as given by the user, but {} in args. Leave it "
+              "out, or correct it.",
               *user_.etp, *args_.etp),
           true);
     result_.sizes.etp = found.value;

@@ -26,7 +26,7 @@ struct KeySummary {
   int chunks = 1;
   std::uint64_t dense_hash = 0;  ///< of names, dtypes and shapes of everything but routed experts
   std::optional<Index>
-      expert_fc1_rows;  ///< rows of one expert's fc1 in this shard, where it can be told
+      expert_fc1_rows;  ///< rows of one expert's fc1 in this shard, where it is known
   friend bool operator==(KeySummary const&, KeySummary const&) = default;
 };
 
@@ -41,7 +41,7 @@ struct ShardFacts {
   std::optional<KeySummary> keys;
 };
 
-/// Sizes that the user states; what is not given is inferred. ep 1 asks for the non-EP reader, ep
+/// Sizes given by the user; what is not given is inferred. ep 1 asks for the non-EP reader, ep
 /// above 1 for the EP-aware one.
 struct UserSizes {
   std::optional<int> tp = {};

@@ -124,11 +124,10 @@ void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entrie
     if (has(entries, sign)) refuse_distributed(path, sign);
   for (auto const& entry : entries)
     if (!entry.directory && deepspeed_file(entry.name))
-      fail(
-          ErrorKind::source,
-          "{}: {} is a file of a DeepSpeed checkpoint; a Megatron shard is a directory mp_rank_TT[_PPP][_EEE]. "
-          "DeepSpeed checkpoints are not read.",
-          path.string(), entry.name);
+      fail(ErrorKind::source,
+           "{}: {} is a file of a DeepSpeed checkpoint; a Megatron shard is a directory "
+           "mp_rank_TT[_PPP][_EEE]. DeepSpeed checkpoints are not supported.",
+           path.string(), entry.name);
 }
 
 /// `given` is what the user named.
@@ -209,10 +208,10 @@ Directory read_iteration(fs::path const& given, fs::path const& root, fs::path c
       found.foreign.push_back(entry.name);
   }
   if (found.shards.empty())
-    fail(
-        ErrorKind::source,
-        "{}: expected directories mp_rank_TT[_PPP][_EEE], found {}. The save may have been cut short: choose another iteration.",
-        iteration_dir.string(), first_names(entries));
+    fail(ErrorKind::source,
+         "{}: expected directories mp_rank_TT[_PPP][_EEE], found {}. The save may have been "
+         "interrupted: choose another iteration.",
+         iteration_dir.string(), first_names(entries));
   // As text mp_rank_100 comes before mp_rank_99; a name breaks the tie of equal numbers with
   // different widths.
   std::stable_sort(found.shards.begin(), found.shards.end(), [](Shard const& a, Shard const& b) {

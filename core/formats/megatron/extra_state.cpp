@@ -242,10 +242,10 @@ void ExtraStates::take_objects(Checkpoint const& source) {
     TorchFile const& torch = document_of(known);
     pickle::Node const& root = torch.document.at(torch.document.root);
     if (root.kind != pickle::Kind::list || root.items.size() != 1)
-      fail(
-          ErrorKind::source,
-          "{}: '{}' is no list of one state, as Megatron-Core stores it. Drop the object, or save the checkpoint again.",
-          files[known.file].string(), object.name);
+      fail(ErrorKind::source,
+           "{}: '{}' is not a list of one state, as Megatron-Core stores it. Drop the object, or "
+           "save the checkpoint again.",
+           files[known.file].string(), object.name);
     megatron::ExtraEntry const entry =
         megatron::extra_entry(torch, root.items.front(), object.name);
     known.kind = entry.kind;

@@ -15,7 +15,7 @@
 namespace reshard {
 
 /// `…_extra_state` entries of a Megatron checkpoint: opaque state of modules (FP8 history) under
-/// keys that strict loading may ask for. They are no tensors of the model: they move with their
+/// keys that strict loading may ask for. They are not tensors of the model: they move with their
 /// layer or expert, as bytes.
 ///
 /// From a source with the same norms and expert form the key set is the source's; else it is made
@@ -35,8 +35,8 @@ class ExtraStates {
   /// remembered.
   void take_objects(Checkpoint const& source);
 
-  /// The keys that the modules behind a stored name have, as far as the name tells: linears, norms,
-  /// attention, the output layer.
+  /// The keys that the modules behind a stored name have, as far as the name shows it: linears,
+  /// norms, attention, the output layer.
   std::vector<std::string> keys_of(std::string_view stored_name) const;
 
   /// What torch_dist stores for a module: a torch.save'd list of its state. `key` has global

@@ -48,7 +48,8 @@ class Grid {
     }
     if (!result.without_file.empty())
       add(fmt::format(
-          "{} hold no model_optim_rng.pt. The save was cut short, or files were lost: restore them.",
+          "{} contain no model_optim_rng.pt. The save was interrupted, or files were lost: "
+          "restore them.",
           listed(result.without_file, 6)));
   }
 
@@ -113,7 +114,8 @@ class Grid {
   void note_harmless_gaps(std::size_t mismatches_before, std::size_t wanted) {
     if (result_.missing.empty() || result_.mismatches.size() != mismatches_before) return;
     result_.notes.push_back(fmt::format(
-        "{} of the {} directories that Megatron's loader asks for are not there ({}), but every slice is in another",
+        "{} of the {} directories that Megatron's loader looks for are missing ({}), but every "
+        "slice is in another one",
         result_.missing.size(), wanted, listed(result_.missing, 6)));
   }
 
@@ -138,7 +140,7 @@ class Grid {
   }
   std::string absent() const {
     return result_.missing.empty() ? std::string()
-                                   : fmt::format(" (not there: {})", listed(result_.missing, 6));
+                                   : fmt::format(" (missing: {})", listed(result_.missing, 6));
   }
 
   /// Core 0.10 to 0.17: only the first expert-data-parallel rank wrote, so tensor ranks from etp *

@@ -62,11 +62,10 @@ void check_hybrid_pattern(Json const& args, std::string_view letters, std::strin
   std::string const all = decoder + pattern->behind;
   for (char const letter : all)
     if (letter != depth_bound && letters.find(letter) == std::string_view::npos)
-      fail(
-          ErrorKind::source,
-          "{}: args.{} = \"{}\": '{}' is no layer that the map knows; known letters are {}. Correct the letter, or name a map that knows it with "
-          "RESHARD_MAPS.",
-          place, pattern->key, *args.find(pattern->key)->text(), letter, letters);
+      fail(ErrorKind::source,
+           "{}: args.{} = \"{}\": '{}' is not a layer that the map knows; known letters are {}. "
+           "Correct the letter, or name a map that knows it with RESHARD_MAPS.",
+           place, pattern->key, *args.find(pattern->key)->text(), letter, letters);
   Json const* layers = args.find("num_layers");
   if (layers == nullptr || layers->integer() == nullptr ||
       *layers->integer() == static_cast<std::int64_t>(decoder.size()))

@@ -51,7 +51,8 @@ bool MegatronNames::all_rows_are_data() const {
 void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) const {
   if (!all_rows_are_data()) return;
   warnings.push_back(fmt::format(
-      "args do not say how many of the embedding's {} rows are vocabulary: all are kept. Set model.true_vocab_size to repad.",
+      "args do not state how many of the embedding's {} rows are vocabulary: all are kept. Set "
+      "model.true_vocab_size to repad.",
       job_.read.traits.padded_vocab));
 }
 

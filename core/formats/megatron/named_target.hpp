@@ -25,7 +25,7 @@ class MegatronNames {
   Args args() const;
   /// Every argument that the target will have.
   Json all_args(Side const& side) const;
-  /// Says that padding and vocabulary cannot be told apart, where it is so.
+  /// Warns where padding and vocabulary cannot be distinguished.
   void warn_of_unknown_padding(std::vector<std::string>& warnings) const;
 
  private:

@@ -21,7 +21,7 @@ std::vector<ShardFacts> shard_facts(Directory const& directory,
 Json inspect_json(Directory const& directory, Classification const& classification,
                   std::span<ShardHeader const* const> headers);
 
-/// The same for people: one aligned line per field. Takes what inspect_json made.
+/// The same as text: one aligned line per field. Takes what inspect_json made.
 std::string inspect_text(Json const& report);
 
 }  // namespace reshard::megatron

@@ -73,10 +73,10 @@ class HeaderReader {
 
   ShardHeader read() && {
     if (document_.root == no_node || !is_mapping(document_.root))
-      fail(
-          ErrorKind::source,
-          "{}: expected a dict with 'args' and 'model', found another value. This is no Megatron checkpoint file.",
-          path_);
+      fail(ErrorKind::source,
+           "{}: expected a dict with 'args' and 'model', found another value. This is not a "
+           "Megatron checkpoint file.",
+           path_);
     for (auto const& [key, node] : document_.members(document_.root)) take(key, node);
     check_version();
     read_chunks();
@@ -105,7 +105,7 @@ class HeaderReader {
 
   bool is_mapping(NodeId id) const { return mapping_size(document_, id).has_value(); }
 
-  /// Attributes stand in an object's dict; anything else could not be edited later.
+  /// Attributes are in an object's dict; anything else could not be edited later.
   bool is_namespace(NodeId id) const {
     Node const& node = document_.at(id);
     if (node.kind != Kind::reduce) return is_mapping(id);
@@ -198,10 +198,10 @@ class HeaderReader {
     if (!is_mapping(id)) fail_key(chunk, "a dict of tensors");
     auto const members = document_.members(id);
     if (auto const size = mapping_size(document_, id); members.size() != size)
-      fail(
-          ErrorKind::source,
-          "{}: '{}' has {} keys, of which {} are text and stand once. The file is damaged or was not written by Megatron.",
-          path_, chunk, *size, members.size());
+      fail(ErrorKind::source,
+           "{}: '{}' has {} keys, of which {} are distinct strings. The file is damaged or was not "
+           "written by Megatron.",
+           path_, chunk, *size, members.size());
     ChunkTable table;
     for (auto const& [key, value] : members) add_entry(table, chunk, key, value);
     return table;
@@ -227,11 +227,10 @@ class HeaderReader {
       default: break;
     }
     if (is_mapping(id) && (key == "language_model" || key == "word_embeddings_for_head"))
-      fail(
-          ErrorKind::source,
-          "{}: {}['{}'] is a nested dict: a model of the time before Megatron Core (--use-legacy-models). "
-          "Convert it to a Core model with Megatron's tools first.",
-          path_, chunk, key);
+      fail(ErrorKind::source,
+           "{}: {}['{}'] is a nested dict: a model from before Megatron Core "
+           "(--use-legacy-models). Convert it to a Core model with Megatron's tools first.",
+           path_, chunk, key);
     fail(ErrorKind::source,
          "{}: {}['{}']: expected a tensor, found {}. Remove the key or save plain tensors.", path_,
          chunk, key, described(id));

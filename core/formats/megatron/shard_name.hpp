@@ -43,7 +43,7 @@ enum class NameStyle {
            ///< `megatron` otherwise
 };
 
-/// Where a shard stands in the grid of checkpoint files.
+/// Where a shard is in the grid of checkpoint files.
 struct ShardPlace {
   int tp = 0;
   int pp = 0;

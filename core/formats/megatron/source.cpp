@@ -21,10 +21,10 @@ std::vector<fs::path> model_files_in(Directory const& directory) {
   std::vector<fs::path> files;
   for (Shard const& shard : directory.shards) {
     if (shard.model_file.empty())
-      fail(
-          ErrorKind::source,
-          "{}: holds no {}, so the weights of this rank are missing. The save was cut short, or the file was moved: restore it.",
-          shard.path.string(), model_file_name);
+      fail(ErrorKind::source,
+           "{}: holds no {}, so the weights of this rank are missing. The save was interrupted, or "
+           "the file was moved: restore it.",
+           shard.path.string(), model_file_name);
     files.push_back(shard.model_path());
   }
   return files;

@@ -37,7 +37,7 @@ NodeId copy_without_tensors(Document& document, Document const& from, NodeId nod
   auto const before = document.tensors.size();
   NodeId const copy = document.add_copy(from, node);
   if (document.tensors.size() != before)
-    fail(ErrorKind::internal, "'{}' holds tensors and cannot be copied as it is", key);
+    fail(ErrorKind::internal, "'{}' holds tensors and cannot be copied unchanged", key);
   return copy;
 }
 

@@ -19,10 +19,10 @@ constexpr double longest_farewell_seconds = 10;
 constexpr std::chrono::microseconds nap{200};
 
 [[noreturn]] void fail_to_start(NcclApi& nccl, std::string_view doing, NcclResult result) {
-  fail(
-      ErrorKind::resources,
-      "NCCL could not {}: {}. NCCL_DEBUG=WARN shows more; set run.transport = \"mpi\" to go on without it.",
-      doing, describe(nccl, result));
+  fail(ErrorKind::resources,
+       "NCCL could not {}: {}. NCCL_DEBUG=WARN shows more; set run.transport = \"mpi\" to continue "
+       "without it.",
+       doing, describe(nccl, result));
 }
 
 NcclUniqueId agreed_id(Comm const& comm, NcclApi& nccl) {

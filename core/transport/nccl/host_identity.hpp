@@ -5,7 +5,7 @@
 
 namespace reshard {
 
-/// What NCCL tells hosts apart by: two ranks are on one host for it when these texts are equal. The
+/// How NCCL distinguishes hosts: two ranks are on one host for it when these texts are equal. The
 /// value of NCCL_HOSTID when it is set, even to nothing; else the host's name followed by the first
 /// word of the kernel's boot id. So a container with its own host name is a host of its own, and
 /// processes on one host can pose as several hosts.

@@ -23,7 +23,8 @@ static_assert(static_cast<int>(NcclResult::success) == ncclSuccess &&
               static_cast<int>(NcclResult::in_progress) == ncclInProgress);
 
 constexpr char const* advice =
-    "Install NCCL, or name its file in the environment variable RESHARD_NCCL_LIBRARY, or set run.transport to auto or mpi to go on without it.";
+    "Install NCCL, or name its file in the environment variable RESHARD_NCCL_LIBRARY, or set "
+    "run.transport to auto or mpi to continue without it.";
 
 std::string library_name() {
   char const* const chosen = std::getenv("RESHARD_NCCL_LIBRARY");
@@ -134,7 +135,7 @@ NcclOffer nccl_offer() {
     auto const nccl = open_nccl();
     auto const version = nccl->version();
     if (version.result != NcclResult::success)
-      fail(ErrorKind::resources, "NCCL does not say its version: {}.",
+      fail(ErrorKind::resources, "NCCL does not report its version: {}.",
            describe(*nccl, version.result));
     offer.version = version.value;
   });

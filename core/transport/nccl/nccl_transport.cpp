@@ -100,14 +100,14 @@ void NcclTransport::launch(Group const& group) {
     take(nccl.send(message.at, message.bytes, message.peer, handle, stream_));
   // Also when a message was refused: no group may stay open in this thread.
   NcclResult const started = nccl.group_end();
-  check(taken, "take a message");
-  check(started, "start a group of messages");
+  check(taken, "receive a message");
+  check(started, "send a group of messages");
 }
 
 NcclResult NcclTransport::state() {
   auto const answer = communicator_->nccl().state(communicator_->handle());
-  check(answer.result, "tell its state");
-  check(answer.value, "go on with the messages");
+  check(answer.result, "report its state");
+  check(answer.value, "continue the messages");
   return answer.value;
 }
 
@@ -122,10 +122,10 @@ void NcclTransport::check(NcclResult result, std::string_view doing) const {
   // A remote error is what is left of a rank that has gone, or of the network to it.
   ErrorKind const kind =
       result == NcclResult::remote_error ? ErrorKind::stall : ErrorKind::internal;
-  fail(
-      kind,
-      "NCCL could not {}: {}. Messages{} were on their way. Look at those ranks and their hosts; NCCL_DEBUG=WARN shows more.",
-      doing, describe(communicator_->nccl(), result), awaited_text(awaited_peers()));
+  fail(kind,
+       "NCCL could not {}: {}. Messages{} were on their way. Check those ranks and their hosts; "
+       "NCCL_DEBUG=WARN shows more.",
+       doing, describe(communicator_->nccl(), result), awaited_text(awaited_peers()));
 }
 
 std::vector<int> NcclTransport::awaited_peers() const {

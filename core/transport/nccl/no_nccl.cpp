@@ -4,9 +4,9 @@
 namespace reshard {
 
 std::shared_ptr<NcclApi> open_nccl() {
-  fail(
-      ErrorKind::resources,
-      "NCCL cannot be used: this program was built without it. Set run.transport to auto or mpi, or build with nccl.h at hand.");
+  fail(ErrorKind::resources,
+       "NCCL cannot be used: this program was built without it. Set run.transport to auto or mpi, "
+       "or build where nccl.h is installed.");
 }
 
 NcclOffer nccl_offer() {

@@ -27,7 +27,8 @@ std::optional<std::string> obstacle_problem(std::span<NcclRankFacts const> all) 
     }
   if (count == 0) return std::nullopt;
   return fmt::format(
-      "{} cannot use NCCL: {}. NCCL needs a GPU and its library on every rank, {} of {} ranks have none. Remedy that, {}.",
+      "{} cannot use NCCL: {}. NCCL needs a GPU and its library on every rank, {} of {} ranks "
+      "lack them. Correct that, {}.",
       place_of(all, first), all[first].obstacle, count, all.size(), way_out);
 }
 

@@ -10,7 +10,7 @@ namespace reshard {
 struct NcclRankFacts {
   std::string obstacle;  ///< why this rank cannot take part, a clause that ends a sentence ("no
                          ///< NVIDIA driver is installed"); empty when it can
-  std::string host;      ///< for people
+  std::string host;      ///< human-readable
   std::string host_identity;  ///< nccl_host_identity()
   std::string device_id;      ///< Device::id()
   std::string device_name;    ///< Device::name()
@@ -26,7 +26,7 @@ inline constexpr int oldest_nccl_version = 21901;
 
 /// Why these ranks (`all[r]` is rank r's) cannot form a communicator, as a sentence; nothing when
 /// they can. To be found out before NCCL is asked: some of it would hang there, and what NCCL says
-/// is not made for people.
+/// is not human-readable.
 std::optional<std::string> nccl_problem(std::span<NcclRankFacts const> all);
 
 /// As bytes, for other ranks.

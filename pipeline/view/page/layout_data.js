@@ -53,10 +53,10 @@ function rangesText(tensor, box) {
 
 function flagsText(flags) {
   const texts = [];
-  if (flags & boxIs.replica) texts.push('a replica: other files hold the same');
-  if (flags & boxIs.copy) texts.push('holds what another tensor holds');
-  if (flags & boxIs.gaps) texts.push('with gaps: others lie between');
-  if (flags & boxIs.computed) texts.push('computed from what is stored');
+  if (flags & boxIs.replica) texts.push('a replica: other files hold the same data');
+  if (flags & boxIs.copy) texts.push('a declared copy of another tensor');
+  if (flags & boxIs.gaps) texts.push('with gaps: other elements are in between');
+  if (flags & boxIs.computed) texts.push('computed from stored tensors');
   return texts.join('; ');
 }
 

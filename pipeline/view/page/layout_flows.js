@@ -136,7 +136,7 @@ class Flows {
     holder.style.width = `${columns * cell + head}px`;
     const canvas = el('canvas');
     canvas.setAttribute('role', 'img');
-    canvas.setAttribute('aria-label', 'rows: source files, columns: target files; the stronger, the more bytes');
+    canvas.setAttribute('aria-label', 'rows: source files, columns: target files; stronger colours mean more bytes');
     holder.append(canvas);
     box.replaceChildren(holder);
     const { context } = sizedContext(canvas, rows * cell + head);

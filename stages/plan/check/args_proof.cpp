@@ -15,7 +15,7 @@ using Shapes = std::map<std::string, std::vector<Index>>;
 
 constexpr std::size_t most_patterns = 4;  // in a message
 
-/// Every stored tensor of one rank that has all layers, copies aside.
+/// Every stored tensor of one rank that has all layers, without copies.
 Shapes stored_shapes(Model const& model, MapFile const& core, SideOptions const& options) {
   Side const side(model, core, options);
   std::vector<PipelineChunk> chunks;
@@ -102,8 +102,10 @@ bool all_contain(std::vector<NameGroup> const& groups, std::string_view part) {
 char const* advice(std::vector<NameGroup> const& missing) {
   if (!all_contain(missing, ".bias")) return "load with strict=False";
   if (all_contain(missing, "linear_"))
-    return "one switch, add_bias_linear, is for all biases; load with strict=False: Megatron starts these at 0";
-  return "they must be 0: load with strict=False, and set those to 0 that Megatron starts at random, such as router.bias";
+    return "one switch, add_bias_linear, is for all biases; load with strict=False: Megatron "
+           "initialises these to 0";
+  return "they must be 0: load with strict=False, and set to 0 those that Megatron initialises at "
+         "random, such as router.bias";
 }
 
 std::size_t total(std::vector<NameGroup> const& groups) {
@@ -161,7 +163,7 @@ std::string shown(ShapeConflict const& conflict) {
 std::string first_difference(ArgsDifference const& difference) {
   if (!difference.shapes.empty()) return shown(difference.shapes.front());
   if (!difference.unknown.empty())
-    return fmt::format("args know nothing of {}", shown(difference.unknown));
+    return fmt::format("args do not describe {}", shown(difference.unknown));
   if (!difference.missing.empty()) return fmt::format("args ask for {}", shown(difference.missing));
   return "";
 }

@@ -8,7 +8,7 @@ namespace {
 
 using Demand = CoreForm::Demand;
 
-constexpr Index most_ranks = 64;  // of a mesh that is looked at
+constexpr Index most_ranks = 64;  // of a mesh that is checked
 
 SideOptions options_of(char const* form, char const* spec) {
   SideOptions options;

@@ -63,8 +63,8 @@ class MapChecker {
     }
     if (names_alone_) {
       result_.notes.push_back(
-          fmt::format("{} has stored names alone; axes, sets and args are those of {}", map_->name,
-                      family_->name));
+          fmt::format("{} defines stored names only; axes, sets and args are those of {}",
+                      map_->name, family_->name));
     } else {
       check_core();
     }
@@ -99,7 +99,7 @@ class MapChecker {
     if (map_ != &maps_.core && config_.is_null() && !request_.args.is_null()) {
       if (map_->config.empty())
         fail(ErrorKind::usage,
-             "--args: {} has no [config], so args make no config.json for it. Give --config.",
+             "--args: {} has no [config], so no config.json can be made from args. Give --config.",
              map_->name);
       config_ = config_from_args(*map_, Model(maps_.core, maps_.core, {request_.args, "args"}));
     }
@@ -129,10 +129,10 @@ class MapChecker {
             map_->name, let.expression.text(), model.value("L").dump(), facts);
     std::optional<TensorId> const embed = model.find_tensor("embed");
     if (embed && model.exists(*embed)) return;
-    fail(
-        ErrorKind::usage,
-        "{}: the model has no 'embed', so the map explains nothing of {}. Check [axes], and that an entry stores 'embed'.",
-        map_->name, facts);
+    fail(ErrorKind::usage,
+         "{}: the model has no 'embed', so the map describes no part of {}. Check [axes], and that "
+         "an entry stores 'embed'.",
+         map_->name, facts);
   }
 
   SideOptions family_options(Model const& model, std::string const& present) {
@@ -236,7 +236,8 @@ class MapChecker {
       for (auto const& [name, shape] : stored_)
         if (matches_glob(pattern, name)) {
           result_.errors.push_back(fmt::format(
-              "{}: keep = \"{}\" fits '{}', which an entry explains. Make the pattern narrower.",
+              "{}: keep = \"{}\" matches '{}', which an entry describes. Make the pattern "
+              "narrower.",
               map_->name, pattern, name));
           return;
         }
@@ -284,7 +285,8 @@ class MapChecker {
           pattern.tensors.end())
         place = " (" + pattern.place + ")";
     return fmt::format(
-        "'{}'{} has no place in {}: no Megatron checkpoint holds it. Use a logical name of {}, or list its stored names under `keep`.",
+        "'{}'{} has no stored name in {}: no Megatron checkpoint can hold it. Use a logical name "
+        "of {}, or list its stored names under `keep`.",
         name, place, maps_.core.name, maps_.core.name);
   }
 
@@ -338,7 +340,8 @@ class MapChecker {
     Model described(maps_.core, maps_.core, {args, "args"});
     if (auto const conflict = axis_conflict(*model_, described, args))
       result_.errors.push_back(fmt::format(
-          "{} [args]: axis '{}' is {} by config.json and {} by the args that are made of it. Correct [args].",
+          "{} [args]: axis '{}' is {} by config.json and {} by the args that are made from it. "
+          "Correct [args].",
           map_->name, conflict->axis, conflict->by_config, conflict->by_args));
     check_described(args);
     if (family_->config.empty())
@@ -363,7 +366,7 @@ class MapChecker {
   void check_config(Json const& made) {
     Stored const again = prove_family(made, "").proof.stored;
     auto const differs = difference(stored_, again, "for config.json",
-                                    "for the one that [config] makes of its args");
+                                    "for the one that [config] makes from its args");
     if (differs)
       result_.errors.push_back(
           fmt::format("{} [config]: {}. Correct [config].", map_->name, *differs));

@@ -38,7 +38,7 @@ struct CorePattern {
   std::vector<std::string> cuts;
 };
 
-/// One form in which the model was looked at.
+/// One form in which the model was checked.
 struct FormCheck {
   std::string form;  ///< "mp_rank files, grouped experts, spec te"
   std::uint64_t stored = 0;
@@ -49,7 +49,7 @@ struct FormCheck {
 /// What check-map found.
 struct MapCheck {
   std::string map;   ///< file name
-  std::string core;  ///< file name of Megatron's map; "" where it was not looked at
+  std::string core;  ///< file name of Megatron's map; "" where it was not checked
   MapWords words;
   bool on_model = false;  ///< a model was given; all that follows needs one
   std::vector<CheckedTensor> tensors;

@@ -73,8 +73,8 @@ class SyntaxCheck {
     set_known(entry.in, entry.place);
     if (!entry.cast.empty() && !dtype_from_name(entry.cast))
       fail(ErrorKind::usage,
-           "{}: cast = \"{}\" is no dtype. Use the names of safetensors: F32, BF16, …", entry.place,
-           entry.cast);
+           "{}: cast = \"{}\" is not a dtype. Use the names of safetensors: F32, BF16, …",
+           entry.place, entry.cast);
     LayoutExpr const expr = parsed(entry.is, entry.place);
     if (!entry.view.empty()) parsed(entry.view, entry.place);
     for (std::string const& tensor : expr.tensors()) {

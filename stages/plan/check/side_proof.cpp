@@ -181,7 +181,7 @@ class SideProver {
     }
   }
 
-  /// A name that a reader takes for one tensor must not be the name of another.
+  /// A name that a reader accepts for one tensor must not be the name of another.
   void check_aliases(std::vector<StoredName> const& names) const {
     std::unordered_map<std::string_view, std::uint32_t> own;
     for (StoredName const& name : names) own.emplace(name.name, name.entry);

@@ -36,12 +36,12 @@ struct SideProof {
   std::vector<CoverageFault> faults;
 };
 
-/// What of a side is to be told beside the proof.
+/// What is reported about a side beside the proof.
 enum class Detail { none, stored, patterns };
 
 /// Goes through every stored tensor of these places. Each element of each logical tensor that
-/// exists must be held exactly once, copies and replicas aside. Mistakes of the map, a name that
-/// two entries could mean, are Errors of kind usage.
+/// exists must be held exactly once, not counting copies and replicas. Mistakes of the map, a name
+/// that two entries could mean, are Errors of kind usage.
 SideProof prove_side(Model const& model, Side const& side, std::span<SidePlace const> places,
                      Detail detail);
 

@@ -58,7 +58,7 @@ std::map<std::string, Json> leaves_of(Json const& config) {
   return leaves;
 }
 
-/// Where a member of [config] stands in a config.json: rope's are elsewhere since transformers 5.
+/// Where a member of [config] is in a config.json: rope's are elsewhere since transformers 5.
 std::vector<std::string> place_of(Json const& config, std::string const& facts,
                                   std::string const& key) {
   std::vector<std::string> path;
@@ -164,11 +164,11 @@ class Reviser {
   }
 
   [[noreturn]] void refuse(ArgDifference const& arg) const {
-    fail(
-        ErrorKind::source,
-        "{}: by its config.json args.{} is {}, the checkpoint says {}. {} cannot make a config.json of args: give target.reference, a folder whose "
-        "config.json says what was trained.",
-        folder_, arg.name, shown_value(arg.first), shown_value(arg.second), family_.name);
+    fail(ErrorKind::source,
+         "{}: its config.json gives args.{} = {}, the checkpoint has {}. {} cannot make a "
+         "config.json from args: give target.reference, a folder whose config.json describes what "
+         "was trained.",
+         folder_, arg.name, shown_value(arg.first), shown_value(arg.second), family_.name);
   }
 
   bool counts(std::vector<std::string> const& path, Json const& value) const {
@@ -191,7 +191,7 @@ class Reviser {
       if (value.is_null() && path.back() == "rope_type") value = "default";
       if (alike(old, value)) continue;
       result_.warnings.push_back(fmt::format(
-          "{}: {} was {}, the checkpoint's args make it {}. The target's config.json says that",
+          "{}: {} was {}, the checkpoint's args give {}. The target's config.json has the latter",
           folder_, fmt::join(path, "."), shown_value(old), shown_value(value)));
       result_.changes.push_back(patch(std::move(path), std::move(value)));
     }
@@ -216,8 +216,9 @@ class Reviser {
       if (!makes_arg(family_, arg.name)) result_.untold.push_back(std::move(arg));
     for (ArgDifference const& arg : result_.untold)
       result_.warnings.push_back(fmt::format(
-          "{}: by its config.json args.{} is {}, the checkpoint says {}, and no member of config.json tells. It stays as "
-          "it was: give target.reference if the model computes something else by now",
+          "{}: its config.json gives args.{} = {}, the checkpoint has {}, and no member of "
+          "config.json states it. The config.json is not changed: give target.reference if the "
+          "model computes something else by now",
           folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
   }
 
@@ -282,8 +283,9 @@ std::string untold_warning(MapFile const& family, MapFile const& core, Json cons
     untold.push_back(fmt::format("{} = {}", arg.name, shown_value(arg.second)));
   if (untold.empty()) return "";
   return fmt::format(
-      "config.json is made from the checkpoint's args, and no member of it says {}: the model that it describes computes something else. Give "
-      "target.reference, the folder of a model that says so",
+      "config.json is made from the checkpoint's args, and no member of it states {}: the model "
+      "that it describes computes something else. Give target.reference, the folder of a model "
+      "whose config.json states it",
       listed(untold, 20));
 }
 

@@ -141,7 +141,8 @@ class DescribedModels {
       add("args." + one.name, one.first, one.second);
   }
 
-  /// What the carried config became when training went on; args that it cannot say go to `note`.
+  /// What the copied config became when training continued; args that it cannot express go to
+  /// `note`.
   template <class Note>
   Json current_config(ModelDescription const& side, Note&& note) const {
     if (side.args.is_null() || maps_.family->config.empty()) return side.config;

@@ -16,7 +16,7 @@ struct ModelDescription {
   Json args;
 };
 
-/// Of a checkpoint: what lies beside its weights or travels with it; `config` names another
+/// Of a checkpoint: what lies beside its weights or is copied with it; `config` names another
 /// config.json.
 ModelDescription describe_model(Checkpoint const& checkpoint, std::filesystem::path const& config);
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t most_keys_shown = 20;
 
-/// A value that is the usual one is not among the differences, and may be stated all the same.
+/// A value that is the usual one is not among the differences, and may still be stated.
 std::string stated(std::string const& value, Json const& config, std::string const& key) {
   if (!value.empty()) return value;
   Json const found = fact(config, key);
@@ -70,7 +70,7 @@ std::string contradiction(NamedDescription const& counts, NamedDescription const
   if (counts.model.config == other.model.config && counts.model.args == other.model.args) return "";
   ConfigComparison const found = compared(counts.model, other.model, request);
   if (!found.not_compared.empty())
-    return fmt::format("{} and {} differ, and nothing says whether that matters: {} {}",
+    return fmt::format("{} and {} differ, and it is not known whether that matters: {} {}",
                        counts.name, other.name, found.not_compared, outcome);
   if (found.differences.empty()) return "";
   return fmt::format("{} and {} contradict each other: {}. {}", counts.name, other.name,
@@ -91,7 +91,7 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
     huggingface::Folder const named = described_by(request.source_config);
     compare(
         {{named.config, args}, fmt::format("source.config ({})", request.source_config.string())},
-        {{own->config, args}, "the source's own config.json"}, "source.config counts");
+        {{own->config, args}, "the source's own config.json"}, "source.config is used");
     return result;
   }
   Json const& inside = source.config;
@@ -99,7 +99,7 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
   if (auto const beside = model_files_beside(source.folder))
     compare({{inside, args}, "the config.json inside the HDF5 container"},
             {{beside->config, args}, config_name_of(*beside)},
-            fmt::format("The one inside counts: if the other is right, name it with {}",
+            fmt::format("The one inside is used: if the other is right, name it with {}",
                         format_of(request.format).target().names == NameOwner::family
                             ? "target.reference"
                             : "source.config"));
@@ -116,7 +116,7 @@ std::vector<std::string> reference_warnings(ModelDescription own,
     std::optional<AxisConflict> conflict;
     refusal_of([&] {
       conflict = size_conflict(own.config, reference.config, request);
-    });  // what no map knows is told below
+    });  // what no map describes is reported below
     if (conflict)
       fail(
           ErrorKind::source,
@@ -131,7 +131,8 @@ std::vector<std::string> reference_warnings(ModelDescription own,
     });
   std::string text = contradiction(
       {{reference.config, {}}, name}, {std::move(own), source},
-      "The target gets the config.json of target.reference as it is: leave the key out if the source is right",
+      "The target gets the config.json of target.reference unchanged: leave the key out if the "
+      "source is right",
       request);
   return text.empty() ? std::vector<std::string>() : std::vector{std::move(text)};
 }

@@ -18,7 +18,7 @@ struct NamedDescription {
 };
 
 /// Of two descriptions of one model the first counts. What the other says otherwise, as a sentence
-/// with every key and both values, and `outcome` behind it; "" where they agree. `map` is that of
+/// with every key and both values, and `outcome` after it; "" where they agree. `map` is that of
 /// the job.
 std::string contradiction(NamedDescription const& counts, NamedDescription const& other,
                           std::string const& outcome, TargetRequest const& request);

@@ -127,10 +127,10 @@ std::string shown_value(Json const& value) {
 void refuse_special_numbers(MapFile const& family, Json const& args) {
   for (auto const& [name, value] : *args.members())
     if (special_number(value) != nullptr)
-      fail(
-          ErrorKind::source,
-          "config.json: args.{} would be {}, by {} of {}. No model computes with that: correct the member of config.json.",
-          name, shown_value(value), expression_of(family, name), family.name);
+      fail(ErrorKind::source,
+           "config.json: args.{} would be {}, by {} of {}. No model can use that: correct the "
+           "member of config.json.",
+           name, shown_value(value), expression_of(family, name), family.name);
 }
 
 std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config,
@@ -142,7 +142,8 @@ std::string unheld_warning(MapFile const& family, MapFile const& core, Json cons
       lost.push_back(fmt::format("{} = {}", member.key, shown_value(member.value)));
   if (lost.empty()) return "";
   return fmt::format(
-      "config.json says {}, which Megatron's args cannot hold: what is trained from this checkpoint computes something else. {}",
+      "config.json states {}, which Megatron's args cannot hold: a model trained from this "
+      "checkpoint computes something else. {}",
       listed(lost, 20), kept ? "It is kept in huggingface/config.json" : "Keep that file");
 }
 

@@ -63,7 +63,7 @@ class ConfigMembers {
 void refuse_special_numbers(MapFile const& family, Json const& args);
 
 /// What Megatron's args cannot say of a config.json, as a sentence; "" for nothing. `kept`: the
-/// file travels with the checkpoint.
+/// file is copied with the checkpoint.
 std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config,
                            bool kept);
 

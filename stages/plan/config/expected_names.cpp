@@ -70,8 +70,8 @@ std::string lacking_sentence(ExpectedNames const& expected, Names const& stored,
   constexpr std::size_t most_shown = 3;
   std::vector<std::string> const names(stored.begin(), stored.end());
   return fmt::format(
-      "{} of the {} tensors that {} asks for (map '{}') are not there by their names ({}): transformers would fill them with random values. The "
-      "stored names are {}",
+      "{} of the {} tensors that {} asks for (map '{}') are missing under their names ({}): "
+      "transformers would fill them with random values. The stored names are {}",
       expected.lacking.size(), expected.count, config_name, expected.family,
       listed(expected.lacking, most_shown), listed(names, most_shown));
 }

@@ -20,14 +20,14 @@ struct ExpectedNames {
   bool most_lack() const { return 2 * lacking.size() > count; }
 };
 
-/// Compares `stored`, names of tensors, with those that a config.json asks for. A weight may be
+/// Compares `stored`, names of tensors, with those that a config.json requires. A weight may be
 /// stored in parts, whose names begin as its own; layers for multi-token prediction may lack.
 /// Nothing where no map describes the config.
 std::optional<ExpectedNames> expected_names(Json const& config,
                                             std::set<std::string, std::less<>> const& stored,
                                             std::vector<std::filesystem::path> const& map_folders);
 
-/// "27 of the 39 tensors that …/config.json asks for (map 'llama') are not there by their names
+/// "27 of the 39 tensors that …/config.json asks for (map 'llama') are missing under their names
 /// (…)".
 std::string lacking_sentence(ExpectedNames const& expected,
                              std::set<std::string, std::less<>> const& stored,

@@ -77,11 +77,11 @@ void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const
   Shapes const found = unmapped(patterns, source, view);
   if (found.empty()) return;
   if (request.unmapped == Unmapped::refuse)
-    fail(
-        ErrorKind::usage,
-        "[model] unmapped: {} stored tensors such as '{}' are no part of what {} describes (its `keep`: {}). Set model.unmapped = \"keep\" to carry "
-        "them byte for byte, or \"drop\" to leave them out.",
-        found.size(), found.begin()->first, maps.family->name, listed(patterns));
+    fail(ErrorKind::usage,
+         "[model] unmapped: {} stored tensors such as '{}' are not part of what {} describes (its "
+         "`keep`: {}). Set model.unmapped = \"keep\" to copy them byte for byte, or \"drop\" to "
+         "leave them out.",
+         found.size(), found.begin()->first, maps.family->name, listed(patterns));
   if (request.unmapped == Unmapped::drop) {
     warnings.push_back(
         fmt::format("{} stored tensors such as '{}' are left out (model.unmapped = \"drop\")",
@@ -113,12 +113,11 @@ void settle_unread(MapChoice const& maps, StoredView const& view, bool megatron,
       });
   std::string const note = unread_note(names, request.source_prefix);
   if ((megatron || of_model) && request.unmapped != Unmapped::drop)
-    fail(
-        ErrorKind::usage,
-        "[source] prefix: {}: they would be lost, and model.unmapped = \"keep\" cannot carry them, because the target's names for them are not "
-        "known. "
-        "Set model.unmapped = \"drop\" to leave them out.",
-        note);
+    fail(ErrorKind::usage,
+         "[source] prefix: {}: they would be lost, and model.unmapped = \"keep\" cannot copy them, "
+         "because the target's names for them are not known. Set model.unmapped = \"drop\" to "
+         "leave them out.",
+         note);
   warnings.push_back(note + ": they are left out");
 }
 

@@ -20,10 +20,10 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
     std::string const& file = catalog.files[item.file];
     std::optional<TensorId> const known = model.find_tensor(found.name);
     if (!known)
-      fail(
-          ErrorKind::source,
-          "{}: holds '{}', a tensor that the map '{}' does not know. Use the map that wrote the file, or model.map = \"none\".",
-          file, found.name, checkpoint.map);
+      fail(ErrorKind::source,
+           "{}: holds '{}', a tensor that the map '{}' does not define. Use the map that wrote the "
+           "file, or model.map = \"none\".",
+           file, found.name, checkpoint.map);
     TensorId const tensor = *known;
     model.set_exists(tensor, true);
     std::vector<Index> shape = logical_shape(model, tensor);
@@ -35,13 +35,13 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
     if (padded) shape.front() = checkpoint.vocab;
     if (found.shape != shape || labels.axes != axis_labels(model, tensor) ||
         labels.domain != domain_text(model, tensor))
-      fail(
-          ErrorKind::source,
-          "{}: '{}' has the shape [{}] over the axes '{}' with '{}', expected [{}] over '{}' with '{}' by {}. The file's config is not that of its "
-          "tensors: correct it, or set model.map = \"none\".",
-          file, found.name, fmt::join(found.shape, ", "), fmt::join(labels.axes, " "),
-          labels.domain, fmt::join(shape, ", "), fmt::join(axis_labels(model, tensor), " "),
-          domain_text(model, tensor), model.origin());
+      fail(ErrorKind::source,
+           "{}: '{}' has the shape [{}] over the axes '{}' with '{}', expected [{}] over '{}' with "
+           "'{}' by {}. The file's config does not describe its tensors: correct it, or set "
+           "model.map = \"none\".",
+           file, found.name, fmt::join(found.shape, ", "), fmt::join(labels.axes, " "),
+           labels.domain, fmt::join(shape, ", "), fmt::join(axis_labels(model, tensor), " "),
+           domain_text(model, tensor), model.origin());
     catalog.add({item.file, item.offset_bytes, found.dtype, found.name},
                 logical_pieces(model, tensor), false);
   }
@@ -57,10 +57,10 @@ void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result) {
   if (Json const stated = fact(result.args, "transformer_impl"); !result.args.is_null())
     result.traits.spec = stated.text() != nullptr && *stated.text() == "local" ? "local" : "te";
   if (result.config.is_null() && result.args.is_null())
-    fail(
-        ErrorKind::source,
-        "{}: holds neither config.json nor args.json, so nothing says how large the model is. Write the file again.",
-        checkpoint.folder.string());
+    fail(ErrorKind::source,
+         "{}: holds neither config.json nor args.json, so the sizes of the model are not known. "
+         "Write the file again.",
+         checkpoint.folder.string());
 }
 
 SourceModel with_logical_catalogue(SourceModel result, Checkpoint const& checkpoint) {
@@ -69,11 +69,10 @@ SourceModel with_logical_catalogue(SourceModel result, Checkpoint const& checkpo
   result.family_side = std::make_unique<Side>(*result.model, *result.maps.family, SideOptions{});
   for (TensorId const tensor : result.family_side->required_tensors())
     if (!result.model->exists(tensor))
-      fail(
-          ErrorKind::source,
-          "{}: lacks '{}', which {} has. A file is missing, or its config is not that of its tensors: restore the file, or write the container "
-          "again.",
-          checkpoint.folder.string(), result.model->tensor(tensor).name, result.maps.family->name);
+      fail(ErrorKind::source,
+           "{}: lacks '{}', which {} has. A file is missing, or its config does not describe its "
+           "tensors: restore the file, or write the container again.",
+           checkpoint.folder.string(), result.model->tensor(tensor).name, result.maps.family->name);
   return result;
 }
 

@@ -126,10 +126,10 @@ MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folde
   std::string const what = type != nullptr && type->text() != nullptr
                                ? fmt::format("model_type '{}' of config.json", *type->text())
                                : std::string("what the checkpoint's args describe");
-  fail(
-      ErrorKind::usage,
-      "[model] map = \"auto\": no map is for {}. Known families: {}. Name one with model.map, or write a map (docs/model-maps.md).",
-      what, listed(names_of(files), 40));
+  fail(ErrorKind::usage,
+       "[model] map = \"auto\": no map describes {}. Known families: {}. Name one with model.map, "
+       "or write a map (docs/model-maps.md).",
+       what, listed(names_of(files), 40));
 }
 
 std::vector<std::string> known_mesh_axes(std::vector<fs::path> const& folders) {

@@ -107,16 +107,16 @@ class Stages {
                                         : Part{part.chunk + 1, 0}) {
       auto const found = layers_.find(part);
       if (found == layers_.end())
-        fail(
-            ErrorKind::source,
-            "{}: has keys of {}, but none of {}. The save was cut short, or a part of it is missing: restore it, or choose another save.",
-            place_, shown(last), shown(part));
+        fail(ErrorKind::source,
+             "{}: has keys of {}, but no keys of {}. The save was interrupted, or a part of it is "
+             "missing: restore it, or choose another save.",
+             place_, shown(last), shown(part));
       auto const held = static_cast<Index>(found->second.size());
       if (held > 0 && *found->second.rbegin() != held - 1)
-        fail(
-            ErrorKind::source,
-            "{}: {} has {} layers, and the highest is number {}: layers are missing. The save was cut short: choose another one.",
-            place_, shown(part), held, *found->second.rbegin());
+        fail(ErrorKind::source,
+             "{}: {} has {} layers, and the highest is number {}: layers are missing. The save was "
+             "interrupted: choose another one.",
+             place_, shown(part), held, *found->second.rbegin());
       first_[part] = first;
       first += held;
     }
@@ -180,7 +180,7 @@ class Options {
     auto const held = static_cast<Index>(found_.layers.size());
     if (held == size("L")) return;
     fail(ErrorKind::source,
-         "{}: holds {} layers, and {} says {}. Check source.config; a stage may be missing.",
+         "{}: holds {} layers, and {} gives {}. Check source.config; a stage may be missing.",
          source_.place, held, model_.origin(), size("L"));
   }
 
@@ -192,15 +192,15 @@ class Options {
     check_routers();
     auto const held = static_cast<Index>(found_.experts.size());
     if (*found_.experts.rbegin() != held - 1)
-      fail(
-          ErrorKind::source,
-          "{}: names of {} experts, and the highest is number {}: experts are missing. The save was cut short: choose another one.",
-          source_.place, held, *found_.experts.rbegin());
+      fail(ErrorKind::source,
+           "{}: names of {} experts, and the highest is number {}: experts are missing. The save "
+           "was interrupted: choose another one.",
+           source_.place, held, *found_.experts.rbegin());
     if (all == 0 || all % held != 0)
-      fail(
-          ErrorKind::source,
-          "{}: each layer names {} experts, and {} says {}, which {} does not divide. Check source.config.",
-          source_.place, held, model_.origin(), all, held);
+      fail(ErrorKind::source,
+           "{}: each layer names {} experts, and {} gives {}, which {} does not divide. Check "
+           "source.config.",
+           source_.place, held, model_.origin(), all, held);
     check_ranks(all / held, held, all);
     return held;
   }
@@ -211,7 +211,7 @@ class Options {
     if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert"))
       return;
     fail(ErrorKind::source,
-         "{}: '{}' chooses among {} experts, and {} says {}. Set source.config to this model's.",
+         "{}: '{}' chooses among {} experts, and {} gives {}. Set source.config to this model's.",
          source_.place, tensor->name, tensor->shape[0], model_.origin(), size("expert"));
   }
 
@@ -243,8 +243,9 @@ class Options {
     Index const cuts = columns_cut(stored(".moe.experts.fc2.weight0"));
     if (cuts % source_.etp != 0 || (source_.etp == 1 && cuts > 1))
       warnings.push_back(fmt::format(
-          "source.etp = {}, but the experts' second projections are stored in {} column parts, which expert tensor parallelism of another "
-          "size may have left. The file does not say it: with a wrong source.etp, rows of gate and up change places",
+          "source.etp = {}, but the experts' second projections are stored in {} column parts, "
+          "which expert tensor parallelism of another size may have left. The file does not "
+          "record it: with a wrong source.etp, rows of gate and up are swapped",
           source_.etp, cuts));
     return inter / source_.etp;
   }
@@ -271,7 +272,8 @@ class Options {
     if (rows < vocab) return least - vocab;
     if (rows > least)
       warnings.push_back(fmt::format(
-          "'{}' has {} rows; the vocabulary of {} is {}, padded {}. The rows behind it are left out",
+          "'{}' has {} rows; the vocabulary of {} is {}, padded {}. The rows after it are left "
+          "out",
           tensor->name, rows, model_.origin(), vocab, least));
     return rows - vocab;
   }

@@ -31,7 +31,7 @@ struct MliteSource {
 
 /// The values of the options that such a map has: rank_experts, the experts of an expert-parallel
 /// rank, rank_inter, the rows that an expert-tensor-parallel rank has of an expert's gate, and
-/// vocab_padding, the rows behind the vocabulary. Layers or experts that the model does not have so
+/// vocab_padding, the rows after the vocabulary. Layers or experts that the model does not have so
 /// many of are Errors of kind source, a source.etp that does not fit is one of kind usage.
 std::map<std::string, Json> mlite_options(MliteSource const& source, Model const& model,
                                           std::vector<std::string>& warnings);

@@ -3,7 +3,7 @@
 namespace reshard {
 namespace {
 
-/// Whether the axis matters: tensors are made of it, or it stands in the maps for a fact alone
+/// Whether the axis matters: tensors are made of it, or it is in the maps for a fact alone
 /// ("zero_centred"), of which no tensor ever is.
 bool matters(Model const& model, Model const& other, std::string const& axis) {
   if (model.fact_alone(axis) && other.fact_alone(axis)) return true;

@@ -106,28 +106,25 @@ class CatalogBuilder {
     std::string const& entry = side_.entry_place(name.entry);
     switch (source_.storage) {
       case Storage::shares:
-        fail(
-            ErrorKind::source,
-            "{}: lacks '{}', which {} expects here. The save was cut short, or the parallel sizes or the map are another checkpoint's: choose another "
-            "save, or check model.map.",
-            share.where, name.name, entry);
+        fail(ErrorKind::source,
+             "{}: lacks '{}', which {} expects here. The save was interrupted, or the parallel "
+             "sizes or the map are another checkpoint's: choose another save, or check model.map.",
+             share.where, name.name, entry);
       case Storage::chunks:
         fail_behind_prefix(share, name);
-        fail(
-            ErrorKind::source,
-            "{}: lacks '{}', which {} expects. The save was cut short, or the facts or the map are another checkpoint's: check source.config and "
-            "model.map, or choose another save.",
-            share.where, name.name, entry);
+        fail(ErrorKind::source,
+             "{}: lacks '{}', which {} expects. The save was interrupted, or the facts or the map "
+             "are another checkpoint's: check source.config and model.map, or choose another save.",
+             share.where, name.name, entry);
       case Storage::whole: break;
     }
     // Only an index can say that a tensor should be there.
     bool const listed_there = std::ranges::binary_search(source_.promised, name.name);
-    fail(
-        ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
-        listed_there
-            ? "The index lists it, so the download is incomplete: download the folder again"
-            : "Weights and config.json are two models', or the map does not know this form of the model: compare both, or name another map with "
-              "model.map");
+    fail(ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
+         listed_there
+             ? "The index lists it, so the download is incomplete: download the folder again"
+             : "Weights and config.json are two models', or the map does not describe this form of "
+               "the model: compare both, or name another map with model.map");
   }
 
   /// The Error where this name is there behind a prefix that other keys have too.
@@ -142,7 +139,8 @@ class CatalogBuilder {
         share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
     fail(
         ErrorKind::source,
-        "{}: '{}' is there as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = \"{}\"{}.",
+        "{}: '{}' is stored as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = "
+        "\"{}\"{}.",
         share.where, name.name, prefix, name.name, behind, share.tensors.size(), prefix, prefix,
         behind == share.tensors.size()
             ? ""

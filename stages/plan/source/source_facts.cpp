@@ -28,19 +28,19 @@ class FactsReader {
     if (!request_.source_config.empty()) result_.config = result_.files->config;
     bool const unknown = family_names() && result_.config.is_null();
     if (unknown && !in_chunks())
-      fail(
-          ErrorKind::source,
-          "{}: has no config.json, so nothing says how large the model is. Put it beside the weights, or set source.config.",
-          place());
+      fail(ErrorKind::source,
+           "{}: has no config.json, so the sizes of the model are not known. Put it beside the "
+           "weights, or set source.config.",
+           place());
     if (unknown && result_.files) result_.config = result_.files->config;
     find_reference();
     if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())
       result_.config_text = result_.config.dump(2) + "\n";
     if (family_names() && result_.config.is_null())
-      fail(
-          ErrorKind::usage,
-          "[source] config: {} does not say what model it holds. Set source.config to its config.json.",
-          place());
+      fail(ErrorKind::usage,
+           "[source] config: {} does not state which model it holds. Set source.config to its "
+           "config.json.",
+           place());
   }
 
  private:
@@ -65,7 +65,7 @@ class FactsReader {
     result_.traits = result_.view.traits;
     note_spec();
     if (result_.args.is_null() && (in_shares() || request_.source_config.empty()))
-      fail(ErrorKind::source, "{}: has no args, so nothing says how large the model is. {}.",
+      fail(ErrorKind::source, "{}: has no args, so the sizes of the model are not known. {}.",
            place(),
            in_shares() ? "Use a checkpoint that Megatron saved itself"
                        : "Set source.config to the config.json of the same model");

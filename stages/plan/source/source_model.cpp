@@ -71,10 +71,10 @@ class SourceReader {
         choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
     if (request_.source_etp != 1 && !(names_ && has_mlite_names(*names_)))
-      fail(
-          ErrorKind::usage,
-          "[source] etp = {}: only a source with Megatron Lite's names has this key. Leave it out, or name its map with model.map.",
-          request_.source_etp);
+      fail(ErrorKind::usage,
+           "[source] etp = {}: this key applies only to a source with Megatron Lite's names. Leave "
+           "it out, or name its map with model.map.",
+           request_.source_etp);
     MapChoice const& maps = result_.maps;
     if (!logical())
       settle_unmapped(result_.maps, source_, result_.view, request_, result_.warnings);
@@ -111,7 +111,7 @@ class SourceReader {
         megatron::check_hybrid_pattern(result_.args, *let.expression.evaluate({}).text(), place());
   }
 
-  /// A config may speak of layers for multi-token prediction that were never trained, or were not
+  /// A config may list layers for multi-token prediction that were never trained, or were not
   /// saved: the checkpoint decides.
   void make_family_model() {
     ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
@@ -145,7 +145,7 @@ class SourceReader {
   /// lacks: loaders would look for them.
   void correct_prediction_layers(Index stated, Index there) {
     std::string text = fmt::format(
-        "config.json says {} layers for multi-token prediction, {} are in the checkpoint", stated,
+        "config.json has {} layers for multi-token prediction, {} are in the checkpoint", stated,
         there);
     if (to_huggingface() && result_.reference)
       result_.config_changes =
@@ -180,10 +180,10 @@ class SourceReader {
     names_ = std::move(result_.maps.family);
     bool const lite = has_mlite_names(*names_);
     if (!family_names() || (lite && !in_chunks()))
-      fail(
-          ErrorKind::usage,
-          "[model] map = \"{}\": {} gives names to a plain DCP checkpoint{}, and {} is none. Set map to \"auto\" or name a family.",
-          request_.map, names_->name, lite ? "" : " or a Hugging Face folder", place());
+      fail(ErrorKind::usage,
+           "[model] map = \"{}\": {} gives names to a plain DCP checkpoint{}, and {} is not one. "
+           "Set map to \"auto\" or name a family.",
+           request_.map, names_->name, lite ? "" : " or a Hugging Face folder", place());
     result_.maps.family =
         choose_maps("auto", request_.map_folders, result_.config, Json(), true).family;
     result_.maps.family->name += " with the names of " + names_->name;
@@ -209,8 +209,8 @@ class SourceReader {
         guessed_members(*result_.maps.family, result_.maps.core, result_.args, result_.config);
     if (!guessed.empty())
       result_.warnings.push_back(fmt::format(
-          "config.json is made from the checkpoint's args, which do not say all: {} {} guessed. Give "
-          "target.reference to take a model's own config and tokenizer",
+          "config.json is made from the checkpoint's args, which do not state everything: {} {} "
+          "guessed. Give target.reference to take a model's own config and tokenizer",
           listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
     std::string untold =
         untold_warning(*result_.maps.family, result_.maps.core, result_.config, result_.args);
@@ -329,7 +329,7 @@ class SourceReader {
     result_.adds = side.adds();
   }
 
-  /// Copies are not read, so nobody knows whether they are any.
+  /// Copies are not read, so it is not known whether they are copies.
   void warn_of_copies() {
     std::vector<std::string> copies;
     for (TensorPieces const& tensor : result_.catalog.tensors)
@@ -337,8 +337,8 @@ class SourceReader {
         if (tensor.copy[i]) copies.push_back(result_.catalog.blobs[tensor.blobs[i]].name);
     if (!copies.empty())
       result_.warnings.push_back(fmt::format(
-          "{} is taken for a copy of another stored tensor, by config.json and the map. A run compares the two, and refuses the "
-          "source when they differ",
+          "{} is a copy of another stored tensor, according to config.json and the map. A run "
+          "compares the two, and refuses the source when they differ",
           listed(copies, 4)));
   }
 

@@ -124,20 +124,19 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
                   std::vector<Index> const& shape, std::vector<Index> const& expected,
                   Side const& side, std::uint32_t entry, Model const& model) {
   if (shape != expected)
-    fail(
-        ErrorKind::source,
-        "{}: '{}' is {}, {} says {} with the sizes of {}. The configuration or the parallel sizes are another checkpoint's: put its own beside the "
-        "weights.",
-        file, tensor, shape_text(shape), side.entry_place(entry), shape_text(expected),
-        model.origin());
+    fail(ErrorKind::source,
+         "{}: '{}' is {}, {} requires {} with the sizes of {}. The configuration or the parallel "
+         "sizes are another checkpoint's: put its own beside the weights.",
+         file, tensor, shape_text(shape), side.entry_place(entry), shape_text(expected),
+         model.origin());
   bool const quantised =
       dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f4_x2;
   if (quantised && shape.size() >= 2 && side.part(entry).empty() && !side.as_it_is(entry))
-    fail(
-        ErrorKind::source,
-        "{}: '{}' is {}, and no scale that fits stands beside it: without one its values are lost. The download is incomplete, or the block size in "
-        "quantization_config is another checkpoint's: download the folder again.",
-        file, tensor, name(dtype));
+    fail(ErrorKind::source,
+         "{}: '{}' is {}, and no matching scale is stored with it: without one its values are "
+         "lost. The download is incomplete, or the block size in quantization_config is another "
+         "checkpoint's: download the folder again.",
+         file, tensor, name(dtype));
 }
 
 void each_stored(Checkpoint const& source, StoredView const& view,

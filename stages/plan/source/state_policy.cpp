@@ -44,14 +44,14 @@ class Policy {
  private:
   [[noreturn]] void refuse_form(Kind const& kind) const {
     if (kind.key == optimizer.key)
-      fail(
-          ErrorKind::source,
-          "{}: holds optimizer state, which the target's format cannot take over. Set source.optimizer = \"drop\" to go on without it.",
-          place_);
-    fail(
-        ErrorKind::source,
-        "{}: holds random-generator state, which the target's format cannot take over. Set source.rng = \"drop\" to go on without it.",
-        place_);
+      fail(ErrorKind::source,
+           "{}: holds optimizer state, which the target's format cannot hold. Set source.optimizer "
+           "= \"drop\" to continue without it.",
+           place_);
+    fail(ErrorKind::source,
+         "{}: holds random-generator state, which the target's format cannot hold. Set source.rng "
+         "= \"drop\" to continue without it.",
+         place_);
   }
 
   /// Buffers of an optimizer are bound to their layout; generators of ranks only to a format.
@@ -60,33 +60,32 @@ class Policy {
       if (!carried_) refuse_form(kind);
       return;
     }
-    fail(
-        ErrorKind::source,
-        "{}: optimizer state is bound to the layout it was saved in ('{}'): the order of its buffers is known to the running Megatron alone, so it "
-        "cannot follow a change of tp, pp or ep. Load it in Megatron at the old sizes and save again with --dist-ckpt-optim-fully-reshardable, or "
-        "set source.optimizer = \"drop\". Where only data parallelism changes, Megatron loads the checkpoint as it is.",
-        place_, state.example);
+    fail(ErrorKind::source,
+         "{}: optimizer state is bound to the layout it was saved in ('{}'): only the running "
+         "Megatron knows the order of its buffers, so it cannot be resharded to another tp, pp or "
+         "ep. Load it in Megatron at the old sizes and save again with "
+         "--dist-ckpt-optim-fully-reshardable, or set source.optimizer = \"drop\". Where only data "
+         "parallelism changes, Megatron loads the checkpoint as it is.",
+         place_, state.example);
   }
 
   [[noreturn]] void refuse_rank_files(Kind const& kind, HeldState const& state) const {
-    fail(
-        ErrorKind::source,
-        "{}: holds {} state in files of single ranks ('{}'), which fit only the layout they were saved in. Set source.{} = \"drop\" to go on "
-        "without it.",
-        place_, kind.what, state.example, kind.key);
+    fail(ErrorKind::source,
+         "{}: holds {} state in files of single ranks ('{}'), which fit only the layout they were "
+         "saved in. Set source.{} = \"drop\" to continue without it.",
+         place_, kind.what, state.example, kind.key);
   }
 
   [[noreturn]] void refuse_model_files(Kind const& kind) const {
     if (kind.key == optimizer.key)
-      fail(
-          ErrorKind::source,
-          "{}: holds optimizer state, which this version cannot reshard. Set source.optimizer = \"drop\" to go on without it.",
-          place_);
-    fail(
-        ErrorKind::source,
-        "{}: holds random-generator state, which belongs to the old layout. Set source.rng = \"drop\" to go on without it "
-        "(start training with --no-load-rng).",
-        place_);
+      fail(ErrorKind::source,
+           "{}: holds optimizer state, which this version cannot reshard. Set source.optimizer = "
+           "\"drop\" to continue without it.",
+           place_);
+    fail(ErrorKind::source,
+         "{}: holds random-generator state, which belongs to the old layout. Set source.rng = "
+         "\"drop\" to continue without it (start training with --no-load-rng).",
+         place_);
   }
 
   std::string place_;
@@ -113,7 +112,7 @@ void check_state(Checkpoint const& source, StoredView const& view, TargetRequest
   if (source.storage == Storage::shares)
     warnings.push_back("dropped, because it belongs to one run or layout: " + listed(state.others));
   else
-    warnings.push_back("dropped, because the target's format has no place for them: " +
+    warnings.push_back("dropped, because the target's format cannot hold them: " +
                        listed(state.others, 6));
 }
 

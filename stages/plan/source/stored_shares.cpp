@@ -15,10 +15,10 @@ void StoredShares::check_chunks() const {
   for (SharePlace const& place : source_.places) ++counts[place.file];
   for (std::size_t f = 0; f < counts.size(); ++f)
     if (counts[f] != source_.chunks_per_file)
-      fail(
-          ErrorKind::source,
-          "{}: holds {} model chunks, the args say {} per pipeline rank. The file belongs to another run: restore this run's own.",
-          source_.files[f].string(), counts[f], source_.chunks_per_file);
+      fail(ErrorKind::source,
+           "{}: holds {} model chunks, the args give {} per pipeline rank. The file belongs to "
+           "another run: restore this run's own.",
+           source_.files[f].string(), counts[f], source_.chunks_per_file);
 }
 
 std::size_t StoredShares::size() const {

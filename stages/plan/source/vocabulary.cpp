@@ -43,10 +43,10 @@ Index carried_vocab(Checkpoint const& source, TargetRequest const& request,
   if (request.true_vocab_size > 0) {
     Json const stated = fact(read.args, "vocab_size");
     if (stated.integer() != nullptr && request.true_vocab_size < *stated.integer())
-      fail(
-          ErrorKind::usage,
-          "[model] true_vocab_size = {}: the checkpoint's args say vocab_size = {}. Rows would be lost: correct the key or leave it out.",
-          request.true_vocab_size, *stated.integer());
+      fail(ErrorKind::usage,
+           "[model] true_vocab_size = {}: the checkpoint's args give vocab_size = {}. Rows would "
+           "be lost: correct the key or leave it out.",
+           request.true_vocab_size, *stated.integer());
     return request.true_vocab_size;
   }
   if (!read.recorded_vocab) return read.traits.padded_vocab;

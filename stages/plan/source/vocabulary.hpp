@@ -12,8 +12,8 @@ namespace reshard {
 std::optional<Index> recorded_vocab(SourceModel const& read);
 
 /// The rows that a job between Megatron layouts carries: those that are there, as far as the target
-/// has room for them. Rows past the true size are padding that cannot be told from weights, so they
-/// are dropped only where the target's padding is shorter. Errors of kind usage: a
+/// has room for them. Rows past the true size are padding that cannot be distinguished from
+/// weights, so they are dropped only where the target's padding is shorter. Errors of kind usage: a
 /// model.true_vocab_size that would lose rows.
 Index carried_vocab(Checkpoint const& source, TargetRequest const& request,
                     SourceModel const& read);

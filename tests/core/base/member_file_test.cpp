@@ -105,8 +105,8 @@ TEST_F(MemberFile, RefusalsNameTheFolderAndTheLink) {
     return std::string();
   };
   through("/etc/passwd");
-  std::string const outside =
-      fmt::format("3: {}: link is a link that leaves the folder. ", root_.string());
+  std::string const outside = fmt::format(
+      "3: {}: link is a symbolic link that points outside the folder. ", root_.string());
   EXPECT_EQ(refusal([&] { readable_member(root_, "link"); }).find(outside), 0U);
   EXPECT_EQ(refusal([&] { allowed_member(root_, "link"); }).find(outside), 0U);
   EXPECT_EQ(allowed_member(root_, "absent"), root_ / "absent");

@@ -115,7 +115,7 @@ class Gate : public testing::Test {
     source.stored.objects = {
         {"plain", {0, 0, 9}}, {"ours", {0, 9, 9}}, {"evil", {0, 18, 9}}, {"broken", {0, 27, 9}}};
     source.looks = {
-        {}, {{"our.C", true}, ""}, {{"os.system", false}, ""}, {{}, "it is no zip archive."}};
+        {}, {{"our.C", true}, ""}, {{"os.system", false}, ""}, {{}, "it is not a zip archive."}};
   }
   /// What each object meets: "in", "out" or the refusal.
   Lines verdicts() {
@@ -135,7 +135,7 @@ class Gate : public testing::Test {
   std::string const evil =
       R"(a.distcp: "evil" at byte 18 holds "os.system", expected plain data; loading the target would import and run it)";
   std::string const broken =
-      R"(a.distcp: "broken" at byte 27: the object cannot be looked at: it is no zip archive)";
+      R"(a.distcp: "broken" at byte 27: the object cannot be inspected: it is not a zip archive)";
 };
 
 TEST_F(Gate, RefusesWhatItDoesNotKnow) {

@@ -57,7 +57,8 @@ TEST(DcpSource, SaysWhatItsStateIs) {
     bool const megatrons = maker.name == "torch_dist" || maker.name == "fsdp_dtensor";
     if (!megatrons && maker.name != "dcp") continue;
     for (auto const& [make, says] :
-         {std::pair{maker.make, "none"}, {maker.make_with_state, "exp_avg: follows its weights"}}) {
+         {std::pair{maker.make, "none"},
+          {maker.make_with_state, "exp_avg: stored with its weights, and resharded like them"}}) {
       fs::path const folder = scratch.path() / fmt::format("{} {}", maker.name, says);
       make(folder);
       Inspection const found = maker.format->describe(folder, {});

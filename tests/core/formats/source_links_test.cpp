@@ -90,7 +90,7 @@ TEST_P(SourceLinks, ToASiblingAreRefusedWithTheirPath) {
   put(outside_ / "bytes");
   link(outside_ / "bytes");
   std::string const said = refusal(checkpoint_);
-  EXPECT_EQ(said.find(fmt::format("3: {}: {} is a link that leaves the folder",
+  EXPECT_EQ(said.find(fmt::format("3: {}: {} is a symbolic link that points outside the folder",
                                   checkpoint_.string(), GetParam().file)),
             0U)
       << said;
@@ -158,7 +158,8 @@ TEST(SourceLinksOfIterations, ATrackerThatIsALinkOutOfTheFolderIsNotRead) {
       ADD_FAILURE() << "opened";
     } catch (Error const& error) {
       EXPECT_NE(error.sentence().find(
-                    "latest_checkpointed_iteration.txt is a link that leaves the folder"),
+                    "latest_checkpointed_iteration.txt is a symbolic link that points outside the "
+                    "folder"),
                 std::string::npos)
           << error.sentence();
       EXPECT_EQ(error.sentence().find("\"secret\""), std::string::npos);

@@ -124,13 +124,13 @@ TEST(EvaluateShare, RefusalsNamePlaceAndNumbers) {
       {"x: inter/128", shares(model, {{"inter", {{0, 576}}}}), "at 576 falls inside"},
       {"x: inter%128", shares(model, {{"inter", {{0, 64}}}}), "needs whole blocks of 128"},
       {"x: inter/128", shares(model, {{"inter", {{0, 64, true}}}}), "64 elements of padding"},
-      {"x: dim", shares(model, {{"dim", {{2, 5}}}}), "[2, 5) of axis 'dim' does not lie in its 4"},
+      {"x: dim", shares(model, {{"dim", {{2, 5}}}}), "[2, 5) of axis 'dim' is outside its 4"},
       {"x: dim%glu", {}, "'glu' is neither a number nor the name of a size"},
       {"x: inter%128/3", {}, "128 is not a multiple of 3"},
       {"x: inter/0", {}, "divides by 0"},
       {"x: inter%0", {}, "0 is not a multiple"},
-      {"x: dim head dim", {}, "axis 'dim' stands twice in 'x'"},
-      {"x: inter/2 inter%4", {}, "axis 'inter' stands twice"},
+      {"x: dim head dim", {}, "axis 'dim' appears twice in 'x'"},
+      {"x: inter/2 inter%4", {}, "axis 'inter' appears twice"},
       {"x: fill(9223372036854775807) dim", {}, "does not fit in 64 bits"},
       {"x: dim%99999999999999999999", {}, "neither a number"},
   };
@@ -146,7 +146,7 @@ TEST(EvaluateShare, RefusesATensorTheModelLacks) {
   scope.tensor = [](std::string_view) { return std::nullopt; };
   EXPECT_NE(sentence_of([&] {
               evaluate(parse_layout("x: (q: a)"), scope, {});
-            }).find("holds 'x.q', which is no tensor"),
+            }).find("holds 'x.q', which is not a tensor"),
             std::string::npos);
 }
 

@@ -167,7 +167,7 @@ TEST(Join, AnAxisTheTensorLacksOrHasTwiceOrInPartIsRefused) {
             std::string::npos);
   std::vector<Piece> twice = model.pieces("x: a", "x");
   twice[0].digits.push_back({model.axis("a"), 4, 1, 1, 1, 0});
-  EXPECT_NE(sentence_of([&] { join(twice, twice, only_a, model.axes); }).find("stands twice"),
+  EXPECT_NE(sentence_of([&] { join(twice, twice, only_a, model.axes); }).find("appears twice"),
             std::string::npos);
   std::vector<Piece> const half = model.pieces("x: a/2", "x");
   EXPECT_NE(sentence_of([&] {

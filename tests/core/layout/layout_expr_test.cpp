@@ -67,7 +67,7 @@ TEST(ParseLayout, RefusesWithTextAndColumn) {
   for (Case const& c :
        {Case{"x: (a b", "column 8 has the end where ')' must follow"},
         Case{"x: a)", "')' at column 5"}, Case{"x: a | b", "'|' at column 6"},
-        Case{"x: 2", "'2' at column 4"}, Case{"x: a y: b", "the tag at column 6 must stand first"},
+        Case{"x: 2", "'2' at column 4"}, Case{"x: a y: b", "the tag at column 6 must come first"},
         Case{"x: a%", "is missing at column 6"}, Case{"x: a/ b c d/", "is missing at column 13"},
         Case{"x: *3", "the number at column 5"}, Case{"x: a-b", "column 5 has a character"},
         Case{"x: fill(", "is missing at column 9"}, Case{"x: fill(3", "column 10 has the end"},

@@ -84,7 +84,7 @@ TEST(Mesh, RefusesNamesThatStandTwiceAndSizesBelowOne) {
   EXPECT_NE(sentence_of([] { Mesh({{"tp", 0}}); }).find("tp = 0"), std::string::npos);
   EXPECT_NE(sentence_of([] {
               Mesh({{"tp", 2}, {"tp", 2}});
-            }).find("'tp' stands twice"),
+            }).find("'tp' appears twice"),
             std::string::npos);
   Mesh const endless({{"a", Index{1} << 40}, {"b", Index{1} << 40}});
   EXPECT_NE(sentence_of([&] { static_cast<void>(endless.places()); }).find("does not fit"),

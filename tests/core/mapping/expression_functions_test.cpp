@@ -53,11 +53,11 @@ TEST(Split, OfNothingIsNothing) {
 }
 
 TEST(Split, NeedsATextAndASeparator) {
-  expect_refused("split(list, '/')", "split needs a text, found [");
-  expect_refused("split(3, '/')", "split needs a text, found 3");
-  expect_refused("split('a', '')", "there is no function split of 2 arguments");
-  expect_refused("split('a', 1)", "there is no function split of 2 arguments");
-  expect_refused("split('a')", "there is no function split of 1 arguments");
+  expect_refused("split(list, '/')", "split needs a string, found [");
+  expect_refused("split(3, '/')", "split needs a string, found 3");
+  expect_refused("split('a', '')", "there is no function split with 2 arguments");
+  expect_refused("split('a', 1)", "there is no function split with 2 arguments");
+  expect_refused("split('a')", "there is no function split with 1 arguments");
 }
 
 TEST(Join, PutsTheTextBetweenTheItems) {
@@ -72,8 +72,8 @@ TEST(Join, PutsTheTextBetweenTheItems) {
 
 TEST(Join, NeedsTexts) {
   expect_refused("join(text, '-')", "join needs a list, found \"M-M*-\"");
-  expect_refused("join(numbers, '-')", "join needs texts, found 1");
-  expect_refused("join(list, 0)", "there is no function join of 2 arguments");
+  expect_refused("join(numbers, '-')", "join needs strings, found 1");
+  expect_refused("join(list, 0)", "there is no function join with 2 arguments");
 }
 
 TEST(Translate, ReplacesItemsByPlace) {
@@ -88,13 +88,13 @@ TEST(Translate, ReplacesItemsByPlace) {
 }
 
 TEST(Translate, NeedsAPlaceForEveryItem) {
-  expect_refused("translate(list, list('a'), list(1))", "\"b\" is none of [\"a\"]");
+  expect_refused("translate(list, list('a'), list(1))", "\"b\" is not one of [\"a\"]");
   expect_refused("translate(list, list('a', 'b'), list(1))",
-                 "translate needs a list and two lists of one length");
+                 "translate needs a list and two lists of equal length");
   expect_refused("translate(text, list('M'), list(1))",
-                 "translate needs a list and two lists of one length");
+                 "translate needs a list and two lists of equal length");
   expect_refused("translate(list, 'ab', list(1, 2))",
-                 "there is no function translate of 3 arguments");
+                 "there is no function translate with 3 arguments");
 }
 
 }  // namespace

@@ -131,13 +131,13 @@ std::string rules_refused(std::string const& rules) {
 
 TEST(MeshRules, NameAxesThatTheMapLists) {
   EXPECT_EQ(rules_refused(R"({ cq = [ "hidden" ] })"),
-            "m.toml:5: 'cq' is no mesh axis. Known: tp, cp, ep.");
+            "m.toml:5: 'cq' is not a mesh axis. Known: tp, cp, ep.");
   EXPECT_EQ(
       rules_refused(R"({ tp = [ "hidden" ], cp = [ "hidden" ] })"),
       "m.toml:5: 'hidden' is cut by 'cp' here, and by 'tp' at m.toml:5. One mesh axis cuts an axis: remove one of the rules.");
-  EXPECT_EQ(
-      rules_refused(R"({ cp = [ "hidden", "decoder" ] })"),
-      "m.toml:5: 'cp' deals out the layers of a pipeline ('decoder') and cuts an axis ('hidden'). Give the axis to another mesh axis.");
+  EXPECT_EQ(rules_refused(R"({ cp = [ "hidden", "decoder" ] })"),
+            "m.toml:5: 'cp' distributes the layers of a pipeline ('decoder') and cuts an axis "
+            "('hidden'). Give the axis to another mesh axis.");
   EXPECT_EQ(rules_refused(R"({ cp = [ "hidden" ], tp = [ "decoder" ] })"), "");
 }
 

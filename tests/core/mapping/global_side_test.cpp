@@ -116,8 +116,8 @@ TEST(FrontAxes, ThatAreNoProductAreRefused) {
       },
       ErrorKind::usage);
   EXPECT_NE(
-      text.find(
-          "m.toml:4: 'w0' stands for 4 combinations of layer, expert, which make no full product (6)"),
+      text.find("m.toml:4: 'w0' stands for 4 combinations of layer, expert, which are not a full "
+                "product (6)"),
       std::string::npos)
       << text;
 }

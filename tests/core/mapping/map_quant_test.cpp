@@ -24,43 +24,47 @@ TEST(MapQuant, MistakesNameFileAndLine) {
     std::string quant;
     char const* sentence;
   };
-  for (
-      auto const& [quant, sentence] : std::vector<Case>{
-          {"",
-           "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
-          {"decode = { codes = 'e4m3' }",
-           "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
-          {"scale = { name = 'scale', dtype = 'F32' }\n" + values,
-           "m.toml:2: the first part of a scheme is `values`, the tensor that stands for the weight"},
-          {"values = 'weight'", "m.toml:3: a part must be a table."},
-          {"values = { name = 'weight', dtype = 'F8_E4M3', block = [1, 1] }",
-           "m.toml:3: 'block' is no key of a part. Known: name, dtype, blocks, vector, optional."},
-          {"values = { dtype = 'F8_E4M3', blocks = [1, 1] }",
-           "m.toml:3: a part needs `name` and `dtype`"},
-          {"values = { name = 'weight', blocks = [1, 1] }",
-           "m.toml:3: a part needs `name` and `dtype`"},
-          {"values = { name = 'weight', dtype = [], blocks = [1, 1] }",
-           "m.toml:3: a part needs `name` and `dtype`"},
-          {"values = { name = 'weight', dtype = ['F8_E4M3', 'FP8'] }",
-           "m.toml:3: 'FP8' is no dtype. Use the names of safetensors: F8_E4M3, U8, …"},
-          {"values = { name = 'weight', dtype = 8 }",
-           "m.toml:3: dtype must be a string. Put it in quotes."},
-          {"values = { name = 'weight', dtype = 'U8', blocks = '1, 1' }",
-           "m.toml:3: blocks is a list, one item for each of the weight's last dimensions"},
-          {"values = { name = 'weight', dtype = 'U8', blocks = [1.5, 1] }",
-           "m.toml:3: an expression must be a string. Put it in quotes."},
-          {"values = { name = 'weight', dtype = 'U8', blocks = ['4 +', 1] }", "m.toml:3: '4 +'"},
-          {"values = { name = 'weight', dtype = 'U8', optional = 1 }",
-           "m.toml:3: optional must be true or false."},
-          {values + "\ndecode = 'e4m3'", "m.toml:5: decode must be a table."},
-          {values + "decode = { code = 'e4m3' }",
-           "m.toml:4: 'code' is no key of decode. Known: codes, times, divided_by."},
-          {values + "decode = { codes = 4 }",
-           "m.toml:4: codes must be a string. Put it in quotes."},
-          {values + "label = { methods = 'fp8' }",
-           "m.toml:4: 'methods' is no key of label. Known: method, algorithm, weights_alone, smoothed, type, strategy, group_size, bits."},
-          {values + "label = { bits = 'four' }", "m.toml:4: 'four': 'four' is not known here."},
-      })
+  for (auto const& [quant, sentence] : std::vector<Case>{
+           {"",
+            "m.toml:2: the first part of a scheme is `values`, the tensor that represents the "
+            "weight"},
+           {"decode = { codes = 'e4m3' }",
+            "m.toml:2: the first part of a scheme is `values`, the tensor that represents the "
+            "weight"},
+           {"scale = { name = 'scale', dtype = 'F32' }\n" + values,
+            "m.toml:2: the first part of a scheme is `values`, the tensor that represents the "
+            "weight"},
+           {"values = 'weight'", "m.toml:3: a part must be a table."},
+           {"values = { name = 'weight', dtype = 'F8_E4M3', block = [1, 1] }",
+            "m.toml:3: 'block' is not a key of a part. Known: name, dtype, blocks, vector, "
+            "optional."},
+           {"values = { dtype = 'F8_E4M3', blocks = [1, 1] }",
+            "m.toml:3: a part needs `name` and `dtype`"},
+           {"values = { name = 'weight', blocks = [1, 1] }",
+            "m.toml:3: a part needs `name` and `dtype`"},
+           {"values = { name = 'weight', dtype = [], blocks = [1, 1] }",
+            "m.toml:3: a part needs `name` and `dtype`"},
+           {"values = { name = 'weight', dtype = ['F8_E4M3', 'FP8'] }",
+            "m.toml:3: 'FP8' is not a dtype. Use the names of safetensors: F8_E4M3, U8, …"},
+           {"values = { name = 'weight', dtype = 8 }",
+            "m.toml:3: dtype must be a string. Put it in quotes."},
+           {"values = { name = 'weight', dtype = 'U8', blocks = '1, 1' }",
+            "m.toml:3: blocks is a list, one item for each of the weight's last dimensions"},
+           {"values = { name = 'weight', dtype = 'U8', blocks = [1.5, 1] }",
+            "m.toml:3: an expression must be a string. Put it in quotes."},
+           {"values = { name = 'weight', dtype = 'U8', blocks = ['4 +', 1] }", "m.toml:3: '4 +'"},
+           {"values = { name = 'weight', dtype = 'U8', optional = 1 }",
+            "m.toml:3: optional must be true or false."},
+           {values + "\ndecode = 'e4m3'", "m.toml:5: decode must be a table."},
+           {values + "decode = { code = 'e4m3' }",
+            "m.toml:4: 'code' is not a key of decode. Known: codes, times, divided_by."},
+           {values + "decode = { codes = 4 }",
+            "m.toml:4: codes must be a string. Put it in quotes."},
+           {values + "label = { methods = 'fp8' }",
+            "m.toml:4: 'methods' is not a key of label. Known: method, algorithm, weights_alone, "
+            "smoothed, type, strategy, group_size, bits."},
+           {values + "label = { bits = 'four' }", "m.toml:4: 'four': 'four' is not defined here."},
+       })
     EXPECT_EQ(refusal(quant).find(sentence), 0U) << quant << ": " << refusal(quant);
 }
 

@@ -200,7 +200,7 @@ TEST(Maps, NamesAndAxesThatDoNotFitAreRefused) {
   };
   EXPECT_EQ(names("tensors = { \"\" = [ \"a: hidden\" ] }\nstored = { a = \"a: hidden\" }"), 1U);
   refused("tensors = { layer = [ \"a: hidden\" ] }\nstored = { a = \"a: hidden\" }",
-          "stands neither in the name nor in the shape");
+          "is neither in the name nor in the shape");
   refused(
       "tensors = { \"\" = [ \"a: hidden\", \"b: hidden\" ] }\nnames = { n = \"w\" }\nstored = { \"{n}\" = \"a: hidden\", w = \"b: hidden\" }",
       "is made by");

@@ -57,7 +57,8 @@ TEST(Stalled, NamesTheRanks) {
   EXPECT_EQ(error.kind(), ErrorKind::stall);
   EXPECT_EQ(
       error.sentence(),
-      "no message came or left for 2.5 s. Still waiting for messages from or to ranks 1, 3. Look at those ranks and their hosts, then run again.");
+      "no message was received or sent for 2.5 s. Still waiting for messages from or to ranks 1, "
+      "3. Check those ranks and their hosts, then run again.");
   EXPECT_EQ(awaited_text(std::vector<int>{4}), " from or to rank 4");
 }
 

@@ -93,7 +93,7 @@ TEST(SharedSight, ARankThatAsksSomethingElseIsRefused) {
     });
   });
   ASSERT_TRUE(error);
-  EXPECT_NE(error->sentence().find("rank 1 looks at 'other /x' where rank 0 looks at 'same /x'"),
+  EXPECT_NE(error->sentence().find("rank 1 checks 'other /x' where rank 0 checks 'same /x'"),
             std::string::npos)
       << error->sentence();
 }

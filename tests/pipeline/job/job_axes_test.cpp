@@ -88,7 +88,7 @@ TEST(JobAxes, RefusesAxesThatNoMapKnows) {
 TEST(JobAxes, ChecksTheSizesOfFurtherAxes) {
   EXPECT_TRUE(says(refusal(with(small_dist, "layout.cp = 0\n")),
                    "job.toml:6:13: [target] layout.cp = 0: expected a number from 1 to 32768"));
-  EXPECT_TRUE(says(refusal(with(small_dist, "layout.cp = \"2\"\n")), "expected a whole number"));
+  EXPECT_TRUE(says(refusal(with(small_dist, "layout.cp = \"2\"\n")), "expected an integer"));
 }
 
 TEST(JobAxes, RefusesFurtherAxesWhereFilesHaveNoPlaceForThem) {

@@ -183,13 +183,14 @@ map = "auto"
 )");
   EXPECT_EQ(
       sentence,
-      "job.toml:2:8: [source] path = 3: expected a text in double quotes, found 3\n"
+      "job.toml:2:8: [source] path = 3: expected a string in double quotes, found 3\n"
       "job.toml:3:1: [source] unknown key \"fromat\": did you mean format?\n"
       "job.toml:7:13: [target] layout.tp = -1: expected a number from 1 to 32768\n"
       "job.toml:8:11: [target] replace = \"yes\": expected true or false, found \"yes\"\n"
-      "job.toml:10:10: [run] memory = \"512 MB!\": expected a size above zero such as \"512 MiB\", \"5 GB\" or a plain number of bytes, "
-      "found \"512 MB!\"\n"
-      "job.toml:11:10: [run] device = \"tpu\": expected one of auto, host, cuda, emulated, found \"tpu\"\n"
+      "job.toml:10:10: [run] memory = \"512 MB!\": expected a size above zero such as \"512 "
+      "MiB\", \"5 GB\" or a plain number of bytes, found \"512 MB!\"\n"
+      "job.toml:11:10: [run] device = \"tpu\": expected one of auto, host, cuda, emulated, found "
+      "\"tpu\"\n"
       "job.toml:12:2: unknown key \"modell\": did you mean model?");
 }
 
@@ -208,8 +209,8 @@ struct WrongValue {
 TEST(JobSpec, RefusesValuesOfTheWrongKind) {
   for (WrongValue const& wrong : std::vector<WrongValue>{
            {.line = "layout.tp = 2.0",
-         .part = "expected a whole number, found a number with a fraction"},
-           {.line = "layout.tp = \"2\"", .part = "expected a whole number, found \"2\""},
+         .part = "expected an integer, found a number with a fraction"},
+           {.line = "layout.tp = \"2\"", .part = "expected an integer, found \"2\""},
            {.line = "layout.pp = 0", .part = "[target] layout.pp = 0: expected a number from 1"},
            {.line = "layout.etp = -2", .part = "expected a number from 0"},
            {.line = "layout.vpp = 99999999999", .part = "expected a number from 1 to 32768"},
@@ -224,7 +225,7 @@ TEST(JobSpec, RefusesValuesOfTheWrongKind) {
            {.line = "mp_rank_style = \"a\\u001bb\"",
            .part = "expected one of megatron, full3d, found \"a\\u001bb\""},
            {.line = "layout.pipeline = \"a\\u0000\"",
-           .part = "a control character has no place here"},
+           .part = "a control character is not allowed here"},
        })
     EXPECT_TRUE(says(refusal(with(small_megatron, wrong.line)), wrong.part)) << wrong.line;
 }
@@ -248,7 +249,7 @@ TEST(JobSpec, TakesTheKeysOfADcpTarget) {
 
 TEST(JobSpec, RefusesChunkKeysThatDoNotBelongTogether) {
   EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.ranks=4"}),
-                   "means something only with target.chunks = \"ranks\""));
+                   "applies only with target.chunks = \"ranks\""));
   EXPECT_TRUE(says(refusal(small_huggingface, {"target.format=dcp", "target.chunks=ranks"}),
                    "needs target.ranks as well"));
   EXPECT_TRUE(says(
@@ -256,27 +257,27 @@ TEST(JobSpec, RefusesChunkKeysThatDoNotBelongTogether) {
       "needs target.placements as well"));
   EXPECT_TRUE(says(
       refusal(small_megatron, {"target.chunks=whole"}),
-      "no meaning for target.format = \"megatron\". Remove it, or set target.format = \"dcp\""));
+      "does not apply to target.format = \"megatron\". Remove it, or set target.format = \"dcp\""));
 }
 
 TEST(JobSpec, RefusesKeysWithoutMeaningForTheTarget) {
   for (std::string const key :
        {"layout.tp=1", "transformer_impl=auto", "experts=auto", "mp_rank_style=megatron"})
     EXPECT_TRUE(says(refusal(small_huggingface, {"target." + key}),
-                     "no meaning for target.format = \"huggingface\""))
+                     "does not apply to target.format = \"huggingface\""))
         << key;
   for (std::string const key : {"reference=x", "shard_bytes=5 GB"})
     EXPECT_TRUE(says(refusal(small_megatron, {"target." + key}),
-                     "no meaning for target.format = \"megatron\""))
+                     "does not apply to target.format = \"megatron\""))
         << key;
 }
 
 TEST(JobSpec, RefusesATargetThatIsOrHoldsOrLiesInTheSource) {
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path=./in/"}), "is also source.path"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.path=in/out"}), "lies inside the source"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.path=in/out"}), "is inside the source"));
   EXPECT_TRUE(says(refusal(small_megatron, {"source.path=out/deep"}),
-                   "the source \"out/deep\" lies inside it"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.path="}), "the text is empty"));
+                   "the source \"out/deep\" is inside it"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.path="}), "the string is empty"));
   EXPECT_EQ(refusal(small_megatron, {"target.path=in2"}), "");
 }
 
@@ -301,7 +302,7 @@ TEST(JobSpec, RefusesAPipelineLayoutThatDisagrees) {
            "has 4 stages, but pp x vpp = 2 x 4"));
   EXPECT_TRUE(says(refusal(with(small_megatron, line),
                            {"target.layout.pp=4", "target.layout.first_stage_layers=1"}),
-                   "Keep one way"));
+                   "Keep one of the two"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.pipeline=Ett;L"}),
                    "layout.pipeline = \"Ett;L\": pipeline layout 'Ett;L'"));
   EXPECT_TRUE(
@@ -400,7 +401,7 @@ TEST(Nightly, HasATableOfItsOwn) {
   std::string const text = with(small_megatron, "[nightly]\nkeep = 3\n");
   std::string const sentence = refusal(text);
   EXPECT_TRUE(
-      says(sentence, "job.toml:7:8: [nightly] keep = 3: only `reshard nightly` knows this table"));
+      says(sentence, "job.toml:7:8: [nightly] keep = 3: only `reshard nightly` uses this table"));
   EXPECT_TRUE(says(refusal(small_megatron, {"nightly.settle_seconds=5"}),
                    "--set \"nightly.settle_seconds=5\": [nightly] settle_seconds = 5: only"));
   JobSpec const job = parse_job_spec(text, "job.toml", {}, JobUse::nightly);

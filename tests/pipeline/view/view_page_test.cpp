@@ -130,16 +130,16 @@ TEST(PageFile, ReplacesPagesAndNothingElse) {
   EXPECT_NE(read_text_file(page, 1 << 20).find("<title>second</title>"), std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);  // nothing beside it
   fs::path const weights = folder.file("weights", std::vector<std::byte>(100, std::byte{7}));
-  EXPECT_NE(refusal(weights).find("is no page"), std::string::npos);
+  EXPECT_NE(refusal(weights).find("is not a page"), std::string::npos);
   EXPECT_EQ(bytes_of(weights), std::vector<std::byte>(100, std::byte{7}));
-  EXPECT_NE(refusal(folder.file("empty", {})).find("is no page"), std::string::npos);
-  EXPECT_NE(refusal(folder.path()).find("is no page"), std::string::npos);
-  EXPECT_NE(refusal("/dev/full").find("is no page"), std::string::npos);
+  EXPECT_NE(refusal(folder.file("empty", {})).find("is not a page"), std::string::npos);
+  EXPECT_NE(refusal(folder.path()).find("is not a page"), std::string::npos);
+  EXPECT_NE(refusal("/dev/full").find("is not a page"), std::string::npos);
   EXPECT_NE(refusal("/nowhere/at/all/x.html").find("no folder"), std::string::npos);
   EXPECT_NE(refusal("").find("empty"), std::string::npos);
   fs::path const pipe = folder.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_NE(refusal(pipe).find("is no page"), std::string::npos);
+  EXPECT_NE(refusal(pipe).find("is not a page"), std::string::npos);
 }
 
 TEST(PageFile, IsNotPutIntoACheckpoint) {
@@ -147,7 +147,8 @@ TEST(PageFile, IsNotPutIntoACheckpoint) {
   fs::create_directories(folder.path() / "model" / "inside");
   fs::create_directory_symlink(folder.path() / "model", folder.path() / "link");
   for (char const* name : {"model/x.html", "model/inside/x.html", "link/x.html"})
-    EXPECT_NE(refusal(folder.path() / name, {folder.path() / "model"}).find("not written into"),
+    EXPECT_NE(refusal(folder.path() / name, {folder.path() / "model"})
+                  .find("into which nothing is written"),
               std::string::npos);
   EXPECT_EQ(refusal(folder.path() / "model.html", {folder.path() / "model"}), "");
 }

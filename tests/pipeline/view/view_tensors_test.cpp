@@ -49,7 +49,7 @@ std::size_t model_tensor(Model const& model, ViewTensor const& item) {
     if (item.name == name || (item.name.ends_with("." + name) && model.layer_axis(TensorId(t))))
       return t;
   }
-  ADD_FAILURE() << item.name << " is no tensor of the model";
+  ADD_FAILURE() << item.name << " is not a tensor of the model";
   return 0;
 }
 

@@ -109,8 +109,8 @@ TEST(IdentityPlan, ARuleThatDecidesNothingIsToldOf) {
   request.grid = {ChunkGrid::Kind::mesh, 1, parse_mesh("tp=2"),
                   parse_placement_rules("head.*: S0; *: R")};
   Lines const warnings = identity(two_tensors(), request).warnings;
-  EXPECT_EQ(
-      std::ranges::count(warnings, "target.placements: the rule 'head.*' decides about no key"), 1);
+  EXPECT_EQ(std::ranges::count(warnings, "target.placements: the rule 'head.*' applies to no key"),
+            1);
 }
 
 TEST(IdentityPlan, CutsAndPutsPrefixes) {
@@ -189,7 +189,7 @@ TEST(IdentityPlan, ToHuggingFaceHasNoRoomForOptimizerStateAndObjects) {
   JobPlan const plan = identity(source, request);
   EXPECT_EQ(names_of(plan), (Lines{"model.a", "model.b"}));
   EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
-    return warning == "dropped, because safetensors files hold tensors alone: step";
+    return warning == "dropped, because safetensors files hold tensors only: step";
   })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
   expect_sound(plan);
 }

@@ -121,7 +121,7 @@ TEST(JobPlanRefuses, AVocabularyThatIsSmallerThanTheArgsSay) {
   TargetRequest request = request_for(FormatId::megatron);
   request.true_vocab_size = 40;
   expect_refused(made_megatron(sample_model("llama")), request, ErrorKind::usage,
-                 "[model] true_vocab_size = 40: the checkpoint's args say vocab_size = 50");
+                 "[model] true_vocab_size = 40: the checkpoint's args give vocab_size = 50");
 }
 
 // --- refusals of keys

@@ -211,7 +211,7 @@ TEST(JobPlanState, FollowsItsWeightsIntoTorchDist) {
 TEST(JobPlanState, IsRefusedWhereTheTargetHasNoRoom) {
   for (FormatId const format : {FormatId::megatron, FormatId::huggingface, FormatId::hdf5})
     expect_refused(with_adam(), request_for(format), ErrorKind::source,
-                   "holds optimizer state, which the target's format cannot take over");
+                   "holds optimizer state, which the target's format cannot hold");
 }
 
 TEST(JobPlanState, IsLeftOutOnRequestWithAWarning) {
@@ -282,7 +282,8 @@ TEST(JobPlanWarns, OfTensorsThatAreTakenForCopies) {
   source.add_file({{"lm_head.weight", {50, 32}}});
   Lines const warnings = planned(source, request_for(FormatId::megatron)).warnings;
   ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_TRUE(warnings.front().starts_with("lm_head.weight is taken for a copy")) << warnings[0];
+  EXPECT_TRUE(warnings.front().starts_with("lm_head.weight is a copy of another stored tensor"))
+      << warnings[0];
 }
 
 /// Megatron's files with a config.json that travelled with them and says something else by now.
@@ -304,7 +305,7 @@ TEST(JobPlanConfig, OfTheTargetSaysWhatArgsSayByNow) {
   Json const config = parse_json(text_named(plan, "config.json"), "config.json");
   EXPECT_EQ(config.find("rope_theta")->dump(), "10000");
   EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
-    return warning.find("rope_theta was 777, the checkpoint's args make it 10000") !=
+    return warning.find("rope_theta was 777, the checkpoint's args give 10000") !=
            std::string::npos;
   })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
 }
@@ -325,7 +326,7 @@ TEST(JobPlanWarns, OfPaddingThatNobodyKnows) {
   source.value.args = args;
   JobPlan const plan = planned(source, request_for(FormatId::megatron));
   EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
-    return warning.starts_with("args do not say how many of the embedding's");
+    return warning.starts_with("args do not state how many of the embedding's");
   })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
 }
 

@@ -63,14 +63,14 @@ TEST(TraceFile, TakesNoPlaceThatHoldsSomethingElse) {
   EXPECT_NE(refusal("/nowhere/at/all/run.trace").find("No such file or directory"),
             std::string::npos);
   EXPECT_NE(refusal(folder.path()).find("Is a directory"), std::string::npos);
-  EXPECT_NE(refusal("/dev/full").find("is no trace"), std::string::npos);
+  EXPECT_NE(refusal("/dev/full").find("is not a trace"), std::string::npos);
   std::filesystem::path const weights =
       folder.file("weights", std::vector<std::byte>(100, std::byte{7}));
-  EXPECT_NE(refusal(weights).find("is no trace"), std::string::npos);
+  EXPECT_NE(refusal(weights).find("is not a trace"), std::string::npos);
   EXPECT_EQ(bytes_of(weights), std::vector<std::byte>(100, std::byte{7}));
   std::filesystem::path const pipe = folder.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_NE(refusal(pipe).find("is no trace"), std::string::npos);
+  EXPECT_NE(refusal(pipe).find("is not a trace"), std::string::npos);
 }
 
 TEST(TraceFile, LeavesNothingBehindWhenNothingWasWritten) {

@@ -131,7 +131,7 @@ TEST(DcpDirectory, SaysWhatIsWrongWithoutTheCatalogue) {
   Tree const aborted;
   aborted.put("__0_0.distcp");
   aborted.put(".metadata.tmp");
-  EXPECT_TRUE(contains(aborted.refused(), "not completed. There are: .metadata.tmp, __0_0.distcp"))
+  EXPECT_TRUE(contains(aborted.refused(), "is incomplete. Found: .metadata.tmp, __0_0.distcp"))
       << aborted.refused();
   EXPECT_TRUE(looks_like_dcp(aborted.root));
 
@@ -139,7 +139,7 @@ TEST(DcpDirectory, SaysWhatIsWrongWithoutTheCatalogue) {
   by_rank.put("__0.metadata");
   by_rank.put("__1.metadata");
   by_rank.put("__0_0.distcp");
-  EXPECT_TRUE(contains(by_rank.refused(), "a catalogue for each rank")) << by_rank.refused();
+  EXPECT_TRUE(contains(by_rank.refused(), "one metadata file per rank")) << by_rank.refused();
 
   Tree const zarr;
   zarr.put("metadata.json", R"({"sharded_backend": "zarr"})");

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::string_literals;
 
-constexpr std::string_view metadata_advice = "The files are not of one save";
+constexpr std::string_view metadata_advice = "The files are from different saves";
 
 std::string item_of(std::string const& body, std::string payload = std::string(16, '\x3f')) {
   return bytes_of(ItemParts{.pickle = pickle_of(body), .payload = std::move(payload)});
@@ -131,7 +131,7 @@ TEST(ItemRead, NamesBothSidesOfADisagreement) {
     std::string const& sentence = error->sentence();
     EXPECT_NE(sentence.find("\"w\" holds F32 of shape (2, 2)"), std::string::npos) << sentence;
     EXPECT_NE(
-        sentence.find(fmt::format("says {} of shape ({})", name(dtype), fmt::join(shape, ", "))),
+        sentence.find(fmt::format("has {} of shape ({})", name(dtype), fmt::join(shape, ", "))),
         std::string::npos)
         << sentence;
     EXPECT_NE(sentence.find("bytes [1003, "), std::string::npos) << sentence;

@@ -85,7 +85,7 @@ TEST(MetadataDamage, EveryChangedByteIsReadOrRefused) {
 
 TEST(MetadataDamage, RefusesBrokenStreams) {
   expect_refused(std::vector<BadFile>{
-      {"Empty", "", "cut short"},
+      {"Empty", "", "truncated"},
       {"Text", "{\"a\": 1}", "does not begin as a pickle"},
       {"ProtocolOne", "\x80\x01N.", "protocol 1"},
       {"ProtocolSix", "\x80\x06N.", "protocol 6"},
@@ -117,7 +117,7 @@ TEST(MetadataDamage, RefusesBrokenStreams) {
       {"AddItemsToAList", "\x80\x04](N\x90.", "expected a set"},
       {"MemoMiss", "\x80\x04h\0."s, "memo index 0 is read"},
       {"MemoMissFarAway", "\x80\x04j\xff\xff\xff\xff.", "memo index 4294967295 is read"},
-      {"MemoIndexAbsurd", "\x80\x04Nr\xff\xff\xff\x7f.", "is more than the"},
+      {"MemoIndexAbsurd", "\x80\x04Nr\xff\xff\xff\x7f.", "is too large for the"},
       {"PutOfNothing", "\x80\x04q\0."s, "the stack is empty"},
       {"StringTooLong", "\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xffhi.", "more bytes are needed"},
       {"BytesTooLong", "\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7fhi.", "more bytes are needed"},
@@ -230,11 +230,11 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
       {"EntryWithoutState",
        {.entry = raw::made(raw::global(raw::metadata_module, "TensorStorageMetadata"))},
        "with its state"},
-      {"KeyTwice", {.more_entries = {text("w"), raw::bytes()}}, "key \"w\" comes twice"},
+      {"KeyTwice", {.more_entries = {text("w"), raw::bytes()}}, "key \"w\" appears twice"},
       {"ObjectWithoutItem",
        {.more_entries = {text("o"), raw::bytes()}},
        "object \"o\" has no entry in storage_data"},
-      {"IndexNone", {.index = "N"}, "leads from None to a _StorageInfo"},
+      {"IndexNone", {.index = "N"}, "maps None to a _StorageInfo"},
       {"FqnNone", {.index = index_of({text("fqn"), "N"})}, "fqn of a MetadataIndex is None"},
       {"FqnMissing", {.index = index_of({text("index"), "N"})}, "has no fqn"},
       {"IndexText",
@@ -253,7 +253,7 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
       {"IndexOfAnotherPlace",
        {.index = raw::index("w", raw::size({0, 1}))},
        "storage_data has no entry"},
-      {"PlaceNone", {.place = "N"}, "from a MetadataIndex to None"},
+      {"PlaceNone", {.place = "N"}, "maps a MetadataIndex to None"},
       {"PlaceWithoutState",
        {.place = raw::made(raw::global(raw::filesystem_module, "_StorageInfo"))},
        "each with its state"},
@@ -298,7 +298,7 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
        "a step that is None"},
       {"PlannerTwice",
        {.planner_data = raw::dict({text("w"), ")", text("w"), ")"})},
-       "key \"w\" comes twice in planner_data"},
+       "key \"w\" appears twice in planner_data"},
       {"McoreList", {.more_attributes = {text("mcore_data"), "]"}}, "mcore_data is a list"},
       {"McoreKey",
        {.more_attributes = {text("mcore_data"), raw::dict({"N", "}"})}},
@@ -319,7 +319,7 @@ TEST(MetadataDamage, NamesThatLeaveTheFolderAreRefused) {
        {"/etc/passwd"s, "../x"s, "a/../../x"s, ".."s, ""s, "a//b"s, "a/"s, "./a"s, "a\0b"s, "/"s}) {
     auto const error = raw::error_of(raw::file_of(Parts{.place = raw::place(path, 0, 1)}));
     ASSERT_TRUE(error) << path;
-    EXPECT_NE(error->sentence().find("no file of the checkpoint's folder"), std::string::npos)
+    EXPECT_NE(error->sentence().find("not a file in the checkpoint's folder"), std::string::npos)
         << error->what();
   }
   for (std::string const& path : {"a"s, "a/b/c.distcp"s, "..a"s, "a..b/..."s})
@@ -354,7 +354,7 @@ TEST(MetadataDamage, ContainersInThemselvesAreNothingSpecial) {
       raw::file_of(Parts{.more_attributes = {text("extra"), "}\x94" + text("k") + "h\0s"s}})));
   expect_refused(std::vector<BadParts>{
       {"ChunksInThemselves", {.chunks = loop}, "the chunks of a tensor hold a list"},
-      {"DictOfItself", {.storage_data = "}\x94h\0h\0s"s}, "leads from a dict to a dict"},
+      {"DictOfItself", {.storage_data = "}\x94h\0h\0s"s}, "maps a dict to a dict"},
       {"TensorOfItself",
        {.entry = raw::made(raw::global(raw::metadata_module, "TensorStorageMetadata")) + "\x94}(" +
                  text("properties") + "h\0ub"s},
@@ -372,7 +372,7 @@ TEST(MetadataDamage, MemoryDoesNotExplode) {
   expect_refused(std::vector<BadFile>{
       {"Lists", "\x80\x04" + lists + ".", "The file is hostile"},
       {"NestedTuples", nested, "holds a tuple"},
-      {"MemoOfOneValue", memo, "is more than the"},
+      {"MemoOfOneValue", memo, "is too large for the"},
       {"Marks", marks, "marks are on the stack"},
       {"Values", values, "values are on the stack"},
   });

@@ -265,7 +265,7 @@ TEST(ReadMetadata, PlansBehindEverythingElseAreNotRead) {
   expect_the_example(metadata);
   EXPECT_EQ(metadata.flattened.size(), 1U);
   EXPECT_NE(std::string(raw::error_of(bytes.substr(0, bytes.size() - 1)).value().what())
-                .find("cut short"),
+                .find("truncated"),
             std::string::npos);
 }
 

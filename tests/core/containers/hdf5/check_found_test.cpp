@@ -43,7 +43,7 @@ TEST(Hdf5CheckFound, EachLieIsRefusedWithItsValues) {
     std::vector<std::string> says;
   };
   std::vector<Case> const cases = {
-      {[](Found& f) { f.tensors[0].name = "a"; }, {"'a'", "stands twice"}},
+      {[](Found& f) { f.tensors[0].name = "a"; }, {"'a'", "appears twice"}},
       {[](Found& f) { f.tensors[0].name = ""; }, {"empty"}},
       {[](Found& f) { f.tensors[0].name = "x/../y"; }, {"'..' is one of its parts"}},
       {[](Found& f) { f.tensors[0].name = "x\x1b"; }, {"'x\\x1b'", "control character"}},
@@ -63,7 +63,7 @@ TEST(Hdf5CheckFound, EachLieIsRefusedWithItsValues) {
        },
        {"[16, 3] of F4 is not a whole number of bytes"}},
       {[](Found& f) { f.tensors[0].offset_bytes = 977; },
-       {"its 24 bytes begin at 977, the file ends at 1000", "cut short"}},
+       {"its 24 bytes begin at 977, the file ends at 1000", "truncated"}},
       {[](Found& f) { f.tensors[0].offset_bytes = std::numeric_limits<std::uint64_t>::max(); },
        {"the file ends at 1000"}},
       {[](Found& f) { f.tensors[0].offset_bytes = 107; },

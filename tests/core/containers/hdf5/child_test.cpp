@@ -62,13 +62,13 @@ TEST(Hdf5Child, TimeIsLimited) {
                       ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, word, nullptr, nullptr, 0);
                   },
                   {.wall_seconds = 1}),
-              {"5: ", "x.h5", "not known after 1 s, of which libhdf5 computed for 0.", "too slow"});
+              {"5: ", "x.h5", "not read within 1 s, of which libhdf5 used 0.", "too slow"});
   expect_says(said(
                   [](File const&) -> std::string {
                     while (true) sink = sink + 1;
                   },
                   {.cpu_seconds = 1}),
-              {"3: ", "used up its processor time", "damaged or hostile"});
+              {"3: ", "used up its CPU time", "damaged or hostile"});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
@@ -82,13 +82,13 @@ TEST(Hdf5Child, MemoryIsLimited) {
 
 TEST(Hdf5Child, AnswersAreNotBelieved) {
   expect_says(said([](File const&) { return std::string(1000, 'x'); }, {.answer_bytes = 999}),
-              {"3: ", "too long an answer"});
+              {"3: ", "too much data"});
   expect_says(said([](File const&) -> std::string { throw Error(ErrorKind::source, "\x1b[2J"); }),
-              {"3: ", "without sense"});
+              {"3: ", "an invalid answer"});
   expect_says(said([](File const&) -> std::string {
                 throw Error(ErrorKind::source, std::string(100'000, 'x'));
               }),
-              {"3: ", "too long"});
+              {"3: ", "too much data"});
   EXPECT_EQ(said([](File const&) -> std::string { fail(ErrorKind::internal, "a"); }), "3: a");
 }
 

@@ -88,9 +88,9 @@ TEST(Hdf5ReadFile, OtherFilesAreNone) {
   ScratchFolder const folder("hdf5_others");
   expect_says(refusal([&] { read_file(folder.path() / "absent.h5"); }), {"3: ", "absent.h5"});
   expect_says(refusal([&] { read_file(folder.empty_file("empty.h5", 0)); }),
-              {"3: ", "no signature"});
+              {"3: ", "no HDF5 signature"});
   expect_says(refusal([&] { read_file(folder.empty_file("zeros.h5", 5000)); }),
-              {"3: ", "no signature"});
+              {"3: ", "no HDF5 signature"});
   ASSERT_EQ(::mkfifo((folder.path() / "fifo").c_str(), 0600), 0);
   expect_says(refusal([&] { read_file(folder.path() / "fifo"); }), {"3: ", "not a regular file"});
   auto const path = folder.empty_file("late.h5", 5000);

@@ -95,9 +95,9 @@ std::vector<Damage> const damages = {
     {8, R"({"__metadata__":{"k":1}})", 0, {"__metadata__", "'k' is a number, expected a string"}},
     {8, R"({"__metadata__":{"k":null}})", 0, {"__metadata__", "'k' is null, expected a string"}},
     {8, R"({"__metadata__":{"k":{"deep":"x"}}})", 0, {"'k' is an object, expected a string"}},
-    {8, R"({"__metadata__":{"k":"1","k":"2"}})", 0, {"__metadata__", "the key 'k' stands twice"}},
-    {8, R"({"__metadata__":{"k":"1","\u006b":"2"}})", 0, {"the key 'k' stands twice"}},
-    {8, R"({"__metadata__":{},"__metadata__":{}})", 0, {"__metadata__ stands twice"}},
+    {8, R"({"__metadata__":{"k":"1","k":"2"}})", 0, {"__metadata__", "the key 'k' appears twice"}},
+    {8, R"({"__metadata__":{"k":"1","\u006b":"2"}})", 0, {"the key 'k' appears twice"}},
+    {8, R"({"__metadata__":{},"__metadata__":{}})", 0, {"__metadata__ appears twice"}},
     {9, "{\"" + std::string(65'537, 'n') + "\":1}", 0, {"65537 bytes, at most 65536", "nnn…"}},
     {10, R"({"a":{}})", 0, {"tensor 'a'", "\"dtype\" is missing"}},
     {10, R"({"a":{"dtype":"U8","data_offsets":[0,1]}})", 1, {"tensor 'a'", "\"shape\" is missing"}},
@@ -110,12 +110,12 @@ std::vector<Damage> const damages = {
     {10,
      R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
      1,
-     {"stands twice", "\"dtype\""}},
+     {"appears twice", "\"dtype\""}},
     {10,
      R"({"a":{"dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1]}})",
      1,
-     {"stands twice", "\"shape\""}},
-    {11, one_tensor(R"("U8")", "[-1]", "[0,1]"), 1, {"\"shape\" holds -1", "whole number"}},
+     {"appears twice", "\"shape\""}},
+    {11, one_tensor(R"("U8")", "[-1]", "[0,1]"), 1, {"\"shape\" holds -1", "an integer"}},
     {11, one_tensor(R"("U8")", "[-0]", "[0,0]"), 0, {"\"shape\" holds -0"}},
     {11, one_tensor(R"("U8")", "[1.0]", "[0,1]"), 1, {"\"shape\" holds 1.0"}},
     {11, one_tensor(R"("U8")", "[1e0]", "[0,1]"), 1, {"\"shape\" holds 1e0"}},
@@ -186,12 +186,12 @@ std::vector<Damage> const damages = {
      {"[4294967296, 4294967296]", "below 2^61"}},
     {15, one_tensor(R"("F64")", "[2305843009213693952]", "[0,0]"), 0, {"below 2^61"}},
     {15, one_tensor(R"("U8")", "[9223372036854775807,3]", "[0,1]"), 1, {"below 2^61"}},
-    {16, tensors({u8("a", 0, 1), u8("a", 1, 2)}), 2, {"tensor 'a'", "the name stands twice"}},
+    {16, tensors({u8("a", 0, 1), u8("a", 1, 2)}), 2, {"tensor 'a'", "the name appears twice"}},
     {16,
      tensors({u8("a", 0, 1), u8("b", 1, 2), u8("\\u0061", 2, 3)}),
      3,
-     {"tensor 'a'", "the name stands twice"}},
-    {16, tensors({u8("x", 0, 0), u8("x", 0, 0)}), 0, {"tensor 'x'", "the name stands twice"}},
+     {"tensor 'a'", "the name appears twice"}},
+    {16, tensors({u8("x", 0, 0), u8("x", 0, 0)}), 0, {"tensor 'x'", "the name appears twice"}},
     {17,
      tensors({u8("a", 1, 2)}),
      2,
@@ -213,7 +213,7 @@ std::vector<Damage> const damages = {
     {18,
      tensors({u8("a", 0, 8)}),
      7,
-     {"describes 8 bytes", "has 7", "1 bytes are missing", "cut short"}},
+     {"describes 8 bytes", "has 7", "1 bytes are missing", "truncated"}},
     {18, tensors({u8("a", 0, 8)}), 0, {"has 0", "8 bytes are missing"}},
     {18, tensors({u8("a", 0, 8)}), 9, {"has 9", "1 bytes belong to no tensor"}},
     {18, "{}", 1, {"describes 0 bytes", "1 bytes belong to no tensor"}},
@@ -278,7 +278,7 @@ TEST(SafetensorsDamage, EveryTruncationIsRefused) {  // rules 1, 3, 18
     auto const error = refusal(std::string_view(whole).substr(0, bytes));
     ASSERT_TRUE(error) << bytes;
     EXPECT_EQ(error->kind(), ErrorKind::source);
-    EXPECT_NE(error->sentence().find("cut short"), std::string::npos) << error->sentence();
+    EXPECT_NE(error->sentence().find("truncated"), std::string::npos) << error->sentence();
   }
 }
 

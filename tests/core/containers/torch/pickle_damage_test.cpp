@@ -101,7 +101,7 @@ TEST(PickleDamage, RefusesOpcodesThatTorchNeverWrites) {
       {"Ext1", "\x82\x01.", "opcode 0x82"},
       {"Ext2", "\x83\x01\x01.", "opcode 0x83"},
       {"Ext4", "\x84\x01\0\0\0."s, "opcode 0x84"},
-      {"TextPersistentId", "Pabc\n.", "persistent id as text"},
+      {"TextPersistentId", "Pabc\n.", "persistent id in text form"},
       {"OutOfBandBuffer", "\x97.", "opcode 0x97"},
       {"ReadOnlyBuffer", "N\x98.", "opcode 0x98"},
   });
@@ -115,9 +115,9 @@ TEST(PickleDamage, RefusesMalformedCalls) {
       {"NewObjectOfAString", "X\0\0\0\0)\x81."s, "expected a class and a tuple"},
       {"KeywordsNoDict", "cm\nC\n))\x92.", "expected a dict"},
       {"StackGlobalOfInts", "K\1K\2\x93.", "expected strings"},
-      {"GlobalWithNewline", "\x8c\x03os\n\x8c\x01x\x93.", "is no name"},
-      {"GlobalWithoutName", "cos\n\n.", "is no name"},
-      {"GlobalOfTenKilobytes", "c" + std::string(10000, 'm') + "\nf\n.", "is no name"},
+      {"GlobalWithNewline", "\x8c\x03os\n\x8c\x01x\x93.", "is not a name"},
+      {"GlobalWithoutName", "cos\n\n.", "is not a name"},
+      {"GlobalOfTenKilobytes", "c" + std::string(10000, 'm') + "\nf\n.", "is not a name"},
       {"BuildOnAList", "]Nb.", "a state is set on a list"},
       {"BuildTwice", "cm\nf\n)RNbNb.", "set twice"},
       {"HiddenCall", "cos\nsystem\nX\2\0\0\0ls\x85R0N."s, "thrown away"},
@@ -200,8 +200,8 @@ TEST(TensorDamage, RefusesTensorsOutsideTheirStorage) {
       {"BytesOverflow", {.shape = {huge}, .strides = {0}}, "more than 2^63 bytes"},
       {"OffsetOverflows",
        {.offset = huge, .shape = {2, 2}, .strides = {huge, huge}},
-       "no number below 2^63"},
-      {"LastIndexOverflows", {.shape = {3, 1}, .strides = {huge, 1}}, "no number below 2^63"},
+       "an index of 2^63 or more"},
+      {"LastIndexOverflows", {.shape = {3, 1}, .strides = {huge, 1}}, "an index of 2^63 or more"},
       {"CountOverStorage", {.count = 5}, "its record has 16 bytes"},
       {"CountUnderStorage", {.count = 3}, "its record has 16 bytes"},
       {"CountWrapsInBytes", {.count = huge + 4}, "its record has 16 bytes"},
@@ -263,12 +263,12 @@ TEST(LegacyDamage, RefusesContradictions) {
          file.object = pickle_of(pickled_tensor({}) +
                                  pickled_tensor({.storage_class = "torch\nIntStorage"}) + "\x86");
        },
-       "is said to hold"},
+       "is given with"},
       {"TwoCountsForOneKey",
        [](RawLegacy& file) {
          file.object = pickle_of(pickled_tensor({}) + pickled_tensor({.count = 3}) + "\x86");
        },
-       "is said to hold"},
+       "is given with"},
   };
   MemoryFile const memory;
   for (auto const& damage : damages) {

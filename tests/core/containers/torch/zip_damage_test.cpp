@@ -54,7 +54,7 @@ std::vector<ZipDamage> end_record_damages() {
        },
        "2 end records"},
       {"ASecondArchiveBehind", [](RawZip& zip) { zip.after = bytes_of(torch_zip()); },
-       "the directory is said"},
+       "the directory is recorded"},
       {"TrailingBytes", [](RawZip& zip) { zip.after = "x"; }, "no end record"},
       {"CommentShorterThanSaid", [](RawZip& zip) { zip.comment_size = 5; }, "no end record"},
       {"CommentLongerThanSaid",
@@ -63,7 +63,7 @@ std::vector<ZipDamage> end_record_damages() {
          zip.comment_size = 1;
        },
        "no end record"},
-      {"BytesInFront", [](RawZip& zip) { zip.before = "PK"; }, "the directory is said"},
+      {"BytesInFront", [](RawZip& zip) { zip.before = "PK"; }, "the directory is recorded"},
       {"CountTooHigh",
        [](RawZip& zip) {
          zip.count = 5;
@@ -76,13 +76,13 @@ std::vector<ZipDamage> end_record_damages() {
       {"CountsDiffer", [](RawZip& zip) { zip.count_here = 3; }, "several parts"},
       {"SeveralDisks", [](RawZip& zip) { zip.disk = 1; }, "several parts"},
       {"DirectoryOffsetTooSmall", [](RawZip& zip) { zip.directory_offset = 10; },
-       "the directory is said"},
+       "the directory is recorded"},
       {"DirectoryOffsetTooLarge", [](RawZip& zip) { zip.directory_offset = 0xfffffff0U; },
-       "the directory is said"},
+       "the directory is recorded"},
       {"DirectorySizeTooSmall", [](RawZip& zip) { zip.directory_size = 1; },
-       "the directory is said"},
+       "the directory is recorded"},
       {"DirectorySizeHuge", [](RawZip& zip) { zip.directory_size = 0xfffffffeU; },
-       "the directory is said"},
+       "the directory is recorded"},
       {"EmptyArchive",
        [](RawZip& zip) {
          zip.entries.clear();
@@ -130,9 +130,9 @@ std::vector<ZipDamage> zip64_damages() {
              zip);
          zip.directory_offset = 0xffffffffU;
        },
-       "the directory is said"},
+       "the directory is recorded"},
       {"SentinelsWithoutZip64", [](RawZip& zip) { zip.directory_offset = 0xffffffffU; },
-       "the directory is said"},
+       "the directory is recorded"},
   };
 }
 
@@ -146,9 +146,9 @@ std::vector<ZipDamage> entry_damages() {
       {"EncryptedInTheLocalHeaderOnly", [](RawZip& zip) { data(zip).local_flags = 0x0801; },
        "flags 0x0801"},
       {"LocalNameDiffers", [](RawZip& zip) { data(zip).local_name = "m/data/1"; },
-       "another name in its own header"},
+       "a different name in its own header"},
       {"LocalNameIsLonger", [](RawZip& zip) { data(zip).local_name = "m/data/00"; },
-       "another name in its own header"},
+       "a different name in its own header"},
       {"LocalCrcDiffers", [](RawZip& zip) { data(zip).local_crc = 1; }, "in its own header"},
       {"LocalSizeDiffers", [](RawZip& zip) { data(zip).local_size = 15; }, "in its own header"},
       {"SizeLargerThanTheRecord", [](RawZip& zip) { data(zip).size = data(zip).stored_size = 17; },
@@ -172,19 +172,19 @@ std::vector<ZipDamage> entry_damages() {
       {"HeaderOffsetInsideAnother", [](RawZip& zip) { data(zip).header_offset = 5; }, "begins at"},
       {"HeaderOffsetBeyondTheFile", [](RawZip& zip) { data(zip).header_offset = 0x7fffffff; },
        "begins at"},
-      {"GapBetweenRecords", [](RawZip& zip) { data(zip).gap = "hidden"; }, "belong to nothing"},
+      {"GapBetweenRecords", [](RawZip& zip) { data(zip).gap = "hidden"; }, "belong to no record"},
       {"GapBeforeTheDirectory", [](RawZip& zip) { zip.entries.back().gap = std::string(30, '\0'); },
-       "belong to nothing"},
+       "belong to no record"},
       {"AnotherDisk", [](RawZip& zip) { data(zip).disk = 2; }, "part 2"},
       {"WrongDescriptor",
        [](RawZip& zip) {
          data(zip).flags |= 8;
          data(zip).descriptor = descriptor_of("another payload!");
        },
-       "belong to nothing"},
+       "belong to no record"},
       {"DescriptorWithoutItsFlag",
        [](RawZip& zip) { data(zip).descriptor = descriptor_of(data(zip).payload); },
-       "belong to nothing"},
+       "belong to no record"},
       {"WrongCrcOfThePickle",
        [](RawZip& zip) { zip.entries[0].crc = zip.entries[0].local_crc = 7; }, "has CRC"},
   };
@@ -224,13 +224,13 @@ std::vector<ZipDamage> extra_and_name_damages() {
              extra_field(1, little_endian(std::uint64_t{24}) + little_endian(std::uint64_t{24}));
        },
        "in its own header"},
-      {"ParentFolder", named("m/../../etc/passwd"), "is no name"},
-      {"AbsoluteName", named("/etc/passwd"), "is no name"},
-      {"Backslash", named("m\\data\\1"), "is no name"},
-      {"NulInTheName", named(std::string("m/data\0.pkl", 11)), "is no name"},
-      {"EmptyName", named(""), "is no name"},
-      {"EmptyPart", named("m//data"), "is no name"},
-      {"NameNotUtf8", named("m/\xff"), "is no name"},
+      {"ParentFolder", named("m/../../etc/passwd"), "is not a valid record name"},
+      {"AbsoluteName", named("/etc/passwd"), "is not a valid record name"},
+      {"Backslash", named("m\\data\\1"), "is not a valid record name"},
+      {"NulInTheName", named(std::string("m/data\0.pkl", 11)), "is not a valid record name"},
+      {"EmptyName", named(""), "is not a valid record name"},
+      {"EmptyPart", named("m//data"), "is not a valid record name"},
+      {"NameNotUtf8", named("m/\xff"), "is not a valid record name"},
   };
 }
 

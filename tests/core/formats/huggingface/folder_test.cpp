@@ -86,7 +86,7 @@ TEST_F(HuggingFaceFolder, OtherFoldersAreLeftAndSaid) {
     fs::create_directory(root_ / name);
   Folder const folder = open_folder(root_);
   ASSERT_EQ(folder.warnings.size(), 1U);
-  EXPECT_NE(folder.warnings.front().find("1_Pooling/, additional_chat_templates/: of folders"),
+  EXPECT_NE(folder.warnings.front().find("1_Pooling/, additional_chat_templates/: folders beside"),
             std::string::npos)
       << folder.warnings.front();
 }
@@ -136,7 +136,7 @@ TEST_F(HuggingFaceFolder, EveryUnusableFolderIsRefusedWithTheNextStep) {
        {"the file is not a string"}},
       {"a tensor twice",
        {{index, R"({"weight_map": {"x": "a.safetensors", "x": "b.safetensors"}})"}},
-       {"stands twice"}},
+       {"appears twice"}},
       {"metadata is a list",
        {{index, R"({"metadata": [], "weight_map": {"x": "a.safetensors"}})"}},
        {"\"metadata\" is not an object"}},
@@ -268,7 +268,8 @@ TEST_F(HuggingFaceFolder, LinksThatLeaveTheFolderAreRefused) {
   for (fs::path const& target : targets) {
     fs::remove(root_ / "model.safetensors");
     fs::create_symlink(target, root_ / "model.safetensors");
-    EXPECT_NE(refusal(root_).find("model.safetensors is a link that leaves the folder"),
+    EXPECT_NE(refusal(root_).find("model.safetensors is a symbolic link that points outside the "
+                                  "folder"),
               std::string::npos)
         << target << ": " << refusal(root_);
   }
@@ -279,12 +280,12 @@ TEST_F(HuggingFaceFolder, AFolderNamedSnapshotsGivesNoLeaveToReadOtherPlaces) {
   fs::create_directories(root_ / "repo" / "snapshots" / "r");
   write_weights(root_ / "secret", {"x"});
   fs::create_symlink("../../../secret", root_ / "repo" / "snapshots" / "r" / "model.safetensors");
-  EXPECT_NE(refusal(root_ / "repo" / "snapshots" / "r").find("leaves the folder"),
+  EXPECT_NE(refusal(root_ / "repo" / "snapshots" / "r").find("points outside the folder"),
             std::string::npos);
   fs::create_symlink("../../secret", root_ / "repo" / "blobs" / "link");
   fs::remove(root_ / "repo" / "snapshots" / "r" / "model.safetensors");
   fs::create_symlink("../../blobs/link", root_ / "repo" / "snapshots" / "r" / "model.safetensors");
-  EXPECT_NE(refusal(root_ / "repo" / "snapshots" / "r").find("leaves the folder"),
+  EXPECT_NE(refusal(root_ / "repo" / "snapshots" / "r").find("points outside the folder"),
             std::string::npos);
 }
 
@@ -294,14 +295,17 @@ TEST_F(HuggingFaceFolder, IndexConfigAndSidecarsMayNotBeLinksOutside) {
   Folder const folder = open_folder(root_);
   EXPECT_TRUE(folder.sidecars.empty());
   ASSERT_EQ(folder.warnings.size(), 1U);
-  EXPECT_NE(folder.warnings[0].find("tokenizer.json: a link that leaves the folder"),
+  EXPECT_NE(folder.warnings[0].find("tokenizer.json: a symbolic link that points outside the "
+                                    "folder"),
             std::string::npos);
   EXPECT_THROW(copy_sidecar(folder, "tokenizer.json", root_), Error);
   fs::create_symlink("/etc/passwd", root_ / "config.json");
-  EXPECT_NE(refusal(root_).find("config.json is a link that leaves the folder"), std::string::npos);
+  EXPECT_NE(refusal(root_).find("config.json is a symbolic link that points outside the folder"),
+            std::string::npos);
   fs::remove(root_ / "config.json");
   fs::create_symlink("/etc/passwd", root_ / "model.safetensors.index.json");
-  EXPECT_NE(refusal(root_).find("index.json is a link that leaves the folder"), std::string::npos);
+  EXPECT_NE(refusal(root_).find("index.json is a symbolic link that points outside the folder"),
+            std::string::npos);
 }
 
 TEST_F(HuggingFaceFolder, BrokenCircularAndSpecialFilesAreRefused) {

@@ -143,7 +143,7 @@ TEST(ArgsAsJson, RefusesOneLongTextSharedManyTimes) {
     NodeId const text = d.add_string(std::string(std::size_t{1} << 20U, 'x'));
     return d.add_list(std::vector<NodeId>(100'000, text));
   };
-  EXPECT_TRUE(contains(sentence_of([&] { fact_of(bomb); }), "67108864 bytes of text"));
+  EXPECT_TRUE(contains(sentence_of([&] { fact_of(bomb); }), "67108864 bytes of strings"));
 }
 
 TEST(SetArgs, ReplacesAndAppendsAndKeepsTheRest) {

@@ -70,7 +70,7 @@ std::vector<Case> const cases = {
      {"mp_rank_00", "mp_rank_01"},
      {.tp = 2},
      args_of(4, 1, 1, 4, 0),
-     "tensor_model_parallel_size is 2 as the user states, but 4 in args",
+     "tensor_model_parallel_size is 2 as given by the user, but 4 in args",
      true},
     {"args have stages, names do not",
      {"mp_rank_00", "mp_rank_01"},
@@ -94,14 +94,14 @@ std::vector<Case> const cases = {
      {"mp_rank_00", "mp_rank_02"},
      {},
      {},
-     "tp 1 of pp 0 are in no file (not there: mp_rank_01)",
+     "tp 1 of pp 0 are in no file (missing: mp_rank_01)",
      false},
     {"first tensor rank missing", {"mp_rank_01"}, {}, {}, "tp 0 of pp 0", false},
     {"stage missing",
      {"mp_rank_00_000", "mp_rank_00_002"},
      {.pp = 3},
      {},
-     "tp 0 of pp 1 are in no file (not there: mp_rank_00_001)",
+     "tp 0 of pp 1 are in no file (missing: mp_rank_00_001)",
      true},
     {"one shard of a grid missing",
      {"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000"},
@@ -287,7 +287,7 @@ TEST(ClassifyMismatch, AShardWithoutItsFileIsNamed) {
   facts[1].has_model_file = false;
   auto const found = classify(facts, {});
   EXPECT_EQ(found.without_file, Names{"mp_rank_01"});
-  EXPECT_TRUE(contains(mismatch_text(found), "mp_rank_01 hold no model_optim_rng.pt"));
+  EXPECT_TRUE(contains(mismatch_text(found), "mp_rank_01 contain no model_optim_rng.pt"));
   EXPECT_TRUE(contains(mismatch_text(found), "tp 1 of pp 0"));
 }
 

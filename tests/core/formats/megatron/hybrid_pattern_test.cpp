@@ -100,8 +100,8 @@ TEST(HybridPattern, NamesAnUnknownLetterAndAWrongLength) {
   EXPECT_EQ(refusal(args_with("M*|-M|E/*E", 5)), "");
   EXPECT_EQ(
       refusal(args_with("M*X-E", 5)),
-      "here: args.hybrid_layer_pattern = \"M*X-E\": 'X' is no layer that the map knows; known letters are M*-E. Correct the letter, or name a "
-      "map that knows it with RESHARD_MAPS.");
+      "here: args.hybrid_layer_pattern = \"M*X-E\": 'X' is not a layer that the map knows; known "
+      "letters are M*-E. Correct the letter, or name a map that knows it with RESHARD_MAPS.");
   EXPECT_EQ(
       refusal(args_with("M*-M|E", 6)),
       "here: args.hybrid_layer_pattern = \"M*-M|E\" has 5 decoder layers, and args.num_layers is 6. The pattern and the files are two models': "

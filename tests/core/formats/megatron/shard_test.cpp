@@ -194,14 +194,14 @@ std::vector<Refusal> const refusals = {
        NodeId const value = d.add_int(4);
        d.at(model).items.push_back(key), d.at(model).items.push_back(value);
      },
-     "'model' has 2 keys, of which 1 are text and stand once"},
+     "'model' has 2 keys, of which 1 are distinct strings"},
     {"key twice",
      [](Document& d, NodeId, NodeId model) {
        NodeId const key = d.add_string("decoder.layers.0.weight");
        NodeId const value = d.add_none();
        d.at(model).items.push_back(key), d.at(model).items.push_back(value);
      },
-     "of which 1 are text and stand once"},
+     "of which 1 are distinct strings"},
     {"a list", [](Document& d, NodeId, NodeId) { d.root = d.add_list(); },
      "expected a dict with 'args' and 'model'"},
 };

@@ -67,9 +67,10 @@ TEST(ArgsProof, ArgsThatSayAllGiveNoWord) {
 TEST(ArgsProof, BiasesOfOneSideAreNamedAndCounted) {
   EXPECT_EQ(
       Made("llama", llama(R"(, "attention_bias": true)")).note(),
-      "Megatron-Core's own model, made from the target's args, asks for 6 more tensors: decoder.layers.*.mlp.linear_fc1.bias (3), "
-      "decoder.layers.*.mlp.linear_fc2.bias (3) (one switch, add_bias_linear, is for all biases; load with strict=False: Megatron starts these "
-      "at 0)");
+      "Megatron-Core's own model, made from the target's args, asks for 6 more tensors: "
+      "decoder.layers.*.mlp.linear_fc1.bias (3), decoder.layers.*.mlp.linear_fc2.bias (3) (one "
+      "switch, add_bias_linear, is for all biases; load with strict=False: Megatron initialises "
+      "these to 0)");
   Made const other("llama", llama(R"(, "mlp_bias": true)"));
   EXPECT_EQ(
       shown(other.difference(ArgsReader::megatron).missing),

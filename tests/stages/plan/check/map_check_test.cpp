@@ -137,14 +137,15 @@ TEST_F(MapCheckTest, ATensorThatMegatronHasNoPlaceForIsAMistake) {
       "[tensors]\n\"layer.attn\" = [ \"marlin.scale: hidden\" ]\n[stored.\"{l}\"]\n\"scale\" = \"marlin.scale: hidden\"\n";
   EXPECT_EQ(
       first_error(head + own),
-      "'marlin.scale' (marlin.toml:6) has no place in mcore.toml: no Megatron checkpoint holds it. Use a logical name of mcore.toml, or list its "
-      "stored names under `keep`.");
+      "'marlin.scale' (marlin.toml:6) has no stored name in mcore.toml: no Megatron checkpoint "
+      "can hold it. Use a logical name of mcore.toml, or list its stored names under `keep`.");
 }
 
 TEST_F(MapCheckTest, ArgsMustDescribeTheSameModel) {
   EXPECT_EQ(
       first_error(head + "[args]\nffn_hidden_size = \"2 * inter\"\n"),
-      "marlin.toml [args]: axis 'inter' is 48 by config.json and 96 by the args that are made of it. Correct [args].");
+      "marlin.toml [args]: axis 'inter' is 48 by config.json and 96 by the args that are made "
+      "from it. Correct [args].");
   EXPECT_EQ(
       first_error(head + "[args]\nswiglu = \"false\"\n"),
       "marlin.toml [args], read again by mcore.toml: 'decoder.layers.0.mlp.linear_fc1.weight' is [96, 32], and [48, 32] by args. Correct "
@@ -154,14 +155,14 @@ TEST_F(MapCheckTest, ArgsMustDescribeTheSameModel) {
 TEST_F(MapCheckTest, AConfigMadeOfArgsMustDescribeTheSameModel) {
   EXPECT_EQ(
       first_error(head + "[config]\nintermediate_size = \"inter / 2\"\n"),
-      "marlin.toml [config]: 'model.layers.0.mlp.down_proj.weight' is [32, 48] for config.json and [32, 24] for the one that [config] makes of its "
-      "args. Correct [config].");
+      "marlin.toml [config]: 'model.layers.0.mlp.down_proj.weight' is [32, 48] for config.json "
+      "and [32, 24] for the one that [config] makes from its args. Correct [config].");
 }
 
 TEST_F(MapCheckTest, AKeptNameMustNotBeExplained) {
-  EXPECT_EQ(
-      first_error("keep = [ \"model.*norm*\" ]\n" + head),
-      "marlin.toml: keep = \"model.*norm*\" fits 'model.layers.0.input_layernorm.weight', which an entry explains. Make the pattern narrower.");
+  EXPECT_EQ(first_error("keep = [ \"model.*norm*\" ]\n" + head),
+            "marlin.toml: keep = \"model.*norm*\" matches 'model.layers.0.input_layernorm.weight', "
+            "which an entry describes. Make the pattern narrower.");
 }
 
 TEST_F(MapCheckTest, EveryNameThatConditionsAskForIsTriedAlone) {
@@ -197,7 +198,8 @@ TEST_F(MapCheckTest, AConfigWithoutTheMapsFactsIsRefused) {
       "marlin.toml: the model has no layers: L = 'num_hidden_layers' is null by config.json. Check [let] and the names of facts.");
   EXPECT_EQ(
       refusal(head, config_of().set("vocab_size", nullptr)),
-      "marlin.toml: the model has no 'embed', so the map explains nothing of config.json. Check [axes], and that an entry stores 'embed'.");
+      "marlin.toml: the model has no 'embed', so the map describes no part of config.json. Check "
+      "[axes], and that an entry stores 'embed'.");
 }
 
 TEST_F(MapCheckTest, SizesThatDoNotDivideAreRefused) {

@@ -44,9 +44,9 @@ TEST(RevisedConfig, TakesWhatArgsSayByNow) {
   EXPECT_EQ(*now.find("sliding_window"), Json()) << "left out it would mean 4096";
   EXPECT_EQ(revision.warnings.size(), 3U);
   EXPECT_NE(
-      std::find(
-          revision.warnings.begin(), revision.warnings.end(),
-          "ckpt/huggingface: rope_theta was 10000.0, the checkpoint's args make it 500000. The target's config.json says that"),
+      std::find(revision.warnings.begin(), revision.warnings.end(),
+                "ckpt/huggingface: rope_theta was 10000.0, the checkpoint's args give 500000. The "
+                "target's config.json has the latter"),
       revision.warnings.end());
 }
 
@@ -74,8 +74,7 @@ TEST(RevisedConfig, IsRefusedWhereAFamilyCannotSayIt) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
     EXPECT_NE(error.sentence().find("args.rotary_base is 1000000"), std::string::npos)
         << error.sentence();
-    EXPECT_NE(error.sentence().find("the checkpoint says 5"), std::string::npos)
-        << error.sentence();
+    EXPECT_NE(error.sentence().find("the checkpoint has 5"), std::string::npos) << error.sentence();
   }
 }
 
@@ -91,10 +90,10 @@ TEST(RevisedConfig, NamesArgsThatNoMemberCanSay) {
   ASSERT_EQ(revision.untold.size(), 2U);
   EXPECT_EQ(revision.untold[0].name, "rotary_interleaved");
   EXPECT_EQ(revision.untold[1].name, "softmax_type");
-  EXPECT_EQ(
-      revision.warnings.back(),
-      "ckpt/huggingface: by its config.json args.softmax_type is null, the checkpoint says \"off-by-one\", and no member of config.json tells. It "
-      "stays as it was: give target.reference if the model computes something else by now");
+  EXPECT_EQ(revision.warnings.back(),
+            "ckpt/huggingface: its config.json gives args.softmax_type = null, the checkpoint has "
+            "\"off-by-one\", and no member of config.json states it. The config.json is not "
+            "changed: give target.reference if the model computes something else by now");
 }
 
 TEST(RevisedConfig, GivesLlamaNoWindow) {

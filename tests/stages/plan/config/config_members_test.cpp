@@ -179,8 +179,9 @@ TEST(ConfigMembers, WarningsNameKeyAndValue) {
   EXPECT_EQ(
       unheld_warning(*maps.family, maps.core,
                      with(small("llama"), {"rope_scaling"}, rope("linear")), true),
-      "config.json says rope_scaling.rope_type = \"linear\", rope_scaling.factor = 4.0, which Megatron's args cannot hold: what is trained from "
-      "this checkpoint computes something else. It is kept in huggingface/config.json");
+      "config.json states rope_scaling.rope_type = \"linear\", rope_scaling.factor = 4.0, which "
+      "Megatron's args cannot hold: a model trained from this checkpoint computes something else. "
+      "It is kept in huggingface/config.json");
   EXPECT_EQ(unheld_warning(*maps.family, maps.core, small("llama"), true), "");
 }
 

@@ -75,8 +75,9 @@ TEST(KeptTensors, AreRefusedWithoutAWord) {
   Job job("keep = ['vision.*', 'audio.*']\n");
   EXPECT_EQ(
       refusal([&] { job.settle(with_vision(), Unmapped::refuse); }, ErrorKind::usage),
-      "[model] unmapped: 3 stored tensors such as 'vision.a.weight' are no part of what family.toml describes (its `keep`: vision.*, audio.*). Set "
-      "model.unmapped = \"keep\" to carry them byte for byte, or \"drop\" to leave them out.");
+      "[model] unmapped: 3 stored tensors such as 'vision.a.weight' are not part of what "
+      "family.toml describes (its `keep`: vision.*, audio.*). Set model.unmapped = \"keep\" to "
+      "copy them byte for byte, or \"drop\" to leave them out.");
 }
 
 TEST(KeptTensors, HaveTheirStoredNameOnEverySide) {

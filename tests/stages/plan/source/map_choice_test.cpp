@@ -46,8 +46,10 @@ TEST(MapChoice, SaysWhatIsKnown) {
   expect_says(refusal("lama", {}, {}, false), "there is no such map. Did you mean 'llama'?");
   expect_says(refusal("/no/such.toml", {}, {}, false), "there is no such file");
   expect_says(refusal("auto", Json().set("model_type", "strange"), {}, true),
-              "no map is for model_type 'strange' of config.json");
-  expect_says(refusal("auto", {}, {}, true), "no map is for what the checkpoint's args describe");
+              "no map describes model_type 'strange' of config.json");
+  expect_says(refusal("auto", {}, {}, true),
+              "no map describes what the checkpoint's args "
+              "describe");
   expect_says(refused(ErrorKind::usage, [] { choose_maps("auto", {"/nowhere"}, {}, {}, false); }),
               "model maps: no *.toml in /nowhere");
 }

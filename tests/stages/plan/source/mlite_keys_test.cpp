@@ -88,15 +88,15 @@ TEST(MliteKeys, OfOtherFormsStay) {
 
 TEST(MliteKeys, WithAPartMissingAreRefused) {
   expect_refused({"model_pp0.layers.0.w", "model_pp2.layers.0.w"},
-                 "here: has keys of stage model_pp2, but none of stage model_pp1");
-  expect_refused({"model_pp1.layers.0.w"}, "but none of stage model_pp0");
+                 "here: has keys of stage model_pp2, but no keys of stage model_pp1");
+  expect_refused({"model_pp1.layers.0.w"}, "but no keys of stage model_pp0");
   expect_refused({"model_pp0.layers.0.w", "model_pp0.layers.2.w"},
                  "stage model_pp0 has 2 layers, and the highest is number 2");
   expect_refused({"model.layers.1.w"}, "the model has 1 layers, and the highest is number 1");
   expect_refused({"model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w", "model_pp0.0.layers.0.w"},
-                 "none of stage model_pp1, chunk 1");
+                 "no keys of stage model_pp1, chunk 1");
   expect_refused({"model_pp999999.layers.0.w", "model_pp0.999999.layers.0.w"},
-                 "but none of stage model_pp0");
+                 "but no keys of stage model_pp0");
 }
 
 TEST(MliteKeys, ThatContradictEachOtherAreRefused) {
@@ -194,8 +194,8 @@ void expect_unfit(MliteModel&& at, std::string const& says) {
 
 TEST(MliteOptions, CountsThatTheModelDoesNotHaveAreRefused) {
   expect_unfit(MliteModel(3, 32),
-               "each layer names 3 experts, and config.json says 8, which 3 does not divide");
-  expect_unfit(MliteModel(16, 32), "each layer names 16 experts, and config.json says 8");
+               "each layer names 3 experts, and config.json gives 8, which 3 does not divide");
+  expect_unfit(MliteModel(16, 32), "each layer names 16 experts, and config.json gives 8");
   expect_unfit(
       MliteModel(4, 128),
       "has 128 rows, which are 4 expert-parallel ranks of 2 x 16 rows; but 8 experts under 4 names are 2 ranks");
@@ -206,10 +206,10 @@ TEST(MliteOptions, CountsThatTheModelDoesNotHaveAreRefused) {
   expect_unfit(std::move(hole), "names of 5 experts, and the highest is number 7");
   MliteModel routers(4, 64);
   routers.add("layers.0.moe.router.gate.weight", {4, 32});
-  expect_unfit(std::move(routers), "chooses among 4 experts, and config.json says 8");
+  expect_unfit(std::move(routers), "chooses among 4 experts, and config.json gives 8");
   MliteModel layers(4, 64);
   layers.add("layers.6.mlp_norm.weight", {32, 1});
-  expect_unfit(std::move(layers), "holds 7 layers, and config.json says 6");
+  expect_unfit(std::move(layers), "holds 7 layers, and config.json gives 6");
 }
 
 TEST(MliteOptions, AnEtpThatDoesNotDivideIsAMistakeOfTheJob) {

@@ -84,7 +84,7 @@ TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {
               "here: 'w' is [24, 48], ");
   for (DType const dtype : {DType::f8_e4m3, DType::f8_e5m2})
     expect_says(refused(ErrorKind::source, [&] { check(dtype, shape); }),
-                "no scale that fits stands beside it");
+                "no matching scale is stored with it");
 }
 
 TEST(UnreadNote, CountsInPlainEnglish) {

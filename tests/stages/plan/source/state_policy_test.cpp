@@ -73,9 +73,9 @@ TEST(StatePolicy, EachFormOfOptimizerState) {
   };
   for (Case const& one : std::vector<Case>{
            {StateForm::by_weight, dist, dist, ""},
-           {StateForm::by_weight, dist, shares, "which the target's format cannot take over"},
+           {StateForm::by_weight, dist, shares, "which the target's format cannot hold"},
            {StateForm::by_weight, FormatId::fsdp_dtensor, FormatId::fsdp_dtensor,
-            "which the target's format cannot take over"},
+            "which the target's format cannot hold"},
            {StateForm::by_layout, dist, dist, "bound to the layout it was saved in ('an example')"},
            {StateForm::by_layout, dist, shares, "bound to the layout"},
            {StateForm::in_rank_files, FormatId::dcp, dist, "in files of single ranks"},
@@ -123,7 +123,7 @@ TEST(StatePolicy, WhatNoTargetTakesOverIsSaid) {
   StateInventory state;
   state.others = {"dataloader", "lr"};
   EXPECT_EQ(judged(FormatId::hdf5, shares, state, false, false).warnings,
-            Lines{"dropped, because the target's format has no place for them: dataloader, lr"});
+            Lines{"dropped, because the target's format cannot hold them: dataloader, lr"});
 }
 
 TEST(StatePolicy, StateGoesBetweenTorchDistAlone) {
