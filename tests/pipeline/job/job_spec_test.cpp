@@ -162,7 +162,7 @@ TEST(JobSpec, RefusesBadOverridesAndNamesThem) {
                    R"(unknown key "run.memry": did you mean memory?)"));
   EXPECT_TRUE(says(refusal(small_megatron, {"tp=2"}), "did you mean target.layout.tp?"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.tp=two"}),
-                   R"([target] layout.tp = "two": expected a whole number)"));
+                   R"([target] layout.tp = "two": expected an integer)"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.replace=yes"}), "expected true or false"));
 }
 

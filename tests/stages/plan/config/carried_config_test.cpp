@@ -72,7 +72,7 @@ TEST(RevisedConfig, IsRefusedWhereAFamilyCannotSayIt) {
     FAIL();
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find("args.rotary_base is 1000000"), std::string::npos)
+    EXPECT_NE(error.sentence().find("args.rotary_base = 1000000"), std::string::npos)
         << error.sentence();
     EXPECT_NE(error.sentence().find("the checkpoint has 5"), std::string::npos) << error.sentence();
   }
