@@ -190,7 +190,7 @@ constexpr std::array<Part, 4> parts = {
     Part{"job", &JobIdentity::job, "the job has changed"},
     Part{"source", &JobIdentity::source, "the source has changed"},
     Part{"plan", &JobIdentity::plan,
-         "the plan is another one, as with another run.memory, transport or io"}};
+         "the plan has changed, for example by another run.memory, transport or io"}};
 
 }  // namespace
 

@@ -123,7 +123,7 @@ std::optional<std::string> JournalFolder::obstacle(fs::path const& staging,
   auto const before =
       last == std::string::npos ? std::nullopt : parse_identity(text.substr(0, last));
   if (!before) return "its journal cannot be read";
-  if (!is_line_of(text.substr(last), staging)) return "its journal speaks of another folder";
+  if (!is_line_of(text.substr(last), staging)) return "its journal belongs to another folder";
   std::string changed = difference(*before, identity);
   if (changed.empty()) return std::nullopt;
   if (before->job != identity.job) changed += changed_keys_of(path_ / spec_file, identity.job_text);
@@ -151,10 +151,10 @@ void JournalFolder::create(fs::path const& staging, JobIdentity const& identity,
 void JournalFolder::mark_complete(fs::path const& staging) const {
   std::string const contents = contents_of(staging);
   if (contents.empty())
-    fail(
-        ErrorKind::io,
-        "{}: cannot be listed and read again, or a file in it was replaced by a link. Look what else writes there, then run again.",
-        staging.string());
+    fail(ErrorKind::io,
+         "{}: cannot be listed and read again, or a file in it was replaced by a link. Find out "
+         "what else writes there, then run again.",
+         staging.string());
   fs::path const made = path_ / fmt::format("{}.new", complete_file);
   write_text_file(made, contents);
   fs::rename(made, path_ / complete_file);

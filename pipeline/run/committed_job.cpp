@@ -75,8 +75,8 @@ CommittedJob publish_only(JobRun const& run, ClaimedTarget& claimed) {
   Clock::time_point const start = Clock::now();
   if (run.comm.rank() == 0)
     run.progress.note(
-        "an earlier run wrote and verified all of the target: it only gets its name now");
-  together(run.comm, [&] { check_stop(run, "before the target got its name"); });
+        "an earlier run wrote and verified the complete target: it is only renamed now");
+  together(run.comm, [&] { check_stop(run, "before the target was renamed"); });
   committed.verified.total = claimed.total;
   committed.left_behind = claimed.target.publish(run.comm);
   committed.commit_seconds = seconds_since(start);

@@ -15,11 +15,10 @@ std::uint64_t compare_small(JobSpec const& spec, PlannedJob const& job, CatalogR
       compare_small_replicas(*job.plan.model, job.plan.source, read, comm);
   together(comm, [&] {
     if (findings.faults.empty()) return;
-    fail(
-        ErrorKind::source,
-        "{}: {}. Nothing was written. Ranks that train apart or a damaged file make such a checkpoint: take another one, or set source.replicas = "
-        "\"first\" to take one of each.",
-        spec.source.path, listed(findings.faults, 4));
+    fail(ErrorKind::source,
+         "{}: {}. Nothing was written. Ranks that diverged in training, or a damaged file, cause "
+         "this: choose another checkpoint, or set source.replicas = \"first\" to use one of each.",
+         spec.source.path, listed(findings.faults, 4));
   });
   return findings.compared;
 }
@@ -32,11 +31,11 @@ std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogRe
   ReplicaFindings const findings = compare_copies(*job.plan.model, job.plan.source, read, comm);
   together(comm, [&] {
     if (findings.faults.empty()) return;
-    fail(
-        ErrorKind::source,
-        "{}: {}. By config.json and the map it is a copy, so its values would be lost. Nothing was written. Where config.json says "
-        "tie_word_embeddings = true, set it to false to keep both, or set source.replicas = \"first\" to drop the copy.",
-        spec.source.path, listed(findings.faults, 4));
+    fail(ErrorKind::source,
+         "{}: {}. According to config.json and the map it is a copy, so its values would be lost. "
+         "Nothing was written. Where config.json says tie_word_embeddings = true, set it to false "
+         "to keep both, or set source.replicas = \"first\" to drop the copy.",
+         spec.source.path, listed(findings.faults, 4));
   });
   return findings.compared;
 }

@@ -61,8 +61,7 @@ EventFile::EventFile(std::string const& path) : path_(path) {
     if (file_ >= 0 && !holds_events(path)) {
       ::close(file_);
       fail(ErrorKind::usage,
-           "--events {}: exists and has other things than events in it. Choose another path.",
-           path_);
+           "--events {}: exists and contains other data than events. Choose another path.", path_);
     }
   }
   if (file_ < 0)

@@ -38,10 +38,10 @@ GpuPath::GpuPath(PathChoice const& choice, int device_number, Comm const& comm,
 
 void GpuPath::expect_memory(std::uint64_t bytes) const {
   if (std::uint64_t const free = device_->free_bytes(); free < bytes)
-    fail(
-        ErrorKind::resources,
-        "{} on {}: {} of its memory are wanted, {} are free. Lower run.device_memory, or free the GPU of other programs.",
-        device_->name(), host_name(), human_bytes(bytes), human_bytes(free));
+    fail(ErrorKind::resources,
+         "{} on {}: {} of its memory are needed, {} are free. Lower run.device_memory, or free the "
+         "GPU of other programs.",
+         device_->name(), host_name(), human_bytes(bytes), human_bytes(free));
 }
 
 DeviceSetup GpuPath::setup(std::uint64_t memory_bytes) {

@@ -112,10 +112,10 @@ void expect_devices(std::vector<RankDevices> const& ranks, bool nccl) {
 
 std::optional<std::string> reason_against_gpus(PathLoad const& load) {
   if (load.copied_bytes + load.computed_bytes == 0)
-    return "every byte goes from file to file as it is";
+    return "every byte is copied from file to file unchanged";
   Estimate const seconds = estimate(load, 1);
   if (wins(seconds)) return std::nullopt;
-  return fmt::format("{}, and a GPU would not make that less", work_text(load, seconds));
+  return fmt::format("{}, and a GPU would not be faster", work_text(load, seconds));
 }
 
 PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views,
@@ -153,14 +153,14 @@ PathChoice choose_path(JobSpec::Run const& run, std::vector<RankDevices> const& 
     expect_devices(ranks, nccl);
     choice.device = DeviceChoice::cuda;
     choice.why =
-        run.device == DeviceChoice::cuda ? "the job says so" : "run.transport = \"nccl\" needs it";
+        run.device == DeviceChoice::cuda ? "set by the job" : "run.transport = \"nccl\" needs it";
   } else if (run.device == DeviceChoice::automatic) {
     choice = automatic_choice(ranks, load);
   } else {
     choice.device = run.device;
     choice.why = run.device == DeviceChoice::emulated
-                     ? "the job says so; this is slow, and for trying the GPU path only"
-                     : "the job says so";
+                     ? "set by the job; this is slow, and only for testing the GPU path"
+                     : "set by the job";
   }
   if (nccl && choice.device != DeviceChoice::cuda)
     fail(

@@ -46,7 +46,7 @@ void add_io_warnings(RunReport& report, JobRun const& run, WrittenJob const& wri
     for (std::string const& reason : run.comm.all_gather(mine)) {
       if (reason.empty()) continue;
       report.warnings.push_back(
-          fmt::format("[run] io = \"{}\": {}. What such files hold was {} through the page cache.",
+          fmt::format("[run] io = \"{}\": {}. Such files were {} through the page cache.",
                       name(run.spec.run.io), reason, done));
       break;
     }

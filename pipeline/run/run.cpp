@@ -110,7 +110,8 @@ RunReport carry_out(JobRun const& run, bool hears_others) {
   RunReport report = first_report(run, job);
   if (comm.size() > 1 && !hears_others)
     report.warnings.push_back(
-        "this MPI gives less than MPI_THREAD_MULTIPLE: a rank whose host is gone would not be noticed");
+        "this MPI provides less than MPI_THREAD_MULTIPLE: a rank whose host is lost would not be "
+        "detected");
   tell_plan(run, report);
   together(comm, [&] { check_stop(run, "before anything was written"); });
   SourceWatch const watch(job.source, job.described_by);

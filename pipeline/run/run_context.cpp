@@ -5,7 +5,7 @@ namespace reshard {
 void check_stop(JobRun const& run, std::string_view when) {
   if ((run.context.stop != nullptr && *run.context.stop) || run.progress.stop())
     fail(ErrorKind::interrupted,
-         "stopped by a signal {}. Nothing was published: run the same command again to go on.",
+         "stopped by a signal {}. Nothing was published: run the same command again to resume.",
          when);
 }
 

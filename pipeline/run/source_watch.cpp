@@ -25,10 +25,10 @@ void SourceWatch::compare(std::filesystem::path const& path, FileStamp const& be
   auto const what = difference(before, now);
   if (what.empty()) return;
   changed_ = true;
-  fail(
-      ErrorKind::io,
-      "{}: changed while it was read: {}. Nothing was published: run again when nobody writes the source.",
-      path.string(), what);
+  fail(ErrorKind::io,
+       "{}: changed while it was read: {}. Nothing was published: run again when no program writes "
+       "the source.",
+       path.string(), what);
 }
 
 }  // namespace reshard

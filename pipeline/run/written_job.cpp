@@ -13,7 +13,7 @@ namespace {
 /// plan of the cells that are left.
 std::vector<std::uint32_t> go_on_after(JobRun const& run, EarlierWork const& earlier, Plan& plan) {
   if (run.comm.rank() == 0)
-    run.progress.note(fmt::format("going on with {} of {} that {} earlier {} wrote",
+    run.progress.note(fmt::format("resuming: {} of {} were written by {} earlier {}",
                                   human_bytes(earlier.done.bytes), human_bytes(plan.target_bytes),
                                   earlier.runs, earlier.runs == 1 ? "run" : "runs"));
   run.progress.event(

@@ -85,8 +85,8 @@ Usable usable_leftovers(Taking const& taking) {
   if (taking.claim.fresh) why = "--fresh was given";
   if (why.empty())
     why = taking.claim.journaled == Journaled::yes
-              ? "its journal is no folder, or gone"
-              : "with this target.io a run always begins again";
+              ? "its journal is not a folder, or is missing"
+              : "with this target.io a run always starts afresh";
   return {{}, {}, EarlierTarget::nothing, why};
 }
 
@@ -103,15 +103,15 @@ Taken take(Taking const& taking) {
   Taken taken;
   if (!publication.is_locked())
     taken.warnings.push_back(fmt::format(
-        "{}: its file system has no locks. Another job for this target is noticed by its changes only, and what a killed run "
-        "left is gone on with after {} s without a change.",
+        "{}: its file system has no locks. Another job for this target is detected by its changes "
+        "only, and what a killed run left can be resumed after {} s without a change.",
         taking.task.spec.target.path, quiet_seconds));
   Usable const usable = usable_leftovers(taking);
   taken.earlier = usable.earlier;
   if (usable.earlier == EarlierTarget::nothing) {
     if (auto const& staging = publication.leftovers().staging; !staging.empty())
       taken.warnings.push_back(
-          fmt::format("{}: left by an earlier run, not gone on with: {}. It was removed.",
+          fmt::format("{}: left by an earlier run and not resumed: {}. It was removed.",
                       staging.front().string(), usable.why_not));
     publication.start_afresh();
     return taken;

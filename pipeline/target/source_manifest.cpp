@@ -112,7 +112,7 @@ void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std:
     std::optional<TensorId> const t = plan.model->find_tensor(recorded.name);
     if (t && !plan.source.tensors[index(*t)].blobs.empty()) continue;
     if (!is_state(plan, recorded.name) && !is_part_of_computed(plan, recorded.name))
-      faults.push_back(fmt::format("'{}' is recorded, and missing", recorded.name));
+      faults.push_back(fmt::format("'{}' is recorded, but missing", recorded.name));
   }
 }
 
@@ -129,9 +129,8 @@ std::optional<Manifest> manifest_of(fs::path const& path, Checkpoint const& sour
     if (manifest->files.empty() ? place == folder : speaks_of(*manifest, source, place))
       return manifest;
     if (place == folder)
-      warnings.push_back(
-          fmt::format("{} speaks of other files than this checkpoint has: it is not looked at",
-                      (place / manifest_name).string()));
+      warnings.push_back(fmt::format("{} lists other files than this checkpoint has: it is ignored",
+                                     (place / manifest_name).string()));
     break;
   }
   return own_record(source);
@@ -156,7 +155,7 @@ std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& sou
       continue;
     ++compared;
     if (recorded.crc64 == digests[t]) continue;
-    faults.push_back(fmt::format("'{}' has the digest {}, recorded is {}", recorded.name,
+    faults.push_back(fmt::format("'{}' has the digest {}, {} is recorded", recorded.name,
                                  hex64(digests[t]), hex64(recorded.crc64)));
     if (faults.size() <= 8) add_changed_files(records, plan, t, changed);
   }
@@ -169,7 +168,8 @@ std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& sou
       "changed on purpose, remove the {}.",
       source.files.front().parent_path().string(), listed(faults, 8),
       files.empty()
-          ? "No recorded file is known to have changed: perhaps the bytes did on their way"
+          ? "No recorded file is known to have changed: perhaps bytes changed while they were "
+            "read"
           : "Changed: " + listed(files, 8),
       manifest_name);
 }

@@ -41,7 +41,7 @@ class Comparer {
     auto const file = files_.open(record.file);
     FileRange const archive(file->file(), record.archive_offset_bytes, record.archive_bytes);
     return fmt::format(
-        "{}: record '{}' at byte {} ({}) has the CRC-32 {:08x}, recorded is {:08x}",
+        "{}: record '{}' at byte {} ({}) has the CRC-32 {:08x}, {:08x} is recorded",
         source_.files[record.file].string(),
         shown_name(zip::record_name(archive, record.offset_bytes - record.archive_offset_bytes)),
         record.offset_bytes, tensors_in(record), crc32, recorded);
@@ -83,11 +83,11 @@ std::size_t check_source_records(Checkpoint const& source, Catalog const& catalo
   std::vector<std::string> const faults = gathered_texts(comparer.faults(), comm);
   together(comm, [&] {
     if (faults.empty()) return;
-    fail(
-        ErrorKind::source,
-        "the source's bytes are not those that were saved: {}. Nothing was published. Restore these files from a copy; or, if the bytes are right "
-        "all the same, set source.verify = \"off\".",
-        listed(faults, 8));
+    fail(ErrorKind::source,
+         "the source's bytes are not those that were saved: {}. Nothing was published. Restore "
+         "these files from a copy; or, if the bytes are correct anyway, set source.verify = "
+         "\"off\".",
+         listed(faults, 8));
   });
   return static_cast<std::size_t>(comm.sum(static_cast<std::int64_t>(comparer.compared())));
 }

@@ -65,8 +65,8 @@ class Stamper {
       if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
         return;  // a link that leads nowhere, or a file that has just gone
       if (errno == EACCES)
-        fail(ErrorKind::source, "{}: cannot be looked at: {}. Check its permissions.",
-             path.string(), system_reason(errno));
+        fail(ErrorKind::source, "{}: cannot be accessed: {}. Check its permissions.", path.string(),
+             system_reason(errno));
       fail_errno(path, "stat", errno);
     }
     std::int64_t const changed = nanoseconds_since_1970(status.st_mtim);

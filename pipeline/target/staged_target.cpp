@@ -35,12 +35,11 @@ Error StagedTarget::explained(Error const& error) const {
   std::error_code unknown;
   if (sealed_) return error;  // publish() looks itself, and says so
   if (fs::symlink_status(folder_, unknown).type() != fs::file_type::not_found) return error;
-  return {
-      ErrorKind::target,
-      fmt::format(
-          "{}: is not there any more: another job has taken it over, or somebody removed it. Nothing was published: look "
-          "what else writes {}, then run again.",
-          folder_.string(), target_.string())};
+  return {ErrorKind::target,
+          fmt::format(
+              "{}: no longer exists: another job has taken it over, or it was removed. Nothing was "
+              "published: find out what else writes {}, then run again.",
+              folder_.string(), target_.string())};
 }
 
 std::string StagedTarget::publish(Comm const& comm) {

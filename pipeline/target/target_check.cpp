@@ -68,7 +68,7 @@ void expect_target(JobPlan const& plan, DigestWork const& work, ScanResult const
     Blob const& blob = plan.target.blobs[one.blob];
     Blob const& other = plan.target.blobs[work.share(one.same_as).blob];
     faults.push_back(
-        fmt::format("{}: '{}' in {} and '{}' in {} should be the same bytes and are not",
+        fmt::format("{}: '{}' in {} and '{}' in {} should be the same bytes, but differ",
                     tensor_name(plan, one.digest), blob.name, plan.target.files[blob.file],
                     other.name, plan.target.files[other.file]));
   }

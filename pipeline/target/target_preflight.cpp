@@ -51,11 +51,10 @@ void check_only_a_checkpoint(fs::path const& target) {
   auto const files = written_files(*manifest);
   std::string const stranger = files.size() > 1 ? stranger_in(target, files) : "";
   if (!stranger.empty())
-    fail(
-        ErrorKind::target,
-        "{}: holds {}, which is no part of the checkpoint there, and target.replace = true removes nothing else. Move it away, or choose another "
-        "target.path.",
-        target.string(), stranger);
+    fail(ErrorKind::target,
+         "{}: holds {}, which is not part of the checkpoint there, and target.replace = true "
+         "removes nothing else. Move it away, or choose another target.path.",
+         target.string(), stranger);
 }
 
 /// replace = true is no leave to remove what is no checkpoint.
@@ -68,10 +67,10 @@ void check_replaceable(JobSpec const& spec) {
   if (auto const unseen = capture([&] { is_checkpoint = !recognise(target).empty(); }))
     throw Error(ErrorKind::target, unseen->sentence());
   if (is_checkpoint) return check_only_a_checkpoint(target);
-  fail(
-      ErrorKind::target,
-      "{}: is not empty and no checkpoint, so target.replace = true does not remove it. Choose another target.path, or remove it yourself.",
-      target.string());
+  fail(ErrorKind::target,
+       "{}: is neither empty nor a checkpoint, so target.replace = true does not remove it. Choose "
+       "another target.path, or remove it yourself.",
+       target.string());
 }
 
 void check_free_space(fs::path const& target, DiskSpace const& space) {
@@ -90,10 +89,10 @@ void check_name(fs::path const& target) {
   std::string const name = absolute_target(target).filename().string();
   if (parse_hidden_name(name) ||
       (name.starts_with('.') && name.ends_with(".lock") && name.size() > 6))
-    fail(
-        ErrorKind::usage,
-        "[target] path = {}: names such as .NAME.part-TOKEN and .NAME.lock belong to runs that are not over. Choose another name.",
-        json_quoted(target.string()));
+    fail(ErrorKind::usage,
+         "[target] path = {}: names such as .NAME.part-TOKEN and .NAME.lock are reserved for "
+         "active runs. Choose another name.",
+         json_quoted(target.string()));
 }
 
 }  // namespace

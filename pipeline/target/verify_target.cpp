@@ -45,10 +45,10 @@ void check_nothing_else(JobPlan const& plan, std::span<FileRecord const> small_f
     fail(ErrorKind::io, "{}: cannot be listed: {}. Check the file system, then run again.",
          staging.string(), error.message());
   if (stranger.empty()) return;
-  fail(
-      ErrorKind::self_check,
-      "{}: holds {}, which this run did not write. Nothing was published: look what writes there, then run again.",
-      staging.string(), stranger);
+  fail(ErrorKind::self_check,
+       "{}: holds {}, which this run did not write. Nothing was published: find out what writes "
+       "there, then run again.",
+       staging.string(), stranger);
 }
 
 }  // namespace

@@ -128,8 +128,8 @@ void WorkAccount::expect_cells(JobPlan const& plan) const {
   auto const wrong = [&](std::size_t cell, std::string_view how) {
     std::string const of = cell < cells ? " of " + cell_name(plan, plan.plan.cells[cell]) : "";
     fail(ErrorKind::self_check,
-         "the plan was not carried out as it is: step {} of {}{} was done {}. {}", cell, cells, of,
-         how, advice);
+         "the plan was not executed exactly: step {} of {}{} was done {}. {}", cell, cells, of, how,
+         advice);
   };
   std::size_t next = 0;
   for (CellRange const& range : cells_) {
@@ -140,10 +140,10 @@ void WorkAccount::expect_cells(JobPlan const& plan) const {
   if (next != cells)
     wrong(std::min(next, cells), next < cells ? "by no rank" : "though there is no such step");
   if (earlier_cells_ + cells != whole_cells_)
-    fail(
-        ErrorKind::self_check,
-        "the plan was not carried out as it is: it has {} steps, earlier runs noted {} and {} were left. {}",
-        whole_cells_, earlier_cells_, cells, advice);
+    fail(ErrorKind::self_check,
+         "the plan was not executed exactly: it has {} steps, earlier runs recorded {} and {} were "
+         "left. {}",
+         whole_cells_, earlier_cells_, cells, advice);
 }
 
 void WorkAccount::expect_whole(JobPlan const& plan) const {
@@ -151,14 +151,14 @@ void WorkAccount::expect_whole(JobPlan const& plan) const {
   for (std::uint32_t t = 0; t < digested_.size(); ++t)
     if (digested_[t] != plan.plan.tensor_bytes[t])
       fail(ErrorKind::self_check,
-           "the plan was not carried out as it is: {}: {} bytes of it were read, it has {}. {}",
+           "the plan was not executed exactly: {}: {} bytes of it were read, it has {}. {}",
            tensor_name(plan, DigestId(t)), digested_[t], plan.plan.tensor_bytes[t], advice);
   for (std::size_t f = 0; f < planned_.size(); ++f)
     if (written_[f] != planned_[f])
-      fail(
-          ErrorKind::self_check,
-          "the plan was not carried out as it is: {}: {} bytes of tensors were written to it, planned are {}. {}",
-          plan.target.files[f], written_[f], planned_[f], advice);
+      fail(ErrorKind::self_check,
+           "the plan was not executed exactly: {}: {} bytes of tensors were written to it, planned "
+           "are {}. {}",
+           plan.target.files[f], written_[f], planned_[f], advice);
 }
 
 }  // namespace reshard

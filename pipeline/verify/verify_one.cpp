@@ -155,7 +155,7 @@ std::vector<std::string> faults_of_replicas(DigestedCheckpoint const& found) {
     Blob const& blob = catalog.blobs[one.blob];
     Blob const& other = catalog.blobs[found.work.share(one.same_as).blob];
     faults.push_back(
-        fmt::format("'{}': '{}' in {} and '{}' in {} should be the same and are not",
+        fmt::format("'{}': '{}' in {} and '{}' in {} should be the same, but differ",
                     shown_name(found.catalogue.model->tensors()[index(one.digest)].name),
                     shown_name(other.name), catalog.files[other.file], shown_name(blob.name),
                     catalog.files[blob.file]));

@@ -45,7 +45,7 @@ def test_what_lies_beside_a_converted_checkpoint_is_not_replaced(beside, bad_job
     assert bad_jobs.run(bad_jobs.text(dense)).code == 0
     (bad_jobs.target / beside).parent.mkdir(exist_ok=True)
     (bad_jobs.target / beside).write_text("precious")
-    bad_jobs.refused_early(TARGET, (beside.split("/")[0], "no part of the checkpoint", "Move it away"), bad_jobs.text(dense, target_options={"replace": True}))
+    bad_jobs.refused_early(TARGET, (beside.split("/")[0], "not part of the checkpoint", "Move it away"), bad_jobs.text(dense, target_options={"replace": True}))
     assert (bad_jobs.target / beside).read_text() == "precious"
 
 

@@ -228,7 +228,7 @@ def assert_afresh(jobs, outcome, log, why, expected):
     assert outcome.code == 0, outcome.error
     assert not gone_on(log) and reused(log) == 0
     warnings = log[-1]["report"]["warnings"]
-    assert any("not gone on with" in line and why in line for line in warnings), warnings
+    assert any("not resumed" in line and why in line for line in warnings), warnings
     assert weights(jobs.target) == expected
     assert_tidy(jobs)
 
@@ -456,7 +456,7 @@ def test_clean_needs_a_name(bad_jobs):
 def test_events_are_not_added_to_another_file(bad_jobs):
     job = bad_jobs.scratch / "job1.toml"
     outcome = bad_jobs.run(text(bad_jobs), options=["--events", job])
-    expect(outcome, 2, ("other things than events", "Choose another path"))
+    expect(outcome, 2, ("other data than events", "Choose another path"))
     assert job.read_text() == text(bad_jobs)
 
 

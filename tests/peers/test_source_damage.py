@@ -241,7 +241,7 @@ def test_work_that_a_journal_only_claims_is_missed(verify, bad_jobs):
     journal.write_bytes(content[:head] + entry_block([(0, 4)]))
     outcome, log = test_resume.attempt(bad_jobs, text, settings=settings)
     assert test_resume.gone_on(log)
-    expect(outcome, 7, ("the plan was not carried out", "bytes", "Nothing was published"))
+    expect(outcome, 7, ("the plan was not executed exactly", "bytes", "Nothing was published"))
     nothing_published(bad_jobs)
     outcome, log = test_resume.attempt(bad_jobs, text, settings=settings)
     assert outcome.code == 0 and not test_resume.gone_on(log), outcome.error

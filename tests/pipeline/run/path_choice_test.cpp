@@ -62,10 +62,10 @@ TEST(PathChoice, AutomaticKeepsToTheHostWithoutGpus) {
 }
 
 TEST(PathChoice, NobodyLooksForGpusThatCouldNotHelp) {
-  EXPECT_EQ(reason_against_gpus(load(0, 0)), "every byte goes from file to file as it is");
+  EXPECT_EQ(reason_against_gpus(load(0, 0)), "every byte is copied from file to file unchanged");
   EXPECT_EQ(
       reason_against_gpus(load(0, 1)),
-      "1.0 GiB rearranged and 0 B computed in the busiest rank, about 0.3 s through host memory, and a GPU would not make that less");
+      "1.0 GiB rearranged and 0 B computed in the busiest rank, about 0.3 s through host memory, and a GPU would not be faster");
   EXPECT_EQ(reason_against_gpus(load(100, 0)), std::nullopt);
   EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({0, 0}), load(0, 1)).why,
             reason_against_gpus(load(0, 1)));
@@ -77,7 +77,7 @@ TEST(PathChoice, AutomaticKeepsMovedBytesOnTheHostAndComputesOnGpus) {
   EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(100, 0)).device,
             DeviceChoice::cuda);
   EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({1}), load(0, 0)).why,
-            "every byte goes from file to file as it is");
+            "every byte is copied from file to file unchanged");
 }
 
 TEST(PathChoice, AutomaticKeepsSmallJobsOnTheHost) {

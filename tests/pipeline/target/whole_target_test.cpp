@@ -196,7 +196,7 @@ TEST_F(WholeTarget, ThatIsGoneIsTheReasonOfWhateverError) {
   comm_.barrier();
   Error const now = claimed.target.explained(error);
   EXPECT_EQ(now.kind(), ErrorKind::target);
-  EXPECT_NE(now.sentence().find("is not there any more"), std::string::npos) << now.sentence();
+  EXPECT_NE(now.sentence().find("no longer exists"), std::string::npos) << now.sentence();
 }
 
 }  // namespace

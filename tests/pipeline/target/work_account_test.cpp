@@ -172,7 +172,7 @@ TEST(WorkAccount, AnEntryOfCellsThatThePlanLacksIsSeen) {
     forged.digested = {{1U << 30U, 5}};
     entries.push_back(forged);
   });
-  EXPECT_TRUE(says(said, "earlier runs noted")) << said;
+  EXPECT_TRUE(says(said, "earlier runs recorded")) << said;
 }
 
 TEST(WorkAccount, SumsOfRecordsAreThoseOfAllRanks) {
