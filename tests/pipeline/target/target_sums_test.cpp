@@ -30,7 +30,7 @@ std::vector<JournalEntry> write_cells(TargetSums& sums, JobPlan const& plan, std
     for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
       Region const& region = plan.plan.regions[r];
       EXPECT_TRUE(plan.plan.dims_of(region).empty()) << "regions of this plan are whole runs";
-      sums.observe(region.dst_file, region.dst_offset_bytes,
+      sums.observe(region.to, region.dst_offset_bytes,
                    std::span(file).subspan(region.dst_offset_bytes, region.run_bytes));
     }
     entries.push_back(
