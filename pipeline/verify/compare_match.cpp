@@ -13,10 +13,6 @@
 namespace reshard {
 namespace {
 
-bool is_optimizer_state(LogicalTensor const& tensor, bool by_names) {
-  return by_names ? is_optimizer_key(tensor.name) : tensor.slot != SlotId::weight;
-}
-
 std::set<DType> dtypes_of(Catalog const& catalog, std::size_t tensor) {
   std::set<DType> dtypes;
   for (std::uint32_t const blob : catalog.tensors[tensor].blobs)
@@ -101,7 +97,7 @@ class Matcher {
     if (!a_has(t)) return false;
     known_in_a_.insert(tensor.name);
     if (!other || !b_has(*other)) {
-      if (is_optimizer_state(tensor, by_names_))
+      if (by_names_ && is_optimizer_key(tensor.name))
         ++result_.states_only_a;
       else
         differs(HeaderFault::missing, t, a_.blobs[a_.tensors[t].blobs.front()].name, "");
@@ -169,10 +165,9 @@ class Matcher {
   void note_extras() {
     for (std::size_t u = 0; u < b_model_.tensors().size(); ++u) {
       if (!b_has(TensorId(u))) continue;
-      LogicalTensor const& tensor = b_model_.tensors()[u];
-      std::string const& name = tensor.name;
+      std::string const& name = b_model_.tensors()[u].name;
       if (known_in_a_.contains(name)) continue;
-      if (is_optimizer_state(tensor, by_names_))
+      if (by_names_ && is_optimizer_key(name))
         ++result_.states_only_b;
       else
         result_.differences.push_back(

@@ -15,6 +15,8 @@ namespace {
 // Programs begin on whole lines of the device's memory.
 constexpr std::uint64_t program_alignment = 256;
 
+ByteRange range_at(std::uint64_t at, std::uint64_t bytes) { return {at, at + bytes}; }
+
 /// From the first to the last byte that a copy reads.
 ByteRange source_of(StridedCopy const& copy) {
   std::int64_t first = 0;
@@ -31,7 +33,7 @@ ByteRange source_of(StridedCopy const& copy) {
 template <class Part>
 std::vector<ByteRange> ranges_of(std::vector<Part> const& parts) {
   std::vector<ByteRange> ranges;
-  for (Part const& part : parts) ranges.push_back({part.at, part.at + part.bytes});
+  for (Part const& part : parts) ranges.push_back(range_at(part.at, part.bytes));
   return ranges;
 }
 
@@ -60,9 +62,9 @@ class Maker {
     choose_downloads();
     place(round_.before, round_.before_at);
     place(round_.after, round_.after_at);
-    if (round_.verdict_at) round_.uploads.push_back({*round_.verdict_at, verdict_bytes});
+    if (round_.verdict_at) round_.uploads.push_back(range_at(*round_.verdict_at, verdict_bytes));
     if (!round_.computed_digests.empty())
-      round_.uploads.push_back({round_.sums_at, sums_bytes(round_)});
+      round_.uploads.push_back(range_at(round_.sums_at, sums_bytes(round_)));
     join_uploads();
     return std::move(round_);
   }
@@ -79,13 +81,13 @@ class Maker {
   void choose_digests(std::uint32_t first_view_file) {
     std::vector<ByteRange> views;
     for (Extent const& read : round_.work.reads)
-      if (read.file >= first_view_file) views.push_back({read.at, read.at + read.bytes});
+      if (read.file >= first_view_file) views.push_back(range_at(read.at, read.bytes));
     if (views.empty()) return;
     views = united(std::move(views));
     std::vector<DigestPart> all = std::move(round_.work.digests);
     round_.work.digests.clear();
     for (DigestPart& part : all) {
-      bool const computed = touches(views, {part.from, part.from + part.run_bytes});
+      bool const computed = touches(views, range_at(part.from, part.run_bytes));
       if (computed && part.digest == DigestId::none) continue;
       (computed ? round_.computed_digests : round_.work.digests).push_back(std::move(part));
     }
@@ -150,15 +152,14 @@ class Maker {
     std::vector<ByteRange> wanted;
     for (StridedCopy const& copy : round_.work.copies) wanted.push_back(source_of(copy));
     for (Message const& message : round_.work.sends) {
-      if (messages_ == MessagePlace::device)
-        wanted.push_back({message.at, message.at + message.bytes});
+      if (messages_ == MessagePlace::device) wanted.push_back(range_at(message.at, message.bytes));
       for (StridedCopy const& copy : message.copies) wanted.push_back(source_of(copy));
     }
     wanted = united(std::move(wanted));
     for (Extent const& read : round_.work.reads)
       if (read.bytes > 0 &&
-          (read.at >= first_raw_place_ || touches(wanted, {read.at, read.at + read.bytes})))
-        round_.uploads.push_back({read.at, read.at + read.bytes});
+          (read.at >= first_raw_place_ || touches(wanted, range_at(read.at, read.bytes))))
+        round_.uploads.push_back(range_at(read.at, read.bytes));
   }
 
   /// What the host needs and did not read itself.
@@ -173,7 +174,7 @@ class Maker {
   void place(Program const& program, std::uint64_t& at) {
     if (program.bytes.empty()) return;
     at = take(program.bytes.size());
-    round_.uploads.push_back({at, at + program.bytes.size()});
+    round_.uploads.push_back(range_at(at, program.bytes.size()));
   }
 
   /// Across the gaps that alignment made.

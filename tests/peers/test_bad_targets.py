@@ -35,7 +35,7 @@ def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, d
 def test_a_folder_that_is_no_checkpoint_is_not_replaced(bad_jobs, dense):
     bad_jobs.target.mkdir()
     (bad_jobs.target / "thesis.tex").write_text("precious")
-    bad_jobs.refused_early(TARGET, ("target", "no checkpoint", "Choose another"), bad_jobs.text(dense, target_options={"replace": True}))
+    bad_jobs.refused_early(TARGET, ("target", "nor a checkpoint", "Choose another"), bad_jobs.text(dense, target_options={"replace": True}))
     assert (bad_jobs.target / "thesis.tex").read_text() == "precious"
 
 

@@ -102,7 +102,7 @@ TEST(Expression, WrongValuesAreSaidWithTheirValue) {
            {"unknown + 1", "'unknown'"},
            {"1 / 0", "above zero"},
            {"pattern + 1", "integer"},
-           {"pattern[9]", "4 letters"},
+           {"pattern[9]", "4 characters"},
            {"nothing(1)", "no function nothing"},
            {"9223372036854775 * 100000", "64 bits"},
            {"'x' * 9999999", "repeated"},
