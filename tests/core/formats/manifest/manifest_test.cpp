@@ -120,7 +120,7 @@ TEST(ParseManifest, RefusesWrongMembers) {
   expect_refused("", "JSON");
   expect_refused("[]", "reshard");
   expect_refused(changed("\"version\": 1", "\"version\": 2"), "version 2");
-  expect_refused(changed("\"format\": \"torch_dist\"", "\"format\": 7"), "\"format\" is 7, a text");
+  expect_refused(changed("\"format\": \"torch_dist\"", "\"format\": 7"), "\"format\" is 7, a string");
   for (char const* member :
        {"reshard", "version", "format", "total", "source", "job", "tensors", "objects", "files"})
     expect_refused(changed(fmt::format("\"{}\": ", member), "\"other\": "), member);
