@@ -18,6 +18,10 @@ struct HalfOpen {
 };
 /// Bytes of one thing that the context names.
 using ByteRange = HalfOpen<std::uint64_t>;
+/// So many bytes from a place on.
+constexpr ByteRange range_at(std::uint64_t begin, std::uint64_t bytes) {
+  return {begin, begin + bytes};
+}
 
 /// Sorts ranges and joins those that overlap, touch or have at most `gap` between them; empty ones
 /// go. Ranges of several files (a member `file`) are joined within each.

@@ -160,9 +160,9 @@ void DeviceExchange::unpack_and_download(Flight& flight) {
   download_->wait(*events.unpacked);
   events.download_began = began(*download_);
   download(round.downloads, flight);
-  if (round.verdict_at) download({{*round.verdict_at, verdict_bytes}}, flight);
+  if (round.verdict_at) download({range_at(*round.verdict_at, verdict_bytes)}, flight);
   if (!round.computed_digests.empty())
-    download({{round.sums_at, 8 * round.computed_digests.size()}}, flight);
+    download({range_at(round.sums_at, 8 * round.computed_digests.size())}, flight);
   events.downloaded = download_->record();
   flight.step = Step::unpacking;
 }

@@ -15,8 +15,6 @@ namespace {
 // Programs begin on whole lines of the device's memory.
 constexpr std::uint64_t program_alignment = 256;
 
-ByteRange range_at(std::uint64_t at, std::uint64_t bytes) { return {at, at + bytes}; }
-
 /// From the first to the last byte that a copy reads.
 ByteRange source_of(StridedCopy const& copy) {
   std::int64_t first = 0;
