@@ -71,6 +71,11 @@ class ViewJob {
     return rounds;
   }
 
+  /// The digest of each view, as the last run took it.
+  std::vector<std::uint64_t> const& digests() const { return digests_; }
+  StreamStats const& stats() const { return stats_; }
+  std::size_t pieces() const { return pieces_; }
+
   /// The target's bytes, or the sentence of the error that ended the job.
   std::variant<Bytes, std::string> run(std::vector<RoundWork> const& rounds, Device* device,
                                        std::string const& name) {
@@ -79,12 +84,14 @@ class ViewJob {
     std::filesystem::path const target = folder_.path() / name;
     File::create(target).resize(target_bytes_);
     FileSet targets({target}, FileSet::Access::write);
-    StreamOptions options{.memory_bytes = 1 << 20, .views = views_};
+    digests_.assign(views_.size(), 0);
+    StreamOptions options{.memory_bytes = 1 << 20, .views = views_, .digests = digests_};
     if (device != nullptr) options.on_device = DeviceSetup{device, options.memory_bytes, {}};
     RoundSource const source = [&rounds, next = std::size_t{0}]() mutable {
       return next == rounds.size() ? std::nullopt : std::optional(rounds[next++]);
     };
-    auto const error = capture([&] { stream_into(comm, options, sources, targets, source, {}); });
+    auto const error =
+        capture([&] { stats_ = stream_into(comm, options, sources, targets, source, {}); });
     if (error) return error->sentence();
     return bytes_of(target);
   }
@@ -96,6 +103,17 @@ class ViewJob {
     read.at = (round.staging_bytes + 63) / 64 * 64;
     round.staging_bytes = read.at + read.bytes;
     round.reads.push_back(read);
+    ++pieces_;
+    std::uint32_t const view = read.file - 1;
+    round.digests.push_back(
+        {.digest = DigestId{view},
+         .from = read.at,
+         .at = read.offset_bytes,
+         .run_bytes = read.bytes,
+         .dims = {},
+         .tensor_bytes = static_cast<std::uint64_t>(elements_of(views_[view])) * 2,
+         .file = read.file,
+         .offset_bytes = read.offset_bytes});
     std::uint64_t from = read.at;
     if (turned_around) {
       from = (round.staging_bytes + 63) / 64 * 64;
@@ -110,6 +128,9 @@ class ViewJob {
   std::mt19937_64 random_;
   Contents contents_;
   std::vector<SourceView> views_;
+  std::vector<std::uint64_t> digests_;
+  StreamStats stats_;
+  std::size_t pieces_ = 0;
   std::uint64_t target_bytes_ = 0;
 };
 
@@ -123,9 +144,16 @@ TEST(DeviceViews, AreWhatTheHostComputes) {
     auto const rounds = job.random_rounds();
     auto const wanted = job.run(rounds, nullptr, "host");
     ASSERT_TRUE(std::holds_alternative<Bytes>(wanted)) << std::get<std::string>(wanted);
+    std::vector<std::uint64_t> const digests = job.digests();
+    EXPECT_EQ(std::ranges::count(digests, 0U), 0);
     auto const found = job.run(rounds, device.get(), "device");
     ASSERT_TRUE(std::holds_alternative<Bytes>(found)) << std::get<std::string>(found);
     EXPECT_TRUE(found == wanted);
+    EXPECT_EQ(job.digests(), digests);
+    // What is written, and a few words of each round: its verdict and a sum for each digest.
+    std::uint64_t const written = std::get<Bytes>(wanted).size();
+    EXPECT_GE(job.stats().bytes_downloaded, written);
+    EXPECT_LE(job.stats().bytes_downloaded, written + 64 * rounds.size() + 8 * job.pieces());
   }
 }
 
