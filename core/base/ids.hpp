@@ -17,7 +17,7 @@ enum class SlotId : std::uint32_t {
 /// What has a digest: a logical tensor, by its number in its Model, or opaque bytes of a job, which
 /// follow the tensors.
 enum class DigestId : std::uint32_t {
-  none = 0xffffffffU  ///< bytes that are read and belong to no digest: padding that travels along
+  none = 0xffffffffU  ///< bytes that are read and belong to no digest: padding that is copied along
 };
 
 /// What one stored piece adds to a digest, by its number in DigestWork::shares.
@@ -25,11 +25,11 @@ enum class ShareId : std::uint32_t {};
 
 /// The place of an id in lists that are by that id.
 template <class Id>
-  requires std::is_enum_v<Id>
-constexpr std::size_t index(Id id) {
-  return static_cast<std::size_t>(id);
-}
+requires std::is_enum_v<Id>
+constexpr std::size_t index(Id id) { return static_cast<std::size_t>(id); }
 
-constexpr DigestId digest_of(TensorId tensor) { return DigestId{static_cast<std::uint32_t>(tensor)}; }
+constexpr DigestId digest_of(TensorId tensor) {
+  return DigestId{static_cast<std::uint32_t>(tensor)};
+}
 
 }  // namespace reshard

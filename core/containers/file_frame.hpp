@@ -24,11 +24,11 @@ class FileFrame {
   virtual ~FileFrame() = default;
   /// The first bytes, which stay as they are; "" for a file without.
   virtual std::string_view header() const { return ""; }
-  /// What stands there until all tensors are written, for those who open the file meanwhile.
+  /// What is there until all tensors are written, for those who open the file meanwhile.
   virtual std::span<FileSegment const> skeleton() const { return {}; }
   /// Of which bytes rest() wants the CRC-32, in this order.
   virtual std::vector<SummedRecord> records() const { return {}; }
-  /// What stands there afterwards but for the header, without overlap. `digests` are those of the
+  /// What is there afterwards but for the header, without overlap. `digests` are those of the
   /// job's tensors.
   virtual std::vector<FileSegment> rest(std::span<std::uint32_t const> crc32,
                                         std::span<std::uint64_t const> digests) const {

@@ -62,7 +62,7 @@ class Model {
   Model(std::span<PlainTensor const> tensors, std::string origin);
 
   /// Gives every parameter a further slot for each name ("exp_avg"): optimizer state, whose axes
-  /// are those of its parameter. None exists yet. Once, behind all parameters and their parts.
+  /// are those of its parameter. None exists yet. Once, after all parameters and their parts.
   void add_slots(std::span<std::string const> names);
   /// What a parameter may have, by SlotId: "weight", then those added.
   std::vector<std::string> const& slots() const { return slots_; }

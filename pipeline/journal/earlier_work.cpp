@@ -31,7 +31,7 @@ std::optional<Journal> read_if_possible(fs::path const& path, JournalLimits cons
   return journal;
 }
 
-/// Runs with larger numbers are none of ours: whoever looks at all smaller ones would not come to
+/// Runs with larger numbers are none of ours: checking all smaller ones would not come to
 /// an end.
 constexpr std::uint64_t most_runs = 1'000'000;
 

@@ -11,11 +11,11 @@
 
 namespace reshard {
 
-/// What makes two runs the same work: only then may one go on where the other stopped. Each part is
-/// a digest.
+/// What makes two runs the same work: only then may one resume where the other stopped. Each part
+/// is a digest.
 struct JobIdentity {
   std::string program;  ///< this executable, to the byte
-  std::string job;      ///< the job, but for what only says how fast
+  std::string job;      ///< the job, except keys that only change its speed
   std::string source;   ///< size, time and inode of every file that describes or holds the source
   std::string plan;     ///< files, cells and regions
   std::string job_text = {};  ///< what `job` is the digest of; not compared

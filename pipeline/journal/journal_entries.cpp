@@ -45,7 +45,7 @@ bool overlaps(std::map<std::size_t, std::size_t> const& taken, std::vector<CellR
   for (CellRange const& range : ranges) {
     if (range.begin < range.end && range.begin < end) return true;
     end = std::max(end, range.end);
-    auto const after = taken.lower_bound(range.end);  // the first that begins behind it
+    auto const after = taken.lower_bound(range.end);  // the first that begins after it
     if (range.begin < range.end && after != taken.begin() && std::prev(after)->second > range.begin)
       return true;
   }

@@ -32,7 +32,7 @@ class JournalFolder {
 
   /// Whether its records are of this staging folder, whatever its name is now.
   bool is_of(std::filesystem::path const& staging) const;
-  /// Why the earlier run of a target cannot be gone on with, for a sentence; nothing when it can.
+  /// Why the earlier run of a target cannot be resumed, for a sentence; nothing when it can.
   /// `staging` is its staging folder.
   std::optional<std::string> obstacle(std::filesystem::path const& staging,
                                       JobIdentity const& identity) const;
@@ -42,7 +42,7 @@ class JournalFolder {
   void create(std::filesystem::path const& staging, JobIdentity const& identity,
               std::string const& nightly_source) const;
 
-  /// Nobody goes on with what was written. For a write-back that failed: the system tells of it
+  /// What was written is not resumed. For a write-back that failed: the system reports it
   /// once, so that a later sync would find nothing wrong.
   void distrust() const;
 

@@ -18,7 +18,7 @@ std::string digest_of(std::span<SharedFact const> facts) {
   return xxh3_128(all);
 }
 
-/// Where two texts part, with what stands there: a long command line would hide it.
+/// Where two strings first differ, with the text there: a long command line would hide it.
 std::pair<std::string, std::string> parting(std::string_view one, std::string_view other) {
   std::size_t const begin =
       static_cast<std::size_t>(std::ranges::mismatch(one, other).in1 - one.begin());

@@ -38,8 +38,8 @@ std::string utc_now() {
 
 namespace {
 
-/// Whether a file may be added to: it has no bytes, or begins as ours do. What is no file (a pipe)
-/// has none.
+/// Whether a file may be added to: it has no bytes, or begins as ours do. What is not a file (a
+/// pipe) has none.
 bool holds_events(std::string const& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return true;
@@ -56,7 +56,7 @@ EventFile::EventFile(std::string const& path) : path_(path) {
     file_ = ::dup(STDOUT_FILENO);
     path_ = "stdout";
   } else {
-    // Non-blocking: opening a pipe that nobody reads would wait for ever.
+    // Non-blocking: opening a pipe without a reader would wait indefinitely.
     file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (file_ >= 0 && !holds_events(path)) {
       ::close(file_);

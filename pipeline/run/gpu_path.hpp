@@ -15,7 +15,7 @@ namespace reshard {
 /// What every rank finds on its host, in rank order. Collective.
 std::vector<RankDevices> find_devices(Comm const& comm);
 
-/// The device of this rank and the way its messages travel, opened for a job.
+/// The device of this rank and the way its messages are sent, opened for a job.
 class GpuPath {
  public:
   /// Collective. Pre: choice.device is cuda or emulated. Error: resources when a device or NCCL

@@ -19,7 +19,7 @@ struct OpenedPath {
 std::uint64_t device_arena_bytes(JobSpec const& spec, RoundTerms const& terms);
 
 /// A GPU takes as long to open as a small job to run: only when everything has been found in order.
-/// One that turns out to be of no use is an Error only when the job asks for it. Collective.
+/// One that turns out to be unusable is an Error only when the job asks for it. Collective.
 OpenedPath open_path(JobSpec const& spec, PlannedJob const& job, Comm const& comm);
 
 }  // namespace reshard

@@ -30,7 +30,7 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
                  std::uint32_t first_view_file);
 
 /// Why no GPU could make this faster, whatever there is, as a clause; nothing when one might. So
-/// that nobody looks for GPUs in vain: finding them takes seconds on some nodes.
+/// that GPUs are not searched needlessly: finding them takes seconds on some nodes.
 std::optional<std::string> reason_against_gpus(PathLoad const& load);
 
 /// What a rank finds on its host.
@@ -46,11 +46,11 @@ struct PathChoice {
   DeviceChoice device = DeviceChoice::host;          ///< never automatic
   bool exchanging = false;                           ///< ranks send what they read
   TransportChoice transport = TransportChoice::mpi;  ///< mpi or nccl, where exchanging
-  std::string why;                                   ///< a clause for people
+  std::string why;                                   ///< a human-readable clause
 };
 
 /// Chooses. `ranks` is what all ranks found, in rank order (with automatic and a
-/// reason_against_gpus(), it is not looked at); load is that of the busiest rank.
+/// reason_against_gpus(), it is not checked); load is that of the busiest rank.
 ///
 /// automatic takes the GPU only where the estimate says that it clearly wins: bytes that are only
 /// moved keep to the host, because storage is slower than one core's copying. Errors: resources

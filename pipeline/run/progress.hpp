@@ -34,7 +34,7 @@ struct StageState {
   std::uint64_t done_bytes = 0;
   std::uint64_t total_bytes = 0;
   double seconds = 0;
-  int slowest_rank = -1;     ///< the one that is least far; -1: ranks are not told apart
+  int slowest_rank = -1;     ///< the one with the least progress; -1: ranks are not distinguished
   double slowest_share = 1;  ///< of its part, 0 to 1
 };
 
@@ -48,7 +48,7 @@ std::string clock_text(double seconds);
 /// Whether what is written to stderr is seen on a terminal, also when mpirun passes it on.
 bool stderr_is_terminal();
 
-/// What a run tells while it works. Every rank has one; rank 0 alone speaks.
+/// What a run reports while it works. Every rank has one; only rank 0 prints.
 class Progress {
  public:
   struct Options {
@@ -60,9 +60,9 @@ class Progress {
   explicit Progress(Options options);
 
   /// One stage of bytes, on all ranks. The calls are made by the thread that uses MPI; begin and
-  /// end are collective. Ranks are told apart when each knows its own total.
+  /// end are collective. Ranks are distinguished when each knows its own total.
   void begin(Comm const& comm, std::string_view stage, std::uint64_t total, StageTotal whose);
-  /// Call it often: it mostly only looks at the clock. `done` is this rank's.
+  /// Call it often: it mostly only checks the clock. `done` is this rank's.
   void look(std::uint64_t done);
   /// Waits for all ranks and shows the stage's end. `failed`: this rank ended with an error other
   /// than a stop.
@@ -73,7 +73,7 @@ class Progress {
   /// Whether that was another rank's failure, which it reports itself.
   bool stopped_by_failure() const { return stop_reason_ == StopReason::failure; }
 
-  /// A line for people, of rank 0, unless nothing is to be shown.
+  /// A readable line, of rank 0, unless nothing is to be shown.
   void note(std::string_view text);
 
   /// Notes an event on rank 0: {"type": type, "time": "...", members...}.

@@ -10,8 +10,9 @@
 namespace reshard {
 namespace {
 
-/// By how much a round's staging may outgrow the plan: on a device programs stand beside the bytes
-/// (they weigh something where pieces are tiny), and the stored bytes of computed values, too.
+/// By how much a round's staging may outgrow the plan: on a device the programs are stored beside
+/// the bytes (they weigh something where pieces are tiny), and the stored bytes of computed values,
+/// too.
 double growth(RoundTerms const& terms) {
   return terms.on_device ? 1 + staging_growth(terms.views) : 1;
 }

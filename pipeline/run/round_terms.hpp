@@ -13,7 +13,7 @@ namespace reshard {
 struct RoundTerms {
   Plan const& plan;
   std::span<SourceView const> views;
-  std::size_t source_files = 0;          ///< views are numbered behind them
+  std::size_t source_files = 0;          ///< views are numbered after them
   std::uint64_t memory_bytes = 0;        ///< run.memory
   std::uint64_t round_memory_bytes = 0;  ///< what a round may count on, on host and device
   std::uint64_t most_staging_bytes = 0;  ///< of a round, as it was planned (PlanLimits)

@@ -52,7 +52,7 @@ struct RunReport {
   std::uint64_t free_bytes = 0;       ///< where the target goes
   std::uint64_t staging_bytes = 0;    ///< per rank, at most
 
-  std::uint64_t earlier_runs = 0;  ///< that were interrupted, and gone on with
+  std::uint64_t earlier_runs = 0;  ///< that were interrupted, and resumed
   std::uint64_t bytes_reused = 0;  ///< payload that they had written
 
   std::uint64_t bytes_read = 0;
@@ -83,7 +83,7 @@ struct RunReport {
 
 /// One JSON document, keys in a fixed order.
 Json report_json(RunReport const& report);
-/// A few lines for people; ends with a newline.
+/// A few readable lines; ends with a newline.
 std::string report_text(RunReport const& report);
 
 }  // namespace reshard

@@ -14,7 +14,7 @@ namespace reshard {
 std::set<std::uint32_t> files_to_read(RoundTerms const& terms);
 
 /// A rank that reads another file than the one whose header was read would write wrong values: it
-/// looks at its files before anything is written, and again whenever it opens one. Error: source.
+/// checks its files before anything is written, and again whenever it opens one. Error: source.
 /// Collective.
 void check_same_files(Checkpoint const& source, RoundTerms const& terms, Comm const& comm);
 

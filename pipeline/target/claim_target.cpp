@@ -12,15 +12,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Without a stamp a night converts again: a folder of the source that may not be read is no reason
-/// to end a job.
+/// Without a stamp a nightly run converts again: a folder of the source that may not be read is no
+/// reason to end a job.
 void add_stamp(Json& record, std::string const& source) {
   if (record.find("stamp") != nullptr) return;
   auto const error = capture([&] { record.set("stamp", stamp_json(source_stamp(source))); });
   if (error && error->kind() != ErrorKind::source) throw *error;
 }
 
-/// Small files are made anew, and nothing that lies between them is published.
+/// Small files are rewritten, and nothing that lies between them is published.
 void remove_unplanned(fs::path const& staging, JobPlan const& plan) {
   std::set<fs::path> planned;
   for (TargetFile const& file : plan.files)
@@ -43,7 +43,7 @@ struct Taking {
   Publication& publication;
 };
 
-/// Why an earlier run cannot be gone on with.
+/// Why an earlier run cannot be resumed.
 std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& journal,
                                     fs::path const& staging) {
   if (taking.claim.fresh) return "--fresh was given";
@@ -97,7 +97,7 @@ struct Taken {
   std::vector<std::string> warnings;
 };
 
-/// Unless something is gone on with, the staging folder is new and empty.
+/// Unless something is resumed, the staging folder is new and empty.
 Taken take(Taking const& taking) {
   Publication& publication = taking.publication;
   Taken taken;

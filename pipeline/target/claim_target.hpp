@@ -13,7 +13,7 @@ namespace reshard {
 /// How a run wants its target.
 struct TargetClaim {
   DiskSpace space;
-  bool fresh = false;  ///< what an earlier run left is not gone on with
+  bool fresh = false;  ///< what an earlier run left is not resumed
   Journaled journaled = Journaled::yes;
   Json source_record = {};  ///< members for the "source" of the manifest
 };
@@ -32,7 +32,7 @@ struct ClaimedTarget {
   // On rank 0:
   std::string total = {};                  ///< of a whole one: the digest of the model
   Json source_record = {};                 ///< with the source's stamp
-  std::vector<std::string> warnings = {};  ///< why an earlier run was not gone on with, that there
+  std::vector<std::string> warnings = {};  ///< why an earlier run was not resumed, that there
                                            ///< are no locks; as sentences
 };
 

@@ -10,7 +10,7 @@
 namespace reshard {
 namespace {
 
-/// What stands around the payloads, and the payload that ranks had kept back.
+/// What is around the payloads, and the payload that ranks had kept back.
 void finish_files(BegunTarget& begun, std::span<std::vector<FileSegment> const> held,
                   std::span<std::uint64_t const> digests, Comm const& comm) {
   for_each_in_turn(comm, begun.layouts.size(), [&](std::size_t number) {

@@ -27,7 +27,7 @@ SourceStamp source_stamp(std::filesystem::path const& path);
 /// The clock that times of change are compared with: nanoseconds since 1970.
 std::int64_t now_ns();
 
-/// As it stands in a manifest, under "stamp" of its source; and back, nothing when it is no stamp.
+/// As it is in a manifest, under "stamp" of its source; and back, nothing when it is no stamp.
 Json stamp_json(SourceStamp const& stamp);
 std::optional<SourceStamp> parse_stamp(Json const& json);
 

@@ -33,7 +33,7 @@ class StagedTarget {
   void keep(bool kept);
   /// Everything is there and verified: whatever its publication meets, it is worth keeping.
   void seal();
-  /// After a failed write-back nobody goes on with what is there. For any thread.
+  /// After a failed write-back what is there is not resumed. For any thread.
   void distrust_lost_writes() const;
   /// What to say for an error of this run: when the staging folder is not there any more, that is
   /// the reason.

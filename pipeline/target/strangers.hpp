@@ -13,7 +13,7 @@ namespace reshard {
 /// The manifest alone when it lists none.
 std::set<std::string> written_files(Manifest const& manifest);
 
-/// Whether a folder that leads to none of the files counts as a stranger, when it is empty.
+/// Whether a folder that leads to none of the files counts as foreign, when it is empty.
 enum class Folders { count, ignore };
 
 /// The first file or folder below `folder` that is none of these files and leads to none, "" when
@@ -21,7 +21,7 @@ enum class Folders { count, ignore };
 std::string find_stranger(std::filesystem::path const& folder, std::set<std::string> const& files,
                           Folders folders, std::error_code& error);
 
-/// The same, with empty folders. What cannot be listed counts as a stranger.
+/// The same, with empty folders. What cannot be listed counts as foreign.
 std::string stranger_in(std::filesystem::path const& folder, std::set<std::string> const& files);
 
 }  // namespace reshard

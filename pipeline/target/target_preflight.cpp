@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 /// What a tree takes on the disk.
 std::uint64_t allocated_bytes(fs::path const& folder) {
   std::uint64_t bytes = 0;
-  std::error_code ended;  // also when somebody removes it meanwhile
+  std::error_code ended;  // also when it is removed meanwhile
   for (fs::recursive_directory_iterator entry(folder, ended);
        !ended && entry != fs::recursive_directory_iterator(); entry.increment(ended)) {
     struct stat status {};
@@ -39,7 +39,7 @@ std::size_t count_of_iterations(fs::path const& root) {
   return count;
 }
 
-/// Beside what a conversion has written there may be something that nobody else has.
+/// Beside what a conversion has written there may be something of which there is no other copy.
 void check_only_a_checkpoint(fs::path const& target) {
   if (std::size_t const count = count_of_iterations(target); count > 1)
     fail(
@@ -57,7 +57,7 @@ void check_only_a_checkpoint(fs::path const& target) {
          target.string(), stranger);
 }
 
-/// replace = true is no leave to remove what is no checkpoint.
+/// replace = true is no leave to remove what is not a checkpoint.
 void check_replaceable(JobSpec const& spec) {
   std::error_code ignored;
   fs::path const target = spec.target.path;

@@ -17,8 +17,8 @@ struct DiskSpace {
 ExistingTarget existing_target(JobSpec const& spec);
 
 /// Writes nothing, on one rank. Error of kind usage when source and target are not apart, of kind
-/// target when target.replace would remove what is no checkpoint, of kind resources when the disk
-/// has no room.
+/// target when target.replace would remove what is not a checkpoint, of kind resources when the
+/// disk has no room.
 void check_target(JobSpec const& spec, Checkpoint const& source, DiskSpace const& space);
 
 }  // namespace reshard

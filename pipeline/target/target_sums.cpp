@@ -3,8 +3,8 @@
 namespace reshard {
 namespace {
 
-/// By what sums differ from how they stood before; they stand so now. Only those that were touched
-/// are looked at.
+/// By what sums differ from their previous values; these become the new ones. Only those that were
+/// touched are checked.
 template <class Word>
 std::vector<SumShare> changes(std::span<std::size_t const> touched, std::span<Word> now,
                               std::vector<Word>& before) {

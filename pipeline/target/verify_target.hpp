@@ -16,7 +16,7 @@ struct VerifiedTarget {
 
 /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be
 /// written. An Error of kind self_check names what disagrees. Writes the manifest, unless nothing
-/// is to be verified. `watch` is told again and again how many bytes this rank has read back; what
+/// is to be verified. `watch` is informed repeatedly how many bytes this rank has read back; what
 /// it throws ends the comparison. Collective.
 VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
                              BegunTarget& begun, CompletedTarget const& completed,

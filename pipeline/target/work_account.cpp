@@ -41,7 +41,7 @@ void add_range(std::vector<CellRange>& ranges, CellRange const& range) {
     ranges.push_back(range);
 }
 
-/// A number that is not in the sums can only come from a journal that somebody changed; what it
+/// A number that is not in the sums can only come from a modified journal; what it
 /// should have added to is missing then.
 template <class Sum, class Way>
 void take(std::vector<SumShare> const& shares, std::vector<Sum>& sums, Way way) {

@@ -85,11 +85,11 @@ void create_target_file(TargetLayout const& layout);
 /// The same for a file that an earlier run has made and partly written: what that run has put
 /// around the payloads is as it was when it was new.
 void reopen_target_file(TargetLayout const& layout);
-/// What stands around the payloads once all of them are written, the header included, without
+/// What is around the payloads once all of them are written, the header included, without
 /// overlap.
 std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32,
                                   std::span<std::uint64_t const> digests);
-/// Writes a frame but for the header, and payload that was kept back; then syncs and closes the
+/// Writes a frame except the header, and payload that was held back; then syncs and closes the
 /// file.
 void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame,
                         std::span<FileSegment const> held = {});
