@@ -68,7 +68,7 @@ def test_another_layout_is_refused_where_nothing_is_interpreted(program, scratch
     source, target = optimizer_worlds("dense")
     dcp_checkpoints.train_and_save(source, scratch / "source", DP_RESHARDABLE)
     outcome = program.attempt(scratch / "source", scratch / "there", "torch_dist", target_options={"layout": target.layout.toml()}, model={"map": "none"})
-    assert outcome.returncode == 2 and "target.layout" in outcome.stderr and "layout of the source" in outcome.stderr, outcome.stderr
+    assert outcome.returncode == 2 and "[target] layout" in outcome.stderr and "layout of the source" in outcome.stderr, outcome.stderr
     assert not (scratch / "there").exists()
 
 
