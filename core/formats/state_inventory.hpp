@@ -10,6 +10,7 @@ namespace reshard {
 enum class StateForm {
   none,
   by_weight,  ///< tensors of the shapes of the weights, cut like them: they can follow any layout
+  in_buffers,  ///< flat buffers whose order the layout in `args` gives: they can follow any layout
   by_layout,  ///< flat buffers in an order that only the layout of the save gives
   in_rank_files,  ///< files of single ranks beside the weights
   in_model_files  ///< beside the weights in Megatron's own rank files

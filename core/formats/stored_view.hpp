@@ -23,6 +23,18 @@ struct NameTraits {
   bool parts = true;       ///< so have the parts of a fused projection
 };
 
+/// A flat buffer of optimizer state: what one group of ranks holds of the parameters of one model
+/// chunk and dtype, in an order that the layout of the save gives (megatron/flat_buffer.hpp).
+struct FlatBuffer {
+  Index chain = 0;      ///< which of several optimizers: 0 dense weights, 1 experts
+  Index group = 0;      ///< of ranks that share weights, counted for each optimizer
+  Index number = 0;     ///< of the buffer in its group
+  std::string weights;  ///< dtype of the parameters, "bfloat16"
+  /// One for each bucket: the places in StoredTable::tensors of its states, parallel to
+  /// StoredView::states. They are 1-D and of one size.
+  std::vector<std::vector<std::size_t>> buckets;
+};
+
 /// The stored tensors of a checkpoint, sorted by what they hold.
 struct StoredView {
   /// Stored names and their places in StoredTable::tensors.
@@ -31,9 +43,11 @@ struct StoredView {
   Table weights;  ///< without their prefix; empty for Storage::shares, whose names repeat
   std::vector<std::string> states;       ///< slots of optimizer state that follow their weights:
                                          ///< "param", "exp_avg", …
-  std::vector<Table> state_tables;       ///< parallel to `states`; keys are those of the weights
+  std::vector<Table> state_tables;       ///< parallel to `states`; keys are those of the weights.
+                                         ///< Empty where the states lie in `buffers`
+  std::vector<FlatBuffer> buffers;       ///< by chain, group and number
   std::vector<std::string> fixed_state;  ///< keys of optimizer state that is bound to the layout it
-                                         ///< was saved in (dp_reshardable and older)
+                                         ///< was saved in (dp_zero_gather_scatter)
   std::vector<std::string> unread;  ///< weights whose keys do not begin with the prefix asked for
   NameTraits traits;                ///< of Megatron's names; not meaningful for others
 };

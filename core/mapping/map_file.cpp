@@ -64,6 +64,8 @@ class Loader : MapReader {
     if (key == "stored") return stored("", table(node, "[stored]"));
     if (key == "drop") return append(map_.drop, texts(node, "drop"));
     if (key == "keep") return append(map_.keep, texts(node, "keep"));
+    if (key == "registration") return set(map_.registration, texts(node, key));
+    if (key == "buffers") return append(map_.buffers, texts(node, key));
     if (key == "quant") return quant(node);
     if (key == "args") return members(node, map_.args);
     if (key == "config") return members(node, map_.config);
@@ -71,11 +73,11 @@ class Loader : MapReader {
     if (key == "defaults") return members(node, map_.defaults);
     if (key == "kept_members") return append(map_.kept_members, texts(node, key));
     if (key == "function_args") return append(map_.function_args, texts(node, key));
-    static std::array<std::string, 25> const known = {
+    static std::array<std::string, 27> const known = {
         "base",    "facts",    "match",        "mesh",         "options",  "places", "let",
         "axes",    "sets",     "present",      "expected",     "own_args", "rules",  "tensors",
         "names",   "stored",   "drop",         "keep",         "args",     "config", "quant",
-        "neutral", "defaults", "kept_members", "function_args"};
+        "neutral", "defaults", "kept_members", "function_args", "registration", "buffers"};
     std::string const near = nearest(key, known);
     mistake(node, fmt::format("'{}' is not a section of a map.{} Known: {}.", key,
                               near.empty() ? "" : " Did you mean '" + near + "'?",

@@ -163,6 +163,11 @@ struct MapFile {
   std::vector<std::string> drop;
   std::vector<std::string> keep;  ///< patterns of stored names without a logical tensor, which can
                                   ///< be carried as they are
+  std::vector<std::string> registration;  ///< parts of stored names in the order in which the
+                                          ///< framework registers modules and parameters
+                                          ///< (core/mapping/registration.hpp)
+  std::vector<std::string> buffers;   ///< patterns of stored names that are no parameters: training
+                                      ///< has no optimizer state of them
   std::vector<NamedExpression> args;  ///< Megatron argument = expression over config.json; an empty
                                       ///< expression takes an inherited one away
   std::vector<NamedExpression> config;     ///< config.json key = expression over `args`

@@ -50,6 +50,8 @@ MapFile inherited(MapFile base, MapFile derived) {
   append(result.rules, std::move(derived.rules));
   append(result.drop, std::move(derived.drop));
   append(result.keep, std::move(derived.keep));
+  if (!derived.registration.empty()) result.registration = std::move(derived.registration);
+  append(result.buffers, std::move(derived.buffers));
   append(result.kept_members, std::move(derived.kept_members));
   append(result.function_args, std::move(derived.function_args));
   return result;

@@ -119,6 +119,15 @@ std::vector<Piece> Side::pieces(StoredName const& name, SidePlace const& place) 
   return result;
 }
 
+std::vector<Piece> Side::flat_pieces(StoredName const& name, SidePlace const& place, Index begin,
+                                     Index end) const {
+  RESHARD_EXPECT(impl_->options.local);
+  SideEntry const& entry = impl_->entries[name.entry];
+  std::vector<Piece> result = impl_->shares.evaluate_entry_flat(entry, place, begin, end);
+  impl_->front.add_name_digits(entry, name, place, result);
+  return result;
+}
+
 std::vector<Index> Side::shape(StoredName const& name) const {
   RESHARD_EXPECT(!impl_->options.local);
   return SideFront::shape(name, layout(name.entry, {}).file_shape);

@@ -89,6 +89,10 @@ class Side {
   /// The pieces of a stored tensor: those of the layout with the digits of the name and of the axes
   /// in front.
   std::vector<Piece> pieces(StoredName const& name, SidePlace const& place) const;
+  /// Local sides: the pieces of the elements [begin, end) of the row-major tensor that a place has
+  /// under a name; offset 0 is element `begin`. A range beyond it is an Error of kind source.
+  std::vector<Piece> flat_pieces(StoredName const& name, SidePlace const& place, Index begin,
+                                 Index end) const;
   /// Global sides: the shape of the whole stored tensor, axes in front and padding included.
   std::vector<Index> shape(StoredName const& name) const;
   /// Global sides: the pieces of a box of the stored tensor, rows [begin[d], end[d]) of every

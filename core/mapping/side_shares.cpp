@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "core/base/text.hpp"
+#include "core/layout/flat_boxes.hpp"
 
 namespace reshard {
 namespace {
@@ -149,23 +150,27 @@ Shares SideShares::padding(SideEntry const& entry) const {
   return shares;
 }
 
-EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& place) const {
-  LayoutScope const scope = context(model_.axes());
-  Shares shares = padding(entry);
-  AxisRule const* row_rule = nullptr;
+SideShares::Held SideShares::held(SideEntry const& entry, SidePlace const& place) const {
+  Held result{padding(entry)};
   for (AxisId const axis : entry.shape_axes) {
     AxisRule const* rule = rule_of(entry, axis);
     if (rule == nullptr) continue;
     Index const size = model_.axes()[axis].size;
     if (cuts_rows(*rule, size)) {
       check_divisible(*rule, size);
-      row_rule = rule;
+      result.row_rule = rule;
     } else {
       check_divisible(*rule, padded(*rule, size));
       check_cut(entry, *rule, size);
-      shares.set(axis, share(*rule, size, place));
+      result.shares.set(axis, share(*rule, size, place));
     }
   }
+  return result;
+}
+
+EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& place) const {
+  LayoutScope const scope = context(model_.axes());
+  auto const [shares, row_rule] = held(entry, place);
   EntryLayout result;
   result.layout = evaluate(entry.expr, scope, shares);
   if (row_rule != nullptr) {
@@ -173,6 +178,31 @@ EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& 
     result.layout = evaluate_box(entry.expr, scope, shares, rows.begin, rows.end);
   }
   result.file_shape = entry.view ? view_shape(*entry.view, scope, shares) : result.layout.shape;
+  return result;
+}
+
+std::vector<Piece> SideShares::evaluate_entry_flat(SideEntry const& entry, SidePlace const& place,
+                                                   Index begin, Index end) const {
+  LayoutScope const scope = context(model_.axes());
+  auto const [shares, row_rule] = held(entry, place);
+  if (row_rule == nullptr) return evaluate_flat(entry.expr, scope, shares, begin, end).pieces;
+  Rows const rows =
+      cut_rows(entry, *row_rule, evaluate(entry.expr, scope, shares).shape, place);
+  std::vector<Index> shape;
+  for (std::size_t d = 0; d < rows.begin.size(); ++d)
+    shape.push_back(rows.end[d] - rows.begin[d]);
+  std::vector<Piece> result;
+  for (FlatBox flat : flat_boxes(shape, begin, end)) {
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      flat.box.begin[d] += rows.begin[d];
+      flat.box.end[d] += rows.begin[d];
+    }
+    Layout box = evaluate_box(entry.expr, scope, shares, flat.box.begin, flat.box.end);
+    for (Piece& piece : box.pieces) {
+      piece.offset += flat.offset;
+      result.push_back(std::move(piece));
+    }
+  }
   return result;
 }
 

@@ -34,6 +34,10 @@ class SideShares {
   /// How many positions a share of the axis has: the same on every rank.
   Index positions(SideEntry const& entry, AxisId axis) const;
   EntryLayout evaluate_entry(SideEntry const& entry, SidePlace const& place) const;
+  /// Local sides: the elements [begin, end) of a place's row-major share of an entry; offset 0 is
+  /// element `begin`.
+  std::vector<Piece> evaluate_entry_flat(SideEntry const& entry, SidePlace const& place,
+                                         Index begin, Index end) const;
   /// The shape of a part of a quantised weight of this entry. Blocks that do not fit are an Error
   /// of kind usage.
   std::vector<Index> part_shape(SideEntry const& entry, QuantPart const& part,
@@ -54,6 +58,12 @@ class SideShares {
     std::vector<Index> end;
     std::size_t cut = 0;  ///< the dimension that is cut
   };
+  /// What a place holds of the axes of an entry.
+  struct Held {
+    Shares shares;
+    AxisRule const* row_rule = nullptr;  ///< cuts the stored rows instead of an axis
+  };
+  Held held(SideEntry const& entry, SidePlace const& place) const;
   Index mesh_size(std::string_view mesh) const { return options_.mesh.size(mesh); }
   bool cuts_rows(AxisRule const& rule, Index size) const;
   void check_divisible(AxisRule const& rule, Index size) const;

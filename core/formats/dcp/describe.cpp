@@ -173,6 +173,10 @@ class DcpReport {
     if (state.optimizer.form == StateForm::by_layout)
       return "bound to the layout it was saved in (dp_reshardable)";
     if (!state.optimizer) return "none";
+    if (state.optimizer.form == StateForm::in_buffers)
+      return fmt::format(
+          "{}: in the buffers of the layout it was saved in (dp_reshardable); can be resharded",
+          fmt::join(state.slots, ", "));
     return fmt::format("{}: stored with its weights, and resharded like them",
                        fmt::join(state.slots, ", "));
   }

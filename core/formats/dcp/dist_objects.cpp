@@ -6,6 +6,8 @@
 
 #include <fmt/ranges.h>
 
+#include "core/formats/dcp/flat_keys.hpp"
+
 namespace reshard {
 namespace {
 
@@ -107,7 +109,7 @@ std::string object_key(std::string const& module_key, ObjectForm const& form) {
 void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const& form,
                   ObjectChoice const& choice, ObjectGate& gate) {
   for (StoredObject const& object : source.stored.objects) {
-    if (object.name == dcp::common_key) continue;
+    if (object.name == dcp::common_key || dcp::parse_group_key(object.name)) continue;
     if (choice.drop_rng && is_run_state(object.name)) continue;
     if (choice.drop_optimizer &&
         (object.name.starts_with("optimizer.") || object.name.starts_with("chained_")))

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/formats/dcp/flat_keys.hpp"
+#include "core/formats/dcp/flat_state.hpp"
 #include "core/formats/megatron/traits.hpp"
 
 namespace reshard::dcp {
@@ -79,6 +81,7 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
   StoredView view;
   std::string const cut = prefix.empty() ? found_prefix(checkpoint, flavour) : prefix;
   auto const& tensors = checkpoint.stored.tensors;
+  std::vector<std::size_t> in_buffers;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::string const& key = tensors[t].name;
     if (auto state = state_key(key, flavour)) {
@@ -93,6 +96,8 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
       bool const behind = !prefix.empty() && state->weight.starts_with(prefix);
       view.state_tables[at].emplace(behind ? state->weight.substr(prefix.size()) : state->weight,
                                     t);
+    } else if (flavour == Flavour::torch_dist && parse_bucket_key(key)) {
+      in_buffers.push_back(t);
     } else if (flavour != Flavour::plain && without_chain(key).starts_with("optimizer")) {
       view.fixed_state.push_back(key);
     } else if (key.starts_with(cut)) {
@@ -105,6 +110,7 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
       view.unread.push_back(key);
     }
   }
+  if (view.states.empty()) add_flat_buffers(checkpoint, in_buffers, view);
   bool const fsdp = flavour == Flavour::fsdp_dtensor;
   view.traits.parts = !fsdp;
   if (view.traits.form.empty()) view.traits.form = fsdp ? "fsdp" : "dist";

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/error.hpp"
+
 namespace reshard {
 namespace {
 
@@ -73,23 +75,54 @@ bool same_group(Document const& document, NodeId a, NodeId b) {
   });
 }
 
+void check_step(Document const& document, NodeId known, NodeId step, std::string const& place) {
+  auto const& x = document.at(known);
+  auto const& y = document.at(step);
+  if (x.kind != Kind::integer || y.kind != Kind::integer || x.integer == y.integer) return;
+  fail(ErrorKind::source,
+       "{}: the optimizer is at step {} here and at {} in other ranks. The files are of two saves: "
+       "restore those of one.",
+       place, y.integer, x.integer);
+}
+
 void join_groups(Document& document, NodeId kept, NodeId experts) {
-  NodeId const groups = groups_of(document, kept);
-  NodeId const others = groups_of(document, experts);
-  if (groups == no_node || others == no_node) return;
   mark_groups(document, experts, false);
-  for (NodeId const group : std::vector<NodeId>(document.at(others).items)) {
-    auto const& known = document.at(groups).items;
-    if (std::none_of(known.begin(), known.end(),
-                     [&](NodeId other) { return same_group(document, group, other); }))
-      document.at(groups).items.push_back(group);
-  }
+  add_lacking_groups(document, kept, experts, "common state");
 }
 
 }  // namespace
 
 bool has_several_optimizers(Document const& common) {
   return numbered(common, common.find(common.root, "optimizer"), 0) != no_node;
+}
+
+NodeId settings_of_chain(Document const& common, Index chain) {
+  NodeId const all = common.find(common.root, "optimizer");
+  NodeId const one = numbered(common, all, chain);
+  return one != no_node || has_several_optimizers(common) || chain != 0 ? one : all;
+}
+
+void add_lacking_groups(Document& document, NodeId settings, NodeId others,
+                        std::string const& place) {
+  NodeId const groups = groups_of(document, settings);
+  NodeId const more = groups_of(document, others);
+  if (groups == no_node || more == no_node) return;
+  for (NodeId const group : std::vector<NodeId>(document.at(more).items)) {
+    auto const& known = document.at(groups).items;
+    auto const same = std::ranges::find_if(
+        known, [&](NodeId other) { return same_group(document, group, other); });
+    if (same == known.end()) {
+      document.at(groups).items.push_back(group);
+      continue;
+    }
+    NodeId const step = document.find(group, "step");
+    NodeId const known_step = document.find(*same, "step");
+    if (step == no_node) continue;
+    if (known_step == no_node)
+      document.set(*same, "step", step);
+    else
+      check_step(document, known_step, step, place);
+  }
 }
 
 void split_optimizers(Document& document, NodeId root, Document const& common, bool several,

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+
+#include "core/base/integers.hpp"
 #include "core/containers/torch/pickle.hpp"
 
 namespace reshard {
@@ -8,6 +11,16 @@ namespace reshard {
 /// synchronise apart. The common state of torch_dist then holds one dict of settings under
 /// "optimizer", or {0: …, 1: …}.
 bool has_several_optimizers(pickle::Document const& common);
+
+/// The settings of one optimizer in the common state: those of the only one, or of the chain's.
+/// `no_node` where there is none.
+pickle::NodeId settings_of_chain(pickle::Document const& common, Index chain);
+
+/// Adds to the parameter groups of `settings` those that only `others` have: ranks have no group
+/// of which they hold no parameter. A group without a step gets that of the others. Steps that
+/// differ are an Error of kind source that begins with `place`.
+void add_lacking_groups(pickle::Document& document, pickle::NodeId settings,
+                        pickle::NodeId others, std::string const& place);
 
 /// Turns one form into the other in `document`, whose dict `root` is a copy of the common state
 /// `common`. Splitting gives the experts the settings of all others, marked as theirs, in the

@@ -9,6 +9,7 @@
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/item_paths.hpp"
 #include "core/formats/dcp/describe.hpp"
+#include "core/formats/dcp/flat_state.hpp"
 #include "core/formats/dcp/keys.hpp"
 #include "core/formats/dcp/unflatten.hpp"
 #include "core/formats/model_files.hpp"
@@ -263,7 +264,9 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
     return result;
   }
   result.slots = view.states;
-  if (!view.states.empty()) result.optimizer = {StateForm::by_weight, view.states.front()};
+  if (!view.states.empty())
+    result.optimizer = {view.buffers.empty() ? StateForm::by_weight : StateForm::in_buffers,
+                        view.states.front()};
   if (!view.fixed_state.empty())
     result.optimizer = {StateForm::by_layout, view.fixed_state.front()};
   for (StoredObject const& object : checkpoint.stored.objects)
@@ -276,6 +279,12 @@ std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) con
   if (flavour_ == Flavour::fsdp_dtensor || checkpoint.common == nullptr)
     return record_of_objects(checkpoint);
   RunRecord record = common_record(*checkpoint.common);
+  if (has_group_settings(checkpoint)) {
+    auto torch = std::make_shared<TorchFile>(*record.torch);
+    gather_settings(checkpoint, torch->document);
+    record.torch = std::move(torch);
+    record.edited = true;
+  }
   record.iteration = stated_iteration(record.document());
   record.folder_iteration = checkpoint.iteration;
   return record;

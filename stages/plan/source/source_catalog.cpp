@@ -42,7 +42,7 @@ class CatalogBuilder {
       StoredShare const share = shares[i];
       add_share(share, names[share.chunk], SlotId::weight);
     }
-    for (std::size_t s = 1; s < model_.slots().size(); ++s) {
+    for (std::size_t s = 1; s <= view_.state_tables.size() && s < model_.slots().size(); ++s) {
       StoredShare share;
       share.where = source_.place;
       for (auto const& [name, at] : view_.state_tables[s - 1]) share.tensors.emplace(name, at);

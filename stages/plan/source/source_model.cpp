@@ -8,6 +8,7 @@
 #include "core/formats/megatron/hybrid_pattern.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
+#include "stages/plan/source/flat_states.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
@@ -51,6 +52,8 @@ class SourceReader {
       result_.model->add_slots(result_.view.states);
     }
     catalogue();
+    if (result_.model->slots().size() > 1 && !result_.view.buffers.empty())
+      add_flat_states(source_, result_);
     return std::move(result_);
   }
 

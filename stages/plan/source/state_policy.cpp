@@ -24,6 +24,7 @@ class Policy {
     switch (state.form) {
       case StateForm::none: return;
       case StateForm::by_weight:
+      case StateForm::in_buffers:
         if (!carried_) refuse_form(kind);
         return;
       case StateForm::by_layout: return refuse_layout(kind, state);

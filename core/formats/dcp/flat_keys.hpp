@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/dtype.hpp"
+#include "core/base/integers.hpp"
+
+namespace reshard::dcp {
+
+// Keys of the distributed optimizer in the forms dp_reshardable and fully_sharded_bucket_space.
+// Source: megatron/core/optimizer/distrib_optimizer.py, releases 0.6 to 0.19.
+
+/// "chained_1.optimizer.distributed.dp_group_idx_3." and what follows.
+struct GroupKey {
+  Index chain = 0;  ///< which of several optimizers: 0 dense weights, 1 experts
+  Index group = 0;  ///< of ranks that share weights
+  std::string_view rest;
+};
+std::optional<GroupKey> parse_group_key(std::string_view key);
+
+/// A tensor: "gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_2.exp_avg".
+struct BucketKey {
+  GroupKey group;
+  Index buffer = 0;
+  std::string weights;  ///< dtype of the weights in the buffer, "bfloat16"
+  Index bucket = 0;
+  std::string_view slot;
+};
+std::optional<BucketKey> parse_bucket_key(std::string_view key);
+
+/// Settings of a group's optimizer, an object: "optimizer/shard_0_1" gives "optimizer".
+std::string_view settings_name(GroupKey const& key);
+
+}  // namespace reshard::dcp

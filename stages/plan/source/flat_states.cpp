@@ -1,0 +1,266 @@
+#include "stages/plan/source/flat_states.hpp"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "core/base/text.hpp"
+#include "core/containers/torch/torch_types.hpp"
+#include "core/formats/format.hpp"
+#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/flat_buffer.hpp"
+#include "core/formats/megatron/mesh.hpp"
+#include "stages/plan/source/buffer_shares.hpp"
+
+namespace reshard {
+namespace {
+
+using megatron::FlatLayout;
+using megatron::FlatParameter;
+
+/// Alignments of parameters in a bucket: since Megatron 0.8, and before.
+constexpr std::array<Index, 2> alignments{64, 1};
+
+megatron::MeshSizes sizes_of_args(Json const& args, std::string const& place) {
+  megatron::ArgsSizes const stated = megatron::args_sizes(args, place);
+  megatron::MeshSizes sizes;
+  sizes.tp = stated.tp.value_or(1);
+  sizes.pp = stated.pp.value_or(1);
+  sizes.vpp = stated.vpp.value_or(1);
+  sizes.ep = stated.ep.value_or(1);
+  sizes.etp = stated.etp.value_or(sizes.tp);
+  return sizes;
+}
+
+bool flag(Json const& args, std::string_view key) {
+  Json const value = fact(args, key);
+  return value.boolean() != nullptr && *value.boolean();
+}
+
+/// How the save's ranks named experts, most likely first: files of torch_dist do not say it.
+std::vector<std::string> expert_forms(Json const& args) {
+  if (flag(args, "moe_use_legacy_grouped_gemm")) return {"flat", "grouped", "sequential"};
+  if (flag(args, "moe_grouped_gemm")) return {"grouped", "flat", "sequential"};
+  return {"sequential", "grouped", "flat"};
+}
+
+class FlatStates {
+ public:
+  FlatStates(Checkpoint const& source, SourceModel& read)
+      : source_(source),
+        read_(read),
+        model_(*read.model),
+        sizes_(sizes_of_args(read.args, source.place + ", args")),
+        mesh_(megatron::mesh_of(sizes_)) {
+    PipelineSpec spec = megatron::pipeline_spec(read.args, sizes_);
+    spec.decoder_layers = count("L");
+    spec.mtp_layers = count("M");
+    chunks_ = pipeline_chunks(spec);
+    for (TensorPieces const& tensor : read.catalog.tensors)
+      dtypes_.push_back(tensor.blobs.empty()
+                            ? std::nullopt
+                            : std::optional<DType>(
+                                  read.catalog.blobs[tensor.blobs.front()].dtype));
+  }
+
+  void run() {
+    std::optional<Error> first;
+    for (std::string const& form : expert_forms(read_.args)) {
+      try {
+        return run(form);
+      } catch (Error const& error) {
+        if (error.kind() != ErrorKind::source) throw;
+        if (!first) first = error;
+        if (count("N") == 0) break;
+      }
+    }
+    throw *first;
+  }
+
+ private:
+  /// A buffer of the file, and what it holds.
+  struct Placed {
+    FlatBuffer const& buffer;
+    BufferShare share;
+    FlatLayout layout;
+    MeshPlace place;
+  };
+
+  int count(char const* word) const {
+    Json const value = model_.value(word);
+    return value.integer() == nullptr ? 0 : narrow<int>(*value.integer());
+  }
+
+  void run(std::string const& form) {
+    Side const side(model_, read_.maps.core, side_options(form));
+    BufferModel const model{model_, read_.maps.core, side, chunks_, dtypes_, sizes_.ep > 1};
+    BufferShares shares(model);
+    std::vector<Placed> placed;
+    auto const& buffers = read_.view.buffers;
+    for (std::size_t b = 0; b < buffers.size();) {
+      std::size_t end = b;
+      while (end < buffers.size() && same_group(buffers[b], buffers[end])) ++end;
+      place_group(std::span(buffers).subspan(b, end - b), shares, placed);
+      b = end;
+    }
+    for (Placed const& one : placed) add(one, side, shares);
+  }
+
+  static bool same_group(FlatBuffer const& a, FlatBuffer const& b) {
+    return std::tie(a.chain, a.group) == std::tie(b.chain, b.group);
+  }
+
+  SideOptions side_options(std::string const& form) const {
+    SideOptions options{true,
+                        mesh_,
+                        {{"form", form},
+                         {"spec", read_.traits.spec},
+                         {"mtp_block", read_.traits.mtp_block}},
+                        {},
+                        {},
+                        source_.place + ", args: "};
+    if (read_.traits.padded_vocab > 0) options.padded_sizes["vocab"] = read_.traits.padded_vocab;
+    return options;
+  }
+
+  /// Where the ranks of a group stand. Dense weights are cut by pp and tp, experts by pp, ep and
+  /// etp; groups are counted in this order.
+  MeshPlace place_of(FlatBuffer const& buffer) const {
+    Index const inner = buffer.chain == 0 ? sizes_.tp : Index{sizes_.ep} * sizes_.etp;
+    Index const pp = buffer.group / inner;
+    Index const rest = buffer.group % inner;
+    if (pp >= sizes_.pp || buffer.chain > (sizes_.ep > 1 ? 1 : 0))
+      fail(ErrorKind::source,
+           "{}: optimizer {} has state of a group {}, and the layout of args ({}) has {} groups. "
+           "Args were changed, or the files are of two saves: restore those of one, or set "
+           "source.optimizer = \"drop\".",
+           source_.place, buffer.chain, buffer.group, megatron::layout_text(sizes_),
+           buffer.chain > 1 ? 0 : inner * sizes_.pp);
+    if (buffer.chain == 0) return mesh_.at({{"tp", rest}, {"pp", pp}});
+    return mesh_.at({{"pp", pp}, {"ep", rest / sizes_.etp}, {"etp", rest % sizes_.etp}});
+  }
+
+  void place_group(std::span<FlatBuffer const> buffers, BufferShares& shares,
+                   std::vector<Placed>& placed) const {
+    FlatBuffer const& first = buffers.front();
+    MeshPlace const place = place_of(first);
+    auto const expected =
+        shares.of(place, narrow<int>(mesh_.coordinate(place, "pp")), first.chain == 1);
+    if (expected.size() != buffers.size())
+      fail(ErrorKind::source,
+           "{}: group {} of optimizer {} has {} buffers, and the layout of args ({}) gives {}. "
+           "Args were changed, or weights are of more dtypes than their buffers: restore the "
+           "checkpoint's own args, or set source.optimizer = \"drop\".",
+           source_.place, first.group, first.chain, buffers.size(),
+           megatron::layout_text(sizes_), expected.size());
+    for (std::size_t b = 0; b < buffers.size(); ++b)
+      placed.push_back({buffers[b], expected[b], fitted(buffers[b], expected[b]), place});
+  }
+
+  StoredTensor const& tensor(std::size_t at) const { return source_.stored.tensors[at]; }
+
+  FlatLayout fitted(FlatBuffer const& buffer, BufferShare const& share) const {
+    check_dtype(buffer, share);
+    std::vector<FlatParameter> parameters;
+    Index sum = 0;
+    for (RankParameter const& one : share.parameters) {
+      parameters.push_back({one.elements});
+      sum += one.elements;
+    }
+    std::vector<Index> buckets;
+    Index held = 0;
+    for (auto const& states : buffer.buckets) {
+      buckets.push_back(tensor(states.front()).shape.front());
+      held += buckets.back();
+    }
+    for (Index const alignment : alignments)
+      if (auto layout = megatron::fitted_layout(parameters, buckets, alignment))
+        if (starts_fit(buffer, *layout)) return *layout;
+    fail(ErrorKind::source,
+         "{}: '{}' and its other buckets have {} elements, and the {} parameters that the layout "
+         "of args ({}) puts there have {}; no order known to this version gives these buckets. "
+         "Args were changed, or parameters were frozen: restore the checkpoint's own args, or set "
+         "source.optimizer = \"drop\".",
+         source_.place, tensor(buffer.buckets.front().front()).name, held, parameters.size(),
+         megatron::layout_text(sizes_), sum);
+  }
+
+  void check_dtype(FlatBuffer const& buffer, BufferShare const& share) const {
+    auto const dtype = pickle::dtype_from_torch_name(buffer.weights);
+    if (dtype && name(*dtype) == share.weights) return;
+    fail(ErrorKind::source,
+         "{}: '{}' holds state of {} weights, and the weights are stored as {}. State of weights "
+         "that were trained in another dtype cannot be resharded: set source.optimizer = \"drop\".",
+         source_.place, tensor(buffer.buckets.front().front()).name, buffer.weights, share.weights);
+  }
+
+  /// Megatron saves every parameter of a rank as a chunk of its own.
+  bool starts_fit(FlatBuffer const& buffer, FlatLayout const& layout) const {
+    std::vector<std::vector<Index>> starts;
+    for (auto const& states : buffer.buckets) {
+      starts.emplace_back();
+      for (StoredChunk const& chunk : source_.stored.chunks_of(tensor(states.front())))
+        starts.back().push_back(source_.stored.offsets(chunk).front());
+      std::ranges::sort(starts.back());
+    }
+    return std::ranges::all_of(layout.slots, [&](megatron::FlatSlot const& slot) {
+      return std::ranges::binary_search(starts[slot.bucket], slot.at);
+    });
+  }
+
+  void add(Placed const& placed, Side const& side, BufferShares const& shares) {
+    for (std::size_t p = 0; p < placed.share.parameters.size(); ++p) {
+      RankParameter const& parameter = placed.share.parameters[p];
+      StoredName const& name = shares.name(placed.share, parameter);
+      SidePlace const place{placed.place, &chunks_[placed.share.chunk]};
+      megatron::FlatSlot const slot = placed.layout.slots[p];
+      auto const& states = placed.buffer.buckets[slot.bucket];
+      for (std::size_t s = 0; s < states.size(); ++s) {
+        add_state(tensor(states[s]), {slot.at, slot.at + parameter.elements}, name,
+                  [&](Index begin, Index end) {
+                    return side.flat_pieces(name, place, begin, end);
+                  },
+                  SlotId(s + 1));
+        for (TensorId const held : side.tensors(name.entry))
+          model_.set_exists(model_.in_slot(held, SlotId(s + 1)), true);
+      }
+    }
+  }
+
+  /// The elements `slot` of a bucket, which chunks of it hold one after the other.
+  template <class Pieces>
+  void add_state(StoredTensor const& bucket, HalfOpen<Index> slot, StoredName const& name,
+                 Pieces const& pieces_of, SlotId state) {
+    for (std::size_t c = bucket.first_chunk; c < bucket.first_chunk + bucket.chunk_count; ++c) {
+      StoredChunk const& chunk = source_.stored.chunks[c];
+      Index const at = source_.stored.offsets(chunk).front();
+      Index const begin = std::max(slot.begin, at);
+      Index const end = std::min(slot.end, at + source_.stored.sizes(chunk).front());
+      if (begin >= end) continue;
+      std::vector<Piece> pieces = pieces_of(begin - slot.begin, end - slot.begin);
+      for (Piece& piece : pieces) {
+        piece.offset += begin - at;
+        piece.tensor = model_.in_slot(piece.tensor, state);
+      }
+      read_.catalog.add({chunk.item.file, source_.stored.payload_offset_bytes[c], bucket.dtype,
+                         bucket.name},
+                        std::move(pieces), name.copy);
+    }
+  }
+
+  Checkpoint const& source_;
+  SourceModel& read_;
+  Model& model_;
+  megatron::MeshSizes sizes_;
+  Mesh mesh_;
+  std::vector<PipelineChunk> chunks_;
+  std::vector<std::optional<DType>> dtypes_;
+};
+
+}  // namespace
+
+void add_flat_states(Checkpoint const& source, SourceModel& read) {
+  FlatStates(source, read).run();
+}
+
+}  // namespace reshard

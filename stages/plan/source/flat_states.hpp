@@ -1,0 +1,15 @@
+#pragma once
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/source_model.hpp"
+#include "core/plan/catalog.hpp"
+
+namespace reshard {
+
+/// Adds optimizer state that lies in flat buffers to the catalogue of a Megatron source: the slots
+/// of the model get pieces and exist. Which parameter lies where follows from the layout in `args`
+/// and the sizes of the buckets. Pre: the catalogue has the weights, the model slots for the
+/// view's states. Errors of kind source: buffers that another layout than that of `args` gives.
+void add_flat_states(Checkpoint const& source, SourceModel& read);
+
+}  // namespace reshard
