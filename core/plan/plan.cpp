@@ -307,6 +307,14 @@ void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, PlanLimits const
   }
 }
 
+/// Rounded masters have as many bytes as their weights.
+void add_checks(Plan& plan, Model const& model, Catalog const& source) {
+  plan.checks = state_checks(model, source, DigestId{narrow<std::uint32_t>(plan.tensor_bytes.size())});
+  for (StateCheck const& check : plan.checks)
+    if (check.rule == StateRule::rounds_to_weight)
+      plan.tensor_bytes.push_back(plan.tensor_bytes[index(check.weight)]);
+}
+
 /// Target order: by the first target byte of each cell.
 void sort_cells(Plan& plan) {
   auto const first_target = [&plan](Cell const& cell) {
@@ -335,6 +343,7 @@ Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
     TensorPlanner(plan, model, TensorId(t), source, target, limits).run();
   }
   add_opaque(plan, opaque, limits);
+  if (limits.digests) add_checks(plan, model, source);
   sort_cells(plan);
   return plan;
 }

@@ -9,6 +9,7 @@
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 #include "core/plan/round.hpp"
+#include "core/plan/state_checks.hpp"
 
 namespace reshard {
 
@@ -61,6 +62,7 @@ struct Plan {
   /// Empty without PlanLimits::digests.
   std::vector<DigestRegion> digests;
   std::vector<std::uint64_t> tensor_bytes;  ///< by DigestId; 0 for tensors that do not exist
+  std::vector<StateCheck> checks;           ///< of optimizer state, with PlanLimits::digests
   std::uint64_t source_bytes = 0;           ///< distinct bytes read
   std::uint64_t target_bytes = 0;           ///< payload bytes written, copies included
   std::uint64_t replicas_dropped = 0;  ///< source pieces not read because another holds the same

@@ -60,6 +60,7 @@ CommittedJob commit_job(JobRun const& run, PlannedJob const& job, SourceWatch co
   CompletedTarget const completed = complete_target(
       target.task, target.claimed.target, target.begun, target.rounds, std::move(digests));
   check_source(job, watch, target, completed.digests, committed);
+  committed.states = prove_states(run.spec, job, completed.digests, run.comm);
   begin_phase("reading the target back");
   Clock::time_point const checking = Clock::now();
   committed.verified = verify(run, target, completed);

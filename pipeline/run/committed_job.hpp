@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/run/compare_masters.hpp"
 #include "pipeline/run/planned_job.hpp"
 #include "pipeline/run/run_context.hpp"
 #include "pipeline/run/source_watch.hpp"
@@ -23,6 +24,7 @@ struct FilledTarget {
 struct CommittedJob {
   std::uint64_t digests_compared = 0;  ///< with the source's manifest
   std::uint64_t records_compared = 0;  ///< zip records of the source
+  StateProof states;
   VerifiedTarget verified;
   std::string left_behind;  ///< what could not be removed, as a sentence; "" where nothing was left
   double verify_seconds = 0;

@@ -120,6 +120,8 @@ void add_written(RunReport& report, JobRun const& run, WrittenJob const& written
   if (is_exchanging(run.spec, run.comm.size())) report.rounds = written.streamed.stats.rounds;
   report.digests_compared = committed.digests_compared;
   report.records_compared = committed.records_compared;
+  report.masters_compared = committed.states.masters;
+  report.moments_compared = committed.states.moments;
   report.bytes_verified = committed.verified.bytes_read;
   report.total_digest = committed.verified.total;
   report.verify_seconds = committed.verify_seconds;

@@ -70,6 +70,8 @@ Json measured(RunReport const& r) {
       .set("digests_compared", r.digests_compared)
       .set("records_compared", r.records_compared)
       .set("bytes_verified", r.bytes_verified);
+  if (r.masters_compared + r.moments_compared > 0)
+    did.set("masters_compared", r.masters_compared).set("moments_compared", r.moments_compared);
   did.set("total_digest", r.total_digest);
   did.set("device_name", r.device_name)
       .set("bytes_uploaded", r.bytes_uploaded)
@@ -153,6 +155,11 @@ std::string report_text(RunReport const& r) {
                             human_bytes(r.bytes_downloaded), human_bytes(r.device_memory_bytes)));
   line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls,
                               r.write_mode));
+  if (r.masters_compared + r.moments_compared > 0)
+    line("optimizer",
+         fmt::format("{} tensors of master weights round to their weights, bit for bit; {} of second "
+                     "moments are finite and not negative",
+                     r.masters_compared, r.moments_compared));
   if (!r.total_digest.empty())
     line("digest", fmt::format("{}, {}", r.total_digest,
                                r.bytes_verified > 0

@@ -224,6 +224,7 @@ void StreamThreads::take_digests(StagedRound& round) const {
                              strided_digest(from, part.run_bytes, part.dims,
                                             part.tensor_bytes - part.at - part.run_bytes),
                              bytes_of(part)});
+    if (options_.states != nullptr) options_.states->add(part, round.staging, round.digests);
   }
   if (options_.records != nullptr && !options_.records->empty()) take_record_sums(round);
 }

@@ -12,6 +12,7 @@
 #include "core/transport/comm.hpp"
 #include "stages/read/record_shares.hpp"
 #include "stages/redistribute/device_exchange.hpp"
+#include "stages/stream/state_sums.hpp"
 #include "stages/stream/trace.hpp"
 #include "stages/write/extent_sink.hpp"
 
@@ -62,6 +63,8 @@ struct StreamOptions {
   /// Takes the sums of zip records of the source, of the bytes that digests are taken of. May be
   /// null. Outlives the call.
   RecordSums const* records = nullptr;
+  /// Looks at optimizer state, of which digests are taken. May be null. Outlives the call.
+  StateSums const* states = nullptr;
   /// Told of every round after it is written and counted, in order, by the writing thread. May be
   /// empty.
   std::function<void(FinishedRound const&)> finished = {};
