@@ -311,7 +311,7 @@ void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, PlanLimits const
 void add_checks(Plan& plan, Model const& model, Catalog const& source) {
   plan.checks = state_checks(model, source, DigestId{narrow<std::uint32_t>(plan.tensor_bytes.size())});
   for (StateCheck const& check : plan.checks)
-    if (check.rule == StateRule::rounds_to_weight)
+    if (check.rule == StateRule::rounds_to_weight && check.weight_dtype != DType::f32)
       plan.tensor_bytes.push_back(plan.tensor_bytes[index(check.weight)]);
 }
 

@@ -45,8 +45,11 @@ std::vector<StateCheck> state_checks(Model const& model, Catalog const& source, 
       if (is_second_moment_slot(model.slots()[s]))
         checks.push_back({StateRule::not_negative, state, weight});
       auto const dtype = stored_dtype(source, weight);
-      if (is_master_slot(model.slots()[s]) && (dtype == DType::bf16 || dtype == DType::f16))
+      if (!is_master_slot(model.slots()[s]) || !dtype) continue;
+      if (dtype == DType::bf16 || dtype == DType::f16)
         checks.push_back({StateRule::rounds_to_weight, state, weight, *dtype, DigestId(next++)});
+      if (dtype == DType::f32)
+        checks.push_back({StateRule::rounds_to_weight, state, weight, *dtype, digest_of(state)});
     }
   }
   return checks;

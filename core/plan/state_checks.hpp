@@ -17,7 +17,8 @@ enum class StateRule {
 };
 
 /// One tensor of state. The bytes of rounded master weights have a digest of their own, `rounded`,
-/// which must be that of the weight: both count in the same order.
+/// which must be that of the weight: both count in the same order. Masters of F32 weights are
+/// compared as they are.
 struct StateCheck {
   StateRule rule = StateRule::not_negative;
   TensorId state{};
@@ -30,8 +31,7 @@ struct StateCheck {
 bool is_master_slot(std::string_view slot);
 bool is_second_moment_slot(std::string_view slot);
 
-/// Everything that can be checked: F32 state, and masters of weights that are stored as BF16 or
-/// F16. The digests of rounded values are numbered from `first` on.
+/// Everything that can be checked: F32 state, of weights that are stored as BF16, F16 or F32. The digests of rounded values are numbered from `first` on.
 std::vector<StateCheck> state_checks(Model const& model, Catalog const& source, DigestId first);
 
 }  // namespace reshard

@@ -92,7 +92,7 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
   options.digests = streamed.digests;
   RecordSums const record_sums(job.source.records);
   if (run.spec.source.verify != SourceVerify::off) options.records = &record_sums;
-  StateSums const states(job.plan.plan, *job.plan.model);
+  StateSums const states(job.plan.plan, *job.plan.model, job.plan.source.files);
   if (!states.empty()) options.states = &states;
   options.finished = [&](FinishedRound const& round) {
     target.rounds.note(round);

@@ -56,8 +56,10 @@ std::string place_text(std::vector<Index> const& shape, Index place) {
 
 }  // namespace
 
-StateSums::StateSums(Plan const& plan, Model const& model) : plan_(plan), model_(model) {
+StateSums::StateSums(Plan const& plan, Model const& model, std::span<std::string const> files)
+    : model_(model), files_(files) {
   for (StateCheck const& check : plan.checks) {
+    if (check.rounded == digest_of(check.state)) continue;  // that digest is taken anyway
     std::size_t const digest = index(digest_of(check.state));
     if (by_digest_.size() <= digest) by_digest_.resize(digest + 1, nullptr);
     by_digest_[digest] = &check;
@@ -114,10 +116,10 @@ void StateSums::check_moment(StateCheck const& check, DigestPart const& part,
       float value = 0;
       std::memcpy(&value, &bits, sizeof value);
       fail(ErrorKind::source,
-           "'{}' is {} at {}: a second moment is finite and not below zero. The file is damaged, "
+           "{}: '{}' is {} at {}: a second moment is finite and not below zero. The file is damaged, "
            "the layout in args is not that of the save, or training had diverged: choose another "
            "checkpoint, or set source.optimizer = \"drop\".",
-           model_.tensor(check.state).name, value,
+           files_[part.file], model_.tensor(check.state).name, value,
            place_text(logical_shape(model_, check.state),
                       static_cast<Index>(at / f32_bytes + i)));
     }

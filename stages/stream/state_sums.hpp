@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/plan/plan.hpp"
@@ -11,8 +12,8 @@ namespace reshard {
 /// Looks at optimizer state while it streams.
 class StateSums {
  public:
-  /// The plan's checks; `model` names tensors in messages. Both outlive this.
-  StateSums(Plan const& plan, Model const& model);
+  /// The plan's checks; `model` names tensors in messages, `files` the source's. All outlive this.
+  StateSums(Plan const& plan, Model const& model, std::span<std::string const> files);
 
   bool empty() const { return by_digest_.empty(); }
   /// Adds the shares of rounded master weights to `shares`. A second moment that is negative, NaN
@@ -25,8 +26,8 @@ class StateSums {
                    std::vector<DigestShare>& shares) const;
   void check_moment(StateCheck const& check, DigestPart const& part, std::byte const* from) const;
 
-  Plan const& plan_;
   Model const& model_;
+  std::span<std::string const> files_;
   std::vector<StateCheck const*> by_digest_;  ///< of the state; null for none
 };
 

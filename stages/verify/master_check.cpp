@@ -17,7 +17,6 @@ namespace {
 constexpr std::uint64_t window_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t most_windows = 32;
 constexpr std::uint64_t master_bytes = 4;
-constexpr std::uint64_t weight_bytes = 2;
 
 /// Elements of files, read in windows of some size: neighbours are asked for one after the other.
 class Elements {
@@ -85,7 +84,8 @@ class Comparer {
         masters_(distinct_pieces(source.tensors[index(check.state)], source)),
         weights_(distinct_pieces(source.tensors[index(check.weight)], source)),
         master_ends_(ends_of(masters_, source, master_bytes)),
-        weight_ends_(ends_of(weights_, source, weight_bytes)),
+        weight_bytes_(static_cast<std::uint64_t>(bits(check.weight_dtype)) / 8),
+        weight_ends_(ends_of(weights_, source, weight_bytes_)),
         elements_(read) {}
 
   MasterFindings run() {
@@ -121,18 +121,19 @@ class Comparer {
     std::uint32_t const weight_blob = weights_.blobs[overlap_->dst];
     std::uint32_t const master = elements_.at(source_.blobs[master_blob], src, master_bytes,
                                               master_ends_.at(master_blob));
-    std::uint32_t const weight = elements_.at(source_.blobs[weight_blob], dst, weight_bytes,
+    std::uint32_t const weight = elements_.at(source_.blobs[weight_blob], dst, weight_bytes_,
                                               weight_ends_.at(weight_blob));
     ++findings_.elements;
-    std::uint16_t const rounded = check_.weight_dtype == DType::bf16 ? quant::bf16_of(master)
-                                                                     : quant::f16_of(master);
+    std::uint32_t const rounded = check_.weight_dtype == DType::f32    ? master
+                                  : check_.weight_dtype == DType::bf16 ? quant::bf16_of(master)
+                                                                       : quant::f16_of(master);
     if (rounded == weight) return;
     ++findings_.differing;
     std::vector<Index> at = place();
     if (findings_.differing > 1 && !(at < first_)) return;
     first_ = std::move(at);
     first_master_ = master;
-    first_weight_ = static_cast<std::uint16_t>(weight);
+    first_weight_ = weight;
     first_blobs_ = {master_blob, weight_blob};
   }
 
@@ -160,7 +161,8 @@ class Comparer {
     return fmt::format(
         "{}: master {} in {}, weight {} in {}", fmt::join(places, ", "),
         value_text(DType::f32, std::as_bytes(std::span(&first_master_, 1))), where(first_blobs_.first),
-        value_text(check_.weight_dtype, std::as_bytes(std::span(&first_weight_, 1))),
+        value_text(check_.weight_dtype,
+                   std::as_bytes(std::span(&first_weight_, 1)).first(weight_bytes_)),
         where(first_blobs_.second));
   }
 
@@ -170,6 +172,7 @@ class Comparer {
   Distinct masters_;
   Distinct weights_;
   std::map<std::uint32_t, std::uint64_t> master_ends_;
+  std::uint64_t weight_bytes_;
   std::map<std::uint32_t, std::uint64_t> weight_ends_;
   Elements elements_;
   Join join_;
@@ -178,7 +181,7 @@ class Comparer {
   MasterFindings findings_;
   std::vector<Index> first_;
   std::uint32_t first_master_ = 0;
-  std::uint16_t first_weight_ = 0;
+  std::uint32_t first_weight_ = 0;
   std::pair<std::uint32_t, std::uint32_t> first_blobs_;
 };
 

@@ -27,12 +27,14 @@ PLAIN, RESHARDABLE, DP_RESHARDABLE = "plain", "fully_reshardable", "dp_reshardab
 
 @dataclass(frozen=True)
 class World:
-    """A model on a grid of processes: `replicas` more data parallel copies of it than the layout needs."""
+    """A model on a grid of processes: `replicas` more data parallel copies of it than the layout needs. With `bucket_size` its first pipeline stage
+    reduces gradients in several buckets."""
 
     recipe: Recipe
     layout: Layout
     form: Form = LOCAL
     replicas: int = 1
+    bucket_size: int = None
 
     @property
     def ranks(self):
@@ -290,7 +292,7 @@ def load(world, root, tokens=None, strict="raise_all"):
 
 def train_and_save_on_rank(rank, models, world, parallel_state, root, kind):
     fill(models, world, parallel_state)
-    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN)
+    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size)
     train_step(wrapped, optimizer, 1, world.layout)
     save_state(rank, state_of(models, world, parallel_state, content_of(kind), optimizer), root, content_of(kind))
     train_step(wrapped, optimizer, 2, world.layout)
@@ -303,7 +305,7 @@ def train_and_save(world, root, kind):
 
 
 def resume_on_rank(rank, models, world, parallel_state, root, kind, strict):
-    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN)
+    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size)
     state = state_of(models, world, parallel_state, content_of(kind), optimizer, is_loading=True)
     loaded = load_state(state, root, strict)
     for vpp, model in enumerate(models):

@@ -179,13 +179,14 @@ def use_fused_adam():
     distrib_optimizer.Adam, distrib_optimizer.HAVE_APEX_OR_TE, distrib_optimizer.USING_TE_OPTIMIZER = FusedAdam, True, True
 
 
-def wrap_with_optimizer(models, distributed):
-    """The models inside megatron-core's data parallel wrapper, and its Adam: "distributed" over data parallel ranks or not."""
+def wrap_with_optimizer(models, distributed, bucket_size=None):
+    """The models inside megatron-core's data parallel wrapper, and its Adam: "distributed" over data parallel ranks or not. Gradients of so many
+    parameters share a bucket, or all do."""
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
     use_fused_adam()
-    ddp = DistributedDataParallelConfig(use_distributed_optimizer=distributed, overlap_grad_reduce=False, grad_reduce_in_fp32=True)
+    ddp = DistributedDataParallelConfig(use_distributed_optimizer=distributed, overlap_grad_reduce=bucket_size is not None, bucket_size=bucket_size, grad_reduce_in_fp32=True)
     wrapped = [DistributedDataParallel(model.config, ddp, model, disable_bucketing=index > 0) for index, model in enumerate(models)]
     config = OptimizerConfig(
         optimizer="adam", lr=0.01, weight_decay=0.1, bf16=models[0].config.bf16, params_dtype=models[0].config.params_dtype, clip_grad=0.0,
@@ -205,6 +206,8 @@ def train_step(wrapped, optimizer, step, layout):
         for parameter in chunk.module.parameters():
             copies = 1 if getattr(parameter, "allreduce", True) else expert_copies(layout)
             parameter.main_grad.copy_(torch.sin(parameter.detach().float() * 37 + step) * 0.1 * copies)
+        if chunk.ddp_config.overlap_grad_reduce:
+            chunk.start_grad_sync()
         chunk.finish_grad_sync()
     assert optimizer.step()[0]
 

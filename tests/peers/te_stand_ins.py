@@ -82,7 +82,9 @@ class GroupedLinear(DemandsExtraState, torch.nn.Module):
         rows, columns = (output_size // size, input_size) if self.cuts_rows else (output_size, input_size // size)
         self.num_gemms = num_gemms
         for index in range(num_gemms):
-            self.register_parameter(f"weight{index}", torch.nn.Parameter(torch.zeros(rows, columns, dtype=config.params_dtype)))
+            weight = torch.nn.Parameter(torch.zeros(rows, columns, dtype=config.params_dtype))
+            weight.allreduce = config.expert_model_parallel_size == 1  # else the optimizer has it among the experts
+            self.register_parameter(f"weight{index}", weight)
 
     def forward(self, hidden, tokens_per_expert):
         parts = torch.split(hidden, tokens_per_expert)
