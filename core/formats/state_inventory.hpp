@@ -9,9 +9,9 @@ namespace reshard {
 /// In which form a checkpoint holds state of its training run.
 enum class StateForm {
   none,
-  by_weight,  ///< tensors of the shapes of the weights, cut like them: they can follow any layout
+  by_weight,   ///< tensors of the shapes of the weights, cut like them: they can follow any layout
   in_buffers,  ///< flat buffers whose order the layout in `args` gives: they can follow any layout
-  by_layout,  ///< flat buffers in an order that only the layout of the save gives
+  by_layout,   ///< in a form that only the layout of the save can use
   in_rank_files,  ///< files of single ranks beside the weights
   in_model_files  ///< beside the weights in Megatron's own rank files
 };

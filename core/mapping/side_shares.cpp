@@ -186,11 +186,9 @@ std::vector<Piece> SideShares::evaluate_entry_flat(SideEntry const& entry, SideP
   LayoutScope const scope = context(model_.axes());
   auto const [shares, row_rule] = held(entry, place);
   if (row_rule == nullptr) return evaluate_flat(entry.expr, scope, shares, begin, end).pieces;
-  Rows const rows =
-      cut_rows(entry, *row_rule, evaluate(entry.expr, scope, shares).shape, place);
+  Rows const rows = cut_rows(entry, *row_rule, evaluate(entry.expr, scope, shares).shape, place);
   std::vector<Index> shape;
-  for (std::size_t d = 0; d < rows.begin.size(); ++d)
-    shape.push_back(rows.end[d] - rows.begin[d]);
+  for (std::size_t d = 0; d < rows.begin.size(); ++d) shape.push_back(rows.end[d] - rows.begin[d]);
   std::vector<Piece> result;
   for (FlatBox flat : flat_boxes(shape, begin, end)) {
     for (std::size_t d = 0; d < shape.size(); ++d) {

@@ -31,7 +31,8 @@ struct StateCheck {
 bool is_master_slot(std::string_view slot);
 bool is_second_moment_slot(std::string_view slot);
 
-/// Everything that can be checked: F32 state, of weights that are stored as BF16, F16 or F32. The digests of rounded values are numbered from `first` on.
+/// Everything that can be checked: F32 state, of weights that are stored as BF16, F16 or F32. The
+/// digests of rounded values are numbered from `first` on.
 std::vector<StateCheck> state_checks(Model const& model, Catalog const& source, DigestId first);
 
 }  // namespace reshard

@@ -32,15 +32,16 @@ MasterFindings look_again(PlannedJob const& job, StateCheck const& check) {
 [[noreturn]] void refuse(JobSpec const& spec, PlannedJob const& job,
                          std::vector<StateCheck const*> const& wrong) {
   MasterFindings const found = look_again(job, *wrong.front());
-  fail(ErrorKind::source,
-       "{}: the optimizer state of '{}' is not that of its weight: {} of {} master weights do not "
-       "round to it, first at {}. {} of {} tensors are so. Nothing was published. Megatron-Core 0.15 "
-       "to 0.19 with several gradient buckets saved shifted state (PR #5077); another layout in args "
-       "and weights edited after the save look the same. Resume from another checkpoint, or set "
-       "source.optimizer = \"drop\".",
-       spec.source.path, job.plan.model->tensor(wrong.front()->weight).name, found.differing,
-       found.elements, found.first, wrong.size(),
-       std::ranges::count(job.plan.plan.checks, StateRule::rounds_to_weight, &StateCheck::rule));
+  fail(
+      ErrorKind::source,
+      "{}: the optimizer state of '{}' is not that of its weight: {} of {} master weights do not "
+      "round to it, first at {}. {} of {} tensors are so. Nothing was published. Megatron-Core 0.15 "
+      "to 0.19 with several gradient buckets saved shifted state (PR #5077); another layout in args "
+      "and weights edited after the save look the same. Resume from another checkpoint, or set "
+      "source.optimizer = \"drop\".",
+      spec.source.path, job.plan.model->tensor(wrong.front()->weight).name, found.differing,
+      found.elements, found.first, wrong.size(),
+      std::ranges::count(job.plan.plan.checks, StateRule::rounds_to_weight, &StateCheck::rule));
 }
 
 }  // namespace

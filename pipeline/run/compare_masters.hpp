@@ -10,7 +10,8 @@ namespace reshard {
 /// How much optimizer state was compared with its weights.
 struct StateProof {
   std::uint64_t masters = 0;  ///< logical tensors of master weights that round to their weights
-  std::uint64_t moments = 0;  ///< logical tensors of second moments that are finite and not negative
+  std::uint64_t moments =
+      0;  ///< logical tensors of second moments that are finite and not negative
 };
 
 /// Compares the digests of rounded master weights with those of their weights. `digests` are of

@@ -157,9 +157,10 @@ std::string report_text(RunReport const& r) {
                               r.write_mode));
   if (r.masters_compared + r.moments_compared > 0)
     line("optimizer",
-         fmt::format("{} tensors of master weights round to their weights, bit for bit; {} of second "
-                     "moments are finite and not negative",
-                     r.masters_compared, r.moments_compared));
+         fmt::format(
+             "{} tensors of master weights round to their weights, bit for bit; {} of second "
+             "moments are finite and not negative",
+             r.masters_compared, r.moments_compared));
   if (!r.total_digest.empty())
     line("digest", fmt::format("{}, {}", r.total_digest,
                                r.bytes_verified > 0

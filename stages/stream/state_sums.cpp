@@ -115,13 +115,13 @@ void StateSums::check_moment(StateCheck const& check, DigestPart const& part,
       if (is_moment(bits)) continue;
       float value = 0;
       std::memcpy(&value, &bits, sizeof value);
-      fail(ErrorKind::source,
-           "{}: '{}' is {} at {}: a second moment is finite and not below zero. The file is damaged, "
-           "the layout in args is not that of the save, or training had diverged: choose another "
-           "checkpoint, or set source.optimizer = \"drop\".",
-           files_[part.file], model_.tensor(check.state).name, value,
-           place_text(logical_shape(model_, check.state),
-                      static_cast<Index>(at / f32_bytes + i)));
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is {} at {}: a second moment is finite and not below zero. The file is damaged, "
+          "the layout in args is not that of the save, or training had diverged: choose another "
+          "checkpoint, or set source.optimizer = \"drop\".",
+          files_[part.file], model_.tensor(check.state).name, value,
+          place_text(logical_shape(model_, check.state), static_cast<Index>(at / f32_bytes + i)));
     }
   });
 }

@@ -29,8 +29,7 @@ class Elements {
     std::uint64_t const window = (offset - blob.offset_bytes) / window_bytes;
     auto& held = window_of(blob, window, end_bytes);
     std::uint32_t value = 0;
-    std::memcpy(&value,
-                held.data() + (offset - blob.offset_bytes - window * window_bytes), bytes);
+    std::memcpy(&value, held.data() + (offset - blob.offset_bytes - window * window_bytes), bytes);
     return value;
   }
 
@@ -68,8 +67,8 @@ std::map<std::uint32_t, std::uint64_t> ends_of(Distinct const& distinct, Catalog
       last += (digit.count - 1) * digit.stride;
     std::uint32_t const blob = distinct.blobs[p];
     std::uint64_t& end = ends[blob];
-    end = std::max(end, catalog.blobs[blob].offset_bytes +
-                            static_cast<std::uint64_t>(last + 1) * element);
+    end = std::max(
+        end, catalog.blobs[blob].offset_bytes + static_cast<std::uint64_t>(last + 1) * element);
   }
   return ends;
 }
@@ -119,10 +118,10 @@ class Comparer {
   void look(Index src, Index dst) {
     std::uint32_t const master_blob = masters_.blobs[overlap_->src];
     std::uint32_t const weight_blob = weights_.blobs[overlap_->dst];
-    std::uint32_t const master = elements_.at(source_.blobs[master_blob], src, master_bytes,
-                                              master_ends_.at(master_blob));
-    std::uint32_t const weight = elements_.at(source_.blobs[weight_blob], dst, weight_bytes_,
-                                              weight_ends_.at(weight_blob));
+    std::uint32_t const master =
+        elements_.at(source_.blobs[master_blob], src, master_bytes, master_ends_.at(master_blob));
+    std::uint32_t const weight =
+        elements_.at(source_.blobs[weight_blob], dst, weight_bytes_, weight_ends_.at(weight_blob));
     ++findings_.elements;
     std::uint32_t const rounded = check_.weight_dtype == DType::f32    ? master
                                   : check_.weight_dtype == DType::bf16 ? quant::bf16_of(master)
@@ -158,12 +157,12 @@ class Comparer {
       Blob const& one = source_.blobs[blob];
       return fmt::format("{} of {}", json_quoted(one.name), source_.files[one.file]);
     };
-    return fmt::format(
-        "{}: master {} in {}, weight {} in {}", fmt::join(places, ", "),
-        value_text(DType::f32, std::as_bytes(std::span(&first_master_, 1))), where(first_blobs_.first),
-        value_text(check_.weight_dtype,
-                   std::as_bytes(std::span(&first_weight_, 1)).first(weight_bytes_)),
-        where(first_blobs_.second));
+    return fmt::format("{}: master {} in {}, weight {} in {}", fmt::join(places, ", "),
+                       value_text(DType::f32, std::as_bytes(std::span(&first_master_, 1))),
+                       where(first_blobs_.first),
+                       value_text(check_.weight_dtype,
+                                  std::as_bytes(std::span(&first_weight_, 1)).first(weight_bytes_)),
+                       where(first_blobs_.second));
   }
 
   Model const& model_;

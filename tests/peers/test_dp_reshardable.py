@@ -35,6 +35,7 @@ CHANGES = {  # name -> (source world, target world)
     "fp32": (World(Recipe(DENSE.with_(layers=2)), Layout(tp=2), replicas=2), World(Recipe(DENSE.with_(layers=2)), Layout(tp=4))),
     "te": (World(Recipe(bf16(DENSE)), Layout(tp=2, pp=2), TE_SEQUENTIAL), World(Recipe(bf16(DENSE)), Layout(tp=1), TE_SEQUENTIAL, replicas=2)),
     "virtual": (World(Recipe(bf16(DENSE)), Layout(pp=2, vpp=2), replicas=2), World(Recipe(bf16(DENSE)), Layout(tp=2))),
+    "rows-cut": (World(Recipe(bf16(cases.QWEN2, layers=2)), Layout(tp=4)), World(Recipe(bf16(cases.QWEN2, layers=2)), Layout(tp=1), replicas=2)),
     "uneven": (World(Recipe(bf16(DENSE)), Layout(tp=2, pp=2, first_stage_layers=1)), World(Recipe(bf16(DENSE)), Layout(pp=2, last_stage_layers=1))),
     "tied": (World(Recipe(TIED), Layout(tp=1, pp=2)), World(Recipe(TIED), Layout(tp=2), replicas=2)),
     "tied-apart": (World(Recipe(TIED), Layout(tp=2), replicas=2), World(Recipe(TIED), Layout(tp=1, pp=4))),

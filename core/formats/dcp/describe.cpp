@@ -171,7 +171,7 @@ class DcpReport {
  private:
   static std::string optimizer_of(StateInventory const& state) {
     if (state.optimizer.form == StateForm::by_layout)
-      return "bound to the layout it was saved in (dp_reshardable)";
+      return "objects of single groups of ranks (dp_zero_gather_scatter): only the layout it was saved in can use it";
     if (!state.optimizer) return "none";
     if (state.optimizer.form == StateForm::in_buffers)
       return fmt::format(

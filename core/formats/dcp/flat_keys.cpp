@@ -58,6 +58,8 @@ std::optional<BucketKey> parse_bucket_key(std::string_view key) {
   return result;
 }
 
-std::string_view settings_name(GroupKey const& key) { return key.rest.substr(0, key.rest.find('/')); }
+std::string_view settings_name(GroupKey const& key) {
+  return key.rest.substr(0, key.rest.find('/'));
+}
 
 }  // namespace reshard::dcp

@@ -59,8 +59,8 @@ class Buffers {
   }
 
   void check(std::vector<std::size_t> const& states, Index bucket, Index expected) const {
-    std::size_t const one = *std::ranges::find_if(
-        states, [](std::size_t tensor) { return tensor != no_tensor; });
+    std::size_t const one =
+        *std::ranges::find_if(states, [](std::size_t tensor) { return tensor != no_tensor; });
     if (bucket != expected)
       fail(ErrorKind::source,
            "{}: '{}' is of bucket {}, and there is none with the number {}. The checkpoint is "
@@ -75,11 +75,12 @@ class Buffers {
       auto const& shape = checkpoint_.stored.tensors[states[s]].shape;
       auto const& other = checkpoint_.stored.tensors[one].shape;
       if (shape.size() != 1 || shape != other)
-        fail(ErrorKind::source,
-             "{}: '{}' has the shape ({}), and '{}' of the same bucket ({}). Both must be vectors of "
-             "one length: choose another save.",
-             checkpoint_.place, name(states[s]), fmt::join(shape, ", "), name(one),
-             fmt::join(other, ", "));
+        fail(
+            ErrorKind::source,
+            "{}: '{}' has the shape ({}), and '{}' of the same bucket ({}). Both must be vectors of "
+            "one length: choose another save.",
+            checkpoint_.place, name(states[s]), fmt::join(shape, ", "), name(one),
+            fmt::join(other, ", "));
     }
   }
 

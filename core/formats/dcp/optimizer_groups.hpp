@@ -19,8 +19,8 @@ pickle::NodeId settings_of_chain(pickle::Document const& common, Index chain);
 /// Adds to the parameter groups of `settings` those that only `others` have: ranks have no group
 /// of which they hold no parameter. A group without a step gets that of the others. Steps that
 /// differ are an Error of kind source that begins with `place`.
-void add_lacking_groups(pickle::Document& document, pickle::NodeId settings,
-                        pickle::NodeId others, std::string const& place);
+void add_lacking_groups(pickle::Document& document, pickle::NodeId settings, pickle::NodeId others,
+                        std::string const& place);
 
 /// Turns one form into the other in `document`, whose dict `root` is a copy of the common state
 /// `common`. Splitting gives the experts the settings of all others, marked as theirs, in the

@@ -159,8 +159,8 @@ class DistTarget {
     if (!from_dist || request().drop_optimizer) record.args.emplace_back("no_save_optim", true);
     if (!from_dist || request().drop_rng) record.args.emplace_back("no_save_rng", true);
     record.drop_states = request().drop_optimizer;
-    record.new_keys = !from_dist || job_.source.flattened || !job_.read.view.buffers.empty() || job_.read.traits.form == "singleton" ||
-                      request().drop_optimizer;
+    record.new_keys = !from_dist || job_.source.flattened || !job_.read.view.buffers.empty() ||
+                      job_.read.traits.form == "singleton" || request().drop_optimizer;
     return record;
   }
 

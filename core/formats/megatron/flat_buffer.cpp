@@ -74,8 +74,7 @@ std::optional<FlatLayout> fitted_layout(std::span<FlatParameter const> parameter
   for (std::size_t p = parameters.size(); p-- > 0;) {
     next.at = rounded_up(next.at, alignment);
     close_full();  // an own bucket may begin behind the gap
-    if (next.bucket == buckets.size() ||
-        next.at + parameters[p].elements > buckets[next.bucket])
+    if (next.bucket == buckets.size() || next.at + parameters[p].elements > buckets[next.bucket])
       return std::nullopt;
     layout.slots[p] = next;
     next.at += parameters[p].elements;

@@ -18,8 +18,7 @@ std::vector<std::uint32_t> BufferShares::ordered(std::size_t chunk, bool experts
   std::vector<std::string> texts;
   for (std::uint32_t n = 0; n < names_[chunk].size(); ++n) {
     std::string const& name = names_[chunk][n].name;
-    bool const of_experts =
-        model_.experts_apart && name.find(".experts.") != std::string::npos;
+    bool const of_experts = model_.experts_apart && name.find(".experts.") != std::string::npos;
     bool const is_buffer = std::ranges::any_of(
         model_.map.buffers, [&](auto const& pattern) { return matches_glob(pattern, name); });
     if (is_buffer || of_experts != experts) continue;
@@ -42,8 +41,7 @@ Index BufferShares::elements(StoredName const& name, SidePlace const& place) con
                         name.name);
 }
 
-std::vector<BufferShare> BufferShares::of(MeshPlace const& place, int pipeline_rank,
-                                          bool experts) {
+std::vector<BufferShare> BufferShares::of(MeshPlace const& place, int pipeline_rank, bool experts) {
   std::vector<BufferShare> result;
   for (std::size_t c = 0; c < model_.chunks.size(); ++c) {
     if (model_.chunks[c].rank != pipeline_rank) continue;

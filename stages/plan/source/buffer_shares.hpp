@@ -28,11 +28,11 @@ struct BufferShare {
 /// What the layout of a save says about flat buffers.
 struct BufferModel {
   Model const& model;
-  MapFile const& map;                     ///< of Megatron: registration order, buffers
-  Side const& side;                       ///< local, of the save's mesh
+  MapFile const& map;  ///< of Megatron: registration order, buffers
+  Side const& side;    ///< local, of the save's mesh
   std::vector<PipelineChunk> const& chunks;
   std::vector<std::optional<DType>> const& dtypes;  ///< of the source's weights, by logical tensor
-  bool experts_apart = false;             ///< experts have an optimizer of their own
+  bool experts_apart = false;                       ///< experts have an optimizer of their own
 };
 
 /// Which parameters stand in which buffer.

@@ -59,8 +59,7 @@ class FlatStates {
     for (TensorPieces const& tensor : read.catalog.tensors)
       dtypes_.push_back(tensor.blobs.empty()
                             ? std::nullopt
-                            : std::optional<DType>(
-                                  read.catalog.blobs[tensor.blobs.front()].dtype));
+                            : std::optional<DType>(read.catalog.blobs[tensor.blobs.front()].dtype));
   }
 
   void run() {
@@ -111,14 +110,13 @@ class FlatStates {
   }
 
   SideOptions side_options(std::string const& form) const {
-    SideOptions options{true,
-                        mesh_,
-                        {{"form", form},
-                         {"spec", read_.traits.spec},
-                         {"mtp_block", read_.traits.mtp_block}},
-                        {},
-                        {},
-                        source_.place + ", args: "};
+    SideOptions options{
+        true,
+        mesh_,
+        {{"form", form}, {"spec", read_.traits.spec}, {"mtp_block", read_.traits.mtp_block}},
+        {},
+        {},
+        source_.place + ", args: "};
     if (read_.traits.padded_vocab > 0) options.padded_sizes["vocab"] = read_.traits.padded_vocab;
     return options;
   }
@@ -151,8 +149,8 @@ class FlatStates {
            "{}: group {} of optimizer {} has {} buffers, and the layout of args ({}) gives {}. "
            "Args were changed, or weights are of more dtypes than their buffers: restore the "
            "checkpoint's own args, or set source.optimizer = \"drop\".",
-           source_.place, first.group, first.chain, buffers.size(),
-           megatron::layout_text(sizes_), expected.size());
+           source_.place, first.group, first.chain, buffers.size(), megatron::layout_text(sizes_),
+           expected.size());
     for (std::size_t b = 0; b < buffers.size(); ++b)
       placed.push_back({buffers[b], expected[b], fitted(buffers[b], expected[b]), place});
   }
@@ -216,11 +214,10 @@ class FlatStates {
       megatron::FlatSlot const slot = placed.layout.slots[p];
       auto const& states = placed.buffer.buckets[slot.bucket];
       for (std::size_t s = 0; s < states.size(); ++s) {
-        add_state(tensor(states[s]), {slot.at, slot.at + parameter.elements}, name,
-                  [&](Index begin, Index end) {
-                    return side.flat_pieces(name, place, begin, end);
-                  },
-                  SlotId(s + 1));
+        add_state(
+            tensor(states[s]), {slot.at, slot.at + parameter.elements}, name,
+            [&](Index begin, Index end) { return side.flat_pieces(name, place, begin, end); },
+            SlotId(s + 1));
         for (TensorId const held : side.tensors(name.entry))
           model_.set_exists(model_.in_slot(held, SlotId(s + 1)), true);
       }
@@ -242,9 +239,9 @@ class FlatStates {
         piece.offset += begin - at;
         piece.tensor = model_.in_slot(piece.tensor, state);
       }
-      read_.catalog.add({chunk.item.file, source_.stored.payload_offset_bytes[c], bucket.dtype,
-                         bucket.name},
-                        std::move(pieces), name.copy);
+      read_.catalog.add(
+          {chunk.item.file, source_.stored.payload_offset_bytes[c], bucket.dtype, bucket.name},
+          std::move(pieces), name.copy);
     }
   }
 

@@ -62,11 +62,10 @@ class Policy {
       return;
     }
     fail(ErrorKind::source,
-         "{}: optimizer state is bound to the layout it was saved in ('{}'): only the running "
-         "Megatron knows the order of its buffers, so it cannot be resharded to another tp, pp or "
-         "ep. Load it in Megatron at the old sizes and save again with "
-         "--dist-ckpt-optim-fully-reshardable, or set source.optimizer = \"drop\". Where only data "
-         "parallelism changes, Megatron loads the checkpoint as it is.",
+         "{}: optimizer state is stored as one object for each group of ranks ('{}'), which this "
+         "version cannot reshard. Load it in Megatron-Core 0.15 or later at the old sizes and save "
+         "again as torch_dist, or set source.optimizer = \"drop\". Where only data parallelism "
+         "changes, Megatron loads the checkpoint as it is.",
          place_, state.example);
   }
 

@@ -225,12 +225,12 @@ TEST(JobPlanState, IsLeftOutOnRequestWithAWarning) {
             1);
 }
 
-TEST(JobPlanState, ThatIsBoundToItsLayoutIsRefusedEverywhere) {
+TEST(JobPlanState, InAnUnknownFormIsRefusedEverywhere) {
   MadeCheckpoint source = made_torch_dist(sample_model("llama"), true);
   source.add_file({{"optimizer.distributed.dp_group_idx_0.gbuf_idx_0.param", {100}, DType::f32}});
   for (FormatId const format : {FormatId::torch_dist, FormatId::megatron})
     expect_refused(source, request_for(format), ErrorKind::source,
-                   "bound to the layout it was saved in "
+                   "one object for each group of ranks "
                    "('optimizer.distributed.dp_group_idx_0.gbuf_idx_0.param')");
 }
 

@@ -9,9 +9,7 @@ namespace reshard::megatron {
 namespace {
 
 /// emb, n0, w0, b0, n1, w1, out: sizes in order of registration.
-std::vector<FlatParameter> sample() {
-  return {{720}, {40}, {1280}, {8}, {40}, {1300}, {720}};
-}
+std::vector<FlatParameter> sample() { return {{720}, {40}, {1280}, {8}, {40}, {1300}, {720}}; }
 
 /// Starts in the file, last registered first.
 std::vector<Index> starts(FlatLayout const& layout) {
@@ -51,8 +49,7 @@ TEST(FlatBuffer, ASharedEmbeddingHasABucketOfItsOwn) {
 
 TEST(FlatBuffer, OlderReleasesLeaveNoGaps) {
   for (Index const bucket : {0, 1500, 100}) {
-    FlatLayout const layout =
-        flat_layout(sample(), {.bucket_elements = bucket, .alignment = 1});
+    FlatLayout const layout = flat_layout(sample(), {.bucket_elements = bucket, .alignment = 1});
     EXPECT_EQ(std::accumulate(layout.buckets.begin(), layout.buckets.end(), Index{0}), 4108);
     EXPECT_EQ(starts(layout), (Numbers{0, 720, 2020, 2060, 2068, 3348, 3388}));
   }

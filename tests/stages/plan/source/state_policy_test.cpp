@@ -76,8 +76,10 @@ TEST(StatePolicy, EachFormOfOptimizerState) {
            {StateForm::by_weight, dist, shares, "which the target's format cannot hold"},
            {StateForm::by_weight, FormatId::fsdp_dtensor, FormatId::fsdp_dtensor,
             "which the target's format cannot hold"},
-           {StateForm::by_layout, dist, dist, "bound to the layout it was saved in ('an example')"},
-           {StateForm::by_layout, dist, shares, "bound to the layout"},
+           {StateForm::by_layout, dist, dist, "one object for each group of ranks ('an example')"},
+           {StateForm::by_layout, dist, shares, "for each group of ranks"},
+           {StateForm::in_buffers, dist, dist, ""},
+           {StateForm::in_buffers, dist, shares, "which the target's format cannot hold"},
            {StateForm::in_rank_files, FormatId::dcp, dist, "in files of single ranks"},
            {StateForm::in_model_files, shares, shares, "which this version cannot reshard"}}) {
     std::string const said = judged(one.from, one.to, optimizer(one.form), false, false).refusal;
