@@ -149,6 +149,13 @@ def test_one_wrong_bit_is_counted_and_named(program, source, scratch):
     assert ": 1 of " in said and f"{values[7].item():.3g}"[:4] in said, said
 
 
+def test_state_that_megatron_itself_saved_shifted_is_refused(program, scratch):
+    """Megatron-Core up to 0.19 mixes up places with and without padding when it saves several buckets in the form for every layout."""
+    dcp_checkpoints.train_and_save(World(Recipe(ODD), Layout(tp=1), replicas=3, bucket_size=1500), scratch / "source", RESHARDABLE)
+    said = refusal(program, scratch / "source", scratch)
+    assert "do not round to it" in said and "PR #5077" in said, said
+
+
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_second_moments_that_none_can_be_are_refused(value, program, source, scratch):
     chunk = max(chunks_of(iteration_folder(source), MOMENT), key=lambda one: one[2])
