@@ -158,6 +158,50 @@ std::vector<Piece> padding_pieces(Model const& model, TensorId tensor) {
   return padded == 1 ? pieces_over(domain, model, tensor) : std::vector<Piece>();
 }
 
+namespace {
+
+/// Repeats the shares that count of a tensor, and their regions, for another digest.
+void repeat_shares(DigestWork& work, DigestId of, DigestId digest, ShareKind kind, DType dtype) {
+  std::unordered_map<ShareId, ShareId> repeated;
+  for (std::size_t s = 0, count = work.shares.size(); s < count; ++s) {
+    PieceShare share = work.shares[s];
+    if (share.digest != of || share.kind != ShareKind::bytes || share.same_as != ShareId(s))
+      continue;
+    auto const own = ShareId(work.shares.size());
+    repeated.emplace(ShareId(s), own);
+    work.shares.push_back({digest, share.blob, own, kind, dtype});
+  }
+  for (std::size_t r = 0, count = work.regions.size(); r < count; ++r) {
+    auto const found = repeated.find(work.regions[r].to);
+    if (found == repeated.end()) continue;
+    ShareRegion region = work.regions[r];
+    region.to = found->second;
+    work.regions.push_back(region);
+  }
+}
+
+}  // namespace
+
+std::vector<DigestId> add_state_shares(DigestWork& work, std::span<StateCheck const> checks) {
+  std::size_t next = work.tensor_bytes.size();
+  for (StateCheck const& check : checks)
+    if (check.rounded != DigestId::none) next = std::max(next, index(check.rounded) + 1);
+  std::vector<DigestId> moments(checks.size(), DigestId::none);
+  for (std::size_t c = 0; c < checks.size(); ++c) {
+    StateCheck const& check = checks[c];
+    DigestId const state = digest_of(check.state);
+    if (check.rounded == state) continue;
+    bool const rounds = check.rule == StateRule::rounds_to_weight;
+    DigestId const digest = rounds ? check.rounded : DigestId(next++);
+    if (!rounds) moments[c] = digest;
+    work.tensor_bytes.resize(std::max(work.tensor_bytes.size(), index(digest) + 1));
+    work.tensor_bytes[index(digest)] = work.tensor_bytes[index(state)];
+    repeat_shares(work, state, digest, rounds ? ShareKind::rounded : ShareKind::moments,
+                  check.weight_dtype);
+  }
+  return moments;
+}
+
 DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope) {
   return Worker(model, catalog, scope).run();
 }

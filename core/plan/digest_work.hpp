@@ -8,6 +8,7 @@
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plan/state_checks.hpp"
 
 namespace reshard {
 
@@ -27,12 +28,21 @@ enum class DigestScope {
   all,       ///< replicas, too, and declared copies of a piece that is there
 };
 
+/// What is summed up of a piece's bytes.
+enum class ShareKind : std::uint8_t {
+  bytes,    ///< they themselves
+  rounded,  ///< F32 values rounded to PieceShare::dtype, whose tensor has half the bytes
+  moments   ///< whether they are second moments: 0 when all are
+};
+
 /// One stored piece, whose share of a digest is summed up.
 struct PieceShare {
   DigestId digest{};
   std::uint32_t blob = 0;  ///< of the catalogue
   ShareId
       same_as{};  ///< of the piece whose elements these are, too; its own for the one that counts
+  ShareKind kind = ShareKind::bytes;
+  DType dtype = DType::bf16;  ///< of rounded values
 };
 
 /// A region that goes to the share of a piece.
@@ -52,6 +62,12 @@ struct DigestWork {
   /// What the piece of a share belongs to.
   PieceShare const& share(ShareId id) const { return shares[index(id)]; }
 };
+
+/// Adds the shares of what `checks` look at. The digest of rounded masters is StateCheck::rounded;
+/// that of second moments, numbered behind, is 0 when all are sound: it is returned by number of
+/// the check (DigestId::none for others). DigestWork::tensor_bytes of both are those of the state.
+/// Pre: the checks' digests begin behind those of the work.
+std::vector<DigestId> add_state_shares(DigestWork& work, std::span<StateCheck const> checks);
 
 /// Errors of kind source: as make_plan() for the source's side. Pre: the catalogue has no views.
 DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope);

@@ -28,7 +28,7 @@ class VerifyCommand : public Command {
                       "mpirun -n 8 reshard diff /data/model-hf /data/model-hf-finetuned --limit 10")
             : app.add_subcommand(
                      "verify",
-                     "compare two checkpoints of any formats and layouts bit by bit, or one with its own reshard.json; exit code 1 "
+                     "compare two checkpoints of any formats and layouts bit by bit, or one with its own reshard.json, and its optimizer state with its weights; exit code 1 "
                      "when they differ")
                   ->footer("mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf");
     sub->add_option("PATH", paths_,

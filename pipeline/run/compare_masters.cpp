@@ -1,10 +1,10 @@
 #include "pipeline/run/compare_masters.hpp"
 
+#include <algorithm>
+
 #include "core/base/activity.hpp"
 #include "core/base/text.hpp"
-#include "core/io/file_set.hpp"
-#include "stages/read/extent_reader.hpp"
-#include "stages/verify/master_check.hpp"
+#include "pipeline/verify/look_at_masters.hpp"
 
 namespace reshard {
 namespace {
@@ -19,19 +19,9 @@ std::vector<StateCheck const*> wrong_masters(Plan const& plan,
   return wrong;
 }
 
-MasterFindings look_again(PlannedJob const& job, StateCheck const& check) {
-  FileSet files(job.source.files, FileSet::Access::read);
-  ExtentReader reader(files, job.plan.source.views);
-  return compare_masters(*job.plan.model, job.plan.source, check,
-                         [&](std::uint32_t file, std::uint64_t offset, std::span<std::byte> into) {
-                           Extent const extent{file, offset, into.size(), 0};
-                           reader.read({&extent, 1}, into.data());
-                         });
-}
-
 [[noreturn]] void refuse(JobSpec const& spec, PlannedJob const& job,
                          std::vector<StateCheck const*> const& wrong) {
-  MasterFindings const found = look_again(job, *wrong.front());
+  MasterFindings const found = look_at_masters(job.source, job.plan, *wrong.front());
   fail(
       ErrorKind::source,
       "{}: the optimizer state of '{}' is not that of its weight: {} of {} master weights do not "

@@ -16,6 +16,28 @@ std::uint64_t bytes_in_all(DigestWork const& work) {
   return bytes;
 }
 
+/// The digest of each check that says whether it holds.
+using StateShares = std::vector<DigestId>;
+
+StateShares add_states(DigestedCheckpoint& digested) {
+  digested.checks =
+      state_checks(*digested.catalogue.model, digested.catalogue.source,
+                   DigestId{narrow<std::uint32_t>(digested.work.tensor_bytes.size())});
+  return add_state_shares(digested.work, digested.checks);
+}
+
+void note_failed(DigestedCheckpoint& digested, StateShares const& states,
+                 std::span<std::uint64_t const> digests) {
+  for (std::size_t c = 0; c < digested.checks.size(); ++c) {
+    StateCheck const& check = digested.checks[c];
+    bool const holds =
+        check.rule == StateRule::not_negative
+            ? digests[index(states[c])] == 0
+            : digests[index(check.rounded)] == digests[index(digest_of(check.weight))];
+    if (!holds) digested.failed.push_back(check);
+  }
+}
+
 }  // namespace
 
 JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
@@ -34,11 +56,13 @@ DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm)
   together(comm, [&] {
     result.work = digest_work(*result.catalogue.model, result.catalogue.source, query.scope);
   });
+  StateShares const states = query.states ? add_states(result) : StateShares();
   ScanOptions options;
   options.file_hashes = query.file_hashes;
   result.found = scan(comm, result.checkpoint.files, result.work, options);
   together(comm, [&] {
     std::vector<std::uint64_t> const digests = tensor_digests(result.work, result.found.shares);
+    note_failed(result, states, digests);
     result.tensors = tensor_list(*result.catalogue.model, result.catalogue.source,
                                  !result.catalogue.stored_names, digests, result.catalogue.adds);
     result.total = total_digest(result.tensors);

@@ -19,6 +19,7 @@ struct DigestQuery {
   std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
   DigestScope scope = DigestScope::distinct;
   bool file_hashes = false;
+  bool states = false;  ///< optimizer state is compared with its weights
   std::vector<std::filesystem::path> map_folders;
 };
 
@@ -30,6 +31,8 @@ struct DigestedCheckpoint {
   ScanResult found;
   std::vector<TensorDigest> tensors;
   std::string total;
+  std::vector<StateCheck> checks;  ///< of optimizer state, with DigestQuery::states
+  std::vector<StateCheck> failed;  ///< those that do not hold
 };
 
 /// Opens a checkpoint in terms of its logical tensors. Collective. Errors: usage (no map), source.

@@ -14,6 +14,8 @@
 #include "core/formats/manifest/file_records.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
+#include "pipeline/run/compare_masters.hpp"
+#include "pipeline/verify/look_at_masters.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -163,6 +165,39 @@ std::vector<std::string> faults_of_replicas(DigestedCheckpoint const& found) {
   return faults;
 }
 
+/// Where masters are not those of their weights. Rank 0 reads the first tensor of these again.
+std::vector<std::string> faults_of_states(DigestedCheckpoint const& found, Comm const& comm) {
+  std::vector<std::string> mine;
+  Model const& model = *found.catalogue.model;
+  together(comm, [&] {
+    if (comm.rank() != 0) return;
+    bool looked = false;
+    for (StateCheck const& check : found.failed) {
+      if (check.rule == StateRule::not_negative) {
+        mine.push_back(fmt::format("'{}': has a value that is negative, NaN or infinite",
+                                   shown_name(model.tensor(check.state).name)));
+        continue;
+      }
+      std::string const name = shown_name(model.tensor(check.weight).name);
+      if (looked) {
+        mine.push_back(fmt::format("'{}': its master weights do not round to it", name));
+        continue;
+      }
+      looked = true;
+      MasterFindings const masters = look_at_masters(found.checkpoint, found.catalogue, check);
+      mine.push_back(fmt::format("'{}': {} of {} master weights do not round to it, first at {}",
+                                 name, masters.differing, masters.elements, masters.first));
+    }
+  });
+  return gathered_texts(mine, comm);
+}
+
+std::string states_text(std::vector<StateCheck> const& checks) {
+  auto const masters = std::ranges::count(checks, StateRule::rounds_to_weight, &StateCheck::rule);
+  return fmt::format("{} tensors of master weights against their weights, {} of second moments",
+                     masters, std::ssize(checks) - masters);
+}
+
 std::size_t replicas_of(DigestWork const& work) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < work.shares.size(); ++i)
@@ -195,6 +230,13 @@ class Verdict {
   VerifyReport report_;
   std::vector<std::string> parts_;
 };
+
+/// Whether there is optimizer state of the logical tensors.
+bool holds_states(Checkpoint const& checkpoint) {
+  StateForm const form =
+      checkpoint.format->inventory(checkpoint, view_of(checkpoint)).optimizer.form;
+  return form == StateForm::by_weight || form == StateForm::in_buffers;
+}
 
 /// A checkpoint whose headers cannot be read may still say which of its files is to blame.
 VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm const& comm) {
@@ -242,7 +284,8 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
       own = find_record(query.path, checkpoint.files, checkpoint.storage == Storage::shares);
     });
   });
-  if (nothing && !(replicas && nothing->kind() == ErrorKind::usage)) throw *nothing;
+  bool const states = holds_states(checkpoint);
+  if (nothing && !((replicas || states) && nothing->kind() == ErrorKind::usage)) throw *nothing;
   Verdict verdict(query.path);
   if (own) {
     std::vector<std::string> faults = faults_of_files(*own, comm);
@@ -254,10 +297,12 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
         fmt::format("{} files against {}", files, own->manifest ? manifest_name : integrity_name),
         faults);
   }
-  if (!replicas && !(own && own->manifest)) return verdict.take();
+  if (!replicas && !states && !(own && own->manifest)) return verdict.take();
   if (query.map == "auto" && own && own->manifest && own->manifest->map == "none")
     query.map = "none";
+  query.states = states && query.map != "none";
   DigestedCheckpoint const found = digest_checkpoint(query, comm);
+  if (nothing && !replicas && found.checks.empty()) throw *nothing;
   if (own && own->manifest)
     verdict.looked(
         "tensors",
@@ -266,6 +311,8 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   if (replicas)
     verdict.looked("replicas", fmt::format("{} replicas", replicas_of(found.work)),
                    faults_of_replicas(found));
+  if (query.states && !found.checks.empty())
+    verdict.looked("optimizer", states_text(found.checks), faults_of_states(found, comm));
   return verdict.take();
 }
 

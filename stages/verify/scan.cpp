@@ -151,7 +151,7 @@ class Reading {
 /// What one rank finds out. One thread reads ahead of the one that computes.
 class RankScan {
  public:
-  explicit RankScan(std::size_t shares) : shares_(shares) {}
+  explicit RankScan(DigestWork const& work) : work_(work), shares_(work.shares.size()) {}
 
   void run(std::span<std::filesystem::path const> files, DigestWork const& work,
            ScanOptions const& options, RegionsByFile const& regions,
@@ -188,7 +188,8 @@ class RankScan {
     bytes_read_ += window.end - window.fresh;
     for (ScanBlock const& block : window.blocks) {
       std::byte const* const from = filled.bytes + (block.from - window.begin);
-      shares_[index(block.share)] ^= digest_.share(block, filled.blocks->dims_of(block), from);
+      shares_[index(block.share)] ^=
+          digest_.share(work_.share(block.share), block, filled.blocks->dims_of(block), from);
     }
   }
 
@@ -199,6 +200,7 @@ class RankScan {
     if (window.end == filled.file_bytes) found_.push_back({filled.file, hasher_.hashes()});
   }
 
+  DigestWork const& work_;
   std::vector<std::uint64_t> shares_;
   BlockDigest digest_;
   FileHasher hasher_;
@@ -245,7 +247,7 @@ ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
                 DigestWork const& work, ScanOptions const& options) {
   std::vector<std::uint64_t> const sizes =
       options.file_hashes ? sizes_of(comm, files) : std::vector<std::uint64_t>();
-  RankScan rank(work.shares.size());
+  RankScan rank(work);
   together(comm, [&] {
     RegionsByFile const regions(work, files.size());
     auto const mine = options.file_hashes

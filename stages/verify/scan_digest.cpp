@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/crc64.hpp"
+#include "core/device/state_digest.hpp"
 #include "core/device/strided_copy.hpp"
 #include "core/device/strided_digest.hpp"
 
@@ -45,6 +47,19 @@ std::uint64_t BlockDigest::share(ScanBlock const& block, std::span<ByteDim const
   packed_.resize(std::max<std::size_t>(packed_.size(), bytes));
   copy_strided(from, packed_.data(), block.run_bytes, copy);
   return strided_digest(packed_.data(), block.run_bytes, packed, block.after_bytes);
+}
+
+std::uint64_t BlockDigest::share(PieceShare const& piece, ScanBlock const& block,
+                                 std::span<ByteDim const> dims, std::byte const* from) {
+  switch (piece.kind) {
+    case ShareKind::bytes: break;
+    case ShareKind::rounded:
+      return rounded_digest(piece.dtype, from, block.run_bytes, dims, block.after_bytes, packed_);
+    case ShareKind::moments:
+      // Any number that another block does not give: it is xored to theirs.
+      return wrong_moment(from, block.run_bytes, dims) ? crc64_power(block.after_bytes + 1) : 0;
+  }
+  return share(block, dims, from);
 }
 
 }  // namespace reshard

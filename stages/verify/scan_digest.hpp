@@ -17,6 +17,9 @@ class BlockDigest {
   /// neighbours in the tensor but not in the file (a transposed matrix) are brought together first:
   /// that is several times as fast as one run after the other.
   std::uint64_t share(ScanBlock const& block, std::span<ByteDim const> dims, std::byte const* from);
+  /// What a block gives to the share of a piece of this kind.
+  std::uint64_t share(PieceShare const& piece, ScanBlock const& block,
+                      std::span<ByteDim const> dims, std::byte const* from);
 
  private:
   std::vector<std::byte> packed_;  ///< not larger than the largest block

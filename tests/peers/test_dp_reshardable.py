@@ -5,6 +5,7 @@ After the program changed the layout, megatron-core trains on to the bits of a r
 import io
 import re
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from dcp_cases import DENSE, LATENT, LATENT_MOE, MIXED, MLA, MOE, SHARED, common
 from dcp_checkpoints import DP_RESHARDABLE, RESHARDABLE, World
 from dcp_models import Recipe
 from numpy_megatron import iteration_folder
-from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
+from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
+from reshard_job import BINARY
 from tensor_patterns import assert_same_tensors, raw
 
 
@@ -197,3 +199,27 @@ def test_state_can_be_left_behind(program, source, scratch):
     there = to_torch_dist(program, source, scratch / "there", Layout(tp=1), source_options={"optimizer": "drop"})
     assert not [key for key in dcp_reading.catalogue(iteration_folder(there)).state_dict_metadata if "optimizer" in key]
     assert "optimizer" not in common_of(there)
+
+
+# --- verify -------------------------------------------------------------------------------------------------------
+
+
+def verdict(source, code):
+    outcome = subprocess.run([BINARY, "verify", str(source)], capture_output=True, text=True)
+    assert outcome.returncode == code, outcome.stdout + outcome.stderr
+    return outcome.stdout
+
+
+def test_verify_compares_state_with_its_weights_where_nothing_else_is_recorded(source):
+    said = verdict(source, 0)
+    assert re.fullmatch(r"sound: \d+ tensors of master weights against their weights, \d+ of second moments \(good\)\n", said), said
+
+
+def test_verify_names_masters_and_moments_that_are_wrong(source):
+    folder = iteration_folder(source)
+    for slot, wrong in ((PARAM, lambda values: torch.roll(values, 1)), (MOMENT, lambda values: -1 - values)):
+        chunk = max(chunks_of(folder, slot), key=lambda one: one[2])
+        write_floats(chunk, wrong(read_floats(chunk)))
+    said = verdict(source, 1)
+    assert "master weights do not round to it, first at " in said and "exp_avg_sq)': has a value that is negative" in said, said
+    assert said.splitlines()[-1].startswith("damaged: ") and "faults" in said, said
