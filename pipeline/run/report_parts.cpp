@@ -83,6 +83,23 @@ void set_path(RunReport& report, PathChoice const& path, RoundTerms const& terms
   set_counts(report, counts_of(terms));
 }
 
+namespace {
+
+void set_states(RunReport& report, JobPlan const& plan) {
+  Model const& model = *plan.model;
+  report.states.assign(model.slots().begin() + 1, model.slots().end());
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    auto const& blobs = plan.source.tensors[t].blobs;
+    if (model.tensors()[t].slot == SlotId::weight || !model.exists(TensorId(t)) || blobs.empty())
+      continue;
+    report.state_bytes += static_cast<std::uint64_t>(model.volume(model.tensors()[t])) *
+                          static_cast<std::uint64_t>(bits(plan.source.blobs[blobs.front()].dtype)) /
+                          8;
+  }
+}
+
+}  // namespace
+
 RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const& comm) {
   RunReport report;
   report.job = spec;
@@ -92,6 +109,7 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.map = job.plan.map_name;
   report.warnings = job.plan.warnings;
   report.logical_tensors = job.plan.plan.logical_tensors;
+  set_states(report, job.plan);
   report.source_files = job.source.files.size();
   report.source_tensors = job.plan.source.blobs.size();
   report.replicas_not_read = job.plan.plan.replicas_dropped;

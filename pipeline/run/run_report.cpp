@@ -17,6 +17,9 @@ Json figures(RunReport const& r) {
   plan.set("logical_tensors", r.logical_tensors)
       .set("source_files", r.source_files)
       .set("source_tensors", r.source_tensors);
+  if (r.state_bytes > 0)
+    plan.set("state_bytes", r.state_bytes)
+        .set("states", Json(Json::Array(r.states.begin(), r.states.end())));
   plan.set("replicas_not_read", r.replicas_not_read)
       .set("target_files", r.target_files)
       .set("target_tensors", r.target_tensors);
@@ -132,6 +135,10 @@ std::string report_text(RunReport const& r) {
        fmt::format("{} logical; {} stored in {} files -> {} stored; {} replicas not read",
                    r.logical_tensors, r.source_tensors, r.source_files, r.target_tensors,
                    r.replicas_not_read));
+  if (r.state_bytes > 0)
+    line("state", fmt::format("{} of optimizer state ({}), {} of weights and all else",
+                              human_bytes(r.state_bytes), fmt::join(r.states, ", "),
+                              human_bytes(r.payload_read - r.state_bytes)));
   line("plan", fmt::format("{} regions, {} rounds on {} ranks, {}; reads {}, writes {}", r.regions,
                            r.rounds, r.ranks, r.transport, human_bytes(r.payload_read),
                            human_bytes(r.payload_written)));

@@ -39,6 +39,8 @@ struct RunReport {
   std::vector<std::string> warnings;
 
   std::uint64_t logical_tensors = 0;
+  std::uint64_t state_bytes = 0;    ///< of optimizer state, each element once
+  std::vector<std::string> states;  ///< its slots: "param", "exp_avg", …
   std::uint64_t source_files = 0;
   std::uint64_t source_tensors = 0;
   std::uint64_t replicas_not_read = 0;
