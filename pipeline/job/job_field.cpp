@@ -21,14 +21,19 @@ constexpr std::int64_t most_ranks = 32768;
 constexpr std::int64_t most_stall_seconds = 24 * 3600;
 constexpr std::int64_t most_progress_seconds = 24 * 3600;
 
-/// The size of a parallel axis.
+/// The size of a parallel axis. One that no layout has by default is named only where it cuts.
 Field axis_size(std::string const& axis, std::int64_t least, std::string_view comment) {
-  return number(
+  Field field = number(
       "target", "layout." + axis, least, most_ranks, comment,
       [axis](JobSpec const& spec) { return std::int64_t{spec.target.layout.size(axis)}; },
       [axis](JobSpec& spec, std::int64_t size) {
-        spec.target.layout.sizes[axis] = static_cast<int>(size);
+        if (size == 1 && !JobSpec::Layout().sizes.contains(axis))
+          spec.target.layout.sizes.erase(axis);
+        else
+          spec.target.layout.sizes[axis] = static_cast<int>(size);
       });
+  field.axis = axis;
+  return field;
 }
 
 /// "auto", and formats that are not written.
@@ -383,17 +388,19 @@ Field further_axis(std::string const& axis) {
 }
 
 std::vector<Field> fields_of(JobSpec const& spec) {
+  auto const& sizes = spec.target.layout.sizes;
   std::vector<Field> all = fields();
-  auto const is_usual = [](std::string const& axis) {
-    return std::ranges::any_of(
-        fields(), [&](Field const& field) { return field.key() == "target.layout." + axis; });
+  std::erase_if(
+      all, [&](Field const& field) { return !field.axis.empty() && !sizes.contains(field.axis); });
+  auto const is_listed = [](std::string const& axis) {
+    return std::ranges::any_of(fields(), [&](Field const& field) { return field.axis == axis; });
   };
   auto const last = std::find_if(all.rbegin(), all.rend(), [](Field const& field) {
     return field.key().starts_with(layout_table);
   });
   auto end = last.base();
-  for (auto const& [axis, size] : spec.target.layout.sizes)
-    if (!is_usual(axis)) end = all.insert(end, further_axis(axis)) + 1;
+  for (auto const& [axis, size] : sizes)
+    if (!is_listed(axis)) end = all.insert(end, further_axis(axis)) + 1;
   return all;
 }
 
