@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/formats/format.hpp"
 #include "core/io/io_engines.hpp"
 #include "pipeline/job/field_kinds.hpp"
+#include "pipeline/job/format_field.hpp"
 
 namespace reshard::job {
 namespace {
-
-std::vector<std::string> format_words() {
-  std::vector<std::string> words;
-  for (std::string_view const word : format_names()) words.emplace_back(word);
-  return words;
-}
 
 // Far above any cluster, far below where a product of two sizes leaves the range of an int.
 constexpr std::int64_t most_ranks = 32768;
@@ -36,52 +30,7 @@ Field axis_size(std::string const& axis, std::int64_t least, std::string_view co
   return field;
 }
 
-/// "auto", and formats that are not written.
-bool is_of_sources_alone(std::string const& word) {
-  FormatId const format = format_named(word).value();
-  return format == FormatId::automatic || !format_of(format).target().written;
-}
-
-Field target_format(Field field) {
-  auto const set_any = field.set;
-  std::erase_if(field.choices, is_of_sources_alone);
-  field.set = [set_any, choices = field.choices](JobSpec& spec,
-                                                 Value const& value) -> std::optional<std::string> {
-    auto const* word = std::get_if<std::string>(&value);
-    if (word != nullptr && std::ranges::count(choices, *word) != 0 && !set_any(spec, value))
-      return std::nullopt;
-    return expected("one of " + listed(choices), value);
-  };
-  return field;
-}
-
-/// The word in quotes, with what it means behind.
-std::string described(Format const& format) {
-  return fmt::format("\"{}\" ({})", format.name(), format.words().help);
-}
-
-/// The formats in the order of their words. What a format of targets is stands with target.format.
-std::string source_formats_help() {
-  std::vector<std::string> formats;
-  for (std::string const& word : format_words()) {
-    if (word == name(FormatId::automatic)) continue;
-    bool const of_sources = is_of_sources_alone(word);
-    formats.push_back(of_sources ? described(format_of(*format_named(word))) : json_quoted(word));
-  }
-  return fmt::format("\"auto\" detects it from the folder; or {}.", fmt::join(formats, ", "));
-}
-
-std::string target_formats_help() {
-  std::vector<std::string> formats;
-  for (std::string const& word : format_words())
-    if (!is_of_sources_alone(word)) formats.push_back(described(format_of(*format_named(word))));
-  std::size_t const half = (formats.size() + 1) / 2;
-  return fmt::format("{},\n{}.", fmt::join(std::span(formats).first(half), ", "),
-                     fmt::join(std::span(formats).subspan(half), ", "));
-}
-
 void add_source(std::vector<Field>& out) {
-  static std::string const formats_help = source_formats_help();
   std::vector<std::string> const policies = {"refuse", "drop"};
   out.push_back(with_example(
       text(
@@ -90,9 +39,7 @@ void add_source(std::vector<Field>& out) {
           "Hugging Face folder. It is never changed.\n"
           "Relative paths start at the current directory, not at this file."),
       "\"/path/to/source\""));
-  out.push_back(choice<FormatId>(
-      "source", "format", [](JobSpec& job) -> FormatId& { return job.source.format; },
-      format_words(), formats_help));
+  out.push_back(source_format());
   out.push_back(choice<StatePolicy>(
       "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; },
       policies,
@@ -133,17 +80,12 @@ void add_source(std::vector<Field>& out) {
 }
 
 void add_target(std::vector<Field>& out) {
-  static std::string const formats_help = target_formats_help();
   out.push_back(with_example(
       text(
           "target", "path", [](JobSpec& job) -> std::string& { return job.target.path; },
           "The checkpoint to make. It appears under this name only when it is complete."),
       "\"/path/to/target\""));
-  out.push_back(with_example(
-      target_format(choice<FormatId>(
-          "target", "format", [](JobSpec& job) -> FormatId& { return job.target.format; },
-          format_words(), formats_help)),
-      "\"megatron\""));
+  out.push_back(with_example(target_format(), "\"megatron\""));
   out.push_back(flag(
       "target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
       "An existing target is refused; true replaces it in one step at the end."));
