@@ -101,7 +101,8 @@ struct Checkpoint {
   Json args;  ///< of Megatron, where the headers hold them; else null (args_of)
   std::optional<huggingface::Folder> beside;  ///< what lies beside the weights, where their own
                                               ///< folder says so
-  Json config;                  ///< config.json that is a part of the checkpoint; null for none
+  /// config.json that is a part of the checkpoint; null for none: then it is that of model_files().
+  Json config;
   bool config_inside = false;   ///< it is in a container, not beside the weights
   std::string config_text;      ///< its bytes, where they are known
   std::string map;              ///< the map that a container names; "" for none

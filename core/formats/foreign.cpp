@@ -78,13 +78,10 @@ std::string known(fs::path const& path, Names const& names) {
 
 }  // namespace
 
-std::string foreign_folder(fs::path const& path, std::span<std::string const> list) {
+std::string foreign_folder(fs::path const& path, std::span<std::string const> list,
+                           std::span<std::string_view const> signs) {
   if (list.empty()) return "is an empty folder. Name the folder of a checkpoint.";
   Names const names(list);
-  for (char const* const own : {"latest_checkpointed_iteration.txt", "iter_*/", "release/",
-                                "mp_rank_*", "layer_*_states.pt", "*zero_pp_rank_*",
-                                "metadata.json", "common.pt", "*.distcp", "config.json"})
-    if (!names.first(own).empty()) return "";
   if (std::string answer = known(path, names); !answer.empty()) return answer;
   for (char const* const pattern : torch_patterns)
     if (auto const file = names.first(pattern); !file.empty())
@@ -93,10 +90,8 @@ std::string foreign_folder(fs::path const& path, std::span<std::string const> li
   std::vector<std::string> shown;
   for (std::string const& name : list) shown.push_back(without_slash(name));
   return fmt::format(
-      "is not a supported format: no *.safetensors (Hugging Face), no .metadata (torch_dist, "
-      "DCP), no mp_rank_* or iter_* folder (Megatron), no HDF5 file. It holds {}. Name the folder "
-      "that holds the weights.",
-      listed(shown, 6));
+      "is not a supported format: no {}. It holds {}. Name the folder that holds the weights.",
+      fmt::join(signs, ", no "), listed(shown, 6));
 }
 
 std::string foreign_file(fs::path const& path) {

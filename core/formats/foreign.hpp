@@ -3,13 +3,15 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace reshard {
 
 /// What to say of a folder that none of the formats knows, as a sentence behind its path: which
-/// program it is of, and what to name instead. "" when it looks like a damaged or nested checkpoint
-/// of Megatron, whose reader says more. `names`: what is in it, sorted, folders with a '/' behind.
-std::string foreign_folder(std::filesystem::path const& path, std::span<std::string const> names);
+/// program it is of, and what to name instead; never "". `names`: what is in it, sorted, folders
+/// with a '/' behind. `signs`: what a checkpoint of each known format has.
+std::string foreign_folder(std::filesystem::path const& path, std::span<std::string const> names,
+                           std::span<std::string_view const> signs);
 
 /// The same of a file that is no HDF5 file; never "".
 std::string foreign_file(std::filesystem::path const& path);

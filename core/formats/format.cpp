@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/sight.hpp"
-#include "core/containers/dcp/directory.hpp"
+#include "core/base/text.hpp"
 #include "core/formats/foreign.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/writer.hpp"
@@ -43,36 +43,69 @@ bool is_checkpoint_surely(fs::path const& folder) {
   }
 }
 
-/// What the path may be, where it can be a checkpoint at all.
-std::vector<Format const*> formats_of_checkpoint(fs::path const& path) {
+/// What a path that can be a checkpoint may be.
+struct Candidates {
+  std::vector<Format const*> formats = {};  ///< as recognise() finds them
+  Format const* damaged = nullptr;          ///< without one of them: the format that left something
+  std::string sign = {};                    ///< what it left
+};
+
+/// The format that left one of these names.
+Candidates damaged_format(std::span<std::string const> names) {
+  for (Format const* format : all_formats())
+    for (std::string_view const pattern : format->words().remains)
+      for (std::string const& name : names)
+        if (matches_glob(pattern, name)) return {.damaged = format, .sign = name};
+  return {};
+}
+
+std::vector<std::string_view> all_signs() {
+  std::vector<std::string_view> signs;
+  for (Format const* format : all_formats())
+    if (std::string_view const sign = format->words().sign;
+        std::ranges::find(signs, sign) == signs.end())
+      signs.push_back(sign);
+  return signs;
+}
+
+/// Fails where the path cannot be a checkpoint.
+Candidates candidates(fs::path const& path) {
   if (!sees_anything(path))
     fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).",
          path.string());
   if (!sees_folder(path)) {
     if (sees_file(path))
-      if (auto formats = recognise(path); !formats.empty()) return formats;
+      if (auto formats = recognise(path); !formats.empty()) return {.formats = std::move(formats)};
     fail(ErrorKind::source, "{}: {}", path.string(), foreign_file(path));
   }
-  std::vector<Format const*> formats = recognise(path);
-  if (!formats.empty()) return formats;
-  if (std::string const answer = foreign_folder(path, marked_names(path)); !answer.empty())
-    fail(ErrorKind::source, "{}: {}", path.string(), answer);
+  if (auto formats = recognise(path); !formats.empty()) return {.formats = std::move(formats)};
+  std::vector<std::string> const names = marked_names(path);
+  Candidates found = damaged_format(names);
+  if (found.damaged == nullptr)
+    fail(ErrorKind::source, "{}: {}", path.string(), foreign_folder(path, names, all_signs()));
   if (sees_anything(path / huggingface::config_name))
     fail(
         ErrorKind::source,
         "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
         path.string(), huggingface::config_name, huggingface::index_name);
-  return formats;
+  return found;
 }
 
-Format const& found_format(fs::path const& path, std::vector<Format const*> const& formats) {
-  if (formats.size() > 1)
+/// Of a damaged one its reader says what is missing, where names alone do not.
+Format const& found_format(fs::path const& path, Candidates const& found) {
+  if (found.formats.size() > 1) {
+    std::vector<std::string_view> names;
+    for (Format const* format : found.formats) names.push_back(format->name());
     fail(ErrorKind::source,
-         "{}: holds several of Megatron ranks, Hugging Face weights and a {} side by side. Choose "
-         "one with source.format.",
-         path.string(), dcp::metadata_name);
-  // Of nothing that is known the reader of Megatron's folders says what is missing.
-  return formats.empty() ? *all_formats().front() : *formats.front();
+         "{}: holds files of several formats side by side: {}. Choose one with source.format.",
+         path.string(), fmt::join(names, ", "));
+  }
+  if (!found.formats.empty()) return *found.formats.front();
+  if (std::string const why = found.damaged->why_incomplete(path); !why.empty())
+    fail(ErrorKind::source,
+         "{}: holds {} and {}. The save was interrupted, or files are missing: restore them.",
+         path.string(), found.sign, why);
+  return *found.damaged;
 }
 
 /// Files of another family may be what is wanted once their beginnings are read.
@@ -113,6 +146,14 @@ std::optional<RunRecord> Format::run_record(Checkpoint const& /*checkpoint*/) co
   return std::nullopt;
 }
 
+void Format::lay_out(MappedTarget const& /*job*/, TargetDraft& /*draft*/) const {
+  fail(ErrorKind::internal, "the format '{}' is not written", name());
+}
+
+void Format::lay_out_named(NamedTarget const& /*job*/, TargetDraft& /*draft*/) const {
+  fail(ErrorKind::internal, "the format '{}' is not written", name());
+}
+
 Format const& format_of(FormatId id) {
   for (Format const* format : all_formats())
     if (format->id() == id) return *format;
@@ -131,12 +172,12 @@ std::vector<Format const*> recognise(fs::path const& path) {
 }
 
 Format const& choose_format(fs::path const& path, FormatId wanted) {
-  std::vector<Format const*> const formats = formats_of_checkpoint(path);
-  if (wanted == FormatId::automatic) return found_format(path, formats).refined(path);
+  Candidates const found = candidates(path);
+  if (wanted == FormatId::automatic) return found_format(path, found).refined(path);
   return wanted_format(path, format_of(wanted)).refined(path);
 }
 
-void check_checkpoint_folder(fs::path const& path) { (void)formats_of_checkpoint(path); }
+void check_checkpoint_folder(fs::path const& path) { (void)candidates(path); }
 
 std::optional<fs::path> enclosing_checkpoint(fs::path const& file) {
   fs::path folder = file.parent_path();

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/json.hpp"
 #include "core/formats/checkpoint.hpp"
@@ -37,12 +38,23 @@ struct Inspection {
 struct TargetTraits {
   NameOwner names = NameOwner::family;  ///< which names a map gives its tensors
   Storage storage = Storage::whole;     ///< how they lie in files
+  bool written = true;                  ///< else the format is one of sources alone
   bool mapped = true;                   ///< a map can give them; else names are always kept
   bool any_names = false;      ///< it can hold any names; else only those that it has as a source
   bool keeps_own = false;      ///< names of a source of the same format are kept
   bool objects = false;        ///< it can hold objects
   bool carries_state = false;  ///< of a source of the same format: optimizer, random generators
   bool checksums = false;      ///< it may have an integrity.json
+};
+
+/// What sentences say of a format.
+struct FormatWords {
+  std::string_view help;  ///< behind its name: "safetensors"
+  std::string_view sign;  ///< that a folder has, and whose it is: "*.safetensors (Hugging Face)";
+                          ///< one for a family
+  /// Patterns of names that a damaged or unfinished checkpoint may have left in a folder; those of
+  /// folders have a '/' behind.
+  std::vector<std::string_view> remains = {};
 };
 
 /// All that the program knows about one kind of checkpoint on disk. One constant object for each.
@@ -53,6 +65,7 @@ class Format {
   virtual FormatId id() const = 0;
   /// The word of job files and answers.
   std::string_view name() const { return reshard::name(id()); }
+  virtual FormatWords words() const = 0;
   /// Formats of one family look alike from outside, and tell each other apart when they are opened.
   virtual std::string_view family() const { return name(); }
   /// Beside files of another format, files of this one belong to another program.
@@ -82,14 +95,15 @@ class Format {
   virtual StateInventory inventory(Checkpoint const& checkpoint, StoredView const& view) const;
   /// What the files say about their run; nothing when that is nothing. Reads a file.
   virtual std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const;
-  /// What a target of this format can be.
-  virtual TargetTraits target() const = 0;
+  /// What a target of this format can be. A format that does not override this is one of sources
+  /// alone, and lays out nothing.
+  virtual TargetTraits target() const { return {.written = false}; }
   /// The files, texts and catalogue of a target whose names come from a map. Pre: the draft's
   /// catalogue has room for every logical tensor. Errors of kind usage
   /// (what the format cannot be asked for) and source (state that it cannot hold).
-  virtual void lay_out(MappedTarget const& job, TargetDraft& draft) const = 0;
+  virtual void lay_out(MappedTarget const& job, TargetDraft& draft) const;
   /// The same of a target that keeps the source's names.
-  virtual void lay_out_named(NamedTarget const& job, TargetDraft& draft) const = 0;
+  virtual void lay_out_named(NamedTarget const& job, TargetDraft& draft) const;
 
   /// config.json of the model and the files that are copied with it; nothing when there is none.
   virtual std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const = 0;

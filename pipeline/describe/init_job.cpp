@@ -56,7 +56,8 @@ bool is_model_folder(TargetTraits const& traits) {
 std::vector<FormatId> by_likelihood(Format const& source) {
   bool const from_model_folder = is_model_folder(source.target());
   std::vector<FormatId> formats;
-  for (Format const* format : all_formats()) formats.push_back(format->id());
+  for (Format const* format : all_formats())
+    if (format->target().written) formats.push_back(format->id());
   std::stable_partition(formats.begin(), formats.end(), [&](FormatId format) {
     TargetTraits const traits = format_of(format).target();
     return from_model_folder ? traits.storage == Storage::shares : is_model_folder(traits);

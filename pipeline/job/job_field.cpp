@@ -5,41 +5,28 @@
 
 #include "core/io/io_engines.hpp"
 #include "pipeline/job/field_kinds.hpp"
+#include "pipeline/job/format_field.hpp"
 
 namespace reshard::job {
 namespace {
-
-std::vector<std::string> format_words() {
-  std::vector<std::string> words;
-  for (std::string_view const word : format_names()) words.emplace_back(word);
-  return words;
-}
 
 // Far above any cluster, far below where a product of two sizes leaves the range of an int.
 constexpr std::int64_t most_ranks = 32768;
 constexpr std::int64_t most_stall_seconds = 24 * 3600;
 constexpr std::int64_t most_progress_seconds = 24 * 3600;
 
-/// The size of a parallel axis.
+/// The size of a parallel axis. One that no layout has by default is named only where it cuts.
 Field axis_size(std::string const& axis, std::int64_t least, std::string_view comment) {
-  return number(
+  Field field = number(
       "target", "layout." + axis, least, most_ranks, comment,
       [axis](JobSpec const& spec) { return std::int64_t{spec.target.layout.size(axis)}; },
       [axis](JobSpec& spec, std::int64_t size) {
-        spec.target.layout.sizes[axis] = static_cast<int>(size);
+        if (size == 1 && !JobSpec::Layout().sizes.contains(axis))
+          spec.target.layout.sizes.erase(axis);
+        else
+          spec.target.layout.sizes[axis] = static_cast<int>(size);
       });
-}
-
-/// A format of the target is given as a word; index 0 of the enum, "auto", is for sources alone.
-Field target_format(Field field) {
-  auto const set_any = field.set;
-  field.choices.erase(field.choices.begin());
-  field.set = [set_any, choices = field.choices](JobSpec& spec,
-                                                 Value const& value) -> std::optional<std::string> {
-    auto const* word = std::get_if<std::string>(&value);
-    if (word != nullptr && *word != "auto" && !set_any(spec, value)) return std::nullopt;
-    return expected("one of " + listed(choices), value);
-  };
+  field.axis = axis;
   return field;
 }
 
@@ -52,11 +39,7 @@ void add_source(std::vector<Field>& out) {
           "Hugging Face folder. It is never changed.\n"
           "Relative paths start at the current directory, not at this file."),
       "\"/path/to/source\""));
-  out.push_back(choice<FormatId>(
-      "source", "format", [](JobSpec& job) -> FormatId& { return job.source.format; },
-      format_words(),
-      "\"auto\" detects it from the folder; or \"megatron\" (mp_rank_* folders), \"huggingface\", "
-      "\"dcp\", \"torch_dist\", \"fsdp_dtensor\", \"hdf5\"."));
+  out.push_back(source_format());
   out.push_back(choice<StatePolicy>(
       "source", "optimizer", [](JobSpec& job) -> StatePolicy& { return job.source.optimizer; },
       policies,
@@ -102,13 +85,7 @@ void add_target(std::vector<Field>& out) {
           "target", "path", [](JobSpec& job) -> std::string& { return job.target.path; },
           "The checkpoint to make. It appears under this name only when it is complete."),
       "\"/path/to/target\""));
-  out.push_back(with_example(
-      target_format(choice<FormatId>(
-          "target", "format", [](JobSpec& job) -> FormatId& { return job.target.format; },
-          format_words(),
-          "\"megatron\" (mp_rank_* folders), \"huggingface\" (safetensors), \"dcp\" (PyTorch distributed checkpoint, names\n"
-          "kept), \"torch_dist\" (Megatron-Core), \"fsdp_dtensor\" (Megatron-FSDP), \"hdf5\" (logical tensors).")),
-      "\"megatron\""));
+  out.push_back(with_example(target_format(), "\"megatron\""));
   out.push_back(flag(
       "target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
       "An existing target is refused; true replaces it in one step at the end."));
@@ -353,17 +330,19 @@ Field further_axis(std::string const& axis) {
 }
 
 std::vector<Field> fields_of(JobSpec const& spec) {
+  auto const& sizes = spec.target.layout.sizes;
   std::vector<Field> all = fields();
-  auto const is_usual = [](std::string const& axis) {
-    return std::ranges::any_of(
-        fields(), [&](Field const& field) { return field.key() == "target.layout." + axis; });
+  std::erase_if(
+      all, [&](Field const& field) { return !field.axis.empty() && !sizes.contains(field.axis); });
+  auto const is_listed = [](std::string const& axis) {
+    return std::ranges::any_of(fields(), [&](Field const& field) { return field.axis == axis; });
   };
   auto const last = std::find_if(all.rbegin(), all.rend(), [](Field const& field) {
     return field.key().starts_with(layout_table);
   });
   auto end = last.base();
-  for (auto const& [axis, size] : spec.target.layout.sizes)
-    if (!is_usual(axis)) end = all.insert(end, further_axis(axis)) + 1;
+  for (auto const& [axis, size] : sizes)
+    if (!is_listed(axis)) end = all.insert(end, further_axis(axis)) + 1;
   return all;
 }
 

@@ -39,6 +39,7 @@ struct Field {
   std::vector<std::string> choices = {};  ///< the words of a choice, in the order of its enum
   std::string range = {};                 ///< of a number: "1 to 32768"
   std::string_view example = {};          ///< a required key's value in the default job file
+  std::string axis = {};                  ///< of a size of [target.layout]: its parallel axis
 
   /// Takes a value that fits the kind, or says what is wrong with it.
   std::function<std::optional<std::string>(JobSpec&, Value const&)> set = {};
@@ -53,7 +54,8 @@ struct Field {
 std::vector<Field> const& fields();
 /// The key of a parallel axis that is none of the usual ones: "layout.cp".
 Field further_axis(std::string const& axis);
-/// Every key of one job: fields(), and after the layout's those of the further axes that it names.
+/// Every key of one job: fields() but those of axes that its layout does not have, and after the
+/// layout's those of the further axes that it names.
 std::vector<Field> fields_of(JobSpec const& spec);
 /// Where the keys of a mesh stand.
 inline constexpr std::string_view layout_table = "target.layout";

@@ -62,7 +62,6 @@ enum class ReplicaChoice { compare, first };
 /// Whether a torch_dist target gets an integrity.json; automatic: when the source has one.
 enum class IntegrityChoice { automatic, always, never };
 
-/// The word that a job file uses for a format.
 /// The word of a job file for an I/O engine.
 std::string_view name(IoChoice io);
 
@@ -89,9 +88,9 @@ struct JobSpec {
 
   /// The mesh of a target whose files or chunks are cut by one, and the shares of its pipeline.
   struct Layout {
-    /// Sizes of the parallel axes by name: the usual ones always, others where the map knows them.
-    /// vpp follows from `pipeline` when that is given; etp 0 is equal to tp, Megatron's own
-    /// default.
+    /// Sizes of the parallel axes by name: the usual ones always, others where the map knows them
+    /// and they are above 1. vpp follows from `pipeline` when that is given; etp 0 is equal to tp,
+    /// Megatron's own default.
     std::map<std::string, int, std::less<>> sizes = {
         {"tp", 1}, {"pp", 1}, {"vpp", 1}, {"ep", 1}, {"etp", 0}};
     int first_stage_layers = -1;  ///< -1: not set

@@ -27,7 +27,7 @@ def maps(scratch):
     shutil.copytree(MAPS, scratch / "maps")
     core = scratch / "maps" / "mcore.toml"
     text = core.read_text()
-    for line, more in (('mesh = [ "tp",', 'mesh = [ "cp", "tp",'), ('\nep = [ "expert" ]\n', '\nep = [ "expert" ]\ncp = [ "hidden" ]\n')):
+    for line, more in (('mesh = [ "tp",', 'mesh = [ "zz", "tp",'), ('\nep = [ "expert" ]\n', '\nep = [ "expert" ]\nzz = [ "hidden" ]\n')):
         assert line in text
         text = text.replace(line, more)
     core.write_text(text)
@@ -59,7 +59,7 @@ def hidden_cuts(folder):
 
 @pytest.mark.parametrize("target_format", ["torch_dist", "fsdp_dtensor"])
 def test_chunks_are_cut_along_it_and_the_way_back_is_the_same(target_format, maps, scratch):
-    reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", target_format, "cp = 2", "tp = 2", "ep = 2", "etp = 1"))
+    reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", target_format, "zz = 2", "tp = 2", "ep = 2", "etp = 1"))
     cuts = hidden_cuts(iteration_folder(scratch / "cut"))
     halves = {(0, HIDDEN // 2), (HIDDEN // 2, HIDDEN)}
     whole = {(0, HIDDEN)}
@@ -68,7 +68,7 @@ def test_chunks_are_cut_along_it_and_the_way_back_is_the_same(target_format, map
     dcp_reading.check_catalogue(iteration_folder(scratch / "cut"), hints=False)
     reshard(scratch, maps, "verify", SOURCE, "cut")
     recorded = tomllib.loads(json.loads((scratch / "cut" / "reshard.json").read_text())["job"])
-    assert recorded["target"]["layout"]["cp"] == 2
+    assert recorded["target"]["layout"]["zz"] == 2
 
     reshard(scratch, maps, "run", job(scratch, SOURCE, "uncut", target_format, "tp = 2", "ep = 2", "etp = 1"))
     dcp_reading.assert_same_content(iteration_folder(scratch / "cut"), iteration_folder(scratch / "uncut"))
@@ -84,31 +84,31 @@ def test_experts_may_be_cut_finer_than_the_rest(scratch):
 
 
 def test_a_size_of_one_changes_nothing(maps, scratch):
-    reshard(scratch, maps, "run", job(scratch, SOURCE, "one", "torch_dist", "cp = 1", "tp = 2"))
+    reshard(scratch, maps, "run", job(scratch, SOURCE, "one", "torch_dist", "zz = 1", "tp = 2"))
     reshard(scratch, MAPS, "run", job(scratch, SOURCE, "usual", "torch_dist", "tp = 2"))
     assert tree_hashes(scratch / "one") == tree_hashes(scratch / "usual")
 
 
 def test_it_is_unknown_without_the_rule(maps, scratch):
-    said = reshard(scratch, MAPS, "run", job(scratch, SOURCE, "cut", "torch_dist", "cp = 2"), code=USAGE)
-    assert "job.toml:9:1: [target.layout] unknown key \"cp\"" in said and "Known here: tp, pp, vpp, ep, etp," in said
+    said = reshard(scratch, MAPS, "run", job(scratch, SOURCE, "cut", "torch_dist", "zz = 2"), code=USAGE)
+    assert "job.toml:9:1: [target.layout] unknown key \"zz\"" in said and "Known here: tp, pp, vpp, ep, etp," in said
     said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "sequence = 2"), code=USAGE)
-    assert "known here: tp, pp, vpp, ep, etp," in said and ", cp" in said
+    assert "known here: tp, pp, vpp, ep, etp," in said and ", zz" in said
     assert not (scratch / "cut").exists()
 
 
 def test_folders_of_shards_have_no_number_for_it(maps, scratch):
-    said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "megatron", "cp = 2"), code=USAGE)
-    assert "[target] layout.cp = 2" in said and "have no place for this axis" in said and '"torch_dist"' in said
+    said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "megatron", "zz = 2"), code=USAGE)
+    assert "[target] layout.zz = 2" in said and "have no place for this axis" in said and '"torch_dist"' in said
 
 
 def test_a_size_that_does_not_divide_is_refused(maps, scratch):
-    said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "cp = 3"), code=USAGE)
-    assert f"[target] layout.cp = 3: axis 'hidden' has {HIDDEN} indices, which 3 does not divide" in said
+    said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "zz = 3"), code=USAGE)
+    assert f"[target] layout.zz = 3: axis 'hidden' has {HIDDEN} indices, which 3 does not divide" in said
 
 
 def test_an_axis_that_cuts_nothing_of_the_model_is_refused(maps, scratch):
     core = maps / "mcore.toml"
-    core.write_text(core.read_text().replace('cp = [ "hidden" ]', 'cp = [ "ih" ]'))  # of models with an indexer
-    said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "cp = 2"), code=USAGE)
-    assert "[target] layout.cp = 2: mcore.toml cuts no axis of this model along it" in said
+    core.write_text(core.read_text().replace('zz = [ "hidden" ]', 'zz = [ "ih" ]'))  # of models with an indexer
+    said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "zz = 2"), code=USAGE)
+    assert "[target] layout.zz = 2: mcore.toml cuts no axis of this model along it" in said

@@ -4,10 +4,11 @@
 
 namespace reshard::test {
 
-/// What a test's own format needs not say: it is nobody's target, finds no files of a model, and is
-/// no folder.
+/// What a test's own format needs not say: it is never named, finds no files of a model, and is no
+/// folder.
 class ReadOnlyFormat : public Format {
  public:
+  FormatWords words() const override { return {.help = "of a test", .sign = "a test's file"}; }
   bool probe(std::filesystem::path const& /*path*/) const override { return false; }
   Checkpoint open(std::filesystem::path const& /*path*/, OpenChoice const& /*choice*/,
                   HeaderExchange const& /*exchange*/) const override {
@@ -15,11 +16,6 @@ class ReadOnlyFormat : public Format {
   }
   Inspection describe(std::filesystem::path const& /*path*/,
                       megatron::UserSizes const& /*sizes*/) const override {
-    refuse();
-  }
-  TargetTraits target() const override { return {}; }
-  void lay_out(MappedTarget const& /*job*/, TargetDraft& /*draft*/) const override { refuse(); }
-  void lay_out_named(NamedTarget const& /*job*/, TargetDraft& /*draft*/) const override {
     refuse();
   }
   std::optional<huggingface::Folder> model_files(Checkpoint const& /*source*/) const override {

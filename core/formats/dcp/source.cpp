@@ -204,6 +204,15 @@ FormatId DcpFormat::id() const {
   return FormatId::dcp;
 }
 
+FormatWords DcpFormat::words() const {
+  FormatWords words{.help = "PyTorch distributed checkpoint, names kept",
+                    .sign = ".metadata (torch_dist, DCP)",
+                    .remains = {backend_name, common_name, "*.distcp"}};
+  if (flavour_ == Flavour::torch_dist) words.help = "Megatron-Core";
+  if (flavour_ == Flavour::fsdp_dtensor) words.help = "Megatron-FSDP";
+  return words;
+}
+
 bool DcpFormat::probe(fs::path const& path) const { return looks_like_dcp(path); }
 
 std::string DcpFormat::why_incomplete(fs::path const& path) const {

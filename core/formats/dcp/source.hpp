@@ -16,6 +16,7 @@ class DcpFormat : public Format {
   explicit DcpFormat(Flavour flavour) : flavour_(flavour) {}
 
   FormatId id() const override;
+  FormatWords words() const override;
   std::string_view family() const override { return "dcp"; }
   bool probe(std::filesystem::path const& path) const override;
   std::string why_incomplete(std::filesystem::path const& path) const override;

@@ -221,6 +221,8 @@ struct Total {
 
 }  // namespace
 
+FormatWords Hdf5Format::words() const { return {.help = "logical tensors", .sign = "HDF5 file"}; }
+
 bool Hdf5Format::probe(fs::path const& path) const { return !hdf5_files(path).empty(); }
 
 Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& /*choice*/,

@@ -12,6 +12,7 @@ namespace reshard::hdf5 {
 class Hdf5Format final : public Format {
  public:
   FormatId id() const override { return FormatId::hdf5; }
+  FormatWords words() const override;
   bool yields() const override { return true; }
   bool probe(std::filesystem::path const& path) const override;
   /// Errors besides what read_file() refuses: parts that are missing or belong to several

@@ -34,6 +34,10 @@ struct DTypeTotal {
 
 }  // namespace
 
+FormatWords HuggingFaceFormat::words() const {
+  return {.help = "safetensors", .sign = "*.safetensors (Hugging Face)", .remains = {config_name}};
+}
+
 bool HuggingFaceFormat::probe(fs::path const& path) const {
   return sees_folder(path) && looks_like_folder(path);
 }

@@ -8,6 +8,7 @@ namespace reshard::huggingface {
 class HuggingFaceFormat final : public Format {
  public:
   FormatId id() const override { return FormatId::huggingface; }
+  FormatWords words() const override;
   bool probe(std::filesystem::path const& path) const override;
   Format const& refined(std::filesystem::path const& path) const override;
   std::string why_incomplete(std::filesystem::path const& path) const override;

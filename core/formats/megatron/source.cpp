@@ -100,6 +100,13 @@ StateInventory inventory_of(Directory const& directory, std::span<ShardHeader co
 
 }  // namespace
 
+FormatWords MegatronFormat::words() const {
+  return {.help = "mp_rank_* folders",
+          .sign = "mp_rank_* or iter_* folder (Megatron)",
+          .remains = {"latest_checkpointed_iteration.txt", "iter_*/", "release/", "mp_rank_*",
+                      "layer_*_states.pt", "*zero_pp_rank_*"}};
+}
+
 bool MegatronFormat::probe(fs::path const& path) const { return looks_like_megatron(path); }
 
 Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,

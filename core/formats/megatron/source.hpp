@@ -8,6 +8,7 @@ namespace reshard::megatron {
 class MegatronFormat final : public Format {
  public:
   FormatId id() const override { return FormatId::megatron; }
+  FormatWords words() const override;
   bool probe(std::filesystem::path const& path) const override;
   Checkpoint open(std::filesystem::path const& path, OpenChoice const& choice,
                   HeaderExchange const& exchange) const override;

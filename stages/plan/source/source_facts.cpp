@@ -26,17 +26,16 @@ class FactsReader {
     if (!source_.config.is_null()) result_.config = source_.config;
     result_.files = files_of(source_, request_.source_config);
     if (!request_.source_config.empty()) result_.config = result_.files->config;
-    bool const unknown = family_names() && result_.config.is_null();
-    if (unknown && !in_chunks())
+    if (unknown() && result_.files) result_.config = result_.files->config;
+    if (unknown() && !in_chunks())
       fail(ErrorKind::source,
            "{}: has no config.json, so the sizes of the model are not known. Put it beside the "
            "weights, or set source.config.",
            place());
-    if (unknown && result_.files) result_.config = result_.files->config;
     find_reference();
     if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())
       result_.config_text = result_.config.dump(2) + "\n";
-    if (family_names() && result_.config.is_null())
+    if (unknown())
       fail(ErrorKind::usage,
            "[source] config: {} does not state which model it holds. Set source.config to its "
            "config.json.",
@@ -46,6 +45,7 @@ class FactsReader {
  private:
   bool to_hdf5() const { return format_of(request_.format).target().names == NameOwner::logical; }
   bool family_names() const { return source_.names == NameOwner::family; }
+  bool unknown() const { return family_names() && result_.config.is_null(); }
   bool in_chunks() const { return source_.storage == Storage::chunks; }
   bool in_shares() const { return source_.storage == Storage::shares; }
   std::string place() const { return source_.folder.string(); }

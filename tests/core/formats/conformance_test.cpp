@@ -9,6 +9,7 @@
 #include "core/formats/format.hpp"
 #include "core/formats/model_files.hpp"
 #include "stages/plan/identity_plan.hpp"
+#include "stages/plan/source/source_facts.hpp"
 #include "tests/core/formats/contents.hpp"
 #include "tests/support/rank_threads.hpp"
 #include "tests/support/sample_checkpoints.hpp"
@@ -274,6 +275,17 @@ TEST_P(Conformance, FindsTheFilesOfTheModel) {
   ASSERT_TRUE(files);
   EXPECT_EQ(files->config.dump(), R"({"model_type": "sample"})");
   EXPECT_EQ(files_of(checkpoint)->config, files->config);
+}
+
+/// A plan takes the config.json of model_files(): a reader need not repeat it.
+TEST_P(Conformance, GivesAPlanTheConfigOfTheModel) {
+  make();
+  Checkpoint checkpoint = test::opened(folder());
+  if (checkpoint.names != NameOwner::family) GTEST_SKIP() << "it describes its model itself";
+  if (!GetParam().config_inside) checkpoint.config = Json();
+  SourceModel facts;
+  read_facts(checkpoint, {}, facts);
+  EXPECT_EQ(facts.config.dump(), R"({"model_type": "sample"})");
 }
 
 TEST_P(Conformance, HasNoFilesOfAModelWhereThereAreNone) {

@@ -51,7 +51,6 @@ class RawFormat final : public test::ReadOnlyFormat {
       auto const bytes = static_cast<std::uint64_t>(checkpoint.stamps[file].bytes);
       checkpoint.stored.add_whole(name, DType::bf16, shape, {file++, 0, bytes});
     }
-    if (Json const* config = index.find("config")) checkpoint.config = *config;
     return checkpoint;
   }
 
@@ -61,11 +60,14 @@ class RawFormat final : public test::ReadOnlyFormat {
     return result;
   }
   std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const override {
-    if (checkpoint.config.is_null()) return std::nullopt;
+    Json const index =
+        parse_json(read_text_file(checkpoint.folder / index_name, 1 << 20), index_name);
+    Json const* const config = index.find("config");
+    if (config == nullptr) return std::nullopt;
     huggingface::Folder folder;
     folder.path = checkpoint.folder;
-    folder.config = checkpoint.config;
-    folder.config_text = checkpoint.config.dump(2) + "\n";
+    folder.config = *config;
+    folder.config_text = config->dump(2) + "\n";
     return folder;
   }
 };
@@ -142,6 +144,11 @@ TEST_F(OwnFormat, IsViewedAndHasNoState) {
   EXPECT_FALSE(raw.inventory(source, view_of(source)).optimizer);
   EXPECT_FALSE(raw.run_record(source));
   EXPECT_EQ(args_of(source), Json());
+}
+
+TEST_F(OwnFormat, IsOfSourcesAlone) {
+  EXPECT_FALSE(raw.target().written);
+  for (Format const* one : all_formats()) EXPECT_TRUE(one->target().written) << one->name();
 }
 
 TEST_F(OwnFormat, IsReadByAnyNumberOfRanks) {

@@ -87,7 +87,7 @@ TEST_F(Recognise, AnHdf5FileBesideOtherWeightsIsAnotherPrograms) {
 TEST_F(Recognise, OfSeveralFormatsTheJobChooses) {
   fs::path const path = make("x", {".metadata", "__0_0.distcp", "model.safetensors"});
   EXPECT_EQ(found(path), (Ids{FormatId::huggingface, FormatId::dcp}));
-  EXPECT_NE(refusal(path).find("side by side"), std::string::npos);
+  EXPECT_NE(refusal(path).find("side by side: huggingface, dcp."), std::string::npos);
   EXPECT_EQ(chosen(path, FormatId::dcp), "dcp");
   EXPECT_EQ(chosen(path, FormatId::huggingface), "huggingface");
 }
@@ -112,6 +112,30 @@ TEST_F(Recognise, WhatIsNoneIsRefusedWithTheReason) {
   EXPECT_NE(refusal(make("g", {"model.gguf"})).find("llama.cpp"), std::string::npos);
   make("f", {"weights.bin"});
   EXPECT_NE(refusal(scratch_.path() / "f" / "weights.bin"), "");
+}
+
+TEST_F(Recognise, OfNoneTheSignsOfAllFormatsAreListed) {
+  std::string const said = refusal(make("t", {"thesis.tex"}));
+  EXPECT_NE(said.find("no mp_rank_* or iter_* folder (Megatron), no *.safetensors (Hugging Face), "
+                      "no .metadata (torch_dist, DCP), no HDF5 file. It holds thesis.tex."),
+            std::string::npos)
+      << said;
+}
+
+/// Also beside a file that alone would be another program's.
+TEST_F(Recognise, ADamagedFolderIsLeftToTheReaderOfItsFormat) {
+  for (char const* name : {"latest_checkpointed_iteration.txt", "iter_0000010/notes",
+                           "release/notes", "layer_00_states.pt", "zero_pp_rank_0_optim.pt"})
+    EXPECT_EQ(chosen(make(fmt::format("m-{}", name), {name, "model.pt"})), "megatron") << name;
+}
+
+TEST_F(Recognise, ASaveThatWasInterruptedIsTold) {
+  for (char const* name : {"metadata.json", "common.pt"}) {
+    std::string const said = refusal(make(fmt::format("d-{}", name), {name, "model.pt"}));
+    std::string const part =
+        fmt::format("holds {} and has no .metadata, which is written last.", name);
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  }
 }
 
 TEST_F(Recognise, AFileInsideACheckpointIsKnownToBe) {

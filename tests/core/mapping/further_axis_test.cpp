@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/layout/join.hpp"
@@ -12,10 +13,10 @@ namespace reshard::test {
 namespace {
 
 constexpr char const* small_map = R"(
-mesh = [ "tp", "cp", "ep" ]
+mesh = [ "tp", "zz", "ep" ]
 let = { L = 2, M = 0 }
 axes = { hidden = 12, inter = 6, layer = 2, expert = 4 }
-rules = { tp = [ "inter" ], cp = [ "hidden" ], ep = [ "expert" ] }
+rules = { tp = [ "inter" ], zz = [ "hidden" ], ep = [ "expert" ] }
 tensors = { "layer expert" = [ "up: inter hidden", "down: hidden inter" ] }
 stored = { "{layer}.{expert}.up" = "up: inter hidden", "{layer}.{expert}.down" = "down: hidden inter" }
 )";
@@ -49,13 +50,13 @@ std::pair<Index, Index> held(SmallSide const& at, Piece const& piece, std::strin
 }
 
 TEST(FurtherAxis, CutsItsAxisInEveryPlaceOfTheMesh) {
-  Mesh const mesh({{"cp", 3}, {"tp", 2}, {"ep", 2}});
+  Mesh const mesh({{"zz", 3}, {"tp", 2}, {"ep", 2}});
   SmallSide const at(mesh);
   auto const names = at.side.names(nullptr);
   ASSERT_EQ(names.size(), 8U) << "2 layers of 2 experts of a rank";
   for (Index number = 0; number < mesh.places(); ++number) {
     MeshPlace const place = mesh.place(number);
-    Index const cp = place[0];
+    Index const zz = place[0];
     Index const tp = place[1];
     Index const ep = place[2];
     for (StoredName const& name : names) {
@@ -64,7 +65,7 @@ TEST(FurtherAxis, CutsItsAxisInEveryPlaceOfTheMesh) {
                 up ? (std::vector<Index>{3, 4}) : (std::vector<Index>{4, 3}));
       auto const pieces = at.side.pieces(name, {place, nullptr});
       ASSERT_EQ(pieces.size(), 1U);
-      EXPECT_EQ(held(at, pieces[0], "hidden"), std::pair(cp * 4, cp * 4 + 4)) << name.name;
+      EXPECT_EQ(held(at, pieces[0], "hidden"), std::pair(zz * 4, zz * 4 + 4)) << name.name;
       EXPECT_EQ(held(at, pieces[0], "inter"), std::pair(tp * 3, tp * 3 + 3)) << name.name;
       Index const expert = ep * 2 + (name.name[2] - '0');
       EXPECT_EQ(held(at, pieces[0], "expert"), std::pair(expert, expert + 1)) << name.name;
@@ -73,7 +74,7 @@ TEST(FurtherAxis, CutsItsAxisInEveryPlaceOfTheMesh) {
 }
 
 TEST(FurtherAxis, CutsTheRowsThatRanksSaveOfAWholeTensor) {
-  Mesh const mesh({{"cp", 2}, {"tp", 3}});
+  Mesh const mesh({{"zz", 2}, {"tp", 3}});
   SmallSide const at(mesh, false);
   for (StoredName const& name : at.side.names(nullptr)) {
     bool const up = name.name.ends_with("up");
@@ -90,32 +91,32 @@ TEST(FurtherAxis, CutsTheRowsThatRanksSaveOfAWholeTensor) {
 TEST(FurtherAxis, IsAWordOfExpressionsAndOneWhereTheMeshLacksIt) {
   std::string const text =
       std::string(small_map) +
-      "[names]\nn = [ { when = \"cp > 1\", text = \"cut\" }, { text = \"whole\" } ]\n";
+      "[names]\nn = [ { when = \"zz > 1\", text = \"cut\" }, { text = \"whole\" } ]\n";
   auto const first_name = [&](Mesh mesh) {
     std::string with = text;
     with.replace(with.find("{layer}.{expert}.up"), 19, "{n}.{layer}.{expert}.up");
     SmallSide const at(std::move(mesh), true, with);
     return at.side.names(nullptr).front().name;
   };
-  EXPECT_EQ(first_name(Mesh({{"cp", 2}})), "cut.0.0.up");
+  EXPECT_EQ(first_name(Mesh({{"zz", 2}})), "cut.0.0.up");
   EXPECT_EQ(first_name(Mesh({{"tp", 2}})), "whole.0.0.up");
 }
 
 TEST(FurtherAxis, SizesThatDoNotDivideAreRefusedByName) {
-  SmallSide const at(Mesh({{"cp", 5}}));
+  SmallSide const at(Mesh({{"zz", 5}}));
   std::string const text = sentence_of([&] {
     for (StoredName const& name : at.side.names(nullptr)) at.side.layout(name.entry, {});
   });
   EXPECT_EQ(
       text,
-      "layout.cp = 5: axis 'hidden' has 12 indices, which 5 does not divide. Choose a divisor of 12: 1, 2, 3, 4, 6, 12.");
+      "layout.zz = 5: axis 'hidden' has 12 indices, which 5 does not divide. Choose a divisor of 12: 1, 2, 3, 4, 6, 12.");
 }
 
 TEST(FurtherAxis, PlacesAreToldByTheAxesThatCut) {
-  Mesh const mesh({{"tp", 2}, {"pp", 2}, {"cp", 3}});
+  Mesh const mesh({{"tp", 2}, {"pp", 2}, {"zz", 3}});
   SmallSide const at(mesh);
-  EXPECT_EQ(at.side.place_text({mesh.at({{"tp", 1}, {"cp", 2}}), nullptr}), "tp 1 · cp 2");
-  SidePlace const place{mesh.at({{"cp", 2}}), nullptr};
+  EXPECT_EQ(at.side.place_text({mesh.at({{"tp", 1}, {"zz", 2}}), nullptr}), "tp 1 · zz 2");
+  SidePlace const place{mesh.at({{"zz", 2}}), nullptr};
   EXPECT_EQ(at.side.held("hidden", place), std::optional<reshard::Run>({8, 12, false}));
   EXPECT_EQ(at.side.held("layer", place), std::optional<reshard::Run>({0, 2, false}));
   EXPECT_FALSE(at.side.held("vocab", place));
@@ -123,30 +124,32 @@ TEST(FurtherAxis, PlacesAreToldByTheAxesThatCut) {
 
 std::string rules_refused(std::string const& rules) {
   std::string text = small_map;
-  std::string const known = R"({ tp = [ "inter" ], cp = [ "hidden" ], ep = [ "expert" ] })";
+  std::string const known = R"({ tp = [ "inter" ], zz = [ "hidden" ], ep = [ "expert" ] })";
   text.replace(text.find(known), known.size(), rules);
   return sentence_of(
       [&] { SmallSide const at(Mesh(), true, text + "[places]\ndecoder = \"L\"\n"); });
 }
 
 TEST(MeshRules, NameAxesThatTheMapLists) {
-  EXPECT_EQ(rules_refused(R"({ cq = [ "hidden" ] })"),
-            "m.toml:5: 'cq' is not a mesh axis. Known: tp, cp, ep.");
+  EXPECT_EQ(rules_refused(R"({ zy = [ "hidden" ] })"),
+            "m.toml:5: 'zy' is not a mesh axis. Known: tp, zz, ep.");
   EXPECT_EQ(
-      rules_refused(R"({ tp = [ "hidden" ], cp = [ "hidden" ] })"),
-      "m.toml:5: 'hidden' is cut by 'cp' here, and by 'tp' at m.toml:5. One mesh axis cuts an axis: remove one of the rules.");
-  EXPECT_EQ(rules_refused(R"({ cp = [ "hidden", "decoder" ] })"),
-            "m.toml:5: 'cp' distributes the layers of a pipeline ('decoder') and cuts an axis "
+      rules_refused(R"({ tp = [ "hidden" ], zz = [ "hidden" ] })"),
+      "m.toml:5: 'hidden' is cut by 'zz' here, and by 'tp' at m.toml:5. One mesh axis cuts an axis: remove one of the rules.");
+  EXPECT_EQ(rules_refused(R"({ zz = [ "hidden", "decoder" ] })"),
+            "m.toml:5: 'zz' distributes the layers of a pipeline ('decoder') and cuts an axis "
             "('hidden'). Give the axis to another mesh axis.");
-  EXPECT_EQ(rules_refused(R"({ cp = [ "hidden" ], tp = [ "decoder" ] })"), "");
+  EXPECT_EQ(rules_refused(R"({ zz = [ "hidden" ], tp = [ "decoder" ] })"), "");
 }
 
 TEST(MeshAxes, AreThoseOfAMapAndOfItsBase) {
-  MapFile const core =
-      inherited(map_file("mcore"),
-                parse_map_file("mesh = [ \"cp\" ]\nrules = { cp = [ \"hidden\" ] }\n", "x"));
-  EXPECT_EQ(mesh_axes(core), (std::vector<std::string>{"tp", "pp", "vpp", "ep", "etp", "cp"}));
-  EXPECT_EQ(mesh_axis_of(core, "hidden"), "cp");
+  MapFile const core = inherited(
+      map_file("mcore"), parse_map_file("mesh = [ \"zz\" ]\nrules = { zz = [ \"dim\" ] }\n", "x"));
+  std::vector<std::string> axes = mesh_axes(map_file("mcore"));
+  EXPECT_EQ(std::ranges::count(axes, "tp"), 1);
+  axes.emplace_back("zz");
+  EXPECT_EQ(mesh_axes(core), axes);
+  EXPECT_EQ(mesh_axis_of(core, "dim"), "zz");
   EXPECT_EQ(mesh_axis_of(core, "layer"), "");
   EXPECT_EQ(pipeline_axis(core), "pp");
   MapFile const without = parse_map_file("rules = { tp = [ \"a\", \"b\" ], x = [ \"c\" ] }\n", "x");
@@ -157,8 +160,8 @@ TEST(MeshAxes, AreThoseOfAMapAndOfItsBase) {
 TEST(FurtherAxis, OfMegatronsMapCoversEveryTensorOnce) {
   MapFile const core =
       inherited(map_file("mcore"),
-                parse_map_file("mesh = [ \"cp\" ]\nrules = { cp = [ \"hidden\" ] }\n", "x"));
-  Mesh const mesh({{"cp", 4}, {"tp", 2}});
+                parse_map_file("mesh = [ \"zz\" ]\nrules = { zz = [ \"hidden\" ] }\n", "x"));
+  Mesh const mesh({{"zz", 4}, {"tp", 2}});
   for (SampleModel const& sample : sample_models()) {
     MapFile const family = map_file(sample.family);
     Model model(family, core, {sample.config, "config.json", 0});

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "pipeline/job/job_field.hpp"
+
+namespace reshard::job {
+
+/// The key source.format: its choices are all formats, and "auto".
+Field source_format();
+/// The key target.format: its choices are the formats that are written.
+Field target_format();
+
+}  // namespace reshard::job
