@@ -91,7 +91,7 @@ def test_a_size_of_one_changes_nothing(maps, scratch):
 
 def test_it_is_unknown_without_the_rule(maps, scratch):
     said = reshard(scratch, MAPS, "run", job(scratch, SOURCE, "cut", "torch_dist", "zz = 2"), code=USAGE)
-    assert "job.toml:9:1: [target.layout] unknown key \"zz\"" in said and "Known here: tp, pp, vpp, ep, etp," in said
+    assert "job.toml:9:1: [target.layout] unknown key \"zz\"" in said and "known here: tp, pp, vpp, ep, etp," in said
     said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "sequence = 2"), code=USAGE)
     assert "known here: tp, pp, vpp, ep, etp," in said and ", zz" in said
     assert not (scratch / "cut").exists()
