@@ -14,7 +14,6 @@
 #include "core/formats/manifest/file_records.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/run/compare_masters.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
 #include "stages/read/open_source.hpp"
 
