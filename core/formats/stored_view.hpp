@@ -23,6 +23,9 @@ struct NameTraits {
   bool parts = true;       ///< so have the parts of a fused projection
 };
 
+/// Among the states of something: that it lacks one.
+inline constexpr std::size_t no_tensor = static_cast<std::size_t>(-1);
+
 /// A flat buffer of optimizer state: what one group of ranks holds of the parameters of one model
 /// chunk and dtype, in an order that the layout of the save gives (megatron/flat_buffer.hpp).
 struct FlatBuffer {
@@ -30,9 +33,27 @@ struct FlatBuffer {
   Index group = 0;      ///< of ranks that share weights, counted for each optimizer
   Index number = 0;     ///< of the buffer in its group
   std::string weights;  ///< dtype of the parameters, "bfloat16"
+  std::string where;    ///< the file of a rank that holds it; "" where groups share all files
+  bool joined = false;  ///< `buckets` has one entry: all buckets end to end
   /// One for each bucket: the places in StoredTable::tensors of its states, parallel to
   /// StoredView::states. They are 1-D and of one size.
   std::vector<std::vector<std::size_t>> buckets;
+};
+
+/// Optimizer state of the parameters of one rank, in their shapes: under numbers, in groups that
+/// have the same settings.
+struct StateList {
+  struct Group {
+    bool decays = true;      ///< the weights decay
+    bool decoupled = false;  ///< embedding and output layer, with a learning rate of their own
+    /// Members in order of registration: the places in StoredTable::tensors of their states,
+    /// parallel to StoredView::states; no_tensor where there is none.
+    std::vector<std::vector<std::size_t>> members;
+  };
+  Index chain = 0;    ///< as FlatBuffer
+  Index group = 0;    ///< as FlatBuffer
+  std::string where;  ///< the file that holds it
+  std::vector<Group> groups;
 };
 
 /// The stored tensors of a checkpoint, sorted by what they hold.
@@ -44,8 +65,9 @@ struct StoredView {
   std::vector<std::string> states;       ///< slots of optimizer state that follow their weights:
                                          ///< "param", "exp_avg", …
   std::vector<Table> state_tables;       ///< parallel to `states`; keys are those of the weights.
-                                         ///< Empty where the states lie in `buffers`
-  std::vector<FlatBuffer> buffers;       ///< by chain, group and number
+                                         ///< Empty where the states lie in `buffers` or `lists`
+  std::vector<FlatBuffer> buffers;       ///< by chain, group, file and number
+  std::vector<StateList> lists;          ///< state that is neither by name nor in buffers
   std::vector<std::string> fixed_state;  ///< keys of optimizer state that is bound to the layout it
                                          ///< was saved in (dp_zero_gather_scatter)
   std::vector<std::string> unread;  ///< weights whose keys do not begin with the prefix asked for

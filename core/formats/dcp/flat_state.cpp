@@ -17,8 +17,6 @@ namespace {
 using pickle::Document;
 using pickle::NodeId;
 
-constexpr std::size_t no_tensor = static_cast<std::size_t>(-1);
-
 /// Collects buckets in the order of their numbers.
 class Buffers {
  public:
@@ -37,7 +35,7 @@ class Buffers {
   void finish() {
     for (auto& [place, buckets] : found_) {
       auto const& [chain, group, number, weights] = place;
-      FlatBuffer buffer{chain, group, number, weights, {}};
+      FlatBuffer buffer{chain, group, number, weights, {}, false, {}};
       for (auto& [bucket, states] : buckets) {
         states.resize(view_.states.size(), no_tensor);
         check(states, bucket, std::ssize(buffer.buckets));

@@ -85,22 +85,15 @@ class HeaderReader {
   }
 
  private:
-  /// The storages that the tensors of the model lie in; an optimizer's are never read.
+  /// The storages that the tensors of the model lie in.
   void add_records() {
-    std::map<std::uint64_t, StorageRecord> by_place;
-    for (auto const& [key, record] : torch_.storages)
-      if (record.crc32 && record.size_bytes > 0) by_place.emplace(record.offset_bytes, record);
-    std::map<std::uint64_t, StorageRecord> wanted;
-    auto const want = [&](FileTensor const& tensor) {
-      auto const after = by_place.upper_bound(tensor.offset_bytes);
-      if (tensor.size_bytes > 0 && after != by_place.begin()) wanted.insert(*std::prev(after));
-    };
+    std::vector<FileTensor const*> tensors;
     for (ChunkTable const& chunk : header_.chunks) {
-      for (FileTensor const& tensor : chunk.tensors) want(tensor);
+      for (FileTensor const& tensor : chunk.tensors) tensors.push_back(&tensor);
       for (ExtraEntry const& extra : chunk.extras)
-        if (extra.kind == ExtraKind::uint8_tensor) want(extra.tensor);
+        if (extra.kind == ExtraKind::uint8_tensor) tensors.push_back(&extra.tensor);
     }
-    for (auto const& [place, record] : wanted) header_.records.push_back(record);
+    header_.records = records_with(torch_, tensors);
   }
 
   bool is_mapping(NodeId id) const { return mapping_size(document_, id).has_value(); }
@@ -266,6 +259,21 @@ ShardHeader shard_header(File const& file, TorchFile const& torch) {
 
 ShardHeader read_shard_header(File const& file) {
   return shard_header(file, read_torch_file(file));
+}
+
+std::vector<StorageRecord> records_with(TorchFile const& torch,
+                                        std::span<FileTensor const* const> tensors) {
+  std::map<std::uint64_t, StorageRecord> by_place;
+  for (auto const& [key, record] : torch.storages)
+    if (record.crc32 && record.size_bytes > 0) by_place.emplace(record.offset_bytes, record);
+  std::map<std::uint64_t, StorageRecord> wanted;
+  for (FileTensor const* tensor : tensors) {
+    auto const after = by_place.upper_bound(tensor->offset_bytes);
+    if (tensor->size_bytes > 0 && after != by_place.begin()) wanted.insert(*std::prev(after));
+  }
+  std::vector<StorageRecord> records;
+  for (auto const& [place, record] : wanted) records.push_back(record);
+  return records;
 }
 
 ExtraEntry extra_entry(TorchFile const& torch, NodeId id, std::string const& key) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,10 @@ struct ShardHeader {
 ShardHeader read_shard_header(File const& file);
 /// The same from a file already parsed (its pickle is needed again when a target is built from it).
 ShardHeader shard_header(File const& file, TorchFile const& torch);
+
+/// The storages of a file that tensors of it lie in and that have a CRC-32, each once, by place.
+std::vector<StorageRecord> records_with(TorchFile const& torch,
+                                        std::span<FileTensor const* const> tensors);
 
 /// What the node of a document is, as the value of an "…_extra_state" key.
 ExtraEntry extra_entry(TorchFile const& torch, pickle::NodeId node, std::string const& key);

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/formats/megatron/flat_buffer.hpp"
+
+namespace reshard::megatron {
+
+/// A model chunk of a rank, as far as its buckets depend on it.
+struct FlatChunk {
+  bool first = true;        ///< the first chunk of the first pipeline stage
+  Index rank_elements = 0;  ///< of all parameters of the rank
+};
+
+/// The rules by which a save may have placed the parameters of a chunk, most likely first. Args say
+/// what a run asked for, not which release it used.
+std::vector<FlatRule> flat_rules(Json const& args, FlatChunk const& chunk);
+
+/// "overlap_grad_reduce = true, ddp_bucket_size = 1500": what args say about it, for messages.
+std::string flat_rule_text(Json const& args);
+
+}  // namespace reshard::megatron

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "core/base/wire.hpp"
+#include "core/containers/file_tensor.hpp"
+#include "core/containers/torch/torch_file.hpp"
+
+namespace reshard {
+
+constexpr auto wire_fields(FileTensor const&) {
+  using T = FileTensor;
+  return std::tuple(&T::name, WireEnum{&T::dtype, last_dtype}, &T::shape, &T::strides,
+                    &T::offset_bytes, &T::size_bytes);
+}
+
+constexpr auto wire_fields(StorageRecord const&) {
+  using T = StorageRecord;
+  return std::tuple(&T::offset_bytes, &T::size_bytes, &T::crc32);
+}
+
+namespace megatron {
+
+// The optimizer state that one rank of Megatron saves beside its weights: in distrib_optim.pt with
+// the distributed optimizer, else inside model_optim_rng.pt. Tensors are named by their slot
+// ("exp_avg").
+
+inline constexpr std::string_view distributed_file_name = "distrib_optim.pt";
+/// The word for master weights inside model_optim_rng.pt, as torch_dist has it.
+inline constexpr std::string_view master_slot = "fp32_param";
+
+/// A flat buffer of the distributed optimizer: one vector for each slot, all of one length.
+struct StateBuffer {
+  Index chain = 0;      ///< which of several optimizers
+  Index number = 0;     ///< of the buffer
+  std::string weights;  ///< dtype of the parameters, "bfloat16"
+  std::vector<FileTensor> states;
+};
+
+/// Parameters of one optimizer with the same settings, in order of registration: the states of each
+/// have its shape.
+struct StateGroup {
+  Index chain = 0;
+  bool decays = true;      ///< its weights decay
+  bool decoupled = false;  ///< embedding and output layer, with a learning rate of their own
+  std::vector<std::vector<FileTensor>> members;
+};
+
+/// What one file holds of optimizers.
+struct FileState {
+  std::vector<StateBuffer> buffers;
+  std::vector<StateGroup> groups;
+  std::vector<StorageRecord> records;  ///< those with states in them and a CRC-32
+  std::string settings;                ///< pickled list of optimizer_settings(); "" for none
+};
+
+constexpr auto wire_fields(StateBuffer const&) {
+  using T = StateBuffer;
+  return std::tuple(&T::chain, &T::number, &T::weights, &T::states);
+}
+constexpr auto wire_fields(StateGroup const&) {
+  using T = StateGroup;
+  return std::tuple(&T::chain, &T::decays, &T::decoupled, &T::members);
+}
+constexpr auto wire_fields(FileState const&) {
+  using T = FileState;
+  return std::tuple(&T::buffers, &T::groups, &T::records, &T::settings);
+}
+
+/// Of distrib_optim.pt. Errors of kind source, with the path: damage, state from before Megatron
+/// Core 0.7, vectors whose lengths or dtypes disagree.
+FileState distributed_state(TorchFile const& torch, std::string const& path);
+
+/// Of model_optim_rng.pt: settings, and state where it lies there. Errors of kind source: groups
+/// and states that disagree.
+FileState shard_state(TorchFile const& torch, std::string const& path);
+
+/// The optimizers of a model_optim_rng.pt, in order: what is under "optimizer", or the members of
+/// the list there.
+std::vector<pickle::NodeId> optimizers_of(pickle::Document const& shard);
+
+/// Appends to `settings` a dict like that of an optimizer of `from` without what belongs to single
+/// parameters: {"optimizer": {"param_groups": […]}} or {"param_groups": […]}.
+pickle::NodeId add_settings(pickle::Document& settings, pickle::Document const& from,
+                            pickle::NodeId optimizer);
+
+}  // namespace megatron
+}  // namespace reshard
