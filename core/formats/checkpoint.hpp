@@ -24,6 +24,10 @@ namespace reshard {
 
 class Format;
 
+namespace megatron {
+struct RankStates;
+}
+
 /// Whose names the stored tensors have.
 enum class NameOwner {
   family,    ///< those of the model's family, or of any program: a map of the family gives them a
@@ -91,8 +95,10 @@ struct Checkpoint {
   std::size_t chunks_per_file = 1;         ///< pipeline chunks
   std::vector<LogicalLabels> labels;       ///< NameOwner::logical: parallel to the tensors
   std::vector<ModuleState> module_states;  ///< Storage::shares
-  StateInventory state;                    ///< as far as names of files and headers tell
-  std::vector<dcp::ObjectLook> looks;      ///< parallel to the objects; empty: not inspected yet
+  /// Optimizer state in files of single ranks, where it was asked for and has such a form.
+  std::shared_ptr<megatron::RankStates const> rank_states;
+  StateInventory state;                ///< as far as names of files and headers tell
+  std::vector<dcp::ObjectLook> looks;  ///< parallel to the objects; empty: not inspected yet
   /// The paths of keys in a nested state dict, in its order; nothing where there is none.
   std::optional<std::vector<std::pair<std::string, dcp::Path>>> paths;
   bool item_files = false;  ///< chunks lie in .distcp files, whose grid a target can take over

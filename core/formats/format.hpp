@@ -25,6 +25,7 @@ struct OpenChoice {
   megatron::UserSizes sizes;  ///< of mp_rank folders
   bool names_alone = false;   ///< keys mean nothing beyond themselves, whichever program saved them
   bool without_heads = false;  ///< payloads' places are not wanted
+  bool rank_states = false;    ///< optimizer state in files of single ranks is wanted
 };
 
 /// What `inspect` says: the document, the same as text, and whether the checkpoint is sound.
@@ -44,6 +45,7 @@ struct TargetTraits {
   bool keeps_own = false;      ///< names of a source of the same format are kept
   bool objects = false;        ///< it can hold objects
   bool carries_state = false;  ///< of a source of the same format: optimizer, random generators
+  bool rank_states = false;    ///< it can hold optimizer state of mp_rank folders
   bool checksums = false;      ///< it may have an integrity.json
 };
 

@@ -78,7 +78,17 @@ class CommonBuilder {
       check_carried(*dist_.record, carried.node, carried.key);
       set(carried.key, document_.add_copy(*carried.from, carried.node));
     }
+    if (dist_.settings != nullptr) add_settings();
     remember_tensors();
+  }
+
+  void add_settings() {
+    pickle::Document const& from = *dist_.settings;
+    pickle::NotCarried const found = pickle::not_to_carry(from, from.root);
+    if (!may_be_carried(found, dist_.record->foreign_classes))
+      refuse_to_carry(fmt::format("{}: 'optimizer'", dist_.record->file), found);
+    set("optimizer", document_.add_copy(from, from.find(from.root, "optimizer")));
+    split_optimizers(document_, document_.root, from, dist_.experts_apart, dist_.expert_biases);
   }
 
   NodeId make_args() {
@@ -98,7 +108,7 @@ class CommonBuilder {
       metadata = document_.add_dict();
     document_.set(metadata, "singleton_local_shards", document_.add_bool(false));
     document_.set(metadata, "chained_optim_avoid_prefix", document_.add_bool(true));
-    if (dist_.has_states) {
+    if (dist_.has_states && !dist_.plain_states) {
       mark_reshardable(document_.find(document_.root, "optimizer"), 0);
       document_.set(metadata, "distrib_optim_sharding_type",
                     document_.add_string("fully_reshardable"));

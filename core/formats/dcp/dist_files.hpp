@@ -20,6 +20,9 @@ struct DistRecord {
   bool expert_biases = false;  ///< experts have biases
   bool experts_apart = false;  ///< Megatron will have an optimizer of its own for experts: it has
                                ///< one where ep is above 1
+  /// What a source in rank files says of its optimizer (rank_settings()); nullptr: the record does.
+  pickle::Document const* settings = nullptr;
+  bool plain_states = false;  ///< the optimizer is not distributed: its keys differ
 };
 
 /// The objects of a Megatron-FSDP checkpoint that say what it is: args, checkpoint_version and

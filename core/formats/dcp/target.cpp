@@ -3,10 +3,12 @@
 #include "core/formats/dcp/dist_files.hpp"
 #include "core/formats/dcp/dist_objects.hpp"
 #include "core/formats/dcp/dist_tensors.hpp"
+#include "core/formats/dcp/rank_settings.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/named_target.hpp"
+#include "core/formats/megatron/rank_states.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::dcp {
@@ -61,7 +63,14 @@ class DistTarget {
     add_objects(target, *parts.side, stacked);
     add_dist_tensors(target, parts, tensors);
     draft_.opaque = target.finish(std::nullopt);
-    add_dist_files(draft_, dist_record(*parts.side), job_.source);
+    DistRecord record = dist_record(*parts.side);
+    std::optional<pickle::Document> settings;
+    if (record.has_states && job_.source.rank_states && job_.record != nullptr) {
+      settings = rank_settings(job_.source, *job_.record);
+      record.settings = &*settings;
+      record.plain_states = !job_.source.rank_states->distributed;
+    }
+    add_dist_files(draft_, record, job_.source);
   }
 
   void finish_fsdp(DcpTarget& target, TargetParts const& parts, DistTensors const& tensors) {
@@ -156,7 +165,8 @@ class DistTarget {
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back("ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");
     }
-    if (!from_dist || request().drop_optimizer) record.args.emplace_back("no_save_optim", true);
+    if (!record.has_states && (!from_dist || request().drop_optimizer))
+      record.args.emplace_back("no_save_optim", true);
     if (!from_dist || request().drop_rng) record.args.emplace_back("no_save_rng", true);
     record.drop_states = request().drop_optimizer;
     record.new_keys = !from_dist || job_.source.flattened || !job_.read.view.buffers.empty() ||
@@ -182,6 +192,7 @@ TargetTraits DcpFormat::target() const {
           .keeps_own = flavour_ == Flavour::fsdp_dtensor,
           .objects = true,
           .carries_state = dist,
+          .rank_states = dist,
           .checksums = dist};
 }
 

@@ -200,10 +200,12 @@ Json pipeline_json(Classification const& c, Headers headers, Json& mismatches) {
 
 Json optimizer_json(Directory const& directory, Headers headers) {
   bool distributed = !directory.optimizer_only.empty();
+  bool of_data_ranks = !directory.optimizer_only.empty();
   bool layer_wise = false;
   for (auto const& shard : directory.shards)
     for (auto const& file : shard.files) {
       distributed = distributed || file == "distrib_optim.pt" || file == "optim.pt";
+      of_data_ranks = of_data_ranks || file == "optim.pt";
       layer_wise = layer_wise || file.starts_with("layer_wise_optimizer_");
     }
   bool const inside = std::any_of(headers.begin(), headers.end(), [](ShardHeader const* h) {
@@ -215,7 +217,7 @@ Json optimizer_json(Directory const& directory, Headers headers) {
                      : inside     ? "inline"
                                   : "none");
   result.set("data_parallel_size", fact(first_args(headers), "data_parallel_size"));
-  result.set("resharded", false);
+  result.set("resharded", (distributed || inside) && !layer_wise && !of_data_ranks);
   return result;
 }
 

@@ -1,12 +1,15 @@
 #include "core/formats/megatron/source.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <set>
 
 #include "core/base/capture.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/rank_states.hpp"
 #include "core/formats/megatron/report.hpp"
 #include "core/formats/megatron/traits.hpp"
 #include "core/formats/model_files.hpp"
@@ -98,6 +101,41 @@ StateInventory inventory_of(Directory const& directory, std::span<ShardHeader co
   return result;
 }
 
+/// The header of a file of a shard, and what it holds of optimizers where that is wanted.
+std::string packed_header(File const& file, bool with_states) {
+  TorchFile const torch = read_torch_file(file);
+  std::string const path = file.path().string();
+  bool const of_model = file.path().filename() != distributed_file_name;
+  WireWriter out;
+  if (of_model) out.text(pack(shard_header(file, torch)));
+  if (!of_model)
+    out.put(distributed_state(torch, path));
+  else if (with_states)
+    out.put(shard_state(torch, path));
+  return std::move(out).take();
+}
+
+/// The first `shards` are of model files.
+void unpack_headers(std::vector<std::string> const& packed, std::size_t shards,
+                    std::vector<ShardHeader>& headers, std::vector<FileState>& states) {
+  for (std::size_t f = 0; f < packed.size(); ++f) {
+    WireReader in(packed[f], "the header of a file");
+    if (f < shards) headers.push_back(unpack(in.text()));
+    states.push_back(in.empty() ? FileState() : in.get<FileState>());
+    in.finish();
+  }
+}
+
+/// Which shard each file belongs to: model files first, then those of distributed optimizers.
+std::vector<std::size_t> shards_of(Directory const& directory) {
+  std::vector<std::size_t> shards(directory.shards.size());
+  std::iota(shards.begin(), shards.end(), std::size_t{0});
+  for (std::size_t s = 0; s < directory.shards.size(); ++s)
+    if (std::ranges::binary_search(directory.shards[s].files, distributed_file_name))
+      shards.push_back(s);
+  return shards;
+}
+
 }  // namespace
 
 FormatWords MegatronFormat::words() const {
@@ -116,18 +154,23 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
   checkpoint.names = NameOwner::megatron;
   checkpoint.storage = Storage::shares;
   Directory directory;
+  bool with_states = false;
   exchange.together_seeing([&] {
     directory = open_directory(path);
     checkpoint.files = model_files_in(directory);
+    with_states = choice.rank_states && has_known_states(directory);
+    if (with_states)
+      std::ranges::copy(distributed_files(directory), back_inserter(checkpoint.files));
   });
   checkpoint.root = directory.root;
   checkpoint.folder = directory.iteration_dir;
   checkpoint.place = directory.iteration_dir.string();
   auto const packed = shared_headers(
-      checkpoint, exchange, [](File const& file) { return pack(read_shard_header(file)); });
+      checkpoint, exchange, [&](File const& file) { return packed_header(file, with_states); });
   exchange.together([&] {
     std::vector<ShardHeader> headers;
-    for (std::string const& one : packed) headers.push_back(unpack(one));
+    std::vector<FileState> states;
+    unpack_headers(packed, directory.shards.size(), headers, states);
     std::vector<ShardHeader const*> pointers;
     for (ShardHeader const& header : headers) pointers.push_back(&header);
     Classification const found = classify(shard_facts(directory, pointers), choice.sizes);
@@ -148,6 +191,7 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
         fmt::format("{}, {} shards", checkpoint.mesh.text(), directory.shards.size());
     ShareTable table(directory, found, checkpoint);
     for (std::size_t f = 0; f < headers.size(); ++f) table.add(f, headers[f]);
+    if (with_states) add_rank_states(checkpoint, std::move(states), shards_of(directory));
   });
   return checkpoint;
 }
@@ -182,6 +226,11 @@ Inspection MegatronFormat::describe(fs::path const& path, UserSizes const& sizes
 StoredView MegatronFormat::view(Checkpoint const& checkpoint, std::string const& /*prefix*/) const {
   StoredView view;
   view.traits = traits_of_shares(checkpoint);
+  if (checkpoint.rank_states) {
+    view.states = checkpoint.rank_states->slots;
+    view.buffers = checkpoint.rank_states->buffers;
+    view.lists = checkpoint.rank_states->lists;
+  }
   return view;
 }
 

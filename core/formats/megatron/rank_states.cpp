@@ -1,0 +1,168 @@
+#include "core/formats/megatron/rank_states.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/base/text.hpp"
+#include "core/formats/megatron/mesh.hpp"
+
+namespace reshard::megatron {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StateTable {
+ public:
+  StateTable(Checkpoint& checkpoint, std::vector<std::size_t> const& shards)
+      : checkpoint_(checkpoint), shards_(shards), sizes_(sizes_of(checkpoint.mesh)) {}
+
+  void add(std::size_t file, FileState& state) {
+    file_ = narrow<std::uint32_t>(file);
+    where_ = checkpoint_.files[file].string();
+    for (StorageRecord const& record : state.records)
+      checkpoint_.records.push_back({file_, record.offset_bytes, record.size_bytes, 0,
+                                     static_cast<std::uint64_t>(checkpoint_.stamps[file].bytes),
+                                     record.crc32});
+    for (StateBuffer& buffer : state.buffers) add_buffer(buffer);
+    for (StateGroup& group : state.groups) add_group(group);
+    if (state.settings.empty()) return;
+    result_.settings.push_back(std::move(state.settings));
+    result_.places.push_back(where_);
+  }
+
+  RankStates finish() && {
+    result_.distributed = !result_.buffers.empty();
+    for (FlatBuffer& buffer : result_.buffers)
+      for (auto& states : buffer.buckets) complete(states, buffer.where);
+    for (StateList& list : result_.lists)
+      for (StateList::Group& group : list.groups)
+        for (auto& states : group.members) states.resize(result_.slots.size(), no_tensor);
+    std::ranges::sort(result_.buffers, {}, [](FlatBuffer const& one) {
+      return std::tie(one.chain, one.group, one.where, one.number);
+    });
+    if (result_.distributed) check_dense();
+    return std::move(result_);
+  }
+
+ private:
+  /// The number of the group of ranks that a file's ranks belong to, in the order of torch_dist.
+  Index group_of(Index chain) const {
+    MeshPlace const* at = nullptr;
+    for (SharePlace const& place : checkpoint_.places)
+      if (place.file == shards_[file_]) at = &place.at;
+    RESHARD_EXPECT(at != nullptr);
+    auto const along = [&](std::string_view axis) {
+      return checkpoint_.mesh.coordinate(*at, axis);
+    };
+    if (chain == 0) return along("pp") * sizes_.tp + along("tp");
+    return (along("pp") * sizes_.ep + along("ep")) * sizes_.etp + along("etp");
+  }
+
+  void add_buffer(StateBuffer& buffer) {
+    FlatBuffer result{
+        buffer.chain, group_of(buffer.chain), buffer.number, buffer.weights, where_, true, {}};
+    result.buckets.push_back(places_of(
+        buffer.states, fmt::format("optimizer {}, buffer {}, ", buffer.chain, buffer.number)));
+    result_.buffers.push_back(std::move(result));
+  }
+
+  void add_group(StateGroup& group) {
+    if (result_.lists.empty() || result_.lists.back().where != where_ ||
+        result_.lists.back().chain != group.chain)
+      result_.lists.push_back({group.chain, group_of(group.chain), where_, {}});
+    StateList::Group result{group.decays, group.decoupled, {}};
+    for (auto& member : group.members)
+      result.members.push_back(
+          places_of(member, fmt::format("optimizer {}, parameter {}, ", group.chain, number_++)));
+    result_.lists.back().groups.push_back(std::move(result));
+  }
+
+  /// Adds tensors to the table. They are called by what they are in messages.
+  std::vector<std::size_t> places_of(std::vector<FileTensor>& states, std::string const& of) {
+    std::vector<std::size_t> places;
+    for (FileTensor& tensor : states) {
+      std::size_t const slot = slot_number(tensor.name);
+      places.resize(std::max(places.size(), slot + 1), no_tensor);
+      places[slot] = checkpoint_.stored.tensors.size();
+      checkpoint_.stored.add_whole(of + tensor.name, tensor.dtype, std::move(tensor.shape),
+                                   {file_, tensor.offset_bytes, tensor.size_bytes},
+                                   std::move(tensor.strides));
+    }
+    return places;
+  }
+
+  std::size_t slot_number(std::string const& slot) {
+    auto const at = std::ranges::find(result_.slots, slot) - result_.slots.begin();
+    if (at == std::ssize(result_.slots)) result_.slots.push_back(slot);
+    return static_cast<std::size_t>(at);
+  }
+
+  void complete(std::vector<std::size_t>& states, std::string const& where) const {
+    states.resize(result_.slots.size(), no_tensor);
+    auto const lacking = std::ranges::find(states, no_tensor);
+    if (lacking == states.end()) return;
+    fail(ErrorKind::source,
+         "{}: a buffer lacks '{}', which other buffers have. The files are of two saves: restore "
+         "those of one, or set source.optimizer = \"drop\".",
+         where, result_.slots[static_cast<std::size_t>(lacking - states.begin())]);
+  }
+
+  /// Every rank has dense weights; which stages have experts, the model says.
+  void check_dense() const {
+    for (Index group = 0; group < Index{sizes_.pp} * sizes_.tp; ++group)
+      if (std::ranges::none_of(result_.buffers, [&](FlatBuffer const& one) {
+            return one.chain == 0 && one.group == group;
+          }))
+        fail(ErrorKind::source,
+             "{}: no {} holds the optimizer state of dense weights of tensor rank {} in pipeline "
+             "rank {}. The save was interrupted, or files were moved: restore them, or set "
+             "source.optimizer = \"drop\".",
+             checkpoint_.place, distributed_file_name, group % sizes_.tp, group / sizes_.tp);
+  }
+
+  Checkpoint& checkpoint_;
+  std::vector<std::size_t> const& shards_;
+  MeshSizes sizes_;
+  RankStates result_;
+  std::uint32_t file_ = 0;
+  std::string where_;
+  std::size_t number_ = 0;
+};
+
+}  // namespace
+
+std::vector<fs::path> distributed_files(Directory const& directory) {
+  std::vector<fs::path> files;
+  for (Shard const& shard : directory.shards)
+    if (std::ranges::binary_search(shard.files, distributed_file_name))
+      files.push_back(shard.path / distributed_file_name);
+  return files;
+}
+
+bool has_known_states(Directory const& directory) {
+  if (!directory.optimizer_only.empty()) return false;
+  for (Shard const& shard : directory.shards)
+    for (std::string const& file : shard.files)
+      if (file == "optim.pt" || file.starts_with("layer_wise_optimizer")) return false;
+  return true;
+}
+
+void add_rank_states(Checkpoint& checkpoint, std::vector<FileState> files,
+                     std::vector<std::size_t> const& shards) {
+  StateTable table(checkpoint, shards);
+  for (std::size_t f = 0; f < files.size(); ++f) table.add(f, files[f]);
+  auto states = std::make_shared<RankStates>(std::move(table).finish());
+  if (states->settings.empty()) return;
+  if (states->buffers.empty() && states->lists.empty())
+    fail(ErrorKind::source,
+         "{}: 'optimizer' has settings and no state, and no folder of the checkpoint has {}. The "
+         "save was interrupted, or files were moved: restore them, or set source.optimizer = "
+         "\"drop\".",
+         states->places.front(), distributed_file_name);
+  checkpoint.state.optimizer.form =
+      states->distributed ? StateForm::in_buffers : StateForm::by_weight;
+  checkpoint.state.slots = states->slots;
+  checkpoint.rank_states = std::move(states);
+}
+
+}  // namespace reshard::megatron

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/stored_view.hpp"
+
+namespace reshard::megatron {
+
+/// The optimizer state of all mp_rank folders, beside the table of stored tensors.
+struct RankStates {
+  bool distributed = false;           ///< saved by the distributed optimizer: in distrib_optim.pt
+  std::vector<std::string> slots;     ///< "param", "exp_avg", …
+  std::vector<FlatBuffer> buffers;    ///< of the distributed optimizer
+  std::vector<StateList> lists;       ///< of others
+  std::vector<std::string> settings;  ///< FileState::settings of each shard
+  std::vector<std::string> places;    ///< the files of `settings`
+};
+
+/// The distrib_optim.pt of the shards, in their order.
+std::vector<std::filesystem::path> distributed_files(Directory const& directory);
+
+/// Whether all that the folders hold of optimizers has a form that add_rank_states() knows.
+bool has_known_states(Directory const& directory);
+
+/// Adds the states of `files`, parallel to checkpoint.files, to the tables and rank_states.
+/// `shards` says which shard each file belongs to. Settings of a distributed optimizer without any
+/// file of its state are an Error of kind source.
+void add_rank_states(Checkpoint& checkpoint, std::vector<FileState> files,
+                     std::vector<std::size_t> const& shards);
+
+}  // namespace reshard::megatron
