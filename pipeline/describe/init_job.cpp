@@ -79,8 +79,13 @@ std::string comment_lines(std::string_view text) {
 
 class Draft {
  public:
-  Draft(InitRequest const& request, Checkpoint const& source)
-      : request_(request), source_(source), found_(source.format->id()) {}
+  /// `with_states`: the source with the optimizer state of its rank files, where it has any that
+  /// can be read; else nullptr.
+  Draft(InitRequest const& request, Checkpoint const& source, Checkpoint const* with_states)
+      : request_(request),
+        source_(source),
+        with_states_(with_states),
+        found_(source.format->id()) {}
 
   std::string text() {
     for (FormatId const format : by_likelihood(*source_.format))
@@ -138,17 +143,25 @@ class Draft {
     return result;
   }
 
+  bool takes_rank_states(Attempt const& attempt) const {
+    return with_states_ != nullptr && format_of(attempt.format).target().rank_states;
+  }
+
   /// State that the format could hold is not left out unless the user says so.
   Attempt settled(Attempt attempt) const {
     attempt.refusal.reset();
-    if (found_ == attempt.format && source_.format->target().carries_state)
+    if (takes_rank_states(attempt) ||
+        (found_ == attempt.format && source_.format->target().carries_state))
       attempt.job.source.optimizer = StatePolicy::refuse;
     return attempt;
   }
 
   void plan(Attempt& attempt) const {
+    bool const with_states =
+        takes_rank_states(attempt) && attempt.job.source.optimizer != StatePolicy::drop;
     JobPlan const made =
-        make_job_plan(source_, target_request(attempt.job, request_.map_folders), PlanLimits());
+        make_job_plan(with_states ? *with_states_ : source_,
+                      target_request(attempt.job, request_.map_folders), PlanLimits());
     attempt.map = fs::path(made.map_name).stem().string();
     attempt.tensors = fmt::format("{} logical tensors, {}", made.plan.logical_tensors,
                                   human_bytes(made.plan.source_bytes));
@@ -268,17 +281,33 @@ class Draft {
 
   InitRequest const& request_;
   Checkpoint const& source_;
+  Checkpoint const* with_states_;
   FormatId found_;
   std::vector<Attempt> attempts_;
 };
+
+/// Nothing where rank files hold no optimizer state that can be read.
+std::optional<Checkpoint> opened_with_states(InitRequest const& request, Checkpoint const& source,
+                                             Comm const& comm) {
+  if (source.storage != Storage::shares || !source.state.optimizer) return std::nullopt;
+  OpenChoice choice;
+  choice.rank_states = true;
+  std::optional<Checkpoint> result;
+  auto const unreadable =
+      capture([&] { result = open_source(request.source, FormatId::automatic, choice, comm); });
+  if (unreadable && unreadable->kind() != ErrorKind::source) throw *unreadable;
+  return result && result->rank_states ? std::move(result) : std::nullopt;
+}
 
 }  // namespace
 
 std::string init_job(InitRequest const& request, Comm const& comm) {
   Checkpoint const source = open_source(request.source, comm);
+  std::optional<Checkpoint> const with_states = opened_with_states(request, source, comm);
   std::string text;
   together(comm, [&] {
-    if (comm.rank() == 0) text = Draft(request, source).text();
+    if (comm.rank() == 0)
+      text = Draft(request, source, with_states ? &*with_states : nullptr).text();
   });
   return comm.broadcast(std::move(text), 0);
 }

@@ -31,6 +31,13 @@ ChunkGrid chunk_grid(JobSpec::Target const& target) {
 
 }  // namespace
 
+OpenChoice open_choice(JobSpec const& job) {
+  OpenChoice choice;
+  choice.rank_states = job.source.optimizer != StatePolicy::drop &&
+                       format_of(job.target.format).target().rank_states;
+  return choice;
+}
+
 TargetRequest target_request(JobSpec const& job,
                              std::vector<std::filesystem::path> const& map_folders) {
   TargetRequest request;

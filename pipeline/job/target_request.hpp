@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/format.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "stages/plan/job_plan.hpp"
 
@@ -13,6 +14,9 @@ namespace reshard {
 /// placements that cannot be read.
 TargetRequest target_request(JobSpec const& job,
                              std::vector<std::filesystem::path> const& map_folders);
+
+/// How a job's source is opened: optimizer state of rank files is read where the target takes it.
+OpenChoice open_choice(JobSpec const& job);
 
 /// What asks the planner for a checkpoint's logical tensors and for no target. `map` is as in a job
 /// file; `config`: config.json or its folder, where the checkpoint has none.

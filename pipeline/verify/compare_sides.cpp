@@ -154,6 +154,18 @@ class SidesOpener {
   bool share_names_ = false;
 };
 
+/// Optimizer state in rank files is read where the other side may have taken it over.
+void read_rank_states(ComparedSide& side, Checkpoint const& other, Comm const& comm) {
+  if (side.checkpoint.storage != Storage::shares || !side.checkpoint.state.optimizer ||
+      !other.format->target().rank_states)
+    return;
+  StateForm const form = other.format->inventory(other, view_of(other)).optimizer.form;
+  if (form != StateForm::by_weight && form != StateForm::in_buffers) return;
+  OpenChoice choice;
+  choice.rank_states = true;
+  side.checkpoint = open_source(side.path, FormatId::automatic, choice, comm);
+}
+
 }  // namespace
 
 ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
@@ -161,6 +173,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.a.path = request.a;
   sides.b.path = request.b;
   for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, comm);
+  read_rank_states(sides.a, sides.b.checkpoint, comm);
+  read_rank_states(sides.b, sides.a.checkpoint, comm);
   together_seeing(comm, [&] {
     SidesOpener(request, sides).run();
     sides.configs =

@@ -51,7 +51,9 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
 DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm) {
   DigestedCheckpoint result;
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
-  result.checkpoint = open_source(query.path, comm);
+  OpenChoice choice;
+  choice.rank_states = query.states;
+  result.checkpoint = open_source(query.path, FormatId::automatic, choice, comm);
   result.catalogue = open_logical(result.checkpoint, query, comm);
   together(comm, [&] {
     result.work = digest_work(*result.catalogue.model, result.catalogue.source, query.scope);

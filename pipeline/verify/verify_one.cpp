@@ -237,6 +237,25 @@ bool holds_states(Checkpoint const& checkpoint) {
   return form == StateForm::by_weight || form == StateForm::in_buffers;
 }
 
+/// Optimizer state in files of single ranks.
+struct RankStateLook {
+  bool readable = false;
+  std::optional<Error> fault;  ///< why it is not
+};
+
+RankStateLook look_at_rank_states(fs::path const& path, Checkpoint const& checkpoint,
+                                  Comm const& comm) {
+  RankStateLook look;
+  if (checkpoint.storage != Storage::shares || !checkpoint.state.optimizer) return look;
+  OpenChoice choice;
+  choice.rank_states = true;
+  look.fault = capture([&] {
+    look.readable = open_source(path, FormatId::automatic, choice, comm).rank_states != nullptr;
+  });
+  if (look.fault && look.fault->kind() != ErrorKind::source) throw *look.fault;
+  return look;
+}
+
 /// A checkpoint whose headers cannot be read may still say which of its files is to blame.
 VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm const& comm) {
   std::optional<OwnRecord> own;
@@ -283,8 +302,11 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
       own = find_record(query.path, checkpoint.files, checkpoint.storage == Storage::shares);
     });
   });
-  bool const states = holds_states(checkpoint);
-  if (nothing && !((replicas || states) && nothing->kind() == ErrorKind::usage)) throw *nothing;
+  RankStateLook const rank_states = look_at_rank_states(query.path, checkpoint, comm);
+  bool const states = rank_states.readable || holds_states(checkpoint);
+  if (nothing &&
+      !((replicas || states || rank_states.fault) && nothing->kind() == ErrorKind::usage))
+    throw *nothing;
   Verdict verdict(query.path);
   if (own) {
     std::vector<std::string> faults = faults_of_files(*own, comm);
@@ -296,6 +318,8 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
         fmt::format("{} files against {}", files, own->manifest ? manifest_name : integrity_name),
         faults);
   }
+  if (rank_states.fault)
+    verdict.looked("optimizer", "optimizer state", {rank_states.fault->sentence()});
   if (!replicas && !states && !(own && own->manifest)) return verdict.take();
   if (query.map == "auto" && own && own->manifest && own->manifest->map == "none")
     query.map = "none";

@@ -98,7 +98,7 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
 
 LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   JobSpec const& job = *query.job;
-  Checkpoint const source = open_source(job.source.path, job.source.format, {}, comm);
+  Checkpoint const source = open_source(job.source.path, job.source.format, open_choice(job), comm);
   TargetRequest const request = target_request(job, query.map_folders);
   PlanLimits limits;
   limits.digests = false;

@@ -69,7 +69,7 @@ void make(std::string const& job_file, std::string const& out, std::vector<int> 
           Comm const& comm) {
   JobSpec const job = parse_job_spec(read_text_file(job_file, 1U << 20), job_file, {});
   Clock::time_point const start = Clock::now();
-  Checkpoint const source = open_source(job.source.path, job.source.format, {}, comm);
+  Checkpoint const source = open_source(job.source.path, job.source.format, open_choice(job), comm);
   double const header_seconds = seconds_since(start);
   Clock::time_point const planning = Clock::now();
   char const* const maps = std::getenv("RESHARD_MAPS");

@@ -9,8 +9,10 @@
 #include "core/formats/format.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/flat_buffer.hpp"
+#include "core/formats/megatron/flat_rules.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "stages/plan/source/buffer_shares.hpp"
+#include "stages/plan/source/state_lists.hpp"
 
 namespace reshard {
 namespace {
@@ -38,7 +40,9 @@ bool flag(Json const& args, std::string_view key) {
 }
 
 /// How the save's ranks named experts, most likely first: files of torch_dist do not say it.
-std::vector<std::string> expert_forms(Json const& args) {
+std::vector<std::string> expert_forms(Checkpoint const& source, SourceModel const& read) {
+  if (source.storage == Storage::shares) return {read.traits.form};
+  Json const& args = read.args;
   if (flag(args, "moe_use_legacy_grouped_gemm")) return {"flat", "grouped", "sequential"};
   if (flag(args, "moe_grouped_gemm")) return {"grouped", "flat", "sequential"};
   return {"sequential", "grouped", "flat"};
@@ -50,7 +54,9 @@ class FlatStates {
       : source_(source),
         read_(read),
         model_(*read.model),
-        sizes_(sizes_of_args(read.args, source.place + ", args")),
+        sizes_(source.storage == Storage::shares
+                   ? megatron::sizes_of(source.mesh)
+                   : sizes_of_args(read.args, source.place + ", args")),
         mesh_(megatron::mesh_of(sizes_)) {
     PipelineSpec spec = megatron::pipeline_spec(read.args, sizes_);
     spec.decoder_layers = count("L");
@@ -64,7 +70,7 @@ class FlatStates {
 
   void run() {
     std::optional<Error> first;
-    for (std::string const& form : expert_forms(read_.args)) {
+    for (std::string const& form : expert_forms(source_, read_)) {
       try {
         return run(form);
       } catch (Error const& error) {
@@ -103,10 +109,16 @@ class FlatStates {
       b = end;
     }
     for (Placed const& one : placed) add(one, side, shares);
+    for (StateList const& list : read_.view.lists) {
+      MeshPlace const place = place_of(list.chain, list.group);
+      auto const rank =
+          shares.of(place, narrow<int>(mesh_.coordinate(place, "pp")), list.chain == 1);
+      add_state_list(source_, list, rank, shares, side, place, read_);
+    }
   }
 
   static bool same_group(FlatBuffer const& a, FlatBuffer const& b) {
-    return std::tie(a.chain, a.group) == std::tie(b.chain, b.group);
+    return std::tie(a.chain, a.group, a.where) == std::tie(b.chain, b.group, b.where);
   }
 
   SideOptions side_options(std::string const& form) const {
@@ -123,36 +135,90 @@ class FlatStates {
 
   /// Where the ranks of a group stand. Dense weights are cut by pp and tp, experts by pp, ep and
   /// etp; groups are counted in this order.
-  MeshPlace place_of(FlatBuffer const& buffer) const {
-    Index const inner = buffer.chain == 0 ? sizes_.tp : Index{sizes_.ep} * sizes_.etp;
-    Index const pp = buffer.group / inner;
-    Index const rest = buffer.group % inner;
-    if (pp >= sizes_.pp || buffer.chain > (sizes_.ep > 1 ? 1 : 0))
+  MeshPlace place_of(Index chain, Index group) const {
+    Index const inner = chain == 0 ? sizes_.tp : Index{sizes_.ep} * sizes_.etp;
+    Index const pp = group / inner;
+    Index const rest = group % inner;
+    if (pp >= sizes_.pp || chain > (sizes_.ep > 1 ? 1 : 0))
       fail(ErrorKind::source,
            "{}: optimizer {} has state of a group {}, and the layout of args ({}) has {} groups. "
            "Args were changed, or the files are of two saves: restore those of one, or set "
            "source.optimizer = \"drop\".",
-           source_.place, buffer.chain, buffer.group, megatron::layout_text(sizes_),
-           buffer.chain > 1 ? 0 : inner * sizes_.pp);
-    if (buffer.chain == 0) return mesh_.at({{"tp", rest}, {"pp", pp}});
+           source_.place, chain, group, megatron::layout_text(sizes_),
+           chain > 1 ? 0 : inner * sizes_.pp);
+    if (chain == 0) return mesh_.at({{"tp", rest}, {"pp", pp}});
     return mesh_.at({{"pp", pp}, {"ep", rest / sizes_.etp}, {"etp", rest % sizes_.etp}});
   }
 
   void place_group(std::span<FlatBuffer const> buffers, BufferShares& shares,
                    std::vector<Placed>& placed) const {
     FlatBuffer const& first = buffers.front();
-    MeshPlace const place = place_of(first);
-    auto const expected =
-        shares.of(place, narrow<int>(mesh_.coordinate(place, "pp")), first.chain == 1);
+    MeshPlace const place = place_of(first.chain, first.group);
+    int const stage = narrow<int>(mesh_.coordinate(place, "pp"));
+    auto const expected = shares.of(place, stage, first.chain == 1);
     if (expected.size() != buffers.size())
       fail(ErrorKind::source,
            "{}: group {} of optimizer {} has {} buffers, and the layout of args ({}) gives {}. "
            "Args were changed, or weights are of more dtypes than their buffers: restore the "
            "checkpoint's own args, or set source.optimizer = \"drop\".",
-           source_.place, first.group, first.chain, buffers.size(), megatron::layout_text(sizes_),
-           expected.size());
+           place_text(first), first.group, first.chain, buffers.size(),
+           megatron::layout_text(sizes_), expected.size());
     for (std::size_t b = 0; b < buffers.size(); ++b)
-      placed.push_back({buffers[b], expected[b], fitted(buffers[b], expected[b]), place});
+      placed.push_back({buffers[b], expected[b],
+                        buffers[b].joined ? by_rule(buffers[b], expected[b], stage, shares)
+                                          : fitted(buffers[b], expected[b]),
+                        place});
+  }
+
+  /// The file that has a buffer, or all of them.
+  std::string const& place_text(FlatBuffer const& buffer) const {
+    return buffer.where.empty() ? source_.place : buffer.where;
+  }
+
+  /// Buckets that lie end to end: their ends follow from args.
+  FlatLayout by_rule(FlatBuffer const& buffer, BufferShare const& share, int stage,
+                     BufferShares& shares) const {
+    check_dtype(buffer, share);
+    std::vector<FlatParameter> parameters;
+    for (RankParameter const& one : share.parameters)
+      parameters.push_back({one.elements, is_shared(shares.name(share, one).name)});
+    Index const held = tensor(buffer.buckets.front().front()).shape.front();
+    Index nearest = 0;
+    for (megatron::FlatRule const& rule :
+         megatron::flat_rules(read_.args, {share.chunk == 0, rank_elements(stage, shares)})) {
+      FlatLayout layout = megatron::flat_layout(parameters, rule);
+      Index sum = 0;
+      for (Index const bucket : layout.buckets) sum += bucket;
+      if (sum == held) return layout;
+      if (nearest == 0) nearest = sum;
+    }
+    fail(ErrorKind::source,
+         "{}: buffer {} of optimizer {} has {} elements, and the {} parameters that the layout of "
+         "args ({}; {}) puts there have {}; no order known to this version gives this number. Args "
+         "were changed, or parameters were frozen: restore the checkpoint's own args, or set "
+         "source.optimizer = \"drop\".",
+         buffer.where, buffer.number, buffer.chain, held, parameters.size(),
+         megatron::layout_text(sizes_), megatron::flat_rule_text(read_.args), nearest);
+  }
+
+  /// Whether several pipeline stages hold a parameter: embeddings of tied models, and of those with
+  /// multi-token prediction.
+  bool is_shared(std::string_view name) const {
+    if (sizes_.pp == 1) return false;
+    auto const head = model_.find_tensor("lm_head");
+    bool const tied = !head || !model_.exists(*head);
+    if (name == "output_layer.weight") return tied;
+    return name == "embedding.word_embeddings.weight" && (tied || count("M") > 0);
+  }
+
+  /// All ranks of a stage hold as many.
+  Index rank_elements(int stage, BufferShares& shares) const {
+    MeshPlace const place = mesh_.at({{"pp", stage}});
+    Index sum = 0;
+    for (bool const experts : {false, true})
+      for (BufferShare const& share : shares.of(place, stage, experts))
+        for (RankParameter const& one : share.parameters) sum += one.elements;
+    return sum;
   }
 
   StoredTensor const& tensor(std::size_t at) const { return source_.stored.tensors[at]; }
@@ -189,7 +255,8 @@ class FlatStates {
     fail(ErrorKind::source,
          "{}: '{}' holds state of {} weights, and the weights are stored as {}. State of weights "
          "that were trained in another dtype cannot be resharded: set source.optimizer = \"drop\".",
-         source_.place, tensor(buffer.buckets.front().front()).name, buffer.weights, share.weights);
+         place_text(buffer), tensor(buffer.buckets.front().front()).name, buffer.weights,
+         share.weights);
   }
 
   /// Megatron saves every parameter of a rank as a chunk of its own.
@@ -212,10 +279,12 @@ class FlatStates {
       StoredName const& name = shares.name(placed.share, parameter);
       SidePlace const place{placed.place, &chunks_[placed.share.chunk]};
       megatron::FlatSlot const slot = placed.layout.slots[p];
-      auto const& states = placed.buffer.buckets[slot.bucket];
+      bool const joined = placed.buffer.joined;
+      auto const& states = placed.buffer.buckets[joined ? 0 : slot.bucket];
+      Index const at = joined ? placed.layout.in_file(slot) : slot.at;
       for (std::size_t s = 0; s < states.size(); ++s) {
         add_state(
-            tensor(states[s]), {slot.at, slot.at + parameter.elements}, name,
+            tensor(states[s]), {at, at + parameter.elements}, name,
             [&](Index begin, Index end) { return side.flat_pieces(name, place, begin, end); },
             SlotId(s + 1));
         for (TensorId const held : side.tensors(name.entry))

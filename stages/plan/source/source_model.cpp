@@ -52,7 +52,8 @@ class SourceReader {
       result_.model->add_slots(result_.view.states);
     }
     catalogue();
-    if (result_.model->slots().size() > 1 && !result_.view.buffers.empty())
+    if (result_.model->slots().size() > 1 &&
+        (!result_.view.buffers.empty() || !result_.view.lists.empty()))
       add_flat_states(source_, result_);
     return std::move(result_);
   }

@@ -16,8 +16,12 @@ constexpr Kind rng{"random-generator", "rng", "--no-load-rng"};
 
 class Policy {
  public:
-  Policy(Checkpoint const& source, bool carried, std::vector<std::string>& warnings)
-      : place_(source.folder.string()), carried_(carried), warnings_(warnings) {}
+  Policy(Checkpoint const& source, TargetRequest const& request, std::vector<std::string>& warnings)
+      : place_(source.folder.string()),
+        in_rank_files_(source.storage == Storage::shares),
+        to_dist_(format_of(request.format).target().rank_states),
+        carried_(carries_state(source, request)),
+        warnings_(warnings) {}
 
   void refuse(Kind const& kind, HeldState const& state, bool drop) const {
     if (drop) return;
@@ -25,11 +29,12 @@ class Policy {
       case StateForm::none: return;
       case StateForm::by_weight:
       case StateForm::in_buffers:
+        if (!carried_ && in_rank_files_) refuse_model_files(kind, state);
         if (!carried_) refuse_form(kind);
         return;
       case StateForm::by_layout: return refuse_layout(kind, state);
       case StateForm::in_rank_files: return refuse_rank_files(kind, state);
-      case StateForm::in_model_files: return refuse_model_files(kind);
+      case StateForm::in_model_files: return refuse_model_files(kind, state);
     }
   }
 
@@ -76,11 +81,19 @@ class Policy {
          place_, kind.what, state.example, kind.key);
   }
 
-  [[noreturn]] void refuse_model_files(Kind const& kind) const {
+  [[noreturn]] void refuse_model_files(Kind const& kind, HeldState const& state) const {
+    if (kind.key == optimizer.key && to_dist_)
+      fail(
+          ErrorKind::source,
+          "{}: holds optimizer state in a form that this version cannot reshard ('{}'). Load it in "
+          "Megatron at the old sizes and save again as torch_dist, or set source.optimizer = "
+          "\"drop\" to continue without it.",
+          place_, state.example);
     if (kind.key == optimizer.key)
       fail(ErrorKind::source,
-           "{}: holds optimizer state, which this version cannot reshard. Set source.optimizer = "
-           "\"drop\" to continue without it.",
+           "{}: holds optimizer state in files of single ranks, which this version reshards into "
+           "torch_dist only. Set target.format = \"torch_dist\", which Megatron loads as well, or "
+           "source.optimizer = \"drop\" to continue without it.",
            place_);
     fail(ErrorKind::source,
          "{}: holds random-generator state, which belongs to the old layout. Set source.rng = "
@@ -89,6 +102,8 @@ class Policy {
   }
 
   std::string place_;
+  bool in_rank_files_;
+  bool to_dist_;
   bool carried_;
   std::vector<std::string>& warnings_;
 };
@@ -96,6 +111,7 @@ class Policy {
 }  // namespace
 
 bool carries_state(Checkpoint const& source, TargetRequest const& request) {
+  if (source.rank_states && format_of(request.format).target().rank_states) return true;
   return source.format->id() == request.format && source.format->target().carries_state;
 }
 
@@ -103,11 +119,17 @@ void check_state(Checkpoint const& source, StoredView const& view, TargetRequest
                  std::vector<std::string>& warnings) {
   if (!source.defects.empty()) throw Error(ErrorKind::source, source.defects.front());
   StateInventory const state = source.format->inventory(source, view);
-  Policy const policy(source, carries_state(source, request), warnings);
+  Policy const policy(source, request, warnings);
+  // With the optimizer in a new layout there is nothing to decide.
+  bool const loses_rng = source.rank_states != nullptr && carries_state(source, request);
   policy.refuse(optimizer, state.optimizer, request.drop_optimizer);
-  policy.refuse(rng, state.rng, request.drop_rng);
+  policy.refuse(rng, state.rng, request.drop_rng || loses_rng);
   policy.warn(optimizer, state.optimizer, request.drop_optimizer);
   policy.warn(rng, state.rng, request.drop_rng);
+  if (state.rng && loses_rng && !request.drop_rng)
+    warnings.push_back(
+        "random-generator state is dropped, because it belongs to the old layout: start training "
+        "with --no-load-rng");
   if (state.others.empty()) return;
   if (source.storage == Storage::shares)
     warnings.push_back("dropped, because it belongs to one run or layout: " + listed(state.others));

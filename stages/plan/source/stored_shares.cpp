@@ -14,7 +14,7 @@ void StoredShares::check_chunks() const {
   std::vector<std::size_t> counts(source_.files.size(), 0);
   for (SharePlace const& place : source_.places) ++counts[place.file];
   for (std::size_t f = 0; f < counts.size(); ++f)
-    if (counts[f] != source_.chunks_per_file)
+    if (counts[f] > 0 && counts[f] != source_.chunks_per_file)
       fail(ErrorKind::source,
            "{}: holds {} model chunks, the args give {} per pipeline rank. The file belongs to "
            "another run: restore this run's own.",

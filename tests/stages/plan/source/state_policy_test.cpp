@@ -1,5 +1,6 @@
 #include "stages/plan/source/state_policy.hpp"
 
+#include "core/formats/megatron/rank_states.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/read_only_format.hpp"
 
@@ -81,7 +82,8 @@ TEST(StatePolicy, EachFormOfOptimizerState) {
            {StateForm::in_buffers, dist, dist, ""},
            {StateForm::in_buffers, dist, shares, "which the target's format cannot hold"},
            {StateForm::in_rank_files, FormatId::dcp, dist, "in files of single ranks"},
-           {StateForm::in_model_files, shares, shares, "which this version cannot reshard"}}) {
+           {StateForm::in_model_files, shares, shares, "Set target.format = \"torch_dist\""},
+           {StateForm::in_model_files, shares, dist, "cannot reshard ('an example')"}}) {
     std::string const said = judged(one.from, one.to, optimizer(one.form), false, false).refusal;
     EXPECT_EQ(said.empty(), std::string_view(one.says).empty()) << said;
     EXPECT_NE(said.find(one.says), std::string::npos) << said;
@@ -138,6 +140,33 @@ TEST(StatePolicy, StateGoesBetweenTorchDistAlone) {
       EXPECT_EQ(carries_state(source, request), from->id() == dist && to->id() == dist)
           << from->name() << " to " << to->name();
     }
+}
+
+TEST(StatePolicy, StateOfRankFilesGoesIntoTorchDistAlone) {
+  for (Format const* to : all_formats()) {
+    Checkpoint source;
+    source.format = &format_of(shares);
+    source.rank_states = std::make_shared<megatron::RankStates>();
+    TargetRequest request;
+    request.format = to->id();
+    EXPECT_EQ(carries_state(source, request), to->id() == dist) << to->name();
+  }
+}
+
+TEST(StatePolicy, GeneratorsOfRankFilesStayBehindWhenTheirOptimizerGoes) {
+  HoldingFormat const format(shares);
+  Checkpoint source;
+  source.format = &format;
+  source.storage = Storage::shares;
+  source.state = rng(StateForm::in_model_files);
+  source.state.optimizer = {StateForm::in_buffers, "distrib_optim.pt"};
+  source.rank_states = std::make_shared<megatron::RankStates>();
+  TargetRequest request;
+  request.format = dist;
+  Lines warnings;
+  check_state(source, StoredView(), request, warnings);
+  EXPECT_EQ(warnings, Lines{"random-generator state is dropped, because it belongs to the old "
+                            "layout: start training with --no-load-rng"});
 }
 
 }  // namespace

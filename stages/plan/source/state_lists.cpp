@@ -1,0 +1,113 @@
+#include "stages/plan/source/state_lists.hpp"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "stages/plan/source/restride.hpp"
+
+namespace reshard {
+namespace {
+
+/// A parameter of the rank, in order of registration.
+struct Parameter {
+  StoredName const* name = nullptr;
+  std::size_t chunk = 0;
+  std::vector<Index> shape;
+};
+
+bool is_embedding_or_output(std::string_view name) {
+  return name == "embedding.word_embeddings.weight" || name == "output_layer.weight";
+}
+
+class ListReader {
+ public:
+  ListReader(Checkpoint const& source, StateList const& list, Side const& side,
+             MeshPlace const& place, SourceModel& read)
+      : source_(source), list_(list), side_(side), place_(place), read_(read) {}
+
+  void run(std::vector<Parameter> const& parameters) {
+    std::vector<std::vector<Parameter const*>> members(list_.groups.size());
+    for (Parameter const& parameter : parameters)
+      members[group_of(parameter)].push_back(&parameter);
+    for (std::size_t g = 0; g < members.size(); ++g) {
+      StateList::Group const& group = list_.groups[g];
+      if (group.members.size() != members[g].size())
+        fail(ErrorKind::source,
+             "{}: group {} of optimizer {} has {} parameters, and {} of the model fall into it. "
+             "Parameters were frozen, or the run had groups of its own, which this version cannot "
+             "reshard: set source.optimizer = \"drop\".",
+             list_.where, g, list_.chain, group.members.size(), members[g].size());
+      for (std::size_t m = 0; m < group.members.size(); ++m) add(*members[g][m], group.members[m]);
+    }
+  }
+
+ private:
+  /// Megatron exempts vectors and biases from weight decay.
+  std::size_t group_of(Parameter const& parameter) const {
+    bool const decays = parameter.shape.size() != 1 && !parameter.name->name.ends_with(".bias");
+    bool const decoupled = is_embedding_or_output(parameter.name->name) &&
+                           std::ranges::any_of(list_.groups, &StateList::Group::decoupled);
+    auto const found = std::ranges::find_if(list_.groups, [&](StateList::Group const& group) {
+      return group.decays == decays && group.decoupled == decoupled;
+    });
+    if (found != list_.groups.end()) return static_cast<std::size_t>(found - list_.groups.begin());
+    fail(ErrorKind::source,
+         "{}: optimizer {} has no group {} weight decay, which '{}' belongs to. The run had groups "
+         "of its own, which this version cannot reshard: set source.optimizer = \"drop\".",
+         list_.where, list_.chain, decays ? "with" : "without", parameter.name->name);
+  }
+
+  void add(Parameter const& parameter, std::vector<std::size_t> const& states) {
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      if (states[s] == no_tensor) continue;
+      StoredTensor const& tensor = source_.stored.tensors[states[s]];
+      if (tensor.shape != parameter.shape)
+        fail(ErrorKind::source,
+             "{}: {} has the shape ({}), and '{}', which the order of parameters gives it, has "
+             "({}). The run had another order or groups of its own, which this version cannot "
+             "reshard: set source.optimizer = \"drop\".",
+             list_.where, tensor.name, fmt::join(tensor.shape, ", "), parameter.name->name,
+             fmt::join(parameter.shape, ", "));
+      add_tensor(parameter, tensor, SlotId(s + 1));
+    }
+  }
+
+  void add_tensor(Parameter const& parameter, StoredTensor const& tensor, SlotId slot) {
+    SidePlace const place{place_, &read_.chunks[parameter.chunk]};
+    std::vector<Piece> pieces = side_.pieces(*parameter.name, place);
+    auto const strides = source_.stored.strides.find(tensor.first_chunk);
+    if (strides != source_.stored.strides.end()) restride(pieces, tensor.shape, strides->second);
+    for (Piece& piece : pieces) piece.tensor = read_.model->in_slot(piece.tensor, slot);
+    read_.catalog.add(
+        {source_.stored.chunks[tensor.first_chunk].item.file,
+         source_.stored.payload_offset_bytes[tensor.first_chunk], tensor.dtype, tensor.name},
+        std::move(pieces), parameter.name->copy);
+    for (TensorId const held : side_.tensors(parameter.name->entry))
+      read_.model->set_exists(read_.model->in_slot(held, slot), true);
+  }
+
+  Checkpoint const& source_;
+  StateList const& list_;
+  Side const& side_;
+  MeshPlace const& place_;
+  SourceModel& read_;
+};
+
+}  // namespace
+
+void add_state_list(Checkpoint const& source, StateList const& list,
+                    std::span<BufferShare const> rank, BufferShares const& shares, Side const& side,
+                    MeshPlace const& place, SourceModel& read) {
+  std::vector<Parameter> parameters;
+  for (BufferShare const& share : rank)
+    for (RankParameter const& one : share.parameters) {
+      StoredName const& name = shares.name(share, one);
+      parameters.push_back(
+          {&name, share.chunk,
+           side.layout(name.entry, {place, &read.chunks[share.chunk]}).file_shape});
+    }
+  ListReader(source, list, side, place, read).run(parameters);
+}
+
+}  // namespace reshard
