@@ -27,6 +27,9 @@ class Format;
 namespace megatron {
 struct RankStates;
 }
+namespace deepspeed {
+struct RunState;
+}
 
 /// Whose names the stored tensors have.
 enum class NameOwner {
@@ -70,6 +73,14 @@ struct LogicalLabels {
   std::string domain;
 };
 
+/// One value that is state of a parameter: the steps that an optimizer has done. Only targets that
+/// keep names hold it.
+struct StoredScalar {
+  std::string name;
+  DType dtype = DType::f32;
+  ItemPlace item;
+};
+
 /// A checkpoint on disk as its headers tell, the same on every rank. Plain data: no payload was
 /// read. What only its format knows is asked of `format`.
 struct Checkpoint {
@@ -97,6 +108,8 @@ struct Checkpoint {
   std::vector<ModuleState> module_states;  ///< Storage::shares
   /// Optimizer state in files of single ranks, where it was asked for and has such a form.
   std::shared_ptr<megatron::RankStates const> rank_states;
+  std::vector<StoredScalar> scalars;
+  std::shared_ptr<deepspeed::RunState const> deepspeed;  ///< of a DeepSpeed checkpoint
   StateInventory state;                ///< as far as names of files and headers tell
   std::vector<dcp::ObjectLook> looks;  ///< parallel to the objects; empty: not inspected yet
   /// The paths of keys in a nested state dict, in its order; nothing where there is none.

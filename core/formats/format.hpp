@@ -44,8 +44,10 @@ struct TargetTraits {
   bool any_names = false;      ///< it can hold any names; else only those that it has as a source
   bool keeps_own = false;      ///< names of a source of the same format are kept
   bool objects = false;        ///< it can hold objects
-  bool carries_state = false;  ///< of a source of the same format: optimizer, random generators
-  bool rank_states = false;    ///< it can hold optimizer state of mp_rank folders
+  bool carries_state = false;  ///< optimizer state of a source of this format can go into targets
+                               ///< with `rank_states`
+  bool rank_states = false;    ///< it can hold optimizer state in slots, whatever the source
+  bool masters_alone = false;  ///< beside optimizer state its weights are the F32 masters
   bool checksums = false;      ///< it may have an integrity.json
 };
 
@@ -97,6 +99,12 @@ class Format {
   virtual StateInventory inventory(Checkpoint const& checkpoint, StoredView const& view) const;
   /// What the files say about their run; nothing when that is nothing. Reads a file.
   virtual std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const;
+  /// Values that no file holds as such, with the names that a target which keeps names gives them,
+  /// as torch.save writes them. Errors of kind source: values that are no plain data.
+  virtual std::vector<std::pair<std::string, std::string>> made_objects(
+      Checkpoint const& /*checkpoint*/) const {
+    return {};
+  }
   /// What a target of this format can be. A format that does not override this is one of sources
   /// alone, and lays out nothing.
   virtual TargetTraits target() const { return {.written = false}; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/base/file.hpp"
 #include "core/base/json.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/directory.hpp"
@@ -104,6 +105,18 @@ void check_carried(RunRecord const& record, pickle::NodeId node, std::string_vie
   pickle::NotCarried const found = pickle::not_to_carry(record.document(), node);
   if (!may_be_carried(found, record.foreign_classes))
     refuse_to_carry(fmt::format("{}: '{}'", record.file, key), found);
+}
+
+std::string tensor_bytes(RunRecord const& record, pickle::TensorRef const& tensor) {
+  FileTensor const from = file_tensor(*record.torch, tensor, "common state");
+  if (!from.strides.empty())
+    fail(ErrorKind::source,
+         "{}: the common state holds a tensor that is a strided view. Save the checkpoint again.",
+         record.file);
+  std::string bytes(from.size_bytes, '\0');
+  File::open_for_reading(record.file)
+      .read_at(from.offset_bytes, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
 }
 
 fs::path run_folder(RunRecord const* record) {

@@ -55,6 +55,10 @@ bool may_copy_file(RunRecord const& record);
 /// holds more than plain data. `no_node` is fine.
 void check_carried(RunRecord const& record, pickle::NodeId node, std::string_view key);
 
+/// The bytes of a tensor of the record's document, or of a copy of it. A strided view is an Error
+/// of kind source.
+std::string tensor_bytes(RunRecord const& record, pickle::TensorRef const& tensor);
+
 /// The folder of the target: iter_0000010, or release for a source without a run.
 std::filesystem::path run_folder(RunRecord const* record);
 /// What the tracker says of it.

@@ -11,7 +11,7 @@ enum class StateForm {
   none,
   by_weight,   ///< tensors of the shapes of the weights, cut like them: they can follow any layout
   in_buffers,  ///< flat buffers whose order the layout in `args` gives: they can follow any layout
-  by_layout,   ///< in a form that only the layout of the save can use
+  by_layout,   ///< in another form, which perhaps only the layout of the save can use
   in_rank_files,  ///< files of single ranks beside the weights
   in_model_files  ///< beside the weights in Megatron's own rank files
 };

@@ -68,8 +68,7 @@ struct StoredView {
                                          ///< Empty where the states lie in `buffers` or `lists`
   std::vector<FlatBuffer> buffers;       ///< by chain, group, file and number
   std::vector<StateList> lists;          ///< state that is neither by name nor in buffers
-  std::vector<std::string> fixed_state;  ///< keys of optimizer state that is bound to the layout it
-                                         ///< was saved in (dp_zero_gather_scatter)
+  std::vector<std::string> fixed_state;  ///< other keys of optimizer state
   std::vector<std::string> unread;  ///< weights whose keys do not begin with the prefix asked for
   NameTraits traits;                ///< of Megatron's names; not meaningful for others
 };

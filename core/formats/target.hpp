@@ -27,6 +27,19 @@ enum class LayerKeys { automatic, stacked, separate };
 /// What happens to stored tensors that a map lists under `keep`.
 enum class Unmapped { refuse, keep, drop };
 
+/// How optimizer state lies in mp_rank folders: inside the model files, or in those of Megatron's
+/// distributed optimizer.
+enum class OptimizerFiles { automatic, in_model_files, distributed };
+
+/// What a run that loads mp_rank folders is started with: its gradient buckets decide where state
+/// lies in files of the distributed optimizer.
+struct OptimizerRequest {
+  OptimizerFiles files = OptimizerFiles::automatic;  ///< as in the source
+  std::optional<bool> overlap_grad_reduce;           ///< nothing: as args say
+  Index bucket_elements = 0;                         ///< --ddp-bucket-size; 0: as args say
+  Index data_parallel = 0;                           ///< 0: as args say
+};
+
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
   FormatId format = FormatId::megatron;  ///< never automatic
@@ -42,6 +55,7 @@ struct TargetRequest {
   ChunkGrid grid;                   ///< dcp
   std::uint64_t chunk_bytes = 0;    ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
   LayerKeys layers = LayerKeys::automatic;  ///< torch_dist
+  OptimizerRequest optimizer;               ///< mp_rank folders
   std::string source_prefix;  ///< dcp sources: only keys with this prefix, which is cut off
   std::string target_prefix;  ///< dcp: put before every key
   std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
@@ -50,6 +64,7 @@ struct TargetRequest {
   bool axes_by_config = false;          ///< a config.json decides about axes, not args
   Index true_vocab_size = 0;
   Unmapped unmapped = Unmapped::refuse;
+  std::vector<std::string> frozen;  ///< patterns of Megatron's names: without optimizer state
   ForeignClasses foreign_classes = ForeignClasses::refuse;
   bool objects_unread = false;  ///< objects of a DCP source are not checked
   bool dequantise = false;      ///< quantised weights become BF16

@@ -38,6 +38,7 @@ struct NamedTensor {
   DType dtype = DType::u8;
   std::vector<Index> shape;
   std::vector<SourceBox> boxes;
+  std::optional<DType> stored = std::nullopt;  ///< the boxes' dtype, where values are rounded
 };
 
 /// A target whose tensors keep the source's names; they are the logical tensors of `model`, in this

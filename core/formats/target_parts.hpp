@@ -24,6 +24,10 @@ struct TargetParts {
 /// be in the source (Errors of kind source). `slot`: which state of the parameters is meant.
 DType stored_dtype(TargetParts const& parts, StoredName const& name, SlotId slot = SlotId::weight);
 
+namespace megatron {
+class StateTarget;
+}
+
 /// What makes the shards of a Megatron target beyond its tensors.
 struct MegatronTarget {
   std::vector<PipelineChunk> chunks;
@@ -31,6 +35,9 @@ struct MegatronTarget {
   Json source_args;                   ///< those args; null without a record
   std::vector<std::pair<std::string, Json>> args;  ///< attributes to set besides the parallel sizes
   ExtraStates* extras = nullptr;
+  std::vector<std::pair<std::string, Json>> last_args;  ///< attributes to set after those
+  megatron::StateTarget* state = nullptr;               ///< nullptr: no optimizer state
+  bool distributed = false;                             ///< with distrib_optim.pt
 };
 
 /// Lays out every file of a Megatron target and fills files, texts, the target catalogue; returns

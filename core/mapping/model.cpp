@@ -1,5 +1,6 @@
 #include "core/mapping/model.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <set>
@@ -216,6 +217,26 @@ void Model::add_slots(std::span<std::string const> names) {
 TensorId Model::in_slot(TensorId parameter, SlotId slot) const {
   RESHARD_EXPECT(slot == SlotId::weight || index(parameter) < parameters_);
   return TensorId{narrow<std::uint32_t>(index(parameter) + index(slot) * parameters_)};
+}
+
+void Model::note_states(std::span<PlainState const> states) {
+  RESHARD_EXPECT(slots_.size() == 1);
+  for (PlainState const& one : states) {
+    auto const at = std::ranges::find(slots_, one.slot) - slots_.begin();
+    if (at == std::ssize(slots_)) slots_.push_back(one.slot);
+    SlotId const slot{narrow<std::uint32_t>(at)};
+    tensors_[index(one.state)].slot = slot;
+    plain_states_.emplace(std::pair(one.parameter, slot), one.state);
+  }
+}
+
+std::optional<TensorId> Model::state_of(TensorId parameter, SlotId slot) const {
+  if (parameters_ > 0) {
+    TensorId const state = in_slot(parameter, slot);
+    return exists(state) ? std::optional(state) : std::nullopt;
+  }
+  auto const found = plain_states_.find({parameter, slot});
+  return found == plain_states_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::optional<TensorId> Model::find_tensor(std::string_view name) const {

@@ -49,6 +49,13 @@ struct PlainTensor {
   std::vector<Index> shape;
 };
 
+/// Of a model about which nothing else is known: that a tensor is the state of another.
+struct PlainState {
+  TensorId parameter{};
+  std::string slot;  ///< "exp_avg"
+  TensorId state{};
+};
+
 /// One model: the sizes of its axes, its sets and its logical tensors. Pure data, from map files
 /// and facts.
 class Model {
@@ -64,10 +71,15 @@ class Model {
   /// Gives every parameter a further slot for each name ("exp_avg"): optimizer state, whose axes
   /// are those of its parameter. None exists yet. Once, after all parameters and their parts.
   void add_slots(std::span<std::string const> names);
+  /// Says which tensors of a model of plain tensors are states of others, which have no axes in
+  /// common with them. Once.
+  void note_states(std::span<PlainState const> states);
   /// What a parameter may have, by SlotId: "weight", then those added.
   std::vector<std::string> const& slots() const { return slots_; }
   /// What a parameter has in a slot. Pre: `parameter` is no state.
   TensorId in_slot(TensorId parameter, SlotId slot) const;
+  /// The same; nothing where the parameter has none. `slot` is none of weights.
+  std::optional<TensorId> state_of(TensorId parameter, SlotId slot) const;
 
   /// The ways in which weights of this model may be quantised.
   void set_schemes(std::vector<QuantScheme> schemes);
@@ -129,6 +141,7 @@ class Model {
   std::vector<LogicalTensor> tensors_;
   std::map<std::string, TensorId, std::less<>> tensor_ids_;
   std::vector<std::string> slots_{"weight"};
+  std::map<std::pair<TensorId, SlotId>, TensorId> plain_states_;  ///< of note_states()
   std::size_t parameters_ = 0;  ///< tensors that are no states, once there are slots
   std::vector<bool> exists_;
   std::vector<QuantScheme> schemes_;

@@ -6,6 +6,13 @@
 
 namespace reshard {
 
+Index reach(Piece const& piece) {
+  Index last = piece.offset;
+  for (PieceDigit const& digit : piece.digits) last += (digit.count - 1) * digit.stride;
+  for (PieceCopy const& copy : piece.copies) last += (copy.count - 1) * copy.stride;
+  return last + 1;
+}
+
 void Catalog::add(Blob blob, std::vector<Piece> pieces, bool copy) {
   auto const number = static_cast<std::uint32_t>(blobs.size());
   blobs.push_back(std::move(blob));
@@ -25,6 +32,23 @@ std::uint32_t Catalog::add_view(SourceView view) {
       fmt::format("{}: '{}' as {}", files[view.stored.file], view.name, name(view.dtype)));
   views.push_back(std::move(view));
   return number;
+}
+
+Blob Catalog::computed(Blob const& blob, Index elements, ViewKind kind, DType dtype, int constant) {
+  SourceView view;
+  view.kind = kind;
+  view.name = blob.name;
+  view.stored = {blob.file, blob.offset_bytes, blob.dtype, {elements}};
+  view.dtype = dtype;
+  view.shape = {elements};
+  view.constant = constant;
+  return {add_view(std::move(view)), 0, dtype, blob.name};
+}
+
+std::uint32_t Catalog::add_computed(std::uint32_t blob, Index elements, ViewKind kind, DType dtype,
+                                    int constant) {
+  blobs.push_back(computed(Blob(blobs[blob]), elements, kind, dtype, constant));
+  return narrow<std::uint32_t>(blobs.size() - 1);
 }
 
 }  // namespace reshard

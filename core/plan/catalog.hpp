@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/dtype.hpp"
+#include "core/base/ids.hpp"
 #include "core/layout/piece.hpp"
 #include "core/plan/source_view.hpp"
 
@@ -28,6 +30,9 @@ struct TensorPieces {
                            ///< never read, always written
 };
 
+/// Elements from the start of a blob to the last that a piece reaches.
+Index reach(Piece const& piece);
+
 /// All pieces of a checkpoint: which part of which logical tensor lies where.
 struct Catalog {
   std::vector<std::string> files;  ///< paths, for messages; after them one text for each view
@@ -37,6 +42,10 @@ struct Catalog {
   std::vector<TensorPieces> tensors;  ///< by number of the logical tensor; as many as the model has
                                       ///< before anything is added
 
+  /// Weights whose pieces are their master weights, and the dtype of the weights themselves: a
+  /// target that has no other weights takes these.
+  std::vector<std::pair<TensorId, DType>> masters;
+
   /// Adds a stored tensor with its pieces. `copy` as in TensorPieces.
   void add(Blob blob, std::vector<Piece> pieces, bool copy);
 
@@ -44,6 +53,14 @@ struct Catalog {
   /// dtype. A view that cannot be computed is an Error (check_view). Pre: all real files are in
   /// `files`.
   std::uint32_t add_view(SourceView view);
+
+  /// Adds a view of a blob's first `elements`, row-major, in another dtype, and returns the blob
+  /// that stands for them. Pre: the blob is in a real file.
+  Blob computed(Blob const& blob, Index elements, ViewKind kind, DType dtype, int constant = 0);
+  /// Adds a computed tensor with the values of a blob's first `elements` in another dtype, and
+  /// returns the number of its blob. Pre: the blob is no computed one.
+  std::uint32_t add_computed(std::uint32_t blob, Index elements, ViewKind kind, DType dtype,
+                             int constant = 0);
 
   std::size_t real_files() const { return files.size() - views.size(); }
 };

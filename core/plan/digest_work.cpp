@@ -203,7 +203,21 @@ std::vector<DigestId> add_state_shares(DigestWork& work, std::span<StateCheck co
 }
 
 DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope) {
-  return Worker(model, catalog, scope).run();
+  if (catalog.views.empty()) return Worker(model, catalog, scope).run();
+  Catalog stored = catalog;
+  for (Blob& blob : stored.blobs) {
+    if (blob.file < catalog.real_files()) continue;
+    SourceView const& view = catalog.views[blob.file - catalog.real_files()];
+    RESHARD_EXPECT(view.kind == ViewKind::round && view.stored.dtype == DType::f32);
+    blob = {view.stored.file, view.stored.offset_bytes, view.stored.dtype, blob.name};
+  }
+  DigestWork work = Worker(model, stored, scope).run();
+  for (PieceShare& share : work.shares)
+    if (Blob const& blob = catalog.blobs[share.blob]; blob.file >= catalog.real_files()) {
+      share.kind = ShareKind::rounded;
+      share.dtype = blob.dtype;
+    }
+  return work;
 }
 
 }  // namespace reshard

@@ -69,7 +69,8 @@ struct DigestWork {
 /// Pre: the checks' digests begin behind those of the work.
 std::vector<DigestId> add_state_shares(DigestWork& work, std::span<StateCheck const> checks);
 
-/// Errors of kind source: as make_plan() for the source's side. Pre: the catalogue has no views.
+/// Errors of kind source: as make_plan() for the source's side. Pre: the catalogue has
+/// no views but of F32 values that are rounded.
 DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope);
 
 }  // namespace reshard

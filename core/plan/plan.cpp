@@ -307,13 +307,13 @@ void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, PlanLimits const
   }
 }
 
-/// Rounded masters have as many bytes as their weights.
+/// Rounded masters have half the bytes of the F32 values.
 void add_checks(Plan& plan, Model const& model, Catalog const& source) {
   plan.checks =
       state_checks(model, source, DigestId{narrow<std::uint32_t>(plan.tensor_bytes.size())});
   for (StateCheck const& check : plan.checks)
     if (check.rule == StateRule::rounds_to_weight && check.weight_dtype != DType::f32)
-      plan.tensor_bytes.push_back(plan.tensor_bytes[index(check.weight)]);
+      plan.tensor_bytes.push_back(plan.tensor_bytes[index(check.state)] / 2);
 }
 
 /// Target order: by the first target byte of each cell.

@@ -121,6 +121,8 @@ quant::Dequantiser dequantiser_of(SourceView const& view) {
 
 void check_view(SourceView const& view, std::string const& file) {
   if (view.kind == ViewKind::dequantise) return check_dequantise(view, file);
+  bool const rounds = view.kind == ViewKind::round;
+  RESHARD_EXPECT(!rounds || (view.stored.dtype == DType::f32 && bits(view.dtype) == 16));
   if (!quant::convertible(view.stored.dtype, view.dtype))
     fail(ErrorKind::source,
          "{}: '{}' is {} and is requested as {}: only floating-point tensors can be converted, to "

@@ -23,6 +23,7 @@ enum class ViewKind {
   cast,  ///< the same values in another dtype; a value that it does not have is an Error when it is
          ///< read
   add,   ///< value + constant, exactly, in any dtype that holds it; else an Error when it is read
+  round,       ///< BF16 or F16 of F32, each value rounded to the nearest, of two the even one
   dequantise,  ///< BF16 of a quantised weight, each value rounded once
 };
 

@@ -35,13 +35,16 @@ std::vector<StateCheck> state_checks(Model const& model, Catalog const& source, 
   std::vector<StateCheck> checks;
   std::uint32_t next = static_cast<std::uint32_t>(first);
   std::size_t const slots = model.slots().size();
-  if (slots == 1) return checks;
+  for (auto const& [weight, dtype] : source.masters)
+    checks.push_back({StateRule::rounds_to_weight, weight, weight, dtype,
+                      dtype == DType::f32 ? digest_of(weight) : DigestId(next++)});
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     auto const weight = TensorId(t);
     if (model.tensor(weight).slot != SlotId::weight || !model.exists(weight)) continue;
     for (std::size_t s = 1; s < slots; ++s) {
-      TensorId const state = model.in_slot(weight, SlotId(s));
-      if (!model.exists(state) || stored_dtype(source, state) != DType::f32) continue;
+      std::optional<TensorId> const held = model.state_of(weight, SlotId(s));
+      if (!held || stored_dtype(source, *held) != DType::f32) continue;
+      TensorId const state = *held;
       if (is_second_moment_slot(model.slots()[s]))
         checks.push_back({StateRule::not_negative, state, weight});
       auto const dtype = stored_dtype(source, weight);

@@ -18,7 +18,8 @@ enum class StateRule {
 
 /// One tensor of state. The bytes of rounded master weights have a digest of their own, `rounded`,
 /// which must be that of the weight: both count in the same order. Masters of F32 weights are
-/// compared as they are.
+/// compared as they are. `state` is `weight` where masters stand in its place (Catalog::masters):
+/// the weight itself is in no catalogue then.
 struct StateCheck {
   StateRule rule = StateRule::not_negative;
   TensorId state{};

@@ -5,6 +5,7 @@
 
 #include "core/base/error.hpp"
 #include "core/quant/convert_element.hpp"
+#include "core/quant/rounded.hpp"
 
 namespace reshard::quant {
 namespace {
@@ -47,6 +48,16 @@ std::optional<Inexact> run_to(DType wanted, Bytes from, double constant, std::sp
 }
 
 }  // namespace
+
+void round_values(Bytes from, DType wanted, std::span<std::byte> to) {
+  RESHARD_EXPECT((wanted == DType::bf16 || wanted == DType::f16) && from.size() == 2 * to.size());
+  for (std::size_t i = 0; i < to.size() / sizeof(std::uint16_t); ++i) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, from.data() + i * sizeof value, sizeof value);
+    std::uint16_t const rounded = wanted == DType::bf16 ? bf16_of(value) : f16_of(value);
+    std::memcpy(to.data() + i * sizeof rounded, &rounded, sizeof rounded);
+  }
+}
 
 bool convertible(DType stored, DType wanted) {
   auto const to = float_format(wanted);

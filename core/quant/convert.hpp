@@ -30,4 +30,8 @@ struct Inexact {
 std::optional<Inexact> convert(DType stored, std::span<std::byte const> from, double constant,
                                DType wanted, std::span<std::byte> to);
 
+/// F32 values as BF16 or F16, each rounded to the nearest, of two the even one (rounded.hpp). Pre:
+/// `wanted` is one of the two; `to` has half the bytes of `from`. They may lie at any address.
+void round_values(std::span<std::byte const> from, DType wanted, std::span<std::byte> to);
+
 }  // namespace reshard::quant

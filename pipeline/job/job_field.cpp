@@ -12,6 +12,7 @@ namespace {
 
 // Far above any cluster, far below where a product of two sizes leaves the range of an int.
 constexpr std::int64_t most_ranks = 32768;
+constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::int64_t most_stall_seconds = 24 * 3600;
 constexpr std::int64_t most_progress_seconds = 24 * 3600;
 
@@ -200,6 +201,35 @@ void add_megatron(std::vector<Field>& out) {
           {"megatron", "full3d"},
           "Megatron only: \"megatron\" leaves out the number of an unused axis, \"full3d\" always "
           "writes mp_rank_TT_PPP_EEE.")));
+  out.push_back(with_scope(
+      scope, choice<OptimizerChoice>(
+                 "target", "optimizer",
+                 [](JobSpec& job) -> OptimizerChoice& { return job.target.optimizer; },
+                 {"auto", "inline", "distributed"},
+                 "Megatron only: optimizer state goes into model_optim_rng.pt, \"inline\", or into "
+                 "the distrib_optim.pt of the\n"
+                 "distributed optimizer, \"distributed\"; \"auto\" keeps the source's form.")));
+  out.push_back(
+      with_scope(scope, choice<Switch>(
+                            "target", "overlap_grad_reduce",
+                            [](JobSpec& job) -> Switch& { return job.target.overlap_grad_reduce; },
+                            {"auto", "on", "off"},
+                            "Megatron only, for distrib_optim.pt: whether training starts with "
+                            "--overlap-grad-reduce; \"auto\": as the source's args say.")));
+  out.push_back(with_scope(
+      scope,
+      number<std::int64_t>(
+          "target", "bucket_size",
+          [](JobSpec& job) -> std::int64_t& { return job.target.bucket_size; }, 0, most_elements,
+          "Megatron only, for distrib_optim.pt: --ddp-bucket-size; 0 means: as the source's args "
+          "say.")));
+  out.push_back(with_scope(
+      scope, number<std::int64_t>(
+                 "target", "data_parallel_size",
+                 [](JobSpec& job) -> std::int64_t& { return job.target.data_parallel_size; }, 0,
+                 most_ranks,
+                 "Megatron only, for distrib_optim.pt without a bucket size: data-parallel ranks; "
+                 "0 means: as the source's args say.")));
 }
 
 void add_layout(std::vector<Field>& out) {
@@ -244,6 +274,10 @@ void add_model_and_run(std::vector<Field>& out) {
       {"refuse", "keep", "drop"},
       "Stored tensors that the map lists under `keep`, such as a vision tower: copy them byte for "
       "byte or leave them out."));
+  out.push_back(text(
+      "model", "frozen", [](JobSpec& job) -> std::string& { return job.model.frozen; },
+      "Parameters that were not trained in any layer, and so have no optimizer state in Megatron's "
+      "files: patterns of its names, such as \"embedding.*; *.mlp.router.*\"."));
   out.push_back(choice<QuantChoice>(
       "model", "quant", [](JobSpec& job) -> QuantChoice& { return job.model.quant; },
       {"keep", "dequantise-bf16"},

@@ -24,6 +24,11 @@ enum class ExpertStorage { automatic, grouped, sequential };
 /// Folder names: as Megatron writes them (mp_rank_TT[_PPP][_EEE]), or always with all three
 /// numbers.
 enum class MpRankStyle { megatron, full3d };
+/// Where optimizer state lies in mp_rank folders: inside model_optim_rng.pt, or in distrib_optim.pt
+/// of Megatron's distributed optimizer; automatic: as in the source.
+enum class OptimizerChoice { automatic, in_model_files, distributed };
+/// A setting of the run that will load the target; automatic: as the source's args say.
+enum class Switch { automatic, on, off };
 /// The boxes that the tensors of a DCP target are stored in: the source's, one, rows over ranks, or
 /// by placements on a mesh.
 enum class ChunkChoice { source, whole, ranks, mesh };
@@ -113,6 +118,10 @@ struct JobSpec {
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
+    OptimizerChoice optimizer = OptimizerChoice::automatic;         ///< Megatron only
+    Switch overlap_grad_reduce = Switch::automatic;                 ///< Megatron only
+    std::int64_t bucket_size = 0;         ///< Megatron only: elements; 0: as the source's args say
+    std::int64_t data_parallel_size = 0;  ///< Megatron only; 0: as the source's args say
     std::string reference;  ///< Hugging Face only: folder whose config and tokenizer files are
                             ///< taken; "" for none
     std::uint64_t shard_bytes =
@@ -136,6 +145,7 @@ struct JobSpec {
                                ///< model's own description
     std::int64_t true_vocab_size = 0;  ///< 0: as the source says
     UnmappedChoice unmapped = UnmappedChoice::refuse;
+    std::string frozen;  ///< "a.*; b.*": patterns of Megatron's names; "" for none
     QuantChoice quant = QuantChoice::keep;
     ForeignClassChoice foreign_classes = ForeignClassChoice::refuse;
     friend bool operator==(Model const&, Model const&) = default;

@@ -1,5 +1,7 @@
 #include "pipeline/job/target_request.hpp"
 
+#include <sstream>
+
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
@@ -29,6 +31,28 @@ ChunkGrid chunk_grid(JobSpec::Target const& target) {
   return grid;
 }
 
+/// "a.*; b.*"
+std::vector<std::string> patterns_in(std::string_view text) {
+  std::vector<std::string> patterns;
+  std::istringstream parts{std::string(text)};
+  for (std::string part; std::getline(parts, part, ';');) {
+    std::size_t const first = part.find_first_not_of(' ');
+    if (first != std::string::npos)
+      patterns.push_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
+  }
+  return patterns;
+}
+
+OptimizerRequest optimizer_request(JobSpec::Target const& target) {
+  OptimizerRequest request;
+  request.files = static_cast<OptimizerFiles>(target.optimizer);
+  if (target.overlap_grad_reduce != Switch::automatic)
+    request.overlap_grad_reduce = target.overlap_grad_reduce == Switch::on;
+  request.bucket_elements = target.bucket_size;
+  request.data_parallel = target.data_parallel_size;
+  return request;
+}
+
 }  // namespace
 
 OpenChoice open_choice(JobSpec const& job) {
@@ -46,6 +70,7 @@ TargetRequest target_request(JobSpec const& job,
   request.grid = chunk_grid(job.target);
   request.chunk_bytes = job.target.chunk_bytes;
   request.layers = static_cast<LayerKeys>(job.target.layers);
+  request.optimizer = optimizer_request(job.target);
   request.source_prefix = job.source.prefix;
   request.target_prefix = job.target.prefix;
   request.source_config = job.source.config;
@@ -68,6 +93,7 @@ TargetRequest target_request(JobSpec const& job,
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
   request.unmapped = static_cast<Unmapped>(job.model.unmapped);
+  request.frozen = patterns_in(job.model.frozen);
   request.foreign_classes = static_cast<ForeignClasses>(job.model.foreign_classes);
   request.objects_unread = job.source.objects == SourceObjects::unread;
   request.dequantise = job.model.quant == QuantChoice::dequantise_bf16;

@@ -5,11 +5,11 @@
 
 namespace reshard {
 
-MasterFindings look_at_masters(Checkpoint const& checkpoint, JobPlan const& plan,
-                               StateCheck const& check) {
+MasterFindings look_at_masters(Checkpoint const& checkpoint, Model const& model,
+                               Catalog const& catalog, StateCheck const& check) {
   FileSet files(checkpoint.files, FileSet::Access::read);
-  ExtentReader reader(files, plan.source.views);
-  return compare_masters(*plan.model, plan.source, check,
+  ExtentReader reader(files, catalog.views);
+  return compare_masters(model, catalog, check,
                          [&](std::uint32_t file, std::uint64_t offset, std::span<std::byte> into) {
                            Extent const extent{file, offset, into.size(), 0};
                            reader.read({&extent, 1}, into.data());

@@ -7,7 +7,7 @@ namespace reshard {
 
 /// Reads the master weights and the weights of one tensor of a checkpoint again, to say where they
 /// differ.
-MasterFindings look_at_masters(Checkpoint const& checkpoint, JobPlan const& plan,
-                               StateCheck const& check);
+MasterFindings look_at_masters(Checkpoint const& checkpoint, Model const& model,
+                               Catalog const& catalog, StateCheck const& check);
 
 }  // namespace reshard

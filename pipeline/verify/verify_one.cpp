@@ -183,7 +183,8 @@ std::vector<std::string> faults_of_states(DigestedCheckpoint const& found, Comm 
         continue;
       }
       looked = true;
-      MasterFindings const masters = look_at_masters(found.checkpoint, found.catalogue, check);
+      MasterFindings const masters =
+          look_at_masters(found.checkpoint, *found.catalogue.model, found.catalogue.source, check);
       mine.push_back(fmt::format("'{}': {} of {} master weights do not round to it, first at {}",
                                  name, masters.differing, masters.elements, masters.first));
     }

@@ -80,8 +80,20 @@ class IdentityPlanner {
             {std::move(box), chunk.item.file, stored.payload_offset_bytes[c],
              strides == stored.strides.end() ? std::vector<Index>() : strides->second});
       }
+      auto const rounded =
+          stored.rounded.find(static_cast<std::size_t>(&one - stored.tensors.data()));
+      if (rounded != stored.rounded.end()) {
+        tensor.stored = tensor.dtype;
+        tensor.dtype = rounded->second;
+      }
       tensors_.push_back(std::move(tensor));
     }
+    for (StoredScalar const& one : source_.scalars)
+      if (one.name.starts_with(request_.source_prefix))
+        tensors_.push_back({one.name.substr(request_.source_prefix.size()),
+                            one.dtype,
+                            {},
+                            {{{}, one.item.file, one.item.offset_bytes, {}}}});
     for (StoredObject const& object : stored.objects)
       if (object.name.starts_with(request_.source_prefix)) objects_.push_back(&object);
     if (source_.paths) sort_as_nested(*source_.paths);
@@ -175,11 +187,49 @@ class IdentityPlanner {
     job_.source.tensors.resize(tensors_.size());
     NamedTarget const names{source_, request_, *job_.model, tensors_, objects_, {}};
     for (std::size_t t = 0; t < tensors_.size(); ++t)
-      for (SourceBox const& box : tensors_[t].boxes)
+      for (SourceBox const& box : tensors_[t].boxes) {
+        Blob blob{box.file, box.offset_bytes, tensors_[t].stored.value_or(tensors_[t].dtype),
+                  tensors_[t].key};
+        if (tensors_[t].stored)
+          blob =
+              job_.source.computed(blob, elements_of(box.box), ViewKind::round, tensors_[t].dtype);
         job_.source.add(
-            {box.file, box.offset_bytes, tensors_[t].dtype, tensors_[t].key},
+            std::move(blob),
             {names.piece(t, box.box, box.strides.empty() ? row_major(box.box) : box.strides)},
             false);
+      }
+    note_states();
+  }
+
+  static Index elements_of(TensorBox const& box) {
+    Index elements = 1;
+    for (std::size_t d = 0; d < box.begin.size(); ++d) elements *= box.end[d] - box.begin[d];
+    return elements;
+  }
+
+  /// Which tensors are optimizer state of which others.
+  void note_states() {
+    StoredView const view = source_.format->view(source_, request_.source_prefix);
+    if (view.state_tables.empty()) return;
+    std::unordered_map<std::string_view, TensorId> numbers;
+    for (std::size_t t = 0; t < tensors_.size(); ++t)
+      numbers.emplace(tensors_[t].key, TensorId{narrow<std::uint32_t>(t)});
+    std::vector<PlainState> states;
+    auto const number = [&](std::size_t stored) {
+      std::string const& name = source_.stored.tensors[stored].name;
+      if (!name.starts_with(request_.source_prefix)) return numbers.end();
+      return numbers.find(std::string_view(name).substr(request_.source_prefix.size()));
+    };
+    for (std::size_t s = 0; s < view.state_tables.size(); ++s)
+      for (auto const& [name, at] : view.state_tables[s]) {
+        auto const weight = view.weights.find(name);
+        if (weight == view.weights.end()) continue;
+        auto const parameter = number(weight->second);
+        auto const state = number(at);
+        if (parameter != numbers.end() && state != numbers.end())
+          states.push_back({parameter->second, view.states[s], state->second});
+      }
+    job_.model->note_states(states);
   }
 
   /// The source's own files, or those of target.reference, which say the same.

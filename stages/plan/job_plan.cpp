@@ -10,6 +10,7 @@
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
+#include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
@@ -34,17 +35,20 @@ class JobPlanner {
     check_state(source_, source_.format->view(source_, request_.source_prefix), request_,
                 job_.warnings);
     model_ = read_source_model(source_, request_, carries_state(source_, request_));
+    settle_masters(source_, request_, model_);
     settle_configs(model_, source_, request_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
     if (model_.maps.family && to_megatron()) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
+    job_.weights = std::move(model_.weights);
     dtypes_ = dtypes_of(job_.source);
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
-    if (model_.is_megatron()) record_ = source_.format->run_record(source_);
+    bool const of_deepspeed = source_.deepspeed && job_.model->slots().size() > 1;
+    if (model_.is_megatron() || of_deepspeed) record_ = source_.format->run_record(source_);
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
     if (to_megatron()) carry_config();
@@ -90,7 +94,7 @@ class JobPlanner {
   /// along.
   void carry_config() {
     add_carried(job_, model_.files);
-    if (record_ || !model_.args.is_null() || !model_.maps.family || model_.config.is_null()) return;
+    if (!model_.args.is_null() || !model_.maps.family || model_.config.is_null()) return;
     if (to_megatron())
       refuse_special_numbers(
           *model_.maps.family,

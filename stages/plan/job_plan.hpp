@@ -15,6 +15,8 @@ struct JobPlan : TargetDraft {
   std::string map_name;       ///< the family's map, "" for none
   bool stored_names = false;  ///< logical tensors are the source's stored ones
   Catalog source;
+  std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
+                                   ///< (Catalog::masters); nothing where they did not
   std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
                           ///< ones (Side::adds); empty: nothing
   Plan plan;

@@ -9,14 +9,6 @@
 namespace reshard {
 namespace {
 
-/// Elements from the start of a blob to the last that a piece reaches.
-Index reach(Piece const& piece) {
-  Index last = piece.offset;
-  for (PieceDigit const& digit : piece.digits) last += (digit.count - 1) * digit.stride;
-  for (PieceCopy const& copy : piece.copies) last += (copy.count - 1) * copy.stride;
-  return last + 1;
-}
-
 class ValueChanger {
  public:
   ValueChanger(Model const& model, Catalog& source, Catalog const& target)
@@ -36,30 +28,23 @@ class ValueChanger {
             ErrorKind::usage,
             "'{}' is {} in the source and {} in the target, and values of one are not computed from the other. Correct the map.",
             model_.tensors()[tensor].name, name(blob.dtype), name(dtype));
+      if (blob.file >= source_.real_files())
+        fail(ErrorKind::usage,
+             "'{}' is computed from other values in the source, and the target needs it changed "
+             "again: this version does one of the two in a job. Convert to a dcp target first, "
+             "which holds the computed values, and that to this target.",
+             blob.name);
       length[pieces.blobs[i]] = std::max(length[pieces.blobs[i]], reach(pieces.pieces[i]));
     }
     std::map<std::uint32_t, std::uint32_t> computed;
     for (auto const& [blob, elements] : length)
-      computed[blob] = add_computed(blob, elements, add, dtype);
+      computed[blob] = source_.add_computed(blob, elements,
+                                            add == 0 ? ViewKind::cast : ViewKind::add, dtype, add);
     for (std::uint32_t& blob : pieces.blobs)
       if (auto const found = computed.find(blob); found != computed.end()) blob = found->second;
   }
 
  private:
-  std::uint32_t add_computed(std::uint32_t number, Index elements, int add, DType dtype) {
-    Blob const blob = source_.blobs[number];
-    SourceView view;
-    view.kind = add == 0 ? ViewKind::cast : ViewKind::add;
-    view.name = blob.name;
-    view.stored = {blob.file, blob.offset_bytes, blob.dtype, {elements}};
-    view.dtype = dtype;
-    view.shape = {elements};
-    view.constant = add;
-    std::uint32_t const file = source_.add_view(std::move(view));
-    source_.blobs.push_back({file, 0, dtype, blob.name});
-    return narrow<std::uint32_t>(source_.blobs.size() - 1);
-  }
-
   Model const& model_;
   Catalog& source_;
   Catalog const& target_;

@@ -46,10 +46,14 @@ void ViewReader::convert(SourceView const& view, Index first, Index count, std::
     read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * stored_size),
                static_cast<std::size_t>(part * stored_size), slice_);
     std::span const to(into + done * size, static_cast<std::size_t>(part * size));
+    done += part;
+    if (view.kind == ViewKind::round) {
+      quant::round_values(slice_, view.dtype, to);
+      continue;
+    }
     if (auto const inexact = quant::convert(view.stored.dtype, slice_, constant, view.dtype, to))
       fail_inexact(view, files_.path(view.stored.file).string(),
-                   first + done + static_cast<Index>(inexact->element), inexact->value);
-    done += part;
+                   first + done - part + static_cast<Index>(inexact->element), inexact->value);
   }
 }
 

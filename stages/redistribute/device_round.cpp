@@ -134,8 +134,10 @@ class Maker {
                                part.zero_points, part.to});
       } else {
         double const constant = view.kind == ViewKind::add ? view.constant : 0;
-        converts.push_back({part.stored, part.to, view.stored.dtype, view.dtype, constant,
-                            static_cast<std::uint64_t>(part.count)});
+        converts.push_back(
+            {part.stored, part.to, view.stored.dtype, view.dtype, constant,
+             static_cast<std::uint64_t>(part.count),
+             view.kind == ViewKind::round ? Rounding::nearest_even : Rounding::exact});
       }
     }
     if (!converts.empty()) {

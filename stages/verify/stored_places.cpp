@@ -10,14 +10,6 @@
 namespace reshard {
 namespace {
 
-/// Elements from the start of a blob to the last that a piece reaches.
-Index reach(Piece const& piece) {
-  Index last = piece.offset;
-  for (PieceDigit const& digit : piece.digits) last += (digit.count - 1) * digit.stride;
-  for (PieceCopy const& copy : piece.copies) last += (copy.count - 1) * copy.stride;
-  return last + 1;
-}
-
 bool is_empty(Piece const& piece) {
   return std::any_of(piece.digits.begin(), piece.digits.end(),
                      [](PieceDigit const& digit) { return digit.count == 0; });

@@ -22,19 +22,22 @@ from peer_types import LOCAL, Form, Layout
 from tensor_patterns import pattern
 
 ITERATION = 1000
-PLAIN, RESHARDABLE, DP_RESHARDABLE = "plain", "fully_reshardable", "dp_reshardable"
+PLAIN, RESHARDABLE, DP_RESHARDABLE, GATHERED = "plain", "fully_reshardable", "dp_reshardable", "dp_zero_gather_scatter"
 
 
 @dataclass(frozen=True)
 class World:
     """A model on a grid of processes: `replicas` more data parallel copies of it than the layout needs. With `bucket_size` its first pipeline stage
-    reduces gradients in several buckets."""
+    reduces gradients in several buckets; with `torch_adam` it trains with torch's own AdamW, which counts steps for each parameter."""
 
     recipe: Recipe
     layout: Layout
     form: Form = LOCAL
     replicas: int = 1
     bucket_size: int = None
+    torch_adam: bool = False
+    muon: str = None  # "whole" or "layer_wise": matrices have this optimizer
+    frozen: tuple = ()  # patterns of names: parameters that are not trained
 
     @property
     def ranks(self):
@@ -49,6 +52,7 @@ def on_rank(rank, function, world, *arguments):
     dcp_models.prepare_distributed_checkpoints()
     parallel_state = megatron_models.start_parallel_state(world.layout)
     models = build_chunks(world.recipe, world.layout, world.form, parallel_state)
+    dcp_models.freeze(models, world.frozen)
     return function(rank, models, world, parallel_state, *arguments)
 
 
@@ -146,7 +150,8 @@ def training_args_of(world):
     named = dict(
         iteration=ITERATION, multi_latent_attention=world.recipe.mla, mtp_num_layers=world.recipe.mtp or None, data_parallel_size=world.replicas,
         world_size=world.ranks, add_bias_linear=world.recipe.layer_norm, position_embedding_type=world.recipe.position, ckpt_format="torch_dist",
-        normalization="LayerNorm" if world.recipe.layer_norm else "RMSNorm", use_dist_ckpt=True)
+        normalization="LayerNorm" if world.recipe.layer_norm else "RMSNorm", use_dist_ckpt=True, overlap_grad_reduce=world.bucket_size is not None,
+        ddp_bucket_size=world.bucket_size, ddp_num_buckets=None, accumulate_allreduce_grads_in_fp32=True)
     vars(args).update(named | world.recipe.settings)
     return args
 
@@ -292,7 +297,7 @@ def load(world, root, tokens=None, strict="raise_all"):
 
 def train_and_save_on_rank(rank, models, world, parallel_state, root, kind):
     fill(models, world, parallel_state)
-    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size)
+    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size, world.torch_adam, world.muon)
     train_step(wrapped, optimizer, 1, world.layout)
     save_state(rank, state_of(models, world, parallel_state, content_of(kind), optimizer), root, content_of(kind))
     train_step(wrapped, optimizer, 2, world.layout)
@@ -305,7 +310,7 @@ def train_and_save(world, root, kind):
 
 
 def resume_on_rank(rank, models, world, parallel_state, root, kind, strict):
-    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size)
+    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size, world.torch_adam, world.muon)
     state = state_of(models, world, parallel_state, content_of(kind), optimizer, is_loading=True)
     loaded = load_state(state, root, strict)
     for vpp, model in enumerate(models):

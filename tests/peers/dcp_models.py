@@ -8,6 +8,7 @@ What is written, and every line that decides it, stays megatron-core's own.
 
 import queue
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 import torch
 import torch.nn.functional as F
@@ -143,6 +144,13 @@ def build_chunks(recipe, layout, form, parallel_state):
     return models
 
 
+def freeze(models, patterns):
+    """Parameters whose names fit are not trained."""
+    for model in models:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad = not any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 # --- optimizers ---------------------------------------------------------------------------------------------------
 
 
@@ -179,19 +187,65 @@ def use_fused_adam():
     distrib_optimizer.Adam, distrib_optimizer.HAVE_APEX_OR_TE, distrib_optimizer.USING_TE_OPTIMIZER = FusedAdam, True, True
 
 
-def wrap_with_optimizer(models, distributed, bucket_size=None):
+class MomentumOptimizer(torch.optim.Optimizer):
+    """What megatron-core's Muon takes from the package emerging_optimizers: momentum, and a step in the direction that a function makes of it."""
+
+    def __init__(self, params, lr, momentum_beta, scaled_orthogonalize_fn, weight_decay=0.0, **_):
+        super().__init__(params, dict(lr=lr, momentum_beta=momentum_beta, weight_decay=weight_decay))
+        self.scaled_orthogonalize_fn = scaled_orthogonalize_fn
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in (each for each in group["params"] if each.grad is not None):
+                state = self.state[parameter]
+                if not state:
+                    state["momentum_buffer"] = torch.zeros_like(parameter.grad)
+                state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum_beta"])
+                parameter.sub_(group["lr"] * (self.orthogonalize(parameter, state["momentum_buffer"]) + group["weight_decay"] * parameter))
+
+
+def gather_of_any_sizes(outputs, tensor, group=None):
+    """gloo gathers tensors of one size only."""
+    import torch.distributed as dist
+
+    for rank, output in enumerate(outputs):
+        if rank == dist.get_rank(group):
+            output.copy_(tensor)
+        dist.broadcast(output, dist.get_global_rank(group, rank), group=group)
+
+
+def muon_optimizer(config, wrapped, layer_wise):
+    """megatron-core's chain of Muon and Adam. An element-wise function stands in for the orthogonalisation, so that all layouts compute the same bits."""
+    import sys
+    import types
+
+    torch.distributed.all_gather = gather_of_any_sizes
+
+    whole, inner = types.ModuleType("emerging_optimizers.orthogonalized_optimizers"), types.ModuleType("emerging_optimizers.orthogonalized_optimizers.muon_utils")
+    whole.OrthogonalizedOptimizer, whole.get_muon_scale_factor = MomentumOptimizer, lambda *_, **__: 1.0
+    inner.newton_schulz_tp = lambda gradient, **_: torch.tanh(gradient * 50)
+    for module in (types.ModuleType("emerging_optimizers"), whole, inner):
+        sys.modules[module.__name__] = module
+    from megatron.core.optimizer.muon import get_megatron_muon_optimizer
+
+    return get_megatron_muon_optimizer(config, wrapped, layer_wise_distributed_optimizer=layer_wise)
+
+
+def wrap_with_optimizer(models, distributed, bucket_size=None, torch_adam=False, muon=None):
     """The models inside megatron-core's data parallel wrapper, and its Adam: "distributed" over data parallel ranks or not. Gradients of so many
-    parameters share a bucket, or all do."""
+    parameters share a bucket, or all do. With `muon`, "whole" or "layer_wise", matrices have that optimizer."""
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
-    use_fused_adam()
+    if not torch_adam:
+        use_fused_adam()
     ddp = DistributedDataParallelConfig(use_distributed_optimizer=distributed, overlap_grad_reduce=bucket_size is not None, bucket_size=bucket_size, grad_reduce_in_fp32=True)
     wrapped = [DistributedDataParallel(model.config, ddp, model, disable_bucketing=index > 0) for index, model in enumerate(models)]
     config = OptimizerConfig(
         optimizer="adam", lr=0.01, weight_decay=0.1, bf16=models[0].config.bf16, params_dtype=models[0].config.params_dtype, clip_grad=0.0,
         use_distributed_optimizer=distributed)
-    return wrapped, get_megatron_optimizer(config, wrapped)
+    return wrapped, muon_optimizer(config, wrapped, muon == "layer_wise") if muon else get_megatron_optimizer(config, wrapped)
 
 
 def train_step(wrapped, optimizer, step, layout):
@@ -203,7 +257,7 @@ def train_step(wrapped, optimizer, step, layout):
         chunk.zero_grad_buffer()
     optimizer.zero_grad()
     for chunk in wrapped:
-        for parameter in chunk.module.parameters():
+        for parameter in (each for each in chunk.module.parameters() if each.requires_grad):
             copies = 1 if getattr(parameter, "allreduce", True) else expert_copies(layout)
             parameter.main_grad.copy_(torch.sin(parameter.detach().float() * 37 + step) * 0.1 * copies)
         if chunk.ddp_config.overlap_grad_reduce:

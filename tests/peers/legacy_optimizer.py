@@ -11,7 +11,7 @@ import megatron_models
 from checkpoint_args import shard_content
 from dcp_checkpoints import ITERATION, PLAIN
 from dcp_models import train_step, wrap_with_optimizer
-from numpy_megatron import SHARD_FILE, TRACKER, model_key
+from numpy_megatron import SHARD_FILE, TRACKER, iteration_folder, model_key
 
 DISTRIBUTED_FILE = "distrib_optim.pt"
 
@@ -20,8 +20,6 @@ def args_of(world, kind):
     args = dcp_checkpoints.training_args_of(world)
     args.ckpt_format, args.use_dist_ckpt = "torch", False
     args.use_distributed_optimizer = kind != PLAIN
-    args.overlap_grad_reduce, args.ddp_bucket_size, args.ddp_num_buckets = world.bucket_size is not None, world.bucket_size, None
-    args.accumulate_allreduce_grads_in_fp32 = True
     return args
 
 
@@ -42,7 +40,7 @@ def save_on_rank(rank, models, world, parallel_state, optimizer, root, kind):
 
 def train_and_save_on_rank(rank, models, world, parallel_state, root, kind):
     dcp_checkpoints.fill(models, world, parallel_state)
-    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size)
+    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size, world.torch_adam)
     train_step(wrapped, optimizer, 1, world.layout)
     save_on_rank(rank, models, world, parallel_state, optimizer, root, kind)
     train_step(wrapped, optimizer, 2, world.layout)
@@ -54,3 +52,23 @@ def train_and_save(world, root, kind):
     result = dcp_checkpoints.joined(dcp_checkpoints.run(train_and_save_on_rank, world, str(root), kind))
     (Path(root) / TRACKER).write_text(str(ITERATION))
     return result
+
+
+def resume_on_rank(rank, models, world, parallel_state, root, kind):
+    """As megatron.training's load_checkpoint does."""
+    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size, world.torch_adam)
+    folder = iteration_folder(root) / megatron_models.my_directory(world.layout, parallel_state)
+    content = torch.load(folder / SHARD_FILE, weights_only=False)
+    for vpp in range(world.layout.vpp):
+        content[model_key(world.layout, vpp)] = dcp_checkpoints.with_older_names(content[model_key(world.layout, vpp)])
+    megatron_models.load_strictly(models, content, world.layout)
+    optimizer.load_state_dict(content["optimizer"])
+    if kind != PLAIN:
+        optimizer.load_parameter_state(str(folder / DISTRIBUTED_FILE))
+    train_step(wrapped, optimizer, 2, world.layout)
+    return dcp_checkpoints.pieces(models, parallel_state)
+
+
+def resume(world, root, kind):
+    """Loads weights and optimizer as training would and trains the second step."""
+    return dcp_checkpoints.joined(dcp_checkpoints.run(resume_on_rank, world, str(root), kind))

@@ -16,7 +16,7 @@ import cases
 import dcp_checkpoints
 import dcp_reading
 from dcp_cases import DENSE, LATENT, LATENT_MOE, MIXED, MLA, MOE, SHARED, common_of, comparable_common, to_torch_dist, vocabulary_of
-from dcp_checkpoints import DP_RESHARDABLE, RESHARDABLE, World
+from dcp_checkpoints import DP_RESHARDABLE, GATHERED, RESHARDABLE, World
 from dcp_models import Recipe
 from numpy_megatron import iteration_folder
 from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
@@ -58,8 +58,17 @@ CHANGES = {  # name -> (source world, target world)
 @pytest.mark.long_but("odd-sizes", "moe")
 @pytest.mark.parametrize("name", CHANGES)
 def test_training_goes_on_in_another_layout_as_if_nothing_had_happened(name, program, scratch):
-    source, target = CHANGES[name]
-    uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", DP_RESHARDABLE)
+    check_training_goes_on(*CHANGES[name], DP_RESHARDABLE, program, scratch)
+
+
+@pytest.mark.long_but("buckets", "moe-apart")
+@pytest.mark.parametrize("name", CHANGES)
+def test_training_goes_on_from_the_form_that_gathers_each_group_in_one_object(name, program, scratch):
+    check_training_goes_on(*CHANGES[name], GATHERED, program, scratch)
+
+
+def check_training_goes_on(source, target, kind, program, scratch):
+    uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", kind)
     there = to_torch_dist(program, scratch / "source", scratch / "there", target.layout)
     dcp_reading.check_catalogue(iteration_folder(there))
     resumed = dcp_checkpoints.resume(target, there, RESHARDABLE)

@@ -28,8 +28,8 @@ def bf16(config, **changes):
     return config.with_(dtype="bfloat16", **changes)
 
 
-def world(config, layout, *form, replicas=1, bucket_size=None, **recipe):
-    return World(Recipe(config, **recipe), layout, *form, replicas=replicas, bucket_size=bucket_size)
+def world(config, layout, *form, replicas=1, bucket_size=None, torch_adam=False, **recipe):
+    return World(Recipe(config, **recipe), layout, *form, replicas=replicas, bucket_size=bucket_size, torch_adam=torch_adam)
 
 
 TIED = bf16(cases.LLAMA_TIED, layers=4)
@@ -236,9 +236,11 @@ def test_another_step_is_refused(program, source, scratch):
     assert "at step 7" in refusal(program, source, scratch)
 
 
-def test_rank_folders_as_target_are_refused_with_a_way(program, source, scratch):
-    said = refusal(program, source, scratch, "megatron")
-    assert 'target.format = "torch_dist"' in said and 'source.optimizer = "drop"' in said, said
+def test_formats_without_a_place_for_state_are_refused_with_a_way(program, source, scratch):
+    outcome = program.attempt(source, scratch / "there", "huggingface")
+    said = outcome.stderr
+    assert outcome.returncode == 3 and 'target.format = "torch_dist"' in said and 'source.optimizer = "drop"' in said, said
+    assert not (scratch / "there").exists()
 
 
 def swap(content):

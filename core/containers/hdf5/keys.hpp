@@ -16,9 +16,13 @@ inline constexpr std::string_view vocab_key =
     "vocab";  ///< rows that mean something; logical names alone
 inline constexpr std::string_view prediction_layers_key =
     "prediction_layers";  ///< logical names alone
+inline constexpr std::string_view slots_key =
+    "slots";  ///< of optimizer state, with a space between; only where there is any
 
 /// Objects that describe the model: Hugging Face's and Megatron's own words.
 inline constexpr std::string_view args_name = "args.json";
+/// What the run says beside its optimizer state: what common.pt of torch_dist is.
+inline constexpr std::string_view common_name = "common.pt";
 constexpr bool is_description(std::string_view object) {
   return object == "config.json" || object == args_name;
 }

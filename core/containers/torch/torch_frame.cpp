@@ -1,17 +1,44 @@
 #include "core/containers/torch/torch_frame.hpp"
 
+#include <algorithm>
+
+#include "core/base/crc32.hpp"
+#include "core/base/error.hpp"
+
 namespace reshard {
+
+TorchFrame::TorchFrame(TorchFilePlan plan, std::vector<std::string> payloads)
+    : plan_(std::move(plan)), payloads_(std::move(payloads)) {
+  payloads_.resize(plan_.storages.size());
+  for (std::size_t i = 0; i < payloads_.size(); ++i)
+    RESHARD_EXPECT(payloads_[i].empty() || payloads_[i].size() == plan_.storages[i].size_bytes);
+}
 
 std::vector<SummedRecord> TorchFrame::records() const {
   std::vector<SummedRecord> records;
-  for (ZipRecord const& storage : plan_.storages)
-    records.push_back({storage.payload_offset_bytes, storage.size_bytes});
+  for (std::size_t i = 0; i < payloads_.size(); ++i)
+    if (payloads_[i].empty())
+      records.push_back({plan_.storages[i].payload_offset_bytes, plan_.storages[i].size_bytes});
   return records;
 }
 
-std::vector<FileSegment> TorchFrame::rest(std::span<std::uint32_t const> crc32,
+std::vector<FileSegment> TorchFrame::rest(std::span<std::uint32_t const> crc32s,
                                           std::span<std::uint64_t const>) const {
-  return render_torch_file(plan_, crc32);
+  std::vector<std::uint32_t> all;
+  std::vector<FileSegment> known;
+  for (std::size_t i = 0, next = 0; i < payloads_.size(); ++i) {
+    if (payloads_[i].empty()) {
+      all.push_back(crc32s[next++]);
+      continue;
+    }
+    all.push_back(crc32(std::as_bytes(std::span(payloads_[i]))));
+    known.push_back(
+        {.offset_bytes = plan_.storages[i].payload_offset_bytes, .bytes = payloads_[i]});
+  }
+  std::vector<FileSegment> segments = render_torch_file(plan_, all);
+  segments.insert(segments.end(), known.begin(), known.end());
+  std::ranges::sort(segments, {}, &FileSegment::offset_bytes);
+  return segments;
 }
 
 }  // namespace reshard

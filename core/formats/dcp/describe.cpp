@@ -171,8 +171,11 @@ class DcpReport {
  private:
   static std::string optimizer_of(StateInventory const& state) {
     if (state.optimizer.form == StateForm::by_layout)
-      return "objects of single groups of ranks (dp_zero_gather_scatter): only the layout it was saved in can use it";
+      return fmt::format("under keys that this version does not know ('{}'); can only be dropped",
+                         state.optimizer.example);
     if (!state.optimizer) return "none";
+    if (state.optimizer.form == StateForm::in_buffers && state.slots.empty())
+      return "in one object for each group of ranks (dp_zero_gather_scatter); can be resharded";
     if (state.optimizer.form == StateForm::in_buffers)
       return fmt::format(
           "{}: in the buffers of the layout it was saved in (dp_reshardable); can be resharded",

@@ -2,9 +2,10 @@
 
 #include "core/base/file.hpp"
 #include "core/formats/dcp/keys.hpp"
-#include "core/formats/dcp/optimizer_groups.hpp"
+#include "core/formats/format.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/optimizer_groups.hpp"
 #include "core/formats/megatron/writer.hpp"
 
 namespace reshard {
@@ -28,25 +29,33 @@ class CommonBuilder {
     else
       make();
     if (dist_.new_keys) set("content_metadata", content_metadata());
-    return dcp::torch_file_bytes(document_, "common",
-                                 [this](std::size_t tensor) { return payload(tensor); });
+    return dcp::torch_file_bytes(document_, "common", [this](std::size_t tensor) {
+      return tensor_bytes(*dist_.record, tensors_.at(tensor));
+    });
   }
 
   /// The dict of make(), each value as a separate file.
-  std::vector<std::pair<std::string, std::string>> objects() {
+  std::vector<dcp::PlacedObject> objects() {
     make();
-    std::vector<std::pair<std::string, std::string>> result;
     for (auto const& [key, node] : document_.members(document_.root)) {
-      pickle::Document single;
-      single.root = single.add_copy(document_, node);
-      if (single.tensors.empty())
-        result.emplace_back(key, dcp::torch_file_bytes(single, "archive"));
+      bool const nested = document_.at(node).kind == pickle::Kind::dict;
+      if (!nested) add_object(key, {key}, node);
+      if (nested)
+        for (auto const& [inner, value] : document_.members(node))
+          add_object(key + "." + inner, {key, inner}, value);
     }
-    return result;
+    return std::move(objects_);
   }
 
  private:
   void set(std::string_view key, NodeId value) { document_.set(document_.root, key, value); }
+
+  void add_object(std::string const& key, dcp::Path path, NodeId node) {
+    pickle::Document single;
+    single.root = single.add_copy(document_, node);
+    if (single.tensors.empty())
+      objects_.push_back({key, std::move(path), dcp::torch_file_bytes(single, "archive")});
+  }
 
   void copy_all() {
     pickle::Document const& from = dist_.record->document();
@@ -63,7 +72,7 @@ class CommonBuilder {
     if (dist_.has_states)
       split_optimizers(document_, document_.root, dist_.record->document(), dist_.experts_apart,
                        dist_.expert_biases);
-    remember_tensors();
+    tensors_ = document_.tensors;
     if (NodeId const args = document_.find(document_.root, "args"); args != pickle::no_node)
       megatron::set_args(document_, args, dist_.args);
   }
@@ -79,7 +88,7 @@ class CommonBuilder {
       set(carried.key, document_.add_copy(*carried.from, carried.node));
     }
     if (dist_.settings != nullptr) add_settings();
-    remember_tensors();
+    tensors_ = document_.tensors;
   }
 
   void add_settings() {
@@ -88,7 +97,8 @@ class CommonBuilder {
     if (!may_be_carried(found, dist_.record->foreign_classes))
       refuse_to_carry(fmt::format("{}: 'optimizer'", dist_.record->file), found);
     set("optimizer", document_.add_copy(from, from.find(from.root, "optimizer")));
-    split_optimizers(document_, document_.root, from, dist_.experts_apart, dist_.expert_biases);
+    if (dist_.has_states)
+      split_optimizers(document_, document_.root, from, dist_.experts_apart, dist_.expert_biases);
   }
 
   NodeId make_args() {
@@ -130,31 +140,15 @@ class CommonBuilder {
     for (std::size_t i = 1; i < items.size(); i += 2) mark_reshardable(items[i], depth + 1);
   }
 
-  void remember_tensors() {
-    for (pickle::TensorRef const& tensor : document_.tensors)
-      tensors_.push_back(file_tensor(*dist_.record->torch, tensor, "common state"));
-  }
-
-  std::string payload(std::size_t tensor) const {
-    FileTensor const& from = tensors_.at(tensor);
-    if (!from.strides.empty())
-      fail(ErrorKind::source,
-           "{}: the common state holds a tensor that is a strided view. Save the checkpoint again.",
-           dist_.record->file);
-    std::string bytes(from.size_bytes, '\0');
-    File::open_for_reading(dist_.record->file)
-        .read_at(from.offset_bytes, std::as_writable_bytes(std::span(bytes)));
-    return bytes;
-  }
-
   DistRecord const& dist_;
   bool keep_all_;
   pickle::Document document_;
-  std::vector<FileTensor> tensors_;
+  std::vector<pickle::TensorRef> tensors_;  ///< as the record has them
+  std::vector<dcp::PlacedObject> objects_;
 };
 
 std::string common_bytes(DistRecord const& dist, Checkpoint const& source) {
-  bool const from_dist = source.storage == Storage::chunks && dist.record != nullptr;
+  bool const from_dist = source.format->id() == FormatId::torch_dist && dist.record != nullptr;
   bool const regroup = from_dist && dist.has_states &&
                        has_several_optimizers(dist.record->document()) != dist.experts_apart;
   if (from_dist && !regroup && !dist.new_keys && dist.args.empty() && source.has_common_file) {
@@ -188,7 +182,9 @@ std::string common_text(RunRecord const& record) {
   return CommonBuilder(dist, true).build();
 }
 
-std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist) {
+std::string made_common_text(DistRecord const& dist) { return CommonBuilder(dist, false).build(); }
+
+std::vector<dcp::PlacedObject> fsdp_objects(DistRecord const& dist) {
   return CommonBuilder(dist, false).objects();
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/formats/checkpoint.hpp"
+#include "core/formats/dcp/fsdp_settings.hpp"
 #include "core/formats/run_record.hpp"
 #include "core/formats/target.hpp"
 
@@ -20,17 +21,21 @@ struct DistRecord {
   bool expert_biases = false;  ///< experts have biases
   bool experts_apart = false;  ///< Megatron will have an optimizer of its own for experts: it has
                                ///< one where ep is above 1
-  /// What a source in rank files says of its optimizer (rank_settings()); nullptr: the record does.
+  /// What a source of another format says of its optimizer (common_settings()); nullptr: the record
+  /// does.
   pickle::Document const* settings = nullptr;
   bool plain_states = false;  ///< the optimizer is not distributed: its keys differ
 };
 
-/// The objects of a Megatron-FSDP checkpoint that say what it is: args, checkpoint_version and
-/// iteration, each as its torch.save'd bytes.
-std::vector<std::pair<std::string, std::string>> fsdp_objects(DistRecord const& dist);
+/// The objects of a Megatron-FSDP checkpoint that say what it is: args, checkpoint_version,
+/// iteration and what else a record carries, each as its torch.save'd bytes; of a dict each value.
+std::vector<dcp::PlacedObject> fsdp_objects(DistRecord const& dist);
 
 /// common.pt with all that a record holds.
 std::string common_text(RunRecord const& record);
+
+/// common.pt of a source in another format: args, counters, scheduler and the optimizer's settings.
+std::string made_common_text(DistRecord const& dist);
 
 /// The tracker of a Megatron root.
 void add_tracker(TargetDraft& job, RunRecord const* record);

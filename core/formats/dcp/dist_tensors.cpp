@@ -13,6 +13,15 @@ namespace {
 
 using Rows = std::vector<std::vector<Run>>;
 
+constexpr std::string_view fsdp_module = "module.module.module.";
+
+/// Whether the tensors under a stored name have something in a slot.
+bool has_slot(TargetParts const& parts, StoredName const& name, SlotId slot) {
+  return std::ranges::all_of(parts.side->tensors(name.entry), [&](TensorId tensor) {
+    return parts.model->exists(parts.model->in_slot(tensor, slot));
+  });
+}
+
 /// Every box that takes one run of each dimension, in row-major order.
 void append_boxes(Rows const& rows, std::vector<TensorBox>& boxes) {
   std::vector<std::size_t> at(rows.size(), 0);
@@ -71,18 +80,12 @@ class DistPlanner {
     for (std::size_t s = 0; s < parts_.model->slots().size(); ++s) {
       auto const slot = SlotId(s);
       for (std::size_t n = 0; n < names.size(); ++n)
-        if (slot == SlotId::weight || (!names[n].copy && has_state(names[n], slot)))
+        if (slot == SlotId::weight || (!names[n].copy && has_slot(parts_, names[n], slot)))
           add(names[n], boxes[n], slot);
     }
   }
 
  private:
-  bool has_state(StoredName const& name, SlotId slot) const {
-    return std::ranges::all_of(parts_.side->tensors(name.entry), [&](TensorId tensor) {
-      return parts_.model->exists(parts_.model->in_slot(tensor, slot));
-    });
-  }
-
   void add(StoredName const& name, std::vector<TargetBox> boxes, SlotId slot) {
     for (TargetBox& box : boxes)
       for (Piece& piece : box.pieces) piece.tensor = parts_.model->in_slot(piece.tensor, slot);
@@ -97,7 +100,7 @@ class DistPlanner {
     return dist_.fsdp ? "model.module." + name : name;
   }
   std::string state_key(std::string const& state, std::string const& name) const {
-    return dist_.fsdp ? fmt::format("optimizer.state.module.module.module.{}.{}", name, state)
+    return dist_.fsdp ? fmt::format("optimizer.state.{}{}.{}", fsdp_module, name, state)
                       : dcp::state_prefix(state) + name;
   }
 
@@ -198,6 +201,22 @@ bool layers_are_alike(Side const& side, Index decoder_layers) {
         extent(name.front.front().runs) != decoder_layers)
       return false;
   return true;
+}
+
+std::vector<std::pair<std::string, dcp::Path>> fsdp_paths(TargetParts const& parts) {
+  std::vector<std::pair<std::string, dcp::Path>> paths;
+  auto const& slots = parts.model->slots();
+  for (StoredName const& name : parts.side->names(nullptr)) {
+    paths.emplace_back("model.module." + name.name,
+                       dcp::Path{std::string("model"), "module." + name.name});
+    std::string const parameter = std::string(fsdp_module) + name.name;
+    for (std::size_t s = 1; s < slots.size(); ++s)
+      if (!name.copy && has_slot(parts, name, SlotId(s)))
+        paths.emplace_back(
+            fmt::format("optimizer.state.{}.{}", parameter, slots[s]),
+            dcp::Path{std::string("optimizer"), std::string("state"), parameter, slots[s]});
+  }
+  return paths;
 }
 
 void add_dist_tensors(DcpTarget& target, TargetParts const& parts, DistTensors const& dist) {

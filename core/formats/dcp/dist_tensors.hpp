@@ -23,4 +23,7 @@ bool layers_are_alike(Side const& side, Index decoder_layers);
 /// Adds every stored tensor to the target.
 void add_dist_tensors(DcpTarget& target, TargetParts const& parts, DistTensors const& dist);
 
+/// The keys of a fsdp_dtensor target and their paths in the nested state dict.
+std::vector<std::pair<std::string, dcp::Path>> fsdp_paths(TargetParts const& parts);
+
 }  // namespace reshard

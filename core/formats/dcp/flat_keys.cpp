@@ -1,5 +1,6 @@
 #include "core/formats/dcp/flat_keys.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 namespace reshard::dcp {
@@ -42,15 +43,16 @@ std::optional<BucketKey> parse_bucket_key(std::string_view key) {
   BucketKey result;
   result.group = *group;
   std::string_view rest = group->rest;
+  result.joined = take(rest, gathered_name) && take(rest, ".");
   auto const buffer = take_number(rest, "gbuf_idx_");
   if (!buffer || !take(rest, "dtype_(torch.")) return std::nullopt;
-  std::size_t const comma = rest.find(", torch.");
   std::size_t const closed = rest.find(").");
-  if (comma == std::string_view::npos || closed == std::string_view::npos || comma > closed)
-    return std::nullopt;
-  result.weights = std::string(rest.substr(0, comma));
+  if (closed == std::string_view::npos) return std::nullopt;
+  std::size_t const comma = rest.substr(0, closed).find(", torch.");
+  if (!result.joined && comma == std::string_view::npos) return std::nullopt;
+  result.weights = std::string(rest.substr(0, std::min(comma, closed)));
   rest.remove_prefix(closed + 2);
-  auto const bucket = take_number(rest, "bucket_idx_");
+  auto const bucket = result.joined ? Index{0} : take_number(rest, "bucket_idx_");
   if (!bucket || rest.empty() || rest.find('.') != std::string_view::npos) return std::nullopt;
   result.buffer = *buffer;
   result.bucket = *bucket;

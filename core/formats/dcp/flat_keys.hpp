@@ -9,7 +9,8 @@
 
 namespace reshard::dcp {
 
-// Keys of the distributed optimizer in the forms dp_reshardable and fully_sharded_bucket_space.
+// Keys of the distributed optimizer in the forms dp_reshardable, fully_sharded_bucket_space and
+// dp_zero_gather_scatter.
 // Source: megatron/core/optimizer/distrib_optimizer.py, releases 0.6 to 0.19.
 
 /// "chained_1.optimizer.distributed.dp_group_idx_3." and what follows.
@@ -20,12 +21,17 @@ struct GroupKey {
 };
 std::optional<GroupKey> parse_group_key(std::string_view key);
 
-/// A tensor: "gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_2.exp_avg".
+/// The object of a group whose state was gathered.
+inline constexpr std::string_view gathered_name = "param_state";
+
+/// A tensor: "gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_2.exp_avg"; or, all
+/// buckets end to end inside such an object, "param_state.gbuf_idx_0.dtype_(torch.bfloat16).param".
 struct BucketKey {
   GroupKey group;
   Index buffer = 0;
   std::string weights;  ///< dtype of the weights in the buffer, "bfloat16"
   Index bucket = 0;
+  bool joined = false;  ///< all buckets of the buffer
   std::string_view slot;
 };
 std::optional<BucketKey> parse_bucket_key(std::string_view key);

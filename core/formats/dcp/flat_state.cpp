@@ -9,7 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/dcp/flat_keys.hpp"
-#include "core/formats/dcp/optimizer_groups.hpp"
+#include "core/formats/megatron/optimizer_groups.hpp"
 
 namespace reshard::dcp {
 namespace {
@@ -25,7 +25,9 @@ class Buffers {
   void add(std::size_t tensor) {
     auto const key = parse_bucket_key(name(tensor));
     RESHARD_EXPECT(key.has_value());
-    auto& buckets = found_[{key->group.chain, key->group.group, key->buffer, key->weights}];
+    auto& [joined, buckets] =
+        found_[{key->group.chain, key->group.group, key->buffer, key->weights}];
+    joined = key->joined;
     auto& states = buckets[key->bucket];
     std::size_t const state = state_number(key->slot);
     states.resize(std::max(states.size(), state + 1), no_tensor);
@@ -33,10 +35,10 @@ class Buffers {
   }
 
   void finish() {
-    for (auto& [place, buckets] : found_) {
+    for (auto& [place, found] : found_) {
       auto const& [chain, group, number, weights] = place;
-      FlatBuffer buffer{chain, group, number, weights, {}, false, {}};
-      for (auto& [bucket, states] : buckets) {
+      FlatBuffer buffer{chain, group, number, weights, {}, found.joined, {}};
+      for (auto& [bucket, states] : found.buckets) {
         states.resize(view_.states.size(), no_tensor);
         check(states, bucket, std::ssize(buffer.buckets));
         buffer.buckets.push_back(std::move(states));
@@ -85,7 +87,11 @@ class Buffers {
   Checkpoint const& checkpoint_;
   StoredView& view_;
   using Place = std::tuple<Index, Index, Index, std::string>;
-  std::map<Place, std::map<Index, std::vector<std::size_t>>> found_;
+  struct Found {
+    bool joined = false;
+    std::map<Index, std::vector<std::size_t>> buckets;
+  };
+  std::map<Place, Found> found_;
 };
 
 /// A group's object in the common state.

@@ -27,7 +27,8 @@ class KeptKeys {
     bool const dist = flavour_ == Flavour::torch_dist;
     bool const fsdp = flavour_ == Flavour::fsdp_dtensor;
     auto const files = files_of(job_.source);
-    if (files && !(job_.source.storage == Storage::chunks && files->path == job_.source.folder))
+    bool const in_chunks = job_.source.storage == Storage::chunks && !job_.source.deepspeed;
+    if (files && !(in_chunks && files->path == job_.source.folder))
       add_carried(draft_, files);  // what lies beside the items stays there
     if (job_.source.names == NameOwner::logical)
       draft_.warnings.push_back(
@@ -43,6 +44,7 @@ class KeptKeys {
       target.add_object(job_.renamed(object->name),
                         job_.request.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0,
                         object->item.file, object->item.offset_bytes, object->item.size_bytes);
+    add_made_objects(target);
     warn_of_idle_rules();
     std::vector<std::vector<TargetBox>> boxes = target_boxes();
     for (std::size_t t = 0; t < job_.tensors.size(); ++t) {
@@ -58,6 +60,15 @@ class KeptKeys {
   }
 
  private:
+  void add_made_objects(DcpTarget& target) {
+    for (auto& [name, bytes] : job_.source.format->made_objects(job_.source)) {
+      if (!name.starts_with(job_.request.source_prefix)) continue;
+      if (job_.request.drop_optimizer && is_optimizer_key(name)) continue;
+      made_.push_back(name);
+      target.add_object(job_.renamed(name), 0, std::move(bytes));
+    }
+  }
+
   /// The boxes of every tensor in the target, with the number of their file.
   std::vector<std::vector<TargetBox>> target_boxes() const {
     bool const as_source =
@@ -175,6 +186,7 @@ class KeptKeys {
     };
     std::set<std::string> kept;
     for (StoredObject const* object : job_.objects) kept.insert(object->name);
+    kept.insert(made_.begin(), made_.end());
     for (NamedTensor const& tensor : job_.tensors)
       kept.insert(job_.request.source_prefix + tensor.key);
     if (job_.source.paths)  // in its order: nested dicts are built in it
@@ -187,6 +199,7 @@ class KeptKeys {
   NamedTarget const& job_;
   Flavour flavour_;
   TargetDraft& draft_;
+  std::vector<std::string> made_;  ///< names of objects that no file of the source holds
 };
 
 }  // namespace

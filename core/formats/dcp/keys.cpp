@@ -5,6 +5,7 @@
 
 #include "core/formats/dcp/flat_keys.hpp"
 #include "core/formats/dcp/flat_state.hpp"
+#include "core/formats/dcp/fsdp_record.hpp"
 #include "core/formats/megatron/traits.hpp"
 
 namespace reshard::dcp {
@@ -84,6 +85,7 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
   std::vector<std::size_t> in_buffers;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::string const& key = tensors[t].name;
+    if (flavour == Flavour::fsdp_dtensor && is_step_key(key) && tensors[t].shape.empty()) continue;
     if (auto state = state_key(key, flavour)) {
       if (checkpoint.flattened && state->state == "fp32_param")
         state->state = "param";  // its name in fully_reshardable

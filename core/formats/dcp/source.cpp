@@ -9,7 +9,10 @@
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/item_paths.hpp"
 #include "core/formats/dcp/describe.hpp"
+#include "core/formats/dcp/flat_keys.hpp"
 #include "core/formats/dcp/flat_state.hpp"
+#include "core/formats/dcp/fsdp_record.hpp"
+#include "core/formats/dcp/gathered_state.hpp"
 #include "core/formats/dcp/keys.hpp"
 #include "core/formats/dcp/unflatten.hpp"
 #include "core/formats/model_files.hpp"
@@ -108,32 +111,11 @@ void check_objects(StoredTable const& stored, StampedFiles& files) {
   }
 }
 
-/// Megatron-FSDP has no common state: args and counters are objects of their own.
-std::optional<RunRecord> record_of_objects(Checkpoint const& checkpoint) {
-  RunRecord record;
-  for (StoredObject const& object : checkpoint.stored.objects) {
-    if (object.name != "args") continue;
-    fs::path const& file = checkpoint.files[object.item.file];
-    File const opened = File::open_for_reading(file);
-    auto torch = std::make_shared<TorchFile>(
-        read_torch_file(FileRange(opened, object.item.offset_bytes, object.item.size_bytes)));
-    pickle::NodeId const args = torch->document.root;
-    torch->document.root = torch->document.add_dict();
-    torch->document.set(torch->document.root, "args", args);
-    record.torch = std::move(torch);
-    record.file = file.string();
-    record.folder_iteration = checkpoint.iteration;
-    record.iteration = record.folder_iteration.value_or(0);
-    return record;
-  }
-  return std::nullopt;
-}
-
-std::int64_t stated_iteration(pickle::Document const& document) {
+std::optional<std::int64_t> stated_iteration(pickle::Document const& document) {
   pickle::NodeId const node = document.find(document.root, "iteration");
-  return node != pickle::no_node && document.at(node).kind == pickle::Kind::integer
-             ? document.at(node).integer
-             : 0;
+  if (node == pickle::no_node || document.at(node).kind != pickle::Kind::integer)
+    return std::nullopt;
+  return document.at(node).integer;
 }
 
 /// Files of single ranks beside the items.
@@ -246,8 +228,14 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
   Checkpoint checkpoint = checkpoint_of(std::move(opened), paths);
   checkpoint.common = std::move(common);
   read_item_heads(checkpoint, files, exchange);
+  if (checkpoint.format->id() == FormatId::torch_dist)
+    add_gathered_states(checkpoint, files, exchange);
   files.give_stamps(checkpoint, exchange);
   exchange.together([&] { unflatten(checkpoint, flattened); });
+  exchange.together_seeing([&] {
+    if (checkpoint.common == nullptr && checkpoint.names == NameOwner::megatron)
+      checkpoint.common = read_fsdp_common(checkpoint);
+  });
   return checkpoint;
 }
 
@@ -276,6 +264,8 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
   if (!view.states.empty())
     result.optimizer = {view.buffers.empty() ? StateForm::by_weight : StateForm::in_buffers,
                         view.states.front()};
+  if (has_gathered_states(checkpoint) && !result.optimizer)
+    result.optimizer = {StateForm::in_buffers, std::string(gathered_name)};
   if (!view.fixed_state.empty())
     result.optimizer = {StateForm::by_layout, view.fixed_state.front()};
   for (StoredObject const& object : checkpoint.stored.objects)
@@ -284,18 +274,19 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
 }
 
 std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) const {
-  if (flavour_ == Flavour::plain) return std::nullopt;
-  if (flavour_ == Flavour::fsdp_dtensor || checkpoint.common == nullptr)
-    return record_of_objects(checkpoint);
+  if (checkpoint.common == nullptr) return std::nullopt;
   RunRecord record = common_record(*checkpoint.common);
+  bool const fsdp = flavour_ == Flavour::fsdp_dtensor;
+  record.all = !fsdp;
+  record.edited = fsdp;  // no file holds it
   if (has_group_settings(checkpoint)) {
     auto torch = std::make_shared<TorchFile>(*record.torch);
     gather_settings(checkpoint, torch->document);
     record.torch = std::move(torch);
     record.edited = true;
   }
-  record.iteration = stated_iteration(record.document());
   record.folder_iteration = checkpoint.iteration;
+  record.iteration = stated_iteration(record.document()).value_or(checkpoint.iteration.value_or(0));
   return record;
 }
 

@@ -3,11 +3,11 @@
 #include "core/formats/dcp/dist_files.hpp"
 #include "core/formats/dcp/dist_objects.hpp"
 #include "core/formats/dcp/dist_tensors.hpp"
-#include "core/formats/dcp/rank_settings.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/named_target.hpp"
+#include "core/formats/megatron/rank_settings.hpp"
 #include "core/formats/megatron/rank_states.hpp"
 #include "core/mapping/config_defaults.hpp"
 
@@ -15,6 +15,9 @@ namespace reshard::dcp {
 namespace {
 
 using megatron::MegatronNames;
+
+/// The slot of master weights that the distributed optimizer has.
+constexpr std::string_view own_master = "param";
 
 /// A torch_dist or fsdp_dtensor checkpoint with the names of mcore.toml.
 class DistTarget {
@@ -45,6 +48,10 @@ class DistTarget {
 
  private:
   TargetRequest const& request() const { return names_.request; }
+  bool holds_slot(std::string_view word) const {
+    auto const& slots = job_.model.slots();
+    return std::ranges::find(slots, word) != slots.end();
+  }
   /// Objects of the source have keys that a torch_dist target takes over.
   bool same_objects() const { return job_.source.format->id() == FormatId::torch_dist; }
 
@@ -65,24 +72,31 @@ class DistTarget {
     draft_.opaque = target.finish(std::nullopt);
     DistRecord record = dist_record(*parts.side);
     std::optional<pickle::Document> settings;
-    if (record.has_states && job_.source.rank_states && job_.record != nullptr) {
-      settings = rank_settings(job_.source, *job_.record);
+    if (record.has_states && !same_objects() && !job_.source.deepspeed && job_.record != nullptr) {
+      settings = common_settings(job_.source, *job_.record);
       record.settings = &*settings;
-      record.plain_states = !job_.source.rank_states->distributed;
+      record.plain_states = !holds_slot(own_master);
     }
     add_dist_files(draft_, record, job_.source);
   }
 
   void finish_fsdp(DcpTarget& target, TargetParts const& parts, DistTensors const& tensors) {
     std::vector<std::pair<std::string, Path>> paths;
-    for (auto& [key, bytes] : fsdp_objects(dist_record(*parts.side))) {
-      target.add_object(key, 0, std::move(bytes));
-      paths.emplace_back(key, Path{key});
-    }
+    auto const add = [&](std::vector<PlacedObject> objects) {
+      for (PlacedObject& object : objects) {
+        target.add_object(object.key, 0, std::move(object.bytes));
+        paths.emplace_back(std::move(object.key), std::move(object.path));
+      }
+    };
+    DistRecord const record = dist_record(*parts.side);
+    add(fsdp_objects(record));
+    if (record.has_states && job_.record != nullptr)
+      add(group_setting_objects(
+          megatron::optimizer_settings(job_.source, *job_.record, record.experts_apart,
+                                       record.expert_biases),
+          parts, record.experts_apart));
     add_dist_tensors(target, parts, tensors);
-    for (StoredName const& name : parts.side->names(nullptr))
-      paths.emplace_back("model.module." + name.name,
-                         Path{std::string("model"), "module." + name.name});
+    for (auto& one : fsdp_paths(parts)) paths.push_back(std::move(one));
     draft_.opaque = target.finish(std::move(paths));
     add_tracker(draft_, job_.record);
   }
@@ -156,7 +170,7 @@ class DistTarget {
     record.expert_biases = bias && job_.model.exists(*bias);
     std::string const of_experts = mesh_axis_of(job_.read.maps.core, "expert");
     record.experts_apart = job_.count("expert") > 0 && request().mesh.size(of_experts) > 1;
-    bool const from_dist = job_.source.storage == Storage::chunks && record.record != nullptr;
+    bool const from_dist = same_objects() && record.record != nullptr;
     if (!from_dist) {
       MegatronNames::Args const sizes = megatron::target_args(
           {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},
@@ -191,8 +205,9 @@ TargetTraits DcpFormat::target() const {
           .any_names = plain,
           .keeps_own = flavour_ == Flavour::fsdp_dtensor,
           .objects = true,
-          .carries_state = dist,
-          .rank_states = dist,
+          .carries_state = !plain,
+          .rank_states = !plain,
+          .masters_alone = flavour_ == Flavour::fsdp_dtensor,
           .checksums = dist};
 }
 

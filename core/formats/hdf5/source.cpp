@@ -170,10 +170,37 @@ class Collector {
         fail(ErrorKind::source, "{}: holds no JSON object. The file is damaged: write it again.",
              place);
     }
+    checkpoint.state.slots = slots_of(text_of(first, slots_key));
+    if (!checkpoint.state.slots.empty())
+      checkpoint.state.optimizer = {StateForm::by_weight, checkpoint.state.slots.front()};
+    add_common(checkpoint);
     for (Found const& part : parts_)
       for (FoundDataset const& tensor : part.tensors)
         checkpoint.labels.push_back({tensor.axes, tensor.domain});
     checkpoint.summary = fmt::format("logical tensors in {} HDF5 files", files_.size());
+  }
+
+  static std::vector<std::string> slots_of(std::string_view text) {
+    std::vector<std::string> slots;
+    while (!text.empty()) {
+      std::size_t const end = std::min(text.find(' '), text.size());
+      if (end > 0) slots.emplace_back(text.substr(0, end));
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return slots;
+  }
+
+  void add_common(Checkpoint& checkpoint) const {
+    for (std::size_t f = 0; f < parts_.size(); ++f)
+      for (FoundDataset const& one : parts_[f].objects) {
+        if (one.name != common_name) continue;
+        File const file = File::open_for_reading(files_[f]);
+        auto common = std::make_shared<dcp::CommonState>();
+        common->file = files_[f];
+        common->torch = read_torch_file(FileRange(file, one.offset_bytes, one.size_bytes));
+        common->root = common->torch.document.root;
+        checkpoint.common = std::move(common);
+      }
   }
 
   void add_named(Checkpoint& checkpoint) const {
@@ -303,6 +330,25 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
     result.text += "mismatch          " + sentence + "\n";
   result.sound = mismatches.empty();
   return result;
+}
+
+StoredView Hdf5Format::view(Checkpoint const& checkpoint, std::string const& prefix) const {
+  StoredView view = Format::view(checkpoint, prefix);
+  view.states = checkpoint.state.slots;
+  return view;
+}
+
+std::optional<RunRecord> Hdf5Format::run_record(Checkpoint const& checkpoint) const {
+  if (checkpoint.common == nullptr) return std::nullopt;
+  RunRecord record = common_record(*checkpoint.common);
+  record.all = false;
+  record.edited = true;  // no file of its own
+  pickle::Document const& document = record.document();
+  pickle::NodeId const iteration = document.find(document.root, "iteration");
+  if (iteration != pickle::no_node && document.at(iteration).kind == pickle::Kind::integer)
+    record.iteration = document.at(iteration).integer;
+  record.folder_iteration = record.iteration;
+  return record;
 }
 
 std::optional<huggingface::Folder> Hdf5Format::model_files(Checkpoint const& checkpoint) const {

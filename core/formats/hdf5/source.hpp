@@ -21,6 +21,8 @@ class Hdf5Format final : public Format {
                   HeaderExchange const& exchange) const override;
   Inspection describe(std::filesystem::path const& path,
                       megatron::UserSizes const& sizes) const override;
+  StoredView view(Checkpoint const& checkpoint, std::string const& prefix) const override;
+  std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const override;
   TargetTraits target() const override;
   void lay_out(MappedTarget const& job, TargetDraft& draft) const override;
   void lay_out_named(NamedTarget const& job, TargetDraft& draft) const override;

@@ -6,8 +6,10 @@
 
 #include "core/base/crc64.hpp"
 #include "core/containers/hdf5/keys.hpp"
+#include "core/formats/dcp/dist_files.hpp"
 #include "core/formats/hdf5/source.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/rank_settings.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
 #include "core/plan/digest_work.hpp"
@@ -252,15 +254,35 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
 }  // namespace reshard
 
 namespace reshard::hdf5 {
+namespace {
+
+/// Which slots there are, and what the run says of its optimizer.
+void add_run_state(MappedTarget const& job, Hdf5Target& target) {
+  auto const& slots = job.model.slots();
+  target.attributes.emplace_back(slots_key,
+                                 fmt::format("{}", fmt::join(slots.begin() + 1, slots.end(), " ")));
+  pickle::Document const settings = common_settings(job.source, *job.record);
+  DistRecord record;
+  record.record = job.record;
+  record.settings = &settings;
+  target.objects.push_back({std::string(common_name), made_common_text(record), {}});
+}
+
+}  // namespace
 
 TargetTraits Hdf5Format::target() const {
-  return {.names = NameOwner::logical, .any_names = true, .objects = true};
+  return {.names = NameOwner::logical,
+          .any_names = true,
+          .objects = true,
+          .carries_state = true,
+          .rank_states = true};
 }
 
 void Hdf5Format::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   Hdf5Target target = logical_hdf5_target(job.model, job.read, job.dtypes);
   target.part_bytes = job.request.part_bytes;
   target.attributes.emplace_back(software_version_key, job.request.tool_version);
+  if (job.model.slots().size() > 1 && job.record != nullptr) add_run_state(job, target);
   if (job.read.reference || !job.read.config_text.empty())
     add_sidecars(draft, {job.read.reference, job.read.config_text});
   draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));

@@ -212,7 +212,8 @@ class Reader {
       if (!masters.empty() && of_group.size() != members.size())
         fail_state(chain, fmt::format("has {} parameters and {} master weights in group {}",
                                       members.size(), of_group.size(), g));
-      StateGroup group{chain, decays(groups[g]), decoupled(groups[g]), {}};
+      StateGroup group{
+          chain, group_decays(document_, groups[g]), group_is_decoupled(document_, groups[g]), {}};
       check_members(chain, members);
       for (std::size_t m = 0; m < members.size(); ++m)
         group.members.push_back(
@@ -234,16 +235,6 @@ class Reader {
       if (NodeId const found = document_.find(optimizer, key); found != no_node)
         return list_items(document_, found);
     return {};
-  }
-
-  bool decays(NodeId group) const {
-    for (std::string_view const key : {"wd_mult", "pre_wd_mult"})
-      if (auto const factor = number(document_, document_.find(group, key))) return *factor != 0;
-    return true;
-  }
-
-  bool decoupled(NodeId group) const {
-    return number(document_, document_.find(group, "is_decoupled_lr")).value_or(0) != 0;
   }
 
   std::vector<FileTensor> member(Index chain, NodeId key,
@@ -289,6 +280,16 @@ std::vector<NodeId> optimizers_of(Document const& shard) {
   if (all == no_node || shard.at(all).kind == Kind::none) return {};
   if (shard.at(all).kind == Kind::list) return shard.at(all).items;
   return {all};
+}
+
+bool group_decays(Document const& document, NodeId group) {
+  for (std::string_view const key : {"wd_mult", "pre_wd_mult"})
+    if (auto const factor = number(document, document.find(group, key))) return *factor != 0;
+  return true;
+}
+
+bool group_is_decoupled(Document const& document, NodeId group) {
+  return number(document, document.find(group, "is_decoupled_lr")).value_or(0) != 0;
 }
 
 NodeId add_settings(Document& settings, Document const& from, NodeId optimizer) {

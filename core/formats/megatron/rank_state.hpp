@@ -82,6 +82,11 @@ FileState shard_state(TorchFile const& torch, std::string const& path);
 /// the list there.
 std::vector<pickle::NodeId> optimizers_of(pickle::Document const& shard);
 
+/// What a parameter group says of itself: whether its weights decay, and whether it has a learning
+/// rate apart (embedding and output layer).
+bool group_decays(pickle::Document const& document, pickle::NodeId group);
+bool group_is_decoupled(pickle::Document const& document, pickle::NodeId group);
+
 /// Appends to `settings` a dict like that of an optimizer of `from` without what belongs to single
 /// parameters: {"optimizer": {"param_groups": […]}} or {"param_groups": […]}.
 pickle::NodeId add_settings(pickle::Document& settings, pickle::Document const& from,

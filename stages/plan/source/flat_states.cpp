@@ -8,17 +8,20 @@
 #include "core/containers/torch/torch_types.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/buffer_shares.hpp"
 #include "core/formats/megatron/flat_buffer.hpp"
 #include "core/formats/megatron/flat_rules.hpp"
 #include "core/formats/megatron/mesh.hpp"
-#include "stages/plan/source/buffer_shares.hpp"
 #include "stages/plan/source/state_lists.hpp"
 
 namespace reshard {
 namespace {
 
+using megatron::BufferShare;
+using megatron::BufferShares;
 using megatron::FlatLayout;
 using megatron::FlatParameter;
+using megatron::RankParameter;
 
 /// Alignments of parameters in a bucket: since Megatron 0.8, and before.
 constexpr std::array<Index, 2> alignments{64, 1};
@@ -50,8 +53,9 @@ std::vector<std::string> expert_forms(Checkpoint const& source, SourceModel cons
 
 class FlatStates {
  public:
-  FlatStates(Checkpoint const& source, SourceModel& read)
+  FlatStates(Checkpoint const& source, std::vector<std::string> const& frozen, SourceModel& read)
       : source_(source),
+        frozen_(frozen),
         read_(read),
         model_(*read.model),
         sizes_(source.storage == Storage::shares
@@ -98,8 +102,14 @@ class FlatStates {
 
   void run(std::string const& form) {
     Side const side(model_, read_.maps.core, side_options(form));
-    BufferModel const model{model_, read_.maps.core, side, chunks_, dtypes_, sizes_.ep > 1};
-    BufferShares shares(model);
+    BufferShares shares({model_, read_.maps.core, side, mesh_, chunks_,
+                         [&](StoredName const& name) { return weights_dtype(side, name); },
+                         sizes_.ep > 1,
+                         [&](StoredName const& name) {
+                           return std::ranges::none_of(frozen_, [&](std::string const& pattern) {
+                             return matches_glob(pattern, name.name);
+                           });
+                         }});
     std::vector<Placed> placed;
     auto const& buffers = read_.view.buffers;
     for (std::size_t b = 0; b < buffers.size();) {
@@ -110,11 +120,23 @@ class FlatStates {
     }
     for (Placed const& one : placed) add(one, side, shares);
     for (StateList const& list : read_.view.lists) {
+      if (list.chain > (sizes_.ep > 1 ? 1 : 0))
+        fail(ErrorKind::source,
+             "{}: weights are shared among {} optimizers or more, of several kinds such as Muon "
+             "and Adam, which this version reads in torch_dist only. Load the checkpoint in "
+             "Megatron at the old sizes and save it as torch_dist, or set source.optimizer = "
+             "\"drop\".",
+             list.where, list.chain + 1);
       MeshPlace const place = place_of(list.chain, list.group);
       auto const rank =
-          shares.of(place, narrow<int>(mesh_.coordinate(place, "pp")), list.chain == 1);
+          shares.parameters(place, narrow<int>(mesh_.coordinate(place, "pp")), list.chain == 1);
       add_state_list(source_, list, rank, shares, side, place, read_);
     }
+  }
+
+  std::string weights_dtype(Side const& side, StoredName const& name) const {
+    auto const& dtype = dtypes_[index(side.tensors(name.entry).front())];
+    return dtype ? std::string(reshard::name(*dtype)) : "";
   }
 
   static bool same_group(FlatBuffer const& a, FlatBuffer const& b) {
@@ -179,13 +201,11 @@ class FlatStates {
   FlatLayout by_rule(FlatBuffer const& buffer, BufferShare const& share, int stage,
                      BufferShares& shares) const {
     check_dtype(buffer, share);
-    std::vector<FlatParameter> parameters;
-    for (RankParameter const& one : share.parameters)
-      parameters.push_back({one.elements, is_shared(shares.name(share, one).name)});
+    std::vector<FlatParameter> const parameters = shares.flat(share);
     Index const held = tensor(buffer.buckets.front().front()).shape.front();
     Index nearest = 0;
     for (megatron::FlatRule const& rule :
-         megatron::flat_rules(read_.args, {share.chunk == 0, rank_elements(stage, shares)})) {
+         megatron::flat_rules(read_.args, {share.chunk == 0, shares.rank_elements(stage)})) {
       FlatLayout layout = megatron::flat_layout(parameters, rule);
       Index sum = 0;
       for (Index const bucket : layout.buckets) sum += bucket;
@@ -195,30 +215,10 @@ class FlatStates {
     fail(ErrorKind::source,
          "{}: buffer {} of optimizer {} has {} elements, and the {} parameters that the layout of "
          "args ({}; {}) puts there have {}; no order known to this version gives this number. Args "
-         "were changed, or parameters were frozen: restore the checkpoint's own args, or set "
-         "source.optimizer = \"drop\".",
-         buffer.where, buffer.number, buffer.chain, held, parameters.size(),
+         "were changed, or parameters were frozen: restore the checkpoint's own args, name those "
+         "parameters in model.frozen, or set source.optimizer = \"drop\".",
+         place_text(buffer), buffer.number, buffer.chain, held, parameters.size(),
          megatron::layout_text(sizes_), megatron::flat_rule_text(read_.args), nearest);
-  }
-
-  /// Whether several pipeline stages hold a parameter: embeddings of tied models, and of those with
-  /// multi-token prediction.
-  bool is_shared(std::string_view name) const {
-    if (sizes_.pp == 1) return false;
-    auto const head = model_.find_tensor("lm_head");
-    bool const tied = !head || !model_.exists(*head);
-    if (name == "output_layer.weight") return tied;
-    return name == "embedding.word_embeddings.weight" && (tied || count("M") > 0);
-  }
-
-  /// All ranks of a stage hold as many.
-  Index rank_elements(int stage, BufferShares& shares) const {
-    MeshPlace const place = mesh_.at({{"pp", stage}});
-    Index sum = 0;
-    for (bool const experts : {false, true})
-      for (BufferShare const& share : shares.of(place, stage, experts))
-        for (RankParameter const& one : share.parameters) sum += one.elements;
-    return sum;
   }
 
   StoredTensor const& tensor(std::size_t at) const { return source_.stored.tensors[at]; }
@@ -243,8 +243,8 @@ class FlatStates {
     fail(ErrorKind::source,
          "{}: '{}' and its other buckets have {} elements, and the {} parameters that the layout "
          "of args ({}) puts there have {}; no order known to this version gives these buckets. "
-         "Args were changed, or parameters were frozen: restore the checkpoint's own args, or set "
-         "source.optimizer = \"drop\".",
+         "Args were changed, or parameters were frozen: restore the checkpoint's own args, name "
+         "those parameters in model.frozen, or set source.optimizer = \"drop\".",
          source_.place, tensor(buffer.buckets.front().front()).name, held, parameters.size(),
          megatron::layout_text(sizes_), sum);
   }
@@ -315,6 +315,7 @@ class FlatStates {
   }
 
   Checkpoint const& source_;
+  std::vector<std::string> const& frozen_;
   SourceModel& read_;
   Model& model_;
   megatron::MeshSizes sizes_;
@@ -325,8 +326,9 @@ class FlatStates {
 
 }  // namespace
 
-void add_flat_states(Checkpoint const& source, SourceModel& read) {
-  FlatStates(source, read).run();
+void add_flat_states(Checkpoint const& source, std::vector<std::string> const& frozen,
+                     SourceModel& read) {
+  FlatStates(source, frozen, read).run();
 }
 
 }  // namespace reshard

@@ -1,5 +1,7 @@
 #include "stages/plan/source/logical_source.hpp"
 
+#include <algorithm>
+
 #include "core/formats/hdf5/target.hpp"
 #include "core/plan/digest_work.hpp"
 
@@ -7,6 +9,12 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// "attn.q (exp_avg)".
+bool is_state(std::string_view name, std::span<std::string const> slots) {
+  return std::ranges::any_of(
+      slots, [&](std::string const& slot) { return name.ends_with(fmt::format(" ({})", slot)); });
+}
 
 Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
   Catalog catalog;
@@ -18,6 +26,7 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
     LogicalLabels const& labels = checkpoint.labels[i];
     ItemPlace const& item = checkpoint.stored.chunks[found.first_chunk].item;
     std::string const& file = catalog.files[item.file];
+    if (model.slots().size() == 1 && is_state(found.name, checkpoint.state.slots)) continue;
     std::optional<TensorId> const known = model.find_tensor(found.name);
     if (!known)
       fail(ErrorKind::source,

@@ -149,7 +149,11 @@ class CatalogBuilder {
 
   void add_tensor(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
                   SlotId slot) {
-    check_stored(file_of(tensor), tensor.name, tensor.dtype, tensor.shape,
+    auto const rounded = source_.stored.rounded.find(
+        static_cast<std::size_t>(&tensor - source_.stored.tensors.data()));
+    bool const rounds = rounded != source_.stored.rounded.end() && slot == SlotId::weight;
+    DType const dtype = rounds ? rounded->second : tensor.dtype;
+    check_stored(file_of(tensor), tensor.name, dtype, tensor.shape,
                  in_chunks() ? side_.shape(name) : side_.layout(name.entry, share.place).file_shape,
                  side_, name.entry, model_);
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
@@ -161,9 +165,12 @@ class CatalogBuilder {
       if (strides != source_.stored.strides.end())
         restride(pieces, {sizes.begin(), sizes.end()}, strides->second);
       for (Piece& piece : pieces) piece.tensor = model_.in_slot(piece.tensor, slot);
-      catalog_.add(
-          {chunk.item.file, source_.stored.payload_offset_bytes[c], tensor.dtype, tensor.name},
-          std::move(pieces), name.copy);
+      Blob blob{chunk.item.file, source_.stored.payload_offset_bytes[c], tensor.dtype, tensor.name};
+      if (rounds)
+        blob = catalog_.computed(
+            blob, checked_volume({sizes.data(), sizes.size()}, ErrorKind::source, tensor.name),
+            ViewKind::round, dtype);
+      catalog_.add(std::move(blob), std::move(pieces), name.copy);
     }
   }
 

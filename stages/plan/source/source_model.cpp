@@ -11,6 +11,7 @@
 #include "stages/plan/source/flat_states.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/logical_source.hpp"
+#include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/quant_source.hpp"
@@ -45,16 +46,20 @@ class SourceReader {
   SourceModel read(bool carry_states) {
     read_facts(source_, request_, result_);
     make_model();
-    if (logical()) return with_logical_catalogue(std::move(result_), source_);
-    apply_maps();
-    find_quantised();
-    if (carry_states && !request_.drop_optimizer && !result_.view.states.empty()) {
-      result_.model->add_slots(result_.view.states);
+    if (!logical()) {
+      apply_maps();
+      find_quantised();
     }
+    if (carry_states && !request_.drop_optimizer && !result_.view.states.empty()) {
+      std::vector<std::string> slots = result_.view.states;
+      if (holds_masters_alone(source_, result_.view)) slots.emplace_back(own_master_slot);
+      result_.model->add_slots(slots);
+    }
+    if (logical()) return with_logical_catalogue(std::move(result_), source_);
     catalogue();
     if (result_.model->slots().size() > 1 &&
         (!result_.view.buffers.empty() || !result_.view.lists.empty()))
-      add_flat_states(source_, result_);
+      add_flat_states(source_, request_.frozen, result_);
     return std::move(result_);
   }
 

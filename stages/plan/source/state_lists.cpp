@@ -16,10 +16,6 @@ struct Parameter {
   std::vector<Index> shape;
 };
 
-bool is_embedding_or_output(std::string_view name) {
-  return name == "embedding.word_embeddings.weight" || name == "output_layer.weight";
-}
-
 class ListReader {
  public:
   ListReader(Checkpoint const& source, StateList const& list, Side const& side,
@@ -33,20 +29,20 @@ class ListReader {
     for (std::size_t g = 0; g < members.size(); ++g) {
       StateList::Group const& group = list_.groups[g];
       if (group.members.size() != members[g].size())
-        fail(ErrorKind::source,
-             "{}: group {} of optimizer {} has {} parameters, and {} of the model fall into it. "
-             "Parameters were frozen, or the run had groups of its own, which this version cannot "
-             "reshard: set source.optimizer = \"drop\".",
-             list_.where, g, list_.chain, group.members.size(), members[g].size());
+        fail(
+            ErrorKind::source,
+            "{}: group {} of optimizer {} has {} parameters, and {} of the model fall into it. "
+            "Where parameters were frozen, name them in model.frozen. Groups of a run's own cannot "
+            "be resharded: set source.optimizer = \"drop\".",
+            list_.where, g, list_.chain, group.members.size(), members[g].size());
       for (std::size_t m = 0; m < group.members.size(); ++m) add(*members[g][m], group.members[m]);
     }
   }
 
  private:
-  /// Megatron exempts vectors and biases from weight decay.
   std::size_t group_of(Parameter const& parameter) const {
-    bool const decays = parameter.shape.size() != 1 && !parameter.name->name.ends_with(".bias");
-    bool const decoupled = is_embedding_or_output(parameter.name->name) &&
+    bool const decays = megatron::decays(parameter.name->name, parameter.shape);
+    bool const decoupled = megatron::may_be_decoupled(parameter.name->name) &&
                            std::ranges::any_of(list_.groups, &StateList::Group::decoupled);
     auto const found = std::ranges::find_if(list_.groups, [&](StateList::Group const& group) {
       return group.decays == decays && group.decoupled == decoupled;
@@ -97,11 +93,12 @@ class ListReader {
 }  // namespace
 
 void add_state_list(Checkpoint const& source, StateList const& list,
-                    std::span<BufferShare const> rank, BufferShares const& shares, Side const& side,
-                    MeshPlace const& place, SourceModel& read) {
+                    std::span<megatron::BufferShare const> rank,
+                    megatron::BufferShares const& shares, Side const& side, MeshPlace const& place,
+                    SourceModel& read) {
   std::vector<Parameter> parameters;
-  for (BufferShare const& share : rank)
-    for (RankParameter const& one : share.parameters) {
+  for (megatron::BufferShare const& share : rank)
+    for (megatron::RankParameter const& one : share.parameters) {
       StoredName const& name = shares.name(share, one);
       parameters.push_back(
           {&name, share.chunk,

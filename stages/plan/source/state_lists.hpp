@@ -1,8 +1,8 @@
 #pragma once
 
 #include "core/formats/checkpoint.hpp"
+#include "core/formats/megatron/buffer_shares.hpp"
 #include "core/formats/source_model.hpp"
-#include "stages/plan/source/buffer_shares.hpp"
 
 namespace reshard {
 
@@ -10,7 +10,8 @@ namespace reshard {
 /// it as existing. Which parameter is meant follows from the order of registration and from the
 /// settings of the groups. Errors of kind source: groups that the model's parameters do not fit.
 void add_state_list(Checkpoint const& source, StateList const& list,
-                    std::span<BufferShare const> rank, BufferShares const& shares, Side const& side,
-                    MeshPlace const& place, SourceModel& read);
+                    std::span<megatron::BufferShare const> rank,
+                    megatron::BufferShares const& shares, Side const& side, MeshPlace const& place,
+                    SourceModel& read);
 
 }  // namespace reshard

@@ -19,6 +19,7 @@ class Policy {
   Policy(Checkpoint const& source, TargetRequest const& request, std::vector<std::string>& warnings)
       : place_(source.folder.string()),
         in_rank_files_(source.storage == Storage::shares),
+        by_way_of_dist_(source.deepspeed && format_of(request.format).target().rank_states),
         to_dist_(format_of(request.format).target().rank_states),
         carried_(carries_state(source, request)),
         warnings_(warnings) {}
@@ -49,6 +50,12 @@ class Policy {
 
  private:
   [[noreturn]] void refuse_form(Kind const& kind) const {
+    if (kind.key == optimizer.key && by_way_of_dist_)
+      fail(ErrorKind::source,
+           "{}: holds optimizer state of DeepSpeed, which goes into mp_rank folders by way of "
+           "torch_dist: convert to target.format = \"torch_dist\" first, and that to \"megatron\". "
+           "Set source.optimizer = \"drop\" to continue without it.",
+           place_);
     if (kind.key == optimizer.key)
       fail(ErrorKind::source,
            "{}: holds optimizer state, which the target's format cannot hold. Set source.optimizer "
@@ -60,17 +67,16 @@ class Policy {
          place_);
   }
 
-  /// Buffers of an optimizer are bound to their layout; generators of ranks only to a format.
+  /// Optimizer state may be bound to its layout; generators of ranks only to a format.
   void refuse_layout(Kind const& kind, HeldState const& state) const {
     if (kind.key == rng.key) {
       if (!carried_) refuse_form(kind);
       return;
     }
     fail(ErrorKind::source,
-         "{}: optimizer state is stored as one object for each group of ranks ('{}'), which this "
-         "version cannot reshard. Load it in Megatron-Core 0.15 or later at the old sizes and save "
-         "again as torch_dist, or set source.optimizer = \"drop\". Where only data parallelism "
-         "changes, Megatron loads the checkpoint as it is.",
+         "{}: optimizer state is stored under keys that this version does not know ('{}'). Load it "
+         "in Megatron at the old sizes and save again as torch_dist, or set source.optimizer = "
+         "\"drop\". Where only data parallelism changes, Megatron loads the checkpoint as it is.",
          place_, state.example);
   }
 
@@ -92,7 +98,7 @@ class Policy {
     if (kind.key == optimizer.key)
       fail(ErrorKind::source,
            "{}: holds optimizer state in files of single ranks, which this version reshards into "
-           "torch_dist only. Set target.format = \"torch_dist\", which Megatron loads as well, or "
+           "Megatron's formats only. Set target.format = \"torch_dist\" or \"megatron\", or "
            "source.optimizer = \"drop\" to continue without it.",
            place_);
     fail(ErrorKind::source,
@@ -103,6 +109,7 @@ class Policy {
 
   std::string place_;
   bool in_rank_files_;
+  bool by_way_of_dist_;  ///< the target can hold the state of a torch_dist source
   bool to_dist_;
   bool carried_;
   std::vector<std::string>& warnings_;
@@ -111,8 +118,11 @@ class Policy {
 }  // namespace
 
 bool carries_state(Checkpoint const& source, TargetRequest const& request) {
-  if (source.rank_states && format_of(request.format).target().rank_states) return true;
-  return source.format->id() == request.format && source.format->target().carries_state;
+  bool const any = source.rank_states || source.format->target().carries_state;
+  TargetTraits const target = format_of(request.format).target();
+  // Settings of another program's optimizer are made for one form, in common state.
+  if (source.deepspeed && target.storage != Storage::chunks) return false;
+  return any && target.rank_states;
 }
 
 void check_state(Checkpoint const& source, StoredView const& view, TargetRequest const& request,
@@ -120,8 +130,9 @@ void check_state(Checkpoint const& source, StoredView const& view, TargetRequest
   if (!source.defects.empty()) throw Error(ErrorKind::source, source.defects.front());
   StateInventory const state = source.format->inventory(source, view);
   Policy const policy(source, request, warnings);
-  // With the optimizer in a new layout there is nothing to decide.
-  bool const loses_rng = source.rank_states != nullptr && carries_state(source, request);
+  // Generators go along as objects. With the optimizer in a new layout there is nothing to decide.
+  bool const loses_rng = carries_state(source, request) &&
+                         (source.rank_states || source.format->id() != request.format);
   policy.refuse(optimizer, state.optimizer, request.drop_optimizer);
   policy.refuse(rng, state.rng, request.drop_rng || loses_rng);
   policy.warn(optimizer, state.optimizer, request.drop_optimizer);

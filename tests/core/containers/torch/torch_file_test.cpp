@@ -1,10 +1,12 @@
 #include "core/containers/torch/torch_file.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include <gtest/gtest.h>
 
 #include "core/base/crc32.hpp"
+#include "core/containers/torch/torch_frame.hpp"
 #include "core/containers/torch/zip_directory.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/torch_file_bytes.hpp"
@@ -309,6 +311,40 @@ TEST(Zip64, SizesBeyondSixtyFourBitsAreRefused) {
                                      document.add_tensor(DType::u8, {Index{1} << 62}),
                                      document.add_tensor(DType::u8, {Index{1} << 62})});
   EXPECT_THROW(plan_torch_file(document, "m"), Error);
+}
+
+TEST(TorchFrame, PayloadsThatAreKnownArePartOfIt) {
+  ScratchFolder const folder("torch_frame");
+  Document document = small_document();
+  TorchFilePlan const plan = plan_torch_file(document, "m");
+  std::string const step("\x07\0\0\0\0\0\0\0", 8);
+  TorchFrame const frame(plan, {"", "", step, ""});
+  ASSERT_EQ(frame.records().size(), 3U);
+
+  File const file = File::create(folder.path() / "m.pt");
+  std::vector<std::uint32_t> crcs;
+  std::size_t number = 0;
+  for (SummedRecord const& record : frame.records()) {
+    EXPECT_NE(record.offset_bytes, plan.storages[2].payload_offset_bytes);
+    auto const bytes = pattern(record.size_bytes, number++);
+    file.write_at(record.offset_bytes, bytes);
+    crcs.push_back(crc32(bytes));
+  }
+  std::uint64_t end = 0;
+  for (FileSegment const& segment : frame.rest(crcs, {})) {
+    EXPECT_GE(segment.offset_bytes, end);
+    end = segment.offset_bytes + segment.bytes.size();
+    file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+  }
+  EXPECT_EQ(file.size_bytes(), plan.size_bytes);
+  TorchFile const torch = read_torch_file(again(file));
+  for (auto const& [key, record] : torch.storages) {
+    std::vector<std::byte> bytes(record.size_bytes);
+    again(file).read_at(record.offset_bytes, bytes);
+    EXPECT_EQ(record.crc32, crc32(bytes)) << key;
+    if (key != "2") continue;
+    EXPECT_EQ(std::memcmp(bytes.data(), step.data(), step.size()), 0);
+  }
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/formats/dcp/optimizer_groups.hpp"
+#include "core/formats/megatron/optimizer_groups.hpp"
 
 namespace reshard {
 namespace {
@@ -135,6 +135,39 @@ TEST(OptimizerGroups, JoiningKeepsEveryKindOfGroupOnce) {
   ASSERT_EQ(groups.size(), 2U);
   for (NodeId const each : groups)
     EXPECT_FALSE(document.at(document.find(each, "is_expert_parallel")).boolean);
+}
+
+/// Muon and Adam, `experts` of each: all entries of a chain.
+Document chain_of_kinds(bool experts) {
+  Document common;
+  common.root = common.add_dict();
+  NodeId const chain = common.add_dict();
+  for (Index number = 0; number < (experts ? 4 : 2); ++number) {
+    common.at(chain).items.push_back(common.add_int(number));
+    NodeId const one = settings(common, {group(common, 1, false, number % 2 == 1 && experts)});
+    common.at(chain).items.push_back(one);
+  }
+  common.set(common.root, "optimizer", chain);
+  return common;
+}
+
+TEST(OptimizerGroups, OptimizersOfSeveralKindsStayAsTheyAre) {
+  for (bool const experts : {false, true}) {
+    Document const common = chain_of_kinds(experts);
+    EXPECT_TRUE(is_chain_of_kinds(common));
+    Document document = common;
+    split_optimizers(document, document.root, common, experts, false);
+    EXPECT_EQ(pickle::dump(document), pickle::dump(common));
+    EXPECT_THROW(split_optimizers(document, document.root, common, !experts, false), Error);
+  }
+}
+
+TEST(OptimizerGroups, OneKindIsNoChainOfKinds) {
+  EXPECT_FALSE(is_chain_of_kinds(single_optimizer()));
+  Document const common = single_optimizer();
+  Document document = common;
+  split_optimizers(document, document.root, common, true, false);
+  EXPECT_FALSE(is_chain_of_kinds(document));
 }
 
 TEST(OptimizerGroups, TheFormThatIsThereStays) {

@@ -15,7 +15,20 @@ TEST(FlatKeys, SayOptimizerGroupBufferAndBucket) {
   EXPECT_EQ(key->buffer, 3);
   EXPECT_EQ(key->weights, "bfloat16");
   EXPECT_EQ(key->bucket, 40);
+  EXPECT_FALSE(key->joined);
   EXPECT_EQ(key->slot, "exp_avg_sq");
+}
+
+TEST(FlatKeys, OfAGatheredGroupHaveNoBuckets) {
+  auto const key = parse_bucket_key(
+      "chained_0.optimizer.distributed.dp_group_idx_2.param_state.gbuf_idx_1.dtype_(torch.bfloat16)."
+      "param");
+  ASSERT_TRUE(key);
+  EXPECT_EQ(key->group.group, 2);
+  EXPECT_EQ(key->buffer, 1);
+  EXPECT_EQ(key->weights, "bfloat16");
+  EXPECT_TRUE(key->joined);
+  EXPECT_EQ(key->slot, "param");
 }
 
 TEST(FlatKeys, AnOptimizerAloneHasNoPrefix) {
@@ -38,9 +51,10 @@ TEST(FlatKeys, OtherKeysAreNone) {
         "gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.a.b",
         "gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_x.a",
         "gbuf_idx_x.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.a",
-        "gbuf_idx_0.dtype_(torch.bfloat16).(, torch.float32).bucket_idx_0.a"})
-    EXPECT_FALSE(
-        parse_bucket_key(std::string("optimizer.distributed.dp_group_idx_0.") + rest))
+        "gbuf_idx_0.dtype_(torch.bfloat16).(, torch.float32).bucket_idx_0.a", "param_state",
+        "param_state.gbuf_idx_0.dtype_(torch.bfloat16).",
+        "param_state.gbuf_idx_0.dtype_(torch.bfloat16).bucket_idx_0.param"})
+    EXPECT_FALSE(parse_bucket_key(std::string("optimizer.distributed.dp_group_idx_0.") + rest))
         << rest;
 }
 

@@ -1,4 +1,4 @@
-#include "core/formats/dcp/optimizer_groups.hpp"
+#include "core/formats/megatron/optimizer_groups.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,6 +6,16 @@
 #include "core/base/error.hpp"
 
 namespace reshard {
+
+pickle::NodeId groups_of(pickle::Document const& document, pickle::NodeId settings) {
+  if (pickle::NodeId const inner = document.find(settings, "optimizer"); inner != pickle::no_node)
+    settings = inner;
+  pickle::NodeId const groups = document.find(settings, "param_groups");
+  return groups != pickle::no_node && document.at(groups).kind == pickle::Kind::list
+             ? groups
+             : pickle::no_node;
+}
+
 namespace {
 
 using pickle::Document;
@@ -25,14 +35,6 @@ NodeId numbered(Document const& document, NodeId dict, std::int64_t number) {
     if (document.at(items[i]).kind == Kind::integer && document.at(items[i]).integer == number)
       return items[i + 1];
   return no_node;
-}
-
-/// The list of parameter groups of one optimizer's settings: under "optimizer" for mixed precision,
-/// else directly.
-NodeId groups_of(Document const& document, NodeId settings) {
-  if (NodeId const inner = document.find(settings, "optimizer"); inner != no_node) settings = inner;
-  NodeId const groups = document.find(settings, "param_groups");
-  return groups != no_node && document.at(groups).kind == Kind::list ? groups : no_node;
 }
 
 void mark_groups(Document& document, NodeId settings, bool expert) {
@@ -85,6 +87,22 @@ void check_step(Document const& document, NodeId known, NodeId step, std::string
        place, y.integer, x.integer);
 }
 
+bool is_expert_group(Document const& document, NodeId group) {
+  return !is_zero(document, document.find(group, expert_key));
+}
+
+std::vector<NodeId> items_of(Document const& document, NodeId list) {
+  return list == no_node ? std::vector<NodeId>() : document.at(list).items;
+}
+
+/// Whether any optimizer of the chain has weights of experts.
+bool has_expert_groups(Document const& common) {
+  for (Index chain = 0; settings_of_chain(common, chain) != no_node; ++chain)
+    for (NodeId const group : items_of(common, groups_of(common, settings_of_chain(common, chain))))
+      if (is_expert_group(common, group)) return true;
+  return false;
+}
+
 void join_groups(Document& document, NodeId kept, NodeId experts) {
   mark_groups(document, experts, false);
   add_lacking_groups(document, kept, experts, "common state");
@@ -100,6 +118,15 @@ NodeId settings_of_chain(Document const& common, Index chain) {
   NodeId const all = common.find(common.root, "optimizer");
   NodeId const one = numbered(common, all, chain);
   return one != no_node || has_several_optimizers(common) || chain != 0 ? one : all;
+}
+
+bool is_chain_of_kinds(Document const& common) {
+  if (!has_several_optimizers(common)) return false;
+  if (settings_of_chain(common, 2) != no_node) return true;
+  for (Index chain : {Index{0}, Index{1}})
+    for (NodeId const group : items_of(common, groups_of(common, settings_of_chain(common, chain))))
+      if (is_expert_group(common, group) != (chain == 1)) return true;
+  return false;
 }
 
 void add_lacking_groups(Document& document, NodeId settings, NodeId others,
@@ -128,7 +155,17 @@ void add_lacking_groups(Document& document, NodeId settings, NodeId others,
 void split_optimizers(Document& document, NodeId root, Document const& common, bool several,
                       bool expert_biases) {
   NodeId const settings = document.find(root, "optimizer");
-  if (settings == no_node || has_several_optimizers(common) == several) return;
+  if (settings == no_node) return;
+  if (is_chain_of_kinds(common)) {
+    if (has_expert_groups(common) == several) return;
+    fail(ErrorKind::source,
+         "common state: weights are shared among optimizers of several kinds, such as Muon and "
+         "Adam. This version cannot {}: choose a target.layout.ep {}, or set source.optimizer = "
+         "\"drop\".",
+         several ? "split off those of experts" : "join those of experts with the others",
+         several ? "of 1, as in the source" : "above 1, as in the source");
+  }
+  if (has_several_optimizers(common) == several) return;
   if (!several) {
     NodeId const kept = numbered(document, settings, 0);
     if (NodeId const experts = numbered(document, settings, 1); experts != no_node)

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/containers/dcp/metadata.hpp"
+#include "core/formats/megatron/rank_settings.hpp"
+#include "core/formats/target_parts.hpp"
+
+namespace reshard::dcp {
+
+/// An object to be written, and its place in the nested state dict.
+struct PlacedObject {
+  std::string key;
+  Path path;
+  std::string bytes;
+};
+
+/// The parameter groups as Megatron-FSDP saves them: every setting of every parameter with state as
+/// an object of its own (fsdp_record.hpp), under the name of the whole parameter and, where gate
+/// and up have keys of their own, under those. With `experts_apart` experts are in the second of
+/// the optimizers. Errors of kind source: parameters that fall into no group.
+std::vector<PlacedObject> group_setting_objects(megatron::OptimizerSettings const& settings,
+                                                TargetParts const& parts, bool experts_apart);
+
+}  // namespace reshard::dcp

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/containers/torch/pickle.hpp"
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/run_record.hpp"
+
+namespace reshard {
+
+/// {"optimizer": …} as the common state of torch_dist holds it, of a source in rank files: the
+/// parameter groups that any of the ranks has, and the loss scale. Its tensors are the record's.
+/// Steps that differ are an Error of kind source. Pre: source.rank_states.
+pickle::Document rank_settings(Checkpoint const& source, RunRecord const& record);
+
+/// The same of any source with optimizer state: of one that is not in rank files what its record
+/// says. Pre: the record is that of the source.
+pickle::Document common_settings(Checkpoint const& source, RunRecord const& record);
+
+namespace megatron {
+
+/// What the optimizers of a target in rank files start from.
+struct OptimizerSettings {
+  /// Steps that torch's own AdamW has done: it counts them for each parameter. Nothing for Apex
+  /// and Transformer Engine, whose parameter groups count.
+  std::optional<double> torch_step;
+  pickle::Document document;
+  /// Nodes of `document`, one for each optimizer: {"optimizer": {"param_groups": […]},
+  /// "grad_scaler": …}; for F32 weights without the distributed optimizer {"param_groups": […]}.
+  std::vector<pickle::NodeId> optimizers;
+  /// Bytes of the document's tensors, by the key of their storage.
+  std::map<std::string, std::string> payloads;
+};
+
+/// The settings of a source with optimizer state for a layout. `experts_apart`: experts have an
+/// optimizer of their own there. Errors of kind source: no settings, values that cannot be carried.
+OptimizerSettings optimizer_settings(Checkpoint const& source, RunRecord const& record,
+                                     bool experts_apart, bool expert_biases);
+
+}  // namespace megatron
+}  // namespace reshard

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/formats/megatron/buffer_shares.hpp"
+#include "core/formats/megatron/flat_rules.hpp"
+#include "core/formats/megatron/rank_settings.hpp"
+#include "core/formats/target_parts.hpp"
+
+namespace reshard::megatron {
+
+/// A tensor of optimizer state in a file to be written.
+struct StateTensor {
+  /// What it holds of one parameter. Strides and offsets are in elements of the tensor.
+  struct Part {
+    std::vector<Piece> pieces;
+    bool copy = false;  ///< as in Catalog::add
+  };
+  std::string name;  ///< for messages
+  DType dtype = DType::f32;
+  std::vector<Part> parts;
+  std::string payload;  ///< its bytes where they are known; there are no parts then
+};
+
+/// A distrib_optim.pt: tensor i of the document is tensors[i].
+struct StateFile {
+  pickle::Document document;
+  std::vector<StateTensor> tensors;
+};
+
+/// What StateTarget is made from. Borrows everything.
+struct StateModel {
+  TargetParts const& parts;
+  MapFile const& map;  ///< of Megatron
+  std::vector<PipelineChunk> const& chunks;
+  Json const& args;  ///< those of the target: where buckets end
+  OptimizerSettings const& settings;
+  bool distributed = false;  ///< the target's optimizer is Megatron's distributed one
+};
+
+/// Optimizer state in the files of single ranks, as Megatron's legacy format ("torch") has it:
+/// inside model_optim_rng.pt, or flat buffers in distrib_optim.pt (docs/formats/megatron.md, 4.1).
+class StateTarget {
+ public:
+  explicit StateTarget(StateModel const& model);
+  StateTarget(StateTarget const&) = delete;
+  StateTarget& operator=(StateTarget const&) = delete;
+
+  /// Adds "optimizer" to a model_optim_rng.pt and to `tensors` what the document gets more of.
+  /// Errors of kind source: parameters that fall into no group, missing state.
+  void add_to_shard(pickle::Document& shard, ShardPlace const& place,
+                    std::vector<StateTensor>& tensors);
+  /// The distrib_optim.pt beside it; nothing where another folder has that state. Errors of kind
+  /// source: missing state, state that is not F32. Pre: StateModel::distributed.
+  std::optional<StateFile> distributed_file(ShardPlace const& place);
+
+  /// Whether places in the files that distributed_file() made depend on where buckets end.
+  bool depends_on_buckets() const { return depends_on_buckets_; }
+  /// Names, in any rank's file, of parameters that have no state at all: they were frozen.
+  std::set<std::string> const& frozen() const { return frozen_; }
+
+ private:
+  struct Optimizer;
+  /// A parameter of a rank.
+  struct Member {
+    StoredName const* name = nullptr;
+    SidePlace place;
+  };
+
+  bool holds(ShardPlace const& place, std::size_t chain) const;
+  FlatLayout layout(BufferShare const& share, int stage);
+  pickle::NodeId add_buffers(StateFile& file, MeshPlace const& at, int stage, std::size_t chain);
+  StateTensor flat_state(BufferShare const& share, FlatLayout const& layout, MeshPlace const& at,
+                         std::optional<SlotId> slot) const;
+  std::vector<std::vector<Member>> members(pickle::Document const& document,
+                                           std::vector<pickle::NodeId> const& groups,
+                                           MeshPlace const& at, int stage, std::size_t chain);
+  void add_groups(Optimizer& to, MeshPlace const& at, int stage, std::size_t chain);
+  void add_moments(Optimizer& to, pickle::NodeId state, Index number, Member const& member) const;
+  void refuse_copy(StoredName const& name) const;
+  pickle::NodeId add_master(Optimizer& to, Member const& member) const;
+  pickle::NodeId add_state(Optimizer& to, Member const& member, SlotId slot) const;
+  void complete_steps(pickle::Document& document, pickle::NodeId groups) const;
+  StateTensor::Part part(StoredName const& name, SidePlace const& place, SlotId slot) const;
+  bool has(StoredName const& name, SlotId slot) const;
+  bool has_any(StoredName const& name) const;
+  bool is_narrow(StoredName const& name) const;
+  std::string described(StoredName const& name, SlotId slot) const;
+
+  StateModel model_;
+  MeshSizes sizes_;
+  BufferShares shares_;
+  std::optional<SlotId> masters_;
+  std::vector<SlotId> moments_;  ///< all other slots of state
+  bool depends_on_buckets_ = false;
+  std::set<std::string> frozen_;
+};
+
+}  // namespace reshard::megatron

@@ -1,0 +1,139 @@
+#include "stages/plan/source/master_weights.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "core/formats/format.hpp"
+#include "core/plan/state_checks.hpp"
+
+namespace reshard {
+namespace {
+
+bool flag(Json const& facts, std::string_view key) {
+  Json const value = fact(facts, key);
+  return value.boolean() != nullptr && *value.boolean();
+}
+
+/// What a run computes in: args say so, else the config.
+std::optional<DType> computing_dtype(SourceModel const& read) {
+  if (flag(read.args, "bf16")) return DType::bf16;
+  if (flag(read.args, "fp16")) return DType::f16;
+  if (!read.args.is_null()) return std::nullopt;
+  for (std::string_view const key : {"torch_dtype", "dtype"}) {
+    Json const named = fact(read.config, key);
+    if (named.text() == nullptr) continue;
+    if (*named.text() == "bfloat16") return DType::bf16;
+    if (*named.text() == "float16") return DType::f16;
+  }
+  return std::nullopt;
+}
+
+std::optional<SlotId> master_slot(Model const& model) {
+  auto const& slots = model.slots();
+  for (std::size_t s = 1; s < slots.size(); ++s)
+    if (is_master_slot(slots[s])) return SlotId(s);
+  return std::nullopt;
+}
+
+bool has_state(Model const& model, TensorId weight) {
+  for (std::size_t s = 1; s < model.slots().size(); ++s)
+    if (model.exists(model.in_slot(weight, SlotId(s)))) return true;
+  return false;
+}
+
+/// The weights of a model that exist and have pieces.
+std::vector<TensorId> weights_of(SourceModel const& read) {
+  std::vector<TensorId> result;
+  for (std::size_t t = 0; t < read.model->tensors().size(); ++t) {
+    auto const weight = TensorId(t);
+    if (read.model->tensor(weight).slot == SlotId::weight && read.model->exists(weight) &&
+        !read.catalog.tensors[t].blobs.empty())
+      result.push_back(weight);
+  }
+  return result;
+}
+
+void rename(TensorPieces& pieces, TensorId tensor) {
+  for (Piece& piece : pieces.pieces) piece.tensor = tensor;
+}
+
+/// Gives every trained weight its values as the master, and itself those rounded.
+class Splitter {
+ public:
+  Splitter(SourceModel& read, SlotId masters) : read_(read), masters_(masters) {}
+
+  void run() {
+    std::optional<DType> const dtype = computing_dtype(read_);
+    for (TensorId const weight : weights_of(read_)) {
+      TensorPieces& pieces = read_.catalog.tensors[index(weight)];
+      if (dtype_of(pieces) != DType::f32 || !has_state(*read_.model, weight)) continue;
+      TensorId const master = read_.model->in_slot(weight, masters_);
+      TensorPieces copy = pieces;
+      rename(copy, master);
+      read_.catalog.tensors[index(master)] = std::move(copy);
+      read_.model->set_exists(master, true);
+      if (dtype) round(pieces, *dtype);
+    }
+  }
+
+ private:
+  DType dtype_of(TensorPieces const& pieces) const {
+    return read_.catalog.blobs[pieces.blobs.front()].dtype;
+  }
+
+  void round(TensorPieces& pieces, DType dtype) {
+    std::map<std::uint32_t, Index> length;
+    for (std::size_t i = 0; i < pieces.pieces.size(); ++i)
+      length[pieces.blobs[i]] = std::max(length[pieces.blobs[i]], reach(pieces.pieces[i]));
+    std::map<std::uint32_t, std::uint32_t> rounded;
+    for (auto const& [blob, elements] : length)
+      rounded[blob] = read_.catalog.add_computed(blob, elements, ViewKind::round, dtype);
+    for (std::uint32_t& blob : pieces.blobs) blob = rounded.at(blob);
+  }
+
+  SourceModel& read_;
+  SlotId masters_;
+};
+
+}  // namespace
+
+bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
+  return source.format->target().masters_alone && std::ranges::none_of(view.states, is_master_slot);
+}
+
+void put_masters_in_place(SourceModel& read) {
+  std::optional<SlotId> const masters = master_slot(*read.model);
+  if (!masters) return;
+  Catalog weights = read.catalog;
+  Catalog& catalog = read.catalog;
+  for (TensorId const weight : weights_of(read)) {
+    TensorId const master = read.model->in_slot(weight, *masters);
+    if (!read.model->exists(master)) continue;
+    DType const dtype = catalog.blobs[catalog.tensors[index(weight)].blobs.front()].dtype;
+    if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32)
+      fail(ErrorKind::source,
+           "source: '{}' is {}, and its master weight cannot be compared with it, which alone the "
+           "target would hold. Choose target.format = \"torch_dist\", or set source.optimizer = "
+           "\"drop\".",
+           read.model->tensor(weight).name, name(dtype));
+    catalog.tensors[index(weight)] = std::move(catalog.tensors[index(master)]);
+    catalog.tensors[index(master)] = {};
+    rename(catalog.tensors[index(weight)], weight);
+    read.model->set_exists(master, false);
+    catalog.masters.emplace_back(weight, dtype);
+  }
+  if (!catalog.masters.empty()) read.weights = std::move(weights);
+}
+
+void settle_masters(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
+  if (read.model->slots().size() == 1) return;
+  bool const alone = format_of(request.format).target().masters_alone;
+  if (holds_masters_alone(source, read.view)) {
+    if (!alone) Splitter(read, *master_slot(*read.model)).run();
+  } else if (alone) {
+    put_masters_in_place(read);
+  }
+}
+
+}  // namespace reshard
