@@ -1,4 +1,5 @@
 #include "core/formats/dcp/source.hpp"
+#include "core/formats/deepspeed/source.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/hdf5/source.hpp"
 #include "core/formats/huggingface/source.hpp"
@@ -13,8 +14,9 @@ std::span<Format const* const> all_formats() {
   static dcp::DcpFormat const torch_dist(dcp::Flavour::torch_dist);
   static dcp::DcpFormat const fsdp_dtensor(dcp::Flavour::fsdp_dtensor);
   static hdf5::Hdf5Format const hdf5;
-  static Format const* const formats[] = {&megatron,     &huggingface, &torch_dist,
-                                          &fsdp_dtensor, &plain_dcp,   &hdf5};
+  static deepspeed::DeepSpeedFormat const deepspeed;
+  static Format const* const formats[] = {&megatron,     &huggingface, &torch_dist, &fsdp_dtensor,
+                                          &plain_dcp,    &hdf5,        &deepspeed};
   return formats;
 }
 

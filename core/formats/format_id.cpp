@@ -6,8 +6,8 @@ namespace reshard {
 namespace {
 
 /// In the order of FormatId.
-constexpr std::array<std::string_view, 7> words = {
-    "auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5"};
+constexpr std::array<std::string_view, 8> words = {
+    "auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5", "deepspeed"};
 
 }  // namespace
 

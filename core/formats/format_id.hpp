@@ -14,7 +14,8 @@ enum class FormatId {
   dcp,
   torch_dist,
   fsdp_dtensor,
-  hdf5
+  hdf5,
+  deepspeed
 };
 
 /// The word of job files: "auto", "megatron", …

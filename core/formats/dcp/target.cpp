@@ -4,6 +4,7 @@
 #include "core/formats/dcp/dist_objects.hpp"
 #include "core/formats/dcp/dist_tensors.hpp"
 #include "core/formats/dcp/source.hpp"
+#include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/named_target.hpp"
@@ -76,6 +77,13 @@ class DistTarget {
       settings = common_settings(job_.source, *job_.record);
       record.settings = &*settings;
       record.plain_states = !holds_slot(own_master);
+    }
+    if (record.has_states && job_.source.deepspeed) {
+      settings = deepspeed::megatron_settings(*job_.source.deepspeed, job_.source.place);
+      record.settings = &*settings;
+      draft_.warnings.push_back(
+          "the learning-rate schedule of DeepSpeed is not carried: give Megatron's own "
+          "(--override-opt_param-scheduler)");
     }
     add_dist_files(draft_, record, job_.source);
   }

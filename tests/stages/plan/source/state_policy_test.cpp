@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/megatron/rank_states.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/read_only_format.hpp"
@@ -144,7 +145,8 @@ TEST(StatePolicy, WhatNoTargetTakesOverIsSaid) {
 constexpr FormatId with_room[] = {dist, shares, FormatId::fsdp_dtensor, FormatId::hdf5};
 
 TEST(StatePolicy, WhichFormatsStateGoesBetween) {
-  constexpr FormatId by_name[] = {dist, FormatId::fsdp_dtensor, FormatId::hdf5};
+  constexpr FormatId by_name[] = {dist, FormatId::fsdp_dtensor, FormatId::hdf5,
+                                  FormatId::deepspeed};
   for (Format const* from : all_formats())
     for (Format const* to : all_formats()) {
       Checkpoint source;
@@ -167,6 +169,30 @@ TEST(StatePolicy, WhichFormatsTakeStateOfRankFiles) {
     EXPECT_EQ(carries_state(source, request), std::ranges::count(with_room, to->id()) == 1)
         << to->name();
   }
+}
+
+TEST(StatePolicy, StateOfDeepSpeedGoesIntoChunksAlone) {
+  HoldingFormat const format(FormatId::deepspeed);
+  Checkpoint source;
+  source.format = &format;
+  source.deepspeed = std::make_shared<deepspeed::RunState>();
+  source.state = optimizer(StateForm::by_weight);
+  TargetRequest request;
+  Lines warnings;
+  for (FormatId const to : {dist, FormatId::fsdp_dtensor}) {
+    request.format = to;
+    EXPECT_TRUE(carries_state(source, request));
+    check_state(source, StoredView(), request, warnings);
+  }
+  request.format = shares;
+  EXPECT_FALSE(carries_state(source, request));
+  try {
+    check_state(source, StoredView(), request, warnings);
+    ADD_FAILURE() << "was not refused";
+  } catch (Error const& error) {
+    EXPECT_NE(error.sentence().find("by way of torch_dist"), std::string::npos);
+  }
+  EXPECT_EQ(warnings, Lines());
 }
 
 TEST(StatePolicy, GeneratorsOfRankFilesStayBehindWhenTheirOptimizerGoes) {

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reshard::deepspeed {
+
+// Names of files that DeepSpeed gives. Source: DeepSpeed 0.19.8, runtime/engine.py
+// (_get_ckpt_name, _get_rank_zero_ckpt_name) and checkpoint/ds_to_universal.py.
+
+inline constexpr std::string_view latest_name = "latest";
+inline constexpr std::string_view latest_universal_name = "latest_universal";
+inline constexpr std::string_view universal_folder_name = "zero";
+inline constexpr std::string_view universal_settings_name = "optimizer_state.pt";
+inline constexpr std::string_view model_states_name = "mp_rank_00_model_states.pt";
+/// That of the first rank in stage 3.
+inline constexpr std::string_view split_model_states_name =
+    "zero_pp_rank_0_mp_rank_00_model_states.pt";
+
+/// A checkpoint of DeepSpeed found on disk: names only, no file was opened but `latest`.
+struct Folder {
+  std::filesystem::path root;    ///< as the user named it; may hold `latest` and tagged folders
+  std::filesystem::path folder;  ///< that holds the files
+  bool universal = false;        ///< written by ds_to_universal: one folder for each parameter
+  bool split = false;            ///< stage 3: every rank has a file of model states
+  std::vector<std::string> model_files;      ///< by rank; one unless `split`
+  std::vector<std::string> optimizer_files;  ///< by rank; empty for a universal checkpoint
+  /// Of a universal checkpoint: folders below zero/, sorted, and the files in each, sorted.
+  struct Parameter {
+    std::string name;
+    std::vector<std::string> files;
+  };
+  std::vector<Parameter> parameters;
+};
+
+/// Whether the names in `path` are those of DeepSpeed. Throws what listing a folder throws.
+bool looks_like_deepspeed(std::filesystem::path const& path);
+
+/// Finds the checkpoint in `path`: a root with `latest` or `latest_universal`, or a folder of one
+/// save. Errors of kind source: no `latest`, one that names nothing, lost files of ranks, files of
+/// tensor or pipeline parallelism, of pipeline layers or of experts.
+Folder open_folder(std::filesystem::path const& path);
+
+}  // namespace reshard::deepspeed

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/formats/deepspeed/folder.hpp"
+#include "core/formats/deepspeed/rank_header.hpp"
+
+namespace reshard::deepspeed {
+
+/// What the headers of a checkpoint's files say.
+struct Headers {
+  std::vector<ModelStates> models;          ///< parallel to Folder::model_files
+  std::vector<OptimizerStates> optimizers;  ///< parallel to Folder::optimizer_files; of a universal
+                                            ///< checkpoint to the files of all parameters
+  OptimizerStates settings;                 ///< of a universal checkpoint
+  std::vector<std::uint64_t> file_bytes;    ///< parallel to Checkpoint::files
+};
+
+/// Elements [begin, end) of a parameter: those of a vector from `at` on.
+struct HeldPart {
+  std::uint32_t file = 0;
+  FileTensor const* vector = nullptr;  ///< of the headers
+  Index begin = 0;
+  Index end = 0;
+  Index at = 0;
+};
+
+/// A parameter that is trained, and where its states lie.
+struct HeldParameter {
+  std::string name;
+  std::vector<Index> shape;
+  Index elements = 0;
+  /// By slot ("fp32", "exp_avg"): the parts in order. They join to the whole parameter.
+  std::map<std::string, std::vector<HeldPart>> slots;
+  FileTensor const* step = nullptr;  ///< of the headers; nullptr where the step is no tensor
+  std::uint32_t step_file = 0;
+};
+
+/// All parameters of `param_shapes`, in its order, with what the files of ranks or of a universal
+/// checkpoint hold of each; those of a weights-only checkpoint have no slots. Pointers are into
+/// `headers`. `files` are the model files, then those of Headers::optimizers. Errors of kind
+/// source: parameters that the files do not hold completely, another number of ranks than they say.
+std::vector<HeldParameter> held_parameters(Folder const& folder, Headers const& headers,
+                                           std::vector<std::filesystem::path> const& files);
+
+}  // namespace reshard::deepspeed
