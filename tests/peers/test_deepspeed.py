@@ -7,8 +7,6 @@ import shutil
 import pytest
 import torch
 
-deepspeed = pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
-
 import dcp_reading  # noqa: E402
 import deepspeed_runs as runs  # noqa: E402
 from tensor_patterns import assert_same_tensors, same_bits  # noqa: E402
