@@ -57,8 +57,9 @@ StateCheck check_in_source(Model const& model, Catalog const& source, StateCheck
       ErrorKind::source,
       "{}: the optimizer state of '{}' is not that of its weight: {} of {} master weights do not "
       "round to it, first at {}. {} of {} tensors are so. Nothing was published. Megatron-Core 0.15 "
-      "to 0.19 with several gradient buckets saved shifted state (PR #5077); another layout in args "
-      "and weights edited after the save look the same. Resume from another checkpoint, or set "
+      "to 0.19 with several gradient buckets saved shifted state (PR #5077); another layout in args, "
+      "weights edited after the save and remainders of a precision-aware optimizer look the same. "
+      "Resume from another checkpoint, or set "
       "source.optimizer = \"drop\".",
       spec.source.path, job.plan.model->tensor(wrong.front()->weight).name, found.differing,
       found.elements, found.first, wrong.size(),

@@ -165,9 +165,12 @@ std::string report_text(RunReport const& r) {
   if (r.masters_compared + r.moments_compared > 0)
     line("optimizer",
          fmt::format(
-             "{} tensors of master weights round to their weights, bit for bit; {} of second "
-             "moments are finite and not negative",
-             r.masters_compared, r.moments_compared));
+             "{}; {} tensors of second moments are finite and not negative",
+             r.masters_compared > 0
+                 ? fmt::format("{} tensors of master weights round to their weights, bit for bit",
+                               r.masters_compared)
+                 : "no master weights beside weights",
+             r.moments_compared));
   if (!r.total_digest.empty())
     line("digest", fmt::format("{}, {}", r.total_digest,
                                r.bytes_verified > 0

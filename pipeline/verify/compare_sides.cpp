@@ -8,6 +8,7 @@
 #include "core/formats/model_files.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
+#include "stages/plan/source/master_weights.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -37,12 +38,17 @@ Index vocab_of(JobPlan const& catalogue) {
   return axis < 0 ? 0 : catalogue.model->axes()[static_cast<AxisId>(axis)].size;
 }
 
+bool holds_masters_alone(ComparedSide const& side) {
+  return reshard::holds_masters_alone(side.checkpoint, view_of(side.checkpoint));
+}
+
 class SidesOpener {
  public:
   SidesOpener(CompareRequest const& request, ComparedSides& sides)
       : request_(request), sides_(sides) {}
 
   void run() {
+    if (holds_masters_alone(sides_.a) != holds_masters_alone(sides_.b)) masters_ = Masters::apart;
     if (request_.map == "none") return open_by_names();
     if (request_.map == "auto" && names_can_do() && same_names()) return;
     auto const failed = capture([&] { open_by_maps(); });
@@ -114,16 +120,17 @@ class SidesOpener {
            side.path.string(), &side == &sides_.a ? "a" : "b");
     TargetRequest request = by_map(config);
     if (!is_megatron(side.checkpoint) || config.empty()) {
-      side.catalogue = catalogue(side.checkpoint, request);
+      side.catalogue = catalogue(side.checkpoint, request, masters_);
       return;
     }
     request.axes_by_config = true;  // as on the other side
-    auto const failed = capture([&] { side.catalogue = catalogue(side.checkpoint, request); });
+    auto const failed =
+        capture([&] { side.catalogue = catalogue(side.checkpoint, request, masters_); });
     if (!failed) return;
     // A config of another model: what the checkpoint's own args say shows the difference tensor by
     // tensor.
     if (!own_config.empty() ||
-        capture([&] { side.catalogue = catalogue(side.checkpoint, by_map({})); }))
+        capture([&] { side.catalogue = catalogue(side.checkpoint, by_map({}), masters_); }))
       throw *failed;
   }
 
@@ -141,7 +148,7 @@ class SidesOpener {
     TargetRequest request = by_map({});
     request.true_vocab_size = std::min(a, b);
     JobPlan shorter;
-    if (capture([&] { shorter = catalogue(larger.checkpoint, request); })) return;
+    if (capture([&] { shorter = catalogue(larger.checkpoint, request, masters_); })) return;
     sides_.notes.push_back(fmt::format(
         "{} does not state how many of its {} embedding rows are vocabulary: the first {} are "
         "compared",
@@ -152,6 +159,7 @@ class SidesOpener {
   CompareRequest const& request_;
   ComparedSides& sides_;
   bool share_names_ = false;
+  Masters masters_ = Masters::as_stored;  ///< apart where one side alone has no others
 };
 
 /// Optimizer state in rank files is read where the other side may have taken it over.

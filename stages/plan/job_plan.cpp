@@ -161,11 +161,12 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
   return JobPlanner(source, request, limits).run();
 }
 
-JobPlan catalogue(Checkpoint const& source, TargetRequest const& request) {
+JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Masters masters) {
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
     return identity_catalogue(source);
   SourceModel model = read_source_model(source, request, true);
+  if (masters == Masters::apart) split_masters(source, model);
   JobPlan job;
   job.map_name = model.maps.family ? model.maps.family->name : "";
   job.warnings = std::move(model.warnings);

@@ -28,8 +28,15 @@ struct JobPlan : TargetDraft {
 JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
                       PlanLimits const& limits);
 
+/// How a catalogue has the weights of a checkpoint whose weights are the master weights.
+enum class Masters {
+  as_stored,
+  apart,  ///< as masters, and rounded as weights
+};
+
 /// The source's side alone: model, map and source catalogue, for listings. Optimizer and
 /// random-generator state are no obstacle.
-JobPlan catalogue(Checkpoint const& source, TargetRequest const& request);
+JobPlan catalogue(Checkpoint const& source, TargetRequest const& request,
+                  Masters masters = Masters::as_stored);
 
 }  // namespace reshard

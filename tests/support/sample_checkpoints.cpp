@@ -14,6 +14,7 @@
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "tests/support/sample_deepspeed.hpp"
 
 namespace reshard::test {
 
@@ -37,13 +38,16 @@ SampleTensor tensor(std::string name, DType dtype, std::vector<Index> shape) {
           sample_bytes(seed % 1000, elements * static_cast<std::uint64_t>(bits(dtype)) / 8)};
 }
 
-/// What every format holds. The first is cut in two where a format cuts.
+}  // namespace
+
 std::vector<SampleTensor> usual_tensors(std::string const& prefix) {
   return {tensor(prefix + "decoder.layers.0.weight", DType::bf16, {6, 4}),
           tensor(prefix + "decoder.layers.0.bias", DType::f32, {5}),
           tensor(prefix + "decoder.layers.1.codes", DType::u8, {3, 7}),
           tensor(prefix + "decoder.final", DType::i64, {2, 2})};
 }
+
+namespace {
 
 constexpr std::size_t cut_tensor = 0;
 
@@ -429,6 +433,11 @@ std::vector<SampleMaker> sample_makers() {
        .format = format(FormatId::hdf5),
        .make = make_logical_hdf5,
        .config_inside = true},
+      {.name = "deepspeed",
+       .format = format(FormatId::deepspeed),
+       .make = make_deepspeed,
+       .make_with_state = make_deepspeed_with_state,
+       .has_optimizer = true},
       {.name = "boxed_safetensors", .format = &dcp::boxed_safetensors(), .make = make_boxed},
   };
 }

@@ -22,6 +22,9 @@ struct SampleTensor {
 /// Bytes that follow from `seed` and their place.
 std::vector<std::byte> sample_bytes(std::uint64_t seed, std::uint64_t count);
 
+/// What every format holds. The first is cut in two where a format cuts.
+std::vector<SampleTensor> usual_tensors(std::string const& prefix);
+
 /// A small checkpoint on disk, and what its maker put into it.
 struct SampleCheckpoint {
   std::filesystem::path path;  ///< the folder

@@ -58,6 +58,26 @@ void rename(TensorPieces& pieces, TensorId tensor) {
   for (Piece& piece : pieces.pieces) piece.tensor = tensor;
 }
 
+/// Other dtypes hold no whole value: the precision-aware optimizer keeps in I16 what BF16 weights
+/// lack.
+void check_masters(Checkpoint const& source, SourceModel const& read, SlotId masters) {
+  for (TensorId const weight : weights_of(read)) {
+    TensorId const master = read.model->in_slot(weight, masters);
+    auto const& blobs = read.catalog.tensors[index(master)].blobs;
+    if (!read.model->exists(master) || blobs.empty()) continue;
+    DType const dtype = read.catalog.blobs[blobs.front()].dtype;
+    if (dtype != DType::f32)
+      fail(
+          ErrorKind::source,
+          "{}: the master weights of '{}' are {}, expected F32: {}. This version cannot reshard "
+          "them. Set source.optimizer = \"drop\" to continue without the optimizer.",
+          source.place, read.model->tensor(weight).name, name(dtype),
+          dtype == DType::i16
+              ? "they are the remainders that a precision-aware optimizer keeps beside BF16 weights"
+              : "a precision-aware optimizer keeps them in fewer bits");
+  }
+}
+
 /// Gives every trained weight its values as the master, and itself those rounded.
 class Splitter {
  public:
@@ -96,12 +116,7 @@ class Splitter {
   SlotId masters_;
 };
 
-}  // namespace
-
-bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
-  return source.format->target().masters_alone && std::ranges::none_of(view.states, is_master_slot);
-}
-
+/// For a target that has masters alone.
 void put_masters_in_place(SourceModel& read) {
   std::optional<SlotId> const masters = master_slot(*read.model);
   if (!masters) return;
@@ -126,14 +141,26 @@ void put_masters_in_place(SourceModel& read) {
   if (!catalog.masters.empty()) read.weights = std::move(weights);
 }
 
+}  // namespace
+
+bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
+  return source.format->target().masters_alone && !view.states.empty() &&
+         std::ranges::none_of(view.states, is_master_slot);
+}
+
+void split_masters(Checkpoint const& source, SourceModel& read) {
+  if (read.model->slots().size() > 1 && holds_masters_alone(source, read.view))
+    Splitter(read, *master_slot(*read.model)).run();
+}
+
 void settle_masters(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
   if (read.model->slots().size() == 1) return;
   bool const alone = format_of(request.format).target().masters_alone;
-  if (holds_masters_alone(source, read.view)) {
-    if (!alone) Splitter(read, *master_slot(*read.model)).run();
-  } else if (alone) {
+  if (auto const masters = master_slot(*read.model)) check_masters(source, read, *masters);
+  if (!alone)
+    split_masters(source, read);
+  else if (!holds_masters_alone(source, read.view))
     put_masters_in_place(read);
-  }
 }
 
 }  // namespace reshard

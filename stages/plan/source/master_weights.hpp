@@ -10,17 +10,18 @@ namespace reshard {
 /// (TargetTraits::masters_alone).
 inline constexpr std::string_view own_master_slot = "param";
 
-/// Whether the weights of a checkpoint are its master weights, and its optimizer state has none.
+/// Whether a checkpoint has optimizer state, and its weights are the master weights.
 bool holds_masters_alone(Checkpoint const& source, StoredView const& view);
 
 /// Settles which of weights and master weights source and target of a job with optimizer state
 /// have. Of a source that has masters alone the weights become the masters rounded to the dtype
 /// that its run computes in; for a target that has masters alone these take the place of the
-/// weights, which SourceModel::weights keeps. Errors of kind source: weights in other number
-/// formats than masters are rounded to.
+/// weights, which SourceModel::weights keeps. Errors of kind source: master weights that are not
+/// F32; weights in other number formats than masters are rounded to.
 void settle_masters(Checkpoint const& source, TargetRequest const& request, SourceModel& read);
 
-/// The second of these, for a comparison with a checkpoint that has masters alone.
-void put_masters_in_place(SourceModel& read);
+/// The first of these: where the weights are the masters, both are there. Nothing happens where
+/// they are not, or where no state is read.
+void split_masters(Checkpoint const& source, SourceModel& read);
 
 }  // namespace reshard

@@ -225,6 +225,21 @@ TEST(JobPlanState, IsLeftOutOnRequestWithAWarning) {
             1);
 }
 
+TEST(JobPlanState, InMastersThatAreNoWholeValuesIsRefused) {
+  for (auto const& [dtype, words] : {std::pair(DType::i16, "I16, expected F32: they are the remai"),
+                                     std::pair(DType::f16, "F16, expected F32: a precision-aware")}) {
+    MadeCheckpoint source = with_adam();
+    for (StoredTensor& tensor : source.value.stored.tensors)
+      if (tensor.name.starts_with("optimizer.state.param.")) {
+        tensor.dtype = dtype;
+        for (std::size_t c = 0; c < tensor.chunk_count; ++c)
+          source.value.stored.chunks[tensor.first_chunk + c].item.size_bytes /= 2;
+      }
+    for (FormatId const format : {FormatId::torch_dist, FormatId::megatron, FormatId::hdf5})
+      expect_refused(source, request_for(format), ErrorKind::source, words);
+  }
+}
+
 TEST(JobPlanState, InAnUnknownFormIsRefusedEverywhere) {
   MadeCheckpoint source = made_torch_dist(sample_model("llama"), true);
   source.add_file({{"optimizer.distributed.dp_group_idx_0.gbuf_idx_0.param", {100}, DType::f32}});
