@@ -24,6 +24,7 @@ struct RunRecord {
   std::shared_ptr<TorchFile const> torch;
   std::string file;  ///< for messages
   std::int64_t iteration = 0;
+  std::int64_t samples = 0;                      ///< seen in training, of a record without args
   std::optional<std::int64_t> folder_iteration;  ///< nothing: a release
   ForeignClasses foreign_classes = ForeignClasses::refuse;
   bool all =

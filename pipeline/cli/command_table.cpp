@@ -28,10 +28,13 @@ constexpr std::array<ExitCode, 11> codes = {
 
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 
-/// A name, and its text beside it or, when the name is long, below it.
+/// A name, and its text beside it or, when the name is long, below it. A longer one is cut behind a
+/// choice: "a|b|".
 std::string row(std::string const& name, std::string_view text, std::size_t indent) {
   std::string line = "  " + name;
-  if (line.size() + 2 > indent)
+  std::size_t const cut = line.size() > columns ? line.rfind('|', columns - 1) : std::string::npos;
+  if (cut != std::string::npos) line.insert(cut + 1, "\n" + std::string(indent, ' '));
+  if (cut != std::string::npos || line.size() + 2 > indent)
     line += "\n" + std::string(indent, ' ');
   else
     line.append(indent - line.size(), ' ');

@@ -161,6 +161,11 @@ def test_state_follows_the_weights_into_torch_dist(name, saved, program, scratch
     groups = common["optimizer"]["optimizer"]["param_groups"]
     assert [(group["wd_mult"], group["step"], group["betas"]) for group in groups] == [(1.0, 2, (0.9, 0.999)), (0.0, 2, (0.9, 0.999))]
     assert common["iteration"] == runs.STEPS_BEFORE and common["content_metadata"]["distrib_optim_sharding_type"] == "fully_reshardable"
+    args = vars(common["args"])
+    alone = program.run(root, scratch / "alone", "torch_dist", source_options={"optimizer": "drop"}, **options)
+    expected = vars(torch.load(next(alone.glob("*/common.pt")), weights_only=False)["args"])
+    expected = {key: value for key, value in expected.items() if key != "no_save_optim"} | {"iteration": 2, "consumed_train_samples": 4}
+    assert args == expected
     slots = dcp_of(program, root, scratch)
     for word, slot in (("param", "fp32"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
         folder_of_values = scratch / f"values-{slot}"

@@ -101,7 +101,7 @@ SampleCheckpoint begun(fs::path const& folder) {
   SampleCheckpoint sample{folder, usual_tensors("model."), {}, folder / deepspeed::latest_name};
   fs::create_directories(folder / tag);
   write_text_file(folder / "config.json", "{\"model_type\": \"sample\"}\n");
-  write_text_file(folder / "zero_to_fp32.py", "");
+  write_text_file(folder / "zero_to_fp32.py", "# a script\n");
   write_text_file(sample.written_last, tag);
   return sample;
 }

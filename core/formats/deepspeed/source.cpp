@@ -222,6 +222,7 @@ std::optional<RunRecord> DeepSpeedFormat::run_record(Checkpoint const& checkpoin
   record.torch = std::move(torch);
   record.file = checkpoint.deepspeed->model_file.string();
   record.iteration = checkpoint.stated_iteration;
+  record.samples = checkpoint.deepspeed->samples;
   record.folder_iteration = checkpoint.iteration;
   return record;
 }

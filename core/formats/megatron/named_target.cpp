@@ -4,6 +4,7 @@
 
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/writer.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {
@@ -74,14 +75,19 @@ MegatronNames::Args MegatronNames::made_args() const {
   args.emplace_back("bf16", dtype == DType::bf16);
   args.emplace_back("fp16", dtype == DType::f16);
   args.emplace_back("make_vocab_size_divisible_by", 128);
-  args.emplace_back("iteration", 0);
-  args.emplace_back("consumed_train_samples", 0);
+  args.emplace_back("iteration", job_.record ? job_.record->iteration : 0);
+  args.emplace_back("consumed_train_samples", job_.record ? job_.record->samples : 0);
   args.emplace_back("consumed_valid_samples", 0);
   return args;
 }
 
+/// A run of another program has a record without args.
+bool MegatronNames::makes_args() const {
+  return job_.record == nullptr || find_args(job_.record->document()) == pickle::no_node;
+}
+
 MegatronNames::Args MegatronNames::args() const {
-  bool const made = job_.record == nullptr;
+  bool const made = makes_args();
   Args result = made ? made_args() : Args();
   // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of
   // the weights.
@@ -97,7 +103,7 @@ MegatronNames::Args MegatronNames::args() const {
 
 /// Every argument that the target will have.
 Json MegatronNames::all_args(Side const& side) const {
-  Json result = job_.record ? job_.read.args : Json::object();
+  Json result = makes_args() ? Json::object() : job_.read.args;
   for (auto& [key, value] : args()) result.set(key, std::move(value));
   for (auto& [key, value] : megatron::target_args(
            {sizes_of(request.mesh), request.pipeline, side.padded_size("vocab")}, job_.read.args))

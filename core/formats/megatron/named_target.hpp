@@ -33,6 +33,7 @@ class MegatronNames {
   std::string source_form() const;
   bool all_rows_are_data() const;
   Args made_args() const;
+  bool makes_args() const;
 
   MappedTarget const& job_;
 };

@@ -22,6 +22,7 @@ class Policy {
         by_way_of_dist_(source.deepspeed && format_of(request.format).target().rank_states),
         to_dist_(format_of(request.format).target().rank_states),
         carried_(carries_state(source, request)),
+        with_objects_(source.format->id() == request.format),
         warnings_(warnings) {}
 
   void refuse(Kind const& kind, HeldState const& state, bool drop) const {
@@ -70,7 +71,7 @@ class Policy {
   /// Optimizer state may be bound to its layout; generators of ranks only to a format.
   void refuse_layout(Kind const& kind, HeldState const& state) const {
     if (kind.key == rng.key) {
-      if (!carried_) refuse_form(kind);
+      if (!carried_ || !with_objects_) refuse_form(kind);
       return;
     }
     fail(ErrorKind::source,
@@ -112,6 +113,7 @@ class Policy {
   bool by_way_of_dist_;  ///< the target can hold the state of a torch_dist source
   bool to_dist_;
   bool carried_;
+  bool with_objects_;  ///< of the source
   std::vector<std::string>& warnings_;
 };
 
@@ -131,7 +133,8 @@ void check_state(Checkpoint const& source, StoredView const& view, TargetRequest
   StateInventory const state = source.format->inventory(source, view);
   Policy const policy(source, request, warnings);
   // Generators go along as objects. With the optimizer in a new layout there is nothing to decide.
-  bool const loses_rng = carries_state(source, request) &&
+  bool const loses_rng = carries_state(source, request) && state.optimizer &&
+                         !request.drop_optimizer &&
                          (source.rank_states || source.format->id() != request.format);
   policy.refuse(optimizer, state.optimizer, request.drop_optimizer);
   policy.refuse(rng, state.rng, request.drop_rng || loses_rng);

@@ -116,9 +116,11 @@ TEST_F(Recognise, WhatIsNoneIsRefusedWithTheReason) {
 
 TEST_F(Recognise, OfNoneTheSignsOfAllFormatsAreListed) {
   std::string const said = refusal(make("t", {"thesis.tex"}));
-  EXPECT_NE(said.find("no mp_rank_* or iter_* folder (Megatron), no *.safetensors (Hugging Face), "
-                      "no .metadata (torch_dist, DCP), no HDF5 file. It holds thesis.tex."),
-            std::string::npos)
+  EXPECT_NE(
+      said.find(
+          "no mp_rank_* or iter_* folder (Megatron), no *.safetensors (Hugging Face), "
+          "no .metadata (torch_dist, DCP), no HDF5 file, no latest or *_states.pt (DeepSpeed). It holds thesis.tex."),
+      std::string::npos)
       << said;
 }
 

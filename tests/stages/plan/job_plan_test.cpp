@@ -209,9 +209,8 @@ TEST(JobPlanState, FollowsItsWeightsIntoTorchDist) {
 }
 
 TEST(JobPlanState, IsRefusedWhereTheTargetHasNoRoom) {
-  for (FormatId const format : {FormatId::huggingface, FormatId::dcp})
-    expect_refused(with_adam(), request_for(format), ErrorKind::source,
-                   "holds optimizer state, which the target's format cannot hold");
+  expect_refused(with_adam(), request_for(FormatId::huggingface), ErrorKind::source,
+                 "holds optimizer state, which the target's format cannot hold");
 }
 
 TEST(JobPlanState, IsLeftOutOnRequestWithAWarning) {
