@@ -193,7 +193,8 @@ def test_training_continues_from_a_universal_checkpoint(world, saved, program, s
         name = f"{source}-into-{stage}"
         target = program.run(saved[0] / source, scratch / name, "deepspeed")
         cases[name] = case_of(stage, target, model="tied" if source == "tied" else "llama", groups=1 if "one-group" in source else 2)
-        expected[name] = after[source]
+        # What DeepSpeed reads back of FP32 weights is wrong with round_robin_gradients; the training is that of "zero2".
+        expected[name] = after["zero2" if source == "round-robin" else source]
     for name, (masters, note) in runs.resume(world, cases).items():
         assert_same_tensors(masters, expected[name])
         assert note == "of the training program"
