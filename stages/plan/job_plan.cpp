@@ -55,7 +55,8 @@ class JobPlanner {
            "Set source.optimizer = \"drop\" to continue without it.",
            source_.place);
     if (made) check_trained(source_, request_, model_, job_.warnings);
-    if (model_.is_megatron() || made) record_ = source_.format->run_record(source_);
+    if (model_.is_megatron() || job_.model->slots().size() > 1)
+      record_ = source_.format->run_record(source_);
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
     if (to_megatron()) carry_config();
