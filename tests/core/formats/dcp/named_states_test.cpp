@@ -56,8 +56,10 @@ TEST(NamedStates, OfAPartHaveTheNameThatTheWholeModelGives) {
 
 TEST(NamedStates, WeightsMayBeCalledLikeThem) {
   StoredTable const table =
-      table_of({"model.state.up.weight", "optim.state.state.up.weight.exp_avg"});
-  EXPECT_EQ(states_of(named_states(table, "")), Names{"model.state.up.weight exp_avg"});
+      table_of({"model.state.up.weight", "model.down.weight", "optim.state.state.up.weight.exp_avg",
+                "optim.state.down.weight.exp_avg"});
+  EXPECT_EQ(states_of(named_states(table, "")),
+            (Names{"model.state.up.weight exp_avg", "model.down.weight exp_avg"}));
 }
 
 TEST(NamedStates, OfTwoModelsAreStrays) {
@@ -89,9 +91,9 @@ TEST(NamedStates, OfAnotherShapeOrTwiceAreStrays) {
 }
 
 TEST(NamedStates, SettingsAreThoseBesideThem) {
-  NamedStates const found = named_states(
-      table_of({"up.weight", "optim.state.up.weight.exp_avg", "optim.param_groups.up.weight.lr"}),
-      "");
+  StoredTable const table =
+      table_of({"up.weight", "optim.state.up.weight.exp_avg", "optim.param_groups.up.weight.lr"});
+  NamedStates const found = named_states(table, "");
   EXPECT_EQ(found.settings, std::vector<std::size_t>{2});
   EXPECT_TRUE(is_named_setting("optim.param_groups", found.places));
   EXPECT_TRUE(is_named_setting("optim.param_groups.0.lr", found.places));
