@@ -184,7 +184,9 @@ def test_state_follows_the_weights_into_torch_dist(name, saved, program, scratch
 @pytest.mark.parametrize("by_way_of", ["megatron", "fsdp_dtensor", "hdf5"])
 def test_other_formats_hold_the_same(by_way_of, saved, program, scratch):
     layout = {"target_options": {"layout": "{ tp = 2, pp = 2 }"}}
-    by_map = {"source_options": {"config": saved[0] / "zero2"}}  # an HDF5 target keeps names otherwise
+    (scratch / "model").mkdir()
+    shutil.copy(saved[0] / "zero2/config.json", scratch / "model")
+    by_map = {"source_options": {"config": scratch / "model"}}  # an HDF5 target keeps names otherwise
     straight = next(program.run(saved[0] / "zero2", scratch / "dist", "torch_dist", **layout).glob("iter_*"))
     there = program.run(saved[0] / "zero2", scratch / "there", by_way_of, **(by_map if by_way_of == "hdf5" else layout))
     found = next(program.run(there, scratch / "way", "torch_dist", **layout).glob("iter_*"))
