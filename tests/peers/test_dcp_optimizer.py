@@ -148,6 +148,17 @@ def test_a_run_that_decays_all_parameters_is_told_what_changes(saved, program, s
     assert "5 parameters decayed, and Megatron's norms and biases do not" in " ".join((outcome.stdout + outcome.stderr).split())
 
 
+def test_verify_compares_it_with_what_it_became(saved, program, scratch):
+    import subprocess
+
+    from reshard_job import BINARY
+
+    into_dist(program, saved, "bare", scratch / "dist")
+    for one, other in ((saved[0] / "bare", scratch / "dist"), (scratch / "dist", saved[0] / "bare")):
+        outcome = subprocess.run([BINARY, "verify", str(one), str(other)], capture_output=True, text=True)
+        assert outcome.returncode == 0 and "same: 84 tensors" in outcome.stdout, outcome.stdout + outcome.stderr
+
+
 # --- torchtitan ---------------------------------------------------------------------------------------------------
 
 

@@ -129,7 +129,7 @@ class DcpReport {
     StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
     bool const faulty = state.optimizer.form == StateForm::by_layout;
     bool const named = state.optimizer.form == StateForm::by_weight;
-    if (faulty) notes_.push_back(state.optimizer.fault + " or drop optimizer state");
+    if (faulty) notes_.push_back(state.optimizer.fault + "; or drop optimizer state");
     add("optimizer", named ? fmt::format("{}: by the names of parameters, in the shapes of weights",
                                          fmt::join(state.slots, ", "))
                      : faulty          ? std::string("cannot be matched with weights")

@@ -98,7 +98,7 @@ class Matcher {
     if (best.size() > 1)
       note(fmt::format(
           "optimizer state such as '{}' may belong to '{}' or to '{}'. Set source.prefix to what "
-          "the names of one model begin with,",
+          "the names of one model begin with",
           name(candidates_.front().tensor), best[0], best[1]));
   }
 
@@ -111,7 +111,7 @@ class Matcher {
     if (found.size() > 1)
       note(
           fmt::format("'{}' may be state of '{}' or of '{}', and nothing tells which: change "
-                      "one of these names,",
+                      "one of these names",
                       name(candidate.tensor), found[0].first, found[1].first));
     if (found.size() != 1) return rest_.push_back(candidate);
     add(candidate.tensor, found.front().first, found.front().second);
@@ -125,12 +125,12 @@ class Matcher {
     auto const& shape = table_.tensors[tensor].shape;
     auto const& expected = table_.tensors[weights_.find(weight)->second].shape;
     if (!is_new)
-      note(fmt::format("'{}' and '{}' are the same state of '{}'. Remove one of them,",
+      note(fmt::format("'{}' and '{}' are the same state of '{}'. Remove one of them",
                        name(known->second), name(tensor), weight));
     else if (!step && shape != expected)
       note(
           fmt::format("'{}' is [{}], and its weight '{}' is [{}]. State of another shape has no "
-                      "place in Megatron's optimizers: remove it,",
+                      "place in Megatron's optimizers: remove it",
                       name(tensor), fmt::join(shape, ", "), weight, fmt::join(expected, ", ")));
     else
       return (step ? result_.steps : result_.states).push_back({weight, reading.slot, tensor});
@@ -147,7 +147,7 @@ class Matcher {
       result_.strays.push_back(candidate.tensor);
       note(fmt::format(
           "'{}' is optimizer state, and no weight has the name of its parameter. The names are "
-          "those of two models, or changed: check them with reshard ls,",
+          "those of two models, or changed: check them with reshard ls",
           name(candidate.tensor)));
     }
     for (auto const& [weight, tensor] : weights_)

@@ -32,7 +32,7 @@ struct NamedStates {
                                        ///< weights: "model."
   std::vector<std::size_t> elsewhere;  ///< state of weights without the prefix asked for
   std::vector<std::size_t> strays;     ///< state that can be matched with no weight
-  std::string fault;                   ///< a sentence: why there are strays
+  std::string fault;                   ///< a sentence without its dot: why there are strays
 };
 
 /// The state of weights whose stored names begin with `prefix`: of every parameter NAME there is a

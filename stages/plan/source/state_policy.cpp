@@ -69,8 +69,8 @@ class Policy {
     }
     if (!state.fault.empty())
       fail(ErrorKind::source,
-           "{}: {} or set source.optimizer = \"drop\" to continue without optimizer state.", place_,
-           state.fault);
+           "{}: {}; or set source.optimizer = \"drop\" to continue without optimizer state.",
+           place_, state.fault);
     fail(ErrorKind::source,
          "{}: optimizer state is stored under keys that this version does not know ('{}'). Load it "
          "in Megatron at the old sizes and save again as torch_dist, or set source.optimizer = "

@@ -174,9 +174,9 @@ TEST(StatePolicy, WhichFormatsTakeStateOfRankFiles) {
 
 TEST(StatePolicy, WhyStateFollowsNoWeightIsSaid) {
   StateInventory state = optimizer(StateForm::by_layout);
-  state.optimizer.fault = "two models have it. Choose one,";
+  state.optimizer.fault = "two models have it. Choose one";
   EXPECT_EQ(judged(FormatId::dcp, dist, state, false, false).refusal,
-            "/ckpt: two models have it. Choose one, or set source.optimizer = \"drop\" to continue "
+            "/ckpt: two models have it. Choose one; or set source.optimizer = \"drop\" to continue "
             "without optimizer state.");
   EXPECT_EQ(judged(FormatId::dcp, dist, state, true, false).refusal, "");
 }
