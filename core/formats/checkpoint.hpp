@@ -30,6 +30,7 @@ struct RankStates;
 namespace deepspeed {
 struct RunState;
 }
+struct TorchOptimizer;
 
 /// Whose names the stored tensors have.
 enum class NameOwner {
@@ -109,6 +110,8 @@ struct Checkpoint {
   /// Optimizer state in files of single ranks, where it was asked for and has such a form.
   std::shared_ptr<megatron::RankStates const> rank_states;
   std::vector<StoredScalar> scalars;
+  /// Settings of an optimizer that is not Megatron's, where they were asked for.
+  std::shared_ptr<TorchOptimizer const> torch_optimizer;
   std::shared_ptr<deepspeed::RunState const> deepspeed;  ///< of a DeepSpeed checkpoint
   StateInventory state;                ///< as far as names of files and headers tell
   std::vector<dcp::ObjectLook> looks;  ///< parallel to the objects; empty: not inspected yet

@@ -25,7 +25,9 @@ struct OpenChoice {
   megatron::UserSizes sizes;  ///< of mp_rank folders
   bool names_alone = false;   ///< keys mean nothing beyond themselves, whichever program saved them
   bool without_heads = false;  ///< payloads' places are not wanted
-  bool rank_states = false;    ///< optimizer state in files of single ranks is wanted
+  bool rank_states = false;    ///< optimizer state in files of single ranks is wanted, and what
+                               ///< programs other than Megatron say of their optimizer
+  std::string prefix;          ///< of the weights' keys, where the user names one
 };
 
 /// What `inspect` says: the document, the same as text, and whether the checkpoint is sound.

@@ -53,6 +53,17 @@ RunRecord common_record(dcp::CommonState const& common) {
   return record;
 }
 
+RunRecord empty_record(std::string file, std::int64_t iteration) {
+  auto torch = std::make_shared<TorchFile>();
+  torch->document.root = torch->document.add_dict();
+  RunRecord record;
+  record.torch = std::move(torch);
+  record.file = std::move(file);
+  record.iteration = iteration;
+  record.folder_iteration = iteration;
+  return record;
+}
+
 bool may_be_carried(pickle::NotCarried const& found, ForeignClasses choice) {
   return !found || (found.foreign && choice == ForeignClasses::keep);
 }

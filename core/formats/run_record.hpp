@@ -37,6 +37,9 @@ struct RunRecord {
 /// All of a common state.
 RunRecord common_record(dcp::CommonState const& common);
 
+/// That of a run of which `file` says no more than how many iterations it has done.
+RunRecord empty_record(std::string file, std::int64_t iteration);
+
 /// Whether a job lets this into a target; `found` may be nothing.
 bool may_be_carried(pickle::NotCarried const& found, ForeignClasses choice);
 /// The Error of kind source: `place` says where it stands.

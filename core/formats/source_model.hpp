@@ -35,6 +35,7 @@ struct SourceModel {
   std::unique_ptr<Side> family_side;
   std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
   Catalog catalog;
+  std::optional<DType> computing;  ///< of weights whose places masters took
   std::optional<Catalog> weights;  ///< as it was before master weights took the place of weights
   std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so

@@ -20,6 +20,7 @@ enum class StateForm {
 struct HeldState {
   StateForm form = StateForm::none;
   std::string example;  ///< a key or file that holds some, for messages; may be ""
+  std::string fault{};  ///< a sentence without its dot: why it cannot be used, and what to do
 
   explicit operator bool() const { return form != StateForm::none; }
 };

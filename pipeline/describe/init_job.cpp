@@ -286,17 +286,25 @@ class Draft {
   std::vector<Attempt> attempts_;
 };
 
-/// Nothing where rank files hold no optimizer state that can be read.
+/// Whether a source has state that it does not show unless it is asked for it.
+bool may_have_states(Checkpoint const& source) {
+  if (source.storage == Storage::shares) return bool(source.state.optimizer);
+  return source.names == NameOwner::family && source.storage == Storage::chunks &&
+         !source.torch_optimizer && !view_of(source).states.empty();
+}
+
+/// Nothing where such a source holds no optimizer state that can be read.
 std::optional<Checkpoint> opened_with_states(InitRequest const& request, Checkpoint const& source,
                                              Comm const& comm) {
-  if (source.storage != Storage::shares || !source.state.optimizer) return std::nullopt;
+  if (!may_have_states(source)) return std::nullopt;
   OpenChoice choice;
   choice.rank_states = true;
   std::optional<Checkpoint> result;
   auto const unreadable =
       capture([&] { result = open_source(request.source, FormatId::automatic, choice, comm); });
   if (unreadable && unreadable->kind() != ErrorKind::source) throw *unreadable;
-  return result && result->rank_states ? std::move(result) : std::nullopt;
+  bool const found = result && (result->rank_states || result->torch_optimizer);
+  return found ? std::move(result) : std::nullopt;
 }
 
 }  // namespace

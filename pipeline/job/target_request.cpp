@@ -59,6 +59,7 @@ OpenChoice open_choice(JobSpec const& job) {
   OpenChoice choice;
   choice.rank_states = job.source.optimizer != StatePolicy::drop &&
                        format_of(job.target.format).target().rank_states;
+  choice.prefix = job.source.prefix;
   return choice;
 }
 

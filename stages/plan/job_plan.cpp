@@ -14,6 +14,7 @@
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
+#include "stages/plan/source/trained_parameters.hpp"
 #include "stages/plan/value_changes.hpp"
 
 namespace reshard {
@@ -47,8 +48,15 @@ class JobPlanner {
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
-    bool const of_deepspeed = source_.deepspeed && job_.model->slots().size() > 1;
-    if (model_.is_megatron() || of_deepspeed) record_ = source_.format->run_record(source_);
+    bool const made = source_.torch_optimizer && job_.model->slots().size() > 1;
+    if (!made && source_.names == NameOwner::family && job_.model->slots().size() > 1)
+      fail(ErrorKind::source,
+           "{}: holds optimizer state and no settings of an optimizer, which a Megatron run needs. "
+           "Set source.optimizer = \"drop\" to continue without it.",
+           source_.place);
+    if (made) check_trained(source_, request_, model_, job_.warnings);
+    if (model_.is_megatron() || job_.model->slots().size() > 1)
+      record_ = source_.format->run_record(source_);
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
     if (to_megatron()) carry_config();

@@ -123,6 +123,24 @@ class DcpReport {
         mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
   }
 
+  /// State under names of parameters, and what can become of it.
+  void trainer(Checkpoint const& checkpoint) {
+    if (checkpoint.names == NameOwner::megatron) return;
+    StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
+    bool const faulty = state.optimizer.form == StateForm::by_layout;
+    bool const named = state.optimizer.form == StateForm::by_weight;
+    if (faulty) notes_.push_back(state.optimizer.fault + "; or drop optimizer state");
+    add("optimizer", named ? fmt::format("{}: by the names of parameters, in the shapes of weights",
+                                         fmt::join(state.slots, ", "))
+                     : faulty          ? std::string("cannot be matched with weights")
+                     : state.optimizer ? "in files of single ranks; can only be dropped"
+                                       : "none");
+    add("can_become",
+        named ? "weights and optimizer: dcp; with the model's config.json and F32 weights "
+                "torch_dist, megatron, fsdp_dtensor, hdf5. Weights alone: huggingface"
+              : "weights: huggingface, dcp, hdf5; with the model's config.json every format");
+  }
+
   /// Every item must lie inside its file.
   void files(Checkpoint const& checkpoint) {
     StoredTable const& metadata = checkpoint.stored;
@@ -184,7 +202,8 @@ class DcpReport {
                        fmt::join(state.slots, ", "));
   }
 
-  void line(std::string_view key, std::string_view value) {
+  void line(std::string key, std::string_view value) {
+    std::ranges::replace(key, '_', ' ');
     result_.text += fmt::format("{:<18}{}\n", key, value);
   }
   void add(std::string const& key, Json const& value) {
@@ -193,7 +212,7 @@ class DcpReport {
   }
   void list(std::string const& key, std::string_view word, std::vector<std::string> const& items) {
     result_.json.set(key, Json(Json::Array(items.begin(), items.end())));
-    for (std::string const& item : items) line(word, item);
+    for (std::string const& item : items) line(std::string(word), item);
   }
 
   Inspection result_;
@@ -209,6 +228,7 @@ Inspection inspection(fs::path const& path, Checkpoint const& checkpoint, bool b
   report.contents(checkpoint);
   report.files(checkpoint);
   report.megatron(checkpoint);
+  report.trainer(checkpoint);
   return report.take();
 }
 

@@ -6,7 +6,9 @@
 #include "core/formats/dcp/flat_keys.hpp"
 #include "core/formats/dcp/flat_state.hpp"
 #include "core/formats/dcp/fsdp_record.hpp"
+#include "core/formats/dcp/named_states.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/plan/state_checks.hpp"
 
 namespace reshard::dcp {
 namespace {
@@ -48,8 +50,7 @@ std::optional<StateKey> state_key(std::string_view key, Flavour flavour) {
   return StateKey{std::move(state), std::string(rest.substr(dot + 1))};
 }
 
-std::string found_prefix(Checkpoint const& checkpoint, Flavour flavour) {
-  if (flavour == Flavour::plain) return "";
+std::string found_prefix(Checkpoint const& checkpoint) {
   for (std::string_view const prefix :
        {"model.module.module.", "model.module.", "module.", "model.", ""})
     for (StoredTensor const& tensor : checkpoint.stored.tensors)
@@ -57,6 +58,17 @@ std::string found_prefix(Checkpoint const& checkpoint, Flavour flavour) {
           std::string_view(tensor.name).substr(prefix.size()).starts_with("decoder."))
         return std::string(prefix);
   return "";
+}
+
+/// The table of a slot, which the view has from now on.
+StoredView::Table& table_of(StoredView& view, std::string_view slot) {
+  auto const at =
+      static_cast<std::size_t>(std::ranges::find(view.states, slot) - view.states.begin());
+  if (at == view.states.size()) {
+    view.states.emplace_back(slot);
+    view.state_tables.emplace_back();
+  }
+  return view.state_tables[at];
 }
 
 bool take(std::string_view& text, std::string_view word) {
@@ -72,6 +84,34 @@ bool is_of_rank(std::string_view file, std::string_view kind) {
   return file == ".pt";
 }
 
+StoredView plain_keys(Checkpoint const& checkpoint, std::string const& prefix) {
+  StoredView view;
+  auto const& tensors = checkpoint.stored.tensors;
+  NamedStates const found = named_states(checkpoint.stored, prefix);
+  std::vector<bool> state(tensors.size(), false);
+  for (NamedState const& one : found.states) {
+    state[one.tensor] = true;
+    table_of(view, is_master_slot(one.slot) ? "param" : one.slot)
+        .emplace(one.weight.substr(prefix.size()), one.tensor);
+  }
+  for (NamedState const& one : found.steps) state[one.tensor] = true;
+  for (std::size_t const tensor : found.settings) state[tensor] = true;
+  for (std::size_t const tensor : found.strays) {
+    state[tensor] = true;
+    view.fixed_state.push_back(tensors[tensor].name);
+  }
+  view.state_fault = found.fault;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    if (state[t]) continue;
+    std::string const& key = tensors[t].name;
+    if (key.starts_with(prefix))
+      view.weights.emplace(key.substr(prefix.size()), t);
+    else
+      view.unread.push_back(key);
+  }
+  return view;
+}
+
 }  // namespace
 
 std::string state_prefix(std::string_view state) {
@@ -79,8 +119,9 @@ std::string state_prefix(std::string_view state) {
 }
 
 StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::string const& prefix) {
+  if (flavour == Flavour::plain) return plain_keys(checkpoint, prefix);
   StoredView view;
-  std::string const cut = prefix.empty() ? found_prefix(checkpoint, flavour) : prefix;
+  std::string const cut = prefix.empty() ? found_prefix(checkpoint) : prefix;
   auto const& tensors = checkpoint.stored.tensors;
   std::vector<std::size_t> in_buffers;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
@@ -89,18 +130,12 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
     if (auto state = state_key(key, flavour)) {
       if (checkpoint.flattened && state->state == "fp32_param")
         state->state = "param";  // its name in fully_reshardable
-      auto const at = static_cast<std::size_t>(
-          std::find(view.states.begin(), view.states.end(), state->state) - view.states.begin());
-      if (at == view.states.size()) {
-        view.states.push_back(state->state);
-        view.state_tables.emplace_back();
-      }
       bool const behind = !prefix.empty() && state->weight.starts_with(prefix);
-      view.state_tables[at].emplace(behind ? state->weight.substr(prefix.size()) : state->weight,
-                                    t);
+      table_of(view, state->state)
+          .emplace(behind ? state->weight.substr(prefix.size()) : state->weight, t);
     } else if (flavour == Flavour::torch_dist && parse_bucket_key(key)) {
       in_buffers.push_back(t);
-    } else if (flavour != Flavour::plain && without_chain(key).starts_with("optimizer")) {
+    } else if (without_chain(key).starts_with("optimizer")) {
       view.fixed_state.push_back(key);
     } else if (key.starts_with(cut)) {
       std::string name = key.substr(cut.size());

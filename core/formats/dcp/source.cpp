@@ -14,6 +14,8 @@
 #include "core/formats/dcp/fsdp_record.hpp"
 #include "core/formats/dcp/gathered_state.hpp"
 #include "core/formats/dcp/keys.hpp"
+#include "core/formats/dcp/named_settings.hpp"
+#include "core/formats/dcp/named_states.hpp"
 #include "core/formats/dcp/unflatten.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/shared_headers.hpp"
@@ -129,6 +131,18 @@ StateInventory state_beside(Directory const& directory) {
   return state;
 }
 
+/// State under names of parameters, and the objects that are not part of it.
+void add_named_states(Checkpoint const& checkpoint, StoredView const& view,
+                      StateInventory& inventory) {
+  inventory.slots = view.states;
+  if (!view.states.empty()) inventory.optimizer = {StateForm::by_weight, view.states.front()};
+  if (!view.fixed_state.empty())
+    inventory.optimizer = {StateForm::by_layout, view.fixed_state.front(), view.state_fault};
+  std::set<std::string_view> const places = named_states(checkpoint.stored, "").places;
+  for (StoredObject const& object : checkpoint.stored.objects)
+    if (!is_named_setting(object.name, places)) inventory.others.push_back(object.name);
+}
+
 Format const& format_of(Flavour flavour) {
   switch (flavour) {
     case Flavour::plain: break;
@@ -230,6 +244,8 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
   read_item_heads(checkpoint, files, exchange);
   if (checkpoint.format->id() == FormatId::torch_dist)
     add_gathered_states(checkpoint, files, exchange);
+  if (checkpoint.format->id() == FormatId::dcp && choice.rank_states)
+    checkpoint.torch_optimizer = read_named_settings(checkpoint, choice.prefix, files, exchange);
   files.give_stamps(checkpoint, exchange);
   exchange.together([&] { unflatten(checkpoint, flattened); });
   exchange.together_seeing([&] {
@@ -256,8 +272,7 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
   StateInventory result;
   if (flavour_ == Flavour::plain) {
     result = checkpoint.state;
-    for (StoredObject const& object : checkpoint.stored.objects)
-      result.others.push_back(object.name);
+    add_named_states(checkpoint, view, result);
     return result;
   }
   result.slots = view.states;
@@ -274,6 +289,9 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
 }
 
 std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) const {
+  if (checkpoint.torch_optimizer != nullptr)
+    return empty_record(checkpoint.place,
+                        checkpoint.iteration.value_or(whole_steps(*checkpoint.torch_optimizer)));
   if (checkpoint.common == nullptr) return std::nullopt;
   RunRecord record = common_record(*checkpoint.common);
   bool const fsdp = flavour_ == Flavour::fsdp_dtensor;

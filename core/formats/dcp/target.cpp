@@ -4,7 +4,6 @@
 #include "core/formats/dcp/dist_objects.hpp"
 #include "core/formats/dcp/dist_tensors.hpp"
 #include "core/formats/dcp/source.hpp"
-#include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/named_target.hpp"
@@ -73,17 +72,10 @@ class DistTarget {
     draft_.opaque = target.finish(std::nullopt);
     DistRecord record = dist_record(*parts.side);
     std::optional<pickle::Document> settings;
-    if (record.has_states && !same_objects() && !job_.source.deepspeed && job_.record != nullptr) {
+    if (record.has_states && !same_objects() && job_.record != nullptr) {
       settings = common_settings(job_.source, *job_.record);
       record.settings = &*settings;
       record.plain_states = !holds_slot(own_master);
-    }
-    if (record.has_states && job_.source.deepspeed) {
-      settings = deepspeed::megatron_settings(*job_.source.deepspeed, job_.source.place);
-      record.settings = &*settings;
-      draft_.warnings.push_back(
-          "the learning-rate schedule of DeepSpeed is not carried: give Megatron's own "
-          "(--override-opt_param-scheduler)");
     }
     add_dist_files(draft_, record, job_.source);
   }
@@ -213,9 +205,9 @@ TargetTraits DcpFormat::target() const {
           .any_names = plain,
           .keeps_own = flavour_ == Flavour::fsdp_dtensor,
           .objects = true,
-          .carries_state = !plain,
+          .carries_state = true,
           .rank_states = !plain,
-          .masters_alone = flavour_ == Flavour::fsdp_dtensor,
+          .masters_alone = !dist,
           .checksums = dist};
 }
 

@@ -2,13 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/integers.hpp"
-#include "core/containers/torch/pickle.hpp"
+#include "core/formats/torch_optimizer.hpp"
 
 namespace reshard::deepspeed {
 
@@ -20,28 +19,17 @@ struct RunState {
   std::string version;  ///< of DeepSpeed; "" where it is not said
   std::int64_t steps = 0;
   std::int64_t samples = 0;
-  bool scales_loss = false;               ///< with a scale that changes: FP16
-  std::filesystem::path model_file;       ///< the model states of the first rank
-  std::optional<double> optimizer_steps;  ///< that Adam counts
-  bool tensor_steps = false;              ///< as a tensor for each parameter
-  std::string settings;                   ///< pickled list of param_groups; "" for none
-  /// The parameters of each of `settings`, in their order there.
-  std::vector<std::vector<std::string>> members;
+  bool scales_loss = false;          ///< with a scale that changes: FP16
+  std::filesystem::path model_file;  ///< the model states of the first rank
+  TorchOptimizer optimizer;
+  bool tensor_steps = false;              ///< steps are a tensor for each parameter
   std::vector<std::string> second_names;  ///< of weights that are shared: tied embeddings
 };
-
-/// The list of param_groups. Pre: `settings` is not empty.
-pickle::Document settings_of(RunState const& run);
 
 /// "optimizer.param_groups.NAME.FIELD" with the field's value, for every parameter: what PyTorch's
 /// distributed checkpoints hold of an optimizer, each value as torch.save writes it. Values that
 /// are no plain data are an Error of kind source.
 std::vector<std::pair<std::string, std::string>> settings_by_parameter(RunState const& run,
                                                                        std::string const& place);
-
-/// {"optimizer": …} as Megatron has it in the common state of a torch_dist checkpoint: the two
-/// groups that every Megatron run has, with and without weight decay, at the step of the source.
-/// Groups that differ in more than their weight decay are an Error of kind source.
-pickle::Document megatron_settings(RunState const& run, std::string const& place);
 
 }  // namespace reshard::deepspeed

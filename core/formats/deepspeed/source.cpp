@@ -216,14 +216,9 @@ StateInventory DeepSpeedFormat::inventory(Checkpoint const& checkpoint,
 }
 
 std::optional<RunRecord> DeepSpeedFormat::run_record(Checkpoint const& checkpoint) const {
-  auto torch = std::make_shared<TorchFile>();
-  torch->document.root = torch->document.add_dict();
-  RunRecord record;
-  record.torch = std::move(torch);
-  record.file = checkpoint.deepspeed->model_file.string();
-  record.iteration = checkpoint.stated_iteration;
+  RunRecord record =
+      empty_record(checkpoint.deepspeed->model_file.string(), checkpoint.stated_iteration);
   record.samples = checkpoint.deepspeed->samples;
-  record.folder_iteration = checkpoint.iteration;
   return record;
 }
 

@@ -116,7 +116,7 @@ class Universal {
 
   /// A step that the source has as a number.
   void add_step(std::string_view parameter) {
-    if (!run_.optimizer_steps) return;
+    if (!run_.optimizer.steps) return;
     Document document;
     std::string bytes = small_file(document, "step", add_steps(document));
     draft_.texts.push_back({parameter_folder(parameter) / "step.pt", std::move(bytes), false, {}});
@@ -124,14 +124,14 @@ class Universal {
 
   NodeId add_steps(Document& document) const {
     if (run_.tensor_steps) return document.add_tensor(DType::f32, {});
-    return document.add_int(static_cast<std::int64_t>(*run_.optimizer_steps));
+    return document.add_int(static_cast<std::int64_t>(*run_.optimizer.steps));
   }
 
   /// A file in memory; its only tensor can be the steps.
   std::string small_file(Document& document, std::string_view archive, NodeId root) const {
     document.root = root;
     return dcp::torch_file_bytes(document, archive, [this](std::size_t) {
-      auto const steps = static_cast<float>(run_.optimizer_steps.value_or(0));
+      auto const steps = static_cast<float>(run_.optimizer.steps.value_or(0));
       std::string bytes(sizeof steps, '\0');
       std::memcpy(bytes.data(), &steps, sizeof steps);
       return bytes;
@@ -140,12 +140,12 @@ class Universal {
 
   /// zero/optimizer_state.pt: stages 1 and 2 look for param_groups at the top, stage 3 below.
   void add_settings() {
-    if (run_.settings.empty() || !run_.optimizer_steps)
+    if (run_.optimizer.settings.empty() || !run_.optimizer.steps)
       fail(ErrorKind::source,
            "{}: does not say the parameter groups or the steps of its optimizer, which DeepSpeed "
            "needs. Save without elastic_checkpoint, or choose dcp as the target's format.",
            job_.source.place);
-    Document const settings = settings_of(run_);
+    Document const settings = settings_of(run_.optimizer);
     Document document;
     NodeId const root = document.add_dict();
     auto const copy = [&] { return document.add_copy(settings, settings.root); };

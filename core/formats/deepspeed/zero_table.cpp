@@ -180,12 +180,13 @@ class Table {
       run->stage = folder_.split ? 3 : states->stage;
       if (run->version.empty()) run->version = states->version;
       run->scales_loss = states->scales_loss;
-      run->settings = states->settings;
+      run->optimizer.settings = states->settings;
       for (StateGroup const& group : states->groups)
-        if (group.steps) run->optimizer_steps = group.steps;
+        if (group.steps) run->optimizer.steps = group.steps;
       note_steps(*run);
     }
-    if (!run->settings.empty()) note_members(*run);
+    if (!run->optimizer.settings.empty()) note_members(*run);
+    checkpoint_.torch_optimizer = std::shared_ptr<TorchOptimizer const>(run, &run->optimizer);
     checkpoint_.deepspeed = std::move(run);
   }
 
@@ -193,17 +194,17 @@ class Table {
     for (OptimizerStates const& states : headers_.optimizers)
       for (StateGroup const& group : states.groups) {
         run.tensor_steps = run.tensor_steps || !group.step.empty();
-        if (!run.optimizer_steps) run.optimizer_steps = group.steps;
+        if (!run.optimizer.steps) run.optimizer.steps = group.steps;
       }
   }
 
   /// `params` of a group counts flat groups: several where stage 3 cuts it into sub-groups.
   void note_members(RunState& run) const {
-    pickle::Document const settings = settings_of(run);
+    pickle::Document const settings = settings_of(run.optimizer);
     auto const& groups = settings.at(settings.root).items;
     std::vector<bool> used(model().groups.size(), false);
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      run.members.emplace_back();
+      run.optimizer.members.emplace_back();
       std::vector<std::size_t> numbers{g};
       if (pickle::NodeId const params = settings.find(groups[g], "params");
           params != pickle::no_node && settings.at(params).kind == pickle::Kind::list &&
@@ -215,7 +216,8 @@ class Table {
       for (std::size_t const number : numbers) {
         if (number >= used.size() || used[number]) continue;
         used[number] = true;
-        for (NamedShape const& one : model().groups[number]) run.members.back().push_back(one.name);
+        for (NamedShape const& one : model().groups[number])
+          run.optimizer.members.back().push_back(one.name);
       }
     }
   }

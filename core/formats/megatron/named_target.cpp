@@ -4,7 +4,6 @@
 
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
-#include "core/formats/megatron/writer.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {
@@ -68,7 +67,8 @@ MegatronNames::Args MegatronNames::made_args() const {
   });
   if (!yarn) std::erase_if(args, [](auto const& arg) { return arg.first.starts_with("yarn_"); });
   std::optional<TensorId> const embed = job_.model.find_tensor("embed");
-  DType const dtype = embed ? job_.dtypes[index(*embed)].value_or(DType::bf16) : DType::bf16;
+  std::optional<DType> const stored = embed ? job_.dtypes[index(*embed)] : std::nullopt;
+  DType const dtype = job_.read.computing.value_or(stored.value_or(DType::bf16));
   args.emplace_back("params_dtype", dtype == DType::bf16  ? "torch.bfloat16"
                                     : dtype == DType::f16 ? "torch.float16"
                                                           : "torch.float32");
@@ -81,9 +81,9 @@ MegatronNames::Args MegatronNames::made_args() const {
   return args;
 }
 
-/// A run of another program has a record without args.
+/// A run of another program has a record without args, or with empty ones.
 bool MegatronNames::makes_args() const {
-  return job_.record == nullptr || find_args(job_.record->document()) == pickle::no_node;
+  return job_.record == nullptr || !job_.read.is_megatron();
 }
 
 MegatronNames::Args MegatronNames::args() const {

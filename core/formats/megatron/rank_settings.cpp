@@ -4,6 +4,7 @@
 
 #include "core/formats/megatron/optimizer_groups.hpp"
 #include "core/formats/megatron/rank_states.hpp"
+#include "core/formats/torch_optimizer.hpp"
 
 namespace reshard {
 namespace {
@@ -95,6 +96,7 @@ Document rank_settings(Checkpoint const& source, RunRecord const& record) {
 
 Document common_settings(Checkpoint const& source, RunRecord const& record) {
   if (source.rank_states) return rank_settings(source, record);
+  if (source.torch_optimizer) return megatron_settings(*source.torch_optimizer, source.place);
   Document const& from = record.document();
   Document result;
   result.root = result.add_dict();
@@ -148,8 +150,7 @@ void set_optimizers(OptimizerSettings& settings) {
 
 OptimizerSettings optimizer_settings(Checkpoint const& source, RunRecord const& record,
                                      bool experts_apart, bool expert_biases) {
-  Document const made = source.rank_states ? rank_settings(source, record) : Document();
-  Document const& from = source.rank_states ? made : record.document();
+  Document const from = common_settings(source, record);
   NodeId const optimizer = from.find(from.root, "optimizer");
   if (is_chain_of_kinds(from))
     fail(ErrorKind::source,

@@ -16,8 +16,8 @@ namespace reshard {
 /// Steps that differ are an Error of kind source. Pre: source.rank_states.
 pickle::Document rank_settings(Checkpoint const& source, RunRecord const& record);
 
-/// The same of any source with optimizer state: of one that is not in rank files what its record
-/// says. Pre: the record is that of the source.
+/// The same of any source with optimizer state: made of Checkpoint::torch_optimizer, or of one that
+/// is not in rank files what its record says. Pre: the record is that of the source.
 pickle::Document common_settings(Checkpoint const& source, RunRecord const& record);
 
 namespace megatron {

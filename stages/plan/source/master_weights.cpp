@@ -78,6 +78,20 @@ void check_masters(Checkpoint const& source, SourceModel const& read, SlotId mas
   }
 }
 
+/// Of a source without further masters: its weights must be masters.
+void check_dtypes(Checkpoint const& source, SourceModel const& read) {
+  for (TensorId const weight : weights_of(read)) {
+    TensorPieces const& pieces = read.catalog.tensors[index(weight)];
+    DType const dtype = read.catalog.blobs[pieces.blobs.front()].dtype;
+    if (dtype != DType::f32 && has_state(*read.model, weight))
+      fail(ErrorKind::source,
+           "{}: '{}' is {} and has optimizer state, but no F32 master weight, which Megatron's "
+           "optimizers need: the run trained in {} alone. Continue it in its own program, or set "
+           "source.optimizer = \"drop\".",
+           source.place, read.model->tensor(weight).name, name(dtype), name(dtype));
+  }
+}
+
 /// Gives every trained weight its values as the master, and itself those rounded.
 class Splitter {
  public:
@@ -136,6 +150,7 @@ void put_masters_in_place(SourceModel& read) {
     catalog.tensors[index(master)] = {};
     rename(catalog.tensors[index(weight)], weight);
     read.model->set_exists(master, false);
+    read.computing = dtype;
     catalog.masters.emplace_back(weight, dtype);
   }
   if (!catalog.masters.empty()) read.weights = std::move(weights);
@@ -157,10 +172,12 @@ void settle_masters(Checkpoint const& source, TargetRequest const& request, Sour
   if (read.model->slots().size() == 1) return;
   bool const alone = format_of(request.format).target().masters_alone;
   if (auto const masters = master_slot(*read.model)) check_masters(source, read, *masters);
-  if (!alone)
-    split_masters(source, read);
-  else if (!holds_masters_alone(source, read.view))
-    put_masters_in_place(read);
+  bool const held_alone = holds_masters_alone(source, read.view);
+  // A target that is made of another program's checkpoint says in args what its run computes in.
+  bool const made = source.torch_optimizer != nullptr;
+  if (held_alone && made) check_dtypes(source, read);
+  if (!alone || made) split_masters(source, read);
+  if (alone && (!held_alone || made)) put_masters_in_place(read);
 }
 
 }  // namespace reshard

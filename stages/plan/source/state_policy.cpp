@@ -19,7 +19,6 @@ class Policy {
   Policy(Checkpoint const& source, TargetRequest const& request, std::vector<std::string>& warnings)
       : place_(source.folder.string()),
         in_rank_files_(source.storage == Storage::shares),
-        by_way_of_dist_(source.deepspeed && format_of(request.format).target().rank_states),
         to_dist_(format_of(request.format).target().rank_states),
         carried_(carries_state(source, request)),
         with_objects_(source.format->id() == request.format),
@@ -51,12 +50,6 @@ class Policy {
 
  private:
   [[noreturn]] void refuse_form(Kind const& kind) const {
-    if (kind.key == optimizer.key && by_way_of_dist_)
-      fail(ErrorKind::source,
-           "{}: holds optimizer state of DeepSpeed, which goes into mp_rank folders by way of "
-           "torch_dist: convert to target.format = \"torch_dist\" first, and that to \"megatron\". "
-           "Set source.optimizer = \"drop\" to continue without it.",
-           place_);
     if (kind.key == optimizer.key)
       fail(ErrorKind::source,
            "{}: holds optimizer state, which the target's format cannot hold. Set source.optimizer "
@@ -74,6 +67,10 @@ class Policy {
       if (!carried_ || !with_objects_) refuse_form(kind);
       return;
     }
+    if (!state.fault.empty())
+      fail(ErrorKind::source,
+           "{}: {}; or set source.optimizer = \"drop\" to continue without optimizer state.",
+           place_, state.fault);
     fail(ErrorKind::source,
          "{}: optimizer state is stored under keys that this version does not know ('{}'). Load it "
          "in Megatron at the old sizes and save again as torch_dist, or set source.optimizer = "
@@ -110,7 +107,6 @@ class Policy {
 
   std::string place_;
   bool in_rank_files_;
-  bool by_way_of_dist_;  ///< the target can hold the state of a torch_dist source
   bool to_dist_;
   bool carried_;
   bool with_objects_;  ///< of the source
@@ -121,10 +117,7 @@ class Policy {
 
 bool carries_state(Checkpoint const& source, TargetRequest const& request) {
   bool const any = source.rank_states || source.format->target().carries_state;
-  TargetTraits const target = format_of(request.format).target();
-  // Settings of another program's optimizer are made for one form, in common state.
-  if (source.deepspeed && target.storage != Storage::chunks) return false;
-  return any && target.rank_states;
+  return any && format_of(request.format).target().rank_states;
 }
 
 void check_state(Checkpoint const& source, StoredView const& view, TargetRequest const& request,

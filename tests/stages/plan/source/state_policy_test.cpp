@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/megatron/rank_states.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/read_only_format.hpp"
@@ -80,7 +79,9 @@ TEST(StatePolicy, EachFormOfOptimizerState) {
            {StateForm::by_weight, dist, shares, ""},
            {StateForm::by_weight, dist, FormatId::huggingface,
             "which the target's format cannot hold"},
-           {StateForm::by_weight, FormatId::dcp, dist, "which the target's format cannot hold"},
+           {StateForm::by_weight, FormatId::dcp, dist, ""},
+           {StateForm::by_weight, FormatId::dcp, FormatId::huggingface,
+            "which the target's format cannot hold"},
            {StateForm::by_weight, FormatId::fsdp_dtensor, FormatId::fsdp_dtensor, ""},
            {StateForm::by_weight, FormatId::fsdp_dtensor, shares, ""},
            {StateForm::by_weight, FormatId::hdf5, dist, ""},
@@ -145,7 +146,7 @@ TEST(StatePolicy, WhatNoTargetTakesOverIsSaid) {
 constexpr FormatId with_room[] = {dist, shares, FormatId::fsdp_dtensor, FormatId::hdf5};
 
 TEST(StatePolicy, WhichFormatsStateGoesBetween) {
-  constexpr FormatId by_name[] = {dist, FormatId::fsdp_dtensor, FormatId::hdf5,
+  constexpr FormatId by_name[] = {dist, FormatId::dcp, FormatId::fsdp_dtensor, FormatId::hdf5,
                                   FormatId::deepspeed};
   for (Format const* from : all_formats())
     for (Format const* to : all_formats()) {
@@ -171,28 +172,13 @@ TEST(StatePolicy, WhichFormatsTakeStateOfRankFiles) {
   }
 }
 
-TEST(StatePolicy, StateOfDeepSpeedGoesIntoChunksAlone) {
-  HoldingFormat const format(FormatId::deepspeed);
-  Checkpoint source;
-  source.format = &format;
-  source.deepspeed = std::make_shared<deepspeed::RunState>();
-  source.state = optimizer(StateForm::by_weight);
-  TargetRequest request;
-  Lines warnings;
-  for (FormatId const to : {dist, FormatId::fsdp_dtensor}) {
-    request.format = to;
-    EXPECT_TRUE(carries_state(source, request));
-    check_state(source, StoredView(), request, warnings);
-  }
-  request.format = shares;
-  EXPECT_FALSE(carries_state(source, request));
-  try {
-    check_state(source, StoredView(), request, warnings);
-    ADD_FAILURE() << "was not refused";
-  } catch (Error const& error) {
-    EXPECT_NE(error.sentence().find("by way of torch_dist"), std::string::npos);
-  }
-  EXPECT_EQ(warnings, Lines());
+TEST(StatePolicy, WhyStateFollowsNoWeightIsSaid) {
+  StateInventory state = optimizer(StateForm::by_layout);
+  state.optimizer.fault = "two models have it. Choose one";
+  EXPECT_EQ(judged(FormatId::dcp, dist, state, false, false).refusal,
+            "/ckpt: two models have it. Choose one; or set source.optimizer = \"drop\" to continue "
+            "without optimizer state.");
+  EXPECT_EQ(judged(FormatId::dcp, dist, state, true, false).refusal, "");
 }
 
 TEST(StatePolicy, GeneratorsOfRankFilesStayBehindWhenTheirOptimizerGoes) {

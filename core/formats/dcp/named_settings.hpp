@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/header_exchange.hpp"
+#include "core/formats/stamped_files.hpp"
+#include "core/formats/torch_optimizer.hpp"
+
+namespace reshard::dcp {
+
+/// What a checkpoint with state under names of parameters (named_states.hpp) says of its optimizer:
+/// steps, and settings as any of
+///   PLACE.param_groups          one object, a list of dicts
+///   PLACE.param_groups.0.lr     nested state dicts; PLACE.param_groups.0.params has the names
+///   PLACE.param_groups.NAME.lr  flatten_optimizer_state_dict
+/// Nothing without state. Each rank reads a share of the values. What cannot be used is
+/// TorchOptimizer::fault; damage is an Error of kind source. Collective.
+std::shared_ptr<TorchOptimizer const> read_named_settings(Checkpoint const& checkpoint,
+                                                          std::string const& prefix,
+                                                          StampedFiles& files,
+                                                          HeaderExchange const& exchange);
+
+}  // namespace reshard::dcp

@@ -1,0 +1,188 @@
+#include "core/formats/dcp/named_states.hpp"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include <fmt/ranges.h>
+
+#include "core/formats/state_inventory.hpp"
+
+namespace reshard::dcp {
+namespace {
+
+constexpr std::string_view state_word = "state.";
+constexpr std::string_view step_slot = "step";
+
+/// One way to read a name as that of state.
+struct Reading {
+  std::string_view place;      ///< before "state."
+  std::string_view parameter;  ///< between that and the last dot
+  std::string_view slot;       ///< behind it
+};
+
+std::vector<Reading> readings_of(std::string_view name) {
+  std::vector<Reading> result;
+  std::size_t const dot = name.rfind('.');
+  if (dot == std::string_view::npos) return result;
+  std::string_view const slot = name.substr(dot + 1);
+  if (slot == "weight" || slot == "bias") return result;  // of a module that is called so
+  for (std::size_t at = name.find(state_word); at < dot; at = name.find(state_word, at + 1)) {
+    std::size_t const begin = at + state_word.size();
+    if ((at == 0 || name[at - 1] == '.') && begin < dot)
+      result.push_back({name.substr(0, at), name.substr(begin, dot - begin), slot});
+  }
+  return result;
+}
+
+struct Candidate {
+  std::size_t tensor = 0;
+  std::vector<Reading> readings;
+};
+
+class Matcher {
+ public:
+  Matcher(StoredTable const& table, std::string_view prefix) : table_(table), prefix_(prefix) {}
+
+  NamedStates run() {
+    sort_names();
+    if (candidates_.empty()) return std::move(result_);
+    choose_trainer();
+    for (Candidate const& candidate : candidates_) match(candidate);
+    settle_rest();
+    return std::move(result_);
+  }
+
+ private:
+  std::string_view name(std::size_t tensor) const { return table_.tensors[tensor].name; }
+
+  void sort_names() {
+    for (std::size_t t = 0; t < table_.tensors.size(); ++t) {
+      std::vector<Reading> readings = readings_of(name(t));
+      if (readings.empty())
+        weights_.emplace(name(t), t);
+      else
+        candidates_.push_back({t, std::move(readings)});
+    }
+  }
+
+  /// What a weight's name has before that of a parameter, for each parameter of the first that can
+  /// be found at all; the one of most parameters.
+  void choose_trainer() {
+    std::unordered_map<std::string_view, std::vector<std::string_view>> by_ending;
+    for (auto const& [weight, tensor] : weights_)
+      if (weight.starts_with(prefix_))
+        for (std::size_t at = 0; at != std::string_view::npos;) {
+          by_ending[weight.substr(at)].push_back(weight);
+          at = weight.find('.', at);
+          if (at != std::string_view::npos) ++at;
+        }
+    std::map<std::string_view, std::pair<std::size_t, std::string_view>> votes;
+    for (Candidate const& candidate : candidates_)
+      for (Reading const& reading : candidate.readings)
+        if (auto const found = by_ending.find(reading.parameter); found != by_ending.end())
+          for (std::string_view const weight : found->second) {
+            auto& [count, example] =
+                votes[weight.substr(0, weight.size() - reading.parameter.size())];
+            if (count++ == 0) example = weight;
+          }
+    std::size_t most = 0;
+    for (auto const& [trainer, vote] : votes) most = std::max(most, vote.first);
+    std::vector<std::string_view> best;
+    for (auto const& [trainer, vote] : votes)
+      if (vote.first == most) {
+        best.push_back(vote.second);
+        result_.trainer = trainer;
+      }
+    known_ = best.size() == 1;
+    if (best.size() > 1)
+      note(fmt::format(
+          "optimizer state such as '{}' may belong to '{}' or to '{}'. Set source.prefix to what "
+          "the names of one model begin with",
+          name(candidates_.front().tensor), best[0], best[1]));
+  }
+
+  void match(Candidate const& candidate) {
+    std::vector<std::pair<std::string_view, Reading>> found;
+    for (Reading const& reading : candidate.readings) {
+      auto const weight = weights_.find(result_.trainer + std::string(reading.parameter));
+      if (known_ && weight != weights_.end()) found.emplace_back(weight->first, reading);
+    }
+    if (found.size() > 1)
+      note(
+          fmt::format("'{}' may be state of '{}' or of '{}', and nothing tells which: change "
+                      "one of these names",
+                      name(candidate.tensor), found[0].first, found[1].first));
+    if (found.size() != 1) return rest_.push_back(candidate);
+    add(candidate.tensor, found.front().first, found.front().second);
+  }
+
+  void add(std::size_t tensor, std::string_view weight, Reading const& reading) {
+    result_.places.insert(reading.place);
+    if (!weight.starts_with(prefix_)) return result_.elsewhere.push_back(tensor);
+    auto const [known, is_new] = held_.try_emplace({weight, reading.slot}, tensor);
+    bool const step = reading.slot == step_slot;
+    auto const& shape = table_.tensors[tensor].shape;
+    auto const& expected = table_.tensors[weights_.find(weight)->second].shape;
+    if (!is_new)
+      note(fmt::format("'{}' and '{}' are the same state of '{}'. Remove one of them",
+                       name(known->second), name(tensor), weight));
+    else if (!step && shape != expected)
+      note(
+          fmt::format("'{}' is [{}], and its weight '{}' is [{}]. State of another shape has no "
+                      "place in Megatron's optimizers: remove it",
+                      name(tensor), fmt::join(shape, ", "), weight, fmt::join(expected, ", ")));
+    else
+      return (step ? result_.steps : result_.states).push_back({weight, reading.slot, tensor});
+    result_.strays.push_back(tensor);
+  }
+
+  /// Names that no weight belongs to: state, where they look like it.
+  void settle_rest() {
+    for (Candidate const& candidate : rest_) {
+      bool const beside = std::ranges::any_of(candidate.readings, [&](Reading const& reading) {
+        return result_.places.contains(reading.place);
+      });
+      if (!beside && !is_optimizer_key(name(candidate.tensor))) continue;
+      result_.strays.push_back(candidate.tensor);
+      note(fmt::format(
+          "'{}' is optimizer state, and no weight has the name of its parameter. The names are "
+          "those of two models, or changed: check them with reshard ls",
+          name(candidate.tensor)));
+    }
+    for (auto const& [weight, tensor] : weights_)
+      if (is_named_setting(weight, result_.places)) result_.settings.push_back(tensor);
+    std::ranges::sort(result_.settings);
+  }
+
+  /// The first of them.
+  void note(std::string sentence) {
+    if (result_.fault.empty()) result_.fault = std::move(sentence);
+  }
+
+  StoredTable const& table_;
+  std::string_view prefix_;
+  std::unordered_map<std::string_view, std::size_t> weights_;  ///< names that no state has
+  std::vector<Candidate> candidates_;
+  std::vector<Candidate> rest_;
+  std::map<std::pair<std::string_view, std::string_view>, std::size_t> held_;
+  bool known_ = false;  ///< what stands before parameters' names
+  NamedStates result_;
+};
+
+}  // namespace
+
+NamedStates named_states(StoredTable const& table, std::string_view prefix) {
+  return Matcher(table, prefix).run();
+}
+
+bool is_named_setting(std::string_view name, std::set<std::string_view> const& places) {
+  return std::ranges::any_of(places, [&](std::string_view place) {
+    if (!name.starts_with(place)) return false;
+    std::string_view const rest = name.substr(place.size());
+    return rest.starts_with(settings_word) &&
+           (rest.size() == settings_word.size() || rest[settings_word.size()] == '.');
+  });
+}
+
+}  // namespace reshard::dcp

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/containers/stored_table.hpp"
+
+namespace reshard::dcp {
+
+// Optimizer state under the names of its parameters, as get_state_dict() of torch gives it and
+// trainers save it: "optimizer.state.NAME.exp_avg", "optimizer.state.NAME.step", and settings
+// under "optimizer.param_groups". The first word is the trainer's. Source: torch 2.13,
+// torch/distributed/checkpoint/state_dict.py.
+
+/// One tensor of it. Texts are parts of stored names.
+struct NamedState {
+  std::string_view weight;  ///< the stored name of its weight
+  std::string_view slot;    ///< "exp_avg"
+  std::size_t tensor = 0;   ///< in StoredTable::tensors
+};
+
+/// All that a table holds.
+struct NamedStates {
+  std::vector<NamedState> states;      ///< of the shapes of their weights
+  std::vector<NamedState> steps;       ///< one value each
+  std::vector<std::size_t> settings;   ///< tensors: a learning rate may be one
+  std::set<std::string_view> places;   ///< what stands before "state.": "optimizer."
+  std::string trainer;                 ///< what stands before names of parameters in those of their
+                                       ///< weights: "model."
+  std::vector<std::size_t> elsewhere;  ///< state of weights without the prefix asked for
+  std::vector<std::size_t> strays;     ///< state that can be matched with no weight
+  std::string fault;                   ///< a sentence without its dot: why there are strays
+};
+
+/// The state of weights whose stored names begin with `prefix`: of every parameter NAME there is a
+/// weight TRAINER NAME, with the same text before all. What leaves a choice is a stray.
+NamedStates named_states(StoredTable const& table, std::string_view prefix);
+
+/// "param_groups", and what may follow behind a dot.
+inline constexpr std::string_view settings_word = "param_groups";
+
+/// Whether a stored name is one of settings in these places.
+bool is_named_setting(std::string_view name, std::set<std::string_view> const& places);
+
+}  // namespace reshard::dcp

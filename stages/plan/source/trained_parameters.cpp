@@ -1,0 +1,101 @@
+#include "stages/plan/source/trained_parameters.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/base/text.hpp"
+#include "core/formats/format.hpp"
+#include "core/formats/torch_optimizer.hpp"
+
+namespace reshard {
+namespace {
+
+class TrainedCheck {
+ public:
+  TrainedCheck(Checkpoint const& source, TargetRequest const& request, SourceModel const& read)
+      : source_(source), request_(request), read_(read), optimizer_(*source.torch_optimizer) {}
+
+  void run(std::vector<std::string>& warnings) {
+    for (auto const& members : optimizer_.members)
+      for (std::string const& member : members)
+        if (member.starts_with(request_.source_prefix)) check(member);
+    warnings.push_back(
+        "the learning-rate schedule is not carried: give Megatron's own "
+        "(--override-opt_param-scheduler)");
+    warn_of_decay(warnings);
+  }
+
+ private:
+  std::string key(std::string const& member) const {
+    return member.substr(request_.source_prefix.size());
+  }
+
+  bool is_frozen(std::string const& member) const {
+    return std::ranges::any_of(request_.frozen, [&](std::string const& pattern) {
+      return matches_glob(pattern, key(member));
+    });
+  }
+
+  void check(std::string const& member) const {
+    StoredView const& view = read_.view;
+    if (!view.weights.contains(key(member)) || is_frozen(member)) return;
+    for (std::size_t s = 0; s < view.states.size(); ++s)
+      if (!view.state_tables[s].contains(key(member)))
+        fail(ErrorKind::source,
+             "{}: '{}' is in a parameter group of the optimizer and has no {}, which other "
+             "parameters have. Where it was not trained, name it in model.frozen; else the save is "
+             "not complete: restore it, or set source.optimizer = \"drop\".",
+             source_.place, member, view.states[s]);
+  }
+
+  /// Matrices of Megatron's runs decay, norms and biases do not.
+  void warn_of_decay(std::vector<std::string>& warnings) const {
+    if (optimizer_.settings.empty()) return;
+    pickle::Document const settings = settings_of(optimizer_);
+    auto const& groups = settings.at(settings.root).items;
+    std::vector<std::string> vectors;   // that decay
+    std::vector<std::string> matrices;  // that do not
+    bool any = false;
+    for (std::size_t g = 0; g < groups.size() && g < optimizer_.members.size(); ++g) {
+      pickle::NodeId const decay = settings.find(groups[g], "weight_decay");
+      bool const decays = decay != pickle::no_node && settings.at(decay).real != 0;
+      any = any || decays;
+      for (std::string const& member : optimizer_.members[g])
+        if (auto const dimensions = dimensions_of(member);
+            dimensions && (*dimensions < 2) == decays)
+          (decays ? vectors : matrices).push_back(member);
+    }
+    warn(vectors, "decayed, and Megatron's norms and biases do not", warnings);
+    if (any) warn(matrices, "did not decay, and Megatron's matrices do", warnings);
+  }
+
+  static void warn(std::vector<std::string>& names, std::string_view what,
+                   std::vector<std::string>& warnings) {
+    std::ranges::sort(names);
+    if (!names.empty())
+      warnings.push_back(fmt::format("{} parameters {}: {}. Their weight decay changes",
+                                     names.size(), what, listed(names, 3)));
+  }
+
+  /// Nothing for what the job leaves out.
+  std::optional<std::size_t> dimensions_of(std::string const& member) const {
+    if (!member.starts_with(request_.source_prefix)) return std::nullopt;
+    auto const found = read_.view.weights.find(key(member));
+    if (found == read_.view.weights.end()) return std::nullopt;
+    return source_.stored.tensors[found->second].shape.size();
+  }
+
+  Checkpoint const& source_;
+  TargetRequest const& request_;
+  SourceModel const& read_;
+  TorchOptimizer const& optimizer_;
+};
+
+}  // namespace
+
+void check_trained(Checkpoint const& source, TargetRequest const& request, SourceModel const& read,
+                   std::vector<std::string>& warnings) {
+  TrainedCheck(source, request, read).run(warnings);
+}
+
+}  // namespace reshard

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/formats/checkpoint.hpp"
+#include "core/formats/source_model.hpp"
+#include "core/formats/target.hpp"
+
+namespace reshard {
+
+/// Every parameter in a group of Checkpoint::torch_optimizer has all slots, unless model.frozen
+/// names it: an Error of kind source. Warns of what Megatron's groups will not have: a schedule,
+/// weight decay of norms and biases. Pre: the source has a torch_optimizer.
+void check_trained(Checkpoint const& source, TargetRequest const& request, SourceModel const& read,
+                   std::vector<std::string>& warnings);
+
+}  // namespace reshard
