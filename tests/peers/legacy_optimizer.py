@@ -64,7 +64,8 @@ def resume_on_rank(rank, models, world, parallel_state, root, kind):
     megatron_models.load_strictly(models, content, world.layout)
     optimizer.load_state_dict(content["optimizer"])
     if kind != PLAIN:
-        optimizer.load_parameter_state(str(folder / DISTRIBUTED_FILE))
+        with torch.no_grad():  # F32 weights are their own masters, which torch lets nobody write to
+            optimizer.load_parameter_state(str(folder / DISTRIBUTED_FILE))
     train_step(wrapped, optimizer, 2, world.layout)
     return dcp_checkpoints.pieces(models, parallel_state)
 

@@ -62,7 +62,7 @@ def test_every_format_that_it_says_is_possible_is(target_format, scratch):
 def test_policies_are_set_where_they_are_needed(flattened, scratch):
     kept = tomllib.loads(reshard(scratch, "init", flattened, "--target-format", "torch_dist"))
     assert "optimizer" not in kept["source"]
-    dropped = reshard(scratch, "init", flattened, "--target-format", "hdf5")
+    dropped = reshard(scratch, "init", flattened, "--target-format", "huggingface")
     assert tomllib.loads(dropped)["source"]["optimizer"] == "drop"
     (scratch / "job.toml").write_text(dropped)
     reshard(scratch, "plan", "job.toml")

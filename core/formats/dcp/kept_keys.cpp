@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/formats/dcp/dist_files.hpp"
+#include "core/formats/dcp/flat_state.hpp"
 #include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/model_files.hpp"
@@ -35,8 +36,7 @@ class KeptKeys {
           "the keys of the target are logical names of the HDF5 container (" +
           job_.tensors.front().key +
           ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
-    std::optional<RunRecord> found =
-        dist || fsdp ? job_.source.format->run_record(job_.source) : std::nullopt;
+    std::optional<RunRecord> found = dist || fsdp ? kept_record() : std::nullopt;
     if (found) settle_foreign_classes(*found, job_.request.foreign_classes, draft_.warnings);
     RunRecord const* record = found ? &*found : nullptr;
     DcpTarget target(draft_, dist || record != nullptr ? run_folder(record) : fs::path());
@@ -60,6 +60,16 @@ class KeptKeys {
   }
 
  private:
+  /// Settings that are objects of their own stay objects.
+  std::optional<RunRecord> kept_record() const {
+    std::optional<RunRecord> record = job_.source.format->run_record(job_.source);
+    if (!record || !has_group_settings(job_.source)) return record;
+    RunRecord stored = common_record(*job_.source.common);
+    record->torch = std::move(stored.torch);
+    record->edited = stored.edited;
+    return record;
+  }
+
   void add_made_objects(DcpTarget& target) {
     for (auto& [name, bytes] : job_.source.format->made_objects(job_.source)) {
       if (!name.starts_with(job_.request.source_prefix)) continue;
