@@ -15,8 +15,8 @@ std::span<Format const* const> all_formats() {
   static dcp::DcpFormat const fsdp_dtensor(dcp::Flavour::fsdp_dtensor);
   static hdf5::Hdf5Format const hdf5;
   static deepspeed::DeepSpeedFormat const deepspeed;
-  static Format const* const formats[] = {&megatron,     &huggingface, &torch_dist, &fsdp_dtensor,
-                                          &plain_dcp,    &hdf5,        &deepspeed};
+  static Format const* const formats[] = {&megatron,  &huggingface, &torch_dist, &fsdp_dtensor,
+                                          &plain_dcp, &hdf5,        &deepspeed};
   return formats;
 }
 

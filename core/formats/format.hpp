@@ -61,6 +61,8 @@ struct FormatWords {
   /// Patterns of names that a damaged or unfinished checkpoint may have left in a folder; those of
   /// folders have a '/' behind.
   std::vector<std::string_view> remains = {};
+  /// Patterns of further names that belong to a save, though they may lie beside config.json.
+  std::vector<std::string_view> own = {};
 };
 
 /// All that the program knows about one kind of checkpoint on disk. One constant object for each.

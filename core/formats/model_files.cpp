@@ -37,10 +37,20 @@ constexpr std::array<char const*, 13> model_files = {
     "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken", "*.md",
     "*.py",         "LICENSE*",       "NOTICE*"};
 
+/// Of a checkpoint in the same folder.
+bool belongs_to_save(std::string const& name) {
+  auto const matches = [&](std::string_view pattern) { return matches_glob(pattern, name); };
+  return std::ranges::any_of(all_formats(), [&](Format const* format) {
+    FormatWords const words = format->words();
+    return std::ranges::any_of(words.remains, matches) || std::ranges::any_of(words.own, matches);
+  });
+}
+
 void leave_out_strangers(huggingface::Folder& folder) {
   std::erase_if(folder.sidecars, [](std::string const& name) {
-    return std::ranges::none_of(model_files,
-                                [&](char const* pattern) { return matches_glob(pattern, name); });
+    return belongs_to_save(name) || std::ranges::none_of(model_files, [&](char const* pattern) {
+             return matches_glob(pattern, name);
+           });
   });
 }
 
@@ -71,7 +81,11 @@ std::optional<huggingface::Folder> model_files_beside(fs::path const& path) {
 }
 
 huggingface::Folder described_by(fs::path const& path) {
-  if (sees_folder(path)) return huggingface::open_reference(path);
+  if (sees_folder(path)) {
+    huggingface::Folder found = huggingface::open_reference(path);
+    std::erase_if(found.sidecars, belongs_to_save);
+    return found;
+  }
   if (!sees_file(path))
     fail(ErrorKind::usage,
          "{}: there is no such file or folder. Name a config.json, or a folder that has one.",

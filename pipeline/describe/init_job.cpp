@@ -13,6 +13,7 @@
 #include "pipeline/cli/command_table.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "stages/plan/job_plan.hpp"
+#include "stages/plan/source/state_policy.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -29,6 +30,7 @@ struct Attempt {
   std::string tensors;
   std::optional<Error> refusal;
   std::string first_refusal;  ///< of the defaults; "" when they do
+  bool rng_stays = false;     ///< the plan leaves the state of generators behind
 };
 
 /// What is tried after the defaults, the least first.
@@ -123,8 +125,13 @@ class Draft {
   }
 
   Attempt attempt(FormatId format) const {
-    Attempt result{
-        .format = format, .job = {}, .map = {}, .tensors = {}, .refusal = {}, .first_refusal = {}};
+    Attempt result{.format = format,
+                   .job = {},
+                   .map = {},
+                   .tensors = {},
+                   .refusal = {},
+                   .first_refusal = {},
+                   .rng_stays = false};
     for (bool const plain_layout : {false, true})
       for (Choice const& choice : choices) {
         result.job = first_job(format);
@@ -163,6 +170,9 @@ class Draft {
         make_job_plan(with_states ? *with_states_ : source_,
                       target_request(attempt.job, request_.map_folders), PlanLimits());
     attempt.map = fs::path(made.map_name).stem().string();
+    attempt.rng_stays = std::ranges::any_of(made.warnings, [](std::string const& warning) {
+      return warning.starts_with(rng_stays_behind);
+    });
     attempt.tensors = fmt::format("{} logical tensors, {}", made.plan.logical_tensors,
                                   human_bytes(made.plan.source_bytes));
   }
@@ -213,6 +223,9 @@ class Draft {
         "\n[source]\n" + comment_lines(fmt::format("Found: {}; {}.", found_text(), chosen.tensors));
     for (std::string const& warning : source_.warnings) text += comment_lines(shown_line(warning));
     text += fmt::format("path = {}\n", json_quoted(source.path));
+    if (chosen.rng_stays)
+      return text + optimizer_policy(chosen) +
+             "# rng = \"drop\"  # not needed: random-number state belongs to the old layout and stays behind\n";
     return text + optimizer_policy(chosen) + policy("rng", source.rng, "random-number state");
   }
 

@@ -7,6 +7,7 @@
 #include "core/formats/state_inventory.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/replicas.hpp"
+#include "core/plan/state_checks.hpp"
 #include "core/quant/convert.hpp"
 #include "stages/plan/value_changes.hpp"
 
@@ -77,6 +78,20 @@ class Matcher {
     return a_model_.exists(TensorId(tensor)) && !a_.tensors[tensor].pieces.empty();
   }
 
+  /// Forms of state have different words for the slot of master weights.
+  std::optional<TensorId> in_b(LogicalTensor const& tensor) const {
+    std::optional<TensorId> const same = b_model_.find_tensor(tensor.name);
+    std::string const& slot = a_model_.slots()[index(tensor.slot)];
+    if (same || !is_master_slot(slot)) return same;
+    std::string_view const parameter =
+        std::string_view(tensor.name).substr(0, tensor.name.size() - slot.size() - 3);
+    for (std::string const& other : b_model_.slots())
+      if (is_master_slot(other))
+        if (auto const found = b_model_.find_tensor(fmt::format("{} ({})", parameter, other)))
+          return found;
+    return std::nullopt;
+  }
+
   void leave_out(std::size_t t) {
     a_model_.set_exists(TensorId(t), false);
     a_.tensors[t] = {};
@@ -93,9 +108,9 @@ class Matcher {
   /// noted.
   bool match(std::size_t t) {
     LogicalTensor const& tensor = a_model_.tensors()[t];
-    std::optional<TensorId> const other = b_model_.find_tensor(tensor.name);
     if (!a_has(t)) return false;
-    known_in_a_.insert(tensor.name);
+    std::optional<TensorId> const other = in_b(tensor);
+    known_in_a_.insert(other ? b_model_.tensor(*other).name : tensor.name);
     if (!other || !b_has(*other)) {
       if (by_names_ && is_optimizer_key(tensor.name))
         ++result_.states_only_a;

@@ -162,16 +162,36 @@ class SidesOpener {
   Masters masters_ = Masters::as_stored;  ///< apart where one side alone has no others
 };
 
-/// Optimizer state in rank files is read where the other side may have taken it over.
-void read_rank_states(ComparedSide& side, Checkpoint const& other, Comm const& comm) {
-  if (side.checkpoint.storage != Storage::shares || !side.checkpoint.state.optimizer ||
-      !other.format->target().rank_states)
-    return;
+bool has_states_in_rank_files(Checkpoint const& checkpoint) {
+  return checkpoint.storage == Storage::shares && bool(checkpoint.state.optimizer);
+}
+
+/// Optimizer state in rank files is read where the other side has state that it can be compared
+/// with.
+bool may_compare_states(Checkpoint const& other) {
+  if (has_states_in_rank_files(other)) return true;
   StateForm const form = other.format->inventory(other, view_of(other)).optimizer.form;
-  if (form != StateForm::by_weight && form != StateForm::in_buffers) return;
+  return other.format->target().rank_states &&
+         (form == StateForm::by_weight || form == StateForm::in_buffers);
+}
+
+void open_again(ComparedSide& side, bool rank_states, Comm const& comm) {
   OpenChoice choice;
-  choice.rank_states = true;
+  choice.rank_states = rank_states;
   side.checkpoint = open_source(side.path, FormatId::automatic, choice, comm);
+}
+
+void read_rank_states(ComparedSides& sides, Comm const& comm) {
+  bool const of_a =
+      has_states_in_rank_files(sides.a.checkpoint) && may_compare_states(sides.b.checkpoint);
+  bool const of_b =
+      has_states_in_rank_files(sides.b.checkpoint) && may_compare_states(sides.a.checkpoint);
+  if (of_a) open_again(sides.a, true, comm);
+  if (of_b) open_again(sides.b, true, comm);
+  if (!of_a || !of_b) return;
+  bool const read_a = sides.a.checkpoint.rank_states != nullptr;
+  bool const read_b = sides.b.checkpoint.rank_states != nullptr;
+  if (read_a != read_b) open_again(read_a ? sides.a : sides.b, false, comm);
 }
 
 }  // namespace
@@ -181,8 +201,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.a.path = request.a;
   sides.b.path = request.b;
   for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, comm);
-  read_rank_states(sides.a, sides.b.checkpoint, comm);
-  read_rank_states(sides.b, sides.a.checkpoint, comm);
+  read_rank_states(sides, comm);
   together_seeing(comm, [&] {
     SidesOpener(request, sides).run();
     sides.configs =

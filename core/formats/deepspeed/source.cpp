@@ -83,7 +83,8 @@ std::string uses_of(Checkpoint const& checkpoint) {
 FormatWords DeepSpeedFormat::words() const {
   return {.help = "universal checkpoint",
           .sign = "latest or *_states.pt (DeepSpeed)",
-          .remains = {"zero_to_fp32.py", "global_step*/"}};
+          .remains = {"zero_to_fp32.py", "global_step*/"},
+          .own = {latest_name, latest_universal_name, "zero_to_torch.py"}};
 }
 
 bool DeepSpeedFormat::probe(fs::path const& path) const { return looks_like_deepspeed(path); }

@@ -134,9 +134,7 @@ void check_state(Checkpoint const& source, StoredView const& view, TargetRequest
   policy.warn(optimizer, state.optimizer, request.drop_optimizer);
   policy.warn(rng, state.rng, request.drop_rng);
   if (state.rng && loses_rng && !request.drop_rng)
-    warnings.push_back(
-        "random-generator state is dropped, because it belongs to the old layout: start training "
-        "with --no-load-rng");
+    warnings.push_back(fmt::format("{}: start training with --no-load-rng", rng_stays_behind));
   if (state.others.empty()) return;
   if (source.storage == Storage::shares)
     warnings.push_back("dropped, because it belongs to one run or layout: " + listed(state.others));

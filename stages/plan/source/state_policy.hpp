@@ -1,11 +1,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {
+
+/// How the warning begins that state of generators is left out without being asked.
+inline constexpr std::string_view rng_stays_behind =
+    "random-generator state is dropped, because it belongs to the old layout";
 
 /// Whether optimizer and random-generator state go from this source into such a target.
 bool carries_state(Checkpoint const& source, TargetRequest const& request);
