@@ -71,6 +71,7 @@ class DistTarget {
     add_dist_tensors(target, parts, tensors);
     draft_.opaque = target.finish(std::nullopt);
     DistRecord record = dist_record(*parts.side);
+    warn_of_chains(record);
     std::optional<pickle::Document> settings;
     if (record.has_states && !same_objects() && job_.record != nullptr) {
       settings = common_settings(job_.source, *job_.record);
@@ -160,6 +161,21 @@ class DistTarget {
       extras.take(job_.source, job_.read.chunks, job_.count("expert"));
     if (from_dist) extras.take_objects(job_.source);
     make_objects(target, extras, names);
+  }
+
+  /// Args of such a source stay as they are, so nothing else shows it.
+  void warn_of_chains(DistRecord const& record) {
+    Json const said = fact(job_.read.args, "expert_model_parallel_size");
+    std::int64_t const* const ep = said.integer();
+    if (!same_objects() || !record.has_states || job_.count("expert") == 0 || ep == nullptr ||
+        (*ep > 1) == record.experts_apart)
+      return;
+    draft_.warnings.push_back(fmt::format(
+        "experts {} in the target, as a run with target.layout.ep = {} needs it; the source was "
+        "saved with ep = {}. Set target.layout.ep to the size that training will use",
+        record.experts_apart ? "have an optimizer of their own"
+                             : "share one optimizer with all else",
+        request().mesh.size(mesh_axis_of(job_.read.maps.core, "expert")), *ep));
   }
 
   DistRecord dist_record(Side const& side) const {

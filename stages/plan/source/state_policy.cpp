@@ -94,11 +94,12 @@ class Policy {
           "\"drop\" to continue without it.",
           place_, state.example);
     if (kind.key == optimizer.key)
-      fail(ErrorKind::source,
-           "{}: holds optimizer state in files of single ranks, which this version reshards into "
-           "Megatron's formats only. Set target.format = \"torch_dist\" or \"megatron\", or "
-           "source.optimizer = \"drop\" to continue without it.",
-           place_);
+      fail(
+          ErrorKind::source,
+          "{}: holds optimizer state in files of single ranks, which this version reshards into "
+          "Megatron's formats and HDF5 only. Set target.format = \"torch_dist\" or \"megatron\", or "
+          "source.optimizer = \"drop\" to continue without it.",
+          place_);
     fail(ErrorKind::source,
          "{}: holds random-generator state, which belongs to the old layout. Set source.rng = "
          "\"drop\" to continue without it (start training with --no-load-rng).",
