@@ -1,6 +1,7 @@
 """Legacy `mp_rank` folders with optimizer state as targets: megatron-core loads them and trains on to the bits of a run that never stopped."""
 
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from dcp_checkpoints import DP_RESHARDABLE, PLAIN, RESHARDABLE
 from legacy_optimizer import DISTRIBUTED_FILE
 from numpy_megatron import SHARD_FILE, iteration_folder
 from peer_types import Layout
-from reshard_job import tree_hashes
+from reshard_job import BINARY, tree_hashes
 from tensor_patterns import assert_same_tensors, same_bits
 from test_legacy_optimizer import CHANGES, DISTRIBUTED, MOE_4, ODD, ODD_TIED, SMALL, bf16, world
 
@@ -178,6 +179,27 @@ def test_a_target_reads_back_as_a_source(kind, program, trained, scratch):
             assert_same(content_of(root, SHARD_FILE, rank)["optimizer"], content_of(trained / kind, SHARD_FILE, rank)["optimizer"])
             if kind == DISTRIBUTED:
                 assert_same(content_of(root, DISTRIBUTED_FILE, rank), content_of(trained / kind, DISTRIBUTED_FILE, rank))
+
+
+def compared(*sides):
+    outcome = subprocess.run([BINARY, "verify", *map(str, sides)], capture_output=True, text=True)
+    return outcome.returncode, outcome.stdout
+
+
+def test_verify_compares_state_in_any_form(program, trained, scratch):
+    """Both forms of rank folders, and fsdp_dtensor, which has master weights alone."""
+    there = to_rank_folders(program, trained / DISTRIBUTED, scratch / "there", world(ODD, Layout(pp=2)), INLINE)
+    fsdp = program.run(trained / INLINE, scratch / "fsdp", "fsdp_dtensor", target_options={"layout": Layout(tp=2).toml()})
+    for other in (trained / DISTRIBUTED, trained / INLINE, fsdp):
+        code, said = compared(there, other)
+        assert code == 0 and "same: 84 tensors" in said, said
+    file = iteration_folder(there) / "mp_rank_00_001" / SHARD_FILE
+    content = torch.load(file, weights_only=False)
+    next(iter(content["optimizer"]["optimizer"]["state"].values()))["exp_avg"].view(-1)[1] += 1
+    torch.save(content, file)
+    for other in (trained / DISTRIBUTED, trained / INLINE, fsdp):
+        code, said = compared(there, other)
+        assert code == 1 and "(exp_avg)" in said and "different: 1 of 84 tensors" in said, said
 
 
 @pytest.mark.parametrize("kind", KINDS)
