@@ -87,6 +87,21 @@ void check_step(Document const& document, NodeId known, NodeId step, std::string
        place, y.integer, x.integer);
 }
 
+/// What a scheduler sets is the same on every rank.
+void check_values(Document const& document, NodeId known, NodeId group, std::string const& place) {
+  for (std::string_view const key : {"lr", "weight_decay"}) {
+    NodeId const a = document.find(known, key);
+    NodeId const b = document.find(group, key);
+    if (a == no_node || b == no_node || document.at(a).kind != Kind::real ||
+        document.at(b).kind != Kind::real || document.at(a).real == document.at(b).real)
+      continue;
+    fail(ErrorKind::source,
+         "{}: '{}' of a parameter group is {} here and {} in other ranks. The files are of two "
+         "saves: restore those of one.",
+         place, key, document.at(b).real, document.at(a).real);
+  }
+}
+
 bool is_expert_group(Document const& document, NodeId group) {
   return !is_zero(document, document.find(group, expert_key));
 }
@@ -142,6 +157,7 @@ void add_lacking_groups(Document& document, NodeId settings, NodeId others,
       document.at(groups).items.push_back(group);
       continue;
     }
+    check_values(document, *same, group, place);
     NodeId const step = document.find(group, "step");
     NodeId const known_step = document.find(*same, "step");
     if (step == no_node) continue;

@@ -136,6 +136,15 @@ std::vector<std::size_t> shards_of(Directory const& directory) {
   return shards;
 }
 
+void check_iterations(std::span<ShardHeader const> headers, Checkpoint const& checkpoint) {
+  for (std::size_t f = 1; f < headers.size(); ++f)
+    if (headers[f].iteration != headers.front().iteration)
+      fail(ErrorKind::source,
+           "{}: 'iteration' is {}, and {} in {}. The files are of two saves: restore those of one.",
+           checkpoint.files[f].string(), headers[f].iteration, headers.front().iteration,
+           checkpoint.files.front().string());
+}
+
 }  // namespace
 
 FormatWords MegatronFormat::words() const {
@@ -184,6 +193,7 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
       if (!note.starts_with("expert_parallel_size was not given"))
         checkpoint.warnings.push_back(note);  // a job has no such key to give
     checkpoint.args = headers.front().args;
+    check_iterations(headers, checkpoint);
     checkpoint.stated_iteration = headers.front().iteration;
     if (!directory.release) checkpoint.iteration = directory.iteration;
     checkpoint.state = inventory_of(directory, headers);
