@@ -72,6 +72,8 @@ class DistTarget {
     draft_.opaque = target.finish(std::nullopt);
     DistRecord record = dist_record(*parts.side);
     warn_of_chains(record);
+    if (record.has_states && same_objects() && job_.record != nullptr)
+      check_settings(job_.record->document(), job_.record->file);
     std::optional<pickle::Document> settings;
     if (record.has_states && !same_objects() && job_.record != nullptr) {
       settings = common_settings(job_.source, *job_.record);

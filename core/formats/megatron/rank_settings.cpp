@@ -105,6 +105,30 @@ Document common_settings(Checkpoint const& source, RunRecord const& record) {
   return result;
 }
 
+void check_settings(Document const& common, std::string const& place) {
+  NodeId known = no_node;
+  for (Index chain = 0; settings_of_chain(common, chain) != no_node; ++chain) {
+    NodeId const groups = groups_of(common, settings_of_chain(common, chain));
+    if (groups == no_node) break;
+    for (NodeId const group : common.at(groups).items) {
+      NodeId const step = common.find(group, "step");
+      if (known == no_node) known = group;
+      NodeId const other = common.find(known, "step");
+      if (step != no_node && other != no_node &&
+          common.at(step).integer != common.at(other).integer)
+        fail(ErrorKind::source,
+             "{}: the optimizer is at step {} in one parameter group and at {} in another. Restore "
+             "the file if it was changed, or set source.optimizer = \"drop\".",
+             place, common.at(other).integer, common.at(step).integer);
+    }
+  }
+  if (known == no_node)
+    fail(ErrorKind::source,
+         "{}: holds optimizer state and no settings of an optimizer. The save was interrupted, or "
+         "the file is of another save: restore it, or set source.optimizer = \"drop\".",
+         place);
+}
+
 namespace megatron {
 namespace {
 
@@ -158,11 +182,7 @@ OptimizerSettings optimizer_settings(Checkpoint const& source, RunRecord const& 
          "this version writes into torch_dist only. Choose target.format = \"torch_dist\", or set "
          "source.optimizer = \"drop\".",
          record.file);
-  if (optimizer == no_node)
-    fail(ErrorKind::source,
-         "{}: holds optimizer state and no settings of an optimizer. The save was interrupted, or "
-         "the file is of another save: restore it, or set source.optimizer = \"drop\".",
-         record.file);
+  check_settings(from, record.file);
   if (pickle::NotCarried const found = pickle::not_to_carry(from, optimizer);
       !may_be_carried(found, record.foreign_classes))
     refuse_to_carry(fmt::format("{}: 'optimizer'", record.file), found);

@@ -20,6 +20,10 @@ pickle::Document rank_settings(Checkpoint const& source, RunRecord const& record
 /// is not in rank files what its record says. Pre: the record is that of the source.
 pickle::Document common_settings(Checkpoint const& source, RunRecord const& record);
 
+/// Errors of kind source: common state without parameter groups, or with groups at different steps.
+/// `place` names its file.
+void check_settings(pickle::Document const& common, std::string const& place);
+
 namespace megatron {
 
 /// What the optimizers of a target in rank files start from.

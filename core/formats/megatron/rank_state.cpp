@@ -86,6 +86,11 @@ class Reader {
       NodeId const one = add_settings(settings, document_, chain[c]);
       settings.at(settings.root).items.push_back(one);
     }
+    if (!state_.steps.empty() && state_.steps.size() != with_state_)
+      fail(ErrorKind::source,
+           "{}: {} of {} parameters with optimizer state have a 'step', which all have or none. "
+           "The file is damaged: restore it, or set source.optimizer = \"drop\".",
+           path_, state_.steps.size(), with_state_);
     if (!settings.tensors.empty())
       fail(ErrorKind::source,
            "{}: 'optimizer' has tensors among the settings of a parameter group, which this "
@@ -247,9 +252,14 @@ class Reader {
     }
     auto const state = states.find(number_of(key));
     if (state == states.end()) return result;  // it never had a gradient
-    for (auto const& [slot, value] : document_.members(state->second))
-      if (slot != "step" && document_.at(value).kind == Kind::tensor)
+    ++with_state_;
+    for (auto const& [slot, value] : document_.members(state->second)) {
+      if (document_.at(value).kind != Kind::tensor) continue;
+      if (slot == "step")
+        state_.steps.push_back(tensor(value, slot));
+      else
         result.push_back(tensor(value, slot));
+    }
     return result;
   }
 
@@ -262,6 +272,7 @@ class Reader {
   std::string const& path_;
   FileState state_;
   std::set<std::pair<Index, Index>> seen_;  ///< parameters, by optimizer
+  std::size_t with_state_ = 0;
 };
 
 }  // namespace
@@ -272,6 +283,22 @@ FileState distributed_state(TorchFile const& torch, std::string const& path) {
 
 FileState shard_state(TorchFile const& torch, std::string const& path) {
   return Reader(torch, path).shard();
+}
+
+void read_steps(FileState& state, File const& file) {
+  for (FileTensor const& step : state.steps) {
+    float value = 0;
+    if (step.dtype != DType::f32 || step.size_bytes != sizeof value) continue;
+    file.read_at(step.offset_bytes, std::as_writable_bytes(std::span(&value, 1)));
+    if (state.torch_steps && *state.torch_steps != double{value})
+      fail(ErrorKind::source,
+           "{}: parameters of the optimizer are at step {} and at step {}, and the formats of "
+           "Megatron have one step for all. Restore the file if it was changed, or set "
+           "source.optimizer = \"drop\".",
+           file.path().string(), *state.torch_steps, value);
+    state.torch_steps = value;
+  }
+  state.steps.clear();
 }
 
 std::vector<NodeId> optimizers_of(Document const& shard) {

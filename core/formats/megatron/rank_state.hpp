@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -55,6 +56,8 @@ struct FileState {
   std::vector<StateGroup> groups;
   std::vector<StorageRecord> records;  ///< those with states in them and a CRC-32
   std::string settings;                ///< pickled list of optimizer_settings(); "" for none
+  std::vector<FileTensor> steps;       ///< torch's AdamW counts them for each parameter
+  std::optional<double> torch_steps;   ///< what these are
 };
 
 constexpr auto wire_fields(StateBuffer const&) {
@@ -67,7 +70,7 @@ constexpr auto wire_fields(StateGroup const&) {
 }
 constexpr auto wire_fields(FileState const&) {
   using T = FileState;
-  return std::tuple(&T::buffers, &T::groups, &T::records, &T::settings);
+  return std::tuple(&T::buffers, &T::groups, &T::records, &T::settings, &T::torch_steps);
 }
 
 /// Of distrib_optim.pt. Errors of kind source, with the path: damage, state from before Megatron
@@ -77,6 +80,10 @@ FileState distributed_state(TorchFile const& torch, std::string const& path);
 /// Of model_optim_rng.pt: settings, and state where it lies there. Errors of kind source: groups
 /// and states that disagree.
 FileState shard_state(TorchFile const& torch, std::string const& path);
+
+/// Replaces FileState::steps by their value. Errors of kind source, with the path: parameters at
+/// different steps.
+void read_steps(FileState& state, File const& file);
 
 /// The optimizers of a model_optim_rng.pt, in order: what is under "optimizer", or the members of
 /// the list there.

@@ -5,6 +5,7 @@
 
 #include "core/base/text.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/plan/state_checks.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -23,6 +24,7 @@ class StateTable {
       checkpoint_.records.push_back({file_, record.offset_bytes, record.size_bytes, 0,
                                      static_cast<std::uint64_t>(checkpoint_.stamps[file].bytes),
                                      record.crc32});
+    check_steps(state.torch_steps);
     for (StateBuffer& buffer : state.buffers) add_buffer(buffer);
     for (StateGroup& group : state.groups) add_group(group);
     if (state.settings.empty()) return;
@@ -56,6 +58,15 @@ class StateTable {
     };
     if (chain == 0) return along("pp") * sizes_.tp + along("tp");
     return (along("pp") * sizes_.ep + along("ep")) * sizes_.etp + along("etp");
+  }
+
+  void check_steps(std::optional<double> const& steps) {
+    if (steps && steps_ && *steps != *steps_)
+      fail(ErrorKind::source,
+           "{}: the optimizer is at step {} here and at {} in other ranks. The files are of two "
+           "saves: restore those of one.",
+           where_, *steps, *steps_);
+    if (steps) steps_ = steps;
   }
 
   void add_buffer(StateBuffer& buffer) {
@@ -126,6 +137,7 @@ class StateTable {
   RankStates result_;
   std::uint32_t file_ = 0;
   std::string where_;
+  std::optional<double> steps_;
   std::size_t number_ = 0;
 };
 
@@ -153,6 +165,11 @@ void add_rank_states(Checkpoint& checkpoint, std::vector<FileState> files,
   for (std::size_t f = 0; f < files.size(); ++f) table.add(f, files[f]);
   auto states = std::make_shared<RankStates>(std::move(table).finish());
   if (states->settings.empty()) return;
+  if (!states->slots.empty() && std::ranges::all_of(states->slots, is_master_slot))
+    fail(ErrorKind::source,
+         "{}: the optimizer has master weights and no moments: it was saved before its first step, "
+         "and Megatron loads no such state. Set source.optimizer = \"drop\".",
+         states->places.front());
   if (states->buffers.empty() && states->lists.empty())
     fail(ErrorKind::source,
          "{}: 'optimizer' has settings and no state, and no folder of the checkpoint has {}. The "

@@ -108,10 +108,12 @@ std::string packed_header(File const& file, bool with_states) {
   bool const of_model = file.path().filename() != distributed_file_name;
   WireWriter out;
   if (of_model) out.text(pack(shard_header(file, torch)));
-  if (!of_model)
-    out.put(distributed_state(torch, path));
-  else if (with_states)
-    out.put(shard_state(torch, path));
+  if (!of_model) out.put(distributed_state(torch, path));
+  if (of_model && with_states) {
+    FileState state = shard_state(torch, path);
+    read_steps(state, file);
+    out.put(state);
+  }
   return std::move(out).take();
 }
 
