@@ -2,11 +2,23 @@
 
 #include <algorithm>
 
+#include "core/formats/format.hpp"
+#include "core/formats/state_inventory.hpp"
+
 namespace reshard {
 
 Index MappedTarget::count(char const* word) const {
   Json const value = model.value(word);
   return value.integer() == nullptr ? 0 : *value.integer();
+}
+
+std::vector<std::pair<std::string, std::string>> NamedTarget::made_objects() const {
+  auto made = source.format->made_objects(source);
+  std::erase_if(made, [this](auto const& one) {
+    return !one.first.starts_with(request.source_prefix) ||
+           (request.drop_optimizer && is_optimizer_key(one.first));
+  });
+  return made;
 }
 
 std::string NamedTarget::renamed(std::string const& key) const {

@@ -51,6 +51,9 @@ struct NamedTarget {
   std::vector<StoredObject const*> const& objects;  ///< those to take over
   std::optional<huggingface::Folder> reference;     ///< model files for a Hugging Face folder
 
+  /// Values that no file of the source holds as such (Format::made_objects), as far as the job
+  /// takes them over: names of the source, and bytes.
+  std::vector<std::pair<std::string, std::string>> made_objects() const;
   /// The name in the target of a key of the source.
   std::string renamed(std::string const& key) const;
   /// The piece of tensor `tensor` that a box is.

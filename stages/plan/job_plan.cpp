@@ -57,6 +57,10 @@ class JobPlanner {
     if (made) check_trained(source_, request_, model_, job_.warnings);
     if (model_.is_megatron() || job_.model->slots().size() > 1)
       record_ = source_.format->run_record(source_);
+    if (made && record_ && record_->samples == 0)
+      job_.warnings.push_back(
+          "how many samples were seen in training is not known: Megatron starts with the first "
+          "(consumed_train_samples = 0)");
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
     if (to_megatron()) carry_config();

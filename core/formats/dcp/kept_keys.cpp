@@ -71,9 +71,7 @@ class KeptKeys {
   }
 
   void add_made_objects(DcpTarget& target) {
-    for (auto& [name, bytes] : job_.source.format->made_objects(job_.source)) {
-      if (!name.starts_with(job_.request.source_prefix)) continue;
-      if (job_.request.drop_optimizer && is_optimizer_key(name)) continue;
+    for (auto& [name, bytes] : job_.made_objects()) {
       made_.push_back(name);
       target.add_object(job_.renamed(name), 0, std::move(bytes));
     }

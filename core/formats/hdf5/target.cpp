@@ -307,6 +307,8 @@ void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const
     target.objects.push_back({std::string(huggingface::config_name), files->config_text, {}});
   for (StoredObject const* object : job.objects)
     target.objects.push_back({job.renamed(object->name), {}, object->item});
+  for (auto& [name, bytes] : job.made_objects())
+    target.objects.push_back({job.renamed(name), std::move(bytes), {}});
   if (files) add_sidecars(draft, {files, {}});
   draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));
 }
