@@ -6,6 +6,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/model_files.hpp"
+#include "core/plan/state_checks.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "stages/plan/source/master_weights.hpp"
@@ -42,13 +43,22 @@ bool holds_masters_alone(ComparedSide const& side) {
   return reshard::holds_masters_alone(side.checkpoint, view_of(side.checkpoint));
 }
 
+/// F32 weights of the plain optimizer are their own masters.
+bool has_state_without_masters(ComparedSide const& side) {
+  StoredView const view = view_of(side.checkpoint);
+  return !view.states.empty() && std::ranges::none_of(view.states, is_master_slot);
+}
+
 class SidesOpener {
  public:
   SidesOpener(CompareRequest const& request, ComparedSides& sides)
       : request_(request), sides_(sides) {}
 
   void run() {
-    if (holds_masters_alone(sides_.a) != holds_masters_alone(sides_.b)) masters_ = Masters::apart;
+    bool const alone_a = holds_masters_alone(sides_.a);
+    if (alone_a != holds_masters_alone(sides_.b) &&
+        !has_state_without_masters(alone_a ? sides_.b : sides_.a))
+      masters_ = Masters::apart;
     if (request_.map == "none") return open_by_names();
     if (request_.map == "auto" && names_can_do() && same_names()) return;
     auto const failed = capture([&] { open_by_maps(); });

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/ranges.h>
+
 #include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/torch_optimizer.hpp"
@@ -92,6 +94,36 @@ class TrainedCheck {
 };
 
 }  // namespace
+
+void check_moments(Checkpoint const& source, SourceModel const& read) {
+  Model const& model = *read.model;
+  auto const number = [&](std::string_view slot) {
+    return static_cast<std::size_t>(std::ranges::find(model.slots(), slot) - model.slots().begin());
+  };
+  std::size_t const first = number("exp_avg");
+  std::size_t const second = number("exp_avg_sq");
+  std::size_t const slots = model.slots().size();
+  if (slots == 1 || first == slots || second == slots) return;
+  bool any = false;
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    auto const weight = TensorId(t);
+    if (model.tensor(weight).slot != SlotId::weight || !model.exists(weight)) continue;
+    bool const has_first = model.state_of(weight, SlotId(first)).has_value();
+    bool const has_second = model.state_of(weight, SlotId(second)).has_value();
+    any = any || has_first || has_second;
+    if (has_first != has_second)
+      fail(ErrorKind::source,
+           "{}: '{}' has {} and lacks {}, which Adam keeps together. The file is damaged: restore "
+           "it, or set source.optimizer = \"drop\".",
+           source.place, model.tensor(weight).name, has_first ? "exp_avg" : "exp_avg_sq",
+           has_first ? "exp_avg_sq" : "exp_avg");
+  }
+  if (!any)
+    fail(ErrorKind::source,
+         "{}: names optimizer state ({}) and holds none. The file is damaged: restore it, or set "
+         "source.optimizer = \"drop\".",
+         source.place, fmt::join(read.view.states, ", "));
+}
 
 void check_trained(Checkpoint const& source, TargetRequest const& request, SourceModel const& read,
                    std::vector<std::string>& warnings) {

@@ -15,4 +15,7 @@ namespace reshard {
 void check_trained(Checkpoint const& source, TargetRequest const& request, SourceModel const& read,
                    std::vector<std::string>& warnings);
 
+/// Errors of kind source: a parameter with one of Adam's two moments, or none with any.
+void check_moments(Checkpoint const& source, SourceModel const& read);
+
 }  // namespace reshard
