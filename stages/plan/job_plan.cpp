@@ -37,7 +37,7 @@ class JobPlanner {
                 job_.warnings);
     model_ = read_source_model(source_, request_, carries_state(source_, request_));
     settle_masters(source_, request_, model_);
-    check_moments(source_, model_);
+    check_moments(source_, model_, job_.warnings);
     settle_configs(model_, source_, request_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";

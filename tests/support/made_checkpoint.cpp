@@ -1,6 +1,9 @@
 #include "tests/support/made_checkpoint.hpp"
 
+#include <algorithm>
+
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/state_inventory.hpp"
 #include "tests/support/read_only_format.hpp"
 
 namespace reshard::test {
@@ -28,6 +31,10 @@ class MadeFormat final : public ReadOnlyFormat {
     document.root = document.add_dict();
     document.set(document.root, "args", args);
     document.set(document.root, "iteration", document.add_int(checkpoint.stated_iteration));
+    if (std::ranges::any_of(checkpoint.stored.tensors, [](StoredTensor const& tensor) {
+          return is_optimizer_key(tensor.name);
+        }))
+      document.set(document.root, "optimizer", settings(document));
     RunRecord record;
     record.torch = std::move(torch);
     record.file = "made";
@@ -40,6 +47,21 @@ class MadeFormat final : public ReadOnlyFormat {
   }
 
  private:
+  /// Two parameter groups, of which one decays.
+  static pickle::NodeId settings(pickle::Document& document) {
+    std::vector<pickle::NodeId> groups;
+    for (double const decay : {1.0, 0.0}) {
+      groups.push_back(document.add_dict());
+      document.set(groups.back(), "wd_mult", document.add_real(decay));
+      document.set(groups.back(), "step", document.add_int(3));
+    }
+    pickle::NodeId const inner = document.add_dict();
+    document.set(inner, "param_groups", document.add_list(std::move(groups)));
+    pickle::NodeId const outer = document.add_dict();
+    document.set(outer, "optimizer", inner);
+    return outer;
+  }
+
   Format const& like_;
 };
 

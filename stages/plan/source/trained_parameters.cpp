@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/torch_optimizer.hpp"
+#include "core/plan/state_checks.hpp"
 
 namespace reshard {
 namespace {
@@ -95,7 +96,8 @@ class TrainedCheck {
 
 }  // namespace
 
-void check_moments(Checkpoint const& source, SourceModel const& read) {
+void check_moments(Checkpoint const& source, SourceModel const& read,
+                   std::vector<std::string>& warnings) {
   Model const& model = *read.model;
   auto const number = [&](std::string_view slot) {
     return static_cast<std::size_t>(std::ranges::find(model.slots(), slot) - model.slots().begin());
@@ -105,12 +107,20 @@ void check_moments(Checkpoint const& source, SourceModel const& read) {
   std::size_t const slots = model.slots().size();
   if (slots == 1 || first == slots || second == slots) return;
   bool any = false;
+  std::vector<std::string> without;  // moments, beside a master weight
+  auto const has_master = [&](TensorId weight) {
+    for (std::size_t s = 1; s < slots; ++s)
+      if (is_master_slot(model.slots()[s]) && model.state_of(weight, SlotId(s))) return true;
+    return false;
+  };
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     auto const weight = TensorId(t);
     if (model.tensor(weight).slot != SlotId::weight || !model.exists(weight)) continue;
     bool const has_first = model.state_of(weight, SlotId(first)).has_value();
     bool const has_second = model.state_of(weight, SlotId(second)).has_value();
     any = any || has_first || has_second;
+    if (!has_first && !has_second && has_master(weight))
+      without.push_back(model.tensor(weight).name);
     if (has_first != has_second)
       fail(ErrorKind::source,
            "{}: '{}' has {} and lacks {}, which Adam keeps together. The file is damaged: restore "
@@ -118,6 +128,11 @@ void check_moments(Checkpoint const& source, SourceModel const& read) {
            source.place, model.tensor(weight).name, has_first ? "exp_avg" : "exp_avg_sq",
            has_first ? "exp_avg_sq" : "exp_avg");
   }
+  if (any && !without.empty())
+    warnings.push_back(fmt::format(
+        "{} parameters have a master weight and no moments ({}): they had no gradient before the "
+        "save, or their state was lost",
+        without.size(), listed(without, 4)));
   if (!any)
     fail(ErrorKind::source,
          "{}: names optimizer state ({}) and holds none. The file is damaged: restore it, or set "

@@ -15,7 +15,9 @@ namespace reshard {
 void check_trained(Checkpoint const& source, TargetRequest const& request, SourceModel const& read,
                    std::vector<std::string>& warnings);
 
-/// Errors of kind source: a parameter with one of Adam's two moments, or none with any.
-void check_moments(Checkpoint const& source, SourceModel const& read);
+/// Errors of kind source: a parameter with one of Adam's two moments, or none with any. Warns of
+/// parameters with a master weight alone.
+void check_moments(Checkpoint const& source, SourceModel const& read,
+                   std::vector<std::string>& warnings);
 
 }  // namespace reshard

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/capture.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/rank_settings.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -115,6 +117,53 @@ TEST(RankStates, StateInModelFilesMayLackSlots) {
   EXPECT_EQ(states.lists[0].groups[0].members,
             (std::vector<std::vector<std::size_t>>{{no_tensor}, {0}}));
   EXPECT_EQ(folders.checkpoint.state.optimizer.form, StateForm::by_weight);
+}
+
+TEST(RankStates, OfMastersAloneAreRefused) {
+  Folders folders({.tp = 1}, {{0, 0, 0}});
+  FileTensor const master{"fp32_param", DType::f32, {2, 3}, {}, 64, 24};
+  folders.files[0].groups.push_back({0, true, false, {{master}}});
+  folders.files[0].settings = "settings";
+  EXPECT_NE(folders.refused().find("saved before its first step"), std::string::npos);
+}
+
+TEST(RankStates, AtDifferentStepsAreRefused) {
+  Folders folders({.tp = 2}, {{0, 0, 0}, {1, 0, 0}});
+  folders.files[0].torch_steps = 3;
+  folders.files[1].torch_steps = 4;
+  EXPECT_NE(folders.refused().find("at step 4 here and at 3"), std::string::npos);
+}
+
+/// {"optimizer": {"optimizer": {"param_groups": [{"step": …}, …]}}}
+pickle::Document common_state(std::vector<int> const& steps) {
+  pickle::Document document;
+  document.root = document.add_dict();
+  std::vector<pickle::NodeId> groups;
+  for (int const step : steps) {
+    groups.push_back(document.add_dict());
+    document.set(groups.back(), "step", document.add_int(step));
+  }
+  pickle::NodeId const inner = document.add_dict();
+  document.set(inner, "param_groups", document.add_list(std::move(groups)));
+  pickle::NodeId const outer = document.add_dict();
+  document.set(outer, "optimizer", inner);
+  document.set(document.root, "optimizer", outer);
+  return document;
+}
+
+std::string refusal(pickle::Document const& common) {
+  auto const error = capture([&] { check_settings(common, "common.pt"); });
+  return error ? error->sentence() : "";
+}
+
+TEST(Settings, AreThereAndAtOneStep) {
+  EXPECT_EQ(refusal(common_state({3, 3})), "");
+  EXPECT_NE(refusal(common_state({3, 4})).find("at step 3 in one parameter group and at 4"),
+            std::string::npos);
+  pickle::Document none;
+  none.root = none.add_dict();
+  for (pickle::Document const& common : {common_state({}), none})
+    EXPECT_NE(refusal(common).find("no settings of an optimizer"), std::string::npos);
 }
 
 }  // namespace
