@@ -39,13 +39,8 @@ Index vocab_of(JobPlan const& catalogue) {
   return axis < 0 ? 0 : catalogue.model->axes()[static_cast<AxisId>(axis)].size;
 }
 
-bool holds_masters_alone(ComparedSide const& side) {
-  return reshard::holds_masters_alone(side.checkpoint, view_of(side.checkpoint));
-}
-
 /// F32 weights of the plain optimizer are their own masters.
-bool has_state_without_masters(ComparedSide const& side) {
-  StoredView const view = view_of(side.checkpoint);
+bool has_state_without_masters(StoredView const& view) {
   return !view.states.empty() && std::ranges::none_of(view.states, is_master_slot);
 }
 
@@ -55,9 +50,11 @@ class SidesOpener {
       : request_(request), sides_(sides) {}
 
   void run() {
-    bool const alone_a = holds_masters_alone(sides_.a);
-    if (alone_a != holds_masters_alone(sides_.b) &&
-        !has_state_without_masters(alone_a ? sides_.b : sides_.a))
+    StoredView const a = view_of(sides_.a.checkpoint);
+    StoredView const b = view_of(sides_.b.checkpoint);
+    bool const alone_a = holds_masters_alone(sides_.a.checkpoint, a);
+    if (alone_a != holds_masters_alone(sides_.b.checkpoint, b) &&
+        !has_state_without_masters(alone_a ? b : a))
       masters_ = Masters::apart;
     if (request_.map == "none") return open_by_names();
     if (request_.map == "auto" && names_can_do() && same_names()) return;

@@ -76,4 +76,13 @@ StorageRef own_storage(DType dtype, Index elements, std::size_t number) {
           .untyped = untyped};
 }
 
+NodeId add_ordered_dict(Document& document, std::vector<NodeId> pairs) {
+  Node node;
+  node.kind = Kind::reduce;
+  node.callable = document.add_global("collections", "OrderedDict");
+  node.arguments = document.add_tuple();
+  node.pairs = std::move(pairs);
+  return document.add(std::move(node));
+}
+
 }  // namespace reshard::pickle

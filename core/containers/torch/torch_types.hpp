@@ -31,4 +31,8 @@ std::vector<Index> row_major_strides(std::span<Index const> shape);
 /// torch_type(dtype) is not null.
 StorageRef own_storage(DType dtype, Index elements, std::size_t number);
 
+/// An OrderedDict of key, value, key, value, …: modules give their state as one, and torch's own
+/// loader is used to that.
+NodeId add_ordered_dict(Document& document, std::vector<NodeId> pairs);
+
 }  // namespace reshard::pickle

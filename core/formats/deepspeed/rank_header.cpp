@@ -19,7 +19,7 @@ using pickle::no_node;
 using pickle::Node;
 using pickle::NodeId;
 
-/// Keys of a file of model states that a target is made anew from, or that nothing needs.
+/// Keys of a file of model states that a target makes again, or that nothing needs.
 constexpr std::array known_keys = {"module",
                                    "buffer_names",
                                    "optimizer",

@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/torch/torch_frame.hpp"
+#include "core/containers/torch/torch_types.hpp"
 #include "core/formats/deepspeed/folder.hpp"
 #include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/deepspeed/source.hpp"
@@ -25,17 +26,8 @@ using pickle::Node;
 using pickle::NodeId;
 
 constexpr std::string_view step_slot = "step";
-/// Of model states: what is made anew, and what belongs to one rank.
+/// Of model states: what this makes itself, and what belongs to one rank.
 constexpr std::array left_out_keys = {"module", "optimizer", "frozen_param_fragments"};
-
-NodeId add_ordered_dict(Document& document, std::vector<NodeId> pairs) {
-  Node node;
-  node.kind = Kind::reduce;
-  node.callable = document.add_global("collections", "OrderedDict");
-  node.arguments = document.add_tuple();
-  node.pairs = std::move(pairs);
-  return document.add(std::move(node));
-}
 
 /// A universal checkpoint, as deepspeed/checkpoint/ds_to_universal.py writes it: for each parameter
 /// a folder with one file for each slot, which holds the whole tensor.

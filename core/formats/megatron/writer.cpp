@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
+#include "core/containers/torch/torch_types.hpp"
 #include "core/formats/megatron/mesh.hpp"
 
 namespace reshard::megatron {
@@ -20,16 +21,6 @@ using pickle::NodeId;
 constexpr double written_version = 3.0;
 constexpr std::array<std::string_view, 3> carried_keys = {"opt_param_scheduler", "lr_scheduler",
                                                           "num_floating_point_operations_so_far"};
-
-/// Modules give their state as an OrderedDict, and torch's own loader is used to that.
-NodeId add_ordered_dict(Document& document, std::vector<NodeId> pairs) {
-  Node node;
-  node.kind = Kind::reduce;
-  node.callable = document.add_global("collections", "OrderedDict");
-  node.arguments = document.add_tuple();
-  node.pairs = std::move(pairs);
-  return document.add(std::move(node));
-}
 
 /// A copied tensor would still name a storage of the file it came from.
 NodeId copy_without_tensors(Document& document, Document const& from, NodeId node,
