@@ -71,7 +71,7 @@ struct StoredTable {
   std::vector<std::uint64_t> payload_offset_bytes;
   /// Of the chunks that are not row-major: in elements, one for each dimension.
   std::map<std::size_t, std::vector<Index>> strides;
-  /// Of the tensors that stand for their values in another dtype, rounded to nearest even.
+  /// The dtype to which values are rounded (nearest even) while they are read, by tensor.
   std::map<std::size_t, DType> rounded;
 
   std::span<StoredChunk const> chunks_of(StoredTensor const& tensor) const {

@@ -54,8 +54,8 @@ struct Catalog {
   /// `files`.
   std::uint32_t add_view(SourceView view);
 
-  /// Adds a view of a blob's first `elements`, row-major, in another dtype, and returns the blob
-  /// that stands for them. Pre: the blob is in a real file.
+  /// Adds a view of a blob's first `elements`, row-major, in another dtype, and returns the
+  /// view's blob. Pre: the blob is in a real file.
   Blob computed(Blob const& blob, Index elements, ViewKind kind, DType dtype, int constant = 0);
   /// Adds a computed tensor with the values of a blob's first `elements` in another dtype, and
   /// returns the number of its blob. Pre: the blob is no computed one.
