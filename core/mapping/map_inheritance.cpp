@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/mapping/map_file.hpp"
 
 namespace reshard {
@@ -21,6 +22,17 @@ void unite(std::vector<Item>& base, std::vector<Item>&& derived) {
   }
 }
 
+bool taken_away(NamedExpression const& item) { return item.expression.empty(); }
+bool taken_away(MapName const& name) { return name.entries.empty(); }
+
+/// What the derived map takes away by a pattern: every item of the base whose name matches.
+template <typename Item>
+void take_away(std::vector<Item>& base, std::vector<Item> const& derived) {
+  for (Item const& item : derived)
+    if (taken_away(item) && item.name.find('*') != std::string::npos)
+      std::erase_if(base, [&](Item const& other) { return matches_glob(item.name, other.name); });
+}
+
 template <typename Item>
 void append(std::vector<Item>& base, std::vector<Item>&& derived) {
   base.insert(base.end(), std::make_move_iterator(derived.begin()),
@@ -35,6 +47,9 @@ MapFile inherited(MapFile base, MapFile derived) {
   result.model_types = std::move(derived.model_types);
   result.match_args = std::move(derived.match_args);
   if (!derived.facts.empty()) result.facts = std::move(derived.facts);
+  for (auto const list : {&MapFile::args, &MapFile::config, &MapFile::defaults})
+    take_away(result.*list, derived.*list);
+  take_away(result.stored, derived.stored);
   for (auto const list : {&MapFile::options, &MapFile::places, &MapFile::let, &MapFile::axes,
                           &MapFile::sets, &MapFile::present, &MapFile::expected, &MapFile::args,
                           &MapFile::config, &MapFile::neutral, &MapFile::defaults})

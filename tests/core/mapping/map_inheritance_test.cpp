@@ -202,6 +202,20 @@ TEST_F(MapLoadTest, FalseTakesAnInheritedNameAway) {
       (Lines{"a.b = z: hidden", "a.c = y: hidden"}));
 }
 
+TEST_F(MapLoadTest, FalseTakesAllInheritedNamesOfAPatternAway) {
+  write(
+      "base.toml",
+      "[stored.'a.']\nb = 'x: hidden'\nc = 'y: hidden'\n[stored]\nd = 'z: hidden'\n[args]\nkept = 1\n[neutral]\nk = 'it'\n[config]\na = 1\nb = 2\n[defaults]\nn_a = 3\nm = 4\n");
+  MapFile const map = load_map_file(write(
+      "m.toml",
+      "base = 'base'\n[stored]\n'a.*' = false\n'a.c' = 'w: hidden'\n[config]\n'*' = false\nb = 5\n[neutral]\n'*' = false\n[defaults]\n'n_*' = false\n"));
+  EXPECT_EQ(entries_of(map.stored), (Lines{"d = z: hidden", "a.c = w: hidden"}));
+  EXPECT_EQ(texts_of(map.args), (Lines{"kept = 1"}));
+  EXPECT_EQ(texts_of(map.config), (Lines{"b = 5"}));
+  EXPECT_EQ(texts_of(map.defaults), (Lines{"m = 4"}));
+  EXPECT_EQ(map.neutral.size(), 2U);  // there a pattern is a name
+}
+
 TEST_F(MapLoadTest, AMistakeInABaseNamesTheBase) {
   write("base.toml", "[stored]\n\n'a' = { is = 'x', was = 'y' }\n");
   EXPECT_EQ(refusal(write("m.toml", "base = 'base'\n")).find("base.toml:3: 'was'"), 0U);
