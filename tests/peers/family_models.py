@@ -39,6 +39,7 @@ class Family:
     keeps_parts: bool = False  # has parts without a map (a vision tower), which jobs must carry as they are
     config: dict = None  # members of config.json that published folders have otherwise
     computes: bool = True  # whether transformers can load the folder here
+    map: str = None  # the map's name, where it is not the model_type
 
 
 # --- making folders -----------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ import torch
 
 import family_models
 import family_models_hybrid
+import family_models_vision
 from dcp_cases import names_of
 from family_models import logits_of, save_family
 from hf_models import read_hf
 from tensor_patterns import assert_same_tensors
 
-FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES
+FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES | family_models_vision.FAMILIES
 
 
 @pytest.mark.long_but("llama-tied", "glm4-moe-mtp", "gpt-oss-mxfp4", "qwen3-vl-moe", "deepseek-v3", "qwen3-next", "nemotron-h")
@@ -22,7 +23,7 @@ def test_there_and_back_changes_nothing(name, program, scratch):
     family = FAMILIES[name]
     folder = save_family(scratch / "folder", family)
     model_type = json.loads((folder / "config.json").read_text())["model_type"]
-    options = dict(model={"map": model_type, "unmapped": "keep"} if family.keeps_parts else {})
+    options = dict(model={"map": family.map or model_type, "unmapped": "keep"} if family.keeps_parts else {})
     names = names_of(family.form)
     first = program.run(folder, scratch / "a", "megatron", target_options={"layout": family.a.toml()} | names, **options)
     dist = program.run(first, scratch / "dist", "torch_dist", target_options={"layout": family.b.toml()} | names, **options)
