@@ -36,7 +36,8 @@ def small_config(kind):
     kept = {key: value for key, value in SIZES.items() if key in text}
     if kind == "nemotron_h":
         kept.pop("num_hidden_layers", None)
-    heads = max(4, text.get("num_key_value_heads") or 0) if "kv_lora_rank" not in text else 8
+    alone = CONFIG_MAPPING[text["model_type"]]().to_dict() if text.get("model_type") in CONFIG_MAPPING else text  # some outer classes change its defaults
+    heads = max(4, alone.get("num_key_value_heads") or 0) if "kv_lora_rank" not in text else 8
     kept |= dict(num_attention_heads=heads, hidden_size=16 * heads)
     if "text_config" in default:
         kept = {"text_config": {"model_type": text["model_type"]} | kept}

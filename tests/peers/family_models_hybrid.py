@@ -39,19 +39,25 @@ def numbered_mtp(count, layers=5, hidden=48):
     return add
 
 
+def whole_queries(name, **changes):
+    """Latent attention of keys and values alone: `base` would leave the null out, and the class takes a rank of its own then."""
+    return lambda: getattr(transformers, f"{name}ForCausalLM")(
+        getattr(transformers, f"{name}Config")(**base(**LATENT | dict(q_lora_rank=None) | changes), q_lora_rank=None))
+
+
 def other(tensor, key):
     return random_like(tensor, key, centre=1.0 if tensor.dim() == 1 else 0.0)
 
 
 LATENT_FAMILIES = {
-    "deepseek-v2-lite": Family(dense("DeepseekV2", **LATENT | dict(q_lora_rank=None, first_k_dense_replace=1)), MOE_A, ETP_B),
+    "deepseek-v2-lite": Family(whole_queries("DeepseekV2", first_k_dense_replace=1), MOE_A, ETP_B),
     "deepseek-v3": Family(
         dense("DeepseekV3", **LATENT | dict(num_nextn_predict_layers=2)), MOE_A, MOE_B, TE_GROUPED, add=numbered_mtp(2), ignored="model.layers."),
     "deepseek-yarn": Family(
         dense("DeepseekV3", **LATENT | dict(num_nextn_predict_layers=0, norm_topk_prob=True, rope_parameters=dict(
             rope_type="yarn", rope_theta=10000.0, factor=40.0, original_max_position_embeddings=16, beta_fast=32, beta_slow=1, mscale=1.0,
             mscale_all_dim=1.0))), MOE_B, MOE_A),
-    "moonlight": Family(dense("DeepseekV3", **LATENT | dict(q_lora_rank=None, n_group=1)), MOE_B, MOE_A, TE_SEQUENTIAL),
+    "moonlight": Family(whole_queries("DeepseekV3", n_group=1), MOE_B, MOE_A, TE_SEQUENTIAL),
     "deepseek-v3.2": Family(
         dense("DeepseekV32", **LATENT | INDEXER | dict(num_nextn_predict_layers=1)), MOE_A, MOE_B, TE_GROUPED, add=numbered_mtp(1),
         ignored="model.layers.5."),
