@@ -55,11 +55,14 @@ def build(args, layout, parallel_state):
         share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights)
     if getattr(args, "gated_linear_unit", False):
         family_stand_ins.scale_embeddings(model)
+    if getattr(args, "post_norms_apart", False):
+        family_stand_ins.add_norms_behind(model)
     return model.eval()
 
 
 def core_config(args, layout):
     """megatron-core's configuration, as megatron.training makes it from these arguments."""
+    from megatron.core.activations import squared_relu
     from megatron.core.fusions.fused_bias_geglu import quick_gelu
     from megatron.core.transformer.transformer_config import TransformerConfig
 
@@ -67,8 +70,9 @@ def core_config(args, layout):
     given = {name: getattr(args, RENAMED.get(name, name), None) for name in names}
     values = {name: value for name, value in given.items() if value is not None} | dict.fromkeys(FUSIONS, False)
     quick, tanh = getattr(args, "quick_geglu", False), getattr(args, "gated_linear_unit", False)
+    plain = squared_relu if getattr(args, "squared_relu", False) else F.silu
     values |= dict(
-        gated_linear_unit=args.swiglu or quick or tanh, activation_func=quick_gelu if quick else tanh_gelu if tanh else F.silu,
+        gated_linear_unit=args.swiglu or quick or tanh, activation_func=quick_gelu if quick else tanh_gelu if tanh else plain,
         use_cpu_initialization=True, moe_grouped_gemm=False, params_dtype=torch.float32, pipeline_dtype=torch.float32, transformer_impl="local",
         moe_token_dispatcher_type="allgather", moe_router_load_balancing_type="none",
         num_layers_in_first_pipeline_stage=layout.first_stage_layers, num_layers_in_last_pipeline_stage=layout.last_stage_layers)

@@ -19,6 +19,19 @@ class CentredNorm(torch.nn.Module):
         return F.rms_norm(hidden, self.weight.shape, 1 + self.weight, self.eps)
 
 
+class CentredLayerNorm(torch.nn.Module):
+    """LayerNorm whose weight is stored without the 1 that belongs to it; megatron-core has it with Transformer Engine only."""
+
+    def __init__(self, config, hidden_size, eps=1e-5, **_):
+        super().__init__()
+        self.eps = eps
+        self.weight = torch.nn.Parameter(torch.zeros(hidden_size))
+        self.bias = torch.nn.Parameter(torch.zeros(hidden_size))
+
+    def forward(self, hidden):
+        return F.layer_norm(hidden, self.weight.shape, 1 + self.weight, self.bias, self.eps)
+
+
 class RowLinearWithNorm(RowParallelLinear):
     """A norm behind the attention or the MLP, inside the linear that ends it."""
 
@@ -58,6 +71,11 @@ class WideKeyNorm(WideNorm):
 
 def change_spec(block, args):
     """Puts what the arguments ask for into megatron-core's layers."""
+    if getattr(args, "apply_layernorm_1p", False) and args.normalization == "LayerNorm":
+        for layer in block.layer_specs:
+            layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = CentredLayerNorm
+        block.layer_norm = CentredLayerNorm
+        return block
     for layer in block.layer_specs:
         attention, parts = layer.submodules.self_attention.submodules, layer.submodules
         if getattr(args, "qk_layernorm_wide", False):
@@ -68,6 +86,15 @@ def change_spec(block, args):
     if getattr(args, "apply_layernorm_1p", False):
         block.layer_norm = CentredNorm
     return block
+
+
+def add_norms_behind(model):
+    """GLM-4's norms behind attention and MLP, which ms-swift puts into those modules."""
+    for layer in model.decoder.layers:
+        for module, name in ((layer.self_attention, "post_self_attn_layernorm"), (layer.mlp, "post_mlp_layernorm")):
+            norm = torch.nn.RMSNorm(model.config.hidden_size, model.config.layernorm_epsilon)
+            module.register_module(name, norm)
+            module.register_forward_hook(lambda _, __, output, norm=norm: (norm(output[0]), output[1]))
 
 
 def scale_embeddings(model):
