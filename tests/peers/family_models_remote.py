@@ -108,7 +108,25 @@ KIMI_VL = published("kimi-vl-a3b", text_config=published("kimi-vl-a3b")["text_co
     q_lora_rank=None, 
     rope_theta=10000.0, rms_norm_eps=1e-6, routed_scaling_factor=2.5), vision_config=KIMI_TOWER)
 
+# --- InternVL with its own code -----------------------------------------------------------------------------------
+
+
+def internvl_chat(tensors):
+    """The language model inside another; the vision tower and the projector under names of their own."""
+    result = {"language_model." + name: tensor for name, tensor in tensors.items()}
+    for name, shape in {
+        "vision_model.embeddings.class_embedding": (1, 1, 24), "vision_model.encoder.layers.0.attn.qkv.weight": (72, 24),
+        "vision_model.encoder.layers.0.ls1": (24,), "mlp1.1.weight": (48, 96), "mlp1.3.bias": (48,)}.items():
+        result[name] = random_like(torch.empty(shape, dtype=torch.bfloat16), name)
+    return result
+
+
+QWEN3 = ODD | dict(hidden_size=48, intermediate_size=60, num_hidden_layers=5, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-6, max_position_embeddings=128)
+INTERN = published("internvl3-8b-chat", llm_config=published("internvl3-8b-chat")["llm_config"] | QWEN3 | dict(model_type="qwen3"), rope_parameters=None)
+
 FAMILIES = {
+    "internvl-chat": Family(
+        dense("Qwen3", **ODD), ODD_A, ODD_B, TE_SEQUENTIAL, add=internvl_chat, computes=False, config=INTERN, keeps_parts=True, map="internvl_chat"),
     "ling-2": Family(
         dense("Glm4Moe", **ROUTED | dict(num_nextn_predict_layers=1)), MOE_A, MOE_B, TE_GROUPED, add=ling_with_mtp, computes=False,
         config=published("ling-mini-2.0", num_nextn_predict_layers=1, routed_scaling_factor=1.0, **LING)),

@@ -7,7 +7,7 @@ Sizes are awkward: three heads over one group, heads that are no share of `hidde
 import torch
 import transformers
 
-from family_models import GLM, MOE, MOE_A, MOE_B, TOWER, Family, base, dense, vision_language
+from family_models import GLM, MOE, MOE_A, MOE_B, TOWER, Family, base, dense, vision_language, with_fused_experts
 from family_models_hybrid import LATENT
 from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
 
@@ -101,6 +101,9 @@ GLM_FAMILIES = {
         keeps_parts=True, map="glm4v"),
     "glm4v-moe": Family(
         vision_language("Glm4vMoe", base(**ROUTED_GLM, **HALF), GLM_TOWER | dict(out_hidden_size=48)), MOE_A, MOE_B, TE_GROUPED, keeps_parts=True),
+    "glm4v-moe-fused": Family(
+        vision_language("Glm4vMoe", base(**ROUTED_GLM, **HALF), GLM_TOWER | dict(out_hidden_size=48)), MOE_B, MOE_A, TE_SEQUENTIAL, keeps_parts=True,
+        add=with_fused_experts),
 }
 
 # --- Kimi ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tensor_patterns import assert_same_tensors
 FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES | family_models_vision.FAMILIES | family_models_remote.FAMILIES
 
 
-@pytest.mark.long_but("llama-tied", "glm4-moe-mtp", "gpt-oss-mxfp4", "qwen3-vl-moe", "deepseek-v3", "qwen3-next", "nemotron-h")
+@pytest.mark.long_but("llama-tied", "glm4-moe-mtp", "gpt-oss-mxfp4", "qwen3-vl-moe", "deepseek-v3", "qwen3-next", "nemotron-h", "glm4-tied", "qwen2.5-vl-in-memory")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_there_and_back_changes_nothing(name, program, scratch):
     family = FAMILIES[name]

@@ -14,7 +14,7 @@ from family_models import save_family
 from family_models_remote import FAMILIES
 from numpy_megatron import SHARD_FILE, iteration_folder
 
-OWN = ("mtp.", "vision_tower.", "multi_modal_projector.")
+OWN = ("mtp.", "vision_tower.", "multi_modal_projector.", "vision_model.", "mlp1.")
 COPY = "embedding.word_embeddings.weight"  # a stage with layers for multi-token prediction has it, too
 
 
