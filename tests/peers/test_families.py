@@ -8,15 +8,17 @@ import torch
 
 import family_models
 import family_models_hybrid
+import family_models_more
 from dcp_cases import names_of
 from family_models import logits_of, save_family
 from hf_models import read_hf
 from tensor_patterns import assert_same_tensors
 
-FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES
+FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES | family_models_more.FAMILIES
 
 
-@pytest.mark.long_but("llama-tied", "glm4-moe-mtp", "gpt-oss-mxfp4", "qwen3-vl-moe", "deepseek-v3", "qwen3-next", "nemotron-h")
+@pytest.mark.long_but(
+    "llama-tied", "glm4-moe-mtp", "gpt-oss-mxfp4", "qwen3-vl-moe", "deepseek-v3", "qwen3-next", "nemotron-h", "exaone4", "apertus")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_there_and_back_changes_nothing(name, program, scratch):
     family = FAMILIES[name]
