@@ -1,7 +1,7 @@
 """megatron-core computes with converted weights: the model is built from the arguments that the program wrote, not from our own knowledge of it.
 
 The same processes and the same changes for a machine without CUDA as in megatron_models.py and dcp_models.py. Layers are megatron-core's own local
-ones; what they lack for Gemma 3 and MiniMax-M2 is in family_stand_ins.py.
+ones; what they lack for Gemma, MiniMax-M2 and others is in family_stand_ins.py.
 """
 
 import dataclasses
@@ -31,14 +31,15 @@ def on_rank(rank, root, layout, tokens):
     name = megatron_models.my_directory(layout, parallel_state)
     content = torch.load(iteration_folder(root) / name / SHARD_FILE, weights_only=False)
     args = content["args"]
-    model = build(args, layout, parallel_state)
+    norms_after = any("post_layernorm" in name for name in content[megatron_models.model_key(layout, 0)])
+    model = build(args, layout, parallel_state, norms_after)
     megatron_models.load_strictly([model], content, layout)
     shape = SimpleNamespace(hidden=args.hidden_size, vocab=args.vocab_size, dtype="float32")
     with torch.no_grad():
         return megatron_models.forward([model], tokens, shape, layout, parallel_state)
 
 
-def build(args, layout, parallel_state):
+def build(args, layout, parallel_state, norms_after):
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 
@@ -49,10 +50,12 @@ def build(args, layout, parallel_state):
     spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.normalization)
     stage = parallel_state.get_pipeline_model_parallel_rank()
     model = GPTModel(
-        config, family_stand_ins.change_spec(spec, args), vocab_size=args.padded_vocab_size, max_sequence_length=args.max_position_embeddings,
+        config, family_stand_ins.change_spec(spec, args, norms_after), vocab_size=args.padded_vocab_size, max_sequence_length=args.max_position_embeddings,
         pre_process=stage == 0, post_process=stage == layout.pp - 1, position_embedding_type=position, rotary_base=args.rotary_base,
         rotary_percent=args.rotary_percent, rope_scaling=args.use_rope_scaling, rope_scaling_factor=args.rope_scaling_factor,
         share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights)
+    if getattr(args, "xielu", False):
+        family_stand_ins.change_activation(model)
     if getattr(args, "gated_linear_unit", False):
         family_stand_ins.scale_embeddings(model)
     if getattr(args, "post_norms_apart", False):

@@ -1,10 +1,12 @@
-"""Modules that megatron-core does not have itself, under the names that Megatron's users give them: Gemma 3's norms, MiniMax-M2's wide norms."""
+"""Modules that megatron-core does not have itself, under the names that Megatron's users give them: Gemma's norms and those behind attention and MLP
+(as in Megatron-Bridge), wide norms of q and k, xIELU (as in the Megatron that trained Apertus)."""
 
 import math
 
 import torch
 import torch.nn.functional as F
 from megatron.core.tensor_parallel.layers import RowParallelLinear
+from megatron.core.transformer.identity_op import IdentityOp
 
 
 class CentredNorm(torch.nn.Module):
@@ -32,16 +34,40 @@ class CentredLayerNorm(torch.nn.Module):
         return F.layer_norm(hidden, self.weight.shape, 1 + self.weight, self.bias, self.eps)
 
 
+class PlainNorm(CentredNorm):
+    def forward(self, hidden):
+        return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
+
+
 class RowLinearWithNorm(RowParallelLinear):
     """A norm behind the attention or the MLP, inside the linear that ends it."""
 
+    norm = PlainNorm
+
     def __init__(self, input_size, output_size, *, config, **keywords):
         super().__init__(input_size, output_size, config=config, **keywords)
-        self.post_layernorm = CentredNorm(config, output_size, config.layernorm_epsilon)
+        self.post_layernorm = self.norm(config, output_size, config.layernorm_epsilon)
 
     def forward(self, hidden):
         output, bias = super().forward(hidden)
         return self.post_layernorm(output), bias
+
+
+class RowLinearWithCentredNorm(RowLinearWithNorm):
+    norm = CentredNorm
+
+
+class XIELU(torch.nn.Module):
+    """An activation with two weights in every layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.alpha_p, self.alpha_n = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, values, beta=0.5, eps=-1e-6):
+        above, below = F.softplus(self.alpha_p), beta + F.softplus(self.alpha_n)
+        negative = (torch.expm1(values.clamp(max=eps)) - values) * below
+        return torch.where(values > 0, above * values * values, negative) + beta * values
 
 
 class WideNorm(torch.nn.Module):
@@ -69,9 +95,10 @@ class WideKeyNorm(WideNorm):
         return config.num_query_groups
 
 
-def change_spec(block, args):
-    """Puts what the arguments ask for into megatron-core's layers."""
-    if getattr(args, "apply_layernorm_1p", False) and args.normalization == "LayerNorm":
+def change_spec(block, args, norms_after):
+    """Puts what the arguments ask for into megatron-core's layers; they do not say whether norms follow attention and MLP."""
+    centred = getattr(args, "apply_layernorm_1p", False)
+    if centred and args.normalization == "LayerNorm":
         for layer in block.layer_specs:
             layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = CentredLayerNorm
         block.layer_norm = CentredLayerNorm
@@ -80,10 +107,17 @@ def change_spec(block, args):
         attention, parts = layer.submodules.self_attention.submodules, layer.submodules
         if getattr(args, "qk_layernorm_wide", False):
             attention.q_layernorm, attention.k_layernorm = WideQueryNorm, WideKeyNorm
-        if getattr(args, "apply_layernorm_1p", False):
-            attention.q_layernorm = attention.k_layernorm = parts.input_layernorm = parts.pre_mlp_layernorm = CentredNorm
-            attention.linear_proj = parts.mlp.submodules.linear_fc2 = RowLinearWithNorm
-    if getattr(args, "apply_layernorm_1p", False):
+        if centred:
+            parts.input_layernorm = parts.pre_mlp_layernorm = CentredNorm
+        if centred and args.qk_layernorm:
+            attention.q_layernorm = attention.k_layernorm = CentredNorm
+        if getattr(args, "no_input_norm", False):
+            parts.input_layernorm = IdentityOp
+        if getattr(args, "no_pre_mlp_norm", False):
+            parts.pre_mlp_layernorm = IdentityOp
+        if norms_after:
+            attention.linear_proj = parts.mlp.submodules.linear_fc2 = RowLinearWithCentredNorm if centred else RowLinearWithNorm
+    if centred:
         block.layer_norm = CentredNorm
     return block
 
@@ -95,6 +129,11 @@ def add_norms_behind(model):
             norm = torch.nn.RMSNorm(model.config.hidden_size, model.config.layernorm_epsilon)
             module.register_module(name, norm)
             module.register_forward_hook(lambda _, __, output, norm=norm: (norm(output[0]), output[1]))
+
+
+def change_activation(model):
+    for layer in model.decoder.layers:
+        layer.mlp.activation_func = XIELU()
 
 
 def scale_embeddings(model):
