@@ -257,7 +257,7 @@ class Loader : MapReader {
     else if (key == "whole")
       entry.whole = texts(node, key);
     else if (key == "optional")
-      entry.optional = flag(node, key);
+      optional(entry, node);
     else if (key == "quantised")
       entry.quantised = text(node, key);
     else if (key == "view")
@@ -275,6 +275,11 @@ class Loader : MapReader {
               "'{}' is not a key of an entry. Known: is, or, when, in, at, copy, whole, optional, "
               "quantised, view, cast, add, apart.",
               key));
+  }
+
+  void optional(MapEntry& entry, toml::node const& node) const {
+    entry.optional = node.is_boolean() ? flag(node, "optional") : true;
+    if (!node.is_boolean()) entry.optional_when = expression(node);
   }
 
   void apart(MapEntry& entry, toml::node const& node) const {

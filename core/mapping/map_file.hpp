@@ -31,6 +31,7 @@ struct MapEntry {
   Expression copy;  ///< a further copy, written when this holds
   std::vector<std::string> whole;  ///< axes that the rules do not cut here
   bool optional = false;           ///< the model may lack it
+  Expression optional_when;        ///< it may do so only where this holds of what a source has
   std::string quantised;  ///< layout expression of the weight whose parts are stored, where it
                           ///< differs from `is`
   std::string view;       ///< layout expression of the shape it has in the file

@@ -1,6 +1,7 @@
 #include "core/mapping/side.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "core/base/text.hpp"
@@ -72,6 +73,16 @@ struct Side::Impl {
     macros = compile_macros(map);
     entries = compile_entries(map, model, macros, options, words.with(nullptr));
     for (SideEntry& entry : entries) entry.cut_by = shares.cut_by(entry);
+  }
+
+  /// Logical tensors of the entries that are chosen, each once, in the map's order.
+  std::vector<TensorId> tensors_of(std::function<bool(MapEntry const&)> const& chosen) const {
+    std::vector<TensorId> result;
+    for (SideEntry const& entry : entries)
+      if (chosen(*entry.written))
+        for (TensorId const tensor : entry.tensors)
+          if (std::ranges::find(result, tensor) == result.end()) result.push_back(tensor);
+    return result;
   }
 
   /// Where places differ for an entry: along the mesh axes that cut it.
@@ -235,29 +246,28 @@ std::string const& Side::entry_place(std::uint32_t entry) const {
   return impl_->entries[entry].written->place;
 }
 
-namespace {
-void add_unique(std::vector<TensorId>& list, TensorId item) {
-  if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
-}
-}  // namespace
-
 std::vector<TensorId> Side::optional_tensors() const {
-  std::vector<TensorId> result;
-  for (SideEntry const& entry : impl_->entries)
-    if (entry.written->optional)
-      for (TensorId const tensor : entry.tensors) add_unique(result, tensor);
-  return result;
+  return impl_->tensors_of(
+      [](MapEntry const& entry) { return entry.optional && entry.optional_when.empty(); });
+}
+
+std::vector<TensorId> Side::conditional_tensors() const {
+  return impl_->tensors_of([](MapEntry const& entry) { return !entry.optional_when.empty(); });
+}
+
+std::vector<TensorId> Side::conditional_tensors_that_may_lack() const {
+  return impl_->tensors_of([this](MapEntry const& entry) {
+    return !entry.optional_when.empty() && entry.optional_when.holds(impl_->words.with(nullptr));
+  });
 }
 
 std::vector<TensorId> Side::required_tensors() const {
-  std::vector<TensorId> result;
-  for (SideEntry const& entry : impl_->entries) {
-    if (entry.written->optional || !entry.written->copy.empty()) continue;
-    if (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr)))
-      continue;
-    for (TensorId const tensor : entry.tensors) add_unique(result, tensor);
-  }
-  return result;
+  return impl_->tensors_of([this](MapEntry const& entry) {
+    ExpressionScope const words = impl_->words.with(nullptr);
+    bool const may_lack =
+        entry.optional && (entry.optional_when.empty() || entry.optional_when.holds(words));
+    return !may_lack && entry.copy.empty() && (entry.when.empty() || entry.when.holds(words));
+  });
 }
 
 bool Side::dropped(std::string_view stored_name) const {
@@ -314,6 +324,7 @@ void apply_family(Model& model, Side const& family) {
   for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(TensorId(t), false);
   for (TensorId const tensor : family.required_tensors()) model.set_exists(tensor, true);
   for (TensorId const tensor : family.optional_tensors()) model.set_exists(tensor, true);
+  for (TensorId const tensor : family.conditional_tensors()) model.set_exists(tensor, true);
 }
 
 }  // namespace reshard

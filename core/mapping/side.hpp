@@ -131,8 +131,14 @@ class Side {
   std::vector<int> adds() const;
   /// "mcore.toml:47", for messages.
   std::string const& entry_place(std::uint32_t entry) const;
-  /// Logical tensors of entries that the model may lack / must have, in the map's order.
+  /// Logical tensors of entries that the model may lack whatever else it has (`optional = true`),
+  /// in the map's order.
   std::vector<TensorId> optional_tensors() const;
+  /// Those of entries with a condition in `optional`: all of them, and those for which it holds
+  /// with the tensors that the model has now.
+  std::vector<TensorId> conditional_tensors() const;
+  std::vector<TensorId> conditional_tensors_that_may_lack() const;
+  /// Those that the model must have.
   std::vector<TensorId> required_tensors() const;
   bool dropped(std::string_view stored_name) const;
   /// The size of an axis after padding on this side.

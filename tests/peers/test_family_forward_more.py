@@ -1,6 +1,7 @@
 """test_family_forward.py for the families of family_models_more.py.
 
-Megatron-Core has no multipliers but that of attention, no caps of scores and logits and one rotation for all layers: the models here have none of these.
+Megatron-Core has no multipliers but that of attention, no caps of scores and logits and one rotation for all layers: the models here have none of
+these.
 """
 
 from dataclasses import replace
@@ -17,6 +18,7 @@ from peer_types import LOCAL, Layout
 pytestmark = pytest.mark.long
 
 ATTENTION_ALONE = dict.fromkeys(MULTIPLIERS, 1.0) | dict(attention_multiplier=0.0625)
+FAR_CAPS = dict(attn_logit_softcapping=1e6, final_logit_softcapping=1e6)
 TP_2 = Layout(tp=2)
 
 
@@ -30,7 +32,7 @@ def with_constants(tensors):
 CASES = {  # family -> layout
     "olmo2": (FAMILIES["olmo2"], Layout(pp=2, first_stage_layers=2)), "olmo3": (FAMILIES["olmo3"], Layout(pp=2, first_stage_layers=3)),
     "exaone4": (FAMILIES["exaone4"], Layout(tp=5)), "exaone4-full": (FAMILIES["exaone4-full"], TP_2), "gemma": (FAMILIES["gemma"], Layout(tp=3)),
-    "gemma2": (Family(awkward("Gemma2", sliding_window=9, query_pre_attn_scalar=10, attn_logit_softcapping=1e6, final_logit_softcapping=1e6), TP_2, TP_2), TP_2),
+    "gemma2": (Family(awkward("Gemma2", sliding_window=9, query_pre_attn_scalar=10, **FAR_CAPS), TP_2, TP_2), TP_2),
     "olmoe": (FAMILIES["olmoe"], Layout(pp=2, ep=2, first_stage_layers=3)), "olmoe-normed": (FAMILIES["olmoe-normed"], Layout(ep=2)),
     "dots1": (FAMILIES["dots1"], MOE_A),
     "granite-moe": (Family(plain("GraniteMoe", **ROUTED, **ATTENTION_ALONE, num_local_experts=6), MOE_A, MOE_A), MOE_A),

@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "stages/plan/check/core_forms.hpp"
+#include "stages/plan/source/source_names.hpp"
 
 namespace reshard {
 namespace {
@@ -43,14 +44,20 @@ Json without(Json const& args, std::vector<std::string> const& keys) {
   return Json(std::move(kept));
 }
 
-/// Tensors that a checkpoint may lack are there when the model has them.
+/// Tensors that a checkpoint may lack are there when the model has them. Megatron-Core knows no
+/// condition under which it may.
 void settle_by_model(Model& described, MapFile const& core, SideOptions const& options,
-                     Model const& model) {
-  for (TensorId const tensor : Side(described, core, options).optional_tensors()) {
-    std::optional<TensorId> const ours = model.find_tensor(described.tensor(tensor).name);
-    bool const there = ours && model.exists(*ours);
-    if (described.exists(tensor)) described.set_exists(tensor, there);
+                     Model const& model, ArgsReader reader) {
+  Side const side(described, core, options);
+  std::vector<bool> found;
+  for (LogicalTensor const& tensor : described.tensors()) {
+    std::optional<TensorId> const ours = model.find_tensor(tensor.name);
+    found.push_back(ours && model.exists(*ours));
   }
+  if (reader == ArgsReader::megatron)
+    for (TensorId const tensor : side.conditional_tensors())
+      found[static_cast<std::size_t>(tensor)] = true;
+  settle_optional(described, side, found);
 }
 
 /// And by what Megatron-Core does with these args; a condition that is null says nothing.
@@ -125,7 +132,7 @@ ArgsDifference args_difference(Model const& model, MapFile const& core, Json con
   Model described(core, core,
                   {read, "args", vocab.integer() == nullptr ? 0 : *vocab.integer(), std::nullopt});
   apply_present(described, core);
-  settle_by_model(described, core, options, model);
+  settle_by_model(described, core, options, model, reader);
   if (reader == ArgsReader::megatron) settle_by_megatron(described, core);
   Shapes const ours = stored_shapes(model, core, options);
   Shapes const theirs = stored_shapes(described, core, options);

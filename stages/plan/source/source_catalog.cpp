@@ -63,7 +63,7 @@ class CatalogBuilder {
           model_, side_, names[share.chunk],
           [&share](std::string const& name) { return share.tensors.contains(name); }, found);
     }
-    settle_optional(model_, choice_.may_lack, found);
+    settle_optional(model_, choice_.settles, found);
   }
 
   /// The stored tensors of one place against the names that the map makes for it. Frozen weights

@@ -11,17 +11,17 @@ namespace reshard {
 
 /// How a source is read through a map.
 struct CatalogChoice {
-  std::vector<TensorId> may_lack;  ///< tensors that the model has only when the source does
-  std::string map_names;           ///< for messages
+  Side const& settles;      ///< states which tensors the model has only when the source does
+  std::string map_names;    ///< for messages
   bool dequantise = false;  ///< quantised weights (Model::schemes) are BF16 values, computed while
                             ///< they are read
 };
 
-/// Marks those of `may_lack` that the source lacks as not existing, and states that it has as
-/// existing, then gives every piece of every stored tensor of the source. States of the view are
-/// taken when the model has slots for them, in the view's order. Errors of kind source: a stored
-/// tensor that no entry explains, a required one that is missing, a shape that differs from the
-/// map's.
+/// Marks tensors that the source lacks and may lack as not existing (settle_optional), and states
+/// that it has as existing, then gives every piece of every stored tensor of the source. States of
+/// the view are taken when the model has slots for them, in the view's order. Errors of kind
+/// source: a stored tensor that no entry explains, a required one that is missing, a shape that
+/// differs from the map's.
 Catalog source_catalog(Model& model, Side const& side, Checkpoint const& source,
                        StoredView const& view, std::span<PipelineChunk const> chunks,
                        CatalogChoice const& choice);

@@ -334,7 +334,7 @@ class SourceReader {
 
   void catalogue(Side const& side, std::string const& map_names) {
     result_.catalog = source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
-                                     {may_lack(side), map_names, request_.dequantise});
+                                     {settling(side), map_names, request_.dequantise});
     result_.adds = side.adds();
   }
 
@@ -352,8 +352,8 @@ class SourceReader {
   }
 
   /// What a family requires must be there, even where Megatron models in general may lack it.
-  std::vector<TensorId> may_lack(Side const& side) const {
-    return result_.family_side ? result_.family_side->optional_tensors() : side.optional_tensors();
+  Side const& settling(Side const& side) const {
+    return result_.family_side ? *result_.family_side : side;
   }
 
   SideOptions chunk_options() const {

@@ -90,11 +90,21 @@ void note_found(Model const& model, Side const& side, std::vector<StoredName> co
   }
 }
 
-void settle_optional(Model& model, std::vector<TensorId> const& may_lack,
-                     std::vector<bool> const& found) {
-  for (TensorId const tensor : may_lack)
-    if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)])
-      model.set_exists(tensor, false);
+void settle_optional(Model& model, Side const& side, std::vector<bool> const& found) {
+  auto const take_away = [&](std::vector<TensorId> const& tensors) {
+    std::vector<TensorId> taken;
+    for (TensorId const tensor : tensors)
+      if (model.exists(tensor) && !found[static_cast<std::size_t>(tensor)]) {
+        model.set_exists(tensor, false);
+        taken.push_back(tensor);
+      }
+    return taken;
+  };
+  take_away(side.optional_tensors());
+  std::vector<TensorId> const taken = take_away(side.conditional_tensors());
+  std::vector<TensorId> const may_lack = side.conditional_tensors_that_may_lack();
+  for (TensorId const tensor : taken)
+    if (std::ranges::find(may_lack, tensor) == may_lack.end()) model.set_exists(tensor, true);
 }
 
 void fail_unexplained(std::string const& file, std::string const& tensor,

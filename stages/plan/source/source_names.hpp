@@ -15,10 +15,9 @@ namespace reshard {
 void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names,
                 std::function<bool(std::string const&)> const& stored, std::vector<bool>& found);
 
-/// Tensors that the model may lack and of which the source holds no stored tensor are no part of
-/// the model.
-void settle_optional(Model& model, std::vector<TensorId> const& may_lack,
-                     std::vector<bool> const& found);
+/// Tensors that the model may lack by the map of `side` and of which the source holds no stored
+/// tensor are no part of the model. A condition in `optional` sees only what the source holds.
+void settle_optional(Model& model, Side const& side, std::vector<bool> const& found);
 
 /// The Error about a stored tensor that no entry of the maps explains.
 [[noreturn]] void fail_unexplained(std::string const& file, std::string const& tensor,

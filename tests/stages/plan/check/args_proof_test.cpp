@@ -107,6 +107,18 @@ TEST(ArgsProof, AMissingNormIsAWarningAndOwnArgsSettleIt) {
             "3 tensors: decoder.layers.*.self_attention.linear_qkv.layer_norm_weight (3)");
 }
 
+TEST(ArgsProof, HeadersSettleWhatOwnArgsDoNot) {
+  Made made(
+      "gemma2",
+      R"({"model_type": "gemma2", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+                          "num_key_value_heads": 2, "intermediate_size": 48})");
+  for (char const* norm : {"attn.norm", "ffn.norm"})
+    made.model.set_exists(made.model.find_tensor(norm).value(), false);
+  EXPECT_EQ(made.warnings(), Texts()) << "a later job sees it in the target's headers";
+  EXPECT_EQ(made.difference(ArgsReader::megatron).missing.size(), 2U)
+      << "Megatron-Core itself has both norms";
+}
+
 TEST(ArgsProof, SizesThatContradictTheModelAreRefused) {
   Made made("llama", llama(""));
   made.args.set("ffn_hidden_size", 96);

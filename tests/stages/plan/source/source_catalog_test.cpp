@@ -18,7 +18,7 @@ struct Read {
 
   Catalog catalog() {
     return source_catalog(model, side, source.value, view_of(source.value), {},
-                          {side.optional_tensors(), "llama.toml", false});
+                          {side, "llama.toml", false});
   }
 
   MadeCheckpoint source;

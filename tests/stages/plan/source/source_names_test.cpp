@@ -94,20 +94,64 @@ TEST(UnreadNote, CountsInPlainEnglish) {
             "2 stored tensors (a, b) do not begin with 'm.' (source.prefix)");
 }
 
-TEST(SettleOptional, WhatTheSourceLacksIsNoPartOfTheModel) {
-  Names all;
+TEST(NoteFound, MarksTheTensorsOfTheNamesThatAreThere) {
+  Names const all;
   std::vector<bool> found;
-  auto const has = [](std::string const& name) { return name == "lm_head.weight"; };
-  note_found(all.model, all.side, all.names, has, found);
+  note_found(
+      all.model, all.side, all.names,
+      [](std::string const& name) { return name == "lm_head.weight"; }, found);
   ASSERT_EQ(found.size(), all.model.tensors().size());
   EXPECT_EQ(std::ranges::count(found, true), 1);
-  std::size_t const head = static_cast<std::size_t>(std::ranges::find(found, true) - found.begin());
-  std::vector<TensorId> every;
-  for (std::size_t t = 0; t < found.size(); ++t) every.push_back(TensorId(t));
-  settle_optional(all.model, every, found);
-  for (std::size_t t = 0; t < found.size(); ++t)
-    EXPECT_TRUE(t == head || !all.model.exists(TensorId(t)));
-  EXPECT_TRUE(all.model.exists(TensorId(head)));
+  auto const head = static_cast<std::size_t>(std::ranges::find(found, true) - found.begin());
+  EXPECT_EQ(all.model.tensors()[head].name, "lm_head");
+}
+
+/// What is left of a llama by Megatron's own map where the source holds these tensors alone.
+Lines settled(Lines const& stored) {
+  MapFile const core = map_file("mcore");
+  Model model(core, core, {sample_model("llama").args, "args", 0});
+  apply_present(model, core);
+  std::vector<bool> found;
+  for (LogicalTensor const& tensor : model.tensors())
+    found.push_back(std::ranges::find(stored, tensor.name) != stored.end());
+  SideOptions options;
+  options.local = true;
+  options.options = {{"form", "grouped"}, {"spec", "te"}};
+  settle_optional(model, Side(model, core, std::move(options)), found);
+  Lines names;
+  for (std::size_t t = 0; t < model.tensors().size(); ++t)
+    if (model.exists(TensorId(t))) names.push_back(model.tensors()[t].name);
+  return names;
+}
+
+bool holds(Lines const& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+TEST(SettleOptional, WhatTheSourceMayLackAndLacksIsNoPartOfTheModel) {
+  Lines const names = settled({"attn.o_bias"});
+  EXPECT_TRUE(holds(names, "attn.o_bias"));
+  EXPECT_TRUE(holds(names, "attn.o")) << "required, so its absence is reported later";
+  for (char const* absent : {"attn.post_norm", "ffn.down_bias", "attn.sinks"})
+    EXPECT_FALSE(holds(names, absent)) << absent;
+}
+
+TEST(SettleOptional, AConditionSeesWhatTheSourceHolds) {
+  struct Case {
+    Lines stored;
+    bool may_lack_norms;
+  };
+  for (Case const& c :
+       std::vector<Case>{{{}, false},
+                         {{"attn.post_norm"}, false},
+                         {{"ffn.post_norm"}, false},
+                         {{"attn.post_norm", "ffn.post_norm"}, true},
+                         {{"attn.post_norm", "ffn.post_norm", "attn.norm"}, false},
+                         {{"attn.post_norm", "ffn.post_norm", "ffn.norm"}, false}}) {
+    Lines const names = settled(c.stored);
+    EXPECT_EQ(holds(names, "attn.norm"), !c.may_lack_norms) << c.stored.size();
+    EXPECT_EQ(holds(names, "ffn.norm"), !c.may_lack_norms) << c.stored.size();
+  }
 }
 
 TEST(EachStored, VisitsSharesOneByOneAndOthersByTheirView) {
