@@ -112,9 +112,9 @@ KIMI_TOWER = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, in
 KIMI_TEXT = base(model_type="deepseek_v3", **LATENT | dict(vocab_size=101, first_k_dense_replace=3))
 
 
-def kimi(**changes):
+def kimi(text=KIMI_TEXT, **changes):
     return lambda: transformers.Kimi_K25ForConditionalGeneration(transformers.Kimi_K25Config(
-        text_config=KIMI_TEXT, vision_config=KIMI_TOWER, projection_hidden_size=24, **changes))
+        text_config=text, vision_config=KIMI_TOWER, projection_hidden_size=24, **changes))
 
 
 def published_kimi(tensors):

@@ -50,8 +50,9 @@ Json number_format(QuantScheme const& scheme) {
 
 class QuantDescriber {
  public:
-  QuantDescriber(TargetDraft& job, Model const& model, Side const& side, Json const& known)
-      : job_(job), model_(model), side_(side), known_(known) {}
+  QuantDescriber(TargetDraft& job, Model const& model, Side const& side, Json const& known,
+                 std::string inner)
+      : job_(job), model_(model), side_(side), known_(known), inner_(std::move(inner)) {}
 
   void run(std::span<StoredName const> names) {
     sort(names);
@@ -59,6 +60,10 @@ class QuantDescriber {
     if (config == nullptr) return;
     Json const stated = huggingface::parse_config(config->text, huggingface::config_name);
     Json const* said = stated.find(config_member);
+    if (said == nullptr || said->is_null())
+      if (Json const* inner = inner_.empty() ? nullptr : stated.find(inner_); inner != nullptr)
+        if (said = inner->find(config_member); said != nullptr && !said->is_null())
+          path_.insert(path_.begin(), inner_);
     bool const has = said != nullptr && !said->is_null();
     if (modules_.empty()) return forget(has);
     Json const existing = has ? *said : known_;
@@ -111,7 +116,7 @@ class QuantDescriber {
     });
   }
 
-  void patch(std::optional<Json> value) { patch_config(job_, {{config_member}, std::move(value)}); }
+  void patch(std::optional<Json> value) { patch_config(job_, {path_, std::move(value)}); }
 
   void forget(bool has) {
     if (has) patch(std::nullopt);
@@ -227,6 +232,8 @@ class QuantDescriber {
   Model const& model_;
   Side const& side_;
   Json const& known_;
+  std::string inner_;
+  std::vector<std::string> path_{config_member};  ///< of quantization_config in config.json
   std::map<std::string, Module> modules_;
   std::vector<std::string> plain_;
 };
@@ -234,8 +241,9 @@ class QuantDescriber {
 }  // namespace
 
 void describe_quantised(TargetDraft& job, Model const& model, Side const& side,
-                        std::span<StoredName const> names, Json const& known) {
-  QuantDescriber(job, model, side, known).run(names);
+                        std::span<StoredName const> names, Json const& known,
+                        std::string const& inner) {
+  QuantDescriber(job, model, side, known, inner).run(names);
 }
 
 }  // namespace reshard

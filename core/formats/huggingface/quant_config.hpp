@@ -17,8 +17,10 @@ namespace reshard {
 /// what they said of other things. Other schemes: a quantization_config that is there stays as it
 /// is; without one it is made, or the job is refused where that cannot be done (Error of kind
 /// usage). `known`: the quantization_config of the source, where the job has no reference folder;
-/// null for none.
+/// null for none. `inner`: the member of config.json that describes the language model, "" for
+/// none; a quantization_config in it counts where the top level has none.
 void describe_quantised(TargetDraft& job, Model const& model, Side const& side,
-                        std::span<StoredName const> names, Json const& known);
+                        std::span<StoredName const> names, Json const& known,
+                        std::string const& inner = {});
 
 }  // namespace reshard

@@ -132,7 +132,8 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   for (ConfigPatch const& change : job.read.config_changes) patch_config(draft, change);
   std::vector<StoredName> names;
   if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
-  describe_quantised(draft, job.model, side, names, fact(job.read.args, "quantization_config"));
+  describe_quantised(draft, job.model, side, names, fact(job.read.args, "quantization_config"),
+                     job.read.maps.family->facts);
 }
 
 void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {

@@ -91,7 +91,9 @@ MegatronNames::Args MegatronNames::args() const {
   Args result = made ? made_args() : Args();
   // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of
   // the weights.
-  Json const quantised = fact(made ? job_.read.config : job_.read.args, "quantization_config");
+  std::string const inner = job_.read.maps.family ? job_.read.maps.family->facts : "";
+  Json const quantised =
+      fact(made ? scoped_facts(job_.read.config, inner) : job_.read.args, "quantization_config");
   if (!quantised.is_null() && (made || request.dequantise))
     result.emplace_back("quantization_config", request.dequantise ? Json() : quantised);
   if (made || request.spec != job_.read.traits.spec)

@@ -60,7 +60,7 @@ class QuantConfigTest : public testing::Test {
  protected:
   /// Describes a model whose layers are stored so.
   void describe(std::vector<Parts> const& layers, std::string const& config, Json const& known = {},
-                std::string const& facts = "{}") {
+                std::string const& facts = "{}", std::string const& inner = "") {
     map_ = parse_map_file(family, "m.toml");
     map_.quant =
         load_map_file(std::string(RESHARD_SOURCE_DIR) + "/configs/models/quant.toml").quant;
@@ -83,7 +83,7 @@ class QuantConfigTest : public testing::Test {
     finder.apply(model);
     Side const side(model, map_, {});
     if (!config.empty()) job_.texts.push_back({"config.json", config, false, {}});
-    describe_quantised(job_, model, side, side.names(nullptr), known);
+    describe_quantised(job_, model, side, side.names(nullptr), known, inner);
   }
   void add_sidecar(std::string const& text) {
     std::ofstream(scratch_.path() / "hf_quant_config.json") << text;
@@ -245,6 +245,15 @@ TEST_F(QuantConfigTest, WhatCannotBeDescribedIsRefused) {
               0U)
         << error.sentence();
   }
+}
+
+TEST_F(QuantConfigTest, TheConfigOfALanguageModelInsideAnotherCounts) {
+  std::string const config =
+      R"({"text_config": {"quantization_config": {"quant_method": "compressed-tensors"}}})";
+  describe({int4, int4}, config, {}, "{}", "text_config");
+  EXPECT_EQ(text("config.json"), config);
+  describe({bf16, bf16}, "", {}, "{}", "text_config");
+  EXPECT_EQ(at(parse_json(text("config.json"), "config.json"), {"text_config"}).dump(), "{}");
 }
 
 TEST_F(QuantConfigTest, TwoMethodsAreRefused) {
