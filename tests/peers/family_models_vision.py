@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from family_models import GLM, MOE, MOE_A, MOE_B, TOWER, Family, base, dense, vision_language, with_fused_experts
-from family_models_hybrid import LATENT
+from family_models_hybrid import LATENT, qwen_mtp
 from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
 
 ODD = dict(vocab_size=101, num_attention_heads=3, num_key_value_heads=1, head_dim=12)
@@ -59,6 +59,10 @@ def hearing(name, text, ears, **changes):
         getattr(transformers, f"{name}Config")(text_config=text, audio_config=ears, **changes))
 
 
+EXAONE = dict(
+    sliding_window=9, num_nextn_predict_layers=1,
+    layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"])
+
 QWEN_FAMILIES = {
     "qwen2-vl": Family(vision_language("Qwen2VL", plain(**WIDE), QWEN2_TOWER), ODD_A, ODD_B, keeps_parts=True, map="qwen2_vl"),
     "qwen2.5-vl-flat": Family(
@@ -80,6 +84,9 @@ QWEN_FAMILIES = {
         hearing("Qwen2Audio", plain(model_type="qwen2"), EARS), ODD_B, ODD_A, TE_SEQUENTIAL, keeps_parts=True,
         add=in_memory("language_model.model.", "model.language_model.", "language_model.lm_head.weight")),
     "qwen3-asr": Family(hearing("Qwen3ASR", odd(model_type="qwen3"), ASR_EARS), ODD_A, ODD_B, keeps_parts=True),
+    "exaone4.5": Family(
+        vision_language("Exaone4_5_", odd(model_type="exaone4", **EXAONE), QWEN25_TOWER | dict(out_hidden_size=48, num_key_value_heads=1)), ODD_A, ODD_B,
+        TE_SEQUENTIAL, keeps_parts=True, add=lambda tensors: qwen_mtp(tensors, "model.language_model."), ignored="mtp."),
     "ministral3": Family(dense("Ministral3", **ODD), ODD_A, ODD_B),
     "mistral3-ministral3": Family(
         vision_language("Mistral3", odd(model_type="ministral3"), TOWER | dict(model_type="pixtral"), tie_word_embeddings=False),
