@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/target_parts.hpp"
+#include "core/mapping/config_defaults.hpp"
 
 namespace reshard {
 namespace {
@@ -59,14 +61,16 @@ class QuantDescriber {
     TextFile const* config = config_text(job_);
     if (config == nullptr) return;
     Json const stated = huggingface::parse_config(config->text, huggingface::config_name);
-    Json const* said = stated.find(config_member);
-    if (said == nullptr || said->is_null())
-      if (Json const* inner = inner_.empty() ? nullptr : stated.find(inner_); inner != nullptr)
-        if (said = inner->find(config_member); said != nullptr && !said->is_null())
-          path_.insert(path_.begin(), inner_);
-    bool const has = said != nullptr && !said->is_null();
+    Json said = fact(stated, config_member);
+    if (said.is_null() && !inner_.empty()) {
+      said = fact(stated, inner_ + "." + config_member);
+      std::istringstream members(said.is_null() ? "" : inner_);
+      for (std::string member; std::getline(members, member, '.');)
+        path_.insert(path_.end() - 1, member);
+    }
+    bool const has = !said.is_null();
     if (modules_.empty()) return forget(has);
-    Json const existing = has ? *said : known_;
+    Json const existing = has ? said : known_;
     Json const* method = existing.find("quant_method");
     bool const by_modelopt =
         method == nullptr || (method->text() != nullptr && *method->text() == "modelopt");

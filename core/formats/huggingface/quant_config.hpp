@@ -18,7 +18,8 @@ namespace reshard {
 /// is; without one it is made, or the job is refused where that cannot be done (Error of kind
 /// usage). `known`: the quantization_config of the source, where the job has no reference folder;
 /// null for none. `inner`: the member of config.json that describes the language model, "" for
-/// none; a quantization_config in it counts where the top level has none.
+/// none, with dots where it lies deeper; a quantization_config in it counts where the top level has
+/// none.
 void describe_quantised(TargetDraft& job, Model const& model, Side const& side,
                         std::span<StoredName const> names, Json const& known,
                         std::string const& inner = {});

@@ -254,6 +254,9 @@ TEST_F(QuantConfigTest, TheConfigOfALanguageModelInsideAnotherCounts) {
   EXPECT_EQ(text("config.json"), config);
   describe({bf16, bf16}, "", {}, "{}", "text_config");
   EXPECT_EQ(at(parse_json(text("config.json"), "config.json"), {"text_config"}).dump(), "{}");
+  job_.texts.clear();
+  describe({bf16, bf16}, R"({"a": {"b": {"quantization_config": {}}}})", {}, "{}", "a.b");
+  EXPECT_EQ(at(parse_json(text("config.json"), "config.json"), {"a", "b"}).dump(), "{}");
 }
 
 TEST_F(QuantConfigTest, TwoMethodsAreRefused) {
