@@ -12,7 +12,9 @@ import torch
 from dcp_cases import names_of
 from family_models import save_family
 from family_models_remote import FAMILIES
+from hf_models import read_hf
 from numpy_megatron import SHARD_FILE, iteration_folder
+from peer_types import Layout
 
 OWN = ("mtp.", "vision_tower.", "multi_modal_projector.", "vision_model.", "mlp1.")
 COPY = "embedding.word_embeddings.weight"  # a stage with layers for multi-token prediction has it, too
@@ -42,3 +44,13 @@ def test_the_same_megatron_files_as_the_twin(name, program, scratch):
     expected = {key: tensor for key, tensor in expected.items() if not key[1].endswith(".expert_bias") or key in found}
     assert found.keys() == expected.keys()
     assert not [key for key in found if not torch.equal(found[key], expected[key])]
+
+
+@pytest.mark.long
+def test_the_halves_of_mimos_input_projection_change_places(program, scratch):
+    """MiMo's code puts the hidden state before the embedding, Megatron-Core the embedding before the hidden state; Megatron-Bridge exchanges them, too."""
+    family = FAMILIES["mimo"]
+    folder = save_family(scratch / "folder", family)
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": Layout().toml()} | names_of(family.form))
+    hidden, embedding = read_hf(folder)["model.mtp_layers.0.input_proj.weight"].chunk(2, dim=1)
+    assert torch.equal(tensors_of(tree)["mp_rank_00", "mtp.layers.0.eh_proj.weight"], torch.cat([embedding, hidden], dim=1))
