@@ -12,9 +12,12 @@ import torch
 from dcp_cases import names_of
 from family_models import save_family
 from family_models_remote import FAMILIES
+from family_models_vision import FAMILIES as VISION_FAMILIES
 from hf_models import read_hf
+from megatron_args import change_args
 from numpy_megatron import SHARD_FILE, iteration_folder
 from peer_types import Layout
+from tensor_patterns import assert_same_tensors
 
 OWN = ("mtp.", "vision_tower.", "multi_modal_projector.", "vision_model.", "mlp1.")
 COPY = "embedding.word_embeddings.weight"  # a stage with layers for multi-token prediction has it, too
@@ -54,3 +57,16 @@ def test_the_halves_of_mimos_input_projection_change_places(program, scratch):
     tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": Layout().toml()} | names_of(family.form))
     hidden, embedding = read_hf(folder)["model.mtp_layers.0.input_proj.weight"].chunk(2, dim=1)
     assert torch.equal(tensors_of(tree)["mp_rank_00", "mtp.layers.0.eh_proj.weight"], torch.cat([embedding, hidden], dim=1))
+
+
+@pytest.mark.long
+def test_norms_behind_under_ms_swifts_names_need_no_argument(program, scratch):
+    """GLM-4 as ms-swift saves it: norms that are parts of attention and MLP, and args that say nothing of them."""
+    family = VISION_FAMILIES["glm4"]
+    folder = save_family(scratch / "folder", family)
+    names = {"layout": family.a.toml()} | names_of(family.form)
+    tree = program.run(folder, scratch / "tree", "megatron", target_options=names)
+    change_args(tree, post_norms_apart=None)
+    again = program.run(tree, scratch / "again", "megatron", target_options=names)
+    back = program.to_hf(again, scratch / "back", target_options={"reference": folder})
+    assert_same_tensors(read_hf(back), read_hf(folder))
