@@ -1,7 +1,7 @@
 """More of the registry of family_models.py: families that differ from a known one in names, norms, biases, activations or experts.
 
 Sizes are awkward on purpose: a prime vocabulary, head_dim other than hidden size / heads where the class allows it, odd numbers of heads, one group
-of queries, expert counts that are no power of two, several dense layers first.
+of queries, expert counts that are no power of two, several dense layers first. `add=dict` adds nothing: it saves the folder in two files.
 """
 
 from family_models import DENSE_A, DENSE_B, ETP_B, MOE_A, MOE_B, Family, dense
@@ -29,7 +29,7 @@ NORM_FAMILIES = {
     "olmo2": Family(plain("Olmo2", num_key_value_heads=3), TP_3, DENSE_B),
     "olmo2-odd": Family(plain("Olmo2", num_attention_heads=3, num_key_value_heads=3), DENSE_B, Layout(tp=3), TE_SEQUENTIAL),
     "olmo3": Family(plain("Olmo3", sliding_window=9), DENSE_A, DENSE_B, TE_SEQUENTIAL),
-    "exaone4": Family(awkward("Exaone4", num_attention_heads=5, num_key_value_heads=1, sliding_window=9), DENSE_B, Layout(tp=5)),
+    "exaone4": Family(awkward("Exaone4", num_attention_heads=5, num_key_value_heads=1, sliding_window=9), DENSE_B, Layout(tp=5), add=dict),
     "exaone4-full": Family(
         dense("Exaone4", layer_types=["full_attention"] * 5, tie_word_embeddings=True), DENSE_A, DENSE_B, TE_SEQUENTIAL,
         config=dict(sliding_window=None, sliding_window_pattern=None)),
@@ -48,7 +48,7 @@ ROUTED_FAMILIES = {
         awkward("Dots1", num_experts_per_tok=2, moe_intermediate_size=24, n_routed_experts=6, n_shared_experts=2, first_k_dense_replace=2,
                 routed_scaling_factor=2.5, norm_topk_prob=True), MOE_A, MOE_B, TE_GROUPED),
     "ernie-4.5-moe": Family(plain("Ernie4_5_Moe", moe_intermediate_size=24, moe_k=2, moe_num_experts=6, moe_layer_start_index=2), MOE_A, ETP_B),
-    "granite-moe": Family(plain("GraniteMoe", **ROUTED, **MULTIPLIERS, num_local_experts=6), MOE_A, MOE_B, TE_GROUPED),
+    "granite-moe": Family(plain("GraniteMoe", **ROUTED, **MULTIPLIERS, num_local_experts=6), MOE_A, MOE_B, TE_GROUPED, add=dict),
 }
 DENSE_FAMILIES = {
     "ernie-4.5": Family(awkward("Ernie4_5", num_attention_heads=5, num_key_value_heads=1), DENSE_B, Layout(tp=5)),
@@ -60,7 +60,8 @@ DENSE_FAMILIES = {
         plain("SmolLM3", tie_word_embeddings=False, no_rope_layers=[1, 0, 0, 1, 1], use_sliding_window=True, sliding_window=9), DENSE_B, DENSE_A),
     "phi3": Family(plain("Phi3", num_key_value_heads=3), TP_3, DENSE_B),
     "phi4-mini": Family(
-        plain("Phi3", hidden_size=96, tie_word_embeddings=True, sliding_window=9, rope_parameters=LONGROPE), DENSE_B, DENSE_A, TE_SEQUENTIAL),
+        plain("Phi3", hidden_size=96, tie_word_embeddings=True, sliding_window=9, rope_parameters=LONGROPE), DENSE_B, DENSE_A, TE_SEQUENTIAL,
+        add=dict),
     "granite": Family(plain("Granite", **MULTIPLIERS, attention_bias=True), DENSE_A, DENSE_B),
     "arcee": Family(awkward("Arcee"), DENSE_A, DENSE_B),
     "arcee-biases": Family(dense("Arcee", attention_bias=True, mlp_bias=True, tie_word_embeddings=True), DENSE_B, DENSE_A, TE_SEQUENTIAL),
