@@ -2,6 +2,7 @@
 5e846ab3cf44: model/*/lite/checkpoint.py), and saved by torch from gloo processes: every rank with its share, as DTensors on the meshes
 [PP, DP, CP, TP] and [PP, EDP, EP, ETP]; or, as `dist_opt` saves, by Megatron-Core's dist_checkpointing."""
 
+import tempfile
 from pathlib import Path
 
 import torch
@@ -260,13 +261,28 @@ def save_on_rank(rank, model, layout, folder, sharded):
     dcp.save(state, checkpoint_id=folder)
 
 
+def on_ranks(function, model, layout, *arguments):
+    """Ranks read the model from a file: so many tensors cannot be handed to a process."""
+    with tempfile.NamedTemporaryFile() as file:
+        torch.save(model, file.name)
+        return run_ranks(on_rank, layout.world, (function, file.name, layout, *arguments), "mlite_models")
+
+
+def on_rank(rank, function, file, *arguments):
+    return function(rank, torch.load(file, weights_only=False), *arguments)
+
+
 def save(model, layout, folder, sharded=False):
-    run_ranks(save_on_rank, layout.world, (model, layout, str(folder), sharded), "mlite_models")
+    on_ranks(save_on_rank, model, layout, str(folder), sharded)
     return Path(folder)
 
 
 def save_dist_opt_on_rank(rank, model, layout, folder, buffers):
     """As primitive/ckpt/distckpt.py: names alone without pipeline stages. Buffers go along: (stage, name) -> tensor that all its ranks have."""
+    from dcp_models import prepare_distributed_checkpoints
+
+    prepare_distributed_checkpoints()
+    torch.cuda.current_device = lambda: torch.device("cpu")
     from megatron.core import dist_checkpointing
     from megatron.core.dist_checkpointing.mapping import ShardedTensor
 
@@ -293,7 +309,7 @@ def save_dist_opt_on_rank(rank, model, layout, folder, buffers):
 
 
 def save_dist_opt(model, layout, folder, buffers=None):
-    run_ranks(save_dist_opt_on_rank, layout.world, (model, layout, str(folder), buffers or {}), "mlite_models")
+    on_ranks(save_dist_opt_on_rank, model, layout, str(folder), buffers or {})
     return Path(folder)
 
 
@@ -329,4 +345,4 @@ def local_values(expected):
 
 
 def differing_when_loaded(model, layout, folder):
-    return run_ranks(load_on_rank, layout.world, (model, layout, str(folder)), "mlite_models")
+    return on_ranks(load_on_rank, model, layout, str(folder))
