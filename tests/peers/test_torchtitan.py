@@ -126,7 +126,7 @@ def test_what_does_not_fit_together_is_refused(program, folders, scratch):
     refused(program, folder, scratch, "only with target.map", target_options={"reference": str(folder)})
     refused(program, folder, scratch, "keeps the names", target_options={"map": "torchtitan_llama"}, model={"map": "none"})
     refused(program, folder, scratch, "does not apply", target_format="torch_dist", target_options={"map": "torchtitan_llama"})
-    megatron = program.run(folder, scratch / "dist", "torch_dist")
+    megatron = program.to_megatron(folder, scratch / "megatron", DENSE_A, MODELS["llama"][1].form)
     refused(program, megatron, scratch, "target.map", target_options={})
 
 
@@ -142,7 +142,7 @@ def sizes_for_an_adapter(config):
     attention = SimpleNamespace(
         n_heads=config["num_attention_heads"], n_kv_heads=config.get("num_key_value_heads"), head_dim=config.get("head_dim"),
         q_lora_rank=config.get("q_lora_rank") or 0)
-    experts = config.get("n_routed_experts") or config.get("num_experts")
+    experts = config.get("n_routed_experts") or config.get("num_experts") or config.get("num_local_experts")
     moe = SimpleNamespace(num_experts=experts) if experts else None
     layers = [SimpleNamespace(attention=attention, moe=moe)] * config["num_hidden_layers"]
     return SimpleNamespace(
