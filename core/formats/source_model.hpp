@@ -1,8 +1,11 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/formats/huggingface/config.hpp"
@@ -14,6 +17,16 @@
 #include "core/plan/catalog.hpp"
 
 namespace reshard {
+
+/// The stored names of a target whose format has none of its own (target.map).
+struct TargetNames {
+  MapFile map;
+  std::map<std::string, Json> options = {};  ///< of the map's [options]
+  /// What a name of the map is in the target; absent: the same.
+  std::function<std::string(std::string const&)> key = {};
+  /// Values beside the tensors: keys, and what torch.save makes of the values.
+  std::vector<std::pair<std::string, std::string>> objects = {};
+};
 
 /// A source seen through a map: its model, the facts it was made from, and every piece that it
 /// holds.
@@ -29,6 +42,7 @@ struct SourceModel {
   StoredView view;     ///< the stored tensors, without source.prefix
   NameTraits traits;
   MapChoice maps;
+  std::optional<TargetNames> target_names;
   std::unique_ptr<Model> model;
   std::optional<Model> unquantised;  ///< the model as it was before parts of quantised weights
                                      ///< became tensors of it; nothing where none did

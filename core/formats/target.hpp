@@ -58,7 +58,9 @@ struct TargetRequest {
   OptimizerRequest optimizer;               ///< mp_rank folders
   std::string source_prefix;  ///< dcp sources: only keys with this prefix, which is cut off
   std::string target_prefix;  ///< dcp: put before every key
+  std::string target_map;     ///< dcp: the map whose names the tensors get; "": those of the source
   std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
+  Index source_tp = 1;                  ///< tensor parallelism of a Megatron Lite source
   Index source_etp = 1;                 ///< expert tensor parallelism of a Megatron Lite source
   std::string map = "auto";             ///< model.map
   bool axes_by_config = false;          ///< a config.json decides about axes, not args

@@ -27,6 +27,7 @@ class Checker {
     check_pipeline();
     check_chunks();
     check_kept_names();
+    check_target_names();
     check_transport();
     return std::move(found_);
   }
@@ -97,6 +98,25 @@ class Checker {
         add(given,
             "model.map = \"none\" copies every tensor and all optimizer state as stored, in the "
             "layout of the source. Remove the key, or set model.map to \"auto\"");
+  }
+
+  /// Keys of a DCP target that need, or exclude, names of a map.
+  void check_target_names() {
+    if (spec_.target.format != FormatId::dcp) return;
+    Given const* const map = find("target.map");
+    bool const mapped = map != nullptr && !spec_.target.map.empty();
+    if (mapped && spec_.model.map == "none")
+      add(*map, "model.map = \"none\" keeps the names of the source. Remove one of the two");
+    for (Given const& given : given_)
+      if (!mapped && given.field->key().starts_with("target.layout."))
+        add(given,
+            "with target.format = \"dcp\" it applies only with target.map, where names depend on "
+            "the layout. Remove the key; target.chunks says how tensors are cut");
+    if (Given const* const reference = find("target.reference");
+        reference != nullptr && !mapped && !spec_.target.reference.empty())
+      add(*reference,
+          "with target.format = \"dcp\" it applies only with target.map, which gives the tensors "
+          "the names of a model. Add that key, or remove this one");
   }
 
   void check_expert_tensor_size() {

@@ -75,6 +75,9 @@ void add_source(std::vector<Field>& out) {
       "Pickled objects of DCP formats are copied byte for byte: \"look\" first reads each and "
       "applies model.foreign_classes; \"unread\" trusts them."));
   out.push_back(number<int>(
+      "source", "tp", [](JobSpec& job) -> int& { return job.source.tp; }, 1, most_ranks,
+      "Megatron Lite only: the tensor parallel size of its run, which its files do not record."));
+  out.push_back(number<int>(
       "source", "etp", [](JobSpec& job) -> int& { return job.source.etp; }, 1, most_ranks,
       "Megatron Lite only: the expert tensor parallel size of its run, which its files do not "
       "record."));
@@ -95,10 +98,10 @@ void add_target(std::vector<Field>& out) {
 void add_huggingface_and_hdf5(std::vector<Field>& out) {
   auto const scope = only_for(FormatId::huggingface);
   out.push_back(with_scope(
-      scope,
+      scope | only_for(FormatId::dcp),
       text(
           "target", "reference", [](JobSpec& job) -> std::string& { return job.target.reference; },
-          "Hugging Face only: a folder of the same model; its config and tokenizer files go into the target.")));
+          "Hugging Face, and DCP with target.map: a folder of the same model; its config and tokenizer files go into the target.")));
   out.push_back(with_scope(
       scope,
       size(
@@ -146,6 +149,12 @@ void add_dcp(std::vector<Field>& out) {
       scope, text(
                  "target", "prefix", [](JobSpec& job) -> std::string& { return job.target.prefix; },
                  "DCP only: a prefix added to every key, such as \"model.\".")));
+  out.push_back(with_scope(
+      scope,
+      text(
+          "target", "map", [](JobSpec& job) -> std::string& { return job.target.map; },
+          "DCP only: the map whose names the tensors get, such as \"torchtitan_qwen3\"; \"\" "
+          "keeps those of the source.")));
 }
 
 constexpr FieldScope dist_formats =
@@ -233,13 +242,14 @@ void add_megatron(std::vector<Field>& out) {
 }
 
 void add_layout(std::vector<Field>& out) {
-  constexpr FieldScope scope = only_for(FormatId::megatron) | dist_formats;
+  constexpr FieldScope scope =
+      only_for(FormatId::megatron) | only_for(FormatId::dcp) | dist_formats;
   auto const add = [&out](Field field) { out.push_back(with_scope(scope, std::move(field))); };
   add(axis_size("tp", 1, "Tensor parallel size."));
   add(axis_size("pp", 1, "Pipeline parallel size."));
   add(axis_size("vpp", 1, "Model chunks per pipeline rank."));
   add(axis_size("ep", 1, "Expert parallel size."));
-  add(axis_size("etp", 0, "Expert tensor parallel size; 0 means: equal to tp."));
+  add(axis_size("etp", 0, "Expert tensor parallel size; 0 means: equal to tp, in DCP 1."));
   add(number<int>(
       "target", "layout.first_stage_layers",
       [](JobSpec& job) -> int& { return job.target.layout.first_stage_layers; }, -1, most_ranks,

@@ -87,6 +87,7 @@ struct JobSpec {
     SourceVerify verify = SourceVerify::automatic;
     SourceObjects objects = SourceObjects::look;
     ReplicaChoice replicas = ReplicaChoice::compare;
+    int tp = 1;   ///< Megatron Lite only: its tensor parallelism, which the files do not say
     int etp = 1;  ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
     friend bool operator==(Source const&, Source const&) = default;
   };
@@ -133,6 +134,7 @@ struct JobSpec {
     std::string mesh;                          ///< DCP only: "dp=4 tp=2", with chunks = mesh
     std::string placements;  ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
     std::string prefix;      ///< DCP only: put before every key
+    std::string map;  ///< DCP only: the map whose names the tensors get; "": those of the source
     LayerChoice layers = LayerChoice::automatic;             ///< torch_dist only
     IntegrityChoice integrity = IntegrityChoice::automatic;  ///< torch_dist only
     std::uint64_t chunk_bytes =

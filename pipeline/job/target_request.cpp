@@ -31,6 +31,12 @@ ChunkGrid chunk_grid(JobSpec::Target const& target) {
   return grid;
 }
 
+std::map<std::string, int, std::less<>> with_etp(std::map<std::string, int, std::less<>> sizes,
+                                                 int etp) {
+  sizes["etp"] = etp;
+  return sizes;
+}
+
 /// "a.*; b.*"
 std::vector<std::string> patterns_in(std::string_view text) {
   std::vector<std::string> patterns;
@@ -74,9 +80,13 @@ TargetRequest target_request(JobSpec const& job,
   request.optimizer = optimizer_request(job.target);
   request.source_prefix = job.source.prefix;
   request.target_prefix = job.target.prefix;
+  request.target_map = job.target.map;
   request.source_config = job.source.config;
+  request.source_tp = job.source.tp;
   request.source_etp = job.source.etp;
-  request.mesh = megatron::mesh_of(layout.sizes);
+  request.mesh = megatron::mesh_of(request.format == FormatId::dcp && layout.size("etp") == 0
+                                       ? with_etp(layout.sizes, 1)
+                                       : layout.sizes);
   request.pipeline.ranks = layout.size("pp");
   request.pipeline.chunks_per_rank = layout.size("vpp");
   request.pipeline.first_stage_layers = layout.first_stage_layers;

@@ -43,6 +43,7 @@ void add_copied(SideCopy const& side, std::vector<FileRecord>& records) {
 
 void write_text(TextFile const& text, fs::path const& staging, std::vector<FileRecord>& records) {
   std::string const bytes = text.make ? text.make() : text.text;
+  if (text.path.has_parent_path()) make_folders(staging / text.path.parent_path());
   write_text_file(staging / text.path, bytes);
   records.push_back(record_of_text(text.path.generic_string(), bytes));
 }

@@ -125,10 +125,12 @@ class IdentityPlanner {
         fail(ErrorKind::usage,
              "[source] prefix = \"{}\": '{}{}' would become '{}'. End the prefix after the dot.",
              request_.source_prefix, request_.source_prefix, tensor.key, tensor.key);
-    if (request_.source_etp != 1)
-      fail(ErrorKind::usage,
-           "[source] etp = {}: names are kept in this job, so no tensor is split. Remove the key.",
-           request_.source_etp);
+    for (auto const& [key, size] :
+         {std::pair("tp", request_.source_tp), std::pair("etp", request_.source_etp)})
+      if (size != 1)
+        fail(ErrorKind::usage,
+             "[source] {} = {}: names are kept in this job, so no tensor is split. Remove the key.",
+             key, size);
     if (request_.dequantise)
       fail(ErrorKind::usage,
            "[model] quant = \"dequantise-bf16\": names are kept in this job, so it is not known "
@@ -302,6 +304,7 @@ void check_formats(Checkpoint const& source, TargetRequest const& request) {
 
 bool keeps_names(Checkpoint const& source, TargetRequest const& request) {
   if (request.map == "none") return true;
+  if (!request.target_map.empty()) return false;
   TargetTraits const target = format_of(request.format).target();
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   bool const described =

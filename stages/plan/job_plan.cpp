@@ -15,6 +15,7 @@
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
 #include "stages/plan/source/trained_parameters.hpp"
+#include "stages/plan/target_names.hpp"
 #include "stages/plan/value_changes.hpp"
 
 namespace reshard {
@@ -64,6 +65,7 @@ class JobPlanner {
           "(consumed_train_samples = 0)");
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
+    model_.target_names = target_names(model_, *job_.model, request_);
     if (to_megatron()) carry_config();
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "core/formats/dcp/dist_files.hpp"
 #include "core/formats/dcp/flat_state.hpp"
+#include "core/formats/dcp/grid_files.hpp"
 #include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/model_files.hpp"
@@ -14,9 +14,6 @@ namespace reshard::dcp {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Without a grid of its own a target's files are about so large.
-constexpr std::uint64_t usual_file_bytes = std::uint64_t{4} << 30;
 
 /// A target in chunks under the source's keys.
 class KeptKeys {
@@ -45,12 +42,12 @@ class KeptKeys {
                         job_.request.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0,
                         object->item.file, object->item.offset_bytes, object->item.size_bytes);
     add_made_objects(target);
-    warn_of_idle_rules();
-    std::vector<std::vector<TargetBox>> boxes = target_boxes();
-    for (std::size_t t = 0; t < job_.tensors.size(); ++t) {
+    std::vector<GridTensor> const tensors = grid_tensors();
+    warn_of_idle_rules(job_.request.grid, tensors, draft_.warnings);
+    std::vector<std::vector<TargetBox>> boxes = target_boxes(tensors);
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
       for (TargetBox& box : boxes[t]) box.pieces = {job_.piece(t, box.box, row_major(box.box))};
-      target.add_tensor(job_.request.target_prefix + job_.tensors[t].key, job_.tensors[t].dtype,
-                        job_.tensors[t].shape, boxes[t], false);
+      target.add_tensor(tensors[t].key, tensors[t].dtype, tensors[t].shape, boxes[t], false);
     }
     draft_.opaque = target.finish(planner_data());
     if (dist) add_dist_files(draft_, {record, {}, false, false, false, false, false}, job_.source);
@@ -77,59 +74,25 @@ class KeptKeys {
     }
   }
 
+  std::vector<GridTensor> grid_tensors() const {
+    std::vector<GridTensor> result;
+    for (NamedTensor const& tensor : job_.tensors)
+      result.push_back({job_.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+    return result;
+  }
+
   /// The boxes of every tensor in the target, with the number of their file.
-  std::vector<std::vector<TargetBox>> target_boxes() const {
-    bool const as_source =
-        job_.request.grid.kind == ChunkGrid::Kind::source && job_.source.item_files;
+  std::vector<std::vector<TargetBox>> target_boxes(std::span<GridTensor const> tensors) const {
     ChunkGrid grid = job_.request.grid;
+    bool const as_source = grid.kind == ChunkGrid::Kind::source && job_.source.item_files;
     if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
+    if (!as_source) return boxes_in_files(grid, tensors);
     std::vector<std::vector<TargetBox>> all;
-    std::size_t most = 1;
     for (NamedTensor const& tensor : job_.tensors) {
       all.emplace_back();
-      if (as_source)
-        for (SourceBox const& box : tensor.boxes) all.back().push_back({box.box, {}, box.file});
-      else
-        for (TensorBox& box :
-             grid_boxes(grid, job_.request.target_prefix + tensor.key, tensor.shape))
-          all.back().push_back({std::move(box), {}, 0});
-      most = std::max(most, all.back().size());
+      for (SourceBox const& box : tensor.boxes) all.back().push_back({box.box, {}, box.file});
     }
-    if (as_source) return all;
-    if (grid.kind == ChunkGrid::Kind::whole)
-      fill_files(all);
-    else
-      spread_over_files(
-          all, grid.kind == ChunkGrid::Kind::ranks ? static_cast<std::size_t>(grid.ranks) : most);
     return all;
-  }
-
-  /// Box i of n goes to file i * files / n, as the ranks that will load them come.
-  static void spread_over_files(std::vector<std::vector<TargetBox>>& all, std::size_t files) {
-    for (auto& boxes : all)
-      for (std::size_t i = 0; i < boxes.size(); ++i)
-        boxes[i].file = narrow<std::uint32_t>(i * std::max(files, boxes.size()) / boxes.size());
-  }
-
-  void fill_files(std::vector<std::vector<TargetBox>>& all) const {
-    std::uint64_t bytes = 0;
-    for (std::size_t t = 0; t < all.size(); ++t) {
-      for (TargetBox& box : all[t]) box.file = narrow<std::uint32_t>(bytes / usual_file_bytes);
-      bytes += static_cast<std::uint64_t>(std::accumulate(job_.tensors[t].shape.begin(),
-                                                          job_.tensors[t].shape.end(), Index{1},
-                                                          std::multiplies<>())) *
-               static_cast<std::uint64_t>(bits(job_.tensors[t].dtype)) / 8;
-    }
-  }
-
-  void warn_of_idle_rules() {
-    if (job_.request.grid.kind != ChunkGrid::Kind::mesh) return;
-    std::vector<std::string> keys;
-    for (NamedTensor const& tensor : job_.tensors)
-      keys.push_back(job_.request.target_prefix + tensor.key);
-    for (std::string const& pattern : idle_rules(job_.request.grid, keys))
-      draft_.warnings.push_back(
-          fmt::format("target.placements: the rule '{}' applies to no key", pattern));
   }
 
   /// What lies beside the items stays beside them.

@@ -36,6 +36,9 @@ class DcpFormat : public Format {
   Flavour flavour_;
 };
 
+/// A plain DCP target whose keys are those of TargetNames. An Error of kind usage without them.
+void lay_out_mapped(MappedTarget const& job, TargetDraft& draft);
+
 /// Boxes of tensors in safetensors files, as torch's HuggingFaceStorageWriter leaves them before
 /// consolidation. A job calls them dcp.
 class BoxedSafetensors final : public DcpFormat {

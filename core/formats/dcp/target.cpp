@@ -230,10 +230,7 @@ TargetTraits DcpFormat::target() const {
 }
 
 void DcpFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
-  if (flavour_ == Flavour::plain)
-    fail(ErrorKind::usage,
-         "[target] format = \"dcp\": a plain DCP target keeps the names of the source, and a "
-         "Megatron source has names of single ranks only. Choose torch_dist or huggingface.");
+  if (flavour_ == Flavour::plain) return lay_out_mapped(job, draft);
   DistTarget(job, flavour_ == Flavour::fsdp_dtensor, draft).run();
 }
 

@@ -142,9 +142,7 @@ class MapChecker {
       return name == present;
     };
     if (names_alone_ && has_mlite_names(*map_))
-      options.options = {{"rank_experts", model_count(model, "expert")},
-                         {"rank_inter", model_count(model, "moe_inter")},
-                         {"vocab_padding", 0}};
+      options.options = mlite_target_options(*map_, model, {});
     return options;
   }
 

@@ -102,6 +102,11 @@ void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const
   lines.into(*maps.family, false);
 }
 
+void add_kept(MapFile const& from, MapFile& to) {
+  for (MapName const& name : from.stored)
+    if (name.entries.front().as_it_is) to.stored.push_back(name);
+}
+
 void settle_unread(MapChoice const& maps, StoredView const& view, bool megatron,
                    TargetRequest const& request, std::vector<std::string>& warnings) {
   if (view.unread.empty()) return;

@@ -17,6 +17,9 @@ namespace reshard {
 void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
                      TargetRequest const& request, std::vector<std::string>& warnings);
 
+/// Adds what `from` carries by settle_unmapped() to another map of the same job.
+void add_kept(MapFile const& from, MapFile& to);
+
 /// Deals with the weights of a DCP source whose keys do not begin with source.prefix: they are
 /// counted and named in a warning. In Megatron's formats, or where the family's `keep` fits one,
 /// they are parts of the same model: an Error of kind usage, unless they are left out by request.

@@ -60,20 +60,19 @@ std::vector<std::string> names_of(std::vector<fs::path> const& files) {
 }
 
 MapFile find_named(std::string const& name, std::vector<fs::path> const& files,
-                   std::vector<fs::path> const& folders) {
+                   std::vector<fs::path> const& folders, std::string_view key = "[model] map") {
   for (fs::path const& file : files)
     if (file.stem() == name) return load_map_file(file, folders);
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) {
     if (!sees_file(name))
-      fail(ErrorKind::usage, "[model] map = \"{}\": there is no such file. Check the path.", name);
+      fail(ErrorKind::usage, "{} = \"{}\": there is no such file. Check the path.", key, name);
     return load_map_file(name, folders);
   }
   std::vector<std::string> const known = names_of(files);
   std::string const near = nearest(name, known);
-  fail(
-      ErrorKind::usage,
-      "[model] map = \"{}\": there is no such map.{} Known: {}. A path of your own file works too.",
-      name, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
+  fail(ErrorKind::usage,
+       "{} = \"{}\": there is no such map.{} Known: {}. A path of your own file works too.", key,
+       name, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
 }
 
 bool matches_args(MapFile const& map, Json const& args) {
@@ -92,6 +91,7 @@ std::optional<MapFile> find_family(std::vector<fs::path> const& files,
   for (fs::path const& file : files) {
     if (!is_family(file)) continue;
     MapFile map = load_map_file(file, folders);
+    if (map.axes.empty()) continue;  // names alone
     if (type != nullptr && type->text() != nullptr) {
       if (std::find(map.model_types.begin(), map.model_types.end(), *type->text()) !=
           map.model_types.end())
@@ -130,6 +130,22 @@ MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folde
        "[model] map = \"auto\": no map describes {}. Known families: {}. Name one with model.map, "
        "or write a map (docs/model-maps.md).",
        what, listed(names_of(files), 40));
+}
+
+MapFile named_map(std::string_view key, std::string const& map,
+                  std::vector<fs::path> const& folders) {
+  return find_named(map, map_files(folders), folders, key);
+}
+
+void check_names_of(std::string_view key, MapFile const& names, MapFile const& family) {
+  auto const& known = names.model_types;
+  auto const fits = [&](std::string const& type) { return std::ranges::count(known, type) > 0; };
+  if (known.empty() || std::ranges::any_of(family.model_types, fits)) return;
+  fail(ErrorKind::usage,
+       "{} = \"{}\": it has names for models of type {}, and the model's family is {} ({}). Name "
+       "the map of this family.",
+       key, fs::path(names.name).stem().string(), listed(known, 6),
+       fs::path(family.name).stem().string(), listed(family.model_types, 6));
 }
 
 std::vector<std::string> known_mesh_axes(std::vector<fs::path> const& folders) {

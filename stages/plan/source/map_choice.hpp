@@ -15,6 +15,14 @@ namespace reshard {
 MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders,
                       Json const& config, Json const& args, bool need_family);
 
+/// The map that a key of the job names: "[target] map". An Error of kind usage when there is none.
+MapFile named_map(std::string_view key, std::string const& map,
+                  std::vector<std::filesystem::path> const& folders);
+
+/// An Error of kind usage where a map of names alone says whose names it has ([match] model_type),
+/// and the family is not among them.
+void check_names_of(std::string_view key, MapFile const& names, MapFile const& family);
+
 /// The parallel axes that Megatron-Core's map knows: those that a layout may name.
 std::vector<std::string> known_mesh_axes(std::vector<std::filesystem::path> const& folders);
 

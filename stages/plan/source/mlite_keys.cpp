@@ -1,7 +1,9 @@
 #include "stages/plan/source/mlite_keys.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -11,9 +13,16 @@ namespace reshard {
 namespace {
 
 constexpr std::string_view layers = "layers.";
-constexpr std::string_view of_experts = ".moe.experts.";
-constexpr std::string_view first_projections = ".moe.experts.fc1.weight";
-constexpr std::string_view routers = ".moe.router.gate.weight";
+constexpr std::string_view of_experts = ".experts.";
+constexpr std::string_view first_projections = ".experts.fc1.weight";
+/// Modules of layers that hold experts and their routers, by the program's models.
+constexpr std::array<std::string_view, 2> expert_blocks = {".moe", ".mlp"};
+constexpr std::array<std::string_view, 2> routers = {".moe.router.gate.weight",
+                                                     ".mlp.gate.gate.weight"};
+constexpr std::array<std::string_view, 2> embeddings = {"embed.embedding.weight",
+                                                        "embed_tokens.embedding.weight"};
+constexpr std::string_view share_prefix = "tp_";  ///< of options: a tensor-parallel rank's share
+constexpr Index vocab_multiple = 128;
 constexpr std::size_t most_digits = 6;  // of a stage, a layer, an expert
 
 /// Takes a number off the front; nothing when there is none, or a long one.
@@ -48,7 +57,8 @@ struct MliteKey {
   std::string_view rest;  ///< behind the layer number, or behind the prefix
 };
 
-/// "model.…", "model_pp1.…"; with several chunks to a stage "model_pp1.0.…".
+/// "model.…", "model_pp1.…"; with several chunks to a stage "model_pp1.0.…", or "model_pp1_vpp0.…"
+/// and, without stages, "model0.…".
 std::optional<MliteKey> taken_apart(std::string_view key) {
   MliteKey result;
   if (!take(key, "model")) return std::nullopt;
@@ -57,6 +67,13 @@ std::optional<MliteKey> taken_apart(std::string_view key) {
     if (!stage) return std::nullopt;
     result.part.stage = *stage;
     result.staged = true;
+    if (take(key, "_vpp")) {
+      std::optional<Index> const chunk = take_number(key);
+      if (!chunk) return std::nullopt;
+      result.part.chunk = *chunk;
+    }
+  } else if (std::optional<Index> const chunk = take_number(key)) {
+    result.part.chunk = *chunk;
   }
   if (!take(key, ".")) return std::nullopt;
   std::string_view behind = key;
@@ -149,7 +166,9 @@ Numbers numbers_of(StoredView::Table const& names) {
     std::optional<Index> const layer = take_number(rest);
     if (!layer) continue;
     found.layers.insert(*layer);
-    if (!take(rest, first_projections)) continue;
+    std::size_t const begin = rest.find(first_projections);
+    if (begin == std::string_view::npos) continue;
+    rest.remove_prefix(begin + first_projections.size());
     if (std::optional<Index> const expert = take_number(rest); expert && rest.empty())
       found.experts.insert(*expert);
   }
@@ -167,6 +186,7 @@ class Options {
     options["rank_experts"] = rank_experts();
     options["rank_inter"] = rank_inter(warnings);
     options["vocab_padding"] = vocab_padding(warnings);
+    add_shares(options, warnings);
     return options;
   }
 
@@ -174,6 +194,44 @@ class Options {
   Index size(char const* word) const {
     Json const value = model_.value(word);
     return value.integer() == nullptr ? 0 : *value.integer();
+  }
+
+  /// "tp_inter": the rows of `inter` that a tensor-parallel rank has.
+  void add_shares(std::map<std::string, Json>& options, std::vector<std::string>& warnings) const {
+    bool asked = false;
+    for (NamedExpression const& option : source_.map.options) {
+      std::string_view axis = option.name;
+      if (!take(axis, share_prefix)) continue;
+      asked = true;
+      Index const rows = std::max<Index>(size(std::string(axis).c_str()), 1);
+      if (rows % source_.tp != 0)
+        fail(ErrorKind::usage,
+             "[source] tp = {}: {} is {}, which {} does not divide. Give the tp that the run was "
+             "trained with.",
+             source_.tp, axis, rows, source_.tp);
+      options[option.name] = rows / source_.tp;
+    }
+    if (!asked && source_.tp != 1)
+      fail(ErrorKind::usage,
+           "[source] tp = {}: with the names of {} nothing depends on it. Remove the key.",
+           source_.tp, source_.map.name);
+    Index const cuts = asked ? dense_columns_cut() : source_.tp;
+    if (cuts % source_.tp != 0 || (source_.tp == 1 && cuts > 1))
+      warnings.push_back(fmt::format(
+          "source.tp = {}, but weights are stored in {} column parts, which tensor parallelism of "
+          "another size may have left. The file does not record it: with a wrong source.tp, rows of "
+          "gate and up are swapped",
+          source_.tp, cuts));
+  }
+
+  /// How many parts the boxes of any tensor that is no expert's cut its columns into.
+  Index dense_columns_cut() const {
+    Index most = 1;
+    for (auto const& [name, at] : source_.names)
+      if (name.find(of_experts) == std::string::npos &&
+          source_.stored.tensors[at].shape.size() == 2)
+        most = std::max(most, columns_cut(&source_.stored.tensors[at]));
+    return most;
   }
 
   void check_layers() const {
@@ -207,7 +265,9 @@ class Options {
 
   /// Every rank has the router whole: it says how many experts there are.
   void check_routers() const {
-    StoredTensor const* tensor = stored(routers);
+    StoredTensor const* tensor = nullptr;
+    for (std::string_view const name : routers)
+      if (tensor == nullptr) tensor = stored(name);
     if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert"))
       return;
     fail(ErrorKind::source,
@@ -217,7 +277,7 @@ class Options {
 
   /// As many expert-parallel ranks must lie in the rows as names leave over.
   void check_ranks(Index by_names, Index held, Index all) const {
-    StoredTensor const* tensor = stored(".moe.experts.fc1.weight0");
+    StoredTensor const* tensor = of_first_expert("fc1");
     Index const rows_of_rank =
         checked_mul(Index{2}, size("moe_inter"), ErrorKind::source, "moe_inter");
     if (tensor == nullptr || tensor->shape.size() != 2 || rows_of_rank == 0) return;
@@ -240,7 +300,7 @@ class Options {
           ErrorKind::usage,
           "[source] etp = {}: moe_inter is {}, which {} does not divide. Give the etp that the run was trained with.",
           source_.etp, inter, source_.etp);
-    Index const cuts = columns_cut(stored(".moe.experts.fc2.weight0"));
+    Index const cuts = columns_cut(of_first_expert("fc2"));
     if (cuts % source_.etp != 0 || (source_.etp == 1 && cuts > 1))
       warnings.push_back(fmt::format(
           "source.etp = {}, but the experts' second projections are stored in {} column parts, "
@@ -263,11 +323,13 @@ class Options {
   /// Rows of embedding and head are rounded up to a multiple of 128, and of the tensor-parallel
   /// size.
   Index vocab_padding(std::vector<std::string>& warnings) const {
-    constexpr Index multiple = 128;
     Index const vocab = size("vocab");
     Index const least =
-        checked_add(vocab, (multiple - vocab % multiple) % multiple, ErrorKind::source, "vocab");
-    StoredTensor const* tensor = named("embed.embedding.weight");
+        checked_add(vocab, (vocab_multiple - vocab % vocab_multiple) % vocab_multiple,
+                    ErrorKind::source, "vocab");
+    StoredTensor const* tensor = nullptr;
+    for (std::string_view const name : embeddings)
+      if (tensor == nullptr) tensor = named(std::string(name));
     Index const rows = tensor == nullptr || tensor->shape.empty() ? vocab : tensor->shape[0];
     if (rows < vocab) return least - vocab;
     if (rows > least)
@@ -276,6 +338,13 @@ class Options {
           "out",
           tensor->name, rows, model_.origin(), vocab, least));
     return rows - vocab;
+  }
+
+  StoredTensor const* of_first_expert(std::string_view projection) const {
+    for (std::string_view const block : expert_blocks)
+      if (auto const* tensor = stored(fmt::format("{}.experts.{}.weight0", block, projection)))
+        return tensor;
+    return nullptr;
   }
 
   StoredTensor const* named(std::string const& name) const {
@@ -320,16 +389,55 @@ std::vector<Found> found_in(MliteSource const& source, Side const& side) {
   return result;
 }
 
-/// Whether tensor or expert parallelism cuts a tensor.
+/// Whether tensor or expert parallelism cuts a tensor. The head of the hyper-connections has a
+/// name like that of the output layer, and every rank has it whole.
 bool is_cut(std::string_view name) {
+  if (name.find("hc_head.") != std::string_view::npos) return false;
+  bool const linear = name.ends_with(".linear.weight");  // of the parallel layers
   for (std::string_view const part :
-       {of_experts, std::string_view("attn.qkv.linear.weight"), std::string_view("attn.proj."),
-        std::string_view("embed."), std::string_view("head.")})
+       {of_experts, std::string_view("embedding."), std::string_view(".conv1d."),
+        std::string_view(".dt_bias"), std::string_view(".A_log")})
     if (name.find(part) != std::string_view::npos) return true;
-  return false;
+  return linear;
 }
 
 }  // namespace
+
+std::string mlite_key(std::string const& name, std::vector<PipelineChunk> const& chunks) {
+  if (chunks.size() <= 1) return "model." + name;
+  std::string_view rest = name;
+  bool const of_layer = take(rest, layers);
+  std::optional<Index> const layer = of_layer ? take_number(rest) : std::nullopt;
+  for (PipelineChunk const& chunk : chunks) {
+    Index const local = layer ? position_of(chunk.decoder, *layer) : -1;
+    if (local >= 0) return fmt::format("model_pp{}.{}{}{}", chunk.rank, layers, local, rest);
+  }
+  bool const first = std::ranges::find(embeddings, name) != embeddings.end();
+  return fmt::format("model_pp{}.{}", first ? 0 : chunks.back().rank, name);
+}
+
+std::map<std::string, Json> mlite_target_options(MapFile const& map, Model const& model,
+                                                 Mesh const& mesh) {
+  auto const share = [&](std::string_view axis, char const* key) {
+    Json const value = model.value(axis);
+    Index const size = value.integer() == nullptr ? 1 : std::max<Index>(*value.integer(), 1);
+    if (size % mesh.size(key) != 0)
+      fail(ErrorKind::usage,
+           "[target] layout.{} = {}: {} is {}, which {} does not divide. Choose a divisor of {}.",
+           key, mesh.size(key), axis, size, mesh.size(key), size);
+    return Json(size / mesh.size(key));
+  };
+  std::map<std::string, Json> options{{"rank_experts", share("expert", "ep")},
+                                      {"rank_inter", share("moe_inter", "etp")}};
+  for (NamedExpression const& option : map.options)
+    if (std::string_view axis = option.name; take(axis, share_prefix))
+      options[option.name] = share(axis, "tp");
+  Json const vocab = model.value("vocab");
+  Index const rows = vocab.integer() == nullptr ? 0 : *vocab.integer();
+  Index const unit = std::lcm(vocab_multiple, mesh.size("tp"));
+  options["vocab_padding"] = Json((unit - rows % unit) % unit);
+  return options;
+}
 
 bool has_mlite_names(MapFile const& map) {
   return std::any_of(map.options.begin(), map.options.end(),

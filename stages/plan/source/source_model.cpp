@@ -79,14 +79,21 @@ class SourceReader {
     result_.maps =
         choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
-    if (request_.source_etp != 1 && !(names_ && has_mlite_names(*names_)))
-      fail(ErrorKind::usage,
-           "[source] etp = {}: this key applies only to a source with Megatron Lite's names. Leave "
-           "it out, or name its map with model.map.",
-           request_.source_etp);
+    for (auto const& [key, size] :
+         {std::pair("tp", request_.source_tp), std::pair("etp", request_.source_etp)})
+      if (size != 1 && !(names_ && has_mlite_names(*names_)))
+        fail(
+            ErrorKind::usage,
+            "[source] {} = {}: this key applies only to a source with Megatron Lite's names. Leave "
+            "it out, or name its map with model.map.",
+            key, size);
     MapChoice const& maps = result_.maps;
     if (!logical())
       settle_unmapped(result_.maps, source_, result_.view, request_, result_.warnings);
+    if (names_) {
+      names_->drop.insert(names_->drop.end(), maps.family->drop.begin(), maps.family->drop.end());
+      add_kept(*maps.family, *names_);
+    }
     settle_unread(result_.maps, result_.view, !family_names(), request_, result_.warnings);
     check_pattern();
     // From Megatron to Megatron args describe the model; the family was named for what its map
@@ -141,7 +148,7 @@ class SourceReader {
                                  {result_.args, "args", request_.true_vocab_size})
                                .value("M");
       there = by_args.integer() == nullptr ? 0 : *by_args.integer();
-    } else if (stated > 0 && family_names() && !names_ && !has_prediction_layers()) {
+    } else if (stated > 0 && family_names() && !has_prediction_layers()) {
       there = 0;
     }
     if (there == stated) return;
@@ -167,8 +174,10 @@ class SourceReader {
 
   bool has_prediction_layers() const {
     SideOptions options;
+    if (names_ && has_mlite_names(*names_))
+      options.options = mlite_target_options(*names_, *result_.model, {});
     options.has = [this](std::string_view name) { return has(name); };
-    Side const side(*result_.model, *result_.maps.family, std::move(options));
+    Side const side(*result_.model, names_ ? *names_ : *result_.maps.family, std::move(options));
     Index const decoder_layers = count("L");
     for (StoredName const& name : side.names(nullptr))
       for (TensorId const tensor : side.tensors(name.entry)) {
@@ -195,7 +204,10 @@ class SourceReader {
            request_.map, names_->name, lite ? "" : " or a Hugging Face folder", place());
     result_.maps.family =
         choose_maps("auto", request_.map_folders, result_.config, Json(), true).family;
+    check_names_of("[model] map", *names_, *result_.maps.family);
     result_.maps.family->name += " with the names of " + names_->name;
+    result_.maps.family->keep = names_->keep;  // the family's own are of other stored names
+    if (lite) result_.view.weights = without_stages(result_.view.weights, place());
   }
 
   void make_config() {
@@ -267,9 +279,8 @@ class SourceReader {
   }
 
   void apply_mlite() {
-    StoredView::Table& names = result_.view.weights;
-    names = without_stages(names, place());
-    MliteSource const source{source_.stored, names, place(), request_.source_etp};
+    MliteSource const source{source_.stored, result_.view.weights, place(),
+                             *names_,        request_.source_tp,   request_.source_etp};
     make_family_side(mlite_options(source, *result_.model, result_.warnings));
     check_whole(source, *result_.family_side);
   }
@@ -324,7 +335,9 @@ class SourceReader {
   void catalogue() {
     find_chunks();
     if (family_names()) {
+      std::vector<TensorId> const lacking = names_ ? existing_optional() : std::vector<TensorId>();
       catalogue(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
+      warn_of_lacking(lacking);
       if (!in_chunks()) warn_of_copies();
     } else {
       check_vocab(source_, request_, result_);
@@ -336,6 +349,24 @@ class SourceReader {
     result_.catalog = source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
                                      {settling(side), map_names, request_.dequantise});
     result_.adds = side.adds();
+  }
+
+  std::vector<TensorId> existing_optional() const {
+    std::vector<TensorId> tensors = result_.family_side->optional_tensors();
+    std::erase_if(tensors, [this](TensorId tensor) { return !result_.model->exists(tensor); });
+    return tensors;
+  }
+
+  /// What a program does not save, though a model of the family has it.
+  void warn_of_lacking(std::vector<TensorId> const& asked) {
+    std::vector<std::string> lacking;
+    for (TensorId const tensor : asked)
+      if (!result_.model->exists(tensor)) lacking.push_back(result_.model->tensor(tensor).name);
+    if (!lacking.empty())
+      result_.warnings.push_back(fmt::format(
+          "{} does not hold {}, which models of {} have: the target lacks it too. Take it from the "
+          "checkpoint that the run started with before the target is used",
+          place(), listed(lacking, 6), result_.model->origin()));
   }
 
   /// Copies are not read, so it is not known whether they are copies.

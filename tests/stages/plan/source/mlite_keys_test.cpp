@@ -140,7 +140,7 @@ struct MliteModel {
   }
 
   StoredTable& stored() { return source.value.stored; }
-  MliteSource mlite(Index etp = 1) { return {stored(), names, "here", etp}; }
+  MliteSource mlite(Index etp = 1, Index tp = 1) { return {stored(), names, "here", map, tp, etp}; }
 
   std::map<std::string, Json> options(Index etp = 1) {
     return mlite_options(mlite(etp), model, warnings);
@@ -215,6 +215,50 @@ TEST(MliteOptions, CountsThatTheModelDoesNotHaveAreRefused) {
 TEST(MliteOptions, AnEtpThatDoesNotDivideIsAMistakeOfTheJob) {
   std::string const sentence = refusal([] { MliteModel(4, 64).options(3); }, ErrorKind::usage);
   EXPECT_NE(sentence.find("[source] etp = 3: moe_inter is 16"), std::string::npos) << sentence;
+}
+
+TEST(MliteOptions, SharesOfTensorParallelRanksAreThoseThatTheMapAsksFor) {
+  MliteModel at(4, 64);
+  at.map.options.push_back({"tp_hidden", Expression::parse("1", "here")});
+  EXPECT_EQ(mlite_options(at.mlite(1, 4), at.model, at.warnings).at("tp_hidden").dump(), "8");
+  std::string sentence =
+      refusal([&] { mlite_options(at.mlite(1, 3), at.model, at.warnings); }, ErrorKind::usage);
+  EXPECT_NE(sentence.find("[source] tp = 3: hidden is 32"), std::string::npos) << sentence;
+  MliteModel without(4, 64);
+  sentence = refusal([&] { mlite_options(without.mlite(1, 2), without.model, without.warnings); },
+                     ErrorKind::usage);
+  EXPECT_NE(sentence.find("[source] tp = 2: with the names of"), std::string::npos) << sentence;
+}
+
+TEST(MliteOptions, OfATargetFollowFromItsMesh) {
+  MliteModel at(4, 64);
+  Mesh const mesh({{"tp", 3}, {"ep", 4}, {"etp", 2}});
+  auto const options = mlite_target_options(at.map, at.model, mesh);
+  EXPECT_EQ(options.at("rank_experts").dump(), "2");
+  EXPECT_EQ(options.at("rank_inter").dump(), "8");
+  EXPECT_EQ(options.at("vocab_padding").dump(), "334")
+      << "50 rows up to a multiple of 128 and of 3";
+  std::string const sentence = refusal(
+      [&] {
+        mlite_target_options(at.map, at.model, Mesh({{"ep", 3}}));
+      },
+      ErrorKind::usage);
+  EXPECT_NE(sentence.find("[target] layout.ep = 3: expert is 8"), std::string::npos) << sentence;
+}
+
+TEST(MliteKeys, OfATargetCountLayersInTheirStage) {
+  std::vector<PipelineChunk> chunks(2);
+  chunks[0].decoder = {{0, 2}};
+  chunks[1].decoder = {{2, 5}};
+  chunks[1].rank = 1;
+  EXPECT_EQ(mlite_key("layers.1.w", chunks), "model_pp0.layers.1.w");
+  EXPECT_EQ(mlite_key("layers.4.w", chunks), "model_pp1.layers.2.w");
+  EXPECT_EQ(mlite_key("embed.embedding.weight", chunks), "model_pp0.embed.embedding.weight");
+  EXPECT_EQ(mlite_key("mtp_embed.embedding.weight", chunks),
+            "model_pp1.mtp_embed.embedding.weight");
+  EXPECT_EQ(mlite_key("mtp.layers.0.enorm.weight", chunks), "model_pp1.mtp.layers.0.enorm.weight");
+  chunks.pop_back();
+  EXPECT_EQ(mlite_key("layers.1.w", chunks), "model.layers.1.w");
 }
 
 TEST(MliteShapes, OfOneRankAreRefusedAsLost) {

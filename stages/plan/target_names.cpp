@@ -1,0 +1,74 @@
+#include "stages/plan/target_names.hpp"
+
+#include "core/containers/dcp/directory.hpp"
+#include "stages/plan/source/kept_tensors.hpp"
+#include "stages/plan/source/map_choice.hpp"
+#include "stages/plan/source/mlite_keys.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr std::string_view key = "[target] map";
+
+/// Options of maps of names alone: whether their names are written, and for how many pipeline
+/// stages.
+constexpr char const* written = "written";
+constexpr char const* stages = "stages";
+
+void refuse_layout(TargetRequest const& request) {
+  for (MeshAxis const& axis : request.mesh.axes())
+    if (axis.size > 1)
+      fail(
+          ErrorKind::usage,
+          "[target] layout.{} = {}: the names of {} are the same for every layout. Remove the key; "
+          "target.chunks says how tensors are cut.",
+          axis.name, axis.size, request.target_map);
+}
+
+/// torch.save's bytes of the number 0.
+std::string saved_zero() {
+  pickle::Document document;
+  document.root = document.add_int(0);
+  return dcp::torch_file_bytes(document, "archive");
+}
+
+/// Megatron Lite counts layers in each stage and experts in each rank; its loader asks for `step`.
+void add_mlite(TargetNames& names, Model const& model, TargetRequest const& request) {
+  if (request.mesh.size("vpp") > 1)
+    fail(ErrorKind::usage,
+         "[target] layout.vpp = {}: Megatron Lite has one model chunk for each pipeline stage. Set "
+         "it to 1.",
+         request.mesh.size("vpp"));
+  names.options = mlite_target_options(names.map, model, request.mesh);
+  names.options[stages] = Json(static_cast<Index>(request.pipeline.ranks));
+  names.key = [chunks = pipeline_chunks(request.pipeline)](std::string const& name) {
+    return mlite_key(name, chunks);
+  };
+  names.objects.emplace_back("step", saved_zero());
+}
+
+}  // namespace
+
+std::optional<TargetNames> target_names(SourceModel const& read, Model const& model,
+                                        TargetRequest const& request) {
+  if (request.target_map.empty()) return std::nullopt;
+  TargetNames names{named_map(key, request.target_map, request.map_folders)};
+  MapFile const& family = *read.maps.family;
+  bool const alone = names.map.axes.empty();
+  if (alone) check_names_of(key, names.map, family);
+  if (!alone && names.map.model_types != family.model_types)
+    fail(
+        ErrorKind::usage,
+        "{} = \"{}\": it describes another family than {}, which the source has. Name that one, or "
+        "a map of names alone.",
+        key, request.target_map, family.name);
+  if (alone && has_mlite_names(names.map))
+    add_mlite(names, model, request);
+  else
+    refuse_layout(request);
+  if (alone) names.options[written] = Json(1);
+  add_kept(family, names.map);
+  return names;
+}
+
+}  // namespace reshard
