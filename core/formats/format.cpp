@@ -211,6 +211,7 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
     if (checkpoint.names != NameOwner::megatron) return;
     checkpoint.shape = find_shape(checkpoint.folder, args_of(checkpoint));
     if (!checkpoint.shape) return;
+    if (!checkpoint.iteration) checkpoint.iteration = step_of(*checkpoint.shape);
     if (!checkpoint.shape->optimizer.empty())
       checkpoint.state.optimizer = {
           StateForm::by_layout, checkpoint.shape->optimizer,

@@ -189,6 +189,26 @@ std::optional<FoundShape> find_shape(fs::path const& given, Json const& args) {
   return std::nullopt;
 }
 
+std::optional<std::int64_t> step_of(FoundShape const& found) {
+  for (Shape const& shape : known_shapes()) {
+    if (shape.program != found.program) continue;
+    for (std::string_view const pattern : shape.saves) {
+      fs::path folder = found.save;
+      std::vector<std::string> const parts = parts_of(pattern);
+      std::optional<std::int64_t> step;
+      auto part = parts.rbegin();
+      for (; part != parts.rend() && matches_glob(*part, folder.filename().string()); ++part) {
+        if (has_star(*part))
+          if (auto const read = step_of_tracker(folder.filename().string().substr(part->find(any))))
+            step = read->iteration;
+        folder = folder.parent_path();
+      }
+      if (part == parts.rend() && step) return step;
+    }
+  }
+  return std::nullopt;
+}
+
 bool describe_a_model(Json const& args) {
   for (std::string_view const key : {"num_layers", "hidden_size"}) {
     Json const* value = args.find(key);

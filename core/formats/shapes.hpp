@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -65,6 +66,10 @@ std::filesystem::path folder_of_weights(std::filesystem::path const& path);
 /// The shape of a save whose weights are in `folder`; `args` are those that it stores, null for
 /// none. Reads the settings. Damage in them is an Error of kind source.
 std::optional<FoundShape> find_shape(std::filesystem::path const& folder, Json const& args);
+
+/// The training step in the path of a save, "global_step_10/actor"; nothing where its shape has
+/// none.
+std::optional<std::int64_t> step_of(FoundShape const& found);
 
 /// Whether args say how large a model is: those of programs that configure models otherwise do not.
 bool describe_a_model(Json const& args);

@@ -67,7 +67,7 @@ def test_its_megatron_targets_say_how_large_the_model_is(name, made, program, sc
     source, model = made
     root = SHAPES[name](source, model, scratch / "run")
     tree = program.run(root, scratch / "tree", "megatron", target_options={"layout": Layout(tp=2, ep=2).toml()}, ranks=1)
-    assert (tree / TRACKER).read_text().strip() == "1000"
+    assert (tree / TRACKER).read_text().strip() == ("release" if name == "NeMo 2" else "1000")  # no name in NeMo's folder has the step
     args = torch.load(next(iteration_folder(tree).glob("mp_rank_*")) / "model_optim_rng.pt", weights_only=False)["args"]
     assert args.num_layers == WORLD.recipe.config.layers and args.tensor_model_parallel_size == 2
     assert command("verify", tree, source).returncode == 0

@@ -77,6 +77,7 @@ TEST_F(Shapes, OfARunOfVerlTheTrackerNamesTheSave) {
   EXPECT_EQ(shape->program, "verl");
   EXPECT_EQ(shape->configs, std::vector<fs::path>{at("global_step_10/actor/model/huggingface")});
   EXPECT_EQ(shape->optimizer, "");
+  EXPECT_EQ(step_of(*shape), 10);
   put("global_step_10/actor/optimizer/dist_ckpt/.metadata");
   EXPECT_EQ(find_shape(weights, {})->optimizer, "optimizer/dist_ckpt");
 }
@@ -85,7 +86,10 @@ TEST_F(Shapes, VerlsFirstLayoutHasNoFolderForTheModel) {
   put("actor/dist_ckpt/.metadata");
   put("actor/huggingface/config.json", "{}");
   EXPECT_EQ(folder_of_weights(at("actor")), at("actor/dist_ckpt"));
-  EXPECT_EQ(find_shape(at("actor/dist_ckpt"), {})->program, "verl");
+  auto const shape = find_shape(at("actor/dist_ckpt"), {});
+  ASSERT_TRUE(shape);
+  EXPECT_EQ(shape->program, "verl");
+  EXPECT_EQ(step_of(*shape), std::nullopt);
 }
 
 TEST_F(Shapes, SwiftKeepsArgsBesideTheTracker) {
