@@ -38,7 +38,7 @@ package=$(find "$work/packages" -maxdepth 2 -name '*.deb')
 name=$(dpkg-deb -f "$package" Package)
 depends=$(dpkg-deb -f "$package" Depends)
 say "$(basename "$package"), $(stat -c %s "$package") bytes; needs $depends"
-for library in libopenmpi libhdf5-openmpi libfmt libspdlog libsimdjson libssl libisal libseccomp libxxhash openmpi-bin; do
+for library in libopenmpi libhdf5-openmpi libfmt libspdlog libsimdjson libssl libisal libseccomp libxxhash libyaml openmpi-bin; do
   [[ $depends == *$library* || $library == libspdlog || $library == libxxhash ]] || stop "$library is not among what the package needs: $depends"
 done
 if dpkg-deb --fsys-tarfile "$package" | tar -xO ./usr/bin/reshard | grep -qaF "$(realpath "$here/..")/configs"; then

@@ -31,6 +31,7 @@ simdjson simdjson
 ZLIB zlib-api
 OpenSSL openssl
 libxxhash xxhash
+yaml-0.1 libyaml
 libisal isa-l
 libseccomp libseccomp
 GTest googletest
@@ -38,7 +39,7 @@ CUDAToolkit cuda
 nccl.h nccl
 PkgConfig pkgconfig
 LIST
-known=$(grep -oE '(find_package|pkg_check_modules)\([A-Za-z0-9]+' cmake/dependencies.cmake | sed 's/.*(//' | sort -u | grep -vxE 'Threads|benchmark|MPI|HDF5|tomlplusplus|fmt|CLI11|simdjson|ZLIB|OpenSSL|XXHASH|ISAL|SECCOMP|GTest|CUDAToolkit|PkgConfig|spdlog' || true)
+known=$(grep -oE '(find_package|pkg_check_modules)\([A-Za-z0-9]+' cmake/dependencies.cmake | sed 's/.*(//' | sort -u | grep -vxE 'Threads|benchmark|MPI|HDF5|tomlplusplus|fmt|CLI11|simdjson|ZLIB|OpenSSL|XXHASH|YAML|ISAL|SECCOMP|GTest|CUDAToolkit|PkgConfig|spdlog' || true)
 [[ -z $known ]] || stop "cmake/dependencies.cmake looks for $known: name it in $recipe and in this script"
 
 # shellcheck disable=SC2016 # the text of the recipe

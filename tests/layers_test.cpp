@@ -111,6 +111,7 @@ std::vector<Foreign> const foreign_libraries = {
     {"isa-l", {"core/base/"}},
     {"xxhash.h", {"core/base/"}},
     {"xxh_x86dispatch.h", {"core/base/"}},
+    {"yaml.h", {"core/base/yaml."}},
     {"openssl/", {"core/base/"}},
     {"mpi.h", {"core/transport/", "core/containers/hdf5/"}},
     {"hdf5", {"core/containers/hdf5/"}},

@@ -187,10 +187,14 @@ std::optional<fs::path> enclosing_checkpoint(fs::path const& file) {
   return std::nullopt;
 }
 
-Checkpoint open_checkpoint(fs::path const& path, FormatId wanted, OpenChoice choice,
+Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice choice,
                            HeaderExchange const& exchange) {
   Format const* format = nullptr;
-  exchange.together_seeing([&] { format = &choose_format(path, wanted); });
+  fs::path path;
+  exchange.together_seeing([&] {
+    path = folder_of_weights(given);
+    format = &choose_format(path, wanted);
+  });
   choice.names_alone = choice.names_alone || wanted == FormatId::dcp;
   Checkpoint checkpoint = format->open(path, choice, exchange);
   // The head of a family is what its members are beyond doubt; names of members are promises.
@@ -202,6 +206,20 @@ Checkpoint open_checkpoint(fs::path const& path, FormatId wanted, OpenChoice cho
          "{}: is a {} checkpoint by its files and keys, source.format is {}. Correct the key, or "
          "leave it out.",
          path.string(), checkpoint.format->name(), name(wanted));
+  });
+  exchange.together_seeing([&] {
+    if (checkpoint.names != NameOwner::megatron) return;
+    checkpoint.shape = find_shape(checkpoint.folder, args_of(checkpoint));
+    if (!checkpoint.shape) return;
+    if (!checkpoint.iteration) checkpoint.iteration = step_of(*checkpoint.shape);
+    if (!checkpoint.shape->optimizer.empty())
+      checkpoint.state.optimizer = {
+          StateForm::by_layout, checkpoint.shape->optimizer,
+          fmt::format("optimizer state lies apart from the weights, in {}, which is not read: name "
+                      "a save that has both in one folder",
+                      (checkpoint.shape->save / checkpoint.shape->optimizer).string())};
+    if (!checkpoint.shape->rng.empty())
+      checkpoint.state.rng = {StateForm::in_rank_files, checkpoint.shape->rng};
   });
   return checkpoint;
 }

@@ -35,6 +35,8 @@ struct Inspection {
   Json json;
   std::string text;
   bool sound = true;
+  std::filesystem::path folder;  ///< that holds the weights
+  Json args;                     ///< Megatron's, as they are stored; null for none
 };
 
 /// What a target of a format can be, for those who plan and check it.

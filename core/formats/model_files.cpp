@@ -102,11 +102,21 @@ huggingface::Folder described_by(fs::path const& path) {
   return found;
 }
 
+/// Those that the format knows of, else those at the places of the folder's shape.
+static std::optional<huggingface::Folder> own_files(Checkpoint const& source) {
+  std::optional<huggingface::Folder> found = source.format->model_files(source);
+  if (found || !source.shape) return found;
+  for (fs::path const& place : source.shape->configs)
+    if (sees_folder(place))
+      if ((found = model_files_beside(place))) return found;
+  return found;
+}
+
 std::optional<huggingface::Folder> files_of(Checkpoint const& source,
                                             fs::path const& source_config) {
-  if (source_config.empty()) return source.format->model_files(source);
+  if (source_config.empty()) return own_files(source);
   huggingface::Folder named = described_by(source_config);
-  std::optional<huggingface::Folder> own = source.format->model_files(source);
+  std::optional<huggingface::Folder> own = own_files(source);
   if (!own || !named.sidecars.empty()) return named;
   own->config =
       std::move(named.config);  // alone: what else belongs to the model is still the source's

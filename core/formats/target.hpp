@@ -40,6 +40,10 @@ struct OptimizerRequest {
   Index data_parallel = 0;                           ///< 0: as args say
 };
 
+/// The class of Megatron's that loads a target: GPTModel, or HybridModel, in which attention and MLP
+/// of a layer are two layers.
+enum class TargetModel { as_source, gpt, hybrid };
+
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
   FormatId format = FormatId::megatron;  ///< never automatic
@@ -48,6 +52,7 @@ struct TargetRequest {
   Mesh mesh;              ///< of the target
   std::string spec;       ///< "te", "local", or "" for as the source, else te
   std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
+  TargetModel model = TargetModel::as_source;
   megatron::NameStyle style = megatron::NameStyle::megatron;
   std::filesystem::path reference;  ///< Hugging Face folder; empty for none
   std::uint64_t shard_bytes = 0;    ///< of safetensors files: the largest

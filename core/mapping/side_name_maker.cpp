@@ -83,6 +83,7 @@ bool NameMaker::append_field(std::string& result, NameTemplate::Segment const& s
     shown = position_of(place_runs(segment.place, *chunk, where), *number);
     if (shown < 0) return false;
   }
+  shown = shown * segment.stride + segment.first;
   fmt::format_to(std::back_inserter(result), "{}", shown);
   return true;
 }

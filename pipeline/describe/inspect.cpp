@@ -1,12 +1,55 @@
+#include <fmt/format.h>
+
+#include "core/base/capture.hpp"
+#include "core/formats/shapes.hpp"
 #include "pipeline/describe/look.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
+namespace {
 
 namespace fs = std::filesystem;
 
-Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
+void add(Inspection& result, Json& json, std::string const& key, std::string const& value) {
+  json.set(key, value);
+  result.text += fmt::format("{:<18}{}\n", key == "program" ? "saved by" : key, value);
+}
+
+/// What says how large the model is.
+std::string facts_of(FoundShape const& shape, Json const& args) {
+  if (describe_a_model(args)) return "args";
+  if (!shape.facts.is_null()) return shape.settings;
+  for (fs::path const& place : shape.configs)
+    if (fs::path const config = place / huggingface::config_name; fs::is_regular_file(config))
+      return config.string();
+  return "nothing here: set source.config to the model's config.json";
+}
+
+/// Whose folder it is, and where the parts of the save are.
+void add_shape(Inspection& result) {
+  if (result.folder.empty()) return;
+  std::optional<FoundShape> shape;
+  if (auto const damage = capture([&] { shape = find_shape(result.folder, result.args); })) {
+    result.sound = false;
+    result.text += fmt::format("{:<18}{}\n", "mismatch", damage->sentence());
+    return;
+  }
+  if (!shape) return;
+  Json json;
+  add(result, json, "program", shape->program);
+  add(result, json, "evidence", fmt::format("{} in {}", shape->evidence, shape->save.string()));
+  add(result, json, "model", facts_of(*shape, result.args));
+  if (!shape->origin.empty()) add(result, json, "began from", shape->origin);
+  if (!shape->optimizer.empty()) add(result, json, "optimizer in", shape->optimizer);
+  result.json.set("shape", std::move(json));
+}
+
+}  // namespace
+
+Inspection inspect(fs::path const& given, megatron::UserSizes const& user) {
+  fs::path const path = folder_of_weights(given);
   Inspection result = choose_format(path).describe(path, user);
+  add_shape(result);
   auto const hidden = parse_hidden_name(absolute_target(path).filename().string());
   if (!hidden || hidden->kind != HiddenName::Kind::staging) return result;
   std::string const target = (absolute_target(path).parent_path() / hidden->target).string();

@@ -35,6 +35,9 @@ enum class ChunkChoice { source, whole, ranks, mesh };
 /// Whether torch_dist keys have the layer number (separate) or a layer axis in front (stacked);
 /// automatic keeps the source's form.
 enum class LayerChoice { automatic, stacked, separate };
+/// Megatron's class of a model: GPTModel, or HybridModel with a layer for attention and one for the
+/// MLP.
+enum class ModelClass { automatic, gpt, hybrid };
 /// Stored tensors that the model's map lists under `keep` (a vision tower): refused, carried byte
 /// for byte, or left out.
 enum class UnmappedChoice { refuse, keep, drop };
@@ -118,6 +121,7 @@ struct JobSpec {
     Layout layout;                         ///< Megatron formats only
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
+    ModelClass model = ModelClass::automatic;                       ///< Megatron only
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
     OptimizerChoice optimizer = OptimizerChoice::automatic;         ///< Megatron only
     Switch overlap_grad_reduce = Switch::automatic;                 ///< Megatron only

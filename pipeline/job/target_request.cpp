@@ -96,6 +96,7 @@ TargetRequest target_request(JobSpec const& job,
     request.spec = job.target.transformer_impl == TransformerImpl::local ? "local" : "te";
   if (job.target.experts != ExpertStorage::automatic)
     request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
+  request.model = static_cast<TargetModel>(job.target.model);
   request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d
                                                                   : megatron::NameStyle::megatron;
   request.reference = job.target.reference;

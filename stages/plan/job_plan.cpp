@@ -57,7 +57,7 @@ class JobPlanner {
            "Set source.optimizer = \"drop\" to continue without it.",
            source_.place);
     if (made) check_trained(source_, request_, model_, job_.warnings);
-    if (model_.is_megatron() || job_.model->slots().size() > 1)
+    if (source_.names == NameOwner::megatron || job_.model->slots().size() > 1)
       record_ = source_.format->run_record(source_);
     if (made && record_ && record_->samples == 0)
       job_.warnings.push_back(

@@ -9,7 +9,7 @@ set -euo pipefail
 packages=(
   libopenmpi3 openmpi-bin openmpi-common libopenmpi-dev libhwloc15 libevent-core-2.1-7 libevent-pthreads-2.1-7 libpmix2 libmunge2 libudev1
   zlib1g zlib1g-dev libfmt9 libfmt-dev libspdlog1.10 libspdlog-dev libtomlplusplus3 libtomlplusplus-dev libcli11-dev libsimdjson14 libsimdjson-dev
-  libxxhash0 libxxhash-dev libisal2 libisal-dev libssl3 libssl-dev libgtest-dev pkgconf-bin libpkgconf3
+  libxxhash0 libxxhash-dev libyaml-0-2 libyaml-dev libisal2 libisal-dev libssl3 libssl-dev libgtest-dev pkgconf-bin libpkgconf3
 )
 nccl_requirement=nvidia-nccl-cu13==2.28.9
 multiarch=lib/x86_64-linux-gnu

@@ -64,6 +64,11 @@ class Program:
         return self.run(source, target, "huggingface", **options)
 
 
+def command(*words):
+    """What one command of the program says, on one rank."""
+    return subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+
+
 def tree_hashes(root):
     """Relative path -> hash of every file below a folder but the manifest, which names the job's paths: a target must not depend on the ranks."""
     root = Path(root)

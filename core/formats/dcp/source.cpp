@@ -17,6 +17,8 @@
 #include "core/formats/dcp/named_settings.hpp"
 #include "core/formats/dcp/named_states.hpp"
 #include "core/formats/dcp/unflatten.hpp"
+#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/writer.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/shared_headers.hpp"
 #include "core/formats/stamped_files.hpp"
@@ -261,7 +263,18 @@ Inspection DcpFormat::describe(fs::path const& path, megatron::UserSizes const& 
   for (std::string const& file : opened.metadata.files)
     files.push_back(opened.directory.folder / file);
   bool const by_backend = opened.directory.has_backend_file;
-  return inspection(path, checkpoint_of(std::move(opened), std::move(files)), by_backend);
+  fs::path const folder = opened.directory.folder;
+  Json args;
+  if (opened.flavour == Flavour::torch_dist)
+    if (auto const common = read_common(opened.directory, opened.metadata)) {
+      RunRecord const record = common_record(*common);
+      args = megatron::args_as_json(record.document(), megatron::find_args(record.document()));
+    }
+  Inspection result =
+      inspection(path, checkpoint_of(std::move(opened), std::move(files)), by_backend);
+  result.folder = folder;
+  result.args = std::move(args);
+  return result;
 }
 
 StoredView DcpFormat::view(Checkpoint const& checkpoint, std::string const& prefix) const {
@@ -285,6 +298,8 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
     result.optimizer = {StateForm::by_layout, view.fixed_state.front()};
   for (StoredObject const& object : checkpoint.stored.objects)
     if (is_run_state(object.name) && !result.rng) result.rng = {StateForm::by_layout, object.name};
+  if (!result.optimizer) result.optimizer = checkpoint.state.optimizer;
+  if (!result.rng) result.rng = checkpoint.state.rng;
   return result;
 }
 

@@ -26,17 +26,17 @@ class DistTarget {
       : job_(job), fsdp_(fsdp), draft_(draft), names_(job) {}
 
   void run() {
-    if (fsdp_ && job_.count("M") > 0)
+    if (fsdp_ && job_.count("M") > 0 && !names_.source_names_prediction())
       fail(
           ErrorKind::usage,
-          "[target] format = \"fsdp_dtensor\": the model has multi-token prediction, whose inner layers have other names in every Megatron release. "
-          "Choose torch_dist, whose names do not change.");
+          "[target] format = \"fsdp_dtensor\": the model has multi-token prediction, whose inner layer is transformer_layer up to Megatron-Core 0.16 and "
+          "mtp_model_layer since, and the source does not show which release will load the target. Choose torch_dist, whose names do not change.");
     bool const stacked = stack_layers();
     names_.warn_of_unknown_padding(draft_.warnings);
     Side const side = dist_side(stacked);
     check_further_axes(side);
     draft_.target_adds = side.adds();
-    draft_.stated = {names_.all_args(side), dist_options(false)};
+    draft_.stated = {names_.stated_args(side), dist_options(false)};
     TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
     DistTensors const tensors{pipeline_chunks(request().pipeline), fsdp_};
     DcpTarget target(draft_, run_folder(job_.record));
@@ -117,15 +117,17 @@ class DistTarget {
     options.options["stacked"] = Json(stacked && !fsdp_ ? 1 : 0);
     options.options["halves"] = Json(fsdp_ ? 1 : 0);
     options.options["parts"] = Json(fsdp_ ? 0 : 1);
+    options.options["numbered_biases"] =
+        Json(request().mesh.size(mesh_axis_of(job_.read.maps.core, "expert")) == 1 ? 1 : 0);
     return options;
   }
 
   /// Layers go into one key where they did in the source, else where Megatron would do so: when all
   /// are alike.
   bool stack_layers() const {
-    if (fsdp_ || request().layers == LayerKeys::separate) return false;
+    if (fsdp_ || names_.paired() || request().layers == LayerKeys::separate) return false;
     bool const asked = request().layers == LayerKeys::stacked;
-    if (!asked && same_objects()) return job_.read.traits.stacked;
+    if (!asked && same_objects() && !names_.renumbers()) return job_.read.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
     bool const alike = layers_are_alike(dist_side(true), job_.count("L"));
     if (asked && !alike)
@@ -149,7 +151,8 @@ class DistTarget {
   void add_objects(DcpTarget& target, Side const& side, bool stacked) {
     std::vector<StoredName> const names = side.names(nullptr);
     bool const from_dist = same_objects();
-    bool const same_modules = from_dist && request().spec == job_.read.traits.spec;
+    bool const same_modules =
+        from_dist && request().spec == job_.read.traits.spec && !names_.renumbers();
     ObjectChoice const choice{same_modules, request().drop_rng, request().drop_optimizer};
     ObjectGate gate(job_.source, request());
     if (from_dist)
@@ -159,6 +162,11 @@ class DistTarget {
     if (same_modules) return;
     ExtraStates extras(request().spec, from_dist ? "sequential" : request().form,
                        request().foreign_classes);
+    if (names_.renumbers()) {  // states of modules have the numbers of other layers
+      if (megatron::has_module_states(job_.source))
+        draft_.warnings.push_back(megatron::renumbered_states_warning);
+      return make_objects(target, extras, names);
+    }
     if (job_.source.storage == Storage::shares)
       extras.take(job_.source, job_.read.chunks, job_.count("expert"));
     if (from_dist) extras.take_objects(job_.source);
@@ -189,10 +197,10 @@ class DistTarget {
     std::string const of_experts = mesh_axis_of(job_.read.maps.core, "expert");
     record.experts_apart = job_.count("expert") > 0 && request().mesh.size(of_experts) > 1;
     bool const from_dist = same_objects() && record.record != nullptr;
-    if (!from_dist) {
+    if (!from_dist || names_.renumbers()) {
       MegatronNames::Args const sizes = megatron::target_args(
           {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},
-          job_.read.args);
+          names_.args_before());
       record.args = names_.args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back("ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");

@@ -153,10 +153,14 @@ ArgValues inherited_args(TargetArgs const& target, Json const& source_args,
 void cut_pattern(ArgValues& values, TargetArgs const& target, Json const& source_args) {
   auto const pattern = hybrid_pattern(source_args);
   if (!pattern || pattern->stages.size() < 2) return;
+  // Of a layer of the model there may be two in the pattern (paired_layers.hpp).
+  int const letters = narrow<int>(pattern->decoder_layers());
+  int const each =
+      target.pipeline.decoder_layers > 0 && letters == 2 * target.pipeline.decoder_layers ? 2 : 1;
   std::vector<int> layers;
   for (PipelineChunk const& chunk : pipeline_chunks(target.pipeline)) {
     int count = 0;
-    for (Run const& run : chunk.decoder) count += narrow<int>(run.end - run.begin);
+    for (Run const& run : chunk.decoder) count += each * narrow<int>(run.end - run.begin);
     layers.push_back(count);
   }
   std::erase_if(values, [](auto const& value) {

@@ -2,16 +2,38 @@
 
 #include <algorithm>
 
+#include "core/formats/format.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/paired_layers.hpp"
+#include "core/formats/megatron/writer.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {
+namespace {
+
+bool is_hybrid(Model const& model) {
+  Json const said = model.value("hybrid");
+  return said.integer() != nullptr && *said.integer() != 0;
+}
+
+}  // namespace
+
+bool has_module_states(Checkpoint const& source) {
+  return !source.module_states.empty() ||
+         std::ranges::any_of(source.stored.objects, [](StoredObject const& object) {
+           return object.name.find("_extra_state") != std::string::npos;
+         });
+}
 
 MegatronNames::MegatronNames(MappedTarget const& job) : request(job.request), job_(job) {
   bool const in_shares = job.source.storage == Storage::shares;
   if (request.spec.empty()) request.spec = job.read.is_megatron() ? job.read.traits.spec : "te";
   if (request.form.empty()) request.form = in_shares ? job.read.traits.form : default_form();
+  paired_ = request.model == TargetModel::hybrid
+                ? !is_hybrid(job.model)
+                : request.model == TargetModel::as_source && job.read.traits.paired;
 }
 
 /// How a checkpoint that does not show it would be stored by the program that saved it.
@@ -25,6 +47,11 @@ std::string MegatronNames::source_form() const {
   return job_.source.storage == Storage::shares ? job_.read.traits.form : default_form();
 }
 
+bool MegatronNames::source_names_prediction() const {
+  return job_.source.storage == Storage::shares ||
+         job_.source.format->id() == FormatId::fsdp_dtensor;
+}
+
 SideOptions MegatronNames::side_options(bool local) const {
   SideOptions options;
   options.local = local;
@@ -32,8 +59,8 @@ SideOptions MegatronNames::side_options(bool local) const {
   options.options = {
       {"form", request.form},
       {"spec", request.spec},
-      {"mtp_block",
-       job_.source.storage == Storage::shares ? job_.read.traits.mtp_block : "mtp_model_layer"}};
+      {"paired", paired_ ? 1 : 0},
+      {"mtp_block", source_names_prediction() ? job_.read.traits.mtp_block : "mtp_model_layer"}};
   options.place = "[target] layout.";
   Index const rows = job_.read.traits.padded_vocab;
   if (all_rows_are_data() &&
@@ -81,9 +108,11 @@ MegatronNames::Args MegatronNames::made_args() const {
   return args;
 }
 
-/// A run of another program has a record without args, or with empty ones.
+/// A run of another program has a record without args, or with such as describe no model.
 bool MegatronNames::makes_args() const {
-  return job_.record == nullptr || !job_.read.is_megatron();
+  if (job_.record == nullptr || !job_.read.is_megatron()) return true;
+  pickle::Document const& document = job_.record->document();
+  return !describe_a_model(args_as_json(document, find_args(document)));
 }
 
 MegatronNames::Args MegatronNames::args() const {
@@ -100,15 +129,67 @@ MegatronNames::Args MegatronNames::args() const {
     result.emplace_back("transformer_impl", request.spec == "te" ? "transformer_engine" : "local");
   if (job_.count("expert") > 0 && (made || request.form != source_form()))
     result.emplace_back("moe_grouped_gemm", request.form == "grouped");
+  for (auto& value : class_args()) result.push_back(std::move(value));
   return result;
+}
+
+/// What makes a hybrid model of another, and the other way round.
+MegatronNames::Args MegatronNames::class_args() const {
+  Args result;
+  if (job_.read.traits.paired && !makes_args())  // those of the source are of its hybrid model
+    for (char const* key :
+         {"hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern",
+          "is_hybrid_model", "num_layers", "moe_layer_freq", "linear_attention_freq",
+          "experimental_attention_variant", "multi_latent_attention"})
+      if (Json const* value = job_.read.args.find(key)) result.emplace_back(key, *value);
+  if (!paired_) return result;
+  std::vector<int> stages;
+  for (PipelineChunk const& chunk : pipeline_chunks(request.pipeline)) {
+    stages.push_back(0);
+    for (Run const& run : chunk.decoder) stages.back() += 2 * narrow<int>(run.end - run.begin);
+  }
+  for (auto& [key, value] : paired_args(job_.model, job_.count("L"), "[target]")) {
+    if (key == "hybrid_layer_pattern")
+      value = Json(with_stages({key, {*value.text()}, ""}, stages));
+    result.emplace_back(key, std::move(value));
+  }
+  return result;
+}
+
+Json MegatronNames::args_before() const {
+  Json result = job_.read.args.is_null() ? Json::object() : job_.read.args;
+  for (auto& [key, value] : class_args()) result.set(key, std::move(value));
+  return result;
+}
+
+Json MegatronNames::stated_args(Side const& side) const {
+  Json all = all_args(side);
+  return paired_ ? unpaired_args(all).args : all;
+}
+
+/// Args that go by numbers of layers, which become others.
+void MegatronNames::check_counted_layers(Json const& args) const {
+  if (!paired_ && !job_.read.traits.paired) return;
+  for (char const* key : {"window_attn_skip_freq", "no_rope_freq", "dsa_indexer_topk_freq"}) {
+    Json const value = fact(args, key);
+    bool const none = value.is_null() || value == Json(0) || value == Json(1) ||
+                      (value.items() != nullptr && value.items()->empty());
+    if (!none && (renumbers() || paired_))
+      fail(
+          ErrorKind::usage,
+          "[target] model: args.{} = {} counts layers, whose numbers are others in a hybrid model. "
+          "Set model to the class of the source.",
+          key, value.dump());
+  }
 }
 
 /// Every argument that the target will have.
 Json MegatronNames::all_args(Side const& side) const {
   Json result = makes_args() ? Json::object() : job_.read.args;
   for (auto& [key, value] : args()) result.set(key, std::move(value));
+  check_counted_layers(result);
   for (auto& [key, value] : megatron::target_args(
-           {sizes_of(request.mesh), request.pipeline, side.padded_size("vocab")}, job_.read.args))
+           {sizes_of(request.mesh), request.pipeline, side.padded_size("vocab")}, args_before()))
     result.set(key, std::move(value));
   return result;
 }

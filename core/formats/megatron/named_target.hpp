@@ -8,6 +8,13 @@
 
 namespace reshard::megatron {
 
+inline constexpr char const* renumbered_states_warning =
+    "states of modules (FP8 scales of Transformer Engine) are left behind: the target's layers have "
+    "other numbers. Its loader makes them anew";
+
+/// Whether modules have states of their own in it.
+bool has_module_states(Checkpoint const& source);
+
 /// What all targets with Megatron's names have in common: whose layers they are, how experts are
 /// stored, and what their args say.
 class MegatronNames {
@@ -25,6 +32,18 @@ class MegatronNames {
   Args args() const;
   /// Every argument that the target will have.
   Json all_args(Side const& side) const;
+  /// What target_args() takes as the args before: those of the source, with the pattern of a hybrid
+  /// target.
+  Json args_before() const;
+  /// Whether attention and MLP of a layer are two layers of the target.
+  bool paired() const { return paired_; }
+  /// Whether the target's layers have other numbers than the source's.
+  bool renumbers() const { return paired_ != job_.read.traits.paired; }
+  /// What all_args() say of the model in the numbers of its own layers.
+  Json stated_args(Side const& side) const;
+  /// Whether the source shows how its Megatron release calls the layer inside multi-token
+  /// prediction; torch_dist has one name for it.
+  bool source_names_prediction() const;
   /// Warns where padding and vocabulary cannot be distinguished.
   void warn_of_unknown_padding(std::vector<std::string>& warnings) const;
 
@@ -34,8 +53,11 @@ class MegatronNames {
   bool all_rows_are_data() const;
   Args made_args() const;
   bool makes_args() const;
+  Args class_args() const;
+  void check_counted_layers(Json const& args) const;
 
   MappedTarget const& job_;
+  bool paired_ = false;
 };
 
 }  // namespace reshard::megatron

@@ -224,6 +224,9 @@ Inspection MegatronFormat::describe(fs::path const& path, UserSizes const& sizes
   Classification found = classify(shard_facts(directory, pointers), sizes);
   for (std::string& sentence : damage) found.mismatches.push_back({std::move(sentence), false});
   Inspection result;
+  result.folder = directory.iteration_dir;
+  for (auto const& header : headers)
+    if (result.args.is_null() && header) result.args = header->args;
   result.json.set("path", path.string()).set("format", name());
   Json const report = inspect_json(directory, found, pointers);
   for (auto const& [key, value] : *report.members()) result.json.set(key, value);

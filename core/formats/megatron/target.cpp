@@ -268,20 +268,22 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   draft.target_adds = side.adds();
   ExtraStates extras(request.spec, request.form, request.foreign_classes);
   Index const experts = job.count("expert");
-  if (job.source.storage == Storage::shares) {
+  if (names.renumbers()) {  // states of modules have the numbers of other layers
+    if (has_module_states(job.source)) draft.warnings.push_back(renumbered_states_warning);
+  } else if (job.source.storage == Storage::shares) {
     extras.take(job.source, job.read.chunks, experts);
     extras.use_source_keys(request.spec == job.read.traits.spec &&
                            (experts == 0 || request.form == job.read.traits.form));
   } else if (job.source.storage == Storage::chunks && job.read.is_megatron()) {
     extras.take_objects(job.source);
   }
-  draft.stated = {names.all_args(side), names.side_options(true)};
+  draft.stated = {names.stated_args(side), names.side_options(true)};
   draft.file_mesh = shard_mesh(sizes_of(request.mesh));
   draft.layout = layout_text(sizes_of(request.mesh));
   MegatronTarget target;
   target.chunks = pipeline_chunks(request.pipeline);
   target.record = job.record;
-  target.source_args = job.read.args;
+  target.source_args = names.args_before();
   target.args = names.args();
   target.extras = &extras;
   TargetParts const parts{&job.model, &side, job.dtypes, &request};

@@ -6,6 +6,7 @@
 #include "core/formats/model_files.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_members.hpp"
+#include "stages/plan/source/stated_args.hpp"
 
 namespace reshard {
 namespace {
@@ -207,13 +208,14 @@ ConfigComparison compare(ModelDescription const& a, ModelDescription const& b,
 
 }  // namespace
 
-ModelDescription describe_model(Checkpoint const& checkpoint, fs::path const& config) {
+ModelDescription describe_model(Checkpoint const& checkpoint, fs::path const& config,
+                                std::vector<fs::path> const& map_folders) {
   ModelDescription result;
   if (checkpoint.config_inside) result.config = checkpoint.config;
   if (auto const files = files_of(checkpoint, config);
       files && (result.config.is_null() || !config.empty()))
     result.config = files->config;
-  result.args = args_of(checkpoint);
+  result.args = stated_args(checkpoint, map_folders);
   return result;
 }
 

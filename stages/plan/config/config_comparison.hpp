@@ -18,7 +18,8 @@ struct ModelDescription {
 
 /// Of a checkpoint: what lies beside its weights or is copied with it; `config` names another
 /// config.json.
-ModelDescription describe_model(Checkpoint const& checkpoint, std::filesystem::path const& config);
+ModelDescription describe_model(Checkpoint const& checkpoint, std::filesystem::path const& config,
+                                std::vector<std::filesystem::path> const& map_folders);
 
 /// A member of config.json, or an argument ("args.rotary_base"), that two models have otherwise. ""
 /// stands for: not there.

@@ -6,6 +6,7 @@
 #include "core/mapping/config_defaults.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/stated_args.hpp"
 #include "stages/plan/source/vocabulary.hpp"
 
 namespace reshard {
@@ -18,15 +19,15 @@ class FactsReader {
 
   void run() {
     result_.view = source_.format->view(source_, request_.source_prefix);
+    result_.files = files_of(source_, request_.source_config);
     if (source_.names == NameOwner::logical)
       read_logical_facts(source_, result_);
     else
       refuse_adapters(source_, result_.view);
     if (source_.names == NameOwner::megatron) find_args();
     if (!source_.config.is_null()) result_.config = source_.config;
-    result_.files = files_of(source_, request_.source_config);
     if (!request_.source_config.empty()) result_.config = result_.files->config;
-    if (unknown() && result_.files) result_.config = result_.files->config;
+    if ((unknown() || without_args()) && result_.files) result_.config = result_.files->config;
     if (unknown() && !in_chunks())
       fail(ErrorKind::source,
            "{}: has no config.json, so the sizes of the model are not known. Put it beside the "
@@ -46,6 +47,10 @@ class FactsReader {
   bool to_hdf5() const { return format_of(request_.format).target().names == NameOwner::logical; }
   bool family_names() const { return source_.names == NameOwner::family; }
   bool unknown() const { return family_names() && result_.config.is_null(); }
+  /// A Megatron checkpoint whose model only its config.json describes.
+  bool without_args() const {
+    return source_.names == NameOwner::megatron && result_.args.is_null();
+  }
   bool in_chunks() const { return source_.storage == Storage::chunks; }
   bool in_shares() const { return source_.storage == Storage::shares; }
   std::string place() const { return source_.folder.string(); }
@@ -61,14 +66,14 @@ class FactsReader {
   }
 
   void find_args() {
-    result_.args = args_of(source_);
+    result_.args = stated_args(source_, request_.map_folders);
     result_.traits = result_.view.traits;
     note_spec();
-    if (result_.args.is_null() && (in_shares() || request_.source_config.empty()))
-      fail(ErrorKind::source, "{}: has no args, so the sizes of the model are not known. {}.",
-           place(),
-           in_shares() ? "Use a checkpoint that Megatron saved itself"
-                       : "Set source.config to the config.json of the same model");
+    bool const configured = result_.files && !result_.files->config.is_null();
+    if (result_.args.is_null() && (in_shares() || !configured))
+      fail(ErrorKind::source, "{}: {}, so the sizes of the model are not known. {}.", place(),
+           args_of(source_).is_null() ? "has no args" : "its args do not describe the model",
+           in_shares() ? "Use a checkpoint that Megatron saved itself" : way_to_a_config(source_));
     Json const* padded = result_.args.find("padded_vocab_size");
     if (result_.traits.padded_vocab > 0 && !result_.args.is_null() &&
         (padded == nullptr || padded->is_null()))

@@ -13,6 +13,7 @@
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
+#include "stages/plan/source/model_class.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/quant_source.hpp"
 #include "stages/plan/source/source_facts.hpp"
@@ -96,6 +97,7 @@ class SourceReader {
     }
     settle_unread(result_.maps, result_.view, !family_names(), request_, result_.warnings);
     check_pattern();
+    settle_model_class(request_, place(), result_);
     // From Megatron to Megatron args describe the model; the family was named for what its map
     // keeps.
     if (maps.family && result_.config.is_null() && maps.family->config.empty() &&
@@ -324,7 +326,7 @@ class SourceReader {
   }
 
   void find_chunks() {
-    if (in_shares()) result_.chunks = source_chunks(source_, count("L"), count("M"));
+    if (in_shares()) result_.chunks = source_chunks(source_, result_.args, count("L"), count("M"));
   }
 
   /// The source as the core map reads it.
@@ -393,6 +395,9 @@ class SourceReader {
     options.in_front = true;
     options.options = {
         {"form", traits.form}, {"spec", traits.spec}, {"mtp_block", traits.mtp_block}};
+    options.options["paired"] = Json(traits.paired ? 1 : 0);
+    options.options["numbered_biases"] =
+        Json(fact(result_.args, "expert_model_parallel_size") == Json(1) ? 1 : 0);
     options.options["stacked"] = Json(traits.stacked ? 1 : 0);
     options.options["halves"] = Json(traits.halves ? 1 : 0);
     options.options["parts"] = Json(traits.parts ? 1 : 0);
@@ -406,7 +411,8 @@ class SourceReader {
                         source_.mesh,
                         {{"form", result_.traits.form},
                          {"spec", result_.traits.spec},
-                         {"mtp_block", result_.traits.mtp_block}},
+                         {"mtp_block", result_.traits.mtp_block},
+                         {"paired", result_.traits.paired ? 1 : 0}},
                         {},
                         {},
                         place() + ", "};

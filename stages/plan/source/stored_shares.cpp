@@ -60,9 +60,9 @@ FindTensor finder_over(NameTable const& table, StoredTable const& stored) {
   };
 }
 
-std::vector<PipelineChunk> source_chunks(Checkpoint const& source, Index decoder_layers,
-                                         Index mtp_layers) {
-  PipelineSpec spec = megatron::pipeline_spec(source.args, megatron::sizes_of(source.mesh));
+std::vector<PipelineChunk> source_chunks(Checkpoint const& source, Json const& args,
+                                         Index decoder_layers, Index mtp_layers) {
+  PipelineSpec spec = megatron::pipeline_spec(args, megatron::sizes_of(source.mesh));
   spec.decoder_layers = static_cast<int>(decoder_layers);
   spec.mtp_layers = static_cast<int>(mtp_layers);
   try {

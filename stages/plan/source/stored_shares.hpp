@@ -51,7 +51,7 @@ FindTensor finder_over(NameTable const& table, StoredTable const& stored);
 
 /// The pipeline chunks of a source whose storage is shares, in model order, for a model of so many
 /// layers.
-std::vector<PipelineChunk> source_chunks(Checkpoint const& source, Index decoder_layers,
-                                         Index mtp_layers);
+std::vector<PipelineChunk> source_chunks(Checkpoint const& source, Json const& args,
+                                         Index decoder_layers, Index mtp_layers);
 
 }  // namespace reshard

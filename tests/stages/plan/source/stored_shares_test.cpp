@@ -78,9 +78,9 @@ TEST(StoredShares, OfAWholeSourceAreOne) {
 TEST(SourceChunks, FollowArgsAndNameThem) {
   MadeCheckpoint source = of_chunks();
   source.value.args = Json().set("num_layers", 4);
-  EXPECT_EQ(source_chunks(source.value, 4, 0).size(), 4U);
+  EXPECT_EQ(source_chunks(source.value, source.value.args, 4, 0).size(), 4U);
   std::string const sentence =
-      refused(ErrorKind::source, [&] { source_chunks(source.value, 5, 0); });
+      refused(ErrorKind::source, [&] { source_chunks(source.value, source.value.args, 5, 0); });
   EXPECT_TRUE(sentence.starts_with("/made, args")) << sentence;
 }
 

@@ -36,6 +36,7 @@ class Reshard(CMakePackage, CudaPackage):
     depends_on("isa-l@2.30:", when="target=x86_64:")
     depends_on("libseccomp@2.5:", when="+hdf5 platform=linux")
     depends_on("openssl@3:")
+    depends_on("libyaml@0.2.5:")
     depends_on("zlib-api")
     depends_on("googletest@1.12: +gmock", type="test")
     depends_on("cuda@12:", when="+cuda")

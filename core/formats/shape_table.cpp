@@ -1,0 +1,67 @@
+#include <array>
+
+#include "core/formats/shapes.hpp"
+
+namespace reshard {
+namespace {
+
+// After the programs' own code: Megatron-Bridge's training/checkpointing.py and
+// checkpoint_utils.py, NeMo's lightning/io/mixin.py and ckpt_utils.py, verl's
+// megatron_checkpoint_manager.py and megatron_utils.py (layouts 2 and 1), ms-swift's
+// megatron_lm_utils.py and trainers/base.py, miles' and slime's rollout/data_source.py and
+// arguments.py.
+std::array<Shape, 8> const shapes = {{
+    {.program = "Megatron-Bridge",
+     .weights = "",
+     .signs = {"run_config.yaml"},
+     .configs = {"hf"},
+     .settings = "run_config.yaml",
+     .member = "model",
+     .table = "megatron_bridge",
+     .origins = {"hf_model_id", "extra_checkpoint_metadata.hf_model_id"}},
+    {.program = "NeMo 2",
+     .weights = "weights",
+     .signs = {"context"},
+     .settings = "context/model.yaml",
+     .member = "config",
+     .table = "megatron_bridge"},
+    {.program = "verl",
+     .weights = "model/dist_ckpt",
+     .signs = {"ckpt_contents.json", "transformer_config.json", "model/huggingface"},
+     .saves = {"actor", "global_step_*/actor"},
+     .configs = {"model/huggingface"},
+     .optimizer = "optimizer/dist_ckpt",
+     .rng = "extra/dist_ckpt"},
+    {.program = "verl",
+     .weights = "dist_ckpt",
+     .signs = {"transformer_config.json", "huggingface"},
+     .saves = {"actor", "global_step_*/actor"},
+     .configs = {"huggingface"}},
+    {.program = "ms-swift",
+     .weights = "iter_*",
+     .signs = {"args.json"},
+     .arg = "tuner_type",
+     .saves = {"checkpoint-*"},
+     .configs = {""},
+     .settings = "args.json",
+     .origins = {"model_dir", "model"}},
+    {.program = "miles",
+     .weights = "iter_*",
+     .arg = "miles_router_timeout",
+     .origins = {"hf_checkpoint"}},
+    {.program = "slime",
+     .weights = "iter_*",
+     .signs = {"rollout/global_dataset_state_dict_*.pt"},
+     .arg = "rollout_global_dataset",
+     .origins = {"hf_checkpoint"}},
+    {.program = "slime",
+     .weights = "release",
+     .arg = "rollout_global_dataset",
+     .origins = {"hf_checkpoint"}},
+}};
+
+}  // namespace
+
+std::span<Shape const> known_shapes() { return shapes; }
+
+}  // namespace reshard

@@ -1,0 +1,220 @@
+#include "core/formats/shapes.hpp"
+
+#include <algorithm>
+
+#include "core/base/file.hpp"
+#include "core/base/member_file.hpp"
+#include "core/base/paths.hpp"
+#include "core/base/sight.hpp"
+#include "core/base/text.hpp"
+#include "core/base/yaml.hpp"
+#include "core/containers/dcp/directory.hpp"
+#include "core/containers/tracker.hpp"
+#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/folder.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view any = "*";
+constexpr std::size_t most_shown = 6;
+
+bool has_star(std::string_view pattern) { return pattern.find(any) != std::string_view::npos; }
+
+std::vector<std::string> parts_of(std::string_view path) {
+  std::vector<std::string> parts;
+  for (fs::path const& part : fs::path(path)) parts.push_back(part.string());
+  return parts;
+}
+
+/// What is there of a path whose parts may be patterns, sorted.
+std::vector<fs::path> matching(fs::path const& folder, std::string_view pattern) {
+  std::vector<fs::path> found = {folder};
+  for (std::string const& part : parts_of(pattern)) {
+    std::vector<fs::path> next;
+    for (fs::path const& path : found) {
+      if (!has_star(part)) {
+        if (sees_anything(path / part)) next.push_back(path / part);
+        continue;
+      }
+      if (!sees_folder(path)) continue;
+      for (std::string const& name : member_names(path))
+        if (matches_glob(part, name)) next.push_back(path / name);
+    }
+    found = std::move(next);
+  }
+  return found;
+}
+
+/// The sign of a shape that a folder has; "" for none.
+std::string sign_of(Shape const& shape, fs::path const& save) {
+  for (std::string_view const sign : shape.signs)
+    if (auto const found = matching(save, sign); !found.empty())
+      return found.front().lexically_relative(save).string();
+  return "";
+}
+
+bool holds_weights(fs::path const& folder) { return sees_file(folder / dcp::metadata_name); }
+
+/// A save of this shape, whose weights lie in a folder of their own.
+bool is_save_of(Shape const& shape, fs::path const& path) {
+  if (shape.weights.empty() || !sees_folder(path) || sign_of(shape, path).empty()) return false;
+  return std::ranges::any_of(matching(path, shape.weights), holds_weights);
+}
+
+/// The folder that readers of Megatron's formats open.
+fs::path weights_of(Shape const& shape, fs::path const& save) {
+  return has_star(shape.weights) ? save : save / shape.weights;
+}
+
+/// The save that a tracker of the run names; nothing without one.
+std::optional<std::size_t> tracked(fs::path const& run, std::span<fs::path const> saves) {
+  if (!sees_file(run / tracker_name)) return std::nullopt;
+  SaveStep const step = read_tracker(run, "give the folder of one save");
+  if (step.release) return std::nullopt;
+  std::string const number = tracker_text(step.iteration);
+  for (std::size_t i = 0; i < saves.size(); ++i) {
+    std::string const name = saves[i].lexically_relative(run).begin()->string();
+    std::size_t const digits = name.find_last_not_of("0123456789");
+    if (digits != std::string::npos && name.substr(digits + 1) == number) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<fs::path> save_in_run(Shape const& shape, fs::path const& run) {
+  for (std::string_view const pattern : shape.saves) {
+    std::vector<fs::path> saves = matching(run, pattern);
+    std::erase_if(saves, [&](fs::path const& path) { return !is_save_of(shape, path); });
+    if (saves.size() == 1) return saves.front();
+    if (saves.empty()) continue;
+    if (auto const one = tracked(run, saves)) return saves[*one];
+    std::vector<std::string> names;
+    for (fs::path const& save : saves) names.push_back(save.string());
+    fail(ErrorKind::source,
+         "{}: holds {} saves of {} and no {} that names one of them: {}. Name one.", run.string(),
+         saves.size(), shape.program, tracker_name, listed(names, most_shown));
+  }
+  return std::nullopt;
+}
+
+/// The folder of the save, for weights in `folder`; nothing when its path does not fit.
+std::optional<fs::path> save_above(Shape const& shape, fs::path folder) {
+  std::vector<std::string> const parts = parts_of(shape.weights);
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (!matches_glob(*part, folder.filename().string())) return std::nullopt;
+    folder = folder.parent_path();
+  }
+  return folder;
+}
+
+Json const* member_of(Json const& document, std::string_view path) {
+  Json const* found = &document;
+  while (!path.empty() && found != nullptr) {
+    std::size_t const dot = std::min(path.find('.'), path.size());
+    found = found->find(path.substr(0, dot));
+    path.remove_prefix(std::min(dot + 1, path.size()));
+  }
+  return found;
+}
+
+Json read_settings(fs::path const& save, std::string_view name) {
+  fs::path const path = readable_member(save, name);
+  if (path.extension() != ".json")
+    return parse_yaml(read_text_file(path, largest_yaml_bytes), path.string());
+  return huggingface::parse_config(read_text_file(path, huggingface::largest_config_bytes),
+                                   path.string());
+}
+
+/// What names the model that training began from.
+std::string origin_of(Shape const& shape, Json const& args, Json const& settings) {
+  for (std::string_view const key : shape.origins)
+    for (auto const& [document, place] :
+         {std::pair<Json const*, std::string_view>{&args, "args"}, {&settings, shape.settings}}) {
+      Json const* value = member_of(*document, key);
+      if (value == nullptr || value->text() == nullptr || value->text()->empty()) continue;
+      return fmt::format("{}: {} = {}", place, key, *value->text());
+    }
+  return "";
+}
+
+FoundShape found_shape(Shape const& shape, fs::path const& save, std::string evidence,
+                       Json const& args) {
+  FoundShape found;
+  found.program = shape.program;
+  found.evidence = std::move(evidence);
+  found.save = save;
+  for (std::string_view const config : shape.configs)
+    found.configs.push_back(config.empty() ? save : save / config);
+  Json settings;
+  if (!shape.settings.empty() && sees_file(save / shape.settings)) {
+    found.settings = (save / shape.settings).string();
+    Json const document = read_settings(save, shape.settings);
+    if (Json const* member = member_of(document, shape.member)) settings = *member;
+    if (!shape.table.empty() && settings.members() != nullptr) {
+      found.facts = settings;
+      found.table = shape.table;
+    }
+  }
+  if (!shape.optimizer.empty() && holds_weights(save / shape.optimizer))
+    found.optimizer = shape.optimizer;
+  if (!shape.rng.empty() && holds_weights(save / shape.rng)) found.rng = shape.rng;
+  found.origin = origin_of(shape, args, settings);
+  return found;
+}
+
+}  // namespace
+
+fs::path folder_of_weights(fs::path const& given) {
+  fs::path const path = full_path(given);
+  if (!sees_folder(path) || holds_weights(path)) return given;
+  for (Shape const& shape : known_shapes())
+    if (is_save_of(shape, path)) return weights_of(shape, path);
+  for (Shape const& shape : known_shapes())
+    if (auto const save = save_in_run(shape, path)) return weights_of(shape, *save);
+  return given;
+}
+
+std::optional<FoundShape> find_shape(fs::path const& given, Json const& args) {
+  fs::path const folder = full_path(given);
+  for (Shape const& shape : known_shapes()) {
+    auto const save = save_above(shape, folder);
+    if (!save) continue;
+    std::string evidence = sign_of(shape, *save);
+    if (evidence.empty() && !shape.arg.empty() && args.find(shape.arg) != nullptr)
+      evidence = fmt::format("args.{}", shape.arg);
+    if (!evidence.empty()) return found_shape(shape, *save, std::move(evidence), args);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> step_of(FoundShape const& found) {
+  for (Shape const& shape : known_shapes()) {
+    if (shape.program != found.program) continue;
+    for (std::string_view const pattern : shape.saves) {
+      fs::path folder = found.save;
+      std::vector<std::string> const parts = parts_of(pattern);
+      std::optional<std::int64_t> step;
+      auto part = parts.rbegin();
+      for (; part != parts.rend() && matches_glob(*part, folder.filename().string()); ++part) {
+        if (has_star(*part))
+          if (auto const read = step_of_tracker(folder.filename().string().substr(part->find(any))))
+            step = read->iteration;
+        folder = folder.parent_path();
+      }
+      if (part == parts.rend() && step) return step;
+    }
+  }
+  return std::nullopt;
+}
+
+bool describe_a_model(Json const& args) {
+  for (std::string_view const key : {"num_layers", "hidden_size"}) {
+    Json const* value = args.find(key);
+    if (value == nullptr || value->integer() == nullptr) return false;
+  }
+  return true;
+}
+
+}  // namespace reshard

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json.hpp"
+
+namespace reshard {
+
+/// Where a program puts the parts of one save. Paths are relative to the folder of the save; `*` in
+/// them stands for any part of one name.
+struct Shape {
+  std::string_view program;  ///< as users know it: "verl"
+  /// The folder that holds Megatron's weights; "": the save itself. With a `*` the save is also the
+  /// root of an ordinary Megatron checkpoint.
+  std::string_view weights;
+  /// Files or folders that only this program leaves: one of them is there …
+  std::vector<std::string_view> signs = {};
+  /// … or args have this member, which only this program has.
+  std::string_view arg = {};
+  /// Saves below a folder that users name for them: "global_step_*/actor", "actor".
+  std::vector<std::string_view> saves = {};
+  /// Folders that may have the model's config.json and tokenizer.
+  std::vector<std::string_view> configs = {};
+  /// A YAML or JSON file with the settings of the run; "" for none.
+  std::string_view settings = {};
+  /// The member of it that describes the model; "": all of it.
+  std::string_view member = {};
+  /// The map whose [args] makes Megatron's args of that member; "": it describes no model.
+  std::string_view table = {};
+  /// Folders with optimizer state and state of generators, where they lie apart from the weights.
+  std::string_view optimizer = {};
+  std::string_view rng = {};
+  /// Members of args or of the settings that name the model that training began from; the first
+  /// that is there counts.
+  std::vector<std::string_view> origins = {};
+};
+
+/// All known shapes; of several that fit, the first counts.
+std::span<Shape const> known_shapes();
+
+/// What is known of a save by its shape.
+struct FoundShape {
+  std::string program;
+  std::string evidence;                        ///< "run_config.yaml", "args.tuner_type"
+  std::filesystem::path save;                  ///< the folder of the save
+  std::vector<std::filesystem::path> configs;  ///< folders that may have a config.json
+  std::string settings;                        ///< path of the file with settings; "" for none
+  Json facts;             ///< what it says of the model, for `table`; null for nothing
+  std::string table;      ///< the map that makes args of the facts
+  std::string optimizer;  ///< folder of optimizer state apart from the weights, below the save
+  std::string rng;        ///< the same of generators
+  std::string origin;     ///< "args.hf_checkpoint = /models/Qwen3-4B"; "" where nothing says it
+};
+
+/// The folder that is a checkpoint in a format of Megatron, where `path` is the folder of a save,
+/// or of a run with one save, of a shape that keeps weights below it; else `path` unchanged.
+/// Several saves of which no tracker names one are an Error of kind source that lists them.
+std::filesystem::path folder_of_weights(std::filesystem::path const& path);
+
+/// The shape of a save whose weights are in `folder`; `args` are those that it stores, null for
+/// none. Reads the settings. Damage in them is an Error of kind source.
+std::optional<FoundShape> find_shape(std::filesystem::path const& folder, Json const& args);
+
+/// The training step in the path of a save, "global_step_10/actor"; nothing where its shape has
+/// none.
+std::optional<std::int64_t> step_of(FoundShape const& found);
+
+/// Whether args say how large a model is: those of programs that configure models otherwise do not.
+bool describe_a_model(Json const& args);
+
+}  // namespace reshard

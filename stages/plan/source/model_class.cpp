@@ -1,0 +1,41 @@
+#include "stages/plan/source/model_class.hpp"
+
+#include <algorithm>
+
+#include "core/formats/megatron/hybrid_pattern.hpp"
+#include "core/formats/megatron/paired_layers.hpp"
+
+namespace reshard {
+namespace {
+
+/// Whether a family's own layers are those of a hybrid model.
+bool is_hybrid(MapFile const& family) {
+  return std::ranges::any_of(family.let,
+                             [](NamedExpression const& let) { return let.name == "hybrid"; });
+}
+
+/// Whether the family describes the model, in layers of GPTModel.
+bool is_described_by_gpt_family(SourceModel const& read) {
+  if (!read.maps.family || is_hybrid(*read.maps.family)) return false;
+  return !read.config.is_null() || !read.maps.family->config.empty();
+}
+
+}  // namespace
+
+void settle_model_class(TargetRequest const& request, std::string_view place, SourceModel& result) {
+  if (!megatron::hybrid_pattern(result.args)) return;
+  bool const asked = request.model == TargetModel::gpt;
+  if (!asked && !is_described_by_gpt_family(result)) return;
+  megatron::UnpairedArgs unpaired = megatron::unpaired_args(result.args);
+  if (!unpaired.args.is_null()) {
+    result.args = std::move(unpaired.args);
+    result.traits.paired = true;
+  } else if (asked) {
+    fail(ErrorKind::usage,
+         "[target] model = \"gpt\": {} is a hybrid model whose pattern {}, so two layers of it are "
+         "not one of GPTModel. Set model = \"auto\".",
+         place, unpaired.why);
+  }
+}
+
+}  // namespace reshard

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+
+#include "core/formats/checkpoint.hpp"
+
+namespace reshard {
+
+/// Megatron's args of a checkpoint: those that it stores, where they describe a model; else those
+/// that the table of its shape (settings/NAME.toml in a map folder) makes of the settings beside
+/// the weights; null where neither says what the model is. Errors of kind usage: no such table, or
+/// one with a mistake.
+Json stated_args(Checkpoint const& checkpoint, std::span<std::filesystem::path const> map_folders);
+
+/// What a user can do where a checkpoint states no model, as the end of a sentence: "Set
+/// source.config to the config.json of the same model (args.json: model = Qwen/Qwen3-4B)".
+std::string way_to_a_config(Checkpoint const& checkpoint);
+
+}  // namespace reshard

@@ -1,0 +1,113 @@
+#include "core/base/yaml.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace reshard {
+namespace {
+
+std::string refusal(std::string const& text) {
+  try {
+    return "read as " + parse_yaml(text, "run.yaml").dump();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    return error.sentence();
+  }
+}
+
+std::string read(std::string const& text) { return parse_yaml(text, "run.yaml").dump(); }
+
+void expect_refused(std::string const& text, std::string const& why) {
+  std::string const sentence = refusal(text);
+  EXPECT_TRUE(sentence.starts_with("run.yaml:")) << sentence;
+  EXPECT_NE(sentence.find(why), std::string::npos) << sentence;
+}
+
+// As yaml.safe_load of PyYAML reads them.
+TEST(Yaml, PlainScalarsAreNumbersFlagsAndTexts) {
+  EXPECT_EQ(read("[1, -2, +3, 0, 9223372036854775807]"), "[1, -2, 3, 0, 9223372036854775807]");
+  EXPECT_EQ(read("[1.0e-05, .5, 1., -1.5, 1.0e+16]"), "[1e-05, 0.5, 1.0, -1.5, 1e+16]");
+  EXPECT_EQ(read("[true, No, on, OFF, y]"), R"([true, false, true, false, "y"])");
+  EXPECT_EQ(read("[null, ~, Null]"), "[null, null, null]");
+  EXPECT_EQ(read("a:\nb: 1"), R"({"a": null, "b": 1})");
+  EXPECT_EQ(read("[1e-05, 1e5, a1, 1.2.3, -a, ., 9223372036854775808]"),
+            R"(["1e-05", "1e5", "a1", "1.2.3", "-a", ".", "9223372036854775808"])");
+}
+
+TEST(Yaml, QuotedAndTaggedTextsStayTexts) {
+  EXPECT_EQ(read(R"(['1', "true", !!str 2, ! 3])"), R"(["1", "true", "2", "3"])");
+  EXPECT_EQ(read("!!int '7'"), "7");
+  EXPECT_EQ(read("a: |\n  two\n  lines\n"), R"({"a": "two\nlines\n"})");
+}
+
+TEST(Yaml, TagsOfOtherProgramsAreNotFollowed) {
+  EXPECT_EQ(read("a: !!python/object/apply:os.system ['true']\nb: 1"), R"({"a": null, "b": 1})");
+  EXPECT_EQ(read("a: !!python/name:torch.bfloat16 ''\nb: !mine {x: 1}"),
+            R"({"a": null, "b": null})");
+  EXPECT_EQ(read("!!python/tuple [1, 2]"), "[1, 2]");
+}
+
+TEST(Yaml, AnAliasIsACopy) {
+  EXPECT_EQ(read("a: &id001\n- 1\n- 2\nb: *id001\nc: &x text\nd: *x"),
+            R"({"a": [1, 2], "b": [1, 2], "c": "text", "d": "text"})");
+  expect_refused("b: *none", "has no anchor");
+  expect_refused("a: &a [1, *a]", "inside its own anchor");
+}
+
+TEST(Yaml, CopiesAreBounded) {
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 9; ++i) {
+    std::string const before = std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int k = 0; k < 10; ++k) bomb += (k == 0 ? "*a" : ", *a") + before;
+    bomb += "]\n";
+  }
+  expect_refused(bomb, "more than 200000 values");
+}
+
+TEST(Yaml, NestingIsBounded) {
+  EXPECT_EQ(read(std::string(64, '[') + std::string(64, ']')).size(), 128U);
+  expect_refused(std::string(66, '[') + std::string(66, ']'), "nested deeper than 64 levels");
+  expect_refused(std::string(100'000, '['), "nested deeper than 64 levels");
+}
+
+TEST(Yaml, WhatIsNoSettingsFileIsRefusedWithItsLine) {
+  expect_refused("a: 1\nb: [1, 2\n", "run.yaml:3: ");
+  expect_refused("a: 1\na: 2\n", R"(the key "a" appears twice)");
+  expect_refused("a: 1\n---\nb: 2\n", "a second document begins");
+  expect_refused("? [1]\n: 2\n", "a key that is no text");
+  expect_refused("a: \xff\xfe", "which is no YAML");
+  EXPECT_NE(refusal(std::string(largest_yaml_bytes + 1, ' ')).find("4000001 bytes"),
+            std::string::npos);
+}
+
+TEST(Yaml, AnEmptyDocumentIsNull) {
+  EXPECT_EQ(read(""), "null");
+  EXPECT_EQ(read("# nothing\n"), "null");
+}
+
+TEST(Yaml, WhatPyYamlDumpsOfAProvider) {
+  Json const config = parse_yaml(
+      "model:\n"
+      "  _target_: megatron.bridge.models.gpt_provider.GPTModelProvider\n"
+      "  activation_func:\n"
+      "    _call_: false\n"
+      "    _target_: torch.nn.functional.silu\n"
+      "  cp_comm_type: null\n"
+      "  layernorm_epsilon: 1.0e-06\n"
+      "  moe_layer_freq:\n"
+      "  - 0\n"
+      "  - 1\n"
+      "  num_layers: 2\n",
+      "run_config.yaml");
+  Json const* model = config.find("model");
+  ASSERT_NE(model, nullptr);
+  EXPECT_EQ(*model->find("num_layers")->integer(), 2);
+  EXPECT_EQ(*model->find("layernorm_epsilon")->real(), 1e-6);
+  EXPECT_EQ(model->find("moe_layer_freq")->items()->size(), 2U);
+  EXPECT_EQ(*model->find("activation_func")->find("_target_")->text(), "torch.nn.functional.silu");
+}
+
+}  // namespace
+}  // namespace reshard

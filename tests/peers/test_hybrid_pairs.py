@@ -1,0 +1,108 @@
+"""`target.model = "hybrid"`: attention and MLP of a layer are two layers, under the numbers of Megatron's own converter, and Megatron-Core computes the same."""
+
+import json
+
+import pytest
+import torch
+import transformers
+
+from dcp_cases import names_of
+from family_models import TOKENS, Family, dense, logits_of, save_family
+from megatron_hybrid import common_config, core_logits, mamba_spec, moe_config
+from numpy_megatron import SHARD_FILE, iteration_folder
+from peer_types import TE_SEQUENTIAL, Layout
+from reshard_job import command
+
+CASES = {  # name -> (model, layout, letter of the second layer)
+    "llama": (dense("Llama", num_hidden_layers=4), Layout(pp=2), "-"),
+    "mixtral": (dense("Mixtral", num_hidden_layers=4, num_local_experts=6, num_experts_per_tok=2, sliding_window=None), Layout(tp=2, ep=2), "E"),
+}
+
+
+def pairs_config(config, layout):
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    values = common_config(config, layout) | dict(num_layers=2 * config.num_hidden_layers)
+    if hasattr(config, "num_local_experts"):
+        config.n_routed_experts, config.moe_intermediate_size = config.num_local_experts, config.intermediate_size
+        values |= moe_config(config, 1, None)
+    return TransformerConfig(
+        num_query_groups=config.num_key_value_heads, kv_channels=getattr(config, "head_dim", None), is_hybrid_model=True, mamba_num_heads=2,
+        mamba_head_dim=8, mamba_num_groups=1, mamba_state_dim=8, **values)
+
+
+def build_pairs(config, layout, parallel_state):
+    """The hybrid model of this release, with the letters that have no Mamba."""
+    from megatron.core.models.mamba import MambaModel
+    from megatron.core.ssm import mamba_block
+    from te_stand_ins import Norm
+
+    mamba_block.TENorm = Norm
+    core = pairs_config(config, layout)
+    stage, unit = parallel_state.get_pipeline_model_parallel_rank(), 128 * layout.tp
+    pattern = ("*E" if core.num_moe_experts else "*-") * config.num_hidden_layers
+    return MambaModel(
+        core, mamba_spec(core), vocab_size=-(-config.vocab_size // unit) * unit, max_sequence_length=config.max_position_embeddings,
+        pre_process=stage == 0, hybrid_override_pattern=pattern, post_process=stage == layout.pp - 1, position_embedding_type="rope",
+        rotary_base=config.rope_parameters["rope_theta"], share_embeddings_and_output_weights=config.tie_word_embeddings).eval()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_megatron_core_computes_the_same(name, program, scratch):
+    make, layout, letter = CASES[name]
+    family = Family(make, layout, layout, TE_SEQUENTIAL, dtype=torch.float32)
+    folder = save_family(scratch / "folder", family)
+    options = {"layout": layout.toml(), "model": "hybrid"} | names_of(family.form)
+    root = program.run(folder, scratch / "hybrid", "megatron", target_options=options)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    found = core_logits(root, config, layout, build_pairs, TOKENS)
+    torch.testing.assert_close(found, logits_of(folder, family), rtol=1e-4, atol=1e-4)
+
+
+def tensors_of(listing):
+    return {entry["name"]: entry["shape"] for entry in json.loads(listing.stdout)["tensors"] if "shape" in entry}
+
+
+@pytest.mark.parametrize("name", ["mixtral"])
+def test_there_and_back_and_from_the_hybrid_model_to_its_family(name, program, scratch):
+    """The keys are those that Megatron's tools/checkpoint/gpt_hybrid_conversion.py maps to: attention of layer i is that of the i-th `*`, its MLP that of
+    the i-th `-` or `E`, and the last norm is called final_norm."""
+    make, layout, letter = CASES[name]
+    folder = save_family(scratch / "folder", Family(make, layout, layout, TE_SEQUENTIAL))
+    gpt = program.run(folder, scratch / "gpt", "torch_dist", target_options={"layers": "separate"})
+    hybrid = program.run(gpt, scratch / "hybrid", "torch_dist", target_options={"model": "hybrid"})
+
+    def renumbered(key):
+        words = key.split(".")
+        if words[:2] == ["decoder", "final_layernorm"]:
+            words[1] = "final_norm"
+        if words[:2] == ["decoder", "layers"]:
+            second = words[3] in ("mlp", "pre_mlp_layernorm")
+            words[2] = str(2 * int(words[2]) + second)
+        return ".".join(words)
+
+    before, after = (tensors_of(command("ls", "--json", root)) for root in (gpt, hybrid))
+    assert after == {renumbered(key): shape for key, shape in before.items()}
+    args = torch.load(iteration_folder(hybrid) / "common.pt", weights_only=False)["args"]
+    layers = len({key.split(".")[2] for key in before if key.startswith("decoder.layers.")})
+    assert (args.hybrid_layer_pattern, args.num_layers) == (f"*{letter}" * layers, 2 * layers)
+    tree = program.run(hybrid, scratch / "tree", "megatron", target_options={"layout": Layout(tp=2, pp=2).toml()})
+    args = torch.load(next(iteration_folder(tree).glob("mp_rank_*")) / SHARD_FILE, weights_only=False)["args"]
+    assert args.hybrid_layer_pattern.count("|") <= 1 and args.num_layers == 2 * layers
+    back = program.run(tree, scratch / "back", "torch_dist", target_options={"model": "gpt"})
+    assert command("verify", back, gpt).returncode == 0
+    model = program.run(tree, scratch / "model", "huggingface")
+    assert command("verify", model, folder).returncode == 0
+
+
+def test_what_cannot_be_pairs_is_refused(program, scratch):
+    make, layout, _ = CASES["llama"]
+    folder = save_family(scratch / "folder", Family(make, layout, layout, TE_SEQUENTIAL))
+    hybrid = program.run(folder, scratch / "hybrid", "torch_dist", target_options={"model": "hybrid"}, ranks=1)
+    common = torch.load(iteration_folder(hybrid) / "common.pt", weights_only=False)
+    common["args"].hybrid_layer_pattern = "*" + common["args"].hybrid_layer_pattern[1:].replace("-", "*", 1)
+    torch.save(common, iteration_folder(hybrid) / "common.pt")
+    refused = program.attempt(hybrid, scratch / "gpt", "torch_dist", target_options={"model": "gpt"}, ranks=1)
+    assert refused.returncode == 2
+    assert "has '*' as layer 1, where an MLP or experts is expected" in refused.stderr
