@@ -1,5 +1,6 @@
 #include "core/mapping/config_defaults.hpp"
 
+#include <algorithm>
 #include <map>
 
 namespace reshard {
@@ -36,19 +37,33 @@ Json fact(Json const& facts, std::string_view key) {
   return inner == nullptr ? Json() : fact(*inner, key.substr(dot + 1));
 }
 
-Json scoped_facts(Json const& facts, std::string const& member) {
-  Json const* const first = member.empty() ? nullptr : facts.find(member);
-  if (first == nullptr || first->members() == nullptr) return facts;
-  Json::Object result = facts.members() == nullptr ? Json::Object() : *facts.members();
-  std::map<std::string_view, std::size_t> place_of;
-  if (facts.members() != nullptr)
-    for (auto const& [key, value] : *facts.members()) place_of.emplace(key, place_of.size());
-  for (auto const& [key, value] : *first->members()) {
-    if (auto const known = place_of.find(key); known != place_of.end())
-      result[known->second].second = value;
-    else
-      result.emplace_back(key, value);
+std::vector<std::string> words_of(std::string_view key) {
+  std::vector<std::string> words;
+  while (!key.empty()) {
+    std::size_t const end = std::min(key.find('.'), key.size());
+    words.emplace_back(key.substr(0, end));
+    key.remove_prefix(std::min(end + 1, key.size()));
   }
+  return words;
+}
+
+Json scoped_facts(Json const& facts, std::string const& member) {
+  Json const* inner = &facts;
+  Json::Object result = facts.members() == nullptr ? Json::Object() : *facts.members();
+  std::map<std::string, std::size_t, std::less<>> place_of;
+  for (auto const& [key, value] : result) place_of.emplace(key, place_of.size());
+  for (std::string const& word : words_of(member)) {
+    inner = inner->find(word);
+    if (inner == nullptr || inner->members() == nullptr) return facts;
+    for (auto const& [key, value] : *inner->members()) {
+      auto const [known, added] = place_of.emplace(key, result.size());
+      if (added)
+        result.emplace_back(key, value);
+      else
+        result[known->second].second = value;
+    }
+  }
+  if (inner == &facts) return facts;
   Json scoped(std::move(result));
   scoped.set("top", facts);
   return scoped;
@@ -60,16 +75,16 @@ Json completed_config(MapFile const& family, Json config) {
   ExpressionScope scope;
   scope.absent_spreads = true;
   scope.key = [&facts](std::string_view key) { return std::optional<Json>(fact(facts, key)); };
-  Json const* const found = family.facts.empty() ? nullptr : config.find(family.facts);
-  bool const inside = found != nullptr && found->members() != nullptr;
-  Json inner = inside ? *found : config;
+  Json const found = family.facts.empty() ? Json() : fact(config, family.facts);
+  bool const inside = found.members() != nullptr;
+  Json inner = inside ? found : config;
   for (NamedExpression const& item : family.defaults) {
     if (says(facts, item.name)) continue;
     if (Json value = item.expression.evaluate(scope); !value.is_null())
       set(inner, item.name, std::move(value));
   }
   if (!inside) return inner;
-  config.set(family.facts, std::move(inner));
+  set(config, family.facts, std::move(inner));
   return config;
 }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/json.hpp"
 #include "core/mapping/map_file.hpp"
@@ -11,8 +12,12 @@ namespace reshard {
 /// The fact under a dotted key ("text_config.hidden_size"); null when absent.
 Json fact(Json const& facts, std::string_view key);
 
+/// The words of a dotted key: {"thinker_config", "text_config"}. None of "".
+std::vector<std::string> words_of(std::string_view key);
+
 /// The facts with the members of one of them before those of the top level: `text_config` of a
-/// multimodal config.json. `top.KEY` is the top level's.
+/// multimodal config.json. Of a dotted one, those further inside come before those outside.
+/// `top.KEY` is the top level's.
 Json scoped_facts(Json const& facts, std::string const& member);
 
 /// The config with what the family's class takes where a member is left out: [defaults], evaluated

@@ -96,6 +96,8 @@ class Writer {
         wrapped("args", settings(check_.args)) + wrapped("config.json", settings(check_.config));
     text += wrapped("not stated", check_.absent) + wrapped("no axis", check_.no_axes) +
             wrapped("not used", check_.unused);
+    if (!check_.no_megatron.empty())
+      text += fmt::format("{:<{}}{}\n", "no Megatron", label_width, check_.no_megatron);
     for (std::string const& note : check_.notes)
       text += fmt::format("{:<{}}{}\n", "note", label_width, note);
     text += fmt::format("{:<{}}{} logical tensors, {} parameters; stored tensors: {}\n", "total",
@@ -140,6 +142,7 @@ class Writer {
     json.set("forms", Json(std::move(forms)))
         .set("args", settings_json(check_.args))
         .set("config", settings_json(check_.config));
+    json.set("no_megatron", check_.no_megatron.empty() ? Json() : Json(check_.no_megatron));
     json.set("not_stated", texts_json(check_.absent))
         .set("no_axes", texts_json(check_.no_axes))
         .set("not_used", texts_json(check_.unused));

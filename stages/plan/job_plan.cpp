@@ -11,6 +11,7 @@
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
 #include "stages/plan/source/master_weights.hpp"
+#include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
@@ -42,6 +43,8 @@ class JobPlanner {
     settle_configs(model_, source_, request_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
+    if (model_.maps.family && to_megatron())
+      require_megatron_form(*model_.model, model_.maps.family->name, "[target] format");
     if (model_.maps.family && to_megatron()) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);

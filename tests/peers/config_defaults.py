@@ -1,4 +1,5 @@
-"""Megatron's args of a config.json, by `reshard check-map`, and small configs of transformers' own classes: the table of test_config_defaults.py."""
+"""Megatron's args of a config.json, or its tensors where Megatron has no form of it, by `reshard check-map`, and small configs of transformers' own
+classes: the table of test_config_defaults.py."""
 
 import json
 import os
@@ -19,7 +20,7 @@ SIZES = dict(intermediate_size=96, num_hidden_layers=8, vocab_size=256, num_expe
 
 
 def map_of():
-    """model_type -> map, of those that transformers knows and Megatron's args can be made of."""
+    """model_type -> map, of those that transformers knows."""
     result = {}
     for file in sorted(MAPS.glob("*.toml")):
         for kind in tomllib.loads(file.read_text()).get("match", {}).get("model_type", []):
@@ -32,15 +33,17 @@ def small_config(kind):
     """What transformers takes for a model of this type with few layers, as its save_pretrained writes it."""
     cls = CONFIG_MAPPING[kind]
     default = cls().to_dict()
-    text = dict(default.get("text_config") or default)
+    text = dict(text_of(default))
     kept = {key: value for key, value in SIZES.items() if key in text}
     if kind == "nemotron_h":
         kept.pop("num_hidden_layers", None)
     alone = CONFIG_MAPPING[text["model_type"]]().to_dict() if text.get("model_type") in CONFIG_MAPPING else text  # some outer classes change its defaults
-    heads = max(4, alone.get("num_key_value_heads") or 0) if "kv_lora_rank" not in text else 8
+    heads = max(4, 2 * (alone.get("num_key_value_heads") or 0)) if "kv_lora_rank" not in text else 8
     kept |= dict(num_attention_heads=heads, hidden_size=16 * heads)
-    if "text_config" in default:
-        kept = {"text_config": {"model_type": text["model_type"]} | kept}
+    if outer := outer_of(default):
+        kept = {"model_type": text["model_type"]} | kept
+    for key in reversed(outer):
+        kept = {key: kept}
     return cls(**kept).to_dict()
 
 
@@ -64,11 +67,25 @@ def args_by_program(config, scratch, family):
     path.write_text(json.dumps(written(config)))
     outcome = subprocess.run([BINARY, "check-map", family, "--config", str(path), "--json"], capture_output=True, text=True, timeout=120)
     document = json.loads(outcome.stdout) if outcome.stdout else {}
+    if document.get("no_megatron"):  # then its tensors say what was understood
+        return {tensor["name"]: [(axis["axis"], axis["size"], axis["runs"]) for axis in tensor["axes"]] for tensor in document["tensors"]}
     return {key: value for key, value in (document.get("args") or {}).items() if key not in NO_FUNCTION} or None
 
 
+def outer_of(config):
+    """The members that the text model's own are in, from the outside inwards."""
+    outer = []
+    for key in "thinker_config", "text_config":
+        if config.get(key):
+            outer.append(key)
+            config = config[key]
+    return outer
+
+
 def text_of(config):
-    return config.get("text_config") or config
+    for key in outer_of(config):
+        config = config[key]
+    return config
 
 
 def completed(kind, config):
@@ -85,7 +102,7 @@ def without(config, keys):
 
 # Sizes and patterns without which no layer can be told apart: those are refused, not guessed.
 NEEDED = {
-    "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "intermediate_size_mlp",
+    "model_type", "hidden_size", "num_hidden_layers", "num_layers", "num_attention_heads", "intermediate_size", "vocab_size", "intermediate_size_mlp",
     "layers_block_type", "o_groups", "o_lora_rank", "hc_mult", "num_experts", "num_local_experts", "n_routed_experts", "num_nextn_predict_layers", "tie_word_embeddings"}  # fmt: skip
 
 

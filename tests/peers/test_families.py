@@ -8,6 +8,7 @@ import torch
 
 import family_models
 import family_models_hybrid
+import family_models_kinds
 import family_models_more
 import family_models_remote
 import family_models_vision
@@ -17,12 +18,12 @@ from hf_models import read_hf
 from tensor_patterns import assert_same_tensors
 
 FAMILIES = (family_models.FAMILIES | family_models_hybrid.FAMILIES | family_models_more.FAMILIES | family_models_vision.FAMILIES
-            | family_models_remote.FAMILIES)
+            | family_models_remote.FAMILIES | family_models_kinds.FAMILIES)
 
 
 @pytest.mark.long_but(
     "llama-tied", "glm4-moe-mtp", "gpt-oss-mxfp4", "qwen3-vl-moe", "deepseek-v3", "qwen3-next", "nemotron-h", "exaone4", "apertus", "glm4-tied",
-    "qwen2.5-vl-in-memory")
+    "qwen2.5-vl-in-memory", "mimo-v2-flash-mtp", "falcon-h1")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_there_and_back_changes_nothing(name, program, scratch):
     family = FAMILIES[name]

@@ -10,6 +10,7 @@
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/check/core_forms.hpp"
 #include "stages/plan/source/map_choice.hpp"
+#include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/model_facts.hpp"
 
@@ -65,6 +66,10 @@ class MapChecker {
       result_.notes.push_back(
           fmt::format("{} defines stored names only; axes, sets and args are those of {}",
                       map_->name, family_->name));
+    } else if (std::string const reason = reason_against_megatron(); !reason.empty()) {
+      result_.no_megatron = reason;
+      list_tensors();
+      return std::move(result_);
     } else {
       check_core();
     }
@@ -107,6 +112,10 @@ class MapChecker {
     if (!names_alone_ || config_.is_null()) return;
     others_ = choose_maps("auto", request_.map_folders, config_, Json(), true).family;
     family_ = &*others_;
+  }
+
+  std::string reason_against_megatron() const {
+    return model_ ? no_megatron_reason(*model_) : std::string();
   }
 
   /// Megatron's map alone: what args decide; tensors that a model may lack are left out.

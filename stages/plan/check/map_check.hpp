@@ -65,6 +65,7 @@ struct MapCheck {
   std::vector<std::pair<std::string, Json>> config;  ///< what [config] makes of them
   std::vector<std::string> drop;
   std::vector<std::string> keep;
+  std::string no_megatron;  ///< why the model has no form in Megatron; "" where it has one
   std::vector<std::string> notes;
   std::vector<std::string> errors;  ///< best first; empty when the map is proved
 };

@@ -61,10 +61,10 @@ std::map<std::string, Json> leaves_of(Json const& config) {
 /// Where a member of [config] is in a config.json: rope's are elsewhere since transformers 5.
 std::vector<std::string> place_of(Json const& config, std::string const& facts,
                                   std::string const& key) {
+  Json const inner = facts.empty() ? Json() : fact(config, facts);
   std::vector<std::string> path;
-  Json const* inner = facts.empty() ? nullptr : config.find(facts);
-  if (inner != nullptr && inner->members() != nullptr) path.push_back(facts);
-  Json const& object = path.empty() ? config : *inner;
+  if (inner.members() != nullptr) path = words_of(facts);
+  Json const& object = path.empty() ? config : inner;
   constexpr std::string_view scaling = "rope_scaling.";
   bool const gathered = object.find("rope_parameters") != nullptr;
   std::string name = key;
@@ -172,9 +172,11 @@ class Reviser {
   }
 
   bool counts(std::vector<std::string> const& path, Json const& value) const {
-    bool const inside = path.size() > 1 && path.front() == family_.facts;
-    return !members_.neutral(
-        fmt::format("{}", fmt::join(path.begin() + (inside ? 1 : 0), path.end(), ".")), value);
+    std::vector<std::string> const facts = words_of(family_.facts);
+    bool const inside =
+        path.size() > facts.size() && std::equal(facts.begin(), facts.end(), path.begin());
+    auto const first = path.begin() + (inside ? std::ssize(facts) : 0);
+    return !members_.neutral(fmt::format("{}", fmt::join(first, path.end(), ".")), value);
   }
 
   void change(std::map<std::string, Json> const& after) {

@@ -60,10 +60,15 @@ ConfigMembers::ConfigMembers(MapFile const& family, MapFile const& core, Json co
       model_(family, core, {config_, "config.json"}),
       neutral_(family, core, model_),
       state_(state(config_)) {
-  Json const* inner = family.facts.empty() ? nullptr : config_.find(family.facts);
-  if (inner != nullptr && inner->members() != nullptr)
-    add_members(*inner, {{family.facts}, "", {}}, "");
-  add_members(config_, {}, family.facts);
+  std::vector<std::string> const facts = words_of(family.facts);
+  for (std::size_t depth = facts.size() + 1; depth-- > 0;) {  // from the inside outwards
+    std::vector<std::string> const path(facts.begin(),
+                                        facts.begin() + static_cast<std::ptrdiff_t>(depth));
+    Json const object =
+        path.empty() ? config_ : fact(config_, fmt::format("{}", fmt::join(path, ".")));
+    if (object.members() != nullptr)
+      add_members(object, {path, "", {}}, depth == facts.size() ? "" : facts[depth]);
+  }
   for (ConfigMember const& member : all_)
     if (!member.kept && !neutral(member, member.value)) members_.push_back(member);
 }

@@ -59,7 +59,8 @@ std::vector<huggingface::ConfigPatch> prediction_layer_changes(MapFile const& fa
         Json const stated = fact(config, outer.empty() ? key : outer + "." + key);
         if (stated.integer() == nullptr || *stated.integer() == 0) continue;
         huggingface::ConfigPatch& change = result.emplace_back();
-        change.path = outer.empty() ? std::vector{key} : std::vector{outer, key};
+        change.path = words_of(outer);
+        change.path.push_back(key);
         change.value.emplace(there);
         if (family.facts.empty()) break;
       }

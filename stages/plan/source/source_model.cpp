@@ -12,6 +12,7 @@
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/master_weights.hpp"
+#include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/model_class.hpp"
 #include "stages/plan/source/model_facts.hpp"
@@ -114,6 +115,8 @@ class SourceReader {
     if (maps.family && result_.config.is_null()) make_config();
     if (maps.family) {
       make_family_model();
+      if (source_.names == NameOwner::megatron)
+        require_megatron_form(*result_.model, maps.family->name, "[source] path");
       if (!result_.args.is_null() && (named || to_huggingface())) compare_facts();
     } else {
       result_.model = std::make_unique<Model>(

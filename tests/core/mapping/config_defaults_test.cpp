@@ -43,6 +43,24 @@ TEST(CompletedConfig, WritesWhereTheFactsAre) {
       R"({"model_type": "outer", "text_config": {"model_type": "windowed", "rope": {"theta": 1}, "eps": 0.5, "window": 4096}})");
 }
 
+TEST(ScopedFacts, OfADottedMemberTheInnermostComeFirst) {
+  Json const config = parse_json(
+      R"({"model_type": "outer", "tie": false, "thinker": {"tie": true, "text": {"model_type": "inner", "hidden": 8}}})",
+      "config.json");
+  Json const facts = scoped_facts(config, "thinker.text");
+  EXPECT_EQ(fact(facts, "model_type").dump(), "\"inner\"");
+  EXPECT_EQ(fact(facts, "hidden").dump(), "8");
+  EXPECT_EQ(fact(facts, "tie").dump(), "true");
+  EXPECT_EQ(fact(facts, "top.tie").dump(), "false");
+  EXPECT_EQ(scoped_facts(config, "thinker.words").dump(), config.dump()) << "nothing is there";
+}
+
+TEST(CompletedConfig, WritesIntoADottedMember) {
+  MapFile const map = parse_map_file("facts = 'a.b'\n[defaults]\neps = '0.5'\n", "map.toml");
+  EXPECT_EQ(completed_config(map, parse_json(R"({"a": {"b": {"x": 1}}})", "config.json")).dump(),
+            R"({"a": {"b": {"x": 1, "eps": 0.5}}})");
+}
+
 TEST(CompletedConfig, ADerivedMapChangesAndTakesAwayDefaults) {
   MapFile const derived = inherited(
       family(), parse_map_file("[defaults]\neps = \"0.125\"\nwindow = false\n", "derived.toml"));

@@ -1,6 +1,9 @@
 // What no plan is made of, with which exit code.
 
+#include <fstream>
+
 #include "tests/stages/plan/planning.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace reshard::test {
 namespace {
@@ -66,6 +69,26 @@ TEST(JobPlanRefuses, WeightsThatAnAdapterIsWrappedAround) {
   MadeCheckpoint source = made_torch_dist(sample_model("llama"), true);
   source.add_file({{"decoder.layers.mlp.linear_fc1.to_wrap.weight", {6, 96, 24}}});
   expect_refused(source, request_for(FormatId::huggingface), ErrorKind::source, ".to_wrap.");
+}
+
+TEST(JobPlanRefuses, MegatronWhereTheMapSaysThatTheModelHasNoFormThere) {
+  ScratchFolder const scratch("no_megatron");
+  std::filesystem::path const map = scratch.path() / "own.toml";
+  std::ofstream(map)
+      << "base = \"llama\"\nlet = { no_megatron = \"'its layers are of another kind'\" }\n";
+  auto const with_map = [&](FormatId format) {
+    TargetRequest request = request_for(format);
+    request.map = map.string();
+    return request;
+  };
+  MadeCheckpoint const folder = made_huggingface(sample_model("llama"));
+  for (FormatId const format : {FormatId::megatron, FormatId::torch_dist})
+    expect_refused(folder, with_map(format), ErrorKind::usage, "its layers are of another kind");
+  EXPECT_FALSE(planned(folder, with_map(FormatId::hdf5)).target.blobs.empty());
+
+  MadeCheckpoint const tree = made_megatron(sample_model("llama"));
+  expect_refused(tree, with_map(FormatId::huggingface), ErrorKind::usage,
+                 "[source] path: own.toml has no Megatron form for this model");
 }
 
 TEST(JobPlanRefuses, ASourceWithADefect) {

@@ -141,6 +141,25 @@ TEST_F(MapCheckTest, ATensorThatMegatronHasNoPlaceForIsAMistake) {
       "can hold it. Use a logical name of mcore.toml, or list its stored names under `keep`.");
 }
 
+TEST_F(MapCheckTest, AModelWithoutAMegatronFormNeedsOnlyTheFamilysSide) {
+  std::string const own =
+      "[tensors]\n\"layer\" = \"own: hidden\"\n[stored]\n\"own.{layer}\" = \"own: hidden\"\n";
+  auto const with = [&](std::string const& reason) {
+    return head + "let = { no_megatron = \"" + reason + "\" }\n" + own;
+  };
+  MapCheck const found = check(with("if(hidden == 32, 'nothing fits', null)"));
+  EXPECT_EQ(found.errors, std::vector<std::string>());
+  EXPECT_EQ(found.no_megatron, "nothing fits");
+  ASSERT_EQ(found.forms.size(), 1);
+  EXPECT_EQ(found.forms.front().form, "Hugging Face");
+  EXPECT_EQ(named(found.tensors, "own")->elements, 4 * 32);
+
+  std::string const other = with("if(hidden > 32, 'too wide', null)");
+  EXPECT_EQ(check(other).no_megatron, "");
+  EXPECT_GT(check(other).forms.size(), 1);
+  EXPECT_NE(first_error(other).find("'own'"), std::string::npos) << "Megatron has no place for it";
+}
+
 TEST_F(MapCheckTest, ArgsMustDescribeTheSameModel) {
   EXPECT_EQ(
       first_error(head + "[args]\nffn_hidden_size = \"2 * inter\"\n"),
