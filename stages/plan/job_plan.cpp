@@ -41,6 +41,7 @@ class JobPlanner {
     settle_configs(model_, source_, request_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
+    job_.parts = model_.parts;
     if (model_.maps.family && to_megatron()) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);

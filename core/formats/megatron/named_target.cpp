@@ -4,6 +4,7 @@
 
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/traits.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {
@@ -34,6 +35,7 @@ SideOptions MegatronNames::side_options(bool local) const {
       {"spec", request.spec},
       {"mtp_block",
        job_.source.storage == Storage::shares ? job_.read.traits.mtp_block : "mtp_model_layer"}};
+  add_names(options, job_.read.target_names);
   options.place = "[target] layout.";
   Index const rows = job_.read.traits.padded_vocab;
   if (all_rows_are_data() &&
