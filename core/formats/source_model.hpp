@@ -54,6 +54,9 @@ struct SourceModel {
   std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
+  TrainerNames target_names;  ///< of a target with Megatron's names
+  std::string parts;  ///< what becomes of the parts beside the language model, as a sentence
+                      ///< without its dot; "" where there are none
 
   /// The model with every weight as it is, however it is quantised.
   Model as_it_is() const;

@@ -10,6 +10,16 @@
 
 namespace reshard {
 
+/// How a side with Megatron's names calls a language model inside a larger one, and the parts
+/// beside it.
+struct TrainerNames {
+  std::string root;               ///< before all names of the language model: "language_model."
+  std::string trainer;            ///< whose names the other parts have: [kept.NAME] of a map; "":
+                                  ///< those of Hugging Face
+  std::string tower = "family";   ///< their tensors: "mcore", Megatron's own; "family", the family's
+  bool tower_stacked = false;     ///< layers of Megatron's own vision tower are an axis in front
+};
+
 /// What Megatron's names say about how a model was built.
 struct NameTraits {
   std::string spec;  ///< "te" or "local": where norms are
@@ -22,6 +32,7 @@ struct NameTraits {
   bool stacked = false;    ///< layers are an axis in front
   bool halves = false;     ///< gate and up have keys of their own
   bool parts = true;       ///< so have the parts of a fused projection
+  TrainerNames names;      ///< root and tower_stacked, which keys say; the rest needs a map
 };
 
 /// Among the states of something: that it lacks one.

@@ -80,6 +80,8 @@ struct TargetRequest {
   bool true_rows = false;    ///< vocabulary rows that are known to be padding are left out
   std::string tool_version;  ///< for the provenance that a target holds
   std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for
+  std::string names = "auto";  ///< whose names a language model and the parts beside it have:
+                               ///< [kept.NAME] of a map, "huggingface", or "auto"
 };
 
 /// A file of the target with tensors: its byte layout is complete before any byte moves.

@@ -64,6 +64,7 @@ class Loader : MapReader {
     if (key == "stored") return stored("", table(node, "[stored]"));
     if (key == "drop") return append(map_.drop, texts(node, "drop"));
     if (key == "keep") return append(map_.keep, texts(node, "keep"));
+    if (key == "kept") return kept(node);
     if (key == "registration") return set(map_.registration, texts(node, key));
     if (key == "buffers") return append(map_.buffers, texts(node, key));
     if (key == "quant") return quant(node);
@@ -73,11 +74,11 @@ class Loader : MapReader {
     if (key == "defaults") return members(node, map_.defaults);
     if (key == "kept_members") return append(map_.kept_members, texts(node, key));
     if (key == "function_args") return append(map_.function_args, texts(node, key));
-    static std::array<std::string, 27> const known = {
+    static std::array<std::string, 28> const known = {
         "base",    "facts",    "match",        "mesh",          "options",      "places", "let",
         "axes",    "sets",     "present",      "expected",      "own_args",     "rules",  "tensors",
         "names",   "stored",   "drop",         "keep",          "args",         "config", "quant",
-        "neutral", "defaults", "kept_members", "function_args", "registration", "buffers"};
+        "neutral", "defaults", "kept_members", "function_args", "registration", "buffers", "kept"};
     std::string const near = nearest(key, known);
     mistake(node, fmt::format("'{}' is not a section of a map.{} Known: {}.", key,
                               near.empty() ? "" : " Did you mean '" + near + "'?",
@@ -104,6 +105,36 @@ class Loader : MapReader {
   void quant(toml::node const& node) {
     for (auto const& [name, member] : written_order(table(node, "quant")))
       map_.quant.push_back(read_quant(*this, name, *member));
+  }
+
+  void kept(toml::node const& node) {
+    for (auto const& [name, members] : written_order(table(node, "kept"))) {
+      MapKept trainer{.name = name, .names = {}, .drop = {}, .place = place(*members)};
+      for (auto const& [key, member] : written_order(table(*members, "the names of a trainer"))) {
+        if (key == "root")
+          trainer.root = text(*member, key);
+        else if (key == "drop")
+          append(trainer.drop, texts(*member, key));
+        else
+          trainer.names.push_back(kept_name(key, *member));
+      }
+      map_.kept.push_back(std::move(trainer));
+    }
+  }
+
+  MapKeptName kept_name(std::string const& pattern, toml::node const& node) const {
+    MapKeptName result{pattern, {}, false};
+    if (node.is_boolean()) {
+      result.own = flag(node, "own tensors");
+      if (!result.own) mistake(node, "names of Hugging Face are needed here, or true");
+      return result;
+    }
+    result.family = texts(node, "names of Hugging Face");
+    auto const stars = [](std::string const& text) { return std::ranges::count(text, '*'); };
+    for (std::string const& other : result.family)
+      if (stars(pattern) > 1 || stars(other) != stars(pattern))
+        mistake(node, fmt::format("'{}' and '{}' need one '*' each, or none", pattern, other));
+    return result;
   }
 
   void match(toml::node const& node) {

@@ -135,6 +135,24 @@ struct MapQuant {
   std::string place;
 };
 
+/// How a trainer calls a part of a model beside the language model. Patterns have at most one '*',
+/// which stands for the same text in all of them.
+struct MapKeptName {
+  std::string trainer;              ///< "vision_model.patch_embed.*"
+  std::vector<std::string> family;  ///< names of Hugging Face: the first is the one to write, unless
+                                    ///< a reference has another
+  bool own = false;  ///< tensors of the trainer's own: entries of the maps describe them
+};
+
+/// The names of one trainer: [kept.NAME].
+struct MapKept {
+  std::string name;                      ///< "bridge"
+  std::string root = "language_model.";  ///< before all names of the language model
+  std::vector<MapKeptName> names;
+  std::vector<std::string> drop;  ///< names of Hugging Face that the trainer has no place for
+  std::string place;
+};
+
 /// A map file as written, parsed but not yet evaluated for a model.
 struct MapFile {
   std::string name;  ///< file name, for messages
@@ -180,6 +198,7 @@ struct MapFile {
   std::vector<NamedExpression> neutral;    ///< pattern of a config.json member = whether args need
                                            ///< not say it; an empty expression: they must
   std::vector<MapQuant> quant;
+  std::vector<MapKept> kept;  ///< how trainers call parts that `keep` lists; the usual trainer first
 };
 
 /// Parses a map as it is written; `bases` are not looked for. All unknown keys and mistakes are

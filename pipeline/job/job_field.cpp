@@ -189,6 +189,14 @@ void add_megatron(std::vector<Field>& out) {
   auto const scope = only_for(FormatId::megatron);
   auto const named = scope | dist_formats;
   out.push_back(with_scope(
+      named, text(
+                 "target", "names", [](JobSpec& job) -> std::string& { return job.target.names; },
+                 "Megatron formats: how a model with a vision part is called: by the names of a "
+                 "trainer in the family's map\n"
+                 "(\"bridge\", \"swift\", …), or \"huggingface\": its own beside a language model "
+                 "without a root. \"auto\" keeps the\n"
+                 "source's names, else those of the map's first trainer.")));
+  out.push_back(with_scope(
       named,
       choice<TransformerImpl>(
           "target", "transformer_impl",

@@ -119,6 +119,7 @@ struct JobSpec {
     FormatId format = FormatId::megatron;  ///< never automatic
     bool replace = false;                  ///< an existing target is refused unless this is set
     Layout layout;                         ///< Megatron formats only
+    std::string names = "auto";            ///< Megatron only: a trainer whose names a model has
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     ModelClass model = ModelClass::automatic;                       ///< Megatron only

@@ -92,6 +92,7 @@ TargetRequest target_request(JobSpec const& job,
   request.pipeline.first_stage_layers = layout.first_stage_layers;
   request.pipeline.last_stage_layers = layout.last_stage_layers;
   request.pipeline.layout = layout.pipeline;
+  request.names = job.target.names;
   if (job.target.transformer_impl != TransformerImpl::automatic)
     request.spec = job.target.transformer_impl == TransformerImpl::local ? "local" : "te";
   if (job.target.experts != ExpertStorage::automatic)
@@ -124,6 +125,7 @@ TargetRequest request_without_target(std::string const& map, std::filesystem::pa
   request.map_folders = map_folders;
   request.source_config = config;
   request.unmapped = Unmapped::keep;
+  request.names = "huggingface";  // as no trainer lacks a place for anything
   return request;
 }
 

@@ -107,6 +107,7 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.source_format = job.source.format->name();
   report.source_layout = job.source.summary;
   report.map = job.plan.map_name;
+  report.parts = job.plan.parts;
   report.warnings = job.plan.warnings;
   report.logical_tensors = job.plan.plan.logical_tensors;
   set_states(report, job.plan);

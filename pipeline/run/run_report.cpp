@@ -110,6 +110,7 @@ Json report_json(RunReport const& r) {
   out.set("target", Json().set("path", r.job.target.path).set("format", name(r.job.target.format)))
       .set("map", r.map)
       .set("ranks", r.ranks);
+  if (!r.parts.empty()) out.set("parts", r.parts);
   out.set("plan", figures(r));
   if (!r.planned_only) out.set("run", measured(r));
   if (r.refusal)
@@ -131,6 +132,7 @@ std::string report_text(RunReport const& r) {
   line("target", fmt::format("{}: {}, {} in {} files", r.job.target.path, name(r.job.target.format),
                              human_bytes(r.target_bytes), r.target_files));
   if (!r.map.empty()) line("map", r.map);
+  if (!r.parts.empty()) line("parts", r.parts);
   line("tensors",
        fmt::format("{} logical; {} stored in {} files -> {} stored; {} replicas not read",
                    r.logical_tensors, r.source_tensors, r.source_files, r.target_tensors,

@@ -29,6 +29,7 @@ struct RunReport {
   std::string source_format;
   std::string source_layout;  ///< "tp 2 · pp 2 · …" or "safetensors, 3 files"
   std::string map;            ///< the family's map, "" for none
+  std::string parts;  ///< what becomes of parts beside the language model; "" where there are none
   std::string transport;      ///< "direct", "mpi" or "nccl"
   std::string device;         ///< "host", "cuda" or "emulated": where bytes are rearranged
   std::string path_reason;    ///< why there

@@ -45,6 +45,7 @@ class JobPlanner {
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
     if (model_.maps.family && to_megatron())
       require_megatron_form(*model_.model, model_.maps.family->name, "[target] format");
+    job_.parts = model_.parts;
     if (model_.maps.family && to_megatron()) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);

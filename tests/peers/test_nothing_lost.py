@@ -51,9 +51,14 @@ def with_tower(program, folder, scratch):
     return renamed_dist(plain, scratch / "tower", lambda key: "language_model." + key, tower)
 
 
-def test_a_prefix_that_all_wanted_keys_have_is_named(program, with_tower, folder, scratch):
+def test_what_is_beside_a_language_model_with_a_root_is_named(program, with_tower, folder, scratch):
     outcome = program.attempt(with_tower, scratch / "out", "huggingface", target_options={"reference": folder})
-    refused(outcome, 3, "begin with 'language_model.'", 'Set source.prefix = "language_model."')
+    refused(outcome, 3, "'vision_model.layers.", "matches no entry of mcore.toml and llama.toml")
+    outcome = program.attempt(with_tower, scratch / "again", "torch_dist")
+    refused(outcome, 3, "'vision_model.layers.", "is beside the language model", "Set source.config")
+    outcome = program.attempt(with_tower, scratch / "out", "huggingface", target_options={"reference": folder}, model={"unmapped": "drop"})
+    warned(outcome, "3 stored tensors such as 'vision_model.layers.0.weight' are left out")
+    assert_same_tensors(read_hf(scratch / "out"), read_hf(folder))
 
 
 @pytest.mark.parametrize("unmapped", ["refuse", "keep"])

@@ -8,6 +8,7 @@
 
 #include "core/base/text.hpp"
 #include "core/layout/join.hpp"
+#include "core/formats/megatron/root.hpp"
 
 namespace reshard::dcp {
 namespace {
@@ -168,6 +169,7 @@ class DcpReport {
     if (checkpoint.names != NameOwner::megatron) return;
     StoredView const view = view_of(checkpoint);
     add("layers", view.traits.stacked ? "stacked" : "separate");
+    parts(view);
     add("optimizer", optimizer_of(checkpoint.format->inventory(checkpoint, view)));
     if (checkpoint.format->id() != FormatId::torch_dist || checkpoint.has_common_file) return;
     auto const& objects = checkpoint.stored.objects;
@@ -177,6 +179,16 @@ class DcpReport {
       mismatches_.push_back(
           "neither common.pt nor an item of common state: nothing describes the model, and "
           "Megatron does not load it");
+  }
+
+  /// What stands beside a language model, and what stands before its names.
+  void parts(StoredView const& view) {
+    std::string const& root = view.traits.names.root;
+    std::set<std::string_view> names;
+    for (auto const& [name, tensor] : view.weights) names.insert(name);
+    if (!root.empty()) add("root", root);
+    for (auto const& [part, count] : megatron::parts_beside(names, root))
+      add("part_" + part, fmt::format("{} tensors beside the language model", count));
   }
 
   Inspection take() {

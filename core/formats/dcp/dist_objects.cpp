@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/formats/dcp/flat_keys.hpp"
+#include "core/formats/megatron/root.hpp"
 
 namespace reshard {
 namespace {
@@ -117,16 +118,19 @@ void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const&
     auto const module_key = module_state_key(object.name);
     if (module_key && !choice.module_states) continue;
     if (!gate.admits(object)) continue;
-    target.add_object(module_key ? object_key(*module_key, form) : object.name, 0, object.item.file,
-                      object.item.offset_bytes, object.item.size_bytes);
+    bool const renumbered =
+        module_key && !megatron::behind_root(*module_key, form.root).empty();
+    target.add_object(renumbered ? object_key(*module_key, form) : object.name, 0,
+                      object.item.file, object.item.offset_bytes, object.item.size_bytes);
   }
 }
 
-void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName> const& names) {
+void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName> const& names,
+                  std::string const& root) {
   std::set<std::string> made;
   for (StoredName const& name : names) {
     for (std::string const& key : extras.keys_of(name.name)) {
-      if (key.starts_with("output_layer.") || !made.insert(key).second) continue;
+      if (megatron::behind_root(key, root).starts_with("output_layer.") || !made.insert(key).second) continue;
       ShardedObjectKey whole{key, {}, {}};
       for (FrontAxis const& front : name.front) {
         whole.offsets.push_back(0);

@@ -34,6 +34,7 @@ struct ObjectForm {
   bool stacked = false;
   Index layers = 0;
   Index experts = 0;
+  std::string root = {};  ///< of the language model's names: other modules keep their keys
 };
 std::string object_key(std::string const& module_key, ObjectForm const& form);
 
@@ -51,6 +52,7 @@ void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const&
 
 /// Adds the states that the modules behind the stored names of a target keep, from a source that
 /// has them otherwise or not at all.
-void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName> const& names);
+void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName> const& names,
+                  std::string const& root);
 
 }  // namespace reshard

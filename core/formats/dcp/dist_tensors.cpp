@@ -7,6 +7,7 @@
 
 #include "core/formats/dcp/keys.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/root.hpp"
 
 namespace reshard {
 namespace {
@@ -175,7 +176,9 @@ class DistPlanner {
     for (Piece const& piece : pieces)
       for (PieceDigit const& digit : piece.digits)
         if (is_layer(digit.axis)) return stage_of_layer(digit.first);
-    return name.name.starts_with("embedding.") ? 0 : parts_.request->pipeline.ranks - 1;
+    std::string_view const rest = megatron::behind_root(name.name, dist_.root);
+    bool const first = rest.starts_with("embedding.") || (rest.empty() && !dist_.root.empty());
+    return first ? 0 : parts_.request->pipeline.ranks - 1;
   }
 
   int stage_of_layer(Index layer) const {
@@ -195,9 +198,9 @@ class DistPlanner {
 
 }  // namespace
 
-bool layers_are_alike(Side const& side, Index decoder_layers) {
+bool layers_are_alike(Side const& side, Index decoder_layers, std::string const& root) {
   for (StoredName const& name : side.names(nullptr))
-    if (name.name.starts_with("decoder.layers.") && !name.front.empty() &&
+    if (megatron::behind_root(name.name, root).starts_with("decoder.layers.") && !name.front.empty() &&
         extent(name.front.front().runs) != decoder_layers)
       return false;
   return true;

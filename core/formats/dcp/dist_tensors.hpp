@@ -14,11 +14,12 @@ namespace reshard {
 struct DistTensors {
   std::vector<PipelineChunk> chunks;
   bool fsdp = false;  ///< Megatron-FSDP's keys instead of torch_dist's
+  std::string root = {};  ///< of the language model's names
 };
 
 /// Whether every stored name with a layer axis in front has all decoder layers there: else the
 /// model's layers are not alike.
-bool layers_are_alike(Side const& side, Index decoder_layers);
+bool layers_are_alike(Side const& side, Index decoder_layers, std::string const& root = {});
 
 /// Adds every stored tensor to the target.
 void add_dist_tensors(DcpTarget& target, TargetParts const& parts, DistTensors const& dist);

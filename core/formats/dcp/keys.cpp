@@ -7,6 +7,7 @@
 #include "core/formats/dcp/flat_state.hpp"
 #include "core/formats/dcp/fsdp_record.hpp"
 #include "core/formats/dcp/named_states.hpp"
+#include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/traits.hpp"
 #include "core/plan/state_checks.hpp"
 
@@ -50,13 +51,25 @@ std::optional<StateKey> state_key(std::string_view key, Flavour flavour) {
   return StateKey{std::move(state), std::string(rest.substr(dot + 1))};
 }
 
-std::string found_prefix(Checkpoint const& checkpoint) {
-  for (std::string_view const prefix :
-       {"model.module.module.", "model.module.", "module.", "model.", ""})
+constexpr std::string_view wrappers[] = {"model.module.module.", "model.module.", "module.",
+                                         "model.", ""};
+
+/// What stands before the key of the word embedding; nothing where there is none.
+std::optional<std::string> before_embedding(Checkpoint const& checkpoint) {
+  for (StoredTensor const& tensor : checkpoint.stored.tensors)
+    if (!without_chain(tensor.name).starts_with("optimizer"))
+      if (auto before = megatron::root_in(tensor.name)) return before;
+  return std::nullopt;
+}
+
+std::string found_prefix(Checkpoint const& checkpoint, std::optional<std::string> const& before) {
+  for (std::string_view const prefix : wrappers) {
+    if (before && before->starts_with(prefix)) return std::string(prefix);
     for (StoredTensor const& tensor : checkpoint.stored.tensors)
-      if (tensor.name.starts_with(prefix) &&
+      if (!before && tensor.name.starts_with(prefix) &&
           std::string_view(tensor.name).substr(prefix.size()).starts_with("decoder."))
         return std::string(prefix);
+  }
   return "";
 }
 
@@ -121,7 +134,9 @@ std::string state_prefix(std::string_view state) {
 StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::string const& prefix) {
   if (flavour == Flavour::plain) return plain_keys(checkpoint, prefix);
   StoredView view;
-  std::string const cut = prefix.empty() ? found_prefix(checkpoint) : prefix;
+  std::optional<std::string> const before = before_embedding(checkpoint);
+  std::string const cut = prefix.empty() ? found_prefix(checkpoint, before) : prefix;
+  if (before && before->starts_with(cut)) view.traits.names.root = before->substr(cut.size());
   auto const& tensors = checkpoint.stored.tensors;
   std::vector<std::size_t> in_buffers;
   for (std::size_t t = 0; t < tensors.size(); ++t) {

@@ -9,6 +9,7 @@
 #include "core/formats/megatron/named_target.hpp"
 #include "core/formats/megatron/rank_settings.hpp"
 #include "core/formats/megatron/rank_states.hpp"
+#include "core/formats/megatron/traits.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::dcp {
@@ -38,7 +39,8 @@ class DistTarget {
     draft_.target_adds = side.adds();
     draft_.stated = {names_.stated_args(side), dist_options(false)};
     TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
-    DistTensors const tensors{pipeline_chunks(request().pipeline), fsdp_};
+    DistTensors const tensors{pipeline_chunks(request().pipeline), fsdp_,
+                              job_.read.target_names.root};
     DcpTarget target(draft_, run_folder(job_.record));
     if (fsdp_)
       finish_fsdp(target, parts, tensors);
@@ -115,11 +117,27 @@ class DistTarget {
                                    : request().form == "grouped" ? "fsdp"
                                                                  : "fsdp_sequential");
     options.options["stacked"] = Json(stacked && !fsdp_ ? 1 : 0);
+    options.options["vis_stacked"] = Json(!fsdp_ && stack_tower() ? 1 : 0);
     options.options["halves"] = Json(fsdp_ ? 1 : 0);
     options.options["parts"] = Json(fsdp_ ? 0 : 1);
     options.options["numbered_biases"] =
         Json(request().mesh.size(mesh_axis_of(job_.read.maps.core, "expert")) == 1 ? 1 : 0);
     return options;
+  }
+
+  /// Megatron stacks the layers of a vision tower, which are always alike.
+  bool stack_tower() const {
+    if (request().layers == LayerKeys::automatic && same_objects() &&
+        job_.read.traits.names.tower == "mcore")
+      return job_.read.traits.names.tower_stacked;
+    return request().layers != LayerKeys::separate;
+  }
+
+  bool same_names() const {
+    TrainerNames const& source = job_.read.traits.names;
+    TrainerNames const& target = job_.read.target_names;
+    return megatron::same_names(source, target) &&
+           (target.tower != "mcore" || source.tower_stacked == stack_tower());
   }
 
   /// Layers go into one key where they did in the source, else where Megatron would do so: when all
@@ -129,7 +147,8 @@ class DistTarget {
     bool const asked = request().layers == LayerKeys::stacked;
     if (!asked && same_objects() && !names_.renumbers()) return job_.read.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
-    bool const alike = layers_are_alike(dist_side(true), job_.count("L"));
+    bool const alike =
+        layers_are_alike(dist_side(true), job_.count("L"), job_.read.target_names.root);
     if (asked && !alike)
       fail(
           ErrorKind::usage,
@@ -152,11 +171,12 @@ class DistTarget {
     std::vector<StoredName> const names = side.names(nullptr);
     bool const from_dist = same_objects();
     bool const same_modules =
-        from_dist && request().spec == job_.read.traits.spec && !names_.renumbers();
+        from_dist && request().spec == job_.read.traits.spec && !names_.renumbers() && same_names();
     ObjectChoice const choice{same_modules, request().drop_rng, request().drop_optimizer};
     ObjectGate gate(job_.source, request());
     if (from_dist)
-      copy_objects(target, job_.source, {stacked, job_.count("L"), job_.count("expert")}, choice,
+      copy_objects(target, job_.source, 
+                   {stacked, job_.count("L"), job_.count("expert"), job_.read.target_names.root}, choice,
                    gate);
     gate.warn(draft_.warnings);
     if (same_modules) return;
@@ -165,12 +185,13 @@ class DistTarget {
     if (names_.renumbers()) {  // states of modules have the numbers of other layers
       if (megatron::has_module_states(job_.source))
         draft_.warnings.push_back(megatron::renumbered_states_warning);
-      return make_objects(target, extras, names);
+      return make_objects(target, extras, names, job_.read.target_names.root);
     }
+    extras.set_names(job_.read.traits.names, job_.read.target_names);
     if (job_.source.storage == Storage::shares)
       extras.take(job_.source, job_.read.chunks, job_.count("expert"));
     if (from_dist) extras.take_objects(job_.source);
-    make_objects(target, extras, names);
+    make_objects(target, extras, names, job_.read.target_names.root);
   }
 
   /// Args of such a source stay as they are, so nothing else shows it.

@@ -11,6 +11,12 @@ namespace {
 constexpr std::string_view embedding = "embedding.word_embeddings.weight";
 constexpr std::string_view output_layer = "output_layer.weight";
 
+/// Whether a name is this one, under any root.
+bool is(std::string_view name, std::string_view word) {
+  return name.ends_with(word) &&
+         (name.size() == word.size() || name[name.size() - word.size() - 1] == '.');
+}
+
 }  // namespace
 
 BufferShares::BufferShares(BufferModel model) : model_(std::move(model)) {
@@ -84,10 +90,10 @@ bool BufferShares::is_shared(std::string_view name) const {
   if (model_.mesh.size("pp") == 1) return false;
   auto const head = model_.model.find_tensor("lm_head");
   bool const tied = !head || !model_.model.exists(*head);
-  if (name == output_layer) return tied;
+  if (is(name, output_layer)) return tied;
   Json const prediction_layers = model_.model.value("M");
   bool const predicts = prediction_layers.integer() != nullptr && *prediction_layers.integer() > 0;
-  return name == embedding && (tied || predicts);
+  return is(name, embedding) && (tied || predicts);
 }
 
 Index BufferShares::rank_elements(int stage) {
@@ -103,6 +109,8 @@ bool decays(std::string_view name, std::span<Index const> shape) {
   return shape.size() != 1 && !name.ends_with(".bias");
 }
 
-bool may_be_decoupled(std::string_view name) { return name == embedding || name == output_layer; }
+bool may_be_decoupled(std::string_view name) {
+  return is(name, embedding) || is(name, output_layer);
+}
 
 }  // namespace reshard::megatron

@@ -7,6 +7,7 @@
 #include "core/base/json.hpp"
 #include "core/containers/torch/carried_calls.hpp"
 #include "core/formats/dcp/dist_objects.hpp"
+#include "core/formats/megatron/root.hpp"
 
 namespace reshard {
 namespace {
@@ -36,10 +37,14 @@ bool is_grouped_expert(std::string_view key) {
 }
 
 /// Numbers of the target place in a global key; false when the key belongs elsewhere.
-bool to_local(std::string& key, PipelineChunk const& chunk, Run const& experts) {
-  if (key.starts_with("output_layer.") && !chunk.head) return false;
-  if (key.starts_with("decoder.final_") && !chunk.head) return false;
-  if (key.starts_with("embedding.") && !chunk.embedding) return false;
+bool to_local(std::string& key, std::string_view root, PipelineChunk const& chunk,
+              Run const& experts) {
+  std::string_view const rest = megatron::behind_root(key, root);
+  if (rest.empty() && !root.empty()) return chunk.embedding;  // beside the language model
+  if (megatron::is_of_tower(key)) return chunk.embedding;
+  if (rest.starts_with("output_layer.") && !chunk.head) return false;
+  if (rest.starts_with("decoder.final_") && !chunk.head) return false;
+  if (rest.starts_with("embedding.") && !chunk.embedding) return false;
   return renumber(key, "decoder.layers.",
                   [&](Index layer) { return position_of(chunk.decoder, layer); }) &&
          renumber(key, "mtp.layers.", [&](Index depth) { return position_of(chunk.mtp, depth); }) &&
@@ -52,10 +57,23 @@ bool to_local(std::string& key, PipelineChunk const& chunk, Run const& experts) 
 std::string ExtraStates::global_key(std::string const& local, PipelineChunk const& chunk,
                                     Run const& experts) const {
   std::string key = local;
+  if (megatron::is_of_tower(key)) return key;
   renumber(key, "decoder.layers.", [&](Index layer) { return index_at(chunk.decoder, layer); });
   renumber(key, "mtp.layers.", [&](Index depth) { return index_at(chunk.mtp, depth); });
   renumber(key, ".local_experts.", [&](Index expert) { return experts.begin + expert; });
   return key;
+}
+
+void ExtraStates::set_names(TrainerNames const& source, TrainerNames const& target) {
+  source_root_ = source.root;
+  root_ = target.root;
+  tower_ = target.tower == "mcore";
+}
+
+/// A key of the source as the target has it.
+std::string ExtraStates::with_root(std::string key) const {
+  std::string_view const rest = megatron::behind_root(key, source_root_);
+  return rest.empty() || source_root_ == root_ ? key : root_ + std::string(rest);
 }
 
 void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> const& chunks,
@@ -75,7 +93,8 @@ void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> cons
     known.size_bytes = state.entry.size_bytes;
     known.source_ranks = source.mesh.size("ep");
     // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
-    known_.emplace(global_key(state.entry.key, chunks[place.chunk], held), std::move(known));
+    known_.emplace(with_root(global_key(state.entry.key, chunks[place.chunk], held)),
+                   std::move(known));
   }
 }
 
@@ -98,9 +117,10 @@ std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
   if (name.ends_with(".layer_norm_weight") || name.ends_with(".layer_norm_bias")) return keys;
   std::size_t const dot = name.rfind('.');
   std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
-  bool const of_megatron =
-      name.starts_with("decoder.") || name.starts_with("mtp.") || name.starts_with("output_layer.");
-  if (!of_megatron) return keys;  // the embedding, and tensors that are kept as they are
+  std::string_view const rest = megatron::behind_root(name, root_);
+  bool const of_tower = tower_ && megatron::is_of_tower(name);
+  // The embedding has none, and tensors that are kept as they are
+  if (!of_tower && (rest.empty() || rest.starts_with("embedding."))) return keys;
   std::size_t const before =
       dot == std::string_view::npos || dot == 0 ? std::string_view::npos : name.rfind('.', dot - 1);
   std::string_view const last =
@@ -109,16 +129,15 @@ std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
       last.starts_with("linear_") || last.ends_with("_proj.");  // eh_proj, in_proj, fc1_latent_proj
   bool const norm = last.find("norm") != std::string_view::npos &&
                     !module.ends_with("mixer.norm.");  // Mamba's own is none of TE's
-  if (linear || module == "output_layer." || (norm && norms_keep_state()))
+  if (linear || rest.starts_with("output_layer.") || (norm && norms_keep_state()))
     keys.push_back(module + std::string(ending));
   for (std::string_view const beside :
        {"self_attention.linear_qkv.weight", "self_attention.linear_kv_up_proj.weight"})
     if (spec_ == "te" && name.ends_with(beside))
       keys.push_back(std::string(name.substr(0, name.size() - beside.size())) +
                      "self_attention.core_attention." + std::string(ending));
-  if (name.ends_with("decoder.final_layernorm.weight") ||
-      name.ends_with("decoder.final_norm.weight"))
-    keys.push_back("output_layer." + std::string(ending));
+  if (rest == "decoder.final_layernorm.weight" || rest == "decoder.final_norm.weight")
+    keys.push_back(root_ + "output_layer." + std::string(ending));
   return keys;
 }
 
@@ -142,7 +161,7 @@ std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk,
   if (from_source_) {
     for (auto const& [key, known] : known_) {
       std::string local = key;
-      if (to_local(local, chunk, experts.run))
+      if (to_local(local, root_, chunk, experts.run))
         result.push_back(from_known(local, known, experts.ranks));
     }
     return result;
@@ -155,7 +174,8 @@ std::vector<ExtraStates::Placed> ExtraStates::place(PipelineChunk const& chunk,
       result.push_back(from_known(local, known->second, experts.ranks));
       continue;
     }
-    bool const te_module = spec_ == "te" && !local.starts_with("output_layer.");
+    bool const te_module =
+        spec_ == "te" && !megatron::behind_root(local, root_).starts_with("output_layer.");
     Placed placed;
     placed.entry.name = local;
     placed.entry.kind =
@@ -258,7 +278,7 @@ void ExtraStates::take_objects(Checkpoint const& source) {
           "{}: '{}' holds FP8 state of one expert ({} bytes), which cannot be merged for grouped experts. Save the checkpoint without FP8 state, or "
           "set target.experts = \"sequential\".",
           files[known.file].string(), object.name, known.size_bytes);
-    known_.emplace(*key, std::move(known));
+    known_.emplace(with_root(*key), std::move(known));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/containers/torch/torch_file.hpp"
+#include "core/formats/stored_view.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "core/formats/target.hpp"
@@ -26,6 +27,10 @@ class ExtraStates {
   /// No source: every key is made.
   ExtraStates(std::string spec, std::string form, ForeignClasses foreign_classes)
       : spec_(std::move(spec)), form_(std::move(form)), foreign_classes_(foreign_classes) {}
+
+  /// Whose names source and target have; without a call both have a language model alone. Before
+  /// take() and take_objects().
+  void set_names(TrainerNames const& source, TrainerNames const& target);
 
   /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where
   /// ranks hold one each.
@@ -83,6 +88,7 @@ class ExtraStates {
   bool norms_keep_state() const;
   std::string global_key(std::string const& local, PipelineChunk const& chunk,
                          Run const& experts) const;
+  std::string with_root(std::string key) const;
   Placed from_known(std::string const& local, Known const& known, Index ranks);
   pickle::NodeId node_of(Known const& known, pickle::Document const** document);
   TorchFile const& document_of(Known const& known);
@@ -91,6 +97,9 @@ class ExtraStates {
   std::string spec_;
   std::string form_;
   ForeignClasses foreign_classes_;
+  std::string source_root_;
+  std::string root_;           ///< of the target
+  bool tower_ = false;         ///< the target has a vision tower of Megatron's own
   bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
   std::vector<std::filesystem::path> files_;

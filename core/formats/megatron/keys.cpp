@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/formats/megatron/classify.hpp"
+#include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/shard.hpp"
 
 namespace reshard::megatron {
@@ -14,7 +15,7 @@ bool is_expert(std::string_view name) { return name.find(".experts.") != std::st
 
 int decoder_layer(std::string_view name) {
   constexpr std::string_view word = "decoder.layers.";
-  if (name.starts_with("vision_model.")) return -1;
+  if (is_of_tower(name)) return -1;
   auto const at = name.find(word);
   if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) return -1;
   name.remove_prefix(at + word.size());
@@ -51,6 +52,7 @@ std::uint64_t fnv1a(std::uint64_t hash, std::string_view text) {
 
 void summarize_tensor(KeySummary& summary, FileTensor const& tensor) {
   std::string_view const name = tensor.name;
+  if (is_of_tower(name)) return;
   auto const has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   summary.embedding = summary.embedding || has("embedding.word_embeddings.weight");
   summary.head = summary.head || has("output_layer.");

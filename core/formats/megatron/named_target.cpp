@@ -8,6 +8,7 @@
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/paired_layers.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "core/formats/megatron/traits.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {
@@ -61,6 +62,7 @@ SideOptions MegatronNames::side_options(bool local) const {
       {"spec", request.spec},
       {"paired", paired_ ? 1 : 0},
       {"mtp_block", source_names_prediction() ? job_.read.traits.mtp_block : "mtp_model_layer"}};
+  add_names(options, job_.read.target_names);
   options.place = "[target] layout.";
   Index const rows = job_.read.traits.padded_vocab;
   if (all_rows_are_data() &&

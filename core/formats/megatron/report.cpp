@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/formats/megatron/keys.hpp"
+#include "core/formats/megatron/root.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -90,6 +91,15 @@ class KeySearch {
     }
     return false;
   }
+  std::set<std::string_view> names() const {
+    std::set<std::string_view> result;
+    for (auto const* header : headers_) {
+      if (header == nullptr) continue;
+      for (auto const& chunk : header->chunks)
+        for (auto const& tensor : chunk.tensors) result.insert(tensor.name);
+    }
+    return result;
+  }
   /// Rows of the first tensor whose name ends so.
   Json rows(std::string_view suffix) const {
     for (auto const* header : headers_) {
@@ -127,6 +137,18 @@ std::string attention(KeySearch const& keys, Json const* args) {
   return fmt::format("GQA, {} heads in {} groups", *heads.integer(), *groups.integer());
 }
 
+/// The root of the language model's names and what stands beside it, where that is anything.
+void set_parts(Json& model, std::set<std::string_view> const& names) {
+  std::string root;
+  for (std::string_view const name : names)
+    if (auto found = root_in(name)) root = std::move(*found);
+  std::map<std::string, std::size_t> const parts = parts_beside(names, root);
+  model.set("vision", !parts.empty());
+  if (!root.empty()) model.set("root", root);
+  for (auto const& [part, count] : parts)
+    model.set("part_" + part, fmt::format("{} tensors beside the language model", count));
+}
+
 Json model_json(Headers headers, Classification const& c) {
   Json const* args = first_args(headers);
   KeySearch const keys(headers);
@@ -136,7 +158,7 @@ Json model_json(Headers headers, Classification const& c) {
   result.set("attention", attention(keys, args));
   result.set("multi_token_prediction", keys.any("mtp.layers."));
   result.set("state_space", keys.any(".mixer."));
-  result.set("vision", keys.any("vision_model."));
+  set_parts(result, keys.names());
   for (std::string_view const key : {"num_layers", "hidden_size", "ffn_hidden_size", "num_experts",
                                      "moe_ffn_hidden_size", "vocab_size", "padded_vocab_size"})
     result.set(key, fact(args, key));

@@ -1,5 +1,7 @@
 #include "core/formats/megatron/traits.hpp"
 
+#include "core/formats/megatron/root.hpp"
+
 namespace reshard::megatron {
 namespace {
 
@@ -25,8 +27,10 @@ void note_block(NameTraits& traits, std::string_view name) {
 NameTraits traits_of_shares(Checkpoint const& checkpoint) {
   NameTraits traits;
   traits.vocab_ranks = checkpoint.mesh.size("tp");
+  for (StoredTensor const& tensor : checkpoint.stored.tensors)
+    if (auto root = root_in(tensor.name)) traits.names.root = std::move(*root);
   for (StoredTensor const& tensor : checkpoint.stored.tensors) {
-    std::string_view const name = tensor.name;
+    std::string_view const name = behind_root(tensor.name, traits.names.root);
     if (name.ends_with("layer_norm_weight")) traits.spec = "te";
     if (contains(name, ".experts.local_experts.")) traits.form = "sequential";
     if (name.ends_with(".experts.weight1")) traits.form = "flat";
@@ -44,7 +48,11 @@ NameTraits traits_of_shares(Checkpoint const& checkpoint) {
   return traits;
 }
 
-void note_traits(NameTraits& traits, std::string_view name, StoredTensor const& tensor) {
+void note_traits(NameTraits& traits, std::string_view key, StoredTensor const& tensor) {
+  constexpr std::string_view tower_layers = "vision_model.decoder.layers.";
+  if (key.starts_with(tower_layers) && !number_follows(key, tower_layers))
+    traits.names.tower_stacked = true;
+  std::string_view const name = behind_root(key, traits.names.root);
   if (name.starts_with("decoder.layers.") && !number_follows(name, "decoder.layers."))
     traits.stacked = true;
   if (name.ends_with("_w")) traits.halves = true;
@@ -54,6 +62,16 @@ void note_traits(NameTraits& traits, std::string_view name, StoredTensor const& 
   if (contains(name, ".experts.local_experts.")) traits.form = "fsdp_sequential";
   note_block(traits, name);
   if (name == embedding && !tensor.shape.empty()) traits.padded_vocab = tensor.shape[0];
+}
+
+void add_names(SideOptions& options, TrainerNames const& names) {
+  options.options["root"] = Json(names.root);
+  options.options["names"] = Json(names.trainer);
+  options.options["tower_form"] = Json(names.tower);
+}
+
+bool same_names(TrainerNames const& a, TrainerNames const& b) {
+  return a.root == b.root && a.trainer == b.trainer && a.tower == b.tower;
 }
 
 }  // namespace reshard::megatron

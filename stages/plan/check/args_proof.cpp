@@ -16,6 +16,13 @@ using Shapes = std::map<std::string, std::vector<Index>>;
 
 constexpr std::size_t most_patterns = 4;  // in a message
 
+/// Whether args say nothing of a stored tensor: vision towers, which a config.json describes.
+bool beside_args(Model const& model, Side const& side, StoredName const& name) {
+  return std::ranges::all_of(side.tensors(name.entry), [&](TensorId tensor) {
+    return model.tensor(tensor).name.starts_with("vision.");
+  });
+}
+
 /// Every stored tensor of one rank that has all layers, without copies.
 Shapes stored_shapes(Model const& model, MapFile const& core, SideOptions const& options) {
   Side const side(model, core, options);
@@ -29,7 +36,7 @@ Shapes stored_shapes(Model const& model, MapFile const& core, SideOptions const&
   PipelineChunk const* const chunk = chunks.empty() ? nullptr : chunks.data();
   Shapes result;
   for (StoredName const& name : side.names(chunk)) {
-    if (name.copy) continue;
+    if (name.copy || beside_args(model, side, name)) continue;
     result.emplace(name.name, options.local ? side.layout(name.entry, {{}, chunk}).file_shape
                                             : side.shape(name));
   }

@@ -9,6 +9,7 @@
 #include "core/mapping/side_scope.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/check/core_forms.hpp"
+#include "stages/plan/source/tower_entries.hpp"
 #include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
@@ -109,6 +110,9 @@ class MapChecker {
       config_ = config_from_args(*map_, Model(maps_.core, maps_.core, {request_.args, "args"}));
     }
     names_alone_ = map_ != &maps_.core && map_->axes.empty();
+    if (map_ != &maps_.core && !names_alone_ && !config_.is_null() &&
+        !TowerEntries(maps_, config_).empty())
+      TowerEntries::switch_on(maps_);
     if (!names_alone_ || config_.is_null()) return;
     others_ = choose_maps("auto", request_.map_folders, config_, Json(), true).family;
     family_ = &*others_;
@@ -241,13 +245,19 @@ class MapChecker {
   void check_keep() {
     for (std::string const& pattern : map_->keep)
       for (auto const& [name, shape] : stored_)
-        if (matches_glob(pattern, name)) {
+        if (matches_glob(pattern, name) && !is_of_tower(name)) {
           result_.errors.push_back(fmt::format(
               "{}: keep = \"{}\" matches '{}', which an entry describes. Make the pattern "
               "narrower.",
               map_->name, pattern, name));
           return;
         }
+  }
+
+  /// Whether all that a stored tensor holds is part of a vision tower with axes.
+  bool is_of_tower(std::string const& name) const {
+    TowerEntries const tower(maps_, config_);
+    return tower.describes(name);
   }
 
   void check_core() {
@@ -370,9 +380,18 @@ class MapChecker {
     if (!note.empty()) result_.notes.push_back(std::move(note));
   }
 
+  /// Args say nothing of vision towers.
+  Stored without_kept(Stored stored) const {
+    std::erase_if(stored, [&](auto const& one) {
+      return std::ranges::any_of(
+          map_->keep, [&](std::string const& pattern) { return matches_glob(pattern, one.first); });
+    });
+    return stored;
+  }
+
   void check_config(Json const& made) {
-    Stored const again = prove_family(made, "").proof.stored;
-    auto const differs = difference(stored_, again, "for config.json",
+    Stored const again = without_kept(prove_family(made, "").proof.stored);
+    auto const differs = difference(without_kept(stored_), again, "for config.json",
                                     "for the one that [config] makes from its args");
     if (differs)
       result_.errors.push_back(

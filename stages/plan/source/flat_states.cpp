@@ -7,6 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/containers/torch/torch_types.hpp"
 #include "core/formats/format.hpp"
+#include "core/formats/megatron/traits.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/buffer_shares.hpp"
 #include "core/formats/megatron/flat_buffer.hpp"
@@ -151,6 +152,7 @@ class FlatStates {
         {},
         {},
         source_.place + ", args: "};
+    megatron::add_names(options, read_.traits.names);
     if (read_.traits.padded_vocab > 0) options.padded_sizes["vocab"] = read_.traits.padded_vocab;
     return options;
   }

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/text.hpp"
+#include "core/formats/megatron/root.hpp"
 #include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/tower_entries.hpp"
+#include "stages/plan/source/trainer_names.hpp"
 
 namespace reshard {
 namespace {
@@ -16,28 +20,20 @@ bool matches(std::vector<std::string> const& patterns, std::string const& name) 
                      [&](std::string const& pattern) { return matches_glob(pattern, name); });
 }
 
-Shapes unmapped(std::vector<std::string> const& patterns, Checkpoint const& source,
-                StoredView const& view) {
-  Shapes result;
-  each_stored(source, view, [&](std::string const& name, std::vector<Index> const& shape) {
-    if (matches(patterns, name)) result.emplace(name, shape);
-  });
-  return result;
-}
-
-/// A stored tensor with an axis of its own for each dimension; all maps of the job get the same
-/// lines.
+/// A stored tensor with an axis of its own for each dimension, under the names that the sides of
+/// the job have for it.
 class KeptLines {
  public:
   explicit KeptLines(std::string place) : place_(std::move(place)) {}
 
-  void add(std::string const& name, std::vector<Index> const& shape) {
-    if (name.find_first_of("{}") != std::string::npos)
-      fail(
-          ErrorKind::source,
-          "'{}': a stored name with braces cannot be kept. Set model.unmapped = \"drop\" to leave such tensors out.",
-          name);
-    std::string const tensor = fmt::format("kept.t{}", stored_.size());
+  struct Line {
+    std::string name;
+    Expression when;  ///< empty: always
+  };
+
+  void add(std::vector<Line> const& of_core, std::vector<Line> const& of_family,
+           std::vector<Index> const& shape) {
+    std::string const tensor = fmt::format("kept.t{}", tensors_.size());
     std::string axes;
     for (std::size_t d = 0; d < shape.size(); ++d) {
       std::string const axis = fmt::format("kept{}_{}", d, shape[d]);
@@ -47,59 +43,342 @@ class KeptLines {
       axes += " " + axis;
     }
     tensors_.push_back({tensor, axes, place_});
-    MapEntry entry;
-    entry.is = tensor + ":" + axes;
-    entry.at = {"E"};
-    entry.as_it_is = true;
-    entry.place = place_;
-    stored_.push_back({name, {std::move(entry)}, place_});
+    for (Line const& line : of_core) core_.push_back(stored(line, tensor + ":" + axes));
+    for (Line const& line : of_family) family_.push_back(stored(line, tensor + ":" + axes));
   }
 
-  void into(MapFile& map, bool with_tensors) const {
-    map.stored.insert(map.stored.end(), stored_.begin(), stored_.end());
-    map.axes.insert(map.axes.end(), axes_.begin(), axes_.end());
-    if (with_tensors) map.tensors.insert(map.tensors.end(), tensors_.begin(), tensors_.end());
+  void into(MapChoice& maps) const {
+    add_to(maps.core, core_);
+    maps.core.tensors.insert(maps.core.tensors.end(), tensors_.begin(), tensors_.end());
+    if (maps.family) add_to(*maps.family, family_);
   }
 
  private:
+  MapName stored(Line const& line, std::string const& is) const {
+    if (line.name.find_first_of("{}") != std::string::npos)
+      fail(
+          ErrorKind::source,
+          "'{}': a stored name with braces cannot be kept. Set model.unmapped = \"drop\" to leave such tensors out.",
+          line.name);
+    MapEntry entry;
+    entry.is = is;
+    entry.when = line.when;
+    entry.at = {"E"};
+    entry.as_it_is = true;
+    entry.place = place_;
+    return {line.name, {std::move(entry)}, place_};
+  }
+
+  void add_to(MapFile& map, std::vector<MapName> const& lines) const {
+    map.stored.insert(map.stored.end(), lines.begin(), lines.end());
+    map.axes.insert(map.axes.end(), axes_.begin(), axes_.end());
+  }
+
   std::string place_;
   std::vector<NamedExpression> axes_;
   std::vector<MapTensor> tensors_;
-  std::vector<MapName> stored_;
+  std::vector<MapName> core_;
+  std::vector<MapName> family_;
 };
 
-}  // namespace
+class Settler {
+ public:
+  Settler(MapChoice& maps, Checkpoint const& source, StoredView const& view,
+          Json const& config, TargetRequest const& request, std::vector<std::string>& warnings)
+      : maps_(maps),
+        source_(source),
+        view_(view),
+        config_(config),
+        request_(request),
+        warnings_(warnings),
+        of_megatron_(source.names == NameOwner::megatron) {
+    result_.source = view.traits.names;
+  }
 
-void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
-                     TargetRequest const& request, std::vector<std::string>& warnings) {
-  if (!maps.family || maps.family->keep.empty()) return;
-  std::vector<std::string> const& patterns = maps.family->keep;
-  Shapes const found = unmapped(patterns, source, view);
-  if (found.empty()) return;
-  if (request.unmapped == Unmapped::refuse)
+  SettledParts run() {
+    find();
+    if (of_megatron_) source_trainer_ = trainer_of(trainers(), names());
+    if (of_megatron_) apply(source_trainer_, result_.source);
+    if (maps_.family && !config_.is_null()) tower_.emplace(maps_, config_);
+    choose_target();
+    if (found_.empty()) return std::move(result_);
+    if (request_.unmapped == Unmapped::refuse) refuse();
+    if (request_.unmapped == Unmapped::drop)
+      drop();
+    else
+      keep();
+    return std::move(result_);
+  }
+
+ private:
+  std::vector<std::string> const& patterns() const {
+    return maps_.family ? maps_.family->keep : maps_.core.keep;
+  }
+  std::vector<MapKept> const& trainers() const {
+    return maps_.family ? maps_.family->kept : maps_.core.kept;
+  }
+  bool to_megatron() const {
+    return format_of(request_.format).target().names == NameOwner::megatron;
+  }
+
+  /// The parts beside the language model: by Hugging Face's names, and by those of trainers. Any
+  /// other name of a Megatron source is one where nothing is to be kept.
+  void find() {
+    bool const any = request_.unmapped == Unmapped::drop;
+    each_stored(source_, view_, [&](std::string const& name, std::vector<Index> const& shape) {
+      bool const beside =
+          of_megatron_ && megatron::behind_root(name, view_.traits.names.root).empty() &&
+          !matches(maps_.core.drop, name) &&
+          (any || std::ranges::any_of(trainers(), [&](MapKept const& one) {
+             return part_of_trainer(one, name).has_value();
+           }));
+      if (beside || matches(patterns(), name)) found_.emplace(name, shape);
+    });
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (auto const& [name, shape] : found_) result.push_back(name);
+    return result;
+  }
+
+  static void apply(MapKept const* trainer, TrainerNames& names) {
+    names.trainer = trainer == nullptr ? "" : trainer->name;
+    names.tower = trainer != nullptr && has_own(*trainer) ? "mcore" : "family";
+  }
+
+  /// Without a word: names of the source, or of the usual trainer of this family; a language model
+  /// alone has no root.
+  void choose_target() {
+    if (!to_megatron()) return;
+    bool const dropped = !found_.empty() && request_.unmapped == Unmapped::drop;
+    if (request_.names == "auto") {
+      if (of_megatron_) {
+        if (!dropped) result_.target = result_.source;
+        target_trainer_ = dropped ? nullptr : source_trainer_;
+        return;
+      }
+      if (found_.empty() || dropped) return;
+      for (MapKept const& trainer : trainers())
+        if (target_trainer_ == nullptr && suits(trainer)) target_trainer_ = &trainer;
+    } else if (request_.names != "huggingface") {
+      target_trainer_ = named_trainer();
+    }
+    result_.target.root = target_trainer_ == nullptr ? "" : target_trainer_->root;
+    apply(target_trainer_, result_.target);
+  }
+
+  bool described(std::string const& name) const { return tower_ && tower_->describes(name); }
+
+  /// Whether a trainer has a name for every part of a source with names of Hugging Face.
+  bool suits(MapKept const& trainer) const {
+    return std::ranges::all_of(found_, [&](auto const& part) {
+      return matches(trainer.drop, part.first) || part_of_family(trainer, part.first) ||
+             (has_own(trainer) && described(part.first));
+    });
+  }
+
+  MapKept const* named_trainer() const {
+    auto const known = std::ranges::find(trainers(), request_.names, &MapKept::name);
+    if (known != trainers().end()) return &*known;
+    std::vector<std::string> names{"auto", "huggingface"};
+    for (MapKept const& one : trainers()) names.push_back(one.name);
+    fail(ErrorKind::usage,
+         "[target] names = \"{}\": {} has no [kept.{}]. Known here: {}.{}", request_.names,
+         maps_.family ? maps_.family->name : maps_.core.name, request_.names, listed(names),
+         maps_.family ? "" : " Name the family with model.map and source.config.");
+  }
+
+  [[noreturn]] void refuse() const {
+    std::vector<std::string> known = patterns();
+    if (source_trainer_ != nullptr) {
+      known.clear();
+      for (MapKeptName const& name : source_trainer_->names) known.push_back(name.trainer);
+    }
     fail(ErrorKind::usage,
          "[model] unmapped: {} stored tensors such as '{}' are not part of what {} describes (its "
          "`keep`: {}). Set model.unmapped = \"keep\" to copy them byte for byte, or \"drop\" to "
          "leave them out.",
-         found.size(), found.begin()->first, maps.family->name, listed(patterns));
-  if (request.unmapped == Unmapped::drop) {
-    warnings.push_back(
-        fmt::format("{} stored tensors such as '{}' are left out (model.unmapped = \"drop\")",
-                    found.size(), found.begin()->first));
-    for (MapFile* map : {&maps.core, &*maps.family})
-      map->drop.insert(map->drop.end(), patterns.begin(), patterns.end());
-    return;
+         found_.size(), found_.begin()->first,
+         maps_.family ? maps_.family->name : maps_.core.name, listed(known));
   }
-  if (format_of(request.format).target().names == NameOwner::logical)
-    fail(
-        ErrorKind::usage,
-        "[model] unmapped = \"keep\": '{}' has no logical name, which every tensor of an HDF5 container needs here. Set it to \"drop\", or "
-        "model.map = \"none\" to keep all stored names.",
-        found.begin()->first);
-  KeptLines lines(maps.family->name);
-  for (auto const& [name, shape] : found) lines.add(name, shape);
-  lines.into(maps.core, true);
-  lines.into(*maps.family, false);
+
+  void drop() {
+    warnings_.push_back(
+        fmt::format("{} stored tensors such as '{}' are left out (model.unmapped = \"drop\")",
+                    found_.size(), found_.begin()->first));
+    drop_names(of_megatron_ ? names() : patterns());
+    result_.note = fmt::format("{} tensors beside the language model: left out", found_.size());
+  }
+
+  void drop_names(std::vector<std::string> const& names) {
+    maps_.core.drop.insert(maps_.core.drop.end(), names.begin(), names.end());
+    if (maps_.family)
+      maps_.family->drop.insert(maps_.family->drop.end(), names.begin(), names.end());
+  }
+
+  /// Names that a part has on the sides of the job.
+  struct Part {
+    std::string stored;               ///< in the source
+    std::vector<std::string> family;  ///< Hugging Face's, the usual one first
+    std::vector<Index> shape;
+    bool own = false;  ///< a tensor of the trainer's own
+  };
+
+  Part part_of(std::string const& name, std::vector<Index> const& shape) const {
+    Part part{name, {name}, shape, false};
+    if (of_megatron_) {
+      if (source_trainer_ == nullptr) return part;
+      auto const found = part_of_trainer(*source_trainer_, name);
+      if (!found) return part;
+      part.own = found->by->own;
+      if (!part.own) part.family = family_names(*found);
+      return part;
+    }
+    for (MapKept const& trainer : trainers())
+      if (auto const found = part_of_family(trainer, name); found && !found->by->own) {
+        part.family = family_names(*found);
+        break;
+      }
+    return part;
+  }
+
+  void keep() {
+    check_holds();
+    std::vector<Part> parts;
+    std::size_t converted = 0;
+    for (auto const& [name, shape] : found_) {
+      Part part = part_of(name, shape);
+      if (is_left_out(part)) continue;
+      bool const known =
+          part.own || std::ranges::any_of(part.family, [&](auto& one) { return described(one); });
+      if (known)
+        ++converted;
+      else
+        parts.push_back(std::move(part));
+    }
+    warn_of_left_out();
+    if (tower_ && !tower_->empty()) switch_on(*tower_);
+    std::ranges::sort(parts, {}, [](Part const& part) { return part.family.front(); });
+    add_lines(parts);
+    result_.note = note(converted, parts.size());
+  }
+
+  /// What the target's trainer has no place for.
+  bool is_left_out(Part const& part) {
+    if (of_megatron_ || target_trainer_ == nullptr || !matches(target_trainer_->drop, part.stored))
+      return false;
+    left_out_.push_back(part.stored);
+    return true;
+  }
+
+  void warn_of_left_out() {
+    if (left_out_.empty()) return;
+    warnings_.push_back(
+        fmt::format("{} stored tensors ({}) are left out: models of [kept.{}] in {} have no such "
+                    "part",
+                    left_out_.size(), listed(left_out_, 4), target_trainer_->name,
+                    maps_.family->name));
+    drop_names(target_trainer_->drop);
+  }
+
+  void check_holds() const {
+    if (format_of(request_.format).target().names == NameOwner::logical)
+      fail(
+          ErrorKind::usage,
+          "[model] unmapped = \"keep\": '{}' has no logical name, which every tensor of an HDF5 container needs here. Set it to \"drop\", or "
+          "model.map = \"none\" to keep all stored names.",
+          found_.begin()->first);
+  }
+
+  /// Entries for sides whose tower is not Megatron's own: one for each trainer.
+  void switch_on(TowerEntries const& tower) {
+    TowerEntries::switch_on(maps_);
+    MapFile const family = *maps_.family;
+    std::set<MapKept const*> sides;
+    if (of_megatron_) sides.insert(source_trainer_);
+    if (to_megatron()) sides.insert(target_trainer_);
+    for (MapKept const* trainer : sides)
+      if (trainer == nullptr || !has_own(*trainer)) tower.add(maps_.core, family, trainer);
+  }
+
+  void add_lines(std::vector<Part> const& parts) {
+    std::string const place = maps_.family ? maps_.family->name : maps_.core.name;
+    KeptLines lines(place);
+    for (Part const& part : parts) {
+      std::vector<KeptLines::Line> core;
+      if (of_megatron_) core.push_back({part.stored, names_of(source_trainer_, place)});
+      if (to_megatron() && !(of_megatron_ && source_trainer_ == target_trainer_))
+        core.push_back({target_name(part), names_of(target_trainer_, place)});
+      if (!of_megatron_ && !to_megatron()) core.push_back({part.stored, {}});
+      if (std::ranges::all_of(core, [&](auto const& one) { return one.name == core[0].name; })) {
+        core.resize(1);
+        core[0].when = {};
+      }
+      lines.add(core, family_lines(part, place), part.shape);
+    }
+    lines.into(maps_);
+  }
+
+  std::string target_name(Part const& part) const {
+    if (target_trainer_ == nullptr) return part.family.front();
+    for (std::string const& name : part.family)
+      if (auto const found = part_of_family(*target_trainer_, name); found && !found->by->own)
+        return trainer_name(*found);
+    fail(ErrorKind::usage,
+         "[target] names = \"{}\": [kept.{}] of {} has no name for '{}'. Add it to that table, or "
+         "choose other names.",
+         target_trainer_->name, target_trainer_->name, maps_.family->name, part.family.front());
+  }
+
+  /// Hugging Face's names: the usual one, unless the source or the reference has another.
+  static std::vector<KeptLines::Line> family_lines(Part const& part, std::string const& place) {
+    if (part.family.size() == 1) return {{part.family.front(), {}}};
+    std::vector<KeptLines::Line> result;
+    std::string none;
+    for (std::size_t i = 1; i < part.family.size(); ++i) {
+      std::string const has = fmt::format("has('{}')", part.family[i]);
+      result.push_back({part.family[i], Expression::parse(none + has, place)});
+      none += "not " + has + " and ";
+    }
+    none.resize(none.size() - std::string_view(" and ").size());
+    result.push_back({part.family.front(), Expression::parse(none, place)});
+    return result;
+  }
+
+  std::string note(std::size_t converted, std::size_t copied) const {
+    std::string text = fmt::format("{} tensors beside the language model: ", found_.size());
+    if (converted > 0) text += fmt::format("{} by the map, ", converted);
+    text += fmt::format("{} byte for byte", copied);
+    if (!left_out_.empty()) text += fmt::format(", {} left out", left_out_.size());
+    auto const word = [](std::string const& trainer) {
+      return trainer.empty() ? std::string("Hugging Face") : trainer;
+    };
+    text += "; names of " + word(of_megatron_ ? result_.source.trainer : "");
+    return text + " -> " + word(to_megatron() ? result_.target.trainer : "");
+  }
+
+  MapChoice& maps_;
+  Checkpoint const& source_;
+  StoredView const& view_;
+  Json const& config_;
+  TargetRequest const& request_;
+  std::vector<std::string>& warnings_;
+  bool of_megatron_;
+  Shapes found_;
+  MapKept const* source_trainer_ = nullptr;  ///< of maps_; nullptr: names of Hugging Face
+  MapKept const* target_trainer_ = nullptr;
+  std::optional<TowerEntries> tower_;
+  std::vector<std::string> left_out_;
+  SettledParts result_;
+};
+
+}  // namespace
+
+SettledParts settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
+                             Json const& config, TargetRequest const& request,
+                             std::vector<std::string>& warnings) {
+  return Settler(maps, source, view, config, request, warnings).run();
 }
 
 void add_kept(MapFile const& from, MapFile& to) {

@@ -4,18 +4,26 @@
 #include <vector>
 
 #include "core/formats/format.hpp"
+#include "core/formats/stored_view.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
 
-/// Deals with the stored tensors of a source that the family's map lists under `keep`: parts of a
-/// model that Megatron's map has no axes for (a vision tower). By request they become logical
-/// tensors of their own, with the same stored name on every side, beside the embedding in
-/// Megatron's files; or they are left unread; or they are refused (Error of kind usage). Call
-/// before the model is made: it changes the maps.
-void settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
-                     TargetRequest const& request, std::vector<std::string>& warnings);
+/// What became of the parts of a model that are no part of its language model.
+struct SettledParts {
+  TrainerNames source;  ///< of a source with Megatron's names
+  TrainerNames target;  ///< of a target with Megatron's names
+  std::string note;     ///< for people, without a dot; "" where there are no such parts
+};
+
+/// Deals with the stored tensors of a source that the family's map lists under `keep`, or a trainer
+/// names by its `kept`: a vision tower. By request they are left unread, or refused (Error of kind
+/// usage), or carried: with the axes that the map's entries for them have, else as logical tensors
+/// of their own; in Megatron's files beside the embedding, under the names of the trainer that is
+/// wanted there. `config`: of the model; may be null. Call before the model is made: it changes the maps.
+SettledParts settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
+                             Json const& config, TargetRequest const& request, std::vector<std::string>& warnings);
 
 /// Adds what `from` carries by settle_unmapped() to another map of the same job.
 void add_kept(MapFile const& from, MapFile& to);

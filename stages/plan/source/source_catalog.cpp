@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/formats/megatron/root.hpp"
 #include "stages/plan/source/dequantised.hpp"
 #include "stages/plan/source/restride.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -93,6 +94,14 @@ class CatalogBuilder {
         first = {at, key};
     if (!first) return;
     StoredTensor const& tensor = source_.stored.tensors[first->first];
+    bool const alone = choice_.map_names.find(' ') == std::string::npos;
+    if (alone && source_.names == NameOwner::megatron &&
+        megatron::behind_root(first->second, view_.traits.names.root).empty())
+      fail(ErrorKind::source,
+           "{}: '{}' is beside the language model, and matches no entry of {}. Set source.config to "
+           "the model's config.json, whose map may know it; or set model.unmapped = \"drop\" to "
+           "leave out everything but the language model.",
+           file_of(tensor), tensor.name, choice_.map_names);
     fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names);
   }
 

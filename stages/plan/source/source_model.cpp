@@ -6,6 +6,8 @@
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/hybrid_pattern.hpp"
+#include "core/formats/megatron/root.hpp"
+#include "core/formats/megatron/traits.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/source/flat_states.hpp"
@@ -78,8 +80,13 @@ class SourceReader {
     bool const named = request_.map != "auto" && request_.map != "mcore";
     bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
                              (logical() && !source_.map.empty());
-    result_.maps =
-        choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need_family);
+    auto const choose = [&](bool need) {
+      result_.maps =
+          choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need);
+    };
+    choose(need_family);
+    bool const parts = take_config_of_parts();
+    if (parts) choose(true);
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
     for (auto const& [key, size] :
          {std::pair("tp", request_.source_tp), std::pair("etp", request_.source_etp)})
@@ -90,8 +97,7 @@ class SourceReader {
             "it out, or name its map with model.map.",
             key, size);
     MapChoice const& maps = result_.maps;
-    if (!logical())
-      settle_unmapped(result_.maps, source_, result_.view, request_, result_.warnings);
+    if (!logical()) settle_parts();
     if (names_) {
       names_->drop.insert(names_->drop.end(), maps.family->drop.begin(), maps.family->drop.end());
       add_kept(*maps.family, *names_);
@@ -117,12 +123,38 @@ class SourceReader {
       make_family_model();
       if (source_.names == NameOwner::megatron)
         require_megatron_form(*result_.model, maps.family->name, "[source] path");
-      if (!result_.args.is_null() && (named || to_huggingface())) compare_facts();
+      if (!result_.args.is_null() && (named || parts || to_huggingface())) compare_facts();
     } else {
       result_.model = std::make_unique<Model>(
           maps.core, maps.core,
           ModelFacts{result_.args, "args", carried_vocab(source_, request_, result_)});
     }
+  }
+
+  /// Whether a Megatron source has parts beside its language model that args say nothing of: then
+  /// the config.json that was copied with it describes the model.
+  bool take_config_of_parts() {
+    if (source_.names != NameOwner::megatron || !result_.config.is_null() || !result_.files ||
+        result_.files->config.is_null() || request_.unmapped == Unmapped::drop)
+      return false;
+    bool found = false;
+    each_stored(source_, result_.view, [&](std::string const& name, std::vector<Index> const&) {
+      found = found || (megatron::behind_root(name, result_.traits.names.root).empty() &&
+                        std::ranges::none_of(result_.maps.core.drop, [&](auto const& pattern) {
+                          return matches_glob(pattern, name);
+                        }));
+    });
+    if (found) result_.config = result_.files->config;
+    return found;
+  }
+
+  void settle_parts() {
+    SettledParts parts =
+        settle_unmapped(result_.maps, source_, result_.view, result_.config, request_,
+                        result_.warnings);
+    if (source_.names == NameOwner::megatron) result_.traits.names = parts.source;
+    result_.target_names = std::move(parts.target);
+    result_.parts = std::move(parts.note);
   }
 
   /// Letters that no layer has, and a pattern of another length than the model.
@@ -404,6 +436,8 @@ class SourceReader {
     options.options["stacked"] = Json(traits.stacked ? 1 : 0);
     options.options["halves"] = Json(traits.halves ? 1 : 0);
     options.options["parts"] = Json(traits.parts ? 1 : 0);
+    options.options["vis_stacked"] = Json(traits.names.tower_stacked ? 1 : 0);
+    megatron::add_names(options, traits.names);
     if (traits.padded_vocab > 0) options.padded_sizes["vocab"] = traits.padded_vocab;
     options.place = place() + ", ";
     return options;
@@ -419,6 +453,7 @@ class SourceReader {
                         {},
                         {},
                         place() + ", "};
+    megatron::add_names(options, result_.traits.names);
     if (result_.traits.padded_vocab > 0)
       options.padded_sizes["vocab"] = result_.traits.padded_vocab;
     return options;

@@ -38,10 +38,13 @@ struct Job {
             parse_map_file(family + common + "[stored]\n'norm.weight' = 'norm: hidden'\n",
                            "family.toml")} {}
 
-  void settle(Checkpoint const& source, Unmapped unmapped) {
+  void settle(Checkpoint const& source, Unmapped unmapped, FormatId format = FormatId::megatron,
+              std::string const& names = "auto") {
     TargetRequest request;
     request.unmapped = unmapped;
-    settle_unmapped(maps, source, view_of(source), request, warnings);
+    request.format = format;
+    request.names = names;
+    settled = settle_unmapped(maps, source, view_of(source), Json(), request, warnings);
   }
   /// Names and shapes of a whole side of the job.
   Lines names(MapFile const& map) const {
@@ -58,6 +61,7 @@ struct Job {
 
   MapChoice maps;
   Lines warnings;
+  SettledParts settled;
 };
 
 template <class Work>
@@ -146,6 +150,71 @@ TEST(KeptTensors, OfMegatronFilesAreFoundToo) {
   for (int file = 0; file < 2; ++file) made.add_share(SharePlace(), {{"vision.a", {2, 2}}});
   job.settle(made.value, Unmapped::keep);
   EXPECT_EQ(job.names(job.maps.core), (Lines{"final.weight 4", "vision.a 2 2"}));
+}
+
+constexpr char const* with_trainers =
+    "keep = ['vision.*']\nkept = { first = { 'eyes.*' = 'vision.*' }, other = { root = 'lm.', drop = ['vision.scale'], 'v.a.*' = 'vision.a.*', 'v.b.*' = 'vision.b.*' } }\n";
+
+TEST(KeptTensors, HaveTheNamesOfTheUsualTrainerInMegatronsFiles) {
+  Job job(with_trainers);
+  job.settle(with_vision(), Unmapped::keep);
+  EXPECT_EQ(job.names(*job.maps.family),
+            (Lines{"norm.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
+  EXPECT_EQ(job.names(job.maps.core),
+            (Lines{"final.weight 4", "eyes.a.weight 3 5", "eyes.b.bias 3", "eyes.scale"}));
+  EXPECT_EQ(job.settled.target.root, "language_model.");
+  EXPECT_EQ(job.settled.target.trainer, "first");
+  EXPECT_EQ(job.settled.target.tower, "family");
+  EXPECT_EQ(job.settled.note,
+            "3 tensors beside the language model: 3 byte for byte; names of Hugging Face -> first");
+}
+
+TEST(KeptTensors, HaveTheNamesOfTheTrainerThatIsAskedFor) {
+  Job job(with_trainers);
+  job.settle(with_vision(), Unmapped::keep, FormatId::torch_dist, "other");
+  EXPECT_EQ(job.names(job.maps.core), (Lines{"final.weight 4", "v.a.weight 3 5", "v.b.bias 3"}));
+  EXPECT_EQ(job.settled.target.root, "lm.");
+  EXPECT_EQ(job.warnings, (Lines{"1 stored tensors (vision.scale) are left out: models of "
+                                 "[kept.other] in family.toml have no such part"}));
+  Job kept(with_trainers);
+  kept.settle(with_vision(), Unmapped::keep, FormatId::torch_dist, "huggingface");
+  EXPECT_EQ(kept.names(kept.maps.core),
+            (Lines{"final.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
+  EXPECT_EQ(kept.settled.target.root, "");
+}
+
+TEST(KeptTensors, OfATrainerThatTheMapDoesNotKnowAreRefused) {
+  Job job(with_trainers);
+  EXPECT_EQ(refusal([&] { job.settle(with_vision(), Unmapped::keep, FormatId::megatron, "third"); },
+                    ErrorKind::usage),
+            "[target] names = \"third\": family.toml has no [kept.third]. Known here: auto, "
+            "huggingface, first, other.");
+  EXPECT_EQ(refusal(
+                [&] {
+                  job.settle(folder({{"vision.c", {3}}}, {}), Unmapped::keep, FormatId::megatron,
+                             "other");
+                },
+                ErrorKind::usage),
+            "[target] names = \"other\": [kept.other] of family.toml has no name for 'vision.c'. "
+            "Add it to that table, or choose other names.");
+}
+
+TEST(KeptTensors, OfATrainerAreKnownByTheirNames) {
+  test::MadeCheckpoint made(FormatId::megatron);
+  made.add_share(SharePlace(), {{"eyes.a", {2, 2}}});
+  Job back(with_trainers);
+  back.settle(made.value, Unmapped::keep, FormatId::huggingface);
+  EXPECT_EQ(back.names(back.maps.core), (Lines{"final.weight 4", "eyes.a 2 2"}));
+  EXPECT_EQ(back.names(*back.maps.family), (Lines{"norm.weight 4", "vision.a 2 2"}));
+  Job again(with_trainers);
+  again.settle(made.value, Unmapped::keep);
+  EXPECT_EQ(again.names(again.maps.core), (Lines{"final.weight 4", "eyes.a 2 2"}));
+  EXPECT_EQ(again.settled.target.trainer, "first");
+  Job without(with_trainers);
+  without.settle(made.value, Unmapped::drop);
+  EXPECT_EQ(without.settled.target.trainer, "");
+  Model const model(*without.maps.family, without.maps.core, {Json::object(), "facts", 0});
+  EXPECT_TRUE(Side(model, without.maps.core, {}).dropped("eyes.a"));
 }
 
 TEST(KeptTensors, ThatLookQuantisedAreKeptAsTheyAre) {
