@@ -67,17 +67,19 @@ class Loader : MapReader {
     if (key == "registration") return set(map_.registration, texts(node, key));
     if (key == "buffers") return append(map_.buffers, texts(node, key));
     if (key == "quant") return quant(node);
+    if (key == "adapter") return adapter(node);
     if (key == "args") return members(node, map_.args);
     if (key == "config") return members(node, map_.config);
     if (key == "neutral") return members(node, map_.neutral);
     if (key == "defaults") return members(node, map_.defaults);
     if (key == "kept_members") return append(map_.kept_members, texts(node, key));
     if (key == "function_args") return append(map_.function_args, texts(node, key));
-    static std::array<std::string, 27> const known = {
+    static std::array<std::string, 28> const known = {
         "base",    "facts",    "match",        "mesh",          "options",      "places", "let",
         "axes",    "sets",     "present",      "expected",      "own_args",     "rules",  "tensors",
         "names",   "stored",   "drop",         "keep",          "args",         "config", "quant",
-        "neutral", "defaults", "kept_members", "function_args", "registration", "buffers"};
+        "neutral", "defaults", "kept_members", "function_args", "registration", "buffers",
+        "adapter"};
     std::string const near = nearest(key, known);
     mistake(node, fmt::format("'{}' is not a section of a map.{} Known: {}.", key,
                               near.empty() ? "" : " Did you mean '" + near + "'?",
@@ -104,6 +106,11 @@ class Loader : MapReader {
   void quant(toml::node const& node) {
     for (auto const& [name, member] : written_order(table(node, "quant")))
       map_.quant.push_back(read_quant(*this, name, *member));
+  }
+
+  void adapter(toml::node const& node) {
+    for (auto const& [name, member] : written_order(table(node, "adapter")))
+      map_.adapters.push_back(read_adapter(*this, name, *member));
   }
 
   void match(toml::node const& node) {

@@ -35,6 +35,9 @@ enum class ChunkChoice { source, whole, ranks, mesh };
 /// Whether torch_dist keys have the layer number (separate) or a layer axis in front (stacked);
 /// automatic keeps the source's form.
 enum class LayerChoice { automatic, stacked, separate };
+/// How a Megatron target names low-rank adapters, and whether those of q, k and v, of gate and up
+/// have a first matrix each (canonical) or one in common.
+enum class AdapterForm { automatic, canonical, fused, mcore_bridge };
 /// Stored tensors that the model's map lists under `keep` (a vision tower): refused, carried byte
 /// for byte, or left out.
 enum class UnmappedChoice { refuse, keep, drop };
@@ -133,6 +136,7 @@ struct JobSpec {
     std::string mesh;                          ///< DCP only: "dp=4 tp=2", with chunks = mesh
     std::string placements;  ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
     std::string prefix;      ///< DCP only: put before every key
+    AdapterForm adapter = AdapterForm::automatic;            ///< Megatron's formats, of adapters
     LayerChoice layers = LayerChoice::automatic;             ///< torch_dist only
     IntegrityChoice integrity = IntegrityChoice::automatic;  ///< torch_dist only
     std::uint64_t chunk_bytes =
@@ -146,6 +150,7 @@ struct JobSpec {
     std::int64_t true_vocab_size = 0;  ///< 0: as the source says
     UnmappedChoice unmapped = UnmappedChoice::refuse;
     std::string frozen;  ///< "a.*; b.*": patterns of Megatron's names; "" for none
+    std::string lora_alpha;  ///< of an adapter whose checkpoint does not state it; "": as it says
     QuantChoice quant = QuantChoice::keep;
     ForeignClassChoice foreign_classes = ForeignClassChoice::refuse;
     friend bool operator==(Model const&, Model const&) = default;
