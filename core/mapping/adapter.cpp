@@ -149,6 +149,11 @@ std::optional<AdapterTensor> adapter_of(Model const& model, TensorId tensor) {
   return result;
 }
 
+bool in_base_model(Model const& model, std::string_view weight) {
+  auto const tensor = model.find_tensor(weight);
+  return tensor && model.volume(model.tensor(*tensor)) > 0;
+}
+
 std::optional<LinearAxes> adapted_axes(Model const& model, std::string_view weight, Index rank) {
   auto const a = model.find_tensor(adapter_tensor(weight, AdapterMatrix::a, rank));
   auto const b = model.find_tensor(adapter_tensor(weight, AdapterMatrix::b, rank));

@@ -69,6 +69,9 @@ struct AdapterTensor {
 };
 std::optional<AdapterTensor> adapter_of(Model const& model, TensorId tensor);
 
+/// Whether the model that adapters were found for has a weight, in any layer.
+bool in_base_model(Model const& model, std::string_view weight);
+
 /// The axes of a weight that has matrices of this rank in the model; nothing where it has none.
 std::optional<LinearAxes> adapted_axes(Model const& model, std::string_view weight, Index rank);
 

@@ -120,7 +120,10 @@ bool AdapterFinder::note(Names const& names, std::span<TensorId const> tensors,
 }
 
 void AdapterFinder::apply(Model& model) const {
-  for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(TensorId(t), false);
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    if (!model.exists(TensorId(t))) model.limit(TensorId(t), {});  // in_base_model() asks for it
+    model.set_exists(TensorId(t), false);
+  }
   for (auto const& [key, layers] : found_) {
     auto const& [weight, rank] = key;
     AxisId const rank_axis = model.rank_axis(rank);

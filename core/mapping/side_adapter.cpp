@@ -219,6 +219,16 @@ class AdapterMaker {
 
 }  // namespace
 
+bool takes_adapters(Model const& model, LayoutExpr const& expr, std::vector<std::string>& taken) {
+  std::vector<std::string> const weights = expr.tensors();
+  bool const there = std::ranges::all_of(weights, [&](std::string const& weight) {
+    return in_base_model(model, weight) &&
+           std::ranges::find(taken, weight) == taken.end();
+  });
+  if (there) taken.insert(taken.end(), weights.begin(), weights.end());
+  return there;
+}
+
 std::vector<SideEntry> adapter_entries(AdapterSide const& side, AdaptedEntry const& entry) {
   std::vector<SideEntry> result;
   for (Index const rank : side.model.adapter_ranks())

@@ -301,6 +301,7 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
   Compiler compiler(map, model, macros, options, conditions);
   for (std::size_t group = 0; group < map.stored.size(); ++group) {
     MapName const& name = map.stored[group];
+    std::vector<std::string> adapted;  // weights whose adapters an earlier choice stores
     for (MapEntry const& written : name.entries) {
       LayoutExpr expr;
       try {
@@ -309,9 +310,9 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
         throw error.in(written.place);
       }
       bool const apart = !written.apart_when.empty() && written.apart_when.holds(conditions);
-      if (!options.adapter.empty())
-        for (SideEntry& entry :
-             adapter_entries({map, model, options, conditions}, {group, written, name.name, expr, apart}))
+      if (!options.adapter.empty() && takes_adapters(model, expr, adapted))
+        for (SideEntry& entry : adapter_entries({map, model, options, conditions},
+                                                {group, written, name.name, expr, apart}))
           compiler.add_made(std::move(entry));
       if (!apart) {
         compiler.add(group, written, name.name, std::move(expr), "");

@@ -63,9 +63,9 @@ def same_trees(one, other, layout):
             assert_same_tensors({k: v for k, v in ones[name][key].items() if isinstance(v, torch.Tensor)}, content[key])
 
 
-FORMS = [("bridge-canonical", "canonical"), ("bridge-fused", "fused"), ("mcore", "mcore-bridge")]
-CASES = [
-    (LLAMA, Layout(tp=2), LOCAL), (LLAMA, Layout(tp=2, pp=3), TE_SEQUENTIAL), (QWEN3, Layout(tp=4, pp=2), TE_SEQUENTIAL), (QWEN3, Layout(pp=2, vpp=2), LOCAL)]
+CASES = {
+    "llama-tp2": (LLAMA, Layout(tp=2), LOCAL), "llama-tp2-pp3": (LLAMA, Layout(tp=2, pp=3), TE_SEQUENTIAL),
+    "qwen3-tp4-pp2": (QWEN3, Layout(tp=4, pp=2), TE_SEQUENTIAL), "qwen3-vpp2": (QWEN3, Layout(pp=2, vpp=2), LOCAL)}
 
 
 def maker_of(form, config, adapter):
@@ -74,8 +74,7 @@ def maker_of(form, config, adapter):
 
 @pytest.mark.long_but("llama-tp2-fused")
 @pytest.mark.parametrize("form", ["canonical", "fused", "mcore-bridge"])
-@pytest.mark.parametrize("config, layout, impl", CASES, ids=[f"{c.family}-{layout.label()}" if hasattr(layout, "label") else f"{c.family}-tp{layout.tp}"
-                                                             f"{'-pp' + str(layout.pp) if layout.pp > 1 else ''}" for c, layout, _ in CASES])
+@pytest.mark.parametrize("config, layout, impl", CASES.values(), ids=CASES)
 def test_a_tree_made_by_hand_becomes_a_folder_of_peft_and_comes_back(config, layout, impl, form, bases, program, scratch):
     peft = save_adapter(bases(config), scratch / "peft", shared=form != "canonical")
     tree = write_tree(scratch / "tree", config, layout, impl, maker_of(form, config, Adapter(tensors_of(peft))))
