@@ -94,7 +94,7 @@ class Adapter:
     def experts(self, layer, config, module):
         """A [experts, rank, in] and B [experts, out, rank] of a module of every expert."""
         pairs = [self.pair(layer, f"mlp.experts.{expert}.{module}") for expert in range(config.experts)]
-        return None if pairs[0] is None else tuple(torch.stack(part) for part in zip(*pairs))
+        return None if not pairs or pairs[0] is None else tuple(torch.stack(part) for part in zip(*pairs))
 
 
 def rows(tensor, rank, size, axis=0):

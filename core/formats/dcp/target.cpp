@@ -156,7 +156,7 @@ class DistTarget {
       copy_objects(target, job_.source, {stacked, job_.count("L"), job_.count("expert")}, choice,
                    gate);
     gate.warn(draft_.warnings);
-    if (same_modules) return;
+    if (same_modules || !job_.model.adapter_ranks().empty()) return;
     ExtraStates extras(request().spec, from_dist ? "sequential" : request().form,
                        request().foreign_classes);
     if (job_.source.storage == Storage::shares)

@@ -137,7 +137,8 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
     });
   };
   Side const side(job.model, *job.read.maps.family, std::move(options));
-  std::vector<StoredName> const names = side.names(nullptr);
+  std::vector<StoredName> names = side.names(nullptr);
+  std::ranges::sort(names, {}, &StoredName::name);  // as safetensors writes what peft gives it
   std::vector<TensorSpec> specs;
   std::vector<bool> copies;
   TargetParts const parts{&job.model, &side, job.dtypes, &job.request};
