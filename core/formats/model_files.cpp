@@ -117,7 +117,8 @@ std::optional<huggingface::Folder> files_of(Checkpoint const& source,
   if (source_config.empty()) return own_files(source);
   huggingface::Folder named = described_by(source_config);
   std::optional<huggingface::Folder> own = own_files(source);
-  if (!own || !named.sidecars.empty()) return named;
+  bool const adapter = own && !own->adapter.is_null();  // its files are not those of its model
+  if (!own || (!named.sidecars.empty() && !adapter)) return named;
   own->config =
       std::move(named.config);  // alone: what else belongs to the model is still the source's
   own->config_text = std::move(named.config_text);

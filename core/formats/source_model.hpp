@@ -50,6 +50,9 @@ struct SourceModel {
   std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
   Catalog catalog;
   std::optional<DType> computing;  ///< of weights whose places masters took
+  std::string adapter;             ///< how the adapters of the source are named (SideOptions)
+  bool adapters_apart = false;     ///< likewise
+  std::vector<std::string> packed_parameters;  ///< adapter_config.json's target_parameters
   std::optional<Catalog> weights;  ///< as it was before master weights took the place of weights
   std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so

@@ -71,6 +71,13 @@ struct TargetRequest {
   bool axes_by_config = false;          ///< a config.json decides about axes, not args
   Index true_vocab_size = 0;
   Unmapped unmapped = Unmapped::refuse;
+  /// How adapters of a Megatron target are named: one of [adapter] of mcore.toml; "" for as the
+  /// source, else the first.
+  std::string adapter;
+  /// Adapters of q, k and v, of gate and up: apart or in common; nothing for as the source, else
+  /// apart.
+  std::optional<bool> adapters_apart;
+  std::string adapter_alpha;  ///< lora_alpha, a number, where the source does not state it; "": none
   std::vector<std::string> frozen;  ///< patterns of Megatron's names: without optimizer state
   ForeignClasses foreign_classes = ForeignClasses::refuse;
   bool objects_unread = false;  ///< objects of a DCP source are not checked

@@ -68,6 +68,7 @@ class Loader : MapReader {
     if (key == "registration") return set(map_.registration, texts(node, key));
     if (key == "buffers") return append(map_.buffers, texts(node, key));
     if (key == "quant") return quant(node);
+    if (key == "adapter") return adapter(node);
     if (key == "args") return members(node, map_.args);
     if (key == "config") return members(node, map_.config);
     if (key == "neutral") return members(node, map_.neutral);
@@ -78,7 +79,8 @@ class Loader : MapReader {
         "base",    "facts",    "match",        "mesh",          "options",      "places", "let",
         "axes",    "sets",     "present",      "expected",      "own_args",     "rules",  "tensors",
         "names",   "stored",   "drop",         "keep",          "args",         "config", "quant",
-        "neutral", "defaults", "kept_members", "function_args", "registration", "buffers", "kept"};
+        "neutral", "defaults", "kept_members", "function_args", "registration", "buffers", "kept",
+        "adapter"};
     std::string const near = nearest(key, known);
     mistake(node, fmt::format("'{}' is not a section of a map.{} Known: {}.", key,
                               near.empty() ? "" : " Did you mean '" + near + "'?",
@@ -135,6 +137,11 @@ class Loader : MapReader {
       if (stars(pattern) > 1 || stars(other) != stars(pattern))
         mistake(node, fmt::format("'{}' and '{}' need one '*' each, or none", pattern, other));
     return result;
+  }
+
+  void adapter(toml::node const& node) {
+    for (auto const& [name, member] : written_order(table(node, "adapter")))
+      map_.adapters.push_back(read_adapter(*this, name, *member));
   }
 
   void match(toml::node const& node) {

@@ -150,6 +150,34 @@ struct MapKept {
   std::string root = "language_model.";  ///< before all names of the language model
   std::vector<MapKeptName> names;
   std::vector<std::string> drop;  ///< names of Hugging Face that the trainer has no place for
+};
+
+/// How a program names the two matrices of a low-rank adapter (LoRA) beside their weight:
+/// [adapter.NAME]. The stored name of a matrix is that of its weight from `prefix` on, with `a` or
+/// `b` where the weight has "weight" and what follows it.
+struct MapAdapter {
+  std::string name;
+  bool family = false;  ///< beside the names of a model's family; else beside Megatron's
+  std::string prefix;   ///< "base_model.model."
+  /// "adapter.{part}linear_in.weight": {part} is a word of `parts` and a dot, or nothing; {rest} is
+  /// what the weight's name has behind "weight". Without {rest}, tensors that the rest counts lie
+  /// in one.
+  std::string a;
+  std::string b;
+  std::string cut;  ///< the mesh axis that cuts the rows of a matrix which no rule cuts; "": none
+  /// Weight and word: where adapters of weights that share a stored tensor are apart
+  /// ("attn.q", "adapter_q"). A weight that is not here shares its adapter with its neighbours.
+  std::vector<std::pair<std::string, std::string>> parts;
+  /// Adapters of a parameter with all experts are two matrices: A as (expert rank) in, B as
+  /// out (rank expert), under the name of the module (peft's ParamWrapper).
+  bool packed = false;
+  // Patterns of logical weights:
+  std::vector<std::string> except;  ///< they have no adapter
+  std::vector<std::string> apart;   ///< parts of B are stored tensors of their own where those of
+                                    ///< the weight are (MapEntry::apart_as)
+  std::vector<std::string> joined;  ///< global formats hold the rows of B rank by rank
+  std::vector<std::string> halved;  ///< of B in `parts`: global formats hold first the first half of
+                                    ///< each rank's rows
   std::string place;
 };
 
@@ -199,6 +227,7 @@ struct MapFile {
                                            ///< not say it; an empty expression: they must
   std::vector<MapQuant> quant;
   std::vector<MapKept> kept;  ///< how trainers call parts that `keep` lists; the usual trainer first
+  std::vector<MapAdapter> adapters;
 };
 
 /// Parses a map as it is written; `bases` are not looked for. All unknown keys and mistakes are

@@ -59,6 +59,7 @@ MapFile inherited(MapFile base, MapFile derived) {
   unite(result.stored, std::move(derived.stored));
   unite(result.quant, std::move(derived.quant));
   unite(result.kept, std::move(derived.kept));
+  unite(result.adapters, std::move(derived.adapters));
   append(result.own_args, std::move(derived.own_args));
   for (std::string& axis : derived.mesh)
     if (std::ranges::find(result.mesh, axis) == result.mesh.end())

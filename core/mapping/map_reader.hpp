@@ -77,6 +77,9 @@ class MapReader {
   std::string file_name_;
 };
 
+/// A table of [adapter].
+MapAdapter read_adapter(MapReader const& reader, std::string const& name, toml::node const& node);
+
 /// A table of [quant].
 MapQuant read_quant(MapReader const& reader, std::string const& name, toml::node const& node);
 

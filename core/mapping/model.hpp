@@ -93,6 +93,18 @@ class Model {
                     std::vector<bool> const& members);
   /// Whether some of the tensor, or all, is held by its parts.
   bool quantised(TensorId tensor) const { return quantised_.contains(tensor); }
+  /// How adapters of this model may be named.
+  void set_adapter_forms(std::vector<MapAdapter> forms) { adapter_forms_ = std::move(forms); }
+  std::vector<MapAdapter> const& adapter_forms() const { return adapter_forms_; }
+  /// Adds a matrix of a low-rank adapter of this rank as a logical tensor; of the weight's layers
+  /// it has `members`. Pre: rank_axis() of the rank was called.
+  TensorId add_adapter(TensorId weight, std::string name, std::vector<LogicalAxis> axes,
+                       std::vector<bool> const& members);
+  /// The axis of the ranks of adapters of this rank, which is added where it is new: "rank8".
+  AxisId rank_axis(Index rank);
+  /// The ranks of the adapters of this model, ascending; empty for one without adapters.
+  std::vector<Index> const& adapter_ranks() const { return adapter_ranks_; }
+
   /// Takes all layers but `members` away from a tensor; one without layers exists when any member
   /// is true.
   void limit(TensorId tensor, std::vector<bool> const& members);
@@ -145,6 +157,8 @@ class Model {
   std::size_t parameters_ = 0;  ///< tensors that are no states, once there are slots
   std::vector<bool> exists_;
   std::vector<QuantScheme> schemes_;
+  std::vector<MapAdapter> adapter_forms_;
+  std::vector<Index> adapter_ranks_;
   std::set<TensorId> quantised_;
   std::map<AxisId, Index> meant_;
   std::set<std::string, std::less<>> facts_alone_;

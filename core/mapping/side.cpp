@@ -198,6 +198,7 @@ void Side::add_name_digits(StoredName const& name, SidePlace const& place,
 
 bool Side::as_it_is(std::uint32_t entry) const { return impl_->entries[entry].written->as_it_is; }
 std::string const& Side::part(std::uint32_t entry) const { return impl_->entries[entry].part; }
+bool Side::is_adapter(std::uint32_t entry) const { return impl_->entries[entry].adapter; }
 
 std::vector<Index> Side::layers_of(StoredName const& name, TensorId tensor) const {
   std::optional<AxisId> const axis = impl_->model.layer_axis(tensor);
@@ -222,7 +223,8 @@ std::vector<int> Side::adds() const {
   std::vector<int> result(impl_->model.tensors().size(), 0);
   std::vector<SideEntry const*> said(result.size(), nullptr);
   for (SideEntry const& entry : impl_->entries) {
-    if (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr)))
+    if (entry.adapter || (!entry.written->when.empty() &&
+                          !entry.written->when.holds(impl_->words.with(nullptr))))
       continue;
     int const add = entry.written->add.empty()
                         ? 0

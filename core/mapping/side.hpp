@@ -34,6 +34,10 @@ struct SideOptions {
   std::string place;  ///< for messages: "job.toml, [target] layout"
   bool in_front =
       false;  ///< a global side of Megatron (torch_dist, fsdp_dtensor): FrontAxis, padded axes
+  std::string adapter;  ///< how adapters are named: one of Model::adapter_forms(); "": the side has
+                        ///< none
+  bool adapters_apart = false;  ///< adapters of weights that share a stored tensor are apart, where
+                                ///< MapAdapter::parts has words for them
 };
 
 /// One place of a local side: what one file of a pipeline chunk holds. A global side has one place,
@@ -122,6 +126,8 @@ class Side {
   bool as_it_is(std::uint32_t entry) const;
   /// What an entry stores of quantised weights: "fp8_block.scale"; "" for weights as they are.
   std::string const& part(std::uint32_t entry) const;
+  /// Whether an entry is a matrix of an adapter.
+  bool is_adapter(std::uint32_t entry) const;
   /// The logical tensors under an entry.
   std::vector<TensorId> const& tensors(std::uint32_t entry) const;
   /// The dtype an entry insists on, or nothing.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/mapping/side_adapter.hpp"
+
 namespace reshard {
 namespace {
 
@@ -65,6 +67,11 @@ class Compiler {
     for (QuantScheme const& scheme : model_.schemes())
       for (QuantPart const& part : scheme.parts)
         add_part(weight, scheme, part, name + ending, ending);
+  }
+
+  /// A matrix of an adapter; its tensors and layouts are made already.
+  void add_made(SideEntry entry) {
+    if (axes(entry)) entries_.push_back(std::move(entry));
   }
 
   std::vector<SideEntry> take() { return std::move(entries_); }
@@ -259,8 +266,8 @@ class Compiler {
   std::vector<SideEntry> entries_;
 };
 
-/// The expression with only alternative k of its outermost alternatives left; how many there are
-/// when k is out of range.
+}  // namespace
+
 std::vector<LayoutExpr> split_apart(LayoutExpr const& expr) {
   for (std::size_t d = 0; d < expr.dims.size(); ++d) {
     if (expr.dims[d].kind != LayoutExpr::Factor::Kind::alternatives ||
@@ -275,8 +282,6 @@ std::vector<LayoutExpr> split_apart(LayoutExpr const& expr) {
   }
   return {expr};
 }
-
-}  // namespace
 
 std::vector<CompiledMacro> compile_macros(MapFile const& map) {
   std::vector<CompiledMacro> result;
@@ -296,6 +301,7 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
   Compiler compiler(map, model, macros, options, conditions);
   for (std::size_t group = 0; group < map.stored.size(); ++group) {
     MapName const& name = map.stored[group];
+    std::vector<std::string> adapted;  // weights whose adapters an earlier choice stores
     for (MapEntry const& written : name.entries) {
       LayoutExpr expr;
       try {
@@ -303,7 +309,12 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
       } catch (Error const& error) {
         throw error.in(written.place);
       }
-      if (written.apart_when.empty() || !written.apart_when.holds(conditions)) {
+      bool const apart = !written.apart_when.empty() && written.apart_when.holds(conditions);
+      if (!options.adapter.empty() && takes_adapters(model, expr, adapted))
+        for (SideEntry& entry : adapter_entries({map, model, options, conditions},
+                                                {group, written, name.name, expr, apart}))
+          compiler.add_made(std::move(entry));
+      if (!apart) {
         compiler.add(group, written, name.name, std::move(expr), "");
         continue;
       }

@@ -34,7 +34,11 @@ struct SideEntry {
   std::vector<std::size_t> cut_by;  ///< axes of the mesh that cut axes of the shape, by number
   std::optional<DType> cast;
   std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
-  std::string part;       ///< of a quantised weight: "fp8_block.scale"
+  std::string part;       ///< of a quantised weight: "fp8_block.scale"; of an adapter: "lora_a.r8"
+  bool adapter = false;   ///< a matrix of an adapter
+  std::vector<LayoutExpr> shared;     ///< further meanings of the same bytes: other weights with the
+                                      ///< same matrix
+  std::optional<AxisRule> row_rule;   ///< cuts an axis of this entry alone
   std::string fault;      ///< why a part cannot be stored here, for the moment when it is needed
 };
 
@@ -51,6 +55,9 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
                                        std::vector<CompiledMacro> const& macros,
                                        SideOptions const& options,
                                        ExpressionScope const& conditions);
+
+/// The expression once for each of its outermost alternatives, with that one alone.
+std::vector<LayoutExpr> split_apart(LayoutExpr const& expr);
 
 /// Whether a digit of this axis is in the factor.
 bool holds_axis(LayoutExpr::Factor const& factor, std::string_view axis);

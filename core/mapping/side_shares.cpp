@@ -16,10 +16,18 @@ std::string divisors(Index n) {
   return listed(found, 16);
 }
 
+/// Takes over the pieces of another meaning of the same bytes.
+void append(Layout& to, Layout from) {
+  RESHARD_EXPECT(to.shape == from.shape);
+  to.pieces.insert(to.pieces.end(), std::make_move_iterator(from.pieces.begin()),
+                   std::make_move_iterator(from.pieces.end()));
+}
+
 }  // namespace
 
 AxisRule const* SideShares::rank_rule_of(SideEntry const& entry, AxisId axis) const {
   std::string const& name = model_.axes()[axis].name;
+  if (entry.row_rule && entry.row_rule->axis == name) return &*entry.row_rule;
   if (std::find(entry.written->whole.begin(), entry.written->whole.end(), name) !=
       entry.written->whole.end())
     return nullptr;
@@ -94,7 +102,7 @@ Run SideShares::rank_run(AxisRule const& rule, AxisId axis, SidePlace const& pla
 /// A cut must not fall inside a block of a quantised weight: its scale or its packed bytes belong
 /// to both sides.
 void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index size) const {
-  if (entry.part.empty()) return;
+  if (entry.part.empty() || entry.adapter) return;
   Index block = 1;  // the largest that a digit of the axis counts in, or lies in
   auto const number = [](std::string const& count) {
     return count.empty() ? Index{1} : static_cast<Index>(std::strtoll(count.c_str(), nullptr, 10));
@@ -177,6 +185,8 @@ EntryLayout SideShares::evaluate_entry(SideEntry const& entry, SidePlace const& 
     Rows const rows = cut_rows(entry, *row_rule, result.layout.shape, place);
     result.layout = evaluate_box(entry.expr, scope, shares, rows.begin, rows.end);
   }
+  for (LayoutExpr const& other : entry.shared)
+    append(result.layout, evaluate(other, scope, shares));
   result.file_shape = entry.view ? view_shape(*entry.view, scope, shares) : result.layout.shape;
   return result;
 }
@@ -185,7 +195,12 @@ std::vector<Piece> SideShares::evaluate_entry_flat(SideEntry const& entry, SideP
                                                    Index begin, Index end) const {
   LayoutScope const scope = context(model_.axes());
   auto const [shares, row_rule] = held(entry, place);
-  if (row_rule == nullptr) return evaluate_flat(entry.expr, scope, shares, begin, end).pieces;
+  if (row_rule == nullptr) {
+    Layout layout = evaluate_flat(entry.expr, scope, shares, begin, end);
+    for (LayoutExpr const& other : entry.shared)
+      append(layout, evaluate_flat(other, scope, shares, begin, end));
+    return std::move(layout.pieces);
+  }
   Rows const rows = cut_rows(entry, *row_rule, evaluate(entry.expr, scope, shares).shape, place);
   std::vector<Index> shape;
   for (std::size_t d = 0; d < rows.begin.size(); ++d) shape.push_back(rows.end[d] - rows.begin[d]);
@@ -234,7 +249,12 @@ Layout SideShares::evaluate_entry_box(SideEntry const& entry, std::span<Index co
     fail(ErrorKind::usage,
          "{}: a part of a tensor with a `view` cannot be described. Leave `view` out.",
          entry.written->place);
-  return evaluate_box(entry.expr, context(model_.axes()), padding(entry), begin, end);
+  LayoutScope const scope = context(model_.axes());
+  Shares const shares = padding(entry);
+  Layout layout = evaluate_box(entry.expr, scope, shares, begin, end);
+  for (LayoutExpr const& other : entry.shared)
+    append(layout, evaluate_box(other, scope, shares, begin, end));
+  return layout;
 }
 
 /// The rows of a rank in the dimension where the rule's axis stands.

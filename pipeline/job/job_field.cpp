@@ -161,6 +161,12 @@ constexpr FieldScope dist_formats =
     only_for(FormatId::torch_dist) | only_for(FormatId::fsdp_dtensor);
 
 void add_dist(std::vector<Field>& out) {
+  out.push_back(choice<AdapterForm>(
+      "target", "adapter", [](JobSpec& job) -> AdapterForm& { return job.target.adapter; },
+      {"auto", "canonical", "fused", "mcore-bridge"},
+      "Of a LoRA adapter, Megatron's formats: Megatron-Bridge's names, with an A each for q, k and "
+      "v, for gate and up, \"canonical\", or one in common, \"fused\";\n"
+      "or the names of mcore-bridge and ms-swift. \"auto\": as in the source, else canonical."));
   auto const dist = only_for(FormatId::torch_dist);
   out.push_back(with_scope(
       dist,
@@ -303,6 +309,9 @@ void add_model_and_run(std::vector<Field>& out) {
       "model", "frozen", [](JobSpec& job) -> std::string& { return job.model.frozen; },
       "Parameters that were not trained in any layer, and so have no optimizer state in Megatron's "
       "files: patterns of its names, such as \"embedding.*; *.mlp.router.*\"."));
+  out.push_back(text(
+      "model", "lora_alpha", [](JobSpec& job) -> std::string& { return job.model.lora_alpha; },
+      "The alpha of a LoRA adapter, a number, where the source does not state it."));
   out.push_back(choice<QuantChoice>(
       "model", "quant", [](JobSpec& job) -> QuantChoice& { return job.model.quant; },
       {"keep", "dequantise-bf16"},

@@ -38,6 +38,10 @@ enum class LayerChoice { automatic, stacked, separate };
 /// Megatron's class of a model: GPTModel, or HybridModel with a layer for attention and one for the
 /// MLP.
 enum class ModelClass { automatic, gpt, hybrid };
+
+/// How a Megatron target names low-rank adapters, and whether those of q, k and v, of gate and up
+/// have a first matrix each (canonical) or one in common.
+enum class AdapterForm { automatic, canonical, fused, mcore_bridge };
 /// Stored tensors that the model's map lists under `keep` (a vision tower): refused, carried byte
 /// for byte, or left out.
 enum class UnmappedChoice { refuse, keep, drop };
@@ -140,6 +144,7 @@ struct JobSpec {
     std::string placements;  ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
     std::string prefix;      ///< DCP only: put before every key
     std::string map;  ///< DCP only: the map whose names the tensors get; "": those of the source
+    AdapterForm adapter = AdapterForm::automatic;            ///< Megatron's formats, of adapters
     LayerChoice layers = LayerChoice::automatic;             ///< torch_dist only
     IntegrityChoice integrity = IntegrityChoice::automatic;  ///< torch_dist only
     std::uint64_t chunk_bytes =
@@ -153,6 +158,7 @@ struct JobSpec {
     std::int64_t true_vocab_size = 0;  ///< 0: as the source says
     UnmappedChoice unmapped = UnmappedChoice::refuse;
     std::string frozen;  ///< "a.*; b.*": patterns of Megatron's names; "" for none
+    std::string lora_alpha;  ///< of an adapter whose checkpoint does not state it; "": as it says
     QuantChoice quant = QuantChoice::keep;
     ForeignClassChoice foreign_classes = ForeignClassChoice::refuse;
     friend bool operator==(Model const&, Model const&) = default;

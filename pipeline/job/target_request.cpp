@@ -78,6 +78,12 @@ TargetRequest target_request(JobSpec const& job,
   request.chunk_bytes = job.target.chunk_bytes;
   request.layers = static_cast<LayerKeys>(job.target.layers);
   request.optimizer = optimizer_request(job.target);
+  if (job.target.adapter != AdapterForm::automatic) {
+    bool const bridge = job.target.adapter != AdapterForm::mcore_bridge;
+    request.adapter = bridge ? "bridge" : "mcore_bridge";
+    request.adapters_apart = job.target.adapter == AdapterForm::canonical;
+  }
+  request.adapter_alpha = job.model.lora_alpha;
   request.source_prefix = job.source.prefix;
   request.target_prefix = job.target.prefix;
   request.target_map = job.target.map;

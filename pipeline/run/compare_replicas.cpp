@@ -27,10 +27,19 @@ std::uint64_t compare_small(JobSpec const& spec, PlannedJob const& job, CatalogR
 /// apart is likely. Megatron writes a large copy itself, on its last stage.
 std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogReader const& read,
                            Comm const& comm) {
-  if (job.source.storage != Storage::whole || job.source.names != NameOwner::family) return 0;
+  bool const adapter = !job.plan.model->adapter_ranks().empty();
+  if (!adapter &&
+      (job.source.storage != Storage::whole || job.source.names != NameOwner::family))
+    return 0;
   ReplicaFindings const findings = compare_copies(*job.plan.model, job.plan.source, read, comm);
   together(comm, [&] {
     if (findings.faults.empty()) return;
+    if (adapter)
+      fail(ErrorKind::source,
+           "{}: {}. The target holds both in one tensor (the A of a fused weight, such as q, k and "
+           "v), so they must be equal. Nothing was written. Set target.adapter = \"canonical\" to "
+           "keep each.",
+           spec.source.path, listed(findings.faults, 4));
     fail(ErrorKind::source,
          "{}: {}. According to config.json and the map it is a copy, so its values would be lost. "
          "Nothing was written. Where config.json says tie_word_embeddings = true, set it to false "
@@ -44,7 +53,8 @@ std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogRe
 
 std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, SourceWatch const& watch,
                                Comm const& comm) {
-  if (spec.source.replicas != ReplicaChoice::compare ||
+  bool const adapter = !job.plan.model->adapter_ranks().empty();
+  if ((spec.source.replicas != ReplicaChoice::compare && !adapter) ||
       (job.plan.plan.replicas_dropped == 0 && !has_copies(job.plan.source)))
     return 0;
   begin_phase("comparing replicas of the source");
@@ -55,7 +65,9 @@ std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, Sourc
     Extent const extent{file, offset_bytes, into.size(), 0};
     reader.read({&extent, 1}, into.data());
   };
-  std::uint64_t const small = compare_small(spec, job, read, comm);
+  std::uint64_t const small = spec.source.replicas == ReplicaChoice::compare
+                                  ? compare_small(spec, job, read, comm)
+                                  : 0;
   return small + compare_tied(spec, job, read, comm);
 }
 

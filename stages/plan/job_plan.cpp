@@ -10,6 +10,7 @@
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
+#include "stages/plan/shared_matrices.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/settled_configs.hpp"
@@ -43,10 +44,12 @@ class JobPlanner {
     settle_configs(model_, source_, request_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
+    bool const adapter = !model_.model->adapter_ranks().empty();
+    if (adapter) check_adapter_target();
     if (model_.maps.family && to_megatron())
       require_megatron_form(*model_.model, model_.maps.family->name, "[target] format");
     job_.parts = model_.parts;
-    if (model_.maps.family && to_megatron()) plain_ = model_.as_it_is();
+    if (model_.maps.family && to_megatron() && !adapter) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
     job_.weights = std::move(model_.weights);
@@ -74,7 +77,10 @@ class JobPlanner {
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
-    check_reference_names();
+    if (adapter)
+      share_matrices(*job_.model, job_.source, job_.target);
+    else
+      check_reference_names();
     check_stated_args();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds});
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
@@ -94,6 +100,15 @@ class JobPlanner {
   Index count(char const* word) const {
     Json const value = job_.model->value(word);
     return value.integer() == nullptr ? 0 : *value.integer();
+  }
+
+  void check_adapter_target() const {
+    bool const fsdp = request_.format == FormatId::fsdp_dtensor;
+    if (!fsdp && (to_megatron() || target_.target().names == NameOwner::family)) return;
+    fail(ErrorKind::usage,
+         "[target] format = \"{}\": a LoRA adapter goes between huggingface (a folder of peft), "
+         "megatron and torch_dist. Choose one of these.",
+         target_.name());
   }
 
   bool to_megatron() const { return target_.target().names == NameOwner::megatron; }

@@ -198,6 +198,8 @@ constexpr std::uint64_t slice_bytes = std::uint64_t{4} << 20;
 struct StoredCopy {
   Blob const* taken = nullptr;
   Blob const* copy = nullptr;
+  std::uint64_t taken_at = 0;  ///< bytes behind the beginnings of the blobs
+  std::uint64_t copy_at = 0;
   std::uint64_t bytes = 0;
 };
 
@@ -213,7 +215,7 @@ std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog
       Blob const& a = catalog.blobs[all.blobs[replica.taken]];
       Blob const& b = catalog.blobs[all.blobs[replica.left_out]];
       if (!replica.declared || a.dtype != b.dtype || bits(a.dtype) < 8 ||
-          taken.digits != copy.digits || taken.offset != 0 || copy.offset != 0)
+          taken.digits != copy.digits)
         continue;
       std::uint64_t elements = 1;
       std::uint64_t reach = 1;
@@ -221,8 +223,10 @@ std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog
         elements *= static_cast<std::uint64_t>(digit.count);
         reach += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
       }
+      auto const element = static_cast<std::uint64_t>(bits(a.dtype)) / 8;
       if (elements == reach)
-        found.push_back({&a, &b, elements * static_cast<std::uint64_t>(bits(a.dtype)) / 8});
+        found.push_back({&a, &b, static_cast<std::uint64_t>(taken.offset) * element,
+                         static_cast<std::uint64_t>(copy.offset) * element, elements * element});
     }
   }
   return found;
@@ -244,8 +248,8 @@ SliceFindings compare_slices(StoredCopy const& pair, CatalogReader const& read, 
        at += step) {
     a.resize(std::min(slice_bytes, pair.bytes - at));
     b.resize(a.size());
-    read(pair.taken->file, pair.taken->offset_bytes + at, a);
-    read(pair.copy->file, pair.copy->offset_bytes + at, b);
+    read(pair.taken->file, pair.taken->offset_bytes + pair.taken_at + at, a);
+    read(pair.copy->file, pair.copy->offset_bytes + pair.copy_at + at, b);
     if (a == b) continue;
     for (std::uint64_t e = 0; e < a.size(); e += element)
       if (std::memcmp(a.data() + e, b.data() + e, element) != 0 && found.differing++ == 0)

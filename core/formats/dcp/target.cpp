@@ -179,7 +179,7 @@ class DistTarget {
                    {stacked, job_.count("L"), job_.count("expert"), job_.read.target_names.root}, choice,
                    gate);
     gate.warn(draft_.warnings);
-    if (same_modules) return;
+    if (same_modules || !job_.model.adapter_ranks().empty()) return;
     ExtraStates extras(request().spec, from_dist ? "sequential" : request().form,
                        request().foreign_classes);
     if (names_.renumbers()) {  // states of modules have the numbers of other layers

@@ -53,7 +53,9 @@ std::vector<std::string> matching(std::vector<std::string> const& names,
   return found;
 }
 
-bool is_pickled(std::string const& name) { return matches_glob("pytorch_model*.bin", name); }
+bool is_pickled(std::string const& name) {
+  return matches_glob("pytorch_model*.bin", name) || matches_glob("adapter_model*.bin", name);
+}
 
 /// Rules 6 and 7.
 void add_weight_map(Folder& folder, Json const& map, std::string const& place) {
@@ -83,8 +85,8 @@ void add_weight_map(Folder& folder, Json const& map, std::string const& place) {
   folder.files.assign(files.begin(), files.end());
 }
 
-void read_index(Folder& folder) {
-  fs::path const path = readable_member(folder.path, index_name);
+void read_index(Folder& folder, std::string_view name = index_name) {
+  fs::path const path = readable_member(folder.path, name);
   std::string const place = path.string();
   Json const index = parse_json(read_text_file(path, largest_index_bytes), place);
   Json const* const map = index.find("weight_map");
@@ -144,6 +146,34 @@ void read_config(Folder& folder, std::vector<std::string> const& names) {
   fs::path const path = readable_member(folder.path, config_name);
   folder.config_text = read_text_file(path, largest_config_bytes);
   folder.config = parse_config(folder.config_text, path.string());
+}
+
+/// A folder of peft, which has an adapter's weights and no model's.
+bool is_adapter_folder(std::vector<std::string> const& names) {
+  auto const has = [&](std::string_view name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  return !has(index_name) && !has(single_file_name) &&
+         (has(adapter_index_name) || has(adapter_file_name));
+}
+
+void read_adapter_config(Folder& folder, std::vector<std::string> const& names) {
+  if (!std::ranges::binary_search(names, adapter_config_name)) return;
+  fs::path const path = readable_member(folder.path, adapter_config_name);
+  folder.adapter_text = read_text_file(path, largest_config_bytes);
+  folder.adapter = parse_config(folder.adapter_text, path.string());
+}
+
+void open_adapter(Folder& folder, std::vector<std::string> const& names) {
+  if (std::ranges::binary_search(names, adapter_index_name))
+    read_index(folder, adapter_index_name);
+  else
+    folder.files = {adapter_file_name};
+  read_adapter_config(folder, names);
+  if (folder.adapter.is_null())
+    fail(ErrorKind::source,
+         "{}: has {} and no {}, which says how the adapter is scaled. Download that file too.",
+         folder.path.string(), folder.files.front().string(), adapter_config_name);
 }
 
 /// Why a file is not carried along; "" when it is.
@@ -216,7 +246,10 @@ Folder open_folder(fs::path const& path) {
   Folder folder;
   folder.path = path;
   std::vector<std::string> const names = member_names(path);
-  if (std::ranges::binary_search(names, index_name)) {
+  bool const adapter = is_adapter_folder(names);
+  if (adapter) {
+    open_adapter(folder, names);
+  } else if (std::ranges::binary_search(names, index_name)) {
     read_index(folder);
   } else {
     find_single_file(folder, names);
@@ -224,6 +257,7 @@ Folder open_folder(fs::path const& path) {
   check_files(folder);
   read_config(folder, names);
   find_sidecars(folder, names);
+  if (adapter) std::erase(folder.sidecars, std::string(adapter_config_name));
   warn_of_unindexed_files(folder, names);
   return folder;
 }
@@ -242,6 +276,10 @@ Folder open_reference(fs::path const& path) {
     fail(ErrorKind::usage,
          "{}: has no config.json. Name a folder of this model as target.reference.", path.string());
   find_sidecars(folder, names);
+  if (path.filename() != carried_name && !is_adapter_folder(names)) return folder;
+  read_adapter_config(folder, names);
+  if (!folder.adapter.is_null())
+    std::erase(folder.sidecars, std::string(adapter_config_name));
   return folder;
 }
 

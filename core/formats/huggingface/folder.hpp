@@ -17,6 +17,9 @@ namespace reshard::huggingface {
 inline constexpr std::string_view index_name = "model.safetensors.index.json";
 inline constexpr std::string_view single_file_name = "model.safetensors";
 inline constexpr std::string_view config_name = "config.json";
+inline constexpr std::string_view adapter_file_name = "adapter_model.safetensors";
+inline constexpr std::string_view adapter_index_name = "adapter_model.safetensors.index.json";
+inline constexpr std::string_view adapter_config_name = "adapter_config.json";
 /// The folder of a checkpoint of another format in which a model's config.json and the files beside
 /// it travel.
 inline constexpr std::string_view carried_name = "huggingface";
@@ -40,6 +43,8 @@ struct Folder {
   Json config;  ///< config.json; null when there is none. NaN and Infinity, which Python writes,
                 ///< read as null
   std::string config_text;  ///< its bytes, for patched_config_text
+  Json adapter;             ///< adapter_config.json of peft; null when there is none
+  std::string adapter_text;  ///< its bytes
   std::vector<std::string>
       sidecars;  ///< the files to copy as they are, sorted; config.json is not among them
   std::vector<std::string> warnings;  ///< sentences: files that were left out and why

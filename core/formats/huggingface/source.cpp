@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 
 /// Shards whose index is still to come look like a folder with one file.
 std::string lone_shard(fs::path const& folder) {
-  if (sees_file(folder / index_name) || sees_file(folder / single_file_name)) return "";
+  for (std::string_view const name :
+       {index_name, single_file_name, adapter_index_name, adapter_file_name})
+    if (sees_file(folder / name)) return "";
   std::error_code error;
   for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
        it.increment(error))
@@ -24,6 +26,18 @@ std::string lone_shard(fs::path const& folder) {
         matches_glob("*-of-*.safetensors", name))
       return fmt::format("has {} and no {} yet", name, index_name);
   return "";
+}
+
+/// "LoRA adapter of /models/base, r 8, alpha 16"
+std::string adapter_summary(Json const& config) {
+  auto const said = [&config](char const* key) {
+    Json const* const value = config.find(key);
+    return value == nullptr || value->is_null() ? std::string("?")
+           : value->text() != nullptr           ? *value->text()
+                                                : value->dump();
+  };
+  return fmt::format("{} adapter of {}, r {}, alpha {}", said("peft_type"),
+                     said("base_model_name_or_path"), said("r"), said("lora_alpha"));
 }
 
 /// Tensors and bytes of one dtype.
@@ -116,8 +130,10 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
                               total.tensors, human_bytes(total.bytes));
   }
   Json const* type = folder.config.find("model_type");
-  std::string const model_type =
-      type != nullptr && type->text() != nullptr ? *type->text() : "unknown (no config.json)";
+  bool const adapter = !folder.adapter.is_null();
+  std::string const model_type = type != nullptr && type->text() != nullptr ? *type->text()
+                                 : adapter ? adapter_summary(folder.adapter)
+                                           : "unknown (no config.json)";
   auto const array = [](std::vector<std::string> const& items) {
     Json::Array list(items.begin(), items.end());
     return Json(std::move(list));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/base/file.hpp"
@@ -7,10 +8,12 @@
 #include "core/base/text.hpp"
 #include "core/containers/safetensors/header_frame.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
+#include "core/formats/huggingface/adapter_config.hpp"
 #include "core/formats/huggingface/quant_config.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/huggingface/source.hpp"
 #include "core/formats/target_parts.hpp"
+#include "core/mapping/adapter.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard {
@@ -31,7 +34,9 @@ void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& fil
   if (!files || files->config.is_null()) return;
   std::filesystem::path const folder = huggingface::carried_name;
   job.texts.push_back({folder / huggingface::config_name, files->config_text, false, {}});
-  if (!files->weight_map.empty()) {
+  if (!files->adapter.is_null())
+    job.texts.push_back({folder / huggingface::adapter_config_name, files->adapter_text, false, {}});
+  if (!files->weight_map.empty() && files->adapter.is_null()) {
     auto const index = readable_member(files->path, huggingface::index_name);
     job.texts.push_back({folder / huggingface::index_name, {}, false, [index] {
                            return read_text_file(index, huggingface::largest_index_bytes);
@@ -119,9 +124,48 @@ class ReferenceNames {
 
 }  // namespace
 
+namespace {
+
+/// A folder of peft: one file, adapter_config.json, and what came with the adapter.
+void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
+  SideOptions options;
+  options.adapter = "peft";
+  options.has = [&job](std::string_view name) {
+    std::string_view const word = module_and_word(name).second;
+    return std::ranges::any_of(job.read.packed_parameters, [&](std::string const& packed) {
+      return module_and_word(packed).second == word;
+    });
+  };
+  Side const side(job.model, *job.read.maps.family, std::move(options));
+  std::vector<StoredName> names = side.names(nullptr);
+  std::ranges::sort(names, {}, &StoredName::name);  // as safetensors writes what peft gives it
+  std::vector<TensorSpec> specs;
+  std::vector<bool> copies;
+  TargetParts const parts{&job.model, &side, job.dtypes, &job.request};
+  for (StoredName const& name : names) {
+    specs.push_back(
+        {name.name, stored_dtype(parts, name), side.layout(name.entry, {}).file_shape});
+    copies.push_back(name.copy);
+  }
+  auto const pieces = [&](std::size_t t) { return side.pieces(names[t], {}); };
+  place_in_shards(draft, specs, std::numeric_limits<std::uint64_t>::max(), {}, pieces, copies);
+  RESHARD_EXPECT(draft.files.size() == 1);
+  draft.files.front().path = adapter_file_name;
+  draft.target.files.front() = adapter_file_name;
+  draft.texts.push_back({std::string(adapter_config_name), adapter_config_text(job, side, names),
+                         false,
+                         {}});
+  draft.reference = job.read.reference;
+  if (draft.reference)
+    std::erase(draft.reference->sidecars, std::string(adapter_config_name));
+}
+
+}  // namespace
+
 TargetTraits HuggingFaceFormat::target() const { return {.any_names = true}; }
 
 void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
+  if (!job.model.adapter_ranks().empty()) return lay_out_adapter(job, draft);
   ReferenceNames reference(job.read.reference);
   SideOptions options;
   options.has = [&reference](std::string_view name) { return reference.has(name); };

@@ -9,6 +9,7 @@
 #include "core/formats/megatron/paired_layers.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/mapping/adapter.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {
@@ -68,7 +69,21 @@ SideOptions MegatronNames::side_options(bool local) const {
   if (all_rows_are_data() &&
       rows % request.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab")) == 0)
     options.padded_sizes["vocab"] = rows;  // kept as they are
+  if (!job_.model.adapter_ranks().empty()) name_adapters(options);
   return options;
+}
+
+/// As the job asks, else as the source has them where those are Megatron's names, else with an A
+/// for each weight.
+void MegatronNames::name_adapters(SideOptions& options) const {
+  MapAdapter const& source = adapter_form(job_.model.adapter_forms(), job_.read.adapter);
+  auto const first = std::ranges::find(job_.model.adapter_forms(), false, &MapAdapter::family);
+  options.adapter = !request.adapter.empty() ? request.adapter
+                    : source.family          ? first->name
+                                             : source.name;
+  MapAdapter const& form = adapter_form(job_.model.adapter_forms(), options.adapter);
+  bool const usual = source.family || options.adapter != source.name ? true : job_.read.adapters_apart;
+  options.adapters_apart = !form.parts.empty() && request.adapters_apart.value_or(usual);
 }
 
 /// Without a recorded vocabulary size all rows are data.

@@ -49,6 +49,7 @@ class MegatronNames {
 
  private:
   std::string default_form() const;
+  void name_adapters(SideOptions& options) const;
   std::string source_form() const;
   bool all_rows_are_data() const;
   Args made_args() const;

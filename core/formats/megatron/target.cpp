@@ -131,6 +131,8 @@ class MegatronPlanner {
       entries.push_back(std::move(entry));
       origins.push_back({&name, {}});
     }
+    // Checkpoints of adapters have no states of modules.
+    if (!parts_.model->adapter_ranks().empty()) return entries;
     for (ExtraStates::Placed& extra :
          target_.extras->place(*place.chunk, experts_at(place), names)) {
       entries.push_back(extra.entry);

@@ -35,6 +35,7 @@ NameTraits traits_of_shares(Checkpoint const& checkpoint) {
     if (contains(name, ".experts.local_experts.")) traits.form = "sequential";
     if (name.ends_with(".experts.weight1")) traits.form = "flat";
     if (name.ends_with(".experts.linear_fc1.weight0")) traits.form = "grouped";
+    if (contains(name, ".mlp.experts.linear_fc") && traits.form.empty()) traits.form = "grouped";
     note_block(traits, name);
     if (name == embedding && !tensor.shape.empty())
       traits.padded_vocab = tensor.shape[0] * traits.vocab_ranks;

@@ -13,8 +13,11 @@ namespace fs = std::filesystem;
 
 constexpr char const* core_map = "mcore";
 constexpr char const* quant_map = "quant";
+constexpr char const* adapter_map = "adapters";
 
-bool is_family(fs::path const& file) { return file.stem() != core_map && file.stem() != quant_map; }
+bool is_family(fs::path const& file) {
+  return file.stem() != core_map && file.stem() != quant_map && file.stem() != adapter_map;
+}
 
 std::vector<std::string> map_names(fs::path const& folder) {
   std::vector<std::string> names;

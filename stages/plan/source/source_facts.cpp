@@ -4,6 +4,7 @@
 
 #include "core/formats/model_files.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "stages/plan/source/adapter_source.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/stated_args.hpp"
@@ -23,10 +24,11 @@ class FactsReader {
     if (source_.names == NameOwner::logical)
       read_logical_facts(source_, result_);
     else
-      refuse_adapters(source_, result_.view);
+      adapter_ = holds_adapter(source_, result_.view);
     if (source_.names == NameOwner::megatron) find_args();
     if (!source_.config.is_null()) result_.config = source_.config;
     if (!request_.source_config.empty()) result_.config = result_.files->config;
+    if (adapter_) find_base();
     if ((unknown() || without_args()) && result_.files) result_.config = result_.files->config;
     if (unknown() && !in_chunks())
       fail(ErrorKind::source,
@@ -54,6 +56,27 @@ class FactsReader {
   bool in_chunks() const { return source_.storage == Storage::chunks; }
   bool in_shares() const { return source_.storage == Storage::shares; }
   std::string place() const { return source_.folder.string(); }
+
+  /// What describes an adapter, and the config.json of the model that it belongs to.
+  void find_base() {
+    result_.adapter = "?";  // which names it has is found with the map
+    if (!result_.files) result_.files.emplace();
+    huggingface::Folder& files = *result_.files;
+    if (!files.adapter.is_null()) check_adapter_config(files.adapter, files.path.string());
+    std::filesystem::path const base = base_of_adapter(files.adapter);
+    if (files.config.is_null() && !base.empty()) {
+      huggingface::Folder const described = described_by(base);
+      files.config = described.config;
+      files.config_text = described.config_text;
+    }
+    if (unknown() && files.config.is_null())
+      fail(ErrorKind::usage,
+           "[source] config: {} holds an adapter (LoRA), and the config.json of its base model{} is "
+           "not known here. Set source.config to that file.",
+           place(),
+           files.adapter.is_null() ? ""
+                                   : " (" + fact(files.adapter, "base_model_name_or_path").dump() + ")");
+  }
 
   /// The files that lie beside the weights of the target: those of target.reference, else the
   /// source's.
@@ -100,6 +123,7 @@ class FactsReader {
   Checkpoint const& source_;
   TargetRequest const& request_;
   SourceModel& result_;
+  bool adapter_ = false;
 };
 
 }  // namespace

@@ -8,8 +8,10 @@
 #include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
+#include "stages/plan/source/adapter_source.hpp"
 #include "stages/plan/source/flat_states.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/logical_source.hpp"
@@ -51,8 +53,12 @@ class SourceReader {
     read_facts(source_, request_, result_);
     make_model();
     if (!logical()) {
+      find_adapter_names();
       apply_maps();
-      find_quantised();
+      if (names_of_adapter_)
+        find_adapters();
+      else
+        find_quantised();
     }
     if (carry_states && !request_.drop_optimizer && !result_.view.states.empty()) {
       std::vector<std::string> slots = result_.view.states;
@@ -185,7 +191,7 @@ class SourceReader {
                                  {result_.args, "args", request_.true_vocab_size})
                                .value("M");
       there = by_args.integer() == nullptr ? 0 : *by_args.integer();
-    } else if (stated > 0 && family_names() && !has_prediction_layers()) {
+    } else if (stated > 0 && family_names() && result_.adapter.empty() && !has_prediction_layers()) {
       there = 0;
     }
     if (there == stated) return;
@@ -310,6 +316,7 @@ class SourceReader {
     options.options = std::move(values);
     family_options_ = options.options;
     options.has = [this](std::string_view name) { return has(name); };
+    options.adapter = family_names() ? result_.adapter : "";
     result_.family_side = std::make_unique<Side>(
         *result_.model, names_ ? *names_ : *result_.maps.family, std::move(options));
     if (decide) apply_family(*result_.model, *result_.family_side);
@@ -320,6 +327,30 @@ class SourceReader {
                              *names_,        request_.source_tp,   request_.source_etp};
     make_family_side(mlite_options(source, *result_.model, result_.warnings));
     check_whole(source, *result_.family_side);
+  }
+
+  void find_adapter_names() {
+    if (result_.adapter.empty()) return;
+    std::vector<MapAdapter> const& forms = result_.maps.core.adapters;
+    Json const config = result_.files ? result_.files->adapter : Json();
+    names_of_adapter_ = adapter_names(source_, result_.view, forms, config);
+    result_.model->set_adapter_forms(forms);
+    result_.packed_parameters = names_of_adapter_->packed;
+    result_.adapter.clear();
+  }
+
+  /// The model is the adapters alone.
+  void find_adapters() {
+    find_chunks();
+    StoredShares const shares(source_, result_.view, result_.chunks);
+    MapFile const& core = result_.maps.core;
+    if (family_names())
+      add_adapters(*result_.model, *result_.family_side, core, *names_of_adapter_, shares, source_);
+    else
+      add_adapters(*result_.model, core_side(), core, *names_of_adapter_, shares, source_);
+    result_.adapter = names_of_adapter_->form;
+    result_.adapters_apart = names_of_adapter_->apart;
+    if (family_names()) make_family_side(family_options_, false);
   }
 
   bool has_like(std::string_view pattern) const {
@@ -333,6 +364,9 @@ class SourceReader {
   /// Whether the source has a stored tensor of this name, or one that fits it as a pattern.
   bool has(std::string_view name) const {
     if (!family_names()) return false;
+    if (names_of_adapter_)
+      return has_adapter_of(result_.view, *names_of_adapter_,
+                            adapter_form(result_.maps.core.adapters, names_of_adapter_->form), name);
     if (name.find_first_of("*?") != std::string_view::npos) return has_like(name);
     return result_.view.weights.contains(std::string(name));
   }
@@ -438,6 +472,8 @@ class SourceReader {
     options.options["parts"] = Json(traits.parts ? 1 : 0);
     options.options["vis_stacked"] = Json(traits.names.tower_stacked ? 1 : 0);
     megatron::add_names(options, traits.names);
+    set_adapter(options);
+    if (!result_.adapter.empty()) options.mesh = saved_mesh();
     if (traits.padded_vocab > 0) options.padded_sizes["vocab"] = traits.padded_vocab;
     options.place = place() + ", ";
     return options;
@@ -456,7 +492,21 @@ class SourceReader {
     megatron::add_names(options, result_.traits.names);
     if (result_.traits.padded_vocab > 0)
       options.padded_sizes["vocab"] = result_.traits.padded_vocab;
+    set_adapter(options);
     return options;
+  }
+
+  void set_adapter(SideOptions& options) const {
+    options.adapter = result_.adapter;
+    options.adapters_apart = result_.adapters_apart;
+  }
+
+  /// The tensor parallelism of the save: rows of some adapters lie by it.
+  Mesh saved_mesh() const {
+    Json const tp = fact(result_.args, "tensor_model_parallel_size");
+    std::map<std::string, int, std::less<>> sizes;
+    if (tp.integer() != nullptr) sizes["tp"] = narrow<int>(*tp.integer());
+    return megatron::mesh_of(sizes);
   }
 
   Index count(char const* word) const {
@@ -470,6 +520,7 @@ class SourceReader {
   std::optional<MapFile>
       names_;  ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
+  std::optional<AdapterNames> names_of_adapter_;
   std::string ignored_map_;  ///< why a map that was named is not used
 };
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/text.hpp"
+#include "stages/plan/source/adapter_source.hpp"
 
 namespace reshard {
 namespace {
@@ -34,14 +35,6 @@ StoredName const* last_alike(std::string const& text, std::vector<StoredName> co
   return best;
 }
 
-/// How peft and Megatron-Bridge call the tensors of an adapter.
-bool is_adapter(std::string_view name) {
-  for (char const* part : {".lora_A", ".lora_B", ".lora_embedding_", ".lora_magnitude_vector",
-                           ".adapter.linear_in", ".adapter.linear_out"})
-    if (name.find(part) != std::string_view::npos) return true;
-  return false;
-}
-
 constexpr char const* merge_adapters =
     "Merge the adapter into its base model first (peft: merge_and_unload() and save_pretrained(); Megatron-Bridge: its script that merges LoRA), and "
     "convert the result.";
@@ -52,30 +45,6 @@ std::string unread_note(std::vector<std::string> const& names, std::string const
   return fmt::format("{} stored tensor{} ({}) do{} not begin with '{}' (source.prefix)",
                      names.size(), names.size() == 1 ? "" : "s", listed(names, 4),
                      names.size() == 1 ? "es" : "", prefix);
-}
-
-void refuse_adapters(Checkpoint const& source, StoredView const& view) {
-  std::string const place = source.folder.string();
-  std::size_t all = 0;
-  std::size_t adapters = 0;
-  std::string first;
-  std::string wrapped;
-  each_stored(source, view, [&](std::string const& name, std::vector<Index> const&) {
-    ++all;
-    if (name.find(".to_wrap.") != std::string::npos)
-      wrapped = wrapped.empty() ? name : std::min(wrapped, name);
-    if (!is_adapter(name)) return;
-    first = first.empty() ? name : std::min(first, name);
-    ++adapters;
-  });
-  if (all > 0 && adapters == all)
-    fail(
-        ErrorKind::source,
-        "{}: holds an adapter (LoRA) and no model: all {} tensors are parts of one, such as '{}'. {}",
-        place, all, first, merge_adapters);
-  if (!wrapped.empty())
-    fail(ErrorKind::source, "{}: '{}' is a weight that an adapter (LoRA) is wrapped around. {}",
-         place, wrapped, merge_adapters);
 }
 
 void note_found(Model const& model, Side const& side, std::vector<StoredName> const& names,

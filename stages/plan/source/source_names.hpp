@@ -33,10 +33,6 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
 /// (source.prefix)".
 std::string unread_note(std::vector<std::string> const& names, std::string const& prefix);
 
-/// An Error of kind source when the source holds adapters (LoRA and its like) alone, or weights
-/// that wait behind `.to_wrap.` for one.
-void refuse_adapters(Checkpoint const& source, StoredView const& view);
-
 /// Every stored tensor that may be a weight: its name, without its prefix, and its shape in the
 /// file.
 void each_stored(Checkpoint const& source, StoredView const& view,

@@ -1,3 +1,4 @@
+#include "stages/plan/source/adapter_source.hpp"
 #include "stages/plan/source/source_names.hpp"
 
 #include "tests/stages/plan/planning.hpp"
@@ -50,22 +51,39 @@ TEST(Unexplained, APartOfAnAdapterIsTold) {
               "it is part of an adapter (LoRA)");
 }
 
-TEST(Adapters, AreToldByTheFirstOfTheirNames) {
-  auto const refusal = [](Lines const& names) {
+TEST(Adapters, AreToldByTheirNames) {
+  auto const holds = [](Lines const& names) {
     std::vector<MadeTensor> tensors;
     for (std::string const& name : names) tensors.push_back({name, {2}});
     MadeCheckpoint const source = made_dcp(tensors);
-    return refused(ErrorKind::source,
-                   [&] { refuse_adapters(source.value, view_of(source.value)); });
+    return holds_adapter(source.value, view_of(source.value));
   };
-  expect_says(refusal({"b.lora_B.weight", "a.lora_A.weight", "c.lora_A.weight"}),
-              "all 3 tensors are parts of one, such as 'a.lora_A.weight'");
+  auto const refusal = [&](Lines const& names) {
+    return refused(ErrorKind::source, [&] { holds(names); });
+  };
+  EXPECT_TRUE(holds({"b.lora_B.weight", "a.adapter.linear_in.weight", "c.adapter.adapter_q.linear_in.weight"}));
+  EXPECT_FALSE(holds({"a.lora_A.weight", "b.weight"})) << "the catalogue says what is strange";
+  EXPECT_FALSE(holds({}));
   expect_says(refusal({"c.to_wrap.weight", "b.to_wrap.weight", "d.weight"}),
               "'b.to_wrap.weight' is a weight that an adapter (LoRA) is wrapped around");
-  MadeCheckpoint const mixed = made_dcp({{"a.lora_A.weight", {2}}, {"b.weight", {2}}});
-  EXPECT_NO_THROW(refuse_adapters(mixed.value, view_of(mixed.value)))
-      << "the catalogue says what is strange";
-  EXPECT_NO_THROW(refuse_adapters(made_dcp({}).value, view_of(made_dcp({}).value)));
+  expect_says(refusal({"a.lora_A.weight", "a.lora_magnitude_vector"}), "a DoRA adapter");
+  expect_says(refusal({"a.lora_embedding_A"}), "an adapter of an embedding");
+  expect_says(refusal({"a.lora_B.bias"}), "a bias of an adapter");
+}
+
+TEST(Adapters, ConfigsThatAddMoreAreRefused) {
+  auto const refusal = [](char const* text) {
+    return refused(ErrorKind::source,
+                   [&] { check_adapter_config(parse_json(text, "test"), "here"); });
+  };
+  EXPECT_NO_THROW(check_adapter_config(
+      parse_json(R"({"peft_type": "LORA", "bias": "none", "use_dora": false, "modules_to_save": []})",
+                 "test"),
+      "here"));
+  expect_says(refusal(R"({"use_dora": true})"), "here/adapter_config.json: use_dora = true");
+  expect_says(refusal(R"({"modules_to_save": ["lm_head"]})"), "modules_to_save = [\"lm_head\"]");
+  expect_says(refusal(R"({"bias": "all"})"), "bias = \"all\"");
+  expect_says(refusal(R"({"peft_type": "IA3"})"), "peft_type is \"IA3\", only LORA");
 }
 
 TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {

@@ -1,0 +1,129 @@
+#include "core/formats/huggingface/adapter_config.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/base/text.hpp"
+#include "core/mapping/adapter.hpp"
+#include "core/mapping/config_defaults.hpp"
+
+namespace reshard::huggingface {
+namespace {
+
+constexpr std::string_view prefix = "base_model.model.";
+constexpr std::string_view wrapper = ".base_layer";
+
+/// What the names of an adapter's tensors say.
+struct Found {
+  std::map<std::string, Index> modules;     ///< with their ranks
+  std::map<std::string, Index> parameters;  ///< likewise
+};
+
+/// The parameters that the wrappers of a module belong to, outermost first, are in alphabetic
+/// order.
+Found find(MappedTarget const& job, Side const& side, std::vector<StoredName> const& names) {
+  Found found;
+  MapAdapter const& form = adapter_form(job.model.adapter_forms(), "peft");
+  for (StoredName const& name : names) {
+    auto const matrix = adapter_of(job.model, side.tensors(name.entry).front());
+    if (!matrix || matrix->matrix != AdapterMatrix::a) continue;
+    std::string module = name.name.substr(form.prefix.size());
+    module = module.substr(0, module.size() - form.a.size() - 1);
+    if (side.layout(name.entry, {}).layout.shape.front() == matrix->rank) {
+      found.modules[module] = matrix->rank;
+      continue;
+    }
+    std::size_t depth = 0;
+    while (module.ends_with(wrapper)) {
+      module.resize(module.size() - wrapper.size());
+      ++depth;
+    }
+    std::set<std::string> words;
+    for (MapName const& stored : job.read.maps.family->stored)
+      for (MapEntry const& entry : stored.entries)
+        for (std::string const& weight : parse_layout(entry.is).tensors())
+          if (adapted_axes(job.model, weight, matrix->rank) &&
+              adapter_name(form, stored.name, AdapterMatrix::a, "").empty())
+            words.insert(std::string(module_and_word(stored.name).second));
+    if (depth < words.size())
+      found.parameters[module + "." + *std::next(words.begin(), static_cast<std::ptrdiff_t>(depth))] =
+          matrix->rank;
+  }
+  return found;
+}
+
+Index most_frequent(Found const& found) {
+  std::map<Index, std::size_t> counts;
+  for (auto const* list : {&found.modules, &found.parameters})
+    for (auto const& [name, rank] : *list) ++counts[rank];
+  auto const best = std::ranges::max_element(
+      counts, [](auto const& a, auto const& b) { return a.second < b.second; });
+  return best->first;
+}
+
+Json strings(std::map<std::string, Index> const& names) {
+  Json::Array list;
+  for (auto const& [name, rank] : names) list.emplace_back(name);
+  return Json(std::move(list));
+}
+
+Json alpha_of(MappedTarget const& job) {
+  std::string const& text = job.request.adapter_alpha;
+  if (text.empty())
+    fail(ErrorKind::usage,
+         "[model] lora_alpha: {} does not state the alpha of its adapter, which peft needs to scale "
+         "it. Set model.lora_alpha, or give target.reference, a folder with an "
+         "adapter_config.json.",
+         job.source.place);
+  Json const value = parse_json(text, "[model] lora_alpha");
+  if (value.integer() == nullptr && value.real() == nullptr)
+    fail(ErrorKind::usage, "[model] lora_alpha = \"{}\": it must be a number.", text);
+  return value;
+}
+
+std::string made(MappedTarget const& job, Found const& found) {
+  Index const rank = most_frequent(found);
+  Json ranks = Json::object();
+  for (auto const* list : {&found.modules, &found.parameters})
+    for (auto const& [name, own] : *list)
+      if (own != rank) ranks.set(name, own);
+  Json config = Json::object();
+  config.set("peft_type", "LORA").set("task_type", "CAUSAL_LM");
+  config.set("base_model_name_or_path", Json()).set("bias", "none").set("fan_in_fan_out", false);
+  config.set("inference_mode", true).set("init_lora_weights", true);
+  config.set("r", rank).set("lora_alpha", alpha_of(job)).set("lora_dropout", 0.0);
+  config.set("rank_pattern", std::move(ranks)).set("alpha_pattern", Json::object());
+  config.set("target_modules", strings(found.modules));
+  if (!found.parameters.empty()) config.set("target_parameters", strings(found.parameters));
+  config.set("modules_to_save", Json()).set("use_dora", false).set("use_rslora", false);
+  return config.dump(2) + "\n";
+}
+
+void check_ranks(Json const& config, Found const& found, std::string const& place) {
+  Json const stated = fact(config, "r");
+  Json const pattern = fact(config, "rank_pattern");
+  bool const patterns = pattern.members() != nullptr && !pattern.members()->empty();
+  for (auto const* list : {&found.modules, &found.parameters})
+    for (auto const& [name, rank] : *list)
+      if (!patterns && stated.integer() != nullptr && *stated.integer() != rank)
+        fail(ErrorKind::source,
+             "{}/adapter_config.json: r = {}, but the adapter of '{}' has rank {}. The file is "
+             "another adapter's: put its own there.",
+             place, *stated.integer(), name, rank);
+}
+
+}  // namespace
+
+std::string adapter_config_text(MappedTarget const& job, Side const& side,
+                                std::vector<StoredName> const& names) {
+  Found const found = find(job, side, names);
+  for (auto const* folder : {&job.read.reference, &job.read.files})
+    if (*folder && !(*folder)->adapter.is_null()) {
+      check_ranks((*folder)->adapter, found, (*folder)->path.string());
+      return (*folder)->adapter_text;
+    }
+  return made(job, found);
+}
+
+}  // namespace reshard::huggingface

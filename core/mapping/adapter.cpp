@@ -1,0 +1,177 @@
+#include "core/mapping/adapter.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/base/text.hpp"
+
+namespace reshard {
+namespace {
+
+/// What follows "weight" where it is the last word of a name; nothing where it is not.
+std::optional<std::string_view> behind_weight(std::string_view name) {
+  constexpr std::string_view word = "weight";
+  std::size_t const dot = name.rfind('.');
+  std::string_view const last = dot == std::string_view::npos ? name : name.substr(dot + 1);
+  if (!last.starts_with(word)) return std::nullopt;
+  std::string_view const rest = last.substr(word.size());
+  bool const counts = rest.find_first_not_of("0123456789") == std::string_view::npos;
+  bool const field = rest.starts_with('{') && rest.ends_with('}');
+  return counts || field ? std::optional(rest) : std::nullopt;
+}
+
+std::string filled(std::string text, std::string_view field, std::string_view with) {
+  if (std::size_t const at = text.find(field); at != std::string::npos)
+    text.replace(at, field.size(), with);
+  return text;
+}
+
+std::string words_of(MapAdapter const& form, AdapterMatrix matrix, std::string_view part,
+                     std::string_view rest) {
+  std::string text = matrix == AdapterMatrix::a ? form.a : form.b;
+  text = filled(std::move(text), "{part}", part.empty() ? std::string() : std::string(part) + ".");
+  return filled(std::move(text), "{rest}", rest);
+}
+
+bool holds(std::vector<std::string> const& all, std::string const& one) {
+  return std::ranges::find(all, one) != all.end();
+}
+
+}  // namespace
+
+std::map<std::string, LinearAxes, std::less<>> linear_weights(MapFile const& map) {
+  std::map<std::string, LinearAxes, std::less<>> result;
+  for (MapName const& name : map.stored)
+    for (MapEntry const& entry : name.entries) {
+      if (!behind_weight(name.name) || !entry.view.empty() || entry.as_it_is) continue;
+      LayoutExpr const expr = parse_layout(entry.is);
+      if (expr.dims.size() != 2) continue;
+      std::vector<std::string> const out = axes_in(expr.dims[0]);
+      std::vector<std::string> const in = axes_in(expr.dims[1]);
+      for (std::string const& tensor : expr.tensors()) {
+        LinearAxes axes;
+        for (LayoutExpr::Digit const& digit : expr.digits_of(tensor)) {
+          if (holds(out, digit.axis)) axes.out.push_back(digit.axis);
+          if (holds(in, digit.axis)) axes.in.push_back(digit.axis);
+        }
+        result.try_emplace(tensor, std::move(axes));
+      }
+    }
+  return result;
+}
+
+std::optional<LinearRoles> linear_roles(LayoutExpr const& weight, LinearAxes const& axes) {
+  LinearRoles roles;
+  std::size_t outs = 0;
+  std::size_t ins = 0;
+  for (std::size_t d = 0; d < weight.dims.size(); ++d) {
+    std::vector<std::string> const here = axes_in(weight.dims[d]);
+    auto const all = [&](std::vector<std::string> const& of) {
+      return !here.empty() &&
+             std::ranges::any_of(here, [&](std::string const& axis) { return holds(of, axis); });
+    };
+    if (all(axes.out)) {
+      roles.dims.out = d;
+      ++outs;
+    } else if (all(axes.in)) {
+      roles.dims.in = d;
+      ++ins;
+    } else if (here.size() == 1 && weight.dims[d].kind == LayoutExpr::Factor::Kind::digit) {
+      roles.further.push_back(here.front());
+    } else {
+      return std::nullopt;
+    }
+  }
+  return outs == 1 && ins == 1 ? std::optional(std::move(roles)) : std::nullopt;
+}
+
+std::string adapter_part(AdapterMatrix matrix, Index rank) {
+  return fmt::format("lora_{}.r{}", matrix == AdapterMatrix::a ? 'a' : 'b', rank);
+}
+
+std::string adapter_tensor(std::string_view weight, AdapterMatrix matrix, Index rank) {
+  return fmt::format("{}.{}", weight, adapter_part(matrix, rank));
+}
+
+std::string adapter_name(MapAdapter const& form, std::string_view weight, AdapterMatrix matrix,
+                         std::string_view part) {
+  auto const rest = behind_weight(weight);
+  if (!rest) return {};
+  auto const [module, word] = module_and_word(weight);
+  return form.prefix + std::string(module) + (module.empty() ? "" : ".") +
+         words_of(form, matrix, part, *rest);
+}
+
+std::string packed_adapter_name(MapAdapter const& form, std::string_view parameter,
+                                AdapterMatrix matrix, std::size_t wrapped) {
+  std::string result = form.prefix + std::string(module_and_word(parameter).first) + ".";
+  for (std::size_t i = 0; i < wrapped; ++i) result += "base_layer.";
+  return result + words_of(form, matrix, "", "");
+}
+
+std::pair<std::string_view, std::string_view> module_and_word(std::string_view name) {
+  std::size_t const dot = name.rfind('.');
+  if (dot == std::string_view::npos) return {"", name};
+  return {name.substr(0, dot), name.substr(dot + 1)};
+}
+
+std::string_view part_word(MapAdapter const& form, std::string_view weight) {
+  for (auto const& [tensor, word] : form.parts)
+    if (tensor == weight) return word;
+  return {};
+}
+
+bool may_have_adapter(MapAdapter const& form, std::string_view weight) {
+  return std::ranges::none_of(
+      form.except, [&](std::string const& pattern) { return matches_glob(pattern, weight); });
+}
+
+MapAdapter const& adapter_form(std::vector<MapAdapter> const& forms, std::string_view name) {
+  auto const found = std::ranges::find(forms, name, &MapAdapter::name);
+  RESHARD_EXPECT(found != forms.end());
+  return *found;
+}
+
+std::optional<AdapterTensor> adapter_of(Model const& model, TensorId tensor) {
+  std::string_view const name = model.tensor(tensor).name;
+  constexpr std::string_view mark = ".lora_";
+  std::size_t const at = name.rfind(mark);
+  if (model.adapter_ranks().empty() || at == std::string_view::npos) return std::nullopt;
+  std::string_view const rest = name.substr(at + mark.size());  // "a.r8"
+  if (rest.size() < 4 || rest.substr(1, 2) != ".r") return std::nullopt;
+  AdapterTensor result;
+  auto const weight = model.find_tensor(name.substr(0, at));
+  char const* const end = rest.data() + rest.size();
+  auto const [stop, error] = std::from_chars(rest.data() + 3, end, result.rank);
+  if (!weight || error != std::errc{} || stop != end) return std::nullopt;
+  result.weight = *weight;
+  result.matrix = rest.front() == 'a' ? AdapterMatrix::a : AdapterMatrix::b;
+  return result;
+}
+
+bool in_base_model(Model const& model, std::string_view weight) {
+  auto const tensor = model.find_tensor(weight);
+  return tensor && model.volume(model.tensor(*tensor)) > 0;
+}
+
+std::optional<LinearAxes> adapted_axes(Model const& model, std::string_view weight, Index rank) {
+  auto const a = model.find_tensor(adapter_tensor(weight, AdapterMatrix::a, rank));
+  auto const b = model.find_tensor(adapter_tensor(weight, AdapterMatrix::b, rank));
+  auto const own = model.find_tensor(weight);
+  if (!a || !b || !own) return std::nullopt;
+  LinearAxes result;
+  auto const& all = model.tensor(*own).axes;
+  auto const has = [&](TensorId tensor, AxisId axis) {
+    return std::ranges::find(model.tensor(tensor).axes, axis, &LogicalAxis::axis) !=
+           model.tensor(tensor).axes.end();
+  };
+  for (LogicalAxis const& axis : all) {
+    bool const in_a = has(*a, axis.axis);
+    bool const in_b = has(*b, axis.axis);
+    if (in_a && !in_b) result.in.push_back(model.axes()[axis.axis].name);
+    if (in_b && !in_a) result.out.push_back(model.axes()[axis.axis].name);
+  }
+  return result;
+}
+
+}  // namespace reshard

@@ -1,0 +1,77 @@
+#include "stages/plan/shared_matrices.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+namespace {
+
+/// Where a tensor lies in a blob.
+using Places = std::vector<std::pair<Index, std::vector<PieceDigit>>>;
+
+/// Of each blob with several tensors, the places of these.
+std::map<std::uint32_t, std::map<TensorId, Places>> places_of(Catalog const& target) {
+  std::map<std::uint32_t, std::map<TensorId, Places>> result;
+  for (std::size_t t = 0; t < target.tensors.size(); ++t) {
+    TensorPieces const& tensor = target.tensors[t];
+    for (std::size_t i = 0; i < tensor.pieces.size(); ++i)
+      result[tensor.blobs[i]][TensorId(t)].emplace_back(tensor.pieces[i].offset,
+                                                        tensor.pieces[i].digits);
+  }
+  std::erase_if(result, [](auto const& one) { return one.second.size() < 2; });
+  return result;
+}
+
+/// Whether the piece is one run of elements.
+bool is_run(Piece const& piece) {
+  Index elements = 1;
+  Index reach = 1;
+  for (PieceDigit const& digit : piece.digits) {
+    elements *= digit.count;
+    reach += (digit.count - 1) * digit.stride;
+  }
+  return elements == reach;
+}
+
+/// Copies are compared piece by piece, run by run.
+void check_comparable(Model const& model, Catalog const& source, TensorId tensor, TensorId first) {
+  TensorPieces const& from = source.tensors[index(tensor)];
+  TensorPieces const& to = source.tensors[index(first)];
+  for (std::size_t i = 0; i < from.pieces.size(); ++i) {
+    auto const same = std::ranges::find(to.pieces, from.pieces[i].digits, &Piece::digits);
+    if (same != to.pieces.end() && is_run(from.pieces[i])) continue;
+    fail(ErrorKind::source,
+         "source: '{}' in '{}' and '{}' lie in different ways, so they cannot be compared. The "
+         "target holds both in one tensor: set target.adapter = \"canonical\" to keep each.",
+         model.tensor(tensor).name, source.blobs[from.blobs[i]].name, model.tensor(first).name);
+  }
+}
+
+}  // namespace
+
+void share_matrices(Model& model, Catalog& source, Catalog& target) {
+  std::map<TensorId, TensorId> first_of;
+  for (auto const& [blob, tensors] : places_of(target)) {
+    auto const& [first, places] = *tensors.begin();
+    for (auto const& [tensor, own] : tensors)
+      if (tensor != first && own == places) first_of.emplace(tensor, first);
+  }
+  for (auto const& [tensor, first] : first_of) {
+    check_comparable(model, source, tensor, first);
+    TensorPieces& from = source.tensors[index(tensor)];
+    TensorPieces& to = source.tensors[index(first)];
+    for (std::size_t i = 0; i < from.pieces.size(); ++i) {
+      to.pieces.push_back(std::move(from.pieces[i]));
+      to.pieces.back().tensor = first;
+      to.blobs.push_back(from.blobs[i]);
+      to.copy.push_back(true);
+    }
+    from = {};
+    target.tensors[index(tensor)] = {};
+    model.set_exists(tensor, false);
+  }
+}
+
+}  // namespace reshard

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "core/mapping/model.hpp"
+#include "core/plan/catalog.hpp"
+
+namespace reshard {
+
+/// Where one stored tensor of the target is the matrix of several weights (the A of q, k and v), it
+/// is written from that of the first, and those of the others must be equal: they become declared
+/// copies of it in the source, and are no tensors of the model any more.
+void share_matrices(Model& model, Catalog& source, Catalog& target);
+
+}  // namespace reshard
