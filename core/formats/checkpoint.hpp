@@ -133,6 +133,10 @@ struct Checkpoint {
   Index vocab = 0;              ///< NameOwner::logical: rows of the vocabulary that mean something
   Index prediction_layers = 0;  ///< NameOwner::logical
 
+  /// An adapter that is merged into the weights while they are read. Its files are the last of
+  /// `files`.
+  std::shared_ptr<Checkpoint const> adapter;
+
   std::optional<std::int64_t> iteration;  ///< of the folder; nothing for a release or no run
   std::int64_t stated_iteration = 0;      ///< in the files
   /// Files and folders beside the tensors' that are copied along, relative to `folder`.
@@ -144,6 +148,9 @@ struct Checkpoint {
   std::vector<TensorDigest> recorded;  ///< digests that are in the files themselves
   std::vector<std::string> warnings;
   std::vector<std::string> defects;  ///< sentences: why no job can read it anyway
+
+  /// How many of `files` are its own.
+  std::size_t own_files() const { return files.size() - (adapter ? adapter->files.size() : 0); }
 };
 
 }  // namespace reshard

@@ -84,16 +84,18 @@ class RawViews {
 
 std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views,
                                       std::uint32_t first_view_file) {
-  bool const none = std::none_of(work.reads.begin(), work.reads.end(),
-                                 [&](Extent const& read) { return read.file >= first_view_file; });
-  if (none) return {};
+  auto const is_raw = [&](Extent const& read) {
+    return read.file >= first_view_file &&
+           views[read.file - first_view_file].kind != ViewKind::merge;
+  };
+  if (std::none_of(work.reads.begin(), work.reads.end(), is_raw)) return {};
   RawViews raw(work, views);
   std::vector<Extent> others;
   for (Extent const& read : work.reads) {
-    if (read.file < first_view_file)
-      others.push_back(read);
-    else
+    if (is_raw(read))
       raw.replace(read, read.file - first_view_file);
+    else
+      others.push_back(read);
   }
   return raw.finish(others);
 }
@@ -101,6 +103,7 @@ std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView cons
 double staging_growth(std::span<SourceView const> views) {
   double growth = 1;
   for (SourceView const& view : views) {
+    if (view.kind == ViewKind::merge) continue;
     // Codes take half of their BF16 values at most; scales and zero points of small blocks no more
     // than that again.
     double const more =

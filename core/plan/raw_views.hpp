@@ -24,9 +24,9 @@ struct ViewPart {
   std::uint64_t to = 0;
 };
 
-/// Replaces the reads of views in a round by reads of the stored bytes, which get staging places
-/// after the others, and returns what is left to compute before anything else happens in the
-/// round. View v has the file number first_view_file + v.
+/// Replaces the reads of views in a round, but those of merged weights, by reads of the stored
+/// bytes, which get staging places after the others, and returns what is left to compute before
+/// anything else happens in the round. View v has the file number first_view_file + v.
 std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views,
                                       std::uint32_t first_view_file);
 

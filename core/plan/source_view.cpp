@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "core/quant/convert.hpp"
+#include "core/quant/low_rank.hpp"
 
 namespace reshard {
 namespace {
@@ -107,9 +109,27 @@ void check_dequantise(SourceView const& view, std::string const& file) {
                decoder.scale_columns());
 }
 
+void check_merge(SourceView const& view, std::string const& file) {
+  RESHARD_EXPECT(view.merged && view.merged->pairs && view.stored.shape == view.shape);
+  if (!quant::mergeable(view.stored.dtype) || view.dtype != view.stored.dtype)
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is {}: an adapter is merged into weights of F32, BF16 or F16 only. Merge it into "
+        "the checkpoint that this one was made from.",
+        file, view.name, name(view.stored.dtype));
+}
+
 }  // namespace
 
 Index elements_of(SourceView const& view) { return volume(view.shape); }
+
+std::vector<std::uint32_t> files_of(SourceView const& view) {
+  std::set<std::uint32_t> files{view.stored.file};
+  for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
+    if (*place) files.insert((*place)->file);
+  if (view.merged) files.insert(view.merged->files.begin(), view.merged->files.end());
+  return {files.begin(), files.end()};
+}
 
 quant::Dequantiser dequantiser_of(SourceView const& view) {
   quant::MatrixShape matrix = matrix_of(view.shape);
@@ -121,6 +141,7 @@ quant::Dequantiser dequantiser_of(SourceView const& view) {
 
 void check_view(SourceView const& view, std::string const& file) {
   if (view.kind == ViewKind::dequantise) return check_dequantise(view, file);
+  if (view.kind == ViewKind::merge) return check_merge(view, file);
   bool const rounds = view.kind == ViewKind::round;
   RESHARD_EXPECT(!rounds || (view.stored.dtype == DType::f32 && bits(view.dtype) == 16));
   if (!quant::convertible(view.stored.dtype, view.dtype))

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/plan/merged_weight.hpp"
 #include "core/quant/dequantise.hpp"
 
 namespace reshard {
@@ -25,6 +27,7 @@ enum class ViewKind {
   add,   ///< value + constant, exactly, in any dtype that holds it; else an Error when it is read
   round,       ///< BF16 or F16 of F32, each value rounded to the nearest, of two the even one
   dequantise,  ///< BF16 of a quantised weight, each value rounded once
+  merge,       ///< a weight and what an adapter adds to it, in F32, each value rounded once
 };
 
 /// A tensor that no file holds: it is computed from a stored tensor while that is read. Everything
@@ -38,6 +41,7 @@ struct SourceView {
   std::vector<Index> shape;   ///< of the computed tensor; its last two dimensions are the matrix
                               ///< that blocks count in, those before them a stack
   int constant = 0;           ///< of add
+  std::shared_ptr<MergedWeight const> merged = nullptr;  ///< of merge
   // The rest is of dequantise.
   quant::Scheme scheme = {};
   /// One number for each block: [.., rows / block_rows, columns / block_columns], rounded up;
@@ -53,6 +57,9 @@ struct SourceView {
 
 /// Elements of the computed tensor.
 Index elements_of(SourceView const& view);
+
+/// The files that a view is computed from, each once.
+std::vector<std::uint32_t> files_of(SourceView const& view);
 
 /// The decoder of a dequantising view. Where all matrices of a stack share one scale they are one
 /// tall matrix to it.

@@ -45,6 +45,9 @@ class VerifyCommand : public Command {
     sub->add_option("--limit", limit_, "rows to show; totals are complete (default: 50)")
         ->type_name("N");
     sub->add_flag("--json", json_, "one JSON document on stdout, with all rows");
+    sub->add_option("--adapter", adapter_,
+                    "an adapter's folder: A is compared as if it were merged into A's weights")
+        ->type_name("PATH");
     if (!diff)
       sub->add_flag("--replicas", replicas_,
                     "for one checkpoint: compare all copies inside it too");
@@ -55,6 +58,9 @@ class VerifyCommand : public Command {
     if (paths_.size() == 2 && replicas_)
       return "--replicas checks one checkpoint. Give one path, or leave it out: all replicas in B "
              "are compared in any case.";
+    if (paths_.size() == 1 && !adapter_.empty())
+      return "--adapter belongs to a comparison of two checkpoints: the one it was merged into, and "
+             "the merged one. Give both paths, or leave it out.";
     return "";
   }
 
@@ -83,6 +89,7 @@ class VerifyCommand : public Command {
     request.map = map_;
     request.config_a = config_a_;
     request.config_b = config_b_;
+    request.adapter = adapter_;
     request.row_limit = limit_;
     request.map_folders = surroundings.map_folders;
     CompareReport const report = compare_checkpoints(request, comm);
@@ -95,6 +102,7 @@ class VerifyCommand : public Command {
   std::string map_ = "auto";
   std::string config_a_;  ///< config.json or its folder; "" for none
   std::string config_b_;
+  std::string adapter_;     ///< "" for none
   std::size_t limit_ = 50;  ///< rows of the text
   bool replicas_ = false;   ///< `verify A`: replicas, too
   bool json_ = false;

@@ -28,6 +28,7 @@ class Checker {
     check_chunks();
     check_kept_names();
     check_target_names();
+    check_adapter();
     check_transport();
     return std::move(found_);
   }
@@ -117,6 +118,21 @@ class Checker {
       add(*reference,
           "with target.format = \"dcp\" it applies only with target.map, which gives the tensors "
           "the names of a model. Add that key, or remove this one");
+  }
+
+  /// The two keys of a merge stand together.
+  void check_adapter() {
+    bool const merges = spec_.model.adapter == AdapterChoice::merge;
+    bool const named = !spec_.source.adapter.empty();
+    if (merges && !named)
+      add(*find("model.adapter"), "needs the adapter's folder. Set source.adapter as well");
+    if (named && !merges)
+      add(*find("source.adapter"),
+          "is read to be merged only. Set model.adapter = \"merge\", or remove the key");
+    if (merges && spec_.model.map == "none")
+      add(*find("model.adapter"),
+          "needs a map, which says which weights an adapter belongs to, and model.map = \"none\". Set "
+          "model.map to \"auto\"");
   }
 
   void check_expert_tensor_size() {

@@ -58,6 +58,10 @@ void add_source(std::vector<Field>& out) {
       "source", "config", [](JobSpec& job) -> std::string& { return job.source.config; },
       "A config.json, or a folder that has one, that describes the source's model; \"\" means: as "
       "in the source."));
+  out.push_back(text(
+      "source", "adapter", [](JobSpec& job) -> std::string& { return job.source.adapter; },
+      "With model.adapter = \"merge\": the folder of the adapter (LoRA) whose weights are merged "
+      "into the source's."));
   out.push_back(choice<SourceVerify>(
       "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; },
       {"auto", "files", "off"},
@@ -316,6 +320,11 @@ void add_model_and_run(std::vector<Field>& out) {
       "model", "quant", [](JobSpec& job) -> QuantChoice& { return job.model.quant; },
       {"keep", "dequantise-bf16"},
       "Quantised weights: keep every byte, or compute BF16 values. Nothing is ever quantised."));
+  out.push_back(choice<AdapterChoice>(
+      "model", "adapter", [](JobSpec& job) -> AdapterChoice& { return job.model.adapter; },
+      {"keep", "merge"},
+      "\"merge\" adds what the adapter in source.adapter adds to weights, in F32 with one rounding. "
+      "\"keep\" changes no weight."));
   out.push_back(choice<ForeignClassChoice>(
       "model", "foreign_classes",
       [](JobSpec& job) -> ForeignClassChoice& { return job.model.foreign_classes; },

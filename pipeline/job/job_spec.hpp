@@ -52,6 +52,8 @@ enum class ForeignClassChoice { refuse, keep, drop };
 enum class SourceObjects { look, unread };
 /// Quantised weights: their bytes are kept, or they become BF16.
 enum class QuantChoice { keep, dequantise_bf16 };
+/// Adapters: they are what the checkpoint holds, or become a part of the weights.
+enum class AdapterChoice { keep, merge };
 /// How the bytes of an HDF5 target are written: by the system at the datasets' places, or by
 /// libhdf5 over MPI-IO, each rank for itself or all in step.
 enum class TargetIo { automatic, direct, independent, collective };
@@ -95,6 +97,7 @@ struct JobSpec {
     SourceObjects objects = SourceObjects::look;
     ReplicaChoice replicas = ReplicaChoice::compare;
     int tp = 1;   ///< Megatron Lite only: its tensor parallelism, which the files do not say
+    std::string adapter;  ///< an adapter's folder, with model.adapter = merge; "" for none
     int etp = 1;  ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
     friend bool operator==(Source const&, Source const&) = default;
   };
@@ -160,6 +163,7 @@ struct JobSpec {
     std::string frozen;  ///< "a.*; b.*": patterns of Megatron's names; "" for none
     std::string lora_alpha;  ///< of an adapter whose checkpoint does not state it; "": as it says
     QuantChoice quant = QuantChoice::keep;
+    AdapterChoice adapter = AdapterChoice::keep;
     ForeignClassChoice foreign_classes = ForeignClassChoice::refuse;
     friend bool operator==(Model const&, Model const&) = default;
   };

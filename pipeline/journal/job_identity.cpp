@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
 #include <set>
 #include <type_traits>
@@ -56,8 +57,8 @@ std::string job_text(JobSpec spec) {
   VerifyChoice const verify = spec.run.verify;  // decides which sums are taken
   spec.run = {};
   spec.run.verify = verify;
-  for (std::string* const path :
-       {&spec.source.path, &spec.source.config, &spec.target.path, &spec.target.reference})
+  for (std::string* const path : {&spec.source.path, &spec.source.config, &spec.source.adapter,
+                                  &spec.target.path, &spec.target.reference})
     *path = resolved(*path);
   return print_spec(spec);
 }
@@ -143,6 +144,45 @@ void add_view(Digest& digest, SourceView const& view) {
   }
 }
 
+/// What is merged: tables that several views share are added once.
+class MergedDigest {
+ public:
+  explicit MergedDigest(Digest& digest) : digest_(digest) {}
+
+  void add(MergedWeight const& weight) {
+    digest_.add(weight.parts.size());
+    for (MergedPart const& part : weight.parts) {
+      for (Index const number : {part.offset, part.out, part.in, part.pair}) add_number(number);
+      digest_.add_all(part.dims);
+      if (known_.insert(part.pairs.get()).second) digest_.add_all(*part.pairs);
+    }
+    if (!known_.insert(weight.pairs.get()).second) return;
+    for (LowRankPair const& pair : *weight.pairs) {
+      digest_.add(pair.name);
+      add_number(pair.rank);
+      digest_.add(std::uint64_t{std::bit_cast<std::uint32_t>(pair.scale)});
+      for (Factor const* factor : {&pair.a, &pair.b}) add_factor(*factor);
+    }
+  }
+
+ private:
+  void add_number(Index number) { digest_.add(static_cast<std::uint64_t>(number)); }
+  void add_factor(Factor const& factor) {
+    add_number(factor.rows);
+    for (FactorPart const& part : factor.parts) {
+      digest_.add(part.file);
+      digest_.add(part.offset_bytes);
+      digest_.add(static_cast<std::uint64_t>(part.dtype));
+      add_number(part.row);
+      add_number(part.rank);
+      digest_.add_all(part.dims);
+    }
+  }
+
+  Digest& digest_;
+  std::set<void const*> known_;
+};
+
 void add_blobs(Digest& digest, std::span<Blob const> blobs) {
   digest.add(blobs.size());
   for (Blob const& blob : blobs) {
@@ -165,8 +205,10 @@ std::string plan_digest(JobPlan const& plan) {
       digest.add(segment.bytes.size());
     }
   }
+  MergedDigest merged(digest);
   for (SourceView const& view : plan.source.views) {
     add_view(digest, view);
+    if (view.merged) merged.add(*view.merged);
   }
   add_blobs(digest, plan.source.blobs);
   add_blobs(digest, plan.target.blobs);

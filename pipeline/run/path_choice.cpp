@@ -129,8 +129,10 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
       Region const& region = plan.regions[r];
       auto const dims = plan.dims_of(region);
       std::uint64_t const bytes = bytes_of(region, dims);
-      bool const computed =
-          region.src_file >= first_view_file && region.src_file - first_view_file < views.size();
+      // Adapters are merged on the host in any case.
+      bool const computed = region.src_file >= first_view_file &&
+                            region.src_file - first_view_file < views.size() &&
+                            views[region.src_file - first_view_file].kind != ViewKind::merge;
       bool const straight = dims.empty() && region.run_bytes >= straight_bytes;
       if (computed) {
         load.computed_bytes += bytes;

@@ -38,6 +38,7 @@ Checkpoint read_source(JobSpec const& spec, Comm const& comm) {
   begin_phase("reading the source's headers");
   Checkpoint source = open_source(spec.source.path, spec.source.format, open_choice(spec), comm);
   if (spec.source.verify == SourceVerify::files) check_source_files(spec, source, comm);
+  if (!spec.source.adapter.empty()) add_adapter(source, spec.source.adapter, comm);
   if (spec.source.objects == SourceObjects::look && format_of(spec.target.format).target().objects)
     look_at_objects(source, comm);
   return source;

@@ -106,6 +106,9 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.ranks = comm.size();
   report.source_format = job.source.format->name();
   report.source_layout = job.source.summary;
+  if (Json const* const modules = job.plan.merged_adapter.find("modules"); modules != nullptr)
+    report.source_layout +=
+        fmt::format(" · {} modules of {} merged", modules->dump(), spec.source.adapter);
   report.map = job.plan.map_name;
   report.parts = job.plan.parts;
   report.warnings = job.plan.warnings;

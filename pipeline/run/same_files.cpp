@@ -17,10 +17,7 @@ std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files,
       stored.insert(file);
       continue;
     }
-    SourceView const& view = views[file - first_view];
-    stored.insert(view.stored.file);
-    for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
-      if (*place) stored.insert((*place)->file);
+    for (std::uint32_t const one : files_of(views[file - first_view])) stored.insert(one);
   }
   return stored;
 }

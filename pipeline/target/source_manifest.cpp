@@ -43,9 +43,9 @@ class FileRecords {
 /// Error of kind source.
 bool speaks_of(Manifest const& manifest, Checkpoint const& source, fs::path const& place) {
   FileRecords const records(manifest);
-  for (fs::path const& file : source.files)
-    if (records.find(file) == nullptr) return false;
-  for (std::size_t f = 0; f < source.files.size(); ++f) {
+  for (std::size_t f = 0; f < source.own_files(); ++f)
+    if (records.find(source.files[f]) == nullptr) return false;
+  for (std::size_t f = 0; f < source.own_files(); ++f) {
     fs::path const& file = source.files[f];
     auto const size = static_cast<std::uint64_t>(source.stamps[f].bytes);
     if (std::uint64_t const recorded = records.find(file)->size_bytes; size != recorded)

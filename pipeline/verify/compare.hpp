@@ -20,7 +20,9 @@ struct CompareRequest {
   std::filesystem::path config_a;  ///< config.json (or its folder) of a side that has none; that of
                                    ///< the other side serves when this is empty
   std::filesystem::path config_b;
-  std::size_t row_limit = 50;  ///< of the text
+  std::filesystem::path adapter;  ///< that is merged into a's weights while they are read; empty
+                                  ///< for none
+  std::size_t row_limit = 50;     ///< of the text
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   std::vector<std::filesystem::path> map_folders;
 };

@@ -56,7 +56,12 @@ class SidesOpener {
     if (alone_a != holds_masters_alone(sides_.b.checkpoint, b) &&
         !has_state_without_masters(alone_a ? b : a))
       masters_ = Masters::apart;
-    if (request_.map == "none") return open_by_names();
+    bool const merges = !request_.adapter.empty();
+    if (request_.map == "none" && !merges) return open_by_names();
+    if (merges) {
+      open_by_maps();
+      return match_vocabularies();
+    }
     if (request_.map == "auto" && names_can_do() && same_names()) return;
     auto const failed = capture([&] { open_by_maps(); });
     if (!failed) return match_vocabularies();
@@ -208,7 +213,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.a.path = request.a;
   sides.b.path = request.b;
   for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, comm);
-  read_rank_states(sides, comm);
+  if (!request.adapter.empty()) add_adapter(sides.a.checkpoint, request.adapter, comm);
+  if (request.adapter.empty()) read_rank_states(sides, comm);
   together_seeing(comm, [&] {
     SidesOpener(request, sides).run();
     sides.configs =

@@ -98,7 +98,8 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
 
 LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   JobSpec const& job = *query.job;
-  Checkpoint const source = open_source(job.source.path, job.source.format, open_choice(job), comm);
+  Checkpoint source = open_source(job.source.path, job.source.format, open_choice(job), comm);
+  if (!job.source.adapter.empty()) add_adapter(source, job.source.adapter, comm);
   TargetRequest const request = target_request(job, query.map_folders);
   PlanLimits limits;
   limits.digests = false;

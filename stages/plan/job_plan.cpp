@@ -13,6 +13,7 @@
 #include "stages/plan/shared_matrices.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
+#include "stages/plan/source/merged_adapter.hpp"
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
@@ -39,6 +40,7 @@ class JobPlanner {
     check_state(source_, source_.format->view(source_, request_.source_prefix), request_,
                 job_.warnings);
     model_ = read_source_model(source_, request_, carries_state(source_, request_));
+    merge_adapter(source_, request_, model_);
     settle_masters(source_, request_, model_);
     check_moments(source_, model_, job_.warnings);
     settle_configs(model_, source_, request_);
@@ -53,6 +55,7 @@ class JobPlanner {
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
     job_.weights = std::move(model_.weights);
+    job_.merged_adapter = model_.merged_adapter;
     dtypes_ = dtypes_of(job_.source);
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0)
@@ -191,7 +194,16 @@ class JobPlanner {
 
 JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
                       PlanLimits const& limits) {
-  if (keeps_names(source, request)) return make_identity_plan(source, request, limits);
+  bool const named = keeps_names(source, request);
+  if (named && source.adapter)
+    fail(
+        ErrorKind::usage,
+        "[model] adapter = \"merge\": names are kept in this job, so it is not known which weights "
+        "the adapter belongs to. Choose a target that a map describes, such as target.format = "
+        "\"huggingface\"{}.",
+        source.names == NameOwner::family ? ", and name the model's config.json with source.config"
+                                          : "");
+  if (named) return make_identity_plan(source, request, limits);
   return JobPlanner(source, request, limits).run();
 }
 
@@ -199,7 +211,8 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
     return identity_catalogue(source);
-  SourceModel model = read_source_model(source, request, true);
+  SourceModel model = read_source_model(source, request, !source.adapter);
+  merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);
   JobPlan job;
   job.map_name = model.maps.family ? model.maps.family->name : "";

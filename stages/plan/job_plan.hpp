@@ -17,6 +17,7 @@ struct JobPlan : TargetDraft {
   Catalog source;
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not
+  Json merged_adapter;             ///< what was merged into the source's weights; null for nothing
   std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
                           ///< ones (Side::adds); empty: nothing
   Plan plan;

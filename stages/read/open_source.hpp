@@ -27,6 +27,9 @@ class RankReaders final : public HeaderExchange {
 /// collective; every rank returns the same. Collective. Errors as of open_checkpoint().
 Checkpoint open_source(std::filesystem::path const& path, FormatId wanted, OpenChoice const& choice,
                        Comm const& comm);
+/// Opens an adapter that is to be merged into an opened source: its files become files of the
+/// source (Checkpoint::adapter). Collective.
+void add_adapter(Checkpoint& source, std::filesystem::path const& adapter, Comm const& comm);
 /// What is found there.
 Checkpoint open_source(std::filesystem::path const& path, Comm const& comm);
 

@@ -24,6 +24,8 @@ void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<st
   RESHARD_EXPECT(first + count <= elements_of(views_[view]));
   if (views_[view].kind == ViewKind::dequantise)
     dequantise(view, first, count, into.data());
+  else if (views_[view].kind == ViewKind::merge)
+    merge(views_[view], first, count, into.data());
   else
     convert(views_[view], first, count, into.data());
 }
@@ -54,6 +56,18 @@ void ViewReader::convert(SourceView const& view, Index first, Index count, std::
     if (auto const inexact = quant::convert(view.stored.dtype, slice_, constant, view.dtype, to))
       fail_inexact(view, files_.path(view.stored.file).string(),
                    first + done - part + static_cast<Index>(inexact->element), inexact->value);
+  }
+}
+
+void ViewReader::merge(SourceView const& view, Index first, Index count, std::byte* into) {
+  Index const size = element_bytes(view.dtype);
+  for (Index done = 0; done < count;) {
+    Index const part = std::min(count - done, slice_bytes / size);
+    std::span const to(into + done * size, static_cast<std::size_t>(part * size));
+    read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * size), to.size(), slice_);
+    std::ranges::copy(slice_, to.begin());
+    merger_.merge(view, first + done, to);
+    done += part;
   }
 }
 

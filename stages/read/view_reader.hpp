@@ -10,13 +10,10 @@
 
 #include "core/io/file_set.hpp"
 #include "core/plan/source_view.hpp"
+#include "stages/read/read_stats.hpp"
+#include "stages/read/weight_merger.hpp"
 
 namespace reshard {
-
-struct ReadStats {
-  std::uint64_t bytes = 0;
-  std::uint64_t calls = 0;
-};
 
 /// Sees stored bytes of which views are computed, as they are read.
 using StoredBytesObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes,
@@ -24,14 +21,19 @@ using StoredBytesObserver = std::function<void(std::uint32_t file, std::uint64_t
 
 /// Computes parts of views from the stored tensors that they need, slice by slice: at most about a
 /// MiB of codes or elements is held at a time, and what belongs to them of scales and zero points.
-/// These are read ahead, because neighbouring slices need neighbours. Used by one thread.
+/// These are read ahead, because neighbouring slices need neighbours. Of adapters it holds what
+/// WeightMerger does. Used by one thread.
 class ViewReader {
  public:
   /// `files`, `views` and `stats` outlive the reader; files of views count in `files`.
   /// `observer` may be empty.
   ViewReader(FileSet& files, std::span<SourceView const> views, ReadStats& stats,
              StoredBytesObserver observer = {})
-      : files_(files), views_(views), stats_(stats), observer_(std::move(observer)) {}
+      : files_(files),
+        views_(views),
+        stats_(stats),
+        observer_(std::move(observer)),
+        merger_(files, stats) {}
 
   /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole
   /// elements.
@@ -53,6 +55,7 @@ class ViewReader {
   };
 
   void convert(SourceView const& view, Index first, Index count, std::byte* into);
+  void merge(SourceView const& view, Index first, Index count, std::byte* into);
   void dequantise(std::size_t number, Index first, Index count, std::byte* into);
   void run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into);
   std::span<std::byte const> taken(std::optional<StoredPlace> const& place,
@@ -66,6 +69,7 @@ class ViewReader {
   StoredBytesObserver observer_;
   std::vector<std::byte> slice_;
   std::optional<Opened> opened_;
+  WeightMerger merger_;
 };
 
 }  // namespace reshard

@@ -85,7 +85,7 @@ class SourceReader {
   void make_model() {
     bool const named = request_.map != "auto" && request_.map != "mcore";
     bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
-                             (logical() && !source_.map.empty());
+                             (logical() && !source_.map.empty()) || source_.adapter;
     auto const choose = [&](bool need) {
       result_.maps =
           choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need);
@@ -114,7 +114,7 @@ class SourceReader {
     // From Megatron to Megatron args describe the model; the family was named for what its map
     // keeps.
     if (maps.family && result_.config.is_null() && maps.family->config.empty() &&
-        !to_huggingface() && !family_names()) {
+        !to_huggingface() && !family_names() && !source_.adapter) {
       if (named && maps.family->keep.empty()) {
         ignored_map_ = fmt::format(
             "model.map = \"{}\" is not used: {} has no [config], so the checkpoint's args alone describe the model. Set source.config to the model's "

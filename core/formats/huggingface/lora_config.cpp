@@ -1,0 +1,134 @@
+#include "core/formats/huggingface/lora_config.hpp"
+
+#include <cmath>
+#include <regex>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+
+namespace reshard::huggingface {
+namespace {
+
+constexpr std::size_t longest_pattern = 200;
+
+/// Members that make an adapter more than a product beside the weights when they are neither null
+/// nor false nor empty, and what they mean.
+struct Refused {
+  std::string_view member;
+  std::string_view meaning;
+};
+constexpr Refused refused[] = {
+    {"use_dora", "its weights are normalised (DoRA)"},
+    {"modules_to_save", "it holds modules that were trained as a whole"},
+    {"trainable_token_indices", "it holds rows of the embedding"},
+    {"layer_replication", "it repeats layers of the model"},
+    {"lora_bias", "its products have biases"},
+    {"megatron_config", "it was made for layers of Megatron"},
+    {"alora_invocation_tokens", "it applies to a part of the tokens (aLoRA)"},
+    {"use_qalora", "it was made for a quantised model (QALoRA)"},
+    {"kasa_config", "its products have singular values between their factors (KaSA)"},
+    {"monteclora_config", "it samples its factors (MonteCLoRA)"},
+    {"velora_config", "this program does not know it (VeLoRA)"},
+    {"use_bdlora", "its factors are block-diagonal"},
+    {"arrow_config", "it routes between adapters (Arrow)"},
+};
+
+/// Whether a member says something.
+bool says(Json const* member) {
+  if (member == nullptr || member->is_null()) return false;
+  if (member->boolean() != nullptr) return *member->boolean();
+  if (member->items() != nullptr) return !member->items()->empty();
+  if (member->members() != nullptr) return !member->members()->empty();
+  return true;
+}
+
+std::optional<double> number(Json const* member) {
+  if (member == nullptr) return std::nullopt;
+  if (member->integer() != nullptr) return static_cast<double>(*member->integer());
+  if (member->real() != nullptr) return *member->real();
+  return std::nullopt;
+}
+
+std::string shown(Json const* member) { return member == nullptr ? "missing" : member->dump(); }
+
+/// Whether a key of a pattern means a module: a regular expression for its last words.
+bool means(std::string const& key, std::string const& module, std::string const& place) {
+  try {
+    if (key.size() > longest_pattern)
+      throw std::regex_error(std::regex_constants::error_complexity);
+    return std::regex_match(module, std::regex("(.*\\.)?(" + key + ")"));
+  } catch (std::regex_error const&) {
+    fail(ErrorKind::source,
+         "{}: '{}' is not a pattern that this program can read. Name the modules themselves.",
+         place, key);
+  }
+}
+
+}  // namespace
+
+LoraConfig::LoraConfig(Json config, std::string place)
+    : config_(std::move(config)), place_(std::move(place)) {
+  Json const* const type = config_.find("peft_type");
+  if (type == nullptr || type->text() == nullptr || *type->text() != "LORA")
+    fail(ErrorKind::source,
+         "{}: peft_type is {}, and only adapters of the type \"LORA\" can be read. Merge it with "
+         "peft.",
+         place_, shown(type));
+  for (Refused const& one : refused)
+    if (says(config_.find(one.member)))
+      fail(ErrorKind::source,
+           "{}: {} = {}: {}, so it is more than a product that is added to weights. Merge it with "
+           "peft.",
+           place_, one.member, shown(config_.find(one.member)), one.meaning);
+  Json const* const bias = config_.find("bias");
+  if (bias != nullptr && bias->text() != nullptr && *bias->text() != "none")
+    fail(ErrorKind::source,
+         "{}: bias = {}: biases of the model were trained, too, and this version reads \"none\" "
+         "only. Merge it with peft.",
+         place_, shown(bias));
+  Json const* const start = config_.find("init_lora_weights");
+  if (start != nullptr && start->text() != nullptr)
+    for (std::string_view const word : {"pissa", "corda", "olora", "loftq", "lora_ga"})
+      if (start->text()->starts_with(word))
+        fail(ErrorKind::source,
+             "{}: init_lora_weights = {}: this changes the weights of the base model, and the "
+             "adapter belongs to the changed ones. Save it with peft's "
+             "path_initial_model_for_weight_conversion, or merge it with peft.",
+             place_, shown(start));
+  transposed_ = says(config_.find("fan_in_fan_out"));
+  by_root_ = says(config_.find("use_rslora"));
+  if (Json const* const parameters = config_.find("target_parameters");
+      parameters != nullptr && parameters->items() != nullptr)
+    for (Json const& one : *parameters->items())
+      if (one.text() != nullptr) parameters_.push_back(*one.text());
+}
+
+std::optional<Json> LoraConfig::pattern(std::string_view table, std::string_view module) const {
+  Json const* const patterns = config_.find(table);
+  if (patterns == nullptr || patterns->members() == nullptr) return std::nullopt;
+  for (auto const& [key, value] : *patterns->members())
+    if (means(key, std::string(module), place_)) return value;
+  return std::nullopt;
+}
+
+Index LoraConfig::rank(std::string_view module) const {
+  std::optional<Json> const own = pattern("rank_pattern", module);
+  Json const* const stated = own ? &*own : config_.find("r");
+  if (stated == nullptr || stated->integer() == nullptr || *stated->integer() < 1)
+    fail(ErrorKind::source, "{}: the rank of '{}' is {}, expected a number above 0.", place_,
+         module, shown(stated));
+  return *stated->integer();
+}
+
+float LoraConfig::scale(std::string_view module, Index rank) const {
+  std::optional<Json> const own = pattern("alpha_pattern", module);
+  Json const* const stated = own ? &*own : config_.find("lora_alpha");
+  std::optional<double> const alpha = number(stated);
+  if (!alpha)
+    fail(ErrorKind::source, "{}: the alpha of '{}' is {}, expected a number.", place_, module,
+         shown(stated));
+  auto const r = static_cast<double>(rank);
+  return static_cast<float>(*alpha / (by_root_ ? std::sqrt(r) : r));
+}
+
+}  // namespace reshard::huggingface

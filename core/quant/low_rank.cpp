@@ -1,0 +1,186 @@
+#include "core/quant/low_rank.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "core/base/error.hpp"
+#include "core/quant/rounded.hpp"
+
+// This file is compiled with -ffp-contract=off (CMakeLists.txt): no product and sum are fused.
+
+namespace reshard::quant {
+namespace {
+
+/// One panel against Rows rows, `Lanes` sums side by side: `to` is [Rows, panel_columns]. Vectors
+/// are those of the compilers' extension. How many lanes there are decides about no value.
+template <std::size_t Rows, std::size_t Lanes>
+[[gnu::always_inline]] inline void panel_products(float const* rows, Index row_stride, Index rank,
+                                                  float const* panel, float* to) {
+  using Vector [[gnu::vector_size(sizeof(float) * Lanes)]] = float;
+  constexpr std::size_t parts = panel_columns / Lanes;
+  Vector sums[Rows][parts] = {};  // NOLINT: elements of a std::array would stay in memory
+  for (Index k = 0; k < rank; ++k)
+    for (std::size_t p = 0; p < parts; ++p) {
+      Vector values;
+      std::memcpy(&values, panel + k * panel_columns + p * Lanes, sizeof values);
+      for (std::size_t i = 0; i < Rows; ++i)
+        sums[i][p] += values * rows[static_cast<Index>(i) * row_stride + k];
+    }
+  std::memcpy(to, sums, sizeof sums);
+}
+
+/// `row_count` rows against one panel: `to` is [row_count, panel_columns].
+template <std::size_t Tile, std::size_t Lanes>
+[[gnu::always_inline]] inline void all_rows(float const* rows, Index row_stride, Index row_count,
+                                            Index rank, float const* panel, float* to) {
+  constexpr auto tile = static_cast<Index>(Tile);
+  Index row = 0;
+  for (; row + tile <= row_count; row += tile)
+    panel_products<Tile, Lanes>(rows + row * row_stride, row_stride, rank, panel,
+                                to + row * panel_columns);
+  for (; row < row_count; ++row)
+    panel_products<1, Lanes>(rows + row * row_stride, row_stride, rank, panel,
+                             to + row * panel_columns);
+}
+
+void all_rows_anywhere(float const* rows, Index row_stride, Index row_count, Index rank,
+                       float const* panel, float* to) {
+  all_rows<2, 4>(rows, row_stride, row_count, rank, panel, to);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void all_rows_avx2(float const* rows, Index row_stride, Index row_count,
+                                           Index rank, float const* panel, float* to) {
+  all_rows<4, 8>(rows, row_stride, row_count, rank, panel, to);
+}
+auto* const rows_of_panel = __builtin_cpu_supports("avx2") != 0 ? all_rows_avx2 : all_rows_anywhere;
+#else
+auto* const rows_of_panel = all_rows_anywhere;
+#endif
+
+std::uint32_t canonical_bits(float value) {
+  return value != value ? 0x7fc00000U : std::bit_cast<std::uint32_t>(value);
+}
+
+struct Float32 {
+  using Stored = std::uint32_t;
+  static float value(Stored bits) { return std::bit_cast<float>(bits); }
+  static Stored rounded(float value) { return canonical_bits(value); }
+};
+
+struct BFloat16 {
+  using Stored = std::uint16_t;
+  static float value(Stored bits) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+  }
+  static Stored rounded(float value) { return bf16_of(canonical_bits(value)); }
+};
+
+struct Float16 {
+  using Stored = std::uint16_t;
+  static float value(Stored bits) {
+    std::uint32_t const sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16U;
+    std::uint32_t const size = bits & 0x7fffU;
+    if (size >= 0x7c00U) return std::bit_cast<float>(sign | 0x7f800000U | (size & 0x3ffU) << 13U);
+    // Subnormal ones have steps of 2^-24, others an exponent that is 112 smaller.
+    if (size < 0x400U) {
+      float const value = static_cast<float>(size) * 0x1p-24F;
+      return sign == 0 ? value : -value;
+    }
+    return std::bit_cast<float>(sign | ((size << 13U) + (112U << 23U)));
+  }
+  static Stored rounded(float value) { return f16_of(canonical_bits(value)); }
+};
+
+template <class Format>
+void widen_as(std::byte const* from, Index from_stride, Index count, float* to, Index to_stride) {
+  using Stored = typename Format::Stored;
+  for (Index i = 0; i < count; ++i) {
+    Stored stored;
+    std::memcpy(&stored, from + i * from_stride * static_cast<Index>(sizeof(Stored)),
+                sizeof stored);
+    to[i * to_stride] = Format::value(stored);
+  }
+}
+
+template <class Format>
+void add_as(std::byte* weights, Index stride, Index count, float const* delta, float scale) {
+  using Stored = typename Format::Stored;
+  auto const add = [delta, scale](std::byte* at, Index i) {
+    Stored stored;
+    std::memcpy(&stored, at, sizeof stored);
+    stored = Format::rounded(Format::value(stored) + scale * delta[i]);
+    std::memcpy(at, &stored, sizeof stored);
+  };
+  constexpr auto size = static_cast<Index>(sizeof(Stored));
+  if (stride == 1)
+    for (Index i = 0; i < count; ++i) add(weights + i * size, i);
+  else
+    for (Index i = 0; i < count; ++i) add(weights + i * stride * size, i);
+}
+
+}  // namespace
+
+Panels::Panels(std::span<float const> values, Index columns, Index rank)
+    : columns_(columns), rank_(rank) {
+  RESHARD_EXPECT(static_cast<Index>(values.size()) == columns * rank);
+  Index const panels = (columns + panel_columns - 1) / panel_columns;
+  values_.assign(static_cast<std::size_t>(panels * rank * panel_columns), 0.0F);
+  for (Index j = 0; j < columns; ++j) {
+    float* const to =
+        values_.data() + (j / panel_columns * rank * panel_columns) + j % panel_columns;
+    for (Index k = 0; k < rank; ++k)
+      to[k * panel_columns] = values[static_cast<std::size_t>(j * rank + k)];
+  }
+}
+
+void low_rank_products(float const* rows, Index row_stride, Index row_count, Panels const& columns,
+                       Index first, Index count, float* to, Index to_stride) {
+  RESHARD_EXPECT(0 <= first && first + count <= columns.columns());
+  constexpr Index rows_at_once = 32;
+  std::array<float, rows_at_once * panel_columns> sums;
+  Index const end = first + count;
+  for (Index begin = first / panel_columns * panel_columns; begin < end; begin += panel_columns) {
+    float const* const panel = columns.panel(begin / panel_columns);
+    Index const from = std::max(first, begin);
+    auto const bytes =
+        static_cast<std::size_t>(std::min(end, begin + panel_columns) - from) * sizeof(float);
+    for (Index row = 0; row < row_count; row += rows_at_once) {
+      Index const rows_here = std::min(rows_at_once, row_count - row);
+      rows_of_panel(rows + row * row_stride, row_stride, rows_here, columns.rank(), panel,
+                    sums.data());
+      for (Index i = 0; i < rows_here; ++i)
+        std::memcpy(to + (row + i) * to_stride + (from - first),
+                    sums.data() + i * panel_columns + (from - begin), bytes);
+    }
+  }
+}
+
+bool mergeable(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
+void widen(DType dtype, std::byte const* from, Index from_stride, Index count, float* to,
+           Index to_stride) {
+  RESHARD_EXPECT(mergeable(dtype));
+  switch (dtype) {
+    case DType::f32: return widen_as<Float32>(from, from_stride, count, to, to_stride);
+    case DType::bf16: return widen_as<BFloat16>(from, from_stride, count, to, to_stride);
+    default: return widen_as<Float16>(from, from_stride, count, to, to_stride);
+  }
+}
+
+void add_scaled(DType dtype, std::byte* weights, Index stride, Index count, float const* delta,
+                float scale) {
+  RESHARD_EXPECT(mergeable(dtype));
+  switch (dtype) {
+    case DType::f32: return add_as<Float32>(weights, stride, count, delta, scale);
+    case DType::bf16: return add_as<BFloat16>(weights, stride, count, delta, scale);
+    default: return add_as<Float16>(weights, stride, count, delta, scale);
+  }
+}
+
+}  // namespace reshard::quant
