@@ -75,7 +75,7 @@ class Loader : MapReader {
     if (key == "defaults") return members(node, map_.defaults);
     if (key == "kept_members") return append(map_.kept_members, texts(node, key));
     if (key == "function_args") return append(map_.function_args, texts(node, key));
-    static std::array<std::string, 28> const known = {
+    static std::array<std::string, 29> const known = {
         "base",    "facts",    "match",        "mesh",          "options",      "places", "let",
         "axes",    "sets",     "present",      "expected",      "own_args",     "rules",  "tensors",
         "names",   "stored",   "drop",         "keep",          "args",         "config", "quant",

@@ -150,6 +150,7 @@ struct MapKept {
   std::string root = "language_model.";  ///< before all names of the language model
   std::vector<MapKeptName> names;
   std::vector<std::string> drop;  ///< names of Hugging Face that the trainer has no place for
+  std::string place;
 };
 
 /// How a program names the two matrices of a low-rank adapter (LoRA) beside their weight:
