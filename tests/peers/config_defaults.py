@@ -19,10 +19,19 @@ NO_FUNCTION = {"attention_dropout", "hidden_dropout", "init_method_std", "moe_au
 SIZES = dict(intermediate_size=96, num_hidden_layers=8, vocab_size=256, num_experts=6, num_local_experts=6, n_routed_experts=8)
 
 
+def has_axes(name):
+    """Maps of names alone have none, and inherit none."""
+    text = tomllib.loads((MAPS / f"{name}.toml").read_text())
+    bases = text.get("base", [])
+    return "axes" in text or any(has_axes(base) for base in ([bases] if isinstance(bases, str) else bases))
+
+
 def map_of():
     """model_type -> map, of those that transformers knows."""
     result = {}
     for file in sorted(MAPS.glob("*.toml")):
+        if not has_axes(file.stem):
+            continue
         for kind in tomllib.loads(file.read_text()).get("match", {}).get("model_type", []):
             if kind in CONFIG_MAPPING:
                 result[kind] = file.stem

@@ -34,8 +34,10 @@ std::vector<fs::path> maps() { return files_in(maps_folder(), ".toml"); }
 /// "" where no shipped map lists the model_type.
 std::string map_for(std::string const& type) {
   for (fs::path const& path : maps()) {
-    std::vector<std::string> const types = load_map_file(path).model_types;
-    if (std::find(types.begin(), types.end(), type) != types.end()) return path.stem().string();
+    MapFile const map = load_map_file(path);
+    std::vector<std::string> const& types = map.model_types;
+    if (!map.axes.empty() && std::find(types.begin(), types.end(), type) != types.end())
+      return path.stem().string();
   }
   return "";
 }
