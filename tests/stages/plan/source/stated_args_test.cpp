@@ -1,0 +1,108 @@
+#include "stages/plan/source/stated_args.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/base/yaml.hpp"
+#include "core/formats/format.hpp"
+#include "tests/stages/plan/planning.hpp"
+
+namespace reshard::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> const folders = {maps_folder()};
+
+Checkpoint with_settings(std::string const& yaml) {
+  Checkpoint checkpoint;
+  checkpoint.format = &format_of(FormatId::torch_dist);
+  checkpoint.names = NameOwner::megatron;
+  checkpoint.shape.emplace();
+  checkpoint.shape->settings = "run_config.yaml";
+  checkpoint.shape->facts = parse_yaml(yaml, "run_config.yaml");
+  checkpoint.shape->table = "megatron_bridge";
+  return checkpoint;
+}
+
+std::string shown(Json const& args, char const* key) { return fact(args, key).dump(); }
+
+constexpr char const* dense = R"(
+num_layers: 2
+hidden_size: 8
+num_attention_heads: 4
+num_query_groups: 2
+activation_func: {_target_: torch.nn.functional.silu, _call_: false}
+gated_linear_unit: true
+share_embeddings_and_output_weights: false
+layernorm_epsilon: 1.0e-05
+layernorm_zero_centered_gamma: true
+params_dtype: {_target_: torch.bfloat16, _call_: false}
+rope_scaling: true
+seq_length: 64
+vocab_size: 50
+mtp_num_layers: 0
+num_moe_experts: null
+)";
+
+TEST(StatedArgs, FieldsOfAProviderBecomeMegatronsArgs) {
+  Json const args = stated_args(with_settings(dense), folders);
+  EXPECT_EQ(shown(args, "num_layers"), "2");
+  EXPECT_EQ(shown(args, "group_query_attention"), "true");
+  EXPECT_EQ(shown(args, "swiglu"), "true");
+  EXPECT_EQ(shown(args, "squared_relu"), "false");
+  EXPECT_EQ(shown(args, "untie_embeddings_and_output_weights"), "true");
+  EXPECT_EQ(shown(args, "norm_epsilon"), "1e-05");
+  EXPECT_EQ(shown(args, "apply_layernorm_1p"), "true");
+  EXPECT_EQ(shown(args, "params_dtype"), "\"torch.bfloat16\"");
+  EXPECT_EQ(shown(args, "use_rope_scaling"), "true");
+  EXPECT_EQ(shown(args, "max_position_embeddings"), "64");
+  EXPECT_EQ(shown(args, "mtp_num_layers"), "null");
+  EXPECT_EQ(shown(args, "num_experts"), "null");
+}
+
+TEST(StatedArgs, ABuildersConfigKeepsThemInATransformer) {
+  Json const args = stated_args(with_settings(R"(
+share_embeddings_and_output_weights: true
+vocab_size: 50
+transformer:
+  num_layers: 3
+  hidden_size: 8
+  activation_func: squared_relu
+  num_moe_experts: 4
+  moe_layer_freq: [0, 1, 1]
+)"),
+                                folders);
+  EXPECT_EQ(shown(args, "num_layers"), "3");
+  EXPECT_EQ(shown(args, "vocab_size"), "50");
+  EXPECT_EQ(shown(args, "squared_relu"), "true");
+  EXPECT_EQ(shown(args, "num_experts"), "4");
+  EXPECT_EQ(shown(args, "moe_layer_freq"), "[0, 1, 1]");
+  EXPECT_EQ(shown(args, "untie_embeddings_and_output_weights"), "false");
+}
+
+TEST(StatedArgs, SettingsThatDescribeNoModelAreNone) {
+  EXPECT_TRUE(stated_args(with_settings("{language_model: {num_layers: 2}}"), folders).is_null());
+  Checkpoint trainer = with_settings("{}");
+  trainer.shape->facts = {};
+  trainer.shape->origin = "args.json: model = m";
+  trainer.args.set("tuner_type", "full");
+  EXPECT_TRUE(stated_args(trainer, folders).is_null());
+  EXPECT_EQ(way_to_a_config(trainer),
+            "Set source.config to the config.json of the same model (args.json: model = m)");
+}
+
+TEST(StatedArgs, ArgsOfTheCheckpointCountFirst) {
+  Checkpoint checkpoint = with_settings(dense);
+  checkpoint.args.set("num_layers", 7).set("hidden_size", 16);
+  EXPECT_EQ(shown(stated_args(checkpoint, folders), "num_layers"), "7");
+}
+
+TEST(StatedArgs, AMissingTableIsNamed) {
+  std::vector<fs::path> const empty = {"/nonexistent"};
+  std::string const sentence =
+      refused(ErrorKind::usage, [&] { (void)stated_args(with_settings(dense), empty); });
+  EXPECT_NE(sentence.find("settings/megatron_bridge.toml"), std::string::npos) << sentence;
+}
+
+}  // namespace
+}  // namespace reshard::test
