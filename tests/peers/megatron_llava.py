@@ -29,6 +29,15 @@ def encoder_config(layout, **sizes):
         bias_dropout_fusion=False, masked_softmax_fusion=False, gradient_accumulation_fusion=False, **sizes)
 
 
+def with_own_norms():
+    """CLIPViTModel takes torch's LayerNorm where Transformer Engine is absent, which knows none of its arguments: megatron-core's own wrapper does."""
+    from megatron.core.models.vision.clip_vit_model import CLIPViTModel
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    defaults = CLIPViTModel.__init__.__defaults__
+    CLIPViTModel.__init__.__defaults__ = tuple(WrappedTorchNorm if value is torch.nn.LayerNorm else value for value in defaults)
+
+
 def build(layout, parallel_state):
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.multimodal.llava_model import LLaVAModel
@@ -36,6 +45,7 @@ def build(layout, parallel_state):
     from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
     from megatron.core.transformer.mlp import MLPSubmodules
 
+    with_own_norms()
     vision = encoder_config(layout, num_layers=VISION["num_hidden_layers"], hidden_size=VISION["hidden_size"],
                             num_attention_heads=VISION["num_attention_heads"], ffn_hidden_size=VISION["intermediate_size"], activation_func=quick_gelu)
     vision.vision_model_type = "clip"

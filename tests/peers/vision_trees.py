@@ -46,7 +46,7 @@ def language_part(hf, config, prefix, tp=1):
         if f"{here}mlp.gate.weight" in hf:
             result[f"{there}pre_mlp_layernorm.weight"] = hf[f"{here}post_attention_layernorm.weight"]
             result[f"{mlp}router.weight"] = hf[f"{here}mlp.gate.weight"]
-            for expert in range(config["num_experts"]):
+            for expert in range(len(hf[f"{here}mlp.experts.gate_up_proj"])):
                 result[f"{mlp}experts.linear_fc1.weight{expert}"] = hf[f"{here}mlp.experts.gate_up_proj"][expert]
                 result[f"{mlp}experts.linear_fc2.weight{expert}"] = hf[f"{here}mlp.experts.down_proj"][expert]
         else:
