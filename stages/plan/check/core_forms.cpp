@@ -29,6 +29,7 @@ CoreForm front_form(char const* title, char const* form, char const* spec, bool 
   CoreForm result{fmt::format("{} · {}", title, spec), options_of(form, spec), false, demand};
   result.options.in_front = true;
   result.options.options["stacked"] = Json(stacked ? 1 : 0);
+  result.options.options["vis_stacked"] = Json(stacked ? 1 : 0);
   result.options.options["halves"] = Json(fsdp ? 1 : 0);
   result.options.options["parts"] = Json(fsdp ? 0 : 1);
   return result;
