@@ -13,11 +13,11 @@ namespace reshard {
 /// How a side with Megatron's names calls a language model inside a larger one, and the parts
 /// beside it.
 struct TrainerNames {
-  std::string root;               ///< before all names of the language model: "language_model."
-  std::string trainer;            ///< whose names the other parts have: [kept.NAME] of a map; "":
-                                  ///< those of Hugging Face
-  std::string tower = "family";   ///< their tensors: "mcore", Megatron's own; "family", the family's
-  bool tower_stacked = false;     ///< layers of Megatron's own vision tower are an axis in front
+  std::string root;              ///< before all names of the language model: "language_model."
+  std::string trainer;           ///< whose names the other parts have: [kept.NAME] of a map; "":
+                                 ///< those of Hugging Face
+  std::string tower = "family";  ///< their tensors: "mcore", Megatron's own; "family", the family's
+  bool tower_stacked = false;    ///< layers of Megatron's own vision tower are an axis in front
 };
 
 /// What Megatron's names say about how a model was built.

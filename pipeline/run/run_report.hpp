@@ -30,10 +30,10 @@ struct RunReport {
   std::string source_layout;  ///< "tp 2 · pp 2 · …" or "safetensors, 3 files"
   std::string map;            ///< the family's map, "" for none
   std::string parts;  ///< what becomes of parts beside the language model; "" where there are none
-  std::string transport;      ///< "direct", "mpi" or "nccl"
-  std::string device;         ///< "host", "cuda" or "emulated": where bytes are rearranged
-  std::string path_reason;    ///< why there
-  std::string device_name;    ///< rank 0's, "" on the host path
+  std::string transport;    ///< "direct", "mpi" or "nccl"
+  std::string device;       ///< "host", "cuda" or "emulated": where bytes are rearranged
+  std::string path_reason;  ///< why there
+  std::string device_name;  ///< rank 0's, "" on the host path
   std::string write_mode;
   std::string
       total_digest;  ///< of the whole model (core/formats/manifest), "" where none was taken

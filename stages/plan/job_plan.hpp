@@ -21,7 +21,7 @@ struct JobPlan : TargetDraft {
   std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
                           ///< ones (Side::adds); empty: nothing
   Plan plan;
-  std::string parts;     ///< SourceModel::parts
+  std::string parts;  ///< SourceModel::parts
 };
 
 /// Finds the maps, builds both catalogues, joins them. Pure except for reading maps, the reference

@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "core/base/text.hpp"
-#include "core/layout/join.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "core/layout/join.hpp"
 
 namespace reshard::dcp {
 namespace {

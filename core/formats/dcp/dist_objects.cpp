@@ -118,10 +118,9 @@ void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const&
     auto const module_key = module_state_key(object.name);
     if (module_key && !choice.module_states) continue;
     if (!gate.admits(object)) continue;
-    bool const renumbered =
-        module_key && !megatron::behind_root(*module_key, form.root).empty();
-    target.add_object(renumbered ? object_key(*module_key, form) : object.name, 0,
-                      object.item.file, object.item.offset_bytes, object.item.size_bytes);
+    bool const renumbered = module_key && !megatron::behind_root(*module_key, form.root).empty();
+    target.add_object(renumbered ? object_key(*module_key, form) : object.name, 0, object.item.file,
+                      object.item.offset_bytes, object.item.size_bytes);
   }
 }
 
@@ -130,7 +129,8 @@ void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName
   std::set<std::string> made;
   for (StoredName const& name : names) {
     for (std::string const& key : extras.keys_of(name.name)) {
-      if (megatron::behind_root(key, root).starts_with("output_layer.") || !made.insert(key).second) continue;
+      if (megatron::behind_root(key, root).starts_with("output_layer.") || !made.insert(key).second)
+        continue;
       ShardedObjectKey whole{key, {}, {}};
       for (FrontAxis const& front : name.front) {
         whole.offsets.push_back(0);

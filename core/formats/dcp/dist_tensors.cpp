@@ -200,8 +200,8 @@ class DistPlanner {
 
 bool layers_are_alike(Side const& side, Index decoder_layers, std::string const& root) {
   for (StoredName const& name : side.names(nullptr))
-    if (megatron::behind_root(name.name, root).starts_with("decoder.layers.") && !name.front.empty() &&
-        extent(name.front.front().runs) != decoder_layers)
+    if (megatron::behind_root(name.name, root).starts_with("decoder.layers.") &&
+        !name.front.empty() && extent(name.front.front().runs) != decoder_layers)
       return false;
   return true;
 }

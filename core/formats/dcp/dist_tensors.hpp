@@ -13,7 +13,7 @@ namespace reshard {
 /// target, in the chunks that Megatron ranks of the requested layout would save.
 struct DistTensors {
   std::vector<PipelineChunk> chunks;
-  bool fsdp = false;  ///< Megatron-FSDP's keys instead of torch_dist's
+  bool fsdp = false;      ///< Megatron-FSDP's keys instead of torch_dist's
   std::string root = {};  ///< of the language model's names
 };
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/stored_view.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/megatron/writer.hpp"
+#include "core/formats/stored_view.hpp"
 #include "core/formats/target.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/plan.hpp"
@@ -98,8 +98,8 @@ class ExtraStates {
   std::string form_;
   ForeignClasses foreign_classes_;
   std::string source_root_;
-  std::string root_;           ///< of the target
-  bool tower_ = false;         ///< the target has a vision tower of Megatron's own
+  std::string root_;                    ///< of the target
+  bool tower_ = false;                  ///< the target has a vision tower of Megatron's own
   bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
   std::vector<std::filesystem::path> files_;

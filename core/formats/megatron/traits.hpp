@@ -11,7 +11,8 @@ namespace reshard::megatron {
 /// What the names in mp_rank_* files say. Always states spec and form.
 NameTraits traits_of_shares(Checkpoint const& checkpoint);
 
-/// Adds what one key of torch_dist or fsdp_dtensor says, without its prefix. Pre: the root is known.
+/// Adds what one key of torch_dist or fsdp_dtensor says, without its prefix. Pre: the root is
+/// known.
 void note_traits(NameTraits& traits, std::string_view key, StoredTensor const& tensor);
 
 /// Says to a side how its language model and the parts beside it are called.

@@ -9,11 +9,11 @@
 #include "core/mapping/side_scope.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/check/core_forms.hpp"
-#include "stages/plan/source/tower_entries.hpp"
 #include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/tower_entries.hpp"
 
 namespace reshard {
 namespace {

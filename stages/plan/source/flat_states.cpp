@@ -7,12 +7,12 @@
 #include "core/base/text.hpp"
 #include "core/containers/torch/torch_types.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/megatron/traits.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/buffer_shares.hpp"
 #include "core/formats/megatron/flat_buffer.hpp"
 #include "core/formats/megatron/flat_rules.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/traits.hpp"
 #include "stages/plan/source/state_lists.hpp"
 
 namespace reshard {

@@ -83,8 +83,8 @@ class KeptLines {
 
 class Settler {
  public:
-  Settler(MapChoice& maps, Checkpoint const& source, StoredView const& view,
-          Json const& config, TargetRequest const& request, std::vector<std::string>& warnings)
+  Settler(MapChoice& maps, Checkpoint const& source, StoredView const& view, Json const& config,
+          TargetRequest const& request, std::vector<std::string>& warnings)
       : maps_(maps),
         source_(source),
         view_(view),
@@ -126,12 +126,12 @@ class Settler {
   void find() {
     bool const any = request_.unmapped == Unmapped::drop;
     each_stored(source_, view_, [&](std::string const& name, std::vector<Index> const& shape) {
-      bool const beside =
-          of_megatron_ && megatron::behind_root(name, view_.traits.names.root).empty() &&
-          !matches(maps_.core.drop, name) &&
-          (any || std::ranges::any_of(trainers(), [&](MapKept const& one) {
-             return part_of_trainer(one, name).has_value();
-           }));
+      bool const beside = of_megatron_ &&
+                          megatron::behind_root(name, view_.traits.names.root).empty() &&
+                          !matches(maps_.core.drop, name) &&
+                          (any || std::ranges::any_of(trainers(), [&](MapKept const& one) {
+                             return part_of_trainer(one, name).has_value();
+                           }));
       if (beside || matches(patterns(), name)) found_.emplace(name, shape);
     });
   }
@@ -183,10 +183,9 @@ class Settler {
     if (known != trainers().end()) return &*known;
     std::vector<std::string> names{"auto", "huggingface"};
     for (MapKept const& one : trainers()) names.push_back(one.name);
-    fail(ErrorKind::usage,
-         "[target] names = \"{}\": {} has no [kept.{}]. Known here: {}.{}", request_.names,
-         maps_.family ? maps_.family->name : maps_.core.name, request_.names, listed(names),
-         maps_.family ? "" : " Name the family with model.map and source.config.");
+    fail(ErrorKind::usage, "[target] names = \"{}\": {} has no [kept.{}]. Known here: {}.{}",
+         request_.names, maps_.family ? maps_.family->name : maps_.core.name, request_.names,
+         listed(names), maps_.family ? "" : " Name the family with model.map and source.config.");
   }
 
   [[noreturn]] void refuse() const {
@@ -199,8 +198,8 @@ class Settler {
          "[model] unmapped: {} stored tensors such as '{}' are not part of what {} describes (its "
          "`keep`: {}). Set model.unmapped = \"keep\" to copy them byte for byte, or \"drop\" to "
          "leave them out.",
-         found_.size(), found_.begin()->first,
-         maps_.family ? maps_.family->name : maps_.core.name, listed(known));
+         found_.size(), found_.begin()->first, maps_.family ? maps_.family->name : maps_.core.name,
+         listed(known));
   }
 
   void drop() {
@@ -274,11 +273,10 @@ class Settler {
 
   void warn_of_left_out() {
     if (left_out_.empty()) return;
-    warnings_.push_back(
-        fmt::format("{} stored tensors ({}) are left out: models of [kept.{}] in {} have no such "
-                    "part",
-                    left_out_.size(), listed(left_out_, 4), target_trainer_->name,
-                    maps_.family->name));
+    warnings_.push_back(fmt::format(
+        "{} stored tensors ({}) are left out: models of [kept.{}] in {} have no such "
+        "part",
+        left_out_.size(), listed(left_out_, 4), target_trainer_->name, maps_.family->name));
     drop_names(target_trainer_->drop);
   }
 

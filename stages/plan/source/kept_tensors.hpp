@@ -21,9 +21,11 @@ struct SettledParts {
 /// names by its `kept`: a vision tower. By request they are left unread, or refused (Error of kind
 /// usage), or carried: with the axes that the map's entries for them have, else as logical tensors
 /// of their own; in Megatron's files beside the embedding, under the names of the trainer that is
-/// wanted there. `config`: of the model; may be null. Call before the model is made: it changes the maps.
+/// wanted there. `config`: of the model; may be null. Call before the model is made: it changes the
+/// maps.
 SettledParts settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
-                             Json const& config, TargetRequest const& request, std::vector<std::string>& warnings);
+                             Json const& config, TargetRequest const& request,
+                             std::vector<std::string>& warnings);
 
 /// Adds what `from` carries by settle_unmapped() to another map of the same job.
 void add_kept(MapFile const& from, MapFile& to);

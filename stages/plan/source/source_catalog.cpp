@@ -97,11 +97,12 @@ class CatalogBuilder {
     bool const alone = choice_.map_names.find(' ') == std::string::npos;
     if (alone && source_.names == NameOwner::megatron &&
         megatron::behind_root(first->second, view_.traits.names.root).empty())
-      fail(ErrorKind::source,
-           "{}: '{}' is beside the language model, and matches no entry of {}. Set source.config to "
-           "the model's config.json, whose map may know it; or set model.unmapped = \"drop\" to "
-           "leave out everything but the language model.",
-           file_of(tensor), tensor.name, choice_.map_names);
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is beside the language model, and matches no entry of {}. Set source.config to "
+          "the model's config.json, whose map may know it; or set model.unmapped = \"drop\" to "
+          "leave out everything but the language model.",
+          file_of(tensor), tensor.name, choice_.map_names);
     fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names);
   }
 

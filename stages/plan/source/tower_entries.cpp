@@ -27,7 +27,8 @@ void spell(MapFile const& family, std::string const& text, int depth,
   if (close == std::string::npos) return result.push_back(text);
   std::string const head = text.substr(0, open);
   std::string const tail = text.substr(close + 1);
-  MapMacro const* macro = macro_of(family, std::string_view(text).substr(open + 1, close - open - 1));
+  MapMacro const* macro =
+      macro_of(family, std::string_view(text).substr(open + 1, close - open - 1));
   if (macro == nullptr) return spell(family, head + "*" + tail, depth, result);
   for (MacroChoice const& choice : macro->choices)
     spell(family, head + choice.text + tail, depth + 1, result);

@@ -7,9 +7,9 @@
 
 namespace reshard {
 
-/// Entries of a family's map for parts that it also lists under `keep`: a vision tower whose axes it
-/// knows. They hold where `tower` of its [let] is 1. A map whose entries are for some towers alone
-/// says which by `tower_when`, a condition over config.json.
+/// Entries of a family's map for parts that it also lists under `keep`: a vision tower whose axes
+/// it knows. They hold where `tower` of its [let] is 1. A map whose entries are for some towers
+/// alone says which by `tower_when`, a condition over config.json.
 class TowerEntries {
  public:
   TowerEntries(MapChoice const& maps, Json const& config);

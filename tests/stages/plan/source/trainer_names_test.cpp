@@ -40,8 +40,7 @@ TEST(TrainerNames, AStarStandsForTheSameTextEverywhere) {
 }
 
 TEST(TrainerNames, OfSeveralNamesOfHuggingFaceTheLongestThatFitsIsMeant) {
-  MapFile const map =
-      parse_map_file("[kept.t]\n'v.*' = ['v.*', 'v.inner.*']\n", "m.toml");
+  MapFile const map = parse_map_file("[kept.t]\n'v.*' = ['v.*', 'v.inner.*']\n", "m.toml");
   EXPECT_EQ(trainer_name(*part_of_family(map.kept[0], "v.inner.a")), "v.a");
   EXPECT_EQ(trainer_name(*part_of_family(map.kept[0], "v.a")), "v.a");
 }
@@ -51,7 +50,8 @@ TEST(TrainerNames, TheTrainerIsTheOneWhosePatternsSayMost) {
     MapKept const* found = trainer_of(qwen().kept, names);
     return found == nullptr ? std::string() : found->name;
   };
-  EXPECT_EQ(of({"vision_model.decoder.layers.0.x", "vision_model.patch_embed.proj.weight"}), "bridge");
+  EXPECT_EQ(of({"vision_model.decoder.layers.0.x", "vision_model.patch_embed.proj.weight"}),
+            "bridge");
   EXPECT_EQ(of({"vision_model.blocks.0.x", "vision_model.patch_embed.proj.weight"}), "slime");
   EXPECT_EQ(of({"visual.visual.blocks.0.x"}), "swift");
   EXPECT_EQ(of({"visual.blocks.0.x"}), "flat");
