@@ -76,11 +76,11 @@ class Loader : MapReader {
     if (key == "kept_members") return append(map_.kept_members, texts(node, key));
     if (key == "function_args") return append(map_.function_args, texts(node, key));
     static std::array<std::string, 29> const known = {
-        "base",    "facts",    "match",        "mesh",          "options",      "places", "let",
-        "axes",    "sets",     "present",      "expected",      "own_args",     "rules",  "tensors",
-        "names",   "stored",   "drop",         "keep",          "args",         "config", "quant",
-        "neutral", "defaults", "kept_members", "function_args", "registration", "buffers", "kept",
-        "adapter"};
+        "base",          "facts",        "match",   "mesh",    "options",  "places",
+        "let",           "axes",         "sets",    "present", "expected", "own_args",
+        "rules",         "tensors",      "names",   "stored",  "drop",     "keep",
+        "args",          "config",       "quant",   "neutral", "defaults", "kept_members",
+        "function_args", "registration", "buffers", "kept",    "adapter"};
     std::string const near = nearest(key, known);
     mistake(node, fmt::format("'{}' is not a section of a map.{} Known: {}.", key,
                               near.empty() ? "" : " Did you mean '" + near + "'?",
