@@ -58,7 +58,7 @@ struct SourceModel {
   Json merged_adapter;    ///< what was merged into the weights, for records; null for nothing
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
-  TrainerNames target_names;  ///< of a target with Megatron's names
+  TrainerNames target_trainer;  ///< of a target with Megatron's names
   std::string parts;  ///< what becomes of the parts beside the language model, as a sentence
                       ///< without its dot; "" where there are none
 

@@ -40,7 +40,7 @@ class DistTarget {
     draft_.stated = {names_.stated_args(side), dist_options(false)};
     TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
     DistTensors const tensors{pipeline_chunks(request().pipeline), fsdp_,
-                              job_.read.target_names.root};
+                              job_.read.target_trainer.root};
     DcpTarget target(draft_, run_folder(job_.record));
     if (fsdp_)
       finish_fsdp(target, parts, tensors);
@@ -135,7 +135,7 @@ class DistTarget {
 
   bool same_names() const {
     TrainerNames const& source = job_.read.traits.names;
-    TrainerNames const& target = job_.read.target_names;
+    TrainerNames const& target = job_.read.target_trainer;
     return megatron::same_names(source, target) &&
            (target.tower != "mcore" || source.tower_stacked == stack_tower());
   }
@@ -148,7 +148,7 @@ class DistTarget {
     if (!asked && same_objects() && !names_.renumbers()) return job_.read.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
     bool const alike =
-        layers_are_alike(dist_side(true), job_.count("L"), job_.read.target_names.root);
+        layers_are_alike(dist_side(true), job_.count("L"), job_.read.target_trainer.root);
     if (asked && !alike)
       fail(
           ErrorKind::usage,
@@ -176,7 +176,7 @@ class DistTarget {
     ObjectGate gate(job_.source, request());
     if (from_dist)
       copy_objects(target, job_.source,
-                   {stacked, job_.count("L"), job_.count("expert"), job_.read.target_names.root},
+                   {stacked, job_.count("L"), job_.count("expert"), job_.read.target_trainer.root},
                    choice, gate);
     gate.warn(draft_.warnings);
     if (same_modules || !job_.model.adapter_ranks().empty()) return;
@@ -185,13 +185,13 @@ class DistTarget {
     if (names_.renumbers()) {  // states of modules have the numbers of other layers
       if (megatron::has_module_states(job_.source))
         draft_.warnings.push_back(megatron::renumbered_states_warning);
-      return make_objects(target, extras, names, job_.read.target_names.root);
+      return make_objects(target, extras, names, job_.read.target_trainer.root);
     }
-    extras.set_names(job_.read.traits.names, job_.read.target_names);
+    extras.set_names(job_.read.traits.names, job_.read.target_trainer);
     if (job_.source.storage == Storage::shares)
       extras.take(job_.source, job_.read.chunks, job_.count("expert"));
     if (from_dist) extras.take_objects(job_.source);
-    make_objects(target, extras, names, job_.read.target_names.root);
+    make_objects(target, extras, names, job_.read.target_trainer.root);
   }
 
   /// Args of such a source stay as they are, so nothing else shows it.

@@ -63,7 +63,7 @@ SideOptions MegatronNames::side_options(bool local) const {
       {"spec", request.spec},
       {"paired", paired_ ? 1 : 0},
       {"mtp_block", source_names_prediction() ? job_.read.traits.mtp_block : "mtp_model_layer"}};
-  add_names(options, job_.read.target_names);
+  add_names(options, job_.read.target_trainer);
   options.place = "[target] layout.";
   Index const rows = job_.read.traits.padded_vocab;
   if (all_rows_are_data() &&

@@ -274,16 +274,16 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   if (names.renumbers()) {  // states of modules have the numbers of other layers
     if (has_module_states(job.source)) draft.warnings.push_back(renumbered_states_warning);
   } else if (job.source.storage == Storage::shares) {
-    extras.set_names(job.read.traits.names, job.read.target_names);
+    extras.set_names(job.read.traits.names, job.read.target_trainer);
     extras.take(job.source, job.read.chunks, experts);
-    extras.use_source_keys(same_names(job.read.traits.names, job.read.target_names) &&
+    extras.use_source_keys(same_names(job.read.traits.names, job.read.target_trainer) &&
                            request.spec == job.read.traits.spec &&
                            (experts == 0 || request.form == job.read.traits.form));
   } else if (job.source.storage == Storage::chunks && job.read.is_megatron()) {
-    extras.set_names(job.read.traits.names, job.read.target_names);
+    extras.set_names(job.read.traits.names, job.read.target_trainer);
     extras.take_objects(job.source);
   } else {
-    extras.set_names({}, job.read.target_names);
+    extras.set_names({}, job.read.target_trainer);
   }
   draft.stated = {names.stated_args(side), names.side_options(true)};
   draft.file_mesh = shard_mesh(sizes_of(request.mesh));

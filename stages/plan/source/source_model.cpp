@@ -158,7 +158,7 @@ class SourceReader {
     SettledParts parts = settle_unmapped(result_.maps, source_, result_.view, result_.config,
                                          request_, result_.warnings);
     if (source_.names == NameOwner::megatron) result_.traits.names = parts.source;
-    result_.target_names = std::move(parts.target);
+    result_.target_trainer = std::move(parts.target);
     result_.parts = std::move(parts.note);
   }
 
