@@ -81,7 +81,7 @@ class JobPlanner {
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
     if (adapter)
-      share_matrices(*job_.model, job_.source, job_.target);
+      job_.same_as = share_matrices(*job_.model, job_.source, job_.target);
     else
       check_reference_names();
     check_stated_args();
