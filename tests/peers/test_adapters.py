@@ -143,3 +143,74 @@ def check_packed(tensors, shards, layout):
             key = f"decoder.layers.0.mlp.experts.linear_{short}.adapter."
             mine = torch.bmm(local[key + "linear_out.weight"], torch.cat([shards[peer]["model"][key + "linear_in.weight"] for peer in [name]], 1))
             assert torch.equal(mine, deltas.chunk(layout.ep)[rank])
+
+
+# --- torch_dist ---------------------------------------------------------------------------------------------------
+
+
+def halves_outside(tensor, tp):
+    """How Bridge joins the B of a gate or an up: apply_swiglu_sharded_factory takes each rank's rows for a gate and an up."""
+    halves = [part.chunk(2) for part in tensor.chunk(tp)]
+    return torch.cat([first for first, _ in halves] + [second for _, second in halves])
+
+
+@pytest.mark.parametrize("form", ["canonical", "fused", "mcore-bridge"])
+def test_rows_in_torch_dist_lie_as_the_programs_join_them(form, bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft", shared=form != "canonical")
+    tensors, tp = tensors_of(peft), 4
+    options = {"layout": Layout(tp=tp).toml(), "adapter": form, "layers": "separate"}
+    dist = program.run(peft, scratch / "dist", "torch_dist", target_options=options)
+    stored = whole_tensors(iteration_folder(dist))
+    gate, up = (tensors[f"base_model.model.model.layers.1.mlp.{word}_proj.lora_B.weight"] for word in ("gate", "up"))
+    fc1 = "decoder.layers.1.mlp.linear_fc1."
+    expected = {
+        "canonical": {f"{fc1}adapter.adapter_gate.linear_out.weight": halves_outside(gate, tp), f"{fc1}adapter.adapter_up.linear_out.weight": halves_outside(up, tp)},
+        "fused": {f"{fc1}adapter.linear_out.weight": torch.cat([gate, up])},
+        "mcore-bridge": {f"{fc1}lora_B.default.weight": torch.cat([part for pair in zip(gate.chunk(tp), up.chunk(tp)) for part in pair])}}[form]
+    assert_same_tensors({key: stored[key] for key in expected}, expected)
+    for layout in (Layout(tp=1), Layout(tp=2)):
+        other = program.run(dist, scratch / f"dist{layout.tp}", "torch_dist", target_options={"layout": layout.toml()})
+        assert_same_tensors(tensors_of(program.to_hf(other, scratch / f"back{layout.tp}")), tensors)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+
+def changed(tensors, **changes):
+    return {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}
+
+
+A_NAME, B_NAME = (f"base_model.model.model.layers.1.self_attn.k_proj.lora_{matrix}.weight" for matrix in "AB")
+REFUSALS = {
+    "b-without-a": (lambda tensors: changed(tensors, **{A_NAME: None}), {}, "has '" + B_NAME + "' and not"),
+    "wrong-shape": (lambda tensors: changed(tensors, **{A_NAME: torch.zeros(4, 31)}), {}, "is [4, 31]"),
+    "unknown-module": (lambda tensors: changed(tensors, **{A_NAME.replace("k_proj", "x_proj"): torch.zeros(4, 32)}), {}, "x_proj"),
+    "whole-module": (lambda tensors: changed(tensors, **{"base_model.model.lm_head.weight": torch.zeros(90, 32)}), {}, "modules_to_save"),
+    "dora": (lambda tensors: tensors, {"use_dora": True}, "use_dora = true"),
+    "biases": (lambda tensors: tensors, {"bias": "all"}, "bias = "),
+    "no-base": (lambda tensors: tensors, {"base_model_name_or_path": "meta/nowhere"}, "source.config"),
+}
+
+
+@pytest.mark.parametrize("change, config, words", REFUSALS.values(), ids=REFUSALS)
+def test_what_cannot_be_converted_is_refused(change, config, words, bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft")
+    folder = write_folder(scratch / "changed", change(tensors_of(peft)), config_of(peft) | config)
+    outcome = program.attempt(folder, scratch / "target", "megatron")
+    assert outcome.returncode in (2, 3) and words in outcome.stderr, f"{outcome.returncode}: {outcome.stderr}"
+    assert not (scratch / "target").exists()
+
+
+def test_different_a_do_not_become_one(bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft")
+    outcome = program.attempt(peft, scratch / "target", "megatron", target_options={"adapter": "fused"})
+    assert outcome.returncode == 3 and "target.adapter = \"canonical\"" in outcome.stderr, outcome.stderr
+    outcome = program.attempt(peft, scratch / "target", "megatron", target_options={"adapter": "fused"}, source_options={"replicas": "first"})
+    assert outcome.returncode == 3, outcome.stderr
+
+
+def test_alpha_must_be_known(bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft")
+    tree = write_tree(scratch / "tree", LLAMA, Layout(), LOCAL, Bridge(LLAMA, Adapter(tensors_of(peft)), canonical=True))
+    outcome = program.attempt(tree, scratch / "target", "huggingface", model={"map": "llama"})
+    assert outcome.returncode == 2 and "model.lora_alpha" in outcome.stderr, outcome.stderr
