@@ -40,8 +40,8 @@ struct OptimizerRequest {
   Index data_parallel = 0;                           ///< 0: as args say
 };
 
-/// The class of Megatron's that loads a target: GPTModel, or HybridModel, in which attention and MLP
-/// of a layer are two layers.
+/// The class of Megatron's that loads a target: GPTModel, or HybridModel, in which attention and
+/// MLP of a layer are two layers.
 enum class TargetModel { as_source, gpt, hybrid };
 
 /// What the target shall be, independent of how a job file says it.
@@ -77,7 +77,8 @@ struct TargetRequest {
   /// Adapters of q, k and v, of gate and up: apart or in common; nothing for as the source, else
   /// apart.
   std::optional<bool> adapters_apart;
-  std::string adapter_alpha;  ///< lora_alpha, a number, where the source does not state it; "": none
+  std::string
+      adapter_alpha;  ///< lora_alpha, a number, where the source does not state it; "": none
   std::vector<std::string> frozen;  ///< patterns of Megatron's names: without optimizer state
   ForeignClasses foreign_classes = ForeignClasses::refuse;
   bool objects_unread = false;  ///< objects of a DCP source are not checked

@@ -139,8 +139,8 @@ struct MapQuant {
 /// which stands for the same text in all of them.
 struct MapKeptName {
   std::string trainer;              ///< "vision_model.patch_embed.*"
-  std::vector<std::string> family;  ///< names of Hugging Face: the first is the one to write, unless
-                                    ///< a reference has another
+  std::vector<std::string> family;  ///< names of Hugging Face: the first is the one to write,
+                                    ///< unless a reference has another
   bool own = false;  ///< tensors of the trainer's own: entries of the maps describe them
 };
 
@@ -177,8 +177,8 @@ struct MapAdapter {
   std::vector<std::string> apart;   ///< parts of B are stored tensors of their own where those of
                                     ///< the weight are (MapEntry::apart_as)
   std::vector<std::string> joined;  ///< global formats hold the rows of B rank by rank
-  std::vector<std::string> halved;  ///< of B in `parts`: global formats hold first the first half of
-                                    ///< each rank's rows
+  std::vector<std::string> halved;  ///< of B in `parts`: global formats hold first the first half
+                                    ///< of each rank's rows
   std::string place;
 };
 
@@ -227,7 +227,8 @@ struct MapFile {
   std::vector<NamedExpression> neutral;    ///< pattern of a config.json member = whether args need
                                            ///< not say it; an empty expression: they must
   std::vector<MapQuant> quant;
-  std::vector<MapKept> kept;  ///< how trainers call parts that `keep` lists; the usual trainer first
+  std::vector<MapKept>
+      kept;  ///< how trainers call parts that `keep` lists; the usual trainer first
   std::vector<MapAdapter> adapters;
 };
 

@@ -205,7 +205,8 @@ class Compiler {
     LogicalTensor const& logical = model_.tensor(tensor);
     std::vector<LayoutExpr::Digit> all = entry.expr.digits_of(logical.name);
     for (LayoutExpr const& other : entry.shared)
-      for (LayoutExpr::Digit& digit : other.digits_of(logical.name)) all.push_back(std::move(digit));
+      for (LayoutExpr::Digit& digit : other.digits_of(logical.name))
+        all.push_back(std::move(digit));
     for (LogicalAxis const& axis : logical.axes) {
       if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) ==
           entry.shape_axes.end())

@@ -221,12 +221,13 @@ void add_megatron(std::vector<Field>& out) {
           {"auto", "grouped", "sequential"},
           "Megatron formats: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps the source's form.")));
   out.push_back(with_scope(
-      named, choice<ModelClass>(
-                 "target", "model", [](JobSpec& job) -> ModelClass& { return job.target.model; },
-                 {"auto", "gpt", "hybrid"},
-                 "Megatron formats: the class that loads it. In a \"hybrid\" model attention and MLP "
-                 "are layers of their own,\n"
-                 "in a \"gpt\" model one layer; \"auto\" keeps the source's.")));
+      named,
+      choice<ModelClass>(
+          "target", "model", [](JobSpec& job) -> ModelClass& { return job.target.model; },
+          {"auto", "gpt", "hybrid"},
+          "Megatron formats: the class that loads it. In a \"hybrid\" model attention and MLP "
+          "are layers of their own,\n"
+          "in a \"gpt\" model one layer; \"auto\" keeps the source's.")));
   out.push_back(with_scope(
       scope,
       choice<MpRankStyle>(

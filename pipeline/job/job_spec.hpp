@@ -96,7 +96,7 @@ struct JobSpec {
     SourceVerify verify = SourceVerify::automatic;
     SourceObjects objects = SourceObjects::look;
     ReplicaChoice replicas = ReplicaChoice::compare;
-    int tp = 1;   ///< Megatron Lite only: its tensor parallelism, which the files do not say
+    int tp = 1;  ///< Megatron Lite only: its tensor parallelism, which the files do not say
     std::string adapter;  ///< an adapter's folder, with model.adapter = merge; "" for none
     int etp = 1;  ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
     friend bool operator==(Source const&, Source const&) = default;
@@ -160,7 +160,7 @@ struct JobSpec {
                                ///< model's own description
     std::int64_t true_vocab_size = 0;  ///< 0: as the source says
     UnmappedChoice unmapped = UnmappedChoice::refuse;
-    std::string frozen;  ///< "a.*; b.*": patterns of Megatron's names; "" for none
+    std::string frozen;      ///< "a.*; b.*": patterns of Megatron's names; "" for none
     std::string lora_alpha;  ///< of an adapter whose checkpoint does not state it; "": as it says
     QuantChoice quant = QuantChoice::keep;
     AdapterChoice adapter = AdapterChoice::keep;

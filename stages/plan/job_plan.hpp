@@ -25,7 +25,7 @@ struct JobPlan : TargetDraft {
   /// they are no tensors of the plan.
   std::vector<std::pair<TensorId, TensorId>> same_as;
   Plan plan;
-  std::string parts;     ///< SourceModel::parts
+  std::string parts;  ///< SourceModel::parts
 };
 
 /// Finds the maps, builds both catalogues, joins them. Pure except for reading maps, the reference

@@ -12,6 +12,7 @@ namespace reshard {
 /// is written from that of the first, and those of the others must be equal: they become declared
 /// copies of it in the source, and are no tensors of the model any more. Returns each of them with
 /// the first. Where they cannot be compared: an Error of kind source.
-std::vector<std::pair<TensorId, TensorId>> share_matrices(Model& model, Catalog& source, Catalog& target);
+std::vector<std::pair<TensorId, TensorId>> share_matrices(Model& model, Catalog& source,
+                                                          Catalog& target);
 
 }  // namespace reshard

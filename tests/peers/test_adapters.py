@@ -154,6 +154,7 @@ def halves_outside(tensor, tp):
     return torch.cat([first for first, _ in halves] + [second for _, second in halves])
 
 
+@pytest.mark.long_but("canonical")
 @pytest.mark.parametrize("form", ["canonical", "fused", "mcore-bridge"])
 def test_rows_in_torch_dist_lie_as_the_programs_join_them(form, bases, program, scratch):
     peft = save_adapter(bases(LLAMA), scratch / "peft", shared=form != "canonical")
@@ -192,6 +193,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.long_but("b-without-a")
 @pytest.mark.parametrize("change, config, words", REFUSALS.values(), ids=REFUSALS)
 def test_what_cannot_be_converted_is_refused(change, config, words, bases, program, scratch):
     peft = save_adapter(bases(LLAMA), scratch / "peft")
@@ -209,6 +211,7 @@ def test_different_a_do_not_become_one(bases, program, scratch):
     assert outcome.returncode == 3, outcome.stderr
 
 
+@pytest.mark.long
 def test_alpha_must_be_known(bases, program, scratch):
     peft = save_adapter(bases(LLAMA), scratch / "peft")
     tree = write_tree(scratch / "tree", LLAMA, Layout(), LOCAL, Bridge(LLAMA, Adapter(tensors_of(peft)), canonical=True))

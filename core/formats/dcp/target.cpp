@@ -175,9 +175,9 @@ class DistTarget {
     ObjectChoice const choice{same_modules, request().drop_rng, request().drop_optimizer};
     ObjectGate gate(job_.source, request());
     if (from_dist)
-      copy_objects(target, job_.source, 
-                   {stacked, job_.count("L"), job_.count("expert"), job_.read.target_names.root}, choice,
-                   gate);
+      copy_objects(target, job_.source,
+                   {stacked, job_.count("L"), job_.count("expert"), job_.read.target_names.root},
+                   choice, gate);
     gate.warn(draft_.warnings);
     if (same_modules || !job_.model.adapter_ranks().empty()) return;
     ExtraStates extras(request().spec, from_dist ? "sequential" : request().form,

@@ -279,8 +279,7 @@ Folder open_reference(fs::path const& path) {
   find_sidecars(folder, names);
   if (path.filename() != carried_name && !adapter) return folder;
   read_adapter_config(folder, names);
-  if (!folder.adapter.is_null())
-    std::erase(folder.sidecars, std::string(adapter_config_name));
+  if (!folder.adapter.is_null()) std::erase(folder.sidecars, std::string(adapter_config_name));
   return folder;
 }
 

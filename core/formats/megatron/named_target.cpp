@@ -7,8 +7,8 @@
 #include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/paired_layers.hpp"
-#include "core/formats/megatron/writer.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/formats/megatron/writer.hpp"
 #include "core/mapping/adapter.hpp"
 #include "core/mapping/config_defaults.hpp"
 
@@ -82,7 +82,8 @@ void MegatronNames::name_adapters(SideOptions& options) const {
                     : source.family          ? first->name
                                              : source.name;
   MapAdapter const& form = adapter_form(job_.model.adapter_forms(), options.adapter);
-  bool const usual = source.family || options.adapter != source.name ? true : job_.read.adapters_apart;
+  bool const usual =
+      source.family || options.adapter != source.name ? true : job_.read.adapters_apart;
   options.adapters_apart = !form.parts.empty() && request.adapters_apart.value_or(usual);
 }
 

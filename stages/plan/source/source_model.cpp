@@ -6,9 +6,9 @@
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/hybrid_pattern.hpp"
+#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/traits.hpp"
-#include "core/formats/megatron/mesh.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/source/adapter_source.hpp"
@@ -155,9 +155,8 @@ class SourceReader {
   }
 
   void settle_parts() {
-    SettledParts parts =
-        settle_unmapped(result_.maps, source_, result_.view, result_.config, request_,
-                        result_.warnings);
+    SettledParts parts = settle_unmapped(result_.maps, source_, result_.view, result_.config,
+                                         request_, result_.warnings);
     if (source_.names == NameOwner::megatron) result_.traits.names = parts.source;
     result_.target_names = std::move(parts.target);
     result_.parts = std::move(parts.note);
@@ -191,7 +190,8 @@ class SourceReader {
                                  {result_.args, "args", request_.true_vocab_size})
                                .value("M");
       there = by_args.integer() == nullptr ? 0 : *by_args.integer();
-    } else if (stated > 0 && family_names() && result_.adapter.empty() && !has_prediction_layers()) {
+    } else if (stated > 0 && family_names() && result_.adapter.empty() &&
+               !has_prediction_layers()) {
       there = 0;
     }
     if (there == stated) return;
@@ -366,7 +366,8 @@ class SourceReader {
     if (!family_names()) return false;
     if (names_of_adapter_)
       return has_adapter_of(result_.view, *names_of_adapter_,
-                            adapter_form(result_.maps.core.adapters, names_of_adapter_->form), name);
+                            adapter_form(result_.maps.core.adapters, names_of_adapter_->form),
+                            name);
     if (name.find_first_of("*?") != std::string_view::npos) return has_like(name);
     return result_.view.weights.contains(std::string(name));
   }
