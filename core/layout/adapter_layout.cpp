@@ -28,8 +28,7 @@ Factor product_of(std::vector<Factor> factors) {
 
 void collect(Factor const& factor, std::vector<std::string>& axes) {
   if (factor.kind == Factor::Kind::digit) {
-    if (std::ranges::find(axes, factor.digit.axis) == axes.end())
-      axes.push_back(factor.digit.axis);
+    if (std::ranges::find(axes, factor.digit.axis) == axes.end()) axes.push_back(factor.digit.axis);
     return;
   }
   for (Product const& product : factor.alternatives)

@@ -17,9 +17,9 @@ enum class AdapterMatrix { a, b };
 /// How a matrix lies beside its weight.
 struct AdapterShape {
   AdapterMatrix matrix = AdapterMatrix::a;
-  std::string rank;                ///< the axis of ranks
-  std::string suffix;              ///< behind the weight's tensor: ".lora_a.r8"
-  std::vector<std::string> front;  ///< axes as leading dimensions of their own, one each
+  std::string rank;                 ///< the axis of ranks
+  std::string suffix;               ///< behind the weight's tensor: ".lora_a.r8"
+  std::vector<std::string> front;   ///< axes as leading dimensions of their own, one each
   std::vector<std::string> inside;  ///< axes beside the rank: A is (axes rank) x in, B is
                                     ///< out x (rank axes), as peft packs experts
 };

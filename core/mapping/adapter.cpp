@@ -11,8 +11,7 @@ namespace {
 /// What follows "weight" where it is the last word of a name; nothing where it is not.
 std::optional<std::string_view> behind_weight(std::string_view name) {
   constexpr std::string_view word = "weight";
-  std::size_t const dot = name.rfind('.');
-  std::string_view const last = dot == std::string_view::npos ? name : name.substr(dot + 1);
+  std::string_view const last = module_and_word(name).second;
   if (!last.starts_with(word)) return std::nullopt;
   std::string_view const rest = last.substr(word.size());
   bool const counts = rest.find_first_not_of("0123456789") == std::string_view::npos;
@@ -98,21 +97,22 @@ std::string adapter_name(MapAdapter const& form, std::string_view weight, Adapte
   auto const rest = behind_weight(weight);
   if (!rest) return {};
   auto const [module, word] = module_and_word(weight);
-  return form.prefix + std::string(module) + (module.empty() ? "" : ".") +
-         words_of(form, matrix, part, *rest);
+  return form.prefix + std::string(module) + words_of(form, matrix, part, *rest);
 }
 
 std::string packed_adapter_name(MapAdapter const& form, std::string_view parameter,
                                 AdapterMatrix matrix, std::size_t wrapped) {
-  std::string result = form.prefix + std::string(module_and_word(parameter).first) + ".";
+  std::string result = form.prefix + std::string(module_and_word(parameter).first);
   for (std::size_t i = 0; i < wrapped; ++i) result += "base_layer.";
   return result + words_of(form, matrix, "", "");
 }
 
 std::pair<std::string_view, std::string_view> module_and_word(std::string_view name) {
-  std::size_t const dot = name.rfind('.');
-  if (dot == std::string_view::npos) return {"", name};
-  return {name.substr(0, dot), name.substr(dot + 1)};
+  // A field at the end is of the last word; one in front of it is text that ends in a dot.
+  std::size_t const end = name.ends_with('}') ? name.rfind('{') : name.size();
+  std::size_t const at = name.substr(0, end).find_last_of(".}");
+  if (at == std::string_view::npos) return {"", name};
+  return {name.substr(0, at + 1), name.substr(at + 1)};
 }
 
 std::string_view part_word(MapAdapter const& form, std::string_view weight) {

@@ -50,7 +50,7 @@ std::string adapter_name(MapAdapter const& form, std::string_view weight, Adapte
 ///            ->  base_model.model.model.layers.0.mlp.experts.base_layer.lora_A.weight
 std::string packed_adapter_name(MapAdapter const& form, std::string_view parameter,
                                 AdapterMatrix matrix, std::size_t wrapped);
-/// The module and the last word of a stored name.
+/// The module of a stored name, with the dot or the field behind it, and the last word.
 std::pair<std::string_view, std::string_view> module_and_word(std::string_view name);
 
 /// The word that a form has for a weight; "" for none.

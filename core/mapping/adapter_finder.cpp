@@ -45,8 +45,8 @@ void AdapterFinder::look(std::span<StoredName const> names, FindTensor const& fi
   }
 }
 
-void AdapterFinder::look(StoredName const& name, std::string const& weight,
-                         FindTensor const& find, std::string const& place_name) {
+void AdapterFinder::look(StoredName const& name, std::string const& weight, FindTensor const& find,
+                         std::string const& place_name) {
   MapAdapter const& form = adapter_form(model_.adapter_forms(), names_.form);
   std::vector<TensorId> const& tensors = side_.tensors(name.entry);
   if (std::ranges::any_of(tensors, [&](TensorId tensor) {
@@ -106,8 +106,7 @@ bool AdapterFinder::note(Names const& names, std::span<TensorId const> tensors,
     std::vector<Index> layers = side_.layers_of(name, tensor);
     if (layers.empty()) layers.push_back(-1);
     for (Index const layer : layers) {
-      auto const [seen, is_new] =
-          seen_.emplace(std::pair(tensor, layer), std::pair(rank, names.b));
+      auto const [seen, is_new] = seen_.emplace(std::pair(tensor, layer), std::pair(rank, names.b));
       if (!is_new && seen->second.first != rank)
         fail(ErrorKind::source,
              "{}: '{}' has rank {}, and '{}' of the same weight and layer rank {}. Adapters of the "

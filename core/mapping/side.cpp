@@ -223,8 +223,8 @@ std::vector<int> Side::adds() const {
   std::vector<int> result(impl_->model.tensors().size(), 0);
   std::vector<SideEntry const*> said(result.size(), nullptr);
   for (SideEntry const& entry : impl_->entries) {
-    if (entry.adapter || (!entry.written->when.empty() &&
-                          !entry.written->when.holds(impl_->words.with(nullptr))))
+    if (entry.adapter ||
+        (!entry.written->when.empty() && !entry.written->when.holds(impl_->words.with(nullptr))))
       continue;
     int const add = entry.written->add.empty()
                         ? 0

@@ -135,8 +135,8 @@ class AdapterMaker {
     for (LogicalAxis const& axis : side_.model.tensor(tensor).axes) {
       std::string const& word = side_.model.axes()[axis.axis].name;
       if (word != "expert") continue;
-      bool const named =
-          name.find("{rest}") != std::string::npos || counts(name, word) || counts_in_macro(name, word);
+      bool const named = name.find("{rest}") != std::string::npos || counts(name, word) ||
+                         counts_in_macro(name, word);
       if (!named) result.push_back(word);
     }
     return result;
@@ -204,10 +204,11 @@ class AdapterMaker {
     bool const fits = size % (halved ? 2 * ranks : ranks) == 0;
     if (fits && halved && put_halves_outside(dim, rule.axis, size, ranks)) return;
     if (fits && !halved && put_ranks_outside(dim, rule.axis, size, ranks)) return;
-    fail(ErrorKind::usage,
-         "{}: with {} = {} the rows of the adapter of '{}' lie in an order here that cannot be said "
-         "of axis '{}' (size {}). Choose {} = 1, or mp_rank files.",
-         entry_.written.place, rule.mesh, ranks, weight, rule.axis, size, rule.mesh);
+    fail(
+        ErrorKind::usage,
+        "{}: with {} = {} the rows of the adapter of '{}' lie in an order here that cannot be said "
+        "of axis '{}' (size {}). Choose {} = 1, or mp_rank files.",
+        entry_.written.place, rule.mesh, ranks, weight, rule.axis, size, rule.mesh);
   }
 
   AdapterSide const& side_;
@@ -222,8 +223,7 @@ class AdapterMaker {
 bool takes_adapters(Model const& model, LayoutExpr const& expr, std::vector<std::string>& taken) {
   std::vector<std::string> const weights = expr.tensors();
   bool const there = std::ranges::all_of(weights, [&](std::string const& weight) {
-    return in_base_model(model, weight) &&
-           std::ranges::find(taken, weight) == taken.end();
+    return in_base_model(model, weight) && std::ranges::find(taken, weight) == taken.end();
   });
   if (there) taken.insert(taken.end(), weights.begin(), weights.end());
   return there;

@@ -203,7 +203,10 @@ class Compiler {
   void name_parts_of(SideEntry& entry, TensorId tensor,
                      std::vector<std::string> const& named) const {
     LogicalTensor const& logical = model_.tensor(tensor);
-    std::vector<LayoutExpr::Digit> const all = entry.expr.digits_of(logical.name);
+    std::vector<LayoutExpr::Digit> all = entry.expr.digits_of(logical.name);
+    for (LayoutExpr const& other : entry.shared)
+      for (LayoutExpr::Digit& digit : other.digits_of(logical.name))
+        all.push_back(std::move(digit));
     for (LogicalAxis const& axis : logical.axes) {
       if (std::find(entry.shape_axes.begin(), entry.shape_axes.end(), axis.axis) ==
           entry.shape_axes.end())

@@ -36,10 +36,10 @@ struct SideEntry {
   std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
   std::string part;       ///< of a quantised weight: "fp8_block.scale"; of an adapter: "lora_a.r8"
   bool adapter = false;   ///< a matrix of an adapter
-  std::vector<LayoutExpr> shared;     ///< further meanings of the same bytes: other weights with the
-                                      ///< same matrix
-  std::optional<AxisRule> row_rule;   ///< cuts an axis of this entry alone
-  std::string fault;      ///< why a part cannot be stored here, for the moment when it is needed
+  std::vector<LayoutExpr> shared;    ///< further meanings of the same bytes: other weights with the
+                                     ///< same matrix
+  std::optional<AxisRule> row_rule;  ///< cuts an axis of this entry alone
+  std::string fault;  ///< why a part cannot be stored here, for the moment when it is needed
 };
 
 /// The macros of a map with their choices' texts parsed.

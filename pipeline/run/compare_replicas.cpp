@@ -28,8 +28,7 @@ std::uint64_t compare_small(JobSpec const& spec, PlannedJob const& job, CatalogR
 std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogReader const& read,
                            Comm const& comm) {
   bool const adapter = !job.plan.model->adapter_ranks().empty();
-  if (!adapter &&
-      (job.source.storage != Storage::whole || job.source.names != NameOwner::family))
+  if (!adapter && (job.source.storage != Storage::whole || job.source.names != NameOwner::family))
     return 0;
   ReplicaFindings const findings = compare_copies(*job.plan.model, job.plan.source, read, comm);
   together(comm, [&] {
@@ -65,9 +64,8 @@ std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, Sourc
     Extent const extent{file, offset_bytes, into.size(), 0};
     reader.read({&extent, 1}, into.data());
   };
-  std::uint64_t const small = spec.source.replicas == ReplicaChoice::compare
-                                  ? compare_small(spec, job, read, comm)
-                                  : 0;
+  std::uint64_t const small =
+      spec.source.replicas == ReplicaChoice::compare ? compare_small(spec, job, read, comm) : 0;
   return small + compare_tied(spec, job, read, comm);
 }
 

@@ -29,6 +29,18 @@ Json file_names(JobPlan const& plan, std::span<FileRecord const> small_files) {
   return names;
 }
 
+/// What the target holds in the bytes of another tensor has its digest: readers see both.
+void add_shared(JobPlan const& plan, std::vector<TensorDigest>& tensors) {
+  for (auto const& [tensor, first] : plan.same_as) {
+    auto const known =
+        std::ranges::find(tensors, plan.model->tensor(first).name, &TensorDigest::name);
+    RESHARD_EXPECT(known != tensors.end());
+    TensorDigest copy = *known;
+    copy.name = plan.model->tensor(tensor).name;
+    tensors.push_back(std::move(copy));
+  }
+}
+
 TensorDigest object_digest(JobPlan const& plan, OpaqueCopy const& copy, std::uint64_t digest) {
   std::string const place =
       fmt::format("{}:{}", plan.target.files[copy.dst_file], copy.dst_offset_bytes);
@@ -55,6 +67,7 @@ Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContent
   made.job = Json(print_spec(spec));
   made.tensors =
       tensor_list(*plan.model, plan.target, !plan.stored_names, contents.digests, plan.target_adds);
+  add_shared(plan, made.tensors);
   for (std::size_t i = 0; i < plan.opaque.size(); ++i)
     made.objects.push_back(
         object_digest(plan, plan.opaque[i], contents.digests[plan.model->tensors().size() + i]));

@@ -81,7 +81,7 @@ class JobPlanner {
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
     if (adapter)
-      share_matrices(*job_.model, job_.source, job_.target);
+      job_.same_as = share_matrices(*job_.model, job_.source, job_.target);
     else
       check_reference_names();
     check_stated_args();
@@ -144,9 +144,13 @@ class JobPlanner {
   /// Whether any layer has routed experts: a config can count experts that no layer uses.
   bool has_experts() const {
     int const expert = job_.model->axes().find("expert");
+    bool const adapter = !job_.model->adapter_ranks().empty();  // its base model may have them
     for (std::size_t t = 0; t < job_.model->tensors().size(); ++t)
       for (LogicalAxis const& axis : job_.model->tensors()[t].axes)
-        if (static_cast<int>(axis.axis) == expert && job_.model->exists(TensorId(t))) return true;
+        if (static_cast<int>(axis.axis) == expert &&
+            (job_.model->exists(TensorId(t)) ||
+             (adapter && job_.model->volume(job_.model->tensors()[t]) > 0)))
+          return true;
     return false;
   }
 

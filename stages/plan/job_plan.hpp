@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/formats/format.hpp"
@@ -20,6 +21,9 @@ struct JobPlan : TargetDraft {
   Json merged_adapter;             ///< what was merged into the source's weights; null for nothing
   std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
                           ///< ones (Side::adds); empty: nothing
+  /// Tensors that the target holds in the bytes of another, and that one (shared_matrices.hpp):
+  /// they are no tensors of the plan.
+  std::vector<std::pair<TensorId, TensorId>> same_as;
   Plan plan;
   std::string parts;  ///< SourceModel::parts
 };

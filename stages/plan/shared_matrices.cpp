@@ -51,7 +51,8 @@ void check_comparable(Model const& model, Catalog const& source, TensorId tensor
 
 }  // namespace
 
-void share_matrices(Model& model, Catalog& source, Catalog& target) {
+std::vector<std::pair<TensorId, TensorId>> share_matrices(Model& model, Catalog& source,
+                                                          Catalog& target) {
   std::map<TensorId, TensorId> first_of;
   for (auto const& [blob, tensors] : places_of(target)) {
     auto const& [first, places] = *tensors.begin();
@@ -72,6 +73,7 @@ void share_matrices(Model& model, Catalog& source, Catalog& target) {
     target.tensors[index(tensor)] = {};
     model.set_exists(tensor, false);
   }
+  return {first_of.begin(), first_of.end()};
 }
 
 }  // namespace reshard

@@ -1,13 +1,11 @@
 """LoRA adapters: folders that peft writes become Megatron-Bridge's and mcore-bridge's, in any layout, and peft loads what comes back."""
 
-import json
-
 import pytest
 import torch
 
 import cases
 from adapter_models import (
-    ATTENTION, FILE, MLP, Adapter, Bridge, McoreBridge, adapted_logits, config_of, save_adapter, tensors_of, write_folder, write_tree)
+    ATTENTION, MLP, Adapter, Bridge, McoreBridge, adapted_logits, config_of, random_like, save_adapter, tensors_of, write_folder, write_tree)
 from dcp_reading import whole_tensors
 from hf_models import save_hf
 from numpy_megatron import iteration_folder, load_shards
@@ -83,3 +81,139 @@ def test_a_tree_made_by_hand_becomes_a_folder_of_peft_and_comes_back(config, lay
     assert torch.equal(adapted_logits(bases(config), target, TOKENS), adapted_logits(bases(config), peft, TOKENS))
     back = program.to_megatron(target, scratch / "again", layout, impl, target_options={"adapter": form}, source_options={"config": str(bases(config))})
     same_trees(back, tree, layout)
+
+
+# --- experts ------------------------------------------------------------------------------------------------------
+
+
+def expert_folder(scratch, base, config):
+    """An adapter for every expert and the attention, under the names of modules, as vLLM and transformers 4 have them; gate and up have one A."""
+    attention = save_adapter(base, scratch / "attention", shared=True, target_modules=ATTENTION)
+    tensors = tensors_of(attention)
+    for layer in range(config.layers):
+        for expert in range(config.experts):
+            for module, rows, columns in (("gate", config.expert_ffn, config.hidden), ("up", config.expert_ffn, config.hidden),
+                                          ("down", config.hidden, config.expert_ffn)):
+                name = f"base_model.model.model.layers.{layer}.mlp.experts.{expert}.{module}_proj."
+                a = name if module == "down" else name.replace(module, "fc1")
+                tensors[name + "lora_A.weight"] = random_like(torch.empty(4, columns), a, "a")
+                tensors[name + "lora_B.weight"] = random_like(torch.empty(rows, 4), name, "b")
+    described = config_of(attention) | {"target_modules": sorted(ATTENTION + MLP)}
+    return write_folder(scratch / "peft", tensors, described)
+
+
+EXPERTS = {
+    "ep2-bridge": (Layout(tp=2, ep=2, etp=1), "fused"), "tp2-pp2-ep3-etp2-bridge": (Layout(tp=2, pp=2, ep=3, etp=2), "fused"),
+    "ep6-mcore": (Layout(ep=6), "mcore-bridge"), "tp2-ep2-mcore": (Layout(tp=2, ep=2, etp=1), "mcore-bridge")}
+
+
+@pytest.mark.long_but("ep2-bridge")
+@pytest.mark.parametrize("layout, form", EXPERTS.values(), ids=EXPERTS)
+def test_adapters_of_experts_go_to_trees_as_made_by_hand_and_back(layout, form, bases, program, scratch):
+    peft = expert_folder(scratch, bases(MOE), MOE)
+    source = {"source_options": {"config": str(bases(MOE))}}
+    tree = program.to_megatron(peft, scratch / "tree", layout, TE_GROUPED, target_options={"adapter": form}, **source)
+    same_trees(tree, write_tree(scratch / "made", MOE, layout, TE_GROUPED, maker_of(form, MOE, Adapter(tensors_of(peft)))), layout)
+    dist = program.run(scratch / "made", scratch / "dist", "torch_dist", target_options={"layout": Layout(ep=2).toml()})
+    back = program.to_hf(dist, scratch / "back", target_options={"reference": str(peft)}, model={"map": "qwen3_moe"}, **source)
+    assert_same_tensors(tensors_of(back), tensors_of(peft))
+
+
+def test_experts_that_peft_packs_keep_what_they_compute(bases, program, scratch):
+    """target_parameters: B has the expert as its fastest index, A as its slowest."""
+    base = bases(MOE)
+    peft = save_adapter(base, scratch / "peft", target_modules=[], target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], r=3)
+    layout = Layout(tp=2, pp=2, ep=2, etp=1)
+    tree = program.to_megatron(peft, scratch / "tree", layout, TE_GROUPED)
+    back = program.to_hf(tree, scratch / "back")
+    assert_same_tensors(tensors_of(back), tensors_of(peft))
+    assert torch.equal(adapted_logits(base, back, TOKENS), adapted_logits(base, peft, TOKENS))
+    check_packed(tensors_of(peft), load_shards(tree, layout), layout)
+
+
+def check_packed(tensors, shards, layout):
+    """What the wrappers of peft multiply is what Bridge's grouped adapter multiplies."""
+    for name, content in shards.items():
+        rank, stage = (int(part) for part in (name.split("_")[-1], name.split("_")[3]))
+        local = content["model"]
+        for short, wrapper in (("fc1", "base_layer."), ("fc2", "")):
+            module = f"base_model.model.model.layers.{stage}.mlp.experts.{wrapper}"
+            a, b = tensors[module + "lora_A.weight"], tensors[module + "lora_B.weight"]
+            deltas = torch.einsum("ore,eri->eoi", b.reshape(b.shape[0], -1, MOE.experts), a.reshape(MOE.experts, -1, a.shape[1]))
+            key = f"decoder.layers.0.mlp.experts.linear_{short}.adapter."
+            mine = torch.bmm(local[key + "linear_out.weight"], torch.cat([shards[peer]["model"][key + "linear_in.weight"] for peer in [name]], 1))
+            assert torch.equal(mine, deltas.chunk(layout.ep)[rank])
+
+
+# --- torch_dist ---------------------------------------------------------------------------------------------------
+
+
+def halves_outside(tensor, tp):
+    """How Bridge joins the B of a gate or an up: apply_swiglu_sharded_factory takes each rank's rows for a gate and an up."""
+    halves = [part.chunk(2) for part in tensor.chunk(tp)]
+    return torch.cat([first for first, _ in halves] + [second for _, second in halves])
+
+
+@pytest.mark.long_but("canonical")
+@pytest.mark.parametrize("form", ["canonical", "fused", "mcore-bridge"])
+def test_rows_in_torch_dist_lie_as_the_programs_join_them(form, bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft", shared=form != "canonical")
+    tensors, tp = tensors_of(peft), 4
+    options = {"layout": Layout(tp=tp).toml(), "adapter": form, "layers": "separate"}
+    dist = program.run(peft, scratch / "dist", "torch_dist", target_options=options)
+    stored = whole_tensors(iteration_folder(dist))
+    gate, up = (tensors[f"base_model.model.model.layers.1.mlp.{word}_proj.lora_B.weight"] for word in ("gate", "up"))
+    fc1 = "decoder.layers.1.mlp.linear_fc1."
+    expected = {
+        "canonical": {f"{fc1}adapter.adapter_gate.linear_out.weight": halves_outside(gate, tp), f"{fc1}adapter.adapter_up.linear_out.weight": halves_outside(up, tp)},
+        "fused": {f"{fc1}adapter.linear_out.weight": torch.cat([gate, up])},
+        "mcore-bridge": {f"{fc1}lora_B.default.weight": torch.cat([part for pair in zip(gate.chunk(tp), up.chunk(tp)) for part in pair])}}[form]
+    assert_same_tensors({key: stored[key] for key in expected}, expected)
+    for layout in (Layout(tp=1), Layout(tp=2)):
+        other = program.run(dist, scratch / f"dist{layout.tp}", "torch_dist", target_options={"layout": layout.toml()})
+        assert_same_tensors(tensors_of(program.to_hf(other, scratch / f"back{layout.tp}")), tensors)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+
+def changed(tensors, **changes):
+    return {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}
+
+
+A_NAME, B_NAME = (f"base_model.model.model.layers.1.self_attn.k_proj.lora_{matrix}.weight" for matrix in "AB")
+REFUSALS = {
+    "b-without-a": (lambda tensors: changed(tensors, **{A_NAME: None}), {}, "has '" + B_NAME + "' and not"),
+    "wrong-shape": (lambda tensors: changed(tensors, **{A_NAME: torch.zeros(4, 31)}), {}, "is [4, 31]"),
+    "unknown-module": (lambda tensors: changed(tensors, **{A_NAME.replace("k_proj", "x_proj"): torch.zeros(4, 32)}), {}, "x_proj"),
+    "whole-module": (lambda tensors: changed(tensors, **{"base_model.model.lm_head.weight": torch.zeros(90, 32)}), {}, "modules_to_save"),
+    "dora": (lambda tensors: tensors, {"use_dora": True}, "use_dora = true"),
+    "biases": (lambda tensors: tensors, {"bias": "all"}, "bias = "),
+    "no-base": (lambda tensors: tensors, {"base_model_name_or_path": "meta/nowhere"}, "source.config"),
+}
+
+
+@pytest.mark.long_but("b-without-a")
+@pytest.mark.parametrize("change, config, words", REFUSALS.values(), ids=REFUSALS)
+def test_what_cannot_be_converted_is_refused(change, config, words, bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft")
+    folder = write_folder(scratch / "changed", change(tensors_of(peft)), config_of(peft) | config)
+    outcome = program.attempt(folder, scratch / "target", "megatron")
+    assert outcome.returncode in (2, 3) and words in outcome.stderr, f"{outcome.returncode}: {outcome.stderr}"
+    assert not (scratch / "target").exists()
+
+
+def test_different_a_do_not_become_one(bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft")
+    outcome = program.attempt(peft, scratch / "target", "megatron", target_options={"adapter": "fused"})
+    assert outcome.returncode == 3 and "target.adapter = \"canonical\"" in outcome.stderr, outcome.stderr
+    outcome = program.attempt(peft, scratch / "target", "megatron", target_options={"adapter": "fused"}, source_options={"replicas": "first"})
+    assert outcome.returncode == 3, outcome.stderr
+
+
+@pytest.mark.long
+def test_alpha_must_be_known(bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft")
+    tree = write_tree(scratch / "tree", LLAMA, Layout(), LOCAL, Bridge(LLAMA, Adapter(tensors_of(peft)), canonical=True))
+    outcome = program.attempt(tree, scratch / "target", "huggingface", model={"map": "llama"})
+    assert outcome.returncode == 2 and "model.lora_alpha" in outcome.stderr, outcome.stderr

@@ -218,10 +218,12 @@ class DistTarget {
     std::string const of_experts = mesh_axis_of(job_.read.maps.core, "expert");
     record.experts_apart = job_.count("expert") > 0 && request().mesh.size(of_experts) > 1;
     bool const from_dist = same_objects() && record.record != nullptr;
+    MegatronNames::Args const sizes = megatron::target_args(
+        {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},
+        names_.args_before());
+    // Rows of adapters lie by the tensor parallelism that args state.
+    if (from_dist && !job_.model.adapter_ranks().empty()) record.args = sizes;
     if (!from_dist || names_.renumbers()) {
-      MegatronNames::Args const sizes = megatron::target_args(
-          {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},
-          names_.args_before());
       record.args = names_.args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back("ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");

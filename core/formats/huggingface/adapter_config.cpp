@@ -47,7 +47,8 @@ Found find(MappedTarget const& job, Side const& side, std::vector<StoredName> co
               adapter_name(form, stored.name, AdapterMatrix::a, "").empty())
             words.insert(std::string(module_and_word(stored.name).second));
     if (depth < words.size())
-      found.parameters[module + "." + *std::next(words.begin(), static_cast<std::ptrdiff_t>(depth))] =
+      found.parameters[module + "." +
+                       *std::next(words.begin(), static_cast<std::ptrdiff_t>(depth))] =
           matrix->rank;
   }
   return found;
@@ -71,11 +72,12 @@ Json strings(std::map<std::string, Index> const& names) {
 Json alpha_of(MappedTarget const& job) {
   std::string const& text = job.request.adapter_alpha;
   if (text.empty())
-    fail(ErrorKind::usage,
-         "[model] lora_alpha: {} does not state the alpha of its adapter, which peft needs to scale "
-         "it. Set model.lora_alpha, or give target.reference, a folder with an "
-         "adapter_config.json.",
-         job.source.place);
+    fail(
+        ErrorKind::usage,
+        "[model] lora_alpha: {} does not state the alpha of its adapter, which peft needs to scale "
+        "it. Set model.lora_alpha, or give target.reference, a folder with an "
+        "adapter_config.json.",
+        job.source.place);
   Json const value = parse_json(text, "[model] lora_alpha");
   if (value.integer() == nullptr && value.real() == nullptr)
     fail(ErrorKind::usage, "[model] lora_alpha = \"{}\": it must be a number.", text);

@@ -272,14 +272,14 @@ Folder open_reference(fs::path const& path) {
   std::vector<std::string> const names = member_names(path);
   if (std::ranges::binary_search(names, index_name)) read_index(folder);
   read_config(folder, names);
-  if (folder.config.is_null())
+  bool const adapter = is_adapter_folder(names);
+  if (folder.config.is_null() && !adapter)
     fail(ErrorKind::usage,
          "{}: has no config.json. Name a folder of this model as target.reference.", path.string());
   find_sidecars(folder, names);
-  if (path.filename() != carried_name && !is_adapter_folder(names)) return folder;
+  if (path.filename() != carried_name && !adapter) return folder;
   read_adapter_config(folder, names);
-  if (!folder.adapter.is_null())
-    std::erase(folder.sidecars, std::string(adapter_config_name));
+  if (!folder.adapter.is_null()) std::erase(folder.sidecars, std::string(adapter_config_name));
   return folder;
 }
 

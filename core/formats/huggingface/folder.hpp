@@ -42,8 +42,8 @@ struct Folder {
   Json index_metadata;  ///< "metadata" of the index; null when it has none
   Json config;  ///< config.json; null when there is none. NaN and Infinity, which Python writes,
                 ///< read as null
-  std::string config_text;  ///< its bytes, for patched_config_text
-  Json adapter;             ///< adapter_config.json of peft; null when there is none
+  std::string config_text;   ///< its bytes, for patched_config_text
+  Json adapter;              ///< adapter_config.json of peft; null when there is none
   std::string adapter_text;  ///< its bytes
   std::vector<std::string>
       sidecars;  ///< the files to copy as they are, sorted; config.json is not among them

@@ -7,10 +7,9 @@
 
 #include "core/base/integers.hpp"
 #include "core/base/json.hpp"
+#include "core/formats/huggingface/folder.hpp"
 
 namespace reshard::huggingface {
-
-inline constexpr std::string_view adapter_config_name = "adapter_config.json";
 
 /// What peft's adapter_config.json says about a LoRA adapter.
 class LoraConfig {

@@ -35,7 +35,8 @@ void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& fil
   std::filesystem::path const folder = huggingface::carried_name;
   job.texts.push_back({folder / huggingface::config_name, files->config_text, false, {}});
   if (!files->adapter.is_null())
-    job.texts.push_back({folder / huggingface::adapter_config_name, files->adapter_text, false, {}});
+    job.texts.push_back(
+        {folder / huggingface::adapter_config_name, files->adapter_text, false, {}});
   if (!files->weight_map.empty() && files->adapter.is_null()) {
     auto const index = readable_member(files->path, huggingface::index_name);
     job.texts.push_back({folder / huggingface::index_name, {}, false, [index] {
@@ -143,8 +144,7 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   std::vector<bool> copies;
   TargetParts const parts{&job.model, &side, job.dtypes, &job.request};
   for (StoredName const& name : names) {
-    specs.push_back(
-        {name.name, stored_dtype(parts, name), side.layout(name.entry, {}).file_shape});
+    specs.push_back({name.name, stored_dtype(parts, name), side.layout(name.entry, {}).file_shape});
     copies.push_back(name.copy);
   }
   auto const pieces = [&](std::size_t t) { return side.pieces(names[t], {}); };
@@ -152,12 +152,10 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   RESHARD_EXPECT(draft.files.size() == 1);
   draft.files.front().path = adapter_file_name;
   draft.target.files.front() = adapter_file_name;
-  draft.texts.push_back({std::string(adapter_config_name), adapter_config_text(job, side, names),
-                         false,
-                         {}});
+  draft.texts.push_back(
+      {std::string(adapter_config_name), adapter_config_text(job, side, names), false, {}});
   draft.reference = job.read.reference;
-  if (draft.reference)
-    std::erase(draft.reference->sidecars, std::string(adapter_config_name));
+  if (draft.reference) std::erase(draft.reference->sidecars, std::string(adapter_config_name));
 }
 
 }  // namespace

@@ -29,9 +29,8 @@ void refuse_kind(std::string const& place, std::string const& name) {
          "{}: '{}' is an adapter of an embedding, for which Megatron has no name. {}", place, name,
          merge_first);
   if (contains(name, ".bias"))
-    fail(ErrorKind::source,
-         "{}: '{}' is a bias of an adapter, for which Megatron has no name. {}", place, name,
-         merge_first);
+    fail(ErrorKind::source, "{}: '{}' is a bias of an adapter, for which Megatron has no name. {}",
+         place, name, merge_first);
 }
 
 /// The text that all names of a form have: of its pattern, what is in front of the first field.

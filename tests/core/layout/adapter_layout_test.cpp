@@ -59,7 +59,8 @@ TEST(AdapterLayout, FusedWeightsShareTheMatrixOfTheDimensionWithoutTags) {
 TEST(AdapterLayout, APartOfAFusedWeightIsAWeight) {
   LayoutExpr const k = only_tensor(parse_layout(qkv), "attn.k");
   expect_layouts({k}, {"attn: (group (k: dim)) hidden"});
-  expect_layouts(adapter_layouts(k, {}, shape(AdapterMatrix::a)), {"attn.k.lora_a.r4: rank4 hidden"});
+  expect_layouts(adapter_layouts(k, {}, shape(AdapterMatrix::a)),
+                 {"attn.k.lora_a.r4: rank4 hidden"});
   expect_layouts(adapter_layouts(k, {}, shape(AdapterMatrix::b)),
                  {"attn.k.lora_b.r4: (group dim) rank4"});
 }
@@ -70,9 +71,8 @@ TEST(AdapterLayout, ExpertsStandInFrontOrInsideAsPeftPacksThem) {
   AdapterShape a = shape(AdapterMatrix::a);
   AdapterShape b = shape(AdapterMatrix::b);
   a.inside = b.inside = {"expert"};
-  expect_layouts(adapter_layouts(weight, dims, a),
-                 {"experts.gate.lora_a.r4: (expert rank4) hidden",
-                  "experts.up.lora_a.r4: (expert rank4) hidden"});
+  expect_layouts(adapter_layouts(weight, dims, a), {"experts.gate.lora_a.r4: (expert rank4) hidden",
+                                                    "experts.up.lora_a.r4: (expert rank4) hidden"});
   expect_layouts(adapter_layouts(weight, dims, b),
                  {"experts: (gate.lora_b.r4: inter | up.lora_b.r4: inter) (rank4 expert)"});
   b.inside.clear();

@@ -1,5 +1,5 @@
-#include "stages/plan/source/adapter_source.hpp"
 #include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/adapter_source.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 
@@ -61,7 +61,8 @@ TEST(Adapters, AreToldByTheirNames) {
   auto const refusal = [&](Lines const& names) {
     return refused(ErrorKind::source, [&] { holds(names); });
   };
-  EXPECT_TRUE(holds({"b.lora_B.weight", "a.adapter.linear_in.weight", "c.adapter.adapter_q.linear_in.weight"}));
+  EXPECT_TRUE(holds(
+      {"b.lora_B.weight", "a.adapter.linear_in.weight", "c.adapter.adapter_q.linear_in.weight"}));
   EXPECT_FALSE(holds({"a.lora_A.weight", "b.weight"})) << "the catalogue says what is strange";
   EXPECT_FALSE(holds({}));
   expect_says(refusal({"c.to_wrap.weight", "b.to_wrap.weight", "d.weight"}),
@@ -77,8 +78,9 @@ TEST(Adapters, ConfigsThatAddMoreAreRefused) {
                    [&] { check_adapter_config(parse_json(text, "test"), "here"); });
   };
   EXPECT_NO_THROW(check_adapter_config(
-      parse_json(R"({"peft_type": "LORA", "bias": "none", "use_dora": false, "modules_to_save": []})",
-                 "test"),
+      parse_json(
+          R"({"peft_type": "LORA", "bias": "none", "use_dora": false, "modules_to_save": []})",
+          "test"),
       "here"));
   expect_says(refusal(R"({"use_dora": true})"), "here/adapter_config.json: use_dora = true");
   expect_says(refusal(R"({"modules_to_save": ["lm_head"]})"), "modules_to_save = [\"lm_head\"]");
