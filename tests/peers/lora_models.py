@@ -42,7 +42,7 @@ def adapter_of(folder, base, seed=2, **settings):
         for name, parameter in adapted.named_parameters():
             if "lora_" in name:
                 parameter.copy_(torch.randn(parameter.shape) * 0.3)
-    adapted.save_pretrained(folder)
+    adapted.save_pretrained(folder, save_embedding_layers=False)
     return folder
 
 
@@ -60,7 +60,7 @@ def change_config(adapter, **members):
 
 def change_tensors(adapter, change):
     path = adapter / "adapter_model.safetensors"
-    save_file({name: tensor.contiguous() for name, tensor in change(load_file(path)).items()}, path)
+    save_file({name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in change(load_file(path)).items()}, path)
 
 
 def tensors_of(folder):

@@ -70,9 +70,10 @@ def logits(model):
 def assert_logits_of_peft(base, adapter, target):
     from transformers import AutoModelForCausalLM
 
+    """Of weights in 16 bits the merged ones are rounded, and those of base and adapter are not."""
     wanted = logits(lora_models.adapted_model(base, adapter))
-    found = logits(AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32))
-    torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2 * wanted.abs().max().item())
+    found, before = (logits(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)) for folder in (target, base))
+    assert (found - wanted).norm() < 0.05 * wanted.norm() < 0.1 * (before - wanted).norm()
 
 
 def every_linear_layer(scratch, dtype=torch.bfloat16):
@@ -105,7 +106,9 @@ def test_every_linear_layer_has_the_bits_of_the_definition(dtype, program, scrat
     assert record["path"] == str(adapter) and record["modules"] == 29 and len(record["files"][0]["xxh3"]) == 16
     assert record["scale"] == pytest.approx(sorted({1.5 / 8, 7 / 8, 24 / 8, 24 / 5, 24 / 3}))
     code, document = verify(base, target)
-    assert code == 1 and differing(document) == {"attn.k", "attn.o", "attn.q", "attn.v", "lm_head", "mlp.down", "mlp.gate", "mlp.up"}
+    before = tensors_of(base)
+    assert code == 1 and differing(document) == {name for name, tensor in wanted.items() if not torch.equal(tensor, before[name])}
+    assert len(differing(document)) == 29
     assert verify(base, target, "--adapter", adapter)[0] == 0
     assert verify(target)[0] == 0
 
@@ -142,7 +145,7 @@ def test_rank_stabilised_adapters(program, scratch):
     wanted = lora_models.merged_tensors(base, adapter, lambda module, rank: 5 / rank ** 0.5)
     assert_same(tensors_of(merge(program, base, adapter, scratch / "merged")), wanted)
     code, document = verify(base, scratch / "merged")
-    assert code == 1 and {row["layer"] for row in document["tensors"] if row["differing"]} <= {1, 3, None}
+    assert code == 1 and differing(document) == {f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (1, 3)}
 
 
 def test_a_changed_value_is_found(program, scratch):
@@ -235,7 +238,7 @@ def test_experts_adapted_one_by_one(program, scratch):
 
 @pytest.mark.skipif(not test_resume.SHIM, reason="RESHARD_DELAY_SHIM is not set: a job may be done before it is killed")
 def test_a_killed_merge_resumes_unless_the_adapter_changes(bad_jobs, program, scratch):
-    base = save_base(scratch / "base", llama(torch.bfloat16, hidden_size=256, intermediate_size=512))
+    base = save_base(scratch / "base", llama(torch.bfloat16, hidden_size=288, intermediate_size=512))
     adapter = adapter_of(scratch / "adapter", base, r=8, lora_alpha=8, target_modules=LINEAR)
     layout = {"layout": "{ tp = 2 }"}
     whole = merge(program, base, adapter, scratch / "whole", "megatron", target_options=layout)
@@ -282,7 +285,7 @@ def test_what_cannot_be_merged_is_refused(program, scratch):
     refuse(program, base, changed(lambda t: {name.replace("q_proj", "query"): tensor for name, tensor in t.items()}), target,
            "model.layers.0.self_attn.query", "does not have")
     refuse(program, base, changed(lambda t: {name: tensor for name, tensor in t.items() if name != first}), target, "lora_B and no lora_A")
-    refuse(program, base, changed(lambda t: t | {"base_model.model.lm_head.weight": t[first]}), target, "lm_head.weight")
+    refuse(program, base, changed(lambda t: t | {"base_model.model.lm_head.weight": t[first].clone()}), target, "lm_head.weight")
     refuse(program, base, good, target, "model.adapter", code=2, model={})
     refuse(program, base, good, target, "names are kept", target_format="dcp", code=2)
     assert list(scratch.glob(".target*")) == []

@@ -25,6 +25,8 @@ class LoraConfig {
   float scale(std::string_view module, Index rank) const;
   /// The rank that the config states for a module.
   Index rank(std::string_view module) const;
+  /// Whether all modules have the same alpha.
+  bool same_alpha() const;
   /// Whether the adapted weights are stored [in, out] (GPT-2's Conv1D).
   bool transposed() const { return transposed_; }
   /// Parameters that are adapted as such, not as the weight of a module: the last words of their

@@ -34,6 +34,12 @@ using Modules = std::map<std::string, Module>;
   if (key.find("lora_embedding_") != std::string::npos) meaning = "a factor of an embedding";
   if (key.find("modules_to_save") != std::string::npos) meaning = "a module trained as a whole";
   if (key.ends_with(".bias")) meaning = "a bias";
+  if (key.ends_with(".base_layer.weight"))
+    fail(
+        ErrorKind::source,
+        "{}: holds '{}', a copy of a weight of the base model, which may differ from the base's own. "
+        "Save the adapter without it: save_pretrained(…, save_embedding_layers=False).",
+        adapter.place, key);
   fail(
       ErrorKind::source,
       "{}: holds '{}', {}: this version merges products of linear layers only. Merge it with peft.",
