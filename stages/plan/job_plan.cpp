@@ -144,13 +144,9 @@ class JobPlanner {
   /// Whether any layer has routed experts: a config can count experts that no layer uses.
   bool has_experts() const {
     int const expert = job_.model->axes().find("expert");
-    bool const adapter = !job_.model->adapter_ranks().empty();  // its base model may have them
     for (std::size_t t = 0; t < job_.model->tensors().size(); ++t)
       for (LogicalAxis const& axis : job_.model->tensors()[t].axes)
-        if (static_cast<int>(axis.axis) == expert &&
-            (job_.model->exists(TensorId(t)) ||
-             (adapter && job_.model->volume(job_.model->tensors()[t]) > 0)))
-          return true;
+        if (static_cast<int>(axis.axis) == expert && job_.model->exists(TensorId(t))) return true;
     return false;
   }
 
