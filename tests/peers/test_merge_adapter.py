@@ -10,10 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import adapter_models
+import cases
+import hf_models
 import lora_models
 import test_resume
 from lora_models import ATTENTION, LINEAR, adapter_of, llama, qwen3_moe, save_base, tensors_of
+from peer_types import LOCAL, TE_SEQUENTIAL, Layout
 from reshard_job import BINARY, TIMEOUT_SECONDS, manifest_of, tree_hashes
+from tensor_patterns import make_globals
 
 pytest.importorskip("peft", reason="peft is not installed")
 
@@ -231,6 +236,30 @@ def test_experts_adapted_one_by_one(program, scratch):
     assert_same(tensors_of(merge(program, base, adapter, scratch / "merged")), wanted)
     stacked = program.run(base, scratch / "stacked", "torch_dist", target_options={"layout": "{ tp = 2, ep = 2 }"})
     assert_same(tensors_of(merge(program, stacked, adapter, scratch / "again")), wanted)
+
+
+# --- adapters of Megatron -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.long_but("tp2-canonical")
+@pytest.mark.parametrize("form", ["canonical", "fused", "mcore-bridge"])
+@pytest.mark.parametrize("layout, impl", [(Layout(tp=2), LOCAL), (Layout(tp=2, pp=2), TE_SEQUENTIAL)], ids=["tp2", "tp2-pp2"])
+def test_adapters_in_megatrons_names(layout, impl, form, program, scratch):
+    """Trees after the sources of Megatron-Bridge and mcore-bridge give what the folder of peft with the same matrices gives."""
+    config = cases.QWEN3.with_(layers=4)
+    base = hf_models.save_hf(scratch / "base", config, make_globals(config))
+    peft = adapter_models.save_adapter(base, scratch / "peft", shared=form != "canonical")
+    wanted = lora_models.merged_tensors(base, peft, lambda module, rank: 8 / rank)
+    maker = adapter_models.Adapter(adapter_models.tensors_of(peft))
+    maker = adapter_models.McoreBridge(config, maker) if form == "mcore-bridge" else adapter_models.Bridge(config, maker, form == "canonical")
+    tree = adapter_models.write_tree(scratch / "tree", config, layout, impl, maker)
+    model = {"lora_alpha": "8", "map": config.family}
+    assert_same(tensors_of(merge(program, base, tree, scratch / "merged", model=model)), wanted)
+    source = program.run(base, scratch / "source", "megatron", target_options={"layout": "{ tp = 4 }"})
+    assert_same(tensors_of(merge(program, source, tree, scratch / "again", model=model)), wanted)
+    refuse(program, base, tree, scratch / "target", "lora_alpha", code=2, model=MERGE | {"map": config.family})
+    dist = program.run(peft, scratch / "dist", "torch_dist", source_options={"config": base}, target_options={"layout": layout.toml(), "adapter": form})
+    assert_same(tensors_of(merge(program, base, dist, scratch / "third", model={"map": config.family})), wanted)
 
 
 # --- interruptions ------------------------------------------------------------------------------------------------

@@ -111,6 +111,8 @@ std::optional<Json> LoraConfig::pattern(std::string_view table, std::string_view
   return std::nullopt;
 }
 
+bool LoraConfig::same_alpha() const { return !says(config_.find("alpha_pattern")); }
+
 Index LoraConfig::rank(std::string_view module) const {
   std::optional<Json> const own = pattern("rank_pattern", module);
   Json const* const stated = own ? &*own : config_.find("r");

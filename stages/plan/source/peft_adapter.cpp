@@ -9,6 +9,7 @@
 #include "core/base/member_file.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/folder.hpp"
 #include "core/formats/huggingface/lora_config.hpp"
 #include "core/quant/low_rank.hpp"
 
