@@ -234,6 +234,12 @@ std::vector<int> Side::adds() const {
 std::string const& Side::entry_place(std::uint32_t entry) const {
   return impl_->entries[entry].written->place;
 }
+std::string const& Side::written_name(std::uint32_t entry) const {
+  return impl_->map.stored[impl_->entries[entry].group].name;
+}
+std::string const& Side::written_layout(std::uint32_t entry) const {
+  return impl_->entries[entry].written->is;
+}
 
 namespace {
 void add_unique(std::vector<TensorId>& list, TensorId item) {

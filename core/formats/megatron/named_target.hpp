@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,7 @@ class MegatronNames {
   std::string default_form() const;
   std::string source_form() const;
   bool all_rows_are_data() const;
+  std::optional<Index> repadded() const;
   Args made_args() const;
   bool makes_args() const;
 

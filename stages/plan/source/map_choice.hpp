@@ -15,6 +15,9 @@ namespace reshard {
 MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders,
                       Json const& config, Json const& args, bool need_family);
 
+/// Every map of a family that can be read, by file name: those that list a model_type.
+std::vector<MapFile> family_maps(std::vector<std::filesystem::path> const& folders);
+
 /// The parallel axes that Megatron-Core's map knows: those that a layout may name.
 std::vector<std::string> known_mesh_axes(std::vector<std::filesystem::path> const& folders);
 
