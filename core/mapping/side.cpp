@@ -247,6 +247,12 @@ std::vector<int> Side::adds() const {
 std::string const& Side::entry_place(std::uint32_t entry) const {
   return impl_->entries[entry].written->place;
 }
+std::string const& Side::written_name(std::uint32_t entry) const {
+  return impl_->map.stored[impl_->entries[entry].group].name;
+}
+std::string const& Side::written_layout(std::uint32_t entry) const {
+  return impl_->entries[entry].written->is;
+}
 
 std::vector<TensorId> Side::optional_tensors() const {
   return impl_->tensors_of(

@@ -137,6 +137,10 @@ class Side {
   std::vector<int> adds() const;
   /// "mcore.toml:47", for messages.
   std::string const& entry_place(std::uint32_t entry) const;
+  /// The stored name of an entry as the map writes it, with prefixes joined ("{l}mlp.up.weight"),
+  /// and its layout expression.
+  std::string const& written_name(std::uint32_t entry) const;
+  std::string const& written_layout(std::uint32_t entry) const;
   /// Logical tensors of entries that the model may lack whatever else it has (`optional = true`),
   /// in the map's order.
   std::vector<TensorId> optional_tensors() const;

@@ -10,6 +10,7 @@
 #include "core/formats/megatron/traits.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "core/mapping/adapter.hpp"
+#include "core/formats/megatron/vocab_rows.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {
@@ -66,7 +67,7 @@ SideOptions MegatronNames::side_options(bool local) const {
   add_names(options, job_.read.target_trainer);
   options.place = "[target] layout.";
   Index const rows = job_.read.traits.padded_vocab;
-  if (all_rows_are_data() &&
+  if (all_rows_are_data() && !repadded() &&
       rows % request.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab")) == 0)
     options.padded_sizes["vocab"] = rows;  // kept as they are
   if (!job_.model.adapter_ranks().empty()) name_adapters(options);
@@ -87,6 +88,19 @@ void MegatronNames::name_adapters(SideOptions& options) const {
   options.adapters_apart = !form.parts.empty() && request.adapters_apart.value_or(usual);
 }
 
+/// The rows that the target has whatever the vocabulary is.
+std::optional<Index> MegatronNames::repadded() const {
+  Json const& args = job_.read.args;
+  Json const stated = fact(args, "tensor_model_parallel_size");
+  Index const ranks = job_.read.traits.vocab_ranks > 0 ? job_.read.traits.vocab_ranks
+                      : stated.integer() != nullptr    ? *stated.integer()
+                                                       : 0;
+  if (ranks == 0) return std::nullopt;
+  Index const target_ranks = request.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab"));
+  return repadded_rows(job_.read.traits.padded_vocab, vocab_multiple(args, ranks),
+                       vocab_multiple(args, target_ranks));
+}
+
 /// Without a recorded vocabulary size all rows are data.
 bool MegatronNames::all_rows_are_data() const {
   return !job_.read.maps.family && job_.read.traits.padded_vocab > 0 &&
@@ -94,7 +108,7 @@ bool MegatronNames::all_rows_are_data() const {
 }
 
 void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) const {
-  if (!all_rows_are_data()) return;
+  if (!all_rows_are_data() || repadded()) return;
   warnings.push_back(fmt::format(
       "args do not state how many of the embedding's {} rows are vocabulary: all are kept. Set "
       "model.true_vocab_size to repad.",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,7 @@ class MegatronNames {
   void name_adapters(SideOptions& options) const;
   std::string source_form() const;
   bool all_rows_are_data() const;
+  std::optional<Index> repadded() const;
   Args made_args() const;
   bool makes_args() const;
   Args class_args() const;

@@ -151,6 +151,20 @@ void check_names_of(std::string_view key, MapFile const& names, MapFile const& f
        fs::path(family.name).stem().string(), listed(family.model_types, 6));
 }
 
+std::vector<MapFile> family_maps(std::vector<fs::path> const& folders) {
+  std::vector<MapFile> maps;
+  for (fs::path const& file : map_files(folders)) {
+    if (!is_family(file)) continue;
+    try {
+      MapFile map = load_map_file(file, folders);
+      if (!map.model_types.empty() && !map.axes.empty()) maps.push_back(std::move(map));
+    } catch (Error const& error) {
+      if (error.kind() != ErrorKind::usage) throw;  // naming it says what is wrong with it
+    }
+  }
+  return maps;
+}
+
 std::vector<std::string> known_mesh_axes(std::vector<fs::path> const& folders) {
   return mesh_axes(find_named(core_map, map_files(folders), folders));
 }

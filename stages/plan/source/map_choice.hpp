@@ -23,6 +23,9 @@ MapFile named_map(std::string_view key, std::string const& map,
 /// and the family is not among them.
 void check_names_of(std::string_view key, MapFile const& names, MapFile const& family);
 
+/// Every map of a family that can be read, by file name: those that list a model_type.
+std::vector<MapFile> family_maps(std::vector<std::filesystem::path> const& folders);
+
 /// The parallel axes that Megatron-Core's map knows: those that a layout may name.
 std::vector<std::string> known_mesh_axes(std::vector<std::filesystem::path> const& folders);
 

@@ -3,19 +3,18 @@
 #include <algorithm>
 
 #include "core/base/integers.hpp"
+#include "core/formats/megatron/vocab_rows.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard {
 namespace {
 
-/// As Megatron pads: to a multiple of make_vocab_size_divisible_by times the ranks.
+/// As Megatron pads.
 Index padded(Json const& args, Index vocab, Index ranks) {
-  constexpr char const* what = "the padded vocabulary of the checkpoint's args";
-  Json const divisor = fact(args, "make_vocab_size_divisible_by");
-  bool const stated = divisor.integer() != nullptr && *divisor.integer() > 0;
-  Index const multiple = checked_mul(stated ? *divisor.integer() : Index{128},
-                                     std::max<Index>(ranks, 1), ErrorKind::source, what);
-  return checked_add(vocab, multiple - 1, ErrorKind::source, what) / multiple * multiple;
+  Index const multiple = megatron::vocab_multiple(args, ranks);
+  return checked_add(vocab, multiple - 1, ErrorKind::source,
+                     "the padded vocabulary of the checkpoint's args") /
+         multiple * multiple;
 }
 
 }  // namespace

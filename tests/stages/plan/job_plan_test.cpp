@@ -225,8 +225,9 @@ TEST(JobPlanState, IsLeftOutOnRequestWithAWarning) {
 }
 
 TEST(JobPlanState, InMastersThatAreNoWholeValuesIsRefused) {
-  for (auto const& [dtype, words] : {std::pair(DType::i16, "I16, expected F32: they are the remai"),
-                                     std::pair(DType::f16, "F16, expected F32: a precision-aware")}) {
+  for (auto const& [dtype, words] :
+       {std::pair(DType::i16, "I16, expected F32: they are the remai"),
+        std::pair(DType::f16, "F16, expected F32: a precision-aware")}) {
     MadeCheckpoint source = with_adam();
     for (StoredTensor& tensor : source.value.stored.tensors)
       if (tensor.name.starts_with("optimizer.state.param.")) {
@@ -333,15 +334,41 @@ TEST(JobPlanConfig, OfAnotherModelIsRefusedWhereItDecides) {
   })) << fmt::format("{}", fmt::join(warnings, "\n"));
 }
 
-TEST(JobPlanWarns, OfPaddingThatNobodyKnows) {
-  MadeCheckpoint source = made_megatron(sample_model("llama"));
-  Json args = source.value.args;
-  args.set("vocab_size", Json());
-  source.value.args = args;
-  JobPlan const plan = planned(source, request_for(FormatId::megatron));
-  EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
+/// Megatron's files whose args do not say how many rows are vocabulary: 50 tokens, padded to a
+/// multiple of 8 for each rank.
+MadeCheckpoint without_vocabulary(int tp) {
+  MadeCheckpoint source = made_megatron(sample_model("llama"), {{.tp = tp, .etp = tp}});
+  source.value.args.set("vocab_size", Json());
+  return source;
+}
+
+bool warns_of_padding(JobPlan const& plan) {
+  return std::ranges::any_of(plan.warnings, [](std::string const& warning) {
     return warning.starts_with("args do not state how many of the embedding's");
-  })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
+  });
+}
+
+/// The rows of BF16 that the embedding, which comes first, has in the first file.
+std::uint64_t padded_rows(MadeCheckpoint const& source, JobPlan const& plan) {
+  auto const hidden = static_cast<std::uint64_t>(*source.value.args.find("hidden_size")->integer());
+  return plan.files.front().frame->records().front().size_bytes / (2 * hidden);
+}
+
+TEST(JobPlanVocabulary, OfUnknownSizeIsKeptWithAWarningWhereItsPaddingDependsOnIt) {
+  MadeCheckpoint const source = without_vocabulary(2);
+  JobPlan const plan = planned(source, request_for(FormatId::megatron));
+  EXPECT_TRUE(warns_of_padding(plan)) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
+  EXPECT_EQ(padded_rows(source, plan), 64);
+}
+
+TEST(JobPlanVocabulary, OfUnknownSizeIsPaddedWhereAllSizesGiveTheSame) {
+  MadeCheckpoint const source = without_vocabulary(1);
+  JobPlan const same = planned(source, request_for(FormatId::megatron));
+  EXPECT_FALSE(warns_of_padding(same)) << fmt::format("{}", fmt::join(same.warnings, "\n"));
+  EXPECT_EQ(padded_rows(source, same), 56);
+  JobPlan const wider = planned(source, request_for(FormatId::megatron, {.tp = 4, .etp = 4}));
+  EXPECT_FALSE(warns_of_padding(wider)) << fmt::format("{}", fmt::join(wider.warnings, "\n"));
+  EXPECT_EQ(padded_rows(source, wider), 64 / 4);
 }
 
 }  // namespace
