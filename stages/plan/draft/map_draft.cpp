@@ -24,7 +24,7 @@ constexpr double absent_costs = 0.5;
 constexpr double left_costs = 1.0;
 constexpr std::size_t most_listed = 40;
 
-std::string quoted(std::string_view text) { return json_quoted(text); }
+std::string toml_text(std::string_view text) { return json_quoted(text); }
 
 std::string shape_text(std::optional<std::vector<Index>> const& shape) {
   return shape ? fmt::format("  [{}]", fmt::join(*shape, ", ")) : std::string();
@@ -117,7 +117,7 @@ class Drafter {
     Json const facts = scoped_facts(request_.config, member);
     std::vector<std::string> const asked = check_map_syntax(map, core_).facts;
     candidate.words = other_words(asked, facts, counted_layers(request_.tensors));
-    for (std::string const& name : asked) candidate.unstated += fact(facts, name).is_null() ? 1 : 0;
+    for (std::string const& name : asked) candidate.unstated += fact(facts, name).is_null() ? 1U : 0U;
     candidate.unstated -= candidate.words.size();
     MapFile const changed = derived(map, head(candidate));
     Expected const expected = expected_by(changed, core_, request_.config, stored_);
@@ -167,9 +167,9 @@ class Drafter {
   /// Base, match, and other words for facts: what is needed to evaluate the model.
   std::string head(Candidate const& candidate) const {
     MapFile const& base = *candidate.base;
-    std::string text = fmt::format("base = {}\n", quoted(stem(base)));
-    if (!type_.empty()) text += fmt::format("match = {{ model_type = [{}] }}\n", quoted(type_));
-    if (!candidate.facts.empty()) text += fmt::format("facts = {}\n", quoted(candidate.facts));
+    std::string text = fmt::format("base = {}\n", toml_text(stem(base)));
+    if (!type_.empty()) text += fmt::format("match = {{ model_type = [{}] }}\n", toml_text(type_));
+    if (!candidate.facts.empty()) text += fmt::format("facts = {}\n", toml_text(candidate.facts));
     text += table("let", base.let, candidate, "");
     text += table("axes", base.axes, candidate, "of_facts");
     text += table("sets", base.sets, candidate, "");
@@ -191,7 +191,7 @@ class Drafter {
         inner = key.substr(0, dot);
         key = key.substr(dot + 1);
       }
-      lines += fmt::format("{} = {}\n", key, quoted(text));
+      lines += fmt::format("{} = {}\n", key, toml_text(text));
     }
     if (lines.empty() || name == "sets") return lines;
     return group.empty() ? fmt::format("[{}]\n{}", name, lines)
@@ -202,15 +202,15 @@ class Drafter {
     std::string text;
     if (!candidate.match.macros.empty()) text += "\n[names]\n";
     for (NameMacro const& macro : candidate.match.macros)
-      text += fmt::format("{} = {}\n", macro.name, quoted(macro.text));
+      text += fmt::format("{} = {}\n", macro.name, toml_text(macro.text));
     if (!candidate.match.changes.empty() || !candidate.match.absent.empty()) text += "\n[stored]\n";
     for (NameChange const& change : candidate.match.changes) {
-      text += fmt::format("{} = {}  # {}\n", quoted(change.key), quoted(change.is), change.reason);
+      text += fmt::format("{} = {}  # {}\n", toml_text(change.key), toml_text(change.is), change.reason);
       for (std::string const& key : change.replaced)
-        if (key != change.key) text += fmt::format("{} = false\n", quoted(key));
+        if (key != change.key) text += fmt::format("{} = false\n", toml_text(key));
     }
     for (std::string const& key : candidate.match.absent)
-      text += fmt::format("{} = false  # not stored\n", quoted(key));
+      text += fmt::format("{} = false  # not stored\n", toml_text(key));
     return text;
   }
 
@@ -230,12 +230,12 @@ class Drafter {
     if (classes != nullptr && classes->items() != nullptr && !classes->items()->empty() &&
         classes->items()->front().text() != nullptr)
       text += fmt::format("architectures = {}\n",
-                          quoted(fmt::format("list('{}')", *classes->items()->front().text())));
-    if (!type_.empty()) text += fmt::format("model_type = {}\n", quoted("'" + type_ + "'"));
+                          toml_text(fmt::format("list('{}')", *classes->items()->front().text())));
+    if (!type_.empty()) text += fmt::format("model_type = {}\n", toml_text("'" + type_ + "'"));
     for (OtherWord const& word : candidate.words)
       for (NamedExpression const& item : base.config)
         if (item.name == word.fact && !item.expression.empty())
-          text += fmt::format("{} = {}\n{} = false\n", word.word, quoted(item.expression.text()),
+          text += fmt::format("{} = {}\n{} = false\n", word.word, toml_text(item.expression.text()),
                               word.fact);
     return text;
   }

@@ -107,7 +107,7 @@ double alike(std::string_view a, std::string_view b) {
   std::set<std::string> const left = words_of(a);
   std::set<std::string> const right = words_of(b);
   std::size_t both = 0;
-  for (std::string const& word : left) both += right.contains(word) ? 1 : 0;
+  for (std::string const& word : left) both += right.contains(word) ? 1U : 0U;
   std::size_t const all = left.size() + right.size() - both;
   return all == 0 ? 0 : static_cast<double>(both) / static_cast<double>(all);
 }
@@ -227,7 +227,7 @@ class Matcher {
         result_.reshaped.push_back(fmt::format("{} is [{}], expected [{}]", found_[*f].text,
                                                fmt::join(*found_[*f].shape, ", "),
                                                fmt::join(expected_[e].shape, ", ")));
-      result_.equal += of_found_[*f] ? 0 : 1;
+      result_.equal += of_found_[*f] ? 0U : 1U;
       of_expected_[e] = of_found_[*f] = true;
     }
   }
