@@ -64,6 +64,10 @@ class Checker {
     }
   }
 
+  bool is_default(Given const& given) const {
+    return given.field->show(spec_) == given.field->show(JobSpec{});
+  }
+
   static bool is_further_axis(Given const& given) {
     return std::ranges::none_of(
         fields(), [key = given.field->key()](Field const& field) { return field.key() == key; });
@@ -109,7 +113,7 @@ class Checker {
     if (mapped && spec_.model.map == "none")
       add(*map, "model.map = \"none\" keeps the names of the source. Remove one of the two");
     for (Given const& given : given_)
-      if (!mapped && given.field->key().starts_with("target.layout."))
+      if (!mapped && given.field->key().starts_with("target.layout.") && !is_default(given))
         add(given,
             "with target.format = \"dcp\" it applies only with target.map, where names depend on "
             "the layout. Remove the key; target.chunks says how tensors are cut");

@@ -83,9 +83,11 @@ std::string advice(std::string_view table, std::string_view member,
     if (std::string const key = field.key();
         key.find(fmt::format(".{}.", member)) != std::string::npos)
       return "it is a table; set its keys one by one, such as " + key;
-  for (Field const& field : job::fields())
-    if (std::string const key = field.key(); key.ends_with(fmt::format(".{}", member)))
-      return "did you mean " + key + "?";
+  for (bool const layout : {true, false})  // sizes of the target's layout are meant most often
+    for (Field const& field : job::fields())
+      if (std::string const key = field.key();
+          key.ends_with(fmt::format(".{}", member)) && (!layout || !field.axis.empty()))
+        return "did you mean " + key + "?";
   std::string const near = member.size() < 64 ? nearest(member, known) : "";
   std::string const all = listed(known, known.size());
   if (near.empty()) return "known here: " + all;

@@ -99,7 +99,7 @@ class Drafter {
         why = error.sentence();
       }
     }
-    if (!best)
+    if (!best || best->match.equal + best->match.changes.size() == 0)
       fail(ErrorKind::usage,
            "no map of the map folder can describe this config.json{}. Name the members of "
            "config.json for layers, hidden size and heads in a map of your own "
@@ -109,6 +109,18 @@ class Drafter {
   }
 
  private:
+  /// Of two that fit as well, the one with fewer open facts; then the one that says less of its
+  /// own, which is the more general family.
+  static bool nearer(Candidate const& a, Candidate const& b) {
+    if (a.value != b.value) return a.value > b.value;
+    if (a.unstated != b.unstated) return a.unstated < b.unstated;
+    return lines_of(*a.base) < lines_of(*b.base);
+  }
+  static std::size_t lines_of(MapFile const& map) {
+    return map.let.size() + map.sets.size() + map.stored.size() + map.args.size() +
+           map.neutral.size() + map.defaults.size();
+  }
+
   Candidate judged(MapFile const& map) const {
     Candidate candidate;
     candidate.base = &map;
@@ -117,7 +129,8 @@ class Drafter {
     Json const facts = scoped_facts(request_.config, member);
     std::vector<std::string> const asked = check_map_syntax(map, core_).facts;
     candidate.words = other_words(asked, facts, counted_layers(request_.tensors));
-    for (std::string const& name : asked) candidate.unstated += fact(facts, name).is_null() ? 1U : 0U;
+    for (std::string const& name : asked)
+      candidate.unstated += fact(facts, name).is_null() ? 1U : 0U;
     candidate.unstated -= candidate.words.size();
     MapFile const changed = derived(map, head(candidate));
     Expected const expected = expected_by(changed, core_, request_.config, stored_);
@@ -205,7 +218,8 @@ class Drafter {
       text += fmt::format("{} = {}\n", macro.name, toml_text(macro.text));
     if (!candidate.match.changes.empty() || !candidate.match.absent.empty()) text += "\n[stored]\n";
     for (NameChange const& change : candidate.match.changes) {
-      text += fmt::format("{} = {}  # {}\n", toml_text(change.key), toml_text(change.is), change.reason);
+      text += fmt::format("{} = {}  # {}\n", toml_text(change.key), toml_text(change.is),
+                          change.reason);
       for (std::string const& key : change.replaced)
         if (key != change.key) text += fmt::format("{} = false\n", toml_text(key));
     }

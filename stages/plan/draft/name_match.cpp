@@ -243,7 +243,7 @@ class Matcher {
           std::vector<std::size_t> const run = fused_run(e, count, f);
           if (run.empty()) continue;
           double const value = alike(found_[f].text, expected_[e].text);
-          if (value > best_alike) {
+          if (value >= best_alike) {  // of equal ones the longest
             best = run;
             best_alike = value;
           }

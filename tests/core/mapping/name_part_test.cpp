@@ -228,7 +228,7 @@ TEST(MliteMap, CoversWhatTheFamilyHasForEveryRankCount) {
   MapFile const core = test::map_file("mcore");
   MapFile const family = test::map_file("qwen3_moe");
   MapFile const names = test::map_file("mlite_qwen3_moe");
-  EXPECT_TRUE(names.model_types.empty() && names.match_args.empty())
+  EXPECT_TRUE(names.axes.empty() && names.match_args.empty())
       << "it must not be found by a config or by args";
   for (test::SampleModel const& sample : test::sample_models()) {
     if (sample.family != "qwen3_moe" || sample.config.find("decoder_sparse_step")->dump() != "1")

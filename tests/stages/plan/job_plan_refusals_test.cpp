@@ -56,13 +56,11 @@ TEST(JobPlanRefuses, SharesThatDoNotMakeAWhole) {
   expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "");
 }
 
-TEST(JobPlanRefuses, AnAdapterAlone) {
+TEST(JobPlanRefuses, AMatrixOfAnAdapterWithoutTheOther) {
   MadeCheckpoint source(FormatId::huggingface);
-  source.add_file({{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", {8, 24}},
-                   {"base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight", {32, 8}}});
+  source.add_file({{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", {8, 24}}});
   source.value.config = sample_model("llama").config;
-  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
-                 "holds an adapter (LoRA) and no model");
+  expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "lora_B");
 }
 
 TEST(JobPlanRefuses, WeightsThatAnAdapterIsWrappedAround) {

@@ -145,9 +145,12 @@ INSTANTIATE_TEST_SUITE_P(Maps, ShippedMap, testing::ValuesIn(maps()), test_name<
 
 TEST(ShippedMaps, NoModelTypeIsOfTwoFamilies) {
   std::set<std::string> seen;
-  for (fs::path const& path : maps())
-    for (std::string const& type : load_map_file(path).model_types)
+  for (fs::path const& path : maps()) {
+    MapFile const map = load_map_file(path);
+    if (map.axes.empty()) continue;  // names alone, which a job asks for by name
+    for (std::string const& type : map.model_types)
       EXPECT_TRUE(seen.insert(type).second) << type << " in " << path;
+  }
 }
 
 }  // namespace
