@@ -122,7 +122,7 @@ struct Checkpoint {
   bool flattened = false;   ///< some tensors were flattened on disk, and were given their shape
 
   Json args;  ///< of Megatron, where the headers hold them; else null (args_of)
-  std::optional<FoundShape> shape;  ///< of a Megatron checkpoint: whose folder it is in
+  std::optional<FoundShape> shape;            ///< of a Megatron checkpoint: whose folder it is in
   std::optional<huggingface::Folder> beside;  ///< what lies beside the weights, where their own
                                               ///< folder says so
   /// config.json that is a part of the checkpoint; null for none: then it is that of model_files().

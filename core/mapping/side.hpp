@@ -34,8 +34,8 @@ struct SideOptions {
   std::string place;  ///< for messages: "job.toml, [target] layout"
   bool in_front =
       false;  ///< a global side of Megatron (torch_dist, fsdp_dtensor): FrontAxis, padded axes
-  std::string adapter = {};  ///< how adapters are named: one of Model::adapter_forms(); "": the
-                             ///< side has none
+  std::string adapter = {};     ///< how adapters are named: one of Model::adapter_forms(); "": the
+                                ///< side has none
   bool adapters_apart = false;  ///< adapters of weights that share a stored tensor are apart, where
                                 ///< MapAdapter::parts has words for them
 };

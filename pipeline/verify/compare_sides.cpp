@@ -219,7 +219,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
     SidesOpener(request, sides).run();
     sides.configs =
         compare_configs(describe_model(sides.a.checkpoint, request.config_a, request.map_folders),
-                        describe_model(sides.b.checkpoint, request.config_b, request.map_folders), request.map_folders);
+                        describe_model(sides.b.checkpoint, request.config_b, request.map_folders),
+                        request.map_folders);
   });
   std::vector<std::string> const& warnings = sides.a.catalogue.warnings;  // of b, copies are read
   sides.notes.insert(sides.notes.end(), warnings.begin(), warnings.end());

@@ -183,7 +183,10 @@ def test_a_folder_of_an_adapter_is_called_one(config, program, folder, scratch):
     if config == "with":
         (adapter / "config.json").write_text((folder / "config.json").read_text())
     outcome = program.attempt(adapter, scratch / "out", "megatron", target_options={"layout": ONE.toml()})
-    refused(outcome, 3, "adapter (LoRA)", "Merge the adapter")
+    if config == "with":
+        refused(outcome, 3, "q_proj.lora_A.weight' is [4, 4]", "requires [4, 48]")
+    else:
+        refused(outcome, 2, "holds an adapter (LoRA)", "Set source.config")
 
 
 @pytest.mark.long_but("beside")

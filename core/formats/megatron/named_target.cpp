@@ -8,9 +8,9 @@
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/paired_layers.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/formats/megatron/vocab_rows.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "core/mapping/adapter.hpp"
-#include "core/formats/megatron/vocab_rows.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::megatron {

@@ -135,7 +135,8 @@ class Drafter {
     MapFile const changed = derived(map, head(candidate));
     Expected const expected = expected_by(changed, core_, request_.config, stored_);
     if (expected.groups.empty())
-      fail(ErrorKind::usage, "{}: describes no tensor of this config.json", map.name);
+      fail(ErrorKind::usage, "{}: describes no tensor of this config.json. Name another map",
+           map.name);
     std::vector<NameMacro> macros;
     for (MapMacro const& macro : map.macros)
       if (macro.choices.size() == 1 && macro.choices.front().in.empty() &&

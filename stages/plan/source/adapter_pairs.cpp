@@ -24,8 +24,8 @@ class PairReader {
       auto const found = model_.find_tensor(weight);
       if (!found || !model_.exists(*found))
         fail(ErrorKind::source,
-             "the adapter adapts '{}', which the model does not have. Adapter and base are two "
-             "models'.",
+             "the adapter adapts '{}', which the model does not have. Name the adapter of "
+             "this base.",
              weight);
       AdaptedTensor& one = adapted[{*found, matrix->rank}];
       one.module = weight;
@@ -46,7 +46,8 @@ class PairReader {
  private:
   FactorPiece factor(Piece piece, Blob const& blob, AdaptedTensor const& one) const {
     if (!quant::mergeable(blob.dtype) || blob.file >= adapter_.catalog.real_files())
-      fail(ErrorKind::source, "adapter: '{}' is {}, expected F32, BF16 or F16.", blob.name,
+      fail(ErrorKind::source,
+           "adapter: '{}' is {}, expected F32, BF16 or F16. Convert it to one of these.", blob.name,
            name(blob.dtype));
     piece.tensor = one.weight;
     for (PieceDigit& digit : piece.digits) digit.axis = axis(digit.axis, one);
@@ -61,7 +62,8 @@ class PairReader {
     Index const size = found < 0 ? 0 : model_.axes()[static_cast<AxisId>(found)].size;
     if (size != axis.size)
       fail(ErrorKind::source,
-           "the adapter of '{}' has {} {}, and the model has {}. Adapter and base are two models'.",
+           "the adapter of '{}' has {} {}, and the model has {}. Name the adapter of this "
+           "base.",
            one.module, axis.name, axis.size, size);
     return static_cast<AxisId>(found);
   }

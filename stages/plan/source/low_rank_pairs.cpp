@@ -44,8 +44,8 @@ void check_factor(AdaptedTensor const& one, std::string const& weight, std::stri
   for (FactorPart const& part : parts) held += volume(part);
   if (held != rows * one.rank)
     fail(ErrorKind::source,
-         "adapter '{}': its {} holds {} numbers of '{}', which has {} x {} there. A file of the "
-         "adapter is missing, or it is another model's.",
+         "adapter '{}': its {} holds {} numbers of '{}', which has {} x {} there. A file "
+         "of the adapter is missing, or it is another model's: copy the adapter again.",
          one.module, factor, held, weight, rows, one.rank);
 }
 
@@ -199,7 +199,10 @@ void LowRankPairs::check_weights(TensorId tensor, Catalog const& catalog) const 
          "Dequantise the model in a job of its own first (model.quant = \"dequantise-bf16\").",
          name);
   if (catalog.tensors[index(tensor)].blobs.empty())
-    fail(ErrorKind::source, "the adapter adapts '{}', which the source does not have.", name);
+    fail(ErrorKind::source,
+         "the adapter adapts '{}', which the source does not have. Name the adapter of "
+         "this source.",
+         name);
   for (std::uint32_t const blob : catalog.tensors[index(tensor)].blobs)
     if (catalog.blobs[blob].file >= catalog.real_files())
       fail(ErrorKind::source,

@@ -75,7 +75,8 @@ Modules modules_of(Checkpoint const& adapter) {
   }
   for (auto const& [key, module] : modules)
     if (module.a == nullptr || module.b == nullptr)
-      fail(ErrorKind::source, "{}: '{}' has lora_{} and no lora_{}. The file is not complete.",
+      fail(ErrorKind::source,
+           "{}: '{}' has lora_{} and no lora_{}. The file is not complete: copy it again.",
            adapter.place, key, module.a != nullptr ? "A" : "B", module.a != nullptr ? "B" : "A");
   return modules;
 }
@@ -150,7 +151,8 @@ class Reader {
       if (!fits(module, names_.at(name)).empty()) fitting.push_back(name);
     if (fitting.empty())
       fail(ErrorKind::source,
-           "{}: '{}' has A {} and B {}, which fit none of {}. The adapter is another model's.",
+           "{}: '{}' has A {} and B {}, which fit none of {}. Name the adapter of this "
+           "model.",
            adapter_.place, key, shape_text(module.a->shape), shape_text(module.b->shape),
            listed(candidates));
     if (fitting.size() > 1)
@@ -165,12 +167,11 @@ class Reader {
     std::vector<std::string> known;
     for (auto const& [name, stored] : names_) known.push_back(name);
     std::string const near = nearest(module.name + ".weight", known);
-    fail(
-        ErrorKind::source,
-        "{}: '{}' adapts '{}', which the model does not have{}. Adapter and base are two models', or "
-        "the map does not describe this weight.",
-        adapter_.place, module.a->name, module.name,
-        near.empty() ? std::string() : fmt::format(" ('{}' is the nearest)", near));
+    fail(ErrorKind::source,
+         "{}: '{}' adapts '{}', which the model does not have{}. Name the adapter of "
+         "this base, or a map that describes this weight.",
+         adapter_.place, module.a->name, module.name,
+         near.empty() ? std::string() : fmt::format(" ('{}' is the nearest)", near));
   }
 
   /// The ways in which A and B fit a stored weight.
@@ -218,7 +219,8 @@ class Reader {
     auto const ways = fits(module, stored);
     if (ways.empty())
       fail(ErrorKind::source,
-           "{}: '{}' has A {} and B {}, and the weight is {}{}. The adapter is another model's.",
+           "{}: '{}' has A {} and B {}, and the weight is {}{}. Name the adapter of this "
+           "model.",
            adapter_.place, module.name, shape_text(module.a->shape), shape_text(module.b->shape),
            shape_text(side_.layout(stored.entry, {}).layout.shape),
            config_.transposed() ? " (fan_in_fan_out: [in, out])" : "");
@@ -226,7 +228,9 @@ class Reader {
     Index const rank = module.a->shape[0] / matrices.count;
     std::string const key = name.ends_with(".weight") ? module.name : name;
     if (Index const meant = config_.rank(key); meant != rank)
-      fail(ErrorKind::source, "{}: '{}' has rank {}, and {} says {}. The files are two adapters'.",
+      fail(ErrorKind::source,
+           "{}: '{}' has rank {}, and {} says {}. The files are two adapters': copy both "
+           "from one.",
            adapter_.place, module.name, rank, huggingface::adapter_config_name, meant);
     for (TensorId const tensor : std::set<TensorId>(side_.tensors(stored.entry).begin(),
                                                     side_.tensors(stored.entry).end())) {
@@ -286,7 +290,8 @@ class Reader {
 
   FactorPiece factor(StoredTensor const& tensor, TensorId weight, Piece const& name_digits) const {
     if (!quant::mergeable(tensor.dtype))
-      fail(ErrorKind::source, "{}: '{}' is {}, expected F32, BF16 or F16.", adapter_.place,
+      fail(ErrorKind::source,
+           "{}: '{}' is {}, expected F32, BF16 or F16. Convert it to one of these.", adapter_.place,
            tensor.name, reshard::name(tensor.dtype));
     FactorPiece factor;
     factor.file = first_file_ + adapter_.stored.chunks[tensor.first_chunk].item.file;

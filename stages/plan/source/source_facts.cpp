@@ -69,15 +69,13 @@ class FactsReader {
       files.config = described.config;
       files.config_text = described.config_text;
     }
+    Json const stated = fact(files.adapter, "base_model_name_or_path");
     if (unknown() && files.config.is_null())
       fail(
           ErrorKind::usage,
           "[source] config: {} holds an adapter (LoRA), and the config.json of its base model{} is "
           "not known here. Set source.config to that file.",
-          place(),
-          files.adapter.is_null()
-              ? ""
-              : " (" + fact(files.adapter, "base_model_name_or_path").dump() + ")");
+          place(), stated.text() == nullptr ? "" : " (" + stated.dump() + ")");
   }
 
   /// The files that lie beside the weights of the target: those of target.reference, else the
