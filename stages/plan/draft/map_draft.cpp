@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/config_defaults.hpp"
 #include "core/mapping/side.hpp"
@@ -23,6 +25,7 @@ constexpr double change_costs = 0.4;  // of a line against a name that fits by i
 constexpr double absent_costs = 0.5;
 constexpr double left_costs = 1.0;
 constexpr std::size_t most_listed = 40;
+constexpr std::uint64_t largest_map_bytes = 1 << 20;
 
 std::string toml_text(std::string_view text) { return json_quoted(text); }
 
@@ -91,9 +94,7 @@ class Drafter {
     for (MapFile const& map : maps_) {
       try {
         Candidate candidate = judged(map);
-        if (!best ||
-            std::pair(candidate.value, best->unstated) > std::pair(best->value, candidate.unstated))
-          best = std::move(candidate);
+        if (!best || nearer(candidate, *best)) best = std::move(candidate);
       } catch (Error const& error) {
         if (error.kind() != ErrorKind::usage && error.kind() != ErrorKind::source) throw;
         why = error.sentence();
@@ -109,16 +110,28 @@ class Drafter {
   }
 
  private:
-  /// Of two that fit as well, the one with fewer open facts; then the one that says less of its
-  /// own, which is the more general family.
-  static bool nearer(Candidate const& a, Candidate const& b) {
+  /// Of two that fit as well, the one that can make a config.json; then the one that inherits
+  /// through fewer maps, which is the more general family; then the one with fewer open facts.
+  bool nearer(Candidate const& a, Candidate const& b) const {
     if (a.value != b.value) return a.value > b.value;
-    if (a.unstated != b.unstated) return a.unstated < b.unstated;
-    return lines_of(*a.base) < lines_of(*b.base);
+    if (a.base->config.empty() != b.base->config.empty()) return b.base->config.empty();
+    std::size_t const depth_a = depth(a.base->name);
+    std::size_t const depth_b = depth(b.base->name);
+    return depth_a != depth_b ? depth_a < depth_b : a.unstated < b.unstated;
   }
-  static std::size_t lines_of(MapFile const& map) {
-    return map.let.size() + map.sets.size() + map.stored.size() + map.args.size() +
-           map.neutral.size() + map.defaults.size();
+
+  /// Through how many maps one inherits; 0 where its file is none of the map folders.
+  std::size_t depth(std::string const& name) const {
+    for (std::filesystem::path const& folder : request_.map_folders) {
+      std::filesystem::path const path = folder / name;
+      if (!sees_file(path)) continue;
+      std::size_t result = 0;
+      for (std::string const& base :
+           parse_map_file(read_text_file(path, largest_map_bytes), name).bases)
+        result = std::max(result, 1 + depth(base + ".toml"));
+      return result;
+    }
+    return 0;
   }
 
   Candidate judged(MapFile const& map) const {
