@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char const* neither = "neither has a config.json";
+
 std::string text_of(Json const& value) {
   return value.is_null() ? std::string() : shown_value(value);
 }
@@ -213,17 +215,37 @@ ModelDescription describe_model(Checkpoint const& checkpoint, fs::path const& co
   ModelDescription result;
   if (checkpoint.config_inside) result.config = checkpoint.config;
   if (auto const files = files_of(checkpoint, config);
-      files && (result.config.is_null() || !config.empty()))
+      files && (result.config.is_null() || !config.empty())) {
     result.config = files->config;
+    result.adapter = files->adapter;
+  }
   result.args = stated_args(checkpoint, map_folders);
   return result;
 }
 
-ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b,
-                                 std::vector<fs::path> const& map_folders) {
+namespace {
+
+/// What two adapters scale by otherwise; the tensors state the ranks. Null, false and an empty
+/// pattern are alike. A comparison that was not made is made by it, where both have a file.
+ConfigComparison with_adapters(ConfigComparison result, Json const& a, Json const& b) {
+  if (a.members() == nullptr || b.members() == nullptr) return result;
+  auto const value = [](Json const& config, char const* key) {
+    Json const said = fact(config, key);
+    bool const none = said == Json(false) || (said.members() != nullptr && said.members()->empty());
+    return none ? Json() : said;
+  };
+  for (char const* key : {"lora_alpha", "use_rslora", "alpha_pattern", "fan_in_fan_out"})
+    if (Json const first = value(a, key), second = value(b, key); first != second)
+      result.differences.push_back(
+          {fmt::format("adapter_config.{}", key), shown_value(first), shown_value(second)});
+  if (result.not_compared == neither) result.not_compared.clear();
+  return result;
+}
+
+ConfigComparison compare_models(ModelDescription const& a, ModelDescription const& b,
+                                std::vector<fs::path> const& map_folders) {
   bool const both_args = !a.args.is_null() && !b.args.is_null();
-  if (a.config.is_null() && b.config.is_null() && !both_args)
-    return {{}, "neither has a config.json"};
+  if (a.config.is_null() && b.config.is_null() && !both_args) return {{}, neither};
   try {
     if (a.config.is_null() && b.config.is_null()) return compare_args(a.args, b.args, map_folders);
     return compare(a, b, choose_maps("auto", map_folders, first_config(a, b), Json(), true));
@@ -233,10 +255,19 @@ ConfigComparison compare_configs(ModelDescription const& a, ModelDescription con
   }
 }
 
+}  // namespace
+
+ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b,
+                                 std::vector<fs::path> const& map_folders) {
+  return with_adapters(compare_models(a, b, map_folders), a.adapter, b.adapter);
+}
+
 ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a,
                                     ModelDescription const& b) {
-  if (a.config.is_null() && b.config.is_null()) return {{}, "neither has a config.json"};
-  return compare(a, b, maps);
+  ConfigComparison const models = a.config.is_null() && b.config.is_null()
+                                      ? ConfigComparison{{}, neither}
+                                      : compare(a, b, maps);
+  return with_adapters(models, a.adapter, b.adapter);
 }
 
 }  // namespace reshard

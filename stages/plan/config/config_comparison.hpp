@@ -14,6 +14,7 @@ namespace reshard {
 struct ModelDescription {
   Json config;
   Json args;
+  Json adapter = {};  ///< adapter_config.json of peft
 };
 
 /// Of a checkpoint: what lies beside its weights or is copied with it; `config` names another

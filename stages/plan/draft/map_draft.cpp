@@ -79,7 +79,7 @@ class Drafter {
       : request_(request), groups_(group_names(request.tensors)) {
     for (DraftTensor const& tensor : request.tensors) stored_.insert(tensor.name);
     Json const* type = request.config.find("model_type");
-    if (type != nullptr && type->text() != nullptr) type_ = *type->text();
+    if (type != nullptr && type->text() != nullptr) type_ = without_controls(*type->text());
   }
 
   MapDraft run() {
@@ -184,7 +184,11 @@ class Drafter {
   static MapFile derived(MapFile const& base, std::string const& text) {
     MapFile draft = parse_map_file(text, "draft.toml");
     draft.bases.clear();
-    return inherited(base, std::move(draft));
+    MapFile map = inherited(base, std::move(draft));
+    std::erase_if(map.stored, [](MapName const& name) { return name.entries.empty(); });
+    for (auto* list : {&map.args, &map.config, &map.defaults})
+      std::erase_if(*list, [](NamedExpression const& item) { return item.expression.empty(); });
+    return map;
   }
 
   static std::string stem(MapFile const& map) {
