@@ -170,11 +170,12 @@ class Settler {
 
   bool described(std::string const& name) const { return tower_ && tower_->describes(name); }
 
-  /// Whether a trainer has a name for every part of a source with names of Hugging Face.
+  /// Whether a trainer has a place for every part of a source with names of Hugging Face, so that
+  /// nothing is left out unasked.
   bool suits(MapKept const& trainer) const {
     return std::ranges::all_of(found_, [&](auto const& part) {
-      return matches(trainer.drop, part.first) || part_of_family(trainer, part.first) ||
-             (has_own(trainer) && described(part.first));
+      return !matches(trainer.drop, part.first) &&
+             (part_of_family(trainer, part.first) || (has_own(trainer) && described(part.first)));
     });
   }
 
