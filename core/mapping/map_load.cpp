@@ -4,6 +4,7 @@
 #include "core/base/file.hpp"
 #include "core/base/sight.hpp"
 #include "core/mapping/map_file.hpp"
+#include "core/mapping/map_removal.hpp"
 
 namespace reshard {
 namespace {
@@ -45,7 +46,10 @@ MapFile load(fs::path const& path, std::span<fs::path const> folders, std::vecto
 MapFile load_map_file(std::filesystem::path const& path,
                       std::span<std::filesystem::path const> folders) {
   std::vector<fs::path> open;
-  MapFile map = load(path, folders, open);
+  return without_removed(load(path, folders, open));
+}
+
+MapFile without_removed(MapFile map) {
   std::erase_if(map.stored, [](MapName const& name) { return name.entries.empty(); });
   for (auto* list : {&map.args, &map.config, &map.defaults})
     std::erase_if(*list, [](NamedExpression const& item) { return item.expression.empty(); });

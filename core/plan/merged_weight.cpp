@@ -105,27 +105,29 @@ class Walk {
 
   void row(At const& at, MergedDim const& columns, Index count) const {
     MergedBlock block;
-    if (!begins(at, block)) return;
-    block.transposed = of_out(columns);
-    block.first_row = block.transposed ? at.in : at.out;
-    block.first_column = block.transposed ? at.out : at.in;
+    if (!begins_along(at, columns, block)) return;
     block.columns = count;
-    block.column_stride = columns.stride;
     take_(block);
   }
 
   void rows(At const& at, MergedDim const& rows, Index count, MergedDim const& columns) const {
     MergedBlock block;
-    if (!begins(at, block)) return;
-    block.transposed = of_out(columns);
-    block.first_row = block.transposed ? at.in : at.out;
+    if (!begins_along(at, columns, block)) return;
     block.row_step = block.transposed ? rows.in : rows.out;
     block.rows = count;
     block.row_stride = rows.stride;
-    block.first_column = block.transposed ? at.out : at.in;
     block.columns = columns.count;
-    block.column_stride = columns.stride;
     take_(block);
+  }
+
+  /// A block whose columns are the elements of a dimension.
+  bool begins_along(At const& at, MergedDim const& columns, MergedBlock& block) const {
+    if (!begins(at, block)) return false;
+    block.transposed = of_out(columns);
+    block.first_row = block.transposed ? at.in : at.out;
+    block.first_column = block.transposed ? at.out : at.in;
+    block.column_stride = columns.stride;
+    return true;
   }
 
   MergedPart const& part_;

@@ -244,13 +244,13 @@ class Writer {
   std::string facts_;
 };
 
-/// A JSON file given on the command line; every fault of it is one of the command line.
-Json read_facts(fs::path path) {
+}  // namespace
+
+Json read_facts(fs::path path, std::uint64_t largest_bytes) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) path /= "config.json";
   try {
-    Json facts =
-        huggingface::parse_config(read_text_file(path, largest_facts_bytes), path.string());
+    Json facts = huggingface::parse_config(read_text_file(path, largest_bytes), path.string());
     if (facts.members() == nullptr)
       fail(ErrorKind::usage, "{}: is not a JSON object. Give a config.json.", path.string());
     return facts;
@@ -259,13 +259,11 @@ Json read_facts(fs::path path) {
   }
 }
 
-}  // namespace
-
 MapReport check_map_report(std::string const& map, std::string const& config_path,
                            std::string const& args_path, std::vector<fs::path> const& map_folders) {
   MapCheckRequest request{map, map_folders, {}, {}};
-  if (!config_path.empty()) request.config = read_facts(config_path);
-  if (!args_path.empty()) request.args = read_facts(args_path);
+  if (!config_path.empty()) request.config = read_facts(config_path, largest_facts_bytes);
+  if (!args_path.empty()) request.args = read_facts(args_path, largest_facts_bytes);
   MapCheck check;
   try {
     check = check_map(request);

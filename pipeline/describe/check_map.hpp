@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -22,5 +23,9 @@ struct MapReport {
 MapReport check_map_report(std::string const& map, std::string const& config_path,
                            std::string const& args_path,
                            std::vector<std::filesystem::path> const& map_folders);
+
+/// A JSON object from a file that the command line names, or from the config.json of a folder.
+/// Every fault of it is an Error of kind usage.
+Json read_facts(std::filesystem::path path, std::uint64_t largest_bytes);
 
 }  // namespace reshard

@@ -4,7 +4,6 @@
 
 #include "core/base/file.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
-#include "core/formats/huggingface/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "stages/plan/draft/map_draft.hpp"
 
@@ -16,15 +15,6 @@ namespace fs = std::filesystem;
 bool is_folder(fs::path const& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
-}
-
-Json read_config(fs::path path) {
-  if (is_folder(path)) path /= huggingface::config_name;
-  Json config = huggingface::parse_config(read_text_file(path, huggingface::largest_config_bytes),
-                                          path.string());
-  if (config.members() == nullptr)
-    fail(ErrorKind::usage, "{}: is not a JSON object. Give a config.json.", path.string());
-  return config;
 }
 
 void add_index(fs::path const& path, std::set<std::string>& known,
@@ -76,7 +66,8 @@ Json groups_json(std::vector<NameGroup> const& groups) {
 
 MapDraft draft(std::string const& base, std::vector<std::string> const& paths,
                std::vector<fs::path> const& map_folders) {
-  DraftRequest request{base, read_config(paths.front()), {}, map_folders};
+  DraftRequest request{
+      base, read_facts(paths.front(), huggingface::largest_config_bytes), {}, map_folders};
   fs::path const names = paths.back();
   if (is_folder(names)) {
     request.tensors = tensors_of(names);

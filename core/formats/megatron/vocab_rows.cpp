@@ -9,11 +9,11 @@ namespace {
 
 constexpr char const* what = "the padded vocabulary of the checkpoint's args";
 
-Index padded(Index size, Index multiple) {
-  return checked_add(size, multiple - 1, ErrorKind::source, what) / multiple * multiple;
-}
-
 }  // namespace
+
+Index padded_rows(Index vocab, Index multiple) {
+  return checked_add(vocab, multiple - 1, ErrorKind::source, what) / multiple * multiple;
+}
 
 Index vocab_multiple(Json const& args, Index ranks) {
   Json const divisor = fact(args, "make_vocab_size_divisible_by");
@@ -24,8 +24,8 @@ Index vocab_multiple(Json const& args, Index ranks) {
 
 std::optional<Index> repadded_rows(Index rows, Index from, Index to) {
   if (rows <= 0 || from <= 0 || to <= 0 || rows % from != 0) return std::nullopt;
-  Index const most = padded(rows, to);
-  return padded(rows - from + 1, to) == most ? std::optional<Index>(most) : std::nullopt;
+  Index const most = padded_rows(rows, to);
+  return padded_rows(rows - from + 1, to) == most ? std::optional<Index>(most) : std::nullopt;
 }
 
 }  // namespace reshard::megatron

@@ -12,6 +12,9 @@ namespace reshard::megatron {
 /// program has the product.
 Index vocab_multiple(Json const& args, Index ranks);
 
+/// The smallest multiple that is not below the size. An Error of kind source beyond Index.
+Index padded_rows(Index vocab, Index multiple);
+
 /// The rows of an embedding in a layout that pads to a multiple of `to`, where `rows` rows were
 /// padded to a multiple of `from` and nothing states how many of them are vocabulary: what every
 /// vocabulary that has these rows is padded to. Nothing where two of them differ, or where `rows`

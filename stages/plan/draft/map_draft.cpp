@@ -12,6 +12,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "core/mapping/map_removal.hpp"
 #include "core/mapping/side.hpp"
 #include "stages/plan/check/map_syntax.hpp"
 #include "stages/plan/draft/fact_words.hpp"
@@ -184,11 +185,7 @@ class Drafter {
   static MapFile derived(MapFile const& base, std::string const& text) {
     MapFile draft = parse_map_file(text, "draft.toml");
     draft.bases.clear();
-    MapFile map = inherited(base, std::move(draft));
-    std::erase_if(map.stored, [](MapName const& name) { return name.entries.empty(); });
-    for (auto* list : {&map.args, &map.config, &map.defaults})
-      std::erase_if(*list, [](NamedExpression const& item) { return item.expression.empty(); });
-    return map;
+    return without_removed(inherited(base, std::move(draft)));
   }
 
   static std::string stem(MapFile const& map) {

@@ -11,10 +11,7 @@ namespace {
 
 /// As Megatron pads.
 Index padded(Json const& args, Index vocab, Index ranks) {
-  Index const multiple = megatron::vocab_multiple(args, ranks);
-  return checked_add(vocab, multiple - 1, ErrorKind::source,
-                     "the padded vocabulary of the checkpoint's args") /
-         multiple * multiple;
+  return megatron::padded_rows(vocab, megatron::vocab_multiple(args, ranks));
 }
 
 }  // namespace
