@@ -44,25 +44,35 @@ void write_tree(JobPlan const& plan, fs::path const& out) {
   }
 }
 
-/// What the busiest of so many ranks reads and writes.
+/// What the busiest of so many ranks reads, writes, and does of both together, and the means of all ranks.
 Json busiest(Plan const& plan, int ranks) {
   std::uint64_t read = 0;
   std::uint64_t written = 0;
+  std::uint64_t both = 0;
+  std::uint64_t all_read = 0;
+  std::uint64_t all_written = 0;
+  RankCells const cells(plan, ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    CellRange const cells = cells_of_rank(plan, rank, ranks);
     std::uint64_t source = 0;
     std::uint64_t target = 0;
-    for (std::size_t c = cells.begin; c < cells.end; ++c) {
+    for (std::size_t c = cells.of(rank).begin; c < cells.of(rank).end; ++c) {
       source += plan.cells[c].source_bytes;
       target += plan.cells[c].target_bytes;
     }
     read = std::max(read, source);
     written = std::max(written, target);
+    both = std::max(both, source + target);
+    all_read += source;
+    all_written += target;
   }
+  auto const n = static_cast<std::uint64_t>(ranks);
   return Json()
       .set("ranks", std::int64_t{ranks})
       .set("read_bytes", read)
-      .set("written_bytes", written);
+      .set("written_bytes", written)
+      .set("both_bytes", both)
+      .set("mean_read_bytes", all_read / n)
+      .set("mean_written_bytes", all_written / n);
 }
 
 void make(std::string const& job_file, std::string const& out, std::vector<int> const& ranks,
