@@ -48,7 +48,8 @@ def small_config(kind):
         kept.pop("num_hidden_layers", None)
     alone = CONFIG_MAPPING[text["model_type"]]().to_dict() if text.get("model_type") in CONFIG_MAPPING else text  # some outer classes change its defaults
     heads = max(4, 2 * (alone.get("num_key_value_heads") or 0)) if "kv_lora_rank" not in text else 8
-    kept |= dict(num_attention_heads=heads, hidden_size=16 * heads)
+    if "num_attention_heads" in text:
+        kept |= dict(num_attention_heads=heads, hidden_size=16 * heads)
     if outer := outer_of(default):
         kept = {"model_type": text["model_type"]} | kept
     for key in reversed(outer):

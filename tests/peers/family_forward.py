@@ -73,9 +73,11 @@ def core_config(args, layout):
     given = {name: getattr(args, RENAMED.get(name, name), None) for name in names}
     values = {name: value for name, value in given.items() if value is not None} | dict.fromkeys(FUSIONS, False)
     quick, tanh = getattr(args, "quick_geglu", False), getattr(args, "gated_linear_unit", False)
-    plain = squared_relu if getattr(args, "squared_relu", False) else F.silu
+    plain = squared_relu if getattr(args, "squared_relu", False) else F.gelu
     values |= dict(
-        gated_linear_unit=args.swiglu or quick or tanh, activation_func=quick_gelu if quick else tanh_gelu if tanh else plain,
+        gated_linear_unit=args.swiglu or quick or tanh,
+        activation_func=quick_gelu if quick else tanh_gelu if tanh else F.silu if args.swiglu else plain,
+        bias_activation_fusion=getattr(args, "bias_gelu_fusion", False),  # then GELU is that by tanh
         use_cpu_initialization=True, moe_grouped_gemm=False, params_dtype=torch.float32, pipeline_dtype=torch.float32, transformer_impl="local",
         moe_token_dispatcher_type="allgather", moe_router_load_balancing_type="none",
         num_layers_in_first_pipeline_stage=layout.first_stage_layers, num_layers_in_last_pipeline_stage=layout.last_stage_layers)

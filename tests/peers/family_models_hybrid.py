@@ -133,6 +133,15 @@ def mamba(pattern, **changes):
     return lambda: transformers.NemotronHForCausalLM(transformers.NemotronHConfig(**base(**MAMBA | dict(hybrid_override_pattern=pattern) | changes)))
 
 
+MAMBA2 = dict(
+    vocab_size=90, hidden_size=45, num_hidden_layers=5, expand=2, num_heads=6, head_dim=15, n_groups=2, state_size=7, chunk_size=8, pad_token_id=0,
+    bos_token_id=1, eos_token_id=2)
+
+
+def mamba2(**changes):
+    return lambda: transformers.Mamba2ForCausalLM(transformers.Mamba2Config(**MAMBA2 | changes))
+
+
 def flattened_mtp(like, count, hidden=48):
     """Depths as Nemotron counts them, layer by layer; `like` are the decoder layers of the same kinds."""
 
@@ -159,6 +168,9 @@ MAMBA_FAMILIES = {
     "nemotron-3-latent": Family(
         mamba("ME*EM", moe_latent_size=16, num_nextn_predict_layers=2, mtp_hybrid_override_pattern="*E"), DELTA_A, DELTA_B, TE_GROUPED,
         add=flattened_mtp([2, 3], 2), ignored="mtp."),
+    "mamba2": Family(mamba2(), Layout(tp=2, pp=2, first_stage_layers=3), Layout(pp=3, first_stage_layers=1), TE_SEQUENTIAL),
+    "mamba2-tied": Family(
+        mamba2(tie_word_embeddings=True, use_conv_bias=False, conv_kernel=3), Layout(pp=2, last_stage_layers=1), Layout(tp=2), dtype=torch.float32),
 }
 
 # --- hyper-connections --------------------------------------------------------------------------------------------

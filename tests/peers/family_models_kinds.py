@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from family_models import DENSE_A, DENSE_B, ETP_B, MOE, MOE_A, MOE_B, QWEN_TOWER, SECTIONS, Family, base, random_like, save_shards
-from family_models_hybrid import MAMBA, MAMBA_A, MAMBA_B
+from family_models_hybrid import MAMBA, MAMBA_A, MAMBA_B, mamba2
 from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
 
 SPARSE = ["dense", "sparse", "sparse", "sparse", "sparse"]
@@ -173,6 +173,7 @@ WITHOUT_MEGATRON = {
     "jamba": Family(of("Jamba", **base(
         intermediate_size=64, num_experts=6, num_experts_per_tok=2, attn_layer_period=3, attn_layer_offset=1, mamba_d_state=7, mamba_dt_rank=5,
         use_mamba_kernels=False)), None, None),
+    "mamba2-biases": Family(mamba2(use_bias=True), None, None),
     "lfm2": Family(of("Lfm2", **base(**SHORT, block_multiple_of=12, conv_bias=True)), None, None),
     "lfm2-moe": Family(of("Lfm2Moe", **base(**SHORT, **MOE, num_experts=6, num_dense_layers=2)), None, None, dtype=torch.float32),
     "gemma4-planes": Family(of("Gemma4", "Gemma4Text", **GEMMA_PLANES), None, None),

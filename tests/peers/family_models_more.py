@@ -48,6 +48,7 @@ ROUTED_FAMILIES = {
         awkward("Dots1", num_experts_per_tok=2, moe_intermediate_size=24, n_routed_experts=6, n_shared_experts=2, first_k_dense_replace=2,
                 routed_scaling_factor=2.5, norm_topk_prob=True), MOE_A, MOE_B, TE_GROUPED),
     "ernie-4.5-moe": Family(plain("Ernie4_5_Moe", moe_intermediate_size=24, moe_k=2, moe_num_experts=6, moe_layer_start_index=2), MOE_A, ETP_B),
+    "flex-olmo": Family(plain("FlexOlmo", **ROUTED | dict(num_experts_per_tok=3), num_experts=6, num_key_value_heads=6), MOE_A, MOE_B, TE_GROUPED),
     "granite-moe": Family(plain("GraniteMoe", **ROUTED, **MULTIPLIERS, num_local_experts=6), MOE_A, MOE_B, TE_GROUPED, add=dict),
 }
 DENSE_FAMILIES = {
@@ -65,6 +66,9 @@ DENSE_FAMILIES = {
     "granite": Family(plain("Granite", **MULTIPLIERS, attention_bias=True), DENSE_A, DENSE_B),
     "arcee": Family(awkward("Arcee"), DENSE_A, DENSE_B),
     "arcee-biases": Family(dense("Arcee", attention_bias=True, mlp_bias=True, tie_word_embeddings=True), DENSE_B, DENSE_A, TE_SEQUENTIAL),
+    "starcoder2": Family(plain("Starcoder2", sliding_window=9), DENSE_A, DENSE_B),
+    "starcoder2-bare": Family(
+        plain("Starcoder2", num_key_value_heads=3, use_bias=False, tie_word_embeddings=False), Layout(tp=3), DENSE_B, TE_SEQUENTIAL),
     "apertus": Family(plain("Apertus"), DENSE_A, DENSE_B, keeps_parts=True),
 }
 
