@@ -137,8 +137,8 @@ class WireReader {
       std::int64_t const value = integer();
       good_ = good_ && std::in_range<T>(value);
       return good_ ? static_cast<T>(value) : T{0};
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      return std::string(text());
+    } else if constexpr (std::is_convertible_v<T const&, std::string_view>) {
+      return T(text());
     } else {
       T value{};
       get_members(value);

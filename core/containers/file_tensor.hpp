@@ -6,13 +6,14 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/shared_text.hpp"
 
 namespace reshard {
 
 /// A tensor as one file holds it. Element (i0, i1, …) is at offset_bytes + (sum i_d * strides[d]) *
 /// element size.
 struct FileTensor {
-  std::string name;
+  SharedText name;
   DType dtype = DType::u8;
   std::vector<Index> shape;
   std::vector<Index> strides;      ///< in elements; empty: row-major

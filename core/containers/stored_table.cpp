@@ -41,7 +41,7 @@ IndexLists::Id IndexLists::add(std::span<Index const> list) {
   return id;
 }
 
-void StoredTable::add_whole(std::string name, DType dtype, std::vector<Index> shape,
+void StoredTable::add_whole(SharedText name, DType dtype, std::vector<Index> shape,
                             ItemPlace const& item, std::vector<Index> tensor_strides) {
   auto const chunk = narrow<std::uint32_t>(chunks.size());
   if (!tensor_strides.empty()) strides[chunk] = std::move(tensor_strides);

@@ -9,6 +9,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/shared_text.hpp"
 #include "core/containers/id_table.hpp"
 
 namespace reshard {
@@ -48,7 +49,7 @@ struct StoredChunk {
 /// One stored tensor with its boxes: StoredTable::chunks[first_chunk, +chunk_count). What is stored
 /// whole has one.
 struct StoredTensor {
-  std::string name;
+  SharedText name;
   DType dtype = DType::u8;
   std::vector<Index> shape;
   std::uint32_t first_chunk = 0;
@@ -82,7 +83,7 @@ struct StoredTable {
 
   /// Adds a tensor that is stored whole. `offset_bytes`: its first element. `strides` are empty for
   /// a row-major one.
-  void add_whole(std::string name, DType dtype, std::vector<Index> shape, ItemPlace const& item,
+  void add_whole(SharedText name, DType dtype, std::vector<Index> shape, ItemPlace const& item,
                  std::vector<Index> tensor_strides = {});
 };
 

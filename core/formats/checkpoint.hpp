@@ -65,7 +65,7 @@ struct SharePlace {
 struct ModuleState {
   megatron::ExtraEntry entry;
   std::size_t place = 0;  ///< of Checkpoint::places
-  std::string dict;       ///< the key of the file's dict that holds it: "model1"; a file with
+  SharedText dict;        ///< the key of the file's dict that holds it: "model1"; a file with
                           ///< one chunk may say "model" for "model0"
 };
 

@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/ids.hpp"
+#include "core/base/shared_text.hpp"
 #include "core/layout/piece.hpp"
 #include "core/plan/source_view.hpp"
 
@@ -18,7 +19,7 @@ struct Blob {
   std::uint32_t file = 0;
   std::uint64_t offset_bytes = 0;
   DType dtype = DType::u8;
-  std::string name;
+  SharedText name;
 };
 
 /// Pieces of one logical tensor on one side: piece i lies in blob blobs[i]. Strides and offsets of

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "core/base/file.hpp"
+#include "core/base/workers.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/digest_work.hpp"
@@ -33,9 +35,12 @@ struct CellCut {
 
 class TensorPlanner {
  public:
-  TensorPlanner(Plan& plan, Model const& model, TensorId tensor, Catalog const& source,
-                Catalog const& target, PlanLimits const& limits)
+  /// `tensor_bytes` are those of the whole plan; the rest goes into `plan`, which is empty.
+  TensorPlanner(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
+                TensorId tensor, Catalog const& source, Catalog const& target,
+                PlanLimits const& limits)
       : plan_(plan),
+        tensor_bytes_(tensor_bytes),
         model_(model),
         tensor_(tensor),
         logical_(model.tensor(tensor)),
@@ -240,7 +245,7 @@ class TensorPlanner {
     std::uint64_t const bytes = static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
     plan_.source_bytes += bytes;
     if (limits_.digests)
-      plan_.tensor_bytes[index(tensor_)] =
+      tensor_bytes_[index(tensor_)] =
           static_cast<std::uint64_t>(logical_volume(model_, tensor_)) * element_;
   }
 
@@ -265,6 +270,7 @@ class TensorPlanner {
   }
 
   Plan& plan_;
+  std::span<std::uint64_t> tensor_bytes_;
   Model const& model_;
   TensorId tensor_;
   LogicalTensor const& logical_;
@@ -334,15 +340,67 @@ void sort_cells(Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+/// Adds what was planned for some tensors apart, and lets go of it.
+void append(Plan& plan, Plan part) {
+  auto const regions = narrow<std::uint32_t>(plan.regions.size());
+  auto const dims = narrow<std::uint32_t>(plan.dims.size());
+  auto const digests = narrow<std::uint32_t>(plan.digests.size());
+  for (Region& region : part.regions) region.first_dim += dims;
+  for (DigestRegion& digest : part.digests) digest.first_dim += dims;
+  for (Cell& cell : part.cells) {
+    cell.first_region += regions;
+    cell.first_digest += digests;
+  }
+  plan.regions.insert(plan.regions.end(), part.regions.begin(), part.regions.end());
+  plan.dims.insert(plan.dims.end(), part.dims.begin(), part.dims.end());
+  plan.cells.insert(plan.cells.end(), part.cells.begin(), part.cells.end());
+  plan.digests.insert(plan.digests.end(), part.digests.begin(), part.digests.end());
+  plan.source_bytes += part.source_bytes;
+  plan.target_bytes += part.target_bytes;
+  plan.replicas_dropped += part.replicas_dropped;
+  plan.logical_tensors += part.logical_tensors;
+  plan.joined_regions += part.joined_regions;
+}
+
+/// Memory for all parts at once: growing in steps would take as much again.
+void reserve(Plan& plan, std::span<Plan const> parts) {
+  std::size_t regions = 0;
+  std::size_t dims = 0;
+  std::size_t cells = 0;
+  std::size_t digests = 0;
+  for (Plan const& part : parts) {
+    regions += part.regions.size();
+    dims += part.dims.size();
+    cells += part.cells.size();
+    digests += part.digests.size();
+  }
+  plan.regions.reserve(regions);
+  plan.dims.reserve(dims);
+  plan.cells.reserve(cells);
+  plan.digests.reserve(digests);
+}
+
+}  // namespace
+
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
                PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
   Plan plan;
   plan.alignment = limits.alignment;
   if (limits.digests) plan.tensor_bytes.resize(model.tensors().size());
-  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-    if (!model.exists(TensorId(t)) || model.volume(model.tensors()[t]) == 0) continue;
-    TensorPlanner(plan, model, TensorId(t), source, target, limits).run();
-  }
+  std::vector<TensorId> tensors;
+  for (std::size_t t = 0; t < model.tensors().size(); ++t)
+    if (model.exists(TensorId(t)) && model.volume(model.tensors()[t]) != 0)
+      tensors.push_back(TensorId(t));
+  std::vector<Plan> parts(tensors.size());
+  Workers workers(
+      std::clamp<std::size_t>(limits.threads, 1, std::max<std::size_t>(tensors.size(), 1)));
+  workers.run(tensors.size(), [&](std::size_t i, std::size_t) {
+    TensorPlanner(parts[i], plan.tensor_bytes, model, tensors[i], source, target, limits).run();
+  });
+  reserve(plan, parts);
+  for (Plan& part : parts) append(plan, std::exchange(part, {}));
   add_opaque(plan, opaque, limits);
   if (limits.digests) add_checks(plan, model, source);
   sort_cells(plan);

@@ -83,6 +83,7 @@ struct PlanLimits {
   std::uint64_t staging_bytes = 64U << 20;  ///< what a cell may need in memory at most
   bool digests = true;  ///< whether the plan says how to take digests of the source
   StagingAlignment alignment = {};
+  std::size_t threads = 1;  ///< that plan; the plan is the same
 };
 
 /// Bytes that are carried as they are, outside all logical tensors (opaque module state).

@@ -20,7 +20,7 @@ class Lister {
   void add(std::string const& place, FileTensor const& tensor, std::string const& file,
            Json extra) {
     Json item;
-    item.set("name", tensor.name)
+    item.set("name", tensor.name.text())
         .set("dtype", name(tensor.dtype))
         .set("shape", shape_json(tensor.shape))
         .set("file", file);

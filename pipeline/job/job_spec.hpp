@@ -176,6 +176,7 @@ struct JobSpec {
     DeviceChoice device = DeviceChoice::automatic;
     IoChoice io = IoChoice::posix;
     VerifyChoice verify = VerifyChoice::written;
+    int threads = 0;            ///< of each stage of one rank; 0: as many as its share of the cores
     int stall_seconds = 600;    ///< a job in which nothing moves for so long is ended
     int progress_seconds = 30;  ///< between lines of progress in a log, and between events; 0: none
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+
+#include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "stages/plan/job_plan.hpp"
 
@@ -11,6 +14,10 @@ bool is_exchanging(JobSpec const& spec, int ranks);
 bool is_by_library(JobSpec const& spec);
 /// Staging memory that a round may count on wherever it is carried out.
 std::uint64_t round_memory(JobSpec const& spec);
+
+/// Threads of each stage of this rank: run.threads, or what the rank has of the cores of its host.
+/// Collective.
+std::size_t threads_of(JobSpec const& spec, Comm const& comm);
 
 /// Errors of kind usage: choices of a job that cannot be carried out together.
 void check_choices(JobSpec const& spec, int ranks);

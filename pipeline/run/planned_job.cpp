@@ -44,8 +44,10 @@ Checkpoint read_source(JobSpec const& spec, Comm const& comm) {
   return source;
 }
 
-PlanLimits plan_limits(JobSpec const& spec, FileIo const& source_io, int ranks) {
+PlanLimits plan_limits(JobSpec const& spec, FileIo const& source_io, int ranks,
+                       std::size_t threads) {
   PlanLimits limits;
+  limits.threads = threads;
   std::uint64_t const parts = is_exchanging(spec, ranks) ? 10 : 4;
   limits.staging_bytes = round_memory(spec) / parts;
   limits.digests = spec.run.verify != VerifyChoice::off;
@@ -81,7 +83,7 @@ void choose_path_of_bytes(JobSpec const& spec, PlannedJob& job, Comm const& comm
 void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_folders,
                        PlannedJob& job, Comm const& comm) {
   begin_phase("planning");
-  job.limits = plan_limits(spec, *job.source_io, comm.size());
+  job.limits = plan_limits(spec, *job.source_io, comm.size(), job.threads);
   together_seeing(comm, [&] {
     job.plan = make_job_plan(job.source, target_request(spec, map_folders), job.limits);
     check_files(spec, job.plan);
@@ -106,6 +108,7 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
   PlannedJob job;
   job.source_io = make_file_io(name(spec.run.io));
   together(comm, [&] { check_choices(spec, comm.size()); });
+  job.threads = threads_of(spec, comm);
   {
     OpenedFiles const opened;
     Clock::time_point const reading = Clock::now();

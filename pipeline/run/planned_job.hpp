@@ -26,6 +26,7 @@ struct PlannedJob {
   Checkpoint source;
   /// The small files that describe the source and the model, as rank 0 read them; on rank 0.
   std::map<std::filesystem::path, FileStamp> described_by;
+  std::size_t threads = 1;  ///< of each stage of this rank; not the same on every rank
   PlanLimits limits;
   JobPlan plan;
   std::optional<Manifest> manifest;  ///< of the source

@@ -19,8 +19,8 @@ using Clock = std::chrono::steady_clock;
 /// process.
 class JournaledWriter : public ExtentWriter {
  public:
-  JournaledWriter(WriteObserver const& observer, TargetRounds& rounds)
-      : ExtentWriter(rounds.files(), observer, rounds.edges()), rounds_(rounds) {}
+  JournaledWriter(WriteObserver const& observer, TargetRounds& rounds, std::size_t threads)
+      : ExtentWriter(rounds.files(), observer, rounds.edges(), threads), rounds_(rounds) {}
 
   void write(std::span<Extent const> extents, std::byte* staging) override {
     auto const error = capture([&] { ExtentWriter::write(extents, staging); });
@@ -34,8 +34,9 @@ class JournaledWriter : public ExtentWriter {
 };
 
 std::unique_ptr<ExtentSink> open_sink(JobRun const& run, StreamTarget const& target,
-                                      WriteObserver const& observer) {
-  if (!is_by_library(run.spec)) return std::make_unique<JournaledWriter>(observer, target.rounds);
+                                      WriteObserver const& observer, std::size_t threads) {
+  if (!is_by_library(run.spec))
+    return std::make_unique<JournaledWriter>(observer, target.rounds, threads);
   auto const transfer = run.spec.target.io == TargetIo::collective ? hdf5::Transfer::collective
                                                                    : hdf5::Transfer::independent;
   return std::make_unique<Hdf5Sink>(run.comm, paths_of(target.begun.layouts), transfer, observer,
@@ -46,6 +47,7 @@ std::unique_ptr<ExtentSink> open_sink(JobRun const& run, StreamTarget const& tar
 StreamOptions stream_options(JobRun const& run, PlannedJob const& job, RoundTerms const& terms) {
   StreamOptions options;
   options.memory_bytes = arena_bytes(terms);
+  options.threads = job.threads;
   options.stall_timeout_seconds = run.spec.run.stall_seconds;
   options.exchanging = terms.exchanging || is_by_library(run.spec);
   // Where libhdf5 writes, MPI belongs to the thread that does so: no words of other ranks are
@@ -104,7 +106,7 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
                                      std::span<std::byte const> bytes) {
     target.rounds.observe(file, offset_bytes, bytes);
   };
-  std::unique_ptr<ExtentSink> const sink = open_sink(run, target, observer);
+  std::unique_ptr<ExtentSink> const sink = open_sink(run, target, observer, job.threads);
   streamed.stats = stream_shown(run, options, terms, sources, *sink, streamed_bytes);
   sink->close();
   if (is_by_library(run.spec)) sync_everywhere(target.begun.layouts, run.comm);

@@ -22,7 +22,7 @@ struct RoundNumbers {
 };
 
 /// The files of a target while rounds are written to them, and the journal of those rounds. What is
-/// there stays for the next run from now on. observe() and note() are the writing thread's.
+/// there stays for the next run from now on. note() is the writing thread's.
 class TargetRounds {
  public:
   /// What it is given outlives it. Collective.
@@ -33,7 +33,7 @@ class TargetRounds {
   /// Takes what is kept back; null where nothing is.
   EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
 
-  /// Sees what this rank writes.
+  /// Sees what this rank writes. Any thread.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
   /// Notes a round as done.
   void note(FinishedRound const& round);

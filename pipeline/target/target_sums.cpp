@@ -46,7 +46,10 @@ void TargetSums::add_earlier(JournalEntry const& done, bool with_sums) {
 
 void TargetSums::observe(std::uint32_t file, std::uint64_t offset_bytes,
                          std::span<std::byte const> bytes) {
-  account_.add_written(file, bytes.size());
+  {
+    std::lock_guard const lock(*observing_);
+    account_.add_written(file, bytes.size());
+  }
   records_.add(file, offset_bytes, bytes);
   if (file_sums_ == FileSums::taken) files_.add(file, offset_bytes, bytes);
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -17,8 +19,8 @@ namespace reshard {
 enum class FileSums { taken, not_taken };
 
 /// What a rank has done to a target, in sums: what was carried out, the CRC-32 of zip records, the
-/// CRC-64 of files. In the end the ranks combine them. observe() and add() are the writing
-/// thread's.
+/// CRC-64 of files. In the end the ranks combine them. add() is the writing thread's, once all that
+/// observe() was told of the round is over.
 class TargetSums {
  public:
   /// `plan` is whole: what earlier runs did has not been taken out of it yet.
@@ -31,7 +33,7 @@ class TargetSums {
   /// for the ranks combine them.
   void add_earlier(JournalEntry const& done, bool with_sums);
 
-  /// Sees bytes that go to a target file.
+  /// Sees bytes that go to a target file. Any thread.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
   /// Adds a round that is written, and says by what it changed the sums.
   JournalEntry add(FinishedRound const& round);
@@ -46,6 +48,7 @@ class TargetSums {
   RecordChecksums records_;
   FileDigests files_;
   FileSums file_sums_;
+  std::unique_ptr<std::mutex> observing_ = std::make_unique<std::mutex>();  ///< of account_
   std::vector<std::uint32_t> noted_records_;  ///< the sums as they stood after the last round
   std::vector<std::uint64_t> noted_files_;
 };

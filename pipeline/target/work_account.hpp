@@ -20,7 +20,7 @@ class WorkAccount {
   /// `plan` is whole: what earlier runs did has not been taken out of it yet.
   WorkAccount(JobPlan const& plan, std::size_t source_records);
 
-  /// Adds bytes that went to a target file; from the writing thread.
+  /// Adds bytes that went to a target file; from one thread at a time.
   void add_written(std::uint32_t file, std::uint64_t bytes);
   /// Adds a round that is written, and says what it did as a journal keeps it; from the writing
   /// thread.

@@ -2,8 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <vector>
 
+#include "core/base/workers.hpp"
 #include "core/io/file_set.hpp"
 #include "core/plan/extent_batch.hpp"
 #include "stages/read/view_reader.hpp"
@@ -12,13 +16,14 @@ namespace reshard {
 
 /// Reads the extents of rounds into staging memory, neighbours in one vectored request. Never maps
 /// a file: a source that is cut short under us is an Error, not a signal. Extents of views are
-/// computed (ViewReader). Used by one thread.
+/// computed (ViewReader). Used by one thread; with workers, several requests are under way at a
+/// time.
 class ExtentReader {
  public:
-  /// `files` and `views` outlive the reader. View v has the file number files.size() + v.
+  /// `files` and `views` outlive the reader. View v has the file number files.size() + v. The
+  /// observer sees one request at a time.
   explicit ExtentReader(FileSet& files, std::span<SourceView const> views = {},
-                        StoredBytesObserver observer = {})
-      : files_(files), views_(files, views, stats_, std::move(observer)) {}
+                        StoredBytesObserver observer = {}, std::size_t threads = 1);
   ExtentReader(ExtentReader const&) = delete;
   ExtentReader& operator=(ExtentReader const&) = delete;
 
@@ -26,15 +31,22 @@ class ExtentReader {
   /// staging.
   void read(std::span<Extent const> extents, std::byte* staging);
 
-  ReadStats const& stats() const { return stats_; }
+  ReadStats stats() const;
 
  private:
-  void read_batch(ExtentBatch const& batch, std::byte* staging);
-  void compute_batch(ExtentBatch const& batch, std::byte* staging);
+  /// What each worker has of its own.
+  struct Lane {
+    ReadStats stats;
+    std::unique_ptr<ViewReader> views;
+  };
+  void read_batch(ExtentBatch const& batch, std::byte* staging, Lane& lane);
+  void compute_batch(ExtentBatch const& batch, std::byte* staging, Lane& lane);
 
   FileSet& files_;
-  ReadStats stats_;  // before views_, which adds to it
-  ViewReader views_;
+  BatchRules rules_;
+  std::mutex observing_;
+  std::vector<Lane> lanes_;  ///< by worker; as many as there are
+  Workers workers_;          // last: it uses what is above
 };
 
 }  // namespace reshard

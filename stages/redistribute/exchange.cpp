@@ -12,10 +12,11 @@
 namespace reshard {
 
 Exchange::Exchange(Comm const& comm, Transport& transport, double stall_timeout_seconds,
-                   std::function<void()> while_waiting)
+                   std::function<void()> while_waiting, Workers* workers)
     : comm_(comm),
       transport_(transport),
-      patience_(stall_timeout_seconds, std::move(while_waiting)) {}
+      patience_(stall_timeout_seconds, std::move(while_waiting)),
+      workers_(workers) {}
 
 void Exchange::run(RoundWork const& work, std::byte* staging) {
   awaited_.assign(work.receives.size() + work.sends.size(), 1);
@@ -49,10 +50,16 @@ void Exchange::pack_and_send(std::vector<Message> const& sends, std::byte* stagi
 }
 
 void Exchange::copy(std::vector<StridedCopy> const& copies, std::byte* staging) {
-  for (StridedCopy const& one : copies) {
+  auto const make = [&](std::size_t copy, std::size_t) {
+    StridedCopy const& one = copies[copy];
     copy_strided(staging + one.from, staging + one.to, one.run_bytes, one.dims);
+  };
+  if (workers_ != nullptr)
+    workers_->run(copies.size(), make);
+  else
+    for (std::size_t copy = 0; copy < copies.size(); ++copy) make(copy, 0);
+  for (StridedCopy const& one : copies)
     stats_.bytes_copied += copied_bytes(one.run_bytes, one.dims);
-  }
 }
 
 void Exchange::unpack_as_they_arrive(RoundWork const& work, std::byte* staging) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/workers.hpp"
 #include "core/plan/round.hpp"
 #include "core/transport/comm.hpp"
 #include "core/transport/patience.hpp"
@@ -22,15 +23,16 @@ struct ExchangeStats {
 
 /// Fills, copies, packs, exchanges and unpacks rounds. Messages between two ranks are matched by
 /// their order, so both must carry out their common rounds, and list their messages within a round,
-/// in the same order. Used by one thread.
+/// in the same order. Used by one thread; with workers, several copies are made at a time.
 class Exchange {
  public:
   /// `transport` moves messages in host memory and outlives the exchange. `while_waiting` is called
   /// again and again while messages are awaited; it may throw to give up. It may be empty. A round
   /// in which nothing arrives or leaves for `stall_timeout_seconds` names the ranks it waits for on
-  /// stderr and ends the job with code 8.
+  /// stderr and ends the job with code 8. `workers` share the copies; without them this thread
+  /// makes them. They outlive the exchange.
   Exchange(Comm const& comm, Transport& transport, double stall_timeout_seconds,
-           std::function<void()> while_waiting);
+           std::function<void()> while_waiting, Workers* workers = nullptr);
 
   /// After it threw, messages may still be on their way from and to `staging`: the job cannot go
   /// on, see Comm::abort. Pre: no message has this rank as its peer.
@@ -51,6 +53,7 @@ class Exchange {
   Transport& transport_;
   Patience patience_;
   ExchangeStats stats_;
+  Workers* workers_;
 
   // Of the round under way; kept to reuse their memory.
   std::vector<FlatMessage> flat_;

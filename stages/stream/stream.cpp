@@ -215,17 +215,22 @@ void StreamThreads::exchange_on_host() {
   }
 }
 
-void StreamThreads::take_digests(StagedRound& round) const {
+void StreamThreads::take_digests(StagedRound& round) {
   if (options_.digests.empty()) return;
-  for (DigestPart const& part : round.work().digests) {
-    if (part.digest == DigestId::none) continue;
+  std::vector<DigestPart> const& parts = round.work().digests;
+  std::vector<std::vector<DigestShare>> shares(parts.size());
+  workers_.run(parts.size(), [&](std::size_t p, std::size_t) {
+    DigestPart const& part = parts[p];
+    if (part.digest == DigestId::none) return;
     std::byte const* const from = round.staging + part.from;
-    round.digests.push_back({part.digest,
-                             strided_digest(from, part.run_bytes, part.dims,
-                                            part.tensor_bytes - part.at - part.run_bytes),
-                             bytes_of(part)});
-    if (options_.states != nullptr) options_.states->add(part, round.staging, round.digests);
-  }
+    shares[p].push_back({part.digest,
+                         strided_digest(from, part.run_bytes, part.dims,
+                                        part.tensor_bytes - part.at - part.run_bytes),
+                         bytes_of(part)});
+    if (options_.states != nullptr) options_.states->add(part, round.staging, shares[p]);
+  });
+  for (std::vector<DigestShare> const& one : shares)
+    round.digests.insert(round.digests.end(), one.begin(), one.end());
   if (options_.records != nullptr && !options_.records->empty()) take_record_sums(round);
 }
 

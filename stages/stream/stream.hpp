@@ -45,6 +45,9 @@ struct StreamOptions {
   /// Some round of some rank has messages, or the ranks of the sink act together. A failure then
   /// ends the whole job by Comm::abort, because other ranks may be waiting for us.
   bool exchanging = false;
+  /// How many requests to the file systems and how many copies of a round are under way at a time:
+  /// each stage has so many threads. At least 1.
+  std::size_t threads = 1;
   /// A rank that neither exchanges, reads nor writes a byte for so long while it waits ends the job
   /// with exit code 8.
   double stall_timeout_seconds = 600;

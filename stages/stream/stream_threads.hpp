@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/workers.hpp"
 #include "core/transport/patience.hpp"
 #include "core/transport/transports.hpp"
 #include "stages/read/extent_reader.hpp"
@@ -69,9 +70,12 @@ class StreamThreads {
         sources_(sources),
         next_round_(next_round),
         ring_(options.memory_bytes),
-        reader_(sources, options.views, observer()),
+        reader_(sources, options.views, observer(), options.threads),
         transport_(make_transport("mpi", {.comm = comm})),
-        exchange_(comm, *transport_, options.stall_timeout_seconds, [this] { check_others(); }),
+        workers_(options.threads),
+        exchange_(
+            comm, *transport_, options.stall_timeout_seconds, [this] { check_others(); },
+            &workers_),
         sink_(sink) {
     if (options.on_device) open_device(*options.on_device);
   }
@@ -89,7 +93,7 @@ class StreamThreads {
   void wait_for_device(Patience& patience);
   void write_all();
   StoredBytesObserver observer();
-  void take_digests(StagedRound& round) const;
+  void take_digests(StagedRound& round);
   void take_record_sums(StagedRound& round) const;
   void finish(StagedRound const& round);
   void look();
@@ -126,6 +130,7 @@ class StreamThreads {
       nullptr;  ///< of the round that is being read: what views are computed from
   ExtentReader reader_;
   std::unique_ptr<Transport> transport_;  ///< of host memory
+  Workers workers_;                       ///< of the calling thread
   Exchange exchange_;
   ExtentSink& sink_;
   // Of the GPU path. The exchange is given up before the memory that it copies from.

@@ -1,5 +1,6 @@
 #include "stages/write/extent_writer.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include <sys/uio.h>
@@ -8,25 +9,45 @@ namespace reshard {
 namespace {
 
 constexpr BatchRules rules{.most_bytes = std::uint64_t{8} << 20, .tail = TailPage::apart};
+/// How much of an extent an observer is shown at a time where there are workers.
+constexpr std::uint64_t shown_bytes = std::uint64_t{4} << 20;
+
+std::vector<Extent> in_parts(std::span<Extent const> extents) {
+  std::vector<Extent> parts;
+  for (Extent const& extent : extents)
+    for (std::uint64_t done = 0; done < extent.bytes; done += shown_bytes)
+      parts.push_back({extent.file, extent.offset_bytes + done,
+                       std::min(shown_bytes, extent.bytes - done), extent.at + done});
+  return parts;
+}
 
 }  // namespace
 
 void ExtentWriter::write(std::span<Extent const> extents, std::byte* staging) {
   std::vector<Extent> sorted = by_place(extents);
-  for (Extent const& extent : sorted) {
-    if (observer_) observer_(extent.file, extent.offset_bytes, {staging + extent.at, extent.bytes});
-    stats_.bytes += extent.bytes;
-  }
+  if (observer_) show(sorted, staging);
+  for (Extent const& extent : sorted) stats_.bytes += extent.bytes;
   if (edges_ != nullptr) sorted = edges_->keep(sorted, staging);
-  for (ExtentBatch const& batch : batches_of(sorted, rules)) write_batch(batch, staging);
+  std::vector<ExtentBatch> const batches = batches_of(sorted, rules);
+  workers_.run(batches.size(),
+               [&](std::size_t batch, std::size_t) { write_batch(batches[batch], staging); });
+  stats_.calls += batches.size();
 }
 
-void ExtentWriter::write_batch(ExtentBatch const& batch, std::byte* staging) {
+void ExtentWriter::show(std::span<Extent const> sorted, std::byte const* staging) {
+  std::vector<Extent> const parts =
+      workers_.count() > 1 ? in_parts(sorted) : std::vector<Extent>(sorted.begin(), sorted.end());
+  workers_.run(parts.size(), [&](std::size_t part, std::size_t) {
+    Extent const& one = parts[part];
+    observer_(one.file, one.offset_bytes, {staging + one.at, one.bytes});
+  });
+}
+
+void ExtentWriter::write_batch(ExtentBatch const& batch, std::byte* staging) const {
   std::vector<iovec> parts;
   parts.reserve(batch.parts.size());
   for (auto const& part : batch.parts) parts.push_back({staging + part.at, part.bytes});
   files_.open(batch.file)->write_parts_at(batch.offset_bytes, parts);
-  stats_.calls += 1;
 }
 
 }  // namespace reshard

@@ -59,9 +59,11 @@ void RecordChecksums::add(std::uint32_t file, std::uint64_t offset_bytes,
     std::uint64_t const first = std::max(at->begin, offset_bytes);
     std::uint64_t const last = std::min(at->end, end);
     if (first >= last) continue;
-    touched_.note(first_share_[file] + at->number);
-    shares_[first_share_[file] + at->number] ^=
+    std::uint32_t const share =
         crc32_share(bytes.subspan(first - offset_bytes, last - first), at->end - last);
+    std::lock_guard const lock(*mutex_);
+    touched_.note(first_share_[file] + at->number);
+    shares_[first_share_[file] + at->number] ^= share;
   }
 }
 
@@ -133,8 +135,11 @@ FileDigests::FileDigests(std::span<TargetLayout const> files) : shares_(files.si
 
 void FileDigests::add(std::uint32_t file, std::uint64_t offset_bytes,
                       std::span<std::byte const> bytes) {
+  std::uint64_t const share =
+      crc64_shifted(crc64(bytes), size_bytes_[file] - offset_bytes - bytes.size());
+  std::lock_guard const lock(*mutex_);
   touched_.note(file);
-  shares_[file] ^= crc64_shifted(crc64(bytes), size_bytes_[file] - offset_bytes - bytes.size());
+  shares_[file] ^= share;
 }
 
 }  // namespace reshard

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,7 +40,7 @@ class RecordChecksums {
   explicit RecordChecksums(std::span<TargetLayout const> files);
 
   /// Adds bytes [offset_bytes, +bytes.size()) of a file; bytes outside of records (a safetensors
-  /// file) count for nothing.
+  /// file) count for nothing. Any thread.
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
 
   /// What the ranks xor together: one word per record.
@@ -59,6 +60,8 @@ class RecordChecksums {
   TouchedSums touched_;
   std::vector<std::vector<Record>> records_;  ///< by file, by offset
   std::vector<std::size_t> first_share_;      ///< by file
+  std::unique_ptr<std::mutex> mutex_ =
+      std::make_unique<std::mutex>();  ///< of touched_ and shares_, while add() is called
   std::vector<std::uint32_t> shares_;
 };
 
@@ -67,7 +70,7 @@ class RecordChecksums {
 class FileDigests {
  public:
   explicit FileDigests(std::span<TargetLayout const> files);
-  /// Adds bytes [offset_bytes, +bytes.size()) of a file.
+  /// Adds bytes [offset_bytes, +bytes.size()) of a file. Any thread.
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
   /// One word per file: what the ranks xor together.
   std::span<std::uint64_t> shares() { return shares_; }
@@ -77,6 +80,8 @@ class FileDigests {
  private:
   TouchedSums touched_;
   std::vector<std::uint64_t> size_bytes_;
+  std::unique_ptr<std::mutex> mutex_ =
+      std::make_unique<std::mutex>();  ///< of touched_ and shares_, while add() is called
   std::vector<std::uint64_t> shares_;
 };
 

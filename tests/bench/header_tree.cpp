@@ -44,7 +44,8 @@ void write_tree(JobPlan const& plan, fs::path const& out) {
   }
 }
 
-/// What the busiest of so many ranks reads, writes, and does of both together, and the means of all ranks.
+/// What the busiest of so many ranks reads, writes, and does of both together, and the means of all
+/// ranks.
 Json busiest(Plan const& plan, int ranks) {
   std::uint64_t read = 0;
   std::uint64_t written = 0;

@@ -12,12 +12,13 @@ namespace reshard {
 
 /// The ways a stream can take: through host memory, or through an emulated device with messages
 /// over MPI or over the stand-in for NCCL.
-enum class StreamPath { host, device_with_mpi, device_with_nccl };
+enum class StreamPath { host, host_with_threads, device_with_mpi, device_with_nccl };
 
 inline char const* name(StreamPath path) {
-  return path == StreamPath::host              ? "host"
-         : path == StreamPath::device_with_mpi ? "device_with_mpi"
-                                               : "device_with_nccl";
+  return path == StreamPath::host                ? "host"
+         : path == StreamPath::host_with_threads ? "host_with_threads"
+         : path == StreamPath::device_with_mpi   ? "device_with_mpi"
+                                                 : "device_with_nccl";
 }
 
 /// The device and the transport of a path; lives as long as the streams.
@@ -28,6 +29,10 @@ class PathParts {
   /// The options, along the path. Collective when they are for an exchange.
   StreamOptions on_path(StreamOptions options) {
     if (path_ == StreamPath::host) return options;
+    if (path_ == StreamPath::host_with_threads) {
+      options.threads = 4;
+      return options;
+    }
     if (!device_) device_ = make_emulated_device();
     if (options.exchanging && !transport_) connect();
     options.on_device =

@@ -186,7 +186,7 @@ StoredView DeepSpeedFormat::view(Checkpoint const& checkpoint, std::string const
   auto const& tensors = checkpoint.stored.tensors;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     auto const state = parse_state_name(tensors[t].name);
-    std::string_view const name = state ? state->parameter : tensors[t].name;
+    std::string_view const name = state ? state->parameter : tensors[t].name.text();
     if (!name.starts_with(prefix)) {
       view.unread.push_back(tensors[t].name);
       continue;

@@ -47,7 +47,7 @@ class Table {
     std::set<std::string> added;
     for (FileTensor const& tensor : model().module) {
       auto const alias = shared.find(tensor.name);
-      std::string const& first = alias == shared.end() ? tensor.name : alias->second;
+      std::string const& first = alias == shared.end() ? tensor.name.text() : alias->second;
       auto const number = numbers_.find(first);
       bool const whole =
           number == numbers_.end() || tensor.shape == parameters_[number->second].shape;
@@ -92,7 +92,7 @@ class Table {
     auto const split = split_parts(std::span(&elements, 1), std::ssize(headers_.models));
     for (std::size_t r = 0; r < headers_.models.size(); ++r) {
       auto const& held = headers_.models[r].frozen_parts;
-      auto const part = std::ranges::find(held, first, &FileTensor::name);
+      auto const part = std::ranges::find_if(held, [&first](FileTensor const& one) { return one.name == first; });
       for (FlatPart const& flat : split[r]) {
         if (part == held.end() || part->shape.size() != 1 || !part->strides.empty() ||
             part->shape.front() < flat.end - flat.begin)

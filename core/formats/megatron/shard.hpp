@@ -23,7 +23,7 @@ enum class ExtraKind : std::uint8_t {
 
 /// Opaque state of a module.
 struct ExtraEntry {
-  std::string key;
+  SharedText key;
   ExtraKind kind = ExtraKind::none;
   std::uint32_t tensors_before =
       0;              ///< its place in the chunk: after this many of ChunkTable::tensors

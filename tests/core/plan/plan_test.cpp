@@ -43,7 +43,7 @@ void expect_same_files(test::Files const& got, test::Files const& expected,
             std::mismatch(got[f].begin(), got[f].end(), expected[f].begin()).first -
             got[f].begin());
         if (blob.offset_bytes <= first)
-          ADD_FAILURE() << "file " << f << " byte " << first << ", at or after " << blob.name
+          ADD_FAILURE() << "file " << f << " byte " << first << ", at or after " << blob.name.text()
                         << " at " << blob.offset_bytes;
       }
     return;
@@ -130,6 +130,38 @@ TEST(Plan, EveryLayoutBecomesEveryOther) {
       reshard_direct(fixture, source, target, static_cast<int>(1 + i % 3), aligned);
       reshard_by_exchange(fixture, source, target, static_cast<int>(2 + i % 4), aligned);
     }
+  }
+}
+
+TEST(Plan, IsTheSameWithAnyNumberOfThreads) {
+  for (SampleModel const& sample : test::sample_models()) {
+    Fixture const fixture(sample);
+    auto const meshes = test::sample_meshes(fixture.model.axes().find("expert") >= 0);
+    World const source =
+        test::make_world(fixture.model, fixture.local(meshes.front()), meshes.front(), DType::bf16);
+    World const target =
+        test::make_world(fixture.model, fixture.local(meshes.back()), meshes.back(), DType::bf16);
+    auto const made = [&](std::size_t threads) {
+      return make_plan(fixture.model, source.catalog, target.catalog,
+                       {.cell_bytes = 2048, .staging_bytes = 32768, .threads = threads});
+    };
+    Plan const one = made(1);
+    Plan const four = made(4);
+    EXPECT_EQ(one.tensor_bytes, four.tensor_bytes);
+    EXPECT_EQ(one.source_bytes, four.source_bytes);
+    EXPECT_EQ(one.target_bytes, four.target_bytes);
+    EXPECT_EQ(one.replicas_dropped, four.replicas_dropped);
+    EXPECT_EQ(one.joined_regions, four.joined_regions);
+    ASSERT_EQ(one.cells.size(), four.cells.size());
+    auto const places = [](Plan const& plan) {
+      std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>> all;
+      for (Cell const& cell : plan.cells)
+        for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
+          all.emplace_back(plan.regions[r].src_file, plan.regions[r].src_offset_bytes,
+                           plan.regions[r].to, plan.regions[r].dst_offset_bytes);
+      return all;
+    };
+    EXPECT_EQ(places(one), places(four));
   }
 }
 

@@ -130,7 +130,7 @@ TEST(JobPlan, ToFsdpHasKeysOfTheModuleAndItsArgs) {
   JobPlan const plan =
       planned(made_megatron(sample_model("llama")), request_for(FormatId::fsdp_dtensor));
   for (Blob const& blob : plan.target.blobs)
-    EXPECT_TRUE(blob.name.starts_with("model.module.")) << blob.name;
+    EXPECT_TRUE(blob.name.starts_with("model.module.")) << blob.name.text();
   Lines const texts = texts_of(plan);
   EXPECT_EQ(std::ranges::count(texts, "iter_0000007/common.pt"), 0) << "it has none";
   expect_sound(plan);

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstring>
 #include <numeric>
+#include <mutex>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -79,7 +80,7 @@ TEST(ExtentReader, PutsEveryExtentWhereItBelongs) {
     std::vector<Extent> const extents =
         random_partition(sizes, seed % 3 == 0 && seed % 10 != 0 ? 5 : most / 3, random);
     FileSet files(paths, FileSet::Access::read, 2, io_engines()[seed % 2].make());
-    ExtentReader reader(files);
+    ExtentReader reader(files, {}, {}, 1 + seed % 4);
     Bytes staging(staging_bytes(extents));
     reader.read(extents, staging.data());
     for (Extent const& extent : extents)
@@ -142,14 +143,16 @@ void write_and_compare(std::filesystem::path const& parent, std::shared_ptr<File
     seen.emplace_back(sizes[f]);
   }
   std::uint64_t seen_bytes = 0;
+  std::mutex mutex;
   WriteObserver const observer = [&](std::uint32_t file, std::uint64_t offset_bytes,
                                      std::span<std::byte const> bytes) {
+    std::lock_guard const lock(mutex);
     seen_bytes += bytes.size();
     std::copy(bytes.begin(), bytes.end(),
               seen[file].begin() + static_cast<std::ptrdiff_t>(offset_bytes));
   };
   FileSet files(paths, FileSet::Access::write, FileSet::default_open_limit, std::move(io));
-  ExtentWriter writer(files, observer);
+  ExtentWriter writer(files, observer, nullptr, 1 + seed % 4);
   std::size_t const half = extents.size() / 2;
   writer.write(std::span(extents).first(half), staging.data());
   writer.write(std::span(extents).subspan(half), staging.data());

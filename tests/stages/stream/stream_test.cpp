@@ -171,7 +171,9 @@ void create(std::filesystem::path const& path, Bytes const& bytes) {
 /// Every test on every path.
 class Stream : public testing::TestWithParam<StreamPath> {
  protected:
-  bool on_host() const { return GetParam() == StreamPath::host; }
+  bool on_host() const {
+    return GetParam() == StreamPath::host || GetParam() == StreamPath::host_with_threads;
+  }
   StreamOptions on_path(StreamOptions const& options) { return parts_.on_path(options); }
 
  private:
@@ -179,8 +181,8 @@ class Stream : public testing::TestWithParam<StreamPath> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Paths, Stream,
-                         testing::Values(StreamPath::host, StreamPath::device_with_mpi,
-                                         StreamPath::device_with_nccl),
+                         testing::Values(StreamPath::host, StreamPath::host_with_threads,
+                                         StreamPath::device_with_mpi, StreamPath::device_with_nccl),
                          [](auto const& given) { return name(given.param); });
 
 TEST_P(Stream, ChangesOwnershipAsComputedDirectlyTwiceInARow) {

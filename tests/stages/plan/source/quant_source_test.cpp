@@ -44,7 +44,7 @@ TEST(QuantSource, CodesAndScalesAreCarriedAsTheyAre) {
   EXPECT_TRUE(plan.source.views.empty());
   EXPECT_EQ(plan.plan.target_bytes, bytes_of(source.value));
   for (Blob const& blob : plan.target.blobs)
-    EXPECT_EQ(blob.dtype == DType::f8_e4m3, blob.name.ends_with("proj.weight")) << blob.name;
+    EXPECT_EQ(blob.dtype == DType::f8_e4m3, blob.name.ends_with("proj.weight")) << blob.name.text();
   expect_sound(plan);
 }
 
@@ -61,8 +61,8 @@ TEST(QuantSource, ValuesAreComputedOnRequest) {
     EXPECT_EQ(view.scale->dtype, DType::f32);
   }
   for (Blob const& blob : plan.target.blobs) {
-    EXPECT_EQ(blob.dtype, DType::bf16) << blob.name;
-    EXPECT_FALSE(blob.name.ends_with("_scale_inv")) << blob.name;
+    EXPECT_EQ(blob.dtype, DType::bf16) << blob.name.text();
+    EXPECT_FALSE(blob.name.ends_with("_scale_inv")) << blob.name.text();
   }
   EXPECT_EQ(plan.plan.target_bytes, bytes_of(made_huggingface(sample_model("qwen3")).value));
   EXPECT_EQ(parse_json(text_named(plan, "config.json"), "config").find("quantization_config"),

@@ -36,7 +36,7 @@ TEST(SourceCatalog, HasABlobForEachTensorWhereItLies) {
   ASSERT_EQ(catalog.blobs.size(), stored.tensors.size());
   for (Blob const& blob : catalog.blobs) {
     auto const tensor = std::ranges::find(stored.tensors, blob.name, &StoredTensor::name);
-    ASSERT_NE(tensor, stored.tensors.end()) << blob.name;
+    ASSERT_NE(tensor, stored.tensors.end()) << blob.name.text();
     EXPECT_EQ(blob.offset_bytes, stored.payload_offset_bytes[tensor->first_chunk]);
     EXPECT_EQ(blob.file, 0U);
   }

@@ -1,0 +1,86 @@
+#include "core/base/workers.hpp"
+
+#include <system_error>
+
+#include "core/base/capture.hpp"
+
+namespace reshard {
+
+Workers::Workers(std::size_t threads) {
+  try {
+    for (std::size_t worker = 1; worker < threads; ++worker)
+      threads_.emplace_back([this, worker] { serve(worker); });
+  } catch (std::system_error const& error) {
+    {
+      std::lock_guard const lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    fail(
+        ErrorKind::resources,
+        "{} of {} threads could be started: {}. Lower run.threads or start fewer ranks on this host.",
+        threads_.size() + 1, threads, error.code().message());
+  }
+}
+
+Workers::~Workers() {
+  {
+    std::lock_guard const lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Workers::run(std::size_t items, Work const& work) {
+  if (threads_.empty() || items < 2) {
+    for (std::size_t item = 0; item < items; ++item) work(item, 0);
+    return;
+  }
+  {
+    std::lock_guard const lock(mutex_);
+    work_ = &work;
+    items_ = items;
+    next_ = 0;
+    failure_.reset();
+    busy_ = threads_.size();
+    ++rounds_;
+  }
+  changed_.notify_all();
+  take_part(0);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return busy_ == 0; });
+  if (failure_) throw *failure_;
+}
+
+void Workers::serve(std::size_t worker) {
+  for (std::size_t seen = 0;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return ended_ || rounds_ != seen; });
+      if (ended_) return;
+      seen = rounds_;
+    }
+    take_part(worker);
+    std::lock_guard const lock(mutex_);
+    if (--busy_ == 0) changed_.notify_all();
+  }
+}
+
+void Workers::take_part(std::size_t worker) {
+  for (;;) {
+    std::size_t item = 0;
+    {
+      std::lock_guard const lock(mutex_);
+      if (next_ == items_ || failure_) return;
+      item = next_++;
+    }
+    std::optional<Error> const error = capture([&] { (*work_)(item, worker); });
+    if (!error) continue;
+    std::lock_guard const lock(mutex_);
+    if (failure_ && failed_item_ < item) continue;
+    failure_ = *error;
+    failed_item_ = item;
+  }
+}
+
+}  // namespace reshard

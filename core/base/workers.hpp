@@ -1,0 +1,54 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+
+/// Threads that share the items of a piece of work with the thread that asks for it. Used by one
+/// thread.
+class Workers {
+ public:
+  /// Called with the number of an item and the number of the worker that has it.
+  using Work = std::function<void(std::size_t item, std::size_t worker)>;
+
+  /// `threads` with the calling one, at least 1: so many work at a time. A refusal of the system is
+  /// an Error of kind resources.
+  explicit Workers(std::size_t threads = 1);
+  ~Workers();
+  Workers(Workers const&) = delete;
+  Workers& operator=(Workers const&) = delete;
+
+  std::size_t count() const { return threads_.size() + 1; }
+
+  /// Calls `work` once for each item in [0, items), in any order, by several threads at a time, and
+  /// returns when all have ended. Once a call has thrown, no further one begins; of what was
+  /// thrown, that of the lowest item is thrown here.
+  void run(std::size_t items, Work const& work);
+
+ private:
+  void serve(std::size_t worker);
+  void take_part(std::size_t worker);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t rounds_ = 0;  ///< pieces of work so far
+  std::size_t busy_ = 0;    ///< threads that have not ended the last of them
+  bool ended_ = false;
+  // Of the piece of work under way:
+  Work const* work_ = nullptr;
+  std::size_t items_ = 0;
+  std::size_t next_ = 0;
+  std::size_t failed_item_ = 0;
+  std::optional<Error> failure_;
+  std::vector<std::jthread> threads_;  // last: they use what is above
+};
+
+}  // namespace reshard
