@@ -1,6 +1,8 @@
 """Times `reshard run` against `cp -r && sync` of the same source, in interleaved pairs: against_cp.py RESHARD SOURCE WORK [--pairs 5] [layout words].
 
-Both end with their data on the device. Prints each pair, the median ratio with its range, and the counters of the last run.
+Both end with their data on the device. Prints each pair, the median ratio with its range, and the counters of the last run. With --raw RAW_COPY (the
+program build/dev/tests/bench/raw_copy) the source is also copied by the same engine and nothing else, and the ratio of the rates to that is printed: 1 is
+as fast as bytes can be moved.
 """
 
 import argparse
@@ -22,6 +24,9 @@ def parse():
     parser.add_argument("--memory", default="512 MiB")
     parser.add_argument("--layout", default="tp = 1, pp = 2, ep = 4")
     parser.add_argument("--io", nargs="+", default=["posix"], help="engines of run.io, one run of each beside each cp")
+    parser.add_argument("--raw", help="raw_copy, the physical limit")
+    parser.add_argument("--threads", type=int, default=0, help="run.threads")
+    parser.add_argument("--verify", default="written", help="run.verify")
     parser.add_argument("--cold", action="store_true", help="drop the page cache before each run (root)")
     return parser.parse_args()
 
@@ -41,15 +46,28 @@ def timed(command):
     return time.monotonic() - begin, done.stdout
 
 
+def raw_rate_ratio(options, io, copy, own_seconds, report):
+    """The rate of reshard's reading and writing through that of raw_copy's, which reads and writes every byte of the source once."""
+    settle(options)
+    _, out = timed([options.raw, options.source, copy, io])
+    shutil.rmtree(copy)
+    raw = json.loads(out)
+    own_bytes = report["bytes_read"] + report["bytes_written"]
+    ratio = (own_bytes / own_seconds) / (2 * raw["bytes"] / raw["seconds"])
+    print(f"  raw_copy {io} {raw['seconds']:.2f} s, {raw['gib_per_second']:.2f} GiB/s; rate of reshard beside it {ratio:.2f}", flush=True)
+    return ratio
+
+
 def main():
     options = parse()
     copy, target, job = (os.path.join(options.work, name) for name in ("copy", "target", "job.toml"))
     os.makedirs(options.work, exist_ok=True)
     with open(job, "w") as file:
         file.write(f'[source]\npath = "{options.source}"\n[target]\npath = "{target}"\nformat = "megatron"\nlayout = {{ {options.layout} }}\n'
-                   f'[run]\nmemory = "{options.memory}"\n')
+                   f'[run]\nmemory = "{options.memory}"\nthreads = {options.threads}\nverify = "{options.verify}"\n')
     run = ["mpirun", "-n", str(options.ranks), "--bind-to", "none", options.reshard, "run", job, "--json"]
     ratios = {io: [] for io in options.io}
+    of_raw = {io: [] for io in options.io}
     reports = {}
     for pair in range(options.pairs):
         shutil.rmtree(copy, ignore_errors=True)
@@ -61,10 +79,14 @@ def main():
             settle(options)
             own_seconds, reports[io] = timed([*run, "--set", f"run.io={io}"])
             shutil.rmtree(target)
+            if options.raw:
+                of_raw[io].append(raw_rate_ratio(options, io, copy, own_seconds, json.loads(reports[io])["run"]))
             ratios[io].append(own_seconds / cp_seconds)
             print(f"pair {pair + 1}: cp {cp_seconds:.2f} s, reshard {io} {own_seconds:.2f} s, ratio {ratios[io][-1]:.2f}", flush=True)
     for io, own in ratios.items():
         print(f"{io}: median ratio {statistics.median(own):.2f}, range {min(own):.2f} to {max(own):.2f}")
+        if options.raw:
+            print(f"{io}: rate beside raw_copy, median {statistics.median(of_raw[io]):.2f}, range {min(of_raw[io]):.2f} to {max(of_raw[io]):.2f}")
         print(json.dumps(json.loads(reports[io])["run"], indent=2))
 
 
