@@ -1,23 +1,17 @@
 #include "pipeline/run/job_choices.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
-
-#include <sched.h>
 
 #include "core/base/text.hpp"
 #include "core/plan/round_sizes.hpp"
-#include "stages/write/journal.hpp"
+#include "core/transport/rank_threads.hpp"
 
 namespace reshard {
 namespace {
 
 /// MPI-IO keeps every file of the target open on every rank.
 constexpr std::size_t most_open_containers = 256;
-
-/// More do not make a stage faster where one rank has a whole node.
-constexpr std::size_t most_own_threads = 8;
 
 void check_memory(JobSpec const& spec) {
   for (auto const& [key, bytes] : {std::pair("memory", spec.run.memory_bytes),
@@ -41,17 +35,8 @@ void check_verify(JobSpec const& spec) {
 }  // namespace
 
 std::size_t threads_of(JobSpec const& spec, Comm const& comm) {
-  std::string const here = this_boot_id();
-  auto const ranks_here = static_cast<std::size_t>(std::ranges::count(comm.all_gather(here), here));
-  if (spec.run.threads > 0) return static_cast<std::size_t>(spec.run.threads);
-  std::size_t const all = std::max(1U, std::thread::hardware_concurrency());
-  cpu_set_t allowed;
-  std::size_t const own = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                              ? static_cast<std::size_t>(CPU_COUNT(&allowed))
-                              : all;
-  // Ranks that are bound to cores of their own share no others.
-  std::size_t const share = own < all ? own : own / ranks_here;
-  return std::clamp<std::size_t>(share, 1, most_own_threads);
+  std::size_t const own = rank_threads(comm);
+  return spec.run.threads > 0 ? static_cast<std::size_t>(spec.run.threads) : own;
 }
 
 bool is_exchanging(JobSpec const& spec, int ranks) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "core/formats/checkpoint.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
@@ -15,6 +17,7 @@ struct TargetTask {
   JobPlan const& plan;  ///< without what earlier runs did, once that is known
   JobIdentity const& identity;
   Comm const& comm;
+  std::size_t threads = 1;  ///< of this rank
 };
 
 }  // namespace reshard

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Enough for the scan to keep the disk busy.
+/// Enough for a thread of the scan to keep the disk busy.
 constexpr std::uint64_t usual_scan_bytes = 64U << 20;
 
 ScanResult read_back(TargetTask const& task, BegunTarget& begun,
@@ -26,7 +26,11 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun,
   together(task.comm, [&] { work = target_digest_work(task.plan); });
   ScanResult found =
       scan(task.comm, paths_of(begun.layouts), *work,
-           {std::min(usual_scan_bytes, task.spec.run.memory_bytes), true, true, watch});
+           {.memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
+            .threads = task.threads,
+            .file_hashes = true,
+            .past_cache = true,
+            .watch = watch});
   together(task.comm, [&] {
     expect_target(task.plan, *work, found, {digests, begun.sums.files().shares()});
   });

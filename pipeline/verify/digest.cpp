@@ -2,6 +2,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
+#include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/target/target_check.hpp"
@@ -60,6 +61,7 @@ DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm)
   });
   StateShares const states = query.states ? add_states(result) : StateShares();
   ScanOptions options;
+  options.threads = rank_threads(comm);
   options.file_hashes = query.file_hashes;
   result.found = scan(comm, result.checkpoint.files, result.work, options);
   together(comm, [&] {

@@ -1,11 +1,14 @@
 #include "stages/verify/scan.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "core/base/crc64.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/workers.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/io/io_engines.hpp"
 #include "stages/verify/scan_digest.hpp"
@@ -148,19 +151,37 @@ class Reading {
   ScanRing& ring_;
 };
 
-/// What one rank finds out. One thread reads ahead of the one that computes.
-class RankScan {
+/// Tells how many bytes the threads of a rank have read, by the thread that asked for the scan.
+class ReadBytes {
  public:
-  explicit RankScan(DigestWork const& work) : work_(work), shares_(work.shares.size()) {}
+  explicit ReadBytes(std::function<void(std::uint64_t)> const& watch) : watch_(watch) {}
+  void add(std::uint64_t bytes) {
+    std::uint64_t const now = bytes_ += bytes;
+    if (watch_ && std::this_thread::get_id() == asking_) watch_(now);
+  }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::function<void(std::uint64_t)> const& watch_;
+  std::thread::id asking_ = std::this_thread::get_id();
+  std::atomic<std::uint64_t> bytes_ = 0;
+};
+
+/// What one thread of a rank finds out. Another one reads ahead of it.
+class LaneScan {
+ public:
+  LaneScan(DigestWork const& work, ReadBytes& bytes_read)
+      : work_(work), shares_(work.shares.size()), bytes_read_(bytes_read) {}
 
   void run(std::span<std::filesystem::path const> files, DigestWork const& work,
            ScanOptions const& options, RegionsByFile const& regions,
            std::span<FileShare const> mine) {
-    std::uint64_t const pages = options.memory_bytes / 2 / scan_page_bytes;
+    std::uint64_t const memory_bytes = options.memory_bytes / options.threads;
+    std::uint64_t const pages = memory_bytes / 2 / scan_page_bytes;
     std::uint64_t const largest = options.past_cache ? largest_window_past_cache : largest_window;
     std::uint64_t const window_bytes =
         std::clamp(pages * scan_page_bytes, smallest_window, largest);
-    ScanRing ring(std::clamp<std::uint64_t>(options.memory_bytes / window_bytes, 2, most_buffers),
+    ScanRing ring(std::clamp<std::uint64_t>(memory_bytes / window_bytes, 2, most_buffers),
                   window_bytes);
     Reading const reading(files, work, regions, options, window_bytes, ring);
     std::jthread const reader([&] { reading.read_all(mine); });
@@ -168,14 +189,14 @@ class RankScan {
     while (auto const filled = ring.take()) {
       if (options.file_hashes) hash(*filled);
       add(*filled);
+      std::uint64_t const bytes = filled->window.end - filled->window.fresh;
       ring.give_back();
-      if (options.watch) options.watch(bytes_read_);
+      bytes_read_.add(bytes);
     }
   }
 
   std::span<std::uint64_t> shares() { return shares_; }
   std::vector<FoundFile> const& found() const { return found_; }
-  std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
   struct Stopper {
@@ -185,7 +206,6 @@ class RankScan {
 
   void add(FilledWindow const& filled) {
     ScanWindow const& window = filled.window;
-    bytes_read_ += window.end - window.fresh;
     for (ScanBlock const& block : window.blocks) {
       std::byte const* const from = filled.bytes + (block.from - window.begin);
       shares_[index(block.share)] ^=
@@ -205,7 +225,45 @@ class RankScan {
   BlockDigest digest_;
   FileHasher hasher_;
   std::vector<FoundFile> found_;
-  std::uint64_t bytes_read_ = 0;
+  ReadBytes& bytes_read_;
+};
+
+/// What one rank finds out.
+class RankScan {
+ public:
+  RankScan(DigestWork const& work, ScanOptions const& options)
+      : work_(work), options_(options), bytes_read_(options.watch), shares_(work.shares.size()) {}
+
+  void run(std::span<std::filesystem::path const> files, std::span<std::uint64_t const> sizes,
+           int rank, int ranks) {
+    RegionsByFile const regions(work_, files.size());
+    auto const mine = options_.file_hashes ? share_of_files(sizes, rank, ranks)
+                                           : share_of_bytes(regions.bytes(), rank, ranks);
+    Workers workers(options_.threads);
+    workers.run(options_.threads, [&](std::size_t l, std::size_t) {
+      auto const lane = narrow<int>(l);
+      auto const lanes = narrow<int>(options_.threads);
+      LaneScan scan(work_, bytes_read_);
+      scan.run(files, work_, options_, regions,
+               options_.file_hashes ? lane_of_files(mine, sizes, lane, lanes)
+                                    : lane_of_bytes(mine, lane, lanes));
+      std::lock_guard const lock(mutex_);
+      for (std::size_t i = 0; i < shares_.size(); ++i) shares_[i] ^= scan.shares()[i];
+      found_.insert(found_.end(), scan.found().begin(), scan.found().end());
+    });
+  }
+
+  std::span<std::uint64_t> shares() { return shares_; }
+  std::vector<FoundFile> const& found() const { return found_; }
+  std::uint64_t bytes_read() const { return bytes_read_.bytes(); }
+
+ private:
+  DigestWork const& work_;
+  ScanOptions const& options_;
+  ReadBytes bytes_read_;
+  std::mutex mutex_;  ///< of what follows
+  std::vector<std::uint64_t> shares_;
+  std::vector<FoundFile> found_;
 };
 
 std::string bytes_from(auto const& values) {
@@ -247,14 +305,8 @@ ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
                 DigestWork const& work, ScanOptions const& options) {
   std::vector<std::uint64_t> const sizes =
       options.file_hashes ? sizes_of(comm, files) : std::vector<std::uint64_t>();
-  RankScan rank(work);
-  together(comm, [&] {
-    RegionsByFile const regions(work, files.size());
-    auto const mine = options.file_hashes
-                          ? share_of_files(sizes, comm.rank(), comm.size())
-                          : share_of_bytes(regions.bytes(), comm.rank(), comm.size());
-    rank.run(files, work, options, regions, mine);
-  });
+  RankScan rank(work, options);
+  together(comm, [&] { rank.run(files, sizes, comm.rank(), comm.size()); });
   ScanResult result;
   comm.xor_all(rank.shares());
   result.shares.assign(rank.shares().begin(), rank.shares().end());

@@ -13,8 +13,9 @@ namespace reshard {
 
 struct ScanOptions {
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
+  std::size_t threads = 1;  ///< of this rank that compute; as many read ahead of them
   bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from
-                             ///< its first byte to its last by one rank
+                             ///< its first byte to its last by one thread of one rank
   bool past_cache = false;   ///< read from the device, not from pages in memory, where the file
                              ///< system can (O_DIRECT)
   /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be

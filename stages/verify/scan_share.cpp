@@ -54,4 +54,25 @@ std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_fi
   return shares;
 }
 
+std::vector<FileShare> lane_of_bytes(std::span<FileShare const> mine, int lane, int lanes) {
+  std::vector<std::uint64_t> bytes;
+  for (FileShare const& share : mine) bytes.push_back(share.end - share.begin);
+  std::vector<FileShare> shares = share_of_bytes(bytes, lane, lanes);
+  for (FileShare& share : shares) {
+    FileShare const& whole = mine[share.file];
+    share = {whole.file, whole.begin + share.begin, whole.begin + share.end};
+  }
+  return shares;
+}
+
+std::vector<FileShare> lane_of_files(std::span<FileShare const> mine,
+                                     std::span<std::uint64_t const> bytes_by_file, int lane,
+                                     int lanes) {
+  std::vector<std::uint64_t> bytes;
+  for (FileShare const& share : mine) bytes.push_back(bytes_by_file[share.file]);
+  std::vector<FileShare> shares = share_of_files(bytes, lane, lanes);
+  for (FileShare& share : shares) share = mine[share.file];
+  return shares;
+}
+
 }  // namespace reshard

@@ -190,7 +190,11 @@ std::vector<ScanOptions> all_options() {
   for (std::uint64_t const memory : {1U, 1U << 17U, 1U << 26U})
     for (bool const hashes : {false, true})
       for (bool const past_cache : {false, true})
-        all.push_back({.memory_bytes = memory, .file_hashes = hashes, .past_cache = past_cache});
+        for (std::size_t const threads : {1U, 3U})
+          all.push_back({.memory_bytes = memory,
+                         .threads = threads,
+                         .file_hashes = hashes,
+                         .past_cache = past_cache});
   return all;
 }
 
