@@ -17,16 +17,15 @@ constexpr std::size_t most_threads = 8;
 }  // namespace
 
 std::size_t rank_threads(Comm const& comm) {
-  std::string const here = host_name();
-  auto const ranks_here =
-      static_cast<std::size_t>(std::ranges::count(comm.all_gather(here), here));
-  std::size_t const all = std::max(1U, std::thread::hardware_concurrency());
   cpu_set_t allowed;
-  std::size_t const own = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                              ? static_cast<std::size_t>(CPU_COUNT(&allowed))
-                              : all;
-  // A rank that is bound to cores of its own shares no others.
-  return std::clamp<std::size_t>(own < all ? own : own / ranks_here, 1, most_threads);
+  bool const known = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  std::size_t const cores = known ? static_cast<std::size_t>(CPU_COUNT(&allowed))
+                                  : std::max(1U, std::thread::hardware_concurrency());
+  // Ranks of a host that may use the same cores share them.
+  std::string mine = host_name();
+  if (known) mine.append(reinterpret_cast<char const*>(&allowed), sizeof allowed);
+  auto const sharing = static_cast<std::size_t>(std::ranges::count(comm.all_gather(mine), mine));
+  return std::clamp<std::size_t>(cores / sharing, 1, most_threads);
 }
 
 }  // namespace reshard
