@@ -69,6 +69,7 @@ struct Float32 {
   using Stored = std::uint32_t;
   static float value(Stored bits) { return std::bit_cast<float>(bits); }
   static Stored rounded(float value) { return canonical_bits(value); }
+  static bool finite(Stored bits) { return (bits & 0x7f800000U) != 0x7f800000U; }
 };
 
 struct BFloat16 {
@@ -77,6 +78,7 @@ struct BFloat16 {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
   }
   static Stored rounded(float value) { return bf16_of(canonical_bits(value)); }
+  static bool finite(Stored bits) { return (bits & 0x7f80U) != 0x7f80U; }
 };
 
 struct Float16 {
@@ -93,6 +95,7 @@ struct Float16 {
     return std::bit_cast<float>(sign | ((size << 13U) + (112U << 23U)));
   }
   static Stored rounded(float value) { return f16_of(canonical_bits(value)); }
+  static bool finite(Stored bits) { return (bits & 0x7c00U) != 0x7c00U; }
 };
 
 template <class Format>
@@ -107,19 +110,25 @@ void widen_as(std::byte const* from, Index from_stride, Index count, float* to, 
 }
 
 template <class Format>
-void add_as(std::byte* weights, Index stride, Index count, float const* delta, float scale) {
+std::optional<Index> add_as(std::byte* weights, Index stride, Index count, float const* delta,
+                            float scale) {
   using Stored = typename Format::Stored;
-  auto const add = [delta, scale](std::byte* at, Index i) {
-    Stored stored;
-    std::memcpy(&stored, at, sizeof stored);
-    stored = Format::rounded(Format::value(stored) + scale * delta[i]);
-    std::memcpy(at, &stored, sizeof stored);
+  constexpr std::uint32_t none = ~std::uint32_t{0};
+  std::uint32_t first = none;
+  auto const add = [&](std::byte* at, Index i) {
+    Stored before;
+    std::memcpy(&before, at, sizeof before);
+    Stored const after = Format::rounded(Format::value(before) + scale * delta[i]);
+    std::memcpy(at, &after, sizeof after);
+    bool const lost = Format::finite(before) && !Format::finite(after);
+    first = std::min(first, lost ? static_cast<std::uint32_t>(i) : none);
   };
   constexpr auto size = static_cast<Index>(sizeof(Stored));
   if (stride == 1)
     for (Index i = 0; i < count; ++i) add(weights + i * size, i);
   else
     for (Index i = 0; i < count; ++i) add(weights + i * stride * size, i);
+  return first == none ? std::nullopt : std::optional<Index>(first);
 }
 
 }  // namespace
@@ -173,8 +182,8 @@ void widen(DType dtype, std::byte const* from, Index from_stride, Index count, f
   }
 }
 
-void add_scaled(DType dtype, std::byte* weights, Index stride, Index count, float const* delta,
-                float scale) {
+std::optional<Index> add_scaled(DType dtype, std::byte* weights, Index stride, Index count,
+                                float const* delta, float scale) {
   RESHARD_EXPECT(mergeable(dtype));
   switch (dtype) {
     case DType::f32: return add_as<Float32>(weights, stride, count, delta, scale);

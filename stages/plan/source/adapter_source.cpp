@@ -1,6 +1,7 @@
 #include "stages/plan/source/adapter_source.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
@@ -39,12 +40,63 @@ std::string mark_of(std::string const& pattern) {
   return "." + before;
 }
 
-bool says_yes(Json const& value) {
-  if (auto const* flag = value.boolean()) return *flag;
-  if (auto const* list = value.items()) return !list->empty();
-  if (auto const* members = value.members()) return !members->empty();
-  if (auto const* text = value.text()) return !text->empty() && *text != "none";
-  return !value.is_null();
+/// What the name of a matrix says.
+struct MatrixName {
+  std::string module;   ///< of the base model: "model.layers.0.mlp.up_proj"
+  bool packed = false;  ///< behind wrappers of other parameters
+};
+
+MatrixName read_name(MapAdapter const& form, std::string_view name) {
+  MatrixName result;
+  if (name.starts_with(form.prefix)) name.remove_prefix(form.prefix.size());
+  std::size_t end = std::string_view::npos;
+  for (std::string const& pattern : {form.a, form.b})
+    end = std::min(end, name.rfind(mark_of(pattern)));
+  result.module = name.substr(0, end);
+  constexpr std::string_view wrapper = ".base_layer";
+  while (result.module.ends_with(wrapper)) {
+    result.module.resize(result.module.size() - wrapper.size());
+    result.packed = true;
+  }
+  return result;
+}
+
+/// The Error about a matrix that belongs to no weight of the model.
+[[noreturn]] void fail_unclaimed(std::string const& place, std::string const& tensor,
+                                 std::vector<StoredName> const& weights, AdapterNames const& names,
+                                 MapAdapter const& form) {
+  MatrixName const matrix = read_name(form, tensor);
+  std::vector<std::string> known;
+  bool parameters = false;
+  for (StoredName const& weight : weights) {
+    known.push_back(weight.name);
+    auto const [module, word] = module_and_word(weight.name);
+    if (module != matrix.module + ".") continue;
+    if (word.starts_with("weight") && weight.copy)
+      fail(ErrorKind::source,
+           "{}: '{}' adapts '{}', which is tied to the embedding: with the adapter both would "
+           "change. Merge it with peft, into a model whose output layer is its own "
+           "(tie_word_embeddings = false).",
+           place, tensor, matrix.module);
+    if (word.starts_with("weight"))
+      fail(ErrorKind::source,
+           "{}: '{}' adapts '{}', which no map describes as a linear layer. Merge it with peft, or "
+           "name a map that stores its weight as out x in.",
+           place, tensor, matrix.module);
+    parameters = parameters || !word.starts_with("bias");
+  }
+  if (parameters || matrix.packed)
+    fail(ErrorKind::source,
+         "{}: '{}' adapts a parameter of '{}', and target_parameters of {} ({}) names none of it "
+         "that is left. The two files are two adapters': copy both from one.",
+         place, tensor, matrix.module, huggingface::adapter_config_name,
+         names.packed.empty() ? "empty" : listed(names.packed));
+  std::string const near = nearest(matrix.module + ".weight", known);
+  fail(ErrorKind::source,
+       "{}: '{}' adapts '{}', which the model does not have{}. Name the adapter of this base "
+       "(source.config says which base it is), or a map that describes this weight.",
+       place, tensor, matrix.module,
+       near.empty() ? std::string() : fmt::format(" ('{}' is the nearest)", near));
 }
 
 }  // namespace
@@ -63,12 +115,14 @@ bool holds_adapter(Checkpoint const& source, StoredView const& view) {
   std::string other;
   std::string wrapped;
   std::string odd;
+  std::string copied;
   auto const least = [](std::string& so_far, std::string const& name) {
     so_far = so_far.empty() ? name : std::min(so_far, name);
   };
   each_stored(source, view, [&](std::string const& name, std::vector<Index> const&) {
     ++all;
     if (contains(name, ".to_wrap.")) least(wrapped, name);
+    if (name.ends_with(".base_layer.weight")) least(copied, name);
     if (!is_adapter(name)) return least(other, name);
     ++adapters;
     if (contains(name, ".lora_magnitude_vector") || contains(name, ".lora_embedding_") ||
@@ -81,6 +135,11 @@ bool holds_adapter(Checkpoint const& source, StoredView const& view) {
   if (adapters == 0) return false;
   if (!odd.empty()) refuse_kind(place, odd);
   bool const peft = source.beside && !source.beside->adapter.is_null();
+  if (peft && !copied.empty())
+    fail(ErrorKind::source,
+         "{}: holds '{}', a copy of a weight of the base model, which may differ from the base's "
+         "own. Save the adapter without it: save_pretrained(…, save_embedding_layers=False).",
+         place, copied);
   if (adapters < all && peft)
     fail(ErrorKind::source,
          "{}: holds an adapter (LoRA) and '{}', which is no matrix of one (modules_to_save, or "
@@ -89,31 +148,20 @@ bool holds_adapter(Checkpoint const& source, StoredView const& view) {
   return adapters == all;
 }
 
-void check_adapter_config(Json const& config, std::string const& place) {
-  std::string const file = place + "/adapter_config.json";
-  Json const type = fact(config, "peft_type");
-  if (type.text() != nullptr && *type.text() != "LORA")
-    fail(ErrorKind::source, "{}: peft_type is \"{}\", only LORA can be converted. {}", file,
-         *type.text(), merge_first);
-  for (char const* key : {"use_dora", "lora_bias", "fan_in_fan_out", "modules_to_save", "bias",
-                          "trainable_token_indices", "use_qalora", "alora_invocation_tokens"})
-    if (Json const value = fact(config, key); says_yes(value))
-      fail(ErrorKind::source,
-           "{}: {} = {}: only the two matrices of LoRA can be converted, not what this adds. {}",
-           file, key, value.dump(), merge_first);
-}
-
 AdapterNames adapter_names(Checkpoint const& source, StoredView const& view,
-                           std::vector<MapAdapter> const& forms, Json const& adapter_config) {
+                           std::vector<MapAdapter> const& forms, std::vector<std::string> packed) {
   bool const family = source.names == NameOwner::family;
   AdapterNames result;
+  result.packed = std::move(packed);
   std::string fused;
   std::string apart;
   std::string first;
   each_stored(source, view, [&](std::string const& name, std::vector<Index> const&) {
     if (first.empty()) first = name;
     for (MapAdapter const& form : forms) {
-      if (form.family != family || !contains(name, mark_of(form.a))) continue;
+      if (form.family != family || !name.starts_with(form.prefix) ||
+          !contains(name, mark_of(form.a)))
+        continue;
       for (auto const& [weight, word] : form.parts) {
         if (!contains(name, mark_of(form.a) + word + ".")) continue;
         apart = name;
@@ -130,33 +178,51 @@ AdapterNames adapter_names(Checkpoint const& source, StoredView const& view,
          "copy of adapters.toml.",
          source.folder.string(), first);
   result.apart = !apart.empty();
-  if (Json const targets = fact(adapter_config, "target_parameters"); targets.items() != nullptr)
-    for (Json const& item : *targets.items())
-      if (item.text() != nullptr) result.packed.push_back(*item.text());
   return result;
 }
 
 bool has_adapter_of(StoredView const& view, AdapterNames const& names, MapAdapter const& form,
-                    std::string_view name) {
+                    std::string_view name, std::function<bool(std::string_view)> const& base) {
   auto const [module, word] = module_and_word(name);
-  if (word != "weight")
-    return std::ranges::any_of(names.packed, [&](std::string const& packed) {
-      return module_and_word(packed).second == word;
-    });
-  std::string const wanted = adapter_name(form, name, AdapterMatrix::a, "");
-  if (wanted.find_first_of("*?") == std::string::npos) return view.weights.contains(wanted);
-  return std::ranges::any_of(
-      view.weights, [&](auto const& stored) { return matches_glob(wanted, stored.first); });
+  auto const stored = [&view](std::string const& wanted) {
+    if (wanted.find_first_of("*?") == std::string::npos) return view.weights.contains(wanted);
+    return std::ranges::any_of(view.weights,
+                               [&](auto const& one) { return matches_glob(wanted, one.first); });
+  };
+  bool const there = word == "weight" ? stored(adapter_name(form, name, AdapterMatrix::a, ""))
+                                      : means_module_of(names.packed, name);
+  if (there || !base) return there;
+  bool const inside = stored(form.prefix + std::string(module) + "*");
+  return !inside && base(name);
 }
 
-void add_adapters(Model& model, Side const& side, MapFile const& core, AdapterNames const& names,
-                  StoredShares const& shares, Checkpoint const& source) {
-  auto const linear = linear_weights(core);
+LinearWeights adaptable_weights(MapChoice const& maps, bool family_names) {
+  LinearWeights result = linear_weights(maps.core);
+  // Layers that Megatron does not have are linear where transformers has them, out x in.
+  if (family_names && maps.family) result.merge(linear_weights(*maps.family, true));
+  return result;
+}
+
+void add_adapters(Model& model, Side const& side, LinearWeights const& linear,
+                  AdapterNames const& names, StoredShares const& shares, Checkpoint const& source,
+                  huggingface::LoraConfig const* config) {
+  MapAdapter const& form = adapter_form(model.adapter_forms(), names.form);
   AdapterFinder finder(model, side, linear, names);
   std::vector<std::vector<StoredName>> const all = shares.names(side);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     StoredShare const share = shares[i];
-    finder.look(all[share.chunk], finder_over(share.tensors, source.stored), share.where);
+    std::set<std::string, std::less<>> taken;
+    for (AdapterPair& pair :
+         finder.look(all[share.chunk], finder_over(share.tensors, source.stored), share.where)) {
+      if (config != nullptr) config->check(pair.module, pair.rank);
+      taken.insert(std::move(pair.a));
+      taken.insert(std::move(pair.b));
+    }
+    std::string left;
+    for (auto const& [name, at] : share.tensors)
+      if (!taken.contains(name) && !side.dropped(name) && (left.empty() || name < left))
+        left = name;
+    if (!left.empty()) fail_unclaimed(share.where, left, all[share.chunk], names, form);
   }
   if (!finder.found())
     fail(ErrorKind::source,

@@ -332,10 +332,11 @@ class SourceReader {
   void find_adapter_names() {
     if (result_.adapter.empty()) return;
     std::vector<MapAdapter> const& forms = result_.maps.core.adapters;
-    Json const config = result_.files ? result_.files->adapter : Json();
-    names_of_adapter_ = adapter_names(source_, result_.view, forms, config);
+    if (result_.files)
+      adapter_config_ = huggingface::lora_config(*result_.files, huggingface::LoraUse::carry);
+    if (adapter_config_) result_.packed_parameters = adapter_config_->parameters();
+    names_of_adapter_ = adapter_names(source_, result_.view, forms, result_.packed_parameters);
     result_.model->set_adapter_forms(forms);
-    result_.packed_parameters = names_of_adapter_->packed;
     result_.adapter.clear();
   }
 
@@ -343,11 +344,15 @@ class SourceReader {
   void find_adapters() {
     find_chunks();
     StoredShares const shares(source_, result_.view, result_.chunks);
-    MapFile const& core = result_.maps.core;
+    LinearWeights const linear = adaptable_weights(result_.maps, family_names());
+    auto const add = [&](Side const& side) {
+      auto const* const config = family_names() && adapter_config_ ? &*adapter_config_ : nullptr;
+      add_adapters(*result_.model, side, linear, *names_of_adapter_, shares, source_, config);
+    };
     if (family_names())
-      add_adapters(*result_.model, *result_.family_side, core, *names_of_adapter_, shares, source_);
+      add(*result_.family_side);
     else
-      add_adapters(*result_.model, core_side(), core, *names_of_adapter_, shares, source_);
+      add(core_side());
     result_.adapter = names_of_adapter_->form;
     result_.adapters_apart = names_of_adapter_->apart;
     if (family_names()) make_family_side(family_options_, false);
@@ -522,6 +527,7 @@ class SourceReader {
       names_;  ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
   std::optional<AdapterNames> names_of_adapter_;
+  std::optional<huggingface::LoraConfig> adapter_config_;
   std::string ignored_map_;  ///< why a map that was named is not used
 };
 

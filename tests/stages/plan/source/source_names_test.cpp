@@ -72,22 +72,6 @@ TEST(Adapters, AreToldByTheirNames) {
   expect_says(refusal({"a.lora_B.bias"}), "a bias of an adapter");
 }
 
-TEST(Adapters, ConfigsThatAddMoreAreRefused) {
-  auto const refusal = [](char const* text) {
-    return refused(ErrorKind::source,
-                   [&] { check_adapter_config(parse_json(text, "test"), "here"); });
-  };
-  EXPECT_NO_THROW(check_adapter_config(
-      parse_json(
-          R"({"peft_type": "LORA", "bias": "none", "use_dora": false, "modules_to_save": []})",
-          "test"),
-      "here"));
-  expect_says(refusal(R"({"use_dora": true})"), "here/adapter_config.json: use_dora = true");
-  expect_says(refusal(R"({"modules_to_save": ["lm_head"]})"), "modules_to_save = [\"lm_head\"]");
-  expect_says(refusal(R"({"bias": "all"})"), "bias = \"all\"");
-  expect_says(refusal(R"({"peft_type": "IA3"})"), "peft_type is \"IA3\", only LORA");
-}
-
 TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {
   Names const all;
   std::vector<Index> const shape{48, 24};
