@@ -23,6 +23,7 @@
 #include "stages/plan/source/quant_source.hpp"
 #include "stages/plan/source/source_facts.hpp"
 #include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/stated_args.hpp"
 #include "stages/plan/source/vocabulary.hpp"
 
 namespace reshard {
@@ -261,6 +262,7 @@ class SourceReader {
           result_.maps.family->name);
     Model const described(result_.maps.core, result_.maps.core,
                           {result_.args, "args", request_.true_vocab_size});
+    check_settings(source_, *result_.maps.family, described, request_.map_folders);
     result_.config = config_from_args(*result_.maps.family, described);
     Json quantised = fact(result_.args, "quantization_config");  // what an earlier job noted there
     if (!quantised.is_null()) result_.config.set("quantization_config", std::move(quantised));
@@ -268,9 +270,18 @@ class SourceReader {
     if (to_huggingface()) warn_of_guesses();
   }
 
+  /// Args that say something: those that are made of settings have null where these say nothing.
+  Json stated() const {
+    if (!from_settings(source_)) return result_.args;
+    Json args = Json::object();
+    for (auto const& [key, value] : *result_.args.members())
+      if (!value.is_null()) args.set(key, value);
+    return args;
+  }
+
   void warn_of_guesses() {
     auto const guessed =
-        guessed_members(*result_.maps.family, result_.maps.core, result_.args, result_.config);
+        guessed_members(*result_.maps.family, result_.maps.core, stated(), result_.config);
     if (!guessed.empty())
       result_.warnings.push_back(fmt::format(
           "config.json is made from the checkpoint's args, which do not state everything: {} {} "
