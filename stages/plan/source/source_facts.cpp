@@ -4,7 +4,7 @@
 
 #include "core/formats/model_files.hpp"
 #include "core/mapping/config_defaults.hpp"
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/stated_args.hpp"

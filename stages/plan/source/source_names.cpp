@@ -4,7 +4,7 @@
 
 #include "core/base/shape_text.hpp"
 #include "core/base/text.hpp"
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
 
 namespace reshard {
 namespace {

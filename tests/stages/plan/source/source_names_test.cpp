@@ -1,5 +1,5 @@
 #include "stages/plan/source/source_names.hpp"
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 

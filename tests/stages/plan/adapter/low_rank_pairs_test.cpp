@@ -1,4 +1,4 @@
-#include "stages/plan/source/low_rank_pairs.hpp"
+#include "stages/plan/adapter/low_rank_pairs.hpp"
 
 #include <gtest/gtest.h>
 

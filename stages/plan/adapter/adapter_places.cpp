@@ -1,4 +1,4 @@
-#include "stages/plan/source/adapter_places.hpp"
+#include "stages/plan/adapter/adapter_places.hpp"
 
 #include <algorithm>
 #include <set>

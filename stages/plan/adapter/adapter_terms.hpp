@@ -6,7 +6,7 @@
 
 #include "core/formats/huggingface/lora_config.hpp"
 #include "core/mapping/model.hpp"
-#include "stages/plan/source/low_rank_pairs.hpp"
+#include "stages/plan/adapter/low_rank_pairs.hpp"
 
 namespace reshard {
 

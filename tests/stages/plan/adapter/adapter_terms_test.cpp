@@ -1,4 +1,4 @@
-#include "stages/plan/source/adapter_terms.hpp"
+#include "stages/plan/adapter/adapter_terms.hpp"
 
 #include <gtest/gtest.h>
 

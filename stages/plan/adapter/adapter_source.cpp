@@ -1,4 +1,4 @@
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
 
 #include <algorithm>
 #include <set>

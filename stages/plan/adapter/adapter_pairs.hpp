@@ -1,8 +1,8 @@
 #pragma once
 
 #include "core/formats/source_model.hpp"
-#include "stages/plan/source/adapter_terms.hpp"
-#include "stages/plan/source/low_rank_pairs.hpp"
+#include "stages/plan/adapter/adapter_terms.hpp"
+#include "stages/plan/adapter/low_rank_pairs.hpp"
 
 namespace reshard {
 

@@ -1,7 +1,7 @@
-#include "stages/plan/source/peft_adapter.hpp"
+#include "stages/plan/adapter/peft_adapter.hpp"
 
 #include "core/base/error.hpp"
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
 #include "stages/plan/source/source_catalog.hpp"
 
 namespace reshard {

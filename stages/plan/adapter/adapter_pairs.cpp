@@ -1,4 +1,4 @@
-#include "stages/plan/source/adapter_pairs.hpp"
+#include "stages/plan/adapter/adapter_pairs.hpp"
 
 #include <map>
 #include <utility>

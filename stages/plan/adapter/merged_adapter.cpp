@@ -1,4 +1,4 @@
-#include "stages/plan/source/merged_adapter.hpp"
+#include "stages/plan/adapter/merged_adapter.hpp"
 
 #include <algorithm>
 #include <set>
@@ -6,9 +6,9 @@
 #include "core/base/sight.hpp"
 #include "core/formats/huggingface/lora_config.hpp"
 #include "core/formats/manifest/file_records.hpp"
-#include "stages/plan/source/adapter_pairs.hpp"
-#include "stages/plan/source/adapter_terms.hpp"
-#include "stages/plan/source/peft_adapter.hpp"
+#include "stages/plan/adapter/adapter_pairs.hpp"
+#include "stages/plan/adapter/adapter_terms.hpp"
+#include "stages/plan/adapter/peft_adapter.hpp"
 #include "stages/plan/source/source_model.hpp"
 
 namespace reshard {
