@@ -232,6 +232,14 @@ def test_different_a_do_not_become_one(bases, program, scratch):
     assert outcome.returncode == 3, outcome.stderr
 
 
+def test_q_and_v_alone_go_into_the_form_with_an_adapter_for_each(bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft", shared=True, target_modules=["q_proj", "v_proj"])
+    outcome = program.attempt(peft, scratch / "target", "megatron", target_options={"adapter": "mcore-bridge"})
+    assert outcome.returncode == 2 and "adapts 'attn.q' in 3 layers and 'attn.k' in 0" in outcome.stderr and '"canonical"' in outcome.stderr, outcome.stderr
+    tree = program.to_megatron(peft, scratch / "tree", Layout(tp=2), LOCAL)
+    assert_same_tensors(tensors_of(program.to_hf(tree, scratch / "back")), tensors_of(peft))
+
+
 @pytest.mark.long
 def test_alpha_must_be_known(bases, program, scratch):
     peft = save_adapter(bases(LLAMA), scratch / "peft")

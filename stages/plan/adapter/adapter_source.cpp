@@ -192,8 +192,14 @@ bool has_adapter_of(StoredView const& view, AdapterNames const& names, MapAdapte
   bool const there = word == "weight" ? stored(adapter_name(form, name, AdapterMatrix::a, ""))
                                       : means_module_of(names.packed, name);
   if (there || !base) return there;
-  bool const inside = stored(form.prefix + std::string(module) + "*");
-  return !inside && base(name);
+  if (stored(form.prefix + std::string(module) + "*")) return false;
+  // Maps ask for a norm or an embedding to tell how a part of the model is called.
+  std::size_t const dot = module.substr(0, std::max<std::size_t>(module.size(), 1) - 1).rfind('.');
+  bool const pattern = name.find_first_of("*?") != std::string_view::npos;
+  if (word != "weight" || pattern || dot == std::string_view::npos) return base(name);
+  if (stored(form.prefix + std::string(module.substr(0, dot + 1)) + "*")) return true;
+  return !stored(form.prefix + std::string(module.substr(0, module.find('.') + 1)) + "*") &&
+         base(name);
 }
 
 LinearWeights adaptable_weights(MapChoice const& maps, bool family_names) {

@@ -27,9 +27,11 @@ bool holds_adapter(Checkpoint const& source, StoredView const& view);
 AdapterNames adapter_names(Checkpoint const& source, StoredView const& view,
                            std::vector<MapAdapter> const& forms, std::vector<std::string> packed);
 
-/// Whether an adapter of peft has matrices of a weight of the family's, or else whether `base` has
-/// the weight and the adapter nothing in its module: then that is stored as the base stores it.
-/// `name` may be a pattern; `base` may be empty.
+/// Whether an adapter of peft has matrices of a weight of the family's; `name` may be a pattern.
+/// With `base`, which answers for the stored names of a base model, also where the adapter has
+/// nothing in the weight's module: then it is stored as the base stores it. Below the names of a
+/// part of the model that the adapter has, a norm or an embedding of that part is there
+/// ("model.language_model.norm.weight"), whatever the base calls it.
 bool has_adapter_of(StoredView const& view, AdapterNames const& names, MapAdapter const& form,
                     std::string_view name, std::function<bool(std::string_view)> const& base = {});
 

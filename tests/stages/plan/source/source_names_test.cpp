@@ -72,6 +72,33 @@ TEST(Adapters, AreToldByTheirNames) {
   expect_says(refusal({"a.lora_B.bias"}), "a bias of an adapter");
 }
 
+TEST(Adapters, TellHowAPartOfAModelIsCalled) {
+  MapFile const core = map_file("mcore");
+  MapAdapter const& form = adapter_form(core.adapters, "peft");
+  auto const has = [&](Lines const& modules, std::string_view name, bool with_base) {
+    std::vector<MadeTensor> tensors;
+    for (std::string const& module : modules)
+      tensors.push_back({"base_model.model." + module + ".lora_A.weight", {2}});
+    MadeCheckpoint const source = made_dcp(tensors);
+    std::function<bool(std::string_view)> base;
+    if (with_base) base = [](std::string_view) { return true; };
+    return has_adapter_of(view_of(source.value), {"peft", false, {}}, form, name, base);
+  };
+  Lines const inside{"model.language_model.layers.0.mlp.up_proj"};
+  Lines const outside{"model.layers.0.mlp.up_proj"};
+  char const* const norm = "model.language_model.norm.weight";
+  EXPECT_TRUE(has(inside, norm, true));
+  EXPECT_FALSE(has(outside, norm, true)) << "though the base calls it so";
+  EXPECT_TRUE(has({"lm_head"}, norm, true)) << "the base decides where the adapter has nothing";
+  EXPECT_FALSE(has(inside, norm, false));
+  EXPECT_TRUE(has(outside, "model.layers.0.mlp.up_proj.weight", false));
+  EXPECT_TRUE(has(outside, "*layers.*.mlp.up_proj.weight", false));
+  EXPECT_FALSE(has({"model.layers.0.mlp.experts.1.up_proj"},
+                   "model.layers.0.mlp.experts.gate_up_proj", true))
+      << "an adapter of single experts is of single experts";
+  EXPECT_TRUE(has(outside, "model.layers.0.mlp.experts.gate_up_proj", true));
+}
+
 TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {
   Names const all;
   std::vector<Index> const shape{48, 24};
