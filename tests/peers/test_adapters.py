@@ -238,6 +238,10 @@ def test_q_and_v_alone_go_into_the_form_with_an_adapter_for_each(bases, program,
     assert outcome.returncode == 2 and "adapts 'attn.q' in 3 layers and 'attn.k' in 0" in outcome.stderr and '"canonical"' in outcome.stderr, outcome.stderr
     tree = program.to_megatron(peft, scratch / "tree", Layout(tp=2), LOCAL)
     assert_same_tensors(tensors_of(program.to_hf(tree, scratch / "back")), tensors_of(peft))
+    carried = next(tree.rglob("adapter_config.json"))
+    carried.write_text(carried.read_text().replace('"r": 4', '"r": 9'))
+    outcome = program.attempt(tree, scratch / "target", "torch_dist")
+    assert outcome.returncode == 3 and "says rank 9 for 'decoder.layers.0." in outcome.stderr, outcome.stderr
 
 
 @pytest.mark.long

@@ -127,6 +127,8 @@ std::optional<Json> LoraConfig::pattern(std::string_view table, std::string_view
 
 bool LoraConfig::same_alpha() const { return !says(config_.find("alpha_pattern")); }
 
+bool LoraConfig::uniform() const { return same_alpha() && !says(config_.find("rank_pattern")); }
+
 void LoraConfig::check(std::string_view module, Index rank) const {
   if (Index const stated = this->rank(module); stated != rank)
     fail(ErrorKind::source,

@@ -40,6 +40,8 @@ class LoraConfig {
   Index rank(std::string_view module) const;
   /// Whether all modules have the same alpha.
   bool same_alpha() const;
+  /// Whether it says the same of all modules: then their names do not matter.
+  bool uniform() const;
   /// Whether it states a rank; that of an adapter whose alpha a job gave does not.
   bool states_rank() const { return config_.find("r") != nullptr; }
   std::string const& place() const { return place_; }

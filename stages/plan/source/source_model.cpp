@@ -234,7 +234,9 @@ class SourceReader {
     StoredShares const shares(source_, result_.view, result_.chunks);
     LinearWeights const linear = adaptable_weights(result_.maps, family_names());
     auto const add = [&](Side const& side) {
-      auto const* const config = family_names() && adapter_config_ ? &*adapter_config_ : nullptr;
+      // Patterns mean the family's names.
+      bool const fits = adapter_config_ && (family_names() || adapter_config_->uniform());
+      auto const* const config = fits ? &*adapter_config_ : nullptr;
       add_adapters(*result_.model, side, linear, *names_of_adapter_, shares, source_, config);
     };
     if (family_names())

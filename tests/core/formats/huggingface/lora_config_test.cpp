@@ -90,6 +90,12 @@ TEST(LoraConfig, ChecksRanksAndScales) {
   EXPECT_EQ(says(R"(, "alpha_pattern": {"q": -4})", "m.q", 8), "");
 }
 
+TEST(LoraConfig, IsUniformWithoutPatterns) {
+  EXPECT_TRUE(config(R"(, "rank_pattern": {}, "alpha_pattern": null)").uniform());
+  EXPECT_FALSE(config(R"(, "rank_pattern": {"q": 4})").uniform());
+  EXPECT_FALSE(config(R"(, "alpha_pattern": {"q": 4})").uniform());
+}
+
 TEST(LoraConfig, TheAlphaOfAJobIsAFiniteNumber) {
   EXPECT_EQ(stated_alpha("16", ""), Json(16));
   EXPECT_EQ(stated_alpha("0.5", ""), Json(0.5));
