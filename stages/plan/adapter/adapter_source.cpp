@@ -130,8 +130,11 @@ bool holds_adapter(Checkpoint const& source, StoredView const& view) {
       least(odd, name);
   });
   if (!wrapped.empty())
-    fail(ErrorKind::source, "{}: '{}' is a weight that an adapter (LoRA) is wrapped around. {}",
-         place, wrapped, merge_first);
+    fail(
+        ErrorKind::source,
+        "{}: '{}' is a weight that an adapter (LoRA) is wrapped around. Merge the adapter into its "
+        "base model first (Megatron-Bridge: its script that merges LoRA), and convert the result.",
+        place, wrapped);
   if (adapters == 0) return false;
   if (!odd.empty()) refuse_kind(place, odd);
   bool const peft = source.beside && !source.beside->adapter.is_null();
