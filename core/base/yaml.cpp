@@ -93,6 +93,8 @@ std::optional<Json> number(std::string_view text) {
     double const infinite = std::numeric_limits<double>::infinity();
     return Json(text.front() == '-' ? -infinite : infinite);
   }
+  if (text == ".nan" || text == ".NaN" || text == ".NAN")
+    return Json(std::numeric_limits<double>::quiet_NaN());
   bool const starts = (digits.front() >= '0' && digits.front() <= '9') || digits.front() == '.';
   if (!starts || digits.find('.') == std::string_view::npos ||
       digits.find_first_of("0123456789") == std::string_view::npos ||

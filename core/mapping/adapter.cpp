@@ -38,11 +38,12 @@ bool holds(std::vector<std::string> const& all, std::string const& one) {
 
 }  // namespace
 
-std::map<std::string, LinearAxes, std::less<>> linear_weights(MapFile const& map) {
-  std::map<std::string, LinearAxes, std::less<>> result;
+LinearWeights linear_weights(MapFile const& map, bool kept) {
+  LinearWeights result;
   for (MapName const& name : map.stored)
     for (MapEntry const& entry : name.entries) {
-      if (!behind_weight(name.name) || !entry.view.empty() || entry.as_it_is) continue;
+      if (!behind_weight(name.name) || !entry.view.empty()) continue;
+      if (entry.as_it_is && !kept) continue;
       LayoutExpr const expr = parse_layout(entry.is);
       if (expr.dims.size() != 2) continue;
       std::vector<std::string> const out = axes_in(expr.dims[0]);
@@ -105,6 +106,23 @@ std::string packed_adapter_name(MapAdapter const& form, std::string_view paramet
   std::string result = form.prefix + std::string(module_and_word(parameter).first);
   for (std::size_t i = 0; i < wrapped; ++i) result += "base_layer.";
   return result + words_of(form, matrix, "", "");
+}
+
+bool means_parameter(std::vector<std::string> const& ends, std::string_view parameter) {
+  return std::ranges::any_of(ends, [&](std::string const& end) {
+    return parameter == end || parameter.ends_with("." + end);
+  });
+}
+
+bool means_module_of(std::vector<std::string> const& ends, std::string_view parameter) {
+  auto const [module, word] = module_and_word(parameter);
+  if (behind_weight(parameter)) return false;
+  return std::ranges::any_of(ends, [&, of = module](std::string const& end) {
+    std::string_view const meant = module_and_word(end).first;
+    if (!of.ends_with(meant)) return false;
+    std::string_view const before = of.substr(0, of.size() - meant.size());
+    return before.empty() || before.ends_with('.') || before.ends_with('*');
+  });
 }
 
 std::pair<std::string_view, std::string_view> module_and_word(std::string_view name) {

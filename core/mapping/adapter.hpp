@@ -17,9 +17,11 @@ struct LinearAxes {
   std::vector<std::string> in;
 };
 
+using LinearWeights = std::map<std::string, LinearAxes, std::less<>>;
+
 /// The linear weights of a map by name: those that an entry stores as a matrix, out x in, under a
-/// name with "weight".
-std::map<std::string, LinearAxes, std::less<>> linear_weights(MapFile const& map);
+/// name with "weight". `kept`: also those that are carried without being understood.
+LinearWeights linear_weights(MapFile const& map, bool kept = false);
 
 /// Which dimensions of a weight's layout are out and in, where each of them holds axes of one kind
 /// alone; nothing for a weight that is no such product. Axes of other dimensions are `further`.
@@ -50,6 +52,12 @@ std::string adapter_name(MapAdapter const& form, std::string_view weight, Adapte
 ///            ->  base_model.model.model.layers.0.mlp.experts.base_layer.lora_A.weight
 std::string packed_adapter_name(MapAdapter const& form, std::string_view parameter,
                                 AdapterMatrix matrix, std::size_t wrapped);
+/// Whether one of these ends of names, those of peft's target_parameters
+/// ("mlp.experts.gate_up_proj"), means a parameter.
+bool means_parameter(std::vector<std::string> const& ends, std::string_view parameter);
+/// Whether one of them means a parameter of the module of this one, which has no "weight"; also for
+/// patterns.
+bool means_module_of(std::vector<std::string> const& ends, std::string_view parameter);
 /// The module of a stored name, with the dot or the field behind it, and the last word.
 std::pair<std::string_view, std::string_view> module_and_word(std::string_view name);
 

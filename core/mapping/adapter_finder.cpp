@@ -36,13 +36,16 @@ Index AdapterFinder::count(std::vector<std::string> const& axes) const {
   return result;
 }
 
-void AdapterFinder::look(std::span<StoredName const> names, FindTensor const& find,
-                         std::string const& place_name) {
+std::vector<AdapterPair> AdapterFinder::look(std::span<StoredName const> names,
+                                             FindTensor const& find,
+                                             std::string const& place_name) {
+  pairs_.clear();
   for (StoredName const& name : names) {
     if (name.copy) continue;
     look(name, name.name, find, place_name);
     for (std::string const& alias : name.aliases) look(name, alias, find, place_name);
   }
+  return std::move(pairs_);
 }
 
 void AdapterFinder::look(StoredName const& name, std::string const& weight, FindTensor const& find,
@@ -59,22 +62,25 @@ void AdapterFinder::look(StoredName const& name, std::string const& weight, Find
   if (!roles) return;
   std::string a = adapter_name(form, weight, AdapterMatrix::a, "");
   if (a.empty()) {
-    if (!form.packed || roles->further.empty()) return;
+    if (!form.packed || roles->further.empty() || !means_parameter(names_.packed, weight)) return;
     std::size_t const depth = wrapped(weight);
-    note({packed_adapter_name(form, weight, AdapterMatrix::a, depth),
+    note({weight, packed_adapter_name(form, weight, AdapterMatrix::a, depth),
           packed_adapter_name(form, weight, AdapterMatrix::b, depth), roles->further},
          tensors, name, find, place_name);
     return;
   }
   if (!roles->further.empty()) return;
-  if (note({std::move(a), adapter_name(form, weight, AdapterMatrix::b, ""), {}}, tensors, name,
-           find, place_name))
+  std::string_view const before = module_and_word(weight).first;
+  std::string const module(before.substr(0, before.size() - (before.ends_with('.') ? 1 : 0)));
+  if (note({module, std::move(a), adapter_name(form, weight, AdapterMatrix::b, ""), {}}, tensors,
+           name, find, place_name))
     return;
   if (!names_.apart || tensors.size() < 2) return;
   for (TensorId const tensor : tensors) {
     std::string_view const word = part_word(form, model_.tensor(tensor).name);
     if (!word.empty())
-      note({adapter_name(form, weight, AdapterMatrix::a, word),
+      note({module,
+            adapter_name(form, weight, AdapterMatrix::a, word),
             adapter_name(form, weight, AdapterMatrix::b, word),
             {}},
            {&tensor, 1}, name, find, place_name);
@@ -102,6 +108,7 @@ bool AdapterFinder::note(Names const& names, std::span<TensorId const> tensors,
          place_name, names.b, fmt::join(b->shape, ", "),
          inside == 1 ? "" : fmt::format(" of {} experts", inside));
   Index const rank = last / inside;
+  pairs_.push_back({names.module, names.a, names.b, rank});
   for (TensorId const tensor : tensors) {
     std::vector<Index> layers = side_.layers_of(name, tensor);
     if (layers.empty()) layers.push_back(-1);

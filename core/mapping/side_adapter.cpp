@@ -19,8 +19,8 @@ class AdapterMaker {
 
   std::vector<SideEntry> run() {
     std::vector<std::string> const weights = entry_.expr.tensors();
-    if (weights.empty() || !entry_.written.view.empty() || entry_.written.as_it_is ||
-        !entry_.written.copy.empty())
+    if (weights.empty() || !entry_.written.view.empty() || !entry_.written.copy.empty() ||
+        (entry_.written.as_it_is && !form_.family))
       return {};
     bool const apart = side_.options.adapters_apart && weights.size() > 1 &&
                        std::ranges::all_of(weights, [this](std::string const& weight) {
@@ -63,7 +63,7 @@ class AdapterMaker {
     if (packed(roles))
       shape.inside = roles.further;
     else
-      shape.front = dropped_axes(entry.tensors.front(), name);
+      shape.front = dropped_axes(expr, entry.tensors.front(), name);
     LayoutExpr weight = expr;
     AxisRule const* const rule = rule_in(weight.dims[roles.dims.out]);
     bool const b = matrix == AdapterMatrix::b;
@@ -129,12 +129,17 @@ class AdapterMaker {
 
   /// Axes of the weight that its own name counts and the matrix' does not: they are in its shape
   /// where axes cannot be in front.
-  std::vector<std::string> dropped_axes(TensorId tensor, std::string const& name) const {
+  std::vector<std::string> dropped_axes(LayoutExpr const& weight, TensorId tensor,
+                                        std::string const& name) const {
     if (side_.options.in_front) return {};
     std::vector<std::string> result;
     for (LogicalAxis const& axis : side_.model.tensor(tensor).axes) {
       std::string const& word = side_.model.axes()[axis.axis].name;
-      if (word != "expert") continue;
+      if (word != "expert" || std::ranges::any_of(weight.dims, [&](auto const& dim) {
+            auto const in_shape = axes_in(dim);
+            return std::ranges::find(in_shape, word) != in_shape.end();
+          }))
+        continue;
       bool const named = name.find("{rest}") != std::string::npos || counts(name, word) ||
                          counts_in_macro(name, word);
       if (!named) result.push_back(word);

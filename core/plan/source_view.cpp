@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "core/base/shape_text.hpp"
 #include "core/quant/convert.hpp"
 #include "core/quant/low_rank.hpp"
 
@@ -12,10 +13,6 @@ namespace {
 
 Index volume(std::vector<Index> const& shape) {
   return checked_volume(shape, ErrorKind::source, "a tensor's shape");
-}
-
-std::string shape_text(std::vector<Index> const& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 quant::MatrixShape matrix_of(std::vector<Index> const& shape) {

@@ -69,6 +69,7 @@ struct Float32 {
   using Stored = std::uint32_t;
   static float value(Stored bits) { return std::bit_cast<float>(bits); }
   static Stored rounded(float value) { return canonical_bits(value); }
+  static constexpr Stored exponent = 0x7f800000U;
 };
 
 struct BFloat16 {
@@ -77,6 +78,7 @@ struct BFloat16 {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
   }
   static Stored rounded(float value) { return bf16_of(canonical_bits(value)); }
+  static constexpr Stored exponent = 0x7f80U;
 };
 
 struct Float16 {
@@ -93,6 +95,7 @@ struct Float16 {
     return std::bit_cast<float>(sign | ((size << 13U) + (112U << 23U)));
   }
   static Stored rounded(float value) { return f16_of(canonical_bits(value)); }
+  static constexpr Stored exponent = 0x7c00U;
 };
 
 template <class Format>
@@ -107,7 +110,29 @@ void widen_as(std::byte const* from, Index from_stride, Index count, float* to, 
 }
 
 template <class Format>
-void add_as(std::byte* weights, Index stride, Index count, float const* delta, float scale) {
+bool finite(typename Format::Stored bits) {
+  return (bits & Format::exponent) != Format::exponent;
+}
+
+/// Whether some of `count` elements is infinite or no number: an exponent of ones carries into the
+/// sign.
+template <class Format>
+bool any_not_finite(std::byte const* weights, Index stride, Index count) {
+  using Stored = typename Format::Stored;
+  constexpr std::uint32_t exponent = Format::exponent;
+  constexpr auto lowest = static_cast<Stored>(exponent & (~exponent + 1U));
+  constexpr auto carry = static_cast<Stored>(exponent + lowest);
+  Stored seen = 0;
+  for (Index i = 0; i < count; ++i) {
+    Stored stored;
+    std::memcpy(&stored, weights + i * stride * static_cast<Index>(sizeof stored), sizeof stored);
+    seen = static_cast<Stored>(seen | static_cast<Stored>((stored & Format::exponent) + lowest));
+  }
+  return (seen & carry) != 0;
+}
+
+template <class Format>
+void add_block(std::byte* weights, Index stride, Index count, float const* delta, float scale) {
   using Stored = typename Format::Stored;
   auto const add = [delta, scale](std::byte* at, Index i) {
     Stored stored;
@@ -120,6 +145,34 @@ void add_as(std::byte* weights, Index stride, Index count, float const* delta, f
     for (Index i = 0; i < count; ++i) add(weights + i * size, i);
   else
     for (Index i = 0; i < count; ++i) add(weights + i * stride * size, i);
+}
+
+template <class Format>
+std::optional<Index> add_as(std::byte* weights, Index stride, Index count, float const* delta,
+                            float scale) {
+  using Stored = typename Format::Stored;
+  constexpr Index block = 512;
+  std::array<Stored, block> before;
+  Index const step = stride * static_cast<Index>(sizeof(Stored));
+  std::optional<Index> first;
+  for (Index begin = 0; begin < count; begin += block) {
+    Index const here = std::min(block, count - begin);
+    std::byte* const at = weights + begin * step;
+    if (stride == 1)
+      std::memcpy(before.data(), at, static_cast<std::size_t>(here) * sizeof(Stored));
+    else
+      for (Index i = 0; i < here; ++i)
+        std::memcpy(&before[static_cast<std::size_t>(i)], at + i * step, sizeof(Stored));
+    add_block<Format>(at, stride, here, delta + begin, scale);
+    if (first || !any_not_finite<Format>(at, stride, here)) continue;
+    for (Index i = 0; !first && i < here; ++i) {
+      Stored after;
+      std::memcpy(&after, at + i * step, sizeof after);
+      if (finite<Format>(before[static_cast<std::size_t>(i)]) && !finite<Format>(after))
+        first = begin + i;
+    }
+  }
+  return first;
 }
 
 }  // namespace
@@ -173,8 +226,8 @@ void widen(DType dtype, std::byte const* from, Index from_stride, Index count, f
   }
 }
 
-void add_scaled(DType dtype, std::byte* weights, Index stride, Index count, float const* delta,
-                float scale) {
+std::optional<Index> add_scaled(DType dtype, std::byte* weights, Index stride, Index count,
+                                float const* delta, float scale) {
   RESHARD_EXPECT(mergeable(dtype));
   switch (dtype) {
     case DType::f32: return add_as<Float32>(weights, stride, count, delta, scale);

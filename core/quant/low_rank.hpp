@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,8 +51,9 @@ void widen(DType dtype, std::byte const* from, Index from_stride, Index count, f
 
 /// weight + scale * delta in place, for `count` elements of a weight of this dtype that lie
 /// `stride` elements apart: product and sum are each rounded to F32, the result is rounded to the
-/// dtype (to nearest, of two the even one), a NaN is the canonical one. Pre: mergeable(dtype).
-void add_scaled(DType dtype, std::byte* weights, Index stride, Index count, float const* delta,
-                float scale);
+/// dtype (to nearest, of two the even one), a NaN is the canonical one. The first of them that was
+/// finite and is not any more; nothing where there is none. Pre: mergeable(dtype).
+std::optional<Index> add_scaled(DType dtype, std::byte* weights, Index stride, Index count,
+                                float const* delta, float scale);
 
 }  // namespace reshard::quant

@@ -4,16 +4,18 @@
 #include <set>
 
 #include "core/formats/target_parts.hpp"
+#include "core/mapping/adapter.hpp"
+#include "stages/plan/adapter/adapter_places.hpp"
+#include "stages/plan/adapter/merged_adapter.hpp"
+#include "stages/plan/adapter/shared_matrices.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
-#include "stages/plan/shared_matrices.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
-#include "stages/plan/source/merged_adapter.hpp"
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
@@ -80,6 +82,7 @@ class JobPlanner {
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
+    if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
     if (adapter)
       job_.same_as = share_matrices(*job_.model, job_.source, job_.target);
     else
@@ -121,10 +124,11 @@ class JobPlanner {
     request_.pipeline.mtp_layers = static_cast<int>(count("M"));
     std::string const of_experts = mesh_axis_of(model_.maps.core, "expert");
     if (request_.mesh.size(of_experts) > 1 && !has_experts())
-      fail(
-          ErrorKind::usage,
-          "[target] layout.{} = {}: the model has 0 experts, so nothing can be cut along this axis. Set layout.{} = 1.",
-          of_experts, request_.mesh.size(of_experts), of_experts);
+      fail(ErrorKind::usage,
+           "[target] layout.{} = {}: the {} has 0 experts, so nothing can be cut along this axis. "
+           "Set layout.{} = 1.",
+           of_experts, request_.mesh.size(of_experts),
+           job_.model->adapter_ranks().empty() ? "model" : "adapter", of_experts);
   }
 
   /// Where the source has no args, args state what they can; all of config.json is copied
@@ -144,9 +148,13 @@ class JobPlanner {
   /// Whether any layer has routed experts: a config can count experts that no layer uses.
   bool has_experts() const {
     int const expert = job_.model->axes().find("expert");
-    for (std::size_t t = 0; t < job_.model->tensors().size(); ++t)
+    for (std::size_t t = 0; t < job_.model->tensors().size(); ++t) {
+      // The B of a router has a row for each expert, and is no expert's.
+      auto const matrix = adapter_of(*job_.model, TensorId(t));
+      if (matrix && matrix->matrix == AdapterMatrix::b) continue;
       for (LogicalAxis const& axis : job_.model->tensors()[t].axes)
         if (static_cast<int>(axis.axis) == expert && job_.model->exists(TensorId(t))) return true;
+    }
     return false;
   }
 

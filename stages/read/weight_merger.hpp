@@ -18,13 +18,14 @@ class WeightMerger {
       : tiles_(files, stats, held_bytes) {}
 
   /// `weights`: the stored elements of the view from `first` on, which become merged ones. The view
-  /// outlives this.
+  /// outlives this. An Error of kind source where a finite weight becomes infinite or no number.
   void merge(SourceView const& view, Index first, std::span<std::byte> weights);
 
   std::size_t peak_bytes() const { return tiles_.peak_bytes(); }
 
  private:
-  void merge(LowRankPair const& pair, MergedBlock const& block, DType dtype, std::byte* at);
+  void merge(LowRankPair const& pair, MergedBlock const& block, SourceView const& view,
+             std::byte* at);
 
   FactorTiles tiles_;
   std::vector<float> products_;

@@ -119,10 +119,16 @@ def test_adapters_of_experts_go_to_trees_as_made_by_hand_and_back(layout, form, 
     assert_same_tensors(tensors_of(back), tensors_of(peft))
 
 
-def test_experts_that_peft_packs_keep_what_they_compute(bases, program, scratch):
+GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
+PACKED = {"both": [GATE_UP, DOWN], "gate-up": [GATE_UP], "down": [DOWN], "twice": [GATE_UP, "experts.gate_up_proj", GATE_UP], "with-router": [DOWN, "mlp.gate.weight"]}
+
+
+@pytest.mark.long_but("both", "down")
+@pytest.mark.parametrize("parameters", PACKED.values(), ids=PACKED)
+def test_experts_that_peft_packs_keep_what_they_compute(parameters, bases, program, scratch):
     """target_parameters: B has the expert as its fastest index, A as its slowest."""
     base = bases(MOE)
-    peft = save_adapter(base, scratch / "peft", target_modules=[], target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], r=3)
+    peft = save_adapter(base, scratch / "peft", target_modules=[], target_parameters=parameters, r=4 if "mlp.gate.weight" in parameters else 3)
     layout = Layout(tp=2, pp=2, ep=2, etp=1)
     tree = program.to_megatron(peft, scratch / "tree", layout, TE_GROUPED)
     back = program.to_hf(tree, scratch / "back")
@@ -136,8 +142,12 @@ def check_packed(tensors, shards, layout):
     for name, content in shards.items():
         rank, stage = (int(part) for part in (name.split("_")[-1], name.split("_")[3]))
         local = content["model"]
-        for short, wrapper in (("fc1", "base_layer."), ("fc2", "")):
-            module = f"base_model.model.model.layers.{stage}.mlp.experts.{wrapper}"
+        for short, rows in (("fc1", 2 * MOE.expert_ffn), ("fc2", MOE.hidden)):
+            modules = [f"base_model.model.model.layers.{stage}.mlp.experts.{wrapper}" for wrapper in ("", "base_layer.")]
+            module = next((one for one in modules if len(tensors.get(one + "lora_B.weight", ())) == rows), None)
+            assert (module is not None) == (f"decoder.layers.0.mlp.experts.linear_{short}.adapter.linear_out.weight" in local)
+            if module is None:
+                continue
             a, b = tensors[module + "lora_A.weight"], tensors[module + "lora_B.weight"]
             deltas = torch.einsum("ore,eri->eoi", b.reshape(b.shape[0], -1, MOE.experts), a.reshape(MOE.experts, -1, a.shape[1]))
             key = f"decoder.layers.0.mlp.experts.linear_{short}.adapter."
@@ -189,11 +199,14 @@ REFUSALS = {
     "whole-module": (lambda tensors: changed(tensors, **{"base_model.model.lm_head.weight": torch.zeros(90, 32)}), {}, "modules_to_save"),
     "dora": (lambda tensors: tensors, {"use_dora": True}, "use_dora = true"),
     "biases": (lambda tensors: tensors, {"bias": "all"}, "bias = "),
+    "another-rank": (lambda tensors: tensors, {"r": 5}, "says rank 5 for 'model.layers.0."),
+    "alpha-nan": (lambda tensors: tensors, {"lora_alpha": float("nan")}, "lora_alpha of 'model.layers.0."),
+    "alpha-too-large": (lambda tensors: tensors, {"alpha_pattern": {"k_proj": 1e308}}, "no finite number of 32 bits"),
     "no-base": (lambda tensors: tensors, {"base_model_name_or_path": "meta/nowhere"}, "source.config"),
 }
 
 
-@pytest.mark.long_but("b-without-a")
+@pytest.mark.long_but("b-without-a", "another-rank")
 @pytest.mark.parametrize("change, config, words", REFUSALS.values(), ids=REFUSALS)
 def test_what_cannot_be_converted_is_refused(change, config, words, bases, program, scratch):
     peft = save_adapter(bases(LLAMA), scratch / "peft")
@@ -203,12 +216,32 @@ def test_what_cannot_be_converted_is_refused(change, config, words, bases, progr
     assert not (scratch / "target").exists()
 
 
+def test_an_initialisation_that_changed_the_base_is_carried_with_a_warning(bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft")
+    folder = write_folder(scratch / "changed", tensors_of(peft), config_of(peft) | {"init_lora_weights": "pissa"})
+    outcome = program.attempt(folder, scratch / "target", "torch_dist")
+    assert outcome.returncode == 0 and 'init_lora_weights = "pissa"' in outcome.stdout + outcome.stderr, outcome.stderr
+    assert config_of(program.to_hf(scratch / "target", scratch / "back")) == config_of(folder)
+
+
 def test_different_a_do_not_become_one(bases, program, scratch):
     peft = save_adapter(bases(LLAMA), scratch / "peft")
     outcome = program.attempt(peft, scratch / "target", "megatron", target_options={"adapter": "fused"})
     assert outcome.returncode == 3 and "target.adapter = \"canonical\"" in outcome.stderr, outcome.stderr
     outcome = program.attempt(peft, scratch / "target", "megatron", target_options={"adapter": "fused"}, source_options={"replicas": "first"})
     assert outcome.returncode == 3, outcome.stderr
+
+
+def test_q_and_v_alone_go_into_the_form_with_an_adapter_for_each(bases, program, scratch):
+    peft = save_adapter(bases(LLAMA), scratch / "peft", shared=True, target_modules=["q_proj", "v_proj"])
+    outcome = program.attempt(peft, scratch / "target", "megatron", target_options={"adapter": "mcore-bridge"})
+    assert outcome.returncode == 2 and "adapts 'attn.q' in 3 layers and 'attn.k' in 0" in outcome.stderr and '"canonical"' in outcome.stderr, outcome.stderr
+    tree = program.to_megatron(peft, scratch / "tree", Layout(tp=2), LOCAL)
+    assert_same_tensors(tensors_of(program.to_hf(tree, scratch / "back")), tensors_of(peft))
+    carried = next(tree.rglob("adapter_config.json"))
+    carried.write_text(carried.read_text().replace('"r": 4', '"r": 9'))
+    outcome = program.attempt(tree, scratch / "target", "torch_dist")
+    assert outcome.returncode == 3 and "says rank 9 for 'decoder.layers.0." in outcome.stderr, outcome.stderr
 
 
 @pytest.mark.long

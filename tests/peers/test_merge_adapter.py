@@ -236,6 +236,9 @@ def test_experts_adapted_one_by_one(program, scratch):
     assert_same(tensors_of(merge(program, base, adapter, scratch / "merged")), wanted)
     stacked = program.run(base, scratch / "stacked", "torch_dist", target_options={"layout": "{ tp = 2, ep = 2 }"})
     assert_same(tensors_of(merge(program, stacked, adapter, scratch / "again")), wanted)
+    lora_models.change_tensors(adapter, lambda tensors: {name: tensor for name, tensor in tensors.items() if ".experts.1." not in name})
+    wanted |= {name: tensor for name, tensor in tensors_of(base).items() if ".experts.1." in name}
+    assert_same(tensors_of(merge(program, stacked, adapter, scratch / "partial")), wanted)
 
 
 # --- adapters of Megatron -----------------------------------------------------------------------------------------
@@ -258,8 +261,14 @@ def test_adapters_in_megatrons_names(layout, impl, form, program, scratch):
     source = program.run(base, scratch / "source", "megatron", target_options={"layout": "{ tp = 4 }"})
     assert_same(tensors_of(merge(program, source, tree, scratch / "again", model=model)), wanted)
     refuse(program, base, tree, scratch / "target", "lora_alpha", code=2, model=MERGE | {"map": config.family})
+    lora_models.change_config(peft, alpha_pattern={"layers.1.self_attn.v_proj": 3, "down_proj": 0.5})
+    wanted = lora_models.merged_tensors(base, peft, lambda module, rank: alpha_of(module) / rank)
     dist = program.run(peft, scratch / "dist", "torch_dist", source_options={"config": base}, target_options={"layout": layout.toml(), "adapter": form})
     assert_same(tensors_of(merge(program, base, dist, scratch / "third", model={"map": config.family})), wanted)
+
+
+def alpha_of(module):
+    return 3 if module == "model.layers.1.self_attn.v_proj" else 0.5 if module.endswith("down_proj") else 8
 
 
 # --- interruptions ------------------------------------------------------------------------------------------------
@@ -309,12 +318,15 @@ def test_what_cannot_be_merged_is_refused(program, scratch):
     refuse(program, base, changed(bias="lora_only"), target, "bias", "lora_only")
     refuse(program, base, changed(peft_type="IA3"), target, "IA3", "LORA")
     refuse(program, base, changed(init_lora_weights="pissa_niter_4"), target, "pissa_niter_4")
-    refuse(program, base, changed(r=5), target, "rank 4", "says 5")
-    refuse(program, base, changed(lambda t: {name: tensor[:, 1:] if name == first else tensor for name, tensor in t.items()}), target, "[4, 47]", "[96, 48]")
+    refuse(program, base, changed(r=5), target, "rank 4", "says rank 5")
+    refuse(program, base, changed(lambda t: {name: tensor[:, 1:] if name == first else tensor for name, tensor in t.items()}), target, "[4, 47]", "[4, 48]")
     refuse(program, base, changed(lambda t: {name.replace("q_proj", "query"): tensor for name, tensor in t.items()}), target,
            "model.layers.0.self_attn.query", "does not have")
-    refuse(program, base, changed(lambda t: {name: tensor for name, tensor in t.items() if name != first}), target, "lora_B and no lora_A")
+    refuse(program, base, changed(lambda t: {name: tensor for name, tensor in t.items() if name != first}), target, "lora_B.weight' and not '" + first)
     refuse(program, base, changed(lambda t: t | {"base_model.model.lm_head.weight": t[first].clone()}), target, "lm_head.weight")
+    refuse(program, base, changed(lora_alpha=1e308), target, "lora_alpha", "no finite number")
+    refuse(program, base, changed(lambda t: t | {first: t[first].index_fill(1, torch.tensor([5]), float("inf"))}), target,
+           "'model.layers.0.self_attn.q_proj.weight': with the adapter", "becomes")
     refuse(program, base, good, target, "model.adapter", code=2, model={})
     refuse(program, base, good, target, "names are kept", target_format="dcp", code=2)
     assert list(scratch.glob(".target*")) == []

@@ -179,7 +179,7 @@ def test_a_folder_of_an_adapter_is_called_one(config, program, folder, scratch):
     adapter.mkdir()
     names = [f"base_model.model.model.layers.0.self_attn.q_proj.lora_{part}.weight" for part in "AB"]
     save_file({name: torch.randn(4, 4) for name in names}, adapter / "adapter_model.safetensors")
-    (adapter / "adapter_config.json").write_text("{}")
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
     if config == "with":
         (adapter / "config.json").write_text((folder / "config.json").read_text())
     outcome = program.attempt(adapter, scratch / "out", "megatron", target_options={"layout": ONE.toml()})

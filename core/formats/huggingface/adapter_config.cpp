@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/base/text.hpp"
+#include "core/formats/huggingface/lora_config.hpp"
 #include "core/mapping/adapter.hpp"
 #include "core/mapping/config_defaults.hpp"
 
@@ -70,18 +71,12 @@ Json strings(std::map<std::string, Index> const& names) {
 }
 
 Json alpha_of(MappedTarget const& job) {
-  std::string const& text = job.request.adapter_alpha;
-  if (text.empty())
-    fail(
-        ErrorKind::usage,
-        "[model] lora_alpha: {} does not state the alpha of its adapter, which peft needs to scale "
-        "it. Set model.lora_alpha, or give target.reference, a folder with an "
-        "adapter_config.json.",
-        job.source.place);
-  Json const value = parse_json(text, "[model] lora_alpha");
-  if (value.integer() == nullptr && value.real() == nullptr)
-    fail(ErrorKind::usage, "[model] lora_alpha = \"{}\": it must be a number.", text);
-  return value;
+  return stated_alpha(
+      job.request.adapter_alpha,
+      fmt::format("{} does not state the alpha of its adapter, which peft needs to scale it. Set "
+                  "model.lora_alpha, or give target.reference, a folder with an "
+                  "adapter_config.json.",
+                  job.source.place));
 }
 
 std::string made(MappedTarget const& job, Found const& found) {
@@ -102,17 +97,10 @@ std::string made(MappedTarget const& job, Found const& found) {
   return config.dump(2) + "\n";
 }
 
-void check_ranks(Json const& config, Found const& found, std::string const& place) {
-  Json const stated = fact(config, "r");
-  Json const pattern = fact(config, "rank_pattern");
-  bool const patterns = pattern.members() != nullptr && !pattern.members()->empty();
+void check_terms(Folder const& folder, Found const& found) {
+  LoraConfig const config = *lora_config(folder, LoraUse::carry);
   for (auto const* list : {&found.modules, &found.parameters})
-    for (auto const& [name, rank] : *list)
-      if (!patterns && stated.integer() != nullptr && *stated.integer() != rank)
-        fail(ErrorKind::source,
-             "{}/adapter_config.json: r = {}, but the adapter of '{}' has rank {}. The file is "
-             "another adapter's: put its own there.",
-             place, *stated.integer(), name, rank);
+    for (auto const& [name, rank] : *list) config.check(name, rank);
 }
 
 }  // namespace
@@ -122,7 +110,7 @@ std::string adapter_config_text(MappedTarget const& job, Side const& side,
   Found const found = find(job, side, names);
   for (auto const* folder : {&job.read.reference, &job.read.files})
     if (*folder && !(*folder)->adapter.is_null()) {
-      check_ranks((*folder)->adapter, found, (*folder)->path.string());
+      check_terms(**folder, found);
       return (*folder)->adapter_text;
     }
   return made(job, found);

@@ -1,6 +1,7 @@
 #include "core/formats/huggingface/lora_config.hpp"
 
 #include <cmath>
+#include <limits>
 #include <regex>
 
 #include "core/base/error.hpp"
@@ -10,6 +11,9 @@ namespace reshard::huggingface {
 namespace {
 
 constexpr std::size_t longest_pattern = 200;
+constexpr char const* merge_with_peft =
+    "Merge it into its base model with peft (merge_and_unload, save_pretrained), and use the "
+    "result.";
 
 /// Members that make an adapter more than a product beside the weights when they are neither null
 /// nor false nor empty, and what they mean.
@@ -49,7 +53,11 @@ std::optional<double> number(Json const* member) {
   return std::nullopt;
 }
 
-std::string shown(Json const* member) { return member == nullptr ? "missing" : member->dump(); }
+std::string shown(Json const* member) {
+  if (member == nullptr) return "missing";
+  // JSON has no other way to say NaN and Infinity, which Python writes.
+  return member->is_null() ? "null (or NaN, or Infinity)" : member->dump();
+}
 
 /// Whether a key of a pattern means a module: a regular expression for its last words.
 bool means(std::string const& key, std::string const& module, std::string const& place) {
@@ -66,41 +74,47 @@ bool means(std::string const& key, std::string const& module, std::string const&
 
 }  // namespace
 
-LoraConfig::LoraConfig(Json config, std::string place)
+LoraConfig::LoraConfig(Json config, std::string place, LoraUse use)
     : config_(std::move(config)), place_(std::move(place)) {
   Json const* const type = config_.find("peft_type");
   if (type == nullptr || type->text() == nullptr || *type->text() != "LORA")
     fail(ErrorKind::source,
-         "{}: peft_type is {}, and only adapters of the type \"LORA\" can be read. Merge it with "
-         "peft.",
-         place_, shown(type));
+         "{}: peft_type is {}, and only adapters of the type \"LORA\" can be read. {}", place_,
+         shown(type), merge_with_peft);
   for (Refused const& one : refused)
     if (says(config_.find(one.member)))
       fail(ErrorKind::source,
-           "{}: {} = {}: {}, so it is more than a product that is added to weights. Merge it with "
-           "peft.",
-           place_, one.member, shown(config_.find(one.member)), one.meaning);
+           "{}: {} = {}: {}, so it is more than a product that is added to weights. {}", place_,
+           one.member, shown(config_.find(one.member)), one.meaning, merge_with_peft);
   Json const* const bias = config_.find("bias");
   if (bias != nullptr && bias->text() != nullptr && *bias->text() != "none")
     fail(ErrorKind::source,
          "{}: bias = {}: biases of the model were trained, too, and this version reads \"none\" "
-         "only. Merge it with peft.",
-         place_, shown(bias));
+         "only. {}",
+         place_, shown(bias), merge_with_peft);
   Json const* const start = config_.find("init_lora_weights");
   if (start != nullptr && start->text() != nullptr)
     for (std::string_view const word : {"pissa", "corda", "olora", "loftq", "lora_ga"})
-      if (start->text()->starts_with(word))
-        fail(ErrorKind::source,
-             "{}: init_lora_weights = {}: this changes the weights of the base model, and the "
-             "adapter belongs to the changed ones. Save it with peft's "
-             "path_initial_model_for_weight_conversion, or merge it with peft.",
-             place_, shown(start));
+      if (start->text()->starts_with(word)) judge_start(shown(start), use);
   transposed_ = says(config_.find("fan_in_fan_out"));
   by_root_ = says(config_.find("use_rslora"));
   if (Json const* const parameters = config_.find("target_parameters");
       parameters != nullptr && parameters->items() != nullptr)
     for (Json const& one : *parameters->items())
       if (one.text() != nullptr) parameters_.push_back(*one.text());
+}
+
+void LoraConfig::judge_start(std::string const& start, LoraUse use) {
+  std::string const what = fmt::format(
+      "{}: init_lora_weights = {}: this changes the weights of the base model, and the adapter "
+      "belongs to the changed ones",
+      place_, start);
+  if (use == LoraUse::merge)
+    fail(ErrorKind::source,
+         "{}. Save it with peft's path_initial_model_for_weight_conversion, or merge it with peft.",
+         what);
+  warnings_.push_back(what +
+                      ". It is carried as it is: do not use it with the base model as published");
 }
 
 std::optional<Json> LoraConfig::pattern(std::string_view table, std::string_view module) const {
@@ -113,24 +127,61 @@ std::optional<Json> LoraConfig::pattern(std::string_view table, std::string_view
 
 bool LoraConfig::same_alpha() const { return !says(config_.find("alpha_pattern")); }
 
+bool LoraConfig::uniform() const { return same_alpha() && !says(config_.find("rank_pattern")); }
+
+void LoraConfig::check(std::string_view module, Index rank) const {
+  if (Index const stated = this->rank(module); stated != rank)
+    fail(ErrorKind::source,
+         "{}: says rank {} for '{}', and the tensors have rank {}. The files are two adapters': "
+         "copy both from one.",
+         place_, stated, module, rank);
+  scale(module, rank);
+}
+
 Index LoraConfig::rank(std::string_view module) const {
   std::optional<Json> const own = pattern("rank_pattern", module);
   Json const* const stated = own ? &*own : config_.find("r");
   if (stated == nullptr || stated->integer() == nullptr || *stated->integer() < 1)
-    fail(ErrorKind::source, "{}: the rank of '{}' is {}, expected a number above 0.", place_,
-         module, shown(stated));
+    fail(ErrorKind::source,
+         "{}: {} of '{}' is {}, expected a number above 0. Correct it, or copy the adapter again.",
+         place_, own ? "the rank_pattern" : "r", module, shown(stated));
   return *stated->integer();
 }
 
 float LoraConfig::scale(std::string_view module, Index rank) const {
   std::optional<Json> const own = pattern("alpha_pattern", module);
   Json const* const stated = own ? &*own : config_.find("lora_alpha");
+  std::string_view const member = own ? "the alpha_pattern" : "lora_alpha";
   std::optional<double> const alpha = number(stated);
   if (!alpha)
-    fail(ErrorKind::source, "{}: the alpha of '{}' is {}, expected a number.", place_, module,
-         shown(stated));
+    fail(ErrorKind::source,
+         "{}: {} of '{}' is {}, expected a finite number. Correct it, or copy the adapter again.",
+         place_, member, module, shown(stated));
   auto const r = static_cast<double>(rank);
-  return static_cast<float>(*alpha / (by_root_ ? std::sqrt(r) : r));
+  double const scale = *alpha / (by_root_ ? std::sqrt(r) : r);
+  if (!(std::abs(scale) <= static_cast<double>(std::numeric_limits<float>::max())))
+    fail(
+        ErrorKind::source,
+        "{}: {} of '{}' is {}, and over rank {} this scale is no finite number of 32 bits. Correct "
+        "it, or copy the adapter again.",
+        place_, member, module, shown(stated), rank);
+  return static_cast<float>(scale);
+}
+
+std::optional<LoraConfig> lora_config(Folder const& folder, LoraUse use) {
+  if (folder.adapter.is_null()) return std::nullopt;
+  return LoraConfig(folder.adapter, (folder.path / adapter_config_name).string(), use);
+}
+
+Json stated_alpha(std::string const& text, std::string const& needed) {
+  constexpr char const* key = "[model] lora_alpha";
+  if (text.empty()) fail(ErrorKind::usage, "{}: {}", key, needed);
+  Json value = parse_json(text, key);
+  std::optional<double> const alpha = number(&value);
+  if (!alpha || !std::isfinite(static_cast<float>(*alpha)))
+    fail(ErrorKind::usage, "{} = \"{}\": it must be a finite number of 32 bits, such as \"16\".",
+         key, text);
+  return value;
 }
 
 }  // namespace reshard::huggingface

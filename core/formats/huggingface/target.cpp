@@ -132,10 +132,7 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   SideOptions options;
   options.adapter = "peft";
   options.has = [&job](std::string_view name) {
-    std::string_view const word = module_and_word(name).second;
-    return std::ranges::any_of(job.read.packed_parameters, [&](std::string const& packed) {
-      return module_and_word(packed).second == word;
-    });
+    return means_module_of(job.read.packed_parameters, name);
   };
   Side const side(job.model, *job.read.maps.family, std::move(options));
   std::vector<StoredName> names = side.names(nullptr);

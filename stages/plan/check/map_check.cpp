@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "core/base/shape_text.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/side_scope.hpp"
 #include "stages/plan/check/args_proof.hpp"
@@ -19,12 +20,6 @@ namespace reshard {
 namespace {
 
 using Stored = std::vector<std::pair<std::string, std::vector<Index>>>;
-
-std::string shape_text(std::vector<Index> const& shape) {
-  std::string text;
-  for (Index const extent : shape) text += fmt::format("{}{}", text.empty() ? "" : ", ", extent);
-  return "[" + text + "]";
-}
 
 /// The first thing that one list has and the other lacks, or has in another shape.
 std::optional<std::string> difference(Stored left, Stored right, std::string const& of_left,

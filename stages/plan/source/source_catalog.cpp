@@ -75,7 +75,7 @@ class CatalogBuilder {
       if (!partial && add_dequantised(share, name)) continue;
       auto const at = find(share.tensors, name, share.where);
       if (!at) {
-        if (name.copy || partial) continue;
+        if (name.copy || partial || choice_.partial) continue;
         fail_lacking(share, name);
       }
       explained_[*at] = true;

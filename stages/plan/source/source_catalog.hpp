@@ -15,6 +15,7 @@ struct CatalogChoice {
   std::string map_names;    ///< for messages
   bool dequantise = false;  ///< quantised weights (Model::schemes) are BF16 values, computed while
                             ///< they are read
+  bool partial = false;     ///< what the source lacks is left out
 };
 
 /// Marks tensors that the source lacks and may lack as not existing (settle_optional), and states

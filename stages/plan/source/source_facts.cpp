@@ -4,7 +4,7 @@
 
 #include "core/formats/model_files.hpp"
 #include "core/mapping/config_defaults.hpp"
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/stated_args.hpp"
@@ -62,7 +62,9 @@ class FactsReader {
     result_.adapter = "?";  // which names it has is found with the map
     if (!result_.files) result_.files.emplace();
     huggingface::Folder& files = *result_.files;
-    if (!files.adapter.is_null()) check_adapter_config(files.adapter, files.path.string());
+    if (auto const config = huggingface::lora_config(files, huggingface::LoraUse::carry))
+      result_.warnings.insert(result_.warnings.end(), config->warnings().begin(),
+                              config->warnings().end());
     std::filesystem::path const base = base_of_adapter(files.adapter);
     if (files.config.is_null() && !base.empty()) {
       huggingface::Folder const described = described_by(base);

@@ -2,24 +2,21 @@
 
 #include <algorithm>
 
-#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
-#include "core/formats/huggingface/config.hpp"
 #include "core/formats/megatron/hybrid_pattern.hpp"
-#include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/traits.hpp"
-#include "stages/plan/config/carried_config.hpp"
-#include "stages/plan/config/config_conflicts.hpp"
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
+#include "stages/plan/source/core_side.hpp"
+#include "stages/plan/source/family_model.hpp"
 #include "stages/plan/source/flat_states.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/logical_source.hpp"
+#include "stages/plan/source/made_config.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/model_class.hpp"
-#include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/quant_source.hpp"
 #include "stages/plan/source/source_facts.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -27,8 +24,6 @@
 
 namespace reshard {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string joined_names(MapChoice const& maps) {
   return maps.family ? maps.core.name + " and " + maps.family->name : maps.core.name;
@@ -124,12 +119,15 @@ class SourceReader {
       }
       result_.maps.family.reset();
     }
-    if (maps.family && result_.config.is_null()) make_config();
+    if (maps.family && result_.config.is_null()) make_config(source_, request_, result_);
     if (maps.family) {
-      make_family_model();
+      make_family_model(
+          source_, request_, names_ ? &*names_ : nullptr,
+          [this](std::string_view name) { return has(name); }, result_);
       if (source_.names == NameOwner::megatron)
         require_megatron_form(*result_.model, maps.family->name, "[source] path");
-      if (!result_.args.is_null() && (named || parts || to_huggingface())) compare_facts();
+      if (!result_.args.is_null() && (named || parts || to_huggingface()))
+        compare_facts(request_, result_);
     } else {
       result_.model = std::make_unique<Model>(
           maps.core, maps.core,
@@ -169,72 +167,6 @@ class SourceReader {
         megatron::check_hybrid_pattern(result_.args, *let.expression.evaluate({}).text(), place());
   }
 
-  /// A config may list layers for multi-token prediction that were never trained, or were not
-  /// saved: the checkpoint decides.
-  void make_family_model() {
-    ModelFacts facts{result_.config, "config.json", request_.true_vocab_size};
-    if (logical() && !to_huggingface()) facts.true_vocab_size = source_.vocab;
-    if (Json const divisor = fact(result_.args, "make_vocab_size_divisible_by");
-        logical() && !divisor.is_null())
-      facts.facts.set("make_vocab_size_divisible_by", divisor);
-    auto const make = [&] {
-      result_.model = std::make_unique<Model>(*result_.maps.family, result_.maps.core, facts);
-    };
-    make();
-    Index const stated = count("M");
-    Index there = stated;
-    if (logical()) {
-      there = source_.prediction_layers;
-    } else if (!result_.args.is_null()) {
-      Json const by_args = Model(result_.maps.core, result_.maps.core,
-                                 {result_.args, "args", request_.true_vocab_size})
-                               .value("M");
-      there = by_args.integer() == nullptr ? 0 : *by_args.integer();
-    } else if (stated > 0 && family_names() && result_.adapter.empty() &&
-               !has_prediction_layers()) {
-      there = 0;
-    }
-    if (there == stated) return;
-    facts.prediction_layers = there;
-    correct_prediction_layers(stated, there);
-    make();
-  }
-
-  /// config.json of the target may count layers for multi-token prediction that the checkpoint
-  /// lacks: loaders would look for them.
-  void correct_prediction_layers(Index stated, Index there) {
-    std::string text = fmt::format(
-        "config.json has {} layers for multi-token prediction, {} are in the checkpoint", stated,
-        there);
-    if (to_huggingface() && result_.reference)
-      result_.config_changes =
-          prediction_layer_changes(*result_.maps.family, result_.reference->config, there);
-    for (huggingface::ConfigPatch const& change : result_.config_changes)
-      text += fmt::format(". The target's config.json is changed: {} = {}",
-                          fmt::join(change.path, "."), there);
-    result_.warnings.push_back(std::move(text));
-  }
-
-  bool has_prediction_layers() const {
-    SideOptions options;
-    if (names_ && has_mlite_names(*names_))
-      options.options = mlite_target_options(*names_, *result_.model, {});
-    options.has = [this](std::string_view name) { return has(name); };
-    Side const side(*result_.model, names_ ? *names_ : *result_.maps.family, std::move(options));
-    Index const decoder_layers = count("L");
-    for (StoredName const& name : side.names(nullptr))
-      for (TensorId const tensor : side.tensors(name.entry)) {
-        auto const layers = side.layers_of(name, tensor);
-        bool const of_depth =
-            !layers.empty() &&
-            result_.model->axes()[*result_.model->layer_axis(tensor)].name == "depth";
-        if (!name.copy && !layers.empty() && (of_depth || layers.front() >= decoder_layers) &&
-            has(name.name))
-          return true;
-      }
-    return false;
-  }
-
   /// A map without axes gives other stored names to the tensors of a family: the source's names.
   /// All else is the family's that config.json names.
   void take_names_alone() {
@@ -251,50 +183,6 @@ class SourceReader {
     result_.maps.family->name += " with the names of " + names_->name;
     result_.maps.family->keep = names_->keep;  // the family's own are of other stored names
     if (lite) result_.view.weights = without_stages(result_.view.weights, place());
-  }
-
-  void make_config() {
-    if (result_.maps.family->config.empty())
-      fail(
-          ErrorKind::usage,
-          "[target] reference: {} cannot make a config.json from a checkpoint's args. Name a folder with the model's own.",
-          result_.maps.family->name);
-    Model const described(result_.maps.core, result_.maps.core,
-                          {result_.args, "args", request_.true_vocab_size});
-    result_.config = config_from_args(*result_.maps.family, described);
-    Json quantised = fact(result_.args, "quantization_config");  // what an earlier job noted there
-    if (!quantised.is_null()) result_.config.set("quantization_config", std::move(quantised));
-    result_.config_text = result_.config.dump(2) + "\n";
-    if (to_huggingface()) warn_of_guesses();
-  }
-
-  void warn_of_guesses() {
-    auto const guessed =
-        guessed_members(*result_.maps.family, result_.maps.core, result_.args, result_.config);
-    if (!guessed.empty())
-      result_.warnings.push_back(fmt::format(
-          "config.json is made from the checkpoint's args, which do not state everything: {} {} "
-          "guessed. Give target.reference to take a model's own config and tokenizer",
-          listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
-    std::string untold =
-        untold_warning(*result_.maps.family, result_.maps.core, result_.config, result_.args);
-    if (!untold.empty()) result_.warnings.push_back(std::move(untold));
-  }
-
-  /// Two descriptions of one model must agree on every axis that both have.
-  void compare_facts() const {
-    Model const described(result_.maps.core, result_.maps.core,
-                          {result_.args, "args", request_.true_vocab_size});
-    if (auto const conflict = axis_conflict(*result_.model, described, result_.args))
-      fail(ErrorKind::source,
-           "facts: {} is {} in {} and {} in args. They describe two different models: {}.",
-           conflict->axis, conflict->by_config,
-           result_.reference ? config_name_of(*result_.reference) : "config.json",
-           conflict->by_args,
-           !request_.reference.empty() ? "check target.reference"
-           : !request_.source_config.empty()
-               ? "check source.config"
-               : "give target.reference, the folder of this model's own config");
   }
 
   void apply_maps() {
@@ -332,10 +220,11 @@ class SourceReader {
   void find_adapter_names() {
     if (result_.adapter.empty()) return;
     std::vector<MapAdapter> const& forms = result_.maps.core.adapters;
-    Json const config = result_.files ? result_.files->adapter : Json();
-    names_of_adapter_ = adapter_names(source_, result_.view, forms, config);
+    if (result_.files)
+      adapter_config_ = huggingface::lora_config(*result_.files, huggingface::LoraUse::carry);
+    if (adapter_config_) result_.packed_parameters = adapter_config_->parameters();
+    names_of_adapter_ = adapter_names(source_, result_.view, forms, result_.packed_parameters);
     result_.model->set_adapter_forms(forms);
-    result_.packed_parameters = names_of_adapter_->packed;
     result_.adapter.clear();
   }
 
@@ -343,11 +232,17 @@ class SourceReader {
   void find_adapters() {
     find_chunks();
     StoredShares const shares(source_, result_.view, result_.chunks);
-    MapFile const& core = result_.maps.core;
+    LinearWeights const linear = adaptable_weights(result_.maps, family_names());
+    auto const add = [&](Side const& side) {
+      // Patterns mean the family's names.
+      bool const fits = adapter_config_ && (family_names() || adapter_config_->uniform());
+      auto const* const config = fits ? &*adapter_config_ : nullptr;
+      add_adapters(*result_.model, side, linear, *names_of_adapter_, shares, source_, config);
+    };
     if (family_names())
-      add_adapters(*result_.model, *result_.family_side, core, *names_of_adapter_, shares, source_);
+      add(*result_.family_side);
     else
-      add_adapters(*result_.model, core_side(), core, *names_of_adapter_, shares, source_);
+      add(core_side());
     result_.adapter = names_of_adapter_->form;
     result_.adapters_apart = names_of_adapter_->apart;
     if (family_names()) make_family_side(family_options_, false);
@@ -401,7 +296,7 @@ class SourceReader {
 
   /// The source as the core map reads it.
   Side core_side() const {
-    return {*result_.model, result_.maps.core, in_shares() ? share_options() : chunk_options()};
+    return {*result_.model, result_.maps.core, core_side_options(source_, result_)};
   }
 
   void catalogue() {
@@ -459,57 +354,6 @@ class SourceReader {
     return result_.family_side ? *result_.family_side : side;
   }
 
-  SideOptions chunk_options() const {
-    NameTraits const& traits = result_.traits;
-    SideOptions options;
-    options.in_front = true;
-    options.options = {
-        {"form", traits.form}, {"spec", traits.spec}, {"mtp_block", traits.mtp_block}};
-    options.options["paired"] = Json(traits.paired ? 1 : 0);
-    options.options["numbered_biases"] =
-        Json(fact(result_.args, "expert_model_parallel_size") == Json(1) ? 1 : 0);
-    options.options["stacked"] = Json(traits.stacked ? 1 : 0);
-    options.options["halves"] = Json(traits.halves ? 1 : 0);
-    options.options["parts"] = Json(traits.parts ? 1 : 0);
-    options.options["vis_stacked"] = Json(traits.names.tower_stacked ? 1 : 0);
-    megatron::add_names(options, traits.names);
-    set_adapter(options);
-    if (!result_.adapter.empty()) options.mesh = saved_mesh();
-    if (traits.padded_vocab > 0) options.padded_sizes["vocab"] = traits.padded_vocab;
-    options.place = place() + ", ";
-    return options;
-  }
-
-  SideOptions share_options() const {
-    SideOptions options{true,
-                        source_.mesh,
-                        {{"form", result_.traits.form},
-                         {"spec", result_.traits.spec},
-                         {"mtp_block", result_.traits.mtp_block},
-                         {"paired", result_.traits.paired ? 1 : 0}},
-                        {},
-                        {},
-                        place() + ", "};
-    megatron::add_names(options, result_.traits.names);
-    if (result_.traits.padded_vocab > 0)
-      options.padded_sizes["vocab"] = result_.traits.padded_vocab;
-    set_adapter(options);
-    return options;
-  }
-
-  void set_adapter(SideOptions& options) const {
-    options.adapter = result_.adapter;
-    options.adapters_apart = result_.adapters_apart;
-  }
-
-  /// The tensor parallelism of the save: rows of some adapters lie by it.
-  Mesh saved_mesh() const {
-    Json const tp = fact(result_.args, "tensor_model_parallel_size");
-    std::map<std::string, int, std::less<>> sizes;
-    if (tp.integer() != nullptr) sizes["tp"] = narrow<int>(*tp.integer());
-    return megatron::mesh_of(sizes);
-  }
-
   Index count(char const* word) const {
     Json const value = result_.model->value(word);
     return value.integer() == nullptr ? 0 : *value.integer();
@@ -522,6 +366,7 @@ class SourceReader {
       names_;  ///< whose stored names the source has, where it is not the family's map
   SourceModel result_;
   std::optional<AdapterNames> names_of_adapter_;
+  std::optional<huggingface::LoraConfig> adapter_config_;
   std::string ignored_map_;  ///< why a map that was named is not used
 };
 

@@ -2,17 +2,12 @@
 
 #include <algorithm>
 
-#include <fmt/ranges.h>
-
+#include "core/base/shape_text.hpp"
 #include "core/base/text.hpp"
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
 
 namespace reshard {
 namespace {
-
-std::string shape_text(std::vector<Index> const& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 std::string without_digits(std::string text) {
   std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });

@@ -1,5 +1,8 @@
 #include "stages/plan/source/stated_args.hpp"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <vector>
 
 #include "core/base/sight.hpp"
@@ -28,7 +31,89 @@ MapFile load_table(std::string const& name, std::span<fs::path const> map_folder
        listed(places));
 }
 
+/// The member of the settings that a word of [config] is made of: "num_moe_experts" of
+/// "num_experts". The word itself where that cannot be told.
+std::string setting_of(MapFile const& table, std::string const& word) {
+  for (NamedExpression const& arg : table.args)
+    if (arg.name == word && !arg.expression.keys().empty()) return arg.expression.keys().front();
+  return word;
+}
+
+/// 1e6 has no point, so YAML reads a text.
+bool is_digits(std::string const& text) {
+  double value = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error != std::errc::invalid_argument && end == text.data() + text.size();
+}
+
+/// False also for a text that means a number.
+bool is_finite(Json const& value) {
+  if (auto const* text = value.text()) return !is_digits(*text);
+  if (auto const* real = value.real()) return std::isfinite(*real);
+  if (auto const* items = value.items()) return std::ranges::all_of(*items, is_finite);
+  return true;
+}
+
+/// A number as YAML has it.
+std::string shown(Json const& value) {
+  if (auto const* real = value.real(); real != nullptr && !std::isfinite(*real))
+    return std::isnan(*real) ? ".nan" : *real > 0 ? ".inf" : "-.inf";
+  return value.dump();
+}
+
+void refuse_special_numbers(MapFile const& table, Model const& settings,
+                            Checkpoint const& checkpoint) {
+  for (NamedExpression const& arg : table.args)
+    for (std::string const& key : arg.expression.keys())
+      if (Json const value = settings.value(key); !is_finite(value))
+        fail(
+            ErrorKind::source,
+            "{}: {} is {}, and must be a finite number (as YAML has it: 1.0e+6). Correct it there. {}.",
+            checkpoint.shape->settings, key, shown(value), way_to_a_config(checkpoint));
+}
+
+bool is_number(Json const& value) { return value.integer() != nullptr || value.real() != nullptr; }
+
+/// What the family's class takes for a member that is left out; null where the map does not say.
+Json default_of(MapFile const& family, std::string const& member) {
+  for (NamedExpression const& one : family.defaults) {
+    if (one.name != member) continue;
+    ExpressionScope scope;
+    scope.absent_spreads = true;
+    scope.key = [](std::string_view) { return std::optional<Json>(Json()); };
+    return one.expression.evaluate(scope);
+  }
+  return {};
+}
+
 }  // namespace
+
+bool from_settings(Checkpoint const& checkpoint) {
+  return checkpoint.shape && !checkpoint.shape->facts.is_null() &&
+         !describe_a_model(args_of(checkpoint));
+}
+
+void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model const& described,
+                    std::span<fs::path const> map_folders) {
+  if (!from_settings(checkpoint)) return;
+  MapFile const table = load_table(checkpoint.shape->table, map_folders);
+  for (auto const& [member, value] : described.evaluate(family.config)) {
+    auto const entry = std::ranges::find(family.config, member, &NamedExpression::name);
+    std::string const& text = entry->expression.text();
+    std::vector<std::string> const keys = entry->expression.keys();
+    bool const foreseen =
+        text.find("??") != std::string::npos || text.find("if(") != std::string::npos;
+    bool const lacks = value.is_null() && !foreseen;
+    bool const odd = value.text() != nullptr && is_number(default_of(family, member));
+    if (keys.empty() || !(lacks || odd)) continue;
+    std::string const key = setting_of(table, keys.front());
+    fail(ErrorKind::source,
+         "{}: {} is {}, and models of {} need a {} there ({} of config.json). Correct that file. "
+         "{}.",
+         checkpoint.shape->settings, key, odd ? shown(value) : "not stated", family.name,
+         odd ? "number" : "value", member, way_to_a_config(checkpoint));
+  }
+}
 
 Json stated_args(Checkpoint const& checkpoint, std::span<fs::path const> map_folders) {
   Json stored = args_of(checkpoint);
@@ -36,7 +121,9 @@ Json stated_args(Checkpoint const& checkpoint, std::span<fs::path const> map_fol
   FoundShape const& shape = *checkpoint.shape;
   if (shape.facts.is_null()) return stored.is_null() ? stored : Json();
   MapFile const table = load_table(shape.table, map_folders);
-  Json made(Json::Object(Model(table, table, {shape.facts, shape.settings}).evaluate(table.args)));
+  Model const settings(table, table, {shape.facts, shape.settings});
+  refuse_special_numbers(table, settings, checkpoint);
+  Json made(Json::Object(settings.evaluate(table.args)));
   return describe_a_model(made) ? made : Json();
 }
 

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 namespace reshard {
 namespace {
 
@@ -33,6 +36,16 @@ TEST(Yaml, PlainScalarsAreNumbersFlagsAndTexts) {
   EXPECT_EQ(read("a:\nb: 1"), R"({"a": null, "b": 1})");
   EXPECT_EQ(read("[1e-05, 1e5, a1, 1.2.3, -a, ., 9223372036854775808]"),
             R"(["1e-05", "1e5", "a1", "1.2.3", "-a", ".", "9223372036854775808"])");
+}
+
+TEST(Yaml, NumbersThatJsonLacksAreNumbers) {
+  Json const all = parse_yaml("[.inf, -.Inf, .nan, .NaN, nan]", "test");
+  ASSERT_EQ(all.items()->size(), 5U);
+  EXPECT_EQ(*(*all.items())[0].real(), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(*(*all.items())[1].real(), -std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(*(*all.items())[2].real()));
+  EXPECT_TRUE(std::isnan(*(*all.items())[3].real()));
+  EXPECT_NE((*all.items())[4].text(), nullptr);
 }
 
 TEST(Yaml, QuotedAndTaggedTextsStayTexts) {

@@ -124,5 +124,27 @@ TEST(AddScaled, GivesTheCanonicalNan) {
   EXPECT_EQ(f16.front(), 0x7e00);
 }
 
+TEST(AddScaled, TellsTheFirstFiniteWeightThatIsLost) {
+  float const infinity = std::numeric_limits<float>::infinity();
+  std::vector<std::uint16_t> bf16{0x7f80, 0x3f80, 0x3f80, 0x3f80};  // infinite, 1, 1, 1
+  auto const add = [&](std::vector<float> const& delta, float scale) {
+    std::vector<std::uint16_t> weights = bf16;
+    return add_scaled(DType::bf16, reinterpret_cast<std::byte*>(weights.data()), 1, 4, delta.data(),
+                      scale);
+  };
+  EXPECT_EQ(add({1, 1, 1, 1}, 1), std::nullopt) << "the infinite one was so before";
+  EXPECT_EQ(add({1, 1, infinity, 1}, 1), 2);
+  EXPECT_EQ(add({1, 1, infinity, 1}, 0), 2) << "no number";
+  EXPECT_EQ(add({1, 2, 1, 1}, 3e38F), 1);
+  EXPECT_EQ(add({1, 1, 1, 3.4e38F}, 1), 3) << "finite in F32, and not when rounded to BF16";
+  std::vector<std::uint16_t> f16{0x3c00, 0, 0x3c00};
+  std::vector<float> const delta{1, 70000};
+  EXPECT_EQ(add_scaled(DType::f16, reinterpret_cast<std::byte*>(f16.data()), 2, 2, delta.data(), 1),
+            1);
+  std::vector<float> f32{3e38F};
+  EXPECT_EQ(add_scaled(DType::f32, reinterpret_cast<std::byte*>(f32.data()), 1, 1, delta.data(), 1),
+            std::nullopt);
+}
+
 }  // namespace
 }  // namespace reshard::quant

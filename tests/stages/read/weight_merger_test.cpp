@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <random>
 
+#include "core/base/error.hpp"
 #include "core/quant/rounded.hpp"
 #include "stages/read/view_reader.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -106,6 +108,29 @@ TEST(WeightMerger, GivesTheSameBitsInAnyCut) {
       first += count;
     }
     ASSERT_EQ(found, wanted);
+  }
+}
+
+TEST(WeightMerger, RefusesWhatMakesAFiniteWeightInfinite) {
+  Case one(3, 20, 2, DType::f32);
+  float const infinity = std::numeric_limits<float>::infinity();
+  std::uint64_t const a = one.view.merged->pairs->front().a.parts.front().offset_bytes;
+  std::memcpy(one.world.bytes.data() + a + 7 * sizeof(float), &infinity, sizeof infinity);
+  ScratchFolder const folder("merge");
+  FileSet files({folder.file("all", one.world.bytes)}, FileSet::Access::read);
+  ReadStats stats;
+  WeightMerger merger(files, stats);
+  std::vector<std::uint16_t> found(40);
+  std::memcpy(found.data(), one.world.bytes.data() + one.view.stored.offset_bytes + 40, 80);
+  try {
+    merger.merge(one.view, 20, std::as_writable_bytes(std::span(found)));
+    FAIL() << "nothing was refused";
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    std::string const sentence = error.sentence();
+    EXPECT_NE(sentence.find("'w': with the adapter 'm' element 27 becomes "), std::string::npos)
+        << sentence;
+    EXPECT_NE(sentence.find("inf in BF16"), std::string::npos) << sentence;
   }
 }
 

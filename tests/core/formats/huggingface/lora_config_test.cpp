@@ -3,25 +3,31 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 namespace reshard::huggingface {
 namespace {
 
-LoraConfig config(std::string const& more) {
-  return {
-      parse_json(R"({"peft_type": "LORA", "r": 8, "lora_alpha": 12, "bias": "none")" + more + "}",
-                 "adapter_config.json"),
-      "adapter_config.json"};
+/// A plain adapter with other members.
+LoraConfig config(std::string const& more, LoraUse use = LoraUse::merge) {
+  Json all = parse_json(R"({"peft_type": "LORA", "r": 8, "lora_alpha": 12, "bias": "none"})", "x");
+  Json const others = parse_json(R"({"version": 1)" + more + "}", "x");
+  for (auto const& [key, value] : *others.members()) all.set(key, value);
+  return {all, "adapter_config.json", use};
 }
 
-std::string refusal(std::string const& more) {
+std::string refusal(std::function<void()> const& work) {
   try {
-    config(more);
+    work();
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
     return error.sentence();
   }
   return "";
+}
+
+std::string refusal(std::string const& more, LoraUse use = LoraUse::merge) {
+  return refusal([&] { config(more, use); });
 }
 
 TEST(LoraConfig, ScalesByAlphaAndRank) {
@@ -50,8 +56,51 @@ TEST(LoraConfig, RefusesWhatIsMoreThanAProduct) {
   EXPECT_NE(refusal(R"(, "kasa_config": {"a": 1})").find("KaSA"), std::string::npos);
   EXPECT_EQ(refusal(R"(, "use_dora": false, "modules_to_save": null, "loftq_config": {})"), "");
   EXPECT_EQ(refusal(R"(, "init_lora_weights": "gaussian")"), "");
-  EXPECT_THROW(LoraConfig(parse_json(R"({"peft_type": "LOHA"})", "x"), "x"), Error);
+  for (LoraUse const use : {LoraUse::merge, LoraUse::carry}) {
+    EXPECT_THROW(LoraConfig(parse_json(R"({"peft_type": "LOHA"})", "x"), "x", use), Error);
+    EXPECT_THROW(LoraConfig(parse_json("{}", "x"), "x", use), Error);
+    EXPECT_NE(refusal(R"(, "use_dora": true)", use).find("DoRA"), std::string::npos);
+    EXPECT_NE(refusal(R"(, "bias": "all")", use).find("bias = \"all\""), std::string::npos);
+  }
   EXPECT_THROW(config(R"(, "rank_pattern": {"(": 3})").rank("q"), Error);
+}
+
+TEST(LoraConfig, CarriesInitialisationsWithAWarning) {
+  EXPECT_TRUE(config("", LoraUse::carry).warnings().empty());
+  auto const warnings = config(R"(, "init_lora_weights": "pissa")", LoraUse::carry).warnings();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings.front().find("adapter_config.json: init_lora_weights = \"pissa\""),
+            std::string::npos);
+}
+
+TEST(LoraConfig, ChecksRanksAndScales) {
+  EXPECT_NO_THROW(config(R"(, "rank_pattern": {"q": 5})").check("m.q", 5));
+  auto const says = [](std::string const& more, std::string_view module, Index rank) {
+    return refusal([&] { config(more).check(module, rank); });
+  };
+  EXPECT_NE(says("", "m.q", 4).find("says rank 8 for 'm.q', and the tensors have rank 4"),
+            std::string::npos);
+  EXPECT_NE(says(R"(, "r": 0)", "m.q", 8), "");
+  EXPECT_NE(says(R"(, "r": null)", "m.q", 8).find("null (or NaN, or Infinity)"), std::string::npos);
+  EXPECT_NE(says(R"(, "alpha_pattern": {"q": null})", "m.q", 8).find("the alpha_pattern of 'm.q'"),
+            std::string::npos);
+  EXPECT_NE(says(R"(, "alpha_pattern": {"q": 1e308})", "m.q", 8).find("no finite number"),
+            std::string::npos);
+  EXPECT_EQ(says(R"(, "alpha_pattern": {"q": 2.7e39})", "m.q", 8), "") << "over 8 it is finite";
+  EXPECT_EQ(says(R"(, "alpha_pattern": {"q": -4})", "m.q", 8), "");
+}
+
+TEST(LoraConfig, IsUniformWithoutPatterns) {
+  EXPECT_TRUE(config(R"(, "rank_pattern": {}, "alpha_pattern": null)").uniform());
+  EXPECT_FALSE(config(R"(, "rank_pattern": {"q": 4})").uniform());
+  EXPECT_FALSE(config(R"(, "alpha_pattern": {"q": 4})").uniform());
+}
+
+TEST(LoraConfig, TheAlphaOfAJobIsAFiniteNumber) {
+  EXPECT_EQ(stated_alpha("16", ""), Json(16));
+  EXPECT_EQ(stated_alpha("0.5", ""), Json(0.5));
+  for (char const* text : {"", "x", "true", "1e39", "nan"})
+    EXPECT_THROW(stated_alpha(text, "Set it."), Error) << text;
 }
 
 }  // namespace

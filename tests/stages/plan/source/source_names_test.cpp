@@ -1,5 +1,5 @@
 #include "stages/plan/source/source_names.hpp"
-#include "stages/plan/source/adapter_source.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 
@@ -72,20 +72,31 @@ TEST(Adapters, AreToldByTheirNames) {
   expect_says(refusal({"a.lora_B.bias"}), "a bias of an adapter");
 }
 
-TEST(Adapters, ConfigsThatAddMoreAreRefused) {
-  auto const refusal = [](char const* text) {
-    return refused(ErrorKind::source,
-                   [&] { check_adapter_config(parse_json(text, "test"), "here"); });
+TEST(Adapters, TellHowAPartOfAModelIsCalled) {
+  MapFile const core = map_file("mcore");
+  MapAdapter const& form = adapter_form(core.adapters, "peft");
+  auto const has = [&](Lines const& modules, std::string_view name, bool with_base) {
+    std::vector<MadeTensor> tensors;
+    for (std::string const& module : modules)
+      tensors.push_back({"base_model.model." + module + ".lora_A.weight", {2}});
+    MadeCheckpoint const source = made_dcp(tensors);
+    std::function<bool(std::string_view)> base;
+    if (with_base) base = [](std::string_view) { return true; };
+    return has_adapter_of(view_of(source.value), {"peft", false, {}}, form, name, base);
   };
-  EXPECT_NO_THROW(check_adapter_config(
-      parse_json(
-          R"({"peft_type": "LORA", "bias": "none", "use_dora": false, "modules_to_save": []})",
-          "test"),
-      "here"));
-  expect_says(refusal(R"({"use_dora": true})"), "here/adapter_config.json: use_dora = true");
-  expect_says(refusal(R"({"modules_to_save": ["lm_head"]})"), "modules_to_save = [\"lm_head\"]");
-  expect_says(refusal(R"({"bias": "all"})"), "bias = \"all\"");
-  expect_says(refusal(R"({"peft_type": "IA3"})"), "peft_type is \"IA3\", only LORA");
+  Lines const inside{"model.language_model.layers.0.mlp.up_proj"};
+  Lines const outside{"model.layers.0.mlp.up_proj"};
+  char const* const norm = "model.language_model.norm.weight";
+  EXPECT_TRUE(has(inside, norm, true));
+  EXPECT_FALSE(has(outside, norm, true)) << "though the base calls it so";
+  EXPECT_TRUE(has({"lm_head"}, norm, true)) << "the base decides where the adapter has nothing";
+  EXPECT_FALSE(has(inside, norm, false));
+  EXPECT_TRUE(has(outside, "model.layers.0.mlp.up_proj.weight", false));
+  EXPECT_TRUE(has(outside, "*layers.*.mlp.up_proj.weight", false));
+  EXPECT_FALSE(has({"model.layers.0.mlp.experts.1.up_proj"},
+                   "model.layers.0.mlp.experts.gate_up_proj", true))
+      << "an adapter of single experts is of single experts";
+  EXPECT_TRUE(has(outside, "model.layers.0.mlp.experts.gate_up_proj", true));
 }
 
 TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {

@@ -41,7 +41,6 @@ rope_scaling: true
 seq_length: 64
 vocab_size: 50
 mtp_num_layers: 0
-num_moe_experts: null
 )";
 
 TEST(StatedArgs, FieldsOfAProviderBecomeMegatronsArgs) {
@@ -95,6 +94,39 @@ TEST(StatedArgs, ArgsOfTheCheckpointCountFirst) {
   Checkpoint checkpoint = with_settings(dense);
   checkpoint.args.set("num_layers", 7).set("hidden_size", 16);
   EXPECT_EQ(shown(stated_args(checkpoint, folders), "num_layers"), "7");
+}
+
+TEST(StatedArgs, NumbersThatAreNoneAreRefused) {
+  for (char const* text : {"rotary_base: .nan", "layernorm_epsilon: .inf", "softmax_scale: -.inf",
+                           "rotary_base: 1e6", "moe_layer_freq: [1, .nan]"}) {
+    std::string const word = std::string(text).substr(0, std::string(text).find(':'));
+    std::string yaml = dense;
+    if (std::size_t const at = yaml.find(word + ":"); at != std::string::npos)
+      yaml.erase(at, yaml.find('\n', at) + 1 - at);
+    std::string const sentence = refused(
+        ErrorKind::source, [&] { (void)stated_args(with_settings(yaml + text + "\n"), folders); });
+    EXPECT_NE(sentence.find("run_config.yaml: " + word + " is "), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("Set source.config"), std::string::npos) << sentence;
+  }
+}
+
+TEST(StatedArgs, WhatAFamilyNeedsMustBeStated) {
+  MapFile const core = map_file("mcore");
+  MapFile const family = map_file("qwen3_moe");
+  auto const check = [&](std::string const& more) {
+    Checkpoint const source = with_settings(dense + more);
+    Model const described(core, core, {stated_args(source, folders), "args"});
+    check_settings(source, family, described, folders);
+  };
+  std::string const experts = "num_moe_experts: 4\nmoe_ffn_hidden_size: 8\nffn_hidden_size: 16\n";
+  EXPECT_NO_THROW(check(experts + "moe_router_topk: 2\n"));
+  for (auto const& [more, words] :
+       {std::pair(std::string(), "run_config.yaml: moe_router_topk is not stated, and models of "),
+        std::pair(std::string("moe_router_topk: eight\n"), "moe_router_topk is \"eight\"")}) {
+    std::string const sentence = refused(ErrorKind::source, [&] { check(experts + more); });
+    EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("(num_experts_per_tok of config.json)"), std::string::npos) << sentence;
+  }
 }
 
 TEST(StatedArgs, AMissingTableIsNamed) {

@@ -1,4 +1,4 @@
-#include "stages/plan/source/low_rank_pairs.hpp"
+#include "stages/plan/adapter/low_rank_pairs.hpp"
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,10 @@ FactorPiece factor(Model const& model, std::size_t dimension, Index rows, Index 
 }
 
 AdaptedTensor adapted(Model const& model, Index matrix) {
-  AdaptedTensor one{"m", *model.find_tensor("stack"), 2, 0.5F, {}, {}};
+  AdaptedTensor one{"m", *model.find_tensor("stack"), 2, {}, {}, {}};
+  one.terms = [](MatrixPlace const& place) {
+    return MatrixTerms{fmt::format("m{}", place.front().second), 0.5F};
+  };
   one.a.push_back(factor(model, 2, 4, matrix, 100));
   one.b.push_back(factor(model, 1, 3, matrix, 200));
   return one;
@@ -75,6 +78,7 @@ TEST(LowRankPairs, MakesViewsOfAdaptedPiecesAlone) {
   EXPECT_EQ(blocks[0].first_row, 2);
   EXPECT_EQ(blocks[0].columns, 4);
   LowRankPair const& pair = (*view.merged->pairs)[blocks[0].pair];
+  EXPECT_EQ(pair.name, "m1");
   EXPECT_EQ(pair.b.rows, 3);
   EXPECT_EQ(pair.a.rows, 4);
   EXPECT_EQ(pair.a.parts.front().offset_bytes, 100U);

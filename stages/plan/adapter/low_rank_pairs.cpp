@@ -1,4 +1,4 @@
-#include "stages/plan/source/low_rank_pairs.hpp"
+#include "stages/plan/adapter/low_rank_pairs.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -138,9 +138,21 @@ void LowRankPairs::add(AdaptedTensor const& one) {
            "other.",
            one.module, weight, pairs_[pair].name);
     pair = narrow<std::uint32_t>(pairs_.size());
-    pairs_.push_back(
-        {one.module, one.rank, one.scale, {all.out, std::move(of_b)}, {all.in, std::move(parts)}});
+    MatrixTerms terms = one.terms(place_of(all, matrix));
+    pairs_.push_back({std::move(terms.module),
+                      one.rank,
+                      terms.scale,
+                      {all.out, std::move(of_b)},
+                      {all.in, std::move(parts)}});
   }
+}
+
+MatrixPlace LowRankPairs::place_of(Adapted const& adapted, Index matrix) const {
+  MatrixPlace place;
+  for (auto const& [axis, role] : adapted.roles)
+    if (role.role == Role::matrix)
+      place.emplace_back(axis, matrix / role.step % model_.axes()[axis].size);
+  return place;
 }
 
 MergedPart LowRankPairs::merged_part(Adapted const& adapted, Piece const& piece,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,13 +24,22 @@ struct FactorPiece {
 /// The axis of the ranks of an adapter, in pieces of factors.
 inline constexpr AxisId rank_axis = static_cast<AxisId>(-1);
 
+/// Which matrix of a weight that is stacked: the indices of the axes that count matrices.
+using MatrixPlace = std::vector<std::pair<AxisId, Index>>;
+
+/// What an adapter says of one matrix.
+struct MatrixTerms {
+  std::string module;  ///< that is adapted, for messages
+  float scale = 1;
+};
+
 /// What an adapter has for a logical tensor, or for some matrices of it: A over the axes that go
 /// into the matrix, B over those that come out of it, both over those that count matrices.
 struct AdaptedTensor {
   std::string module;  ///< for messages
   TensorId weight{};
   Index rank = 0;
-  float scale = 1;
+  std::function<MatrixTerms(MatrixPlace const&)> terms;
   std::vector<FactorPiece> a;
   std::vector<FactorPiece> b;
 };
@@ -71,6 +81,7 @@ class LowRankPairs {
                  std::map<Index, std::vector<FactorPart>>& parts) const;
   MergedPart merged_part(Adapted const& adapted, Piece const& piece, std::string const& name) const;
   bool touches(Adapted const& adapted, MergedPart const& part) const;
+  MatrixPlace place_of(Adapted const& adapted, Index matrix) const;
   void check_weights(TensorId tensor, Catalog const& catalog) const;
 
   Model const& model_;

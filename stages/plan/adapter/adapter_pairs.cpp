@@ -1,4 +1,4 @@
-#include "stages/plan/source/adapter_pairs.hpp"
+#include "stages/plan/adapter/adapter_pairs.hpp"
 
 #include <map>
 #include <utility>
@@ -15,7 +15,7 @@ class PairReader {
   PairReader(SourceModel const& adapter, Model const& model, std::uint32_t first_file)
       : adapter_(adapter), model_(model), first_file_(first_file) {}
 
-  LowRankPairs run(std::function<float(Index)> const& scale) {
+  LowRankPairs run(AdapterTerms const& terms) {
     std::map<std::pair<TensorId, Index>, AdaptedTensor> adapted;
     for (std::size_t t = 0; t < adapter_.model->tensors().size(); ++t) {
       auto const matrix = adapter_of(*adapter_.model, TensorId(t));
@@ -31,7 +31,9 @@ class PairReader {
       one.module = weight;
       one.weight = *found;
       one.rank = matrix->rank;
-      one.scale = scale(matrix->rank);
+      one.terms = [&terms, to = *found, rank = matrix->rank](MatrixPlace const& place) {
+        return terms.of(to, place, rank);
+      };
       auto& pieces = matrix->matrix == AdapterMatrix::a ? one.a : one.b;
       TensorPieces const& stored = adapter_.catalog.tensors[t];
       for (std::size_t i = 0; i < stored.pieces.size(); ++i)
@@ -76,9 +78,8 @@ class PairReader {
 }  // namespace
 
 LowRankPairs adapter_pairs(SourceModel const& adapter, Model const& model,
-                           std::function<float(Index rank)> const& scale,
-                           std::uint32_t first_file) {
-  return PairReader(adapter, model, first_file).run(scale);
+                           AdapterTerms const& terms, std::uint32_t first_file) {
+  return PairReader(adapter, model, first_file).run(terms);
 }
 
 }  // namespace reshard

@@ -1,4 +1,4 @@
-#include "stages/plan/shared_matrices.hpp"
+#include "stages/plan/adapter/shared_matrices.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "stages/plan/source/merged_adapter.hpp"
+#include "stages/plan/adapter/merged_adapter.hpp"
 
 #include <algorithm>
 #include <set>
@@ -6,8 +6,9 @@
 #include "core/base/sight.hpp"
 #include "core/formats/huggingface/lora_config.hpp"
 #include "core/formats/manifest/file_records.hpp"
-#include "stages/plan/source/adapter_pairs.hpp"
-#include "stages/plan/source/peft_adapter.hpp"
+#include "stages/plan/adapter/adapter_pairs.hpp"
+#include "stages/plan/adapter/adapter_terms.hpp"
+#include "stages/plan/adapter/peft_adapter.hpp"
 #include "stages/plan/source/source_model.hpp"
 
 namespace reshard {
@@ -61,42 +62,39 @@ SourceModel read_adapter(Checkpoint const& source, TargetRequest const& request,
   return read_source_model(described, own, false);
 }
 
-/// The scale of an adapter in Megatron's names: adapter_config.json lies beside it, or the job says
-/// alpha.
-std::function<float(Index)> scale_of(SourceModel const& adapter, std::string const& place,
-                                     TargetRequest const& request) {
-  Json const config = adapter.files ? adapter.files->adapter : Json();
-  if (config.is_null() && request.adapter_alpha.empty())
-    fail(ErrorKind::usage,
-         "[model] lora_alpha: {} does not state the alpha of its adapter, which scales it. Set "
-         "model.lora_alpha.",
-         place);
-  Json stated = config;
-  if (config.is_null())
-    stated.set("peft_type", "LORA")
-        .set("lora_alpha", parse_json(request.adapter_alpha, "[model] lora_alpha"));
-  huggingface::LoraConfig const lora(stated, place);
-  if (!lora.same_alpha())
-    fail(
-        ErrorKind::source,
-        "{}: alpha_pattern names modules of peft, and this adapter has Megatron's names. Convert it "
-        "to a folder of peft first (target.format = \"huggingface\"), and merge that.",
-        place);
-  return [lora](Index rank) { return lora.scale("", rank); };
+/// What adapter_config.json says, or the job in its place.
+huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& files,
+                                  std::string const& place, TargetRequest const& request) {
+  if (files)
+    if (auto config = huggingface::lora_config(*files, huggingface::LoraUse::merge))
+      return *std::move(config);
+  Json stated = Json::object();
+  stated.set("peft_type", "LORA")
+      .set("lora_alpha",
+           huggingface::stated_alpha(
+               request.adapter_alpha,
+               place + " does not state the alpha of its adapter, which scales it. Set "
+                       "model.lora_alpha."));
+  return {stated, "[model] lora_alpha", huggingface::LoraUse::merge};
 }
 
 LowRankPairs pairs_of(Checkpoint const& source, TargetRequest const& request,
                       SourceModel const& read) {
+  Checkpoint const& adapter = *source.adapter;
   auto const first_file = narrow<std::uint32_t>(source.own_files());
-  if (source.adapter->names == NameOwner::megatron) {
-    SourceModel const adapter = read_adapter(source, request, read);
-    return adapter_pairs(adapter, *read.model, scale_of(adapter, source.adapter->place, request),
-                         first_file);
+  MapFile const* const family = read.maps.family ? &*read.maps.family : nullptr;
+  auto const pairs = [&](SourceModel const& from, huggingface::LoraConfig const& config) {
+    return adapter_pairs(from, *read.model, AdapterTerms(config, *read.model, family), first_file);
+  };
+  if (adapter.names == NameOwner::megatron) {
+    SourceModel const from = read_adapter(source, request, read);
+    return pairs(from, config_of(from.files, adapter.place, request));
   }
+  huggingface::LoraConfig const config = config_of(adapter.beside, adapter.place, request);
   auto const has = [&](std::string_view name) {
     return source.names == NameOwner::family && read.view.weights.contains(std::string(name));
   };
-  return peft_pairs(*source.adapter, *read.model, *read.maps.family, has, first_file);
+  return pairs(peft_adapter(adapter, read, config, has), config);
 }
 
 }  // namespace

@@ -1,0 +1,86 @@
+#include "stages/plan/adapter/adapter_places.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/text.hpp"
+#include "core/mapping/adapter.hpp"
+
+namespace reshard {
+namespace {
+
+/// The layers that have a matrix; {-1} for one without layers.
+std::set<Index> layers_of(Model const& model, TensorId tensor) {
+  auto const axis = model.layer_axis(tensor);
+  if (!axis) return {-1};
+  std::set<Index> layers;
+  for (DomainAxis const& part : model.domain(model.tensor(tensor)))
+    if (part.axis == *axis)
+      for (Run const& run : part.runs)
+        for (Index i = run.begin; i < run.end; ++i) layers.insert(i);
+  return layers;
+}
+
+/// Those that have matrices of a weight, of any rank.
+std::set<Index> adapted_layers(Model const& model, std::string const& weight) {
+  std::set<Index> layers;
+  for (std::size_t t = 0; t < model.tensors().size(); ++t)
+    if (auto const matrix = adapter_of(model, TensorId(t));
+        matrix && model.exists(TensorId(t)) && model.tensor(matrix->weight).name == weight)
+      layers.merge(layers_of(model, TensorId(t)));
+  return layers;
+}
+
+/// The layers of a tensor that the target has a place for, at least in part; {-1} as above.
+std::set<Index> held_layers(Model const& model, TensorId tensor, TensorPieces const& stored) {
+  std::set<Index> layers;
+  auto const axis = model.layer_axis(tensor);
+  for (Piece const& piece : stored.pieces) {
+    if (!axis) layers.insert(-1);
+    for (PieceDigit const& digit : piece.digits)
+      if (axis && digit.axis == *axis)
+        for (Index i = 0; i < digit.count; ++i) layers.insert((digit.first + i) * digit.div);
+  }
+  return layers;
+}
+
+/// The weights that Megatron stores in one tensor with this one.
+std::set<std::string> fused_with(Model const& model, MapFile const& core,
+                                 std::string const& weight) {
+  std::set<std::string> result;
+  for (MapName const& name : core.stored)
+    for (MapEntry const& entry : name.entries) {
+      std::vector<std::string> const weights = parse_layout(entry.is).tensors();
+      if (std::ranges::find(weights, weight) == weights.end()) continue;
+      for (std::string const& one : weights)
+        if (one != weight && in_base_model(model, one)) result.insert(one);
+    }
+  return result;
+}
+
+}  // namespace
+
+void check_adapter_places(Model const& model, MapFile const& core, Catalog const& target) {
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    auto const matrix = adapter_of(model, TensorId(t));
+    if (!matrix || !model.exists(TensorId(t))) continue;
+    std::string const& weight = model.tensor(matrix->weight).name;
+    auto const own = adapted_layers(model, weight);
+    auto const held = held_layers(model, TensorId(t), target.tensors[t]);
+    if (std::ranges::includes(held, layers_of(model, TensorId(t)))) continue;
+    for (std::string const& other : fused_with(model, core, weight))
+      if (adapted_layers(model, other) != own)
+        fail(ErrorKind::usage,
+             "[target] adapter: this form has one adapter for the fused weight of '{}' and '{}', "
+             "and the source adapts '{}' in {} layers and '{}' in {}. Set target.adapter = "
+             "\"canonical\", which has one for each; other programs need an adapter that was "
+             "trained on all of them.",
+             weight, other, weight, own.size(), other, adapted_layers(model, other).size());
+    fail(ErrorKind::usage,
+         "[target] adapter: the target has no name for the adapter of '{}'. Choose another form "
+         "with target.adapter, or merge the adapter (model.adapter = \"merge\").",
+         weight);
+  }
+}
+
+}  // namespace reshard

@@ -1,0 +1,38 @@
+#include "stages/plan/adapter/peft_adapter.hpp"
+
+#include "core/base/error.hpp"
+#include "stages/plan/adapter/adapter_source.hpp"
+#include "stages/plan/source/source_catalog.hpp"
+
+namespace reshard {
+
+SourceModel peft_adapter(Checkpoint const& adapter, SourceModel const& base,
+                         huggingface::LoraConfig const& config,
+                         std::function<bool(std::string_view)> const& has) {
+  SourceModel result;
+  result.view = adapter.format->view(adapter, "");
+  if (!holds_adapter(adapter, result.view))
+    fail(ErrorKind::source,
+         "{}: holds tensors, and no adapter (LoRA) alone. Name the folder of the adapter.",
+         adapter.place);
+  std::vector<MapAdapter> const& forms = base.maps.core.adapters;
+  AdapterNames const names = adapter_names(adapter, result.view, forms, config.parameters());
+  result.model = std::make_unique<Model>(*base.model);
+  result.model->set_adapter_forms(forms);
+  SideOptions options;
+  options.has = [&](std::string_view name) {
+    return has_adapter_of(result.view, names, adapter_form(forms, names.form), name, has);
+  };
+  StoredShares const shares(adapter, result.view, {});
+  MapFile const& family = *base.maps.family;
+  add_adapters(*result.model, Side(*result.model, family, options),
+               adaptable_weights(base.maps, true), names, shares, adapter, &config);
+  options.adapter = names.form;
+  Side const side(*result.model, family, std::move(options));
+  CatalogChoice choice{side, family.name};
+  choice.partial = true;
+  result.catalog = source_catalog(*result.model, side, adapter, result.view, {}, choice);
+  return result;
+}
+
+}  // namespace reshard

@@ -1,0 +1,58 @@
+#include "stages/plan/source/core_side.hpp"
+
+#include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/traits.hpp"
+
+namespace reshard {
+namespace {
+
+/// The tensor parallelism of the save: rows of some adapters lie by it.
+Mesh saved_mesh(Json const& args) {
+  Json const tp = fact(args, "tensor_model_parallel_size");
+  std::map<std::string, int, std::less<>> sizes;
+  if (tp.integer() != nullptr) sizes["tp"] = narrow<int>(*tp.integer());
+  return megatron::mesh_of(sizes);
+}
+
+SideOptions chunk_options(SourceModel const& read) {
+  NameTraits const& traits = read.traits;
+  SideOptions options;
+  options.in_front = true;
+  options.options = {{"form", traits.form}, {"spec", traits.spec}, {"mtp_block", traits.mtp_block}};
+  options.options["paired"] = Json(traits.paired ? 1 : 0);
+  options.options["numbered_biases"] =
+      Json(fact(read.args, "expert_model_parallel_size") == Json(1) ? 1 : 0);
+  options.options["stacked"] = Json(traits.stacked ? 1 : 0);
+  options.options["halves"] = Json(traits.halves ? 1 : 0);
+  options.options["parts"] = Json(traits.parts ? 1 : 0);
+  options.options["vis_stacked"] = Json(traits.names.tower_stacked ? 1 : 0);
+  if (!read.adapter.empty()) options.mesh = saved_mesh(read.args);
+  return options;
+}
+
+SideOptions share_options(Checkpoint const& source, NameTraits const& traits) {
+  SideOptions options;
+  options.local = true;
+  options.mesh = source.mesh;
+  options.options = {{"form", traits.form},
+                     {"spec", traits.spec},
+                     {"mtp_block", traits.mtp_block},
+                     {"paired", traits.paired ? 1 : 0}};
+  return options;
+}
+
+}  // namespace
+
+SideOptions core_side_options(Checkpoint const& source, SourceModel const& read) {
+  NameTraits const& traits = read.traits;
+  SideOptions options =
+      source.storage == Storage::shares ? share_options(source, traits) : chunk_options(read);
+  megatron::add_names(options, traits.names);
+  options.adapter = read.adapter;
+  options.adapters_apart = read.adapters_apart;
+  if (traits.padded_vocab > 0) options.padded_sizes["vocab"] = traits.padded_vocab;
+  options.place = source.folder.string() + ", ";
+  return options;
+}
+
+}  // namespace reshard

@@ -1,0 +1,106 @@
+#include "stages/plan/source/family_model.hpp"
+
+#include "stages/plan/source/mlite_keys.hpp"
+#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/source_facts.hpp"
+
+namespace reshard {
+namespace {
+
+class FamilyModel {
+ public:
+  FamilyModel(Checkpoint const& source, TargetRequest const& request, MapFile const* names,
+              std::function<bool(std::string_view)> const& has, SourceModel& read)
+      : source_(source), request_(request), names_(names), has_(has), read_(read) {}
+
+  void make() {
+    ModelFacts facts{read_.config, "config.json", request_.true_vocab_size};
+    if (logical() && !to_huggingface(request_)) facts.true_vocab_size = source_.vocab;
+    if (Json const divisor = fact(read_.args, "make_vocab_size_divisible_by");
+        logical() && !divisor.is_null())
+      facts.facts.set("make_vocab_size_divisible_by", divisor);
+    make(facts);
+    Index const stated = count("M");
+    Index const there = layers_there(stated);
+    if (there == stated) return;
+    facts.prediction_layers = there;
+    correct_prediction_layers(stated, there);
+    make(facts);
+  }
+
+ private:
+  bool logical() const { return source_.names == NameOwner::logical; }
+
+  void make(ModelFacts const& facts) {
+    read_.model = std::make_unique<Model>(*read_.maps.family, read_.maps.core, facts);
+  }
+
+  /// Layers for multi-token prediction that the checkpoint has.
+  Index layers_there(Index stated) const {
+    if (logical()) return source_.prediction_layers;
+    if (!read_.args.is_null()) {
+      Json const by_args =
+          Model(read_.maps.core, read_.maps.core, {read_.args, "args", request_.true_vocab_size})
+              .value("M");
+      return by_args.integer() == nullptr ? 0 : *by_args.integer();
+    }
+    bool const lacks = stated > 0 && source_.names == NameOwner::family && read_.adapter.empty() &&
+                       !has_prediction_layers();
+    return lacks ? 0 : stated;
+  }
+
+  /// config.json of the target may count layers for multi-token prediction that the checkpoint
+  /// lacks: loaders would look for them.
+  void correct_prediction_layers(Index stated, Index there) {
+    std::string text = fmt::format(
+        "config.json has {} layers for multi-token prediction, {} are in the checkpoint", stated,
+        there);
+    if (to_huggingface(request_) && read_.reference)
+      read_.config_changes =
+          prediction_layer_changes(*read_.maps.family, read_.reference->config, there);
+    for (huggingface::ConfigPatch const& change : read_.config_changes)
+      text += fmt::format(". The target's config.json is changed: {} = {}",
+                          fmt::join(change.path, "."), there);
+    read_.warnings.push_back(std::move(text));
+  }
+
+  bool has_prediction_layers() const {
+    SideOptions options;
+    if (names_ != nullptr && has_mlite_names(*names_))
+      options.options = mlite_target_options(*names_, *read_.model, {});
+    options.has = has_;
+    Side const side(*read_.model, names_ != nullptr ? *names_ : *read_.maps.family,
+                    std::move(options));
+    Index const decoder_layers = count("L");
+    for (StoredName const& name : side.names(nullptr))
+      for (TensorId const tensor : side.tensors(name.entry)) {
+        auto const layers = side.layers_of(name, tensor);
+        bool const of_depth = !layers.empty() &&
+                              read_.model->axes()[*read_.model->layer_axis(tensor)].name == "depth";
+        if (!name.copy && !layers.empty() && (of_depth || layers.front() >= decoder_layers) &&
+            has_(name.name))
+          return true;
+      }
+    return false;
+  }
+
+  Index count(char const* word) const {
+    Json const value = read_.model->value(word);
+    return value.integer() == nullptr ? 0 : *value.integer();
+  }
+
+  Checkpoint const& source_;
+  TargetRequest const& request_;
+  MapFile const* names_;
+  std::function<bool(std::string_view)> const& has_;
+  SourceModel& read_;
+};
+
+}  // namespace
+
+void make_family_model(Checkpoint const& source, TargetRequest const& request, MapFile const* names,
+                       std::function<bool(std::string_view)> const& has, SourceModel& read) {
+  FamilyModel(source, request, names, has, read).make();
+}
+
+}  // namespace reshard

@@ -1,0 +1,70 @@
+#include "stages/plan/source/made_config.hpp"
+
+#include "core/base/text.hpp"
+#include "stages/plan/config/carried_config.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
+#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/source_facts.hpp"
+#include "stages/plan/source/stated_args.hpp"
+
+namespace reshard {
+namespace {
+
+Model described_by_args(TargetRequest const& request, SourceModel const& read) {
+  return {read.maps.core, read.maps.core, {read.args, "args", request.true_vocab_size}};
+}
+
+/// Args that say something: those that are made of settings have null where these say nothing.
+Json args_that_say(Checkpoint const& source, Json const& all) {
+  if (!from_settings(source)) return all;
+  Json args = Json::object();
+  for (auto const& [key, value] : *all.members())
+    if (!value.is_null()) args.set(key, value);
+  return args;
+}
+
+void warn_of_guesses(Checkpoint const& source, SourceModel& read) {
+  MapFile const& family = *read.maps.family;
+  auto const guessed =
+      guessed_members(family, read.maps.core, args_that_say(source, read.args), read.config);
+  if (!guessed.empty())
+    read.warnings.push_back(fmt::format(
+        "config.json is made from the checkpoint's args, which do not state everything: {} {} "
+        "guessed. Give target.reference to take a model's own config and tokenizer",
+        listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
+  std::string untold = untold_warning(family, read.maps.core, read.config, read.args);
+  if (!untold.empty()) read.warnings.push_back(std::move(untold));
+}
+
+}  // namespace
+
+void make_config(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
+  MapFile const& family = *read.maps.family;
+  if (family.config.empty())
+    fail(ErrorKind::usage,
+         "[target] reference: {} cannot make a config.json from a checkpoint's args. Name a folder "
+         "with the model's own.",
+         family.name);
+  Model const described = described_by_args(request, read);
+  check_settings(source, family, described, request.map_folders);
+  read.config = config_from_args(family, described);
+  Json quantised = fact(read.args, "quantization_config");  // what an earlier job noted there
+  if (!quantised.is_null()) read.config.set("quantization_config", std::move(quantised));
+  read.config_text = read.config.dump(2) + "\n";
+  if (to_huggingface(request)) warn_of_guesses(source, read);
+}
+
+void compare_facts(TargetRequest const& request, SourceModel const& read) {
+  Model const described = described_by_args(request, read);
+  if (auto const conflict = axis_conflict(*read.model, described, read.args))
+    fail(ErrorKind::source,
+         "facts: {} is {} in {} and {} in args. They describe two different models: {}.",
+         conflict->axis, conflict->by_config,
+         read.reference ? config_name_of(*read.reference) : "config.json", conflict->by_args,
+         !request.reference.empty() ? "check target.reference"
+         : !request.source_config.empty()
+             ? "check source.config"
+             : "give target.reference, the folder of this model's own config");
+}
+
+}  // namespace reshard

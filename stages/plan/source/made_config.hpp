@@ -1,0 +1,16 @@
+#pragma once
+
+#include "core/formats/format.hpp"
+#include "core/formats/source_model.hpp"
+
+namespace reshard {
+
+/// Makes SourceModel::config from args, with a warning for what they do not state. Errors: usage (a
+/// family that cannot do so), source (settings that lack what the family needs).
+void make_config(Checkpoint const& source, TargetRequest const& request, SourceModel& read);
+
+/// Two descriptions of one model, config.json and args, must agree on every axis that both have:
+/// an Error of kind source where they do not.
+void compare_facts(TargetRequest const& request, SourceModel const& read);
+
+}  // namespace reshard
